@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What the check scripts of this folder share, to be sourced: counted checks, tools, a bare Debian
 # tree, the wait for a server.
 passed=0

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The GPU list: everything that only a GPU can prove or measure, in at most 9 minutes with the
 # build. Ends with "N passed, N failed".
 #   deploy/gpu_check.sh [--prebuilt DIR] [PART...]   all parts, or those named, in this order:
@@ -25,7 +26,7 @@ programs="$build/tests/cuda_test $build/tests/cuda_bench $build/tests/diffserve_
 programs+=" $build/server/diffserve"
 
 usage() {
-  sed -n '2,11p' "$0" | sed 's/^# \{0,1\}//' >&2
+  sed -n '3,12p' "$0" | sed 's/^# \{0,1\}//' >&2
   exit 2
 }
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds the container image of this checkout as diffserve:VERSION (diffserve:VERSION-cuda) with
 # docker, podman or buildah, whichever there is first; BUILDER names another order. The same commit
 # gives the same files.
@@ -11,7 +12,7 @@ target=cpu
 case "${1:-}" in
   cpu | cuda) target=$1; shift ;;
   "" | -*) ;;
-  *) sed -n '2,4p' "$0" | sed 's/^# //' >&2; exit 2 ;;
+  *) sed -n '3,5p' "$0" | sed 's/^# //' >&2; exit 2 ;;
 esac
 
 builder=""

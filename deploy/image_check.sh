@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds the image twice and proves it on a Debian 12 machine without an image registry: a base by
 # debootstrap, a build by buildah in chroots. Started twice over: by `buildah run`, and as a
 # container runtime would do it (namespaces of its own, process 1, the root read-only, no
@@ -17,7 +18,7 @@ for argument in "$@"; do
   case "$argument" in
     --once) twice=false ;;
     cpu | cuda) target=$argument ;;
-    *) sed -n '2,6p' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2 ;;
+    *) sed -n '3,7p' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2 ;;
   esac
 done
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Makes a folder that holds usr/bin/diffserve a whole root file system, from the Debian that this
 # runs in: shared libraries, CA certificates, accounts, and each library's package entry and
 # licence. Part of deploy/Dockerfile.

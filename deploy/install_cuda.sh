@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # What the preset `cuda-release` needs beside deploy/install_deps.sh: a CUDA toolkit >= 13.0. A
 # toolkit of the machine's own is taken if there is one (CUDA_HOME, /usr/local/cuda, nvcc on PATH);
 # else the compiler and the libraries come as Python wheels into .cuda, pinned to the versions that

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The one list of what a Debian 12 machine needs to build and run diffserve. Run as root; does
 # nothing if all of it is there.
 #   deploy/install_deps.sh          to build and serve

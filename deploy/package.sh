@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds the Debian package of this checkout, for the Debian that it runs on; as root where
 # deploy/install_deps.sh has yet to run.
 #   deploy/package.sh [FOLDER]   writes FOLDER/diffserve_VERSION_amd64.deb (default: build) and
 #                                prints its path last
 set -euo pipefail
 cd "$(dirname "$0")/.."
-case "${1:-build}" in -*) sed -n '2,3p' "$0" | sed 's/^# //' >&2; exit 2 ;; esac
+case "${1:-build}" in -*) sed -n '3,4p' "$0" | sed 's/^# //' >&2; exit 2 ;; esac
 mkdir -p "${1:-build}"
 folder=$(realpath "${1:-build}")
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs the Debian package in a bare Debian 12 whose own systemd is started in namespaces, runs
 # the unit there, and purges it again. Needs root, namespaces and cgroup v2; about 3 minutes after
 # the build. Ends with "N passed, N failed".
@@ -6,7 +7,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . deploy/checks.sh
-case "${1:-}" in -*) sed -n '2,4p' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2 ;; esac
+case "${1:-}" in -*) sed -n '3,5p' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2 ;; esac
 [ $# -le 1 ] || { echo "usage: deploy/package_check.sh [FILE.deb]" >&2; exit 2; }
 
 need debootstrap iproute2 curl jq lintian systemd

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # From a fresh clone to a running server: installs, builds, serves the bundled model, streams one
 # answer and tells the address of the page.
 #   deploy/quickstart.sh           leaves the server running in the foreground; Ctrl-C stops it

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes THIRD_PARTY.md, the libraries that the program is linked with and their licences, and
 deploy/crate_licences.txt, the licence texts of the Rust crates that do not offer Apache-2.0.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs the commands in the documents: each block ```bash and ```python of README.md,
 CONTRIBUTING.md and docs/, from the repository's root, beside a server of the bundled model.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes the generated block of docs/cli.md, commands and flags, from `diffserve --help`.
 
   docs/make_cli.py           rewrites the block

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes the table of proofs into docs/operate/guarantees.md from docs/results/proofs.json, which
 `RECORD=1 tests/long.sh NAME` fills, and prints how old each proof is.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes docs/openapi.yaml from the route and field tables in the server's source and from
 docs/openapi_fields.yaml, which adds types, ranges, statuses and replies.
 

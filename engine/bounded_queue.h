@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A queue between threads with a fixed capacity. Push never blocks: a full queue refuses, and the
 // caller decides what that means.
 #pragma once
@@ -28,7 +29,7 @@ class BoundedQueue {
     return true;
   }
 
-  // Waits while the queue is full; false if it is closed. For producers that may be held back
+  // Waits while the queue is full; false if it is closed. For producers that may be slowed down
   // (engine -> output).
   bool Push(T&& item) {
     {
@@ -41,8 +42,8 @@ class BoundedQueue {
     return true;
   }
 
-  // Never waits and takes the items even if the queue is full: for what is bounded by other means.
-  // Asks for no memory. False if it is closed.
+  // Appends `items` even if the queue is full, for messages that are bounded by other means. Never
+  // waits, allocates no memory. False if the queue is closed.
   bool PushBeyond(std::list<T>&& items) noexcept {
     {
       std::lock_guard lock(mutex_);
@@ -56,7 +57,7 @@ class BoundedQueue {
   // Waits for an item; nullopt once the queue is closed and empty.
   std::optional<T> Pop() { return PopUntil(std::chrono::steady_clock::time_point::max()); }
 
-  // The same, but nullopt also if none has come until then.
+  // Like Pop, but returns nullopt if no item has come by `limit`.
   std::optional<T> PopUntil(std::chrono::steady_clock::time_point limit) {
     std::unique_lock lock(mutex_);
     ready_.wait_until(lock, limit, [&] { return closed_ || !items_.empty(); });

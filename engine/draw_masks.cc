@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/draw_masks.h"
 
 #include <algorithm>
@@ -22,7 +23,7 @@ bool IsEmpty(std::span<const uint32_t> mask) {
   return std::ranges::all_of(mask, [](uint32_t word) { return word == 0; });
 }
 
-// Whether a token that is drawn ends the sequence, if min_tokens does not ban it.
+// Whether drawing `token` ends the sequence, unless min_tokens bans it.
 bool Ends(const Request& request, int32_t token) {
   const auto is_in = [token](const std::vector<int32_t>& ids) {
     return std::ranges::find(ids, token) != ids.end();
@@ -73,8 +74,9 @@ std::span<uint32_t> DrawMasks::MaskOf(const Entry& entry, int draw) {
   return std::span(words_).subspan(static_cast<size_t>(entry.first + draw) * size, size);
 }
 
-// A proposed token that its draw cannot give, or that ends the sequence, leaves the draws behind it
-// without a meaning. So does an error there: if the token before is right, the next step meets it.
+// Stops at a proposed token that its draw may not give or that ends the sequence: later draws would
+// be meaningless. Also stops at an error after a proposed token; if the tokens before it are right,
+// the next step reports it.
 void DrawMasks::FillOne(const PlannedSequence& planned, Entry& entry) {
   TokenConstraint* const constraint = planned.request->constraint.get();
   const int first_position = planned.end() - planned.samples + 1;

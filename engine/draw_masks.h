@@ -1,7 +1,8 @@
-// DrawMasks: the tokens that each draw of a step may take, which are those that the sequence's
-// constraint, its allowed tokens, its bad words and its min_tokens leave. Where tokens are
-// proposed, the constraint is taken through them, a mask for each, and back to where it was. Owned
-// by an executor and used on the engine thread; the pool's workers fill masks while it waits.
+// SPDX-License-Identifier: Apache-2.0
+// DrawMasks: which tokens each draw of a step may take. A token is allowed if the sequence's
+// constraint, allowed tokens, bad words and min_tokens all allow it. With proposed tokens, the
+// constraint is advanced through them, filling one mask per draw, and then rolled back. Owned by an
+// executor and used on the engine thread; the pool's workers fill masks while it waits.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +18,23 @@ class ThreadPool;
 
 class DrawMasks {
  public:
-  // Of one planned sequence.
+  // The masks of one planned sequence.
   struct Entry {
-    int32_t first = -1;  // the mask of its first draw, before those of its others; -1: no masks
-    int num_draws = 0;   // leading ones that may be made: what is drawn behind them means nothing
-    Status error;        // if there are none: why no token may be drawn
+    int32_t first = -1;  // index of the first draw's mask; the other draws' masks follow it. -1: no
+                         // masks
+    int num_draws = 0;   // leading draws that may be made; later draws are meaningless
+    Status error;        // if num_draws is 0: why no token may be drawn
   };
 
-  // `pool`: fills the masks of several constraints at once; nullptr: they are filled in order.
+  // `pool` fills the masks of several constraints in parallel; nullptr: they are filled in order.
   explicit DrawMasks(int vocab_size, ThreadPool* pool = nullptr)
       : vocab_size_(vocab_size), pool_(pool) {}
 
-  // Replaces what the last call gave.
+  // Computes the masks for `plan` and replaces those of the last call.
   void Fill(const StepPlan& plan);
   const std::vector<Entry>& entries() const { return entries_; }  // in the plan's order
-  // [masks, MaskWords(vocab_size)]. May be moved from and back: its memory is used again.
+  // [masks, MaskWords(vocab_size)]. A caller may move it out and back, so that its memory is
+  // reused.
   std::vector<uint32_t>& words() { return words_; }
 
  private:
@@ -42,7 +45,7 @@ class DrawMasks {
   const int vocab_size_;
   ThreadPool* const pool_;
   std::vector<Entry> entries_;
-  std::vector<size_t> masked_;  // of entries_, those with masks
+  std::vector<size_t> masked_;  // indices into entries_ that have masks
   std::vector<uint32_t> words_;
 };
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/engine.h"
 
 #include <mutex>
@@ -51,13 +52,13 @@ struct Engine::Impl {
     Fail("the engine has stopped after a failure");
   }
 
-  // The requests that live get their events; one that was ended by Fail gets no more.
+  // Delivers the events of live requests. A request that Fail has ended gets no more events.
   void Deliver(TokenEvent event) {
     std::lock_guard lock(delivery_mutex);
     const RequestId request = event.request;
     const bool terminal = event.finish != FinishReason::kNone;
     if (!inbox.IsLive(request)) return;
-    const StandsAt at("the outbox");
+    const ScopedThreadActivity at("the outbox");
     on_event(std::move(event));
     if (terminal) inbox.Finish(request);
   }
@@ -80,7 +81,7 @@ struct Engine::Impl {
     }
   }
 
-  // After Fail the engine thread may still be in a step; what it says then is out of date.
+  // After Fail the engine thread may still be in a step; its statistics are then out of date.
   void Publish(const EngineStats& stats) {
     std::lock_guard lock(stats_mutex);
     if (!inbox.failed()) published = stats;
@@ -88,13 +89,13 @@ struct Engine::Impl {
 
   const EngineOptions options;
   const EventSink on_event;
-  std::mutex delivery_mutex;  // held while on_event runs; taken before stats_mutex, and that before
-                              // the inbox's own
+  std::mutex delivery_mutex;  // held while on_event runs; lock order: this, stats_mutex, the
+                              // inbox's mutex
   std::mutex stats_mutex;
   EngineStats published;
   Inbox inbox;
   EngineLoop loop;
-  std::thread thread;  // last: it uses all of the above
+  std::thread thread;  // declared last: it uses all members above
 };
 
 Engine::Engine(EngineOptions options, std::unique_ptr<Executor> executor, EventSink on_event,
@@ -106,8 +107,8 @@ Engine::~Engine() = default;
 
 Status Engine::Submit(Request request) { return impl_->inbox.Submit(std::move(request)); }
 
-Status Engine::CheckLine(uint64_t client, TimePoint start_by) {
-  return impl_->inbox.CheckLine(client, start_by);
+Status Engine::CheckQueue(uint64_t client, TimePoint start_by) {
+  return impl_->inbox.CheckQueue(client, start_by);
 }
 
 void Engine::Cancel(RequestId request, FinishReason as) { impl_->inbox.Cancel(request, as); }

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // Engine: one thread that owns Scheduler, PagePool, PrefixIndex and Sequences and loops Plan ->
-// Launch -> Collect -> Commit (engine_loop.cc). Requests come in by a bounded inbox, events leave
-// by a callback that must not block for long.
+// Launch -> Collect -> Commit (engine_loop.cc). Requests enter through a bounded inbox. Events
+// leave through a callback that must not block for long.
 //
-// Thread safety: all but construction and destruction may be called from any thread.
+// Thread safety: every method except constructor and destructor may be called from any thread.
 #pragma once
 
 #include <chrono>
@@ -21,43 +22,44 @@ namespace diffserve {
 
 class Engine {
  public:
-  // `on_event` is called on the engine thread for every event of every request (and on the caller's
-  // by Fail), one call at a time; the output loop puts them into its outbox. It may wait, as Submit
-  // and Cancel never do for it, but must not call back into the engine itself.
+  // `on_event` is called on the engine thread for every event of every request, and by Fail on the
+  // caller's thread; one call at a time. The output loop's sink puts the events into its outbox. It
+  // may wait, because Submit and Cancel never wait for it, but it must not call back into the
+  // engine.
   using EventSink = std::function<void(TokenEvent)>;
-  // Likewise called on the engine thread, with what entered and left the prefix index; it must not
-  // block at all.
+  // Called on the engine thread with the changes of the prefix index; it must not block at all.
   using KvEventSink = std::function<void(std::vector<KvEvent>)>;
   Engine(EngineOptions options, std::unique_ptr<Executor> executor, EventSink on_event,
          KvEventSink on_kv_events = nullptr);
-  ~Engine();  // cancels what is left, then joins
+  ~Engine();  // cancels all remaining requests, then joins
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Admission: kInvalidArgument if the request can never fit (prompt + max_tokens against
-  // max_model_len, and its pages against the whole pool), kResourceExhausted if too much waits
-  // already or if it would not start in time, kUnavailable while draining. Once ok, exactly one
-  // terminal event follows. Never blocks.
+  // Admission. kInvalidArgument: the request can never fit (prompt + max_tokens exceed
+  // max_model_len, or its pages exceed the whole pool). kResourceExhausted: too much is queued
+  // already, or the request would not start in time. kUnavailable: the engine is draining. After
+  // ok, exactly one terminal event follows. Never blocks.
   Status Submit(Request request);
-  // What Submit would say of the line alone, for those who can then spare the work before it.
-  Status CheckLine(uint64_t client, TimePoint start_by);
+  // Checks only the queue limits of Submit, so that a caller can skip its text work for a request
+  // that would be refused.
+  Status CheckQueue(uint64_t client, TimePoint start_by);
   // Idempotent; unknown and finished ids are ignored. The pages are free for the next step. `as` is
-  // what the terminal event and the statistics say: kCancelled, or kStop where the client has its
-  // whole answer (a stop string matched).
+  // the finish reason of the terminal event and the statistics: kCancelled, or kStop if the client
+  // already has its whole answer (a stop string matched).
   void Cancel(RequestId request, FinishReason as = FinishReason::kCancelled);
-  // What is submitted from now on finds nothing in the prefix cache that was put there before.
-  // Running requests keep their pages, and what they complete may enter the cache.
+  // Requests submitted after this find no earlier page in the prefix cache. Running requests keep
+  // their pages, and pages that they complete later may enter the cache.
   void ResetPrefixCache();
-  // Refuses new work; returns when nothing runs or waits, or when `deadline` has passed: what is
-  // left then ends with a kUnavailable error event.
+  // Refuses new work and waits until nothing runs or waits, or until `deadline`. Requests left at
+  // the deadline end with a kUnavailable error event.
   void Drain(std::chrono::steady_clock::time_point deadline);
 
-  // For a watchdog that sees no progress (Snapshot().seconds_since_progress), and when the executor
-  // throws: every request gets a kUnavailable error event with `message` at once, later ones are
-  // refused, Snapshot says `failed`. There is no way back.
+  // Ends every request at once with a kUnavailable error event that carries `message`, and refuses
+  // later ones; Snapshot() reports `failed`. Irreversible. Called by a watchdog that sees no
+  // progress (Snapshot().seconds_since_progress), and by the engine when the executor throws.
   void Fail(const std::string& message);
 
-  // Counts a request that its front end refused before Submit, so that one counter tells all
+  // Counts a request that a front end refused before Submit, so that one counter covers all
   // refusals.
   void CountRefusal(RefusalReason reason);
 

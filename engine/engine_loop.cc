@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/engine_loop.h"
 
 #include <algorithm>
@@ -41,13 +42,14 @@ bool EngineLoop::Turn() {
 }
 
 Inbox::Incoming EngineLoop::Take(bool wait) {
-  const StandsAt at("the inbox");
+  const ScopedThreadActivity at("the inbox");
   return inbox_.Take(wait);
 }
 
-// One step, four calls: Plan and Launch here, Collect and Commit below. With an executor of depth 2
-// the next step is planned and launched while this one runs, so the device does not wait for the
-// host. False: there is nothing to launch, or not before what runs is committed.
+// One step takes four calls: Plan and Launch here, Collect and Commit below. With an executor of
+// depth 2 the next step is planned and launched while this one runs, so the device does not wait
+// for the host. Returns false if there is nothing to launch, or nothing before the running step is
+// committed.
 bool EngineLoop::Launch() {
   if (!scheduler_.HasWork()) return false;
   StepRecord step;
@@ -63,7 +65,7 @@ bool EngineLoop::Launch() {
   recorder_.OnPlan(plan, step.planned);
   NoteStep(plan.step, static_cast<int>(plan.sequences.size()), plan.num_tokens());
   {
-    const StandsAt at("the launch of a step");
+    const ScopedThreadActivity at("the launch of a step");
     executor_->Launch(plan);
   }
   step.step = plan.step;
@@ -74,7 +76,7 @@ bool EngineLoop::Launch() {
 }
 
 StepResult EngineLoop::Await() {
-  const StandsAt at("the results of a step");
+  const ScopedThreadActivity at("the results of a step");
   return executor_->Collect();
 }
 
@@ -88,8 +90,7 @@ void EngineLoop::Collect() {
   recorder_.OnStep(step);
 }
 
-// New requests join the line; cancelled ones leave it, and their pages are free for the step that
-// follows.
+// New requests join the queue. Cancelled ones leave it, and their pages are free for the next step.
 void EngineLoop::Accept(Inbox::Incoming incoming) {
   if (incoming.reset_prefix_cache) scheduler_.ResetPrefixCache();
   for (Request& request : incoming.requests) {
@@ -98,7 +99,7 @@ void EngineLoop::Accept(Inbox::Incoming incoming) {
   }
   for (const Inbox::Ending& cancel : incoming.cancels) End(cancel.request, cancel);
   if (!incoming.end_all) return;
-  for (const Sequence* sequence : scheduler_.line().ByArrival())
+  for (const Sequence* sequence : scheduler_.queue().ByArrival())
     End(sequence->request.id, *incoming.end_all);
   while (!scheduler_.running().empty())
     End(scheduler_.running().back()->request.id, *incoming.end_all);
@@ -109,12 +110,12 @@ void EngineLoop::End(RequestId request, const Inbox::Ending& how) {
     events_.push_back(std::move(*event));
 }
 
-// What could not start in time leaves the line.
+// Refuses the requests that could not start in time.
 void EngineLoop::EndOverdue() {
-  if (scheduler_.line().num_waiting() == 0) return;
+  if (scheduler_.queue().num_waiting() == 0) return;
   const TimePoint now = world_.now();
   std::vector<const Request*> overdue;
-  for (const auto& [id, client] : scheduler_.line().clients()) {
+  for (const auto& [id, client] : scheduler_.queue().clients()) {
     for (const auto& sequence : client.waiting) {
       if (!sequence->admitted_before && sequence->request.start_by <= now)
         overdue.push_back(&sequence->request);
@@ -124,18 +125,18 @@ void EngineLoop::EndOverdue() {
     End(request->id, {request->id, FinishReason::kError, inbox_.RefuseOverdue(*request, now)});
 }
 
-// Statistics first: whoever has seen an event finds it counted.
+// Publishes statistics before events, so that an event is always counted when a reader sees it.
 void EngineLoop::Publish() {
   const TimePoint now = world_.now();
   for (const TokenEvent& event : events_) recorder_.OnEvent(event, now);
   recorder_.ReadGauges(scheduler_);
-  world_.publish(recorder_.stats());  // before the queue lets go of what has begun to run: a
-                                      // snapshot misses nobody
-  inbox_.SetLine({.clients = scheduler_.line().Counts(),
-                  .running = static_cast<int>(scheduler_.running().size()),
-                  .free_seats = scheduler_.free_seats(),
-                  .mean_generated_tokens = recorder_.mean_generated_tokens(),
-                  .cost = recorder_.step_cost()});
+  world_.publish(recorder_.stats());  // before SetQueue: a started request is counted as waiting or
+                                      // running at any time
+  inbox_.SetQueue({.clients = scheduler_.queue().Counts(),
+                   .running = static_cast<int>(scheduler_.running().size()),
+                   .free_seats = scheduler_.free_seats(),
+                   .mean_generated_tokens = recorder_.mean_generated_tokens(),
+                   .cost = recorder_.step_cost()});
   if (std::vector<KvEvent> changes = scheduler_.TakeKvEvents(); !changes.empty())
     world_.kv_events(std::move(changes));
   for (TokenEvent& event : std::exchange(events_, {})) world_.deliver(std::move(event));

@@ -1,9 +1,10 @@
-// EngineLoop: what the engine thread does. It alone owns the Scheduler (with PagePool, PrefixIndex
-// and Sequences) and the Executor; everything here but seconds_since_progress is called on that
-// thread. Clock and hash key come from outside, so that a test can drive the loop turn by turn from
-// a seed.
+// SPDX-License-Identifier: Apache-2.0
+// EngineLoop: the work of the engine thread. It is the only owner of the Scheduler (with PagePool,
+// PrefixIndex and Sequences) and the Executor. All methods except seconds_since_progress are called
+// on that thread. Clock and hash key are injected, so that a test can drive the loop turn by turn
+// from a seed.
 //
-// Invariant: between turns fewer than Executor::depth() steps are launched and not collected, none
+// Invariant: between turns, fewer than Executor::depth() steps are launched and not collected; none
 // if there is nothing to do.
 #pragma once
 
@@ -23,22 +24,23 @@ namespace diffserve {
 
 class EngineLoop {
  public:
-  // What is around the loop.
+  // The loop's surroundings, which a test replaces.
   struct World {
-    std::function<TimePoint()> now;  // from any thread
-    uint64_t hash_key = 0;           // of the prefix index; its hash_mask likewise
+    std::function<TimePoint()> now;  // called from any thread
+    uint64_t hash_key = 0;           // for the prefix index, like hash_mask
     uint64_t hash_mask = ~0ull;
     std::function<void(TokenEvent)> deliver;
-    std::function<void(const EngineStats&)> publish;  // before the events that the statistics count
-                                                      // are delivered
-    std::function<void(std::vector<KvEvent>)> kv_events;  // not empty, and before the tokens of the
-                                                          // same turn; may be nullptr
+    std::function<void(const EngineStats&)> publish;      // called before the events that the
+                                                          // statistics count are delivered
+    std::function<void(std::vector<KvEvent>)> kv_events;  // called with a non-empty list, before
+                                                          // the tokens of the same turn are
+                                                          // delivered; may be nullptr
   };
   EngineLoop(const EngineOptions& options, std::unique_ptr<Executor> executor, Inbox& inbox,
              World world);
 
-  // One turn; it sleeps before if there is nothing to do. False: the inbox says stop. What the
-  // executor throws passes through.
+  // Runs one turn; first sleeps if there is nothing to do. False: the inbox asks to stop.
+  // Exceptions of the executor pass through.
   bool Turn();
 
   bool idle() const { return !scheduler_.HasWork() && launched_.empty(); }

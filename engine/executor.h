@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // Executor: runs a planned step on a device. The real one is engine/model_executor.h; tests use
-// FakeExecutor, whose tokens are a hash of the sequence's tokens. Owned and called by the engine
-// thread alone.
+// FakeExecutor, whose tokens are a hash of the sequence's tokens. Owned by the engine thread, which
+// makes all calls.
 #pragma once
 
 #include "engine/step_plan.h"
@@ -9,19 +10,19 @@ namespace diffserve {
 
 class Executor {
  public:
-  // May come while launched steps are not collected: after a failure.
+  // After a failure, launched steps may still be uncollected.
   virtual ~Executor() = default;
   // How many steps may be launched and not collected. With 1, Launch and Collect alternate and
-  // every planned token is known. With 2, a step is launched behind the one that runs, and the
-  // executor itself puts in what that one draws (kDrawnByStepBefore). Steps run one after the other
-  // in the order of their launch, each seeing all that the ones before it wrote. A result may be
-  // dropped: the sequence had ended before.
+  // every planned token is known. With 2, a step is launched while the one before it runs, and the
+  // executor itself fills in the tokens that the earlier step draws (kDrawnByStepBefore). Steps run
+  // in launch order, and each sees all that the earlier ones wrote. A result may be dropped if its
+  // sequence has ended in the meantime.
   virtual int depth() const { return 1; }
-  // Does not wait for the steps before, and keeps nothing of the plan, which is a view. What a
-  // sequence is and has drawn stands in each of its plans, so an executor knows no sequence beyond
-  // the steps that are launched.
+  // Does not wait for earlier steps and keeps no reference to the plan, which is a view. Every plan
+  // carries the full state of its sequences, so an executor keeps nothing about a sequence beyond
+  // the launched steps.
   virtual void Launch(const StepPlan& plan) = 0;
-  // Waits for the oldest launched step.
+  // Waits for the oldest launched step and returns its result.
   virtual StepResult Collect() = 0;
 };
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/inbox.h"
 
 #include <algorithm>
@@ -14,9 +15,9 @@ namespace {
 
 constexpr char kShuttingDown[] = "the server is shutting down";
 
-// A client may have so many times what it leaves of the line to others, so that one alone never
-// fills it.
-constexpr int kShareOfTheRest = EngineOptions::kShareOfTheRest;
+// A client's queue space is limited to this multiple of what it leaves to others, so that it can
+// never fill the queue.
+constexpr int kClientToOthersRatioMax = EngineOptions::kClientToOthersRatioMax;
 
 Status TooMany(int64_t own, int64_t all, const char* what, int64_t limit) {
   return Status(StatusCode::kResourceExhausted,
@@ -25,7 +26,7 @@ Status TooMany(int64_t own, int64_t all, const char* what, int64_t limit) {
                     ", an eighth of it kept for others; retry later");
 }
 
-double Seconds(TimePoint from, TimePoint to) {
+double SecondsBetween(TimePoint from, TimePoint to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
@@ -49,7 +50,7 @@ Status Inbox::Refuse(RefusalReason reason, Status status) {
   return status;
 }
 
-// Whether a request of `client` may join the line. REQUIRES: mutex_ is held.
+// Whether a request of `client` may join the queue. REQUIRES: mutex_ is held.
 Status Inbox::CheckRoom(uint64_t client, int64_t tokens, TimePoint start_by) {
   if (draining_ || stop_)
     return Refuse(RefusalReason::kDraining, Status(StatusCode::kUnavailable, kShuttingDown));
@@ -57,21 +58,22 @@ Status Inbox::CheckRoom(uint64_t client, int64_t tokens, TimePoint start_by) {
     return Refuse(RefusalReason::kDraining,
                   Status(StatusCode::kUnavailable, "the engine has stopped after a failure"));
   }
-  const ClientWaiting* const found = line_.Find(client);
+  const ClientWaiting* const found = queue_.Find(client);
   const ClientWaiting own = found != nullptr ? *found : ClientWaiting();
-  const ClientWaiting all = line_.Sum();
-  if (own.requests >= kShareOfTheRest * (options_.max_waiting_requests - all.requests)) {
+  const ClientWaiting all = queue_.Sum();
+  if (own.requests >= kClientToOthersRatioMax * (options_.max_waiting_requests - all.requests)) {
     return Refuse(RefusalReason::kQueueFull,
                   TooMany(own.requests, all.requests, "requests", options_.max_waiting_requests));
   }
   const int64_t tokens_left = options_.max_waiting_tokens - all.tokens;
-  if (all.requests > 0 && (tokens > tokens_left || own.tokens >= kShareOfTheRest * tokens_left)) {
+  if (all.requests > 0 &&
+      (tokens > tokens_left || own.tokens >= kClientToOthersRatioMax * tokens_left)) {
     return Refuse(RefusalReason::kTokensFull,
                   TooMany(own.tokens, all.tokens, "prompt tokens", options_.max_waiting_tokens));
   }
   if (start_by == TimePoint::max()) return Status();
-  const double wait = EstimatedWait(line_, client);
-  const double allowed = Seconds(now_(), start_by);
+  const double wait = EstimatedWait(queue_, client);
+  const double allowed = SecondsBetween(now_(), start_by);
   if (wait <= allowed) return Status();
   return Refuse(
       RefusalReason::kQueueWait,
@@ -81,26 +83,27 @@ Status Inbox::CheckRoom(uint64_t client, int64_t tokens, TimePoint start_by) {
           .WithRetryAfter(WholeSeconds(wait - allowed)));
 }
 
-Status Inbox::CheckLine(uint64_t client, TimePoint start_by) {
+Status Inbox::CheckQueue(uint64_t client, TimePoint start_by) {
   std::lock_guard lock(mutex_);
   return CheckRoom(client, 0, start_by);
 }
 
 Status Inbox::RefuseOverdue(const Request& request, TimePoint now) {
   std::lock_guard lock(mutex_);
-  const double wait = EstimatedWait(line_, request.client);
-  const double allowed = Seconds(request.arrival, request.start_by);
+  const double wait = EstimatedWait(queue_, request.client);
+  const double allowed = SecondsBetween(request.arrival, request.start_by);
   return Refuse(RefusalReason::kQueueWait,
                 Status(StatusCode::kResourceExhausted,
-                       "the request waited " + SecondsText(Seconds(request.arrival, now)) +
+                       "the request waited " + SecondsText(SecondsBetween(request.arrival, now)) +
                            " for its turn and might wait " + SecondsText(allowed) + "; retry later")
                     .WithRetryAfter(WholeSeconds(wait - allowed)));
 }
 
-// What Submit and Cancel do of one more request takes no memory then but its place in live_.
+// Reserves memory for one more request. After it, Submit and Cancel allocate only the entry in
+// live_.
 void Inbox::MakeRoomForOne() {
   if (requests_.size() == requests_.capacity()) requests_.reserve(2 * requests_.size() + 8);
-  line_.clients.reserve(line_.clients.size() + 1);
+  queue_.clients.reserve(queue_.clients.size() + 1);
   const size_t endings = cancels_.size() + live_.size() + 1;
   if (cancels_.capacity() < endings) cancels_.reserve(2 * endings);
 }
@@ -117,7 +120,7 @@ Status Inbox::Submit(Request request) {
     MakeRoomForOne();
     const bool is_new = live_.emplace(request.id, false).second;
     DS_CHECK(is_new, "a request id is used once");
-    line_.Add(request.client, 1, tokens);
+    queue_.Add(request.client, 1, tokens);
     requests_.push_back(std::move(request));
   }
   wake_.notify_one();
@@ -184,12 +187,12 @@ Inbox::Incoming Inbox::Take(bool wait) {
   return incoming;
 }
 
-void Inbox::SetLine(LineState line) {
+void Inbox::SetQueue(QueueState queue) {
   std::lock_guard lock(mutex_);
   if (failed_) return;
-  line_ = std::move(line);
+  queue_ = std::move(queue);
   for (const Request& request : requests_)
-    line_.Add(request.client, 1, static_cast<int64_t>(request.prompt.size()));
+    queue_.Add(request.client, 1, static_cast<int64_t>(request.prompt.size()));
 }
 
 bool Inbox::IsLive(RequestId request) const {
@@ -210,7 +213,7 @@ std::vector<RequestId> Inbox::Fail() {
     failed_ = true;
     requests_.clear();
     cancels_.clear();
-    line_ = {};
+    queue_ = {};
     for (const auto& [request, cancelled] : live_) ended.push_back(request);
   }
   std::ranges::sort(ended);
@@ -225,7 +228,7 @@ bool Inbox::failed() const {
 
 void Inbox::Describe(EngineStats& stats) const {
   std::lock_guard lock(mutex_);
-  const ClientWaiting all = line_.Sum();
+  const ClientWaiting all = queue_.Sum();
   stats.waiting = all.requests;
   stats.waiting_tokens = all.tokens;
   stats.refused = refused_;

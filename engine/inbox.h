@@ -1,6 +1,7 @@
-// Inbox: the one place where other threads meet the engine thread. It takes requests and
-// cancellations in, refuses what is too much, and knows which accepted requests have not had their
-// terminal event yet.
+// SPDX-License-Identifier: Apache-2.0
+// Inbox: the only place where other threads meet the engine thread. It accepts requests and
+// cancellations, refuses what exceeds the limits, and tracks the accepted requests that have not
+// had their terminal event.
 //
 // Thread safety: every method may be called from any thread; none holds the lock while it calls
 // out.
@@ -17,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/line_state.h"
 #include "engine/options.h"
+#include "engine/queue_state.h"
 #include "engine/request.h"
 #include "engine/stats.h"
 
@@ -26,21 +27,21 @@ namespace diffserve {
 
 class Inbox {
  public:
-  // `now`: from any thread.
+  // `now` is called from any thread.
   explicit Inbox(
       const EngineOptions& options,
       std::function<TimePoint()> now = [] { return std::chrono::steady_clock::now(); })
       : options_(options), now_(std::move(now)) {}
 
-  // For clients of the engine: as in engine.h. Submit throws std::bad_alloc without effect, Cancel
-  // asks for no memory.
+  // The same as in engine.h. Submit throws std::bad_alloc without effect; Cancel allocates no
+  // memory.
   Status Submit(Request request);
-  Status CheckLine(uint64_t client, TimePoint start_by);
+  Status CheckQueue(uint64_t client, TimePoint start_by);
   void Cancel(RequestId request, FinishReason as) noexcept;
   void Drain(std::chrono::steady_clock::time_point deadline);
   void CountRefusal(RefusalReason reason);
   void ResetPrefixCache();
-  // The engine thread shall end.
+  // Asks the engine thread to end.
   void Stop();
 
   struct Ending {
@@ -48,30 +49,30 @@ class Inbox {
     FinishReason finish = FinishReason::kCancelled;
     Status error;
   };
-  // What came in since the last call.
+  // Everything that arrived since the last call of Take.
   struct Incoming {
-    bool reset_prefix_cache = false;  // before any of the requests
+    bool reset_prefix_cache = false;  // applies before the requests below
     std::vector<Request> requests;
     std::vector<Ending> cancels;
-    std::optional<Ending> end_all;  // all requests are to be ended now, in this way
-    bool stop = false;              // the engine thread is to end after that
-    bool failed = false;            // it is to end at once: everybody has been told already
+    std::optional<Ending> end_all;  // end all requests now, in this way
+    bool stop = false;              // end the engine thread after that
+    bool failed = false;            // end it at once: every request has had its terminal event
   };
-  // Sleeps until something comes in if `wait`.
+  // If `wait`, sleeps until something arrives.
   Incoming Take(bool wait);
-  // The scheduler's line after a step; counts against the bounds together with what has not been
-  // taken yet.
-  void SetLine(LineState line);
-  // Counts a request that has waited too long, and says so.
+  // Sets the scheduler's queue after a step. It counts against the limits together with the
+  // requests that have not been taken yet.
+  void SetQueue(QueueState queue);
+  // Counts a request that has waited too long and returns the error for it.
   Status RefuseOverdue(const Request& request, TimePoint now);
   bool IsLive(RequestId request) const;
   void Finish(RequestId request);
 
-  // Refuses everything from now on; returns the requests that still wait for their terminal event.
+  // Refuses everything from now on; returns the requests that still need their terminal event.
   std::vector<RequestId> Fail();
   bool failed() const;
 
-  // Adds refusals, queue and state to a snapshot.
+  // Adds refusals, queue and state to `stats`.
   void Describe(EngineStats& stats) const;
 
  private:
@@ -82,13 +83,13 @@ class Inbox {
   const EngineOptions options_;
   const std::function<TimePoint()> now_;
   mutable std::mutex mutex_;
-  std::condition_variable wake_;      // for Take
-  std::condition_variable all_done_;  // for Drain
+  std::condition_variable wake_;      // signals Take
+  std::condition_variable all_done_;  // signals Drain
   std::vector<Request> requests_;
-  std::vector<Ending> cancels_;               // has room for all that live
-  std::unordered_map<RequestId, bool> live_;  // accepted, no terminal event yet -> a cancellation
-                                              // was asked for
-  LineState line_;                            // of the inbox and the scheduler together
+  std::vector<Ending> cancels_;               // has capacity for every live request
+  std::unordered_map<RequestId, bool> live_;  // accepted, without terminal event -> whether a
+                                              // cancellation was requested
+  QueueState queue_;                          // inbox and scheduler together
   std::array<uint64_t, static_cast<size_t>(RefusalReason::kCount)> refused_{};
   bool reset_prefix_cache_ = false;
   bool draining_ = false;

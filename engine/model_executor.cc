@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/model_executor.h"
 
 #include <algorithm>
@@ -10,13 +11,13 @@
 namespace diffserve {
 namespace {
 
-// Whether the step computes positions that the request's capture wants.
+// Whether the step computes positions that the request captures.
 bool Captures(const PlannedSequence& planned) {
   const AttentionCapture* capture = planned.request->capture.get();
   return capture != nullptr && !capture->is_complete() && planned.end() > capture->first();
 }
 
-// All that look into one step.
+// All observers of one step.
 class StepObserver : public LayerObserver {
  public:
   CapturingObserver captures;
@@ -95,8 +96,8 @@ void ModelExecutor::Launch(const StepPlan& plan) {
   launched_.push_back(std::move(step));
 }
 
-// A penalty counts the proposed tokens before `position` too: the draw is of use only if they are
-// the sequence's own. One that cannot be made is nothing.
+// Penalties also count the proposed tokens before `position`: the draw is used only if those turn
+// out to be right. A draw that may not be made gets kNothing.
 SampleTask ModelExecutor::PackDraw(const PlannedSequence& planned, const DrawMasks::Entry& masks,
                                    int position, Batch& batch) const {
   const int draw = position - (planned.end() - planned.samples) - 1;

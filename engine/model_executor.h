@@ -1,7 +1,7 @@
-// ModelExecutor: the real Executor, on every device. It turns a StepPlan into a Batch, has the
-// model run it, and gives what comes back to the sequences. It owns the model and the KV pages.
-// Used by the engine thread, which is worker 0 of the CPU's pool. What a device fails at is thrown
-// as DeviceError.
+// SPDX-License-Identifier: Apache-2.0
+// ModelExecutor: the real Executor, on every device. It turns a StepPlan into a Batch, runs the
+// model on it, and returns the results by sequence. It owns the model and the KV pages. Used by the
+// engine thread, which is worker 0 of the CPU's pool. A device failure is thrown as DeviceError.
 #pragma once
 
 #include <deque>
@@ -24,8 +24,8 @@ class DeviceError : public std::runtime_error {
 
 class ModelExecutor : public Executor {
  public:
-  // `pool`: nullptr, or what fills the masks of several constrained sequences at once; it outlives
-  // the executor.
+  // `pool` fills the masks of several constrained sequences in parallel; it may be nullptr and
+  // outlives the executor.
   ModelExecutor(std::unique_ptr<Model> model, KvCache kv, ThreadPool* pool = nullptr);
 
   int depth() const override { return model_->steps_in_flight_max(); }
@@ -35,10 +35,10 @@ class ModelExecutor : public Executor {
  private:
   struct LaunchedStep {
     size_t num_sequences = 0;
-    std::vector<size_t> owners;                     // of each row of logits: index into the plan
-    std::vector<SampleTask> rows;                   // likewise: what was asked of it
-    std::vector<std::pair<size_t, Status>> errors;  // of constraints, by index into the plan
-    // Index into the plan, and what pools that sequence's states.
+    std::vector<size_t> owners;                     // [rows of logits] index into the plan
+    std::vector<SampleTask> rows;                   // [rows of logits] how to sample it
+    std::vector<std::pair<size_t, Status>> errors;  // constraint errors, by index into the plan
+    // Index into the plan, and the pool that receives that sequence's states.
     std::vector<std::pair<size_t, std::shared_ptr<HiddenStatePool>>> pools;
   };
 
@@ -46,10 +46,10 @@ class ModelExecutor : public Executor {
                       Batch& batch) const;
 
   KvCache kv_;
-  std::unique_ptr<Model> model_;  // its end waits for the steps that still use the pages
+  std::unique_ptr<Model> model_;  // its destructor waits for the steps that still use the pages
   DrawMasks masks_;               // of the last launched step
-  std::unordered_map<RequestId, int32_t> drawn_;  // by the last launched step: which of its rows
-                                                  // of logits draws for the request
+  std::unordered_map<RequestId, int32_t> drawn_;  // request -> its row of logits in the last
+                                                  // launched step
   std::deque<LaunchedStep> launched_;
 };
 

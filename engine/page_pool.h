@@ -1,9 +1,10 @@
-// PagePool: which pages of the KV cache are free, cached or in use. It knows numbers only: not what
-// a page holds, and not who. Owned by the Scheduler.
+// SPDX-License-Identifier: Apache-2.0
+// PagePool: which pages of the KV cache are free, cached or in use. It handles page numbers only
+// and knows neither a page's content nor its holders. Owned by the Scheduler.
 //
 // Invariants: each page is exactly one of free (no holder, content worthless), cached (no holder,
-// content in the prefix index) and in use (one or more holders). Cached pages are given out again
-// only when none is free, the least recently released first.
+// content in the prefix index) or in use (one or more holders). A cached page is reused only when
+// none is free, the least recently released first.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +21,13 @@ class PagePool {
     int32_t page = 0;
     bool was_cached = false;  // the caller must take the page out of the prefix index
   };
-  // A page with one holder; nullopt if every page is in use.
+  // Returns a page with one holder; nullopt if every page is in use.
   std::optional<Grant> Allocate();
-  // One more holder. REQUIRES: the page is cached or in use.
+  // Adds a holder. REQUIRES: the page is cached or in use.
   void Share(int32_t page);
-  // One holder less. The last one leaves the page cached if `keep`, else free. REQUIRES: in use.
+  // Removes a holder. The last one leaves the page cached if `keep`, else free. REQUIRES: in use.
   void Release(int32_t page, bool keep);
-  // The content is worthless now. REQUIRES: cached.
+  // Frees a page whose content has become worthless. REQUIRES: cached.
   void Forget(int32_t page);
 
   int num_pages() const { return static_cast<int>(pages_.size()); }
@@ -50,7 +51,7 @@ class PagePool {
   void Unlink(int32_t page);
 
   std::vector<Page> pages_;
-  std::vector<int32_t> free_;  // the next one is at the back
+  std::vector<int32_t> free_;  // the back is allocated next
   int32_t oldest_ = -1, newest_ = -1;
   int num_cached_ = 0;
 };

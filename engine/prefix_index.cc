@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/prefix_index.h"
 
 #include <algorithm>
@@ -87,7 +88,7 @@ int32_t PrefixIndex::Insert(const Key& key, int32_t page) {
   return page;
 }
 
-// A page that continues the chain told last joins its event.
+// Extends the last event if the page continues its chain.
 void PrefixIndex::RecordStored(const Key& key) {
   const std::optional<uint64_t> parent = key.parent < 0 ? std::nullopt
                                                         : std::optional(nodes_[key.parent].hash);
@@ -149,7 +150,7 @@ std::vector<int32_t> PrefixIndex::EraseChain(int32_t page) {
 std::vector<int32_t> PrefixIndex::Clear() {
   std::vector<int32_t> pages;
   for (const auto& [hash, page] : by_hash_) pages.push_back(page);
-  std::ranges::sort(pages);  // whatever order the hashes have
+  std::ranges::sort(pages);  // the order must not depend on the hashes
   for (const int32_t page : pages) nodes_[page] = Node{};
   by_hash_.clear();
   first_pages_.clear();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/proposer.h"
 
 #include <algorithm>
@@ -7,8 +8,8 @@
 namespace diffserve {
 namespace {
 
-constexpr int kPlacesTried = 32;  // then the first of them is taken over: no text makes a lookup
-                                  // slow
+constexpr int kProbesMax = 32;  // then the first one is overwritten, which bounds the time of a
+                                // lookup
 constexpr int kMissesMax = 8;
 constexpr size_t kSmallestTable = 256;
 
@@ -16,7 +17,7 @@ constexpr uint64_t Hash(uint64_t hash_behind, int32_t token) {
   return (hash_behind + static_cast<uint32_t>(token) + 1) * 0x9E3779B97F4A7C15u;
 }
 
-// Whether the same `run` tokens stand before both ends.
+// Whether the `run` tokens before both ends are the same.
 bool IsSameRun(const Proposer::Text& text, int run, int end, int other_end) {
   int same = 0;
   while (same < run && text[end - 1 - same] == text[other_end - 1 - same]) ++same;
@@ -34,16 +35,16 @@ std::vector<int32_t> Proposer::Propose(const Text& text, int limit) {
   }
   const int size = text.size();
   const int longest = std::min(kLongest, size);
-  std::array<uint64_t, kLongest + 1> hashes{};  // by length of the run
+  std::array<uint64_t, kLongest + 1> hashes{};  // by run length
   for (int run = 1; run <= longest; ++run) hashes[run] = Hash(hashes[run - 1], text[size - run]);
   for (int run = longest; run >= std::min(kShortest + misses_, kLongest); --run) {
-    const int found = PlaceOf(text, run, size, hashes[run]);
+    const int found = EntryOf(text, run, size, hashes[run]);
     if (found == 0 || !IsSameRun(text, run, found, size)) continue;
-    // A shorter run tells less.
+    // A shorter run is weaker evidence, so fewer tokens are proposed.
     const int count = std::min({limit, length_, run < kLongest ? run : max_tokens_});
     if (count <= 0) break;
     proposed.reserve(static_cast<size_t>(count));
-    // Behind the end of the text stands what is proposed itself: a repetition goes on.
+    // Beyond the end of the text, the proposal continues itself: a repetition goes on.
     for (int i = found; i < found + count; ++i)
       proposed.push_back(i < size ? text[i] : proposed[static_cast<size_t>(i - size)]);
     break;
@@ -58,19 +59,20 @@ void Proposer::Learn(int proposed, int accepted) {
   if (accepted == 0) pause_ = (1 << misses_) - 1;
 }
 
-// The place of the `run` tokens before `end`, or the one where they are to be entered, which holds
-// 0 or the occurrence of another run.
-int32_t& Proposer::PlaceOf(const Text& text, int run, int end, uint64_t hash) {
+// The entry of the `run` tokens before `end`. If there is none, the entry to overwrite: it holds 0
+// or another run's occurrence.
+int32_t& Proposer::EntryOf(const Text& text, int run, int end, uint64_t hash) {
   Table& table = tables_[run - kShortest];
   const size_t mask = table.size() - 1, first = hash >> 32;
-  for (size_t i = 0; i < kPlacesTried; ++i) {
-    int32_t& place = table[(first + i) & mask];
-    if (place == 0 || IsSameRun(text, run, place, end)) return place;
+  for (size_t i = 0; i < kProbesMax; ++i) {
+    int32_t& entry = table[(first + i) & mask];
+    if (entry == 0 || IsSameRun(text, run, entry, end)) return entry;
   }
   return table[first & mask];
 }
 
-// The run before the last token is entered when it is known what follows it.
+// Adds the runs of the new tokens, except those that end at the last token: nothing follows them
+// yet.
 void Proposer::Enter(const Text& text) {
   const int size = text.size();
   const size_t places = std::bit_ceil(std::max(kSmallestTable, 2 * static_cast<size_t>(size)));
@@ -82,7 +84,7 @@ void Proposer::Enter(const Text& text) {
     uint64_t hash = 0;
     for (int run = 1; run <= std::min(kLongest, end); ++run) {
       hash = Hash(hash, text[end - run]);
-      if (run >= kShortest) PlaceOf(text, run, end, hash) = end;
+      if (run >= kShortest) EntryOf(text, run, end, hash) = end;
     }
   }
   entered_ = size;

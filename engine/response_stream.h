@@ -1,10 +1,11 @@
-// ResponseStream: the one way out. The output thread pushes events; the transport (an HTTP session
-// or a gRPC reactor) is notified and takes them. The queue is bounded in bytes: a reader that is
-// too slow overflows it, and the request is cancelled.
+// SPDX-License-Identifier: Apache-2.0
+// ResponseStream: carries one response's events to its transport (an HTTP session or a gRPC
+// reactor). The output thread pushes events; the transport is notified and pops them. The queue is
+// bounded in bytes: a reader that is too slow overflows it, and the request is cancelled.
 //
 // Thread safety: one thread pushes; the other methods may be called from any thread. `notify` runs
-// on the pushing thread after each event, without a lock that TryPop needs, and must only post a
-// wake-up: it may not call Close.
+// on the pushing thread after each event, without a lock that TryPop needs. It must only post a
+// wake-up and may not call Close.
 #pragma once
 
 #include <algorithm>
@@ -25,34 +26,34 @@ namespace diffserve {
 
 struct PromptInfo {
   SharedTokens token_ids;
-  std::string text;              // for echo; empty of a conversation
-  size_t opening_tokens = 0;     // of token_ids: those that no text comes before
-  bool opens_reasoning = false;  // it ends within reasoning, which the answer goes on with
+  std::string text;              // for echo; empty for a conversation
+  size_t opening_tokens = 0;     // leading token_ids before which there is no text
+  bool opens_reasoning = false;  // the prompt ends inside reasoning, which the answer continues
 };
 
-// The first continuation has begun. Comes first, once.
+// The first continuation has begun. Sent first and once.
 struct ResponseStarted {
   std::vector<PromptInfo> prompts;
 };
 
-// Log-probabilities of a prompt, held once for all its continuations: entry i belongs to prompt
-// token i + 1, since nothing comes before the first. Never null.
+// Log-probabilities of a prompt, stored once for all its continuations. Entry i belongs to prompt
+// token i + 1: the first token has none. Never null.
 using PromptScores = std::shared_ptr<const std::vector<SampleResult>>;
 
 struct ResponsePromptLogprobs {
   int choice = 0;
   PromptScores tokens;
-  int shared_by = 1;  // events that hold the same
+  int shared_by = 1;  // number of events that share `tokens`
 };
 
 struct ResponseDelta {
   int choice = 0;  // prompt index * n + continuation index
   std::string text;
-  std::vector<SampleResult> tokens;  // ids always; log-probabilities only if asked for
+  std::vector<SampleResult> tokens;  // ids always; log-probabilities only if requested
   FinishReason finish = FinishReason::kNone;
   std::variant<std::monostate, std::string, int32_t> stop_reason;  // the stop string or id that
                                                                    // matched
-  size_t opening_tokens = 0;  // the first of `tokens`: no text comes before them, not even the
+  size_t opening_tokens = 0;  // leading `tokens` before which there is no text, not even the
                               // prompt's
 };
 
@@ -62,8 +63,8 @@ struct Usage {
   int64_t cached_tokens = 0;
 };
 
-// The last event, exactly once: an error that ended the request (before or after ResponseStarted),
-// or ok.
+// The last event, sent exactly once: ok, or the error that ended the request (before or after
+// ResponseStarted).
 struct ResponseDone {
   Status status;
   Usage usage;
@@ -72,45 +73,45 @@ struct ResponseDone {
 using ResponseEvent =
     std::variant<ResponseStarted, ResponsePromptLogprobs, ResponseDelta, ResponseDone>;
 
-// What glibc's allocator takes for `bytes` of one piece.
+// The memory that glibc's allocator uses for one allocation of `bytes`.
 constexpr size_t HeapBytes(size_t bytes) {
   return bytes == 0 ? 0 : std::max<size_t>(32, (bytes + 8 + 15) / 16 * 16);
 }
-// What an event holds in memory, its own share of what it shares.
+// The memory that an event holds, including its part of what it shares with others.
 size_t HeldBytes(const ResponseEvent& event);
 
 class ResponseStream {
  public:
   ResponseStream(size_t max_queued_bytes, std::function<void()> notify);
 
-  // Raises the limit by what the request's prompts make, which is paid for (server/answer_price.h):
-  // log-probabilities of a long prompt are not a slow reader's fault.
+  // Raises the limit by the size of the prompts' own events, which is accounted for elsewhere
+  // (server/answer_price.h). The log-probabilities of a long prompt do not make a reader slow.
   void Allow(size_t more_bytes);
-  // Held until the last holder of the stream lets go of it.
+  // Keeps `kept` alive until the stream is destroyed.
   void Keep(std::shared_ptr<const void> kept);
 
-  // False once the queue has overflowed or Close was called: the producer then cancels the request.
-  // An event counts for what it holds; ResponseDone always fits, also where there is no memory, and
-  // nothing is taken after it.
+  // False once the queue has overflowed or Close was called; the producer then cancels the request.
+  // An event counts with the memory that it holds. ResponseDone always fits, even when memory is
+  // exhausted, and nothing is accepted after it.
   bool Push(ResponseEvent event);
   std::optional<ResponseEvent> TryPop();
-  // The transport is gone: nothing more is queued, `notify` is never called again after this
+  // The transport has gone: nothing more is queued, and `notify` is never called after this
   // returns.
   void Close();
-  // Whether events are still taken: false after ResponseDone, an overflow or Close.
+  // Whether events are still accepted: false after ResponseDone, an overflow or Close.
   bool is_open() const;
 
  private:
   mutable std::mutex mutex_;
-  std::list<std::pair<ResponseEvent, size_t>> events_;  // but the last one
+  std::list<std::pair<ResponseEvent, size_t>> events_;  // all except ResponseDone
   std::optional<ResponseDone> last_event_;
   size_t queued_bytes_ = 0;
   size_t max_queued_bytes_;
   bool overflowed_ = false;
-  bool done_ = false;  // ResponseDone was taken
+  bool done_ = false;  // ResponseDone was pushed
   bool closed_ = false;
-  std::mutex push_mutex_;  // held during Push, so that Close waits for a notify_ that has begun;
-                           // taken before mutex_
+  std::mutex push_mutex_;  // held during Push, so that Close waits for a running notify_; taken
+                           // before mutex_
   std::function<void()> notify_;
   std::shared_ptr<const void> kept_;
 };

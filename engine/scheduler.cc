@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/scheduler.h"
 
 #include <algorithm>
@@ -27,14 +28,14 @@ PrefixIndex::Options Complete(PrefixIndex::Options index_options, const EngineOp
 
 }  // namespace
 
-// What the plan under construction has left.
+// The rest of the plan that is being built.
 struct Scheduler::Budget {
-  int tokens = 0;            // for prompts; the decodes of running sequences are set aside before
-  int half = 0;              // a prompt with more tokens to compute than this is long
+  int tokens = 0;            // for prompts; decodes of running sequences are already subtracted
+  int half = 0;              // a prompt is long if it has more tokens to compute than this
   bool others_wait = false;  // more than one sequence has a prompt to compute
   bool long_served = false;
   bool out_of_pages = false;
-  bool deferred = false;  // the head of the line waits for a prefix
+  bool deferred = false;  // the head of the queue waits for a prefix
 
   void Take(const Sequence& sequence, int planned) {
     tokens -= planned;
@@ -91,8 +92,8 @@ void Scheduler::Add(Request request) {
   const bool is_new = by_id_.emplace(sequence->request.id, sequence.get()).second;
   DS_CHECK(is_new, "a request id is used once");
   sequence->arrival = ++arrivals_;
-  sequence->client = &line_.Enter(sequence->request.client);
-  line_.Put(std::move(sequence));
+  sequence->client = &queue_.Enter(sequence->request.client);
+  queue_.Put(std::move(sequence));
 }
 
 std::optional<TokenEvent> Scheduler::End(RequestId id, FinishReason finish, Status error) {
@@ -107,10 +108,10 @@ std::optional<TokenEvent> Scheduler::End(RequestId id, FinishReason finish, Stat
   return event;
 }
 
-// Frees the sequence's pages and the sequence.
+// Releases the sequence's pages and destroys it.
 void Scheduler::Remove(const Sequence& sequence) {
   by_id_.erase(sequence.request.id);
-  Client& client = *sequence.client;
+  ClientQueue& client = *sequence.client;
   const auto it = std::ranges::find(running_, &sequence,
                                     [](const auto& running) { return running.get(); });
   if (it != running_.end()) {
@@ -118,9 +119,9 @@ void Scheduler::Remove(const Sequence& sequence) {
     running_.erase(it);
     --client.num_running;
   } else {
-    line_.Remove(sequence);
+    queue_.Remove(sequence);
   }
-  line_.Leave(client);
+  queue_.Leave(client);
 }
 
 int Scheduler::free_seats() const {
@@ -135,7 +136,7 @@ Scheduler::Budget Scheduler::NewBudget() const {
   Budget budget;
   budget.tokens = options_.max_num_batched_tokens - static_cast<int>(decodes);
   budget.half = std::max(1, budget.tokens / 2);
-  budget.others_wait = prompts + line_.num_waiting() > 1;
+  budget.others_wait = prompts + queue_.num_waiting() > 1;
   return budget;
 }
 
@@ -150,7 +151,7 @@ StepPlan Scheduler::Plan() {
   Budget budget = NewBudget();
   if (!PlanRunning(budget)) return plan;
   if (shared_out_ && due_.empty() && NothingIsPlanned()) {
-    // Those whose share it is find no page; the others hold them and go on.
+    // No sequence with a share finds a page, so those that hold the pages continue.
     LiftShares();
     budget = NewBudget();
     PlanRunning(budget);
@@ -178,15 +179,15 @@ StepPlan Scheduler::Plan() {
   return plan;
 }
 
-// A plan ahead could not say what such a sequence may draw.
+// Whether a sequence needs the token in flight before its next draw can be planned.
 bool Scheduler::MustCommitFirst() const {
   return std::ranges::any_of(running_, [](const auto& sequence) {
     return sequence->awaits_draw() && sequence->num_remaining() > 0 && sequence->draws_by_outputs();
   });
 }
 
-// False: pages are short while a plan is not committed. Its commit may free some; if not, somebody
-// is preempted then.
+// Plans the running sequences, oldest first. False: pages are short while a plan is not committed.
+// Its commit may free some; otherwise the next call preempts a sequence.
 bool Scheduler::PlanRunning(Budget& budget) {
   for (size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
@@ -201,7 +202,7 @@ bool Scheduler::PlanRunning(Budget& budget) {
         return false;
       }
       if (victim->num_remaining() == 1 && victim->share > 0) ++budget.tokens;
-      budget.out_of_pages = true;  // nobody is admitted in a step that preempts
+      budget.out_of_pages = true;  // a step that preempts admits no sequence
       Preempt(*victim);
     }
     const int planned = PlanTokens(sequence, wanted);
@@ -222,9 +223,9 @@ void Scheduler::PlanWaiting(Budget& budget) {
   bool has_room = true;
   while (static_cast<int>(running_.size()) < max_running_ && budget.tokens > 0 &&
          !budget.out_of_pages) {
-    Sequence* const next = line_.Next();
+    Sequence* const next = queue_.Next();
     if (next == nullptr) break;
-    Client& client = *next->client;
+    ClientQueue& client = *next->client;
     const std::vector<int32_t> hits = FindPrefix(*next);
     const int num_hits = static_cast<int>(hits.size());
     const int remaining = next->num_tokens() - num_hits * options_.page_size;
@@ -245,10 +246,10 @@ void Scheduler::PlanWaiting(Budget& budget) {
     budget.out_of_pages |= planned < wanted;
   }
   short_of_pages_ = budget.out_of_pages || !has_room;
-  for (auto& [id, client] : line_.clients()) client.passed_over = false;
+  for (auto& [id, client] : queue_.clients()) client.passed_over = false;
 }
 
-// What nobody took, to the oldest first.
+// Gives the tokens that are left to the oldest sequences.
 void Scheduler::PlanLeftover(Budget& budget) {
   for (const auto& sequence : running_) {
     if (budget.tokens == 0) return;
@@ -258,19 +259,19 @@ void Scheduler::PlanLeftover(Budget& budget) {
   }
 }
 
-// Of the tokens that the step has left, how many a prompt takes that has so many to compute.
+// The number of the step's remaining tokens for a prompt with `remaining` tokens to compute.
 int Scheduler::TokensFor(int remaining, const Budget& budget) const {
   const int tokens = std::min(remaining, budget.tokens);
   if (!budget.others_wait || remaining <= budget.half) return tokens;
   return std::min(tokens, budget.long_served ? options_.page_size : budget.half);
 }
 
-// The head of the line starts to run, from the end of its cached prefix.
+// Starts the head of the queue at the end of its cached prefix.
 Sequence& Scheduler::Admit(const std::vector<int32_t>& hits) {
-  Sequence& head = *running_.emplace_back(line_.TakeNext());
+  Sequence& head = *running_.emplace_back(queue_.TakeNext());
   ++head.client->num_running;
   head.share = kUnlimited;
-  head.last_turn = step_;  // so it takes its turn behind those that run
+  head.last_turn = step_;  // so that its turn comes after those of the running sequences
   for (int32_t page : hits) pool_.Share(page);
   head.pages = hits;
   head.client->num_pages += std::ssize(hits);
@@ -285,10 +286,11 @@ Sequence& Scheduler::Admit(const std::vector<int32_t>& hits) {
   return head;
 }
 
-// Of the sequences behind running_[index], which are younger and not planned yet, the youngest of
-// the client that holds the most pages. One that was preempted as often as it may be is spared:
-// when it was admitted, it and all before it could run to their ends together, so if one of those
-// is short of a page, somebody is behind it. nullptr: nobody is left.
+// Picks the sequence to preempt for running_[index]: among the later ones, which are younger and
+// not planned yet, the youngest of the client that holds the most pages. A sequence that was
+// preempted as often as allowed is spared. When it was admitted, it and all before it could run to
+// their ends together, so if one of those lacks a page, a later sequence exists. nullptr: there is
+// none.
 Sequence* Scheduler::VictimBehind(size_t index) const {
   Sequence* victim = nullptr;
   for (size_t i = running_.size(); i-- > index + 1;) {
@@ -300,8 +302,8 @@ Sequence* Scheduler::VictimBehind(size_t index) const {
   return victim;
 }
 
-// The sequence gives up its pages and waits again, before what its client sent later. It will
-// compute its tokens again, to the same bits.
+// Releases the sequence's pages and lets it wait again, before its client's later requests. It will
+// compute its tokens again, with the same bits.
 void Scheduler::Preempt(Sequence& victim) {
   DS_CHECK(victim.num_planned == 0, "pages go by age, so a younger sequence is not planned yet");
   ReleasePages(victim);
@@ -312,11 +314,11 @@ void Scheduler::Preempt(Sequence& victim) {
   --victim.client->num_running;
   const auto it = std::ranges::find(running_, &victim,
                                     [](const auto& running) { return running.get(); });
-  line_.Put(std::move(*it));
+  queue_.Put(std::move(*it));
   running_.erase(it);
 }
 
-// What the step is to do with the sequence; the tokens that it draws become the sequence's.
+// Describes the sequence's part of the step. Adds the tokens that it draws to the sequence.
 PlannedSequence Scheduler::Describe(Sequence& sequence) {
   const Request& request = sequence.request;
   PlannedSequence planned;
@@ -357,7 +359,7 @@ std::vector<TokenEvent> Scheduler::Commit(const StepResult& result) {
   due_.pop_front();
   for (size_t i = 0; i < due.size(); ++i) {
     const auto it = by_id_.find(due[i].request);
-    if (it == by_id_.end()) continue;  // it has ended since it was planned
+    if (it == by_id_.end()) continue;  // it has ended since the plan
     Sequence& sequence = *it->second;
     TokenEvent event = CommitSequence(sequence, due[i], result[i]);
     const bool ended = event.finish != FinishReason::kNone;
@@ -397,11 +399,11 @@ TokenEvent Scheduler::CommitSequence(Sequence& sequence, const Due& due,
   IndexFullPages(sequence);
   states_.Commit(sequence, index_);
   if (due.end == MaxCachedTokens(sequence.request) && due.samples == 0)
-    event.finish = FinishReason::kLength;  // max_tokens is 0: only the prompt was to be computed
+    event.finish = FinishReason::kLength;  // max_tokens is 0: only the prompt is computed
   return event;
 }
 
-// `end`: of the step's tokens.
+// `end`: the position after the step's tokens.
 void Scheduler::TakePromptScores(Sequence& sequence, int end, const SequenceResult& result,
                                  TokenEvent& event) const {
   if (!sequence.wants_prompt_scores()) return;

@@ -1,39 +1,39 @@
-// Scheduler: decides what each step computes, and which pages hold it. It handles numbers only (no
+// SPDX-License-Identifier: Apache-2.0
+// Scheduler: decides what each step computes and which pages hold it. It handles numbers only (no
 // tensor, device, clock or thread) and is deterministic: the same calls give the same plans. Owned
-// by the engine loop; plans are committed in their order.
+// by the engine loop; plans are committed in order.
 //
-// Policy. Sequences start by priority, those of one client and priority in order of arrival
-// (waiting_line.h says how priorities age and clients take turns); a priority has no say in what
-// runs. The one that has run longest is the oldest. Each running sequence with one token left
-// computes it; what a step can compute beyond that goes to prompts, oldest first, except that a
-// prompt longer than half of it takes no more than half while others want some, so that a short
-// prompt need not wait for a long one before it. When no page is left, a running sequence is
-// preempted: it gives up its pages and computes its tokens again later. It is the youngest of the
-// client that holds the most pages. The oldest of all never is, and as admission proved that each
-// request fits into the pool alone, it always advances.
+// Policy. Sequences start by priority; those of one client and priority start in order of arrival.
+// waiting_queue.h defines how priorities age and clients take turns. Priority does not affect
+// running sequences. The oldest is the one that has run longest. Each running sequence with one
+// token left computes it. The rest of the step goes to prompts, oldest first. A prompt longer than
+// half of that rest gets at most half while other prompts need some, so that a short prompt does
+// not wait for a long one. When no page is left, a running sequence is preempted: it releases its
+// pages and computes its tokens again later. The victim is the youngest sequence of the client that
+// holds the most pages. The oldest of all is never preempted. Admission has proved that each
+// request fits into the pool by itself, so the oldest always advances.
 //
-// Between clients. Where several have something to compute, the one that wants the least gets it,
-// and each other one no more tokens than that and those that take as long as the overhead of a
-// step: so a step lasts at most as many times what it would for the first alone as there are
-// clients. Their sequences take turns then. A client that has no room to start although it holds
-// less than its part of pages and sequences gets room from one that holds more than its own.
+// Between clients. When several clients have something to compute, the one that needs the fewest
+// tokens gets them all. Each other client gets at most that number plus the tokens that take as
+// long as a step's overhead. A step of N clients therefore lasts at most N times as long as one for
+// the first client only. The sequences of a limited client take turns. A client that cannot start a
+// sequence although it holds less than its equal part of pages and sequences gets room from a
+// client that holds more than its part.
 //
-// Planning ahead. Step t + 1 may be planned while step t is under way (not committed), if the
-// executor runs steps in order. A plan advances its sequences at once (num_computed); what they
-// will draw counts as a token, kDrawnByStepBefore, until Commit tells it. A sequence whose draw
-// under way is its last by count is not planned again. One that turns out at Commit to have ended
-// may be in step t + 1 already: that result is dropped, and the one token was
-// computed in vain. Why no page is
-// in two hands:
-// - Only committed slots enter the prefix index, and steps write only behind them. So a page that a
-//   step under way writes, even for a sequence that has ended, is not indexed and is shared with
-//   nobody.
-// - A page given up while a step under way reads or writes it (its sequence has ended; its content
-//   was indexed twice) is given out by a later plan, which the device runs later; and a sequence
-//   reads only slots that it has written itself or that were committed before it found them in the
-//   index.
-// - Nobody is preempted while a step is under way, so whatever waits has known tokens and no result
-//   to come.
+// Planning ahead. Step t + 1 may be planned while step t is in flight (launched, not committed) if
+// the executor runs steps in order. A plan advances its sequences at once (num_computed). A token
+// that such a step will draw is recorded as kDrawnByStepBefore until Commit replaces it. A sequence
+// whose draw in flight is its last by count is not planned again. If Commit finds that a sequence
+// has ended, step t + 1 may already contain it: that result is dropped and one token was computed
+// in vain. Two sequences never use one page for different content, because:
+// - Only committed slots enter the prefix index, and steps write only after them. So a page that a
+//   step in flight writes, even for a sequence that has ended, is neither indexed nor shared.
+// - A page may be released while a step in flight reads or writes it (its sequence has ended, or
+//   its content was indexed twice). Only a later plan can reuse it, and the device runs that plan
+//   later. A sequence reads only slots that it has written itself or that were committed before it
+//   found them in the index.
+// - No sequence is preempted while a step is in flight, so every waiting sequence has known tokens
+//   and no pending result.
 #pragma once
 
 #include <deque>
@@ -51,11 +51,11 @@
 #include "engine/state_store.h"
 #include "engine/stats.h"
 #include "engine/step_plan.h"
-#include "engine/waiting_line.h"
+#include "engine/waiting_queue.h"
 
 namespace diffserve {
 
-// Whether a request could ever be served; the Status names found, allowed and the field. Thread
+// Whether a request could ever be served. An error names the field, its value and the limit. Thread
 // safety: reads its arguments only.
 Status CheckFits(const EngineOptions& options, const Request& request);
 
@@ -65,7 +65,7 @@ struct SchedulerCounters {
   uint64_t preemptions = 0;
   uint64_t corrupted = 0;
   uint64_t proposals = 0, proposed_tokens = 0, accepted_tokens = 0;
-  uint64_t deferrals = 0;  // steps in which the head of the line waited for a prefix that another
+  uint64_t deferrals = 0;  // steps in which the head of the queue waited for a prefix that another
                            // sequence was computing
 };
 
@@ -75,55 +75,56 @@ class Scheduler {
 
   // REQUIRES: CheckFits(options, request).ok(), an id never used before.
   void Add(Request request);
-  // Ends the request and frees its pages now; results under way are dropped. The event is its
-  // terminal one; nullopt: the id is unknown.
+  // Ends the request and frees its pages now; results in flight are dropped. Returns its terminal
+  // event, or nullopt if the id is unknown.
   std::optional<TokenEvent> End(RequestId id, FinishReason finish, Status error);
-  // As Engine has it.
+  // See Engine::ResetPrefixCache.
   void ResetPrefixCache() { ForgetPages(index_.Clear()); }
-  bool HasWork() const { return !running_.empty() || line_.num_waiting() > 0; }
+  bool HasWork() const { return !running_.empty() || queue_.num_waiting() > 0; }
   int max_step_tokens() const { return options_.max_num_batched_tokens; }
-  // Tokens that take as long as a step's overhead; before it is known, clients share no step out.
+  // Sets how many tokens take as long as a step's overhead. Until it is known, steps are not
+  // divided between clients.
   void SetOverheadTokens(int tokens) { overhead_tokens_ = tokens; }
 
-  // REQUIRES: HasWork(), at most one plan is not committed. Nothing is planned (and nothing to be
-  // committed) only if that one must be committed first: all sequences end with it, pages are
-  // short, a client is to get room from another, or penalties, a constraint or bad words need a
-  // token that it draws.
+  // Plans the next step. The plan is empty (and then must not be committed) only if the plan in
+  // flight must be committed first. Reasons: all sequences end with it; pages are short; a client
+  // is to get room from another; or penalties, a constraint or bad words need a token that it
+  // draws. REQUIRES: HasWork(); at most one plan is not committed.
   StepPlan Plan();
-  // Events of the oldest plan not committed, in its order. REQUIRES: there is one, and `result` is
-  // that of its step.
+  // Commits the oldest plan that is not committed and returns its events in plan order. REQUIRES:
+  // there is one, and `result` is that step's result.
   std::vector<TokenEvent> Commit(const StepResult& result);
 
-  // Oldest first. Of one client and priority, what waits arrived after what runs.
+  // Oldest first. For one client and priority, every waiting sequence arrived after every running
+  // one.
   const std::vector<std::unique_ptr<Sequence>>& running() const { return running_; }
-  const WaitingLine& line() const { return line_; }
-  // Sequences that could start besides the running ones, as far as the last plan knows.
+  const WaitingQueue& queue() const { return queue_; }
+  // How many sequences could start in addition to the running ones, as of the last plan.
   int free_seats() const;
   const PagePool& pool() const { return pool_; }
   const PrefixIndex& index() const { return index_; }
   const StateStore& states() const { return states_; }
   const SchedulerCounters& counters() const { return counters_; }
-  // What entered and left the prefix index since the last call, if its options say that this is
-  // recorded.
+  // Returns the changes of the prefix index since the last call, if its options record them.
   std::vector<KvEvent> TakeKvEvents() { return index_.TakeEvents(); }
-  // Every invariant between pool, index and sequences; linear in pages and sequences.
+  // Checks every invariant between pool, index and sequences; linear in pages and sequences.
   void CheckInvariants() const;
 
  private:
   static constexpr int kUnlimited = std::numeric_limits<int>::max();
   struct Budget;
-  // What Commit must know of a planned sequence, which may have ended since.
+  // What Commit needs to know about a planned sequence, which may have ended since.
   struct Due {
     RequestId request = 0;
-    int end = 0;  // of the planned tokens
+    int end = 0;  // position after the planned tokens
     int samples = 0;
   };
   // Plan.
   bool MustCommitFirst() const;
   bool MakeRoom();
-  Sequence* PickVictim(const Client& next, int64_t pages, int sequences) const;
+  Sequence* PickVictim(const ClientQueue& next, int64_t pages, int sequences) const;
   void ShareOut();
-  void ShareOut(Client& client, int tokens);
+  void ShareOut(ClientQueue& client, int tokens);
   void LiftShares();
   void TakeTurns();
   bool NothingIsPlanned() const;
@@ -140,16 +141,17 @@ class Scheduler {
   void TakeBackPlan();
   PlannedSequence Describe(Sequence& sequence);
   // Pages.
-  int PlanTokens(Sequence& sequence, int tokens);  // as many of them as there are pages for;
+  int PlanTokens(Sequence& sequence, int tokens);  // plans as many of `tokens` as pages allow;
                                                    // returns how many
   int64_t PagesMissing(const Sequence& sequence, int tokens) const;
-  int64_t MaxPages(const Sequence& sequence) const;  // that it can ever hold
+  int64_t MaxPages(const Sequence& sequence) const;  // that the sequence can ever hold
   void TrimPages(Sequence& sequence);
   void ReleasePages(Sequence& sequence);
   bool HasRoomFor(const Sequence& head, const std::vector<int32_t>& hits) const;
   // Prefix cache.
   bool TakesFromCache(const Sequence& sequence) const;
-  bool IsKnown(const Sequence& sequence, int page) const;  // all tokens of the full page are known
+  bool IsKnown(const Sequence& sequence, int page) const;  // whether all tokens of the full page
+                                                           // are known
   PrefixIndex::Key KeyOf(Sequence& sequence, int page, int32_t parent) const;
   std::vector<int32_t> FindPrefix(Sequence& sequence) const;
   bool PrefixIsUnderWay(Sequence& head, int num_hits, int tokens) const;
@@ -172,14 +174,14 @@ class Scheduler {
   PagePool pool_;
   PrefixIndex index_;
   StateStore states_;
-  std::vector<std::unique_ptr<Sequence>> running_;  // in the order in which they started
-  WaitingLine line_;
-  bool short_of_pages_ = false;  // the last plan left the next one waiting for pages
-  bool shared_out_ = false;      // the plan under construction gives clients their shares
+  std::vector<std::unique_ptr<Sequence>> running_;  // in order of start
+  WaitingQueue queue_;
+  bool short_of_pages_ = false;  // after the last plan, the next sequence still waits for pages
+  bool shared_out_ = false;      // the plan being built divides the step between clients
   std::optional<int> overhead_tokens_;
   uint64_t arrivals_ = 0;
   std::unordered_map<RequestId, Sequence*> by_id_;
-  std::deque<std::vector<Due>> due_;  // of the plans not committed yet, oldest first
+  std::deque<std::vector<Due>> due_;  // one entry per plan that is not committed, oldest first
   uint64_t step_ = 0;
   SchedulerCounters counters_;
 };

@@ -1,5 +1,6 @@
-// The Scheduler's part that is fair between clients: who gets room from whom, and what each may
-// compute in a step.
+// SPDX-License-Identifier: Apache-2.0
+// Scheduler, fairness between clients: which client gets room from another, and how many tokens
+// each may compute per step.
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -11,20 +12,20 @@
 
 namespace diffserve {
 
-// If the next client has no room although it would hold no more than its part, sequences of those
-// that hold more than theirs are preempted, youngest first. False: somebody is to be, and a plan is
-// under way.
+// Preempts sequences of clients that hold more than their part, youngest first, if the next client
+// has no room although it would hold no more than its own part. False: a sequence should be
+// preempted, but a plan is not committed.
 bool Scheduler::MakeRoom() {
-  const Sequence* const next = line_.Next();
-  const auto num_clients = static_cast<int>(line_.clients().size());
+  const Sequence* const next = queue_.Next();
+  const auto num_clients = static_cast<int>(queue_.clients().size());
   if (next == nullptr || num_clients < 2) return true;
   const int64_t pages = options_.num_pages / num_clients;
   const int sequences = std::max(1, max_running_ / num_clients);
-  const Client& client = *next->client;
+  const ClientQueue& client = *next->client;
   const int64_t needed = PagesFor(next->num_tokens() + 1, options_.page_size);
   if (client.num_pages + needed > pages || client.num_running + 1 > sequences) return true;
   const auto has_room = [&] {
-    Sequence& head = *line_.Next();
+    Sequence& head = *queue_.Next();
     return static_cast<int>(running_.size()) < max_running_ && HasRoomFor(head, FindPrefix(head));
   };
   while (!has_room()) {
@@ -36,12 +37,13 @@ bool Scheduler::MakeRoom() {
   return true;
 }
 
-// The youngest sequence of those clients that hold more than so much, if it is still `next`'s turn
-// without it, and it is not more urgent. nullptr: there is none that may be preempted.
-Sequence* Scheduler::PickVictim(const Client& next, int64_t pages, int sequences) const {
+// The youngest sequence of the clients that hold more than `pages` or `sequences`. It must not be
+// more urgent than `next`'s first sequence, and without it `next` must still have the next turn.
+// nullptr: there is none that may be preempted.
+Sequence* Scheduler::PickVictim(const ClientQueue& next, int64_t pages, int sequences) const {
   for (size_t i = running_.size(); i-- > 1;) {  // never the oldest
     Sequence& candidate = *running_[i];
-    const Client& client = *candidate.client;
+    const ClientQueue& client = *candidate.client;
     const bool holds_more = client.num_pages > pages || client.num_running > sequences;
     const auto left = std::pair(client.num_pages - std::ssize(candidate.pages), client.last_turn);
     if (holds_more && left > std::pair(next.num_pages, next.last_turn) &&
@@ -55,21 +57,21 @@ Sequence* Scheduler::PickVictim(const Client& next, int64_t pages, int sequences
 void Scheduler::LiftShares() {
   shared_out_ = false;
   for (const auto& sequence : running_) sequence->share = kUnlimited;
-  for (auto& [id, client] : line_.clients()) client.tokens_left = kUnlimited;
+  for (auto& [id, client] : queue_.clients()) client.tokens_left = kUnlimited;
 }
 
-// Sets what each running sequence may compute in the next step at most, and what is left of its
-// client's share for those that start.
+// Sets the maximum number of tokens of each running sequence in the next step. The rest of a
+// client's share is for its sequences that start.
 void Scheduler::ShareOut() {
   LiftShares();
-  if (line_.clients().size() < 2 || !overhead_tokens_) return;
-  std::map<Client*, int64_t> wanted;
+  if (queue_.clients().size() < 2 || !overhead_tokens_) return;
+  std::map<ClientQueue*, int64_t> wanted;
   for (const auto& sequence : running_) {
     if (sequence->num_remaining() > 0)
       wanted[sequence->client] += std::min(sequence->num_remaining(),
                                            options_.max_num_batched_tokens);
   }
-  Sequence* const next = line_.Next();
+  Sequence* const next = queue_.Next();
   if (next != nullptr && static_cast<int>(running_.size()) < max_running_) {
     const std::vector<int32_t> hits = FindPrefix(*next);
     if (HasRoomFor(*next, hits)) {
@@ -80,7 +82,7 @@ void Scheduler::ShareOut() {
   int64_t least = std::numeric_limits<int64_t>::max();
   for (const auto& [client, tokens] : wanted) least = std::min(least, tokens);
   const int64_t limit = std::min<int64_t>(least + *overhead_tokens_, kUnlimited);
-  for (auto& [id, client] : line_.clients()) {
+  for (auto& [id, client] : queue_.clients()) {
     const auto it = wanted.find(&client);
     if (it != wanted.end() && it->second <= limit) continue;
     shared_out_ = true;
@@ -88,8 +90,9 @@ void Scheduler::ShareOut() {
   }
 }
 
-// The client's running sequences take turns: those whose last turn was longest ago come first.
-void Scheduler::ShareOut(Client& client, int tokens) {
+// Divides `tokens` among the client's running sequences; the one whose last turn is longest ago
+// comes first.
+void Scheduler::ShareOut(ClientQueue& client, int tokens) {
   std::vector<Sequence*> sequences;
   for (const auto& sequence : running_) {
     if (sequence->client == &client) sequences.push_back(sequence.get());
@@ -102,8 +105,8 @@ void Scheduler::ShareOut(Client& client, int tokens) {
   client.tokens_left = tokens;
 }
 
-// A share for which there was no page was a turn all the same: it would else be the same
-// sequence's in the next step, and the client's others would wait for its page.
+// Records a turn even if there was no page for the share. Otherwise the same sequence would get the
+// next step's share too, and the client's others would wait for its page.
 void Scheduler::TakeTurns() {
   for (const auto& sequence : running_) {
     if (sequence->share > 0) sequence->last_turn = step_;
@@ -125,7 +128,7 @@ void Scheduler::CheckClients() const {
     ++of.running;
     of.pages += std::ssize(sequence->pages);
   }
-  for (const auto& [id, client] : line_.clients()) {
+  for (const auto& [id, client] : queue_.clients()) {
     const Held of = held[id];
     DS_CHECK(client.num_running == of.running && client.num_pages == of.pages,
              "what a client holds is counted");
@@ -138,7 +141,7 @@ void Scheduler::CheckClients() const {
              "a client's requests wait in their order");
     for (const auto& sequence : client.waiting) {
       DS_CHECK(sequence->level <= sequence->request.priority &&
-                   sequence->times_passed < WaitingLine::kPassesMax,
+                   sequence->times_passed < WaitingQueue::kPassesMax,
                "what is passed often gets more urgent");
     }
   }

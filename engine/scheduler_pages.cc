@@ -1,5 +1,5 @@
-// The Scheduler's part that deals with pages: who holds which, and what the prefix index knows of
-// them.
+// SPDX-License-Identifier: Apache-2.0
+// Scheduler, pages: which sequence holds which pages, and what the prefix index contains.
 #include <algorithm>
 #include <unordered_map>
 #include <utility>
@@ -36,8 +36,7 @@ int Scheduler::PlanTokens(Sequence& sequence, int tokens) {
   return planned;
 }
 
-// Gives back the pages behind the last token that is computed or planned. REQUIRES: they are not
-// indexed.
+// Releases the pages after the last computed or planned token. REQUIRES: they are not indexed.
 void Scheduler::TrimPages(Sequence& sequence) {
   for (; PagesMissing(sequence, 0) < 0; sequence.pages.pop_back()) {
     pool_.Release(sequence.pages.back(), false);
@@ -45,8 +44,8 @@ void Scheduler::TrimPages(Sequence& sequence) {
   }
 }
 
-// And its state. The last page first, so that of a cached chain the end is evicted before what it
-// hangs on.
+// Releases the sequence's pages and state. The last page comes first, so that a cached chain is
+// evicted from its end.
 void Scheduler::ReleasePages(Sequence& sequence) {
   for (size_t i = sequence.pages.size(); i-- > 0;)
     pool_.Release(sequence.pages[i], index_.Contains(sequence.pages[i]));
@@ -56,9 +55,9 @@ void Scheduler::ReleasePages(Sequence& sequence) {
   states_.End(sequence);
 }
 
-// Whether the head of the line may run now. What can run to its end together with all that run is
-// never preempted; else there must be pages for all tokens known so far, its own and the others',
-// and one more for each that runs.
+// Whether the head of the queue may run now. It may if it and all running sequences can run to
+// their ends together; then none is preempted for pages. Otherwise there must be pages for all
+// tokens known so far, its own and the others', and one more page per running sequence.
 bool Scheduler::HasRoomFor(const Sequence& head, const std::vector<int32_t>& hits) const {
   if (running_.empty()) return true;
   int64_t pages_at_end = MaxPages(head);
@@ -96,8 +95,8 @@ PrefixIndex::Key Scheduler::KeyOf(Sequence& sequence, int page, int32_t parent) 
           sequence.request.cache_salt};
 }
 
-// The longest run of indexed pages that the sequence may take; where there are states, up to a
-// snapshot.
+// The longest run of indexed pages that the sequence may take. For a model with states, the run
+// ends at a snapshot.
 std::vector<int32_t> Scheduler::FindPrefix(Sequence& sequence) const {
   std::vector<int32_t> hits;
   if (!TakesFromCache(sequence)) return hits;
@@ -111,17 +110,18 @@ std::vector<int32_t> Scheduler::FindPrefix(Sequence& sequence) const {
   return hits;
 }
 
-// Whether a running sequence is about to compute the page that the head needs next, or where there
-// are states takes the next snapshot that the head can go on from, and at least as
-// fast as the head could, or has it in a step that is not committed: then the head waits for it
-// instead of computing the same again (n continuations of one prompt arrive together).
+// Whether the head should wait for a running sequence instead of computing the same prefix again,
+// as when the n continuations of one prompt arrive together. It should if that sequence computes
+// the page that the head needs next (for a model with states: takes the next usable snapshot). The
+// other sequence must be at least as fast as the head would be, or have the page in a step that is
+// not committed.
 bool Scheduler::PrefixIsUnderWay(Sequence& head, int num_hits, int tokens) const {
   if (!TakesFromCache(head)) return false;
   const int found = num_hits * options_.page_size;
   return std::ranges::any_of(running_, [&](const auto& other) {
     const int committed = other->num_committed / options_.page_size * options_.page_size;
     if (other->num_indexed_pages * options_.page_size != committed) return false;
-    // Where the head could go on from.
+    // The position from which the head could continue.
     const int end = states_.empty() ? found + options_.page_size
                                     : states_.NextSnapshot(*other, std::max(found, committed));
     const bool is_ahead = end > committed && end <= other->num_tokens() &&
@@ -147,10 +147,10 @@ void Scheduler::CountPrefix(Sequence& sequence, int num_hits) {
                                                     : index_.WhyMissing(first));
 }
 
-// Puts the pages whose slots are all committed into the index: their tokens are known, and no step
-// under way writes them. Where the same tokens are indexed already, the sequence goes over to that
-// page and gives its own back: the bits are the same. So whoever holds a page of a chain holds the
-// pages before it as well.
+// Indexes the pages whose slots are all committed: their tokens are known, and no step in flight
+// writes them. If the same tokens are indexed already, the sequence switches to that page, which
+// has the same bits, and releases its own. So a sequence that holds a page of a chain also holds
+// the pages before it.
 void Scheduler::IndexFullPages(Sequence& sequence) {
   if (!options_.enable_prefix_caching) return;
   for (int page = sequence.num_indexed_pages;
@@ -168,14 +168,14 @@ void Scheduler::IndexFullPages(Sequence& sequence) {
   }
 }
 
-// The sequence's K and V are not to be trusted, wherever they came from: nobody takes them, or what
-// hangs on them, from the cache.
+// Removes the sequence's pages and all pages after them from the cache, because their K and V
+// cannot be trusted.
 void Scheduler::ForgetContent(Sequence& sequence) {
   if (sequence.num_indexed_pages == 0 || !index_.Contains(sequence.pages[0])) return;
   ForgetPages(index_.EraseChain(sequence.pages[0]));
 }
 
-// They have left the index.
+// Updates pool and state store after the pages have left the index.
 void Scheduler::ForgetPages(const std::vector<int32_t>& pages) {
   for (const int32_t page : pages) {
     states_.Forget(page);
@@ -205,7 +205,7 @@ void Scheduler::CheckInvariants() const {
     }
   }
   states_.CheckInvariants(running_, index_);
-  const std::vector<const Sequence*> waiting = line_.ByArrival();
+  const std::vector<const Sequence*> waiting = queue_.ByArrival();
   for (const Sequence* sequence : waiting) {
     DS_CHECK(sequence->state.slot < 0 && sequence->pages.empty() && sequence->num_planned == 0,
              "what waits holds nothing");

@@ -1,5 +1,6 @@
-// The Scheduler's part that deals with proposed tokens: which a step computes, and which of them
-// turn out to be the sequence's.
+// SPDX-License-Identifier: Apache-2.0
+// Scheduler, speculation: chooses the proposed tokens of each step, and keeps those that were
+// right.
 #include <algorithm>
 #include <utility>
 
@@ -8,14 +9,14 @@
 namespace diffserve {
 namespace {
 
-// Rows of a step beyond which nothing is proposed: up to there a step mostly waits for the weights,
-// which all rows share.
+// Nothing is proposed for a step with more rows than this. Up to it, a step mostly waits for the
+// weights, which all rows share.
 constexpr int kRowsMax = 8;
 
 }  // namespace
 
-// Puts proposed tokens behind the last one of each sequence that decodes, oldest first. They take
-// pages that are left, and nobody is preempted for them.
+// Adds proposed tokens after the last token of each sequence that decodes, oldest first. They use
+// free pages only; no sequence is preempted for them.
 void Scheduler::PlanProposals() {
   if (options_.speculative_tokens == 0) return;
   int rows = std::min(kRowsMax, options_.max_num_batched_tokens);
@@ -23,10 +24,10 @@ void Scheduler::PlanProposals() {
   for (const auto& sequence : running_) {
     if (rows <= 0) return;
     if (sequence->num_planned != 1 || sequence->num_remaining() != 1) continue;
-    if (sequence->share != kUnlimited) continue;  // its client has no more than that
+    if (sequence->share != kUnlimited) continue;  // its client has no tokens beyond its share
     const Request& request = sequence->request;
     int64_t limit = std::min<int64_t>(rows, MaxCachedTokens(request) - sequence->num_tokens());
-    // The same tokens are banned from all draws of a step.
+    // All draws of a step share one list of banned tokens.
     if (const int missing = request.min_tokens - sequence->num_outputs(); missing > 0)
       limit = std::min<int64_t>(limit, missing - 1);
     sequence->proposed = sequence->proposer->Propose({request.prompt, sequence->outputs()},
@@ -39,9 +40,9 @@ void Scheduler::PlanProposals() {
   }
 }
 
-// The first draw is the sequence's next token, and the draw behind a proposed token is the one
-// after that if the token is what was drawn for its place. Returns how many of the planned tokens
-// are not the sequence's: they are as if they had not been planned.
+// Takes the draws of a step. The first draw is the sequence's next token. The draw after a proposed
+// token counts only if the draw before it gave that token. Returns how many planned tokens were
+// wrong; they count as not planned.
 int Scheduler::TakeDraws(Sequence& sequence, const Due& due,
                          const std::vector<SampleResult>& samples, TokenEvent& event) {
   if (due.samples == 0) return 0;
@@ -53,7 +54,7 @@ int Scheduler::TakeDraws(Sequence& sequence, const Due& due,
     const SampleResult& sample = samples[static_cast<size_t>(taken)];
     TakeToken(sequence, first + taken, sample, event);
     ++taken;
-    // A draw that is not finite is left to the next step, which meets it alone.
+    // A non-finite draw is left to the next step, where it is the only draw.
     goes_on = taken < due.samples && event.finish == FinishReason::kNone &&
               sample.token == proposed[static_cast<size_t>(taken) - 1] &&
               samples[static_cast<size_t>(taken)].finite;

@@ -1,6 +1,6 @@
-// SharedTokens: token ids that nobody changes any more. A copy holds the same memory, so a prompt
-// exists once, for all its continuations and in all threads.
-// Thread safety: const; the memory is freed by the last holder.
+// SPDX-License-Identifier: Apache-2.0
+// SharedTokens: an immutable list of token ids. Copies share one memory, so a prompt is stored once
+// for all its continuations and all threads. Thread safety: const; the last copy frees the memory.
 #pragma once
 
 #include <cstdint>

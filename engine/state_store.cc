@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/state_store.h"
 
 #include <algorithm>
@@ -98,7 +99,8 @@ StateSlotUse StateStore::PlanStep(Sequence& sequence) {
   return use;
 }
 
-// Who sends the same prompt computes its last token.
+// A snapshot at the prompt's end excludes its last token, because a sequence with the same prompt
+// computes that one itself.
 int StateStore::PromptEnd(const Sequence& sequence) const {
   return (sequence.num_prompt_tokens() - 1) / options_.page_size * options_.page_size;
 }
@@ -112,7 +114,7 @@ int StateStore::NextSnapshot(const Sequence& sequence, int after) const {
   return prompt_end > after ? std::min(prompt_end, at_interval) : at_interval;
 }
 
-// Where slots are short, the first ones on the way are left out.
+// If slots are short, the earliest snapshots are skipped, except the one at the prompt's end.
 void StateStore::TakeSnapshots(Sequence& sequence, StateSlotUse& use) {
   const int end = sequence.num_computed + sequence.num_planned;
   std::vector<int> positions;
@@ -137,11 +139,11 @@ void StateStore::TakeSnapshots(Sequence& sequence, StateSlotUse& use) {
   slots_->Share(slots.back());
 }
 
-// For a step that reads the slot `read`. -1: none can be had.
+// Returns a slot for a snapshot of a step that reads slot `read`; -1 if none is available.
 int32_t StateStore::TakeSnapshotSlot(int32_t read) {
   const int others = num_slots() - num_free_slots() - num_running_;
   if (others < num_slots() - options_.MaxRunning()) return slots_->Allocate()->page;
-  Snapshot* const least = LeastWorth([&](const Snapshot& snapshot) {
+  Snapshot* const least = MinWorth([&](const Snapshot& snapshot) {
     const auto slot = static_cast<int32_t>(&snapshot - snapshots_.data());
     const int readers = slots_->holders(slot) - 1;
     return !snapshot.in_this_plan && readers <= (slot == read ? 1 : 0);
@@ -173,7 +175,7 @@ void StateStore::Keep(Sequence& sequence, int position, int32_t slot) {
 int32_t StateStore::TakeWindowPage() {
   std::optional<PagePool::Grant> grant;
   while (!(grant = window_pages_->Allocate())) {
-    Snapshot* const least = LeastWorth([](const Snapshot&) { return true; });
+    Snapshot* const least = MinWorth([](const Snapshot&) { return true; });
     DS_CHECK(least != nullptr, "without snapshots there are window pages for all that runs");
     Evict(*least);
   }
@@ -181,7 +183,7 @@ int32_t StateStore::TakeWindowPage() {
 }
 
 template <typename Filter>
-StateStore::Snapshot* StateStore::LeastWorth(const Filter& may_go) {
+StateStore::Snapshot* StateStore::MinWorth(const Filter& may_go) {
   Snapshot* least = nullptr;
   for (Snapshot& snapshot : snapshots_) {
     if (snapshot.id == 0 || !may_go(snapshot)) continue;
@@ -198,7 +200,8 @@ void StateStore::Evict(Snapshot& snapshot) {
   Drop(snapshot);
 }
 
-// A step of this plan writes the slot of what was taken in it, so that one is free with the next.
+// The slot of a snapshot taken in this plan becomes free with the next plan, because this plan's
+// step still writes it.
 void StateStore::Drop(Snapshot& snapshot) {
   const auto slot = static_cast<int32_t>(&snapshot - snapshots_.data());
   for (int32_t page : snapshot.window_pages) window_pages_->Release(page, false);
@@ -251,7 +254,7 @@ int StateStore::NumWindowPagesOf(Running running) const {
 void StateStore::CheckInvariants(Running running, const PrefixIndex& index) const {
   if (empty()) return;
   slots_->CheckInvariants();
-  DS_CHECK(num_running_ == std::ssize(running), "whoever runs holds a state");
+  DS_CHECK(num_running_ == std::ssize(running), "every running sequence holds a state");
   std::vector<int> slot_holders(static_cast<size_t>(num_slots()), 0);
   std::vector<int> page_holders(static_cast<size_t>(num_window_pages()), 0);
   for (int32_t slot : read_by_plan_) ++slot_holders[static_cast<size_t>(slot)];

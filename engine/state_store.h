@@ -1,25 +1,29 @@
-// StateStore: what sequences keep beside the pages of their tokens, where a model's layers remember
-// the past in a state of fixed size or see a window of it: slots for states and pages of the layers
-// with a window. A running sequence has a slot of its own and the window pages that its next tokens
-// see. A snapshot is a state kept on the way, with the window pages behind it; it hangs on the page
-// of the prefix index that ends there, and a sequence that finds it goes on from it. Numbers only.
-// Owned by the Scheduler; without slots in the options it holds nothing.
+// SPDX-License-Identifier: Apache-2.0
+// StateStore: the memory of sequences outside their token pages. It serves models whose layers keep
+// a state of fixed size or see a window of the past. It hands out slots for states, and pages for
+// the layers with a window. A running sequence has its own slot and the window pages that its next
+// tokens see. A snapshot is a copy of a state at some position, with the window pages before it. It
+// belongs to the page of the prefix index that ends at that position, and a sequence that finds the
+// page resumes from the snapshot. Numbers only. Owned by the Scheduler; without slots in the
+// options it holds nothing.
 //
-// Snapshots are kept by value (GreedyDual: Young, "The k-server dual and loose competitiveness for
-// paging", 1994): one is worth the tokens that it saves, counted from the worth of what was dropped
-// last, so that age is held against it; when a slot or a page is short, what is worth least goes. A
-// slot goes only if that makes room at once: nobody else is to read it, or the step that takes the
-// new snapshot alone, which then overwrites what it has read.
+// Eviction of snapshots follows GreedyDual (Young, "The k-server dual and loose competitiveness for
+// paging", 1994). A snapshot's worth is the number of tokens that it saves plus the worth of the
+// snapshot dropped last, so that old snapshots lose against new ones. When a slot or a page is
+// short, the snapshot with the lowest worth is dropped. Its slot must become usable at once: either
+// no other sequence is going to read it, or only the step that takes the new snapshot reads it and
+// then overwrites it.
 //
-// Why no slot and no page is in two hands: they are given out by plans alone, and the device runs
-// plans in order, so its next owner comes behind whoever gave it up. Within a plan there is no
-// order: slots that its sequences read, and those of snapshots that it takes and drops again, are
-// free with the next plan (window pages at once: a step reads none but those in its tables).
+// A slot or page is never reused while its old owner needs it. Only plans hand them out, and the
+// device runs plans in order, so the new owner's step runs after the old owner's. Within one plan
+// there is no order. Slots that the plan's sequences read, and slots of snapshots that it takes and
+// drops again, therefore become free with the next plan. Window pages become free at once, because
+// a step reads only those in its tables.
 //
-// Invariants: each slot and window page has as many holders as there are running sequences,
-// snapshots and, of slots, readers in the last plan that list it; a snapshot hangs on an indexed
-// page, or its step is under way. Options::num_window_pages are enough for what runs, so nobody is
-// preempted for them.
+// Invariants: each slot and window page has as many holders as running sequences, snapshots and
+// (slots only) readers in the last plan list it. A snapshot belongs to an indexed page, or its step
+// is in flight. EngineOptions::num_window_pages are enough for all running sequences, so no
+// sequence is preempted for window pages.
 #pragma once
 
 #include <cstdint>
@@ -43,26 +47,29 @@ class StateStore {
     uint64_t taken = 0, resumed = 0, evicted = 0;  // snapshots
   };
   explicit StateStore(const EngineOptions& options);
-  // Whether a sequence has anything here, so that pages alone are no prefix.
+  // Whether sequences keep nothing here. If false, pages without a snapshot are not a usable
+  // prefix.
   bool empty() const { return !slots_.has_value(); }
 
-  // At the start of a plan: what the one before read is free, and so is what no window sees.
+  // Called at the start of a plan. Frees the slots that the previous plan read, and the window
+  // pages that no window sees any more.
   void BeginPlan(Running running);
-  // The sequence runs, from the snapshot of the indexed page, if there is one.
+  // Starts a sequence, from the snapshot of the indexed page if there is one.
   void Begin(Sequence& sequence, int32_t page);
-  // It runs no longer.
+  // Releases everything that the sequence holds here.
   void End(Sequence& sequence);
-  // What a step that computes its planned tokens does with its state; its window pages reach as far
-  // as those. Once for each sequence in a plan.
+  // Returns how the step uses the sequence's state, and allocates window pages up to its planned
+  // tokens. Called once per sequence and plan.
   StateSlotUse PlanStep(Sequence& sequence);
-  // Its step is committed: snapshots up to there hang on its pages, which are indexed if they can
-  // be.
+  // Called when its step is committed. Attaches the snapshots up to there to the sequence's pages
+  // if those are indexed.
   void Commit(Sequence& sequence, const PrefixIndex& index);
-  // The page leaves the prefix index.
+  // Drops the snapshot of a page that leaves the prefix index.
   void Forget(int32_t page);
 
   bool HasSnapshot(int32_t page) const { return by_page_[static_cast<size_t>(page)] >= 0; }
-  // The first position behind `after` at which the sequence's state is kept; none: the largest int.
+  // The first position after `after` at which the sequence's state is kept; INT_MAX if there is
+  // none.
   int NextSnapshot(const Sequence& sequence, int after) const;
 
   int num_slots() const { return slots_ ? slots_->num_pages() : 0; }
@@ -76,15 +83,16 @@ class StateStore {
 
  private:
   struct Snapshot {
-    uint64_t id = 0;    // 0: there is none in this slot
-    int32_t page = -1;  // that it hangs on; -1: its step is under way
+    uint64_t id = 0;    // 0: this slot holds no snapshot
+    int32_t page = -1;  // the indexed page that it belongs to; -1: its step is in flight
     bool in_this_plan = false;
     int64_t saves = 0;  // tokens
     int64_t worth = 0;
     std::vector<int32_t> window_pages = {};
   };
 
-  int FirstSeen(int position) const;  // window page by a token at that position
+  int FirstSeen(int position) const;  // index of the first window page that a token at `position`
+                                      // sees
   int PromptEnd(const Sequence& sequence) const;
   void Trim(Sequence& sequence);
   int32_t TakeWindowPage();
@@ -92,7 +100,7 @@ class StateStore {
   void TakeSnapshots(Sequence& sequence, StateSlotUse& use);
   void Keep(Sequence& sequence, int position, int32_t slot);
   template <typename Filter>
-  Snapshot* LeastWorth(const Filter& may_go);
+  Snapshot* MinWorth(const Filter& may_go);
   void Evict(Snapshot& snapshot);
   void Drop(Snapshot& snapshot);
 
@@ -100,7 +108,7 @@ class StateStore {
   std::optional<PagePool> slots_, window_pages_;
   std::vector<Snapshot> snapshots_;    // by slot
   std::vector<int32_t> by_page_;       // the slot of an indexed page's snapshot, or -1
-  std::vector<int32_t> read_by_plan_;  // slots that the last plan lets go of
+  std::vector<int32_t> read_by_plan_;  // slots that the last plan reads and then releases
   int num_running_ = 0, num_snapshots_ = 0;
   uint64_t last_id_ = 0;
   int64_t worth_of_dropped_ = 0;

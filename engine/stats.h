@@ -1,5 +1,6 @@
-// EngineStats: the engine's counters and gauges, a value copied out at the end of a step. The
-// metrics exporter turns it into Prometheus names; nothing in the engine knows Prometheus.
+// SPDX-License-Identifier: Apache-2.0
+// EngineStats: the engine's counters and gauges, copied out at the end of a step. The metrics
+// exporter maps them to Prometheus names; the engine does not know Prometheus.
 #pragma once
 
 #include <array>
@@ -24,7 +25,7 @@ struct Histogram {
   }
 };
 
-// Seconds, from 0.1 ms: a small model's step is well below vLLM's first bucket of 10 ms.
+// Seconds, from 0.1 ms because a small model's step is well below vLLM's first bucket of 10 ms.
 inline constexpr std::array<double, 18> kLatencyBounds = {
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
     0.1,    0.25,    0.5,    1,     2.5,    5,     10,   30,    60};
@@ -37,7 +38,7 @@ struct TokenCountHistogram : Histogram<kTokenCountBounds.size()> {
   TokenCountHistogram() { bounds = kTokenCountBounds; }
 };
 
-// Of something that is at most all of it.
+// Upper bounds for a share in [0, 1].
 inline constexpr std::array<double, 9> kShareBounds = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9};
 struct ShareHistogram : Histogram<kShareBounds.size()> {
   ShareHistogram() { bounds = kShareBounds; }
@@ -48,10 +49,10 @@ enum class RefusalReason {
   kTooLong,
   kQueueFull,
   kTokensFull,
-  kQueueWait,  // it could not, or did not, start in time
-  kDeadline,   // it was over before the request came to the line
+  kQueueWait,  // could not, or did not, start in time
+  kDeadline,   // the deadline passed before the request reached the queue
   kDraining,
-  kMemoryFull,  // of answers
+  kMemoryFull,  // no memory left for answers
   kCount
 };
 
@@ -61,20 +62,21 @@ struct EngineStats {
   int waiting = 0;
   int64_t waiting_tokens = 0;
   int pages_total = 0, pages_free = 0, pages_cached = 0, pages_used = 0;
-  // Where the model's layers keep states or see a window: used by what runs. The rest is held by
-  // snapshots, or was by one that the last step read.
+  // For models whose layers keep states or see a window. `used` counts running sequences only. The
+  // remaining slots and pages are held by snapshots, or were by one that the last step read.
   int state_slots_total = 0, state_slots_free = 0, state_slots_used = 0;
   int window_pages_total = 0, window_pages_free = 0, window_pages_used = 0;
   int last_step_tokens = 0;
   int last_step_sequences = 0;
   uint64_t steps = 0;
-  // Since the last finished step or the arrival of work; 0 when idle. It grows while a step hangs.
+  // Seconds since the last finished step or the arrival of work; 0 when idle. It grows while a step
+  // hangs.
   double seconds_since_progress = 0;
   bool draining = false;
-  bool failed = false;  // the engine has died: nothing runs, everything is refused
+  bool failed = false;  // the engine has failed: nothing runs, everything is refused
 
   // Counters.
-  uint64_t prompt_tokens = 0;  // of requests that began to run, the cached ones included
+  uint64_t prompt_tokens = 0;  // of started requests, including cached tokens
   uint64_t prompt_tokens_cached = 0;
   uint64_t generation_tokens = 0;
   uint64_t prefix_queries = 0;                                                    // tokens
@@ -88,13 +90,13 @@ struct EngineStats {
   std::array<uint64_t, kNumFinishReasons> finished{};  // requests; see num_finished
   uint64_t snapshots_taken = 0, snapshots_resumed = 0, snapshots_evicted = 0;
   uint64_t preemptions = 0;
-  // How often tokens were proposed to be verified, how many, and how many of them were right.
+  // Speculation: how often tokens were proposed, how many, and how many were right.
   uint64_t proposals = 0, proposed_tokens = 0, accepted_tokens = 0;
-  int corrupted_in_a_row = 0;  // ends since the last answer that came to its own end
-  uint64_t corrupted = 0;      // requests ended by logits that were not finite
-  uint64_t kv_events_published = 0, kv_events_dropped = 0;  // told by the server's publisher, 0
+  int corrupted_in_a_row = 0;  // corrupted requests since the last answer that ended normally
+  uint64_t corrupted = 0;      // requests ended because of non-finite logits
+  uint64_t kv_events_published = 0, kv_events_dropped = 0;  // set by the server's publisher; 0
                                                             // without one
-  // By layer, told by the server's front end; empty if it samples nothing.
+  // By layer, set by the server's front end; empty if it samples nothing.
   std::vector<ShareHistogram> cancelled_mass;
 
   // Histograms.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/stats_recorder.h"
 
 #include <algorithm>
@@ -53,7 +54,7 @@ void StatsRecorder::OnEnd(const TokenEvent& event, const Times& times, TimePoint
     constexpr double kKeep = 0.95;
     mean_generated_tokens_ = kKeep * mean_generated_tokens_ + (1 - kKeep) * times.generated;
   }
-  // What left the line because it could not start in time is counted as refused.
+  // A request that left the queue because it could not start in time is counted as refused.
   if (event.error.code() == StatusCode::kResourceExhausted) return;
   ++stats_.finished[static_cast<size_t>(event.finish)];
   if (event.finish == FinishReason::kError && event.error.code() == StatusCode::kInternal)

@@ -1,5 +1,6 @@
-// StatsRecorder: keeps EngineStats up to date, and the times of each request that its histograms
-// need. Used by the engine thread alone; it reads no clock itself.
+// SPDX-License-Identifier: Apache-2.0
+// StatsRecorder: updates EngineStats and tracks the times of each request for the histograms. Used
+// only by the engine thread; the caller passes all times.
 #pragma once
 
 #include <chrono>
@@ -12,7 +13,7 @@
 
 namespace diffserve {
 
-// A launched step: how large it is, and the ends of its phases.
+// A launched step: its size and the end of each phase.
 struct StepRecord {
   uint64_t step = 0;
   int num_tokens = 0, num_sequences = 0;
@@ -24,14 +25,14 @@ class StatsRecorder {
   void OnAdd(const Request& request);
   void OnPlan(const StepPlan& plan, TimePoint now);
   void OnEvent(const TokenEvent& event, TimePoint now);
-  // Steps come in their order. One that was launched behind another is executed from when that one
-  // was.
+  // Call in step order. The execution time of a step that was launched while another ran begins
+  // when that one finished.
   void OnStep(const StepRecord& step);
   void ReadGauges(const Scheduler& scheduler);
 
   const EngineStats& stats() const { return stats_; }
   const std::optional<StepCost>& step_cost() const { return step_cost_.cost(); }
-  // Of requests that began to run and have ended lately.
+  // Average over started requests that have ended lately.
   double mean_generated_tokens() const { return mean_generated_tokens_; }
 
  private:

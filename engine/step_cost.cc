@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/step_cost.h"
 
 #include <algorithm>
@@ -5,7 +6,7 @@
 namespace diffserve {
 namespace {
 
-constexpr double kKeep = 0.98;  // so that about 50 steps count
+constexpr double kKeep = 0.98;  // about the last 50 steps count
 
 }  // namespace
 
@@ -16,7 +17,7 @@ void StepCostMeter::Take(int tokens, double seconds) {
   seconds_ = kKeep * seconds_ + seconds;
   tokens_squared_ = kKeep * tokens_squared_ + n * n;
   tokens_seconds_ = kKeep * tokens_seconds_ + n * seconds;
-  // Weighted variance of the sizes; steps of nearly one size say nothing of the slope.
+  // Weighted variance of the sizes; steps of nearly equal size do not determine the slope.
   const double mean = tokens_ / weight_;
   const double variance = tokens_squared_ / weight_ - mean * mean;
   if (variance < 0.01 * mean * mean) return;

@@ -1,6 +1,7 @@
-// StepPlan: what one step computes, and what came of it. Numbers only. A step may be planned while
-// the one before it still runs. A plan looks into the scheduler's sequences instead of copying
-// them: its pointers and spans are valid until the next call of the Scheduler.
+// SPDX-License-Identifier: Apache-2.0
+// StepPlan: the work of one step, and its result. Numbers only. A step may be planned while the
+// step before it runs. A plan refers to the scheduler's sequences instead of copying them: its
+// pointers and spans are valid until the next call of the Scheduler.
 #pragma once
 
 #include <cstdint>
@@ -16,27 +17,27 @@ namespace diffserve {
 
 struct PlannedSequence {
   const Request* request = nullptr;
-  int num_computed = 0;  // tokens whose K and V are in the cache before this step
-  int num_planned = 0;   // tokens [num_computed, num_computed + num_planned) are computed in this
-                         // step
-  bool first_step = false;  // of this request
-  int samples = 0;  // draws, each behind one of the last so many planned tokens, for the position
-                    // after it; 0 where the sequence's last known token is not planned
-  bool scores_prompt = false;  // prompt logprobs are wanted of every planned token that another
-                               // prompt token follows
+  int num_computed = 0;     // tokens whose K and V are in the cache before this step
+  int num_planned = 0;      // this step computes tokens [num_computed, num_computed + num_planned)
+  bool first_step = false;  // whether this is the request's first step
+  int samples = 0;  // number of draws; each of the last `samples` planned tokens has one, for the
+                    // position after it. 0 if the sequence's last known token is not planned
+  bool scores_prompt = false;  // return prompt logprobs for every planned token that is followed by
+                               // another prompt token
   std::span<const int32_t> outputs;   // generated so far; the last one may be kDrawnByStepBefore,
                                       // but not if Sequence::draws_by_outputs()
-  std::span<const int32_t> proposed;  // planned behind the last token that is known or under way:
-                                      // samples - 1 tokens that may be what is drawn before them
-  std::span<const int32_t> pages;     // page table covering num_computed + num_planned slots
-  std::span<const int32_t> window_pages;  // HeldState's
-  StateSlotUse states;                    // where the model's layers have states
-  std::vector<int32_t> banned_tokens;     // not to be drawn: EOS and stop ids while the request is
+  std::span<const int32_t> proposed;  // samples - 1 guessed tokens, planned after the last token
+                                      // that is known or in flight; a guess is right if the draw
+                                      // before it equals it
+  std::span<const int32_t> pages;     // page table that covers num_computed + num_planned slots
+  std::span<const int32_t> window_pages;  // HeldState::window_pages
+  StateSlotUse states;                    // used if the model's layers keep states
+  std::vector<int32_t> banned_tokens;     // may not be drawn: EOS and stop ids while the request is
                                           // below its min_tokens
 
   RequestId id() const { return request->id; }
   int end() const { return num_computed + num_planned; }
-  // Of the sequence's tokens the one at `position`, below end().
+  // The sequence's token at `position`. REQUIRES: position < end().
   int32_t TokenAt(int position) const {
     const auto i = static_cast<size_t>(position);
     const SharedTokens& prompt = request->prompt;
@@ -56,17 +57,17 @@ struct StepPlan {
   }
 };
 
-// What came of one planned sequence.
+// The result of one planned sequence.
 struct SequenceResult {
-  std::vector<SampleResult> samples;  // one for each draw; those behind a draw that differs from
-                                      // the token proposed for it mean nothing, and one that could
-                                      // not be made there is not finite
-  // If scores_prompt: entry i scores prompt token num_computed + i + 1 by the planned token before
-  // it, for all planned tokens that a prompt token follows.
+  std::vector<SampleResult> samples;  // one per draw; draws after one that differs from its
+                                      // proposed token are meaningless. A draw that could not be
+                                      // made is not finite
+  // If scores_prompt: entry i scores prompt token num_computed + i + 1, given the planned token
+  // before it, for all planned tokens that are followed by a prompt token.
   std::vector<SampleResult> prompt_scores;
-  Status error;   // why no token may be drawn, as a constraint says; `samples` mean nothing then
-  Status states;  // of the hidden states that its request pools, once they are complete
-  std::string non_finite_hint;  // what else may be the reason of one that is not finite, or empty
+  Status error;   // the constraint's error if no token may be drawn; `samples` is then meaningless
+  Status states;  // status of the pooled hidden states, once they are complete
+  std::string non_finite_hint;  // another possible cause of a non-finite result, or empty
 };
 using StepResult = std::vector<SequenceResult>;  // in the plan's order
 

@@ -1,7 +1,8 @@
-// TokenConstraint: which tokens a sequence may draw next, after what it has drawn. A text thread
-// makes one for each continuation; from Submit on the engine thread alone owns it, and it may be
-// filled on a pool worker while that thread waits. It knows tokens that were accepted, so a
-// preemption changes nothing.
+// SPDX-License-Identifier: Apache-2.0
+// TokenConstraint: decides which next tokens are allowed for a sequence, given the tokens drawn so
+// far. A text thread makes one per continuation. From Submit on only the engine thread owns it; a
+// pool worker may call Fill while that thread waits. Its state depends only on accepted tokens, so
+// a preemption does not change it.
 #pragma once
 
 #include <cstddef>
@@ -19,15 +20,15 @@ class TokenConstraint {
   virtual ~TokenConstraint() = default;
 
   // Sets the bits of the tokens that may come next and clears all others. `mask`: [MaskWords].
-  // Tokens that end the text (EOS) are set where it may end. Error: no token may come, or finding
-  // out took more work than is allowed; the sequence ends with that status.
+  // Tokens that end the text (EOS) are set where the text may end. Error: no token may come, or the
+  // work limit was exceeded; the sequence ends with that status.
   virtual Status Fill(std::span<uint32_t> mask) = 0;
-  // The next token. Error: it was not allowed, or the work limit, as above; it is not accepted
-  // then.
+  // Accepts the next token. Error: it is not allowed, or the work limit was exceeded; it is then
+  // not accepted.
   virtual Status Accept(int32_t token) = 0;
-  // Takes back the last `count` accepted tokens. REQUIRES: so many were accepted.
+  // Removes the last `count` accepted tokens. REQUIRES: at least `count` tokens were accepted.
   virtual void Rollback(int count) = 0;
-  // One in the same state that shares none of it.
+  // An independent copy in the same state.
   virtual std::unique_ptr<TokenConstraint> Clone() const = 0;
 };
 

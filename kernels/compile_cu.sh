@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # compile_cu.sh REPORT NVCC ARGUMENT...: runs nvcc and keeps what ptxas says about every kernel in
 # REPORT, for tests/cuda/compile_gate.py. Prints only what the compiler says beside that; a failed
 # compile leaves no report.

@@ -1,6 +1,7 @@
-// What a step computes between its tokens and their final states, the same for every backend: one
-// row a token, row-major. `Memory` is std::vector<float> on the CPU and device memory on a device,
-// where everything is of the activations' type but for what is float32 by name.
+// SPDX-License-Identifier: Apache-2.0
+// Buffers between a step's tokens and their final states, the same for every backend: row-major,
+// one row per token. `Memory` is std::vector<float> on the CPU and device memory on a device. There
+// everything has the activations' type unless marked float32.
 #pragma once
 
 #include <array>
@@ -19,14 +20,14 @@ struct Activations {
   Memory attention;  // [tokens, out_width]
   Memory gate_up;    // [tokens, 2 * intermediate_size]
   Memory mlp;        // [tokens, intermediate_size]
-  // Of Mamba layers and gated memory units; inner is MambaSpec's.
+  // For Mamba layers and gated memory units; `inner` is MambaSpec's.
   Memory projected;  // [tokens, 2 * inner]: x and z; a gated memory unit's gate: [tokens, inner]
   Memory convolved;  // [tokens, inner]
   Memory selection;  // [tokens, dt_rank + 2 * state_dim]: dt before its projection, B, C
   Memory dt_in;      // [tokens, dt_rank]
   Memory dt;         // [tokens, inner]
-  Memory scanned;    // [tokens, inner], what goes to out_proj
-  Memory memory;     // [tokens, inner], of the layer that makes it
+  Memory scanned;    // [tokens, inner], the input of out_proj
+  Memory memory;     // [tokens, inner], from the layer that makes it
 
   struct Sized {
     Memory Activations::* memory;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/checkpoint.h"
 
 #include <algorithm>
@@ -14,9 +15,9 @@ namespace {
 
 constexpr size_t kMaxIndexBytes = size_t{16} << 20;
 constexpr size_t kMaxShards = 4096;
-constexpr size_t kPieceBytes = size_t{1} << 20;  // read and checked while it is in L2
+constexpr size_t kCheckedPieceBytes = size_t{1} << 20;  // read and checked while it is in L2
 
-// A shard must lie in the model directory itself: a plain file name, which is also shown in error
+// A shard must be in the model directory itself: a plain file name, which also appears in error
 // lines.
 bool IsPlainFileName(const std::string& name) {
   return !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
@@ -62,7 +63,7 @@ Result<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& model_di
   const std::filesystem::path dir(model_dir);
   const std::string single = (dir / "model.safetensors").string();
   const std::string index = (dir / "model.safetensors.index.json").string();
-  // A link that leads nowhere is there: the error of opening it says more than "missing".
+  // A dangling link counts as present: the error of opening it says more than "missing".
   const auto is_there = [](const std::string& path) {
     std::error_code ignored;
     return std::filesystem::symlink_status(path, ignored).type() !=
@@ -101,8 +102,8 @@ Status Checkpoint::AddFile(const std::string& path) {
 Status Checkpoint::OpenShards(const std::string& model_dir, const std::string& index_path) {
   const auto places = ReadWeightMap(index_path);
   if (!places.ok()) return places.status();
-  // Each shard must hold what the index says before the next is opened, so that names of one file,
-  // linked often, are refused soon.
+  // Each shard must hold what the index says before the next is opened. So names that link to one
+  // file many times are refused early.
   std::string_view opened;
   for (const auto& [tensor, shard] : *places) {
     if (shard != opened) {
@@ -218,7 +219,7 @@ Status Checkpoint::ReadChecked(const SafetensorsFile& file, const SafetensorsEnt
   FiniteCheck check(tensor.dtype, tensor.shape.size() > 1 ? matrices_kept_as_ : DType::kFloat32);
   SafetensorsEntry piece = entry;
   for (piece.begin = entry.begin; piece.begin < entry.end; piece.begin = piece.end) {
-    piece.end = std::min(entry.end, piece.begin + kPieceBytes);
+    piece.end = std::min(entry.end, piece.begin + kCheckedPieceBytes);
     const size_t done = piece.begin - entry.begin, size = piece.end - piece.begin;
     DS_RETURN_IF_ERROR(file.Read(piece, memory + done));
     check.Add(static_cast<int64_t>(done / SizeOf(tensor.dtype)), {memory + done, size});

@@ -1,9 +1,10 @@
-// Checkpoint: all tensors of a model directory, by name: model.safetensors, or the shards that
-// model.safetensors.index.json lists (plain file names inside the directory). What a single file
-// may have at most, of tensors and of header bytes, all files together may have. A dummy checkpoint
-// makes seeded random tensors and reads no file.
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoint: all tensors of a model directory, by name. They are in model.safetensors, or in the
+// shards that model.safetensors.index.json lists (plain file names inside the directory). The
+// limits of a single file, on tensors and header bytes, hold for all files together. A dummy
+// checkpoint makes seeded random tensors and reads no file.
 //
-// Thread safety: one thread, the one that loads the model, but for ReadBytes.
+// Thread safety: one thread, the one that loads the model, except for ReadBytes.
 #pragma once
 
 #include <memory>
@@ -24,13 +25,13 @@ namespace diffserve {
 Result<std::vector<std::pair<std::string, std::string>>> ReadWeightMap(
     const std::string& index_path);
 
-// Where weights are read from.
+// A source of weights.
 class TensorSource {
  public:
   virtual ~TensorSource() = default;
   virtual bool Has(const std::string& name) const = 0;
-  // The tensor, read into memory that lives until ReleaseMemory. Error: there is no such tensor of
-  // floats, or it cannot be read.
+  // The tensor, in memory that lives until ReleaseMemory. Error: there is no float tensor with this
+  // name, or it cannot be read.
   virtual Result<TensorView> Get(const std::string& name, const std::vector<int64_t>& shape) = 0;
   virtual void ReleaseMemory() = 0;
 };
@@ -38,33 +39,33 @@ class TensorSource {
 class Checkpoint : public TensorSource {
  public:
   static Result<std::unique_ptr<Checkpoint>> Open(const std::string& model_dir);
-  // Values depend on seed, name and position alone. Their spread keeps activations and logits in a
+  // Values depend only on seed, name and position. Their spread keeps activations and logits in a
   // trained model's range.
   static std::unique_ptr<Checkpoint> Dummy(DType dtype, uint64_t seed);
 
   // Whether a file holds the tensor; false for a dummy.
   bool Has(const std::string& name) const override { return Find(name) != nullptr; }
-  // Of all tensors, in their order, valid as long as this; empty for a dummy.
+  // Names of all tensors, in order, valid as long as this object; empty for a dummy.
   std::vector<std::string_view> Names() const;
   // The file that holds it. REQUIRES: Has(name).
   const std::string& PathOf(const std::string& name) const {
     return files_[Find(name)->file]->path();
   }
-  // Error unless the tensor exists with this shape and dtype: one line naming file, tensor, found
-  // and expected.
+  // Error unless the tensor exists with this shape and dtype: one line with file, tensor, found and
+  // expected.
   Status Check(const NamedShape& tensor) const;
-  // Of a tensor's data. REQUIRES: Check has accepted it.
+  // Bytes of a tensor's data. REQUIRES: Check has accepted it.
   size_t SizeBytes(const NamedShape& tensor) const;
-  // The errors of Check, those of reading, and a weight that is not finite.
+  // Errors: those of Check, those of reading, and a weight that is not finite.
   Result<TensorView> Get(const std::string& name, const std::vector<int64_t>& shape) override;
   void ReleaseMemory() override;
-  // Reads the bytes from `begin` on of a tensor's data. REQUIRES: Check has accepted it. Any number
-  // of threads may call this at a time.
+  // Reads a tensor's data from byte `begin` on. REQUIRES: Check has accepted it. Several threads
+  // may call this at once.
   Status ReadBytes(const std::string& name, size_t begin, std::span<std::byte> out) const;
 
-  // What matrices are rounded to, within which their weights must be finite.
+  // The dtype that matrices are rounded to; their weights must be finite in it.
   void KeepMatricesAs(DType dtype) { matrices_kept_as_ = dtype; }
-  // Told of all bytes that Get and CountRead count, when their memory is released; may be nullptr.
+  // Receives the bytes that Get and CountRead count, when their memory is released; may be nullptr.
   void ReportTo(LoadProgress* progress) { progress_ = progress; }
   void CountRead(size_t bytes) { read_bytes_ += bytes; }
 
@@ -84,14 +85,14 @@ class Checkpoint : public TensorSource {
     return files_[tensor.file]->index().name(tensor.index);
   }
   const Located* Find(std::string_view name) const;
-  // Fills `memory`, which is that of `tensor`.
+  // Fills `memory`, the memory of `tensor`.
   Status ReadChecked(const SafetensorsFile& file, const SafetensorsEntry& entry,
                      const TensorView& tensor, std::byte* memory) const;
   std::byte* Allocate(size_t size_bytes);
 
   std::string model_dir_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
-  std::vector<Located> tensors_;  // of all files, in the order of their names
+  std::vector<Located> tensors_;  // of all files, in name order
   size_t num_tensors_ = 0;
   size_t header_bytes_ = 0;
   std::vector<std::unique_ptr<std::byte[]>> buffers_;
@@ -100,7 +101,7 @@ class Checkpoint : public TensorSource {
   uint64_t dummy_seed_ = 0;
   DType matrices_kept_as_ = DType::kFloat32;
   LoadProgress* progress_ = nullptr;
-  size_t read_bytes_ = 0;  // since progress_ was told
+  size_t read_bytes_ = 0;  // since the last report to progress_
 };
 
 }  // namespace diffserve

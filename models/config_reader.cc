@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/config_reader.h"
 
 #include <algorithm>
@@ -10,8 +11,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kMaxFoundChars = 60;  // of a value quoted in an error
-constexpr size_t kMaxLineChars = 128;  // of a key
+constexpr size_t kMaxFoundChars = 60;  // per value quoted in an error
+constexpr size_t kMaxLineChars = 128;  // per key
 constexpr size_t kMaxListItems = 16;
 
 bool IsShort(const Json& value) {
@@ -35,12 +36,12 @@ std::string Shown(const Json& value) {
   return line.size() > kMaxFoundChars ? line.substr(0, kMaxFoundChars) + "..." : line;
 }
 
-// Builds the tree from the parser's events, and ends the parse at the first thing that the JSON
-// grammar allows and we do not. (The library's own parse with a callback takes time quadratic in
-// the number of objects in a list, and an end of it is an exception.)
-class TreeBuilder : public Json::json_sax_t {
+// Builds the tree from the parser's events, and stops the parse at the first construct that the
+// JSON grammar allows but we do not. (The library's own parse with a callback takes time quadratic
+// in the number of objects in a list, and stopping it takes an exception.)
+class ConfigTreeBuilder : public Json::json_sax_t {
  public:
-  explicit TreeBuilder(Json& root) : root_(root) {}
+  explicit ConfigTreeBuilder(Json& root) : root_(root) {}
   const std::string& problem() const { return problem_; }
 
   bool null() override { return Add(nullptr) != nullptr; }
@@ -63,7 +64,7 @@ class TreeBuilder : public Json::json_sax_t {
   }
   bool parse_error(size_t position, const std::string&, const Json::exception& error) override {
     const bool number_too_large = dynamic_cast<const Json::out_of_range*>(&error) !=
-                                  nullptr;  // known at its end only
+                                  nullptr;  // known only at its end
     return Stop("not valid JSON" +
                 (number_too_large ? "" : " at byte " + std::to_string(position)));
   }
@@ -73,7 +74,7 @@ class TreeBuilder : public Json::json_sax_t {
     problem_ = std::move(problem);
     return false;
   }
-  // Where the value stands in the tree, or nullptr if there are too many.
+  // The value's place in the tree, or nullptr if there are too many values.
   Json* Add(Json value) {
     if (++num_values_ > ConfigReader::kMaxValues) {
       Stop("has more than " + std::to_string(ConfigReader::kMaxValues) + " values");
@@ -94,8 +95,8 @@ class TreeBuilder : public Json::json_sax_t {
   }
 
   Json& root_;
-  std::vector<Json*> open_;  // the objects and lists that have not ended, outermost first
-  Json* member_ = nullptr;   // of the innermost object, whose value comes next
+  std::vector<Json*> open_;  // the unfinished objects and lists, outermost first
+  Json* member_ = nullptr;   // of the innermost object; its value comes next
   int num_values_ = 0;
   std::string problem_;
 };
@@ -104,10 +105,10 @@ class TreeBuilder : public Json::json_sax_t {
 
 struct ConfigReader::State {
   std::string file;
-  std::string prefix;            // "rope_scaling." inside a nested object
-  std::shared_ptr<State> outer;  // of a nested object: problems are recorded there, and it owns the
-                                 // values
-  Json owned;                    // of the outermost
+  std::string prefix;  // "rope_scaling." inside a nested object
+  // For a nested object: records the problems, and owns the values.
+  std::shared_ptr<State> outer;
+  Json owned;  // by the outermost object
   const Json* object = &owned;
   Status problem;
 
@@ -122,7 +123,7 @@ ConfigReader::ConfigReader(std::shared_ptr<State> state) : state_(std::move(stat
 Result<ConfigReader> ConfigReader::Parse(std::string_view text, std::string file) {
   auto state = std::make_shared<State>();
   state->file = std::move(file);
-  TreeBuilder builder(state->owned);
+  ConfigTreeBuilder builder(state->owned);
   if (!Json::sax_parse(text, &builder))
     return InvalidArgument(state->file + ": " + builder.problem());
   if (!state->owned.is_object()) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/decode_graphs_cuda.h"
 
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/decoder.h"
 
 #include <algorithm>
@@ -13,7 +14,7 @@ namespace diffserve::cpu {
 
 namespace {
 
-// Empty where nothing is rotated.
+// Empty if nothing is rotated.
 RopeTable MakeRopeTable(const ModelConfig& config, int max_positions) {
   if (config.rope.style == RopeStyle::kNone) return {};
   return RopeTable(InverseFrequencies(config.rope, config.attention.head_dim), max_positions,
@@ -100,8 +101,8 @@ void Decoder::Begin(const Batch& batch) {
   }
 }
 
-// From here on nothing is kept of a token, so only those whose logits are wanted are computed, and
-// what follows them in their sequences. Their rows move to the front.
+// From here on nothing is kept of a token. So only tokens whose logits are wanted, and those after
+// them in their sequences, are computed. Their rows move to the front.
 void Decoder::Narrow() {
   const Rows all = std::exchange(rows_, {});
   const auto move_rows = [&](std::vector<float>& memory, int width, int from, int to, int count) {
@@ -132,7 +133,8 @@ void Decoder::Narrow() {
   }
 }
 
-// Each row's norm is a chain of its own, so the states of logit_rows are the same bits without it.
+// Each row's norm is a chain of its own, so the states of logit_rows have the same bits without an
+// observer.
 void Decoder::ShowStates(LayerObserver& observer) {
   const std::span<const int32_t> rows = observer.StateRows();
   if (rows.empty()) return;
@@ -168,7 +170,7 @@ void Decoder::Attention(int l, const Batch& batch, KvCache& kv) {
   RopeAppend(append, parts_.isa, pool_);
   if (l == parts_.config.last_keeping_layer() && batch.observer == nullptr) Narrow();
 
-  // Stage 3: lambda of each token and head, where the family has it.
+  // Stage 3: lambda of each token and head, if the family has it.
   if (spec.lambda_kind == LambdaKind::kPerTokenHead) {
     Linear(layer.lambda_proj,
            {.x = work_.normed.data(), .num_tokens = rows_.tokens, .y = work_.lambda.data()}, pool_);
@@ -271,7 +273,7 @@ void Decoder::SampleAll(const Batch& batch) {
   }
 }
 
-// work_.logits = those of final states [first, first + count).
+// work_.logits = the logits of final states [first, first + count).
 std::span<const float> Decoder::LogitsOf(int first, int count) {
   DS_CHECK(first >= 0 && count >= 0 && count <= num_logit_rows_ - first,
            "logits of rows that the last Forward did not keep");

@@ -1,11 +1,12 @@
-// Decoder: the forward pass of every family on one page: in each layer a norm and attention over
-// pages, a Mamba mixer or a gated memory unit, then a norm and a gated MLP. What differs between
-// families is data: the list of layers, norm, DiffSpec, head order and rope in the ModelConfig. A
-// token's result depends on the tokens before it in its sequence alone, not on the batch it is in.
+// SPDX-License-Identifier: Apache-2.0
+// Decoder: the forward pass of every family. Each layer has a norm, then attention over pages, a
+// Mamba mixer or a gated memory unit, then a norm and a gated MLP. Families differ by data in the
+// ModelConfig: the list of layers, norm, DiffSpec, head order and rope. A token's result depends
+// only on the tokens before it in its sequence, not on the rest of the batch.
 //
 // The CUDA backend has the same functions in the same order (decoder_cuda.h).
 //
-// Thread safety: as Model; the pool's workers compute while that thread waits.
+// Thread safety: as Model; the pool's workers compute while the calling thread waits.
 #pragma once
 
 #include <utility>
@@ -43,26 +44,26 @@ class Decoder : public Model {
   Result<std::vector<SampledToken>> Collect() override { return std::exchange(sampled_, {}); }
   Result<std::span<const float>> Logits(int first, int count) override;
   std::vector<float> Lambdas() const override { return parts_.weights.Lambdas(parts_.config); }
-  // Activations that one token of a batch needs, its logits not counted.
+  // Bytes of activations per token of a batch, without logits.
   static size_t ActivationBytesPerToken(const ModelConfig& config);
   size_t weight_bytes() const override { return parts_.sizes.step_bytes; }
   int64_t num_parameters() const override { return parts_.sizes.num_parameters; }
 
  private:
-  // Its memory is there from the start; it is touched up to the largest batch seen. After Forward,
-  // `normed` holds the final states of its logit rows.
+  // Its memory is allocated from the start and touched up to the largest batch seen. After Forward,
+  // `normed` holds the final states of the batch's logit rows.
   struct Workspace : Activations<std::vector<float>> {
     std::vector<float> logits;                 // [rows of the last LogitsOf, vocab_size]
     std::vector<LogitAdjustment> adjustments;  // of the batch
     AttentionWorkspace attention_workspace;
   };
 
-  // The tokens that a layer computes: the batch's, or behind the last layer that keeps anything
-  // those whose logits are wanted, and what follows them in their sequences.
+  // The tokens that a layer computes: the whole batch or, after the last layer that keeps anything,
+  // the tokens whose logits are wanted and those after them in their sequences.
   struct Rows {
     int tokens = 0;
     std::vector<SequenceTokens> sequences;
-    std::vector<SequenceTokens> in_windows;  // the same, by the pages of layers with a window
+    std::vector<SequenceTokens> in_windows;  // the same, with the pages of layers with a window
     std::vector<int32_t> logit_rows;
   };
 
@@ -85,7 +86,7 @@ class Decoder : public Model {
   RopeTable rope_;
   Workspace work_;
   Rows rows_;
-  StateWaves state_waves_;  // of the batch's sequences, where layers have states
+  StateWaves state_waves_;  // of the batch's sequences, if layers have states
   int num_logit_rows_ = 0;  // of the last Forward
   std::vector<SampledToken> sampled_;
 };

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/decoder_cuda.h"
 
 #include <algorithm>
@@ -55,8 +56,8 @@ void Decoder::Begin(const DeviceStep& step) {
   planned_ = {};
 }
 
-// From here on nothing is kept of a token, so only those whose logits are wanted are computed, and
-// what follows them in their sequences. They are the first ones.
+// From here on nothing is kept of a token. So only tokens whose logits are wanted, and those after
+// them in their sequences, are computed. These come first.
 void Decoder::Narrow(const DeviceStep& step) {
   rows_ = {step.num_wanted_tokens, step.Wanted(step.rows), step.Wanted(step.in_windows)};
   planned_ = {};
@@ -90,7 +91,7 @@ Status Decoder::Attention(int l, const DeviceStep& step, KvCache& kv) {
   DS_RETURN_IF_ERROR(RopeAppend(append, stream_));
   if (l == parts_.config.last_keeping_layer()) Narrow(step);
 
-  // Stage 3: lambda of each token and head, where the family has it.
+  // Stage 3: lambda of each token and head, if the family has it.
   if (spec.lambda_kind == LambdaKind::kPerTokenHead) {
     DS_RETURN_IF_ERROR(Linear(
         layer.lambda_proj,
@@ -120,7 +121,7 @@ Status Decoder::Attention(int l, const DeviceStep& step, KvCache& kv) {
   return AddToHidden(layer, work.attention);
 }
 
-// Generated tokens and those of prompts, each by the kernel that serves them.
+// Generated tokens and prompt tokens, each by its own kernel.
 Status Decoder::Attend(DiffAttentionArgs<BFloat16> attention, const StepRows& rows,
                        const AttentionTiling& generated_tiling) {
   const Workspace& work = parts_.work;
@@ -226,7 +227,7 @@ Status Decoder::SampleAll(const DeviceStep& step) {
   return Status();
 }
 
-// work.logits = those of final states [first, first + count).
+// work.logits = the logits of final states [first, first + count).
 Status Decoder::LogitsOf(int first, int count) {
   const Workspace& work = parts_.work;
   const BFloat16* x = work.final_state.as<BFloat16>() +
@@ -235,15 +236,15 @@ Status Decoder::LogitsOf(int first, int count) {
                 *parts_.matrices, stream_);
 }
 
-// Which blocks of the device compute what of the generated tokens, once for all layers that follow
-// each other with such a window.
+// Plans which thread blocks compute which generated tokens, once for all consecutive layers with
+// this window.
 Status Decoder::PlanGenerated(const PagedBatch& generated, const AttentionTiling& tiling) {
   if (generated.num_tokens == 0 || planned_.generated_window == tiling.window) return Status();
   planned_.generated_window = tiling.window;
   return PlanDiffAttention(tiling, generated, parts_.work.generated_plan.Plan(), stream_);
 }
 
-// The same of the prompts, where such pages count too.
+// The same for prompt tokens; here the page format matters too.
 Status Decoder::PlanPrompts(const PagedBatch& prompts, const AttentionTiling& tiling, DType pages) {
   if (prompts.num_tokens == 0) return Status();
   if (planned_.prompts_window == tiling.window && planned_.prompts_pages == pages) return Status();

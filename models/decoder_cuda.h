@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // The forward pass of models/decoder.h on a CUDA device, function by function the same. It queues
 // its work and waits for none of it.
 //
-// Matrices, activations and, unless they are codes, KV pages are bfloat16; the residual stream,
+// Matrices, activations and, unless they are codes, KV pages are bfloat16. The residual stream,
 // lambda, norms' sums and logits are float32.
 #pragma once
 
@@ -27,7 +28,7 @@ class Decoder {
     LogitQuant logit_quant;
     Weights weights;
     DeviceBuffer cos, sin;
-    RopeAngles rope;  // of cos and sin
+    RopeAngles rope;  // cos and sin
     Workspace work;
     std::unique_ptr<MatrixLibrary> matrices;
   };
@@ -36,23 +37,23 @@ class Decoder {
   const ModelConfig& config() const { return parts_.config; }
   const Workspace& work() const { return parts_.work; }
 
-  // The final states of the step's logit rows become those from `first_logit_row` on.
+  // Writes the final states of the step's logit rows from row `first_logit_row` on.
   Status Forward(const DeviceStep& step, KvCache& kv, int first_logit_row);
-  // Draws of final states [0, step.num_sample_rows) into work().sampled.
+  // Samples from final states [0, step.num_sample_rows) into work().sampled.
   Status SampleAll(const DeviceStep& step);
-  // work().logits = those of final states [first, first + count).
+  // work().logits = the logits of final states [first, first + count).
   Status LogitsOf(int first, int count);
   std::vector<float> Lambdas() const { return parts_.weights.Lambdas(parts_.config); }
 
  private:
-  // The tokens that a layer computes: the step's, or behind the last layer that keeps anything
-  // those that come first in it.
+  // The tokens that a layer computes: the whole step or, after the last layer that keeps anything,
+  // the tokens that come first in it.
   struct Rows {
     int tokens = 0;
     StepRows sequences;
-    StepRows in_windows;  // the same, by the pages of layers with a window
+    StepRows in_windows;  // the same, with the pages of layers with a window
   };
-  // What the attention plans in the workspace are made for, beside the rows; a window of 0: none.
+  // The inputs of the workspace's attention plans, besides the rows; a window of 0: no plan.
   struct Planned {
     int generated_window = 0;
     int prompts_window = 0;

@@ -1,4 +1,5 @@
-// Random weights for benchmarks, made from a tensor's name and shape alone.
+// SPDX-License-Identifier: Apache-2.0
+// Random weights for benchmarks, computed only from a tensor's name and shape.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +10,9 @@
 
 namespace diffserve {
 
-// Fills out[count] (of `dtype`) as a freshly initialised model would: norm weights 1, lambda
-// vectors with a standard deviation of 0.1, everything else 0.02. Element i is a function of (seed,
-// name, i); about a gigabyte a second.
+// Fills out[count] (of `dtype`) like a freshly initialised model: norm weights 1, lambda vectors
+// with a standard deviation of 0.1, everything else 0.02. Element i is a function of (seed, name,
+// i). Speed: about a gigabyte per second.
 void FillDummyTensor(const std::string& name, uint64_t seed, DType dtype, int64_t count,
                      std::byte* out);
 

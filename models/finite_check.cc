@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/finite_check.h"
 
 #include <algorithm>
@@ -8,7 +9,7 @@ namespace {
 
 constexpr uint32_t kFloat32Infinity = 0x7f800000, kBFloat16Infinity = 0x7f80,
                    kFloat16Infinity = 0x7c00;
-constexpr uint32_t kRoundsToInfinity = 0x7f7f8000;  // the least float32 that does in bfloat16
+constexpr uint32_t kRoundsToInfinity = 0x7f7f8000;  // the smallest float32 that does so in bfloat16
 
 uint32_t LimitOf(DType dtype, bool rounds) {
   if (dtype == DType::kBFloat16) return kBFloat16Infinity;
@@ -29,7 +30,7 @@ constexpr Bits Magnitude(Bits bits) {
   return static_cast<Bits>(bits & static_cast<Bits>(~kSign<Bits>));
 }
 
-// A loop without an exit, of operations that every level has: a sum reaches the sign's bit where
+// A loop without an early exit, with operations that every level has: a sum sets the sign bit if
 // the magnitude reaches the limit.
 template <typename Bits>
 bool ReachesLimit(std::span<const Bits> values, Bits limit) {

@@ -1,6 +1,7 @@
-// FiniteCheck: whether the weights of a tensor are numbers that can be computed with, told of its
-// bytes piece by piece as they are read, while they are in the cache. One NaN or infinite weight
-// makes every answer wrong or an error.
+// SPDX-License-Identifier: Apache-2.0
+// FiniteCheck: checks that a tensor's weights are finite. It gets the bytes piece by piece as they
+// are read, while they are in the cache. One NaN or infinite weight makes every answer wrong or an
+// error.
 //
 // Thread safety: one thread.
 #pragma once
@@ -16,20 +17,20 @@ namespace diffserve {
 
 class FiniteCheck {
  public:
-  // `kept_as` is what matrices are rounded to: float32 beyond what bfloat16 holds would become
-  // infinite.
+  // `kept_as` is the type that matrices are rounded to: a float32 beyond bfloat16's range would
+  // become infinite.
   FiniteCheck(DType dtype, DType kept_as);
 
   // `bytes` begin at element `first`.
   void Add(int64_t first, std::span<const std::byte> bytes);
-  void Add(const FiniteCheck& other);  // of other pieces of the same tensor
-  // One line that names the tensor, the first such element, and how many there are. REQUIRES: all
-  // of the tensor has been added; its data is there.
+  void Add(const FiniteCheck& other);  // adds the counts of other pieces of the same tensor
+  // One line with the tensor, the first bad element, and their number. REQUIRES: the whole tensor
+  // has been added, and its data is still there.
   Status status(const TensorView& tensor) const;
 
  private:
   DType dtype_;
-  uint32_t limit_;  // bits of the least magnitude that is none of those
+  uint32_t limit_;  // bits of the smallest magnitude that counts as not finite
   bool rounds_;
   int64_t first_ = -1, count_ = 0;
 };

@@ -1,6 +1,7 @@
-// KvCache: the memory of all KV pages of a model, for every layer with K and V of its own so many
-// pages x num_groups, and of the states of its layers that have one instead. It knows no policy:
-// engine/page_pool.h says which page and which slot belongs to whom, KvFormat what a page is.
+// SPDX-License-Identifier: Apache-2.0
+// KvCache: the memory of all KV pages of a model, and of the states of layers that have a state
+// instead. Each layer with its own K and V has one page per page id and KV group. The class knows
+// no policy: engine/page_pool.h assigns pages and slots to sequences, and KvFormat defines a page.
 #pragma once
 
 #include <functional>
@@ -16,24 +17,25 @@
 
 namespace diffserve {
 
-// How much a KvCache is to hold.
+// The size of a KvCache.
 struct KvCacheSize {
   int num_pages = 0;
-  int num_window_pages = 0;  // of layers with a window, which have page ids of their own then; 0:
-                             // they have num_pages too, and the ids of the other layers
-  int num_states = 1;        // slots for what a sequence keeps beside its pages
+  // For layers with a window, which then have their own page ids. 0: they have num_pages too, with
+  // the other layers' ids.
+  int num_window_pages = 0;
+  int num_states = 1;  // slots for a sequence's state, besides its pages
 };
 
 class KvCache {
  public:
-  // What the layers' pages and states are.
+  // The layout of the layers' pages and states.
   struct Layout {
-    std::vector<KvFormat> layers;  // of one page size
+    std::vector<KvFormat> layers;  // all of one page size
     std::vector<int> num_pages;    // [layers]
-    int64_t state_floats = 0;      // of a slot
+    int64_t state_floats = 0;      // per slot
     int num_states = 0;
 
-    // Bytes of the pages of the layers before `layer`; of all: where the slots begin.
+    // Bytes of the pages of layers before `layer`. For the number of layers: offset of the slots.
     size_t PagesBefore(size_t layer) const;
     size_t Bytes() const;
   };
@@ -41,24 +43,24 @@ class KvCache {
     std::shared_ptr<std::byte> bytes;  // Layout::Bytes()
     std::function<Status(const std::byte* from, std::byte* to, size_t size_bytes)> copy;
   };
-  explicit KvCache(Layout layout);  // in the host's memory
+  explicit KvCache(Layout layout);  // in host memory
   KvCache(Layout layout, Memory memory);
 
-  // Writes all of the host's memory, so that the system has given it before it is needed.
-  // REQUIRES: nothing is in the pages; the memory is the host's.
+  // Writes all host memory, so that the system provides it before it is needed. REQUIRES: the pages
+  // are empty, and the memory is the host's.
   void Commit(ThreadPool& pool);
 
   PagedKv Layer(int layer);
-  // The slots, from float `begin` of each on.
+  // The slots, each from float `begin` on.
   StateSlots StatesFrom(int64_t begin);
-  // Copies one page id's contents in one layer, after the steps that were launched before. Errors
-  // are the device's. REQUIRES: the model that made this lives.
+  // Copies one page id's contents in one layer, after the steps launched before. Errors are the
+  // device's. REQUIRES: the model that made this cache still exists.
   Status CopyPage(int layer, int32_t from, int32_t to);
-  // Likewise the contents of one slot.
+  // The same for the contents of one slot.
   Status CopyState(int from, int to);
   const std::vector<KvFormat>& layers() const { return layout_.layers; }
   const Layout& layout() const { return layout_; }
-  // Bytes that one page id takes over all layers and groups.
+  // Bytes per page id, over all layers and groups.
   static size_t BytesPerPage(std::span<const KvFormat> layers);
 
  private:

@@ -1,5 +1,6 @@
-// LoadProgress: tells how far a model has been read, packed or converted, where that takes long,
-// and nothing of what is over sooner.
+// SPDX-License-Identifier: Apache-2.0
+// LoadProgress: reports how far a model has been read, packed or converted. It reports only if the
+// work takes long.
 //
 // Thread safety: one thread, the one that does the work.
 #pragma once
@@ -13,7 +14,7 @@ namespace diffserve {
 
 class LoadProgress {
  public:
-  // When it tells: after `first`, and then each time that `then` is over.
+  // When it reports: after `first`, and then after every `then`.
   struct Pace {
     std::chrono::milliseconds first{2'000};
     std::chrono::milliseconds then{10'000};
@@ -24,7 +25,7 @@ class LoadProgress {
   LoadProgress(Report report, const Pace& pace, Clock clock = std::chrono::steady_clock::now)
       : report_(std::move(report)), pace_(pace), clock_(std::move(clock)) {}
 
-  // Of tensors that will be read. `doing` is a literal: "loading".
+  // `all_bytes` of tensors will be read. `doing` is a literal: "loading".
   void Begin(const char* doing, uint64_t all_bytes) {
     doing_ = doing;
     done_bytes_ = 0;

@@ -1,5 +1,6 @@
-// The Decoder's layers that remember their past in a state: Mamba, and the gated memory units that
-// read what one of those put out.
+// SPDX-License-Identifier: Apache-2.0
+// The Decoder's layers with a state: Mamba, and the gated memory units that read a Mamba layer's
+// output.
 #include <algorithm>
 
 #include "kernels/mamba/causal_conv.h"
@@ -23,7 +24,7 @@ void Decoder::Mamba(int l, KvCache& kv) {
   const Weights::Layer& layer = parts_.weights.layers[static_cast<size_t>(l)];
   const MambaSpec& mamba = parts_.config.mamba;
   const int tokens = rows_.tokens;
-  // What is convolved, x, and the gate, z.
+  // The input of the convolution, x, and the gate, z.
   Norm(layer.input_norm, layer.input_norm_bias, tokens, work_.normed.data());
   Linear(layer.in_proj,
          {.x = work_.normed.data(), .num_tokens = tokens, .y = work_.projected.data()}, pool_);
@@ -43,7 +44,7 @@ void Decoder::Mamba(int l, KvCache& kv) {
     CausalConv(conv, parts_.isa, pool_);
   }
 
-  // What the scan selects by: dt, B and C of each token.
+  // The inputs of the selection: dt, B and C of each token.
   const int rank = mamba.dt_rank, width = rank + 2 * mamba.state_dim;
   Linear(layer.x_proj,
          {.x = work_.convolved.data(), .num_tokens = tokens, .y = work_.selection.data()}, pool_);
@@ -60,8 +61,7 @@ void Decoder::Mamba(int l, KvCache& kv) {
   AddToHidden(layer, work_.scanned);
 }
 
-// The scan of what was convolved, then its gate. What later layers read of it as their memory is
-// not gated.
+// Scans the convolution's output and applies the gate. The memory for later layers is not gated.
 void Decoder::Scan(int l, KvCache& kv) {
   const Weights::Layer& layer = parts_.weights.layers[static_cast<size_t>(l)];
   const LayerConfig& kind = parts_.config.layers[static_cast<size_t>(l)];
@@ -98,7 +98,7 @@ void Decoder::Scan(int l, KvCache& kv) {
   }
 }
 
-// hidden += W_out(silu(W_in norm(hidden)) * memory), the memory of the same token.
+// hidden += W_out(silu(W_in norm(hidden)) * memory), with the memory of the same token.
 void Decoder::GatedMemory(const Weights::Layer& layer) {
   const int tokens = rows_.tokens, inner = parts_.config.mamba.inner;
   Norm(layer.input_norm, layer.input_norm_bias, tokens, work_.normed.data());

@@ -1,5 +1,6 @@
-// The Decoder's layers that remember their past in a state: Mamba, and the gated memory units that
-// read what one of those put out.
+// SPDX-License-Identifier: Apache-2.0
+// The Decoder's layers with a state: Mamba, and the gated memory units that read a Mamba layer's
+// output.
 #include "kernels/mamba/causal_conv.h"
 #include "kernels/mamba/gated_memory.h"
 #include "kernels/mamba/selective_scan.h"
@@ -20,7 +21,7 @@ Status Decoder::Mamba(int l, const DeviceStep& step, KvCache& kv) {
   auto* const selection = work.selection.as<BFloat16>();
   auto* const dt_in = work.dt_in.as<BFloat16>();
   auto* const dt = work.dt.as<BFloat16>();
-  // What is convolved, x, and the gate, z.
+  // The input of the convolution, x, and the gate, z.
   DS_RETURN_IF_ERROR(Norm(layer.input_norm, layer.input_norm_bias, tokens, normed));
   DS_RETURN_IF_ERROR(Linear(layer.in_proj, {.x = normed, .num_tokens = tokens, .y = projected},
                             matrices, stream_));
@@ -40,7 +41,7 @@ Status Decoder::Mamba(int l, const DeviceStep& step, KvCache& kv) {
     DS_RETURN_IF_ERROR(CausalConv(conv, stream_));
   }
 
-  // What the scan selects by: dt, B and C of each token.
+  // The inputs of the selection: dt, B and C of each token.
   const int rank = mamba.dt_rank, width = rank + 2 * mamba.state_dim;
   DS_RETURN_IF_ERROR(Linear(layer.x_proj, {.x = convolved, .num_tokens = tokens, .y = selection},
                             matrices, stream_));
@@ -60,8 +61,7 @@ Status Decoder::Mamba(int l, const DeviceStep& step, KvCache& kv) {
   return AddToHidden(layer, work.scanned);
 }
 
-// The scan of what was convolved, then its gate. What later layers read of it as their memory is
-// not gated.
+// Scans the convolution's output and applies the gate. The memory for later layers is not gated.
 Status Decoder::Scan(int l, const DeviceStep& step, KvCache& kv) {
   const Workspace& work = parts_.work;
   const Weights::Layer& layer = parts_.weights.layers[static_cast<size_t>(l)];
@@ -101,7 +101,7 @@ Status Decoder::Scan(int l, const DeviceStep& step, KvCache& kv) {
   return Status();
 }
 
-// hidden += W_out(silu(W_in norm(hidden)) * memory), the memory of the same token.
+// hidden += W_out(silu(W_in norm(hidden)) * memory), with the memory of the same token.
 Status Decoder::GatedMemory(const Weights::Layer& layer) {
   const Workspace& work = parts_.work;
   const int tokens = rows_.tokens, inner = parts_.config.mamba.inner;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/model.h"
 
 #include <filesystem>
@@ -14,7 +15,7 @@
 namespace diffserve {
 namespace {
 
-// Weights that cannot fit are refused at once rather than killed by the system half-way.
+// Refuses weights that cannot fit at once, before the system kills the process half-way.
 Status CheckMemory(const std::string& model_dir, size_t needed_bytes) {
   const auto machine_bytes = static_cast<size_t>(MachineMemoryBytes());
   if (needed_bytes <= machine_bytes) return Status();
@@ -23,7 +24,7 @@ Status CheckMemory(const std::string& model_dir, size_t needed_bytes) {
                          std::to_string(machine_bytes >> 20) + " MiB");
 }
 
-// A checked model directory, of which no tensor has been read.
+// A checked model directory of which no tensor has been read.
 struct OpenModel {
   ModelConfig config;
   WeightFormat weight_format;
@@ -33,7 +34,7 @@ struct OpenModel {
   WeightSizes sizes;
 };
 
-// What else would have to be converted is refused.
+// Refuses options for which a packed directory would have to be converted.
 Status CheckPacked(const ModelOptions& options, const ModelConfig& config) {
   const PackedFormat& packed = *config.packed;
   const std::string format(NameOf(packed.format)), dtype(NameOf(config.checkpoint_dtype));
@@ -84,7 +85,7 @@ Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
     DS_RETURN_IF_ERROR(CheckPacked(options, model.config));
     model.weight_format = WeightFormatOf(model.config.checkpoint_dtype);
     model.linear_format = packed->format;
-    if (options.dummy_weights) packed.reset();  // they are quantised as any others
+    if (options.dummy_weights) packed.reset();  // dummy weights are quantised as any others
   } else {
     model.weight_format = options.weight_format.value_or(
         on_cuda ? WeightFormat::kBFloat16

@@ -1,4 +1,5 @@
-// What a build without the CUDA backend answers.
+// SPDX-License-Identifier: Apache-2.0
+// The functions of a build without the CUDA backend.
 #include "models/model_cuda.h"
 
 namespace diffserve::cuda {

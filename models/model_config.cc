@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/model_config.h"
 
 #include <algorithm>
@@ -9,13 +10,13 @@
 namespace diffserve {
 namespace {
 
-// Sizes beyond these are a broken file, not a model. Memory is checked when weights are loaded.
+// Larger sizes mean a broken file, not a model. Memory is checked when weights are loaded.
 constexpr int kMaxVocab = 4 << 20;
 constexpr int kMaxWidth = 1 << 20;  // hidden_size, intermediate_size
 constexpr int kMaxLayers = 1024;
 constexpr int kMaxPositions = 16 << 20;
 
-// Features that would change what the model computes and are not served: their keys must be absent.
+// Refuses keys of features that would change the model's results and are not supported.
 void RefuseUnservedFeatures(ConfigReader& json, const Family& family) {
   struct Feature {
     const char* key;
@@ -54,7 +55,7 @@ DType ReadDType(ConfigReader& json) {
   return DType::kFloat32;
 }
 
-// generation_config.json: end-of-sequence ids and the sampling defaults of its author.
+// generation_config.json: end-of-sequence ids and its author's sampling defaults.
 void ReadGenerationConfig(ConfigReader& json, ModelConfig& config) {
   std::vector<int32_t> eos = json.IntOrList("eos_token_id", 0, config.vocab_size - 1);
   if (!eos.empty()) config.eos_token_ids = std::move(eos);
@@ -69,7 +70,7 @@ void ReadGenerationConfig(ConfigReader& json, ModelConfig& config) {
   }
   if (json.Has("min_p"))
     config.default_min_p = static_cast<float>(json.Number("min_p", std::nullopt, 0, 1));
-  // -1 is all tokens, as 0.
+  // -1 means all tokens, as 0 does.
   if (json.Has("top_k"))
     config.default_top_k = std::max(0, json.Int("top_k", std::nullopt, -1, INT32_MAX));
   if (json.Has("max_new_tokens"))
@@ -148,7 +149,7 @@ Result<ModelConfig> LoadModelConfig(const std::string& model_dir, ConfigReader& 
   const std::filesystem::path generation_path = std::filesystem::path(model_dir) /
                                                 "generation_config.json";
   std::error_code absent;
-  // A link that leads nowhere is there, and an error.
+  // A dangling link counts as present, and is an error.
   if (std::filesystem::symlink_status(generation_path, absent).type() !=
       std::filesystem::file_type::not_found) {
     Result<ConfigReader> generation = ConfigReader::Open(generation_path.string());

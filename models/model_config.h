@@ -1,5 +1,6 @@
-// ModelConfig: what config.json and generation_config.json say, checked and brought into one form
-// for every family.
+// SPDX-License-Identifier: Apache-2.0
+// ModelConfig: the content of config.json and generation_config.json, checked and brought into one
+// form for every family.
 #pragma once
 
 #include <cstdint>
@@ -22,49 +23,50 @@ struct HeadOrder {
   std::vector<int32_t> q;  // num_q1_heads + num_q2_heads entries
   std::vector<int32_t> k;  // num_kv_groups * k_maps entries
   std::vector<int32_t> v;  // num_kv_groups * v_dim / head_dim entries, in units of head_dim
-  // q, k and v of a tensor that holds them one below another; empty where none does.
+  // q, k and v of a tensor that stacks them; empty if no tensor does.
   std::vector<int32_t> stacked = {};
 };
 
 enum class MlpKind {
   kSwiGlu,    // down(silu(gate(x)) * up(x))
-  kPolyNorm,  // down(PN(gate(x)) * up(x)), PN of rowwise.h with a weight of three and a bias
+  kPolyNorm,  // down(PN(gate(x)) * up(x)), with PN of rowwise.h: three weights and a bias
 };
 
-// What families call the same tensors of a layer, below "model.layers.L.".
+// Family-specific names of a layer's tensors, below "model.layers.L.".
 struct TensorNames {
-  std::string attention = "self_attn.";  // or of whatever else mixes tokens
+  std::string attention = "self_attn.";  // or any other mixer
   std::string lambdas = "self_attn.";    // lambda_q1 ..., subln
   std::string qkv;                       // one tensor for q, k and v; "": q_proj, k_proj, v_proj
   std::string attention_out = "o_proj";
-  std::string gate_up;  // one for both; "": gate_proj, up_proj
+  std::string gate_up;  // one tensor for both; "": gate_proj, up_proj
   std::string down = "down_proj";
-  std::string final_norm = "model.norm";  // whole
+  std::string final_norm = "model.norm";  // full name
 };
 
 enum class NormKind {
-  kRmsNorm,    // of the layers' inputs and the final state: rowwise.h
-  kLayerNorm,  // with a mean that is subtracted, a weight and a bias
+  kRmsNorm,    // for the layers' inputs and the final state: rowwise.h
+  kLayerNorm,  // subtracts the mean; has a weight and a bias
 };
 
-// What a layer has before its MLP.
+// The mixer of a layer, which precedes its MLP.
 enum class MixerKind {
   kAttention,
   kMamba,        // a convolution over the last tokens and a selective scan (kernels/mamba)
-  kGatedMemory,  // W_out(silu(W_in x) * memory), of the same token's scan in an earlier layer
+  kGatedMemory,  // W_out(silu(W_in x) * memory), with the memory of the same token's scan in an
+                 // earlier layer
 };
 
 struct LayerConfig {
   MixerKind mixer = MixerKind::kAttention;
-  // kAttention: tokens that one sees, itself included; 0: all before it.
+  // kAttention: tokens that a query sees, its own included; 0: all before it.
   int window = 0;
-  // kAttention: which of the KV cache's layers it reads, counted over those that have K and V.
+  // kAttention: index of the KV cache layer that it reads, among those with K and V.
   int kv = 0;
-  // kAttention: those are an earlier layer's; it has neither k_proj nor v_proj.
+  // kAttention: reads an earlier layer's K and V; it has neither k_proj nor v_proj.
   bool shares_kv = false;
-  // kMamba: which of a sequence's states is its own, counted over the layers that have one.
+  // kMamba: index of its state, among the layers that have one.
   int state = 0;
-  // kMamba: its scan's output, before the gate, is the memory of the kGatedMemory layers behind it.
+  // kMamba: its scan's output, before the gate, is the memory of the kGatedMemory layers after it.
   bool makes_memory = false;
 
   bool writes_kv() const { return mixer == MixerKind::kAttention && !shares_kv; }
@@ -74,19 +76,19 @@ struct LayerConfig {
 // Mamba-1 (arXiv 2312.00752).
 struct MambaSpec {
   int inner = 0;       // channels
-  int state_dim = 0;   // numbers of each channel's state
+  int state_dim = 0;   // per channel
   int conv_width = 0;  // tokens that the convolution sees
   int dt_rank = 0;
 
-  // float32 numbers that a layer keeps of a sequence: the convolution's, then the scan's.
+  // float32 numbers that a layer keeps per sequence: the convolution's, then the scan's.
   int64_t conv_floats() const { return int64_t{inner} * (conv_width - 1); }
   int64_t state_floats() const { return conv_floats() + int64_t{inner} * state_dim; }
 };
 
 struct ModelConfig {
-  std::string family;                        // "diffllama", "llama", ...
-  DType checkpoint_dtype = DType::kFloat32;  // torch_dtype / dtype of config.json; float32 if
-                                             // absent
+  std::string family;  // "diffllama", "llama", ...
+  // torch_dtype / dtype of config.json; float32 if absent.
+  DType checkpoint_dtype = DType::kFloat32;
 
   int vocab_size = 0;
   int hidden_size = 0;
@@ -102,43 +104,43 @@ struct ModelConfig {
   MlpKind mlp = MlpKind::kSwiGlu;
 
   std::vector<LayerConfig> layers;  // [num_layers]
-  MambaSpec mamba;                  // of the kMamba layers
-  DiffSpec attention;               // of the kAttention layers
+  MambaSpec mamba;                  // for the kMamba layers
+  DiffSpec attention;               // for the kAttention layers
   HeadOrder head_order;
   TensorNames names;
   RopeConfig rope;
   std::optional<PackedFormat> packed;  // linear layers are stored as kernels read them
   std::vector<float> lambda_init;      // [num_layers] for LambdaKind::kPerLayer, else empty
 
-  // What ends a text: generation_config.json's ids, else config.json's, and the tokenizer's own
-  // once AddEndOfText has it.
+  // Tokens that end a text: generation_config.json's ids, else config.json's; AddEndOfText adds the
+  // tokenizer's own.
   std::vector<int32_t> eos_token_ids;
   std::optional<int32_t> bos_token_id;
-  // generation_config.json's defaults, used when a request is silent.
+  // generation_config.json's defaults, used when a request does not set them.
   std::optional<float> default_temperature, default_top_p, default_min_p,
       default_repetition_penalty;
   std::optional<int> default_top_k, default_max_tokens;
 
-  // A tokenizer's eos_token ends a text too. An id that the model has no row for is passed over.
+  // The tokenizer's eos_token ends a text too. An id without a row in the model is ignored.
   void AddEndOfText(std::optional<int32_t> id);
 
-  int num_kv_layers() const;     // that have K and V of their own
-  int num_state_layers() const;  // that have a state
-  // float32 numbers that all layers keep of a sequence beside its pages; 0: none.
+  int num_kv_layers() const;     // layers with their own K and V
+  int num_state_layers() const;  // layers with a state
+  // float32 numbers that all layers keep per sequence besides its pages; 0: none.
   int64_t state_floats() const { return num_state_layers() * mamba.state_floats(); }
-  // Which of them is the first of a layer that has a state.
+  // Index of the first of these numbers that belongs to `layer`, which has a state.
   int64_t StateBegin(int layer) const {
     return layers[static_cast<size_t>(layer)].state * mamba.state_floats();
   }
-  // The last layer that keeps anything of a token: behind it, only tokens whose logits are wanted
+  // The last layer that keeps anything of a token. After it, only tokens whose logits are wanted
   // need to be computed.
   int last_keeping_layer() const;
 };
 
-// Reads DIR/config.json and DIR/generation_config.json (if there). Every refusal is one line: file,
-// key, found, allowed.
+// Reads DIR/config.json and, if it exists, DIR/generation_config.json. Every error is one line:
+// file, key, found, allowed.
 Result<ModelConfig> LoadModelConfig(const std::string& model_dir);
-// The same with `json` in the place of DIR/config.json.
+// The same with `json` instead of DIR/config.json.
 Result<ModelConfig> LoadModelConfig(const std::string& model_dir, ConfigReader& json);
 
 }  // namespace diffserve

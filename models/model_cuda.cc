@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/model_cuda.h"
 
 #include <algorithm>
@@ -47,7 +48,7 @@ Status LoadParts(const LoadOptions& options, Checkpoint& checkpoint, WeightPacke
   parts->logit_quant = options.logit_quant;
   DS_RETURN_IF_ERROR(Assign(
       &parts->work, Workspace::Allocate(options.config, options.limits, options.logit_quant)));
-  // The first step's work reaches no memory that was never written, but for pages.
+  // Clears memory, so that the first step reads nothing that was never written, except pages.
   const Workspace& work = parts->work;
   for (const DeviceBuffer* buffer :
        {&work.normed, &work.attention, &work.sampled, &work.convolved, &work.scanned, &work.memory})
@@ -55,7 +56,8 @@ Status LoadParts(const LoadOptions& options, Checkpoint& checkpoint, WeightPacke
   return Status();
 }
 
-// A prompt's token and a generated one, both with a draw: what can fail on this device fails now.
+// Runs a prompt token and a generated one, both with a draw, so that failures of this device appear
+// now.
 Status WarmUp(Model& model) {
   Result<KvCache> kv = model.MakeUniformKvCache(ImageFormat(model.config().attention),
                                                 {.num_pages = 2, .num_states = 2});
@@ -85,7 +87,7 @@ Status CheckModel(const std::string& model_dir, const ModelConfig& config, Weigh
                                ", allowed with --device cuda: auto, bfloat16",
                            "--dtype");
   }
-  constexpr int kUnit = 8;  // elements in 16 bytes, to which rows of activations must be aligned
+  constexpr int kUnit = 8;  // elements in 16 bytes, the alignment of activation rows
   const std::pair<const char*, int> widths[] = {{"hidden_size", config.hidden_size},
                                                 {"intermediate_size", config.intermediate_size}};
   for (const auto& [key, width] : widths) {
@@ -118,7 +120,7 @@ Result<std::unique_ptr<Model>> LoadModel(LoadOptions options, Checkpoint& checkp
   Decoder::Parts parts;
   WeightPacker packer(*stream);
   const Status loaded = LoadParts(options, checkpoint, packer, *stream, &parts);
-  // Also after an error: what is queued still uses the parts' memory and the packer's.
+  // Also after an error: queued work still uses the parts' memory and the packer's.
   const Status done = stream->Synchronize();
   DS_RETURN_IF_ERROR(loaded);
   DS_RETURN_IF_ERROR(done);

@@ -1,6 +1,7 @@
-// A Model on a CUDA device: what it needs, and how it is loaded. The whole step runs there, from
+// SPDX-License-Identifier: Apache-2.0
+// A Model on a CUDA device: its requirements, and how it is loaded. The whole step runs there, from
 // token ids to drawn tokens (step_runner_cuda.h). A build without the CUDA backend has
-// model_absent.cc. No CUDA type shows here.
+// model_absent.cc. No CUDA type appears here.
 #pragma once
 
 #include <memory>
@@ -12,12 +13,12 @@
 
 namespace diffserve::cuda {
 
-// Whether there are kernels for this model. Errors: kUnimplemented without the backend, else
-// kInvalidArgument that names what is found and what is allowed.
+// Whether there are kernels for this model. Errors: kUnimplemented without the backend; otherwise
+// kInvalidArgument with found and allowed.
 Status CheckModel(const std::string& model_dir, const ModelConfig& config, WeightFormat format,
                   WeightFormat linear_format);
 
-// Of the device's memory that steps within the limits take.
+// Device memory for steps within the limits.
 size_t StepBytes(const ModelConfig& config, StepLimits limits, const LogitQuant& logits);
 
 struct LoadOptions {
@@ -29,8 +30,8 @@ struct LoadOptions {
   bool batch_invariant = false;
 };
 
-// Opens the device, uploads the weights, takes the memory of steps within the limits, and runs one
-// small step, so that what is free afterwards is KV pages'. Errors: as OpenDevice,
+// Opens the device, uploads the weights, allocates the memory of steps within the limits, and runs
+// one small step. All memory that is then free can hold KV pages. Errors: as OpenDevice,
 // kResourceExhausted with the numbers, and those of reading.
 Result<std::unique_ptr<Model>> LoadModel(LoadOptions options, Checkpoint& checkpoint);
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/model_directory.h"
 
 #include <algorithm>
@@ -14,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxEntries = 4096;  // looked at, of each directory
+constexpr size_t kMaxEntries = 4096;  // maximum entries read per directory
 
 // Endings of files' names.
 constexpr std::string_view kUnfinished[] = {".incomplete", ".part", ".aria2", ".crdownload"};
@@ -61,7 +62,7 @@ std::string DescribeAdapter(const fs::path& dir) {
          base + " and serve the result";
 }
 
-// A folder models--ORG--NAME of Hugging Face's cache.
+// For a folder models--ORG--NAME of Hugging Face's cache.
 std::string DescribeCache(const fs::path& dir) {
   const std::vector<std::string> snapshots = EntriesOf(dir / "snapshots");
   if (snapshots.empty()) return "; it is a folder of Hugging Face's cache without a snapshot";
@@ -69,7 +70,7 @@ std::string DescribeCache(const fs::path& dir) {
          ConfigReader::OneLine(snapshots.front());
 }
 
-// Which subdirectory is a model's; empty: none.
+// The subdirectory that is a model's; empty: none.
 std::string ModelWithin(const fs::path& dir, const std::vector<std::string>& names) {
   std::error_code ignored;
   for (const std::string& name : names) {
@@ -89,7 +90,7 @@ std::string DescribeOtherContents(const std::string& dir) {
   std::string found = FirstWith(names, kUnfinished);
   if (found.empty())
     found = FirstWith(EntriesOf(path / ".cache" / "huggingface" / "download"), kUnfinished);
-  if (!found.empty()) return "; a download into it has not ended: " + found;
+  if (!found.empty()) return "; it contains an unfinished download: " + found;
   if (!(found = FirstWith(names, kGguf)).empty())
     return "; it holds a model in GGUF (" + found + "), allowed: safetensors";
   if (!(found = FirstWith(names, kPickled)).empty())

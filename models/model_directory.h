@@ -1,12 +1,13 @@
-// What a directory is that lacks a file which every model directory has.
+// SPDX-License-Identifier: Apache-2.0
+// Explains what a directory is that lacks a file which every model directory has.
 #pragma once
 
 #include <string>
 
 namespace diffserve {
 
-// "; it is ..." for the end of an error: an adapter, another format, a download that has not ended,
-// and so on. Empty if nothing can be said.
+// "; it is ..." for the end of an error: an adapter, another format, an unfinished download, and so
+// on. Empty if nothing is recognised.
 std::string DescribeOtherContents(const std::string& dir);
 
 }  // namespace diffserve

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/packed_format.h"
 
 #include "kernels/base/kernel_table.h"
@@ -12,7 +13,7 @@ constexpr char kMethod[] = "diffserve";
 constexpr CpuIsa kLevels[] = {CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Vnni,
                               CpuIsa::kAvx512Bf16};
 
-// "M.a+b" of the parts "M.a" and "M.b".
+// "M.a+b" for the parts "M.a" and "M.b".
 std::string StackedName(const std::vector<LinearTensors>& parts) {
   std::string name = parts.front().name;
   for (size_t i = 1; i < parts.size(); ++i)

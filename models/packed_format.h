@@ -1,14 +1,15 @@
-// A packed model directory: its linear layers are what the CPU's kernels read (weight_format.h),
-// made by `diffserve convert --quantization`, so that loading is reading. config.json says so:
+// SPDX-License-Identifier: Apache-2.0
+// A packed model directory: its linear layers are stored as the CPU's kernels read them
+// (weight_format.h), so loading needs no conversion. `diffserve convert --quantization` makes it.
+// config.json has:
 //   "quantization_config": {"quant_method": "diffserve", "version": 1, "format": "int8",
 //                           "group_size": 64, "panel_columns": 32}
-// Where a checkpoint has the tensors of a linear layer, whose stacked parts are M.a, M.b and M.c,
-// stand
-//   M.a+b+c.panels  U8 [panels, bytes of a panel]
-//   M.a+b+c.scale   F32 [out_features], of int8
-//   M.a+b+c.bias    F32 [out_features], where the layer has biases
-// with rows in canonical head order. A tied output projection is there too, as lm_head. What is
-// never quantised (weight_table.h) is as in any checkpoint; the embedding is of config.json's
+// The tensors of a linear layer, whose stacked parts are M.a, M.b and M.c, are replaced by
+//   M.a+b+c.panels  U8 [panels, bytes per panel]
+//   M.a+b+c.scale   F32 [out_features], only int8
+//   M.a+b+c.bias    F32 [out_features], if the layer has biases
+// with rows in canonical head order. A tied output projection is present too, as lm_head. What is
+// never quantised (weight_table.h) is stored as in any checkpoint; the embedding has config.json's
 // dtype, in which the model is served.
 #pragma once
 
@@ -25,7 +26,7 @@ namespace diffserve {
 struct LinearTensors;  // weight_table.h
 
 struct PackedFormat {
-  static constexpr int kVersion = 1;  // of the layout; another one is refused
+  static constexpr int kVersion = 1;  // of the layout; other versions are refused
 
   WeightFormat format = WeightFormat::kInt8;
   int panel_columns = 0;  // KernelTable::panel_columns of the levels that read it
@@ -33,18 +34,18 @@ struct PackedFormat {
   int NumPanels(int64_t out_features) const {
     return static_cast<int>((out_features + panel_columns - 1) / panel_columns);
   }
-  // "avx512, avx512_vnni": those that read it, as --cpu-isa takes them.
+  // The levels that read it, as --cpu-isa names them: "avx512, avx512_vnni".
   std::string Levels() const;
   std::string ToJson() const;  // the value of quantization_config
-  // nullopt: no quantization_config. One of another kind is refused.
+  // nullopt: there is no quantization_config. One of another kind is refused.
   static std::optional<PackedFormat> Read(ConfigReader& config);
 };
 
-// A tensor of a checkpoint, its name, and what it must be.
+// A tensor of a checkpoint: its name and its required shape and type.
 struct NamedShape {
   std::string name;
   std::vector<int64_t> shape;
-  std::string dtype = {};  // as the file spells it; empty: any float
+  std::string dtype = {};  // as the file spells it; empty: any float type
 };
 
 // A linear layer of a packed directory.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/packed_weights.h"
 
 #include <algorithm>
@@ -11,9 +12,9 @@
 namespace diffserve {
 namespace {
 
-constexpr size_t kPieceBytes = size_t{1} << 20;  // read and checked while it is in L2
+constexpr size_t kPackedPieceBytes = size_t{1} << 20;  // read and checked while it is in L2
 
-// Error: what is wrong with the rows from `row` on, which have just been read.
+// Checks the rows from `row` on, which have just been read. Error: what is wrong with them.
 using CheckRows = std::function<Status(int64_t row, std::span<const std::byte> bytes)>;
 
 // Visits the table of weights as WeightLoader does, which reads what is never quantised.
@@ -109,11 +110,11 @@ class PackedLoader : public WeightLoader<cpu::WeightPacker> {
     return all.status({.data = memory.data(), .dtype = dtype, .shape = shape, .name = where});
   }
 
-  // A tensor's rows (those of shape[0]), each worker its share.
+  // Reads a tensor's rows (shape[0] of them); each worker reads its share.
   Status ReadRows(const std::string& name, const std::vector<int64_t>& shape, Buffer& memory,
                   const CheckRows& check) {
     const size_t row_bytes = memory.size_bytes() / static_cast<size_t>(shape[0]);
-    const int rows_at_once = static_cast<int>(std::max<size_t>(1, kPieceBytes / row_bytes));
+    const int rows_at_once = static_cast<int>(std::max<size_t>(1, kPackedPieceBytes / row_bytes));
     std::vector<Status> statuses(static_cast<size_t>(pool_.num_threads()));
     pool_.Run([&](int worker) {
       Status& status = statuses[static_cast<size_t>(worker)];

@@ -1,6 +1,7 @@
-// Reads a packed model directory (packed_format.h): bytes of files into the memory that the kernels
-// read, by the pool's workers, each what it will read in a step. Nothing is converted and nothing
-// is in memory twice.
+// SPDX-License-Identifier: Apache-2.0
+// Reads a packed model directory (packed_format.h): bytes of files go straight into the memory that
+// the kernels read. Each of the pool's workers reads the part that it will read in a step. Nothing
+// is converted, and nothing is in memory twice.
 #pragma once
 
 #include "kernels/ops/weight_packer.h"
@@ -12,10 +13,10 @@ namespace diffserve {
 
 struct PackedLoadOptions {
   CpuIsa isa = CpuIsa::kAvx2;
-  WeightFormat format = WeightFormat::kFloat32;  // of what is not quantised
+  WeightFormat format = WeightFormat::kFloat32;  // for what is not quantised
 };
 
-// REQUIRES: config.packed, for the level's panels; CheckWeights has accepted the checkpoint.
+// REQUIRES: config.packed is set, for the level's panels; CheckWeights has accepted the checkpoint.
 Result<cpu::Weights> LoadPackedWeights(const ModelConfig& config, Checkpoint& checkpoint,
                                        const PackedLoadOptions& options, ThreadPool& pool);
 

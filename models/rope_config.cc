@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/rope_config.h"
 
 #include <algorithm>
@@ -21,7 +22,8 @@ constexpr std::array<NamedType, 5> kTypes = {{{RopeConfig::Type::kDefault, "defa
                                               {RopeConfig::Type::kYarn, "yarn"},
                                               {RopeConfig::Type::kDynamic, "dynamic"}}};
 
-// How much yarn sharpens attention for a context stretched by `factor` (arXiv 2309.00071, eq. 22).
+// By how much yarn sharpens attention for a context extended by `factor` (arXiv 2309.00071, eq.
+// 22).
 double YarnScale(double factor, double mscale) {
   return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
 }
@@ -81,7 +83,7 @@ void ReadScaling(ConfigReader& json, int max_positions, std::optional<int> origi
 }
 
 // Llama 3.1's scaling: a wave much longer than the original context is slowed down, a short one is
-// kept, between them is blended.
+// kept, and one between is blended.
 float Llama3Frequency(const RopeConfig& rope, float plain) {
   const float context = static_cast<float>(rope.original_max_positions);
   const float factor = static_cast<float>(rope.factor);
@@ -95,7 +97,7 @@ float Llama3Frequency(const RopeConfig& rope, float plain) {
 }
 
 // Yarn (arXiv 2309.00071, section 3.2): frequencies [0, low] are kept, those from `high` on are
-// divided by the factor, those between are blended.
+// divided by the factor, and those between are blended.
 class YarnBlend {
  public:
   YarnBlend(const RopeConfig& rope, int head_dim) : factor_(static_cast<float>(rope.factor)) {
@@ -132,8 +134,8 @@ class YarnBlend {
 RopeConfig ReadRope(ConfigReader& json, int max_positions) {
   RopeConfig rope;
   rope.theta = json.Number("rope_theta", rope.theta, 1.0, 1e12);
-  // As transformers does: where both spellings are given the older one wins, and so does the length
-  // beside them over that within.
+  // As in transformers: if both spellings are present the older one wins, and so does a length
+  // beside them over one inside.
   std::optional<int> original_max_positions;
   if (json.Has("original_max_position_embeddings")) {
     original_max_positions = json.Int("original_max_position_embeddings", std::nullopt, 1,

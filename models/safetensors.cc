@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/safetensors.h"
 
 #include <sys/stat.h>
@@ -12,8 +13,8 @@
 namespace diffserve {
 namespace {
 
-// Reads exactly `count` bytes at `offset`. False: the file ends before, or cannot be read (errno is
-// then not 0).
+// Reads exactly `count` bytes at `offset`. False: the file ends earlier (errno is 0) or cannot be
+// read.
 bool ReadAt(int descriptor, size_t offset, std::byte* out, size_t count) {
   constexpr size_t kMaxRead = size_t{1} << 30;  // below the limit of one system call
   while (count > 0) {
@@ -35,8 +36,8 @@ Status ReadError(const std::string& path) {
                                      : std::string("became shorter while it was read")));
 }
 
-// Whether a header of `length` bytes can stand behind its length field in a file of which
-// `known_bytes` are at hand.
+// Checks that a header of `length` bytes fits after its length field in the file, of which
+// `known_bytes` are available.
 Status CheckHeaderLength(uint64_t length, size_t known_bytes, size_t file_size,
                          const std::string& name) {
   if (known_bytes < sizeof(length) || file_size < sizeof(length)) {
@@ -93,8 +94,8 @@ Result<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string
 Result<SafetensorsHeader> SafetensorsFile::ParseHeader(std::string_view bytes, size_t file_size,
                                                        const std::string& name) {
   uint64_t length = 0;
-  std::memcpy(&length, bytes.data(), std::min(bytes.size(), sizeof(length)));  // little-endian, as
-                                                                               // this machine
+  // Little-endian, as this machine.
+  std::memcpy(&length, bytes.data(), std::min(bytes.size(), sizeof(length)));
   DS_RETURN_IF_ERROR(CheckHeaderLength(length, bytes.size(), file_size, name));
   Result<SafetensorsIndex> index = SafetensorsIndex::Parse(
       std::string(bytes.substr(sizeof(length), length)), file_size - sizeof(length) - length, name);

@@ -1,11 +1,14 @@
-// Reads *.safetensors and trusts nothing in them: header at most 100 MB, inside the file and of the
-// format's fixed depth, at most 65,536 tensors, no duplicate names, sizes that follow from dtype
-// and shape without overflow, offsets that cover the data section exactly, without hole or overlap.
-// Data is read into memory of our own, never served from a mapping: a file that is cut or written
-// while it is read is an error line instead of a SIGBUS or of weights from two versions, and one
-// that is replaced later does not matter.
+// SPDX-License-Identifier: Apache-2.0
+// Reads untrusted *.safetensors files. A header must be at most 100 MB, lie inside the file and
+// have the format's fixed depth. It lists at most 65,536 tensors, without duplicate names. Sizes
+// must follow from dtype and shape without overflow, and offsets must cover the data section
+// exactly, without hole or overlap.
 //
-// Thread safety: const after Open, but for header().
+// Data is read into our own memory, never served from a mapping. So a file that is cut or written
+// while it is read gives an error line, not a SIGBUS or weights from two versions. One that is
+// replaced later does not matter.
+//
+// Thread safety: immutable after Open, except for header().
 #pragma once
 
 #include <cstddef>
@@ -20,11 +23,11 @@
 
 namespace diffserve {
 
-// One tensor of a header. Types other than the three floats may stand in a file but cannot be asked
-// for.
+// One tensor of a header. A file may contain types other than the three floats, but they cannot be
+// requested.
 struct SafetensorsEntry {
   std::string dtype_name;  // as the format spells it: "BF16"
-  bool is_float = false;   // dtype_name is F32, BF16 or F16, and `dtype` says which
+  bool is_float = false;   // dtype_name is F32, BF16 or F16, and `dtype` is that type
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
   size_t begin = 0;  // offsets into the data section
@@ -36,27 +39,27 @@ std::string_view FileNameOf(DType dtype);
 
 using SafetensorsHeader = std::map<std::string, SafetensorsEntry, std::less<>>;
 
-// A checked header: its text and four bytes a tensor. An entry is read from the text again whenever
-// it is asked for, so a header takes less than twice its bytes in the file, while it is checked and
-// afterwards, however many tensors it lists.
+// A checked header: its text and four bytes per tensor. An entry is parsed from the text again at
+// each request. So a header takes less than twice its bytes in the file, during the check and
+// afterwards, with any number of tensors.
 class SafetensorsIndex {
  public:
-  // `text` is the header without its length field, in front of `data_bytes` of data; `file` names
-  // the file in errors.
+  // `text` is the header without its length field, followed in the file by `data_bytes` of data.
+  // `file` names the file in errors.
   static Result<SafetensorsIndex> Parse(std::string text, size_t data_bytes,
                                         const std::string& file);
 
   size_t size() const { return names_.size(); }
-  // Tensors in the order of their names, 0 <= i < size().
+  // Tensors in name order, 0 <= i < size().
   std::string_view name(size_t i) const;
   SafetensorsEntry entry(size_t i) const;
-  // The index of a tensor, or size() if there is none of this name.
+  // The index of a tensor, or size() if there is none with this name.
   size_t Find(std::string_view name) const;
   SafetensorsHeader ToHeader() const;
 
  private:
   std::string text_;
-  std::vector<uint32_t> names_;  // where in text_ the tensors' names begin
+  std::vector<uint32_t> names_;  // offsets in text_ of the tensors' names
 };
 
 class SafetensorsFile {
@@ -66,10 +69,10 @@ class SafetensorsFile {
   static constexpr size_t kMaxNameBytes = 512;
   static constexpr size_t kMaxRank = 8;
 
-  // Errors are one line that names the file, the tensor, what was found and what was expected.
+  // Errors are one line with file, tensor, found and expected.
   static Result<std::unique_ptr<SafetensorsFile>> Open(const std::string& path);
-  // The header alone: `bytes` are the first bytes (all of the header, at least) of a file of
-  // `file_size` bytes; `name` names the file in errors. They are copied.
+  // Parses only the header. `bytes` are the first bytes (at least the whole header) of a file of
+  // `file_size` bytes; `name` names the file in errors. The bytes are copied.
   static Result<SafetensorsHeader> ParseHeader(std::string_view bytes, size_t file_size,
                                                const std::string& name);
 
@@ -79,13 +82,13 @@ class SafetensorsFile {
 
   const std::string& path() const { return path_; }
   const SafetensorsIndex& index() const { return index_; }
-  // The same as a map, made at the first call, which is not safe beside another; for headers whose
-  // memory does not matter.
+  // The same as a map, made at the first call, which is not thread-safe. For headers whose memory
+  // does not matter.
   const SafetensorsHeader& header() const;
-  // Length field and header.
+  // Bytes of length field and header.
   size_t header_bytes() const { return data_offset_; }
-  // Reads entry's bytes into out[entry.end - entry.begin]. Error: the file cannot be read, or is
-  // not as it was when it was opened.
+  // Reads entry's bytes into out[entry.end - entry.begin]. Error: the file cannot be read, or has
+  // changed since it was opened.
   Status Read(const SafetensorsEntry& entry, std::byte* out) const;
 
  private:

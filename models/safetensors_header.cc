@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // The header of a safetensors file: 8 bytes of length, then a JSON object of a fixed form,
-//   {"__metadata__": {"k": "v", ...}, "NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0,
-//   24]}, ...}
-// followed by spaces. A parser of its own for that form alone: no nesting to limit, no copy of the
-// text, no value kept that can be read again, so that a header of any size is refused or read in
-// time and memory in proportion to it.
+//   {"__metadata__": {"k": "v", ...},
+//    "NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
+// followed by spaces. This parser accepts only that form: no nesting to limit, no copy of the text,
+// and no stored value that can be parsed again. So any header takes time and memory in proportion
+// to its size.
 #include <algorithm>
 #include <array>
 #include <tuple>
@@ -34,7 +35,7 @@ std::string Quoted(std::string_view text) {
   return text.size() > kMaxQuotedChars ? line + "..." : line;
 }
 
-// Where a tensor lies in the data section, and its name in the header's text.
+// A tensor's bytes in the data section, and its name in the header's text.
 struct Extent {
   size_t begin;
   size_t end;
@@ -47,7 +48,7 @@ std::string_view NameAt(std::string_view text, uint32_t position) {
 }
 
 // A cursor over the header's text. Every method returns false, with a problem recorded, if the text
-// is not what was asked for.
+// is not as expected.
 class HeaderParser {
  public:
   explicit HeaderParser(std::string_view text, size_t position = 0)
@@ -77,10 +78,10 @@ class HeaderParser {
     return String(name) && Expect(':') && ParseTensor(name, entry);
   }
   const std::string& problem() const { return problem_; }
-  size_t end() const { return end_; }  // of the text, without the spaces behind it
+  size_t end() const { return end_; }  // of the text, without the spaces after it
 
  private:
-  // The first problem counts.
+  // Records a problem, unless there is one already.
   bool Fail(std::string_view what) {
     if (problem_.empty())
       problem_ = std::string(what) + " (header byte " + std::to_string(position_) + ")";
@@ -105,8 +106,7 @@ class HeaderParser {
   }
   bool Expect(char c) { return Take(c) || Fail(std::string("expected '") + c + "'"); }
 
-  // A string, without its quotes. Escapes stay as they are: no name or value that is used needs
-  // one.
+  // A string, without its quotes. Escapes stay as they are: no name or value in use needs one.
   bool String(std::string_view& out) {
     if (!Expect('"')) return false;
     const size_t begin = position_;
@@ -123,7 +123,7 @@ class HeaderParser {
     return Fail("a string does not end");
   }
 
-  // A number as the format has them: digits alone, below 2^63.
+  // A number in this format: only digits, below 2^63.
   bool Number(int64_t& out) {
     SkipSpace();
     const size_t begin = position_;
@@ -208,7 +208,7 @@ class HeaderParser {
     return CheckExtent(name, offsets[0], offsets[1], entry);
   }
 
-  // The one place where a size in bytes follows from a shape.
+  // The only place that computes a size in bytes from a shape.
   bool CheckExtent(std::string_view name, int64_t begin, int64_t end, SafetensorsEntry& entry) {
     const auto type = std::ranges::find(kFormatTypes, std::string_view(entry.dtype_name),
                                         &FormatType::name);
@@ -244,7 +244,7 @@ class HeaderParser {
   std::string problem_;
 };
 
-// Tensors must cover [0, data_bytes) one behind the other. Empty if they do. Sorts `extents`.
+// Tensors must cover [0, data_bytes) one after the other. Returns "" if they do. Sorts `extents`.
 std::string CoverageProblem(std::string_view text, std::vector<Extent>& extents,
                             size_t data_bytes) {
   std::ranges::sort(extents, {},

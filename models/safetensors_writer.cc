@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/safetensors_writer.h"
 
 #include <algorithm>
@@ -67,8 +68,8 @@ void SafetensorsWriter::Divide(const std::vector<OutputTensor>& tensors, uint64_
 }
 
 Status SafetensorsWriter::WriteHeader(Shard& shard) {
-  std::string json = "{\"__metadata__\":{\"format\":\"pt\"}";  // transformers wants to be told
-                                                               // which framework's layout it is
+  // transformers requires the framework of the layout.
+  std::string json = "{\"__metadata__\":{\"format\":\"pt\"}";
   uint64_t begin = 0;
   for (const OutputTensor& tensor : shard.tensors) {
     const uint64_t end = begin + tensor.size_bytes();
@@ -91,8 +92,8 @@ Status SafetensorsWriter::WriteHeader(Shard& shard) {
   if (!file.ok()) return file.status();
   DS_RETURN_IF_ERROR((*file)->Write(std::as_bytes(std::span(length_bytes))));
   DS_RETURN_IF_ERROR((*file)->Write(std::as_bytes(std::span(json))));
-  return (*file)->Extend(shard.data_begin + shard.data_bytes);  // NextShard brings it to the disk,
-                                                                // with the data
+  // NextShard syncs it to disk, with the data.
+  return (*file)->Extend(shard.data_begin + shard.data_bytes);
 }
 
 Status SafetensorsWriter::WriteIndex(const std::string& dir) const {
@@ -127,7 +128,7 @@ Status SafetensorsWriter::NextShard() {
 
 Status SafetensorsWriter::Append(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    // A loop: a shard of empty tensors has no room at all.
+    // A loop, since a shard of empty tensors has no room at all.
     while (file_ == nullptr || appended_ == shards_[current_].data_bytes)
       DS_RETURN_IF_ERROR(NextShard());
     const uint64_t room = shards_[current_].data_bytes - appended_;

@@ -1,7 +1,8 @@
-// SafetensorsWriter: the tensors of a checkpoint in files of a directory, in the order given:
+// SPDX-License-Identifier: Apache-2.0
+// SafetensorsWriter: writes a checkpoint's tensors to files of a directory, in the given order:
 // model.safetensors, or shards model-00001-of-00003.safetensors with model.safetensors.index.json.
-// The files' headers are complete and the files have their final length once Create has returned,
-// so that a reader can check names and shapes before any data has been written.
+// When Create has returned, headers are complete and files have their final length. So a reader can
+// check names and shapes before any data is written.
 //
 // Thread safety: one thread.
 #pragma once
@@ -30,17 +31,17 @@ struct OutputTensor {
 
 class SafetensorsWriter {
  public:
-  static constexpr size_t kMaxShards = 4096;  // what a reader takes
+  static constexpr size_t kMaxShards = 4096;  // the reader's limit
 
-  // A file holds at most max_shard_bytes of tensors, unless one tensor alone is larger. `dir` holds
-  // none of the files. Error: one that cannot be written, or more than kMaxShards (param:
+  // A file holds at most max_shard_bytes of tensors, unless a single tensor is larger. `dir`
+  // contains none of the files. Error: one that cannot be written, or more than kMaxShards (param:
   // "max_shard_bytes").
   static Result<std::unique_ptr<SafetensorsWriter>> Create(const std::string& dir,
                                                            const std::vector<OutputTensor>& tensors,
                                                            uint64_t max_shard_bytes);
 
-  // The next bytes of the tensors' data, in any portions.
-  // REQUIRES: no more in all than the tensors have.
+  // Appends the next bytes of the tensors' data, in portions of any size. REQUIRES: no more in all
+  // than the tensors have.
   Status Append(std::span<const std::byte> bytes);
   // REQUIRES: every byte has been appended.
   Status Close();
@@ -52,7 +53,7 @@ class SafetensorsWriter {
   struct Shard {
     std::string path;
     std::vector<OutputTensor> tensors;
-    uint64_t data_begin = 0;  // in the file
+    uint64_t data_begin = 0;  // offset in the file
     uint64_t data_bytes = 0;
   };
 
@@ -64,8 +65,8 @@ class SafetensorsWriter {
 
   std::vector<Shard> shards_;
   uint64_t total_bytes_ = 0;
-  size_t current_ = 0;                // shard that is being written
-  uint64_t appended_ = 0;             // bytes of its data
+  size_t current_ = 0;                // shard being written
+  uint64_t appended_ = 0;             // bytes of its data so far
   std::unique_ptr<OutputFile> file_;  // null between shards
 };
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/state_waves.h"
 
 #include "kernels/base/check.h"

@@ -1,6 +1,7 @@
-// Waves: the order in which the states of a step's sequences are taken on. A sequence whose state
-// is kept on the way has its tokens in several waves, each from the snapshot before on; a kernel
-// runs once a wave. All other sequences are in the first alone.
+// SPDX-License-Identifier: Apache-2.0
+// Waves: the order in which a step advances its sequences' states. A sequence with snapshots has
+// its tokens in several waves; each starts from the previous snapshot. A kernel runs once per wave.
+// All other sequences are only in the first wave.
 #pragma once
 
 #include <vector>
@@ -10,8 +11,8 @@
 
 namespace diffserve {
 
-// Tokens [first, first + num_tokens) of those that a sequence has in a step, which lie in rows
-// [first_row, first_row + num_tokens) of what the kernels are given.
+// Tokens [first, first + num_tokens) of a sequence's tokens in a step. They are in rows [first_row,
+// first_row + num_tokens) of the kernels' input.
 struct StatePiece {
   int position = 0;  // of the sequence's first token in the step
   int first_row = 0;
@@ -21,8 +22,8 @@ struct StatePiece {
 
 using StateWaves = std::vector<std::vector<StateSequence>>;
 
-// Adds the piece to the waves. REQUIRES: num_tokens > 0; the pieces of a sequence are added to
-// waves that run in the order of its tokens, no two of them to the same.
+// Adds the piece to the waves. REQUIRES: num_tokens > 0. The pieces of a sequence are added to
+// waves in token order, no two of them to the same wave.
 void AddToWaves(const StatePiece& piece, const StateSlotUse& use, StateWaves& waves);
 
 }  // namespace diffserve

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/step_batch_cuda.h"
 
 #include <algorithm>
@@ -25,7 +26,7 @@ void Append(std::vector<std::byte>& bytes, size_t offset, const std::vector<T>& 
   if (!values.empty()) std::memcpy(bytes.data() + offset, values.data(), values.size() * sizeof(T));
 }
 
-// Of the piece's tokens, how many come before the first whose logits are wanted.
+// The number of the piece's tokens before the first whose logits are wanted.
 int NumUnwanted(const Batch& batch, const StepPiece& piece) {
   const int first_row = batch.sequences[static_cast<size_t>(piece.sequence)].first_row +
                         piece.first;
@@ -34,17 +35,17 @@ int NumUnwanted(const Batch& batch, const StepPiece& piece) {
                                           : std::min(*wanted - first_row, piece.num_tokens);
 }
 
-// What is collected of a pass before its sizes are known.
+// Arrays of a pass, collected before its sizes are known.
 struct StepArrays {
   std::vector<StepPiece> pieces;           // an entry each
   std::vector<DeviceSequence> sequences;   // [pieces]
   std::vector<DeviceSequence> in_windows;  // [pieces], if layers have windows
   StateWaves waves;
   std::vector<int32_t> token_sequences, tokens, logit_rows, pages;
-  std::vector<int32_t> packed_of_token;  // of the batch: its packed index, or -1
+  std::vector<int32_t> packed_of_token;  // [tokens of the batch]: the packed index, or -1
 };
 
-// Generated ones, then those of prompts with wanted tokens, then what all layers need not compute.
+// Order: generated tokens, prompt tokens up to wanted ones, then the tokens that some layers skip.
 void OrderPieces(const Batch& batch, const StepPass& pass, bool may_skip, StepArrays& arrays,
                  StepShape& shape) {
   std::vector<StepPiece> wanted, unwanted;
@@ -67,7 +68,7 @@ void OrderPieces(const Batch& batch, const StepPass& pass, bool may_skip, StepAr
   arrays.pieces.insert(arrays.pieces.end(), unwanted.begin(), unwanted.end());
 }
 
-// The entries of the pieces and their tokens.
+// Adds the entries of the pieces and their tokens.
 void AddEntries(const Batch& batch, int page_size, bool has_windows, StepArrays& arrays) {
   for (const StepPiece& piece : arrays.pieces) {
     const SequenceTokens& rows = batch.sequences[static_cast<size_t>(piece.sequence)];
@@ -96,7 +97,7 @@ void AddEntries(const Batch& batch, int page_size, bool has_windows, StepArrays&
   }
 }
 
-// The waves of the pieces. Those of one sequence come one after another, those of different ones
+// Adds the waves of the pieces. Pieces of one sequence are in successive waves; different sequences
 // share waves.
 void AddWaves(const Batch& batch, StepArrays& arrays) {
   DS_CHECK(batch.states.empty() || batch.states.size() == batch.sequences.size(),
@@ -119,7 +120,7 @@ void AddWaves(const Batch& batch, StepArrays& arrays) {
     arrays.waves.insert(arrays.waves.end(), waves.begin(), waves.end());
 }
 
-// Entries of nobody up to `num_padded` tokens.
+// Adds empty entries up to `num_padded` tokens.
 void Pad(int num_padded, const StepNeeds& needs, StepArrays& arrays, StepShape& shape) {
   DS_CHECK(arrays.logit_rows.size() == arrays.tokens.size(),
            "a padded step wants the logits of every token");
@@ -162,7 +163,7 @@ std::vector<StepPass> CutIntoPasses(const Batch& batch, const AttentionTiling& t
       int num_tokens = rows.num_tokens - first;
       while (num_tokens > 1 && items_of(num_tokens) > items_max) num_tokens = (num_tokens + 1) / 2;
       DS_CHECK(items_of(num_tokens) <= items_max, "the attention of one token fits a pass");
-      // A pass has one generated entry of a sequence.
+      // A pass has at most one generated entry per sequence.
       if (first > num_prompt_tokens || items + items_of(num_tokens) > items_max) {
         passes.emplace_back();
         items = 0;
@@ -251,7 +252,7 @@ void PackStep(const Batch& batch, const StepPass& pass, const StepPacking& packi
       sizes.num_tokens += sequence.num_tokens;
       sizes.num_tokens_max = std::max(sizes.num_tokens_max, sequence.num_tokens);
     }
-    // A padded step's shape does not depend on how much of it is somebody's.
+    // A padded step's shape does not depend on the number of its real tokens.
     if (packing.num_padded > 0) sizes.num_tokens = packing.num_padded;
     states.insert(states.end(), wave.begin(), wave.end());
   }
@@ -300,7 +301,7 @@ DeviceStep::DeviceStep(const StepShape& shape, std::byte* base, const AttentionT
     of.prompts.num_sequences -= of.generated.num_sequences;
     of.prompts.num_tokens -= of.generated.num_tokens;
     of.prompts.sequences += of.generated.num_sequences;
-    of.prompts.token_sequences = nullptr;  // of no use to prefill
+    of.prompts.token_sequences = nullptr;  // prefill does not use it
     return of;
   };
   rows = rows_of(at.sequences);

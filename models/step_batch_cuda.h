@@ -1,11 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
 // A step's Batch as the device gets it: one run of bytes, copied at once. Plain host code.
 //
-// Tokens are reordered: generated ones first, since one kernel serves them and another the tokens
-// of prompts (model.h says why), and each wants its own to lie together. A sequence that brings
-// both has an entry for each. Where the last layers keep nothing of a token, those of a prompt that
-// only the layers before must compute come last, in entries of their own, so that the last layers
-// take the first tokens alone. A step whose attention would need too much memory for partial
-// results is cut into passes, each a forward pass of its own, in the order of positions.
+// Tokens are reordered. Generated ones come first, since one kernel serves them and another serves
+// prompt tokens (model.h says why), and each needs its tokens to be contiguous. A sequence with
+// both has two entries. If the last layers keep nothing of a token, prompt tokens that only earlier
+// layers compute come last, in entries of their own. So the last layers take only the first tokens.
+//
+// A step whose attention would need too much memory for partial results is cut into passes. Each is
+// a forward pass of its own, in the order of positions.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +20,8 @@
 
 namespace diffserve::cuda {
 
-// Tokens [first, first + num_tokens) of those that one sequence brings, all of its prompt or all
-// generated.
+// Tokens [first, first + num_tokens) of one sequence's tokens in the step, all from its prompt or
+// all generated.
 struct StepPiece {
   int sequence = 0;  // index into Batch::sequences
   int first = 0;
@@ -28,22 +30,22 @@ struct StepPiece {
 };
 using StepPass = std::vector<StepPiece>;
 
-// `tiling` is that of the batch's generated tokens; `items_max` is how many attention items a pass
-// may have of them. A pass has at most one piece of each kind of a sequence.
-// REQUIRES: any single token needs no more; the batch's sequences are in the order of their rows.
+// `tiling` is for the batch's generated tokens; `items_max` is the maximum number of their
+// attention items per pass. A pass has at most one piece of each kind per sequence. REQUIRES: no
+// single token needs more items; the batch's sequences are in row order.
 std::vector<StepPass> CutIntoPasses(const Batch& batch, const AttentionTiling& tiling,
                                     int64_t items_max);
 
-// The most generated tokens that a sequence brings; 0 without any.
+// Maximum number of generated tokens per sequence; 0 if there are none.
 int GeneratedTokensMax(const Batch& batch);
 
-// One generated token of each sequence, each with a draw.
+// Whether each sequence has exactly one generated token, with a draw.
 bool IsDecode(const Batch& batch);
-// Decodes of several sizes share a graph: the number of tokens that one of `num_tokens` is filled
-// up to, at most `tokens_max`; 0 if it is too large for a graph.
+// Decodes of several sizes share a graph. The number of tokens to which a decode of `num_tokens` is
+// padded, at most `tokens_max`; 0 if it is too large for a graph.
 int GraphTokens(size_t num_tokens, int tokens_max);
 
-// What the layers of a model want of a step beside its tokens.
+// What a model's layers need of a step besides its tokens.
 struct StepNeeds {
   bool has_windows = false;  // page tables of the layers with a window
   bool has_states = false;   // waves
@@ -51,7 +53,7 @@ struct StepNeeds {
   static StepNeeds Of(const ModelConfig& config);
 };
 
-// Sizes that decide where the arrays of a packed step lie.
+// Sizes that determine the offsets of a packed step's arrays.
 struct StepShape {
   int num_tokens = 0;
   int num_generated_tokens = 0;     // the first ones
@@ -65,7 +67,7 @@ struct StepShape {
   struct Wave {
     int num_sequences = 0;
     int num_tokens = 0;
-    int num_tokens_max = 0;  // of a sequence
+    int num_tokens_max = 0;  // per sequence
   };
   std::vector<Wave> waves;
 };
@@ -75,14 +77,15 @@ struct StepOffsets {
   explicit StepOffsets(const StepShape& shape);
   size_t sequences;        // DeviceSequence [num_sequences]
   size_t in_windows;       // likewise, if has_windows, with the pages of layers with a window
-  size_t states;           // StateSequence of each wave, one wave behind the other
+  size_t states;           // StateSequence of each wave, one wave after the other
   size_t token_sequences;  // int32 [num_tokens]
   size_t tokens;           // int32 [num_tokens]
   size_t logit_rows;       // int32 [num_logit_rows], indices in the packed order
   size_t sample_rows;      // SampleTask [num_sample_rows]
-  size_t tail;  // masks of sample rows, which a SampleTask counts from here; then int32 page ids of
-                // all entries, of which DeviceSequence::first_page counts words from here; then
-                // LogitAdjustments, of which first_adjustment counts likewise
+  // Masks of sample rows, which a SampleTask counts from here. Then int32 page ids of all entries,
+  // counted in words from here by DeviceSequence::first_page. Then LogitAdjustments, counted
+  // likewise by first_adjustment.
+  size_t tail;
 };
 
 struct PackedStep {
@@ -94,8 +97,8 @@ struct StepPacking {
   StepNeeds needs = {};
   int page_size = 0;
   bool draws = false;  // with the batch's sample rows (those of all passes)
-  // Above 0: a decode of that many tokens and sequences, of which the ones beyond the pass's own
-  // are nobody's. REQUIRES then: every piece is one generated token, whose logits are wanted.
+  // Above 0: a decode padded to that many tokens and sequences; those beyond the pass's own are
+  // empty. REQUIRES then: every piece is one generated token, whose logits are wanted.
   int num_padded = 0;
 };
 // Packs one pass.
@@ -107,15 +110,15 @@ struct StepRows {
   PagedBatch all, generated, prompts;
 };
 
-// A packed step, once it is copied to `base`. `tiling` is that of its generated tokens.
+// A packed step that has been copied to `base`. `tiling` is for its generated tokens.
 struct DeviceStep {
   DeviceStep(const StepShape& shape, std::byte* base, const AttentionTiling& tiling);
 
-  // Of these rows, those that all layers compute.
+  // The part of these rows that all layers compute.
   StepRows Wanted(const StepRows& rows) const;
 
   StepRows rows;
-  StepRows in_windows;  // the same, by the pages of layers with a window
+  StepRows in_windows;  // the same, with the pages of layers with a window
   std::vector<StateBatch> waves;
   int num_wanted_tokens;
   int num_wanted_sequences;

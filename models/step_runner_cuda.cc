@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/step_runner_cuda.h"
 
 #include <algorithm>
@@ -19,8 +20,8 @@ class StepRunner : public Model {
         limits_(limits),
         sizes_(sizes) {}
   ~StepRunner() override {
-    // Buffers outlive what the device still does with them; an error here has been told by the call
-    // that met it.
+    // Buffers must outlive the device's work on them. An error here was already reported by an
+    // earlier call.
     static_cast<void>(stream_->Synchronize());
   }
   Status TakeMemory() {

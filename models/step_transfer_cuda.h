@@ -1,6 +1,8 @@
-// What crosses between the host and the device in a step: the packed batch goes up, the draws come
-// down. Both go through pinned memory, one piece for each step in flight, so that the host packs a
-// step while the device computes the one before.
+// SPDX-License-Identifier: Apache-2.0
+// Transfers between host and device in a step: the packed batch goes up, the draws come down. Both
+// go through pinned memory, one piece per step in flight. So the host packs a step while the device
+// computes the previous one.
+//
 // Thread safety: none; owned by the step runner.
 #pragma once
 
@@ -16,7 +18,7 @@ namespace diffserve::cuda {
 
 inline constexpr int kStepsInFlightMax = 2;
 
-// Host memory that a copy reads or writes, free again when its event is done.
+// Host memory that a copy reads or writes; free again when its event is done.
 struct PinnedCopy {
   PinnedBuffer buffer;
   std::optional<Event> done;
@@ -24,11 +26,11 @@ struct PinnedCopy {
 
 class StepUpload {
  public:
-  static constexpr size_t kBytes = size_t{1} << 20;  // of a packed step, to begin with
+  static constexpr size_t kBytes = size_t{1} << 20;  // initial size for a packed step
 
   static Result<StepUpload> Create();
-  // Queues the copy to memory(), which grows rarely: to the largest step seen, by page tables,
-  // adjustments and masks.
+  // Queues the copy to memory(), which grows rarely: to the largest step seen, with its page
+  // tables, adjustments and masks.
   Status Copy(const PackedStep& step, const Stream& stream);
   std::byte* memory() const { return memory_.as<std::byte>(); }
 
@@ -40,17 +42,17 @@ class StepUpload {
 
 class StepResults {
  public:
-  // For steps of at most `draws_max` draws.
+  // For steps with at most `draws_max` draws.
   static Result<StepResults> Create(int draws_max);
   bool is_full() const { return launched_.size() == kStepsInFlightMax; }
   // Queues the copy of a step's draws. REQUIRES: !is_full().
   Status Queue(const DeviceBuffer& sampled, size_t count, const Stream& stream);
-  // Waits for those of the oldest step. REQUIRES: one was queued.
+  // Waits for the draws of the oldest step. REQUIRES: one was queued.
   Result<std::vector<SampledToken>> Collect();
 
  private:
   struct Launched {
-    size_t slot;  // of ring_
+    size_t slot;  // in ring_
     size_t count;
   };
   std::array<PinnedCopy, kStepsInFlightMax> ring_;

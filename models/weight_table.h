@@ -1,7 +1,8 @@
-// The weights of a decoder, the same for every backend, and the one table that says which tensors
-// of a checkpoint each of them comes from. A checkpoint is checked, counted, read and converted
-// by this table (weights.h, convert/tensor_names.h); a backend's packer says what holds a matrix
-// and what a vector. Rows are in canonical head order (diff_spec.h).
+// SPDX-License-Identifier: Apache-2.0
+// The weights of a decoder, the same for every backend, and the one table of the checkpoint tensors
+// that each is made from. A checkpoint is checked, counted, read and converted by this table
+// (weights.h, convert/tensor_names.h). A backend's packer defines the types that hold matrices and
+// vectors. Rows are in canonical head order (diff_spec.h).
 #pragma once
 
 #include <cmath>
@@ -17,13 +18,13 @@
 
 namespace diffserve {
 
-// Of z^3, z^2 and z (rowwise.h).
+// For z^3, z^2 and z (rowwise.h).
 struct PolyNormWeights {
   float weight[3] = {};
   float bias = 0;
 };
 
-// What a layer's mixer has no use for is empty.
+// Members that a layer's mixer does not use are empty.
 template <typename Linear, typename Vector>
 struct LayerWeights {
   Vector input_norm;           // [hidden_size]
@@ -36,14 +37,14 @@ struct LayerWeights {
   PolyNormWeights poly_norm;  // MlpKind::kPolyNorm
 
   // MixerKind::kAttention
-  Linear qkv;  // hidden_size -> q_width, and + k_width + v_width if the layer has K and V of its
-               // own
+  // hidden_size -> q_width, plus k_width + v_width if the layer has its own K and V.
+  Linear qkv;
   float lambda = 0;     // LambdaKind::kPerLayer
-  float out_scale = 1;  // of the attention's output: 1 - lambda_init for LambdaKind::kPerLayer
+  float out_scale = 1;  // for the attention's output: 1 - lambda_init for LambdaKind::kPerLayer
   Linear lambda_proj;   // LambdaKind::kPerTokenHead: hidden_size -> num_q1_heads
   Vector sub_norm;      // SubNorm::kAffine: [v_dim]
 
-  // MixerKind::kMamba, and of these in_proj MixerKind::kGatedMemory
+  // MixerKind::kMamba; MixerKind::kGatedMemory has only in_proj
   Linear in_proj;     // hidden_size -> 2 * inner: x, then z; kGatedMemory: -> inner
   Vector conv_taps;   // [conv_width, inner]
   Vector conv_bias;   // [inner]
@@ -64,7 +65,7 @@ struct DecoderWeights {
   Vector final_norm;       // [hidden_size]
   Vector final_norm_bias;  // NormKind::kLayerNorm
 
-  // lambda of each layer, 0 of one without attention; empty unless the config has
+  // lambda of each layer, 0 for one without attention. Empty unless the config has
   // LambdaKind::kPerLayer.
   std::vector<float> Lambdas(const ModelConfig& config) const {
     std::vector<float> lambdas;
@@ -80,14 +81,14 @@ struct LinearTensors {
   int64_t out_features = 0;
   int64_t in_features = 0;
   bool has_bias = false;
-  // Brings the rows, in runs of head_dim, into canonical order; nullptr: as they are.
+  // Permutes the rows, in runs of head_dim, into canonical order; nullptr: unchanged.
   const std::vector<int32_t>* head_order = nullptr;
-  bool has_bias_apart = false;  // NAME.bias is there, but another weight
+  bool has_bias_apart = false;  // NAME.bias exists, but is a separate weight
 };
 struct VectorTensor {
   std::string name;
   std::vector<int64_t> shape;
-  // What is kept of the values, where that can be infinite though they are not; "": it cannot.
+  // Formula applied to the values, if it can overflow though they are finite; "": it cannot.
   std::string formula = "";
   int64_t count() const {
     int64_t product = 1;
@@ -97,7 +98,7 @@ struct VectorTensor {
 };
 using VectorTensors = std::vector<VectorTensor>;
 
-// A norm: NAME.weight and, of a LayerNorm, NAME.bias.
+// A norm: NAME.weight and, for a LayerNorm, NAME.bias.
 template <typename Vector, typename Visitor>
 void VisitNorm(const ModelConfig& config, const std::string& name, Vector& weight, Vector& bias,
                Visitor& visit) {
@@ -216,11 +217,11 @@ void VisitMlp(const ModelConfig& config, int index, Layer& layer, Visitor& visit
 }
 
 // Calls for each weight of a layer
-//   visit.Linear(WEIGHT, PARTS, OUTPUT, MAY_QUANTIZE)  a matrix of stacked parts, what type its
-//                                                      products have, and whether it may be of a
-//                                                      quantised format (true if left out)
-//   visit.Vector(WEIGHT, TENSOR, MADE)   kept in float32, as MADE makes it (as it is if left out)
-//   visit.Numbers(TENSORS, USE)          USE gets their values and sets what is computed of them
+//   visit.Linear(WEIGHT, PARTS, OUTPUT, MAY_QUANTIZE)  a matrix of stacked parts, the type of its
+//                                                      products, and whether a quantised format is
+//                                                      allowed (default true)
+//   visit.Vector(WEIGHT, TENSOR, MADE)   kept in float32, converted by MADE (default: unchanged)
+//   visit.Numbers(TENSORS, USE)          USE gets their values and sets what is computed from them
 template <typename Layer, typename Visitor>
 void VisitLayer(const ModelConfig& config, int index, Layer& layer, Visitor& visit) {
   const std::string prefix = "model.layers." + std::to_string(index) + ".";
@@ -233,7 +234,7 @@ void VisitLayer(const ModelConfig& config, int index, Layer& layer, Visitor& vis
             layer.post_attention_norm_bias, visit);
 }
 
-// The same for what is outside of the layers; `embedding` and `lm_head` are where their tables lie.
+// The same for the weights outside the layers. `embedding` and `lm_head` name their tables.
 template <typename Weights, typename Visitor>
 void VisitWeights(const ModelConfig& config, const std::string& embedding,
                   const std::string& lm_head, Weights& weights, Visitor& visit) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/weights.h"
 
 #include <algorithm>
@@ -12,8 +13,8 @@ namespace {
 constexpr char kEmbedding[] = "model.embed_tokens";
 constexpr char kLmHead[] = "lm_head";
 
-// Visits the table, and writes down which tensors there must be, what memory they take, and which
-// biases must not be. Matrices are kept in their format, vectors in float32.
+// Visits the table, and lists the tensors that must exist, the memory they take, and the biases
+// that must not exist. Matrices are kept in their format, vectors in float32.
 struct TensorList {
   WeightFormat format = WeightFormat::kFloat32;
   WeightFormat linear_format = WeightFormat::kFloat32;
@@ -77,8 +78,7 @@ struct TensorList {
   }
 };
 
-// But for tables of the rope's frequencies, which older checkpoints carry and every reader computes
-// anew.
+// Excludes tables of rope frequencies, which older checkpoints contain and every reader recomputes.
 std::vector<std::string> UnusedTensors(const Checkpoint& checkpoint,
                                        const std::vector<NamedShape>& used) {
   std::set<std::string_view> names;

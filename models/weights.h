@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks a checkpoint by the table of weights (weight_table.h) and fills a backend's weights from
-// it. Everything is copied out of the checkpoint, whose files are not needed any more once
-// LoadWeights has returned.
+// it. Everything is copied: once LoadWeights has returned, the checkpoint's files are not needed
+// any more.
 #pragma once
 
 #include <functional>
@@ -18,15 +19,15 @@ namespace diffserve {
 
 struct WeightSizes {
   int64_t num_parameters = 0;       // tied weights counted once
-  size_t step_bytes = 0;            // what a decode step reads: all but the embedding table
-  size_t memory_bytes = 0;          // what is kept, the embedding table included
-  size_t stored_bytes = 0;          // what is read from the checkpoint
-  std::vector<std::string> unused;  // tensors of the checkpoint that no weight is made of
+  size_t step_bytes = 0;            // read by a decode step: everything except the embedding table
+  size_t memory_bytes = 0;          // resident, the embedding table included
+  size_t stored_bytes = 0;          // read from the checkpoint
+  std::vector<std::string> unused;  // checkpoint tensors that no weight is made from
 };
 
-// Checks the names, shapes and dtypes of all tensors of the model before any of their data is read.
-// Formats as WeightPacker takes them. `packs_tied_head`: a tied output projection is kept a second
-// time.
+// Checks names, shapes and dtypes of all the model's tensors before any of their data is read.
+// Formats are as WeightPacker takes them. `packs_tied_head`: a tied output projection is kept as a
+// second copy.
 Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& checkpoint,
                                  WeightFormat format, WeightFormat linear_format,
                                  bool packs_tied_head);
@@ -34,22 +35,22 @@ Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& ch
 // All tensors of a layer that is not packed.
 std::vector<NamedShape> LayerTensors(const ModelConfig& config, int layer);
 
-// All tensors of the model, likewise, but for the embedding and the output projection.
+// All tensors of the model that are not packed, except the embedding and the output projection.
 std::vector<NamedShape> ModelTensors(const ModelConfig& config);
 
-// Those of them that are kept in float32 whatever the rest is, some with more than one dimension.
+// The names of those that are always kept in float32; some have more than one dimension.
 std::set<std::string> VectorNames(const ModelConfig& config);
 
-// Which tensors the embedding and the output projection come from. Tied weights as transformers
-// resolves them: one of the two may be absent, and where a checkpoint has both, both are used. A
-// packed directory has both.
+// The tensors of the embedding and the output projection. Tied weights as transformers resolves
+// them: one of the two may be absent, and if a checkpoint has both, both are used. A packed
+// directory has both.
 struct TableNames {
   std::string embedding;
   std::string lm_head;
 };
 TableNames FindTables(const ModelConfig& config, const TensorSource& source);
 
-// Reads tensors in straight lines: the first error is kept, and what is read after it is empty or
+// Reads tensors without branches: the first error is kept, and what is read after it is empty or
 // zero. Views are the checkpoint's memory.
 class TensorReader {
  public:
@@ -58,7 +59,7 @@ class TensorReader {
 
   std::vector<LinearPart> Parts(const std::vector<LinearTensors>& parts);
   using MakeVector = std::function<std::vector<float>(const std::vector<float>&)>;
-  // What `make` makes of the values. Error: the tensor has a formula, and that is not finite.
+  // The values after `make`. Error: the tensor has a formula, and its result is not finite.
   std::vector<float> Vector(const VectorTensor& vector, const MakeVector& make = std::identity());
   void ReleaseMemory() { source_.ReleaseMemory(); }
   const Status& status() const { return status_; }
@@ -71,8 +72,8 @@ class TensorReader {
   Status status_;
 };
 
-// Visits the table: what is read goes to the packer, and what that makes of it to the weights.
-// After an error, of either, nothing more is read.
+// Visits the table: passes what is read to the packer, and the packer's results to the weights.
+// After an error of either, nothing more is read.
 template <typename Packer>
 class WeightLoader {
  public:
@@ -105,7 +106,7 @@ class WeightLoader {
     use(values);
     reader_.ReleaseMemory();
   }
-  // A tied projection is the table itself where the backend can multiply by that.
+  // A tied projection is the table itself if the backend can multiply by it.
   template <typename Table, typename Weight>
   void Tables(Table& embedding, const LinearTensors& table, Weight& lm_head,
               const LinearTensors& head) {
@@ -124,7 +125,7 @@ class WeightLoader {
   }
 
  protected:
-  // An error of neither of the two.
+  // Keeps an error that is neither the reader's nor the packer's.
   void Keep(Status status) {
     if (other_.ok()) other_ = std::move(status);
   }
@@ -135,12 +136,12 @@ class WeightLoader {
   Packer& packer_;
 };
 
-// Error: a layer's vectors are finite, but what is computed of them is not.
+// Error: a layer's vectors are finite, but the lambda computed from them is not.
 Status CheckLambdas(const ModelConfig& config, const std::vector<float>& lambdas,
                     const Checkpoint& checkpoint);
 
-// REQUIRES: CheckWeights has accepted the checkpoint. Errors: of reading, the packer's,
-// and a lambda or a rate of a scan that is not finite.
+// REQUIRES: CheckWeights has accepted the checkpoint. Errors: those of reading, the packer's, and a
+// lambda or scan rate that is not finite.
 template <typename Weights, typename Packer>
 Result<Weights> LoadWeights(const ModelConfig& config, Checkpoint& checkpoint, Packer& packer) {
   Weights weights;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/workspace_cuda.h"
 
 #include <algorithm>
@@ -50,7 +51,7 @@ size_t PartialFloats(const DiffSpec& spec, const StepLimits& limits) {
   return std::max(one_token, std::min(all, limits.attention_partial_bytes_max / sizeof(float)));
 }
 
-// For as many rows of splits as the partials.
+// For as many rows of splits as the partials have.
 size_t ExtentFloats(const DiffSpec& spec, const StepLimits& limits, const LogitQuant& logits) {
   if (!logits.is_on()) return 0;
   const AttentionTiling tiling = DiffDecodeTiling(spec, 1);
@@ -58,18 +59,18 @@ size_t ExtentFloats(const DiffSpec& spec, const StepLimits& limits, const LogitQ
          DiffDecodeExtentFloats(spec, tiling, 1);
 }
 
-// What the partials hold of the narrowest items.
+// The number of the narrowest items for which the partials have room.
 int64_t GeneratedItems(const DiffSpec& spec, const StepLimits& limits) {
   return static_cast<int64_t>(PartialFloats(spec, limits) /
                               DiffDecodePartialFloats(spec, DiffDecodeTiling(spec, 1), 1));
 }
 
-// Entries of prompts in a step: two of one whose last tokens alone go through all layers.
+// Prompt entries in a step: a prompt has two if only its last tokens go through all layers.
 int PromptEntries(const ModelConfig& config, const StepLimits& limits) {
   return (StepNeeds::Of(config).may_skip ? 2 : 1) * limits.num_sequences;
 }
 
-// Of pages of any format, with a window or without.
+// For pages of any format, with a window or without.
 int64_t PromptItems(const ModelConfig& config, const StepLimits& limits) {
   int tiles = 0;
   for (DType pages : kPageTypes) {

@@ -1,5 +1,6 @@
-// The device memory that steps of a decoder work in, taken once for the largest step that the
-// limits allow.
+// SPDX-License-Identifier: Apache-2.0
+// The device memory in which a decoder's steps work, allocated once for the largest step within the
+// limits.
 #pragma once
 
 #include "kernels/attention/attention_plan_cuda.h"
@@ -20,11 +21,11 @@ struct AttentionPlanMemory {
 };
 
 struct Workspace : Activations<DeviceBuffer> {
-  DeviceBuffer final_state;  // bfloat16 [logit rows of a step, hidden_size]
+  DeviceBuffer final_state;  // bfloat16 [logit rows per step, hidden_size]
   DeviceBuffer logits;       // float32 [logits_rows, vocab_size]
   DeviceBuffer sampled;      // SampledToken [tokens]
-  DeviceBuffer partials;     // float32, of decode attention
-  DeviceBuffer extents;      // float32, of decode attention with quantised logits
+  DeviceBuffer partials;     // float32, for decode attention
+  DeviceBuffer extents;      // float32, for decode attention with quantised logits
   AttentionPlanMemory generated_plan, prompt_plan;
   int logits_rows = 0;
 
@@ -33,7 +34,7 @@ struct Workspace : Activations<DeviceBuffer> {
   static size_t Bytes(const ModelConfig& config, const StepLimits& limits,
                       const LogitQuant& logits);
 
-  // Items of generated tokens that the partials have room for.
+  // Number of items of generated tokens for which the partials have room.
   int64_t GeneratedItemsMax(const DiffSpec& spec, const AttentionTiling& tiling) const;
 };
 

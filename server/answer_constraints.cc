@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/answer_constraints.h"
 
 #include <string>
@@ -31,7 +32,7 @@ Result<std::shared_ptr<const TextMarker>> AnswerConstraints::Marker(std::string_
   return made;
 }
 
-// What follows reasoning begins within a text.
+// The text after reasoning begins within a text.
 AnswerStart AnswerConstraints::StartOf(const GenerateRequest& request,
                                        const PromptInfo& prompt) const {
   AnswerStart start;
@@ -61,7 +62,7 @@ Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::OrCalls(
   return MakeCallConstraint(*marker, std::move(calls), std::move(form));
 }
 
-// Null without error: nothing is constrained.
+// nullptr without error: there is no constraint.
 Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::Make(const GenerateRequest& request,
                                                                  const PromptInfo& prompt) {
   std::unique_ptr<TokenConstraint> answer;
@@ -69,9 +70,9 @@ Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::Make(const GenerateR
     DS_RETURN_IF_ERROR(Assign(&answer, Compile(*request.grammar, StartOf(request, prompt))));
     // After the compilation: a fault of the form is named first.
     if (request.ignore_eos) {
-      return InvalidArgument(std::string("ignore_eos cannot be had with ") +
+      return InvalidArgument(std::string("ignore_eos cannot be combined with ") +
                                  request.grammar->param +
-                                 ": what comes after a finished answer has no form",
+                                 ": the format says nothing about text after the answer's end",
                              "ignore_eos");
     }
     if (!request.call_marker.empty())
@@ -81,9 +82,8 @@ Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::Make(const GenerateR
   if (request.reasoning == nullptr) {
     if (!budget) return answer;
     return InvalidArgument(
-        "max_reasoning_tokens needs to know where reasoning ends, which this request does not "
-        "say: the chat template or --reasoning-parser tells the model's markers, and completions "
-        "have none",
+        "max_reasoning_tokens needs to know where reasoning ends, but this request has no markers: "
+        "they come from the chat template or --reasoning-parser, and completions have none",
         "max_reasoning_tokens");
   }
   if (answer == nullptr && !budget) return answer;

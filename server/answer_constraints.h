@@ -1,6 +1,7 @@
-// AnswerConstraints: the constraints of a request's continuations, from what the request says of
-// the answer's form and of its reasoning. The compiler's tables of the vocabulary are made for the
-// first request that needs them.
+// SPDX-License-Identifier: Apache-2.0
+// AnswerConstraints: makes the constraints of a request's continuations from its answer format and
+// its reasoning settings. The compiler's vocabulary tables are built at the first request that
+// needs them.
 // Thread safety: every method may be called from any thread; text threads do.
 #pragma once
 
@@ -21,8 +22,8 @@ class AnswerConstraints {
   // Both outlive it.
   AnswerConstraints(const Tokenizer& tokenizer, const ModelConfig& config, GrammarLimits limits);
 
-  // Gives each of the request's continuations its constraint, if there is one. Error: what the
-  // request asks for cannot be enforced.
+  // Adds to each continuation its constraint, if the request has one. Error: a requested constraint
+  // cannot be enforced.
   Status Constrain(const GenerateRequest& request, TokenizedRequest& tokenized);
 
  private:
@@ -30,7 +31,7 @@ class AnswerConstraints {
   Result<std::shared_ptr<const TextMarker>> Marker(std::string_view text);
   Result<std::unique_ptr<TokenConstraint>> Compile(const GrammarSpec& grammar,
                                                    const AnswerStart& start);
-  // The form, or calls of tools.
+  // The answer's format, or tool calls.
   Result<std::unique_ptr<TokenConstraint>> OrCalls(const GenerateRequest& request,
                                                    std::unique_ptr<TokenConstraint> form);
   AnswerStart StartOf(const GenerateRequest& request, const PromptInfo& prompt) const;

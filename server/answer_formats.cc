@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/answer_formats.h"
 
 #include <algorithm>
@@ -26,7 +27,7 @@ std::string SourceOf(const std::string& flag) {
 
 }  // namespace
 
-// Other families' formats share some of the markers, and are told by what only they have.
+// Other families' formats share some of these markers; their own markers identify them.
 const ToolFormat* ToolFormatOf(std::string_view templates) {
   const auto has = [templates](std::string_view text) {
     return templates.find(text) != templates.npos;

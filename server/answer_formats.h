@@ -1,5 +1,6 @@
-// Which formats a model's answers are read in: what the flags say or, where they leave it to the
-// model, what its chat template tells. Thread safety: functions without state.
+// SPDX-License-Identifier: Apache-2.0
+// Chooses the formats in which a model's answers are read: as the flags say, or with `auto` as its
+// chat template shows. Thread safety: functions without state.
 #pragma once
 
 #include <string>
@@ -11,7 +12,7 @@
 
 namespace diffserve {
 
-// What the Jinja text of chat templates tells; nullptr: nothing.
+// The format that a chat template's Jinja text shows; nullptr: none.
 const ToolFormat* ToolFormatOf(std::string_view templates);
 const ReasoningFormat* ReasoningFormatOf(std::string_view templates);
 
@@ -19,7 +20,7 @@ const ReasoningFormat* ReasoningFormatOf(std::string_view templates);
 struct AnswerParserNames {
   std::string tools = "auto", reasoning = "auto";
 };
-// `chat_template` may be null. Logs what was chosen.
+// `chat_template` may be null. Logs the chosen formats.
 AnswerFormats ChooseFormats(const AnswerParserNames& names, const ChatTemplate* chat_template,
                             const Tokenizer& tokenizer);
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/answer_price.h"
 
 #include <algorithm>
@@ -20,7 +21,7 @@ constexpr size_t kTemplateTokens = 1024;  // that a chat template or a normalise
 
 size_t Count(int count) { return static_cast<size_t>(std::max(count, 0)); }
 
-// A token with so many alternatives in a vector that has grown to it.
+// Bytes of a token with N alternatives, in a vector that has grown to hold it.
 size_t ScoredBytes(int alternatives) {
   return 2 * sizeof(SampleResult) + HeapBytes(Count(alternatives) * sizeof(TokenLogprob));
 }
@@ -63,9 +64,9 @@ const char* ParamOf(const AnswerPrice& price, const GenerateRequest& request) {
 
 std::string Asked(const GenerateRequest& request) {
   if (request.capture != nullptr) {
-    const AttentionCapture::Wish& wish = request.capture->wish();
-    return "maps of " + std::to_string(wish.layers.size()) + " layers and " +
-           std::to_string(wish.positions.size()) + " positions over " +
+    const AttentionCapture::Selection& selection = request.capture->selection();
+    return "maps of " + std::to_string(selection.layers.size()) + " layers and " +
+           std::to_string(selection.positions.size()) + " positions over " +
            std::to_string(request.capture->last() + 1) + " slots";
   }
   std::string text = std::to_string(request.prompts.size()) + " prompts with n " +

@@ -1,6 +1,7 @@
-// What an answer can take of the server's memory, from what a request asks for alone, and the
-// budget of all answers together. It covers what the server's own structures hold of prompts and
-// output until the reply has left; beside it a connection makes 64 KiB of a reply at a time.
+// SPDX-License-Identifier: Apache-2.0
+// AnswerPrice: the maximum memory of an answer, computed from the request only. AnswerBudget: the
+// memory limit of all answers together. A price covers the server's own structures for prompts and
+// output until the reply is sent. In addition, a connection buffers 64 KiB of a reply.
 #pragma once
 
 #include <chrono>
@@ -16,43 +17,43 @@
 namespace diffserve {
 
 struct PromptSize {
-  size_t tokens = 0;      // at most
-  size_t text_bytes = 0;  // that the answer keeps
+  size_t tokens = 0;      // maximum
+  size_t text_bytes = 0;  // of the kept text
 };
 
 struct AnswerPrice {
-  size_t prompts = 0;  // ids, texts and log-probabilities, and what each continuation needs
+  size_t prompts = 0;  // ids, texts, log-probabilities and the fixed part of each continuation
   size_t output = 0;   // of all continuations
-  size_t output_per_token = 0;  // if each of them grows by one; 0 if it is bounded otherwise
+  size_t output_per_token = 0;  // growth of `output` per token; 0: it has another bound
   size_t total() const { return prompts + output; }
 };
 
-// `context`: tokens of a prompt and its output together. The text of output counts with 16 bytes a
-// token, which leaves room for how strings grow.
+// `context`: maximum tokens of a prompt and its output. Output text counts with 16 bytes per token,
+// which leaves room for the growth of strings.
 AnswerPrice PriceOf(const GenerateRequest& request, std::span<const PromptSize> prompts,
                     size_t context, size_t max_stream_bytes);
 
-// What the prompts come to before any text work: a token is a byte at least, and templates and
-// normalisers add little; the tokens themselves tell later.
+// An upper estimate of the prompts' memory before any text work: a token has at least one byte, and
+// templates and normalizers add little. The exact price follows from the tokens.
 PromptSize BoundOf(const Prompt& prompt, const GenerateRequest& request, size_t context);
 
-// Ok if `price` is within `max_bytes`. A request that left max_tokens open gets fewer tokens
-// instead, if that is enough. Error: what was found and allowed, and the field that makes most.
+// OK if `price` is within `max_bytes`. If the request left max_tokens open, it is lowered until the
+// price fits. Error: the price found and allowed, and the field that contributes most.
 Status FitAnswer(AnswerPrice& price, size_t max_bytes, GenerateRequest& request);
 
-// Bytes of all answers under way.
+// Bytes of all running answers.
 // Thread safety: every method may be called from any thread.
 class AnswerBudget {
  public:
   explicit AnswerBudget(size_t max_bytes) : state_(std::make_shared<State>(max_bytes)) {}
 
-  // A part of the budget, given back when it is destroyed; may outlive the budget.
+  // A reserved part of the budget. It is released on destruction and may outlive the budget.
   class Share;
-  // nullptr if so much is not left.
+  // nullptr if the budget has fewer bytes left.
   std::shared_ptr<Share> Take(size_t bytes) const;
   size_t taken_bytes() const;
   size_t max_bytes() const { return state_->max_bytes; }
-  // Returns when nothing is taken any more, or at `deadline`.
+  // Returns when nothing is reserved, or at `deadline`.
   void WaitUntilFree(std::chrono::steady_clock::time_point deadline) const;
 
  private:
@@ -75,7 +76,7 @@ class AnswerBudget::Share {
   Share(const Share&) = delete;
   Share& operator=(const Share&) = delete;
 
-  // False, and unchanged, if the budget has not so much. One thread at a time.
+  // False, without effect, if the budget has fewer bytes left. One thread at a time.
   bool Resize(size_t bytes);
 
  private:

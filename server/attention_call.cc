@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/attention_call.h"
 
 #include <algorithm>
@@ -17,7 +18,7 @@ namespace {
 
 constexpr size_t kTokenTextBytes = 16;
 
-// What `asked` means among 0 .. count - 1, ascending, each once; `otherwise` if nothing is asked.
+// The indices in 0..count-1 that `asked` names, ascending and unique; `otherwise` if it is empty.
 Result<std::vector<int>> Resolve(const std::vector<int>& asked, int count, const char* param,
                                  std::vector<int> otherwise) {
   if (asked.empty()) return otherwise;
@@ -70,12 +71,13 @@ std::vector<std::string> TextsOf(const std::vector<int32_t>& tokens, const Token
 
 }  // namespace
 
-AttentionCall::AttentionCall(Frontend& frontend, AttentionRequest request, Done done)
+AttentionMapsCall::AttentionMapsCall(Frontend& frontend, AttentionRequest request, Done done)
     : frontend_(frontend), request_(std::move(request)), done_(std::move(done)) {}
 
-Result<std::shared_ptr<AttentionCall>> AttentionCall::Start(Frontend& frontend,
-                                                            AttentionRequest request, Done done) {
-  auto call = std::make_shared<AttentionCall>(frontend, std::move(request), std::move(done));
+Result<std::shared_ptr<AttentionMapsCall>> AttentionMapsCall::Start(Frontend& frontend,
+                                                                    AttentionRequest request,
+                                                                    Done done) {
+  auto call = std::make_shared<AttentionMapsCall>(frontend, std::move(request), std::move(done));
   DS_RETURN_IF_ERROR(call->Check());
   const bool is_text = std::holds_alternative<std::string>(call->request_.prompt);
   const Status queued = frontend.Tokenize(
@@ -91,14 +93,13 @@ Result<std::shared_ptr<AttentionCall>> AttentionCall::Start(Frontend& frontend,
   return call;
 }
 
-// What needs no tokens; layers and heads are resolved.
-Status AttentionCall::Check() {
+// Checks all that needs no tokens, and resolves layers and heads.
+Status AttentionMapsCall::Check() {
   const FrontendOptions& options = frontend_.options();
   if (options.attention == nullptr) {
-    return InvalidArgument(
-        std::string("attention maps are made with --device cpu alone, of models whose layers all "
-                    "have K and V of their own; this server runs ") +
-        (options.on_gpu ? "with --device cuda" : "another model"));
+    return InvalidArgument(std::string("attention maps need --device cpu and a model whose layers "
+                                       "all have their own K and V; this server runs ") +
+                           (options.on_gpu ? "with --device cuda" : "another model"));
   }
   if (!request_.model.empty() && !options.Serves(request_.model)) {
     return Status(
@@ -122,7 +123,7 @@ Status AttentionCall::Check() {
                 Resolve(request_.heads, answer.num_heads, "heads", UpTo(answer.num_heads)));
 }
 
-void AttentionCall::TakeTokens(std::vector<int32_t> tokens) {
+void AttentionMapsCall::TakeTokens(std::vector<int32_t> tokens) {
   if (is_abandoned()) return;
   try {
     const Status status = Submit(std::move(tokens));
@@ -133,7 +134,7 @@ void AttentionCall::TakeTokens(std::vector<int32_t> tokens) {
   }
 }
 
-Status AttentionCall::Submit(std::vector<int32_t> tokens) {
+Status AttentionMapsCall::Submit(std::vector<int32_t> tokens) {
   const char* const name = request_.prompt_name;
   const int count = static_cast<int>(tokens.size());
   if (tokens.empty()) return InvalidArgument(std::string(name) + " has no tokens", name);
@@ -149,11 +150,12 @@ Status AttentionCall::Submit(std::vector<int32_t> tokens) {
                                "< end <= " + std::to_string(count) + ", the number of tokens",
                            "span");
   }
-  AttentionCapture::Wish wish;
-  wish.layers = request_.layers;
+  AttentionCapture::Selection selection;
+  selection.layers = request_.layers;
   DS_RETURN_IF_ERROR(
-      Assign(&wish.positions, Resolve(request_.positions, count, "positions", {count - 1})));
-  capture_ = std::make_shared<AttentionCapture>(*frontend_.options().attention, std::move(wish));
+      Assign(&selection.positions, Resolve(request_.positions, count, "positions", {count - 1})));
+  capture_ = std::make_shared<AttentionCapture>(*frontend_.options().attention,
+                                                std::move(selection));
   const Result<size_t> price = Price(tokens.size());
   if (!price.ok()) return price.status();
   answer_->token_texts = TextsOf(tokens, frontend_.tokenizer());
@@ -170,7 +172,7 @@ Status AttentionCall::Submit(std::vector<int32_t> tokens) {
   answer_->tokens = std::move(tokens);
   const auto stream = std::make_shared<ResponseStream>(
       frontend_.options().max_stream_bytes, [weak = weak_from_this()] {
-        const std::shared_ptr<AttentionCall> call = weak.lock();
+        const std::shared_ptr<AttentionMapsCall> call = weak.lock();
         if (call != nullptr) call->Drain();
       });
   {
@@ -187,26 +189,27 @@ Status AttentionCall::Submit(std::vector<int32_t> tokens) {
 }
 
 // Bytes of the capture and of the answer; checks how many numbers the maps have.
-Result<size_t> AttentionCall::Price(size_t num_tokens) {
-  const AttentionCapture::Wish& wish = capture_->wish();
-  const size_t per_position = wish.layers.size() * request_.heads.size();
+Result<size_t> AttentionMapsCall::Price(size_t num_tokens) {
+  const AttentionCapture::Selection& selection = capture_->selection();
+  const size_t per_position = selection.layers.size() * request_.heads.size();
   const auto maps = static_cast<size_t>(answer_->num_maps);
   size_t slots = 0;
-  for (int position : wish.positions) slots += static_cast<size_t>(position) + 1;
+  for (int position : selection.positions) slots += static_cast<size_t>(position) + 1;
   num_numbers_ = slots * per_position * maps;
   const auto most = static_cast<size_t>(frontend_.options().max_attention_numbers);
   if (num_numbers_ > most) {
     return InvalidArgument("the maps have " + std::to_string(num_numbers_) + " numbers (" +
-                               std::to_string(wish.layers.size()) + " layers, " +
+                               std::to_string(selection.layers.size()) + " layers, " +
                                std::to_string(request_.heads.size()) + " heads, " +
-                               std::to_string(wish.positions.size()) + " positions that see " +
+                               std::to_string(selection.positions.size()) + " positions that see " +
                                std::to_string(slots) + " slots, " + std::to_string(maps) +
                                " maps); at most " + std::to_string(most) +
                                " are allowed: ask for fewer layers, heads or positions",
                            "positions");
   }
-  const size_t items = per_position * wish.positions.size();
-  size_t bytes = capture_->bytes() + capture_->working_bytes() + items * sizeof(AttentionItem) +
+  const size_t items = per_position * selection.positions.size();
+  size_t bytes = capture_->bytes() + capture_->working_bytes() +
+                 items * sizeof(AttentionQueryMaps) +
                  num_tokens * (sizeof(int32_t) + sizeof(std::string) + HeapBytes(kTokenTextBytes));
   if (!request_.top_k) {
     bytes += num_numbers_ * sizeof(float) + items * maps * HeapBytes(1);
@@ -218,7 +221,7 @@ Result<size_t> AttentionCall::Price(size_t num_tokens) {
 }
 
 // On the output thread.
-void AttentionCall::Drain() {
+void AttentionMapsCall::Drain() {
   std::shared_ptr<ResponseStream> stream;
   {
     std::lock_guard lock(mutex_);
@@ -231,7 +234,7 @@ void AttentionCall::Drain() {
   }
 }
 
-void AttentionCall::QueueMaps() noexcept {
+void AttentionMapsCall::QueueMaps() noexcept {
   try {
     const Status queued = frontend_.RunOnTextThread(
         request_.client, num_numbers_ * sizeof(float), [call = shared_from_this()](bool run) {
@@ -244,13 +247,13 @@ void AttentionCall::QueueMaps() noexcept {
   }
 }
 
-void AttentionCall::Compute() {
+void AttentionMapsCall::Compute() {
   DS_CHECK(capture_->is_complete(), "the engine has computed every position");
   try {
-    answer_->items.reserve(capture_->wish().layers.size() * request_.heads.size() *
-                           capture_->wish().positions.size());
+    answer_->items.reserve(capture_->selection().layers.size() * request_.heads.size() *
+                           capture_->selection().positions.size());
     const DiffSpec& spec = frontend_.options().attention->spec;
-    for (size_t layer = 0; layer < capture_->wish().layers.size(); ++layer) {
+    for (size_t layer = 0; layer < capture_->selection().layers.size(); ++layer) {
       GroupKeys keys = capture_->KeysOf(layer, GroupOf(spec, request_.heads.front()));
       for (int head : request_.heads) {
         if (is_abandoned()) return;
@@ -270,14 +273,14 @@ void AttentionCall::Compute() {
   }
 }
 
-Status AttentionCall::MakeItems(size_t layer, int head, const GroupKeys& keys) {
-  const AttentionCapture::Wish& wish = capture_->wish();
-  for (size_t i = 0; i < wish.positions.size(); ++i) {
+Status AttentionMapsCall::MakeItems(size_t layer, int head, const GroupKeys& keys) {
+  const AttentionCapture::Selection& selection = capture_->selection();
+  for (size_t i = 0; i < selection.positions.size(); ++i) {
     const AttentionMaps maps = capture_->MapsOf(layer, i, head, keys);
-    AttentionItem item;
-    item.layer = wish.layers[layer];
+    AttentionQueryMaps item;
+    item.layer = selection.layers[layer];
     item.head = head;
-    item.position = wish.positions[i];
+    item.position = selection.positions[i];
     item.lambda = maps.lambda;
     item.entropy1 = Entropy(maps.first.p);
     item.entropy2 = Entropy(maps.second.p);
@@ -300,11 +303,11 @@ Status AttentionCall::MakeItems(size_t layer, int head, const GroupKeys& keys) {
   return {};
 }
 
-void AttentionCall::Finish(Result<SharedAttentionAnswer> answer) {
+void AttentionMapsCall::Finish(Result<SharedAttentionAnswer> answer) {
   if (!is_abandoned()) done_(std::move(answer));
 }
 
-void AttentionCall::Abandon() {
+void AttentionMapsCall::Abandon() {
   std::shared_ptr<ResponseStream> stream;
   ResponseId response = 0;
   {
@@ -317,7 +320,7 @@ void AttentionCall::Abandon() {
   if (response != 0) frontend_.Abandon(response);
 }
 
-bool AttentionCall::is_abandoned() const {
+bool AttentionMapsCall::is_abandoned() const {
   std::lock_guard lock(mutex_);
   return abandoned_;
 }

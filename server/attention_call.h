@@ -1,8 +1,9 @@
-// AttentionCall: one request for attention maps, from its prompt to its answer, for HTTP and gRPC
-// alike. The prompt is tokenized on a text thread, computed by the engine as any other (with
-// max_tokens 0, and no further than the last position asked for), and the maps are made of what was
-// captured on a text thread again, in double precision by the reference.
-// What is told of them is defined in models/diagnostics/attention_shares.h.
+// SPDX-License-Identifier: Apache-2.0
+// AttentionMapsCall: one request for attention maps, from its prompt to its answer, for HTTP and
+// gRPC alike. The prompt is tokenized on a text thread, computed by the engine as any other (with
+// max_tokens 0, and no further than the last position requested). A text thread then computes the
+// maps from what was captured, in double precision with the reference.
+// models/diagnostics/attention_shares.h defines the figures that are reported.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +27,10 @@ struct AttentionRequest {
   std::string model;
   Prompt prompt;
   const char* prompt_name = "text";  // as the client calls it
-  // Each counts from the end if it is negative, and those named twice are answered once. Empty:
-  // all, all, the last.
+  // Negative indices count from the end; duplicates are answered once. Empty: all layers, all
+  // heads, the last position.
   std::vector<int> layers, heads, positions;  // heads: signal heads in DiffSpec's order
-  std::optional<int> top_k;                   // nullopt: whole maps; 0: figures alone
+  std::optional<int> top_k;                   // nullopt: full maps; 0: only figures
   std::optional<std::pair<int, int>> span;    // slots [begin, end)
   std::optional<std::chrono::steady_clock::time_point> deadline;
 };
@@ -39,39 +40,39 @@ struct AttentionSlot {
   float map1 = 0, map2 = 0, difference = 0;
 };
 
-// One query: a layer, head and position.
-struct AttentionItem {
+// The maps and figures of one query: a layer, head and position.
+struct AttentionQueryMaps {
   int layer = 0, head = 0, position = 0;
   double lambda = 0;
   double entropy1 = 0, entropy2 = 0;
   double cancelled = 0;
   SpanShares on_span;
-  std::vector<float> map1, map2;   // whole maps: [position + 1]; map2 empty with one map
+  std::vector<float> map1, map2;   // full maps: [position + 1]; map2 empty with one map
   std::vector<AttentionSlot> top;  // with top_k: the largest |difference| first
 };
 
 struct AttentionAnswer {
-  int num_maps = 0, num_layers = 0, num_heads = 0;  // the model's
+  int num_maps = 0, num_layers = 0, num_heads = 0;  // of the model
   std::vector<int32_t> tokens;
-  std::vector<std::string> token_texts;  // a character of several tokens is the last one's
+  std::vector<std::string> token_texts;  // a character of several tokens belongs to its last one
   bool has_span = false;
   std::optional<int> top_k;
-  std::vector<AttentionItem> items;  // by layer, then head, then position
-  std::shared_ptr<const void> kept;  // the memory that is set aside for all this
+  std::vector<AttentionQueryMaps> items;  // by layer, then head, then position
+  std::shared_ptr<const void> kept;       // the reserved memory of the answer
 };
 using SharedAttentionAnswer = std::shared_ptr<const AttentionAnswer>;
 
-class AttentionCall : public std::enable_shared_from_this<AttentionCall> {
+class AttentionMapsCall : public std::enable_shared_from_this<AttentionMapsCall> {
  public:
   // Called once, on a text thread or the output thread, unless the call is abandoned.
   using Done = std::function<void(Result<SharedAttentionAnswer>)>;
 
-  // Checks what needs no tokens and queues the text work. Later failures arrive at `done`.
+  // Checks all that needs no tokens, and queues the text work. Later failures arrive at `done`.
   // `frontend` outlives the call's work.
-  static Result<std::shared_ptr<AttentionCall>> Start(Frontend& frontend, AttentionRequest request,
-                                                      Done done);
-  AttentionCall(Frontend& frontend, AttentionRequest request, Done done);
-  // The client is gone: what is not done yet is left.
+  static Result<std::shared_ptr<AttentionMapsCall>> Start(Frontend& frontend,
+                                                          AttentionRequest request, Done done);
+  AttentionMapsCall(Frontend& frontend, AttentionRequest request, Done done);
+  // The client is gone: the remaining work is dropped.
   void Abandon();
 
  private:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/cancelled_mass.h"
 
 #include <cmath>
@@ -28,7 +29,7 @@ struct CancelledMass::State {
   std::vector<ShareHistogram> layers;
 };
 
-// Maps that are not finite tell nothing.
+// Maps with non-finite values are not counted.
 void CancelledMass::State::Reckon(const AttentionCapture& capture) {
   const DiffSpec& spec = options.source->spec;
   for (size_t layer = 0; layer < layers.size(); ++layer) {
@@ -62,11 +63,11 @@ void CancelledMass::Sample(TokenizedRequest& request) {
   Request& first = request.continuations.front();
   const size_t numbers = state_->NumbersOf(first.prompt.size());
   if (numbers > static_cast<size_t>(options.max_numbers)) return;
-  AttentionCapture::Wish wish;
-  wish.layers.resize(state_->layers.size());
-  std::iota(wish.layers.begin(), wish.layers.end(), 0);
-  wish.positions = {static_cast<int>(first.prompt.size()) - 1};
-  const auto capture = std::make_shared<AttentionCapture>(*options.source, std::move(wish));
+  AttentionCapture::Selection selection;
+  selection.layers.resize(state_->layers.size());
+  std::iota(selection.layers.begin(), selection.layers.end(), 0);
+  selection.positions = {static_cast<int>(first.prompt.size()) - 1};
+  const auto capture = std::make_shared<AttentionCapture>(*options.source, std::move(selection));
   const std::shared_ptr<const void> share = memory_.Take(capture->bytes() +
                                                          capture->working_bytes());
   if (share == nullptr) return;

@@ -1,8 +1,9 @@
-// CancelledMass: what share of map 1's mass the difference of the maps removes, by layer, of the
-// last token of one prompt in so many. What it takes is captured while the prompt is computed, and
-// reckoned on a text thread when the response has ended. Nothing is sampled of plain attention, of
-// a model that nobody can look at, of prompts whose maps would be too many numbers, and while the
-// samples under way hold too much memory; it is their own, so that no answer is refused for it.
+// SPDX-License-Identifier: Apache-2.0
+// CancelledMass: by layer, the share of map 1's mass that map 2 removes at the last token of one
+// prompt in N. Queries and keys are captured while the prompt is computed; a text thread computes
+// the share when the response has ended. No sample is taken of plain attention, of a model without
+// attention source, of prompts with too large maps, or while running samples hold too much memory.
+// Samples have a memory limit of their own, so no answer is refused because of them.
 //
 // Thread safety: every method may be called from any thread.
 #pragma once
@@ -26,17 +27,17 @@ class CancelledMass {
   struct Options {
     std::shared_ptr<const AttentionSource> source;  // nullptr: nothing is sampled
     int every = 0;                                  // requests; 0: nothing is sampled
-    int64_t max_numbers = 0;                        // of the maps of one sample
-    size_t max_bytes = size_t{64} << 20;            // of all samples under way
-    // Has `work` run on a text thread; not, or with false, if there is no room or no time.
+    int64_t max_numbers = 0;                        // numbers in the maps of one sample
+    size_t max_bytes = size_t{64} << 20;            // of all running samples
+    // Queues `work` for a text thread. Without room or time it does not run, or runs with false.
     std::function<void(size_t bytes, std::function<void(bool run)> work)> queue;
   };
   explicit CancelledMass(Options options);
-  void Close();  // from now on nothing is queued
+  void Close();  // no work is queued after this
 
-  // Counts a request, the first of every so many of which gets a capture.
+  // Counts a request; the first of every N requests gets a capture.
   void Sample(TokenizedRequest& request);
-  // By layer, of the mean over its heads; empty if nothing is ever sampled.
+  // By layer, of the mean over its heads; empty if sampling is off.
   std::vector<ShareHistogram> layers() const;
 
  private:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of the commands (option_table.h).
 #include <span>
 #include <string>
@@ -17,20 +18,27 @@ std::span<const CommandSpec> CommandTable() {
   static const std::vector<CommandSpec> table = {
       {"serve",
        {model_dir},
-       "HTTP and gRPC server; one line \"ready http=... grpc=... model=...\" on stdout"},
+       "serve HTTP and gRPC; prints one line \"ready http=... grpc=... model=...\" on stdout"},
       {"logits",
        {model_dir},
-       "logits of a prompt to a .npy file (--tokens or --tokens-file, --output)"},
-      {"generate", {model_dir}, "one continuation, streamed (--prompt, --tokens or --tokens-file)"},
+       "write a prompt's logits to a .npy file (--tokens or --tokens-file, --output)"},
+      {"generate",
+       {model_dir},
+       "print one continuation as it is generated (--prompt, --tokens or --tokens-file)"},
       {"chat",
        {model_dir},
-       "a conversation in the terminal, also with a server that runs (--url instead of MODEL_DIR)"},
-      {"bench", {model_dir}, "prefill and decode speed beside the machine's own limits"},
-      {"inspect", {model_dir}, "family, shapes, parameters, memory; refuses what serve refuses"},
+       "chat in the terminal, with a local model or with a running server (--url instead of "
+       "MODEL_DIR)"},
+      {"bench", {model_dir}, "measure prefill and decode speed, and the machine's own limits"},
+      {"inspect",
+       {model_dir},
+       "print family, shapes, parameters and memory; refuses what serve refuses"},
       {"convert",
        {model_dir, new_dir},
-       "a clean copy of a checkpoint or of a unilm state dict, checked by loading it"},
-      {"probe", {url}, "whether the server at http://HOST:PORT[/PATH] is ready (PATH: readyz)"},
+       "write a clean copy of a checkpoint or of a unilm state dict, and load it as a check"},
+      {"probe",
+       {url},
+       "check whether the server at http://HOST:PORT[/PATH] is ready (default PATH: readyz)"},
   };
   return table;
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/context_overflow.h"
 
 #include <string>
@@ -6,7 +7,7 @@ namespace diffserve {
 namespace {
 
 std::string Context(int tokens) {
-  // OpenAI's code too: some clients see the message alone.
+  // Includes OpenAI's code, because some clients see only the message.
   return "; that exceeds the context window; this model's maximum context length is " +
          std::to_string(tokens) + " tokens (context_length_exceeded)";
 }

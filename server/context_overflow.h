@@ -1,8 +1,9 @@
-// The errors of a request that is longer than the model's context. Clients know them by words in
-// the message and then shorten the conversation or ask for a shorter answer: those of OpenAI's API
-// look for the maximum context length or for what exceeds the context window, those of Anthropic's
-// for a prompt that is too long or an input length that exceeds the context limit, with the numbers
-// in this order. So one text has them all, on every API.
+// SPDX-License-Identifier: Apache-2.0
+// Errors of requests that are longer than the model's context. Client libraries recognise them by
+// words in the message, and then shorten the conversation or request a shorter answer. OpenAI
+// clients look for the maximum context length or "exceeds the context window". Anthropic clients
+// look for "prompt is too long" or "exceed context limit", with the numbers in this order. One
+// message contains all of these, on every API.
 // Thread safety: pure functions.
 #pragma once
 
@@ -14,12 +15,13 @@
 
 namespace diffserve {
 
-// A prompt of `tokens`, of which at most `max_tokens` are allowed. `remark` says how they were
-// counted, empty: exactly.
+// The error for a prompt of `tokens` tokens if at most `max_tokens` are allowed. `remark`: how they
+// were counted; empty: exactly.
 Status PromptTooLong(size_t tokens, int max_tokens, int context, std::string_view remark,
                      const char* param);
 
-// A prompt and what may follow it, under the name by which the client asked for it.
+// The error for a prompt and its maximum output together; max_tokens has the name that the client
+// used.
 Status AnswerTooLong(size_t prompt_tokens, int64_t max_tokens, int context,
                      const char* max_tokens_name);
 

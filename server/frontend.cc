@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/frontend.h"
 
 #include <algorithm>
@@ -25,12 +26,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Below it a temperature is greedy: dividing logits by less would leave float's range.
+// Lower temperatures are greedy: dividing logits by less would leave float's range.
 constexpr float kGreedyTemperature = 1e-4f;
 
-constexpr int kShortageRetryAfterS = 2;  // the reserve is looked at more often than that
+constexpr int kShortageRetryAfterS = 2;  // the reserve is checked more often
 
-// Whether a text that cannot fit the context is read to its end all the same, to count its tokens.
+// Whether a text that cannot fit the context is still tokenized to its end, to count its tokens.
 enum class Length { kAny, kContext };
 
 size_t PromptBytes(const Prompt& prompt) {
@@ -56,10 +57,10 @@ Status WithParam(const Status& status, const char* param) {
 
 Status ShuttingDown() { return Status(StatusCode::kUnavailable, "the server is shutting down"); }
 
-// Text work whose outcome somebody waits for: if memory runs out, in the work or where its result
-// is taken, `done` is told that.
+// Runs text work whose caller waits for `done`. If memory runs out in the work or while its result
+// is taken, `done` gets that error.
 template <typename Done, typename Work>
-void TellFailure(const Done& done, const Work& work) {
+void RunOrReportFailure(const Done& done, const Work& work) {
   try {
     work();
   } catch (const std::bad_alloc&) {
@@ -68,7 +69,7 @@ void TellFailure(const Done& done, const Work& work) {
 }
 
 Status TextQueueFull() {
-  return Status(StatusCode::kResourceExhausted, "too many prompts wait to be tokenized");
+  return Status(StatusCode::kResourceExhausted, "too many prompts are waiting to be tokenized");
 }
 
 }  // namespace
@@ -98,14 +99,14 @@ struct Frontend::Impl {
 
   RequestLimits limits() const {
     return {&options, config.vocab_size, MaxTokens(),
-            engine.options().MaxWaitingRequestsOfAClient(), tokenizer.max_token_bytes()};
+            engine.options().MaxWaitingRequestsPerClient(), tokenizer.max_token_bytes()};
   }
   int MaxTokens() const {
     const int64_t pool_tokens = int64_t{engine.options().num_pages} * engine.options().page_size;
     return static_cast<int>(std::min<int64_t>(engine.options().max_model_len, pool_tokens));
   }
 
-  // When a request that came then must have started.
+  // The time by which a request that arrived at `arrival` must have started.
   TimePoint StartBy(TimePoint arrival, TimePoint deadline) const {
     const std::chrono::duration<float> wait(engine.options().max_queue_wait_s);
     return std::min(deadline, arrival + std::chrono::duration_cast<Clock::duration>(wait));
@@ -115,11 +116,11 @@ struct Frontend::Impl {
                               PromptInfo* info) const;
   Result<int> OutputBudget(const GenerateRequest& request, size_t prompt_tokens,
                            const char* param) const;
-  // The memory that the answer can take, set aside. Checks it against both limits.
+  // Reserves the answer's maximum memory, after a check against both limits.
   using Share = std::shared_ptr<AnswerBudget::Share>;
   Result<AnswerPrice> Price(GenerateRequest& request, std::span<const PromptSize> prompts) const;
   Result<Share> SetAside(GenerateRequest& request) const;
-  // Once the prompts' tokens are known, and with them how many may follow.
+  // Called when the prompts' tokens are known, and with them the room for output.
   Status SettlePrice(GenerateRequest& request, const TokenizedRequest& tokenized,
                      AnswerBudget::Share& share, ResponseStream& stream) const;
   Status AnswersFull(size_t bytes) const;
@@ -165,7 +166,7 @@ Result<SharedTokens> Frontend::Impl::Tokens(Prompt& prompt, std::optional<bool> 
   }
   const std::string& whole = chat != nullptr ? rendered.text : info->text;
   encode.add_special_tokens = add_special_tokens.value_or(encode.add_special_tokens);
-  // Guards are bytes that no token stands for.
+  // Guards are bytes that no token has.
   const bool bounded = length == Length::kContext && encode.guard == 0;
   if (Status fits = bounded ? CheckTextFits(whole, limits(), PromptParam(prompt)) : Status();
       !fits.ok()) {
@@ -179,7 +180,7 @@ Result<SharedTokens> Frontend::Impl::Tokens(Prompt& prompt, std::optional<bool> 
   if (!counted && ids->size() > encode.max_tokens) {
     engine.CountRefusal(RefusalReason::kTooLong);
     return PromptTooLong(encode.max_tokens + 1, MaxTokens(), MaxTokens(),
-                         " (counting ended at that many)", PromptParam(prompt));
+                         " (counting stopped there)", PromptParam(prompt));
   }
   return SharedTokens(std::move(ids).value());
 }
@@ -196,7 +197,7 @@ Result<int> Frontend::Impl::OutputBudget(const GenerateRequest& request, size_t 
     return AnswerTooLong(prompt_tokens, *request.max_tokens, context, request.max_tokens_name);
   }
   if (left == 0) {
-    return PromptTooLong(prompt_tokens, context - 1, context, " (an answer needs one at least)",
+    return PromptTooLong(prompt_tokens, context - 1, context, " (an answer needs at least one)",
                          param);
   }
   const int budget = request.max_tokens_default > 0 ? std::min(request.max_tokens_default, left)
@@ -221,13 +222,13 @@ Result<AnswerPrice> Frontend::Impl::Price(GenerateRequest& request,
 Status Frontend::Impl::AnswersFull(size_t bytes) const {
   engine.CountRefusal(RefusalReason::kMemoryFull);
   return Status(StatusCode::kResourceExhausted,
-                "the answers under way take too much memory: this one could take " +
+                "the running answers take too much memory: this one could take " +
                     std::to_string(bytes) + " bytes, and of " +
                     std::to_string(answers.max_bytes()) + " bytes " +
                     std::to_string(answers.taken_bytes()) + " are taken");
 }
 
-// While the process has no memory but its reserve, that is for what is under way.
+// While only the memory reserve is left, it is kept for running requests.
 Status Frontend::Impl::CheckMemory() const {
   if (!MemoryIsShort()) return {};
   engine.CountRefusal(RefusalReason::kMemoryFull);
@@ -334,7 +335,7 @@ Frontend::Frontend(FrontendOptions options, const ModelConfig& config, const Tok
 
 Frontend::~Frontend() { impl_->cancelled_mass.Close(); }
 
-// What can be said of it before any text work.
+// Checks that need no text work.
 Status Frontend::Impl::Check(GenerateRequest& request) const {
   DS_RETURN_IF_ERROR(CheckRequest(request, limits()));
   if (Status status = CheckTextsFit(request, limits()); !status.ok()) {
@@ -357,9 +358,9 @@ Result<ResponseId> Frontend::Generate(GenerateRequest request,
     impl.engine.CountRefusal(RefusalReason::kDeadline);
     return Status(StatusCode::kDeadlineExceeded, "the deadline passed before the request was read");
   }
-  // What can never fit is refused by its prompt's length, however long the line is.
+  // A prompt that can never fit is refused for its length, even if the queue is long.
   if (!request.max_tokens || *request.max_tokens <= impl.MaxTokens())
-    DS_RETURN_IF_ERROR(impl.engine.CheckLine(ClientOf(request), impl.StartBy(arrival, deadline)));
+    DS_RETURN_IF_ERROR(impl.engine.CheckQueue(ClientOf(request), impl.StartBy(arrival, deadline)));
   Result<Impl::Share> share = impl.SetAside(request);
   if (!share.ok()) return share.status();
   stream->Keep(*share);
@@ -370,7 +371,7 @@ Result<ResponseId> Frontend::Generate(GenerateRequest request,
       {.request_id = shared->request_id, .stream = stream, .deadline = deadline});
   auto work = [&impl, id, stream, shared, arrival, share = std::move(share).value()](bool run) {
     if (!run) return impl.output.End(id, ShuttingDown());
-    if (!stream->is_open()) return impl.output.Abandon(id);  // the work would be in vain
+    if (!stream->is_open()) return impl.output.Abandon(id);  // its client is gone
     try {
       Result<TokenizedRequest> tokenized = impl.Prepare(*shared, arrival);
       if (!tokenized.ok()) return impl.output.End(id, tokenized.status());
@@ -411,7 +412,7 @@ Status Frontend::Render(GenerateRequest request,
   auto shared = std::make_shared<GenerateRequest>(std::move(request));
   auto work = [&impl, shared, done = std::move(done), share = std::move(share).value()](bool run) {
     if (!run) return done(ShuttingDown());
-    TellFailure(done, [&] { done(impl.Prepare(*shared, Clock::now())); });
+    RunOrReportFailure(done, [&] { done(impl.Prepare(*shared, Clock::now())); });
   };
   return impl.pool.TrySubmit(client, bytes, std::move(work)) ? Status() : TextQueueFull();
 }
@@ -447,7 +448,7 @@ Status Frontend::Tokenize(const std::string& client, Prompt prompt, bool add_spe
       client, bytes,
       [impl = impl_.get(), shared, add_special_tokens, done = std::move(done)](bool run) {
         if (!run) return done(ShuttingDown());
-        TellFailure(done, [&] {
+        RunOrReportFailure(done, [&] {
           PromptInfo info;
           const auto ids = impl->Tokens(*shared, add_special_tokens, Length::kAny, &info);
           ids.ok() ? done(ids->ids()) : done(ids.status());
@@ -467,11 +468,11 @@ Status Frontend::Detokenize(const std::string& client, std::vector<int32_t> ids,
   DS_RETURN_IF_ERROR(impl_->CheckMemory());
   const size_t bytes = ids.size() * sizeof(int32_t);
   auto shared = std::make_shared<std::vector<int32_t>>(std::move(ids));
-  const bool queued = impl_->pool.TrySubmit(client, bytes,
-                                            [this, shared, done = std::move(done)](bool run) {
-                                              if (!run) return done(ShuttingDown());
-                                              TellFailure(done, [&] { done(Detokenize(*shared)); });
-                                            });
+  const bool queued = impl_->pool.TrySubmit(
+      client, bytes, [this, shared, done = std::move(done)](bool run) {
+        if (!run) return done(ShuttingDown());
+        RunOrReportFailure(done, [&] { done(Detokenize(*shared)); });
+      });
   return queued ? Status() : TextQueueFull();
 }
 
@@ -480,7 +481,7 @@ Status Frontend::RunOnTextThread(const std::string& client, size_t bytes,
   DS_RETURN_IF_ERROR(impl_->CheckMemory());
   return impl_->pool.TrySubmit(client, bytes, std::move(work))
              ? Status()
-             : Status(StatusCode::kResourceExhausted, "too many requests wait to be read");
+             : Status(StatusCode::kResourceExhausted, "too many requests are waiting to be read");
 }
 
 std::vector<ShareHistogram> Frontend::cancelled_mass() const {

@@ -1,5 +1,6 @@
-// Health: whether the server should be sent work. One object for HTTP's /readyz and gRPC's health
-// service; the serve command flips it to draining first of all at SIGTERM.
+// SPDX-License-Identifier: Apache-2.0
+// Health: whether the server is ready for work. HTTP's /readyz and gRPC's health service share one
+// object. At SIGTERM the serve command first sets it to draining.
 // Thread safety: every method may be called from any thread.
 #pragma once
 
@@ -14,7 +15,7 @@
 namespace diffserve {
 
 struct HealthOptions {
-  double max_seconds_without_progress = 5;  // an engine with work that finishes no step for so long
+  double max_seconds_without_progress = 5;  // an engine with work and no finished step for longer
                                             // is not ready
   int max_corrupted_in_a_row = 8;  // a server whose last answers all ended by logits that were not
                                    // finite is not ready until one ends well
@@ -22,16 +23,16 @@ struct HealthOptions {
 
 class Health {
  public:
-  // `snapshot` is Engine::Snapshot, or nothing for a server without an engine.
+  // `snapshot` is Engine::Snapshot, or empty for a server without an engine.
   explicit Health(std::function<EngineStats()> snapshot, HealthOptions options = {});
 
   void BeginDrain();
-  // The engine has died; never ready again.
+  // Marks the engine as failed: never ready again.
   void Fail(std::string reason);
   bool draining() const { return draining_.load(std::memory_order_relaxed); }
 
-  // Ok, or kUnavailable with the reason: draining, failed, short of memory, no progress, or nothing
-  // but corrupted answers.
+  // OK, or kUnavailable with the reason: draining, failed, short of memory, no progress, or only
+  // corrupted answers.
   Status Ready() const;
 
  private:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/kv_event_message.h"
 
 #include <nlohmann/json.hpp>
@@ -9,12 +10,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The tier of the cache that the engine itself computes with is called GPU on the wire, wherever it
-// lies; CPU would be a slower one behind it.
+// On the wire, the cache tier that the engine computes with is called GPU, whatever the device; CPU
+// would be a slower tier below it.
 constexpr char kMedium[] = "GPU";
 
 Json Stored(const KvEvent& event, int page_size) {
-  Json keys = Json::array();  // what a page's hash depends on beside its tokens
+  Json keys = Json::array();  // what a page's hash depends on besides its tokens
   for (size_t i = 0; i < event.hashes.size(); ++i) keys.push_back(nullptr);
   if (!event.salt.empty()) keys[0] = Json::array({event.salt});
   return {{"type", "BlockStored"},

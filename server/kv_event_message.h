@@ -1,5 +1,6 @@
-// The payload of KV events on the wire: msgpack, in the form that vLLM publishes and routers read.
-// A page is called a block there.
+// SPDX-License-Identifier: Apache-2.0
+// The payload of KV events on the wire: msgpack, in the format that vLLM publishes and routers
+// read. In that format a page is called block.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +11,14 @@
 
 namespace diffserve {
 
-// Readers refuse a payload with more events than this: a longer list takes several payloads.
+// Maximum events in a payload that readers accept; longer lists are split.
 inline constexpr size_t kMaxKvEventsInPayload = 4096;
 
 // [unix_seconds, [event, ...], data_parallel_rank 0]; an event is a map with its `type` first:
 // BlockStored, BlockRemoved or AllBlocksCleared. REQUIRES: at most kMaxKvEventsInPayload events.
 std::string KvEventPayload(double unix_seconds, std::span<const KvEvent> events, int page_size);
 
-// One AllBlocksCleared, which withdraws all earlier events.
+// A payload with one AllBlocksCleared, which withdraws all earlier events.
 std::string KvClearedPayload(double unix_seconds);
 
 }  // namespace diffserve

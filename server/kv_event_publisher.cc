@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/kv_event_publisher.h"
 
 #include <sys/eventfd.h>
@@ -98,7 +99,7 @@ struct KvEventPublisher::Impl {
   std::atomic<uint64_t> published{0}, dropped{0};
   int wake_fd = -1;
 
-  // The thread's own.
+  // Used only by the thread.
   zmq::context_t context{1};
   zmq::socket_t publisher, replay;
   uint64_t next_number = 0;
@@ -130,8 +131,8 @@ Status KvEventPublisher::Impl::Open() {
   if (options.replay_endpoint.empty()) return {};
   replay = zmq::socket_t(context, zmq::socket_type::router);
   replay.set(zmq::sockopt::sndhwm, static_cast<int>(options.max_replay_batches) + 1);
-  replay.set(zmq::sockopt::router_mandatory, true);  // a client that does not read is told by an
-                                                     // error, not by silence
+  // With this option, sending to a client that does not read fails instead of dropping messages.
+  replay.set(zmq::sockopt::router_mandatory, true);
   replay.set(zmq::sockopt::maxmsgsize, kMaxReplayRequestBytes);
   replay.set(zmq::sockopt::linger, 0);
   return Attach(replay, options.replay_endpoint, /*listen=*/true, "--kv-events-replay-endpoint");

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/load_report.h"
 
 #include <algorithm>
@@ -20,7 +21,7 @@ std::string Number(double value) {
   return std::string(text, std::to_chars(text, text + sizeof(text), value).ptr);
 }
 
-std::string Text(const NamedMetrics& metrics) {
+std::string TextReport(const NamedMetrics& metrics) {
   std::string text;
   for (const auto& [name, value] : metrics) {
     text += (text.empty() ? "TEXT named_metrics." : ", named_metrics.") + std::string(name) + "=" +
@@ -29,7 +30,7 @@ std::string Text(const NamedMetrics& metrics) {
   return text;
 }
 
-std::string Json(const NamedMetrics& metrics) {
+std::string JsonReport(const NamedMetrics& metrics) {
   std::string members;
   for (const auto& [name, value] : metrics) {
     members += (members.empty() ? "\"" : ", \"") + std::string(name) + "\": " + Number(value);
@@ -42,14 +43,14 @@ std::string Json(const NamedMetrics& metrics) {
 std::string Binary(const NamedMetrics& metrics) {
   std::string bytes;
   for (const auto& [name, value] : metrics) {
-    std::string entry = "\x0a";  // field 1, a length and so many bytes
+    std::string entry = "\x0a";  // field 1: a length and that number of bytes
     entry += static_cast<char>(name.size());
     entry += name;
     entry += '\x11';  // field 2, 8 bytes, the lowest first
     uint64_t bits = std::bit_cast<uint64_t>(value);
     for (int i = 0; i < 8; ++i, bits >>= 8) entry += static_cast<char>(bits & 0xFF);
     DS_CHECK(entry.size() < 128, "lengths of one byte");
-    bytes += '\x42';  // field 8, a length and so many bytes
+    bytes += '\x42';  // field 8: a length and that number of bytes
     bytes += static_cast<char>(entry.size());
     bytes += entry;
   }
@@ -79,7 +80,7 @@ std::string LoadReport(const EngineStats& stats, LoadFormat format) {
                                  {"num_requests_waiting", static_cast<double>(stats.waiting)}}};
   DS_CHECK(format != LoadFormat::kNone, "a format was asked for");
   if (format == LoadFormat::kBinary) return Binary(metrics);
-  return format == LoadFormat::kText ? Text(metrics) : Json(metrics);
+  return format == LoadFormat::kText ? TextReport(metrics) : JsonReport(metrics);
 }
 
 }  // namespace diffserve

@@ -1,5 +1,6 @@
-// The load that a reply tells to a router which asks for it: ORCA's `endpoint-load-metrics`, with
-// the two named metrics of vLLM's replies. Pure functions of the engine's numbers.
+// SPDX-License-Identifier: Apache-2.0
+// The load report in replies to routers that request it: ORCA's `endpoint-load-metrics`, with the
+// two named metrics of vLLM's replies. Pure functions of the engine's figures.
 #pragma once
 
 #include <string>
@@ -9,7 +10,7 @@
 
 namespace diffserve {
 
-// A request asks with one of these words, in any case.
+// The formats; a request names one in any case.
 enum class LoadFormat { kNone, kText, kJson, kBinary };  // TEXT, JSON, BIN
 
 inline constexpr char kLoadFormatField[] = "endpoint-load-metrics-format";  // of the request
@@ -19,7 +20,7 @@ inline constexpr char kLoadFieldBinary[] = "endpoint-load-metrics-bin";  // of t
 // Share of the KV pages that requests hold, 0 to 1.
 double KvCacheUsage(const EngineStats& stats);
 
-// kNone if it is none of the words.
+// The named format; kNone for any other word.
 LoadFormat LoadFormatOf(std::string_view word);
 // The field's value; for kBinary the bytes of a xds.data.orca.v3.OrcaLoadReport. REQUIRES: not
 // kNone.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // diffserve: reads the command line and runs one command.
 #include "server/commands/commands.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/metrics_exporter.h"
 
 #include <prometheus/metric_family.h>
@@ -29,7 +30,7 @@ constexpr std::string_view kRefusalReasons[] = {
     "too_long", "queue_full", "tokens_full", "queue_wait", "deadline", "draining", "memory_full"};
 static_assert(std::size(kRefusalReasons) == static_cast<size_t>(RefusalReason::kCount));
 
-// Collects families; `prefix` and `common` go before and onto every series.
+// Collects families. `prefix` is put before each name, `common` labels are added to each series.
 class FamilyList {
  public:
   FamilyList(std::string prefix, Labels common)
@@ -98,13 +99,13 @@ void AddLoad(FamilyList& list, const EngineStats& s) {
              s.seconds_since_progress);
   list.Gauge("draining", "1 while the server refuses new work.", s.draining ? 1 : 0);
   list.Counter("log_lines_dropped_total",
-               "Log lines that nobody read or that could not be written.",
+               "Log lines dropped because stderr was not read in time or could not be written.",
                static_cast<double>(DroppedLogLines()));
   list.Gauge("memory_short", "1 while the memory reserve is in use and new work is refused.",
              MemoryIsShort() ? 1 : 0);
-  list.Counter("memory_shortages_total", "Times that the memory reserve had to be used.",
+  list.Counter("memory_shortages_total", "Times that memory ran out and the reserve was used.",
                static_cast<double>(NumMemoryShortages()));
-  list.Counter("steps_total", "Steps done.", static_cast<double>(s.steps));
+  list.Counter("steps_total", "Steps finished.", static_cast<double>(s.steps));
 }
 
 void AddWork(FamilyList& list, const EngineStats& s) {
@@ -119,11 +120,12 @@ void AddWork(FamilyList& list, const EngineStats& s) {
   list.Counter("prefix_hit_tokens_total", "Prompt tokens found in the prefix cache.",
                static_cast<double>(s.prefix_hits));
   if (s.state_slots_total > 0) {
-    list.Counter("state_snapshots_taken_total", "States kept for the prefix cache.",
+    list.Counter("state_snapshots_taken_total", "State snapshots taken for the prefix cache.",
                  static_cast<double>(s.snapshots_taken));
-    list.Counter("state_snapshots_resumed_total", "Sequences that began in a kept state.",
+    list.Counter("state_snapshots_resumed_total", "Sequences that resumed from a state snapshot.",
                  static_cast<double>(s.snapshots_resumed));
-    list.Counter("state_snapshots_evicted_total", "Kept states that gave room to others.",
+    list.Counter("state_snapshots_evicted_total",
+                 "State snapshots evicted to make room for others.",
                  static_cast<double>(s.snapshots_evicted));
   }
   for (size_t i = 0; i < s.prefix_misses.size(); ++i) {
@@ -131,10 +133,10 @@ void AddWork(FamilyList& list, const EngineStats& s) {
                  static_cast<double>(s.prefix_misses[i]),
                  {{"reason", std::string(kMissReasons[i])}});
   }
-  list.Counter("kv_events_published_total",
-               "Pages stored and removed as told to routers, by event.",
+  list.Counter("kv_events_published_total", "KV pages published as stored or removed, by event.",
                static_cast<double>(s.kv_events_published));
-  list.Counter("kv_events_dropped_total", "KV events that found the publisher's queue full.",
+  list.Counter("kv_events_dropped_total",
+               "KV events dropped because the publisher's queue was full.",
                static_cast<double>(s.kv_events_dropped));
   for (size_t i = 0; i < s.refused.size(); ++i) {
     list.Counter("requests_refused_total", "Requests refused before they ran, by reason.",
@@ -146,11 +148,11 @@ void AddWork(FamilyList& list, const EngineStats& s) {
   }
   list.Counter("proposals_total", "Times that tokens were proposed (--speculative).",
                static_cast<double>(s.proposals));
-  list.Counter("proposed_tokens_total", "Tokens proposed, each computed to be verified.",
+  list.Counter("proposed_tokens_total", "Tokens proposed, each of which is computed and verified.",
                static_cast<double>(s.proposed_tokens));
-  list.Counter("accepted_tokens_total", "Proposed tokens that were right.",
+  list.Counter("accepted_tokens_total", "Proposed tokens that were accepted.",
                static_cast<double>(s.accepted_tokens));
-  list.Counter("preemptions_total", "Sequences sent back to waiting because pages ran out.",
+  list.Counter("preemptions_total", "Sequences returned to the queue because KV pages ran out.",
                static_cast<double>(s.preemptions));
   list.Counter("requests_corrupted_total",
                "Continuations ended because their logits were not finite.",
@@ -180,14 +182,14 @@ void AddTimes(FamilyList& list, const EngineStats& s) {
 void AddCancelledMass(FamilyList& list, const EngineStats& s) {
   for (size_t layer = 0; layer < s.cancelled_mass.size(); ++layer) {
     list.Distribution("cancelled_mass",
-                      "Share of the first attention map's mass that the difference removes, of "
-                      "sampled prompts' last tokens, by layer.",
+                      "Share of the first attention map's mass that the second map removes, at the "
+                      "last token of sampled prompts, by layer.",
                       s.cancelled_mass[layer], {{"layer", std::to_string(layer)}});
   }
 }
 
 void AddModel(FamilyList& list, const ServedModelInfo& info) {
-  list.Gauge("build_info", "1; the labels tell what runs.", 1,
+  list.Gauge("build_info", "Always 1; the labels name the version, device and model.", 1,
              {{"version", info.version},
               {"commit", info.commit},
               {"device", info.device},
@@ -203,7 +205,7 @@ void AddModel(FamilyList& list, const ServedModelInfo& info) {
   }
   for (size_t i = 0; i < info.lambda_inits.size(); ++i) {
     list.Gauge("layer_lambda_init",
-               "Constant part of that weight, from which training began, by layer.",
+               "Constant part of layer_lambda, its value before training, by layer.",
                info.lambda_inits[i], {{"layer", std::to_string(i)}});
   }
 }
@@ -285,8 +287,9 @@ void AddProcess(FamilyList& list, std::chrono::system_clock::time_point start) {
   list.Gauge("resident_memory_bytes", "Resident memory.",
              static_cast<double>(resident_pages * sysconf(_SC_PAGESIZE)));
   list.Gauge("open_fds", "Open file descriptors.", static_cast<double>(OpenFileDescriptors()));
-  list.Gauge("max_fds", "Most file descriptors allowed.", static_cast<double>(files.rlim_cur));
-  list.Gauge("start_time_seconds", "Start of the server, Unix time.",
+  list.Gauge("max_fds", "Maximum number of open file descriptors.",
+             static_cast<double>(files.rlim_cur));
+  list.Gauge("start_time_seconds", "Start time of the server, in Unix seconds.",
              std::chrono::duration<double>(start.time_since_epoch()).count());
 }
 
@@ -323,20 +326,19 @@ std::string MetricsExporter::OwnNames(const EngineStats& stats) const {
     if (grpc_calls_) {
       const GrpcCallCounts calls = grpc_calls_();
       own.Counter("grpc_calls_total",
-                  "Calls of every gRPC service, by how far they came; gRPC itself ends those whose "
-                  "deadline passes or that are reset between the two.",
+                  "gRPC calls of all services, by stage; a call that arrived and never began was "
+                  "reset or passed its deadline.",
                   static_cast<double>(calls.arrived), {{"stage", "arrived"}});
       own.Counter("grpc_calls_total", "", static_cast<double>(calls.begun), {{"stage", "begun"}});
     }
   }
-  constexpr char kCutHelp[] = "HTTP replies that began and were not finished, by how they ended.";
+  constexpr char kCutHelp[] = "HTTP replies that were cut after they began, by how they ended.";
   own.Counter("http_replies_cut_total", kCutHelp,
               static_cast<double>(num_cut(HttpCut::kErrorEvent)), {{"end", "error_event"}});
   own.Counter("http_replies_cut_total", "", static_cast<double>(num_cut(HttpCut::kReset)),
               {{"end", "reset"}});
   constexpr char kStreamHelp[] =
-      "Streams that can be resumed: connections that took one over, and streams cancelled since "
-      "nobody came back.";
+      "Resumable streams: resumed by a new connection, or expired because none came in time.";
   const auto streams = [this](StreamFate fate) {
     return static_cast<double>(streams_[static_cast<size_t>(fate)].load());
   };

@@ -1,6 +1,7 @@
-// MetricsExporter: the text of /metrics. It copies the engine's counters at each scrape and names
-// them twice: our own names (diffserve_...) and the vllm: names that dashboards, autoscalers and
-// gateways look for.
+// SPDX-License-Identifier: Apache-2.0
+// MetricsExporter: the text of /metrics. At each scrape it copies the engine's counters and exports
+// them under two names: our own (diffserve_...) and the vllm: names that dashboards, autoscalers
+// and gateways read.
 //
 // Thread safety: every method may be called from any thread.
 #pragma once
@@ -23,7 +24,7 @@
 
 namespace diffserve {
 
-// What does not change while the server runs.
+// Values that are constant while the server runs.
 struct ServedModelInfo {
   std::string model_name;
   std::string version, commit, device, cpu_isa, dtype, kv_cache_dtype;
@@ -31,11 +32,11 @@ struct ServedModelInfo {
   int num_pages = 0;
   int max_model_len = 0;
   bool prefix_caching = true;
-  std::vector<float> lambdas;  // [num_layers]; empty without a lambda that holds for a whole layer
+  std::vector<float> lambdas;       // [num_layers]; empty if lambda is not constant within a layer
   std::vector<float> lambda_inits;  // [num_layers] or empty likewise
 };
 
-// Calls of every gRPC service. gRPC ends some of those that arrive by itself, before they begin.
+// Calls of all gRPC services. gRPC itself ends some calls after they arrive and before they begin.
 struct GrpcCallCounts {
   int64_t arrived = 0;
   int64_t begun = 0;
@@ -48,15 +49,15 @@ class MetricsExporter {
 
   // Prometheus text format, version 0.0.4.
   std::string Render() const;
-  // The same without the vllm: names, whose colons and one suffix `promtool check metrics` objects
-  // to.
+  // The same without the vllm: names, because `promtool check metrics` rejects their colons and one
+  // suffix.
   std::string RenderOwnNames() const;
 
   // `route` and `method` must come from a fixed set, never from a client. `code` is the HTTP status
   // or the grpc::StatusCode.
   void CountHttp(std::string_view route, int code);
   void CountGrpc(std::string_view method, int code);
-  // Where the gRPC port's counts are read at a scrape, until nullptr is given.
+  // Sets the source of the gRPC port's counts; nullptr removes it.
   void WatchGrpc(std::function<GrpcCallCounts()> calls);
   void CountCut(HttpCut how) { ++cuts_[static_cast<size_t>(how)]; }
   void CountStream(StreamFate fate) { ++streams_[static_cast<size_t>(fate)]; }

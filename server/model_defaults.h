@@ -1,4 +1,5 @@
-// What a request gets that says nothing of it: the defaults of the model's generation_config.json.
+// SPDX-License-Identifier: Apache-2.0
+// Defaults of a request, from the model's generation_config.json.
 #pragma once
 
 #include "models/model_config.h"
@@ -6,10 +7,10 @@
 
 namespace diffserve {
 
-// All but the seed.
+// All sampling parameters except the seed.
 SamplingParams SamplingDefaults(const ModelConfig& config);
 
-// How long an answer gets. What the API or the request says of it comes first.
+// The default length of an answer. The API's default or the request's value takes precedence.
 void SetDefaultLength(const ModelConfig& config, GenerateRequest* request);
 
 }  // namespace diffserve

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/nearest_name.h"
 
 #include <algorithm>

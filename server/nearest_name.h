@@ -1,4 +1,5 @@
-// NearestName: the name that somebody may have meant who wrote one that there is not.
+// SPDX-License-Identifier: Apache-2.0
+// NearestName: the known name that is closest to a mistyped one.
 #pragma once
 
 #include <optional>
@@ -7,12 +8,12 @@
 
 namespace diffserve {
 
-// Insertions, deletions, changes and swaps of neighbours that turn one text into the other, no
-// letter of which is touched twice.
+// The minimum number of insertions, deletions, changes and swaps of neighbours that turn one text
+// into the other. No letter is edited twice.
 int EditDistance(std::string_view a, std::string_view b);
 
-// The first of the nearest names, if it takes at most one edit for each three letters of `written`;
-// nullopt: none is near. Leading dashes count for nothing.
+// The first of the nearest names, if it is within one edit per three letters of `written`; nullopt:
+// none is. Leading dashes are ignored.
 std::optional<std::string_view> NearestName(std::string_view written,
                                             std::span<const std::string_view> names);
 

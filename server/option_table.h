@@ -1,4 +1,5 @@
-// The table of every flag: what the parser, the help text and the tests of options.h work from.
+// SPDX-License-Identifier: Apache-2.0
+// The table of all flags, used by the parser, the help text and the tests of options.h.
 #pragma once
 
 #include <span>
@@ -12,8 +13,8 @@
 
 namespace diffserve {
 
-// Commands that a flag applies to, as bits. kAllCommands: those that run a model or tell how they
-// would, which convert and probe do not.
+// Commands that a flag applies to, as bits. kAllCommands: those that run a model or report how they
+// would run it. convert and probe do neither.
 enum CommandBit : unsigned {
   kServe = 1,
   kLogits = 2,
@@ -26,8 +27,8 @@ enum CommandBit : unsigned {
   kProbe = 128
 };
 
-// What a command takes without a flag, in this order; none may be missing, but chat's if there is
-// --url. In --config FILE its key is the name in lower case.
+// The positional arguments of a command, in order. All are required, except that chat needs none
+// with --url. In --config FILE the key is the name in lower case.
 struct ArgumentSpec {
   std::string_view name;  // MODEL_DIR
   std::string& (*place)(Options& options);
@@ -39,10 +40,10 @@ struct CommandSpec {
   std::string_view help;
 };
 
-// One row of the table. The members that most rows leave as they are have a function each, which
-// returns the row with them.
+// One row of the table. Members that most rows leave unchanged have setter functions, which return
+// the changed row.
 struct FlagSpec {
-  // Where the value goes. A setter gets a value that was found among `allowed`.
+  // The destination of the value. A setter gets a value that is in `allowed`.
   template <typename T>
   using Place = T& (*)(Options& options);
   using Setter = void (*)(Options& options, std::string_view value);
@@ -50,7 +51,7 @@ struct FlagSpec {
                               Place<float>, Place<std::string>, Place<std::vector<int>>,
                               Place<std::vector<std::string>>, Place<MemorySize>, Setter>;
 
-  // `usage` is the name, and for all but switches the value's: "--port N".
+  // `usage`: the name and, except for switches, the name of the value: "--port N".
   FlagSpec(std::string_view usage, unsigned commands, Target target, std::string_view help);
   FlagSpec In(double low, double high, int step = 1) const;  // a number, or each one of a list
   FlagSpec In(const NumberRange& range) const { return In(range.low, range.high); }
@@ -58,7 +59,8 @@ struct FlagSpec {
   // Known values that this build does not offer.
   FlagSpec Refusing(std::vector<std::string_view> values, std::string_view why) const;
   FlagSpec OrShare() const;                       // a MemorySize may be a share
-  FlagSpec Default(std::string_view text) const;  // where the place's own value does not tell
+  FlagSpec Default(std::string_view text) const;  // the default's text, if the value itself does
+                                                  // not show it
 
   template <typename T>
   bool Is() const {
@@ -83,7 +85,7 @@ struct FlagSpec {
 std::span<const FlagSpec> FlagTable();
 std::span<const CommandSpec> CommandTable();  // in the order of CommandBit
 
-// What separates the values of a flag that takes several texts, whichever way they were given.
+// The separator between the values of a flag that takes several texts, however they were given.
 inline constexpr char kTextSeparator = '\n';
 
 // Checks `value` and stores it. The error names the flag, the value and what is allowed.

@@ -1,4 +1,5 @@
-// How the value of a flag is read, checked and told.
+// SPDX-License-Identifier: Apache-2.0
+// Reads, checks and prints the value of a flag.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -32,7 +33,7 @@ std::string NumberText(double value) {
   return text;
 }
 
-// One overload a kind of target; each answers whether `value` was fit.
+// One overload per kind of target; each returns whether `value` is valid.
 bool Store(const FlagSpec&, std::string_view value, bool& out) {
   if (value != "true" && value != "false") return false;
   out = value == "true";
@@ -167,7 +168,7 @@ std::string AllowedText(const FlagSpec& flag) {
   if (flag.Is<std::vector<std::string>>())
     return "1.." + std::to_string(kMaxTexts) + " texts, none empty";
   if (flag.Is<MemorySize>()) {
-    return flag.is_share_allowed ? "bytes with suffix (2G, 512MiB) or a share of what is free (0.3)"
+    return flag.is_share_allowed ? "bytes with suffix (2G, 512MiB) or a share of free memory (0.3)"
                                  : "bytes with suffix (5G, 512MiB)";
   }
   const std::string range =

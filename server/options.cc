@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/options.h"
 
 #include <algorithm>
@@ -41,8 +42,8 @@ std::string ArgumentsText(const CommandSpec& command) {
   return text;
 }
 
-// The flag of this name for this command; nullptr if there is none. `elsewhere` collects the
-// commands that do have it.
+// The flag of this name for this command; nullptr if there is none. `elsewhere` gets the commands
+// that have it.
 const FlagSpec* FindFlag(std::string_view name, unsigned command, unsigned& elsewhere) {
   for (const FlagSpec& flag : FlagTable()) {
     if (flag.name != name) continue;
@@ -52,7 +53,7 @@ const FlagSpec* FindFlag(std::string_view name, unsigned command, unsigned& else
   return nullptr;
 }
 
-// "--no-FLAG" of a switch: the switch's own name, else empty.
+// For "--no-FLAG" of a switch: the switch's name; else empty.
 std::string WithoutNo(std::string_view name) {
   return name.starts_with("--no-") ? "--" + std::string(name.substr(5)) : std::string();
 }
@@ -63,7 +64,7 @@ std::string Suggestion(std::string_view written, std::span<const std::string_vie
   return nearest ? ": did you mean " + std::string(*nearest) + "?" : "";
 }
 
-// Every name that may stand where a flag of these commands does.
+// Every name that is valid in place of a flag of these commands.
 std::vector<std::string> FlagNames(unsigned commands) {
   std::vector<std::string> names = {"--help", "--version", "--config"};
   for (const FlagSpec& flag : FlagTable()) {
@@ -161,7 +162,7 @@ class ArgumentReader {
     return {};
   }
 
-  // What would be one argument too many is another value of the flag before it.
+  // A surplus argument is another value of the flag before it.
   void TakeFurtherValues(Assignment& assignment) {
     while (arguments.size() == command_.arguments.size() && next_ < args_.size() &&
            !args_[next_].starts_with('-')) {
@@ -187,7 +188,7 @@ class ArgumentReader {
   size_t next_ = 0;
 };
 
-// A JSON value as ApplyFlag takes it; nullopt for one that no flag takes.
+// A JSON value as text for ApplyFlag; nullopt if no flag accepts such a value.
 std::optional<std::string> ValueText(const nlohmann::json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_boolean() || value.is_number()) return value.dump();
@@ -210,8 +211,8 @@ std::string KeyOf(const ArgumentSpec& argument) {
   return key;
 }
 
-// The argument that a file's key names, as in "model_dir"; nullptr if there is none. `name` has a
-// flag's form.
+// The argument that a key of the file names, such as "model_dir"; nullptr if there is none. `name`
+// has a flag's form.
 const ArgumentSpec* FindArgument(std::string_view name) {
   for (const CommandSpec& command : CommandTable()) {
     for (const ArgumentSpec& argument : command.arguments) {
@@ -230,8 +231,8 @@ Status UnknownKey(const std::string& name) {
   return UnknownFlag(name, names);
 }
 
-// Applies the file's keys. A key of another command is passed over, so that one file can serve
-// several commands.
+// Applies the file's keys. Keys of other commands are skipped, so that one file can serve several
+// commands.
 Status ApplyConfigFile(const std::string& path, unsigned command, Options& options) {
   const Result<std::string> text = ReadRegularFile(path, kMaxConfigFileBytes);
   if (!text.ok()) return InvalidArgument("--config " + text.status().message(), "--config");
@@ -274,7 +275,7 @@ Status CheckChatUrl(const Options& options) {
   const ChatOptions& chat = options.chat;
   if (chat.url.empty()) {
     if (chat.api_key_file.empty()) return {};
-    return InvalidArgument("--api-key-file needs --url: a model in this process asks for no key",
+    return InvalidArgument("--api-key-file needs --url: a local model needs no key",
                            "--api-key-file");
   }
   if (!options.session.model_dir.empty()) {
@@ -304,7 +305,7 @@ Status CheckTogether(const CommandSpec& command, Options& options) {
         "--prompt");
   }
   if (options.command == "generate" && options.prompt.chat && options.prompt.text.empty())
-    return InvalidArgument("--chat needs --prompt: ids are taken as they are", "--chat");
+    return InvalidArgument("--chat needs --prompt: token ids are used as they are", "--chat");
   if (options.command == "logits") {
     if (prompts != 1) {
       return InvalidArgument("found " + std::to_string(prompts) +
@@ -325,18 +326,18 @@ Status UnknownCommand(const std::string& written) {
     found = "\"" + written + "\" is not a command" + Suggestion(written, names);
   }
   return InvalidArgument(found + (found.ends_with('?') ? " Allowed: " : ", allowed: ") +
-                             CommandsText(~0u) + "; diffserve --help tells more",
+                             CommandsText(~0u) + "; see diffserve --help",
                          "command");
 }
 
-// What runs elsewhere is told nothing of how a model runs here.
+// Flags that configure a model in this process have no effect on a remote server.
 Status CheckFlagsOfServer(const std::vector<Assignment>& assignments) {
   for (const Assignment& assignment : assignments) {
     const FlagSpec& flag = *assignment.flag;
     if ((flag.commands & kServe) == 0 || flag.name == "--seed" || flag.name == "--log-level")
       continue;
-    return InvalidArgument(std::string(flag.name) + " does not apply to chat --url; the server " +
-                               "was told when it started",
+    return InvalidArgument(std::string(flag.name) + " does not apply to chat --url; it is a " +
+                               "setting of the server",
                            std::string(flag.name));
   }
   return {};
@@ -442,12 +443,9 @@ std::string HelpText() {
     entry("  diffserve " + std::string(command.name) + ArgumentsText(command), command.help);
     out << "\n";
   }
-  out << "\n"
-         "  --help, --version\n"
-         "  --config FILE                 JSON object with the flags' names (and model_dir); flags "
-         "on the command line win\n"
-         "  A switch can be turned off with --no-NAME. Exit codes: 0 done, 1 cannot be served or "
-         "run, 2 wrong usage.\n";
+  out << "\n  --help, --version\n  --config FILE                 JSON object of flag names and "
+         "values (and model_dir); flags on the command line take precedence\n  A switch can be "
+         "turned off with --no-NAME. Exit codes: 0 success, 1 failure, 2 wrong usage.\n";
   std::string_view group;
   for (const FlagSpec& flag : FlagTable()) {
     if (flag.group != group) out << "\n" << (group = flag.group) << "\n";

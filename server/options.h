@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The command line: every flag with its default and range, read from argv and from --config FILE
 // (flags win).
 #pragma once
@@ -20,15 +21,15 @@
 namespace diffserve {
 
 // The value of --kv-cache-memory or --max-shard-size: an amount ("512MiB", "2G"), or a share of
-// what is free ("0.3").
+// free memory ("0.3").
 struct MemorySize {
-  std::string text;  // as given; empty: it was not
+  std::string text;  // as given; empty: not given
   int64_t bytes = 0;
   double share = 0;  // (0, 1]; 0: `bytes` counts
 };
 Result<MemorySize> ParseMemorySize(std::string_view text);
 
-// What every command that reads a checkpoint is told.
+// Options of every command that reads a checkpoint.
 struct CheckpointOptions {
   std::string model_dir;
   std::optional<DType> dtype;                // nullopt: as the checkpoint, on a GPU bfloat16
@@ -37,21 +38,21 @@ struct CheckpointOptions {
   int threads = 0;  // 0: all available
 };
 
-// What every command that runs a model, or tells how it would, is told besides.
+// Further options of every command that runs a model, or reports how it would run.
 struct SessionOptions : CheckpointOptions {
   std::string device = "auto";  // auto: a GPU if this build and the machine have one and it has
                                 // kernels for the model
   std::optional<DType> kv_cache_dtype;    // nullopt: as dtype
-  std::vector<int> kv_cache_skip_layers;  // as if it were not given; negative: from the last, -1
+  std::vector<int> kv_cache_skip_layers;  // layers that keep --dtype; negative: from the last, -1
   LogitQuant logit_quant;
   bool dummy_weights = false;
-  uint64_t seed = 0;  // of sampling and of dummy weights
+  uint64_t seed = 0;  // for sampling and dummy weights
   bool batch_invariant = false;
   bool prompt_lookup = false;          // --speculative
   int speculative_tokens = 3;          // with prompt_lookup
   int state_snapshot_interval = 1024;  // EngineOptions'
   bool kv_cache_commit = false;
-  MemorySize kv_cache_memory;  // not given: chosen from what is free
+  MemorySize kv_cache_memory;  // not given: chosen from free memory
   // As the flags say: page_size 0 is 16 on the CPU and 64 on a GPU, max_model_len 0 is the
   // config's.
   EngineOptions engine = {.page_size = 0};
@@ -61,14 +62,14 @@ struct ServeOptions {
   std::string host = "127.0.0.1";
   int port = 8000;
   int grpc_port = 8001;
-  int health_port = -1;                         // -1: none of its own
+  int health_port = -1;                         // -1: no health port
   std::vector<std::string> served_model_names;  // empty: the directory's name
   std::string api_key_file;
   bool strict = false;
   bool ui = true;
   std::vector<std::string> cors_origins;  // as CrossOrigin::Parse reads them; empty: none
   bool allow_special_tokens_in_content = false;
-  // Names of server/answer/tool_format.h, none, or auto: what the chat template tells.
+  // Names of server/answer/tool_format.h, none, or auto: as the chat template shows.
   std::string tool_call_parser = "auto", reasoning_parser = "auto";
   int drain_timeout_s = 45;
   int sse_ping_interval_s = 30;  // 0: no pings
@@ -86,7 +87,7 @@ struct ServeOptions {
   std::string kv_events_endpoint, kv_events_replay_endpoint, kv_events_topic;
 };
 
-// Where the prompt of logits or generate stands: one of them.
+// The prompt of logits or generate: one of these is given.
 struct PromptOptions {
   std::string text, tokens, tokens_file;
   bool chat = false;  // `text` is a user's message
@@ -97,7 +98,7 @@ struct LogitsOptions {
   int chunk = 0;
 };
 
-// How generate and chat have their tokens drawn; chat has a max_tokens of its own.
+// Sampling options of generate and chat; chat has its own max_tokens.
 struct GenerateOptions {
   SamplingParams sampling = {.temperature = 0};  // the seed is the session's
   int max_tokens = 64;
@@ -107,7 +108,7 @@ struct GenerateOptions {
 };
 
 struct ChatOptions {
-  std::string url;  // of the server that answers; empty: the model does, in this process
+  std::string url;  // of the server; empty: the model runs in this process
   std::string api_key_file;
   std::string system;  // message before all others; empty: none
   int max_tokens = 0;  // of an answer; 0: as many as the context leaves

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/request_checks.h"
 
 #include <charconv>
@@ -212,7 +213,7 @@ Status CheckTextFits(std::string_view text, const RequestLimits& limits, const c
 }
 
 Status CheckTextsFit(const GenerateRequest& request, const RequestLimits& limits) {
-  if (request.truncate_prompt_tokens) return {};  // it is made to fit
+  if (request.truncate_prompt_tokens) return {};  // the prompt is truncated
   for (const Prompt& prompt : request.prompts) {
     if (const auto* text = std::get_if<std::string>(&prompt))
       DS_RETURN_IF_ERROR(CheckTextFits(*text, limits, "prompt"));

@@ -1,4 +1,5 @@
-// What a sampling parameter may be, whichever way it comes in: a request or a flag.
+// SPDX-License-Identifier: Apache-2.0
+// The ranges of sampling parameters, for requests and flags.
 #pragma once
 
 #include <limits>
@@ -11,7 +12,7 @@ struct NumberRange {
   float high = 0;
 };
 
-// The number next to zero, told as "above 0".
+// The smallest number above zero, shown as "above 0".
 inline constexpr float kAboveZero = std::numeric_limits<float>::denorm_min();
 
 inline constexpr NumberRange kTemperatureRange{0, 100};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/server.h"
 
 #include <unistd.h>
@@ -30,7 +31,7 @@ Engine::KvEventSink SinkOf(KvEventPublisher* publisher) {
   return [publisher](std::vector<KvEvent> events) { publisher->Publish(std::move(events)); };
 }
 
-// A server that stalls stops being ready before it is told, or ended, as one that has stalled.
+// A stalled server stops being ready before the watchdog logs the stall or ends the process.
 HealthOptions HealthOf(const WatchdogOptions& watchdog) {
   HealthOptions health;
   health.max_seconds_without_progress = std::min(health.max_seconds_without_progress,
@@ -38,10 +39,10 @@ HealthOptions HealthOf(const WatchdogOptions& watchdog) {
   return health;
 }
 
-// Every answer has been sent or ended by now, so nothing is lost by it.
+// Every answer has been sent or ended by now, so exiting loses nothing.
 [[noreturn]] void EndWithLostCall() {
   Log(LogLevel::kError, "grpc_call_lost",
-      {{"reason", "gRPC never ends a call that it lost where memory was short"}});
+      {{"reason", "memory was short, and gRPC does not end a call that it lost"}});
   FlushLog(kLastReplies);
   _exit(EXIT_FAILURE);
 }
@@ -59,7 +60,7 @@ Server::Server(ServerOptions options, ServerParts parts, std::unique_ptr<Executo
       watchdog_(
           health_, [this] { return engine_.Snapshot(); }, options_.watchdog),
       metrics_(parts_.info, [this] { return Stats(); }) {
-  output_ = std::make_unique<OutputLoop>(*parts_.tokenizer, kOutboxEvents, WaysTo(engine_));
+  output_ = std::make_unique<OutputLoop>(*parts_.tokenizer, kOutboxEvents, CallsTo(engine_));
   FrontendOptions frontend = options_.frontend;
   frontend.template_roles = RolesOf(parts_.chat_template.get());
   frontend_ = std::make_unique<Frontend>(std::move(frontend), parts_.config, *parts_.tokenizer,
@@ -104,8 +105,8 @@ void Server::Stop(steady_clock::time_point deadline) {
   health_.BeginDrain();
   if (grpc_ != nullptr) grpc_->SetServing(false);
   engine_.Drain(deadline);
-  frontend_->WaitForAnswers(deadline);     // until then both ports answer, as probes ask them
-  engine_.Fail("the server has stopped");  // a step that still runs delivers nothing any more
+  frontend_->WaitForAnswers(deadline);     // until then both ports answer probes
+  engine_.Fail("the server has stopped");  // a step that still runs delivers no result
   if (http_ != nullptr) http_->Stop(TimeUntil(deadline), kLastReplies);
   const bool calls_ended = grpc_ == nullptr || grpc_->Shutdown(steady_clock::now() + kLastReplies);
   if (listens_) {
@@ -119,7 +120,7 @@ void Server::Stop(steady_clock::time_point deadline) {
   http_.reset();
   routes_.reset();
   frontend_.reset();
-  output_.reset();  // before the engine, which it submits to and cancels in
+  output_.reset();  // before the engine, which it uses
 }
 
 EngineStats Server::Stats() const {

@@ -1,7 +1,8 @@
-// Server: the parts of a running server, wired together in the order in which they depend on one
-// another: engine, output loop, frontend, routes, and the two listeners. It owns them all.
+// SPDX-License-Identifier: Apache-2.0
+// Server: owns and connects the parts of a running server, in the order of their dependencies:
+// engine, output loop, frontend, routes, and the two listeners.
 //
-// Thread safety: Listen and Stop from one thread; the header of each part tells that part's.
+// Thread safety: Listen and Stop from one thread; for each part see its header.
 #pragma once
 
 #include <chrono>
@@ -30,12 +31,12 @@ struct ServerOptions {
   OpenAiRoutesOptions routes;  // metrics_text, on_reply and on_stream are the server's own where
                                // they are empty
   HttpServerOptions http;
-  std::optional<int> health_port;  // a port for the health paths alone; 0: a free one
+  std::optional<int> health_port;  // a port for only the health paths; 0: a free port
   GrpcServerOptions grpc;
   WatchdogOptions watchdog;
 };
 
-// What must have been loaded before.
+// Objects that must be loaded before.
 struct ServerParts {
   ModelConfig config;
   std::unique_ptr<Tokenizer> tokenizer;
@@ -51,8 +52,8 @@ class Server {
   ~Server() { Stop(std::chrono::steady_clock::now()); }
 
   Status Listen();  // on all ports
-  // Not ready at once; running work goes on until `deadline`, then ends with an error event.
-  // Idempotent.
+  // Becomes not ready at once. Running work continues until `deadline`, then ends with an error
+  // event. Idempotent.
   void Stop(std::chrono::steady_clock::time_point deadline);
 
   const Tokenizer& tokenizer() const { return *parts_.tokenizer; }
@@ -62,7 +63,7 @@ class Server {
   // REQUIRES: Stop has not been called; for http and grpc, Listen has succeeded.
   Frontend& frontend() { return *frontend_; }
   HttpServer& http() { return *http_; }
-  // Of the health paths alone; nullptr without `health_port`.
+  // Serves only the health paths; nullptr without `health_port`.
   const HttpServer* health_http() const { return health_http_.get(); }
   GrpcServer& grpc() { return *grpc_; }
 
@@ -82,7 +83,7 @@ class Server {
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<HttpServer> health_http_;
   std::unique_ptr<GrpcServer> grpc_;
-  bool listens_ = false;  // on all ports: there was something to drain
+  bool listens_ = false;  // on all ports, so a stop has something to drain
   bool stopped_ = false;
 };
 

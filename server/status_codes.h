@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one table from StatusCode to HTTP status, OpenAI error type and gRPC code.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/template_roles.h"
 
 #include <initializer_list>

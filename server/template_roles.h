@@ -1,5 +1,6 @@
-// Which messages beside those of the user, the assistant and one system prompt a chat template
-// shows. Others it refuses, or leaves out without a word. Thread safety: pure functions.
+// SPDX-License-Identifier: Apache-2.0
+// Which messages a chat template shows, besides those of the user, the assistant and one system
+// prompt. Other messages it refuses or silently omits. Thread safety: pure functions.
 #pragma once
 
 namespace diffserve {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/text_pool.h"
 
 #include <algorithm>
@@ -11,8 +12,8 @@
 namespace diffserve {
 namespace {
 
-constexpr size_t kTurnBytes = kShortTextBytes;  // what a client may run more in each of its turns
-constexpr size_t kTaskCost = 4 << 10;           // of a task beside its bytes
+constexpr size_t kTurnBytes = kShortTextBytes;  // credit that a client gets per turn
+constexpr size_t kTaskCost = 4 << 10;           // fixed cost of a task
 
 bool IsLong(size_t bytes) { return bytes > kShortTextBytes; }
 
@@ -45,8 +46,7 @@ bool TextPool::Fits(const Client* client, size_t bytes) const {
   const size_t own_tasks = client == nullptr ? 0 : client->tasks();
   const size_t own_bytes = client == nullptr ? 0 : client->bytes;
   if (queued_tasks_ >= options_.max_tasks || own_tasks >= share(options_.max_tasks)) return false;
-  // A single task larger than the byte limit is let in when nothing else waits: the body limit has
-  // bounded it already.
+  // A task larger than the byte limit is accepted if nothing else waits; the body limit bounds it.
   if (queued_tasks_ == 0) return true;
   const auto fits = [bytes](size_t held, size_t limit) {
     return bytes <= limit - std::min(limit, held);
@@ -76,7 +76,7 @@ bool TextPool::TrySubmit(const std::string& client, size_t bytes, Task task) {
   return true;
 }
 
-// What the client runs next; nullptr if that is a long task and enough of them run.
+// The client's next task; nullptr if it is a long one and enough of these run.
 std::list<TextPool::Entry>* TextPool::Next(Client& client) const {
   const bool may_run_long = !client.long_tasks.empty() && long_running_ < max_long_running_;
   const bool long_is_due = may_run_long && client.overtakes >= options_.max_overtakes;
@@ -84,7 +84,7 @@ std::list<TextPool::Entry>* TextPool::Next(Client& client) const {
   return may_run_long ? &client.long_tasks : nullptr;
 }
 
-// Of the client whose turn it is.
+// Takes a task of the client whose turn it is.
 TextPool::Entry TextPool::TakeFrom(Client& client, std::list<Entry>& tasks) {
   Entry entry = std::move(tasks.front());
   tasks.pop_front();
@@ -104,10 +104,10 @@ TextPool::Entry TextPool::TakeFrom(Client& client, std::list<Entry>& tasks) {
   return entry;
 }
 
-// Deficit round robin: the client whose turn it is runs as long as its credit lasts. nullopt if
-// there is nothing that may run now.
+// Deficit round robin: a client runs tasks as long as its credit lasts. nullopt if no task may run
+// now.
 std::optional<TextPool::Entry> TextPool::Take() {
-  size_t passed = 0;  // clients in a row that may run nothing
+  size_t passed = 0;  // consecutive clients without a runnable task
   while (passed < turns_.size()) {
     Client& client = clients_.at(turns_.front());
     std::list<Entry>* const tasks = Next(client);
@@ -136,12 +136,12 @@ void TextPool::Run() {
     if (!entry) return;
     lock.unlock();
     try {
-      const StandsAt at("a task");
+      const ScopedThreadActivity activity("a task");
       entry->task(true);
-    } catch (const std::exception& error) {  // memory for this piece of work has run out
+    } catch (const std::exception& error) {  // memory for this task ran out
       Log(LogLevel::kError, "text_work_failed", {{"reason", error.what()}});
     }
-    entry->task = nullptr;  // what it holds is freed before the lock is taken again
+    entry->task = nullptr;  // frees its memory before the lock is taken again
     lock.lock();
     if (!IsLong(entry->bytes)) continue;
     --long_running_;

@@ -1,8 +1,9 @@
-// TextPool: the text threads, which run queued text work. The line is bounded in tasks and in
-// bytes, and fair between clients: in turn each may run so many bytes. Of one client's tasks short
-// ones go first, but each long one waits for a bounded number of them only. Long tasks never take
-// the last thread, so a short one never waits for a long one to end. Thread safety: every method
-// may be called from any thread.
+// SPDX-License-Identifier: Apache-2.0
+// TextPool: the text threads, which run queued text work. The queue is bounded in tasks and in
+// bytes. It is fair between clients: each in turn may run a fixed number of bytes. A client's short
+// tasks go first, but only a bounded number of them overtakes a long one. Long tasks never take the
+// last thread, so a short task never waits for a long one to end.
+// Thread safety: every method may be called from any thread.
 #pragma once
 
 #include <condition_variable>
@@ -18,15 +19,15 @@
 
 namespace diffserve {
 
-// A text up to so long is tokenized in a few milliseconds.
+// Texts up to this size are tokenized within a few milliseconds.
 inline constexpr size_t kShortTextBytes = 64 << 10;
 
 struct TextPoolOptions {
   int threads = 1;
   size_t max_tasks = 1024;
   size_t max_bytes = size_t{64} << 20;
-  size_t max_client_share_percent = 75;  // of both limits; what is left is for other clients
-  int max_overtakes = 16;                // short tasks that go before a client's oldest long one
+  size_t max_client_share_percent = 75;  // of both limits; the rest is for other clients
+  int max_overtakes = 16;                // short tasks that may overtake a client's oldest long one
 };
 
 class TextPool {
@@ -34,12 +35,12 @@ class TextPool {
   using Task = std::function<void(bool run)>;  // false: the pool ends before the task's turn
 
   explicit TextPool(TextPoolOptions options);
-  ~TextPool();  // abandons what is queued, joins
+  ~TextPool();  // abandons queued tasks and joins the threads
   TextPool(const TextPool&) = delete;
   TextPool& operator=(const TextPool&) = delete;
 
-  // False if the line is full, or the client's share of it; `bytes` is what the task holds. Throws
-  // std::bad_alloc without effect.
+  // False if the queue is full, or the client's share of it. `bytes`: the memory that the task
+  // holds. Throws std::bad_alloc without effect.
   bool TrySubmit(const std::string& client, size_t bytes, Task task);
 
  private:
@@ -49,7 +50,7 @@ class TextPool {
   };
   struct Client {
     std::list<Entry> short_tasks, long_tasks;
-    size_t bytes = 0;  // of all
+    size_t bytes = 0;  // of all tasks
     size_t credit = 0;
     int overtakes = 0;  // since a long task began
     bool empty() const { return short_tasks.empty() && long_tasks.empty(); }

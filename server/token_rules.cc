@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/token_rules.h"
 
 #include <algorithm>
@@ -22,7 +23,7 @@ std::vector<uint32_t> MaskOf(const std::vector<int32_t>& ids, int vocab_size) {
   return mask;
 }
 
-// The texts by which a word may enter an answer: at its begin, and after a space.
+// The forms of a word within an answer: at its start, and after a space.
 std::vector<std::string> FormsOf(const std::string& word) {
   const size_t begin = word.find_first_not_of(' ');
   if (begin == std::string::npos) return {word};
@@ -35,8 +36,9 @@ bool Spells(const Tokenizer& tokenizer, std::span<const int32_t> ids, std::strin
   return bytes == text;
 }
 
-// The tokens by which `text` enters an answer. A tokenizer may put a space before a text, so that
-// what it is encoded to alone has that space within an answer; after another character it has none.
+// The tokens of `text` within an answer. A tokenizer may add a space before a text. Then the
+// encoding of the text by itself is the one after a space; after another character there is no
+// space.
 Result<TokenSequences> SequencesOf(const std::string& text, const Tokenizer& tokenizer) {
   const std::string other = "\n";
   TokenSequences sequences(1);
@@ -87,7 +89,7 @@ size_t TokenRuleBytes(const GenerateRequest& request, int vocab_size) {
   for (const std::string& word : request.bad_words) {
     bytes += sizeof(word) + HeapBytes(word.size()) +
              4 * (sizeof(TokenSequences::value_type) +
-                  HeapBytes((word.size() + 1) * sizeof(int32_t)));  // a token is a byte at least
+                  HeapBytes((word.size() + 1) * sizeof(int32_t)));  // a token has at least one byte
   }
   return bytes;
 }

@@ -1,5 +1,6 @@
-// TokenRules: what a request says of the tokens that may be drawn (allowed_token_ids, bad_words),
-// made what the engine takes; and which tokens of a prompt are kept where it is to be truncated.
+// SPDX-License-Identifier: Apache-2.0
+// TokenRules: the request's rules for tokens (allowed_token_ids, bad_words), converted for the
+// engine. Truncated: which tokens of a long prompt are kept.
 // Thread safety: pure functions; text threads call them.
 #pragma once
 
@@ -18,15 +19,15 @@ struct TokenRules {
   std::shared_ptr<const std::vector<std::vector<int32_t>>> bad_words;
 };
 
-// Each bad word counts where it begins a text and where it follows a space. Error: a word that has
-// a token beyond the model's vocabulary. REQUIRES: CheckRequest has passed.
+// A bad word is banned at the start of a text and after a space. Error: a word has a token outside
+// the model's vocabulary. REQUIRES: CheckRequest has passed.
 Result<TokenRules> MakeTokenRules(const GenerateRequest& request, const Tokenizer& tokenizer,
                                   int vocab_size);
-// What they take of memory, at most.
+// Maximum bytes of memory that the rules take.
 size_t TokenRuleBytes(const GenerateRequest& request, int vocab_size);
 
-// `ids` without what `request` wants left out of a prompt. `context`: tokens of a prompt and its
-// output together.
+// The tokens of `ids` that remain after the request's truncation. `context`: maximum tokens of a
+// prompt and its output.
 SharedTokens Truncated(SharedTokens ids, const GenerateRequest& request, int context);
 
 }  // namespace diffserve

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/watchdog.h"
 
 #include <unistd.h>
@@ -36,21 +37,21 @@ Watchdog::~Watchdog() {
 }
 
 void Watchdog::Run() {
-  const NamedThread named("watchdog", "its next look");
+  const NamedThread named("watchdog", "its next check");
   std::unique_lock lock(mutex_);
   while (!wake_.wait_for(lock, kPeriod, [&] { return stopping_; })) {
     lock.unlock();
     try {
-      TellReadiness();
-      TellStall();
+      ReportReadiness();
+      ReportStall();
     } catch (const std::bad_alloc&) {
-      Log(LogLevel::kError, "watchdog_line_lost");
+      Log(LogLevel::kError, "watchdog_log_failed");
     }
     lock.lock();
   }
 }
 
-void Watchdog::TellReadiness() {
+void Watchdog::ReportReadiness() {
   if (health_.draining()) return;
   const Status ready = health_.Ready();
   if (std::exchange(was_ready_, ready.ok()) == ready.ok()) return;
@@ -58,12 +59,12 @@ void Watchdog::TellReadiness() {
   Log(LogLevel::kWarning, "not_ready", {{"reason", ready.message()}});
 }
 
-void Watchdog::TellStall() {
+void Watchdog::ReportStall() {
   const EngineStats stats = snapshot_();
   const bool is_stalled = stats.seconds_since_progress > options_.stall_timeout_s;
   if (std::exchange(was_stalled_, is_stalled) == is_stalled) return;
   if (!is_stalled)
-    return Log(LogLevel::kInfo, "engine_moves_again", {{"step", std::to_string(stats.steps)}});
+    return Log(LogLevel::kInfo, "engine_resumed", {{"step", std::to_string(stats.steps)}});
   Log(LogLevel::kError, "engine_stalled",
       {{"seconds", std::to_string(static_cast<int>(stats.seconds_since_progress))},
        {"steps_done", std::to_string(stats.steps)},
@@ -72,7 +73,7 @@ void Watchdog::TellStall() {
        {"last_step_tokens", std::to_string(stats.last_step_tokens)}});
   ForEachThread([](const char* name, const char* where, pid_t thread) {
     Log(LogLevel::kError, "thread",
-        {{"name", name}, {"stands_at", where}, {"id", std::to_string(thread)}});
+        {{"name", name}, {"activity", where}, {"id", std::to_string(thread)}});
   });
   if (!options_.exit_on_stall) return;
   FlushLog(kLastLines);

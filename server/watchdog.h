@@ -1,6 +1,7 @@
-// Watchdog: a thread that looks at the engine's progress about four times a second. A step that
-// takes longer than the stall timeout is told in the log once, with where each thread stands, and
-// ends the process if it shall; a change of readiness is told too, with its reason.
+// SPDX-License-Identifier: Apache-2.0
+// Watchdog: a thread that checks the engine's progress about four times per second. A step that
+// takes longer than the stall timeout is logged once, with each thread's activity, and optionally
+// ends the process. A change of readiness is logged too, with its reason.
 #pragma once
 
 #include <condition_variable>
@@ -16,7 +17,7 @@ namespace diffserve {
 struct WatchdogOptions {
   double stall_timeout_s = 30;
   bool exit_on_stall = false;  // with exit code 1 and without any other work, for a supervisor that
-                               // starts it anew
+                               // restarts it
 };
 
 class Watchdog {
@@ -29,8 +30,8 @@ class Watchdog {
 
  private:
   void Run();
-  void TellReadiness();
-  void TellStall();
+  void ReportReadiness();
+  void ReportStall();
 
   const Health& health_;
   const std::function<EngineStats()> snapshot_;

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs the checks that are too long for each run of tests/run.sh. Each installs and builds what it
 # needs. A check that this machine cannot run is named, not counted. The last line is "N passed, N
 # failed".

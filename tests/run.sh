@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs what is needed, builds, and runs the tests. The last line is "N passed, N failed".
 #   tests/run.sh               what finds most faults: minutes
 #   tests/run.sh --all         and everything else that needs no GPU: tests/long.sh --usual

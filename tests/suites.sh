@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What tests/run.sh and tests/long.sh share, to be sourced: suites that run with a limit of time,
 # are counted, and have a line each. `end_of_suites` prints the sum.
 passed=0

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Starts one router in front of running replicas, in the foreground.
 #   deploy/fleet/router.sh ROUTER PORT REPLICA... [-- FLAGS]
 #

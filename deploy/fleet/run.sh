@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs replicas on this machine and a router in front of them, until it is interrupted.
 #   deploy/fleet/run.sh ROUTER REPLICAS MODEL_DIR [-- FLAGS]
 #       deploy/fleet/run.sh vllm-router 2 models/demo/diff

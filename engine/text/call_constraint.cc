@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/text/call_constraint.h"
 
 #include <algorithm>
@@ -36,7 +37,7 @@ class CallConstraint : public TokenConstraint {
     const Progress now = Now();
     Progress next = now;
     if (now.calls && now.form) {
-      // One of them may refuse the token, and is asked first: a refusal would end it for good.
+      // Fill is asked first: a refused Accept would end that constraint for good.
       std::vector<uint32_t> mask(MaskWords(marker_->vocab_size()));
       next.calls = FillCalls(now, mask).ok() && IsAllowed(mask, token);
       next.form = form_->Fill(mask).ok() && IsAllowed(mask, token);
@@ -79,7 +80,8 @@ class CallConstraint : public TokenConstraint {
   }
 
  private:
-  // After a token: which of the two took it, and how much of the marker there is.
+  // State after a token: which of the two constraints accepted it, and the matched length of the
+  // marker.
   struct Progress {
     bool calls = true;
     bool form = true;
@@ -92,7 +94,7 @@ class CallConstraint : public TokenConstraint {
            MaskHas(mask.data(), token);
   }
 
-  // A call begins with the marker itself, without spaces before it.
+  // A call begins with the marker itself, not with spaces.
   Status FillCalls(const Progress& now, std::span<uint32_t> mask) {
     const int vocab_size = marker_->vocab_size();
     std::ranges::fill(mask, ~0u);

@@ -1,5 +1,7 @@
-// The constraint of an answer that is held to a form and may be calls of tools instead: the model
-// chooses by its first tokens. An answer that begins with the marker of calls is made of them.
+// SPDX-License-Identifier: Apache-2.0
+// MakeCallConstraint: the constraint of an answer that either has a required form or consists of
+// tool calls. The model chooses with its first tokens: an answer that begins with the marker of
+// calls is made of calls.
 #pragma once
 
 #include <memory>
@@ -9,8 +11,9 @@
 
 namespace diffserve {
 
-// `calls`: what a text that begins with the marker may be, the marker included; nullptr: anything.
-// Where `form` itself may begin like the marker, both go on as long as they can.
+// `calls` constrains an answer that begins with the marker, including the marker itself; nullptr:
+// anything may follow it. If `form` can also begin like the marker, both stay possible as long as
+// the text fits both.
 std::unique_ptr<TokenConstraint> MakeCallConstraint(std::shared_ptr<const TextMarker> marker,
                                                     std::unique_ptr<TokenConstraint> calls,
                                                     std::unique_ptr<TokenConstraint> form);

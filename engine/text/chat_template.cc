@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/text/chat_template.h"
 
 #include <algorithm>
@@ -6,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "diffserve_text_ffi.h"
+#include "engine/text/bytes_ffi.h"
 #include "engine/text/model_file.h"
 #include "engine/text/token_files.h"
 #include "kernels/base/check.h"
@@ -20,25 +21,11 @@ constexpr size_t kMaxTemplateBytes = size_t{1} << 20;
 constexpr size_t kMaxTemplateFiles = 64;
 constexpr char kFurtherTemplates[] = "additional_chat_templates";
 
-// What the library takes at most while it parses and renders.
+// Upper bound of the library's memory while it parses and renders.
 constexpr size_t kMemoryPerJsonByte = 32;
 
-diffserve_ffi::FfiStr Borrow(std::string_view text) {
-  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
-}
-
-struct FreeBytes {
-  ~FreeBytes() { diffserve_ffi::ffi_bytes_free(bytes); }
-  const diffserve_ffi::FfiBytes& bytes;
-};
-
-std::string Take(const diffserve_ffi::FfiBytes& bytes) {
-  const FreeBytes freed{bytes};
-  return std::string(reinterpret_cast<const char*>(bytes.data), bytes.size);
-}
-
-// Cuts the text where the last message's content ends; a template that trims the content trims what
-// is before the mark, too.
+// Cuts the text at the mark after the last message's content. A template that trims the content
+// also trims the text before the mark.
 Status CutAtMark(std::string* text) {
   const std::string_view trimmed = kContinuationMark.substr(0, kContinuationMark.size() - 1);
   const size_t at = text->rfind(trimmed);
@@ -54,11 +41,11 @@ Status CutAtMark(std::string* text) {
 }
 
 struct TemplateFile {
-  std::string path;  // in the model directory
+  std::string path;  // relative to the model directory
   std::string text;
 };
 
-// chat_template.jinja and additional_chat_templates/*.jinja, sorted behind it.
+// chat_template.jinja, then additional_chat_templates/*.jinja in sorted order.
 Result<std::vector<TemplateFile>> ReadTemplateFiles(const std::string& model_dir) {
   std::vector<std::string> paths;
   std::error_code error;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/text/detokenizer.h"
 
 #include <algorithm>
@@ -8,9 +9,9 @@ namespace diffserve {
 namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
-// A character is complete after a few tokens. A longer window has U+FFFD at its end for good.
+// A character is complete after a few tokens. If a longer window ends in U+FFFD, that is final.
 constexpr size_t kMaxUnreadIds = 16;
-// Ids of a context that say how the next one is decoded.
+// The last ids of a context, which affect how the next id is decoded.
 constexpr size_t kMaxContextIds = 2 * kMaxUnreadIds;
 
 }  // namespace
@@ -125,7 +126,7 @@ StopMatcher::Piece StopMatcher::Push(std::string_view delta, bool may_stop) {
   }
   size_t keep = 0;
   for (const Stop& stop : stops_) {
-    // A whole stop string that may not stop is text; what it ends in may still begin one.
+    // A complete stop string that may not stop is text, but its end may still begin another one.
     const bool whole = !stop.text.empty() && stop.matched == stop.text.size();
     keep = std::max(keep, whole ? stop.borders.back() : stop.matched);
   }

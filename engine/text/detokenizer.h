@@ -1,8 +1,8 @@
-// Detokenizer: one sequence's stream of ids turned into text deltas, and StopMatcher: holds back
-// what may become a stop string. What follows a prompt is decoded as its continuation: TextBefore
-// and the concatenated deltas equal Tokenizer::Decode of all ids. No delta ends in half a UTF-8
-// character.
-// Owned by the output thread.
+// SPDX-License-Identifier: Apache-2.0
+// Detokenizer: turns one sequence's token ids into text deltas. StopMatcher: holds back text that
+// may become a stop string. A text after a prompt is decoded as the prompt's continuation:
+// TextBefore and the concatenated deltas equal Tokenizer::Decode of all ids. No delta ends inside a
+// UTF-8 character. Both are owned by the output thread.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +19,19 @@ namespace diffserve {
 
 class Detokenizer {
  public:
-  // `context`: the tokens before the first one that is pushed. `tokenizer` outlives this.
+  // `context`: the tokens before the first pushed one. `tokenizer` outlives this.
   Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens,
               std::span<const int32_t> context = {});
-  // Text that `id` completes; empty while a character is incomplete. An id outside the vocabulary
-  // (a row that pads the model's embedding) has no text.
+  // Returns the text that `id` completes; empty while a character is incomplete. An id outside the
+  // vocabulary (a padding row of the model's embedding) has no text.
   std::string Push(int32_t id);
-  // What is left at the end (an incomplete character becomes U+FFFD, as in a full decode).
+  // Returns the rest of the text. An incomplete character becomes U+FFFD, as in a full decode.
   std::string Finish();
-  // The next token that has text opens it: it stands for TokenTable::FirstBytes.
+  // Whether the next token with text is the first of the text, so that TokenTable::FirstBytes
+  // applies.
   bool at_start() const { return stream_ && stream_->at_start(); }
-  // Where the decoder does not work token by token: the last ids, with text, that nothing was shown
-  // of.
+  // For decoders that do not work token by token: how many of the last ids have text of which
+  // nothing was returned yet.
   size_t num_unread() const { return window_.size() - read_; }
 
  private:
@@ -38,16 +39,16 @@ class Detokenizer {
 
   const Tokenizer* tokenizer_;
   bool skip_special_tokens_;
-  std::optional<TokenStream> stream_;  // where the decoder works token by token
-  // Else: the last ids are decoded together, once without and once with the new ones, and the
-  // difference is shown.
+  std::optional<TokenStream> stream_;  // set if the decoder works token by token
+  // Otherwise the last ids are decoded twice, without and with the new ones, and the difference is
+  // returned.
   std::vector<int32_t> window_;
-  size_t read_ = 0;           // ids of the window that have been shown
-  std::string shown_prefix_;  // decode of window_[0, read_)
+  size_t read_ = 0;           // ids of the window whose text was returned
+  std::string shown_prefix_;  // decoded text of window_[0, read_)
 };
 
-// The text of `ids` without a character that is incomplete at their end, which belongs to what
-// follows. Error: as Tokenizer::Decode.
+// Returns the text of `ids` except an incomplete character at its end, which belongs to the text
+// after it. Error: as Tokenizer::Decode.
 Result<std::string> TextBefore(const Tokenizer& tokenizer, std::span<const int32_t> ids,
                                bool skip_special_tokens);
 
@@ -56,14 +57,14 @@ class StopMatcher {
   // Empty stop strings match nothing.
   StopMatcher(std::vector<std::string> stops, bool include_stop_in_output);
   struct Piece {
-    std::string text;               // safe to show now
+    std::string text;               // text that can be returned now
     std::optional<size_t> matched;  // index of the stop string that ended the text
   };
-  // The stop string that is complete first wins; of two that end together, the longer one. How the
-  // text is cut into deltas makes no difference. `may_stop` false (below min_tokens): a stop string
-  // that ends within `delta` is ordinary text. After a match nothing more may be pushed.
+  // The stop string that is complete first wins; if two end together, the longer one wins. The
+  // split of the text into deltas makes no difference. With `may_stop` false (below min_tokens), a
+  // stop string that ends within `delta` is ordinary text. REQUIRES: no match so far.
   Piece Push(std::string_view delta, bool may_stop = true);
-  // The held-back tail, when the sequence ends otherwise.
+  // Returns the held-back text when the sequence ends without a match.
   std::string Finish();
 
  private:
@@ -71,7 +72,7 @@ class StopMatcher {
     std::string text;
     std::vector<size_t> borders;  // [i]: length of the longest proper border of text[0, i] (Knuth,
                                   // Morris, Pratt)
-    size_t matched = 0;           // length of its prefix that the text now ends in
+    size_t matched = 0;           // length of its longest prefix that is a suffix of the text
   };
   static void Advance(Stop& stop, char c);
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/text/grammar.h"
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 #include <tuple>
 #include <utility>
 
-#include "diffserve_text_ffi.h"
+#include "engine/text/bytes_ffi.h"
 #include "kernels/base/memory_reserve.h"
 
 namespace diffserve {
@@ -19,19 +20,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What the library takes at most while it compiles, beside what stays.
+// Upper bound of the library's memory while it compiles, beyond what remains.
 constexpr size_t kCompileBytes = size_t{32} << 20;
-constexpr size_t kMatcherBytes = size_t{1} << 20;  // of a copy, as it grows from token to token
-
-std::string Take(const diffserve_ffi::FfiBytes& bytes) {
-  std::string text(reinterpret_cast<const char*>(bytes.data), bytes.size);
-  diffserve_ffi::ffi_bytes_free(bytes);
-  return text;
-}
-
-diffserve_ffi::FfiStr Borrow(std::string_view text) {
-  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
-}
+constexpr size_t kMatcherBytes = size_t{1} << 20;  // per copy, which grows from token to token
 
 struct FreeMatcher {
   void operator()(diffserve_ffi::FfiMatcher* matcher) const {
@@ -76,7 +67,7 @@ class GrammarConstraint : public TokenConstraint {
     return Failed("token " + std::to_string(token) + " may not come", message);
   }
 
-  // Each counts as a token in Rollback.
+  // Each byte counts as a token in Rollback.
   Status AcceptBytes(std::string_view bytes) {
     const WorksForAllRequests uses_the_reserve;
     diffserve_ffi::FfiBytes message{};
@@ -105,8 +96,8 @@ class GrammarConstraint : public TokenConstraint {
   const MatcherHandle matcher_;
 };
 
-// The constraint of an answer that opens a text. `opening` goes by what tokens stand for there, and
-// has the say until one of them has text; `rest` gets the bytes of that one.
+// The constraint of an answer that opens a text. `opening` uses the bytes that tokens have there
+// and applies until a token has text; `rest` then receives that token's bytes and applies.
 class OpeningConstraint : public TokenConstraint {
  public:
   OpeningConstraint(const Tokenizer& tokenizer, int vocab_size, bool skip_special_tokens,
@@ -180,7 +171,8 @@ class OpeningConstraint : public TokenConstraint {
         opened_(other.opened_),
         tokens_after_(other.tokens_after_) {}
 
-  // A token that is nothing where it opens a text: it may always come.
+  // Whether the token has text elsewhere but none at the start of a text. Such a token is always
+  // allowed there.
   bool IsOnlyTheSpace(int32_t id) const {
     return table_.HasText(id, skip_special_tokens_) && table_.FirstBytes(id).empty();
   }
@@ -190,8 +182,8 @@ class OpeningConstraint : public TokenConstraint {
   const bool skip_special_tokens_;
   const std::unique_ptr<GrammarConstraint> opening_;
   const std::unique_ptr<GrammarConstraint> rest_;
-  int tokens_before_ = 0;          // that have no text
-  std::optional<int32_t> opened_;  // by this token
+  int tokens_before_ = 0;          // tokens without text so far
+  std::optional<int32_t> opened_;  // the first token with text
   int tokens_after_ = 0;
 };
 
@@ -200,12 +192,12 @@ class OpeningConstraint : public TokenConstraint {
 struct GrammarCompiler::Impl {
   // Whether a grammar's first token comes within a text or opens one.
   enum class Place { kWithin, kOpening };
-  // What a text was compiled to. Whoever asks first compiles it, the others wait.
+  // The compiled form of a text. The first caller compiles it; the others wait.
   struct Entry {
-    std::mutex copying;     // of the matcher, which one thread at a time may look at
-    MatcherHandle matcher;  // null: `error`
+    std::mutex copying;     // guards `matcher` while it is copied
+    MatcherHandle matcher;  // null: see `error`
     Status error;
-    std::string no_first_token;  // why there is none that may come; empty: some may
+    std::string no_first_token;  // why no first token is possible; empty: some are
     bool done = false;
     size_t bytes = 0;
   };
@@ -219,7 +211,7 @@ struct GrammarCompiler::Impl {
         eos_token_ids(std::move(eos)),
         limits(its_limits) {}
 
-  // The library's tables of what tokens stand for at the place.
+  // The library's tables of token bytes at this place, built on first use.
   Result<const diffserve_ffi::FfiGrammars*> Grammars(Place place);
   Result<std::shared_ptr<Entry>> Compiled(const GrammarSpec& spec, Place place);
   std::shared_ptr<Entry> Find(const Key& key);
@@ -231,16 +223,16 @@ struct GrammarCompiler::Impl {
   const std::vector<int32_t> eos_token_ids;
   const GrammarLimits limits;
   std::mutex grammars_mutex;
-  GrammarsHandle within, opening;  // null until one is asked for
+  GrammarsHandle within, opening;  // null until first used
 
   std::mutex mutex;
   std::condition_variable compiled;
-  Lines lines;  // the last asked for first
+  Lines lines;  // most recently used first
   std::map<Key, Lines::iterator> by_key;
   Stats stats;
 };
 
-// The entry, done; or a new one that the caller must compile and keep.
+// Returns the finished entry, or a new one that the caller must compile and pass to Keep.
 std::shared_ptr<GrammarCompiler::Impl::Entry> GrammarCompiler::Impl::Find(const Key& key) {
   std::unique_lock lock(mutex);
   if (const auto found = by_key.find(key); found != by_key.end()) {
@@ -307,7 +299,8 @@ void GrammarCompiler::Impl::CompileInto(const GrammarSpec& spec, Place place, En
   if (entry->matcher == nullptr) entry->bytes = entry->error.message().size();
 }
 
-// Also what was refused, so that it costs its time once.
+// Publishes the entry and keeps it in the cache. Refused texts are kept too, so that their error
+// costs its time once.
 void GrammarCompiler::Impl::Keep(const Key& key, const std::shared_ptr<Entry>& entry,
                                  bool is_compiled) {
   std::lock_guard lock(mutex);
@@ -341,9 +334,10 @@ Result<std::unique_ptr<GrammarCompiler>> GrammarCompiler::Make(const Tokenizer& 
                                                                GrammarLimits limits) {
   const TokenTable& table = tokenizer.table();
   if (table.decoding == TokenTable::Decoding::kLibrary) {
-    return Status(StatusCode::kUnimplemented,
-                  "this model's tokenizer does not say what bytes a token stands for, which "
-                  "structured output needs");
+    return Status(
+        StatusCode::kUnimplemented,
+        "this model's tokenizer does not define the bytes of each token, which structured "
+        "output needs");
   }
   auto impl = std::make_unique<Impl>(tokenizer, vocab_size, std::move(eos_token_ids), limits);
   const auto within = impl->Grammars(Impl::Place::kWithin);
@@ -398,7 +392,8 @@ Result<std::unique_ptr<TokenConstraint>> GrammarCompiler::Compile(const GrammarS
   if (!(*within)->no_first_token.empty()) {
     return InvalidArgument(std::string(spec.param) + ": " + (*within)->no_first_token, spec.param);
   }
-  // A character that no allowed text goes on with is broken off there: the answer begins after it.
+  // If no allowed text continues the incomplete character, it stays broken and the answer begins
+  // after it.
   if (!constraint->AcceptBytes(start.incomplete_character).ok()) constraint = copy_of(**within);
   return std::unique_ptr<TokenConstraint>(std::move(constraint));
 }

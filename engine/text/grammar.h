@@ -1,7 +1,8 @@
-// GrammarCompiler: what a client's answer has to look like (JSON of a schema, a regular expression,
-// a grammar) made a TokenConstraint over the model's vocabulary (the Rust crate `llguidance`).
-// Compiled grammars are kept by their text within a byte budget, so the same one is compiled once.
-// Thread safety: every method may be called from any thread; text threads do.
+// SPDX-License-Identifier: Apache-2.0
+// GrammarCompiler: compiles the required form of an answer (a JSON schema, a regular expression, a
+// grammar) to a TokenConstraint over the model's vocabulary, with the Rust crate `llguidance`.
+// Compiled grammars are cached by their text within a byte budget. Thread safety: every method may
+// be called from any thread; text threads call them.
 #pragma once
 
 #include <cstddef>
@@ -19,45 +20,45 @@ namespace diffserve {
 struct GrammarSpec {
   enum class Kind {
     kJsonObject,     // any JSON object; `text` is empty
-    kJsonSchema,     // `text` is a JSON schema of draft 4 to 2020-12, or OpenAPI's
-    kRegex,          // the whole answer matches
-    kChoice,         // `text` is a JSON list of strings, one of which is the answer
-    kLark,           // llguidance's Lark, which may embed %json { } and %regex { }
-    kEbnf,           // GBNF, as llama.cpp and SGLang have it, with `root`
+    kJsonSchema,     // `text` is a JSON schema, draft 4 to 2020-12 or OpenAPI
+    kRegex,          // `text` is a pattern that the whole answer matches
+    kChoice,         // `text` is a JSON list of strings; the answer is one of them
+    kLark,           // llguidance's Lark dialect, which may embed %json { } and %regex { }
+    kEbnf,           // GBNF with a rule `root`, as in llama.cpp and SGLang
     kStructuralTag,  // `text` is {"format": ...}, or {"structures": [...], "triggers": [...]}
   };
   Kind kind = Kind::kJsonObject;
   std::string text;
-  const char* param = "response_format";  // as the client calls it, for errors
+  const char* param = "response_format";  // the client's name of the field, for errors
 };
 
-// What comes before an answer's first token.
+// The context of an answer's first token.
 struct AnswerStart {
   bool skip_special_tokens = true;
-  bool opens_text = false;           // no text does
-  std::string incomplete_character;  // its bytes so far, with which the answer begins if it can
+  bool opens_text = false;           // no text comes before it
+  std::string incomplete_character;  // first bytes of a character that the prompt leaves
+                                     // incomplete; the answer completes it if it can
 };
 
 struct GrammarLimits {
   size_t max_text_bytes = 256 << 10;
-  size_t max_compiled_bytes = size_t{64} << 20;  // of one
+  size_t max_compiled_bytes = size_t{64} << 20;  // per grammar
   float max_compile_s = 1;
   size_t max_cache_bytes = size_t{256} << 20;
-  size_t max_whitespace = 20;  // characters in a run of it between JSON's tokens
+  size_t max_whitespace = 20;  // characters per run of whitespace between JSON tokens
 };
 
 class GrammarCompiler {
  public:
-  // `tokenizer` outlives it. `eos_token_ids`: where the text may end, these may be drawn; at least
-  // one.
+  // `tokenizer` outlives this. `eos_token_ids` may be drawn where the text may end; at least one.
   static Result<std::unique_ptr<GrammarCompiler>> Make(const Tokenizer& tokenizer, int vocab_size,
                                                        std::vector<int32_t> eos_token_ids,
                                                        GrammarLimits limits = {});
   ~GrammarCompiler();
 
-  // Error: kInvalidArgument with spec.param and the reason: what does not parse, what asks for
-  // more than the limits, what no text can satisfy, and each keyword of a schema that is neither
-  // enforced nor an annotation, by name and place.
+  // Error: kInvalidArgument with spec.param and the reason: the text does not parse, exceeds the
+  // limits, or cannot be satisfied. For a schema, the error also names each keyword that is neither
+  // enforced nor an annotation, with its location.
   Result<std::unique_ptr<TokenConstraint>> Compile(const GrammarSpec& spec,
                                                    const AnswerStart& start = {});
 

@@ -1,5 +1,6 @@
-// Reads a small text file of a model directory whole, with a limit: what is in a model directory is
-// trusted in nothing.
+// SPDX-License-Identifier: Apache-2.0
+// ReadModelFile: reads a small text file of a model directory whole, up to a size limit. The
+// content of a model directory is never trusted.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +11,13 @@
 
 namespace diffserve {
 
-// Error: kNotFound if there is no such file; else one line with the path and what is wrong (not a
+// Error: kNotFound if there is no such file; otherwise one line with the path and the reason (not a
 // regular file, above the limit, unreadable).
 Result<std::string> ReadModelFile(const std::string& model_dir, std::string_view name,
                                   size_t max_bytes);
 
-// The same, and an empty text if there is no such file. A file that is there and empty is an error.
+// Like ReadModelFile, but returns an empty text if there is no such file. An existing empty file is
+// an error.
 Result<std::string> ReadOptionalModelFile(const std::string& model_dir, std::string_view name,
                                           size_t max_bytes);
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/text/output_loop.h"
 
 #include <algorithm>
@@ -12,7 +13,7 @@ namespace diffserve {
 
 using Clock = std::chrono::steady_clock;
 
-OutputLoop::OutputLoop(const Tokenizer& tokenizer, size_t outbox_capacity, EngineWays engine)
+OutputLoop::OutputLoop(const Tokenizer& tokenizer, size_t outbox_capacity, EngineCalls engine)
     : outbox_(outbox_capacity),
       responses_(tokenizer, {.submit = std::move(engine.submit),
                              .cancel = std::move(engine.cancel),
@@ -35,7 +36,7 @@ ResponseId OutputLoop::Open(OpenedResponse opened) {
     std::lock_guard lock(live_mutex_);
     endings_.merge(ending);
     names_.merge(name);
-    // Under the lock: whoever finds the ending sends it behind this message.
+    // Under the lock, so that a thread that finds the ending sends it after this message.
     outbox_.PushBeyond(std::move(messages));
   }
   return id;
@@ -47,7 +48,8 @@ void OutputLoop::Submit(ResponseId id, TokenizedRequest tokenized) {
   outbox_.PushBeyond(std::move(messages));
 }
 
-// Empty if the response has ended or is to end already.
+// Takes the response's ending message; empty if the response has ended or another caller has taken
+// it.
 OutputLoop::Messages OutputLoop::TakeEnding(ResponseId id) noexcept {
   std::lock_guard lock(live_mutex_);
   const auto found = endings_.find(id);

@@ -1,8 +1,9 @@
-// OutputLoop: the output thread, which alone owns all Responses and so is the one writer of every
-// stream. It takes messages from an outbox: the engine's token events, and what the front end says
-// of a response (opened, tokenized, to be ended). It pops with the time limit of the next deadline.
+// SPDX-License-Identifier: Apache-2.0
+// OutputLoop: the output thread. It is the only owner of all Responses and the only writer of every
+// stream. It takes messages from an outbox: the engine's token events, and the front end's calls
+// for a response (Open, Submit, End). It waits for messages until the next deadline.
 //
-// Thread safety: every method may be called from any thread. Only Post waits.
+// Thread safety: every method may be called from any thread. Only Post may wait.
 #pragma once
 
 #include <atomic>
@@ -25,32 +26,32 @@ namespace diffserve {
 
 class OutputLoop {
  public:
-  // The ways to the engine, which outlives this. Both are called on the output thread while the
-  // engine may wait in Post, so neither may wait for the engine's delivery.
-  struct EngineWays {
+  // The calls to the engine, which outlives this. Both run on the output thread while the engine
+  // may wait in Post, so neither may wait for the engine to deliver an event.
+  struct EngineCalls {
     std::function<Status(Request)> submit;
     std::function<void(RequestId, FinishReason as)> cancel;
   };
   // `tokenizer` outlives this.
-  OutputLoop(const Tokenizer& tokenizer, size_t outbox_capacity, EngineWays engine);
-  // Ends after the last message. What has not ended by then ends with kUnavailable.
+  OutputLoop(const Tokenizer& tokenizer, size_t outbox_capacity, EngineCalls engine);
+  // Handles all messages first. Responses that have not ended by then end with kUnavailable.
   ~OutputLoop();
 
-  // From now on the output thread alone writes to `opened.stream`, until it has pushed
-  // ResponseDone. The id of `opened` is given here. Throws std::bad_alloc without effect.
+  // Assigns the id of `opened`. From now on only the output thread writes to `opened.stream`, until
+  // it has pushed ResponseDone. Throws std::bad_alloc without effect.
   ResponseId Open(OpenedResponse opened);
-  // The text work of the response is done.
+  // Passes on the result of the response's text work.
   void Submit(ResponseId id, TokenizedRequest tokenized);
-  // Ends the response with `status`; ignored if it has ended. Asks for no memory: the message was
-  // made by Open.
+  // Ends the response with `status`; ignored if it has ended. Allocates no memory: Open has made
+  // the message.
   void End(ResponseId id, Status status) noexcept;
-  // The same because its client has gone.
+  // Ends the response because its client has disconnected.
   void Abandon(ResponseId id) noexcept;
   // Ends the response that was opened last. False if there is none.
   bool EndNewest(Status status) noexcept;
-  // Ends all responses of that name. False if there is none (any more).
+  // Ends all responses with that name. False if there is none (any more).
   bool EndByName(const std::string& request_id, const Status& status);
-  // The engine's EventSink. Waits while the outbox is full (counted).
+  // The engine's EventSink. Waits while the outbox is full; num_waits() counts this.
   void Post(TokenEvent event);
 
   uint64_t num_waits() const { return num_waits_; }  // how often Post found the outbox full
@@ -65,7 +66,7 @@ class OutputLoop {
     Status status;
   };
   using Message = std::variant<OpenedResponse, Tokenized, Ending, TokenEvent>;
-  using Messages = std::list<Message>;  // one, unless it was sent
+  using Messages = std::list<Message>;  // one message; empty once it was sent
   using Name = std::pair<std::string, ResponseId>;
   struct NameOrder {
     using is_transparent = void;
@@ -78,17 +79,18 @@ class OutputLoop {
   void Run();
   void Handle(Message message);
 
-  BoundedQueue<Message> outbox_;  // of token events: the others are bounded by the responses
+  BoundedQueue<Message> outbox_;  // the capacity applies to token events; the number of responses
+                                  // bounds the others
   std::atomic<uint64_t> num_waits_ = 0;
   std::atomic<ResponseId> last_id_ = 0;
-  std::mutex live_mutex_;                   // of the two below
-  std::map<ResponseId, Messages> endings_;  // of the responses that live: their Ending
-  std::set<Name, NameOrder> names_;         // of the same, unless they were ended by name
+  std::mutex live_mutex_;                   // guards endings_ and names_
+  std::map<ResponseId, Messages> endings_;  // [live responses] the message that ends it
+  std::set<Name, NameOrder> names_;         // live responses that were not ended by name
   Responses responses_;                     // output thread only
-  std::thread thread_;                      // last: it uses all of the above
+  std::thread thread_;                      // declared last: it uses all members above
 };
 
-inline OutputLoop::EngineWays WaysTo(Engine& engine) {
+inline OutputLoop::EngineCalls CallsTo(Engine& engine) {
   return {.submit = [&engine](Request request) { return engine.Submit(std::move(request)); },
           .cancel = [&engine](RequestId id, FinishReason as) { engine.Cancel(id, as); }};
 }

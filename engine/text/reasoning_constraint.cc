@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/text/reasoning_constraint.h"
 
 #include <algorithm>
@@ -101,8 +102,8 @@ class ReasoningConstraint : public TokenConstraint {
   };
   struct Progress {
     Place place = Place::kReasoning;
-    size_t matched = 0;  // of the marker that may come
-    int reasoned = 0;    // tokens of reasoning, its end's among them
+    size_t matched = 0;  // matched bytes of the marker that may come next
+    int reasoned = 0;    // reasoning tokens, including its end marker's
   };
   Progress Now() const {
     if (declined_) return {.place = Place::kAnswer};
@@ -135,7 +136,7 @@ class ReasoningConstraint : public TokenConstraint {
     return {};
   }
 
-  // The next token of the end once the budget is used up, else -1.
+  // The next token of the end marker once the budget is used up, else -1.
   int32_t Forced(const Progress& now) const {
     if (now.place != Place::kReasoning || rules_.max_tokens < 0) return -1;
     const int beyond = now.reasoned - rules_.max_tokens;
@@ -153,7 +154,7 @@ class ReasoningConstraint : public TokenConstraint {
   const ReasoningRules rules_;
   const TextMarker& end_;
   const std::unique_ptr<TokenConstraint> answer_;
-  std::vector<Progress> history_;  // after each token before the answer
+  std::vector<Progress> history_;  // one entry after each token before the answer
   bool declined_ = false;          // the answer has begun without reasoning
   int answer_tokens_ = 0;
 };

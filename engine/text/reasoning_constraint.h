@@ -1,6 +1,7 @@
-// The constraint of an answer that begins with reasoning, or may: everything may come until the
-// marker that ends the reasoning has been drawn, then what the grammar allows. A budget of tokens
-// ends the reasoning by force.
+// SPDX-License-Identifier: Apache-2.0
+// MakeReasoningConstraint: the constraint of an answer that begins with reasoning, or may begin
+// with it. Any token is allowed until the marker that ends the reasoning has been drawn; then the
+// grammar applies. A token budget can end the reasoning by force.
 #pragma once
 
 #include <memory>
@@ -12,14 +13,15 @@
 namespace diffserve {
 
 struct ReasoningRules {
-  // What the model opens reasoning with, if it does; nullptr: the prompt has opened it.
+  // The marker that opens reasoning, if the model writes one; nullptr: the prompt has opened it.
   std::shared_ptr<const TextMarker> begin;
   std::shared_ptr<const TextMarker> end;
-  int max_tokens = -1;  // of reasoning, then the end is forced; -1: no limit
+  int max_tokens = -1;  // reasoning tokens, after which the end marker is forced; -1: no limit
 };
 
-// `answer`: what follows the reasoning; nullptr: anything. REQUIRES: with an answer, `begin` is one
-// token. Where the answer itself may begin with that token, no reasoning comes before it.
+// `answer` constrains the text after the reasoning; nullptr: anything. REQUIRES: with an answer,
+// `begin` is one token. If the answer itself may begin with that token, no reasoning comes before
+// it.
 std::unique_ptr<TokenConstraint> MakeReasoningConstraint(ReasoningRules rules,
                                                          std::unique_ptr<TokenConstraint> answer);
 

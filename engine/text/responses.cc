@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/text/responses.h"
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 namespace diffserve {
 namespace {
 
-// Without its text if there is no memory for that.
+// A copy of the status, without its message if memory is exhausted.
 Status CopyOf(const Status& status) noexcept {
   try {
     return status;
@@ -31,28 +32,29 @@ struct Responses::Choice {
   RequestId request = 0;
   Detokenizer detokenizer;
   StopMatcher stop;
-  int64_t num_tokens = 0;     // generated, up to and including the one that ended it
-  int64_t cached_tokens = 0;  // of its prompt
+  int64_t num_tokens = 0;     // generated tokens, including the one that ended it
+  int64_t cached_tokens = 0;  // prompt tokens from the cache
 };
 
 struct Responses::Response {
   OpenedResponse opened;
-  // From Submit on; of `tokenized` the prompts and continuations have gone their way.
+  // Set by Submit; its prompts and continuations have been moved out.
   TokenizedRequest tokenized;
-  std::optional<ResponseStarted> started;  // until the engine's first event
+  std::optional<ResponseStarted> started;  // sent with the engine's first event
   bool logprobs = false;
-  int min_tokens = 0;  // stop strings end nothing before this many tokens
+  int min_tokens = 0;  // stop strings are ignored before this many tokens
   size_t choices_per_prompt = 1;
   std::vector<bool> waits_for_scores;  // [prompts]
-  std::vector<TokenEvent> held;        // of choices whose prompt waits for them, in order
-  std::vector<Choice> choices;         // that the engine took
+  std::vector<TokenEvent> held;        // events of choices that wait for their prompt's scores, in
+                                       // order
+  std::vector<Choice> choices;         // those that the engine accepted
   size_t num_running = 0;
   bool cancelled = false;  // a choice ended as cancelled
   Usage usage;
 };
 
-Responses::Responses(const Tokenizer& tokenizer, Ways ways)
-    : tokenizer_(tokenizer), ways_(std::move(ways)) {}
+Responses::Responses(const Tokenizer& tokenizer, Callbacks callbacks)
+    : tokenizer_(tokenizer), callbacks_(std::move(callbacks)) {}
 
 Responses::~Responses() = default;
 
@@ -68,7 +70,7 @@ void Responses::Open(OpenedResponse opened) {
   } catch (const std::bad_alloc&) {
     Log(LogLevel::kError, "response_failed");
     deadlines_.erase({opened.deadline, id});
-    ways_.ended(opened);
+    callbacks_.ended(opened);
     opened.stream->Push(ResponseDone{OutOfMemoryStatus(), {}});
   }
 }
@@ -105,11 +107,11 @@ void Responses::SubmitTo(Response& response, TokenizedRequest tokenized) {
   response.started = std::move(started);
   for (Request& request : continuations) {
     const RequestId request_id = request.id = ++last_request_;
-    // Before the engine has it: End cancels what is known here.
+    // Registered before the engine has it, because End cancels the registered ones.
     choices_[request_id] = {&response, response.choices.size()};
     response.choices.emplace_back(tokenizer_, response.tokenized, request.prompt.ids()).request =
         request_id;
-    Status status = ways_.submit(std::move(request));
+    Status status = callbacks_.submit(std::move(request));
     if (!status.ok()) {
       choices_.erase(request_id);
       response.choices.pop_back();
@@ -143,7 +145,7 @@ void Responses::TakeFor(Response& response, size_t index, TokenEvent& event) {
   Choice& choice = response.choices[index];
   choice.cached_tokens = std::max<int64_t>(choice.cached_tokens, event.cached_tokens);
   if (event.finish != FinishReason::kNone) {
-    // The engine has ended it: it is not to be cancelled.
+    // The engine has ended it, so it must not be cancelled.
     choices_.erase(event.request);
     --response.num_running;
   }
@@ -154,8 +156,9 @@ void Responses::TakeFor(Response& response, size_t index, TokenEvent& event) {
   TakeText(response, choice, event);
 }
 
-// The first event of the continuation that scores its prompt; then what waited for it. A prompt of
-// one token has no scores, and that is told: an answer lists its token all the same.
+// Handles the first event of the continuation that scores its prompt, then the events that waited
+// for it. For a prompt of one token, empty scores are sent: an answer lists that token all the
+// same.
 void Responses::TakeScores(Response& response, size_t first, TokenEvent& event) {
   if (!event.prompt_logprobs.empty() || event.finish != FinishReason::kCancelled) {
     const auto scores = std::make_shared<const std::vector<SampleResult>>(
@@ -177,7 +180,7 @@ void Responses::TakeText(Response& response, Choice& choice, const TokenEvent& e
   response.cancelled |= delta.finish == FinishReason::kCancelled;
   if (delta.finish != FinishReason::kNone && choices_.erase(choice.request) > 0) {
     --response.num_running;
-    ways_.cancel(choice.request, FinishReason::kStop);
+    callbacks_.cancel(choice.request, FinishReason::kStop);
   }
   const bool empty = delta.text.empty() && delta.tokens.empty() &&
                      delta.finish == FinishReason::kNone;
@@ -196,20 +199,22 @@ void Responses::End(ResponseId id, Status status) {
   if (found != responses_.end()) End(*found->second, std::move(status));
 }
 
-// The one end of a response: what runs of it is cancelled, its stream gets the last event, and
-// nothing knows it any more.
+// Ends a response; every ending comes through here. Cancels its running continuations, pushes the
+// last event, and forgets the response.
 void Responses::End(Response& response, Status status) noexcept {
   Usage& usage = response.usage;
   for (size_t i = 0; i < response.choices.size(); ++i) {
     const Choice& choice = response.choices[i];
     usage.completion_tokens += choice.num_tokens;
     if (i % response.choices_per_prompt == 0) usage.cached_tokens += choice.cached_tokens;
-    if (choices_.erase(choice.request) > 0) ways_.cancel(choice.request, FinishReason::kCancelled);
+    if (choices_.erase(choice.request) > 0)
+      callbacks_.cancel(choice.request, FinishReason::kCancelled);
   }
   if (response.tokenized.on_end) response.tokenized.on_end();
   const OpenedResponse& opened = response.opened;
   deadlines_.erase({opened.deadline, opened.id});
-  ways_.ended(opened);  // first: whoever has seen the end finds the name unknown
+  callbacks_.ended(opened);  // before the last event, so that a client that has seen the end can
+                             // reuse the name
   opened.stream->Push(ResponseDone{std::move(status), usage});
   responses_.erase(opened.id);
 }
@@ -240,7 +245,7 @@ ResponseDelta Responses::Delta(const TokenEvent& event, const Response& response
     delta.stop_reason = asked.stop[*piece.matched];
     return false;
   };
-  // The token that ended the text is not part of it, unless asked for.
+  // The token that ended the text is not part of it, unless requested.
   const bool show_last = event.finish != FinishReason::kStop || asked.include_stop_in_output ||
                          (event.stop_token < 0 && !asked.skip_special_tokens);
   for (size_t i = 0; i < event.tokens.size(); ++i) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/text/text_marker.h"
 
 #include <algorithm>
@@ -71,10 +72,11 @@ Result<std::shared_ptr<const TextMarker>> TextMarker::Make(const Tokenizer& toke
                            std::to_string(kMaxBytes));
   }
   if (tokenizer.table().decoding == TokenTable::Decoding::kLibrary) {
-    return Status(StatusCode::kUnimplemented,
-                  "this model's tokenizer does not say what bytes a token stands for, which the "
-                  "marker '" +
-                      text + "' is found by");
+    return Status(
+        StatusCode::kUnimplemented,
+        "this model's tokenizer does not define the bytes of each token, which the search "
+        "for the marker '" +
+            text + "' needs");
   }
   std::shared_ptr<TextMarker> marker(
       new TextMarker(tokenizer, text, vocab_size, std::move(eos_token_ids)));

@@ -1,5 +1,7 @@
-// TextMarker: a text that sets parts of an answer apart, prepared for a vocabulary: which tokens
-// bring how much of it. Const; any number of constraints share one.
+// SPDX-License-Identifier: Apache-2.0
+// TextMarker: a text that separates parts of an answer, such as `</think>`. It is prepared for one
+// vocabulary: it knows how much of the text each token adds. Const; any number of constraints share
+// one.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +19,23 @@ class TextMarker {
  public:
   static constexpr size_t kMaxBytes = 64;
 
-  // `tokenizer` outlives it. `eos_token_ids`: what ends a text. Error: kInvalidArgument if the text
-  // cannot be told apart from what comes before it, or the vocabulary cannot spell it.
+  // `tokenizer` outlives this. `eos_token_ids` end a text. Error: kInvalidArgument if the text is
+  // empty or above kMaxBytes, begins with its own end, or cannot be spelled by the vocabulary;
+  // kUnimplemented if the tokenizer does not define the bytes of a token.
   static Result<std::shared_ptr<const TextMarker>> Make(const Tokenizer& tokenizer,
                                                         const std::string& text, int vocab_size,
                                                         std::vector<int32_t> eos_token_ids);
 
-  // How much of the marker an answer has begun with, whitespace aside, after `token`; nullopt: it
-  // begins otherwise.
+  // How many bytes of the marker an answer begins with after `token`, ignoring leading whitespace;
+  // nullopt: it begins with something else.
   std::optional<size_t> Begin(size_t matched, int32_t token) const;
-  // How much of the marker the text ends with after `token`, if it ended with `matched` bytes of it
-  // before. size(): it is complete.
+  // How many bytes of the marker the text ends with after `token`, if it ended with `matched` bytes
+  // of it before. size(): the marker is complete.
   size_t Advance(size_t matched, int32_t token) const;
   size_t size() const { return text_.size(); }
-  const std::vector<int32_t>& tokens() const { return tokens_; }  // that spell it
-  // Tokens that have text behind the end of the marker, if the text ended with `matched` bytes.
+  const std::vector<int32_t>& tokens() const { return tokens_; }  // the tokens that spell it
+  // Tokens that complete the marker and have more text after it, if the text ended with `matched`
+  // bytes.
   const std::vector<int32_t>& Overshooting(size_t matched) const { return overshooting_[matched]; }
   const std::vector<int32_t>& eos_token_ids() const { return eos_token_ids_; }
   int vocab_size() const { return vocab_size_; }

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/text/token_files.h"
 
 #include <string_view>
 
-#include "diffserve_text_ffi.h"
+#include "engine/text/bytes_ffi.h"
 #include "engine/text/model_file.h"
 
 namespace diffserve {
@@ -11,10 +12,6 @@ namespace {
 constexpr size_t kMaxFileBytes = size_t{16} << 20;
 // The largest vocabularies in use (256k tokens with merges) take 35 MB.
 constexpr size_t kMaxTokenizerBytes = size_t{256} << 20;
-
-diffserve_ffi::FfiStr Borrow(std::string_view text) {
-  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
-}
 
 }  // namespace
 

@@ -1,5 +1,6 @@
-// TokenFiles: the files of a model directory that say which special tokens it has. The tokenizer
-// and the chat template read the same ones.
+// SPDX-License-Identifier: Apache-2.0
+// TokenFiles: the files of a model directory that define its special tokens. The tokenizer and the
+// chat template read the same files.
 #pragma once
 
 #include <string>
@@ -12,7 +13,7 @@ struct FfiTokenFiles;
 
 namespace diffserve {
 
-// Their texts, empty where there is no such file.
+// The text of each file; empty if there is no such file.
 struct TokenFiles {
   std::string tokenizer;  // tokenizer.json
   std::string tokenizer_config;
@@ -20,10 +21,10 @@ struct TokenFiles {
   std::string added_tokens;
   std::string model_config;  // config.json
 
-  // Error: one line with the file and what is wrong.
+  // Error: one line with the file and the reason.
   static Result<TokenFiles> Read(const std::string& model_dir);
 
-  // Valid as long as this.
+  // A view; valid as long as this object.
   diffserve_ffi::FfiTokenFiles ffi() const;
 };
 

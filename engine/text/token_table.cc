@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/text/token_table.h"
 
 namespace diffserve {
 namespace {
 
-// What comes before a text's last bytes does not change which character they begin.
+// A UTF-8 character has at most 4 bytes, so earlier bytes do not affect an incomplete one.
 constexpr size_t kMaxCharacterBytes = 4;
 
 }  // namespace

@@ -1,7 +1,8 @@
-// TokenTable: the bytes each token id stands for, and TokenStream: ids turned into text by it, one
-// after another. Where a model's decoder works token by token (byte-level BPE, sentencepiece,
-// WordPiece), this is the one way text is made, streamed or whole. TokenTable is const after it was
-// filled; a TokenStream is owned by one thread.
+// SPDX-License-Identifier: Apache-2.0
+// TokenTable: the bytes of each token id. TokenStream: decodes ids to text with the table, one at a
+// time. If a model's decoder works token by token (byte-level BPE, sentencepiece, WordPiece), all
+// its text is made here, streamed or whole. A TokenTable is const once filled; a TokenStream is
+// owned by one thread.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +16,14 @@
 namespace diffserve {
 
 struct TokenTable {
-  // kLibrary: the text is not made token by token, and only the Rust library can decode.
+  // kLibrary: the text cannot be made token by token; only the Rust library can decode.
   enum class Decoding { kLibrary, kCharacters, kBytes };
   static constexpr unsigned char kIsToken = 1, kIsSpecial = 2;
 
   std::string bytes;
   std::vector<uint32_t> ends;        // [vocab] token i is bytes[ends[i - 1], ends[i])
-  std::string first_bytes;           // the same for a token that opens a text: it may lose a space
-  std::vector<uint32_t> first_ends;  // [vocab], or empty if that makes no difference
+  std::string first_bytes;           // bytes of a token that opens a text: it may lose a space
+  std::vector<uint32_t> first_ends;  // [vocab], or empty if first_bytes would equal bytes
   std::string flags;                 // [vocab]
   Decoding decoding = Decoding::kLibrary;
 
@@ -35,10 +36,10 @@ struct TokenTable {
   std::string_view FirstBytes(int32_t id) const {
     return first_ends.empty() ? Bytes(id) : Piece(first_bytes, first_ends, static_cast<size_t>(id));
   }
-  // Whether a text that shows special tokens, or does not, has anything of this one.
+  // Whether this token adds anything to a text that shows, or skips, special tokens.
   bool HasText(int32_t id, bool skip_special_tokens) const;
-  // How many of a sequence's first tokens find no text before them: up to and with the first one
-  // that has text.
+  // How many leading tokens of a sequence have no text before them: all up to and including the
+  // first one with text.
   size_t OpeningTokens(std::span<const int32_t> ids, bool skip_special_tokens) const;
 
  private:
@@ -50,15 +51,16 @@ struct TokenTable {
 
 class TokenStream {
  public:
-  // The text that follows `context`; an incomplete character at its end comes with what completes
-  // or breaks it. REQUIRES: table.decoding != kLibrary. `table` outlives this.
+  // Decodes the text after `context`. An incomplete character at the end of `context` is returned
+  // together with the bytes that complete or break it. REQUIRES: table.decoding != kLibrary.
+  // `table` outlives this.
   TokenStream(const TokenTable& table, bool skip_special_tokens,
               std::span<const int32_t> context = {});
-  // Appends to `out` the whole characters that `id` completes. An id without token stands for
-  // nothing.
+  // Appends to `out` the whole characters that `id` completes. An id without a token adds nothing.
   void Push(int32_t id, std::string& out);
   void Finish(std::string& out);
-  // Nothing so far has text, nor has the context: the next token that has some opens the text.
+  // Whether neither the context nor any pushed token has text, so that the next token with text
+  // opens the text.
   bool at_start() const { return at_start_; }
   // The first bytes of a character that is incomplete so far.
   const std::string& incomplete() const { return repair_.pending(); }

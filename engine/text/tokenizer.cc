@@ -1,35 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/text/tokenizer.h"
 
 #include <utility>
 
-#include "diffserve_text_ffi.h"
+#include "engine/text/bytes_ffi.h"
 #include "engine/text/token_files.h"
 #include "kernels/base/memory_reserve.h"
 
 namespace diffserve {
 namespace {
 
-// What the library takes at most while it tokenizes.
+// Upper bound of the library's memory while it tokenizes.
 constexpr size_t kMemoryPerTextByte = 192;
-
-diffserve_ffi::FfiStr Borrow(std::string_view text) {
-  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
-}
-
-struct FreeBytes {
-  ~FreeBytes() { diffserve_ffi::ffi_bytes_free(bytes); }
-  const diffserve_ffi::FfiBytes& bytes;
-};
 
 struct FreeIds {
   ~FreeIds() { diffserve_ffi::ffi_ids_free(ids); }
   const diffserve_ffi::FfiIds& ids;
 };
-
-std::string Take(const diffserve_ffi::FfiBytes& bytes) {
-  const FreeBytes freed{bytes};
-  return std::string(reinterpret_cast<const char*>(bytes.data), bytes.size);
-}
 
 template <typename T>
 std::vector<T> Take(const diffserve_ffi::FfiIds& ids) {
@@ -45,7 +32,7 @@ struct Tokenizer::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  // False with the reason in `error`.
+  // False on failure, with the reason in `error`.
   bool FillTable(std::string& error);
 
   diffserve_ffi::FfiTokenizer* const handle;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/text/utf8_repair.h"
 
 namespace diffserve {
@@ -26,7 +27,7 @@ void Utf8Repair::Begin(unsigned char byte, std::string& out) {
     missing_ = 1;
   } else if (byte >= 0xE0 && byte <= 0xEF) {
     missing_ = 2;
-    if (byte == 0xE0) lower_ = 0xA0;  // not in fewer bytes
+    if (byte == 0xE0) lower_ = 0xA0;  // no overlong encodings
     if (byte == 0xED) upper_ = 0x9F;  // no surrogates
   } else if (byte >= 0xF0 && byte <= 0xF4) {
     missing_ = 3;

@@ -1,7 +1,7 @@
-// Utf8Repair: a stream of bytes turned into valid UTF-8. A character that comes in pieces is held
-// until it is whole; what cannot become one is replaced by U+FFFD, exactly as a decoder of the
-// whole byte string would do it.
-// Owned by one thread.
+// SPDX-License-Identifier: Apache-2.0
+// Utf8Repair: turns a stream of bytes into valid UTF-8. A character that arrives in pieces is held
+// back until it is whole. Invalid bytes become U+FFFD, exactly as in a decode of the whole byte
+// string. Owned by one thread.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@ namespace diffserve {
 
 class Utf8Repair {
  public:
-  // What one U+FFFD stands for: the longest start of a character that was broken off (WHATWG, Rust,
-  // Python), or each of its bytes (sentencepiece's byte tokens).
+  // What one U+FFFD replaces: the longest incomplete start of a character (WHATWG, Rust, Python),
+  // or each of its bytes (sentencepiece's byte tokens).
   enum class Unit { kCharacter, kByte };
 
   explicit Utf8Repair(Unit unit) : unit_(unit) {}
   // Appends to `out` what `bytes` completes.
   void Push(std::string_view bytes, std::string& out);
-  // A character that is still incomplete is replaced.
+  // Ends the text; an incomplete character becomes U+FFFD.
   void Finish(std::string& out);
-  // The bytes so far of a character that is incomplete.
+  // The bytes of the character that is incomplete so far.
   const std::string& pending() const { return pending_; }
 
  private:

@@ -1,6 +1,7 @@
-// What attention kernels do with finished softmaxes: merge those of one row over disjoint slots in
-// a fixed order, normalise both maps, subtract, undo the transform that V is stored after,
-// sub-norm, scale, round to bf16. One warp a row; lane l holds columns 2 l and 2 l + 1 of every 64.
+// SPDX-License-Identifier: Apache-2.0
+// How the attention kernels turn finished softmaxes into output: merge those of one row over
+// disjoint slots in a fixed order, normalise both maps, subtract, undo V's transform, sub-norm,
+// scale, round to bf16. One warp per row; lane l holds columns 2 l and 2 l + 1 of every 64.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,8 +16,8 @@ namespace diffserve::cuda {
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 inline constexpr float kMinusInfinity = -__builtin_huge_valf();
 
-// The softmax of one row and map over some of the slots: sum of p = exp2(score - max), and of p V.
-// Empty: -infinity, 0, 0.
+// The softmax of one row and map over some of the slots: the maximum score, and the sums of
+// p = exp2(score - max) and of p V. An empty one holds -infinity, 0, 0.
 template <int kVDim>
 struct RowState {
   static constexpr int kPairs = (kVDim + 63) / 64;
@@ -25,10 +26,10 @@ struct RowState {
   float2 o[kPairs];
 };
 
-// Keeps exp2(x - max) from being exp2(-inf + inf) where nothing was seen.
+// Avoids exp2(-inf + inf) for a row that has seen no slot.
 __device__ __forceinline__ float FiniteMax(float max) { return max == kMinusInfinity ? 0.0f : max; }
 
-// Source: Max(i), Sum(i), O(i, column) of the i-th state.
+// Source provides Max(i), Sum(i) and O(i, column) of the i-th state.
 template <int kVDim, typename Source>
 __device__ __forceinline__ RowState<kVDim> MergeStates(int count, const Source& source, int lane) {
   RowState<kVDim> merged = {kMinusInfinity, 0.0f, {}};
@@ -55,17 +56,17 @@ struct AttentionFinish {
   int num_q1_heads;
   bool has_second_map;
   float lambda;
-  const float* lambda_rows;  // [rows, num_q1_heads]; nullptr: `lambda` holds for all
+  const float* lambda_rows;  // [rows, num_q1_heads]; nullptr: `lambda` holds for all rows
   bool has_sub_norm;
   float sub_norm_eps;
   const float* sub_norm_weight;  // [v_dim]; nullptr: none
   float out_scale;
 };
 
-// Nothing attended to gives 0; a NaN in the sum stays.
+// A sum of 0 (no slot attended to) gives 0; a NaN stays a NaN.
 __device__ __forceinline__ float InverseSum(float sum) { return sum == 0.0f ? 0.0f : 1.0f / sum; }
 
-// Each kBlock columns of a row.
+// Transforms each kBlock columns of a row.
 template <int kBlock, int kPairs>
 __device__ __forceinline__ void TransformRow(float2 (&o)[kPairs], int lane) {
 #pragma unroll
@@ -90,7 +91,8 @@ __device__ __forceinline__ void TransformRow(float2 (&o)[kPairs], int lane) {
   }
 }
 
-// Stage 4: sub-norm, scale. Of both maps, normalised and subtracted. One warp. kBlock: kOutBlock.
+// Stage 4: sub-norm, scale. Takes both maps, normalised and subtracted. One warp. kBlock:
+// kOutBlock.
 template <int kVDim, int kBlock>
 __device__ __forceinline__ void FinishRow(const AttentionFinish& finish,
                                           const RowState<kVDim>& map1, const RowState<kVDim>& map2,

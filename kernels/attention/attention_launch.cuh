@@ -1,5 +1,6 @@
-// The host's side of an attention launch: from DiffAttentionArgs to what kernels are called with,
-// and the three kernels that DiffAttention chooses from.
+// SPDX-License-Identifier: Apache-2.0
+// The host side of an attention launch: turns DiffAttentionArgs into kernel arguments, and declares
+// the three kernels that DiffAttention chooses from.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,8 +16,9 @@ namespace diffserve::cuda {
 struct DeviceLimits {
   int multiprocessors = 0;
   int shared_bytes_max = 0;
-  bool has_bulk_copies = false;  // in our code: newer devices run that of sm_80, in which the bulk
-                                 // kernels are empty
+  // Whether our code for the device has bulk copies: sm_90a does. Newer devices run our sm_80 code,
+  // in which the bulk kernels are empty.
+  bool has_bulk_copies = false;
 };
 
 inline Status ReadLimits(DeviceLimits* limits) {
@@ -35,8 +37,7 @@ inline Status ReadLimits(DeviceLimits* limits) {
   return error == cudaSuccess ? Status() : ToStatus(error, "reading the device's limits");
 }
 
-// The shapes that a kernel is compiled for with one codec. A kernel's table has a row for each
-// codec.
+// The shapes that a kernel is compiled for with one codec. A kernel's table has one row per codec.
 template <typename Instance>
 struct CodecInstances {
   DType dtype;
@@ -44,7 +45,7 @@ struct CodecInstances {
 };
 
 // The head shapes that the portable kernels are compiled for. Instance::Of<Codec, head_dim, v_dim,
-// k_maps>() makes a row.
+// k_maps>() makes one row.
 template <typename Codec, typename Instance>
 const Instance kHeadShapes[] = {
     Instance::template Of<Codec, 16, 16, 1>(),   Instance::template Of<Codec, 16, 32, 2>(),
@@ -56,7 +57,7 @@ const Instance kHeadShapes[] = {
     Instance::template Of<Codec, 128, 128, 2>(), Instance::template Of<Codec, 128, 256, 1>(),
 };
 
-// nullptr: there is none. Instance: head_dim, v_dim, k_maps.
+// Returns nullptr if there is no such instance. Instance has head_dim, v_dim and k_maps.
 template <typename Instance, size_t kCount>
 const Instance* FindInstance(const CodecInstances<Instance> (&table)[kCount], const DiffSpec& spec,
                              DType dtype) {
@@ -105,7 +106,7 @@ inline AttentionLaunch LaunchOf(const DiffAttentionArgs<BFloat16>& args,
   };
 }
 
-// On `num_thread_blocks` that together walk the plan's items.
+// Launches `num_thread_blocks` thread blocks, which together walk the plan's items.
 inline Status LaunchAttention(std::string_view name, void (*kernel)(AttentionLaunch),
                               const LaunchShape& shape, const Stream& stream,
                               const AttentionLaunch& call) {
@@ -115,8 +116,7 @@ inline Status LaunchAttention(std::string_view name, void (*kernel)(AttentionLau
   return Launch(name, shape, stream, kernel, call);
 }
 
-// What DiffAttentionUnsupported would have said when the model was loaded, or a tiling of another
-// device.
+// Unreachable for a loaded model on its own device: DiffAttentionUnsupported refuses such shapes.
 inline Status NoKernel() {
   return Status(StatusCode::kInternal, "no attention kernel for this shape, tiling and device");
 }
@@ -135,8 +135,8 @@ struct QuantisedDecode {
 QuantisedDecode FindQuantisedDecode(const DiffSpec& spec, DType dtype);
 void (*FindQuantisedPrefill(const DiffSpec& spec, DType dtype))(AttentionLaunch);
 
-// Queries a tile of the Hopper kernel for this spec and these pages on this device, in layers
-// without a window; 0: there is none.
+// Queries per tile of the Hopper kernel for this spec, these pages and this device, in layers
+// without a window. 0: there is no such kernel.
 int HopperPrefillQueries(const DiffSpec& spec, DType dtype, const DeviceLimits& limits);
 // REQUIRES: HopperPrefillQueries is schedule.tiling.rows_per_tile, and schedule.tiling.window is
 // kWholeContext.

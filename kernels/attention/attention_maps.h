@@ -1,6 +1,7 @@
-// The attention maps of one query, a token and signal head, over the slots up to its own: what
-// DiffAttentionRef multiplies V by, for whoever wants to look inside. Kernels never hold a whole
-// map. At a slot before its window a logit is -infinity, and p and w are 0.
+// SPDX-License-Identifier: Apache-2.0
+// The attention maps of one query (a token and signal head) over the slots up to its own, for
+// diagnostics: the weights by which DiffAttentionRef multiplies V. Kernels never hold a whole map.
+// At a slot before the query's window the logit is -infinity, and p and w are 0.
 #pragma once
 
 #include <array>
@@ -11,8 +12,8 @@
 namespace diffserve {
 
 struct AttentionMap {
-  std::vector<double> logits;  // [slots], scaled, and quantised where the arguments say so
-  std::vector<double> p;       // [slots], their softmax
+  std::vector<double> logits;  // [slots], scaled, and quantised if the arguments ask for it
+  std::vector<double> p;       // [slots], softmax of the logits
 };
 
 struct AttentionMaps {
@@ -22,27 +23,27 @@ struct AttentionMaps {
   std::vector<double> w;  // [slots], p1 - lambda p2
 };
 
-// K of one group of a sequence, decoded once for all queries that read it: [k_maps] of
-// [slots][head_dim] from `first_slot` on, in double precision.
+// K of one group of a sequence, decoded once for all queries that read it: k_maps arrays
+// [slots][head_dim] in double precision. Slots count from `first_slot`.
 struct GroupKeys {
   int group = 0;
   int first_slot = 0;
   std::array<std::vector<double>, 2> rows;
 };
-// Of the slots that some row of the sequence's in the batch sees.
+// Decodes the slots that any of the sequence's rows in the batch sees.
 GroupKeys GroupKeysRef(const DiffAttentionArgs<float>& args, const SequenceTokens& sequence,
                        int group);
 
-// Which group's K a signal head reads.
+// The group whose K a signal head reads.
 inline int GroupOf(const DiffSpec& spec, int head) {
   return head / (spec.num_q1_heads / spec.num_kv_groups);
 }
 
-// Naive, double precision, one thread. Of `args` what is about V and the output is not looked at.
-// `row` counts from the first of the sequence's in the batch. Pages of any format.
+// Naive, double precision, one thread. Ignores the members of `args` about V and the output. `row`
+// counts from the sequence's first row in the batch. Takes pages of any format.
 AttentionMaps AttentionMapsRef(const DiffAttentionArgs<float>& args, const SequenceTokens& sequence,
                                int row, int head);
-// The same with `keys` of the head's group, of the slots that the query sees or more.
+// As above, with `keys` of the head's group, which hold at least the slots that the query sees.
 AttentionMaps AttentionMapsRef(const DiffAttentionArgs<float>& args, const SequenceTokens& sequence,
                                int row, int head, const GroupKeys& keys);
 

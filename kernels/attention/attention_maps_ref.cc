@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -9,7 +10,7 @@
 namespace diffserve {
 namespace {
 
-// softmax(q K^T * scale) over slots first .. position, of which the keys' map `k_map` has rows.
+// softmax(q K^T * scale) over slots first .. position; the keys' map `k_map` has a row for each.
 AttentionMap MapOf(const DiffAttentionArgs<float>& args, int first, int position,
                    const GroupKeys& keys, int k_map, const float* q) {
   const auto head_dim = static_cast<size_t>(args.spec.head_dim);

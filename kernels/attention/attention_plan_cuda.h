@@ -1,18 +1,20 @@
-// What attention on a GPU needs besides its arguments: how its work is cut up (computed on the host
-// by one thread or on the device by one warp, with the same text) and memory for parts of results.
+// SPDX-License-Identifier: Apache-2.0
+// What attention on a GPU needs besides its arguments: a plan that cuts the work into items, and
+// memory for partial results. The same source computes the plan on the host (one thread) and on the
+// device (one warp).
 //
-// Decode is for few query rows a sequence (correct for any number): it reads each page's K1, K2 and
-// V once for up to 8 query rows of a group (16 without a second map), by splits of 512 slots.
-// Prefill is for chunks of a prompt: 64 or 128 query rows of a group at a time, without splits.
-// Their chains of operations differ, so a row's bits are the same again only if the same one
-// computes it. Hopper has prefill kernels of its own for head widths of 64 and 128 over pages of
-// bfloat16 in layers without a window, whose bits differ from the portable ones'.
+// Decode is for few query rows per sequence (and correct for any number). It reads each page's K1,
+// K2 and V once for up to 8 query rows of a group (16 without a second map), in splits of 512
+// slots. Prefill is for chunks of a prompt: 64 or 128 query rows of a group at a time, without
+// splits. Their chains of operations differ, so a row's bits repeat only within the same kernel.
+// Hopper has its own prefill kernels for head widths of 64 and 128 over bfloat16 pages in layers
+// without a window; their bits differ from the portable kernels'.
 //
 // The query rows of one sequence and group are its tokens times the group's signal heads, token by
-// token. They are cut into tiles of rows, and for decodes the sequence's slots into splits. A work
+// token. They are cut into tiles of rows and, for decode, the sequence's slots into splits. A work
 // item is one (sequence, tile, split), for every group. Splits follow absolute slots: a row's
-// splits, and the order in which they are merged, depend on its position alone. Splits wholly
-// before the window of a sequence's rows have no items.
+// splits, and the order in which they are merged, depend only on its position. Splits wholly before
+// the window of a sequence's rows have no items.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +33,7 @@ namespace diffserve::cuda {
 class Stream;
 
 inline constexpr int kImagePageSize = kPageSize;
-inline constexpr int kSplitSlots = 512;  // of decodes
+inline constexpr int kSplitSlots = 512;  // per split, in decode
 inline constexpr int kSplitPages = kSplitSlots / kImagePageSize;
 inline constexpr int kNoSplitSlots = 1 << 30;  // one split
 
@@ -39,14 +41,14 @@ struct AttentionItem {
   int32_t sequence;
   int32_t tile;
   int32_t split;
-  int32_t first_item;  // that of split s of the same tile is first_item + s
+  int32_t first_item;  // the item of split s of the same tile is first_item + s
 };
 
 struct AttentionPlan {
   int32_t* num_items = nullptr;    // [1]
   AttentionItem* items = nullptr;  // [capacity]
   int32_t* first_item = nullptr;   // [num_sequences + 1], by sequence
-  int capacity = 0;  // items beyond it are not written, and *num_items then is above it
+  int capacity = 0;  // items beyond it are not written, and *num_items then exceeds it
 };
 
 struct AttentionTiling {
@@ -65,7 +67,7 @@ struct AttentionTiling {
   DIFFSERVE_HOST_DEVICE int NumSplits(int num_slots) const {
     return (num_slots + split_slots - 1) / split_slots;
   }
-  // Number of slots that some row of the tile attends to.
+  // Number of slots up to the last one that some row of the tile attends to.
   DIFFSERVE_HOST_DEVICE int NumSlots(const DeviceSequence& sequence, int tile) const {
     const int last = (tile + 1) * rows_per_tile - 1;
     const int row = last / heads_per_group < sequence.num_tokens ? last / heads_per_group
@@ -76,21 +78,21 @@ struct AttentionTiling {
   DIFFSERVE_HOST_DEVICE int FirstSlot(const DeviceSequence& sequence, int tile) const {
     return FirstSlotSeen(sequence.position + tile * rows_per_tile / heads_per_group, window);
   }
-  // The first split that has items, of a sequence.
+  // The first split of a sequence that has items.
   DIFFSERVE_HOST_DEVICE int FirstSplit(const DeviceSequence& sequence) const {
     return FirstSlotSeen(sequence.position, window) / split_slots;
   }
-  // Whether a tile's rows attend to slots of one split alone.
+  // Whether a tile's rows attend to slots of only one split.
   DIFFSERVE_HOST_DEVICE bool HasOneSplit(const DeviceSequence& sequence, int tile) const {
     return NumSplits(NumSlots(sequence, tile)) - FirstSlot(sequence, tile) / split_slots == 1;
   }
-  // Items of each tile of a sequence.
+  // Items per tile of a sequence.
   DIFFSERVE_HOST_DEVICE int ItemsPerTile(const DeviceSequence& sequence) const {
     return NumSplits(sequence.position + sequence.num_tokens) - FirstSplit(sequence);
   }
 };
 
-// The host: one lane.
+// The host's form of a warp: a single lane.
 struct SerialLanes {
   static constexpr int kCount = 1;
   DIFFSERVE_HOST_DEVICE int Id() const { return 0; }
@@ -132,34 +134,35 @@ DIFFSERVE_HOST_DEVICE void PlanAttention(const Lanes& lanes, const PagedBatch& b
 // All pointers are device memory.
 struct AttentionSchedule {
   AttentionTiling tiling;  // DiffDecodeTiling or DiffPrefillTiling
-  AttentionPlan plan;  // made by PlanDiffAttention for this batch and tiling, once for all layers
-                       // that follow each other with them
+  // Made by PlanDiffAttention for this batch and tiling, once for all consecutive layers that use
+  // them.
+  AttentionPlan plan;
   float* partials = nullptr;      // decode: [DiffDecodePartialFloats()], one layer's at a time
   float* extents = nullptr;       // decode with quantised logits: [DiffDecodeExtentFloats()]
   bool allow_bulk_copies = true;  // false: cp.async on every device
 };
 
-// The pages that the kernels take.
+// The page format that the kernels read.
 inline KvFormat ImageFormat(const DiffSpec& spec, DType dtype = DType::kBFloat16) {
   return KvFormat::Of(spec, kImagePageSize, dtype, KvArrangement::kImage);
 }
-// nullptr, or why there is no kernel for this spec and these pages.
+// Returns nullptr, or the reason why no kernel takes this spec and these pages.
 const char* DiffAttentionUnsupported(const DiffSpec& spec, const KvFormat& format);
 
-// For batches in which no sequence has more than `rows_per_sequence_max` rows, and layers of
+// For batches in which no sequence has more than `rows_per_sequence_max` rows, and layers with this
 // DiffAttentionArgs::window. No row's bits depend on the tiling.
 AttentionTiling DiffDecodeTiling(const DiffSpec& spec, int rows_per_sequence_max, int window = 0);
 size_t DiffDecodePartialFloats(const DiffSpec& spec, const AttentionTiling& tiling,
                                int64_t num_items);
 size_t DiffDecodeExtentFloats(const DiffSpec& spec, const AttentionTiling& tiling,
                               int64_t num_items);
-// For pages of `dtype` on the device that is current now, as DiffAttention must find it.
+// For pages of `dtype` on the current device, which must be the one DiffAttention runs on.
 // `allow_bulk_copies` as in AttentionSchedule.
 AttentionTiling DiffPrefillTiling(const DiffSpec& spec, DType dtype, bool allow_bulk_copies = true,
                                   int window = 0);
 
-// Items of any batch of at most `num_sequences` sequences, of at most `rows_per_sequence_max` rows
-// each, whose lengths sum to at most `num_slots`.
+// Maximum number of items of any batch of at most `num_sequences` sequences with at most
+// `rows_per_sequence_max` rows each, whose lengths sum to at most `num_slots`.
 int64_t AttentionItemsMax(const AttentionTiling& tiling, int rows_per_sequence_max,
                           int num_sequences, int64_t num_slots);
 Status PlanDiffAttention(const AttentionTiling& tiling, const PagedBatch& batch,

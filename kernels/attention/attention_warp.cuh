@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // What decode and prefill share: the tile of query rows that a warp works on, and the softmaxes of
 // its 16 mma rows over one strip after another (sm_80).
 //
-// Rows 0-7 of the mma are queries of map 1 and rows 8-15 their noise queries (map 2), so V is read
-// once for both maps and a thread owns both maps of a query. Without a second map all 16 rows are
+// Rows 0-7 of the mma are queries of map 1 and rows 8-15 their noise queries (map 2). So V is read
+// once for both maps, and a thread owns both maps of a query. Without a second map all 16 rows are
 // queries.
 #pragma once
 
@@ -30,9 +31,9 @@ struct AttentionLaunch {
   int num_groups;
   int head_dim;
   float scale_log2;   // scale * log2(e)
-  int num_stages;     // of the ring in shared memory
-  ScoreQuant logits;  // of the kernels that quantise them
-  float* extents;     // of decodes: [items, groups, rows_per_tile, maps, kSplitPages]
+  int num_stages;     // in the ring in shared memory
+  ScoreQuant logits;  // for the kernels that quantise logits
+  float* extents;     // decode: [items, groups, rows_per_tile, maps, kSplitPages]
 
   __device__ __forceinline__ int num_maps() const { return finish.has_second_map ? 2 : 1; }
   __device__ __forceinline__ float* Partial(int64_t item, int group, int row, int map,
@@ -41,7 +42,7 @@ struct AttentionLaunch {
            ((((item * num_groups + group) * tiling.rows_per_tile + row) * num_maps()) + map) *
                (v_dim + 2);
   }
-  // Of a query's scores in each page of a split.
+  // The extents of a query's scores, one per page of a split.
   __device__ __forceinline__ float* Extents(int64_t item, int group, int row, int map) const {
     return extents +
            ((((item * num_groups + group) * tiling.rows_per_tile + row) * num_maps()) + map) *
@@ -49,15 +50,15 @@ struct AttentionLaunch {
   }
 };
 
-// One item as a block sees it.
+// One item as a thread block sees it.
 struct QueryTile {
   DeviceSequence sequence;
   int group;
-  int first_query;  // of the tile, among the sequence's rows times the group's signal heads
+  int first_query;  // of the tile, among the sequence's tokens times the group's signal heads
   int num_queries;
-  int num_slots;   // up to the last that some query of the tile attends to
-  int first_slot;  // of the split, or of the first page of it that some query attends to
-  int end_slot;    // not behind first_slot: the tile has nothing to do with the split
+  int num_slots;   // up to the last slot that some query of the tile attends to
+  int first_slot;  // of the split, or of its first page that some query attends to
+  int end_slot;    // <= first_slot: the tile attends to no slot of the split
 };
 
 __device__ __forceinline__ QueryTile QueryTileOf(const AttentionLaunch& call,
@@ -76,7 +77,7 @@ __device__ __forceinline__ QueryTile QueryTileOf(const AttentionLaunch& call,
   return tile;
 }
 
-// The part of a tile whose queries are [begin, begin + count) of it.
+// The part of a tile with queries [begin, begin + count).
 __device__ __forceinline__ QueryTile PartOf(const AttentionLaunch& call, const QueryTile& tile,
                                             int begin, int count) {
   QueryTile part = tile;
@@ -88,7 +89,8 @@ __device__ __forceinline__ QueryTile PartOf(const AttentionLaunch& call, const Q
   return part;
 }
 
-// Slots that every query of the tile attends to, [first, end), and the first that some query does.
+// Slots that every query of the tile attends to, [first, end), and the first slot that any query
+// attends to.
 struct UnmaskedSlots {
   int first;
   int end;
@@ -106,8 +108,8 @@ struct UnmaskedSlots {
 
 // The query in one row of the mma.
 struct TileQuery {
-  const uint16_t* q;  // nullptr: none
-  int num_slots;      // it attends to the window's slots before this one
+  const uint16_t* q;  // nullptr: no query
+  int num_slots;      // it attends to the slots of its window before this one
 };
 
 __device__ __forceinline__ TileQuery TileQueryOf(const AttentionLaunch& call, const QueryTile& tile,
@@ -125,7 +127,7 @@ __device__ __forceinline__ TileQuery TileQueryOf(const AttentionLaunch& call, co
   return {call.q + q_row * call.head_dim, tile.sequence.position + row + 1};
 }
 
-// The queries in a warp's 16 mma rows, and their scores. Lane l holds those of rows l / 4 and
+// The queries in a warp's 16 mma rows, and their scores. Lane l holds those of two rows, l / 4 and
 // l / 4 + 8.
 template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
 struct QueryWarp {
@@ -146,8 +148,8 @@ struct QueryWarp {
     }
   }
 
-  // Stage 1: scores of the slots. With two K, both meet all 16 rows, and each row keeps the product
-  // with its own map's K: operands with zeros in the other map's rows would need twice the
+  // Stage 1: scores of the slots. With two K, both multiply all 16 rows, and each row keeps the
+  // product with its own map's K. Zeroing the other map's rows in the operands would take twice the
   // registers for q.
   __device__ __forceinline__ void Scores(uint32_t strip, float (&scores)[2][4]) const {
     typename Operands::Sum sums[kKMaps][2][4];
@@ -191,7 +193,8 @@ struct QueryWarp {
     }
   }
 
-  // Of the i'th score that a lane holds of a strip, whose first slot is `first_slot`.
+  // Whether the query attends to the slot of the i-th score that a lane holds of a strip. The strip
+  // begins at `first_slot`.
   __device__ __forceinline__ bool Attends(int i, int first_slot, int window) const {
     const int slot = first_slot + i / 4 * 8 + lane % 4 * 2 + i % 2;
     return slot < num_slots[i % 4 / 2] && slot >= num_slots[i % 4 / 2] - window;
@@ -203,7 +206,7 @@ struct QueryWarp {
     }
   }
 
-  // The extents of the lane's rows, over what it holds of the strip.
+  // Widens the extents of the lane's rows by the scores that the lane holds of the strip.
   __device__ __forceinline__ void Widen(float (&extents)[2], uint32_t strip, int first_slot,
                                         const AttentionLaunch& call) const {
     float scores[2][4];
@@ -217,7 +220,7 @@ struct QueryWarp {
   }
 };
 
-// Where a warp finds the extents of its 16 rows, in shared memory.
+// Shared-memory addresses of the extents of a warp's 16 rows.
 struct RowExtents {
   float* first;
   int stride;
@@ -232,7 +235,7 @@ struct AttentionWarp : QueryWarp<Codec, kHeadDim, kVDim, kKMaps> {
   using Queries::lane;
   using V = typename Strip::V;
   static constexpr int kVSteps = kVDim / 16;
-  // Neighbouring columns are of the two products of a unit, not of one.
+  // Whether neighbouring columns belong to the two products of a unit, not to one.
   static constexpr bool kSplitsPairs = V::OutColumn(0, 0, 1) == 1;
 
   float o[2 * kVSteps][4];
@@ -253,7 +256,8 @@ struct AttentionWarp : QueryWarp<Codec, kHeadDim, kVDim, kKMaps> {
     }
   }
 
-  // Stage 2: maximum, p = exp(score - maximum). So far; sum and output are rescaled if it rose.
+  // Stage 2: maximum, p = exp(score - maximum). Relative to the maximum so far; sum and output are
+  // rescaled if it rose.
   __device__ __forceinline__ void Weights(float (&scores)[2][4], float scale_log2) {
     float rescale[2];
     bool rose = false;
@@ -291,9 +295,10 @@ struct AttentionWarp : QueryWarp<Codec, kHeadDim, kVDim, kKMaps> {
     }
   }
 
-  // Stage 3: output += p V. The scores' fragments are, rounded to bf16, those of the left operand.
+  // Stage 3: output += p V. The score fragments, rounded to bf16, are the fragments of the left
+  // operand.
   __device__ __forceinline__ void Accumulate(uint32_t strip, const float (&p)[2][4]) {
-    constexpr int kSteps = kVSteps / Strip::kVParts;  // of a part
+    constexpr int kSteps = kVSteps / Strip::kVParts;  // per part
 #pragma unroll
     for (int part = 0; part < Strip::kVParts; ++part) {
       uint32_t a[4];
@@ -306,14 +311,14 @@ struct AttentionWarp : QueryWarp<Codec, kHeadDim, kVDim, kKMaps> {
 #pragma unroll
         for (int unit = 0; unit < V::kUnits; ++unit) {
           if (step + unit >= kSteps) break;
-          const int column = part * kSteps + step + unit;  // 16 of them
+          const int column = part * kSteps + step + unit;  // 16 columns
           MmaBFloat16(o[2 * column], a, v[unit][0], v[unit][1]);
           MmaBFloat16(o[2 * column + 1], a, v[unit][2], v[unit][3]);
         }
       }
     }
   }
-  // p, times the scale of each slot's part of V, and that part's zeros.
+  // p times the scale of each slot's part of V, and that part's zeros.
   __device__ __forceinline__ void Weighted(uint32_t (&a)[4], uint32_t (&zeros)[2], uint32_t strip,
                                            int part, const float (&p)[2][4]) const {
     float scales[4] = {1.0f, 1.0f, 1.0f, 1.0f};
@@ -328,7 +333,7 @@ struct AttentionWarp : QueryWarp<Codec, kHeadDim, kVDim, kKMaps> {
     }
   }
 
-  // Two neighbouring columns of a row, the i'th of the lane's pairs; the first is OutColumn(i).
+  // The first of two neighbouring columns of a row: the lane's i-th pair.
   __device__ __forceinline__ int OutColumn(int i) const {
     return i / 2 * 16 + V::OutColumn(lane % 4, kSplitsPairs ? i % 2 : 0, kSplitsPairs ? 0 : i % 2);
   }
@@ -338,7 +343,7 @@ struct AttentionWarp : QueryWarp<Codec, kHeadDim, kVDim, kKMaps> {
     return make_float2(o[i][2 * half], o[i][2 * half + 1]);
   }
 
-  // Of the transform that V is stored after: in the lane's row of a half.
+  // Undoes V's transform in the lane's row of a half.
   __device__ __forceinline__ void UndoTransform(int half) {
     constexpr int kBlock = kOutBlock<Codec, kHeadDim>;
     if constexpr (kBlock > 1) {
@@ -383,7 +388,7 @@ struct AttentionWarp : QueryWarp<Codec, kHeadDim, kVDim, kKMaps> {
     Accumulate(strip, scores);
   }
 
-  // The same of quantised scores.
+  // The same with quantised scores.
   __device__ __forceinline__ void Consume(uint32_t strip, int first_slot, bool masked,
                                           const AttentionLaunch& call, const RowExtents& extents) {
     float scores[2][4];
@@ -403,7 +408,7 @@ struct AttentionWarp : QueryWarp<Codec, kHeadDim, kVDim, kKMaps> {
   }
 };
 
-// Of cp.async, whose wait takes a constant: all groups but the last num_stages - 1.
+// Waits for all cp.async groups but the last num_stages - 1. The instruction takes only a constant.
 __device__ __forceinline__ void WaitForOldestStage(int num_stages) {
   switch (num_stages) {
     case 1:

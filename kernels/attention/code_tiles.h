@@ -1,5 +1,6 @@
-// The register tiles of pages whose numbers are codes with scales (kv_codec.h): sums in integers,
-// which are exact and so need no order. Only *.isa.cc files include this.
+// SPDX-License-Identifier: Apache-2.0
+// Register tiles for pages that hold codes with scales (kv_codec.h). Sums are integers, which are
+// exact in any order. Only *.isa.cc files include this.
 #pragma once
 
 #include "kernels/attention/diff_attention_tiles.h"
@@ -13,20 +14,20 @@ constexpr bool kHasInt8Dot = true;
 constexpr bool kHasInt8Dot = false;
 #endif
 
-// acc + codes of K, four dims of each slot, times codes of q.
+// acc + codes of K (four dims per slot) times codes of q.
 [[gnu::always_inline]] inline I32 AddDims(I32 acc, Quads k, Quads q) {
   if constexpr (kHasInt8Dot) return DotQuads(acc, k, q);
   k = FlipTopBits(k);  // now signed; |k| |q| <= 127 * 127, so the sum of two fits 16 bits
   return DotQuads(acc, Magnitudes(k), WithSignsOf(q, k));
 }
 
-// Codes of K by s8 codes of q, a pack of dims at a time.
+// Multiplies codes of K by s8 codes of q, a pack of dims at a time.
 template <typename Codec, int R, int NS>
-void CodeScores(const QueryTile<Codec>& tile) {
+void CodeScores(const QueryRunTile<Codec>& tile) {
   constexpr int kVectors = NS * kRunVectors;
   constexpr int kPack = Codec::Description().k_pack;
   constexpr bool kIs4Bits = Codec::Description().k_bits == 4;
-  constexpr int kPackBytes = 4;  // of a slot
+  constexpr int kPackBytes = 4;  // per slot
   static_assert(KBytes<Codec>(kPack) == kPackBytes);
   I32 acc[R][kVectors];
 #pragma GCC unroll 8
@@ -82,12 +83,12 @@ void CodeScores(const QueryTile<Codec>& tile) {
   }
 }
 
-// Sums of R outputs over C vectors of columns; those of a range fit 32 bits, and are kept as such
-// in the place of floats.
+// Sums of R outputs over C vectors of columns. The sums of one range fit 32 bits and are stored as
+// integers in the memory of the floats.
 template <typename Codec, int R, int C>
 struct CodeSums {
   static constexpr int kPack = Codec::Description().v_pack;
-  static constexpr int kPackBytes = VBytes<Codec>(kPack);  // of a column
+  static constexpr int kPackBytes = VBytes<Codec>(kPack);  // per column
   static constexpr int kVectorBytes = kPackBytes * kLanes;
   I32 acc[R][C];
 
@@ -99,7 +100,7 @@ struct CodeSums {
         acc[r][c] = is_first ? Set1Int(0) : LoadInts(sums + r * stride + c * kLanes);
     }
   }
-  // Two slots: s16 weights by codes of V.
+  // Adds two slots: s16 weights times codes of V.
   [[gnu::always_inline]] void Add(const I16Pairs (&row)[C], const int32_t* weights) {
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
@@ -131,7 +132,7 @@ struct CodeSums {
       Add(row, weights);
     }
   }
-  // With one vector, of its first `n` columns: what follows is another part's.
+  // With one vector, stores only its first `n` columns: the rest belongs to another part.
   [[gnu::always_inline]] void Store(float* sums, int64_t stride, int n) const {
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
@@ -150,7 +151,7 @@ struct CodeSums {
   }
 };
 
-// Of R outputs and C vectors of columns from `column` on; with one vector, its first `n` columns.
+// R outputs and C vectors of columns from `column` on. With one vector, only its first `n` columns.
 template <typename Codec, int R, int C>
 void AddCodeColumns(const ValueTile<Codec>& tile, int column, int n) {
   using Sums = CodeSums<Codec, R, C>;
@@ -160,7 +161,7 @@ void AddCodeColumns(const ValueTile<Codec>& tile, int column, int n) {
   const int32_t* weights = tile.weights + tile.first / 2;
   for (int slot = tile.first; slot < tile.end;) {
     const int run = slot / kRun;
-    const int end = Least(tile.end, (run + 1) * kRun);
+    const int end = MinInt(tile.end, (run + 1) * kRun);
     int64_t offset = int64_t{Sums::kPackBytes} * column + slot % kRun / kPack * pack_bytes;
     for (; slot < end; slot += kPack, offset += pack_bytes, weights += kPack / 2) {
       if (tile.next != nullptr) {
@@ -198,7 +199,7 @@ void AddCodeValues(const ValueTile<Codec>& tile) {
       AddCodeColumns<Codec, R, 2>(tile, column, kLanes);
   }
   for (; column < tile.end_column; column += kLanes)
-    AddCodeColumns<Codec, R, 1>(tile, column, Least(kLanes, tile.end_column - column));
+    AddCodeColumns<Codec, R, 1>(tile, column, MinInt(kLanes, tile.end_column - column));
 }
 
 }  // namespace diffserve::DS_ISA

@@ -1,7 +1,9 @@
-// DecodedKeys: K of one layer's pages as float32, of all slots of a sequence, for whoever looks at
-// the logits of many queries. As much memory as a layer's K in float32.
+// SPDX-License-Identifier: Apache-2.0
+// DecodedKeys: K of one layer's pages as float32, for all slots of a sequence. It serves
+// diagnostics that read the logits of many queries, and takes as much memory as the layer's K in
+// float32.
 //
-// Thread safety: const once made.
+// Thread safety: immutable after construction.
 #pragma once
 
 #include <span>
@@ -16,7 +18,7 @@ class ThreadPool;
 
 class DecodedKeys {
  public:
-  // Of the slots that the sequence has after the batch. Pages of any format.
+  // Decodes the slots that the sequence has after the batch. Takes pages of any format.
   DecodedKeys(const PagedKv& kv, const SequenceTokens& sequence, ThreadPool& pool);
 
   // logits[slot] = scale * q . K[slot] for all slots of `logits`, in float32. `q` is [head_dim].

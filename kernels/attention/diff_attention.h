@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Differential attention over paged K and V, the contract of both backends. For each query row at
 // position p and signal head s of group g:
 //
@@ -9,26 +10,29 @@
 //   = 1 - lambda_init)
 //
 // Logits, the scaled scores, may be quantised before the softmax (logit_quant.h). Plain attention
-// is a1 alone. lambda may be negative or above 1; it is never clamped. Both maps are normalised
-// before they are subtracted. A sequence without rows, and an empty batch, are skipped; rows of no
-// sequence are not touched. Pages that lie wholly before the window of every row of a sequence in
-// the batch are not read, nor are their entries in its table, which may be -1.
+// is a1 without a second map. lambda may be negative or above 1; it is never clamped. Both maps are
+// normalised before they are subtracted. A sequence without rows, and an empty batch, are skipped;
+// rows outside every sequence are not touched. Pages wholly before the window of every row of a
+// sequence in the batch are not read. Their entries in the page table are not read either and may
+// be -1.
 //
-// *Invariants*: bitwise the same for a row whoever shares the batch, however the prompt was cut and
-// whatever the number of threads: blocks of keys follow absolute positions, and each output element
-// is one fixed chain of operations. (On a GPU there are two such chains: attention_plan_cuda.h.) A
-// NaN or an infinity in a head's q yields NaN in the outputs made from it only; a NaN in K or V in
-// every output that attends to its slot, and in no other sequence's. (On a GPU a NaN or an infinity
-// in K or V may also reach rows of the same chunk that do not attend to it.)
+// *Invariants*: a row is bitwise independent of the rest of the batch, of how the prompt was cut
+// into chunks and of the number of threads. Blocks of keys follow absolute positions, and each
+// output element is one fixed chain of operations. (A GPU has two such chains:
+// attention_plan_cuda.h.) A NaN or an infinity in a head's q yields NaN only in the outputs made
+// from it. A NaN in K or V yields NaN in every output that attends to its slot, and in no other
+// sequence. (On a GPU a NaN or an infinity in K or V may also reach rows of the same chunk that do
+// not attend to it.)
 //
-// The specification is DiffAttentionRef (double). The CPU computes in float32; at the level
+// The specification is DiffAttentionRef (double). The CPU computes in float32. At the level
 // avx512_bf16, q and the weights of bfloat16 pages, p1 / sum1 - lambda p2 / sum2, are rounded to
-// bfloat16. Over pages of codes, at every level, q is rounded to int8 by head (after the transform,
-// where K is stored after one), and the same weights, times the scale of each slot's V, to 16 bits
-// of the largest of a range of slots; all sums over them are exact. On a GPU q, p (over pages of
-// codes times the scale of V) and out are bfloat16 and all between is float32; q of bfloat16 is
-// rounded on to int8 by head where K has int8 codes, and their sums are exact; where K is stored
-// after a transform, q comes after the same, as RopeAppend writes it.
+// bfloat16. Over pages of codes, at every level, q is rounded to int8 per head, after the transform
+// if K is stored after one. The weights, times the scale of each slot's V, are rounded to 16 bits
+// relative to the largest in a range of slots. All sums over these integers are exact.
+//
+// On a GPU q, p (over pages of codes: times the scale of V) and out are bfloat16; everything
+// between is float32. Where K has int8 codes, q is rounded on to int8 per head, and the sums are
+// exact. Where K is stored after a transform, q comes after the same one, as RopeAppend writes it.
 #pragma once
 
 #include "kernels/attention/diff_spec.h"
@@ -43,17 +47,17 @@ namespace diffserve {
 enum class CpuIsa;
 class ThreadPool;
 
-// T: of the activations, which says the backend too. All pointers are the backend's memory.
+// T: type of the activations, which implies the backend. All pointers are the backend's memory.
 template <typename T>
 struct DiffAttentionArgs {
   DiffSpec spec;
   BatchOf<T> batch;
-  PagedKv kv;                              // already holds K and V of the batch's own rows
-  const T* q = nullptr;                    // [rows, spec.q_width()], of RopeAppend; 16-byte aligned
-  T* out = nullptr;                        // [rows, spec.out_width()]
-  float scale = 0;                         // 1 / sqrt(head_dim)
-  float lambda = 0;                        // kPerLayer
-  const float* lambda_rows = nullptr;      // kPerTokenHead: [rows, num_q1_heads], after the sigmoid
+  PagedKv kv;                          // already holds K and V of the batch's own rows
+  const T* q = nullptr;                // [rows, spec.q_width()], from RopeAppend; 16-byte aligned
+  T* out = nullptr;                    // [rows, spec.out_width()]
+  float scale = 0;                     // 1 / sqrt(head_dim)
+  float lambda = 0;                    // kPerLayer
+  const float* lambda_rows = nullptr;  // kPerTokenHead: [rows, num_q1_heads], after the sigmoid
   const float* sub_norm_weight = nullptr;  // kAffine: [v_dim]
   float out_scale = 1;
   int window = 0;  // slots that a query sees, its own included; 0: all before it
@@ -67,20 +71,20 @@ struct DiffAttentionArgs {
   }
 };
 
-// The oracle: naive, double precision, one thread. Pages of any format.
+// The oracle: naive, double precision, one thread. Takes pages of any format.
 void DiffAttentionRef(const DiffAttentionArgs<float>& args);
 
 namespace cpu {
-// What pages may be of here.
+// Element types of KV pages on the CPU.
 inline constexpr DType kPageTypes[] = {DType::kFloat32, DType::kBFloat16,   DType::kFloat16,
                                        DType::kInt8,    DType::kInt8KInt4V, DType::kInt4};
 
-// Whether DiffAttention reads such pages: of those, heads are whole packs, and of codes V is as
+// Whether DiffAttention reads such pages: heads must be whole packs and, with codes, V must be as
 // wide as K or twice as wide.
 bool TakesPages(const DiffSpec& spec, const KvCodec& codec);
 
-// Bytes of a workspace that `num_workers` touch in batches of sequences of at most `num_slots`,
-// unless several share a task (then up to 256 MiB more).
+// Workspace bytes that `num_workers` workers touch, for sequences of at most `num_slots` slots. If
+// several workers share a task, up to 256 MiB more.
 int64_t AttentionWorkspaceBytes(const DiffSpec& spec, int64_t num_slots, int num_workers);
 
 // Scores and partial sums of a call. Grows to the largest batch seen.
@@ -93,7 +97,7 @@ class AttentionWorkspace {
 };
 
 // Decodes and prompt chunks take one path: a decode is a chunk of one token. Reads each page's K1,
-// K2 and V once for all query heads of the group and some tokens, and multiplies V once for both
+// K2 and V once for all query heads of the group and several tokens, and multiplies V once for both
 // maps.
 void DiffAttention(const DiffAttentionArgs<float>& args, AttentionWorkspace& workspace, CpuIsa isa,
                    ThreadPool& pool);
@@ -102,8 +106,8 @@ void DiffAttention(const DiffAttentionArgs<float>& args, AttentionWorkspace& wor
 namespace cuda {
 class Stream;
 struct AttentionSchedule;  // attention_plan_cuda.h
-// Allocates nothing, waits for nothing, and depends only on the sizes of the batch, so it can be
-// part of a graph.
+// Allocates nothing, does not wait, and depends only on the sizes of the batch, so it can be part
+// of a graph.
 Status DiffAttention(const DiffAttentionArgs<BFloat16>& args, const AttentionSchedule& schedule,
                      const Stream& stream);
 }  // namespace cuda

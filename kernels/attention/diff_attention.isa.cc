@@ -1,17 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
 // A task is a few tokens of one sequence and one group; each (token, query head) of either map is a
 // query. The slots of a sequence are cut into ranges by absolute position. For each query:
 //
-// Stage 1: scores of the slots. All that it sees, as exponents of 2, kept in memory. If they are
-// to be quantised they are logits until then, and where that takes all of a query's, it and what
-// follows wait for them.
-// Stage 2: maximum, p = exp(score - maximum). Of each range by itself, with the sum of p; then of
-// all ranges, ascending.
+// Stage 1: scores of the slots. All slots that the query sees, as exponents of 2, kept in memory.
+// Scores to be quantised are logits until then. If quantising needs all of a query's logits, it
+// waits for them, and so do the later stages.
+// Stage 2: maximum, p = exp(score - maximum). For each range separately, with the sum of p; then
+// for all ranges, ascending.
 // Stage 3: output += p V. Once for both maps, with p1 / sum1 - lambda p2 / sum2 in the place of p.
-// Each range has a sum of its own; these are added, ascending.
-// Stage 4: sub-norm, scale. Of the outputs.
+// Each range has its own sum; these are added in ascending order.
+// Stage 4: sub-norm, scale. Applied to the outputs.
 //
-// A query begins where its window does and stops at its own position, so no other slot enters it,
-// not even times zero. Whether one worker takes all ranges or several share them changes no bit.
+// A query begins where its window does and ends at its own position, so no other slot enters it,
+// not even times zero. No bit depends on whether one worker takes all ranges or several share them.
 #include "kernels/attention/diff_attention_kernel.h"
 #include "kernels/attention/kv_loads.h"
 #include "kernels/attention/quantise_lanes.h"
@@ -26,8 +27,8 @@ namespace {
 
 constexpr float kLog2E = 1.44269504f;
 
-// Queries are numbered map 1 first, within a map by token and then head; outputs as the queries of
-// map 1.
+// Queries are numbered map 1 first, within a map by token and then head; outputs have the numbers
+// of map 1's queries.
 template <typename Codec>
 class Worker {
  public:
@@ -42,7 +43,7 @@ class Worker {
         sizes_(AttentionSizes::Of(call, task)),
         heads1_(call.num_q1_heads / format_.num_groups),
         heads2_(call.num_q2_heads / format_.num_groups),
-        least_range_(task.least_range()),
+        min_range_(task.min_range()),
         outputs_(task.num_tokens * heads1_),
         queries_(task.num_tokens * (heads1_ + heads2_)) {
     scores_ = task.memory;
@@ -83,7 +84,7 @@ class Worker {
     if (all || task_.pass == AttentionTask::Pass::kFinish) {
       for (int output = 0; output < outputs_; ++output) {
         if (!all) AddKept(output);
-        float* sums = all ? KeptSums(least_range_, output) : Sums(output);
+        float* sums = all ? KeptSums(min_range_, output) : Sums(output);
         if constexpr (Codec::Description().transforms_v())
           TransformParts(sums, format_.v_dim, format_.head_dim);
         Finish(output, sums);
@@ -95,19 +96,19 @@ class Worker {
   int TokenOf(int query) const {
     return query < outputs_ ? query / heads1_ : (query - outputs_) / heads2_;
   }
-  // Of a range's slots, the first that a query of the task sees, and the one behind the last.
+  // The first slot of a range that a query of the task sees, and one past the last.
   int FirstOf(int range) const { return seen_.First(range, 0); }
-  int EndOf(int range) const { return Least(kRange, task_.num_slots() - range * kRange); }
+  int EndOf(int range) const { return MinInt(kRange, task_.num_slots() - range * kRange); }
   float* ScoresOf(int range, int query) const {
-    return scores_ + (int64_t{range - least_range_} * queries_ + query) * kRange;
+    return scores_ + (int64_t{range - min_range_} * queries_ + query) * kRange;
   }
-  // Where a query's statistics of a range are.
+  // Index of a query's statistics of a range.
   int64_t StatisticOf(int range, int query) const {
-    return query * sizes_.range_stride + range - least_range_;
+    return query * sizes_.range_stride + range - min_range_;
   }
-  // The sums of an output over a range, of several ranges or of one at a time.
+  // The sums of an output over a range; a buffer per range, or one for all.
   float* KeptSums(int range, int output) const {
-    return range_sums_ + (range - least_range_) * sizes_.SumFloats() + output * sizes_.out_stride;
+    return range_sums_ + (range - min_range_) * sizes_.SumFloats() + output * sizes_.out_stride;
   }
   float* Sums(int output) const { return sums_ + output * sizes_.out_stride; }
 
@@ -115,9 +116,9 @@ class Worker {
   template <typename Body>
   void ForEachTile(Body body) {
     const int split = format_.k_maps == 2 ? outputs_ : queries_;
-    for (int begin = 0; begin < split; begin += kTile) body(begin, Least(begin + kTile, split), 0);
+    for (int begin = 0; begin < split; begin += kTile) body(begin, MinInt(begin + kTile, split), 0);
     for (int begin = split; begin < queries_; begin += kTile)
-      body(begin, Least(begin + kTile, queries_), 1);
+      body(begin, MinInt(begin + kTile, queries_), 1);
   }
 
   Operand* QueriesOf(int begin) const {
@@ -145,7 +146,7 @@ class Worker {
     }
   }
 
-  // ---- Stages 1 and 2: the slots of the task's ranges become p.
+  // ---- Stages 1 and 2: the scores of the task's ranges become p.
   void ScoreRanges() {
     RangeRuns<Codec> runs(kv_, task_);
     for (int range = task_.first_range; range < task_.end_range; ++range) {
@@ -163,33 +164,33 @@ class Worker {
     }
   }
 
-  // Slots from `first` on of the range.
+  // Scores the range's slots from `first` on.
   void ScoreStep(int range, int first, const RangeRuns<Codec>& runs) {
     const int run = first / kRun;
     ForEachTile([&](int begin, int end, int k_map) {
-      // The first tile of each map fetches ahead for all.
+      // The first tile of each map prefetches for all tiles.
       const bool fetches = begin == 0 || (k_map == 1 && begin == outputs_);
-      ScoreTile(begin, end, k_map, range * kRange + first, runs.numbers() + run,
-                runs.scales() + run, fetches);
+      ScoreQueries(begin, end, k_map, range * kRange + first, runs.numbers() + run,
+                   runs.scales() + run, fetches);
     });
   }
 
-  void ScoreTile(int begin, int end, int k_map, int first_slot, const std::byte* const* runs,
-                 const float* const* scales, bool fetches) {
-    // A tile may have queries of both maps; the first of either sees the first slot, the last of
-    // either the last.
+  void ScoreQueries(int begin, int end, int k_map, int first_slot, const std::byte* const* runs,
+                    const float* const* scales, bool fetches) {
+    // A tile may have queries of both maps. The first query of each map sees the first slot, the
+    // last query of each map the last.
     const bool has_both = begin < outputs_ && end > outputs_;
     const int first = seen_.first[has_both ? outputs_ : begin] - first_slot;
-    const int seen = Most(seen_.end[end - 1],
-                          begin < outputs_ ? seen_.end[Least(end, outputs_) - 1] : 0);
-    const int num_runs = (Least(kStep, seen - first_slot) + kRun - 1) / kRun;
+    const int seen = MaxInt(seen_.end[end - 1],
+                            begin < outputs_ ? seen_.end[MinInt(end, outputs_) - 1] : 0);
+    const int num_runs = (MinInt(kStep, seen - first_slot) + kRun - 1) / kRun;
     const int64_t map_bytes = KBytes<Codec>(format_.KMapBegin(k_map));
     const std::byte* k[2 * kStepRuns];
     const float* k_scales[kStepRuns];
     for (int run = 0; run < 2 * kStepRuns; ++run) k[run] = runs[run] + map_bytes;
     const TileFunctions<Codec>& functions = kTileFunctions<Codec>[end - begin];
     float* scores = ScoresOf(first_slot / kRange, begin) + first_slot % kRange;
-    QueryTile<Codec> tile = {
+    QueryRunTile<Codec> tile = {
         .q = QueriesOf(begin),
         .head_dim = format_.head_dim,
         .page_size = format_.page_size,
@@ -200,7 +201,7 @@ class Worker {
       for (int run = 0; run < num_runs; ++run)
         k_scales[run] = scales[run] + format_.KScale(k_map, 0, 0);
     }
-    for (int run = Most(0, first) / kRun; run < num_runs;) {
+    for (int run = MaxInt(0, first) / kRun; run < num_runs;) {
       const bool several = run + RunsAtOnce(end - begin) <= num_runs;
       tile.k = k + run;
       tile.next = fetches ? k + kStepRuns + run : nullptr;
@@ -217,7 +218,7 @@ class Worker {
     const int end = seen_.End(range, query);
     float* logits = ScoresOf(range, query);
     for (int begin = seen_.First(range, query); begin < end;) {
-      const int end_of_tile = Least(end, (begin / kLogitTileSlots + 1) * kLogitTileSlots);
+      const int end_of_tile = MinInt(end, (begin / kLogitTileSlots + 1) * kLogitTileSlots);
       const float extent = ExtentOf(logits, begin, end_of_tile, call_.logit_quant.scale);
       QuantiseLogits(logits, begin, end_of_tile, extent, call_.logit_quant);
       begin = end_of_tile;
@@ -255,14 +256,14 @@ class Worker {
     sum_[StatisticOf(range, query)] = softmax.sum;
   }
 
-  // factor_: by what a range's p become probabilities among all slots that the query sees.
+  // factor_ turns a range's p into probabilities among all slots that the query sees.
   void JoinRanges(int query) {
     const int64_t at = query * sizes_.range_stride;
-    FactorsOfRanges(max_ + at, sum_ + at, seen_.FirstRange(query) - least_range_,
-                    seen_.EndRange(query) - least_range_, factor_ + at);
+    FactorsOfRanges(max_ + at, sum_ + at, seen_.FirstRange(query) - min_range_,
+                    seen_.EndRange(query) - min_range_, factor_ + at);
   }
 
-  // ---- Stage 3. `is_kept`: each range's sums stay in memory of their own.
+  // ---- Stage 3. `is_kept`: each range's sums stay in their own memory.
   void AddRanges(bool is_kept) {
     RangeRuns<Codec> runs(kv_, task_);
     for (int range = task_.first_range; range < task_.end_range; ++range) {
@@ -274,19 +275,19 @@ class Worker {
 
   void AddRange(int range, bool is_kept, const RangeRuns<Codec>& runs) {
     float* sums = is_kept ? KeptSums(range, 0) : sums_;
-    // Few outputs read V as it lies in memory, or of codes a part at a time, whose sums then stay
-    // in registers. Many read a part of it that stays in the L1 cache.
+    // Few outputs read V as it is in memory. With codes they read a part at a time, whose sums then
+    // stay in registers. Many outputs read a part of V that stays in the L1 cache.
     const bool many = outputs_ > kTile / 2;
     const int block = many ? kStep : kHasScales<Codec> ? kRange : kRun;
     const int next = block == kRange ? kRangeRuns : kStepRuns;
-    const int part = kHasScales<Codec> ? format_.head_dim : format_.v_dim;  // of a scale
+    const int part = kHasScales<Codec> ? format_.head_dim : format_.v_dim;  // per scale
     const int columns = many ? 64 : part;
     const int num_slots = EndOf(range);
     ClearSumsThatBeginWithin(range, sums);
     for (int first = FirstOf(range) / block * block; first < num_slots; first += block) {
-      const int end = Least(first + block, num_slots);
+      const int end = MinInt(first + block, num_slots);
       for (int column = 0, end_column = 0; column < format_.v_dim; column = end_column) {
-        end_column = Least(column + columns, (column / part + 1) * part);
+        end_column = MinInt(column + columns, (column / part + 1) * part);
         ValueTile<Codec> tile = {.v = runs.numbers(),
                                  .next = runs.numbers() + next,
                                  .first_column = column,
@@ -294,8 +295,8 @@ class Worker {
                                  .v_dim = format_.v_dim,
                                  .out_stride = sizes_.out_stride};
         for (int begin = 0; begin < outputs_; begin += kTile) {
-          AddTile(tile, range, first, end, begin, Least(begin + kTile, outputs_), sums);
-          tile.next = nullptr;  // the first tile fetches ahead for all
+          AddTile(tile, range, first, end, begin, MinInt(begin + kTile, outputs_), sums);
+          tile.next = nullptr;  // the first tile prefetches for all
         }
       }
     }
@@ -307,10 +308,10 @@ class Worker {
     if (is_kept) return;
     for (int output = 0; output < outputs_; ++output) {
       if (seen_.SeesAny(range, output))
-        AddSums(range, Sums(output), output, KeptSums(least_range_, output));
+        AddSums(range, Sums(output), output, KeptSums(min_range_, output));
     }
   }
-  // Those chains do not begin with the range's slot 0, and so not of themselves (ValueTile).
+  // These chains do not begin with the range's slot 0, so ValueTile does not clear them.
   void ClearSumsThatBeginWithin(int range, float* sums) {
     for (int output = 0; output < outputs_; ++output) {
       if (seen_.First(range, output) == 0) continue;
@@ -319,8 +320,8 @@ class Worker {
     }
   }
 
-  // The weights of one output: p1 / sum1 - lambda p2 / sum2. Beside the slots that it sees are
-  // zeros in their vectors.
+  // The weights of one output: p1 / sum1 - lambda p2 / sum2. Zero for the other slots of their
+  // vectors, which the output does not see.
   void WeighRange(int range, int output, const RangeRuns<Codec>& runs) {
     if (!seen_.SeesAny(range, output)) return;
     const int begin = seen_.First(range, output) / kLanes * kLanes;
@@ -328,7 +329,7 @@ class Worker {
     const float* p1 = ScoresOf(range, output);
     const F32 factor1 = Set1(factor_[StatisticOf(range, output)]);
     Operand* weights = weights_ + output * kRangeOperands<Codec>;
-    alignas(64) float unscaled[kRange];  // of int8 codes
+    alignas(64) float unscaled[kRange];  // with int8 codes
     const auto store = [&](int i, F32 weight) {
       if constexpr (kHasScales<Codec>) {
         Store(unscaled + i, weight);
@@ -358,7 +359,7 @@ class Worker {
     }
     if constexpr (kHasScales<Codec>) ScaleWeights(range, output, unscaled, runs, weights);
   }
-  // A weight times the scale of its slot, for each part of V that has one.
+  // A weight times the scale of its slot, for each part of V that has a scale.
   void ScaleWeights(int range, int output, const float* unscaled, const RangeRuns<Codec>& runs,
                     Operand* weights) {
     for (int part = 0; part * format_.head_dim < format_.v_dim; ++part) {
@@ -369,7 +370,7 @@ class Worker {
           unscaled, seen_.First(range, output), seen_.End(range, output), scales_of, codes);
     }
   }
-  // Integer sums of a range become floats.
+  // Converts a range's integer sums to floats.
   void ScaleSums(int output, float* sums) {
     for (int part = 0; part * format_.head_dim < format_.v_dim; ++part) {
       SumsToFloat<kVIs4Bits<Codec>>(sums + part * format_.head_dim, format_.head_dim,
@@ -377,7 +378,7 @@ class Worker {
     }
   }
 
-  // Slots [first, end) of the range, as far as each output of [begin, end_output) sees them.
+  // Adds slots [first, end) of the range, as far as each output of [begin, end_output) sees them.
   void AddTile(ValueTile<Codec> tile, int range, int first, int end, int begin, int end_output,
                float* sums) {
     const SeenPacks<Codec> packs = {seen_, range, first, end, begin, end_output};
@@ -435,7 +436,7 @@ class Worker {
       factor = factor / __builtin_sqrtf(mean + call_.sub_norm_eps);
     }
     for (int d = 0; d < format_.v_dim; d += kLanes) {
-      const int n = Least(kLanes, format_.v_dim - d);
+      const int n = MinInt(kLanes, format_.v_dim - d);
       F32 o = Mul(Load(sums + d), Set1(factor));
       if (call_.sub_norm_weight != nullptr) o = Mul(o, LoadFirst(call_.sub_norm_weight + d, n));
       StoreFirst(to + d, n, o);
@@ -447,27 +448,27 @@ class Worker {
   const PagedKv kv_;
   const KvFormat& format_;
   const AttentionSizes sizes_;
-  const int heads1_;  // query heads of the group, by map
+  const int heads1_;  // query heads of the group, per map
   const int heads2_;
-  const int least_range_;  // of the task
+  const int min_range_;  // of the task
   const int outputs_;
   const int queries_;
-  // The task's.
+  // Memory of the task:
   float* scores_;      // [ranges][queries][kRange], and then p
   float* max_;         // [queries][range_stride]
   float* sum_;         // [queries][range_stride], of p
   float* extent_;      // [queries][range_stride], if logits are quantised by rows
   float* range_sums_;  // [1 or ranges][outputs][out_stride]
-  // The worker's.
+  // Memory of the worker:
   Operand* q_;        // tiles of [head_dim][queries of the tile]
   Operand* weights_;  // [outputs][kRange]
   float* factor_;     // [queries][range_stride]
   float* sums_;       // [outputs][out_stride]
   SeenSlots seen_;
-  // Of codes.
+  // With codes:
   float* q_scales_;            // [queries]
-  int32_t* q_sums_;            // [queries], of the codes
-  CodeWeights* code_weights_;  // [outputs][2], of a range
+  int32_t* q_sums_;            // [queries], sums of the codes
+  CodeWeights* code_weights_;  // [outputs][2], for one range
 };
 
 template <typename Codec>
@@ -475,21 +476,21 @@ void RunTask(const AttentionCall& call, const AttentionTask& task, float* worksp
   Worker<Codec>(call, task, workspace).Run();
 }
 
-struct Instance {
+struct TaskInstance {
   DType dtype;
   void (*run)(const AttentionCall&, const AttentionTask&, float*);
 };
 template <typename Codec>
-constexpr Instance kInstanceOf = {Codec::Description().dtype, RunTask<Codec>};
-constexpr Instance kInstances[] = {kInstanceOf<Float32Codec>,    kInstanceOf<BFloat16Codec>,
-                                   kInstanceOf<Float16Codec>,    kInstanceOf<Int8Codec>,
-                                   kInstanceOf<Int8KInt4VCodec>, kInstanceOf<Int4Codec>};
+constexpr TaskInstance kInstanceOf = {Codec::Description().dtype, RunTask<Codec>};
+constexpr TaskInstance kInstances[] = {kInstanceOf<Float32Codec>,    kInstanceOf<BFloat16Codec>,
+                                       kInstanceOf<Float16Codec>,    kInstanceOf<Int8Codec>,
+                                       kInstanceOf<Int8KInt4VCodec>, kInstanceOf<Int4Codec>};
 
 }  // namespace
 
 void Attention(const AttentionCall& call, const AttentionTask& task, float* workspace);
 void Attention(const AttentionCall& call, const AttentionTask& task, float* workspace) {
-  for (const Instance& instance : kInstances) {
+  for (const TaskInstance& instance : kInstances) {
     if (instance.dtype == call.kv.format.codec.dtype) return instance.run(call, task, workspace);
   }
 }

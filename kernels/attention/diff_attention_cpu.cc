@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -15,20 +16,20 @@ namespace {
 
 using Pass = AttentionTask::Pass;
 
-// Queries of a task: the more, the less often K and V are read; their scores, a float a slot, must
-// stay in the L2 cache, or in a part of the L3 cache at long contexts.
+// Queries per task. More queries read K and V less often. But their scores, a float per slot, must
+// stay in the L2 cache, or at long contexts in a part of the L3 cache.
 constexpr int64_t kQueriesPerTask = 48;
-constexpr int64_t kQueriesPerTaskLeast = 24;
+constexpr int64_t kQueriesPerTaskMin = 24;
 constexpr int64_t kScoresPerTask = 768 << 10;
 
-// A task is shared if it is more than a worker's part of the work over this number; a part has so
-// many ranges at least.
+// A task is shared if it exceeds a worker's part of the work divided by this number.
 constexpr int64_t kPartsPerWorker = 4;
+// Minimum number of ranges in a share.
 constexpr int64_t kRangesPerPart = 2;
-// To read K and V costs about as much as this many tokens' arithmetic.
+// Reading K and V costs about as much as the arithmetic of this many tokens.
 constexpr int64_t kTokensPerRead = 3;
-// All shared tasks together, in floats; what is more is not shared.
-constexpr int64_t kSharedFloatsMost = int64_t{64} << 20;
+// Maximum for all shared tasks together, in floats; tasks beyond it are not shared.
+constexpr int64_t kSharedFloatsMax = int64_t{64} << 20;
 
 AttentionCall CallOf(const DiffAttentionArgs<float>& args) {
   const DiffSpec& spec = args.spec;
@@ -73,12 +74,12 @@ int64_t TokensPerTask(const AttentionCall& call, const SequenceTokens& sequence)
   const int64_t slots = std::min<int64_t>(sequence.position + sequence.num_tokens,
                                           call.window + kAttentionRangeSlots);
   const int64_t queries = std::clamp(kScoresPerTask / std::max<int64_t>(slots, 1),
-                                     kQueriesPerTaskLeast, kQueriesPerTask);
+                                     kQueriesPerTaskMin, kQueriesPerTask);
   return std::max<int64_t>(1, queries / call.QueriesPerToken());
 }
 
-// By sequence and then group, so that workers meet in the pages of a group; the tokens that see the
-// most come first.
+// Ordered by sequence and then group, so that workers meet in the pages of a group. The tokens that
+// see the most slots come first.
 std::vector<AttentionTask> TasksOf(const AttentionCall& call,
                                    std::span<const SequenceTokens> batch) {
   std::vector<AttentionTask> tasks;
@@ -97,7 +98,7 @@ std::vector<AttentionTask> TasksOf(const AttentionCall& call,
                               .first_range = 0,
                               .end_range = 0,
                               .memory = nullptr};
-        task.first_range = task.least_range();
+        task.first_range = task.min_range();
         task.end_range = task.first_range + task.num_ranges();
         tasks.push_back(task);
       }
@@ -110,12 +111,12 @@ int64_t CostOf(const AttentionTask& task) {
   return task.num_ranges() * (task.num_tokens + kTokensPerRead);
 }
 
-// How many workers share each task, and the memory of all.
+// The number of workers that share each task, and the memory of all.
 struct Plan {
-  std::vector<int> parts;        // of each task; 1: one worker does it
-  int64_t task_floats = 0;       // of a task that one worker does
-  int64_t workspace_floats = 0;  // of a worker
-  int64_t shared_floats = 0;     // of all shared tasks
+  std::vector<int> parts;        // per task; 1: one worker does it
+  int64_t task_floats = 0;       // for a task that one worker does
+  int64_t workspace_floats = 0;  // per worker
+  int64_t shared_floats = 0;     // for all shared tasks
 };
 
 Plan PlanOf(const AttentionCall& call, const std::vector<AttentionTask>& tasks, int num_workers) {
@@ -129,7 +130,7 @@ Plan PlanOf(const AttentionCall& call, const std::vector<AttentionTask>& tasks, 
                                    task.num_ranges() / kRangesPerPart);
     const int64_t floats = sizes.TaskFloats(/*is_shared=*/true);
     const bool is_shared = num_workers > 1 && parts > 1 &&
-                           plan.shared_floats + floats <= kSharedFloatsMost;
+                           plan.shared_floats + floats <= kSharedFloatsMax;
     plan.parts.push_back(is_shared ? static_cast<int>(parts) : 1);
     if (is_shared) {
       plan.shared_floats += floats;
@@ -141,14 +142,15 @@ Plan PlanOf(const AttentionCall& call, const std::vector<AttentionTask>& tasks, 
   return plan;
 }
 
-// Lists of passes, each to be done after the one before. All but the first are of shared tasks.
+// Lists of passes; each list starts after the previous one is done. All but the first belong to
+// shared tasks.
 using PassLists = std::array<std::vector<AttentionTask>, 4>;
 
 void AddShared(AttentionTask task, int parts, bool has_exponentials, PassLists& lists) {
   for (int part = 0; part < parts; ++part) {
     const Share ranges = ShareOf(task.num_ranges(), part, parts);
-    task.first_range = task.least_range() + ranges.begin;
-    task.end_range = task.least_range() + ranges.end;
+    task.first_range = task.min_range() + ranges.begin;
+    task.end_range = task.min_range() + ranges.end;
     task.pass = Pass::kScores;
     lists[0].push_back(task);
     task.pass = Pass::kExponentials;
@@ -163,7 +165,7 @@ void AddShared(AttentionTask task, int parts, bool has_exponentials, PassLists& 
 PassLists ListsOf(const AttentionCall& call, const std::vector<AttentionTask>& tasks,
                   const Plan& plan, float* shared) {
   PassLists lists;
-  for (size_t i = 0; i < tasks.size(); ++i) {  // those that others wait for come first
+  for (size_t i = 0; i < tasks.size(); ++i) {  // tasks that others wait for come first
     if (plan.parts[i] == 1) continue;
     AttentionTask task = tasks[i];
     task.memory = shared;

@@ -1,4 +1,5 @@
-// What the attention kernel of each level is called with. Plain data only: see simd.h.
+// SPDX-License-Identifier: Apache-2.0
+// Arguments of each level's attention kernel. Plain data only: see simd.h.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +10,13 @@
 
 namespace diffserve {
 
-// Slots that share a maximum, and of whose values each output takes one chain: range r is [r *
-// kAttentionRangeSlots, (r + 1) * kAttentionRangeSlots) of a sequence, so a row's arithmetic
-// depends on its position alone.
+// Slots per range. The slots of a range share a maximum, and each output sums their values in one
+// chain. Range r is slots [r * kAttentionRangeSlots, (r + 1) * kAttentionRangeSlots) of a sequence,
+// so a row's arithmetic depends only on its position.
 inline constexpr int kAttentionRangeSlots = 256;
 
-// The same for every task of one DiffAttention call. The names are those of DiffSpec and
-// DiffAttentionArgs.
+// Constants of one DiffAttention call, the same for all its tasks. The names are those of DiffSpec
+// and DiffAttentionArgs.
 struct AttentionCall {
   int num_q1_heads;
   int num_q2_heads;
@@ -27,12 +28,12 @@ struct AttentionCall {
   int64_t out_width;
   float scale;
   float lambda;
-  const float* lambda_rows;  // nullptr: `lambda` holds for all
+  const float* lambda_rows;  // nullptr: `lambda` holds for all rows
   bool has_sub_norm;
   float sub_norm_eps;
-  const float* sub_norm_weight;  // nullptr: none
+  const float* sub_norm_weight;  // nullptr: no weight
   float out_scale;
-  int window;  // of WindowSlots
+  int window;  // as WindowSlots gives it
   LogitQuant logit_quant;
 
   // A query is one (token, query head) of either map.
@@ -42,44 +43,44 @@ struct AttentionCall {
   DIFFSERVE_HOST_DEVICE int OutputsPerToken() const { return num_q1_heads / kv.format.num_groups; }
 };
 
-// Consecutive tokens of one sequence, all heads of one group. One worker does all of it, or
-// several share it: the passes in their order, of each the ranges in any.
+// Consecutive tokens of one sequence, all heads of one group. One worker does it all, or several
+// share it: passes run in order, the ranges of a pass in any order.
 struct AttentionTask {
   enum class Pass : uint8_t {
     kAll,           // the four below, for all ranges; sums of ranges are added as they come
-    kScores,        // of the slots of some ranges
-    kExponentials,  // of scores that are quantised by all of a query's, of some ranges
-    kValues,        // weighed, of some ranges; each range's sum is kept
+    kScores,        // for the slots of some ranges
+    kExponentials,  // for some ranges, if quantising needs all scores of a query
+    kValues,        // weighted, for some ranges; each range's sum is kept
     kFinish,        // the ranges' sums become the output
   };
   const int32_t* pages;  // of the sequence
   int group;
-  int first_row;  // of the first token, in q and out
-  int position;   // of the first token
+  int first_row;  // row of the first token in q and out
+  int position;   // position of the first token
   int num_tokens;
-  int first_slot;  // that the first token sees, and so the first that any does
+  int first_slot;  // the first slot that any of the tokens sees
   Pass pass;
   int first_range;
   int end_range;
-  float* memory;  // AttentionSizes::TaskFloats, 64-byte aligned; of the task, shared by its workers
+  float* memory;  // AttentionSizes::TaskFloats, 64-byte aligned; the task's, shared by its workers
 
   DIFFSERVE_HOST_DEVICE int num_slots() const { return position + num_tokens; }
-  // Those that its tokens see slots of are least_range() and the num_ranges() - 1 behind it.
-  DIFFSERVE_HOST_DEVICE int least_range() const { return first_slot / kAttentionRangeSlots; }
+  // Its tokens see slots of the num_ranges() ranges from min_range() on.
+  DIFFSERVE_HOST_DEVICE int min_range() const { return first_slot / kAttentionRangeSlots; }
   DIFFSERVE_HOST_DEVICE int num_ranges() const {
-    return (num_slots() + kAttentionRangeSlots - 1) / kAttentionRangeSlots - least_range();
+    return (num_slots() + kAttentionRangeSlots - 1) / kAttentionRangeSlots - min_range();
   }
 };
 
 // How much memory a task takes, in floats. Every part begins on a cache line.
 struct AttentionSizes {
   int64_t queries;
-  int64_t outputs;  // one a token and signal head
+  int64_t outputs;  // one per token and signal head
   int64_t ranges;
   int64_t head_dim;
   int64_t out_stride;    // v_dim, rounded up
   int64_t range_stride;  // ranges, rounded up
-  int64_t statistics;    // of a query and range: maximum and sum, and what quantising needs
+  int64_t statistics;    // per query and range: maximum and sum, and a third if quantising needs it
 
   DIFFSERVE_HOST_DEVICE static AttentionSizes Of(const AttentionCall& call,
                                                  const AttentionTask& task) {
@@ -93,7 +94,7 @@ struct AttentionSizes {
             .statistics = call.logit_quant.needs_row() ? 3 : 2};
   }
 
-  // Scores; statistics of each query and range; sums of values, of all ranges or of each.
+  // Scores; statistics per query and range; sums of values, one for all ranges or one per range.
   DIFFSERVE_HOST_DEVICE int64_t ScoresFloats() const {
     return ranges * queries * kAttentionRangeSlots;
   }
@@ -103,9 +104,9 @@ struct AttentionSizes {
     return ScoresFloats() + statistics * StatisticFloats() + (is_shared ? ranges : 1) * SumFloats();
   }
 
-  // Of a worker: q as the kernels want it; weights of a range; by what a range's p become
-  // probabilities; the sum of a range; which slots each query sees; with codes the scales and
-  // sums of its q, and the scales and zeros of weights.
+  // Per worker: q as the kernels read it; weights of a range; factors that turn a range's p into
+  // probabilities; the sum of a range; the slots that each query sees. With codes also the scales
+  // and sums of q, and the scales and zeros of the weights.
   DIFFSERVE_HOST_DEVICE int64_t QFloats() const { return RoundUp(queries * head_dim); }
   DIFFSERVE_HOST_DEVICE int64_t WeightFloats() const { return outputs * kAttentionRangeSlots; }
   DIFFSERVE_HOST_DEVICE int64_t QueryFloats() const { return RoundUp(queries); }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 #include <vector>
 
@@ -7,7 +8,8 @@
 namespace diffserve {
 namespace {
 
-void Row(const DiffAttentionArgs<float>& args, const SequenceTokens& sequence, int row, int head) {
+void AttendRow(const DiffAttentionArgs<float>& args, const SequenceTokens& sequence, int row,
+               int head) {
   const DiffSpec& spec = args.spec;
   const KvFormat& format = args.kv.format;
   const int group = head / (spec.num_q1_heads / spec.num_kv_groups);
@@ -39,7 +41,8 @@ void Row(const DiffAttentionArgs<float>& args, const SequenceTokens& sequence, i
 void DiffAttentionRef(const DiffAttentionArgs<float>& args) {
   for (const SequenceTokens& sequence : args.batch) {
     for (int row = 0; row < sequence.num_tokens; ++row) {
-      for (int head = 0; head < args.spec.num_q1_heads; ++head) Row(args, sequence, row, head);
+      for (int head = 0; head < args.spec.num_q1_heads; ++head)
+        AttendRow(args, sequence, row, head);
     }
   }
 }

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // The register tiles of a level's attention kernel: a few queries against a few vectors of slots or
-// columns, so that a K or V element is loaded once for several of them. Tiling changes no bit: each
-// score and each output element keeps its chain. Only *.isa.cc files include this.
+// columns, so that each K or V element is loaded once for several of them. Tiling changes no bit:
+// each score and each output element keeps its chain. Only *.isa.cc files include this.
 #pragma once
 
 #include "kernels/attention/diff_attention_kernel.h"
@@ -10,11 +11,11 @@
 namespace diffserve::DS_ISA {
 
 constexpr int kRange = kAttentionRangeSlots;
-constexpr int kStep = 64;                   // slots whose scores are computed at once
-constexpr int kRun = 16;                    // slots that lie side by side; a page has whole runs
+constexpr int kStep = 64;                   // slots per step of scores
+constexpr int kRun = 16;                    // adjacent slots; a page has whole runs
 constexpr int kRunVectors = kRun / kLanes;  // 2 or 1
-constexpr int kTile = 6;                    // queries in a register tile
-constexpr int kIntoL2 = 2;                  // prefetch locality: L1 is full of the present step
+constexpr int kTile = 6;                    // queries per register tile
+constexpr int kIntoL2 = 2;                  // prefetch locality: L1 is full of the current step
 
 // q or a weight as the codec's products take it.
 template <typename Codec>
@@ -23,10 +24,10 @@ template <typename Codec>
 constexpr bool kHasScales = Codec::Description().scale_bits > 0;  // integer codes
 template <typename Codec>
 constexpr bool kVIs4Bits = Codec::Description().v_bits == 4;
-// Dims that an operand of q has.
+// Dims per operand of q.
 template <typename Codec>
 constexpr int kQNumbers = kHasScales<Codec> ? 4 : KvLoads<Codec>::kNumbers;
-// Operands that the weights of a range take; of int8 codes two lists, for either half of V.
+// Operands of a range's weights. int8 codes take two lists, one per half of V.
 template <typename Codec>
 constexpr int kRangeOperands = kHasScales<Codec> ? kRange : kRange / KvLoads<Codec>::kNumbers;
 
@@ -36,25 +37,25 @@ constexpr int RunsAtOnce(int r) { return kLanes == 16 || r == 1 ? 4 : r <= 3 ? 2
 constexpr int ColumnVectorsAtOnce(int r) { return kLanes == 16 || r <= 2 ? 4 : 2; }
 
 // Scores of some queries against runs of kRun slots; lanes are slots. The same places of `next` are
-// fetched ahead, if it is not nullptr.
+// prefetched, unless it is nullptr.
 template <typename Codec>
-struct QueryTile {
+struct QueryRunTile {
   const OperandOf<Codec>* q;               // [head_dim / numbers of an operand][queries]
   const std::byte* const* k = nullptr;     // dim 0 of each run's first slot
-  const std::byte* const* next = nullptr;  // or none
+  const std::byte* const* next = nullptr;  // or nullptr
   int head_dim;
   int page_size;
   float scale;
-  float* scores = nullptr;  // a row of kRange a query
-  // Of integer codes:
-  const float* q_scales = nullptr;         // of each query
-  const int32_t* q_sums = nullptr;         // of its codes
-  const float* const* k_scales = nullptr;  // of each run's slots
+  float* scores = nullptr;  // a row of kRange per query
+  // With integer codes:
+  const float* q_scales = nullptr;         // per query
+  const int32_t* q_sums = nullptr;         // sums of each query's codes
+  const float* const* k_scales = nullptr;  // scales of each run's slots
 };
 
-// R queries, NS runs: a chain over head_dim ascending for each slot.
+// R queries, NS runs: one chain over ascending head_dim per slot.
 template <typename Codec, int R, int NS>
-void Scores(const QueryTile<Codec>& tile) {
+void Scores(const QueryRunTile<Codec>& tile) {
   using Loads = KvLoads<Codec>;
   const auto& [q_begin, k, next, head_dim, page_size, scale, scores, _1, _2, _3] = tile;
   const OperandOf<Codec>* q = q_begin;
@@ -96,24 +97,24 @@ void Scores(const QueryTile<Codec>& tile) {
   }
 }
 
-// What R outputs take of the values of a range's slots [first, end), which are whole packs: each
-// element a chain of slots ascending, which goes on from `sums` unless it begins at the range's
-// slot 0. Columns are [first_column, end_column).
+// What R outputs take of the values of a range's slots [first, end), which are whole packs. Each
+// element is a chain over ascending slots, which continues from `sums` unless it begins at the
+// range's slot 0. Columns are [first_column, end_column).
 template <typename Codec>
 struct ValueTile {
-  const OperandOf<Codec>* weights = nullptr;  // of the range, a row of kRangeOperands an output
+  const OperandOf<Codec>* weights = nullptr;  // of the range, a row of kRangeOperands per output
   const std::byte* const* v;                  // column 0 of the range's runs
-  const std::byte* const* next;  // runs whose same places are fetched ahead, or nullptr
+  const std::byte* const* next;               // runs whose same places are prefetched, or nullptr
   int first = 0;
   int end = 0;
   int first_column;
   int end_column;
   int v_dim;
-  float* sums = nullptr;  // of the range, a row of out_stride an output
+  float* sums = nullptr;  // of the range, a row of out_stride per output
   int64_t out_stride;
 };
 
-// Of R outputs and C vectors of columns from `column` on; with one vector, its first `n` columns.
+// R outputs and C vectors of columns from `column` on. With one vector, only its first `n` columns.
 template <typename Codec, int R, int C>
 void AddColumns(const ValueTile<Codec>& tile, int column, int n) {
   using Loads = KvLoads<Codec>;
@@ -132,7 +133,7 @@ void AddColumns(const ValueTile<Codec>& tile, int column, int n) {
   const OperandOf<Codec>* weights = tile.weights + tile.first / Loads::kNumbers;
   for (int slot = tile.first; slot < tile.end;) {
     const int run = slot / kRun;
-    const int end = Least(tile.end, (run + 1) * kRun);
+    const int end = MinInt(tile.end, (run + 1) * kRun);
     int64_t offset = column_bytes + slot % kRun / kPack * pack_bytes;
     const std::byte* v = tile.v[run];
     const std::byte* next = tile.next == nullptr ? nullptr : tile.next[run];
@@ -178,10 +179,10 @@ void AddValues(const ValueTile<Codec>& tile) {
       AddColumns<Codec, R, 2>(tile, column, kLanes);
   }
   for (; column < tile.end_column; column += kLanes)
-    AddColumns<Codec, R, 1>(tile, column, Least(kLanes, tile.end_column - column));
+    AddColumns<Codec, R, 1>(tile, column, MinInt(kLanes, tile.end_column - column));
 }
 
-// `slot` alone of its pack, the first or the last slot that `outputs` outputs see.
+// Takes only `slot` of its pack: the first or the last slot that `outputs` outputs see.
 template <typename Codec>
 void AddLoneSlot(const ValueTile<Codec>& tile, int slot, int outputs) {
   using Loads = KvLoads<Codec>;
@@ -191,7 +192,7 @@ void AddLoneSlot(const ValueTile<Codec>& tile, int slot, int outputs) {
                        VBytes<Codec>(static_cast<int64_t>(slot % kRun - in_pack) * tile.v_dim);
   for (int column = tile.first_column; column < tile.end_column; column += kLanes) {
     const F32 row = Loads::LoneSlotOfV(v + VBytes<Codec>(kPack * column), in_pack,
-                                       Least(kLanes, tile.end_column - column));
+                                       MinInt(kLanes, tile.end_column - column));
     for (int i = 0; i < outputs; ++i) {
       const float weight = Loads::LoneWeight(
           tile.weights[i * kRangeOperands<Codec> + slot / Loads::kNumbers], in_pack);

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of DiffDecode (sm_80; with bulk copies sm_90).
 //
 // A thread block of four warps takes a work item: one tile of query rows, one group, one split of
 // 512 slots. Each warp streams its own strips (every fourth 16 slots) through its own ring in
-// shared memory, with no barrier between warps, and keeps its own softmaxes; at the end they are
-// merged in the order of the warps. Quantised logits need their extents first, of which a launch of
-// its own takes care (diff_decode_extents.cuh).
+// shared memory, without barriers between warps, and keeps its own softmaxes. At the end they are
+// merged in the order of the warps. Quantised logits need their extents first; a separate launch
+// computes them (diff_decode_extents.cuh).
 #pragma once
 
 #include "kernels/attention/attention_warp.cuh"
@@ -18,7 +19,7 @@ static_assert(kSplitPages <= 32, "a lane for each page of a split");
 static_assert(kImagePageSize == kDecodeWarps * kStripSlots,
               "a warp's strips lie at one place of each page");
 
-// Of one warp. The merge needs room for 16 rows of O there.
+// Bytes of one warp's ring. The merge needs room there for 16 rows of O.
 DIFFSERVE_HOST_DEVICE constexpr uint32_t DecodeRingBytes(uint32_t strip_bytes, int v_dim,
                                                          int num_stages) {
   const uint32_t ring = strip_bytes * static_cast<uint32_t>(num_stages);
@@ -30,13 +31,13 @@ DIFFSERVE_HOST_DEVICE constexpr size_t DecodeSharedBytes(uint32_t strip_bytes, i
   return kDecodeWarps * (DecodeRingBytes(strip_bytes, v_dim, num_stages) +
                          kMmaRows * 2 * sizeof(float) + kDecodeStagesMax * 8);
 }
-// Behind it, if logits are quantised: the extents of each row in each page of the split.
+// Bytes after the rings, if logits are quantised: the extent of each row in each page of the split.
 inline constexpr size_t kDecodeExtentBytes = kMmaRows * kSplitPages * sizeof(float);
 
 // Shared memory of a block: the rings, which the merge reuses; the merge's max and sum; the
 // barriers of bulk copies; the extents.
 struct DecodeShared {
-  uint32_t ring_bytes;  // of one warp
+  uint32_t ring_bytes;  // per warp
   __device__ __forceinline__ uint32_t Ring(int warp) const {
     return static_cast<uint32_t>(warp) * ring_bytes;
   }
@@ -50,15 +51,15 @@ struct DecodeShared {
   }
 };
 
-// Where a warp's O lies for the merge: [16][kVDim] floats. Rows are written by lanes of different
-// rows at a time, so columns are XORed to spread them over the banks.
+// A warp's O for the merge: [16][kVDim] floats. Lanes of different rows write at the same time, so
+// columns are XORed to spread them over the banks.
 template <int kVDim>
 __device__ __forceinline__ int MergeOffset(int row, int column) {
   constexpr int kSpread = kVDim % 64 == 0 ? 7 : kVDim % 32 == 0 ? 3 : 1;
   return row * kVDim + (column ^ ((row & kSpread) * 8));
 }
 
-// One row's states in shared memory, one for each warp.
+// One row's states in shared memory, one per warp.
 template <int kVDim>
 struct WarpStates {
   const std::byte* shared;
@@ -76,7 +77,7 @@ struct WarpStates {
   }
 };
 
-// One row's states in `partials`, one for each split.
+// One row's states in `partials`, one per split.
 struct SplitStates {
   const float* first;
   int64_t stride;
@@ -116,7 +117,7 @@ __device__ __forceinline__ void PublishWarp(
   }
 }
 
-// After the last strip: the warps' states of each row are merged; a row with one split is finished,
+// After the last strip: merges the warps' states of each row. A row with one split is finished;
 // others leave a partial.
 template <int kVDim, int kBlock>
 __device__ __forceinline__ void MergeWarps(const AttentionLaunch& call, const QueryTile& tile,
@@ -158,10 +159,10 @@ __device__ __forceinline__ void MergeWarps(const AttentionLaunch& call, const Qu
 template <typename Strip, bool kBulk>
 struct StripRing {
   uint32_t base;      // shared address
-  uint32_t barriers;  // shared address, one a stage
+  uint32_t barriers;  // shared address, one per stage
   int num_stages;
   int lane;
-  uint32_t parities = 0;  // bit s: of the phase that stage s waits for
+  uint32_t parities = 0;  // bit s: parity of the phase that stage s waits for
 
   __device__ __forceinline__ uint32_t Stage(int strip) const {
     return base + static_cast<uint32_t>(strip % num_stages) * Strip::kBytes;
@@ -176,7 +177,7 @@ struct StripRing {
       Strip::CopyByLanes(Stage(strip), page, index, lane);
     }
   }
-  // Once for each strip, issued or not, so that groups can be counted.
+  // Called once per strip, issued or not, so that groups can be counted.
   __device__ __forceinline__ void Commit() const {
     if constexpr (!kBulk) CpAsyncCommit();
   }
@@ -192,8 +193,8 @@ struct StripRing {
   }
 };
 
-// The extents that the tile's scores are quantised with, one for each row and page of the split. By
-// all threads: one an extent.
+// Reads the extents by which the tile's scores are quantised, one per row and page of the split.
+// Called by all threads; each reads one.
 __device__ __forceinline__ void ReadExtents(const AttentionLaunch& call, const QueryTile& tile,
                                             const AttentionItem& item, const DecodeShared& layout) {
   static_assert(kDecodeThreads == kMmaRows * kSplitPages);
@@ -225,8 +226,8 @@ __device__ __forceinline__ void StreamStrips(
     const DecodeShared& layout) {
   const int lane = state.lane;
   const int num_pages = (tile.end_slot - tile.first_slot + kImagePageSize - 1) / kImagePageSize;
-  const int first_slot = tile.first_slot + warp * kStripSlots;  // strip j lies kImagePageSize * j
-                                                                // further
+  // Strip j begins kImagePageSize * j slots later.
+  const int first_slot = tile.first_slot + warp * kStripSlots;
   const int num_strips = (tile.end_slot - first_slot + kImagePageSize - 1) /
                          kImagePageSize;  // below 1: none
   const int first_page = tile.sequence.first_page + tile.first_slot / kImagePageSize;
@@ -285,7 +286,7 @@ __device__ __forceinline__ void DecodeItems(const AttentionLaunch& call) {
     {
       const QueryTile tile = QueryTileOf(call, call.plan.items[index], group);
       if (tile.first_slot >= tile.end_slot)
-        continue;  // other rows of the sequence alone reach this split
+        continue;  // only other rows of the sequence reach this split
       if constexpr (kQuantised) {
         ReadExtents(call, tile, call.plan.items[index], layout);
         __syncthreads();
@@ -298,7 +299,7 @@ __device__ __forceinline__ void DecodeItems(const AttentionLaunch& call) {
       PublishWarp<Codec, kHeadDim, kVDim, kKMaps>(state, layout, warp, call.scale_log2);
     }
     __syncthreads();
-    // Read again, which costs less than registers that hold it while the strips stream by.
+    // Read again: that costs less than registers that hold it while the strips stream by.
     MergeWarps<kVDim, kOutBlock<Codec, kHeadDim>>(
         call, QueryTileOf(call, call.plan.items[index], group), layout, index, warp, lane);
     if constexpr (kBulk)
@@ -307,7 +308,7 @@ __device__ __forceinline__ void DecodeItems(const AttentionLaunch& call) {
   }
 }
 
-// Two thread blocks a multiprocessor: with no number ptxas aims at more, and spills.
+// Two thread blocks per multiprocessor: without a number ptxas aims at more, and spills.
 template <typename Codec, int kHeadDim, int kVDim, int kKMaps, bool kBulk>
 __global__ void __launch_bounds__(kDecodeThreads, 2)
     DiffDecodeKernel(const __grid_constant__ AttentionLaunch call) {
@@ -320,7 +321,7 @@ __global__ void __launch_bounds__(kDecodeThreads, 2)
   DecodeItems<Codec, kHeadDim, kVDim, kKMaps, false, true>(call);
 }
 
-// Rows with several splits: one warp a row and signal head.
+// Rows with several splits: one warp per row and signal head.
 template <int kVDim, int kBlock>
 __global__ void __launch_bounds__(kDecodeThreads)
     DiffDecodeCombineKernel(const __grid_constant__ AttentionLaunch call) {
@@ -331,7 +332,7 @@ __global__ void __launch_bounds__(kDecodeThreads)
   if (row >= call.batch.num_tokens) return;
   const int index = call.batch.token_sequences[row];
   const DeviceSequence sequence = call.batch.sequences[index];
-  if (sequence.num_tokens == 0) return;  // it fills up a graph's batch: no items
+  if (sequence.num_tokens == 0) return;  // it pads a graph's batch: no items
   const int heads = call.tiling.heads_per_group;
   const int in_sequence = static_cast<int>(row) - sequence.first_row;
   const int tile = call.tiling.TileOf(in_sequence, head % heads);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <iterator>
 #include <string>
@@ -39,15 +40,15 @@ const CodecInstances<DecodeInstance> kTable[] = {
     {DType::kFp8E4M3, kHeadShapes<Fp8E4M3Codec, DecodeInstance>},
 };
 
-constexpr size_t kReservedSharedBytes = 1024;  // that CUDA takes for each thread block
+constexpr size_t kReservedSharedBytes = 1024;  // CUDA takes this much per thread block
 
 size_t SharedBytes(const DecodeInstance& instance, const LogitQuant& quant, int num_stages) {
   return DecodeSharedBytes(instance.strip_bytes, instance.v_dim, num_stages) +
          (quant.is_on() ? kDecodeExtentBytes : 0);
 }
 
-// As many as let two thread blocks share a multiprocessor (one streams while the other merges), or
-// else as fit one.
+// As many stages as let two thread blocks share a multiprocessor (one streams while the other
+// merges), or else as fit one.
 int DecodeStages(const DecodeInstance& instance, const LogitQuant& quant, size_t shared_bytes_max) {
   const auto bytes = [&](int stages) { return SharedBytes(instance, quant, stages); };
   for (int stages = kDecodeStagesMax; stages >= 2; --stages) {
@@ -74,7 +75,7 @@ struct WarpLanes {
   }
 };
 
-// Softmaxes of a row and map over a split.
+// Softmaxes: one per row, map and split.
 size_t NumStates(const DiffSpec& spec, const AttentionTiling& tiling, int64_t num_items) {
   return static_cast<size_t>(num_items * spec.num_kv_groups * tiling.rows_per_tile *
                              (spec.has_second_map() ? 2 : 1));
@@ -158,8 +159,8 @@ Status DiffDecode(const DiffAttentionArgs<BFloat16>& args, const AttentionSchedu
   if (bytes > shared_bytes_max) return NoKernel();
 
   const AttentionLaunch call = LaunchOf(args, schedule, num_stages);
-  // A grid that fits the device whatever the plan holds, so that a graph of this launch serves
-  // every batch of these sizes.
+  // The grid fits the device for any plan, so a graph of this launch serves every batch of these
+  // sizes.
   const int64_t resident = int64_t{limits.multiprocessors} *
                            static_cast<int64_t>(std::min<size_t>(2, shared_bytes_max / bytes));
   const LaunchShape shape = {.grid = dim3(static_cast<unsigned>(resident)),

@@ -1,6 +1,7 @@
-// What decode with quantised logits needs before its own kernel (diff_decode.cuh): the extent of
-// each row's scores in each page. K alone is read. An extent is a maximum, which has no order, so a
-// row's is the same however its slots are cut into splits.
+// SPDX-License-Identifier: Apache-2.0
+// The extent of each row's scores in each page, which decode with quantised logits needs before its
+// own kernel (diff_decode.cuh). Reads only K. An extent is a maximum, which has no order, so it is
+// the same however a row's slots are cut into splits.
 #pragma once
 
 #include "kernels/attention/diff_decode.cuh"
@@ -27,7 +28,7 @@ struct ExtentStrips {
   }
 };
 
-// Of one page, by the four lanes that hold parts of each row.
+// Writes the extents of one page, by the four lanes that hold parts of each row.
 __device__ __forceinline__ void WriteExtents(const AttentionLaunch& call, const QueryTile& tile,
                                              int64_t item, int page, const float (&extents)[2],
                                              int lane) {

@@ -1,17 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/attention/attention_launch.cuh"
 #include "kernels/attention/diff_decode_extents.cuh"
 
 namespace diffserve::cuda {
 namespace {
 
-struct QuantisedInstance {
+struct QuantisedDecodeInstance {
   int head_dim;
   int v_dim;
   int k_maps;
   QuantisedDecode kernels;  // cp.async
 
   template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
-  static constexpr QuantisedInstance Of() {
+  static constexpr QuantisedDecodeInstance Of() {
     return {kHeadDim,
             kVDim,
             kKMaps,
@@ -20,12 +21,12 @@ struct QuantisedInstance {
   }
 };
 
-const CodecInstances<QuantisedInstance> kTable[] = {
-    {DType::kBFloat16, kHeadShapes<BFloat16Codec, QuantisedInstance>},
-    {DType::kInt8, kHeadShapes<Int8Codec, QuantisedInstance>},
-    {DType::kInt8KInt4V, kHeadShapes<Int8KInt4VCodec, QuantisedInstance>},
-    {DType::kInt4, kHeadShapes<Int4Codec, QuantisedInstance>},
-    {DType::kFp8E4M3, kHeadShapes<Fp8E4M3Codec, QuantisedInstance>},
+const CodecInstances<QuantisedDecodeInstance> kTable[] = {
+    {DType::kBFloat16, kHeadShapes<BFloat16Codec, QuantisedDecodeInstance>},
+    {DType::kInt8, kHeadShapes<Int8Codec, QuantisedDecodeInstance>},
+    {DType::kInt8KInt4V, kHeadShapes<Int8KInt4VCodec, QuantisedDecodeInstance>},
+    {DType::kInt4, kHeadShapes<Int4Codec, QuantisedDecodeInstance>},
+    {DType::kFp8E4M3, kHeadShapes<Fp8E4M3Codec, QuantisedDecodeInstance>},
 };
 
 }  // namespace

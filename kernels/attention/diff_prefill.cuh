@@ -1,12 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernel of DiffPrefill for every GPU (sm_80).
 //
 // A thread block of eight warps takes a tile of query rows and a group, and walks the pages from
-// the first that one of them sees to the last. The block shares each page in shared memory (four
-// strips a stage); each warp keeps the softmaxes of its own 16 mma rows: 8 queries and their noise
-// queries, or 16 queries without a second map. A thread holds both maps of a query, so the end
-// needs no exchange between warps.
+// the first to the last that any of them sees. The block shares each page in shared memory (four
+// strips per stage). Each warp keeps the softmaxes of its own 16 mma rows: 8 queries and their
+// noise queries, or 16 queries without a second map. A thread holds both maps of a query, so the
+// end needs no exchange between warps.
 //
-// Quantised logits whose codes need the whole row take two walks, the first over K alone, for the
+// Quantised logits whose codes need the whole row take two walks. The first reads only K, for the
 // extents of the rows.
 #pragma once
 
@@ -17,15 +18,15 @@ namespace diffserve::cuda {
 inline constexpr int kPrefillWarps = 8;
 inline constexpr int kPrefillThreads = 32 * kPrefillWarps;
 inline constexpr int kPrefillStagesMax = 3;
-// Behind the stages, if logits are quantised: of each warp's rows.
+// Bytes after the stages, if logits are quantised: the extents of each warp's rows.
 inline constexpr int kPrefillExtentBytes = kPrefillWarps * kMmaRows * sizeof(float);
 
 __device__ __forceinline__ int QueriesPerWarp(const AttentionLaunch& call) {
   return call.finish.has_second_map ? 8 : kMmaRows;
 }
 
-// Normalise, subtract lambda times map 2, undo V's transform, sub-norm, scale, round. Four
-// neighbouring lanes hold a query's columns.
+// Normalises, subtracts lambda times map 2, undoes V's transform, applies the sub-norm, scales and
+// rounds. Four neighbouring lanes hold a query's columns.
 template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
 __device__ __forceinline__ void FinishWarp(const AttentionLaunch& call, const QueryTile& tile,
                                            AttentionWarp<Codec, kHeadDim, kVDim, kKMaps>& state) {
@@ -86,8 +87,9 @@ __device__ __forceinline__ void FinishWarp(const AttentionLaunch& call, const Qu
   }
 }
 
-// All pages of the tile, of which `visit` gets each one's place in shared memory and first slot.
-// Warps 0-3 and 4-7 fetch every other page, a strip a warp. Strip: what is fetched of it.
+// Walks all pages of the tile; `visit` gets each page's address in shared memory and its first
+// slot. Warps 0-3 and 4-7 alternate in fetching pages, one strip per warp. Strip: the part that is
+// fetched.
 template <typename Strip, typename Visit>
 __device__ __forceinline__ void StreamPages(const AttentionLaunch& call, const QueryTile& tile,
                                             int warp, int lane, const Visit& visit) {
@@ -116,7 +118,7 @@ __device__ __forceinline__ void StreamPages(const AttentionLaunch& call, const Q
     const uint32_t stage = static_cast<uint32_t>(page % call.num_stages * kStripsPerPage) *
                            Strip::kBytes;
     if constexpr (Strip::kHasV) {
-      // The first page and the last one, of which what no row sees may hold anything.
+      // The first and the last page contain slots that no row sees, which may hold anything.
       if (first_slot < first_seen || first_slot + kImagePageSize > tile.end_slot) {
         const int slot = first_slot + warp % kStripsPerPage * kStripSlots;
         std::byte* strip = DynamicShared() + stage +
@@ -131,7 +133,7 @@ __device__ __forceinline__ void StreamPages(const AttentionLaunch& call, const Q
   }
 }
 
-// A warp's own queries of a tile.
+// The queries of a tile that one warp has.
 template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
 struct PrefillWarp {
   using State = AttentionWarp<Codec, kHeadDim, kVDim, kKMaps>;
@@ -170,7 +172,7 @@ struct PrefillWarp {
       state.Widen(extents, page + static_cast<uint32_t>(strip) * kStripBytes, slot, call);
     }
   }
-  // What the four lanes of a row hold becomes the row's.
+  // Combines what the four lanes of a row hold.
   __device__ __forceinline__ void Publish(const float (&extents)[2]) const {
     __syncwarp();
 #pragma unroll

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <iterator>
 
@@ -30,8 +31,8 @@ const CodecInstances<PrefillInstance> kTable[] = {
     {DType::kFp8E4M3, kHeadShapes<Fp8E4M3Codec, PrefillInstance>},
 };
 
-// A layer with a window takes the portable kernel on every device: Hopper's holds no register more
-// for a second bound of what a row sees, and a window's few pages would leave it little to gain.
+// A layer with a window takes the portable kernel on every device. Hopper's has no register left
+// for a second bound on a row's slots, and would gain little over a window's few pages.
 bool AllowsHopper(bool allow_bulk_copies, int window) {
   return allow_bulk_copies && WindowSlots(window) == kWholeContext;
 }
@@ -71,7 +72,7 @@ Status LaunchPortable(const DiffAttentionArgs<BFloat16>& args, const AttentionSc
 AttentionTiling DiffPrefillTiling(const DiffSpec& spec, DType dtype, bool allow_bulk_copies,
                                   int window) {
   DeviceLimits limits;
-  if (!ReadLimits(&limits).ok()) limits = {};  // no device: DiffAttention says so
+  if (!ReadLimits(&limits).ok()) limits = {};  // no device: DiffAttention reports it
   return TilingOf(spec, dtype, limits, allow_bulk_copies, window);
 }
 

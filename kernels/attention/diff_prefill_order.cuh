@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which tiles a thread block of the prefill kernels takes, and when. A sequence's last tiles, which
-// have the most slots, come first. Blocks take turns forth and back, since the later ones of a turn
-// have the shorter tiles: of one prompt of 4,096 tokens and 12 groups on 132 multiprocessors, the
-// busiest block then has 1.005 times the mean's pages, not 1.16.
+// have the most slots, come first. Blocks take turns in alternating direction, since the later ones
+// of a turn have the shorter tiles. With one prompt of 4,096 tokens and 12 groups on 132
+// multiprocessors, the busiest block then has 1.005 times the mean's pages instead of 1.16.
 #pragma once
 
 #include "kernels/attention/attention_warp.cuh"
@@ -9,7 +10,7 @@
 namespace diffserve::cuda {
 
 struct PrefillWork {
-  int64_t item;  // below 0: the block is done
+  int64_t item;  // negative: the block is done
   int group;
 };
 

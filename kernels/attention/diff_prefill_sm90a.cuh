@@ -1,32 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernel of DiffPrefill for Hopper (sm_90a), for head widths of 64 and 128 in layers without a
 // window.
 //
 // A thread block takes a tile of query rows and a group, and walks the pages from slot 0 to the
-// tile's last. One warp fetches the pages into a ring in shared memory, where a page, as it lies,
-// is what wgmma reads: K along its rows, V across them. Two warpgroups of 64 accumulator rows
-// compute, q and p in registers; while p V of one step runs, the scores of the next are made and
-// weighed. What the rows are depends on the shape:
-//   k_maps 1: 64 queries of one map; or, with a second map, in each warp rows 0-7 are queries and
-//   rows 8-15 the same ones of map
-//     2, so that V is multiplied once for both.
-//   k_maps 2, v_dim up to 128: 64 queries; a warpgroup holds the outputs of both maps and takes the
-//   maps by turns. k_maps 2, v_dim 256: both warpgroups take the same 64 queries, the first for map
-//   1, the second for map 2, which hands its
-//     output over in the end.
-// A thread holds the same columns of both maps of a query, so the subtraction needs no exchange in
-// the first two.
+// tile's last. One warp fetches the pages into a ring in shared memory. wgmma reads a page there as
+// it is stored: K along its rows, V across them. Two warpgroups of 64 accumulator rows compute,
+// with q and p in registers. While p V of one step runs, the scores of the next are computed and
+// weighted. The meaning of the rows depends on the shape:
+//   k_maps 1: 64 queries of one map. With a second map rows 0-7 of each warp are queries and rows
+//   8-15 the same queries of map 2, so that V is multiplied once for both.
+//   k_maps 2, v_dim up to 128: 64 queries; a warpgroup holds the outputs of both maps and
+//   alternates between the maps.
+//   k_maps 2, v_dim 256: both warpgroups take the same 64 queries, the first for map 1, the second
+//   for map 2. At the end the second hands its output over.
+// In the first two cases a thread holds the same columns of both maps of a query, so the
+// subtraction needs no exchange.
 //
-// A row's chain of operations is by pages of 64 slots from slot 0. What the tile's other rows add
-// to it are pages of which every weight is 0 and the maximum stays: they change no bit, if the
-// hardware adds zeros exactly.
+// A row's chain of operations goes by pages of 64 slots from slot 0. The tile's other rows add only
+// pages whose weights are all 0 and which leave the maximum unchanged. These change no bit,
+// provided that the hardware adds zeros exactly.
 //
-// Quantised logits whose codes need the whole row take two walks, the first over K alone, for the
-// extents of the rows; a page is a tile of those that do not.
+// Quantised logits whose codes need the whole row take two walks. The first reads only K, for the
+// extents of the rows. Codes per tile need no such walk, as a page is a tile.
 //
-// Limits by arithmetic, a step being one map's 64 rows by one page (4096 FLOP a cycle and
-// multiprocessor): (64, 128, 2) takes 384 cycles of wgmma and 256 of the exponentials, reads 64
-// bytes of shared memory a cycle of wgmma and fills 21; (128, 256, 2) takes 768 and 256, reads 64
-// and fills 43, of 128 bytes a cycle. From L2, 192 and 96 FLOP a byte.
+// Limits by arithmetic, where a step is one map's 64 rows by one page (4096 FLOP per cycle and
+// multiprocessor): (64, 128, 2) takes 384 cycles of wgmma and 256 of exponentials; per cycle of
+// wgmma it reads 64 bytes of shared memory and fills 21. (128, 256, 2) takes 768 and 256, reads 64
+// and fills 43, of 128 bytes per cycle. From L2: 192 and 96 FLOP per byte.
 #pragma once
 
 #include "kernels/attention/diff_prefill_sm90a_pages.cuh"
@@ -35,19 +35,19 @@
 namespace diffserve::cuda {
 
 inline constexpr int kHopperThreads = 3 * kWarpgroupThreads;  // one warpgroup fetches, two compute
-// Registers a thread: 128 * 24 + 256 * 240 is what 384 threads of 168 have.
+// Registers per thread: 128 * 24 + 256 * 240 equals 384 threads of 168.
 inline constexpr int kFetchRegisters = 24;
 inline constexpr int kComputeRegisters = 240;
 // Named barriers of both warpgroups.
 inline constexpr int kExchangeWritten = 1;
 inline constexpr int kExchangeRead = 2;
 
-// Of one of a thread's two rows in a warpgroup, and one map.
+// The state of one of a thread's two rows in a warpgroup, for one map.
 struct PrefillRow {
   bool exists;
   const uint16_t* q;
   int num_slots;     // it attends to slots 0 .. num_slots - 1
-  int64_t row_head;  // of the output
+  int64_t row_head;  // index in the output
 };
 
 __device__ __forceinline__ PrefillRow PrefillRowOf(const AttentionLaunch& call,
@@ -64,8 +64,8 @@ __device__ __forceinline__ PrefillRow PrefillRowOf(const AttentionLaunch& call,
           row * num_q1_heads + head};
 }
 
-// One warpgroup's softmaxes of 64 rows, two of them a thread's: lane / 4 and lane / 4 + 8 of its
-// warp's 16.
+// One warpgroup's softmaxes of 64 rows. A thread has two of them: rows lane / 4 and lane / 4 + 8 of
+// its warp's 16.
 template <typename Shape, bool kQuantised>
 struct PrefillWarpgroup {
   static constexpr int kOutputs = Shape::kOutputs;
@@ -81,7 +81,7 @@ struct PrefillWarpgroup {
   int warp;       // in the warpgroup
   int lane;
 
-  // Queries and their map in rows 8-15 of each warp are the same as in rows 0-7.
+  // Whether rows 8-15 of each warp are map 2 of the queries in rows 0-7.
   __device__ __forceinline__ static bool Paired(const AttentionLaunch& call) {
     return Shape::kKMaps == 1 && call.finish.has_second_map;
   }
@@ -135,7 +135,7 @@ struct PrefillWarpgroup {
     WgmmaCommit();
   }
 
-  // All wgmma is done.
+  // Called when all wgmma is done.
   template <int kOutput>
   __device__ __forceinline__ void WaitForValues() {
     WgmmaWait<0>();
@@ -162,7 +162,7 @@ struct PrefillWarpgroup {
       if (Attends(i, first_slot)) extent = quant.Widened(extent, scores[i]);
     }
   }
-  // What the four lanes of a row hold becomes the row's.
+  // Combines what the four lanes of a row hold.
   __device__ __forceinline__ static void Join(float (&extents)[2]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -170,7 +170,7 @@ struct PrefillWarpgroup {
       extents[half] = fmaxf(extents[half], __shfl_xor_sync(kAllLanes, extents[half], 2));
     }
   }
-  // Of one of the thread's rows, if logits need their row.
+  // The extent of one of the thread's rows, if logits need their row.
   __device__ __forceinline__ float& RowExtent(const PageRing<Shape>& ring, int output,
                                               int half) const {
     const int row = 16 * warp + lane / 4 + 8 * half;
@@ -198,8 +198,8 @@ struct PrefillWarpgroup {
     }
   }
 
-  // Stage 2: maximum, p = exp(score - maximum). So far; in the place of scores; tells by what the
-  // output must be multiplied.
+  // Stage 2: maximum, p = exp(score - maximum). Relative to the maximum so far; p replaces the
+  // scores; returns the factor for the output.
   template <int kOutput>
   __device__ __forceinline__ void Weigh(float scale_log2, float (&rescale)[2]) {
 #pragma unroll
@@ -237,8 +237,8 @@ struct PrefillWarpgroup {
     WgmmaCommit();
   }
 
-  // The output for the new maximum, and p in bf16: the accumulators' fragments are, rounded, those
-  // of A.
+  // Rescales the output for the new maximum, and rounds p to bf16: the accumulators' fragments are
+  // then the fragments of A.
   template <int kOutput>
   __device__ __forceinline__ void Apply(const float (&rescale)[2]) {
     if (__any_sync(kAllLanes, rescale[0] != 1.0f || rescale[1] != 1.0f)) {
@@ -264,8 +264,8 @@ struct PrefillWarpgroup {
     Apply<kOutput>(rescale);
   }
 
-  // p V of the step before, for output kPrevious, runs while the scores of this one are weighed;
-  // where they are quantised, its registers hold codes then, and it is waited for.
+  // p V of the previous step, for output kPrevious, runs while the scores of this one are weighted.
+  // Quantised scores need its registers for codes, so then it is waited for.
   template <int kOutput, int kPrevious>
   __device__ __forceinline__ void Step(const AttentionLaunch& call, const PageRing<Shape>& ring,
                                        uint32_t k, uint32_t previous_v, int first_slot,
@@ -303,25 +303,25 @@ struct PrefillWarpgroup {
     Widen(extents, quant, first_slot);
   }
 
-  __device__ __forceinline__ void LetGo(const PageRing<Shape>& ring, int stage) const {
+  __device__ __forceinline__ void ReleaseStage(const PageRing<Shape>& ring, int stage) const {
     if (lane == 0) BarrierArrive(ring.Empty(stage));
   }
 
   __device__ __forceinline__ void StreamPages(const AttentionLaunch& call,
                                               const PageRing<Shape>& ring, const QueryTile& part,
                                               RingPosition& at);
-  // A walk over K alone, for logits that need their row.
+  // A walk over only K, for logits that need their row.
   __device__ __forceinline__ void FindExtents(const AttentionLaunch& call,
                                               const PageRing<Shape>& ring, int num_pages,
                                               RingPosition& at);
-  // The tile's pages behind the part's.
+  // Skips the tile's pages after the part's.
   __device__ __forceinline__ void SkipPages(const PageRing<Shape>& ring, int count,
                                             RingPosition& at) const {
     for (; count > 0; --count) {
       BarrierWait(ring.KFull(at.stage), at.parity);
       BarrierWait(ring.VFull(at.stage), at.parity);
-      __syncwarp();  // a lane that is two phases behind would wait for ever
-      LetGo(ring, at.stage);
+      __syncwarp();  // a lane two phases late would wait forever
+      ReleaseStage(ring, at.stage);
       at.Advance(ring.num_stages);
     }
   }
@@ -354,12 +354,12 @@ __device__ __forceinline__ void PrefillWarpgroup<Shape, kQuantised>::StreamPages
     at.Advance(ring.num_stages);
     if (page + 1 == num_pages) {
       LastStep<kLast>(ring.V(stage));
-      return LetGo(ring, stage);
+      return ReleaseStage(ring, stage);
     }
     BarrierWait(ring.KFull(at.stage), at.parity);
     Step<0, kLast>(call, ring, ring.K(at.stage), ring.V(stage), (page + 1) * kImagePageSize,
                    page + 1 >= unmasked_pages);
-    LetGo(ring, stage);
+    ReleaseStage(ring, stage);
   }
 }
 
@@ -374,7 +374,7 @@ __device__ __forceinline__ void PrefillWarpgroup<Shape, kQuantised>::FindExtents
     WidenByK<0>(extents[0], ring.K(at.stage), call.logits, page * kImagePageSize);
     if constexpr (kOutputs == 2)
       WidenByK<1>(extents[1], ring.K(at.stage), call.logits, page * kImagePageSize);
-    LetGo(ring, at.stage);
+    ReleaseStage(ring, at.stage);
     at.Advance(ring.num_stages);
   }
   __syncwarp();
@@ -394,9 +394,8 @@ __device__ __forceinline__ void HopperPrefillTiles(const AttentionLaunch& call) 
   const PageRing<Shape> ring = {SharedAddress(DynamicShared()), call.num_stages};
   if (threadIdx.x == 0) ring.Init();
   __syncthreads();
-  const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 32, 0);  // the compiler
-                                                                                   // then knows
-                                                                                   // that it is one
+  // The shuffle shows the compiler that it is warp-uniform.
+  const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 32, 0);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (warp < 4) {
     DecreaseRegisters<kFetchRegisters>();
@@ -423,7 +422,7 @@ __device__ __forceinline__ void HopperPrefillTiles(const AttentionLaunch& call) 
       }
       state.StreamPages(call, ring, part, at);
     }
-    // Read again, which costs less than registers that hold it while the pages stream by.
+    // Read again: that costs less than registers that hold it while the pages stream by.
     const QueryTile tile = PrefillTileOf(call, work);
     const QueryTile part = state.Part(call, tile);
     state.SkipPages(ring, NumPages(tile) - NumPages(part), at);

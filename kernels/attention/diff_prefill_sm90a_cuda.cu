@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
@@ -14,7 +15,7 @@ struct HopperInstance {
   int k_maps;
   bool map_per_warpgroup;
   size_t page_bytes;
-  size_t other_bytes;  // of shared memory
+  size_t other_bytes;  // shared memory besides the stages
   void (*kernel)(AttentionLaunch);
   void (*quantised_kernel)(AttentionLaunch);
 
@@ -37,7 +38,7 @@ constexpr HopperInstance HopperInstanceOf() {
           DiffPrefillSm90aQuantisedKernel<Codec, kHeadDim, kVDim, kKMaps>};
 }
 
-// (128, 128, 2) stays with the portable kernel: two outputs and both maps' queries are more than a
+// (128, 128, 2) stays with the portable kernel: two outputs and the queries of both maps exceed a
 // thread's registers.
 template <typename Codec>
 const HopperInstance kInstancesOf[] = {

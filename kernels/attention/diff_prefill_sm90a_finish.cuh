@@ -1,13 +1,14 @@
-// How a warpgroup of the Hopper prefill kernel ends a tile: what it has of both maps becomes rows
-// of the output.
+// SPDX-License-Identifier: Apache-2.0
+// How a warpgroup of the Hopper prefill kernel ends a tile: its sums of both maps become rows of
+// the output.
 #pragma once
 
 #include "kernels/attention/diff_prefill_sm90a.cuh"
 
 namespace diffserve::cuda {
 
-// Stage 4: sub-norm, scale. Of both maps, normalised and subtracted; first what one thread holds of
-// both maps; what the other warpgroup is to subtract becomes lambda times itself.
+// Stage 4: sub-norm, scale. Takes both maps, normalised and subtracted. First the part in which one
+// thread holds both maps; the part that the other warpgroup subtracts is multiplied by lambda.
 template <typename Shape, bool kQuantised>
 __device__ __forceinline__ void PrefillWarpgroup<Shape, kQuantised>::SubtractMaps(
     const AttentionLaunch& call, const QueryTile& part) {
@@ -44,8 +45,8 @@ __device__ __forceinline__ void PrefillWarpgroup<Shape, kQuantised>::SubtractMap
   }
 }
 
-// Map 2's half of each row's columns at a time. A thread reads what the same thread of the other
-// warpgroup wrote.
+// Exchanges one half of map 2's columns of each row at a time. A thread reads what the same thread
+// of the other warpgroup wrote.
 template <typename Shape, bool kQuantised>
 __device__ __forceinline__ void PrefillWarpgroup<Shape, kQuantised>::Send(
     const PageRing<Shape>& ring) const {

@@ -1,5 +1,6 @@
-// Image pages on their way into shared memory for the Hopper prefill kernel: the shapes it has, the
-// ring of pages with its barriers, and the warp that fills it.
+// SPDX-License-Identifier: Apache-2.0
+// Image pages on their way into shared memory for the Hopper prefill kernel: its shapes, the ring
+// of pages with its barriers, and the warp that fills it.
 #pragma once
 
 #include "kernels/attention/diff_prefill_order.cuh"
@@ -8,8 +9,8 @@ namespace diffserve::cuda {
 
 inline constexpr int kWarpgroupThreads = 128;
 inline constexpr int kWarpgroupRows = 64;
-inline constexpr int kHopperStagesMin = 2;  // a page is let go only when the next one's scores are
-                                            // made
+// A page is released only after the next one's scores are computed.
+inline constexpr int kHopperStagesMin = 2;
 inline constexpr int kHopperStagesMax = 4;
 inline constexpr uint32_t kImageTileBytes = 2 * kImagePageSize * kImageTileColumns;  // of one page
                                                                                      // and 64
@@ -25,7 +26,7 @@ struct HopperShape {
   static constexpr int kVDim = kVDim_;
   static constexpr int kKMaps = kKMaps_;
   static constexpr bool kMapPerWarpgroup = kKMaps == 2 && kVDim > 128;
-  static constexpr int kOutputs = kKMaps == 2 && !kMapPerWarpgroup ? 2 : 1;  // of a warpgroup
+  static constexpr int kOutputs = kKMaps == 2 && !kMapPerWarpgroup ? 2 : 1;  // per warpgroup
   static constexpr int kKSteps = kHeadDim / 16;
   static constexpr int kVSteps = kImagePageSize / 16;
   static constexpr int kVTiles = kVDim / kImageTileColumns;
@@ -43,8 +44,8 @@ struct HopperShape {
   static constexpr uint32_t kExtentBytes = kOutputs * 2 * kWarpgroupRows * sizeof(float);
 };
 
-// The ring of pages in shared memory, then the exchange, then the barriers, then the extents of
-// quantised logits.
+// Shared memory: the ring of pages, the exchange, the barriers, and the extents of quantised
+// logits.
 template <typename Shape>
 struct PageRing {
   uint32_t base;  // shared address; a multiple of 1024
@@ -89,14 +90,14 @@ struct RingPosition {
   }
 };
 
-// Of a tile or a part of it, from slot 0.
+// Pages of a tile or a part of it, from slot 0.
 __device__ __forceinline__ int NumPages(const QueryTile& tile) {
   return (tile.end_slot + kImagePageSize - 1) / kImagePageSize;
 }
 
 // ---- The warp that fetches.
 
-// K alone; V's place counts as full.
+// Fetches only K; V's barrier counts as full.
 template <typename Shape>
 __device__ __forceinline__ void FetchK(const PageRing<Shape>& ring, int stage, const uint16_t* page,
                                        int lane) {
@@ -106,7 +107,7 @@ __device__ __forceinline__ void FetchK(const PageRing<Shape>& ring, int stage, c
   BarrierArrive(ring.VFull(stage));
 }
 
-// `num_slots` of V are copied and the rest becomes 0: a weight of 0 does not hide a NaN there.
+// Copies `num_slots` slots of V and zeroes the rest: a weight of 0 does not hide a NaN.
 template <typename Shape>
 __device__ __forceinline__ void FetchPage(const PageRing<Shape>& ring, int stage,
                                           const uint16_t* page, int num_slots, int lane) {
@@ -144,7 +145,7 @@ __device__ __forceinline__ void FetchTile(const AttentionLaunch& call, const Pag
     if (page % 32 == 0) page_of_lane = page + lane < num_pages ? pages[page + lane] : 0;
     const int32_t id = __shfl_sync(kAllLanes, page_of_lane, page % 32);
     BarrierWait(ring.Empty(at.stage), at.parity ^ 1);
-    __syncwarp();  // the copy that lane 0 issues may end the phase after that, which has its parity
+    __syncwarp();  // lane 0's copy may end the phase after next, which has the same parity
     const uint16_t* source = ImagePage<typename Shape::Codec>(call.kv, id, tile.group);
     if constexpr (kKAlone) {
       FetchK<Shape>(ring, at.stage, source, lane);

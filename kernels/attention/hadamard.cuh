@@ -1,5 +1,6 @@
-// The Hadamard transform (hadamard.h) of numbers that lie in a warp's registers: a pass takes those
-// whose indices differ in one bit, which may be a register's or a lane's.
+// SPDX-License-Identifier: Apache-2.0
+// The Hadamard transform (hadamard.h) of numbers in a warp's registers. A pass combines numbers
+// whose indices differ in one bit, which selects a register or a lane.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,14 +9,14 @@
 
 namespace diffserve::cuda {
 
-// What the passes' sums and differences are multiplied by.
+// The factor for the sums and differences of all passes.
 constexpr float HadamardFactor(int block) {
   float factor = 1.0f;
   for (int left = block; left > 1; left /= 4) factor *= left == 2 ? 0.70710678f : 0.5f;
   return factor;
 }
 
-// Neighbouring columns of V that a codec transforms together; 1: none.
+// Neighbouring columns of V that a codec transforms together; 1: no transform.
 template <typename Codec, int kHeadDim>
 inline constexpr int kOutBlock = Codec::Description().transforms_v() ? kHeadDim & -kHeadDim : 1;
 
@@ -26,7 +27,7 @@ __device__ __forceinline__ void HadamardPair(T& lower, T& upper) {
   lower = sum;
 }
 
-// By all lanes; `bit` is that of a lane's number.
+// Called by all lanes; `bit` is a bit of the lane's number.
 template <typename T>
 __device__ __forceinline__ void HadamardLanes(T& mine, int lane, int bit) {
   const T other = __shfl_xor_sync(0xffffffffu, mine, bit);

@@ -1,13 +1,14 @@
-// The Hadamard transform that numbers of 4 bits are stored after: it spreads a channel that is
-// larger than the others over all, so that a step serves each. Orthonormal and symmetric: dot
-// products of transformed rows are those of the rows, and it is its own inverse.
+// SPDX-License-Identifier: Apache-2.0
+// The Hadamard transform that is applied to 4-bit numbers before they are stored. It spreads a
+// channel that is larger than the others over all, so that one step size serves each. It is
+// orthonormal and symmetric: it keeps dot products and is its own inverse.
 #pragma once
 
 #include "kernels/base/host_device.h"
 
 namespace diffserve {
 
-inline constexpr int kMaxTransform = 1024;  // numbers of a row
+inline constexpr int kMaxTransform = 1024;  // maximum numbers per row
 
 // One pass: sums and differences of neighbours, into the two halves of `to`.
 template <typename T>
@@ -18,8 +19,9 @@ DIFFSERVE_HOST_DEVICE void HadamardPass(const T* __restrict from, T* __restrict 
   }
 }
 
-// In place, of each block of a row: as many numbers as the largest power of 2 that divides `count`.
-// `scratch` has room for a block. Additions, then one product: each number has one chain.
+// In place, for each block of a row. A block has as many numbers as the largest power of 2
+// that divides `count`; `scratch` has room for one. Additions, then one product: each number has
+// one fixed chain.
 template <typename T>
 DIFFSERVE_HOST_DEVICE void Hadamard(T* row, int count, T* scratch) {
   const int block = count & -count;

@@ -1,8 +1,8 @@
-// The number formats of K and V. A codec is a type that says how numbers are stored; the host's
-// compilers, each level (*.isa.cc) and nvcc compile the same text. What a level or a device adds,
-// how it loads a vector, is in kv_loads.h and kv_fragments.cuh. Kernels are templates over the
-// codec; a new one is its struct here, its loads there, and a row in the table of each kernel that
-// takes it.
+// SPDX-License-Identifier: Apache-2.0
+// The number formats of K and V. A codec is a type that says how numbers are stored; the host
+// compilers, each level (*.isa.cc) and nvcc compile the same source. How a level or a device loads
+// a vector is in kv_loads.h and kv_fragments.cuh. Kernels are templates over the codec. A new codec
+// is a struct here, its loads there, and a row in the table of each kernel that takes it.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,22 @@
 
 namespace diffserve {
 
-// What a codec says of sizes, as data: KvFormat computes places from it.
+// The sizes of a codec as data, from which KvFormat computes offsets.
 struct KvCodec {
   DType dtype = DType::kFloat32;
-  int k_bits = 32;      // of a number of K; divides 32, or is 32
-  int v_bits = 32;      // likewise
-  int k_pack = 1;       // neighbouring dims of K that lie side by side (KvArrangement::kSlotLanes)
-  int v_pack = 1;       // neighbouring slots of V that do; divides 16
+  int k_bits = 32;  // per number of K; divides 32, or is 32
+  int v_bits = 32;  // likewise
+  int k_pack = 1;  // neighbouring dims of K that are adjacent in memory (KvArrangement::kSlotLanes)
+  int v_pack = 1;  // likewise neighbouring slots of V; divides 16
   int scale_group = 0;  // neighbouring dims of a slot that share a scale; KvFormat::Of: head_dim
-  int scale_bits = 0;   // of a scale: 8, 16 or 32; 0: there are no scales
-  float largest = 0;    // a larger finite number is stored as a NaN; 0: there is none
+  int scale_bits = 0;   // per scale: 8, 16 or 32; 0: there are no scales
+  float largest = 0;    // a larger finite number is stored as a NaN; 0: no limit
 
-  // Numbers of 4 bits are stored after a Hadamard transform (hadamard.h) of the dims that share a
+  // 4-bit numbers are stored after a Hadamard transform (hadamard.h) of the dims that share a
   // scale.
   DIFFSERVE_HOST_DEVICE constexpr bool transforms_k() const { return k_bits == 4; }
   DIFFSERVE_HOST_DEVICE constexpr bool transforms_v() const { return v_bits == 4; }
-  // A GPU multiplies such K by a q of int8 (int8_row.h), any other by one of bfloat16.
+  // A GPU multiplies such K by an int8 q (int8_row.h), any other by a bfloat16 q.
   DIFFSERVE_HOST_DEVICE constexpr bool has_int8_k() const {
     return dtype == DType::kInt8 || dtype == DType::kInt8KInt4V;
   }
@@ -40,8 +40,8 @@ struct Float32Codec {
   DIFFSERVE_HOST_DEVICE static float Encode(float value) { return value; }
 };
 
-// A pair of K's dims, or of V's slots, is one 32-bit lane: the operand of a dot product, and
-// widening it is a shift or a mask.
+// A pair of K's dims, or of V's slots, is one 32-bit lane: the operand of a dot product. A shift or
+// a mask widens it.
 struct BFloat16Codec {
   using Element = uint16_t;
   DIFFSERVE_HOST_DEVICE static constexpr KvCodec Description() {
@@ -51,9 +51,9 @@ struct BFloat16Codec {
   DIFFSERVE_HOST_DEVICE static uint16_t Encode(float value) { return FloatToBFloat16(value); }
 };
 
-// A finite number that float16 cannot hold is stored as a NaN, which reaches every token that
-// attends to it and so ends the request. An infinity could get lost: as a score of -infinity it
-// weighs 0.
+// A finite number that float16 cannot hold is stored as a NaN. The NaN reaches every token that
+// attends to it and so ends the request. An infinity could get lost: as a score of -infinity it has
+// weight 0.
 struct Float16Codec {
   using Element = uint16_t;
   DIFFSERVE_HOST_DEVICE static constexpr KvCodec Description() {
@@ -67,15 +67,16 @@ struct Float16Codec {
   }
 };
 
-// A number is (code - kZero) * scale, the code of magnitude 127 at most, with a float32 scale for
-// each slot and head_dim dims: of K1, of K2, and of each part of V that is as wide. A token's
-// numbers are quantised when they are written and read so by all, its own chunk included. A number
-// that is not finite makes the scale a NaN, which reaches every token that attends to the slot.
+// A number is (code - kZero) * scale, with codes of magnitude 127 at most. There is one float32
+// scale per slot and head_dim dims: for K1, for K2, and for each part of V of that width. A token's
+// numbers are quantised when they are written; every reader, its own chunk included, reads the
+// quantised ones. A number that is not finite makes the scale a NaN, which reaches every token that
+// attends to the slot.
 struct Int8Codec {
   using Element = uint8_t;
-  static constexpr int kZero = 128;  // of K, which is unsigned in dot products; V's codes are
-                                     // signed
-  static constexpr int kMost = 127;
+  // For K, which is unsigned in dot products; V's codes are signed.
+  static constexpr int kZero = 128;
+  static constexpr int kMaxCode = 127;
   DIFFSERVE_HOST_DEVICE static constexpr KvCodec Description() {
     return {.dtype = DType::kInt8,
             .k_bits = 8,
@@ -86,8 +87,8 @@ struct Int8Codec {
   }
 };
 
-// The same with numbers of E4M3 (dtype.h) as codes: a number is code * scale, and the largest of
-// those that share a scale is 448 times it. No code is a NaN.
+// Like Int8Codec, with E4M3 numbers (dtype.h) as codes: a number is code * scale, and the largest
+// number under a scale is 448 times it. No code is a NaN.
 struct Fp8E4M3Codec {
   using Element = uint8_t;
   DIFFSERVE_HOST_DEVICE static constexpr KvCodec Description() {
@@ -97,11 +98,11 @@ struct Fp8E4M3Codec {
   }
 };
 
-// Four bits: a number is (code - zero / kZeroUnits) * step, the code 0 to 15; step and zero are one
-// float32 in the place of a scale, zero its lowest kZeroBits bits. The range from the least number
-// to the largest, and 0, is 15 steps.
+// Four bits: a number is (code - zero / kZeroUnits) * step, with codes 0 to 15. One float32 in the
+// place of a scale holds both; zero is in its lowest kZeroBits bits. The range that covers the
+// minimum, the maximum and 0 is 15 steps.
 struct FourBits {
-  static constexpr int kMost = 15;
+  static constexpr int kMaxCode = 15;
   static constexpr int kZeroUnits = 16;
   static constexpr int kZeroBits = 8;
   static constexpr uint32_t kZeroMask = (1u << kZeroBits) - 1;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/attention/kv_format.h"
 
 #include <algorithm>
@@ -12,7 +13,7 @@
 namespace diffserve {
 namespace {
 
-// Where numbers stand for themselves.
+// For formats without scales.
 struct ScalarCodec {
   KvCodec description;
   float (*value)(const std::byte* page, int offset);
@@ -58,10 +59,10 @@ float ScaleOf(const KvFormat& format, const std::byte* page, int scale) {
   return factor;
 }
 
-// ---- Codes: `offset` counts those of their width from the page's begin.
+// ---- Codes: `offset` counts codes of that width from the page's begin.
 
 int FourBitsAt(const std::byte* page, int offset) {
-  return std::to_integer<int>(page[offset / 2] >> offset % 2 * 4) & FourBits::kMost;
+  return std::to_integer<int>(page[offset / 2] >> offset % 2 * 4) & FourBits::kMaxCode;
 }
 float FourBitValue(const std::byte* page, int offset, float scale) {
   const int units = FourBitsAt(page, offset) * FourBits::kZeroUnits - FourBits::ZeroOf(scale);
@@ -74,64 +75,64 @@ float EightBitValue(DType dtype, std::byte stored, int zero, float scale) {
   return static_cast<float>(zero == 0 ? static_cast<int8_t>(code) : code - zero) * scale;
 }
 
-struct RowExtent {
-  double least = 0;
-  double most = 0;
+struct ValueRange {
+  double min = 0;
+  double max = 0;
   bool is_finite = true;
 };
-RowExtent ExtentOf(std::span<const double> values) {
-  RowExtent extent;
+ValueRange RangeOf(std::span<const double> values) {
+  ValueRange range;
   for (double value : values) {
-    extent.least = std::min(extent.least, value);
-    extent.most = std::max(extent.most, value);
-    extent.is_finite = extent.is_finite && std::isfinite(value);
+    range.min = std::min(range.min, value);
+    range.max = std::max(range.max, value);
+    range.is_finite = range.is_finite && std::isfinite(value);
   }
-  return extent;
+  return range;
 }
 
-// Of numbers that share a scale, which is returned: the code of the i'th goes to offset_of(i).
+// Quantises numbers that share a scale and returns the scale. The i-th code goes to offset_of(i).
 template <typename OffsetOf>
 float SetFourBits(std::byte* page, std::span<const double> values, OffsetOf offset_of) {
-  const RowExtent extent = ExtentOf(values);
+  const ValueRange range = RangeOf(values);
   const float step = FourBits::StepOf(
-      static_cast<float>((extent.most - extent.least) / FourBits::kMost));
-  const bool is_finite = extent.is_finite && std::isfinite(step);
+      static_cast<float>((range.max - range.min) / FourBits::kMaxCode));
+  const bool is_finite = range.is_finite && std::isfinite(step);
   const bool is_zero = !is_finite || step == 0;
-  const double zero = is_zero ? 0 : std::nearbyint(-extent.least / step * FourBits::kZeroUnits);
+  const double zero = is_zero ? 0 : std::nearbyint(-range.min / step * FourBits::kZeroUnits);
   for (int i = 0; i < static_cast<int>(values.size()); ++i) {
     const double value = values[static_cast<size_t>(i)];
     const double code = is_zero ? 0 : std::nearbyint(value / step + zero / FourBits::kZeroUnits);
     const int offset = offset_of(i);
     const int shift = offset % 2 * 4;
     std::byte& both = page[offset / 2];
-    both = (both & ~(std::byte{FourBits::kMost} << shift)) |
-           static_cast<std::byte>(std::clamp(code, 0.0, double{FourBits::kMost})) << shift;
+    both = (both & ~(std::byte{FourBits::kMaxCode} << shift)) |
+           static_cast<std::byte>(std::clamp(code, 0.0, double{FourBits::kMaxCode})) << shift;
   }
   if (!is_finite) return std::numeric_limits<float>::quiet_NaN();
   return FourBits::ScaleOf(step, static_cast<int>(zero));
 }
 
-// The same in 8 bits: whole numbers from `zero` on, or of E4M3.
+// The same in 8 bits: whole numbers with zero at `zero`, or E4M3.
 template <typename OffsetOf>
 float SetEightBits(std::byte* page, std::span<const double> values, DType dtype, int zero,
                    OffsetOf offset_of) {
   const bool is_fp8 = dtype == DType::kFp8E4M3;
-  const double most = is_fp8 ? double{kFp8E4M3Max} : Int8Codec::kMost;
-  const RowExtent extent = ExtentOf(values);
-  const double largest = std::max(extent.most, -extent.least);  // not -0
-  const bool is_zero = !extent.is_finite || largest == 0;
+  const double max = is_fp8 ? double{kFp8E4M3Max} : Int8Codec::kMaxCode;
+  const ValueRange range = RangeOf(values);
+  const double largest = std::max(range.max, -range.min);  // not -0
+  const bool is_zero = !range.is_finite || largest == 0;
   for (int i = 0; i < static_cast<int>(values.size()); ++i) {
     const double value = values[static_cast<size_t>(i)];
-    const double code = is_zero ? 0 : value * most / largest;
+    const double code = is_zero ? 0 : value * max / largest;
     page[offset_of(i)] = is_fp8 ? static_cast<std::byte>(FloatToFp8E4M3(static_cast<float>(code)))
                                 : static_cast<std::byte>(static_cast<int>(std::nearbyint(code)) +
                                                          zero);
   }
-  return extent.is_finite ? static_cast<float>(largest / most)
-                          : std::numeric_limits<float>::quiet_NaN();
+  return range.is_finite ? static_cast<float>(largest / max)
+                         : std::numeric_limits<float>::quiet_NaN();
 }
 
-// Transforms the parts of a row that have a scale each.
+// Transforms each part of a row that has its own scale.
 void Transform(std::vector<double>& row, int part) {
   std::vector<double> scratch(static_cast<size_t>(part));
   for (size_t begin = 0; begin < row.size(); begin += scratch.size())

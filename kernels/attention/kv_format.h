@@ -1,6 +1,7 @@
-// KvFormat: what the pages of K and V are, for the CPU and the GPU alike: shape, codec
-// (kv_codec.h), arrangement, and where scales lie. Whoever needs the size of a page or a place in
-// it asks here.
+// SPDX-License-Identifier: Apache-2.0
+// KvFormat: the layout of KV pages, for the CPU and the GPU: shape, codec (kv_codec.h),
+// arrangement, and position of the scales. It is the only source for the size of a page and for
+// offsets in it.
 //
 // A page id names, in each layer and each KV group, one page of `page_size` consecutive slots (a
 // slot holds one token). The page of one layer and group is contiguous:
@@ -8,17 +9,15 @@
 //   K1 | K2 (if k_maps == 2) | V | scales of K1 | of K2 | of V (if the codec has scales)
 //
 //   kSlotLanes, on the CPU: K is [head_dim / k_pack][page_size][k_pack], so that neighbouring slots
-//     lie in neighbouring SIMD lanes; V is [page_size / v_pack][v_dim][v_pack].
+//   are neighbouring SIMD lanes; V is [page_size / v_pack][v_dim][v_pack].
 //   kImage, on a GPU: K and V are matrices [page_size][head_dim] and [page_size][v_dim] in swizzled
-//     tiles, the image of their place in shared memory (kv_image.h). Numbers of 4 bits lie in runs
-//     of 32 of those that share a scale, the last of which may be a half; dims i and i + 16 of a
-//     run share a byte.
+//   tiles, as shared memory holds them (kv_image.h). The 4-bit numbers under one scale are stored
+//   in runs of 32; the last run may have 16. Dims i and i + 16 of a run share a byte.
 //
-// Scales lie in slot lanes in both: of K [head_dim / scale_group][page_size], of V
-// [v_dim / scale_group][page_size]. K is rotated before it is stored, and numbers of 4 bits are
-// Hadamard-transformed. Slots that no token has been
-// written to hold arbitrary bits (NaNs included): a kernel must not let them into a result, not
-// even multiplied by zero.
+// Scales are in slot lanes in both: K's [head_dim / scale_group][page_size], V's [v_dim /
+// scale_group][page_size]. K is rotated before it is stored, and 4-bit numbers are
+// Hadamard-transformed. Slots to which no token was written hold arbitrary bits (NaNs included): a
+// kernel must not let them into a result, not even multiplied by zero.
 #pragma once
 
 #include <cstddef>
@@ -38,15 +37,15 @@ struct KvFormat {
   int page_size = 16;  // slots; a multiple of 16
   int num_groups = 0;
   int k_maps = 1;
-  int head_dim = 0;  // a multiple of 2, k_pack and scale_group; in an image of a chunk, or of 16
-  int v_dim = 0;     // a multiple of scale_group; in an image of a chunk, or of 16
+  int head_dim = 0;  // a multiple of 2, k_pack and scale_group; in an image, of a chunk or of 16
+  int v_dim = 0;     // a multiple of scale_group; in an image, of a chunk or of 16
   KvCodec codec;
   KvArrangement arrangement = KvArrangement::kSlotLanes;
 
   static KvFormat Of(const DiffSpec& spec, int page_size, DType dtype,
                      KvArrangement arrangement = KvArrangement::kSlotLanes);
 
-  // The same, of which the compiler knows codec and arrangement.
+  // The same, with codec and arrangement known to the compiler.
   template <typename Codec, KvArrangement kArrangement>
   DIFFSERVE_HOST_DEVICE constexpr KvFormat As() const {
     KvCodec known = Codec::Description();
@@ -54,7 +53,7 @@ struct KvFormat {
     return {page_size, num_groups, k_maps, head_dim, v_dim, known, kArrangement};
   }
 
-  // ---- Numbers of a page, counted from its begin as if all were of K's width, or of V's.
+  // ---- Indices of numbers in a page, as if all had K's width, or V's.
   DIFFSERVE_HOST_DEVICE constexpr int KMapBegin(int map) const {
     return map * page_size * KColumns();
   }
@@ -62,7 +61,7 @@ struct KvFormat {
     return KMapBegin(k_maps) * codec.k_bits / codec.v_bits;
   }
   DIFFSERVE_HOST_DEVICE constexpr int PageElements() const { return page_size * columns(); }
-  // What the places of a row of one map's K, or of V, are counted up to.
+  // The number of columns per row of one map's K, or of V.
   DIFFSERVE_HOST_DEVICE constexpr int KColumns() const {
     return ImageColumn(head_dim, codec.k_bits);
   }
@@ -73,7 +72,7 @@ struct KvFormat {
                                             ImageColumn(dim, codec.k_bits), 128 / codec.k_bits);
     }
     const int pack = codec.k_pack;
-    // Of eight numbers of 4 bits, the first four are the lower halves of bytes.
+    // Among eight 4-bit numbers, the first four are the lower halves of bytes.
     const int in_pack = codec.k_bits == 4 ? dim % 4 * 2 + dim % 8 / 4 : dim % pack;
     return KMapBegin(map) + (dim / pack * page_size + slot) * pack + in_pack;
   }
@@ -83,12 +82,12 @@ struct KvFormat {
                                       128 / codec.v_bits);
     }
     const int pack = codec.v_pack;
-    // Of eight slots of 4 bits, the even ones are the lower half of 32 bits.
+    // Among eight 4-bit slots, the even ones are the lower half of 32 bits.
     const int in_pack = codec.v_bits == 4 ? slot % 2 * 4 + slot % 8 / 2 : slot % pack;
     return VBegin() + (slot / pack * v_dim + dim) * pack + in_pack;
   }
 
-  // ---- Scales of a page, counted from the first. REQUIRES: the codec has scales.
+  // ---- Indices of scales in a page. REQUIRES: the codec has scales.
   DIFFSERVE_HOST_DEVICE constexpr int KScale(int map, int dim, int slot) const {
     return map * page_size * (head_dim / codec.scale_group) + dim / codec.scale_group * page_size +
            slot;
@@ -102,7 +101,7 @@ struct KvFormat {
   DIFFSERVE_HOST_DEVICE constexpr int64_t ScaleBegin() const {
     return int64_t{VBegin() + page_size * VColumns()} * codec.v_bits / 8;
   }
-  // Of one layer and group: the one answer to how large a page is.
+  // Bytes of the page of one layer and group.
   DIFFSERVE_HOST_DEVICE constexpr int64_t PageBytes() const {
     const int num_scales = codec.scale_bits == 0 ? 0 : page_size * (columns() / codec.scale_group);
     return ScaleBegin() + int64_t{num_scales} * codec.scale_bits / 8;
@@ -110,7 +109,7 @@ struct KvFormat {
 
  private:
   DIFFSERVE_HOST_DEVICE constexpr int columns() const { return k_maps * head_dim + v_dim; }
-  // Where a dim lies in a row; of v_dim or head_dim, where the row ends.
+  // The position of a dim in a row. For v_dim or head_dim, the end of the row.
   DIFFSERVE_HOST_DEVICE constexpr int ImageColumn(int dim, int bits) const {
     if (arrangement != KvArrangement::kImage || bits != 4) return dim;
     const int group = codec.scale_group;
@@ -120,7 +119,7 @@ struct KvFormat {
   }
 };
 
-// The pages of one layer: page `id` of group g is number id * num_groups + g from `base` on.
+// The pages of one layer: page `id` of group g is page number id * num_groups + g after `base`.
 struct PagedKv {
   std::byte* base = nullptr;
   KvFormat format;
@@ -135,12 +134,13 @@ struct PagedKv {
   }
 };
 
-// Numbers of a page as they are stored, codes times their scale.
+// Numbers of a page as they are stored: codes times their scale.
 float KValue(const KvFormat& format, const std::byte* page, int map, int dim, int slot);
 float VValue(const KvFormat& format, const std::byte* page, int dim, int slot);
 
-// The rows of a page, for the reference and for tests; a transform that the codec stores them after
-// is done and undone. `k` is one map's of a slot, [head_dim], and `v` a slot's, [v_dim].
+// The rows of a page, for the reference and for tests. They apply the codec's transform when they
+// write and undo it when they read. `k` is one map's row of a slot, [head_dim]; `v` is a slot's
+// row, [v_dim].
 std::vector<double> KRow(const KvFormat& format, const std::byte* page, int map, int slot);
 std::vector<double> VRow(const KvFormat& format, const std::byte* page, int slot);
 void SetK(const KvFormat& format, std::byte* page, int map, int slot, std::span<const float> k);

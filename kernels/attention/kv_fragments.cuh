@@ -1,11 +1,12 @@
-// A device's loads of each codec (kv_codec.h): fragments of 16 by 16 numbers, as mma wants them of
-// K and of V, kUnits side by side at a time. They may take dims of K and columns of V in an order
-// of their own: Q gives the operand that fits K, and column 2 t + e of the i'th product of a unit
-// is column OutColumn(t, e, i) of V.
+// SPDX-License-Identifier: Apache-2.0
+// A device's loads of each codec (kv_codec.h): fragments of 16 by 16 numbers, as mma takes them of
+// K and of V, kUnits at a time. A codec may order dims of K and columns of V in its own way: Q
+// gives the operand that fits K, and column 2 t + e of the i-th product of a unit is column
+// OutColumn(t, e, i) of V.
 //
-// Codes become bfloat16, which holds them exactly, in registers; but int8 codes of K stay as they
-// are, 16 slots by 32 dims a unit, and meet a q of int8 (query_operands.cuh). A number of a slot is
-// what the fragment holds times Scale(the slot's scale as it is stored).
+// Codes become bfloat16, which holds them exactly, in registers. int8 codes of K stay as they are,
+// 16 slots by 32 dims per unit, and multiply an int8 q (query_operands.cuh). A number of a slot is
+// the fragment's number times Scale(the slot's scale as stored).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -22,7 +23,7 @@ struct KFragments;
 template <typename Codec>
 struct VFragments;
 
-// Where a slot's zero is not stored.
+// For codecs that store no zero per slot.
 struct ZeroIsKnown {
   __device__ __forceinline__ static float Scale(float stored) { return stored; }
   // What Load needs of two slots.
@@ -42,7 +43,7 @@ struct KAsStored : ZeroIsKnown {
 
 template <>
 struct KFragments<BFloat16Codec> : KAsStored {
-  // Of dims 0-15: those that meet the lower (part 0) or the upper fragment.
+  // Those of dims 0-15 that multiply the lower (part 0) or the upper fragment.
   __device__ __forceinline__ static uint32_t Q(const uint16_t* q, int part, int lane) {
     return *reinterpret_cast<const uint32_t*>(q + 8 * part + lane % 4 * 2);
   }
@@ -77,8 +78,9 @@ __device__ __forceinline__ void LoadCodesTransposed(uint32_t (&codes)[4], int la
   LdMatrix4Transposed(codes, offset(lane / 8 % 2 * 8 + lane % 8, lane / 16));
 }
 
-// A lane's four neighbouring bytes are the dims of its two fragments of K, even ones and odd ones;
-// of V, whose pairs of columns ldmatrix turns together, the columns of two products.
+// For K, a lane's four neighbouring bytes are the dims of its two fragments: even dims and odd
+// dims. For V they are the columns of two products, since ldmatrix transposes pairs of columns
+// together.
 struct BytePairs {
   __device__ __forceinline__ static uint32_t Q(const uint16_t* q, int part, int lane) {
     const uint2 dims = *reinterpret_cast<const uint2*>(q + lane % 4 * 4);
@@ -89,15 +91,15 @@ struct BytePairs {
   }
 };
 
-// Bytes 0 and 2: 128 + the low 7 bits, and what that is too large by, which is 128 or, with bit 7,
-// 256.
+// Widens bytes 0 and 2. Builds 128 + the low 7 bits, and subtracts the excess: 128, or 256 with bit
+// 7.
 __device__ __forceinline__ uint32_t WidenInt8(uint32_t codes) {
   return FmaBFloat16((codes & 0x007f007fu) | 0x43004300u, 0x3f803f80u,
                      (codes & 0x00800080u) ^ 0xc300c300u);
 }
 
-// Bytes 0 and 2. E4M3's exponent and mantissa in the place of a bfloat16's are 2^-120 of the
-// number, subnormal or not.
+// Widens bytes 0 and 2. With E4M3's exponent and mantissa in the place of a bfloat16's, the value
+// is 2^-120 times the number, subnormal or not.
 __device__ __forceinline__ uint32_t WidenFp8E4M3(uint32_t codes) {
   const uint32_t bits = (codes & 0x007f007fu) << 4 | (codes & 0x00800080u) << 8;
   return FmaBFloat16(bits, 0x7b807b80u, 0);
@@ -142,9 +144,9 @@ struct VFragments<Int8Codec> : VOfBytes<WidenInt8> {};
 template <>
 struct VFragments<Fp8E4M3Codec> : VOfBytes<WidenFp8E4M3> {};
 
-// As bits of a bfloat16 below 256, a whole number n is n 2^-133: one fused product and sum makes
-// (code - zero / kZeroUnits) / 64 of a code and a zero, exactly. Lower halves of bytes are of one
-// unit, upper ones of the next.
+// In the bits of a bfloat16 below 256, a whole number n is n 2^-133. So one fused multiply-add
+// computes (code - zero / kZeroUnits) / 64 from a code and a zero, exactly. Lower halves of bytes
+// belong to one unit, upper halves to the next.
 struct FourBitPairs : BytePairs {
   __device__ __forceinline__ static float Scale(float stored) {
     return 64.0f * FourBits::StepOf(stored);
@@ -155,7 +157,7 @@ struct FourBitPairs : BytePairs {
                            static_cast<uint32_t>(FourBits::ZeroOf(second)) << 16;
     return FmaBFloat16(zeros, 0xfd00fd00u, 0);  // -2^123
   }
-  // Of bytes 0 and 2.
+  // Bytes 0 and 2.
   __device__ __forceinline__ static uint32_t Lower(uint32_t codes, uint32_t zeros) {
     return FmaBFloat16(codes & 0x000f000fu, 0x7f007f00u, zeros);  // 2^127
   }

@@ -1,11 +1,12 @@
-// A matrix of slots by dims as shared memory wants it, so that any part of it is copied as it lies
-// and then read by ldmatrix, mma.sync or wgmma without a bank conflict.
+// SPDX-License-Identifier: Apache-2.0
+// A matrix of slots by dims in the layout of shared memory. Any part of it is copied without change
+// and then read by ldmatrix, mma.sync or wgmma without bank conflicts.
 //
-// A matrix [slots][columns] is cut by columns into tiles of 128 bytes, and what is left over into
-// one of 64, one of 32 and one of 16 (so no width wastes memory). A tile is [slots][its columns],
-// row by row; of each 16-byte chunk's index in it, the low bits are XORed with the next three:
-// NVIDIA's 128-, 64- and 32-byte swizzles, and none of 16. A chunk is `chunk` numbers: 8 of 16
-// bits, 16 of 8.
+// A matrix [slots][columns] is cut by columns into tiles of 128 bytes; the rest becomes at most
+// one tile each of 64, 32 and 16 bytes (so no width wastes memory). A tile is [slots][its columns],
+// row by row. In the index of each 16-byte chunk, the low bits are XORed with the next three:
+// NVIDIA's 128-, 64- and 32-byte swizzles, and none for 16 bytes. A chunk is `chunk` numbers: 8 of
+// 16 bits, 16 of 8.
 //
 // A strip is 16 consecutive slots of a page. It has the layout of a page of 16 slots, since each
 // tile's 16 rows are contiguous and the swizzle repeats every 8 rows.
@@ -18,12 +19,12 @@
 namespace diffserve {
 
 inline constexpr int kStripSlots = 16;
-inline constexpr int kImageChunkElements = 8;  // of 16 bits in the 16 bytes that ldmatrix reads
-inline constexpr int kImageTileColumns = 64;   // of 16 bits in the widest tile
+inline constexpr int kImageChunkElements = 8;  // 16-bit numbers in the 16 bytes that ldmatrix reads
+inline constexpr int kImageTileColumns = 64;   // 16-bit numbers per row of the widest tile
 
 struct KvImageTile {
   int first_column;
-  int columns;  // 8, 4, 2 chunks or 1
+  int columns;  // of 8, 4, 2 or 1 chunks
 };
 
 // The tile that holds `column` of a matrix `columns` wide (a multiple of a chunk).

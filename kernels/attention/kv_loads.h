@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a level makes of each codec (kv_codec.h) on pages in slot lanes: loads of K and V, and their
 // products with q and with weights. Only *.isa.cc files include this.
 #pragma once
@@ -9,7 +10,7 @@
 
 namespace diffserve::DS_ISA {
 
-// Bytes of so many numbers of K, and of V.
+// Bytes of `numbers` numbers of K, and of V.
 template <typename Codec>
 constexpr int64_t KBytes(int64_t numbers) {
   return numbers * Codec::Description().k_bits / 8;
@@ -32,9 +33,9 @@ struct Float32Products {
   [[gnu::always_inline]] static void StoreWeights(Operand* to, F32 weights) { Store(to, weights); }
 };
 
-// SlotsOfK: K of kLanes slots, of the dim-th of the k_pack dims that lie side by side from p on.
-// ColumnsOfV: kLanes columns of the slot-th of the v_pack slots that do. LastColumnsOfV: n columns
-// and zeros. Where a product takes two numbers they are pairs, and dim and slot are 0.
+// SlotsOfK: K of kLanes slots, dim number `dim` of the k_pack dims that are adjacent from p on.
+// ColumnsOfV: kLanes columns of slot number `slot` of the v_pack adjacent slots. LastColumnsOfV: n
+// columns and zeros. Where a product takes two numbers they are pairs, and dim and slot are 0.
 template <typename Codec>
 struct KvLoads;
 
@@ -72,7 +73,7 @@ struct LastBf16Pairs {
   }
 };
 
-// One slot of a pair alone, the first (0) or the second (1): what the other holds does not enter.
+// One slot of a pair, the first (0) or the second (1); the other slot does not enter.
 struct Bf16LoneSlot {
   // n <= kLanes columns.
   [[gnu::always_inline]] static F32 LoneSlotOfV(const std::byte* p, int in_pair, int n) {
@@ -141,7 +142,7 @@ struct KvLoads<BFloat16Codec> : Float32Products, Bf16LoneSlot {
 
 // Four codes of q, or two weights of 16 bits.
 struct CodeOperands {
-  static constexpr int kNumbers = 2;  // of a weight's operand
+  static constexpr int kNumbers = 2;  // per operand of a weight
   using Operand = int32_t;
 };
 template <>

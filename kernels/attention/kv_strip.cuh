@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // A strip (16 slots of one page: K1 | K2 | V) on its way from an image page into shared memory, and
-// where ldmatrix finds its rows there. All by one warp. Matrices are counted in columns of 16
-// bytes, "chunks".
+// the addresses at which ldmatrix finds its rows there. One warp does it all. Matrices are counted
+// in "chunks": columns of 16 bytes.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,11 +15,11 @@
 namespace diffserve::cuda {
 
 inline constexpr int kChunkBytes = 16;
-inline constexpr int kChunkColumnBytes = kStripSlots * kChunkBytes;  // of a strip
+inline constexpr int kChunkColumnBytes = kStripSlots * kChunkBytes;  // per strip
 
-// Byte offset, in a matrix of 16 slots in image form, of chunk `unit` of `row`, or of the one
-// behind it. `unit` is a multiple of 2 and known when compiled; what depends on the lane is then
-// one XOR.
+// Byte offset, in a matrix of 16 slots in image form, of chunk `unit` of `row` or of the next
+// chunk. `unit` is a multiple of 2 and a compile-time constant; the part that depends on the lane
+// is then one XOR.
 __device__ __forceinline__ uint32_t StripOffset(int chunks, int unit, int row, int half) {
   const KvImageTile tile = KvImageTileOf(chunks, unit, 1);
   if (tile.columns == 8) {
@@ -36,7 +37,7 @@ __device__ __forceinline__ const typename Codec::Element* ImagePage(const PagedK
   return kv.PageAs<Codec, KvArrangement::kImage>(id, group);
 }
 
-// One group's page of a shape that is known when compiled.
+// One group's page of a shape known at compile time.
 template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
 constexpr KvFormat ImageOf(int page_size) {
   KvCodec codec = Codec::Description();
@@ -44,7 +45,7 @@ constexpr KvFormat ImageOf(int page_size) {
   return {page_size, 1, kKMaps, kHeadDim, kVDim, codec, KvArrangement::kImage};
 }
 
-// Of K1 | K2 | V, and their scales, or, kKAlone, without V, whose place before scales stays empty.
+// K1 | K2 | V and their scales. With kKAlone without V, whose place before the scales stays empty.
 template <typename Codec_, int kHeadDim, int kVDim, int kKMaps, int kPageSize, bool kKAlone = false>
 struct KvStrip {
   using Codec = Codec_;
@@ -57,7 +58,7 @@ struct KvStrip {
   static constexpr KvFormat kFormat = ImageOf < Codec, kHeadDim, kHasV || kHasScales ? kVDim : 0,
                             kKMaps > (kStripSlots);
   static constexpr uint32_t kBytes = static_cast<uint32_t>(kFormat.PageBytes());
-  static constexpr int kVParts = kHasScales ? kVDim / kHeadDim : 1;  // that have a scale each
+  static constexpr int kVParts = kHasScales ? kVDim / kHeadDim : 1;  // each has a scale
   static constexpr int kKChunk = 128 / Codec::Description().k_bits;  // numbers
   static constexpr int kVChunk = 128 / Codec::Description().v_bits;
   static constexpr int kKChunks = kPage.KColumns() / kKChunk;
@@ -67,7 +68,7 @@ struct KvStrip {
   static constexpr uint32_t kScaleRunBytes = kStripSlots * sizeof(float);
   static constexpr int kScaleRuns = kHasScales ? kKMaps + (kHasV ? kVParts : 0) : 0;
 
-  // The tile that holds a chunk of K1 | K2 | V side by side.
+  // The tile that holds a chunk of the columns K1 | K2 | V.
   struct Tile {
     int first;
     int chunks;
@@ -78,7 +79,7 @@ struct KvStrip {
     const KvImageTile tile = KvImageTileOf(is_v ? kVChunks : kKChunks, chunk - matrix, 1);
     return {matrix + tile.first_column, tile.columns};
   }
-  // Where a page holds the bytes of strip `index` that lie at `chunk` of a strip.
+  // Byte offset in a page of the part of strip `index` that lies at `chunk` of a strip.
   __device__ __forceinline__ static int BytesInPage(int chunk, int index) {
     const Tile tile = TileOf(chunk);
     return tile.first * kPageSize * kChunkBytes +
@@ -94,7 +95,7 @@ struct KvStrip {
            static_cast<uint32_t>(run) * kScaleRunBytes;
   }
 
-  // 16 bytes a lane and instruction. The strip is there after CpAsyncWait by all lanes and
+  // 16 bytes per lane and instruction. The strip has arrived after CpAsyncWait by all lanes and
   // __syncwarp.
   __device__ __forceinline__ static void CopyByLanes(uint32_t shared, const Element* page,
                                                      int index, int lane) {
@@ -117,7 +118,7 @@ struct KvStrip {
       }
     }
   }
-  // One copy a tile, by one thread. The strip is there when the barrier's phase is over.
+  // One copy per tile, by one thread. The strip has arrived when the barrier's phase is over.
   __device__ __forceinline__ static void CopyInBulk(uint32_t shared, const Element* page, int index,
                                                     uint32_t barrier) {
     BarrierArriveExpect(barrier, kBytes);
@@ -134,8 +135,8 @@ struct KvStrip {
       BulkCopy(shared + ScaleRun(run), ScalesInPage(page, run, index), kScaleRunBytes, barrier);
   }
 
-  // K of 16 slots and kUnits units' dims from `unit` on, or up to the last: of each unit, fragments
-  // 0 and 1 are B of slots 0-7, 2 and 3 of slots 8-15.
+  // K of 16 slots and the dims of kUnits units from `unit` on, or up to the last. In each unit
+  // fragments 0 and 1 are B of slots 0-7, and 2 and 3 of slots 8-15.
   __device__ __forceinline__ static void LoadK(uint32_t (&k)[K::kUnits][4], uint32_t strip, int map,
                                                int unit, const uint32_t (&zeros)[2], int lane) {
     const uint32_t begin = strip + static_cast<uint32_t>(kChunkColumnBytes * map * kKChunks);
@@ -143,8 +144,8 @@ struct KvStrip {
       return begin + OffsetIn(kKChunks, kKChunks, unit / kKChunk, row, half);
     });
   }
-  // V of 16 slots and columns [unit, unit + 16 kUnits) of a part, or up to its last: of each unit,
-  // fragments 0 and 1 are B of the first product's columns, 2 and 3 of the second's.
+  // V of 16 slots and columns [unit, unit + 16 kUnits) of a part, or up to its last. In each unit
+  // fragments 0 and 1 are B of the first product's columns, and 2 and 3 of the second's.
   __device__ __forceinline__ static void LoadV(uint32_t (&v)[V::kUnits][4], uint32_t strip,
                                                int part, int unit, const uint32_t (&zeros)[2],
                                                int lane) {
@@ -155,7 +156,7 @@ struct KvStrip {
     });
   }
 
-  // As they are stored: of the lane's four slots, 2 t, 2 t + 1, 8 + 2 t and 9 + 2 t with t =
+  // Scales as they are stored, of the lane's four slots: 2 t, 2 t + 1, 8 + 2 t and 9 + 2 t with t =
   // lane % 4.
   __device__ __forceinline__ static void LoadScales(float (&scales)[4], uint32_t strip, int run,
                                                     int lane) {
@@ -175,8 +176,7 @@ struct KvStrip {
     }
   }
 
-  // What a weight of 0 does not hide, of slots outside [first, end), becomes 0: a NaN in V, or in
-  // its scales.
+  // Zeroes V and its scales in slots outside [first, end): a weight of 0 does not hide a NaN there.
   __device__ __forceinline__ static void ClearV(std::byte* strip, int first, int end, int lane) {
     constexpr int kOfSlot = kHasScales ? kVParts : kVChunks;
     for (int i = lane; i < kStripSlots * kOfSlot; i += 32) {
@@ -192,7 +192,7 @@ struct KvStrip {
   }
 
  private:
-  // Of the chunk at `unit` or of the one behind it, if that is before `end`.
+  // Offset of the chunk at `unit`, or of the next one if that is before `end`.
   __device__ __forceinline__ static uint32_t OffsetIn(int chunks, int end, int unit, int row,
                                                       int half) {
     return StripOffset(chunks, unit, row, unit + 1 < end ? half : 0);

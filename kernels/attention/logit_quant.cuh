@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // Quantisation of logits (logit_quant.h) on raw scores, q k without the scale, in registers. It
-// needs the extent of the scores that share their codes first: the largest magnitude, or of
+// first needs the extent of the scores that share their codes: the largest magnitude, or with
 // kAnchored the largest score.
 #pragma once
 
@@ -12,9 +13,9 @@ namespace diffserve::cuda {
 
 struct ScoreQuant {
   LogitScale kind;
-  float levels;           // n, or m of kAnchored
-  float step;             // between codes: in scores of kAnchored, else in shares of the extent
-  float codes_per_score;  // of kAnchored
+  float levels;           // n, or m with kAnchored
+  float step;             // between codes: in scores with kAnchored, else as a share of the extent
+  float codes_per_score;  // with kAnchored
 
   // REQUIRES: quant.is_on().
   static ScoreQuant Of(const LogitQuant& quant, float scale) {
@@ -24,12 +25,12 @@ struct ScoreQuant {
   }
 
   __device__ __forceinline__ bool is_anchored() const { return kind == LogitScale::kAnchored; }
-  // Else each tile has an extent of its own.
+  // False: each tile has its own extent.
   __device__ __forceinline__ bool needs_row() const { return kind != LogitScale::kTile; }
   __device__ __forceinline__ float NoExtent() const {
     return is_anchored() ? -__builtin_huge_valf() : 0.0f;
   }
-  // May miss a NaN, which stays one all the same.
+  // May miss a NaN, which remains a NaN in the scores.
   __device__ __forceinline__ float Widened(float extent, float score) const {
     return fmaxf(extent, is_anchored() ? score : fabsf(score));
   }
@@ -44,25 +45,25 @@ __device__ __forceinline__ float RoundToNearest(float x) {
 // The codes of scores with one extent.
 struct ScoreCodes {
   float extent;
-  float inverse;  // of kAnchored: codes for each score
-  float step;     // scores for each code
+  float inverse;  // with kAnchored: codes per score
+  float step;     // scores per code
   float levels;
   bool is_anchored;
 
   __device__ __forceinline__ static ScoreCodes Of(const ScoreQuant& quant, float extent) {
     if (quant.is_anchored())
       return {extent, quant.codes_per_score, -quant.step, quant.levels, true};
-    const float inverse = extent > kLeastExtent ? Reciprocal(extent) : 0.0f;
+    const float inverse = extent > kMinExtent ? Reciprocal(extent) : 0.0f;
     return {extent, inverse, extent * quant.step, quant.levels, false};
   }
 
-  // The quantised score; of kAnchored less the extent.
+  // The quantised score; with kAnchored minus the extent.
   __device__ __forceinline__ float Quantised(float score) const {
     if (is_anchored) {
       const float distance = (extent - score) * inverse;
-      return RoundToNearest(distance > levels ? levels : distance) * step;  // a NaN stays one
+      return RoundToNearest(distance > levels ? levels : distance) * step;  // a NaN stays a NaN
     }
-    // The quotient's error is added to it, so that halves are halves.
+    // Adding the quotient's error makes exact halves round as halves.
     const float scaled = score * levels;
     const float quotient = scaled * inverse;
     const float rest = fmaf(-quotient, extent, scaled);
@@ -70,7 +71,7 @@ struct ScoreCodes {
   }
 
  private:
-  static constexpr float kLeastExtent = 0x1p-100f;  // smaller ones count as 0
+  static constexpr float kMinExtent = 0x1p-100f;  // smaller ones count as 0
 };
 
 }  // namespace diffserve::cuda

@@ -1,6 +1,7 @@
-// What a batch is: which tokens of which sequence, and where its pages are. SequenceTokens in the
-// host's memory; for kernels on a device PagedBatch, the same in arrays of the device's memory
-// that the host fills with one copy a step. Plain data, and passed to kernels by value.
+// SPDX-License-Identifier: Apache-2.0
+// A batch: the tokens of each sequence, and its pages. SequenceTokens is in host memory. PagedBatch
+// has the same in arrays of device memory, which the host fills with one copy per step. Plain data,
+// passed to kernels by value.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +11,16 @@
 
 namespace diffserve {
 
-// What one sequence contributes to a batch: its tokens [position, position + num_tokens),
-// after which the sequence has position + num_tokens tokens in the cache. pages[i] holds slots [i *
+// What one sequence contributes to a batch: its tokens [position, position + num_tokens). After
+// them the sequence has position + num_tokens tokens in the cache. pages[i] holds slots [i *
 // page_size, (i + 1) * page_size).
 struct SequenceTokens {
-  int first_row = 0;  // of the batch's row-major activations
+  int first_row = 0;  // in the batch's row-major activations
   int num_tokens = 0;
   int position = 0;
   const int32_t* pages = nullptr;
-  // Of layers with a window, where those have page ids of their own; else nullptr: `pages`. What
-  // lies wholly before the windows of these tokens may be -1.
+  // The pages of layers with a window, if those have their own page ids; nullptr: `pages`. Entries
+  // wholly before the windows of these tokens may be -1.
   const int32_t* window_pages = nullptr;
 };
 
@@ -28,19 +29,21 @@ namespace cuda {
 // The tokens [position, position + num_tokens) of one sequence.
 struct DeviceSequence {
   int32_t first_row;
-  int32_t num_tokens;  // 0 for none
+  int32_t num_tokens;  // 0: no tokens
   int32_t position;
-  int32_t first_page;  // of its pages in PagedBatch::pages; page i holds slots [i * page_size, (i +
-                       // 1) * page_size)
-  int32_t num_tokens_after = 0;  // of the same sequence in an entry of its own, following these
+  // Index of its first page in PagedBatch::pages; page i holds slots [i * page_size, (i + 1) *
+  // page_size).
+  int32_t first_page;
+  int32_t num_tokens_after = 0;  // of the same sequence in a separate entry that follows this one
 };
 
 struct PagedBatch {
   int num_sequences = 0;
   int num_tokens = 0;
   const DeviceSequence* sequences = nullptr;  // [num_sequences]
-  const int32_t* token_sequences = nullptr;   // [num_tokens], the index of each token's sequence;
-                                              // one behind its end is nobody's
+  // [num_tokens], the index of each token's entry in `sequences`. A token at or after the end of
+  // that entry's tokens is padding and belongs to no sequence.
+  const int32_t* token_sequences = nullptr;
   const int32_t* pages = nullptr;
 };
 

@@ -1,4 +1,5 @@
-// What a level's kernels quantise: rows that share a scale, weights of a range, logits. Only
+// SPDX-License-Identifier: Apache-2.0
+// Quantisation in a level's kernels: rows that share a scale, weights of a range, logits. Only
 // *.isa.cc files include this.
 #pragma once
 
@@ -11,10 +12,10 @@
 
 namespace diffserve::DS_ISA {
 
-constexpr float kLeastScaled = Int8Row::kLeast;
+constexpr float kMinScaled = Int8Row::kMinScaled;
 
-// Calls store(i, code) for each of the values, and returns their scale; a NaN, and the codes 0, if
-// one of them is not finite.
+// Calls store(i, code) for each of the values and returns their scale. If one of them is not
+// finite, the scale is a NaN and the codes are 0.
 template <typename StoreCode>
 float QuantiseRow(const float* values, int count, StoreCode store) {
   float largest = 0;
@@ -29,36 +30,36 @@ float QuantiseRow(const float* values, int count, StoreCode store) {
   return row.scale;
 }
 
-// The same in four bits; what is returned holds the step and the zero.
+// The same in four bits; the result holds the step and the zero.
 template <typename StoreCode>
 float QuantiseFourBits(const float* values, int count, StoreCode store) {
-  float least = 0;
-  float most = 0;
+  float min = 0;
+  float max = 0;
   float poison = 0;
   for (int i = 0; i < count; ++i) {
-    least = values[i] < least ? values[i] : least;
-    most = values[i] > most ? values[i] : most;
+    min = values[i] < min ? values[i] : min;
+    max = values[i] > max ? values[i] : max;
     poison += values[i] * 0.0f;
   }
-  const float step = FourBits::StepOf(most / FourBits::kMost - least / FourBits::kMost);
+  const float step = FourBits::StepOf(max / FourBits::kMaxCode - min / FourBits::kMaxCode);
   poison += step * 0.0f;
-  if (poison != 0 || !(step > kLeastScaled)) {  // or a NaN
+  if (poison != 0 || !(step > kMinScaled)) {  // or a NaN
     for (int i = 0; i < count; ++i) store(i, uint8_t{0});
     return poison;
   }
   const float inverse = 1 / step;
   // The addition rounds to nearest even and leaves the whole number in the low bits.
   constexpr float kShift = 12582912.0f;
-  const float zero = -least * inverse * FourBits::kZeroUnits + kShift - kShift;
+  const float zero = -min * inverse * FourBits::kZeroUnits + kShift - kShift;
   for (int i = 0; i < count; ++i) {
     const float code = values[i] * inverse + zero / FourBits::kZeroUnits;
-    const float within = code < 0 ? 0.0f : code > FourBits::kMost ? FourBits::kMost : code;
+    const float within = code < 0 ? 0.0f : code > FourBits::kMaxCode ? FourBits::kMaxCode : code;
     store(i, static_cast<uint8_t>(__builtin_bit_cast(uint32_t, within + kShift)));
   }
   return FourBits::ScaleOf(step, static_cast<int>(zero));
 }
 
-// kLanes of them.
+// Scales of kLanes slots.
 struct FourBitScales {
   I32 zeros;
   F32 steps;
@@ -78,7 +79,7 @@ struct QueryCodes {
   int32_t sum;  // of the codes
 };
 
-// Codes of a query, of kTransforms after the transform of K: four dims each `stride` of `to`.
+// Codes of a query, with kTransforms after K's transform. Four dims go to each `stride` of `to`.
 template <bool kTransforms>
 QueryCodes QuantiseQuery(const float* q, int head_dim, int32_t* to, int stride) {
   alignas(64) float transformed[kMaxTransform];
@@ -95,19 +96,20 @@ QueryCodes QuantiseQuery(const float* q, int head_dim, int32_t* to, int stride) 
   return {scale, sum};
 }
 
-// What integer sums over the weights of a range become floats by.
+// Turns integer sums over the weights of a range into floats.
 struct CodeWeights {
-  float scale;    // a NaN if a weight or a scale of V is not finite
-  int32_t zeros;  // of V in four bits: the sum of the weights' codes times the zeros of their slots
+  float scale;    // NaN if a weight or a scale of V is not finite
+  int32_t zeros;  // for V in four bits: the sum of the weights' codes times the zeros of their
+                  // slots
 };
 
-// Weights of slots [first, end), times the scales of V's codes there, as 16 bits of the largest:
-// scales_of(i) points to the scales of slots from i on. Codes before the first slot and behind the
-// last one are 0 in their vectors.
+// Weights of slots [first, end), times the scales of V's codes there, as 16 bits relative to the
+// largest. scales_of(i) points to the scales of slots from i on. In the vectors at both ends, codes
+// outside [first, end) are 0.
 template <bool kIs4Bits, typename ScalesOf>
 CodeWeights QuantiseScaled(const float* weights, int first, int end, ScalesOf scales_of,
                            int16_t* codes) {
-  constexpr float kMost = 32767;
+  constexpr float kMaxCode = 32767;
   const int begin = first / kLanes * kLanes;
   alignas(64) float scaled[kAttentionRangeSlots];
   F32 largest = Zero();
@@ -121,21 +123,21 @@ CodeWeights QuantiseScaled(const float* weights, int first, int end, ScalesOf sc
     poison = Fma(weight, Zero(), poison);
     Store(scaled + i, weight);
   }
-  const float most = ReduceMax(largest);
-  const float not_finite = ReduceAdd(poison);  // a NaN, or 0
-  const bool is_zero = !(most > kLeastScaled) || not_finite != 0.0f;
-  const F32 inverse = Set1(is_zero ? 0.0f : kMost / most);
+  const float abs_max = ReduceMax(largest);
+  const float not_finite = ReduceAdd(poison);  // NaN or 0
+  const bool is_zero = !(abs_max > kMinScaled) || not_finite != 0.0f;
+  const F32 inverse = Set1(is_zero ? 0.0f : kMaxCode / abs_max);
   I32 zeros = Set1Int(0);
   for (int i = begin; i < end; i += kLanes) {
-    // Max: a NaN becomes a code too, so that no sum overflows.
-    const I32 code = ToInt(Max(Mul(Load(scaled + i), inverse), Set1(-kMost)));
+    // Max turns a NaN into a code too, so that no sum overflows.
+    const I32 code = ToInt(Max(Mul(Load(scaled + i), inverse), Set1(-kMaxCode)));
     StoreInt16(codes + i, code);
     if constexpr (kIs4Bits) zeros = Add(zeros, Multiply(code, FourBitScales(scales_of(i)).zeros));
   }
-  return {(is_zero ? 0.0f : most / kMost) + not_finite, ReduceAdd(zeros)};
+  return {(is_zero ? 0.0f : abs_max / kMaxCode) + not_finite, ReduceAdd(zeros)};
 }
 
-// Integers, in the place of floats, become those.
+// Converts integers to floats in place.
 template <bool kIs4Bits>
 void SumsToFloat(float* sums, int count, const CodeWeights& weights) {
   constexpr int kUnits = kIs4Bits ? FourBits::kZeroUnits : 1;
@@ -143,12 +145,12 @@ void SumsToFloat(float* sums, int count, const CodeWeights& weights) {
   for (int i = 0; i < count; i += kLanes) {
     I32 sum = LoadInts(sums + i);
     if constexpr (kIs4Bits) sum = Subtract(Multiply(sum, Set1Int(kUnits)), Set1Int(weights.zeros));
-    StoreFirst(sums + i, Least(kLanes, count - i), Mul(ToFloat(sum), scale));
+    StoreFirst(sums + i, MinInt(kLanes, count - i), Mul(ToFloat(sum), scale));
   }
 }
 
-// What quantising needs of logits [first, end): the largest magnitude, or of kAnchored the largest.
-// It may miss a NaN, which stays one all the same.
+// What quantising logits [first, end) needs: the largest magnitude, or with kAnchored the largest
+// logit. It may miss a NaN, which remains a NaN in the logits.
 inline float ExtentOf(const float* logits, int first, int end, LogitScale scale) {
   const bool is_anchored = scale == LogitScale::kAnchored;
   F32 largest = Set1(is_anchored ? -__builtin_inff() : 0.0f);
@@ -161,8 +163,8 @@ inline float ExtentOf(const float* logits, int first, int end, LogitScale scale)
   return ReduceMax(largest);
 }
 
-// Logits [first, end) become quantised exponents of 2, of kAnchored less the largest. May change
-// what lies beside them in their vectors.
+// Logits [first, end) become quantised exponents of 2; with kAnchored minus the largest. May change
+// other elements of their vectors.
 inline void QuantiseLogits(float* logits, int first, int end, float extent,
                            const LogitQuant& quant) {
   const int begin = first / kLanes * kLanes;

@@ -1,5 +1,6 @@
-// q of a warp's 16 mma rows as the operand that meets K (kv_fragments.cuh). Lane l holds numbers of
-// rows l / 4 and l / 4 + 8, its halves.
+// SPDX-License-Identifier: Apache-2.0
+// q of a warp's 16 mma rows as the operand that multiplies K (kv_fragments.cuh). Lane l holds
+// numbers of rows l / 4 and l / 4 + 8, its two halves.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -17,12 +18,12 @@ namespace diffserve::cuda {
 template <typename Codec, int kHeadDim>
 struct BFloat16Queries {
   using Sum = float;
-  static constexpr int kDims = 16;  // of a unit of K
+  static constexpr int kDims = 16;  // per unit of K
   static constexpr int kUnits = kHeadDim / kDims;
 
   uint32_t q[kUnits][4];
 
-  // nullptr: none.
+  // nullptr: no row.
   __device__ __forceinline__ void Load(int half, const uint16_t* row, int lane) {
 #pragma unroll
     for (int unit = 0; unit < kUnits; ++unit) {
@@ -33,7 +34,7 @@ struct BFloat16Queries {
                                        : KFragments<Codec>::Q(row + kDims * unit, part, lane);
     }
   }
-  // Sums begin with First, and Product is what one came to.
+  // Sums begin with First; Product turns a finished sum into a score.
   __device__ __forceinline__ Sum First(int) const { return 0.0f; }
   __device__ __forceinline__ void Multiply(Sum (&sums)[2][4], int unit,
                                            const uint32_t (&k)[4]) const {
@@ -43,7 +44,7 @@ struct BFloat16Queries {
   __device__ __forceinline__ float Product(Sum sum, int) const { return sum; }
 };
 
-// As int8 codes (int8_row.h), for K of int8: sums are exact.
+// As int8 codes (int8_row.h), for int8 K: sums are exact.
 template <int kHeadDim>
 struct Int8Queries {
   using Sum = int32_t;
@@ -52,11 +53,12 @@ struct Int8Queries {
 
   uint32_t q[kUnits][4];
   float scale[2];
-  // What sums begin with: the bits of the float 1.5 * 2^23, so that a sum is the bits of one that
-  // is larger by it, less the codes of q times kZero, which is in each code of K.
+  // Initial value of the sums: the bits of the float 1.5 * 2^23, minus the codes of q times kZero,
+  // which is in each code of K. A finished sum is then the bits of a float that is larger than it
+  // by 1.5 * 2^23.
   int32_t first[2];
 
-  // By all lanes.
+  // Called by all lanes.
   __device__ __forceinline__ void Load(int half, const uint16_t* row, int lane) {
     float largest = 0.0f;
     float poison = 0.0f;
@@ -102,10 +104,9 @@ struct Int8Queries {
  private:
   static constexpr uint32_t kAllLanes = 0xffffffffu;
   static constexpr int32_t kFloatOfSums = 0x4b400000;
-  static_assert(kHeadDim * Int8Codec::kMost * Int8Codec::kZero < 1 << 22);
+  static_assert(kHeadDim * Int8Codec::kMaxCode * Int8Codec::kZero < 1 << 22);
 
-  // The lane's numbers of the row, four by four: zeros behind its last dim, and where there is no
-  // row.
+  // The lane's numbers of the row, four by four. Zeros after its last dim, and if there is no row.
   template <typename Visit>
   __device__ __forceinline__ static void ForEachQuad(const uint16_t* row, int lane,
                                                      const Visit& visit) {

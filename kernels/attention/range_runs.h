@@ -1,5 +1,6 @@
-// Where the numbers of K or V and their scales lie, by ranges of a sequence's slots. Only *.isa.cc
-// files include this.
+// SPDX-License-Identifier: Apache-2.0
+// Addresses of the numbers of K or V and of their scales, by ranges of a sequence's slots. Only
+// *.isa.cc files include this.
 #pragma once
 
 #include "kernels/attention/diff_attention_kernel.h"
@@ -10,8 +11,8 @@ namespace diffserve::DS_ISA {
 constexpr int kStepRuns = kStep / kRun;
 constexpr int kRangeRuns = kRange / kRun;
 
-// Of the runs of a range, and of the next one, which are fetched ahead; before the first run that
-// the task sees and behind the sequence's last, that run again.
+// Runs of a range, and of the next one, which are prefetched. Before the task's first run and after
+// the sequence's last, that run is repeated.
 template <typename Codec>
 class RangeRuns {
  public:
@@ -22,13 +23,13 @@ class RangeRuns {
         page_stride_(kv.Page(1, task.group) - first_page_),
         scale_begin_(kv.format.ScaleBegin()) {}
 
-  // K of map 1. Fetches the next range's scales ahead, of both maps.
+  // K of map 1. Prefetches the next range's scales of both maps.
   void LocateK(int range) {
     constexpr int64_t kSlotBytes = KBytes<Codec>(Codec::Description().k_pack);
     const auto offset_of = [](int slot) { return slot * kSlotBytes; };
     Locate(range, offset_of, 0, kv_.format.k_maps);
   }
-  // V's column 0. Fetches the next range's scales ahead, of all parts.
+  // Column 0 of V. Prefetches the next range's scales of all parts.
   void LocateV(int range) {
     const KvFormat& format = kv_.format;
     const int64_t begin = VBytes<Codec>(format.VBegin());
@@ -37,10 +38,10 @@ class RangeRuns {
     Locate(range, offset_of, format.k_maps * format.page_size, format.v_dim / format.head_dim);
   }
 
-  // Of each run's first slot.
+  // Address of each run's first slot.
   const std::byte* const* numbers() const { return numbers_; }
-  // Of each run's first slot, the first of its page's lists; KvFormat::KScale and VScale of slot 0
-  // count from there.
+  // Scales of each run's first slot, in the first of its page's lists. KvFormat::KScale and VScale
+  // of slot 0 count from there.
   const float* const* scales() const { return scales_; }
 
  private:
@@ -48,7 +49,7 @@ class RangeRuns {
   void Locate(int range, OffsetOf offset_of, int first_scale, int lists) {
     const int page_size = kv_.format.page_size;
     const int begin = range * kRange;
-    int slot = Most(begin, task_.first_slot / kRun * kRun);
+    int slot = MaxInt(begin, task_.first_slot / kRun * kRun);
     const int32_t* page_id = task_.pages + slot / page_size;
     int in_page = slot % page_size;
     for (int run = 0; run < 2 * kRangeRuns; ++run) {

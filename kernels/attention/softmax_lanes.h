@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The softmax of a row of scores, as exponents of 2, by ranges of slots. Only *.isa.cc files
 // include this.
 #pragma once
@@ -12,7 +13,7 @@ struct RangeSoftmax {
 };
 
 // Scores become p = 2^(score - maximum of the range). Slots before `first` and from `seen` on may
-// hold anything, and count as -infinity; vectors wholly before `first` stay as they are.
+// hold anything and count as -infinity. Vectors wholly before `first` stay as they are.
 inline RangeSoftmax SoftmaxOfRange(float* p, int first, int seen) {
   constexpr float kInfinity = __builtin_inff();
   const int begin = first / kLanes * kLanes;
@@ -43,8 +44,8 @@ inline RangeSoftmax SoftmaxOfRange(float* p, int first, int seen) {
   return {max, ReduceAdd(sum)};
 }
 
-// By what each p of ranges [first, ranges) become probabilities among all: 2^(the range's maximum -
-// that of all) / sum of all. `factors` is written in whole vectors.
+// Factors that turn each p of ranges [first, ranges) into probabilities among all: 2^(the range's
+// maximum - overall maximum) / overall sum. `factors` is written in whole vectors.
 inline void FactorsOfRanges(const float* max_of, const float* sum_of, int first, int ranges,
                             float* factors) {
   const int begin = first / kLanes * kLanes;

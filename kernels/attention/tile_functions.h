@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The register tiles of each codec by number of queries. Only *.isa.cc files include this.
 #pragma once
 
@@ -8,8 +9,8 @@ namespace diffserve::DS_ISA {
 
 template <typename Codec>
 struct TileFunctions {
-  void (*one_run)(const QueryTile<Codec>&);
-  void (*several_runs)(const QueryTile<Codec>&);  // RunsAtOnce
+  void (*one_run)(const QueryRunTile<Codec>&);
+  void (*several_runs)(const QueryRunTile<Codec>&);  // RunsAtOnce
   void (*values)(const ValueTile<Codec>&);
 };
 template <typename Codec, int R>
@@ -19,7 +20,7 @@ template <typename Codec, int R>
   requires kHasScales<Codec>
 constexpr TileFunctions<Codec> kFunctions<Codec, R> = {
     CodeScores<Codec, R, 1>, CodeScores<Codec, R, RunsAtOnce(R)>, AddCodeValues<Codec, R>};
-// By number of queries.
+// The functions, by number of queries.
 template <typename Codec>
 constexpr TileFunctions<Codec> kTileFunctions[kTile + 1] = {
     {},

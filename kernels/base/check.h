@@ -1,5 +1,6 @@
-// DS_CHECK: an invariant of our own. It is active in every build, tells file, line and the reason
-// on stderr (crash_report.h), and aborts.
+// SPDX-License-Identifier: Apache-2.0
+// DS_CHECK: an invariant of our own, active in every build. A failure writes file, line and reason
+// to stderr (crash_report.h), and aborts.
 #pragma once
 
 #include <string_view>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/base/cpu_isa.h"
 
 #include <string>
@@ -22,8 +23,7 @@ Result<CpuIsa> ChooseCpuIsa(std::string_view name) {
   const std::vector<CpuIsa> supported = SupportedCpuIsas();
   if (supported.empty()) {
     return Status(StatusCode::kUnimplemented,
-                  "this processor lacks AVX2, FMA or F16C, which is the least that is needed",
-                  "cpu-isa");
+                  "this processor lacks AVX2, FMA or F16C, which are required", "cpu-isa");
   }
   if (name == "auto") return supported.back();
   std::string supported_names = "auto";

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The instruction-set levels that CPU kernels are compiled for, and the choice among them at run
 // time.
 #pragma once
@@ -13,10 +14,12 @@ enum class CpuIsa {
   kAvx2,        // AVX2 + FMA + F16C (x86-64-v3)
   kAvx512,      // + AVX-512 F/BW/VL/DQ
   kAvx512Vnni,  // + AVX512_VNNI: integer dot products, with avx512's results
-  kAvx512Bf16,  // + AVX512_BF16: its dot products, for which activations that meet bfloat16
-                // numbers are rounded to bfloat16
-  kPaired16,    // the 16-lane kernels in pairs of AVX2 registers, with avx512's results; for tests,
-                // never supported or chosen
+  // + AVX512_BF16 and its dot products. Activations that multiply bfloat16 numbers are rounded to
+  // bfloat16 for them.
+  kAvx512Bf16,
+  // The 16-lane kernels in pairs of AVX2 registers, with avx512's results. For tests; never
+  // supported or chosen.
+  kPaired16,
 };
 
 constexpr std::string_view NameOf(CpuIsa isa) {
@@ -39,7 +42,7 @@ constexpr std::string_view NameOf(CpuIsa isa) {
 // machine below AVX2.
 std::vector<CpuIsa> SupportedCpuIsas();
 
-// `name` as given to --cpu-isa; "auto" is the best supported level. Error: unknown name, or not
+// `name` is the value of --cpu-isa; "auto" is the best supported level. Error: unknown name, or not
 // supported here.
 Result<CpuIsa> ChooseCpuIsa(std::string_view name);
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CPU quota of this process's control group (v2's cpu.max, v1's cpu.cfs_quota_us), its
 // ancestors included.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/base/crash_report.h"
 
 #include <dlfcn.h>
@@ -20,9 +21,9 @@ namespace {
 
 constexpr int kFatalSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 constexpr int kMaxFrames = 40;
-constexpr int kWaitsForLog = 40;  // of 5 ms: lines that come before are written before
+constexpr int kWaitsForLog = 40;  // of 5 ms each: time for earlier log lines to be written
 constexpr int kWaitForRoomMs = 500;
-constexpr size_t kLineBytes = 4096;  // a pipe takes it whole
+constexpr size_t kLineBytes = 4096;  // a pipe accepts this much atomically
 
 std::atomic<bool> is_installed{false};
 std::atomic_flag is_reporting = ATOMIC_FLAG_INIT;
@@ -30,9 +31,9 @@ const char* build_version = "";
 const char* build_commit = "";
 std::atomic<uint64_t> last_step{0};
 std::atomic<int> step_sequences{0}, step_tokens{0};
-char failed_check[512];  // empty: none
+char failed_check[512];  // empty: no failed check
 
-// A text of bounded length, made without memory from anywhere else.
+// A text of bounded length that allocates nothing.
 class Line {
  public:
   Line& operator<<(std::string_view text) {
@@ -68,7 +69,7 @@ void WaitForLog() {
 
 void AddThread(Line& line) {
   ForEachThread([&, own = gettid()](const char* name, const char* where, pid_t thread) {
-    if (thread == own) line << " thread=" << name << " stands_at=\"" << where << "\"";
+    if (thread == own) line << " thread=" << name << " activity=\"" << where << "\"";
   });
 }
 
@@ -118,7 +119,7 @@ void OnFatalSignal(int signal) {
   struct sigaction by_default{};
   by_default.sa_handler = SIG_DFL;
   sigaction(signal, &by_default, nullptr);
-  raise(signal);  // taken when the handler returns
+  raise(signal);  // delivered when the handler returns
 }
 
 }  // namespace

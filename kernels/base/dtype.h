@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Element types of stored tensors and their scalar conversions. Arithmetic on the CPU is float32
 // (double in the reference).
 #pragma once
@@ -10,13 +11,13 @@
 
 namespace diffserve {
 
-// From kInt8 on: codes in KV pages, whose scales lie behind them (kv_codec.h); no tensor has them.
+// From kInt8 on: codes in KV pages, whose scales follow them (kv_codec.h). No tensor has these.
 enum class DType : uint8_t { kFloat32, kBFloat16, kFloat16, kInt8, kInt8KInt4V, kInt4, kFp8E4M3 };
 inline constexpr DType kDTypes[] = {DType::kFloat32, DType::kBFloat16,   DType::kFloat16,
                                     DType::kInt8,    DType::kInt8KInt4V, DType::kInt4,
                                     DType::kFp8E4M3};
 
-// Of a tensor's element.
+// Bytes per element of a tensor.
 constexpr size_t SizeOf(DType dtype) { return dtype == DType::kFloat32 ? 4 : 2; }
 
 constexpr std::string_view NameOf(DType dtype) {
@@ -59,23 +60,23 @@ DIFFSERVE_HOST_DEVICE float Float16ToFloat(uint16_t bits) {
   const uint32_t magnitude = bits & 0x7fffu;
   if (magnitude >= 0x7c00u)
     return __builtin_bit_cast(float, sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
-  // As if its exponent were a float32's, and then 2^112 times that: exact for subnormals too.
+  // The bits with a float32's exponent position, times 2^112: exact for subnormals too.
   const float scaled = __builtin_bit_cast(float, magnitude << 13) * 0x1p112f;
   return __builtin_bit_cast(float, sign | __builtin_bit_cast(uint32_t, scaled));
 }
 
-// The largest float16, and the least magnitude that rounds beyond it.
+// The largest float16, and the smallest magnitude that rounds beyond it.
 inline constexpr float kFloat16Max = 65504.0f;
 inline constexpr float kFloat16Overflow = 65520.0f;
 
-// Round to nearest even; from kFloat16Overflow on an infinity; a NaN stays a (quiet) NaN.
+// Rounds to nearest even; from kFloat16Overflow on to infinity; a NaN stays a (quiet) NaN.
 DIFFSERVE_HOST_DEVICE uint16_t FloatToFloat16(float value) {
   const uint32_t bits = __builtin_bit_cast(uint32_t, value);
   const uint32_t sign = bits >> 16 & 0x8000u;
   const uint32_t magnitude = bits & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);
   if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);
-  if (magnitude < 0x38800000u) {  // a subnormal: its last bit is worth 2^-24, as that of 0.5f to 1
+  if (magnitude < 0x38800000u) {  // subnormal: its last bit is worth 2^-24, as that of 0.5f to 1
     const float shifted = __builtin_bit_cast(float, magnitude) + 0.5f;
     return static_cast<uint16_t>(sign | (__builtin_bit_cast(uint32_t, shifted) - 0x3f000000u));
   }
@@ -83,27 +84,28 @@ DIFFSERVE_HOST_DEVICE uint16_t FloatToFloat16(float value) {
   return static_cast<uint16_t>(sign | rounded >> 13);
 }
 
-// 8 bits with 4 of exponent and 3 of mantissa (OCP E4M3): no infinities, and of either sign one
-// NaN, whose bits are all set.
+// 8 bits with 4 of exponent and 3 of mantissa (OCP E4M3): no infinities, and one NaN per sign, with
+// all bits set.
 inline constexpr float kFp8E4M3Max = 448.0f;
 
 DIFFSERVE_HOST_DEVICE float Fp8E4M3ToFloat(uint8_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x80u) << 24;
   const uint32_t magnitude = bits & 0x7fu;
   if (magnitude == 0x7fu) return __builtin_bit_cast(float, sign | 0x7fc00000u);
-  // Exponent and mantissa in the place of a float32's are 2^-120 of the number, subnormal or not.
+  // With exponent and mantissa in the place of a float32's, the value is 2^-120 times the number,
+  // subnormal or not.
   const float scaled = __builtin_bit_cast(float, magnitude << 20) * 0x1p120f;
   return __builtin_bit_cast(float, sign | __builtin_bit_cast(uint32_t, scaled));
 }
 
-// Round to nearest even; a larger number becomes the largest, a NaN stays one.
+// Rounds to nearest even; a larger number becomes the largest, a NaN stays one.
 DIFFSERVE_HOST_DEVICE uint8_t FloatToFp8E4M3(float value) {
   const uint32_t bits = __builtin_bit_cast(uint32_t, value);
   const uint32_t sign = bits >> 24 & 0x80u;
   const uint32_t magnitude = bits & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return static_cast<uint8_t>(sign | 0x7fu);
   if (magnitude >= 0x43e00000u) return static_cast<uint8_t>(sign | 0x7eu);  // 448
-  if (magnitude < 0x3c800000u) {  // a subnormal: its last bit is worth 2^-9, as that of 2^14
+  if (magnitude < 0x3c800000u) {  // subnormal: its last bit is worth 2^-9, as that of 2^14
     const float shifted = __builtin_bit_cast(float, magnitude) + 0x1p14f;
     return static_cast<uint8_t>(sign | (__builtin_bit_cast(uint32_t, shifted) - 0x46800000u));
   }

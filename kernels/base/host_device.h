@@ -1,6 +1,7 @@
-// DIFFSERVE_HOST_DEVICE: for functions whose one text is compiled by the host's compilers, once for
-// every level (simd.h) and by nvcc. They are always inlined, so that no copy of one with a level's
-// instructions is left for the linker to choose.
+// SPDX-License-Identifier: Apache-2.0
+// DIFFSERVE_HOST_DEVICE marks functions whose source is compiled by the host compilers, once per
+// level (simd.h), and by nvcc. They are always inlined: the linker never gets to choose a copy with
+// one level's instructions.
 #pragma once
 
 #if defined(__CUDACC__)

@@ -1,5 +1,6 @@
-// The functions of the per-ISA kernel files, one table a level. Host code fills a plain argument
-// struct and calls through it.
+// SPDX-License-Identifier: Apache-2.0
+// The functions of the per-ISA kernel files, one table per level. Host code fills a plain argument
+// struct and calls through the table.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +36,8 @@ struct SiluMulArgs;
 template <typename T>
 struct PolyNormMulArgs;
 
-// What multiplies: float32 fused multiply-adds, dot products of bfloat16 pairs (kAvx512Bf16 alone),
-// or dot products of int8 quads, by one instruction from kAvx512Vnni on and by three below.
+// Instructions that multiply: float32 fused multiply-adds, dot products of bfloat16 pairs (only
+// kAvx512Bf16), or dot products of int8 quads (one instruction from kAvx512Vnni on, three below).
 enum class Arithmetic : uint8_t { kFma, kBFloat16Dot, kInt8Dot };
 
 struct KernelTable {
@@ -46,7 +47,7 @@ struct KernelTable {
   void (*linear)(const LinearSlice& slice);
   // False if the format cannot hold one of the values; the panel is then unfinished.
   bool (*pack_quantized_panel)(const QuantizedPanel& to);
-  // Row-wise: of tokens [begin, end).
+  // Row-wise, for tokens [begin, end).
   void (*rms_norm)(const RmsNormArgs<float>& args, int begin, int end);
   void (*layer_norm)(const LayerNormArgs<float>& args, int begin, int end);
   void (*silu_mul)(const SiluMulArgs<float>& args, int begin, int end);
@@ -54,13 +55,14 @@ struct KernelTable {
   void (*sigmoid)(float* x, int64_t count);  // in place
   void (*rope_row)(const RopeRow& row);
   const SampleLoops* sample;
-  // Of channels [begin, end), whose states nobody else touches.
+  // For channels [begin, end), whose states no other worker touches.
   void (*causal_conv)(const CausalConvArgs<float>& args, int begin, int end);
   void (*selective_scan)(const SelectiveScanArgs<float>& args, int begin, int end);
-  void (*gated_memory)(const GatedMemoryArgs<float>& args, int begin, int end);  // of tokens
-  // `workspace`: AttentionSizes::WorkspaceFloats of the calling worker's own, 64-byte aligned.
+  // For tokens [begin, end).
+  void (*gated_memory)(const GatedMemoryArgs<float>& args, int begin, int end);
+  // `workspace`: the calling worker's own AttentionSizes::WorkspaceFloats, 64-byte aligned.
   void (*attention)(const AttentionCall& call, const AttentionTask& task, float* workspace);
-  // For machine_probe.h. In registers alone: returns how many operations were done.
+  // For machine_probe.h. Works only in registers; returns the number of operations.
   double (*flops)(Arithmetic arithmetic, int64_t iterations);
   float (*read_all)(const float* p, int64_t count);  // count: a multiple of 128
 };

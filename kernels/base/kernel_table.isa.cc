@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/base/kernel_table.h"
 
 #include "kernels/base/simd.h"

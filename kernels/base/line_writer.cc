@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/base/line_writer.h"
 
 #include <fcntl.h>
@@ -22,8 +23,8 @@ namespace {
 
 constexpr size_t kWholeLine = SSIZE_MAX;
 
-// A pipe or a terminal, opened a second time so as to write without waiting; its flags belong to
-// all processes that share it. -1: this is something else, or may not be opened.
+// Opens a pipe or a terminal a second time, to write without blocking: the flags of the original
+// belong to all processes that share it. -1: it is something else, or may not be opened.
 int OpenAgain(int descriptor, mode_t mode) {
   if (!S_ISFIFO(mode) && !S_ISCHR(mode)) return -1;
   const std::string path = "/proc/self/fd/" + std::to_string(descriptor);
@@ -34,16 +35,17 @@ int OpenAgain(int descriptor, mode_t mode) {
 
 LineWriter::LineWriter(const Options& options)
     : options_(options), stop_event_(eventfd(0, EFD_CLOEXEC)), out_(options.descriptor) {
-  DS_CHECK(stop_event_ >= 0, "no descriptor is left for the writer of lines");
+  DS_CHECK(stop_event_ >= 0, "no descriptor is left for the line writer");
   struct stat status{};
   const bool known = fstat(options_.descriptor, &status) == 0;
   is_socket_ = known && S_ISSOCK(status.st_mode);
   const int again = known ? OpenAgain(options_.descriptor, status.st_mode) : -1;
   if (again >= 0) out_ = again;
-  // poll tells that a pipe has room for PIPE_BUF bytes, no more.
+  // poll promises that a pipe has room for PIPE_BUF bytes, no more.
   piece_bytes_ = is_socket_ || again >= 0 || (known && S_ISREG(status.st_mode)) ? kWholeLine
                                                                                 : PIPE_BUF;
-  // The process's signals are for other threads; a pipe without reader is an error of write.
+  // Signals of the process go to other threads. Writing to a pipe without a reader returns an
+  // error.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -68,11 +70,11 @@ void LineWriter::Push(std::string line) noexcept {
   try {
     std::lock_guard lock(mutex_);
     if (bytes_ + line.size() > options_.max_bytes) return Drop(1);
-    if (untold_ > 0 && options_.gap_line != nullptr) {
-      lines_.push_back(options_.gap_line(untold_));
+    if (unreported_ > 0 && options_.gap_line != nullptr) {
+      lines_.push_back(options_.gap_line(unreported_));
       bytes_ += lines_.back().size();
       pending_.fetch_add(1, std::memory_order_relaxed);
-      untold_ = 0;
+      unreported_ = 0;
     }
     const size_t size = line.size();
     lines_.push_back(std::move(line));
@@ -92,7 +94,7 @@ bool LineWriter::Flush(std::chrono::milliseconds limit) {
 
 // REQUIRES: the lock is held.
 void LineWriter::Drop(uint64_t lines) {
-  untold_ += lines;
+  unreported_ += lines;
   dropped_.fetch_add(lines, std::memory_order_relaxed);
 }
 
@@ -115,7 +117,7 @@ void LineWriter::Run() {
 }
 
 bool LineWriter::WriteWhole(const std::string& line) {
-  const StandsAt at("its descriptor");
+  const ScopedThreadActivity at("its descriptor");
   size_t done = 0;
   while (done < line.size()) {
     if (!WaitForRoom()) return false;
@@ -129,7 +131,7 @@ bool LineWriter::WriteWhole(const std::string& line) {
   return true;
 }
 
-// False: the writer is to end.
+// False: the writer must end.
 bool LineWriter::WaitForRoom() {
   pollfd events[] = {{out_, POLLOUT, 0}, {stop_event_, POLLIN, 0}};
   while (poll(events, 2, -1) < 0) {

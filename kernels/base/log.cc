@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/base/log.h"
 
 #include <unistd.h>
@@ -20,7 +21,7 @@ std::atomic<uint64_t> dropped_by_callers{0};
 std::mutex writer_mutex;
 std::shared_ptr<LineWriter> writer;  // nullptr: each caller writes
 
-std::atomic<const LineWriter*> current{nullptr};  // the same, for a signal's handler
+std::atomic<const LineWriter*> current{nullptr};  // the same, for a signal handler
 
 std::shared_ptr<LineWriter> Writer() {
   std::lock_guard lock(writer_mutex);
@@ -80,7 +81,7 @@ std::string GapLine(uint64_t lines) {
 
 void Write(std::string line) {
   if (const std::shared_ptr<LineWriter> thread = Writer()) return thread->Push(std::move(line));
-  // One write keeps the line whole.
+  // One write call keeps the line whole.
   const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
   if (written < std::ssize(line)) dropped_by_callers.fetch_add(1, std::memory_order_relaxed);
 }

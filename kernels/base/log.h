@@ -1,5 +1,8 @@
-// One line an event on stderr: "2026-01-31T12:00:00.123Z INFO event key=value ...". Never prompt or
-// output text. Thread safety: all functions may be called from any thread.
+// SPDX-License-Identifier: Apache-2.0
+// Logs one line per event on stderr: "2026-01-31T12:00:00.123Z INFO event key=value ...". Never
+// prompt or output text.
+//
+// Thread safety: all functions may be called from any thread.
 #pragma once
 
 #include <chrono>
@@ -16,28 +19,29 @@ enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
 void SetLogLevel(LogLevel level);
 
-// Values with spaces, quotes or control characters are written quoted and escaped. Never throws: a
-// line for which there is no memory is dropped.
+// Values with spaces, quotes or control characters are quoted and escaped. Never throws: a line for
+// which there is no memory is dropped.
 using LogFields = std::initializer_list<std::pair<std::string_view, std::string>>;
 void Log(LogLevel level, std::string_view event, LogFields fields = {});
-// A line as it is, in order with the others.
+// Logs `text` unchanged, in order with the other lines.
 void LogPlainLine(std::string_view text);
 
-// While it lives, a thread writes the lines (line_writer.h), so that whoever reads stderr holds no
-// caller; before and after, each caller writes its own. One at a time; the program makes it first.
+// While one lives, a thread writes the lines (line_writer.h), so a stalled reader of stderr never
+// blocks a caller. Before and after, each caller writes its own lines. At most one exists; the
+// program creates it first.
 class LogThread {
  public:
   explicit LogThread(int descriptor);
-  ~LogThread();  // writes what is left, as far as a short limit allows
+  ~LogThread();  // writes what is left, within a short limit
   LogThread(const LogThread&) = delete;
   LogThread& operator=(const LogThread&) = delete;
 };
 
-// For an end without destructors: false if lines are left after `limit`.
+// For exits without destructors. False if lines are left after `limit`.
 bool FlushLog(std::chrono::milliseconds limit);
-// Lines that the thread has not written yet. Also from a signal's handler.
+// Lines that the thread has not written yet. Safe in a signal handler.
 size_t PendingLogLines();
-// Lines lost because nobody read them or nobody could take them.
+// Lines lost because the reader stalled or a write failed.
 uint64_t DroppedLogLines();
 
 }  // namespace diffserve

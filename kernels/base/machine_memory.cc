@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/base/machine_memory.h"
 
 #include <sys/resource.h>
@@ -21,7 +22,7 @@ std::string FileText(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-// The file's number; kNoLimit for "max" or a file that is not there.
+// The number in the file; kNoLimit for "max" or a missing file.
 int64_t NumberIn(const std::string& path) {
   const std::string text = FileText(path);
   int64_t value = 0;
@@ -29,7 +30,7 @@ int64_t NumberIn(const std::string& path) {
   return error == std::errc() ? value : kNoLimit;
 }
 
-// The value of `key` in lines of "key value"; 0 if it is not there.
+// The value of `key` in lines of "key value"; 0 if the key is missing.
 int64_t Field(const std::string& path, const std::string& key) {
   std::ifstream file(path);
   std::string name;
@@ -42,7 +43,7 @@ int64_t Field(const std::string& path, const std::string& key) {
   return 0;
 }
 
-// What one group leaves; file pages that can be dropped do not count as used.
+// The memory that one group leaves. File pages that can be dropped do not count as used.
 int64_t FreeOfGroup(const std::string& folder, const char* limit_file, const char* usage_file,
                     const char* inactive_key) {
   const int64_t limit = NumberIn(folder + "/" + limit_file);
@@ -77,7 +78,7 @@ int64_t MachineMemoryBytes() {
                   NumberIn("/sys/fs/cgroup/memory.max"));
 }
 
-FreeMemory LeastFreeMemory() {
+FreeMemory MinFreeMemory() {
   const int64_t available = Field("/proc/meminfo", "MemAvailable:") * 1024;
   const FreeMemory all[] = {
       {available > 0 ? available : kNoLimit, "the machine's memory"},

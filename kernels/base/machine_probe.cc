@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/base/machine_probe.h"
 
 #include <algorithm>
@@ -25,8 +26,8 @@ constexpr size_t kReadBytes = size_t{256} << 20;
 constexpr int kPasses = 4;
 
 ReadProbe::ReadProbe(CpuIsa isa) : isa_(isa), buffer_(kReadBytes) {
-  std::memset(buffer_.data(), 0, buffer_.size_bytes());  // memory of its own, or all reads would be
-                                                         // of one page
+  // Backs the buffer with memory; otherwise all reads would hit one page.
+  std::memset(buffer_.data(), 0, buffer_.size_bytes());
 }
 
 double ReadProbe::MeasureBytesPerSecond(ThreadPool& pool) {

@@ -1,7 +1,8 @@
-// What this machine can do right now: the divisors for speed figures. Shared machines change by the
-// second, so a probe belongs right beside the measurement it is compared with. Each takes about 15
-// to 60 ms on an idle machine: four passes, of which the best counts, since what disturbs a pass
-// only makes it slower.
+// SPDX-License-Identifier: Apache-2.0
+// Measures what this machine can do right now: the divisors for speed figures. Shared machines
+// change by the second, so probe right beside the measurement. A probe takes about 15 to 60 ms on
+// an idle machine. It makes four passes and keeps the best, since a disturbance only makes a pass
+// slower.
 #pragma once
 
 #include "kernels/base/cpu_isa.h"
@@ -16,18 +17,18 @@ class ReadProbe {
  public:
   explicit ReadProbe(CpuIsa isa = CpuIsa::kAvx2);
   double MeasureBytesPerSecond(ThreadPool& pool);
-  static constexpr double kBytesRead = 4.0 * (256 << 20);  // by one measurement
+  static constexpr double kBytesRead = 4.0 * (256 << 20);  // per measurement
 
  private:
   CpuIsa isa_;
   Buffer buffer_;
 };
 
-// As ReadProbe, with a buffer of its own for the one call.
+// As ReadProbe, with a buffer of its own for one call.
 double MeasureReadBytesPerSecond(ThreadPool& pool);
 
-// Independent multiply-adds in registers on all workers; one counts as two. `flops_done`, if given,
-// receives how many were done.
+// Independent multiply-adds in registers on all workers; one counts as two operations.
+// `flops_done`, if given, receives the number of operations.
 double MeasureFlopsPerSecond(Arithmetic arithmetic, CpuIsa isa, ThreadPool& pool,
                              double* flops_done = nullptr);
 

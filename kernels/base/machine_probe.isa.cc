@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/base/kernel_table.h"
 #include "kernels/base/simd.h"
 
@@ -7,7 +8,7 @@ namespace {
 
 constexpr int kChains = 12;
 
-// `is_used`: follows from the result, so that the loop cannot be dropped.
+// `is_used` depends on the result, so that the loop cannot be optimised away.
 double Operations(bool is_used, int64_t iterations, int a_lane) {
   const double all = static_cast<double>(a_lane) * kChains * kLanes;
   return is_used ? all * static_cast<double>(iterations) : 0;
@@ -27,7 +28,7 @@ double FmaFlops(int64_t iterations) {
   return Operations(ReduceAdd(sum) > 0, iterations, 2);
 }
 
-// The factors change from round to round: else the compiler may take products out of the loop.
+// The factors change every round; otherwise the compiler may hoist products out of the loop.
 
 #if defined(DS_HAS_BF16_DOT)
 double BFloat16DotFlops(int64_t iterations) {
@@ -56,7 +57,8 @@ double Int8DotOperations(int64_t iterations) {
     for (int chain = 0; chain < kChains; ++chain) chains[chain] = DotQuads(chains[chain], a, b);
   }
 #else
-  // Of each chain its own: a dot product is several operations here, and must share none.
+  // Separate inputs per chain: a dot product is several operations here, and chains must share
+  // none.
   alignas(64) int8_t a[kChains][4 * kLanes] = {};
   for (int64_t i = 0; i < iterations; ++i) {
     asm volatile("" : : "r"(a) : "memory");
@@ -81,8 +83,8 @@ double Flops(Arithmetic arithmetic, int64_t iterations) {
   return FmaFlops(iterations);
 }
 
-// Reads `count` floats (a multiple of 8 * kLanes) in four streams, which is the fastest of the ways
-// tried, and returns a value that depends on all of them.
+// Reads `count` floats (a multiple of 8 * kLanes) in four streams, the fastest way tried, and
+// returns a value that depends on all of them.
 float ReadAll(const float* p, int64_t count);
 float ReadAll(const float* p, int64_t count) {
   constexpr int kStreams = 4;

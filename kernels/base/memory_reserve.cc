@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/base/memory_reserve.h"
 
 #include <sys/mman.h>
@@ -13,8 +14,8 @@
 namespace diffserve {
 namespace {
 
-constexpr size_t kPieceBytes = kSmallAllocationBytes + (4 << 10);  // below what glibc maps by
-                                                                   // itself
+// Below the size that glibc maps separately.
+constexpr size_t kPieceBytes = kSmallAllocationBytes + (4 << 10);
 constexpr size_t kPiecesAtATime = 4;
 constexpr int kEnoughPieces = kMemoryReservePieces / 4 * 3;
 
@@ -25,7 +26,7 @@ std::atomic<void*> mappings[4];
 std::atomic<bool> is_short{false};
 std::atomic<uint64_t> shortages{0};
 thread_local bool works_for_all = false;
-thread_local bool fills = false;  // its own failures take nothing back out
+thread_local bool fills = false;  // while true, its own failures do not use the reserve
 
 void* Map(size_t bytes) {
   void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
@@ -109,7 +110,7 @@ int NumMemoryReservePieces() noexcept {
       [](const auto& place) { return place.load(std::memory_order_relaxed) != nullptr; }));
 }
 
-// Mapped, so that it disturbs no heap; untouched, so that it costs no memory.
+// Mapped, so that no heap changes; untouched, so that it costs no memory.
 void RequireMemory(size_t bytes) {
   if (bytes <= kSmallAllocationBytes) return;
   const bool before = std::exchange(fills, true);

@@ -1,6 +1,7 @@
-// OutOfMemory: what is thrown where a large piece of memory cannot be had, with the number of bytes
-// that was asked for and what was free. Caught where every std::bad_alloc is: at the start by the
-// program, which tells the numbers.
+// SPDX-License-Identifier: Apache-2.0
+// OutOfMemory: thrown where a large piece of memory cannot be allocated, with the bytes requested
+// and the bytes free. Every handler of std::bad_alloc catches it; at start-up the program reports
+// the numbers.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,7 @@ namespace diffserve {
 
 class OutOfMemory : public std::bad_alloc {
  public:
-  explicit OutOfMemory(size_t asked_bytes) : asked_bytes_(asked_bytes), free_(LeastFreeMemory()) {}
+  explicit OutOfMemory(size_t asked_bytes) : asked_bytes_(asked_bytes), free_(MinFreeMemory()) {}
   const char* what() const noexcept override { return "out of memory"; }
   size_t asked_bytes() const { return asked_bytes_; }
   const FreeMemory& free() const { return free_; }

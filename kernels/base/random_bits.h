@@ -1,5 +1,5 @@
-// Random bits for keys and seeds. What a model draws has a generator of its own
-// (kernels/ops/sample_task.cc).
+// SPDX-License-Identifier: Apache-2.0
+// Random bits for keys and seeds. Sampling has its own generator (kernels/ops/sample_task.cc).
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace diffserve {
 
-// A bijective mix with full avalanche: a step of SplitMix64 (Steele, Lea and Flood 2014), so that
-// consecutive numbers give unrelated ones.
+// A bijective mix with full avalanche: a step of SplitMix64 (Steele, Lea and Flood 2014).
+// Consecutive numbers give unrelated results.
 constexpr uint64_t SplitMix64(uint64_t x) {
   x += 0x9E3779B97F4A7C15u;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -16,7 +16,7 @@ constexpr uint64_t SplitMix64(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// 64 bits that nobody can foretell.
+// 64 unpredictable bits.
 inline uint64_t RandomBits() {
   std::random_device device;
   return (uint64_t{device()} << 32) | device();

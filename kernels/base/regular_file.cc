@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/base/regular_file.h"
 
 #include <fcntl.h>
@@ -18,7 +19,7 @@ const char* KindOf(mode_t mode) {
   return "something else";
 }
 
-// What a file begins with that stands for another one: a pointer, or the page of a failed download.
+// How a file begins that replaces another one: a pointer, or the page of a failed download.
 struct StandIn {
   std::string_view begin;
   const char* what;
@@ -33,7 +34,7 @@ constexpr StandIn kStandIns[] = {
     {"Entry not found", "is the answer of a failed download, not the file itself"},
 };
 
-// nullptr: it may be what its name says.
+// nullptr: the file may be what its name says.
 const char* StandInIn(int descriptor) {
   char text[48];
   const ssize_t count = pread(descriptor, text, sizeof(text), 0);
@@ -44,7 +45,7 @@ const char* StandInIn(int descriptor) {
   return nullptr;
 }
 
-// Fills `text`, whose size is what is expected. Error: what is wrong.
+// Fills `text`, whose size is the expected one. Error: what is wrong.
 Status ReadWhole(int descriptor, const std::string& path, std::string& text) {
   for (size_t got = 0; got < text.size();) {
     const ssize_t count = pread(descriptor, text.data() + got, text.size() - got,
@@ -60,7 +61,7 @@ Status ReadWhole(int descriptor, const std::string& path, std::string& text) {
 }  // namespace
 
 Result<int> OpenRegularFile(const std::string& path) {
-  // Non-blocking, so that the open of a pipe returns.
+  // Non-blocking, so that opening a pipe returns.
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) {
     if (errno == ENOENT) return Status(StatusCode::kNotFound, path + ": no such file");

@@ -1,5 +1,7 @@
-// Opens and reads files by names that somebody else chose. A pipe, device or directory in a file's
-// place is refused by name instead of waited for, and so is what a download left in its place.
+// SPDX-License-Identifier: Apache-2.0
+// Opens and reads files whose names come from outside. A pipe, device or directory in a file's
+// place is refused by name instead of blocking, and so is the placeholder of an unfinished
+// download.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +11,11 @@
 
 namespace diffserve {
 
-// A descriptor for reading, which the caller closes. Error: kNotFound if there is nothing of that
-// name; else one line with the path and what is wrong.
+// A descriptor for reading, which the caller closes. Error: kNotFound if no such file exists;
+// otherwise one line with the path and what is wrong.
 Result<int> OpenRegularFile(const std::string& path);
 
-// The whole file. Error: those of opening, more than `max_bytes`, or it cannot be read.
+// The whole file. Errors: those of opening, more than `max_bytes`, or a failed read.
 Result<std::string> ReadRegularFile(const std::string& path, size_t max_bytes);
 
 }  // namespace diffserve

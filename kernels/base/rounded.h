@@ -1,5 +1,6 @@
-// Float operations that are each rounded alone, so that the host and a GPU get the same bits: nvcc
-// would contract a product and a sum into one rounding.
+// SPDX-License-Identifier: Apache-2.0
+// Float operations that are each rounded separately, so that the host and a GPU get the same bits.
+// nvcc would contract a product and a sum into one rounding.
 #pragma once
 
 #include <type_traits>

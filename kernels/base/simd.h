@@ -1,10 +1,10 @@
-// The vector layer of the per-ISA kernel files: F32 is kLanes floats, with the same operations and
-// the same rounding at every width, so one kernel source serves 8 lanes (AVX2) and 16 lanes
-// (AVX-512).
+// SPDX-License-Identifier: Apache-2.0
+// The vector layer of the per-ISA kernel files. F32 is kLanes floats, with the same operations and
+// rounding at every width, so one kernel source serves 8 lanes (AVX2) and 16 lanes (AVX-512).
 //
 // Only *.isa.cc files include this. Outside namespace diffserve::DS_ISA they call no inline
-// function but those of host_device.h: the linker would be free to keep the AVX-512 copy of another
-// one for callers on every machine.
+// function except those of host_device.h: the linker keeps one copy of an inline function, which
+// could be the AVX-512 copy, for callers on every machine.
 #pragma once
 
 #include <immintrin.h>
@@ -28,12 +28,12 @@
 
 namespace diffserve::DS_ISA {
 
-constexpr int Least(int a, int b) { return a < b ? a : b; }
-constexpr int Most(int a, int b) { return a > b ? a : b; }
+constexpr int MinInt(int a, int b) { return a < b ? a : b; }
+constexpr int MaxInt(int a, int b) { return a > b ? a : b; }
 
 inline constexpr int kPanelColumns = 2 * kLanes;  // KernelTable::panel_columns
 
-// kLanes bfloat16 pairs, as float32: element 2i in lane i of `even`, element 2i + 1 in lane i of
+// kLanes bfloat16 pairs as float32: element 2i in lane i of `even`, element 2i + 1 in lane i of
 // `odd`.
 struct F32Pair {
   F32 even;
@@ -57,10 +57,10 @@ struct F32Pair {
 }
 #endif
 
-inline constexpr float kLowestExp = -87.33654f;  // the least x whose exp is a normal number
+inline constexpr float kLowestExp = -87.33654f;  // the smallest x whose exp is a normal number
 
-// exp(x) within 2 ulp for kLowestExp <= x <= 88.3; exactly 0 below (-infinity included); NaN for
-// NaN alone. REQUIRES: x <= 88.3.
+// exp(x) within 2 ulp for kLowestExp <= x <= 88.3; exactly 0 below (-infinity included); NaN only
+// for NaN. REQUIRES: x <= 88.3.
 [[gnu::always_inline]] inline F32 ExpOfBounded(F32 x) {
   const F32 bounded = Max(Set1(kLowestExp), x);  // a NaN in the second operand passes through
   const F32 n = RoundToNearest(Mul(bounded, Set1(1.44269504f)));
@@ -77,7 +77,7 @@ inline constexpr float kLowestExp = -87.33654f;  // the least x whose exp is a n
 }
 
 // 2^x within 5e-7 of itself for -126 <= x <= 0, and 1 for 0; exactly 0 below (-infinity included);
-// NaN for NaN alone. Fewer operations than ExpOfBounded's. REQUIRES: x <= 0.
+// NaN only for NaN. Fewer operations than ExpOfBounded. REQUIRES: x <= 0.
 [[gnu::always_inline]] inline F32 Exp2OfNegative(F32 x) {
   constexpr float kLowest = -126.0f;
   const F32 bounded = Max(Set1(kLowest), x);  // a NaN in the second operand passes through

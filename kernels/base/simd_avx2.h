@@ -1,4 +1,5 @@
-// 8 lanes in one AVX2 register. Included by simd.h (and simd_paired.h) alone.
+// SPDX-License-Identifier: Apache-2.0
+// 8 lanes in one AVX2 register. Included only by simd.h and simd_paired.h.
 #pragma once
 
 #include <immintrin.h>
@@ -22,7 +23,7 @@ struct F8 {
 [[gnu::always_inline]] inline F8 Load8First(const float* p, int n) {
   return {_mm256_maskload_ps(p, FirstMask8(n))};
 }
-// A masked store is slow on AMD processors: only for n < 8.
+// A masked store is slow on AMD processors: use it only for n < 8.
 [[gnu::always_inline]] inline void StoreFirst(float* p, int n, F8 a) {
   if (n >= 8) {
     Store(p, a);
@@ -86,7 +87,7 @@ struct F8 {
   return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
 }
 
-// ---- Integers: 8 of 32 bits, and 8 quads of 8 bits, one to a lane.
+// ---- Integers: 8 of 32 bits, and 8 quads of 8 bits, one per lane.
 struct I32x8 {
   __m256i v;
 };
@@ -128,7 +129,7 @@ struct Quads8 {
   const __m256i pairs = _mm256_maddubs_epi16(u.v, s.v);
   return {_mm256_add_epi32(acc.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))};
 }
-// The same of two; u <= 15, so the sum of four products fits 16 bits.
+// The same for two products. u <= 15, so the sum of four products fits 16 bits.
 [[gnu::always_inline]] inline I32x8 DotTwoQuads(I32x8 acc, Quads8 u0, Quads8 s0, Quads8 u1,
                                                 Quads8 s1) {
   const __m256i pairs = _mm256_add_epi16(_mm256_maddubs_epi16(u0.v, s0.v),
@@ -140,11 +141,11 @@ struct Quads8 {
 struct I16Pairs8 {
   __m256i v;
 };
-// Of 8 pairs of 8 bits, signed.
+// Widens 8 pairs of signed 8-bit numbers.
 [[gnu::always_inline]] inline I16Pairs8 WidenPairs8(const void* p) {
   return {_mm256_cvtepi8_epi16(_mm_loadu_si128(static_cast<const __m128i*>(p)))};
 }
-// Of 8 times 8 numbers of 4 bits, those of each 16 bits that begin at bit kShift.
+// Widens, from 8 times 8 numbers of 4 bits, the one in each 16 bits that begins at bit kShift.
 template <int kShift>
 [[gnu::always_inline]] inline I16Pairs8 FourBitPairs(Quads8 a) {
   return {_mm256_and_si256(_mm256_srli_epi16(a.v, kShift), _mm256_set1_epi16(15))};

@@ -1,4 +1,5 @@
-// 16 lanes in one AVX-512 register. Included by simd.h alone.
+// SPDX-License-Identifier: Apache-2.0
+// 16 lanes in one AVX-512 register. Included only by simd.h.
 #pragma once
 
 #include <immintrin.h>
@@ -79,7 +80,7 @@ inline constexpr int kLanes = 16;
 [[gnu::always_inline]] inline F32 SelectFirst(int n, F32 a, F32 b) {
   return {_mm512_mask_blend_ps(FirstMask(n < 0 ? 0 : n > kLanes ? kLanes : n), b.v, a.v)};
 }
-// ---- Integers: 16 of 32 bits, and 16 quads of 8 bits, one to a lane.
+// ---- Integers: 16 of 32 bits, and 16 quads of 8 bits, one per lane.
 struct I32 {
   __m512i v;
 };
@@ -90,7 +91,7 @@ struct Quads {
 [[gnu::always_inline]] inline I32 Add(I32 a, I32 b) { return {_mm512_add_epi32(a.v, b.v)}; }
 [[gnu::always_inline]] inline F32 ToFloat(I32 a) { return {_mm512_cvtepi32_ps(a.v)}; }
 [[gnu::always_inline]] inline int32_t ReduceAdd(I32 a) { return _mm512_reduce_add_epi32(a.v); }
-// To nearest even.
+// Rounds to nearest even.
 [[gnu::always_inline]] inline I32 ToInt(F32 a) { return {_mm512_cvtps_epi32(a.v)}; }
 // REQUIRES: within int8.
 [[gnu::always_inline]] inline void StoreInt8(int8_t* p, I32 a) {
@@ -112,7 +113,7 @@ struct Quads {
 [[gnu::always_inline]] inline Quads WithSignsOf(Quads a, Quads of) {
   return {_mm512_mask_sub_epi8(a.v, _mm512_movepi8_mask(of.v), _mm512_setzero_si512(), a.v)};
 }
-// acc + the dot product of the lanes' quads; u is unsigned, s signed. REQUIRES, but with
+// acc + the dot product of the lanes' quads; u is unsigned, s signed. REQUIRES without
 // DS_HAS_INT8_DOT: u <= 128.
 [[gnu::always_inline]] inline I32 DotQuads(I32 acc, Quads u, Quads s) {
 #if defined(__AVX512VNNI__)
@@ -124,7 +125,7 @@ struct Quads {
 #endif
 }
 
-// The same of two; u <= 15, so the sum of four products fits 16 bits.
+// The same for two products. u <= 15, so the sum of four products fits 16 bits.
 [[gnu::always_inline]] inline I32 DotTwoQuads(I32 acc, Quads u0, Quads s0, Quads u1, Quads s1) {
 #if defined(__AVX512VNNI__)
   return DotQuads(DotQuads(acc, u0, s0), u1, s1);
@@ -139,11 +140,11 @@ struct Quads {
 struct I16Pairs {
   __m512i v;
 };
-// Of 16 pairs of 8 bits, signed.
+// Widens 16 pairs of signed 8-bit numbers.
 [[gnu::always_inline]] inline I16Pairs WidenPairs(const void* p) {
   return {_mm512_cvtepi8_epi16(_mm256_loadu_si256(static_cast<const __m256i*>(p)))};
 }
-// Of 16 times 8 numbers of 4 bits, those of each 16 bits that begin at bit kShift.
+// Widens, from 16 times 8 numbers of 4 bits, the one in each 16 bits that begins at bit kShift.
 template <int kShift>
 [[gnu::always_inline]] inline I16Pairs FourBitPairs(Quads a) {
   return {_mm512_and_si512(_mm512_srli_epi16(a.v, kShift), _mm512_set1_epi16(15))};
@@ -189,13 +190,13 @@ struct Bf16Pairs {
 [[gnu::always_inline]] inline F32 DotPairs(F32 acc, Bf16Pairs a, Bf16Pairs b) {
   return {_mm512_dpbf16_ps(acc.v, a.v, b.v)};
 }
-// Rounded to nearest even; a denormal becomes 0.
+// Rounds to nearest even; a denormal becomes 0.
 [[gnu::always_inline]] inline void StoreBf16(uint16_t* p, F32 a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                       reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(a.v)));
 }
 #endif
-// The two halves are joined first, then quarters, as in the 8-lane form.
+// Sums the two halves first, then quarters, as in the 8-lane form.
 [[gnu::always_inline]] inline __m256 UpperHalf(__m512 v) { return _mm512_extractf32x8_ps(v, 1); }
 [[gnu::always_inline]] inline float ReduceMax(F32 a) {
   const __m256 half = _mm256_max_ps(_mm512_castps512_ps256(a.v), UpperHalf(a.v));

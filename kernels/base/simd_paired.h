@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // 16 lanes in two AVX2 registers: the level "paired16". It runs the kernels' 16-lane code,
-// operation for operation what AVX-512 does, on machines without AVX-512. Included by simd.h alone.
+// operation for operation as AVX-512 does, on machines without AVX-512. Included only by simd.h.
 #pragma once
 
 #include "kernels/base/simd_avx2.h"

@@ -1,6 +1,7 @@
-// Descriptors 0, 1 and 2 of the process. In a program that asks for this, those that are closed at
-// the start are opened on /dev/null before any library opens something, so that no socket or file
-// gets a number that lines are written to.
+// SPDX-License-Identifier: Apache-2.0
+// Descriptors 0, 1 and 2 of the process. In a program that calls this, those that are closed at the
+// start are opened on /dev/null before any library opens a file. So no socket or file gets a number
+// to which lines are written.
 #pragma once
 
 namespace diffserve {

@@ -1,6 +1,7 @@
-// Status and Result: a failure that somebody outside caused or can act on, carried as a value.
-// A broken invariant of our own is a DS_CHECK (check.h), never a Status.
-// One table maps codes to HTTP and gRPC: server/status_codes.h.
+// SPDX-License-Identifier: Apache-2.0
+// Status and Result: a failure whose cause or remedy is outside the program, carried as a value. A
+// broken invariant of our own is a DS_CHECK (check.h), never a Status. One table maps codes to HTTP
+// and gRPC: server/status_codes.h.
 #pragma once
 
 #include <optional>
@@ -13,16 +14,17 @@ namespace diffserve {
 
 enum class StatusCode {
   kOk,
-  kInvalidArgument,    // the input is wrong; the message says found, allowed and where
-  kContextExceeded,    // likewise: it is longer than the model's context
-  kTooLarge,           // likewise: it takes more bytes than are taken
+  kInvalidArgument,    // the input is wrong; the message says what was found, what is allowed, and
+                       // where
+  kContextExceeded,    // likewise: the input exceeds the model's context
+  kTooLarge,           // likewise: the input has too many bytes
   kUnauthenticated,    // no key, or a wrong one
   kNotFound,           // no such model, route or request
-  kResourceExhausted,  // a limit was met for now: retry later
+  kResourceExhausted,  // a limit is reached for now: retry later
   kUnavailable,        // draining, or the engine has died
   kCancelled,          // the client went away or cancelled
   kDeadlineExceeded,   // the client's own deadline passed
-  kUnimplemented,      // understood, and not offered by this build or model
+  kUnimplemented,      // valid, but not offered by this build or model
   kInternal,           // our fault
 };
 
@@ -38,7 +40,7 @@ class [[nodiscard]] Status {
   const std::string& message() const { return message_; }
   const std::string& param() const { return param_; }
 
-  // Of kResourceExhausted and kUnavailable: when to try again. 0: not known.
+  // For kResourceExhausted and kUnavailable: when to try again. 0: not known.
   int retry_after_s() const { return retry_after_s_; }
   Status WithRetryAfter(int seconds) && {
     retry_after_s_ = seconds;
@@ -56,7 +58,7 @@ inline Status InvalidArgument(std::string message, std::string param = {}) {
   return Status(StatusCode::kInvalidArgument, std::move(message), std::move(param));
 }
 
-// Of a request whose own work found no memory. Takes none itself: the text is short enough.
+// The status of a request whose own work found no memory. Allocates nothing: the text is short.
 inline Status OutOfMemoryStatus() noexcept {
   return Status(StatusCode::kResourceExhausted, "out of memory");
 }
@@ -81,7 +83,7 @@ class [[nodiscard]] Result {
     DS_CHECK(ok(), status_.message());
     return *value_;
   }
-  // By value, so that `for (x : F().value())` reads nothing that has gone.
+  // By value, so that `for (x : F().value())` reads no destroyed object.
   T value() && {
     DS_CHECK(ok(), status_.message());
     return std::move(*value_);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/base/tensor.h"
 
 #include <sys/mman.h>
@@ -88,7 +89,7 @@ Buffer::Buffer(size_t size_bytes) : size_bytes_(size_bytes) {
   void* const mapped = mmap(nullptr, rounded + kHugePage, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) throw OutOfMemory(rounded + kHugePage);
-  // What lies before the first multiple of a huge page, and what is left behind, goes back.
+  // Unmaps the parts before the first multiple of a huge page and after the buffer.
   char* const begin = static_cast<char*>(mapped);
   const size_t before = (kHugePage - reinterpret_cast<uintptr_t>(mapped) % kHugePage) % kHugePage;
   if (before > 0) munmap(begin, before);

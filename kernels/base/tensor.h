@@ -1,8 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // TensorView: borrowed, contiguous, row-major memory with a dtype and a shape. It never allocates.
-// Buffer: owns one 64-byte aligned allocation (2 MiB aligned and advised as huge pages when large),
-// made at start-up. A large one takes address space at once and memory at the first write to each
-// part: until then its pages are the system's shared page of zeros, so who measures reading must
-// write first.
+// Buffer: owns one 64-byte aligned allocation made at start-up. A large one is 2 MiB aligned,
+// advised as huge pages, and takes memory only at the first write to each part. Until then its
+// pages are the system's shared zero page, so measurements of reads must write first.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ struct TensorView {
   const void* data = nullptr;
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
-  std::string name = {};  // what errors call it
+  std::string name = {};  // its name in errors
 
   int64_t num_elements() const;
   std::string ShapeString() const;  // "[4096, 2048]"
@@ -32,14 +32,14 @@ struct TensorView {
 void CopyToFloat(const TensorView& tensor, int64_t begin, int64_t count, float* out);
 // out = the values, of `dtype`, rounded to nearest even.
 void CopyFromFloat(std::span<const float> values, DType dtype, void* out);
-// Index of a finite value that float16 cannot hold; -1: none.
+// Index of a finite value that float16 cannot hold; -1: there is none.
 int64_t FindOutsideFloat16(std::span<const float> values);
 
 class Buffer {
  public:
   Buffer() = default;
-  // Zero-filled. Aborts if the system has no memory left: sizes are checked against the machine
-  // before this is called.
+  // Zero-filled. Aborts if the system has no memory left: callers check sizes against the machine
+  // first.
   explicit Buffer(size_t size_bytes);
 
   void* data() { return data_.get(); }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/base/thread_pool.h"
 
 #include <pthread.h>
@@ -41,7 +42,7 @@ void PinTo(pthread_t thread, int cpu) {
   cpu_set_t mask;
   CPU_ZERO(&mask);
   CPU_SET(cpu, &mask);
-  pthread_setaffinity_np(thread, sizeof(mask), &mask);  // failure costs speed only
+  pthread_setaffinity_np(thread, sizeof(mask), &mask);  // failure costs only speed
 }
 
 }  // namespace
@@ -87,7 +88,7 @@ struct ThreadPool::Impl {
     job.notify_all();
   }
 
-  // Also where a thread could not be started.
+  // Runs also if a thread could not be started.
   ~Impl() {
     stopping = true;
     StartJob();
@@ -103,7 +104,7 @@ struct ThreadPool::Impl {
       ++seen;
       if (stopping) return;
       {
-        const StandsAt at("a job");
+        const ScopedThreadActivity at("a job");
         (*body)(worker);
       }
       if (unfinished.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished.notify_one();

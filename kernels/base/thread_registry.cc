@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/base/thread_registry.h"
 
 #include <pthread.h>
@@ -5,44 +6,44 @@
 
 namespace diffserve {
 
-ThreadPlace thread_places[kThreadPlaces];
+ThreadEntry thread_entries[kMaxThreads];
 
 namespace {
 
-thread_local ThreadPlace* own_place = nullptr;
+thread_local ThreadEntry* own_entry = nullptr;
 
-ThreadPlace* TakePlace(const char* name) {
-  for (ThreadPlace& place : thread_places) {
+ThreadEntry* TakeEntry(const char* name) {
+  for (ThreadEntry& entry : thread_entries) {
     const char* free = nullptr;
-    if (place.name.compare_exchange_strong(free, name, std::memory_order_acq_rel)) return &place;
+    if (entry.name.compare_exchange_strong(free, name, std::memory_order_acq_rel)) return &entry;
   }
   return nullptr;
 }
 
 }  // namespace
 
-NamedThread::NamedThread(const char* name, const char* stands_at) : place_(TakePlace(name)) {
+NamedThread::NamedThread(const char* name, const char* activity) : entry_(TakeEntry(name)) {
   if (gettid() != getpid()) pthread_setname_np(pthread_self(), name);
-  own_place = place_;
-  if (place_ == nullptr) return;
-  place_->thread.store(gettid(), std::memory_order_relaxed);
-  place_->stands_at.store(stands_at, std::memory_order_relaxed);
+  own_entry = entry_;
+  if (entry_ == nullptr) return;
+  entry_->thread.store(gettid(), std::memory_order_relaxed);
+  entry_->activity.store(activity, std::memory_order_relaxed);
 }
 
 NamedThread::~NamedThread() {
-  own_place = nullptr;
-  if (place_ == nullptr) return;
-  place_->stands_at.store(nullptr, std::memory_order_relaxed);
-  place_->name.store(nullptr, std::memory_order_release);
+  own_entry = nullptr;
+  if (entry_ == nullptr) return;
+  entry_->activity.store(nullptr, std::memory_order_relaxed);
+  entry_->name.store(nullptr, std::memory_order_release);
 }
 
-StandsAt::StandsAt(const char* where)
-    : before_(own_place == nullptr
+ScopedThreadActivity::ScopedThreadActivity(const char* where)
+    : before_(own_entry == nullptr
                   ? nullptr
-                  : own_place->stands_at.exchange(where, std::memory_order_relaxed)) {}
+                  : own_entry->activity.exchange(where, std::memory_order_relaxed)) {}
 
-StandsAt::~StandsAt() {
-  if (own_place != nullptr) own_place->stands_at.store(before_, std::memory_order_relaxed);
+ScopedThreadActivity::~ScopedThreadActivity() {
+  if (own_entry != nullptr) own_entry->activity.store(before_, std::memory_order_relaxed);
 }
 
 }  // namespace diffserve

@@ -1,7 +1,8 @@
-// The threads of the process: each has a name, which the system shows too, and a word for where it
-// stands, so that a watchdog or a crash can tell what the others wait for.
+// SPDX-License-Identifier: Apache-2.0
+// The threads of the process. Each has a name, which the system shows too, and a word for its
+// current activity, so that a watchdog or a crash report can say what each thread waits for.
 //
-// Thread safety: all functions may be called from any thread; ForEachThread also from a signal's
+// Thread safety: all functions may be called from any thread; ForEachThread also from a signal
 // handler.
 #pragma once
 
@@ -11,50 +12,50 @@
 
 namespace diffserve {
 
-struct ThreadPlace;
+struct ThreadEntry;
 
-// Made first on a thread, which it names while it lives. `name`, and the words below, are literals;
-// a name has at most 15 characters. The system goes on to show the main thread by the program's
-// name, which is what finds a process.
+// Created first on a thread, which it names for its own lifetime. `name`, and the activities below,
+// are literals; a name has at most 15 characters. The system keeps showing the main thread under
+// the program's name, by which tools find a process.
 class NamedThread {
  public:
-  NamedThread(const char* name, const char* stands_at);
+  NamedThread(const char* name, const char* activity);
   ~NamedThread();
   NamedThread(const NamedThread&) = delete;
   NamedThread& operator=(const NamedThread&) = delete;
 
  private:
-  ThreadPlace* const place_;  // nullptr: there are more threads than places
+  ThreadEntry* const entry_;  // nullptr: all entries are taken
 };
 
-// While it lives, the calling thread stands somewhere else. Nothing on a thread without name.
-class StandsAt {
+// Sets the calling thread's activity for its own lifetime. Does nothing on a thread without a name.
+class ScopedThreadActivity {
  public:
-  explicit StandsAt(const char* where);
-  ~StandsAt();
-  StandsAt(const StandsAt&) = delete;
-  StandsAt& operator=(const StandsAt&) = delete;
+  explicit ScopedThreadActivity(const char* where);
+  ~ScopedThreadActivity();
+  ScopedThreadActivity(const ScopedThreadActivity&) = delete;
+  ScopedThreadActivity& operator=(const ScopedThreadActivity&) = delete;
 
  private:
   const char* const before_;
 };
 
-struct ThreadPlace {
-  std::atomic<const char*> name{nullptr};  // nullptr: the place is free
-  std::atomic<const char*> stands_at{nullptr};
+struct ThreadEntry {
+  std::atomic<const char*> name{nullptr};  // nullptr: the entry is free
+  std::atomic<const char*> activity{nullptr};
   std::atomic<pid_t> thread{0};
 };
-inline constexpr int kThreadPlaces = 512;
-extern ThreadPlace thread_places[kThreadPlaces];
+inline constexpr int kMaxThreads = 512;
+extern ThreadEntry thread_entries[kMaxThreads];
 
-// Calls visit(name, where, thread id) for each thread that has a name.
+// Calls visit(name, activity, thread id) for each thread that has a name.
 template <typename Visit>
 void ForEachThread(const Visit& visit) {
-  for (const ThreadPlace& place : thread_places) {
-    const char* const name = place.name.load(std::memory_order_acquire);
-    const char* const where = place.stands_at.load(std::memory_order_relaxed);
+  for (const ThreadEntry& entry : thread_entries) {
+    const char* const name = entry.name.load(std::memory_order_acquire);
+    const char* const where = entry.activity.load(std::memory_order_relaxed);
     if (name != nullptr && where != nullptr)
-      visit(name, where, place.thread.load(std::memory_order_relaxed));
+      visit(name, where, entry.thread.load(std::memory_order_relaxed));
   }
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SiLU, softplus and the decay of a state, lane by lane. Only *.isa.cc files include this.
 #pragma once
 
@@ -9,8 +10,9 @@ namespace diffserve::DS_ISA {
   return Div(z, Add(Set1(1.0f), Exp(Sub(Zero(), z))));
 }
 
-// log(1 + exp(v)) within 4 ulp, of results below 1e-37 within 2e-38: max(v, 0) + log(1 + u) with u
-// = exp(-|v|). From 20 on it is v itself, since log(1 + u) is less than half of v's last bit.
+// log(1 + exp(v)) within 4 ulp; results below 1e-37 within 2e-38. Computed as max(v, 0) + log(1 +
+// u) with u = exp(-|v|). From 20 on it is v itself, since log(1 + u) is less than half of v's last
+// bit.
 [[gnu::always_inline]] inline F32 Softplus(F32 v) {
   const F32 u = ExpOfBounded(Min(v, Sub(Zero(), v)));  // a NaN in the second operand passes through
   // log(1 + u) = 2 atanh(w) with w = u / (2 + u), and atanh(w) / w = 1 + z P(z) with z = w^2 <=
@@ -26,8 +28,8 @@ namespace diffserve::DS_ISA {
 }
 
 // 2^x within 1.2e-7 of itself for -126 <= x <= 0, and 1 for 0; exactly 0 below (-infinity
-// included); NaN for NaN alone. But for rounding, 1 - 2^x is within 1.3e-8 of itself: a state that
-// decays slowly adds up what is off there in thousands of steps, where Exp2OfNegative's 6e-6 would
+// included); NaN only for NaN. Apart from rounding, 1 - 2^x is within 1.3e-8 of itself. A slowly
+// decaying state accumulates that error over thousands of steps, where Exp2OfNegative's 6e-6 would
 // show. REQUIRES: x <= 0.
 [[gnu::always_inline]] inline F32 Decay(F32 x) {
   constexpr float kLowest = -126.0f;

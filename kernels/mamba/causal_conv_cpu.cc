@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/base/check.h"
 #include "kernels/base/cpu_isa.h"
 #include "kernels/base/kernel_table.h"

@@ -1,14 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/base/cuda/launch.cuh"
 #include "kernels/mamba/causal_conv.h"
 
 namespace diffserve::cuda {
 namespace {
 
-constexpr int kConvThreads = 128;  // a channel each
-constexpr int kConvRun = 16;       // tokens of a thread block
-constexpr int kConvRunsMax = 256;  // thread blocks that share a sequence's tokens
+constexpr int kConvThreads = 128;  // one channel each
+constexpr int kConvRun = 16;       // tokens per thread block
+constexpr int kConvRunsMax = 256;  // maximum number of thread blocks that share a sequence's tokens
 
-// The channel of row `row` of the sequence; rows before 0 are in the state.
+// The channel of row `row` of the sequence. Rows before 0 are in the state.
 __device__ __forceinline__ float RowOf(const CausalConvArgs<BFloat16>& args,
                                        const StateSequence& sequence, int64_t channel, int row) {
   if (row >= 0)
@@ -18,8 +19,8 @@ __device__ __forceinline__ float RowOf(const CausalConvArgs<BFloat16>& args,
                          int64_t{args.width - 1 + row} * args.channels + channel];
 }
 
-// Grid: strips of kConvThreads channels, runs of tokens, sequences. The first run's thread blocks
-// alone touch the state.
+// Grid: strips of kConvThreads channels, runs of tokens, sequences. Only the first run's thread
+// blocks touch the state.
 template <int kWidth>
 __global__ void __launch_bounds__(kConvThreads)
     CausalConvKernel(const __grid_constant__ CausalConvArgs<BFloat16> args) {
@@ -32,7 +33,7 @@ __global__ void __launch_bounds__(kConvThreads)
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) tap[j] = args.taps[int64_t{j} * args.channels + channel];
   const float bias = args.bias == nullptr ? 0.0f : args.bias[channel];
-  float row_of[kWidth] = {};  // this row's channel is the last, and those before it
+  float row_of[kWidth] = {};  // the last is this row's channel; the rows before it precede it
   for (int run = static_cast<int>(blockIdx.y); run < runs; run += static_cast<int>(gridDim.y)) {
     const int begin = run * kConvRun;
 #pragma unroll
@@ -55,7 +56,7 @@ __global__ void __launch_bounds__(kConvThreads)
   float* to = args.state.data + sequence.to * args.state.stride + channel;
 #pragma unroll
   for (int i = 0; i + 1 < kWidth; ++i) {
-    // Several runs have more rows than a state.
+    // Several runs only occur with more rows than a state has.
     const int row = sequence.num_tokens - kWidth + 1 + i;
     to[int64_t{i} * args.channels] = runs == 1 ? row_of[i + 1]
                                                : RowOf(args, sequence, channel, row);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 
 #include "kernels/base/check.h"
@@ -7,7 +8,7 @@ namespace diffserve {
 
 std::vector<float> ConvTaps(std::span<const float> weight, int channels, int width) {
   DS_CHECK(weight.size() == static_cast<size_t>(channels) * static_cast<size_t>(width),
-           "a convolution has `width` weights a channel");
+           "a convolution has `width` weights per channel");
   std::vector<float> taps(weight.size());
   for (size_t channel = 0; channel < static_cast<size_t>(channels); ++channel) {
     for (size_t j = 0; j < static_cast<size_t>(width); ++j)
@@ -19,7 +20,7 @@ std::vector<float> ConvTaps(std::span<const float> weight, int channels, int wid
 
 namespace {
 
-// What the sequence's channel has been, from width - 1 tokens before the batch on.
+// The sequence's channel over time, from width - 1 tokens before the batch on.
 std::vector<double> PastAndPresent(const CausalConvArgs<float>& args, const StateSequence& sequence,
                                    int64_t channel) {
   std::vector<double> values(static_cast<size_t>(args.width - 1));

@@ -1,4 +1,5 @@
-// How the CPU's workers share a batch of stateful sequences: by channels, so that sequences of any
+// SPDX-License-Identifier: Apache-2.0
+// How the CPU's workers share a batch of stateful sequences: by channels. So sequences of any
 // lengths divide evenly, and no state is shared.
 #pragma once
 
@@ -9,8 +10,8 @@
 
 namespace diffserve::cpu {
 
-// body(begin, end) for shares of the channels: whole cache lines each. `work` is about how many
-// numbers are computed.
+// Calls body(begin, end) for shares of the channels, each in whole cache lines. `work` is the
+// approximate number of results.
 template <typename Body>
 void RunChannelShares(ThreadPool& pool, int channels, int64_t work, const Body& body) {
   constexpr int kLine = 16;  // floats

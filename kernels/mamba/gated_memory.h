@@ -1,11 +1,11 @@
-// The elementwise part of a gated memory unit (arXiv 2507.06607, section 2): what a scan put out
-// for a token is read again by later layers, each through a gate of its own. The contract of both
-// backends.
+// SPDX-License-Identifier: Apache-2.0
+// The elementwise part of a gated memory unit (arXiv 2507.06607, section 2), the contract of both
+// backends. Later layers read a token's scan output again, each through its own gate.
 //
 //   out[t][i] = silu(gate[t][i]) * memory[t][i],   silu(z) = z / (1 + exp(-z))
 //
 // in float32, and rounded once. Activations are float32 on the CPU, bfloat16 on a device.
-// *Invariants*: each element is on its own: neither the batch nor the threads change a bit.
+// *Invariants*: elements are independent: neither the batch nor the threads change a bit.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ class ThreadPool;
 
 template <typename T>
 struct GatedMemoryArgs {
-  const T* gate = nullptr;    // [num_tokens, width], a row gate_stride elements behind the one
-                              // before
-  int64_t gate_stride = 0;    // at least `width`: the gate may be a part of wider rows
+  // [num_tokens, width]; rows are gate_stride elements apart.
+  const T* gate = nullptr;
+  int64_t gate_stride = 0;    // at least `width`: the gate may be part of wider rows
   const T* memory = nullptr;  // [num_tokens, width]
   T* out = nullptr;           // [num_tokens, width]; may be `memory`
   int num_tokens = 0;
@@ -37,8 +37,8 @@ void GatedMemory(const GatedMemoryArgs<float>& args, CpuIsa isa, ThreadPool& poo
 
 namespace cuda {
 class Stream;
-// Queues one kernel. 16-byte aligned pointers with a width and a stride that are multiples of 8
-// take 16-byte accesses; everything else is correct and slower.
+// Queues one kernel. 16-byte aligned pointers, with a width and a stride that are multiples of 8,
+// take 16-byte accesses. Everything else is correct but slower.
 Status GatedMemory(const GatedMemoryArgs<BFloat16>& args, const Stream& stream);
 }  // namespace cuda
 

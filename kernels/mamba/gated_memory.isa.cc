@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/mamba/gated_memory.h"
 
 #include "kernels/mamba/activation_lanes.h"
 
 namespace diffserve::DS_ISA {
 
-// Of tokens [begin, end).
+// For tokens [begin, end).
 void GatedMemory(const GatedMemoryArgs<float>& args, int begin, int end);
 void GatedMemory(const GatedMemoryArgs<float>& args, int begin, int end) {
   for (int64_t token = begin; token < end; ++token) {
@@ -12,7 +13,7 @@ void GatedMemory(const GatedMemoryArgs<float>& args, int begin, int end) {
     const float* memory = args.memory + token * args.width;
     float* out = args.out + token * args.width;
     for (int i = 0; i < args.width; i += kLanes) {
-      const int n = Least(args.width - i, kLanes);
+      const int n = MinInt(args.width - i, kLanes);
       StoreFirst(out + i, n, Mul(Silu(LoadFirst(gate + i, n)), LoadFirst(memory + i, n)));
     }
   }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/base/check.h"
 #include "kernels/base/cpu_isa.h"
 #include "kernels/base/kernel_table.h"
@@ -7,7 +8,6 @@
 namespace diffserve::cpu {
 
 void GatedMemory(const GatedMemoryArgs<float>& args, CpuIsa isa, ThreadPool& pool) {
-  constexpr int64_t kElementsWorthWaking = 16384;
   DS_CHECK(args.gate_stride >= args.width, "rows of the gate overlap");
   const KernelTable& kernels = KernelsFor(isa);
   const bool worth_waking = int64_t{args.num_tokens} * args.width >= kElementsWorthWaking;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/mamba/gated_memory.h"
 #include "kernels/ops/row_access.cuh"
 

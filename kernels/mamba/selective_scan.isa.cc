@@ -1,5 +1,6 @@
-// Channels lie in lanes, so no operation goes across lanes, and a channel's bits do not depend on
-// their number.
+// SPDX-License-Identifier: Apache-2.0
+// Channels are in lanes, so no operation crosses lanes, and a channel's bits do not depend on the
+// number of lanes.
 #include "kernels/mamba/selective_scan.h"
 
 #include "kernels/mamba/activation_lanes.h"
@@ -12,9 +13,9 @@ constexpr int kRun = 16;    // tokens at a time
 // States at a time, with their rates in registers too.
 constexpr int kStates = kLanes == 16 ? 4 : 2;
 
-// What the states of a strip need of a run of tokens, all that is small enough to stay in the
-// nearest cache. Lanes beyond the strip's width hold what is never stored.
-struct Run {
+// The inputs of a strip's states for a run of tokens, small enough to stay in the nearest cache.
+// Lanes beyond the strip's width hold values that are never stored.
+struct ScanRun {
   int64_t first_row;
   int num_tokens;
   alignas(64) float step[kRun][kStrip];   // delta as an exponent of 2: delta * log2(e)
@@ -22,16 +23,16 @@ struct Run {
   alignas(64) float y[kRun][kStrip];
 };
 
-struct Strip {
-  int64_t channel;  // the first
+struct ScanChannels {
+  int64_t channel;  // the first channel
   int width;
 };
 
-void BeginRun(const SelectiveScanArgs<float>& args, Strip strip, Run& run) {
+void BeginRun(const SelectiveScanArgs<float>& args, ScanChannels strip, ScanRun& run) {
   for (int t = 0; t < run.num_tokens; ++t) {
     const int64_t at = (run.first_row + t) * args.channels + strip.channel;
     for (int i = 0; i < strip.width; i += kLanes) {
-      const int n = Least(strip.width - i, kLanes);
+      const int n = MinInt(strip.width - i, kLanes);
       const F32 bias = LoadFirst(args.dt_bias + strip.channel + i, n);
       const F32 delta = Softplus(Add(LoadFirst(args.dt + at + i, n), bias));
       const F32 x = LoadFirst(args.x + at + i, n);
@@ -42,13 +43,13 @@ void BeginRun(const SelectiveScanArgs<float>& args, Strip strip, Run& run) {
   }
 }
 
-// States [state, state + kCount) of the strip's vector that begins at lane `lane`. `from` and `to`
-// are those of slots, at the strip's first channel; from == nullptr: zeros.
+// Updates states [state, state + kCount) of the strip's vector that begins at lane `lane`. `from`
+// and `to` point into slots, at the strip's first channel; from == nullptr: zeros.
 template <int kCount>
-[[gnu::always_inline]] inline void AdvanceStates(const SelectiveScanArgs<float>& args, Strip strip,
-                                                 Run& run, int lane, int state, const float* from,
-                                                 float* to) {
-  const int n = Least(strip.width - lane, kLanes);
+[[gnu::always_inline]] inline void AdvanceStates(const SelectiveScanArgs<float>& args,
+                                                 ScanChannels strip, ScanRun& run, int lane,
+                                                 int state, const float* from, float* to) {
+  const int n = MinInt(strip.width - lane, kLanes);
   F32 rate[kCount], s[kCount];
   for (int k = 0; k < kCount; ++k) {
     const int64_t at = int64_t{state + k} * args.channels + lane;
@@ -71,12 +72,12 @@ template <int kCount>
     StoreFirst(to + int64_t{state + k} * args.channels + lane, n, s[k]);
 }
 
-void EndRun(const SelectiveScanArgs<float>& args, Strip strip, const Run& run) {
+void EndRun(const SelectiveScanArgs<float>& args, ScanChannels strip, const ScanRun& run) {
   for (int t = 0; t < run.num_tokens; ++t) {
     const int64_t row = run.first_row + t;
     float* out = args.out + row * args.channels + strip.channel;
     for (int i = 0; i < strip.width; i += kLanes) {
-      const int n = Least(strip.width - i, kLanes);
+      const int n = MinInt(strip.width - i, kLanes);
       F32 y = Load(run.y[t] + i);
       if (args.z != nullptr)
         y = Mul(y, Silu(LoadFirst(args.z + row * args.z_stride + strip.channel + i, n)));
@@ -85,18 +86,19 @@ void EndRun(const SelectiveScanArgs<float>& args, Strip strip, const Run& run) {
   }
 }
 
-void ScanStrip(const SelectiveScanArgs<float>& args, const StateSequence& sequence, Strip strip) {
-  Run run;
+void ScanStrip(const SelectiveScanArgs<float>& args, const StateSequence& sequence,
+               ScanChannels strip) {
+  ScanRun run;
   float* to = args.state.data + sequence.to * args.state.stride + strip.channel;
   const float* from = sequence.from == kNoState
                           ? nullptr
                           : args.state.data + sequence.from * args.state.stride + strip.channel;
   for (int begin = 0; begin < sequence.num_tokens; begin += kRun) {
     run.first_row = int64_t{sequence.first_row} + begin;
-    run.num_tokens = Least(sequence.num_tokens - begin, kRun);
-    // Stage 1: what the states need of a run of tokens.
+    run.num_tokens = MinInt(sequence.num_tokens - begin, kRun);
+    // Stage 1: the inputs of the states for a run of tokens.
     BeginRun(args, strip, run);
-    // Stage 2: the states go through the run.
+    // Stage 2: the states advance through the run.
     for (int lane = 0; lane < strip.width; lane += kLanes) {
       int state = 0;
       for (; state + kStates <= args.states; state += kStates)
@@ -105,19 +107,19 @@ void ScanStrip(const SelectiveScanArgs<float>& args, const StateSequence& sequen
         AdvanceStates<1>(args, strip, run, lane, state, from, to);
     }
     from = to;
-    // Stage 3: what the run puts out.
+    // Stage 3: the outputs of the run.
     EndRun(args, strip, run);
   }
 }
 
 }  // namespace
 
-// Of channels [begin, end).
+// For channels [begin, end).
 void SelectiveScan(const SelectiveScanArgs<float>& args, int begin, int end);
 void SelectiveScan(const SelectiveScanArgs<float>& args, int begin, int end) {
   for (int i = 0; i < args.batch.num_sequences; ++i) {
     for (int channel = begin; channel < end; channel += kStrip)
-      ScanStrip(args, args.batch.sequences[i], {channel, Least(end - channel, kStrip)});
+      ScanStrip(args, args.batch.sequences[i], {channel, MinInt(end - channel, kStrip)});
   }
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <iterator>
 
@@ -9,8 +10,8 @@ namespace diffserve::cuda {
 namespace {
 
 constexpr int kScanThreads = 128;
-constexpr int kLaneSets = 4;  // that share a channel's states: 8 lanes of a warp each
-constexpr int kScanChannels = kScanThreads / kLaneSets;  // of a thread block
+constexpr int kLaneSets = 4;  // share a channel's states: 8 lanes of a warp each
+constexpr int kScanChannels = kScanThreads / kLaneSets;  // per thread block
 constexpr int kWarpChannels = 32 / kLaneSets;
 constexpr int kRun = 32;  // tokens at a time
 
@@ -19,8 +20,8 @@ __device__ __forceinline__ float Softplus(float v) {
   return fmaxf(v, 0.0f) + log1pf(expf(-fabsf(v)));
 }
 
-// Grid: strips of kScanChannels channels, sequences. A thread has states kLaneSets * k + its set
-// of one channel; kIsWhole: those are `states` in all.
+// Grid: strips of kScanChannels channels, sequences. A thread has states kLaneSets * k + its set of
+// one channel. kIsWhole: together these are all `states` states.
 template <int kStates, bool kIsWhole>
 __global__ void __launch_bounds__(kScanThreads)
     SelectiveScanKernel(const __grid_constant__ SelectiveScanArgs<BFloat16> args) {
@@ -52,7 +53,7 @@ __global__ void __launch_bounds__(kScanThreads)
   for (int begin = 0; begin < sequence.num_tokens; begin += kRun) {
     const int tokens = min(kRun, sequence.num_tokens - begin);
     const int64_t first_row = int64_t{sequence.first_row} + begin;
-    // Stage 1: what the states need of a run of tokens.
+    // Stage 1: the inputs of the states for a run of tokens.
     for (int i = thread; i < tokens * kScanChannels; i += kScanThreads) {
       const int t = i / kScanChannels, at = i % kScanChannels;
       if (at >= channels) continue;
@@ -70,7 +71,7 @@ __global__ void __launch_bounds__(kScanThreads)
     }
     __syncthreads();
 
-    // Stage 2: the states go through the run.
+    // Stage 2: the states advance through the run.
     for (int t = 0; t < tokens; ++t) {
       const float step = channel < channels ? steps[t][channel] : 0.0f;
       const float input = channel < channels ? inputs[t][channel] : 0.0f;
@@ -88,7 +89,7 @@ __global__ void __launch_bounds__(kScanThreads)
     }
     __syncthreads();
 
-    // Stage 3: what the run puts out. The next run writes `ys` behind a barrier of its own.
+    // Stage 3: the outputs of the run. A barrier of the next run precedes its writes to `ys`.
     for (int i = thread; i < tokens * kScanChannels; i += kScanThreads) {
       const int t = i / kScanChannels, at = i % kScanChannels;
       if (at >= channels) continue;
@@ -109,19 +110,19 @@ __global__ void __launch_bounds__(kScanThreads)
   }
 }
 
-struct Instance {
-  int states;  // of all lanes, at most
+struct ScanInstance {
+  int states;  // maximum over all lanes
   bool is_whole;
   void (*kernel)(SelectiveScanArgs<BFloat16>);
 };
 template <int kStates, bool kIsWhole>
-Instance InstanceOf() {
+ScanInstance InstanceOf() {
   return {kLaneSets * kStates, kIsWhole, SelectiveScanKernel<kStates, kIsWhole>};
 }
-const Instance kInstances[] = {InstanceOf<1, true>(),  InstanceOf<2, true>(),
-                               InstanceOf<4, true>(),  InstanceOf<8, true>(),
-                               InstanceOf<16, true>(), InstanceOf<32, true>(),
-                               InstanceOf<4, false>(), InstanceOf<32, false>()};
+const ScanInstance kInstances[] = {InstanceOf<1, true>(),  InstanceOf<2, true>(),
+                                   InstanceOf<4, true>(),  InstanceOf<8, true>(),
+                                   InstanceOf<16, true>(), InstanceOf<32, true>(),
+                                   InstanceOf<4, false>(), InstanceOf<32, false>()};
 
 bool IsWithinContract(const SelectiveScanArgs<BFloat16>& args) {
   return args.states >= 1 && args.states <= kScanStatesMax && args.bc_stride >= args.states &&
@@ -135,7 +136,7 @@ Status SelectiveScan(const SelectiveScanArgs<BFloat16>& args, const Stream& stre
   if (!IsWithinContract(args))
     return Status(StatusCode::kInternal, "a scan of these shapes is not in its contract");
   if (args.batch.num_sequences == 0) return Status();
-  const auto* instance = std::ranges::find_if(kInstances, [&](const Instance& candidate) {
+  const auto* instance = std::ranges::find_if(kInstances, [&](const ScanInstance& candidate) {
     return candidate.is_whole ? candidate.states == args.states : candidate.states >= args.states;
   });
   const int strips = (args.channels + kScanChannels - 1) / kScanChannels;

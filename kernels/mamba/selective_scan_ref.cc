@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 
 #include "kernels/base/check.h"
@@ -7,7 +8,7 @@ namespace diffserve {
 
 std::vector<float> ScanRates(std::span<const float> a_log, int channels, int states) {
   DS_CHECK(a_log.size() == static_cast<size_t>(channels) * static_cast<size_t>(states),
-           "a scan has `states` rates a channel");
+           "a scan has `states` rates per channel");
   std::vector<float> rates(a_log.size());
   for (size_t channel = 0; channel < static_cast<size_t>(channels); ++channel) {
     for (size_t n = 0; n < static_cast<size_t>(states); ++n) {
@@ -22,7 +23,7 @@ namespace {
 
 double Softplus(double v) { return v > 20 ? v : std::log1p(std::exp(v)); }
 
-// y of the channel's token; `s` goes on to the next one.
+// y of the channel's token; advances `s` to the next token.
 double Token(const SelectiveScanArgs<float>& args, int64_t row, int64_t channel,
              std::vector<double>& s) {
   const double x = args.x[row * args.channels + channel];

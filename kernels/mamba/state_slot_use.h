@@ -1,5 +1,6 @@
-// Which slots a step reads a sequence's state from and writes it to: what the engine plans and a
-// model does. Numbers only.
+// SPDX-License-Identifier: Apache-2.0
+// The slots that a step reads a sequence's state from and writes it to, as the engine plans and a
+// model executes. Numbers only.
 #pragma once
 
 #include <cstdint>
@@ -7,18 +8,18 @@
 
 namespace diffserve {
 
-// A sequence's state after so many of the tokens that it has in a step goes to a slot of its own.
+// The state after `num_tokens` of a sequence's tokens in a step, saved to its own slot.
 struct StateSnapshot {
   int num_tokens = 0;
   int32_t slot = 0;
 };
 
-// The slots of a sequence's state before a step and after it; where they differ, the first stays as
-// it is. The state after the step is in `to`, unless the last snapshot is that.
+// The slots of a sequence's state before and after a step; if they differ, the first stays
+// unchanged. The state after the step is in `to`, unless the last snapshot holds it.
 struct StateSlotUse {
   int32_t from = 0;
   int32_t to = 0;
-  std::vector<StateSnapshot> snapshots = {};  // ascending; each stays as it is
+  std::vector<StateSnapshot> snapshots = {};  // ascending; none is overwritten
 };
 
 }  // namespace diffserve

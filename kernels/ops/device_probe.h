@@ -1,5 +1,7 @@
-// What a CUDA device can do right now, as machine_probe.h for the CPU: the divisors for speed
-// figures. Each measurement takes some 10 ms. In every build; without the CUDA backend Open fails.
+// SPDX-License-Identifier: Apache-2.0
+// Measures what a CUDA device can do right now, as machine_probe.h does for the CPU: the divisors
+// for speed figures. Each measurement takes some 10 ms. Present in every build; without the CUDA
+// backend Open fails.
 #pragma once
 
 #include <memory>
@@ -10,14 +12,14 @@ namespace diffserve::cuda {
 
 class DeviceProbe {
  public:
-  // Takes 2 GiB of the device's memory, or less where less is free. Errors: as OpenDevice,
-  // kResourceExhausted, kNotFound without cuBLASLt.
+  // Takes 2 GiB of the device's memory, or less if less is free. Errors: as OpenDevice;
+  // kResourceExhausted; kNotFound without cuBLASLt.
   static Result<std::unique_ptr<DeviceProbe>> Open();
   ~DeviceProbe();
 
-  // Of a kernel that reads a buffer far larger than the L2 cache once.
+  // Rate of a kernel that reads a buffer far larger than the L2 cache once.
   Result<double> MeasureReadBytesPerSecond();
-  // Of a bfloat16 product of 8192 x 8192 matrices by cuBLASLt; a multiply-add counts as two.
+  // Rate of a bfloat16 product of 8192 x 8192 matrices by cuBLASLt; a multiply-add counts as two.
   Result<double> MeasureMatrixFlopsPerSecond();
 
  private:

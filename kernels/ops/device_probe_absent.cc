@@ -1,4 +1,5 @@
-// What a build without the CUDA backend answers.
+// SPDX-License-Identifier: Apache-2.0
+// The functions of a build without the CUDA backend.
 #include "kernels/ops/device_probe.h"
 
 namespace diffserve::cuda {

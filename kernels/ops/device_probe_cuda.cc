@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -13,7 +14,7 @@ namespace diffserve::cuda {
 namespace {
 
 constexpr size_t kReadBytesMax = size_t{2} << 30;
-constexpr int kWidth = 8192;  // of the matrices
+constexpr int kWidth = 8192;  // of the square matrices
 constexpr int kReads = 8, kProducts = 4;
 constexpr int kThreadBlocksPerSm = 8;
 
@@ -75,7 +76,7 @@ class DeviceProbe::State {
     return taken.status();
   }
 
-  // Of one of `runs`, after one that is not counted.
+  // Mean seconds of one of `runs` runs, after a warm-up run.
   Result<double> SecondsOf(int runs, const std::function<Status()>& queue) {
     DS_RETURN_IF_ERROR(queue());
     DS_RETURN_IF_ERROR(stream_->Record(*events_[0]));

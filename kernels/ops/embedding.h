@@ -1,6 +1,7 @@
-// Embedding lookup: out[i] = row `token i` of the table, as float32, the first state of the
-// residual stream. Every element is the table's, exactly: rounding happened when the table was
-// packed. No tokens: nothing is read or written.
+// SPDX-License-Identifier: Apache-2.0
+// Embedding lookup: out[i] = the table's row for token i, as float32, the first state of the
+// residual stream. Every element equals the table's exactly: rounding happened when the table was
+// packed. Without tokens nothing is read or written.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +17,15 @@ struct EmbeddingLookupArgs {
   const int32_t* tokens = nullptr;  // [num_tokens]; -1 - i: drawn[i * drawn_stride]
   float* out = nullptr;             // [num_tokens, width]
   int num_tokens = 0;
-  const int32_t* drawn = nullptr;  // what an earlier step drew
+  const int32_t* drawn = nullptr;  // tokens that an earlier step drew
   int drawn_stride = 1;            // elements
 };
 
 // From the checkpoint's own table [vocab, width].
 void EmbeddingLookupRef(const TensorView& table, const EmbeddingLookupArgs& args);
 
-// A token outside the vocabulary is a bug of the caller (the server checks ids): the CPU aborts, on
-// a device it is undefined.
+// A token outside the vocabulary is a bug of the caller (the server checks ids). The CPU aborts; on
+// a device the behaviour is undefined.
 namespace cpu {
 class EmbeddingTable;
 void EmbeddingLookup(const EmbeddingTable& table, const EmbeddingLookupArgs& args,

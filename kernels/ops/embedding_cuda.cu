@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/ops/embedding.h"
 #include "kernels/ops/row_access.cuh"
 #include "kernels/ops/weight_packer_cuda.h"

@@ -1,13 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
 // Linear layers: y = x W^T (+ bias) (+ y). W is [out_features, in_features], as checkpoints store
 // it, and packed once at load (weight_packer.h, weight_packer_cuda.h) into what the backend's
 // kernel reads.
 //
 // Products are accumulated in float32; bias and y are added to the finished sum. A NaN or infinity
-// in x or W reaches every output that it is a factor of. No tokens: nothing is read or written.
-// *Invariants*: on the CPU an element is one chain over in_features in ascending order, so that a
-// token's bits do not depend on the other tokens, on how many there are, or on the number of
-// threads. On a device equal calls give equal bits, and with MatrixLibraryOptions::batch_invariant
-// a token's bits do not depend on the number of tokens either.
+// in x or W reaches every output that has it as a factor. Without tokens nothing is read or
+// written.
+//
+// *Invariants*: on the CPU an element is one chain over in_features in ascending order, so a
+// token's bits depend neither on the other tokens nor on the number of threads. On a device equal
+// calls give equal bits. With MatrixLibraryOptions::batch_invariant a token's bits do not depend on
+// the number of tokens either.
 #pragma once
 
 #include <cstdint>
@@ -27,10 +30,10 @@ class ThreadPool;
 // Part of a packed matrix: rows of a checkpoint tensor in a given order. Several parts are stacked
 // (q, k and v become one matrix).
 struct LinearPart {
-  TensorView weight;               // [n, in_features], float32, bfloat16 or float16
-  std::vector<int32_t> row_order;  // output feature i of this part is weight row row_order[i];
-                                   // empty = as stored
-  TensorView bias;                 // [n] in the checkpoint's order, or data == nullptr
+  TensorView weight;  // [n, in_features], float32, bfloat16 or float16
+  // Output feature i of this part is weight row row_order[i]; empty: as stored.
+  std::vector<int32_t> row_order;
+  TensorView bias;  // [n] in the checkpoint's order, or data == nullptr
 
   int64_t out_features() const {
     return row_order.empty() ? weight.shape[0] : static_cast<int64_t>(row_order.size());
@@ -40,8 +43,8 @@ struct LinearPart {
   }
 };
 
-// What y is: the backend's activations (float32 on the CPU, bfloat16 on a device), or float32 on
-// either, as the residual stream, logits and lambdas are.
+// The type of y: the backend's activations (float32 on the CPU, bfloat16 on a device), or float32
+// on either, as for the residual stream, logits and lambdas.
 enum class LinearOutput { kActivation, kFloat32 };
 
 template <typename X, typename Y = X>
@@ -57,7 +60,7 @@ void LinearRef(std::span<const LinearPart> parts, const LinearArgs<float>& args)
 
 namespace cpu {
 class PackedLinear;
-// What layers of this format are multiplied with at this level.
+// How layers of this format are multiplied at this level.
 Arithmetic ArithmeticOf(WeightFormat format, CpuIsa isa);
 void Linear(const PackedLinear& weight, const LinearArgs<float>& args, ThreadPool& pool);
 }  // namespace cpu
@@ -66,8 +69,8 @@ namespace cuda {
 class MatrixLibrary;
 class PackedLinear;
 class Stream;
-// REQUIRES: x and y are 16-byte aligned; y is of the type that the weight was packed for. The first
-// call with a shape takes some 50 us of host time more. Error: kUnimplemented if cuBLASLt has no
+// REQUIRES: x and y are 16-byte aligned; y has the type that the weight was packed for. The first
+// call with a shape takes some 50 us more host time. Error: kUnimplemented if cuBLASLt has no
 // kernel for the shape.
 Status Linear(const PackedLinear& weight, const LinearArgs<BFloat16>& args, MatrixLibrary& library,
               const Stream& stream);

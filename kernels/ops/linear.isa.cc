@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every output element is one chain of fused multiply-adds over in_features in ascending order,
-// whatever the tile: cutting the chain into blocks stores and reloads the partial sum, which
+// whatever the tile. Cutting the chain into blocks stores and reloads the partial sum, which
 // changes no bit.
 #include "kernels/ops/linear_panels.h"
 
@@ -8,17 +9,17 @@ namespace diffserve::DS_ISA {
 namespace {
 
 constexpr int kPanel = kPanelColumns;
-constexpr int kTileRows = kLanes == 8 ? 6 : 12;  // x 2 vectors: 12 of 16, or 24 of 32 registers
-                                                 // accumulate
-constexpr int64_t kL2Bytes = 384 << 10;          // to count on: 512 KiB on Zen 3, more elsewhere
-constexpr int kBlockRows = 96;                   // of x, a multiple of kTileRows
-constexpr int kBlockColumns = 512;               // of y: the partial sums of a block are 192 KiB
-constexpr int kBlockDepth = 256;            // of in_features: a float32 panel block is 16 or 32 KiB
-constexpr int kXStride = kBlockDepth + 16;  // keeps rows of the packed x block in different cache
-                                            // sets
+// x 2 vectors: 12 of 16, or 24 of 32 registers accumulate.
+constexpr int kTileRows = kLanes == 8 ? 6 : 12;
+constexpr int64_t kL2Bytes = 384 << 10;  // a safe size: 512 KiB on Zen 3, more elsewhere
+constexpr int kBlockRows = 96;           // of x, a multiple of kTileRows
+constexpr int kBlockColumns = 512;       // of y: the partial sums of a block are 192 KiB
+constexpr int kBlockDepth = 256;         // of in_features: a float32 panel block is 16 or 32 KiB
+// Keeps rows of the packed x block in different cache sets.
+constexpr int kXStride = kBlockDepth + 16;
 
-// The kernel's side of a WeightFormat. Its loop takes kStep in_features at a time, whose elements
-// of one panel are kStepBytes; Load<kAt> gives the kAt-th of them, for half a panel of columns.
+// The kernel's side of a WeightFormat. Its loop takes kStep in_features at a time; their elements
+// in one panel are kStepBytes. Load<kAt> gives the kAt-th of them, for half a panel of columns.
 struct Float32Weights : Float32Panel {
   static constexpr int kStep = 1;
   template <int kAt>
@@ -89,8 +90,8 @@ struct Tile {
     }
   }
 
-  // Asks for the panels' bytes kAheadBytes further on: the hardware alone keeps up with one row
-  // only.
+  // Prefetches the panels' bytes kAheadBytes further on: the hardware prefetcher keeps up with only
+  // one row.
   [[gnu::always_inline]] static void PrefetchAhead(const char* panel, int64_t panel_stride) {
     constexpr int kAheadBytes = 1024;
     constexpr int kStepBytes = Weights::kStep * kDepthBytes<Weights>;
@@ -147,7 +148,7 @@ void WholeDepth(const LinearSlice& s, int panel, int row, const Fetch& /*fetch*/
 // Enough panels side by side for eight or more independent chains.
 constexpr int PanelsAtOnce(int rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
 
-// The same for one block of depth: the partial sums are kept in memory between blocks.
+// The same for one block of depth: partial sums are kept in memory between blocks.
 template <int R>
 void BlockTile(const float* panel, const float* x, int depth, float* sums, bool continued) {
   Tile<Float32Weights, R, 1> tile;
@@ -231,7 +232,7 @@ void AddDepthBlock(const LinearSlice& s, int panel_begin, int panel_end, int row
     for (int tile = 0; tile < num_tiles; ++tile) {
       const int begin = rows * tile / num_tiles;
       const int end = rows * (tile + 1) / num_tiles;
-      // The next panel's block, a share with each tile, into L2.
+      // Each tile prefetches a share of the next panel's block into L2.
       if (panel + 1 < panel_end) {
         const char* next = block + s.panel_bytes;
         for (int byte = block_bytes * tile / num_tiles / 64 * 64;
@@ -266,7 +267,7 @@ void ManyRows(const LinearSlice& s) {
 
 template <typename Weights>
 void Run(const LinearSlice& slice) {
-  // What must stay in L2 while a panel meets all rows: the panel and x.
+  // A panel and x must stay in L2 while the panel multiplies all rows.
   const int64_t x_bytes = static_cast<int64_t>(slice.rows) * slice.in_features * 4;
   if (slice.rows <= 2 * kTileRows || slice.panel_bytes + x_bytes <= kL2Bytes) {
     WalkPanels(slice, TileTables::kWhole<Weights>, kTileRows);

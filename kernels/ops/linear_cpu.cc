@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <memory>
 
 #include "kernels/base/kernel_table.h"
@@ -8,7 +9,7 @@
 namespace diffserve::cpu {
 namespace {
 
-// x as the kernel reads it, in memory of its own unless that is as it is.
+// x as the kernel reads it: the caller's own memory, or a converted copy.
 class PackedInput {
  public:
   PackedInput(const PackedLinear& weight, const LinearArgs<float>& args, ThreadPool& pool) {
@@ -30,7 +31,6 @@ class PackedInput {
     x_.values = memory_.get();
     x_.scales = reinterpret_cast<float*>(memory_.get() + value_bytes);
     x_.sums = reinterpret_cast<int32_t*>(memory_.get() + value_bytes + scale_bytes);
-    constexpr int64_t kElementsWorthWaking = 16384;
     RunShares(pool, args.num_tokens, rows * in_features >= kElementsWorthWaking,
               [&](int begin, int end) {
                 kernels.pack_linear_input({args.x, weight.in_features(), begin, end, x_});

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/base/check.h"
 #include "kernels/ops/linear.h"
 #include "kernels/ops/matrix_library.h"
@@ -10,7 +11,8 @@ template <typename Y>
 Status Multiply(const PackedLinear& weight, const LinearArgs<BFloat16, Y>& args, DType y_dtype,
                 MatrixLibrary& library, const Stream& stream) {
   const bool wants_float32 = weight.output() == LinearOutput::kFloat32;
-  DS_CHECK(wants_float32 == (y_dtype == DType::kFloat32), "y is of the type it was packed for");
+  DS_CHECK(wants_float32 == (y_dtype == DType::kFloat32),
+           "y has the type that the weight was packed for");
   return library.Multiply({.weight = weight.weight(),
                            .in_features = weight.in_features(),
                            .out_features = weight.out_features(),

@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Linear layers by dot products of packed activations.
 //
 // bfloat16 (levels that have its dot product): an output element is one chain over pairs of
 // in_features in ascending order. int8 and int4: the products of a group of kQuantGroup in_features
-// are summed in integers, which is exact, so that any order will do; the groups' sums, times their
-// scales, are one chain in ascending order, with the same bits at every level.
+// are summed in integers, which is exact in any order. The groups' sums, times their scales, are
+// one chain in ascending order, with the same bits at every level.
 #include "kernels/ops/linear_panels.h"
 
 namespace diffserve::DS_ISA {
@@ -41,11 +42,11 @@ void PackInt8(const LinearInputSlice& slice, int row) {
                   : left > 0     ? LoadFirst(x + at, static_cast<int>(left))
                                  : Zero();
       largest = Max(largest, Max(values[v], Sub(Zero(), values[v])));
-      poison = Fma(values[v], Zero(), poison);  // NaN of a NaN and of an infinity
+      poison = Fma(values[v], Zero(), poison);  // NaN for a NaN and for an infinity
     }
     const float max = ReduceMax(largest);
-    constexpr float kLeast = 0x1p-100f;  // a group below it counts as zeros
-    const F32 inverse = Set1(max < kLeast ? 0.0f : 127.0f / max);
+    constexpr float kMinScaled = 0x1p-100f;  // a group below it counts as zeros
+    const F32 inverse = Set1(max < kMinScaled ? 0.0f : 127.0f / max);
     I32 sum = Set1Int(0);
     for (int v = 0; v < kVectors; ++v) {
       const I32 code = ToInt(Mul(values[v], inverse));
@@ -54,8 +55,8 @@ void PackInt8(const LinearInputSlice& slice, int row) {
     }
     const int64_t at = row * groups + group;
     const float not_finite = ReduceAdd(poison);
-    to.scales[at] = (max < kLeast ? 0.0f : max * (1.0f / 127.0f)) + not_finite;
-    to.sums[at] = not_finite == 0 ? ReduceAdd(sum) : 0;  // such codes mean nothing
+    to.scales[at] = (max < kMinScaled ? 0.0f : max * (1.0f / 127.0f)) + not_finite;
+    to.sums[at] = not_finite == 0 ? ReduceAdd(sum) : 0;  // the codes are meaningless otherwise
   }
 }
 
@@ -143,9 +144,9 @@ constexpr WholeDepthFunctions kBFloat16Tiles[] = {
 #endif
 
 // ---- int8 and int4 weights: R rows by one panel. Codes<R>::Step adds the products of kStepDepth
-// in_features, whose codes of the panel are kStepBytes.
+// in_features, whose codes in the panel are kStepBytes.
 
-// The correction by kZero: code - kZero times x is code times x less kZero times x.
+// Correction for kZero: (code - kZero) x = code x - kZero x.
 struct Int8Codes {
   static constexpr int kStepDepth = 4;
   static constexpr int kStepBytes = 4 * kPanel;
@@ -200,11 +201,11 @@ struct Int4Codes {
 
 template <typename Codes, int R, bool kOneTile>
 void IntegerTile(const LinearSlice& s, int panel, int row, const Fetch& fetch) {
-  // More sums than rows need, where rows are few, hide the latency.
+  // With few rows, more sums than rows need hide the latency.
   constexpr int kSums = R == 1 ? 4 : R <= 3 ? 2 : 1;
   constexpr int kSteps = kQuantGroup / Codes::kStepDepth;
-  // More would be sorted by rows, their codes waiting on the stack, where a dot product is several
-  // operations.
+  // If a dot product is several operations, more steps would be reordered by rows, with their codes
+  // spilled to the stack.
   constexpr int kStepsAtOnce = kHasInt8Dot ? kSteps : kSums;
   const int64_t groups = NumQuantGroups(s.in_features);
   const char* w = PanelAt(s, panel);
@@ -277,9 +278,9 @@ constexpr WholeDepthFunctions kIntegerTiles[] = {
     kOfIntegers<Codes, 8>,
 #endif
 };
-// As many as the registers hold.
+// As many rows as the registers allow.
 constexpr int kTileRows = kLanes == 8 ? 4 : 8;
-// Eight of int4 leave no registers for the sums of the groups before, which costs most where two
+// Eight rows of int4 leave no registers for the sums of the groups before. That costs most when two
 // tiles do a panel.
 constexpr int Int4TileRows(int rows) {
   return kTileRows == 8 && rows > 8 && rows <= 24 ? 6 : kTileRows;

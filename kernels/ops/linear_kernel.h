@@ -1,5 +1,6 @@
-// What the linear kernel of each level is called with; weight_format.h says how packed weights lie
-// in memory. Plain data only: see simd.h.
+// SPDX-License-Identifier: Apache-2.0
+// Arguments of each level's linear kernel; weight_format.h describes packed weights in memory.
+// Plain data only: see simd.h.
 #pragma once
 
 #include <cstdint>
@@ -8,24 +9,24 @@
 
 namespace diffserve {
 
-// The activations as a kernel reads them.
+// The form of the activations that a kernel reads.
 enum class LinearInput : uint8_t {
-  kFloat32,   // as they are
+  kFloat32,   // unchanged
   kBFloat16,  // rounded to nearest even
-  kInt8,      // codes within +-127 with a scale for each token and group of kQuantGroup
+  kInt8,      // codes within +-127 with one scale per token and group of kQuantGroup
 };
 
-// rows x in_features of them. A row is padded to a multiple of kQuantGroup elements with zeros,
-// unless it is float32.
+// rows x in_features activations. Rows are padded with zeros to a multiple of kQuantGroup elements,
+// except in float32.
 struct LinearX {
   LinearInput kind = LinearInput::kFloat32;
   void* values = nullptr;   // [rows][stride]
   int64_t stride = 0;       // elements
   float* scales = nullptr;  // kInt8: [rows][groups]
-  int32_t* sums = nullptr;  // kInt8: [rows][groups], of the codes
+  int32_t* sums = nullptr;  // kInt8: [rows][groups], sums of the codes
 };
 
-// Rows [begin, end) of x, for LinearX of another kind.
+// Rows [begin, end) of x, to convert into another kind of LinearX.
 struct LinearInputSlice {
   const float* x;  // [rows, in_features]
   int in_features;
@@ -34,8 +35,8 @@ struct LinearInputSlice {
   LinearX to;
 };
 
-// Panels [panel_begin, panel_end) of y = x W^T (+ bias) (+ y) for all rows of x, which are the
-// step's tokens: one worker's share.
+// One worker's share: panels [panel_begin, panel_end) of y = x W^T (+ bias) (+ y) for all rows of
+// x, which are the step's tokens.
 struct LinearSlice {
   const void* panels;
   int64_t panel_bytes;

@@ -1,5 +1,6 @@
-// What the linear kernels of a level share: the walk over panels and tiles of rows, and what
-// follows a finished sum. Only *.isa.cc files include this.
+// SPDX-License-Identifier: Apache-2.0
+// What the linear kernels of a level share: the walk over panels and tiles of rows, and the
+// operations after a finished sum. Only *.isa.cc files include this.
 #pragma once
 
 #include "kernels/base/simd.h"
@@ -11,7 +12,7 @@ inline const char* PanelAt(const LinearSlice& s, int panel) {
   return static_cast<const char*>(s.panels) + panel * s.panel_bytes;
 }
 
-// y of `rows` rows from `row` and of one panel's columns, from the finished sums.
+// Writes y for `rows` rows from `row` and one panel's columns, from the finished sums.
 inline void Finish(const LinearSlice& s, int panel, int row, int rows, const float* sums,
                    int64_t sums_stride) {
   const int first = panel * kPanelColumns;
@@ -29,9 +30,9 @@ inline void Finish(const LinearSlice& s, int panel, int row, int rows, const flo
   }
 }
 
-// What a tile asks memory for on its way. Where one tile does a panel, what it reads next, into L1:
-// the hardware alone keeps up with one row only. Where several do, each its share of the next
-// panel, into L2, evenly over its steps.
+// What a tile prefetches. If one tile does a whole panel, it fetches what it reads next into L1,
+// since the hardware prefetcher keeps up with only one row. If several tiles do a panel, each
+// fetches its share of the next panel into L2, evenly over its steps.
 struct Fetch {
   const char* from = nullptr;
   int64_t bytes = 0;
@@ -63,17 +64,17 @@ class FetchSteps {
   int64_t at_ = 0;
 };
 
-// A register tile over the whole depth: some rows from `row`, and some panels from `panel`.
+// A register tile over the whole depth: some rows from `row` on, and some panels from `panel` on.
 using WholeDepthFunction = void (*)(const LinearSlice&, int panel, int row, const Fetch& fetch);
 struct WholeDepthFunctions {
-  WholeDepthFunction one_of_several;  // tiles of a panel
-  WholeDepthFunction only;            // tile of panels_at_once panels
-  WholeDepthFunction only_of_one;     // of what is left of them
+  WholeDepthFunction one_of_several;  // one of a panel's several tiles
+  WholeDepthFunction only;            // the only tile of panels_at_once panels
+  WholeDepthFunction only_of_one;     // the only tile of one remaining panel
   int panels_at_once;
 };
 
-// Tiles over the whole depth, by functions[number of rows], up to tile_rows. Each weight is read
-// from memory once; later tiles find the panel in L2.
+// Walks tiles over the whole depth, by functions[number of rows], up to tile_rows. Each weight is
+// read from memory once; later tiles find the panel in L2.
 inline void WalkPanels(const LinearSlice& s, const WholeDepthFunctions* functions, int tile_rows) {
   const int num_tiles = (s.rows + tile_rows - 1) / tile_rows;
   if (num_tiles == 1) {
@@ -95,7 +96,7 @@ inline void WalkPanels(const LinearSlice& s, const WholeDepthFunctions* function
   }
 }
 
-// The kernels of linear_dot.isa.cc, of the formats whose LinearInput is not float32.
+// The kernels of linear_dot.isa.cc, for the formats whose LinearInput is not float32.
 void LinearOfDots(const LinearSlice& slice);
 
 }  // namespace diffserve::DS_ISA

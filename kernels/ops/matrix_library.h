@@ -1,17 +1,20 @@
-// MatrixLibrary: cuBLASLt, the products behind cuda::Linear. One a device, owned and used by the
-// thread that owns the device.
+// SPDX-License-Identifier: Apache-2.0
+// MatrixLibrary: cuBLASLt, which computes the products of cuda::Linear. One per device, owned and
+// used by the thread that owns the device.
 //
-// cuBLASLt is opened when a MatrixLibrary is made, not linked: NVIDIA ships no static version in
+// cuBLASLt is opened when a MatrixLibrary is created, not linked. NVIDIA ships no static version in
 // its wheels, the shared one has 540 MB, and the binary must start on machines that have neither it
-// nor a driver. It is sought under its name where the loader looks, then in the toolkit that the
-// build used, then in /usr/local/cuda.
+// nor a driver. It is searched by name in the loader's paths, then in the toolkit of the build,
+// then in /usr/local/cuda.
 //
-// *Invariants*: nothing is allocated on the device after Open. Which kernel runs depends on the
-// shape (rows, in, out, types) alone and is chosen once for each, so equal calls give equal bits.
-// Between numbers of rows a row's bits may differ, since cuBLASLt picks its kernel by them, and may
-// split a product over in_features; with batch_invariant they do not: a layer's kernel is the one
-// chosen for 128 rows, unsplit, so that each output element is the same chain whatever the number
-// of rows. Thread safety: none.
+// *Invariants*: nothing is allocated on the device after Open. The kernel depends only on the shape
+// (rows, in, out, types) and is chosen once per shape, so equal calls give equal bits. A row's bits
+// may differ between numbers of rows: cuBLASLt picks its kernel by them, and may split a product
+// over in_features. With batch_invariant they do not: a layer's kernel is the one chosen for 128
+// rows, unsplit, so each output element is the same chain for any number of rows.
+//
+// Thread safety:
+// none.
 #pragma once
 
 #include <cstddef>
@@ -25,11 +28,11 @@
 namespace diffserve::cuda {
 
 struct MatrixLibraryOptions {
-  std::string path = {};                      // of libcublasLt.so.13; empty: sought as above
-  size_t workspace_bytes = size_t{32} << 20;  // of the device, taken at Open
-  int shapes_max = 4096;                      // remembered; all are forgotten when one more comes
-  bool batch_invariant = false;  // a row's bits do not depend on the number of rows: slower for few
-                                 // of them
+  std::string path = {};                      // of libcublasLt.so.13; empty: search as above
+  size_t workspace_bytes = size_t{32} << 20;  // device memory, taken at Open
+  int shapes_max = 4096;  // shapes remembered; all are forgotten when one more comes
+  // A row's bits do not depend on the number of rows; slower for few rows.
+  bool batch_invariant = false;
 };
 
 // y = x W^T (+ bias) (+ y). Pointers are device memory. REQUIRES: weight, x and y are 16-byte
@@ -48,12 +51,12 @@ struct MatrixProduct {
 
 class MatrixLibrary {
  public:
-  // Opens cuBLASLt and makes its state on the calling thread's device. Errors: kNotFound, with the
-  // places that were tried.
+  // Opens cuBLASLt and creates its state on the calling thread's device. Error: kNotFound, with the
+  // places that were searched.
   static Result<std::unique_ptr<MatrixLibrary>> Open(const MatrixLibraryOptions& options = {});
   ~MatrixLibrary();
 
-  // Queues the product. The first call with a shape takes some 50 us of host time more. Error:
+  // Queues the product. The first call with a shape takes some 50 us more host time. Error:
   // kUnimplemented if cuBLASLt has no kernel.
   Status Multiply(const MatrixProduct& product, const Stream& stream);
 

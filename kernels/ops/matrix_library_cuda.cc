@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <cublasLt.h>
 #include <dlfcn.h>
 
@@ -77,8 +78,8 @@ Result<Library> OpenShared(const std::string& path) {
   return Status(StatusCode::kNotFound, "cuBLASLt cannot be opened: " + tried);
 }
 
-constexpr int kInvariantRows = 128;  // for which a batch-invariant layer's kernel is chosen
-constexpr uint32_t kAlignment = 16;  // bytes, of every pointer: rows of a batch may start anywhere
+constexpr int kInvariantRows = 128;  // a batch-invariant layer's kernel is chosen for this number
+constexpr uint32_t kAlignment = 16;  // bytes, for every pointer: rows of a batch may start anywhere
 
 cudaDataType_t TypeOf(DType dtype) { return dtype == DType::kFloat32 ? CUDA_R_32F : CUDA_R_16BF; }
 
@@ -137,7 +138,7 @@ class MatrixLibrary::State {
 
   Status ToStatus(cublasStatus_t status, const char* call) const {
     if (status == CUBLAS_STATUS_SUCCESS) return Status();
-    // The status does not tell whether the context lives; CUDA does.
+    // The status does not say whether the context is alive; CUDA does.
     const Result<DeviceMemory> memory = MemoryOfDevice();
     const bool lost = !memory.ok() && IsContextLost(memory.status());
     return Status(lost ? StatusCode::kUnavailable : StatusCode::kInternal,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/base/cuda/launch.cuh"
 #include "kernels/ops/read_stream_cuda.h"
 
@@ -5,7 +6,7 @@ namespace diffserve::cuda {
 namespace {
 
 constexpr int kReadThreads = 512;
-constexpr int kReadsInFlight = 8;  // of a thread
+constexpr int kReadsInFlight = 8;  // per thread
 
 __global__ void __launch_bounds__(kReadThreads)
     ReadStreamKernel(const uint4* data, int64_t count, uint32_t* sink) {

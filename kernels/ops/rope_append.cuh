@@ -1,5 +1,6 @@
-// What the kernels of RopeAppend are made of: eight numbers at a time, their rotation, and for
-// pages of codes a head in eight lanes, its Hadamard transform and its codes.
+// SPDX-License-Identifier: Apache-2.0
+// The parts of the RopeAppend kernels: eight numbers at a time, their rotation and, for pages of
+// codes, a head in eight lanes with its Hadamard transform and its codes.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,7 +16,7 @@ namespace diffserve::cuda {
 
 inline constexpr int kRopeThreads = 128;
 inline constexpr int kChunk = kImageChunkElements;  // of qkv, in 16 bytes
-inline constexpr int kHeadLanes = 8;                // two chunks each hold a head of up to 128
+inline constexpr int kHeadLanes = 8;  // with two chunks each they hold a head of up to 128
 inline constexpr int kHeadsAtOnce = kRopeThreads / kHeadLanes;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
@@ -29,7 +30,7 @@ struct RopeCall {
   int num_q_heads;  // of both maps
   bool is_rotated;
   bool is_interleaved;
-  bool has_kv;              // else nothing is appended
+  bool has_kv;              // false: nothing is appended
   double transform_factor;  // of hadamard.h
 };
 
@@ -71,8 +72,8 @@ __device__ __forceinline__ void Rotate(float& a, float& b, float cos, float sin)
   a = rotated;
 }
 
-// Two chunks that hold eight pairs of a head: half-split, dims [8 unit, + 8) of either half;
-// interleaved, 16 neighbouring dims.
+// Two chunks that hold eight pairs of a head. Half-split: dims [8 unit, + 8) of each half.
+// Interleaved: 16 neighbouring dims.
 struct PairedChunks {
   int first;  // dims
   int second;
@@ -99,15 +100,15 @@ __device__ __forceinline__ void RotateChunks(const RopeCall& call, int position,
   }
 }
 
-// A head of q, of K or of a part of V that is as wide, in eight lanes.
+// A head of q or K, or of a part of V with that width, in eight lanes.
 struct HeadLane {
   int unit;       // of the head
-  bool has_unit;  // else its numbers are 0
+  bool has_unit;  // false: the lane's numbers are 0
   PairedChunks dims;
   Chunk first;
   Chunk second;
 
-  // `numbers`: the head's; nullptr: there is none.
+  // `numbers`: the head's; nullptr: there is no head.
   __device__ __forceinline__ static HeadLane Load(const RopeCall& call, const uint16_t* numbers,
                                                   bool is_rotated, int position) {
     HeadLane lane = {};
@@ -184,9 +185,9 @@ __device__ __forceinline__ void StoreQ(uint16_t* q, const TransformedLane& lane)
   StoreChunk(q + 2 * kChunk * lane.unit + kChunk, halves[1]);
 }
 
-// x / divisor of many x for one division. Exact as that one is, since the divisor is a float's
-// value: no quotient is near enough to the middle of two doubles for the error of the last product
-// to count.
+// Computes x / divisor for many x with one division, bitwise equal to a division each. The divisor
+// is a float's value, so no quotient is close enough to the middle of two doubles for the error of
+// the last product to matter.
 struct Quotients {
   double divisor;
   double inverse;
@@ -200,7 +201,7 @@ struct Quotients {
 // A number that is `code` times the scale, before and after it becomes a code.
 template <typename Codec>
 struct EightBits {
-  static constexpr float kMost = Int8Codec::kMost;
+  static constexpr float kMaxCode = Int8Codec::kMaxCode;
   __device__ __forceinline__ static double Rounded(double code) { return rint(code); }
   __device__ __forceinline__ static uint32_t CodeOf(double rounded, int zero) {
     return static_cast<uint32_t>(static_cast<int>(rounded) + zero) & 0xff;
@@ -208,15 +209,15 @@ struct EightBits {
 };
 template <>
 struct EightBits<Fp8E4M3Codec> {
-  static constexpr float kMost = kFp8E4M3Max;
+  static constexpr float kMaxCode = kFp8E4M3Max;
   __device__ __forceinline__ static float Rounded(double code) { return static_cast<float>(code); }
   __device__ __forceinline__ static uint32_t CodeOf(float rounded, int) {
     return FloatToFp8E4M3(rounded);
   }
 };
 
-// The numbers of a head, which share a scale, as codes by the definition (kv_format.cc). Of: by all
-// lanes. Store: offset(dim) is the place of a code, counted in codes.
+// The numbers of a head, which share a scale, as codes by the definition in kv_format.cc. Called by
+// all lanes. Store: offset(dim) is the position of a code, counted in codes.
 template <typename Codec>
 struct EightBitCodes {
   using Bits = EightBits<Codec>;
@@ -239,8 +240,8 @@ struct EightBitCodes {
       largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, bits));
       poison += __shfl_xor_sync(kAllLanes, poison, bits);
     }
-    if (poison != 0.0f) return {lane, zero, poison, 0};  // it is a NaN
-    const double scale = Quotients(Bits::kMost)(largest);
+    if (poison != 0.0f) return {lane, zero, poison, 0};  // poison is a NaN
+    const double scale = Quotients(Bits::kMaxCode)(largest);
     return {lane, zero, static_cast<float>(scale), largest};
   }
   template <typename Offset>
@@ -258,15 +259,15 @@ struct EightBitCodes {
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
       const auto code = largest == 0 ? 0
-                                     : Bits::Rounded(quotient(double{chunk.x[i]} * Bits::kMost));
+                                     : Bits::Rounded(quotient(double{chunk.x[i]} * Bits::kMaxCode));
       words[i / 4] |= Bits::CodeOf(code, zero) << (8 * (i % 4));
     }
     *reinterpret_cast<uint2*>(codes) = make_uint2(words[0], words[1]);
   }
 };
 
-// Two lanes have 32 neighbouring codes, of which two share a byte: one stores the lower 8 bytes,
-// the other the upper ones.
+// Two lanes have 32 neighbouring codes, of which two share a byte. One lane stores the lower 8
+// bytes, the other the upper 8.
 struct FourBitCodes {
   int unit;
   bool has_bytes;
@@ -276,24 +277,24 @@ struct FourBitCodes {
   __device__ __forceinline__ static FourBitCodes Of(const RopeCall& call, const HeadLane& before,
                                                     int) {
     const TransformedLane lane = TransformedLane::Of(call, before);
-    double least = 0, most = 0, poison = 0;
+    double min = 0, max = 0, poison = 0;
 #pragma unroll
     for (int i = 0; i < 2 * kChunk; ++i) {
-      least = fmin(least, lane.x[i]);
-      most = fmax(most, lane.x[i]);
+      min = fmin(min, lane.x[i]);
+      max = fmax(max, lane.x[i]);
       poison += lane.x[i] * 0.0;
     }
     for (int bits = 1; bits < kHeadLanes; bits *= 2) {
-      least = fmin(least, __shfl_xor_sync(kAllLanes, least, bits));
-      most = fmax(most, __shfl_xor_sync(kAllLanes, most, bits));
+      min = fmin(min, __shfl_xor_sync(kAllLanes, min, bits));
+      max = fmax(max, __shfl_xor_sync(kAllLanes, max, bits));
       poison += __shfl_xor_sync(kAllLanes, poison, bits);
     }
-    const double range = Quotients(FourBits::kMost)(most - least);
+    const double range = Quotients(FourBits::kMaxCode)(max - min);
     const float step = FourBits::StepOf(static_cast<float>(range));
-    const float not_finite = static_cast<float>(poison) + step * 0.0f;  // a NaN, or 0
+    const float not_finite = static_cast<float>(poison) + step * 0.0f;  // NaN or 0
     const bool is_zero = not_finite != 0.0f || step == 0.0f;
     const Quotients in_steps(is_zero ? 1 : step);
-    const double zero = is_zero ? 0 : rint(in_steps(-least) * FourBits::kZeroUnits);
+    const double zero = is_zero ? 0 : rint(in_steps(-min) * FourBits::kZeroUnits);
     FourBitCodes codes;
     codes.unit = lane.unit;
     codes.has_bytes = 2 * kChunk * (lane.unit & ~1) < call.kv.format.head_dim;
@@ -315,7 +316,7 @@ struct FourBitCodes {
 #pragma unroll
     for (int i = 0; i < 2 * kChunk; ++i) {
       const double code = is_zero || !lane.has_unit ? 0 : rint(in_steps(lane.x[i]) + zero);
-      const double within = fmin(fmax(code, 0.0), double{FourBits::kMost});
+      const double within = fmin(fmax(code, 0.0), double{FourBits::kMaxCode});
       words[i / 4] |= static_cast<uint32_t>(within) << (8 * (i % 4));
     }
     const bool is_upper = unit % 2 != 0;

@@ -1,18 +1,19 @@
-// Rotary position embedding of q and k, and the append of k and v to their pages, the contract of
-// both backends. A family without rotation has q and k copied as they are (kNone, of which no angle
-// is read), and a layer that attends to an earlier layer's K and V has no k and v to append
-// (has_kv).
+// SPDX-License-Identifier: Apache-2.0
+// Rotary position embedding of q and k, and the append of k and v to their pages: the contract of
+// both backends. For a family without rotation q and k are copied unchanged (kNone; no angle is
+// read). A layer that attends to an earlier layer's K and V has no k and v to append (has_kv).
 //
 // Half-split (NeoX, Llama): dims (i, i + d/2) form a pair; interleaved (GPT-J, unilm): dims (2i, 2i
-// + 1). Pair i of a head at position p is turned by the angle p * inv_freq[i], rounded to float32
-// as transformers does (its checkpoints were trained with that rounding, and at long positions
-// nothing else differs as much), and scaled by `attention_factor` (1 except for yarn).
+// + 1). Pair i of a head at position p is rotated by the angle p * inv_freq[i] and scaled by
+// `attention_factor` (1 except for yarn). The angle is rounded to float32 as in transformers: its
+// checkpoints were trained with that rounding, and at long positions no other difference is as
+// large.
 //
-// A sequence without rows, and an empty batch, are skipped; rows of no sequence are not touched.
-// NaNs and infinities pass through in their own pair; what the pages' codec makes of a number,
-// kv_codec.h says. *Invariants*: a row's bits do not depend on who shares the batch. Earlier slots
-// stay. On a GPU the slots of a fresh page behind the sequence's last row become 0, so that no page
-// that the batch began holds the bits of an earlier sequence; on the CPU they stay.
+// A sequence without rows, and an empty batch, are skipped; rows outside every sequence are not
+// touched. NaNs and infinities stay within their own pair; kv_codec.h says how a page's codec
+// stores them. *Invariants*: a row's bits do not depend on the rest of the batch. Earlier slots
+// stay unchanged. On a GPU the slots of a fresh page after the sequence's last row become 0, so no
+// page that the batch began holds bits of an earlier sequence. On the CPU they stay.
 #pragma once
 
 #include <span>
@@ -51,8 +52,8 @@ class RopeTable {
   std::vector<float> sin_;
 };
 
-// T: of the activations, which says the backend too. All pointers are the backend's memory, on a
-// GPU 16-byte aligned; there head_dim and v_dim are multiples of 16.
+// T: type of the activations, which implies the backend. All pointers are the backend's memory. On
+// a GPU they are 16-byte aligned, and head_dim and v_dim are multiples of 16.
 template <typename T>
 struct RopeAppendArgs {
   DiffSpec spec;
@@ -60,10 +61,11 @@ struct RopeAppendArgs {
   PagedKv kv;
   RopeAngles rope;
   RopeStyle style = RopeStyle::kHalfSplit;
-  bool has_kv = true;      // false: qkv is q alone, and no page or its table is touched
+  bool has_kv = true;      // false: qkv is only q, and no page or page table is touched
   const T* qkv = nullptr;  // [rows, width()], the stacked projection in canonical order
-  T* q = nullptr;          // out: [rows, q_width], rotated; on a GPU after the transform of K,
-                           // if pages have one, and then rounded
+  // Out: [rows, q_width], rotated. On a GPU K's transform is applied too, if pages have one, and
+  // then the result is rounded.
+  T* q = nullptr;
 
   int width() const { return spec.q_width() + (has_kv ? spec.k_width() + spec.v_width() : 0); }
 };
@@ -71,8 +73,8 @@ struct RopeAppendArgs {
 void RopeAppendRef(const RopeAppendArgs<float>& args);
 
 namespace cpu {
-// Of a sequence whose rows `row` would be cut at: the next row that no byte of V is shared across,
-// as slots of one pack share bytes where a number has less than 8 bits.
+// Moves a cut at `row` of a sequence to the next row across which no byte of V is shared. Slots of
+// one pack share bytes if a number has fewer than 8 bits.
 int CutRow(const SequenceTokens& sequence, int row, const KvCodec& codec);
 
 void RopeAppend(const RopeAppendArgs<float>& args, CpuIsa isa, ThreadPool& pool);

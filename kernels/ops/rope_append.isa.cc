@@ -1,4 +1,5 @@
-// Element by element, so any vectorisation by the compiler gives the same bits.
+// SPDX-License-Identifier: Apache-2.0
+// Works element by element, so any vectorisation by the compiler gives the same bits.
 #include "kernels/attention/quantise_lanes.h"
 #include "kernels/base/simd.h"
 #include "kernels/ops/rope_append_kernel.h"
@@ -31,7 +32,8 @@ void Rotate(const RopeRow& row, const float* x, float* out) {
   }
 }
 
-// Numbers that share a scale: codes, of 8 bits from `zero` on, go to where offset_of(i) counts.
+// Stores numbers that share a scale as codes of 8 bits with zero at `zero`. offset_of(i) counts
+// codes.
 template <int kBits, typename OffsetOf>
 void AppendRow(const float* values, int count, int zero, uint8_t* page, float* scale,
                OffsetOf offset_of) {
@@ -43,7 +45,7 @@ void AppendRow(const float* values, int count, int zero, uint8_t* page, float* s
       const int offset = offset_of(i);
       const int shift = offset % 2 * 4;
       uint8_t& both = page[offset / 2];
-      both = static_cast<uint8_t>((both & ~(FourBits::kMost << shift)) | code << shift);
+      both = static_cast<uint8_t>((both & ~(FourBits::kMaxCode << shift)) | code << shift);
     });
   } else {
     *scale = QuantiseRow(values, count, [&](int i, int8_t code) {
@@ -52,7 +54,7 @@ void AppendRow(const float* values, int count, int zero, uint8_t* page, float* s
   }
 }
 
-// The token's K and V, `k` and `v` of its row, into the pages of every group.
+// Writes the token's K and V, `k` and `v` of its row, into the pages of every group.
 template <typename Codec>
 void Append(const RopeRow& row, const float* k, const float* v) {
   const KvFormat format = row.kv.format.As<Codec, KvArrangement::kSlotLanes>();
@@ -90,15 +92,15 @@ void Append(const RopeRow& row, const float* k, const float* v) {
   }
 }
 
-struct Instance {
+struct RopeInstance {
   DType dtype;
   void (*append)(const RopeRow&, const float* k, const float* v);
 };
 template <typename Codec>
-constexpr Instance kInstanceOf = {Codec::Description().dtype, Append<Codec>};
-constexpr Instance kInstances[] = {kInstanceOf<Float32Codec>,    kInstanceOf<BFloat16Codec>,
-                                   kInstanceOf<Float16Codec>,    kInstanceOf<Int8Codec>,
-                                   kInstanceOf<Int8KInt4VCodec>, kInstanceOf<Int4Codec>};
+constexpr RopeInstance kInstanceOf = {Codec::Description().dtype, Append<Codec>};
+constexpr RopeInstance kInstances[] = {kInstanceOf<Float32Codec>,    kInstanceOf<BFloat16Codec>,
+                                       kInstanceOf<Float16Codec>,    kInstanceOf<Int8Codec>,
+                                       kInstanceOf<Int8KInt4VCodec>, kInstanceOf<Int4Codec>};
 
 }  // namespace
 
@@ -110,7 +112,7 @@ void RotateAndAppend(const RopeRow& row) {
   if (!row.has_kv) return;
   const float* k = row.qkv + row.num_q_heads * format.head_dim;
   const float* v = k + format.num_groups * format.k_maps * format.head_dim;
-  for (const Instance& instance : kInstances) {
+  for (const RopeInstance& instance : kInstances) {
     if (instance.dtype == format.codec.dtype) return instance.append(row, k, v);
   }
 }

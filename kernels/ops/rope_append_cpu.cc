@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
 #include "kernels/base/check.h"
@@ -9,8 +10,6 @@
 
 namespace diffserve::cpu {
 namespace {
-
-constexpr int64_t kElementsWorthWaking = 16384;
 
 void AppendRow(const RopeAppendArgs<float>& args, const KernelTable& kernels,
                const SequenceTokens& sequence, int row) {
@@ -60,7 +59,7 @@ void RopeAppend(const RopeAppendArgs<float>& args, CpuIsa isa, ThreadPool& pool)
   const int num_workers = num_tokens * args.width() < kElementsWorthWaking ? 1 : pool.num_threads();
   const auto share = [&](int worker) {
     const Share mine = ShareOf(static_cast<int>(num_tokens), worker, num_workers);
-    int begin = 0;  // of the sequence, among all rows
+    int begin = 0;  // first row of the sequence, among all rows
     for (const SequenceTokens& sequence : args.batch) {
       const int end = CutRow(sequence, mine.end - begin, args.kv.format.codec);
       for (int row = CutRow(sequence, mine.begin - begin, args.kv.format.codec); row < end; ++row)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -18,20 +19,20 @@ __device__ __forceinline__ void StoreKv<BFloat16Codec>(uint16_t* destination, co
   StoreChunk(destination, chunk);
 }
 
-// Slots [begin, end) of a page, K and V and their scales, become 0.
+// Zeroes slots [begin, end) of a page: K, V and their scales.
 template <typename Codec>
 __device__ __forceinline__ void ClearSlots(const KvFormat& image, typename Codec::Element* page,
                                            int begin, int end) {
   constexpr KvCodec kCodec = Codec::Description();
   auto* bytes = reinterpret_cast<std::byte*>(page);
   const int thread = static_cast<int>(threadIdx.x);
-  const int k_chunks = image.KColumns() * kCodec.k_bits / 128;  // of 16 bytes, of a map
+  const int k_chunks = image.KColumns() * kCodec.k_bits / 128;  // of 16 bytes, per map
   const int v_chunks = image.VColumns() * kCodec.v_bits / 128;
   const int chunks = image.k_maps * k_chunks + v_chunks;
   for (int i = thread; i < (end - begin) * chunks; i += kRopeThreads) {
     const int slot = begin + i / chunks;
     const int chunk = i % chunks;
-    const int map = min(chunk / k_chunks, image.k_maps);  // or V
+    const int map = min(chunk / k_chunks, image.k_maps);  // the value k_maps means V
     const int of_matrix = map < image.k_maps ? k_chunks : v_chunks;
     const int before = image.page_size * map * k_chunks;
     const int at = before +
@@ -45,7 +46,7 @@ __device__ __forceinline__ void ClearSlots(const KvFormat& image, typename Codec
   }
 }
 
-// Where a row of the batch goes.
+// The destination of a row of the batch.
 struct AppendPlace {
   int position;
   int slot;
@@ -64,7 +65,7 @@ __device__ __forceinline__ bool FindPlace(const RopeCall& call, int64_t row, App
   return true;
 }
 
-// The row that begins a page clears what no row of the batch fills.
+// The row that begins a page clears the slots that no row of the batch fills.
 template <typename Codec>
 __device__ __forceinline__ void ClearFreshPages(const RopeCall& call, const KvFormat& image,
                                                 const AppendPlace& place) {
@@ -74,7 +75,7 @@ __device__ __forceinline__ void ClearFreshPages(const RopeCall& call, const KvFo
                       image.page_size);
 }
 
-// A thread block a row.
+// One thread block per row.
 template <typename Codec>
 __global__ void __launch_bounds__(kRopeThreads)
     RopeAppendKernel(const __grid_constant__ RopeCall call) {
@@ -87,7 +88,7 @@ __global__ void __launch_bounds__(kRopeThreads)
   const int v_width = call.has_kv ? image.num_groups * image.v_dim : 0;
   const uint16_t* x = call.qkv + row * (q_width + k_heads * image.head_dim + v_width);
 
-  // Stage 1: q and k are rotated. Eight pairs a thread at a time.
+  // Stage 1: q and k are rotated. Eight pairs per thread at a time.
   const int units = image.head_dim / (2 * kChunk);
   for (int i = static_cast<int>(threadIdx.x); i < (call.num_q_heads + k_heads) * units;
        i += kRopeThreads) {
@@ -123,8 +124,8 @@ __global__ void __launch_bounds__(kRopeThreads)
 template <typename Codec, int kBits>
 using CodesOf = std::conditional_t<kBits == 4, FourBitCodes, EightBitCodes<Codec>>;
 
-// The same for pages of codes. A thread block a row; eight lanes take a head. Four thread blocks a
-// multiprocessor: with no number ptxas aims at more, and spills.
+// The same for pages of codes. One thread block per row; eight lanes take a head. Four thread
+// blocks per multiprocessor: without a number ptxas aims at more, and spills.
 template <typename Codec>
 __global__ void __launch_bounds__(kRopeThreads, 4)
     RopeAppendCodesKernel(const __grid_constant__ RopeCall call) {
@@ -184,22 +185,23 @@ __global__ void __launch_bounds__(kRopeThreads, 4)
   ClearFreshPages<Codec>(call, image, place);
 }
 
-struct Instance {
+struct RopeKernelInstance {
   DType dtype;
   void (*kernel)(RopeCall);
 };
-const Instance kInstances[] = {{DType::kBFloat16, RopeAppendKernel<BFloat16Codec>},
-                               {DType::kInt8, RopeAppendCodesKernel<Int8Codec>},
-                               {DType::kInt8KInt4V, RopeAppendCodesKernel<Int8KInt4VCodec>},
-                               {DType::kInt4, RopeAppendCodesKernel<Int4Codec>},
-                               {DType::kFp8E4M3, RopeAppendCodesKernel<Fp8E4M3Codec>}};
+const RopeKernelInstance kInstances[] = {
+    {DType::kBFloat16, RopeAppendKernel<BFloat16Codec>},
+    {DType::kInt8, RopeAppendCodesKernel<Int8Codec>},
+    {DType::kInt8KInt4V, RopeAppendCodesKernel<Int8KInt4VCodec>},
+    {DType::kInt4, RopeAppendCodesKernel<Int4Codec>},
+    {DType::kFp8E4M3, RopeAppendCodesKernel<Fp8E4M3Codec>}};
 
 }  // namespace
 
 Status RopeAppend(const RopeAppendArgs<BFloat16>& args, const Stream& stream) {
   if (args.batch.num_tokens == 0) return Status();
   const auto* instance = std::ranges::find(kInstances, args.kv.format.codec.dtype,
-                                           &Instance::dtype);
+                                           &RopeKernelInstance::dtype);
   if (instance == std::end(kInstances))
     return Status(StatusCode::kInternal, "no kernel appends to pages of this dtype");
   const int head_dim = args.spec.head_dim;

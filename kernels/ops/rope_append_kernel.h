@@ -1,4 +1,5 @@
-// What the rope kernel of each level is called with: one token's row. Plain data only: see simd.h.
+// SPDX-License-Identifier: Apache-2.0
+// Arguments of each level's rope kernel: one token's row. Plain data only: see simd.h.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@ struct RopeRow {
   const float* sin;
   bool is_rotated;
   bool is_interleaved;
-  bool has_kv;      // else what follows num_q_heads is not looked at
+  bool has_kv;      // false: what follows num_q_heads is ignored
   int num_q_heads;  // of both maps
   PagedKv kv;
   int32_t page_id;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -41,7 +42,7 @@ std::vector<float> RotatedHead(const RopeAppendArgs<float>& args, const float* x
   return out;
 }
 
-void Row(const RopeAppendArgs<float>& args, const SequenceTokens& sequence, int row) {
+void AppendRow(const RopeAppendArgs<float>& args, const SequenceTokens& sequence, int row) {
   const DiffSpec& spec = args.spec;
   const KvFormat& format = args.kv.format;
   const int position = sequence.position + row;
@@ -74,7 +75,7 @@ void RopeAppendRef(const RopeAppendArgs<float>& args) {
   DS_CHECK(args.style == RopeStyle::kNone || 2 * args.rope.half_dim == args.spec.head_dim,
            "the rope table's width is not the head's");
   for (const SequenceTokens& sequence : args.batch) {
-    for (int row = 0; row < sequence.num_tokens; ++row) Row(args, sequence, row);
+    for (int row = 0; row < sequence.num_tokens; ++row) AppendRow(args, sequence, row);
   }
 }
 

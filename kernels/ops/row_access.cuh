@@ -1,5 +1,6 @@
-// How the row-wise kernels share the work and reach a row: one thread block a token (and, without a
-// reduction, a slice of columns); kVec elements, 8 or 1, an access.
+// SPDX-License-Identifier: Apache-2.0
+// How the row-wise kernels share the work and access a row: one thread block per token (and,
+// without a reduction, per slice of columns); kVec elements, 8 or 1, per access.
 #pragma once
 
 #include <cstdint>
@@ -84,7 +85,7 @@ inline bool TakesWideAccesses(int64_t width, std::initializer_list<const void*> 
   return width % kVecWide == 0 && bits % sizeof(Words4) == 0;
 }
 
-// One thread block a token and slice of columns.
+// One thread block per token and slice of columns.
 inline LaunchShape SlicedTokens(int num_tokens, int width, int vec) {
   const int slice = kRowThreads * vec;
   return {

@@ -1,13 +1,15 @@
-// Operations that treat each token's activations, a row of x, on their own. Activations are
-// row-major without gaps: float32 on the CPU, bfloat16 (as bits, rounded to nearest even) on a
-// device, where the residual stream and the lambdas are float32 too.
+// SPDX-License-Identifier: Apache-2.0
+// Operations on each token's activations, a row of x, independently. Activations are row-major
+// without gaps: float32 on the CPU, bfloat16 (as bits, rounded to nearest even) on a device. There
+// the residual stream and the lambdas are float32 too.
 //
-// *Invariants*: a token's result is one fixed chain of float32 operations that depends on the width
-// and, on a device, the alignment of the pointers alone, not on the other tokens, how many there
-// are, or the number of threads. A NaN stays with its token. No tokens: nothing is read or written.
+// *Invariants*: a token's result is one fixed chain of float32 operations. It depends only on the
+// width and, on a device, on the alignment of the pointers, not on the other tokens or the number
+// of threads. A NaN stays with its token. Without tokens nothing is read or written.
+//
 // On a device nothing is allocated and nothing waits: each function queues one kernel and returns
-// what the launch itself reported; a width that is a multiple of 8 with 16-byte aligned pointers
-// takes 16-byte accesses, everything else is correct and slower.
+// the launch's own error. A width that is a multiple of 8 with 16-byte aligned pointers takes
+// 16-byte accesses. Everything else is correct but slower.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +22,10 @@ enum class CpuIsa;
 class Status;
 class ThreadPool;
 
-// out[t] = x[i] / sqrt(mean(x[i]^2) + eps) * weight with i = indices[t], or t.
+// out[t] = x[i] / sqrt(mean(x[i]^2) + eps) * weight with i = indices[t], or t without indices.
 template <typename Out>
 struct RmsNormArgs {
-  const float* x = nullptr;       // [num_tokens, width]; as many as are named, with indices
+  const float* x = nullptr;       // [num_tokens, width]; with indices, as many rows as they name
   const float* weight = nullptr;  // [width]
   Out* out = nullptr;             // [num_tokens, width]
   int num_tokens = 0;
@@ -33,10 +35,10 @@ struct RmsNormArgs {
 };
 
 // out[t] = (x[i] - mean(x[i])) / sqrt(variance(x[i]) + eps) * weight + bias with i = indices[t], or
-// t; the variance is the mean square of what the mean leaves.
+// t without indices. The variance is mean((x[i] - mean(x[i]))^2).
 template <typename Out>
 struct LayerNormArgs {
-  const float* x = nullptr;       // [num_tokens, width]; as many as are named, with indices
+  const float* x = nullptr;       // [num_tokens, width]; with indices, as many rows as they name
   const float* weight = nullptr;  // [width]
   const float* bias = nullptr;    // [width]
   Out* out = nullptr;             // [num_tokens, width]
@@ -71,7 +73,7 @@ struct PolyNormMulArgs {
   float eps = 1e-6f;
 };
 
-// x = 1 / (1 + exp(-x)), in place, each element on its own: the lambdas of tokens.
+// x = 1 / (1 + exp(-x)), in place and elementwise: the lambdas of tokens.
 struct SigmoidArgs {
   float* x = nullptr;  // [count]
   int64_t count = 0;

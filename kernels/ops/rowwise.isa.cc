@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/ops/rowwise.h"
 
 #include "kernels/base/simd.h"
@@ -5,26 +6,26 @@
 namespace diffserve::DS_ISA {
 namespace {
 
-// Four chains, joined in pairs: an order that depends on the width alone.
+// Four chains, joined in pairs: an order that depends only on the width.
 float Sum(const float* x, int width) {
   F32 sums[4] = {Zero(), Zero(), Zero(), Zero()};
   for (int i = 0, step = 0; i < width; i += kLanes, ++step)
-    sums[step % 4] = Add(sums[step % 4], LoadFirst(x + i, Least(width - i, kLanes)));
+    sums[step % 4] = Add(sums[step % 4], LoadFirst(x + i, MinInt(width - i, kLanes)));
   return ReduceAdd(Add(Add(sums[0], sums[1]), Add(sums[2], sums[3])));
 }
 
-// Of x less `mean`, by the same chains.
+// Sum of (x - mean)^2, by the same chains.
 float SumOfSquaredDeviations(const float* x, float mean, int width) {
   F32 sums[4] = {Zero(), Zero(), Zero(), Zero()};
   for (int i = 0, step = 0; i < width; i += kLanes, ++step) {
-    const int n = Least(width - i, kLanes);
+    const int n = MinInt(width - i, kLanes);
     const F32 deviation = SelectFirst(n, Sub(LoadFirst(x + i, n), Set1(mean)), Zero());
     sums[step % 4] = Fma(deviation, deviation, sums[step % 4]);
   }
   return ReduceAdd(Add(Add(sums[0], sums[1]), Add(sums[2], sums[3])));
 }
 
-// Likewise.
+// Sum of x^2, by the same chains.
 float SumOfSquares(const float* x, int width) {
   F32 sums[4] = {Zero(), Zero(), Zero(), Zero()};
   int i = 0;
@@ -63,7 +64,7 @@ PowerSums SumPowers(const float* x, int width) {
 
 }  // namespace
 
-// Of tokens [begin, end).
+// For tokens [begin, end).
 
 void RmsNorm(const RmsNormArgs<float>& args, int begin, int end);
 void RmsNorm(const RmsNormArgs<float>& args, int begin, int end) {
@@ -98,7 +99,7 @@ void LayerNorm(const LayerNormArgs<float>& args, int begin, int end) {
     const F32 factor = Set1(1.0f / __builtin_sqrtf(variance + args.eps));
     // Stage 3: scaling by the factor and the weight, and the bias.
     for (int i = 0; i < width; i += kLanes) {
-      const int n = Least(width - i, kLanes);
+      const int n = MinInt(width - i, kLanes);
       const F32 deviation = Sub(LoadFirst(x + i, n), Set1(mean));
       StoreFirst(
           out + i, n,

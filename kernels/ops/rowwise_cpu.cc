@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/base/cpu_isa.h"
 #include "kernels/base/kernel_table.h"
 #include "kernels/base/thread_pool.h"
@@ -5,9 +6,6 @@
 
 namespace diffserve::cpu {
 namespace {
-
-// Below this many elements waking the workers costs more than it saves.
-constexpr int64_t kElementsWorthWaking = 16384;
 
 template <typename Args>
 void RunTokens(void (*kernel)(const Args&, int begin, int end), const Args& args,
@@ -36,7 +34,7 @@ void PolyNormMul(const PolyNormMulArgs<float>& args, CpuIsa isa, ThreadPool& poo
 }
 
 void Sigmoid(const SigmoidArgs& args, CpuIsa isa, ThreadPool& pool) {
-  // A step has few: one share of its elements would not be worth waking a worker for.
+  // A step has few lambdas: a share of them would not be worth waking a worker for.
   const KernelTable& kernels = KernelsFor(isa);
   RunShares(pool, static_cast<int>(args.count), args.count >= kElementsWorthWaking,
             [&](int begin, int end) { kernels.sigmoid(args.x + begin, end - begin); });

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/ops/row_access.cuh"
 #include "kernels/ops/rowwise.h"
 
@@ -6,8 +7,8 @@ namespace diffserve::cuda {
 constexpr int kRowWarps = kRowThreads / 32;
 
 // Every thread gets the sum of all threads' values: a tree within each warp, then the warps in
-// ascending order. A kernel's second call needs a __syncthreads() before it, since that takes the
-// place of the first one's partial sums.
+// ascending order. A kernel needs a __syncthreads() before its second call, which overwrites the
+// first call's partial sums.
 template <int kCount>
 __device__ inline void SumOverThreads(float (&value)[kCount]) {
   __shared__ float partial[kCount][kRowWarps];

@@ -1,4 +1,5 @@
-// All but Keep is left to the compiler to vectorise: no fused multiply-add, no reassociation of
+// SPDX-License-Identifier: Apache-2.0
+// The compiler vectorises everything except Keep: no fused multiply-add, no reassociation of
 // floats.
 #include <immintrin.h>
 
@@ -37,7 +38,7 @@ RowExtent Extent(const float* row, int64_t count) {
   return extent;
 }
 
-// A word's tokens at a time: few words of a grammar's mask have any.
+// One word's tokens at a time: most words of a grammar's mask are 0.
 void BanUnmasked(float* row, const uint32_t* mask, int64_t count) {
   int64_t i = 0;
   for (; i + kMaskWordBits <= count; i += kMaskWordBits) {
@@ -62,7 +63,7 @@ void Scale(const float* logits, int64_t count, float max, float inverse_temperat
     z[i] = rounded::Mul(rounded::Sub(logits[i], max), inverse_temperature);
 }
 
-// The integer, and kRoundMass's bits.
+// The integer, plus kRoundMass's bits.
 [[gnu::always_inline]] inline uint64_t RoundedBits(float unrounded) {
   return __builtin_bit_cast(uint64_t, static_cast<double>(unrounded) + kRoundMass);
 }
@@ -86,9 +87,10 @@ void Buckets(const float* z, int64_t count, int32_t* buckets) {
   for (int64_t i = 0; i < count; ++i) buckets[i] = SampleBucketOf(z[i]);
 }
 
-// Keep over whole vectors. What is stored behind the kept tokens was read already, or is no token.
+// Keep over whole vectors. A store beyond the kept tokens overwrites only elements that were
+// already read, or that are no tokens.
 struct KeptSoFar {
-  int64_t next;  // the first that was not looked at
+  int64_t next;  // the first token not yet looked at
   int64_t kept;
 };
 
@@ -115,7 +117,7 @@ KeptSoFar KeepByVectors(float* z, const int32_t* ids, int64_t count, SampleCutof
   return {i, kept};
 }
 #else
-// Of each set of lanes, which lane goes to each place at the front, four bits each.
+// For each set of lanes: the lane that goes to each place at the front, four bits each.
 struct LaneOrders {
   uint32_t of[256];
 };
@@ -149,7 +151,7 @@ KeptSoFar KeepByVectors(float* z, const int32_t* ids, int64_t count, SampleCutof
         _mm256_cmp_ps(next_z, cutoff_z, _CMP_EQ_OQ));
     const int keep = _mm256_movemask_ps(
         _mm256_or_ps(_mm256_cmp_ps(next_z, cutoff_z, _CMP_GT_OQ), ties));
-    // The permutations look at the low three bits of each lane.
+    // The permutations use the low three bits of each lane.
     const __m256i order = _mm256_srlv_epi32(
         _mm256_set1_epi32(static_cast<int32_t>(kLaneOrders.of[keep])), shifts);
     _mm256_storeu_ps(z + kept, _mm256_permutevar8x32_ps(next_z, order));

@@ -1,16 +1,17 @@
-// The arithmetic of sampling that the CPU and the GPU do to the same bits, compiled by the host's
+// SPDX-License-Identifier: Apache-2.0
+// The arithmetic of sampling, bitwise identical on the CPU and the GPU: compiled by the host
 // compilers and by nvcc.
 //
-// Each float operation is rounded alone (nvcc would contract a product and a sum into one
-// rounding). Weights become integers, masses, before anything adds them up, so that a sum has the
-// same value in any order.
+// Each float operation is rounded separately (nvcc would contract a product and a sum into one
+// rounding). Weights become integers, called masses, before they are summed, so a sum has the same
+// value in any order.
 //
 // The order of tokens is z descending, then id ascending, with z = (logit - max) * (1 /
 // temperature) <= 0. Each filter keeps all tokens up to some position in that order:
 //   top_k   the first top_k tokens;
 //   top_p   the fewest first tokens with a mass of at least ceil(share * mass kept by top_k);
 //   min_p   z >= log(min_p), as the largest weight is exp(0) = 1.
-// A token of mass 0 is never drawn, so it may stand on either side.
+// A token of mass 0 is never drawn, so its place in the order does not matter.
 #pragma once
 
 #include <bit>
@@ -26,11 +27,11 @@ namespace diffserve {
 
 inline constexpr int kMassBits = 41;  // the mass of weight 1 is 2^kMassBits
 
-// The weight exp(z) of z <= 0 in units of 2^-kMassBits, before it is rounded to an integer:
-// relative error below 2e-7 down to kLeastZ, and what rounds to 0 from there down.
-inline constexpr float kLeastZ = -30;
+// The weight exp(z) of z <= 0 in units of 2^-kMassBits, before it is rounded to an integer.
+// Relative error below 2e-7 down to kMinZ; below that, a value that rounds to 0.
+inline constexpr float kMinZ = -30;
 DIFFSERVE_HOST_DEVICE constexpr float UnroundedMass(float z) {
-  const float clamped = z > kLeastZ ? z : kLeastZ;
+  const float clamped = z > kMinZ ? z : kMinZ;
   // 1.5 * 2^23: the low bits are the integer
   const float shifted = rounded::Add(rounded::Mul(clamped, 1.44269504f), 12582912.0f);
   const float n = rounded::Sub(shifted, 12582912.0f);
@@ -65,7 +66,7 @@ constexpr uint64_t MulHigh(uint64_t a, uint64_t b) {
 }
 
 // The mass that the tokens kept by top_p must reach; at least 1.
-constexpr uint64_t LeastMass(uint64_t share, uint64_t mass) {
+constexpr uint64_t MinMass(uint64_t share, uint64_t mass) {
   const uint64_t floor = MulHigh(share, mass);
   const bool exact = share * mass == 0;
   return floor + (exact && floor > 0 ? 0 : 1);

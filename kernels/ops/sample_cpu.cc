@@ -1,5 +1,6 @@
-// Integers, and floats that are rounded alone, so that a draw has the same bits on every machine
-// and on the GPU. The loops over a row are those of the level (sample_kernel.h).
+// SPDX-License-Identifier: Apache-2.0
+// Uses integers, and floats that are rounded separately, so a draw has the same bits on every
+// machine and on the GPU. The loops over a row are those of the level (sample_kernel.h).
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -23,7 +24,7 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr size_t kStretch = kSampleStretch;
 constexpr size_t kGroup = kSampleGroup;
 
-// A row with a NaN, +Inf or nothing finite has none.
+// False for a row with a NaN, +Inf or no finite value.
 bool IsFinite(const RowExtent& extent) { return !extent.has_nan && std::isfinite(extent.max); }
 
 bool AnyWithin(const SampleLoops& loops, const float* values, size_t count, float least,
@@ -32,8 +33,8 @@ bool AnyWithin(const SampleLoops& loops, const float* values, size_t count, floa
   return loops.any_within(values, least, most);
 }
 
-// Calls visit(i) for each i with values[i] >= least, ascending, until it returns false; fast where
-// few are. `least` may rise.
+// Calls visit(i) for each i with values[i] >= least, ascending, until it returns false. Fast if
+// there are few. `least` may rise.
 template <typename Visit>
 void VisitAtLeast(const SampleLoops& loops, std::span<const float> row, const float& least,
                   Visit visit) {
@@ -102,8 +103,7 @@ bool Precedes(const SampleCutoff& a, const SampleCutoff& b) {
   return a.z > b.z || (a.z == b.z && a.id < b.id);
 }
 
-// The cutoff at which the amounts, added up in order, reach `left`. REQUIRES: all of them together
-// do.
+// The cutoff at which the amounts, summed in order, reach `left`. REQUIRES: their overall sum does.
 template <typename AmountOf>
 SampleCutoff CutoffAmong(std::span<SampleCutoff> members, uint64_t left, AmountOf amount_of) {
   while (members.size() > 32) {
@@ -125,7 +125,7 @@ SampleCutoff CutoffAmong(std::span<SampleCutoff> members, uint64_t left, AmountO
   return members.empty() ? kKeepsAll : members.back();
 }
 
-// The tokens of a row that filters have kept so far, by ascending id.
+// The tokens of a row that the filters have kept so far, by ascending id.
 class Candidates {
  public:
   Candidates(const SampleLoops& loops, std::span<const float> logits, float max,
@@ -149,9 +149,9 @@ class Candidates {
     Keep(CutoffOf(counts, static_cast<uint64_t>(top_k), [](float) { return uint64_t{1}; }));
   }
 
-  // The tokens below `least` weigh less together than what top_p leaves out, so the cutoff is among
-  // the others, and only these are sorted into buckets. As masses are rounded, this holds where
-  // that of one token at `least` is 1 or more.
+  // The tokens below `least` weigh less together than the mass that top_p leaves out. So the cutoff
+  // is among the others, and only these are sorted into buckets. As masses are rounded, this holds
+  // only if the mass of one token at `least` is 1 or more.
   void KeepTopP(uint64_t share) {
     const uint64_t total = AddUp(SumsOfStretches());
     const double left_out = (1.0 - std::ldexp(static_cast<double>(share), -64)) *
@@ -164,7 +164,7 @@ class Candidates {
       loops_.masses(z, static_cast<int64_t>(count), masses);
       for (size_t i = 0; i < count; ++i) sums[static_cast<size_t>(buckets[i])] += masses[i];
     });
-    Keep(CutoffOf(sums, LeastMass(share, total), MassOf));
+    Keep(CutoffOf(sums, MinMass(share, total), MassOf));
   }
 
   void Keep(const SampleCutoff& cutoff) {
@@ -192,13 +192,13 @@ class Candidates {
 
   int32_t IdOf(size_t i) const { return is_whole_row_ ? static_cast<int32_t>(i) : ids_[i]; }
 
-  // The thread's own, to be reused.
+  // Per thread, reused.
   static std::vector<uint64_t>& SumsOfStretches() {
     thread_local std::vector<uint64_t> sums;
     return sums;
   }
 
-  // The mass of all, and of each stretch.
+  // The overall mass, and the mass of each stretch.
   uint64_t AddUp(std::vector<uint64_t>& sums) const {
     sums.clear();
     for (size_t begin = 0; begin < count_; begin += kStretch) {
@@ -208,7 +208,7 @@ class Candidates {
     return std::accumulate(sums.begin(), sums.end(), uint64_t{0});
   }
 
-  // use(z, buckets, count) for each stretch.
+  // Calls use(z, buckets, count) for each stretch.
   template <typename Use>
   void ForEachStretch(Use use) const {
     int32_t buckets[kStretch];
@@ -220,7 +220,7 @@ class Candidates {
     }
   }
 
-  // Where the amounts reach `limit`; only the bucket in which they do is put in order.
+  // The cutoff at which the amounts reach `limit`. Only the bucket that contains it is sorted.
   template <typename AmountOf>
   SampleCutoff CutoffOf(const Sums& sums, uint64_t limit, AmountOf amount_of) const {
     int32_t bucket = 0;
@@ -243,7 +243,8 @@ class Candidates {
   }
 
   const SampleLoops& loops_;
-  float* z_;  // <= 0, at least one is 0; both arrays are the thread's own and kept for its next row
+  float* z_;  // <= 0, at least one is 0; both arrays belong to the thread and are reused for its
+              // next row
   int32_t* ids_;  // unless is_whole_row_
   size_t count_;
   bool is_whole_row_ = true;
@@ -254,11 +255,11 @@ int32_t DrawToken(const SampleLoops& loops, const SampleTask& task, std::span<co
   Candidates candidates(loops, logits, max, task.inverse_temperature);
   if (task.top_k > 0) candidates.KeepTopK(task.top_k);
   if (task.mass_share > 0) candidates.KeepTopP(task.mass_share);
-  if (task.least_z > kMinusInfinity) candidates.Keep({.z = task.least_z, .id = kKeepsAll.id});
+  if (task.min_z > kMinusInfinity) candidates.Keep({.z = task.min_z, .id = kKeepsAll.id});
   return candidates.Draw(task.uniform);
 }
 
-// One row's work; `adjustments` are all of the task's own, `mask` is its mask or nullptr.
+// One row's work. `adjustments` are the task's own; `mask` is its mask or nullptr.
 SampledToken SampleOne(const SampleLoops& loops, std::span<float> logits, const SampleTask& task,
                        std::span<LogitAdjustment> adjustments, const uint32_t* mask) {
   SampledToken out;
@@ -270,7 +271,7 @@ SampledToken SampleOne(const SampleLoops& loops, std::span<float> logits, const 
   RowExtent extent = extent_of_row();
   if (!IsFinite(extent)) return out;
 
-  // Stage 2: what log-probabilities need.
+  // Stage 2: the inputs of log-probabilities.
   if (task.num_top >= 0) {
     out.max = extent.max;
     out.total = MassOfRow(loops, logits, extent.max);
@@ -306,7 +307,7 @@ SampledToken SampleOne(const SampleLoops& loops, std::span<float> logits, const 
 
 }  // namespace
 
-// Each row is one worker's, and a worker takes the next one when it is done with one.
+// One worker does a row, and then takes the next free one.
 void cpu::Sample(const SampleArgs& args, CpuIsa isa, ThreadPool& pool) {
   DS_CHECK(args.vocab_size > 0 && args.vocab_size <= kSampledVocabMax, "rows of logits");
   if (args.num_rows == 0) return;

@@ -1,5 +1,6 @@
-// One thread block a row, a few passes over its logits. Everything that is added up is an integer,
-// so no result depends on which thread adds first.
+// SPDX-License-Identifier: Apache-2.0
+// One thread block per row, a few passes over its logits. All sums are of integers, so no result
+// depends on the order of threads.
 #include "kernels/base/check.h"
 #include "kernels/base/cuda/launch.cuh"
 #include "kernels/base/cuda/ptx.cuh"
@@ -9,7 +10,7 @@
 
 namespace diffserve::cuda {
 
-// ---- Keys: the smaller, the earlier in an order; equal keys stand in the order of their ids.
+// ---- Keys: a smaller key is earlier in the order; equal keys are ordered by id.
 
 constexpr uint32_t kKeyMax = 0xffffffffu;
 
@@ -39,7 +40,7 @@ struct LogitOrder {
   __device__ __forceinline__ uint64_t MassOfKey(uint32_t) const { return 0; }
 };
 
-// All tokens with a smaller key, and with this key those up to `token`.
+// All tokens with a smaller key, and those with this key up to `token`.
 struct KeyCutoff {
   uint32_t key = kKeyMax;
   int32_t token = std::numeric_limits<int32_t>::max();
@@ -65,9 +66,8 @@ __device__ __forceinline__ DeviceExtent ExtentOf(SampleThreads<kThreads>& thread
   float max = -std::numeric_limits<float>::infinity();
   int first = 0;
   bool has_nan = false;
-  ForEachLogit(logits, {0, vocab}, threads.AsWalker(), [&](int i, float logit) {  // in ascending
-                                                                                  // order
-                                                                                  // of ids
+  // In ascending order of ids.
+  ForEachLogit(logits, {0, vocab}, threads.AsWalker(), [&](int i, float logit) {
     first = logit > max ? i : first;
     max = logit > max ? logit : max;
     has_nan |= logit != logit;
@@ -78,31 +78,30 @@ __device__ __forceinline__ DeviceExtent ExtentOf(SampleThreads<kThreads>& thread
   DeviceExtent extent;
   extent.max_bits = static_cast<uint32_t>(best >> 32);
   extent.first = static_cast<int32_t>(0xffffffffu - static_cast<uint32_t>(best));
-  extent.finite = extent.max_bits > 0x007fffffu && extent.max_bits < 0xff800000u;  // the ordered
-                                                                                   // bits of both
-                                                                                   // infinities
+  // Between the ordered bits of both infinities.
+  extent.finite = extent.max_bits > 0x007fffffu && extent.max_bits < 0xff800000u;
   return extent;
 }
 
 // ---- Selection: a histogram over parts of the key's range finds the part in which the limit is
-// reached, and so on within it.
+// reached, and repeats within that part.
 
-// Of the tokens with keys from `first` to `last`.
+// The tokens with keys from `first` to `last`.
 struct KeyRange {
   uint32_t first;
   uint32_t last;
 };
 
 struct Limit {
-  bool by_mass;     // or by count
+  bool by_mass;     // else by count
   uint64_t amount;  // at least 1
 };
 
-// What lies before the cutoff.
+// The tokens before the cutoff.
 struct Selection {
   uint32_t key;
-  uint32_t ties;       // kept of that key; kKeyMax: all
-  uint64_t kept_mass;  // if masses were asked for
+  uint32_t ties;       // kept tokens with that key; kKeyMax: all
+  uint64_t kept_mass;  // if masses were requested
 };
 
 template <int kThreads, typename Order>
@@ -112,8 +111,8 @@ class Selector {
                       const Order& order)
       : threads_(threads), logits_(logits), vocab_(vocab), order_(order) {}
 
-  // The key at which the limit is reached. `range` holds it; every key of less than range.first
-  // is counted in `kept_mass`.
+  // The key at which the limit is reached. `range` contains it; `kept_mass` counts every key below
+  // range.first.
   __device__ __forceinline__ Selection Narrow(KeyRange range, Limit limit, uint64_t mass_before,
                                               bool with_masses) {
     for (;;) {
@@ -142,7 +141,7 @@ class Selector {
     }
   }
 
-  // For ZOrder. The first histogram has parts of equal widths in z, since most tokens lie within
+  // For ZOrder. The first histogram has parts of equal widths in z, since most tokens are within a
   // few powers of two.
   template <typename LimitOf>
   __device__ __forceinline__ Selection SelectZ(bool by_mass, bool with_masses, uint32_t key_max,
@@ -184,14 +183,14 @@ class Selector {
   static constexpr float kBucketsPerUnit = 64;
   static_assert(kSampleBuckets / kBucketsPerUnit > 31, "all of the last part has mass 0");
 
-  // Of key: |z| as a float's bits.
+  // `key` is the bits of |z| as a float.
   __device__ static __forceinline__ int LinearBucket(uint32_t key) {
     const float scaled = std::bit_cast<float>(key) * kBucketsPerUnit;
     return scaled < static_cast<float>(kSampleBuckets - 1) ? static_cast<int>(scaled)
                                                            : kSampleBuckets - 1;
   }
 
-  // bucket_of(key): -1 if it is not counted.
+  // bucket_of(key): -1 to skip the key.
   template <typename BucketOf>
   __device__ __forceinline__ void Count(bool with_masses, BucketOf bucket_of) {
     threads_.ClearBuckets();
@@ -218,7 +217,7 @@ __device__ __forceinline__ void Logprobs(SampleThreads<kThreads>& threads, const
                                          SampledToken* out) {
   const float max = extent.max();
   const int wanted = num_top < vocab ? num_top : vocab;
-  // At least this many warps, and so at least this many tokens, have a logit of the bound or more.
+  // At least this many warps, and so at least this many tokens, have a logit >= the bound.
   const uint32_t bound = wanted > 0 ? static_cast<uint32_t>(threads.LargestOfWarps(wanted) >> 32)
                                     : 0;
   uint64_t sum = 0;
@@ -260,14 +259,14 @@ __device__ __forceinline__ int32_t DrawToken(SampleThreads<kThreads>& threads, c
                                  [&](uint64_t) { return static_cast<uint64_t>(task.top_k); });
   }
   if (task.mass_share > 0) {
-    // What top_k keeps holds the cutoff, so its ties need not be told apart before.
+    // The tokens kept by top_k contain the cutoff, so its ties need not be separated before.
     const uint64_t kept = selection.kept_mass;
     selection = selector.SelectZ(true, true, selection.key, [&](uint64_t total) {
-      return LeastMass(task.mass_share, task.top_k > 0 ? kept : total);
+      return MinMass(task.mass_share, task.top_k > 0 ? kept : total);
     });
   }
-  const uint32_t least_key = std::bit_cast<uint32_t>(task.least_z) & 0x7fffffffu;
-  if (least_key < selection.key) selection = {least_key, kKeyMax, 0};
+  const uint32_t min_key = std::bit_cast<uint32_t>(task.min_z) & 0x7fffffffu;
+  if (min_key < selection.key) selection = {min_key, kKeyMax, 0};
   const KeyCutoff cutoff = selector.ToCutoff(selection);
   return FindFirst(
       threads, logits, vocab,
@@ -294,7 +293,7 @@ __global__ void __launch_bounds__(kThreads) SampleKernel(SampleArgs args) {
   if (threadIdx.x == 0) out->token = out->finite = 0;
   if (!extent.finite) return;
 
-  // Stage 2: what log-probabilities need.
+  // Stage 2: the inputs of log-probabilities.
   if (task.num_top >= 0) Logprobs(threads, logits, vocab, extent, task.num_top, out);
 
   // Stage 3: bias, penalties and bans.

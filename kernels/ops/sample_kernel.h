@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loops of sampling over a row of logits, compiled for each level. They do the same operations
-// on each element, each rounded alone, and add up integers, so every level gives the same bits.
+// on each element, each rounded separately, and sum integers, so every level gives the same bits.
 // Plain data only: see simd.h.
 #pragma once
 
@@ -14,8 +15,8 @@ struct RowExtent {
   bool has_nan;
 };
 
-// A position in the order of tokens, z descending, then id ascending. Every filter keeps all tokens
-// up to one such position.
+// A position in the order of tokens (z descending, then id ascending). Every filter keeps all
+// tokens up to one such position.
 struct SampleCutoff {
   float z;
   int32_t id;
@@ -33,20 +34,20 @@ struct SampleLoops {
   void (*masses)(const float* z, int64_t count, uint64_t* masses);
   uint64_t (*sum_of_masses)(const float* z, int64_t count);
   void (*buckets)(const float* z, int64_t count, int32_t* buckets);  // SampleBucketOf
-  // Moves the tokens up to `cutoff` to the front, in their order; returns how many. `ids`: nullptr
-  // stands for 0, 1, ...; or kept_ids.
+  // Moves the tokens up to `cutoff` to the front, in their order; returns their number. `ids`:
+  // kept_ids, or nullptr for 0, 1, ...
   int64_t (*keep)(float* z, const int32_t* ids, int64_t count, SampleCutoff cutoff,
                   int32_t* kept_ids);
 };
 
-// Values that are looked at together, to pass over them where there is nothing to do.
+// Values tested together, to skip them if there is nothing to do.
 inline constexpr int64_t kSampleGroup = 64;
-// Tokens; what is worked on between them stays in the L1 cache.
+// Tokens per stretch, whose intermediate values stay in the L1 cache.
 inline constexpr int64_t kSampleStretch = 256;
 
-// Tokens are sorted into buckets by z first, so that few are put in order.
+// Tokens are sorted into buckets by z first, so that only a few need exact order.
 inline constexpr float kBucketsPerUnit = 32;
-inline constexpr int32_t kLastBucket = 30 * 32;  // all of mass 0
+inline constexpr int32_t kLastBucket = 30 * 32;  // all z of mass 0
 
 DIFFSERVE_HOST_DEVICE int32_t SampleBucketOf(float z) {
   const float bucket = -z * kBucketsPerUnit;

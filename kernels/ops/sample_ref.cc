@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -8,15 +9,15 @@
 namespace diffserve {
 namespace {
 
-using Row = std::vector<float>;
+using Logits = std::vector<float>;
 
-bool IsFinite(const Row& row) {
+bool IsFinite(const Logits& row) {
   const auto is_wrong = [](float logit) { return std::isnan(logit) || logit == HUGE_VALF; };
   return std::ranges::none_of(row, is_wrong) && std::isfinite(std::ranges::max(row));
 }
 
 // Ids by descending value, ties to the smaller id.
-std::vector<size_t> OrderOf(const Row& values) {
+std::vector<size_t> OrderOf(const Logits& values) {
   std::vector<size_t> order(values.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::stable_sort(order, [&](size_t a, size_t b) { return values[a] > values[b]; });
@@ -29,10 +30,10 @@ uint64_t MassOfShare(uint64_t share, uint64_t mass) {
   return std::max<uint64_t>(1, static_cast<uint64_t>((product + ~uint64_t{0}) >> 64));
 }
 
-// The mass of each token that the filters keep, 0 of the others.
-std::vector<uint64_t> KeptMasses(const SampleTask& task, const Row& row) {
+// The mass of each token that the filters keep; 0 for the others.
+std::vector<uint64_t> KeptMasses(const SampleTask& task, const Logits& row) {
   const float max = std::ranges::max(row);
-  Row z(row.size());
+  Logits z(row.size());
   for (size_t i = 0; i < row.size(); ++i)
     z[i] = rounded::Mul(rounded::Sub(row[i], max), task.inverse_temperature);
   std::vector<size_t> order = OrderOf(z);
@@ -45,7 +46,7 @@ std::vector<uint64_t> KeptMasses(const SampleTask& task, const Row& row) {
   for (size_t i : order) {
     if (reached >= needed) masses[i] = 0;
     reached += masses[i];
-    if (z[i] < task.least_z) masses[i] = 0;
+    if (z[i] < task.min_z) masses[i] = 0;
   }
   return masses;
 }
@@ -58,7 +59,7 @@ int32_t DrawnToken(const std::vector<uint64_t>& masses, uint64_t uniform) {
   return static_cast<int32_t>(token);
 }
 
-SampledToken SampleOne(const Row& given, const SampleTask& task,
+SampledToken SampleOne(const Logits& given, const SampleTask& task,
                        std::span<const LogitAdjustment> adjustments, const uint32_t* mask) {
   SampledToken out;
   if (!IsFinite(given)) return out;
@@ -72,7 +73,7 @@ SampledToken SampleOne(const Row& given, const SampleTask& task,
       out.top_logits[i] = wanted ? given[order[i]] : 0;
     }
   }
-  Row row = given;
+  Logits row = given;
   if (task.kind != SampleKind::kScore) {
     for (const LogitAdjustment& adjustment : adjustments) {
       float& logit = row[static_cast<size_t>(adjustment.token)];
@@ -102,7 +103,7 @@ void SampleRef(const SampleArgs& args) {
                                          : args.masks + static_cast<size_t>(task.mask) *
                                                             MaskWords(args.vocab_size);
     args.sampled[i] = SampleOne(
-        Row(row, row + args.vocab_size), task,
+        Logits(row, row + args.vocab_size), task,
         {args.adjustments + task.first_adjustment, static_cast<size_t>(task.num_adjustments)},
         mask);
   }

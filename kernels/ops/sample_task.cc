@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -10,10 +11,10 @@
 namespace diffserve {
 namespace {
 
-constexpr float kMinTemperature = 1e-5f;  // below this the distribution is the largest logit, in
-                                          // float32 as well
-constexpr float kMinLogprob = -9999.0f;   // reported for a token of probability 0: JSON has no
-                                          // -Infinity
+// Below this the distribution is a point at the largest logit, in float32 as well.
+constexpr float kMinTemperature = 1e-5f;
+// Reported for a token of probability 0: JSON has no -Infinity.
+constexpr float kMinLogprob = -9999.0f;
 
 // Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3"): key = seed, counter
 // = (position, sequence).
@@ -33,8 +34,8 @@ uint64_t UniformBits(uint64_t seed, uint64_t sequence, uint64_t position) {
   return (uint64_t{counter[0]} << 32) | counter[1];
 }
 
-// Collects a row's adjustments behind those of the rows before it, in the order in which their
-// tokens are first named.
+// Collects a row's adjustments, after those of earlier rows, in the order in which their tokens are
+// first named.
 class AdjustmentList {
  public:
   AdjustmentList(size_t vocab, std::vector<LogitAdjustment>* adjustments)
@@ -63,7 +64,7 @@ class AdjustmentList {
   }
 
  private:
-  // By token, which of the list it is, counted from 1; 0 between uses.
+  // Per token: its position in the list, counted from 1; 0 between uses.
   static std::vector<int32_t>& Ordinals() {
     thread_local std::vector<int32_t> ordinals;
     return ordinals;
@@ -124,8 +125,8 @@ SampleTask PackDraw(const DrawContext& context, std::vector<LogitAdjustment>* ad
   // A float below 1 times 2^64 is below 2^64.
   if (params.top_p < 1.0f)
     task.mass_share = std::max<uint64_t>(1, static_cast<uint64_t>(std::ldexp(params.top_p, 64)));
-  task.least_z = params.min_p > 0 ? std::min(std::log(params.min_p), 0.0f)
-                                  : -std::numeric_limits<float>::infinity();
+  task.min_z = params.min_p > 0 ? std::min(std::log(params.min_p), 0.0f)
+                                : -std::numeric_limits<float>::infinity();
   task.uniform = UniformBits(params.seed, context.sequence, context.position);
   return task;
 }

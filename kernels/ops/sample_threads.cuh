@@ -1,4 +1,5 @@
-// How the threads of a thread block work together on one row of logits: reductions and scans, a
+// SPDX-License-Identifier: Apache-2.0
+// How the threads of a thread block cooperate on one row of logits: reductions and scans, a
 // histogram and a short list in shared memory, and the walk over a row.
 #pragma once
 
@@ -48,8 +49,8 @@ struct Walker {
   int num_threads;
 };
 
-// use(id, logit) for each id of the range, 16 aligned bytes an access where it can be; the next
-// ones are on their way meanwhile.
+// Calls use(id, logit) for each id of the range, 16 aligned bytes per access where possible. The
+// next ones are prefetched.
 template <typename Use>
 __device__ __forceinline__ void ForEachLogit(const float* logits, IdRange ids, Walker walker,
                                              Use use) {
@@ -74,7 +75,7 @@ __device__ __forceinline__ void ForEachLogit(const float* logits, IdRange ids, W
   if (walker.thread < ids.end - end) use(end + walker.thread, logits[end + walker.thread]);
 }
 
-// One thread's view of its thread block. All threads make the same calls in the same order, but for
+// One thread's view of its thread block. All threads make the same calls in the same order, except
 // those marked "any thread".
 template <int kThreads>
 class SampleThreads {
@@ -91,7 +92,8 @@ class SampleThreads {
   }
   __device__ __forceinline__ void Synchronize() const { __syncthreads(); }
 
-  // logits[t] = -infinity where t is not in the mask; a warp shares a word and writes neighbours.
+  // logits[t] = -infinity where t is not in the mask. A warp shares a mask word and writes
+  // neighbours.
   __device__ __forceinline__ void BanUnmasked(float* logits, const uint32_t* mask,
                                               int vocab) const {
     for (int i = static_cast<int>(threadIdx.x); i < vocab; i += kThreads) {
@@ -104,8 +106,8 @@ class SampleThreads {
     value = Exchange(WarpMax(value));
     return WarpMax<kWarps>(value);
   }
-  // Of the warps' own maxima that the last call of Max compared, the n-th in descending order; 0 if
-  // there are fewer. REQUIRES: no call in between.
+  // The n-th largest of the warps' own maxima that the last call of Max compared; 0 if there are
+  // fewer. REQUIRES: no call in between.
   __device__ __forceinline__ uint64_t LargestOfWarps(int n) const {
     const uint64_t* of_warp = shared_.of_warp[turn_ ^ 1];
     const uint64_t mine = of_warp[lane() % kWarps];
@@ -121,7 +123,7 @@ class SampleThreads {
     return WarpSum<kWarps>(value);
   }
 
-  // Lane l < kWarps: the sum of what the warps up to l gave. `value` is the warp's.
+  // Lane l < kWarps: the sum of the values of warps up to l. `value` is the warp's.
   __device__ __forceinline__ uint64_t SumUpToWarp(uint64_t value) {
     value = Exchange(value);
     return WarpScan<kWarps>(value);
@@ -137,7 +139,7 @@ class SampleThreads {
     __syncthreads();
   }
 
-  // Any thread. Two 32-bit additions, as one of 64 bits in shared memory is a loop: the one that
+  // Any thread. Two 32-bit additions, as a 64-bit one in shared memory is a loop: the addition that
   // wraps the low word carries.
   __device__ __forceinline__ void AddToBucket(int bucket, uint64_t mass) {
     atomicAdd(&shared_.counts[bucket], 1u);
@@ -147,11 +149,11 @@ class SampleThreads {
     if (high != 0) atomicAdd(&shared_.mass_high[bucket], high);
   }
 
-  // The bucket in which the running sum of masses or counts reaches limit_of(sum of all).
+  // The bucket in which the running sum of masses or counts reaches limit_of(overall sum).
   template <typename LimitOf>
   __device__ __forceinline__ FoundBucket FindBucket(bool by_mass, bool with_masses,
                                                     LimitOf limit_of) {
-    constexpr int kOwn = kSampleBuckets / kThreads;  // a thread's, next to each other
+    constexpr int kOwn = kSampleBuckets / kThreads;  // per thread, adjacent
     const int first = static_cast<int>(threadIdx.x) * kOwn;
     uint64_t own_count = 0, own_mass = 0;
 #pragma unroll
@@ -181,7 +183,7 @@ class SampleThreads {
     if (threadIdx.x == 0) shared_.list_size = 0;
     __syncthreads();
   }
-  // Any thread; kTopLogprobsMax of them at most.
+  // Any thread; at most kTopLogprobsMax entries.
   __device__ __forceinline__ void AddToList(const ListedLogit& listed) {
     shared_.list[atomicAdd(&shared_.list_size, 1u)] = listed;
   }
@@ -216,7 +218,7 @@ class SampleThreads {
       value += __shfl_xor_sync(kAllLanes, value, distance);
     return value;
   }
-  // Of the lanes up to this one.
+  // Inclusive scan: sums the lanes up to this one.
   template <int kLanes = 32>
   __device__ static __forceinline__ uint64_t WarpScan(uint64_t value) {
 #pragma unroll
@@ -228,8 +230,8 @@ class SampleThreads {
   }
 
  private:
-  // Lane l gets what warp l % kWarps gives. Two buffers in turn: before a thread
-  // writes one, all others have synchronized since they read it.
+  // Lane l gets the value of warp l % kWarps. The two buffers alternate: before a thread writes
+  // one, all others have synchronized since they read it.
   __device__ __forceinline__ uint64_t Exchange(uint64_t value) {
     uint64_t* of_warp = shared_.of_warp[turn_];
     turn_ ^= 1;
@@ -238,7 +240,7 @@ class SampleThreads {
     return of_warp[lane() % kWarps];
   }
 
-  // The sum of the threads before this one.
+  // The sum over the threads before this one.
   __device__ __forceinline__ uint64_t ScanThreads(uint64_t value, uint64_t* total) {
     const uint64_t in_warp = WarpScan(value);
     const uint64_t warps = SumUpToWarp(__shfl_sync(kAllLanes, in_warp, 31));
@@ -255,12 +257,12 @@ class SampleThreads {
   int turn_ = 0;
 };
 
-// The first id at which the running sum of amount_of(id, logit) exceeds target_of(sum of all).
+// The first id at which the running sum of amount_of(id, logit) exceeds target_of(overall sum).
 template <int kThreads, typename AmountOf, typename TargetOf>
 __device__ __forceinline__ int32_t FindFirst(SampleThreads<kThreads>& threads, const float* logits,
                                              int vocab, AmountOf amount_of, TargetOf target_of) {
   using Threads = SampleThreads<kThreads>;
-  // Each warp adds up a part, until the part that matters is one access of a warp.
+  // Each warp sums a part; repeats until the relevant part is one access of a warp.
   IdRange ids = {0, vocab};
   uint64_t target = 0;
   for (bool is_first = true; is_first || ids.end - ids.begin > 32; is_first = false) {

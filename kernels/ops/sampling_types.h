@@ -1,4 +1,5 @@
-// The values of sampling: what a client asks for, and what a token comes to. Plain values without
+// SPDX-License-Identifier: Apache-2.0
+// The values of sampling: the client's parameters and a token's result. Plain values without
 // functions, shared by every layer.
 #pragma once
 
@@ -32,9 +33,9 @@ struct TokenLogprob {
 
 struct SampleResult {
   int32_t token = 0;
-  bool finite = true;  // false: the row held a NaN, +Inf or nothing finite; the other fields mean
-                       // nothing then
-  float logprob = 0;   // of `token`, if num_logprobs >= 0; at least -9999, as JSON has no -Infinity
+  // False: the row held a NaN, +Inf or no finite value; the other fields are then meaningless.
+  bool finite = true;
+  float logprob = 0;  // of `token`, if num_logprobs >= 0; at least -9999, as JSON has no -Infinity
   std::vector<TokenLogprob> top_logprobs = {};  // most likely first, ties to the smaller id
 };
 

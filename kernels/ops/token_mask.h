@@ -1,5 +1,6 @@
-// A mask over a vocabulary: token t is bit t % 32 of word t / 32. Bits beyond the vocabulary mean
-// nothing. Plain data only: see simd.h.
+// SPDX-License-Identifier: Apache-2.0
+// A mask over a vocabulary: token t is bit t % 32 of word t / 32. Bits beyond the vocabulary are
+// ignored. Plain data only: see simd.h.
 #pragma once
 
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The scalar side of each WeightFormat, for packers, lookups, references and sizes.
 #pragma once
 
@@ -33,7 +34,7 @@ struct Float16WeightCodec {
   static float Decode(uint16_t element) { return Float16ToFloat(element); }
 };
 
-// use(codec) with the format's codec. REQUIRES: !IsQuantized(format).
+// Calls use(codec) with the format's codec. REQUIRES: !IsQuantized(format).
 template <typename Use>
 constexpr decltype(auto) WithCodec(WeightFormat format, Use&& use) {
   switch (format) {
@@ -50,12 +51,12 @@ constexpr decltype(auto) WithCodec(WeightFormat format, Use&& use) {
   DS_CHECK(false, "not a format of numbers");
 }
 
-// To nearest even. REQUIRES: |value| < 2^22.
+// Rounds to nearest even. REQUIRES: |value| < 2^22.
 inline int RoundedToInt(float value) {
   return std::bit_cast<int>(value + 0x1.8p23f) - std::bit_cast<int>(0x1.8p23f);
 }
 
-// Of an output feature, symmetric: the largest magnitude becomes 127.
+// One output feature, symmetric: the largest magnitude becomes 127.
 struct Int8WeightCodec {
   static float ScaleOf(std::span<const float> row) {
     float largest = 0;
@@ -72,9 +73,9 @@ struct Int8WeightCodec {
   }
 };
 
-// Of a group: the value of the largest magnitude becomes -8, which uses all 16 codes.
+// One group: the value of the largest magnitude becomes -8, which uses all 16 codes.
 struct Int4WeightCodec {
-  // float16.
+  // Returns a float16.
   static uint16_t ScaleOf(std::span<const float> group) {
     float largest = 0;
     for (float value : group) {
@@ -92,8 +93,7 @@ struct Int4WeightCodec {
   }
 };
 
-// Of one element: what KV pages hold too where nothing else is asked for. REQUIRES:
-// !IsQuantized(format).
+// Type of one element, and the default type of KV pages. REQUIRES: !IsQuantized(format).
 constexpr DType DTypeOf(WeightFormat format) {
   return WithCodec(format, [](auto codec) { return codec.kDType; });
 }

@@ -1,6 +1,7 @@
-// WeightFormat: what packed weight matrices hold. A format is an enumerator here, a panel (how its
-// elements lie, for packer and kernel), a codec (weight_codec.h), and in each backend that has it
-// an instance of the linear kernel. Plain data, for the per-ISA files too.
+// SPDX-License-Identifier: Apache-2.0
+// WeightFormat: the contents of packed weight matrices. A format is an enumerator here, a panel
+// (the order of its elements, for packer and kernel), a codec (weight_codec.h), and an instance of
+// the linear kernel in each backend that has it. Plain data, for the per-ISA files too.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@ namespace diffserve {
 
 enum class WeightFormat : uint8_t { kFloat32, kBFloat16, kFloat16, kInt8, kInt4 };
 
-// Formats whose elements are numbers of their own; of the others only linear layers can be.
+// Formats whose elements are independent numbers; only linear layers can have the others.
 inline constexpr WeightFormat kFloatFormats[] = {WeightFormat::kFloat32, WeightFormat::kBFloat16,
                                                  WeightFormat::kFloat16};
 inline constexpr WeightFormat kQuantizedFormats[] = {WeightFormat::kInt8, WeightFormat::kInt4};
@@ -24,7 +25,7 @@ constexpr bool IsQuantized(WeightFormat format) {
 }
 
 // A panel holds P = KernelTable::panel_columns neighbouring output features, zero-padded at the end
-// of the matrix: [ceil(in_features / kInterleave)][P][kInterleave] elements; those behind
+// of the matrix: [ceil(in_features / kInterleave)][P][kInterleave] elements. Those beyond
 // in_features are zero.
 struct Float32Panel {
   using Element = float;
@@ -39,8 +40,8 @@ struct Float16Panel {
   static constexpr int kInterleave = 1;
 };
 
-// Quantised: in_features are cut into groups of kQuantGroup, and so are the activations that meet
-// them: a group of products is summed in integers.
+// Quantised formats: in_features are cut into groups of kQuantGroup, and so are the activations
+// that they multiply. A group of products is summed in integers.
 inline constexpr int kQuantGroup = 64;
 constexpr int64_t NumQuantGroups(int64_t in_features) {
   return (in_features + kQuantGroup - 1) / kQuantGroup;
@@ -52,15 +53,15 @@ struct Int8Panel {
   static constexpr int kZero = 128;
   static constexpr int kCodeMax = 127;  // code - kZero is within +-kCodeMax
   static constexpr int64_t GroupBytes(int columns) { return int64_t{kQuantGroup} * columns; }
-  // Of the code of a feature of the group.
+  // Offset of the code of a feature of the group.
   static constexpr int64_t CodeAt(int columns, int column, int feature) {
     return (int64_t{feature / 4} * columns + column) * 4 + feature % 4;
   }
 };
 
 // weight = scale[group][output feature] * (code - kZero), scales in float16. A panel is groups of
-// [kQuantGroup / 8][P][4] bytes and [P] scales; the lower half of byte i of quad q is feature
-// 8 q + i, the upper half feature 8 q + 4 + i.
+// [kQuantGroup / 8][P][4] bytes and [P] scales. The lower half of byte i of quad q is feature 8 q +
+// i, the upper half feature 8 q + 4 + i.
 struct Int4Panel {
   static constexpr int kZero = 8;
   static constexpr int64_t ScalesAt(int columns) { return int64_t{kQuantGroup / 2} * columns; }

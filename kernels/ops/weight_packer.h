@@ -1,7 +1,8 @@
-// WeightPacker: makes of a checkpoint's tensors what the CPU's kernels read: PackedLinear, panels
-// of output features in the order in which the chosen level's micro-kernel reads them
-// (weight_format.h), and EmbeddingTable. weight_packer_cuda.h has the same for a device. Used by
-// the thread that loads a model.
+// SPDX-License-Identifier: Apache-2.0
+// WeightPacker: turns a checkpoint's tensors into what the CPU's kernels read. PackedLinear is
+// panels of output features in the order in which the chosen level's micro-kernel reads them
+// (weight_format.h); EmbeddingTable is a plain table. weight_packer_cuda.h has the same for a
+// device. Used by the thread that loads a model.
 #pragma once
 
 #include <span>
@@ -16,7 +17,7 @@
 
 namespace diffserve::cpu {
 
-// A packed matrix as it was made before, when it is read back.
+// A packed matrix that was saved earlier, as it is read back.
 struct PackedMatrix {
   int out_features = 0;
   int in_features = 0;
@@ -27,8 +28,8 @@ struct PackedMatrix {
   std::vector<float> bias;   // [out_features], or empty
 };
 
-// The first of some panels of a quantised format that no packer writes, and whose products no
-// kernel promises: an int8 code 0, an int4 scale that is not finite. -1: none.
+// The first panel of a quantised format that no packer writes and for which no kernel promises
+// products: one with an int8 code 0, or an int4 scale that is not finite. -1: all are good.
 int64_t FindBadPanel(WeightFormat format, int columns, int64_t in_features,
                      std::span<const std::byte> panels);
 
@@ -81,10 +82,10 @@ class EmbeddingTable {
   Buffer memory_;
 };
 
-// The first error is kept, and what is packed after it is empty.
+// Keeps the first error; what is packed after it is empty.
 class WeightPacker {
  public:
-  // Linear layers are of `linear_format`, all else of `format`, which is not quantised.
+  // Linear layers have `linear_format`, everything else `format`, which is not quantised.
   WeightPacker(WeightFormat format, WeightFormat linear_format, CpuIsa isa, ThreadPool& pool)
       : format_(format), linear_format_(linear_format), isa_(isa), pool_(pool) {}
 
@@ -100,7 +101,7 @@ class WeightPacker {
   const Status& status() const { return status_; }
 
  private:
-  // Keeps the error if a value of the tensor is outside the format's range.
+  // Keeps an error if a value of the tensor is outside the format's range.
   void CheckRange(const TensorView& tensor, WeightFormat format);
 
   const WeightFormat format_;

@@ -1,4 +1,5 @@
-// Quantises rows of a checkpoint into panels: to the bit what the codecs of weight_codec.h say.
+// SPDX-License-Identifier: Apache-2.0
+// Quantises rows of a checkpoint into panels: bitwise as the codecs of weight_codec.h define.
 #include "kernels/base/simd.h"
 #include "kernels/ops/weight_packer_kernel.h"
 
@@ -29,7 +30,7 @@ struct Float16Row {
   static F32 First(const uint16_t* p, int n) { return LoadF16First(p, n); }
 };
 
-// A group of a row, with zeros behind its end.
+// A group of a row, with zeros after its end.
 struct Group {
   F32 v[kVectors];
 };
@@ -46,8 +47,8 @@ template <typename Row>
   return values;
 }
 
-// What a scale is made of. Max passes a NaN on or drops it, so `poison` is what tells of one, and
-// of an infinity: it is then a NaN, and else 0.
+// The inputs of a scale. Max may drop a NaN, so `poison` records it: it is a NaN if a value is a
+// NaN or an infinity, else 0.
 struct Extremes {
   F32 high = Zero();  // of the values
   F32 low = Zero();   // of the values with the other sign
@@ -63,7 +64,7 @@ struct Extremes {
   bool is_finite() const { return ReduceAdd(poison) == 0; }
 };
 
-// Rounded values / scale within [low, high], plus `zero`, a byte each.
+// Rounded values / scale within [low, high], plus `zero`, one byte each.
 [[gnu::always_inline]] inline void StoreCodes(const Group& values, float scale, float low,
                                               float high, int32_t zero, uint8_t* codes) {
   const F32 step = Set1(scale);
@@ -98,7 +99,8 @@ void Int8Codes(const QuantizedPanel& to, int column, int64_t begin, int64_t end)
   const int64_t in_features = column < to.num_rows ? to.in_features : 0;
   const void* row = column < to.num_rows ? to.rows[column].values : nullptr;
   for (int64_t group = begin; group < end; ++group) {
-    // Codes about zero fit a signed byte; those about kZero have its upper bit turned round.
+    // Codes around zero fit a signed byte; codes around kZero are the same with the top bit
+    // flipped.
     uint8_t codes[kQuantGroup];
     StoreCodes(LoadGroup<Row>(row, group, in_features), to.scales[column], -Int8Panel::kCodeMax,
                Int8Panel::kCodeMax, 0, codes);
@@ -152,7 +154,7 @@ bool Int4Codes(const QuantizedPanel& to, int column, int64_t begin, int64_t end)
   return fits;
 }
 
-// use(row type) for a column of the panel.
+// Calls use(row type) for a column of the panel.
 template <typename Use>
 [[gnu::always_inline]] inline bool WithRow(const QuantizedPanel& to, int column, const Use& use) {
   const DType dtype = column < to.num_rows ? to.rows[column].dtype : DType::kFloat32;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -15,7 +16,8 @@ namespace {
 
 constexpr int kStrip = 256;  // values handled at a time; a multiple of every kInterleave
 
-// use(begin, count, values) for each strip of elements [begin, end) of the tensor, as float32.
+// Calls use(begin, count, values) for each strip of elements [begin, end) of the tensor, as
+// float32.
 template <typename Use>
 void ForEachStrip(const TensorView& tensor, int64_t begin, int64_t end, const Use& use) {
   float strip[kStrip];
@@ -29,7 +31,7 @@ void ForEachStrip(const TensorView& tensor, int64_t begin, int64_t end, const Us
 // One output feature's origin.
 struct SourceRow {
   const LinearPart* part;
-  int64_t row;  // of the part's tensors
+  int64_t row;  // in the part's tensors
 };
 
 std::vector<SourceRow> SourceRows(std::span<const LinearPart> parts) {
@@ -57,8 +59,8 @@ std::vector<float> BiasOf(std::span<const SourceRow> rows) {
   return bias;
 }
 
-// Writes a panel of `columns` columns, of which `rows` has the first: a strip of every row, whose
-// part of the panel stays in L1, before the next strip.
+// Writes a panel of `columns` columns; `rows` are the sources of the first ones. A strip of every
+// row comes before the next strip, so that its part of the panel stays in L1.
 template <typename Codec>
 void WritePanel(std::span<const SourceRow> rows, int columns, int64_t in_features,
                 typename Codec::Panel::Element* panel) {
@@ -90,7 +92,7 @@ void WritePanel(std::span<const SourceRow> rows, int columns, int64_t in_feature
   }
 }
 
-// The same of a quantised format. False: a value that it cannot hold.
+// The same for a quantised format. False: it cannot hold one of the values.
 bool WriteQuantizedPanel(const KernelTable& kernels, std::span<const SourceRow> rows,
                          QuantizedPanel to) {
   std::vector<PanelRow> sources;
@@ -105,7 +107,7 @@ bool WriteQuantizedPanel(const KernelTable& kernels, std::span<const SourceRow> 
   return kernels.pack_quantized_panel(to);
 }
 
-// Of a value that the format cannot hold; -1: none.
+// Index of a value that the format cannot hold; -1: there is none.
 int64_t FindOutside(WeightFormat format, std::span<const float> values) {
   if (format == WeightFormat::kFloat16) return FindOutsideFloat16(values);
   const auto is_outside = [&](float value) {
@@ -124,7 +126,7 @@ int64_t FindBadPanel(WeightFormat format, int columns, int64_t in_features,
   const size_t panel_bytes = static_cast<size_t>(PanelBytes(format, in_features, columns));
   const auto* bytes = reinterpret_cast<const uint8_t*>(panels.data());
   const auto* const end = bytes + panels.size();
-  // Loops without an exit: they run as fast as memory is read.
+  // These loops have no early exit, so they run at memory speed.
   for (int64_t panel = 0; bytes < end; bytes += panel_bytes, ++panel) {
     bool is_bad = false;
     if (format == WeightFormat::kInt8) {
@@ -233,7 +235,7 @@ PackedLinear WeightPacker::Linear(std::span<const LinearPart> parts, LinearOutpu
     }
   });
   if (fits) return packed;
-  // Which value it is, is looked for only now that there is one.
+  // Locates the value only now that one is known to exist.
   for (const LinearPart& part : parts) CheckRange(part.weight, format);
   return PackedLinear();
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/ops/weight_packer_cuda.h"
 
 #include <algorithm>
@@ -6,7 +7,7 @@
 namespace diffserve::cuda {
 namespace {
 
-constexpr size_t kStagingBytes = size_t{16} << 20;  // each of two
+constexpr size_t kStagingBytes = size_t{16} << 20;  // of each of two buffers
 
 }  // namespace
 

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // weight_packer.h for a device: WeightFormat::kBFloat16, matrices as checkpoints store them, rows
-// in the order asked for. Values are converted in pinned memory, a piece while the one before is
-// copied. What is made owns its device memory; a tied output projection shares the embedding
+// in the requested order. Values are converted in pinned memory, one piece while the previous is
+// copied. The results own their device memory; a tied output projection shares the embedding
 // table's.
 #pragma once
 
@@ -31,7 +32,7 @@ class EmbeddingTable {
 class PackedLinear {
  public:
   PackedLinear() = default;
-  // The output projection of a model with tied weights: float32 logits by the table itself.
+  // The output projection of a model with tied weights: float32 logits from the table itself.
   explicit PackedLinear(const EmbeddingTable& table);
 
   int out_features() const { return out_features_; }
@@ -49,8 +50,8 @@ class PackedLinear {
   DeviceBuffer bias_;
 };
 
-// The first error is kept, and nothing is copied after it. What it has made may be used by work
-// that is queued on the same stream.
+// Keeps the first error; nothing is copied after it. Work queued on the same stream may use the
+// results.
 class WeightPacker {
  public:
   explicit WeightPacker(const Stream& stream);
@@ -74,7 +75,7 @@ class WeightPacker {
   // fill(bytes) writes the pinned side.
   template <typename Fill>
   void CopyPiece(const DeviceBuffer& to, size_t offset, size_t size_bytes, const Fill& fill);
-  // The rows of the part, in its order.
+  // Copies the rows of the part, in its order.
   void CopyRows(const DeviceBuffer& to, size_t offset, const LinearPart& part);
   DeviceBuffer BFloat16s(const std::vector<float>& values);
 

@@ -1,4 +1,5 @@
-// What the packing kernel of each level is called with. Plain data only: see simd.h.
+// SPDX-License-Identifier: Apache-2.0
+// Arguments of each level's packing kernel. Plain data only: see simd.h.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ struct PanelRow {
 // One panel of a quantised format (weight_format.h).
 struct QuantizedPanel {
   WeightFormat format;
-  const PanelRow* rows;  // of its first columns; the others hold zeros
+  const PanelRow* rows;  // of its first columns; the other columns hold zeros
   int num_rows;
   int64_t in_features;
   uint8_t* panel;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/convert/convert.h"
 
 #include <algorithm>
@@ -26,7 +27,7 @@ constexpr size_t kPieceBytes = size_t{4} << 20;  // of a source, read at once
 constexpr size_t kMaxJsonBytes = size_t{16} << 20;
 constexpr size_t kMaxCopiedBytes = size_t{256} << 20;
 
-// What is copied beside config.json and the tensors; nothing among it can be executed.
+// Files that are copied besides config.json and the tensors; none of them can be executed.
 constexpr std::array<const char*, 15> kCopiedFiles = {
     "generation_config.json",
     "tokenizer.json",
@@ -51,7 +52,7 @@ std::string Joined(const std::string& dir, const std::string& name) {
   return (std::filesystem::path(dir) / name).string();
 }
 
-// Bytes [begin, end) of a file's data as an entry that SafetensorsFile::Read takes.
+// Bytes [begin, end) of a file's data, as an entry that SafetensorsFile::Read takes.
 SafetensorsEntry Piece(const SafetensorsEntry& entry, size_t begin, size_t end) {
   SafetensorsEntry piece = entry;
   piece.begin = entry.begin + begin;
@@ -126,7 +127,7 @@ class Conversion {
     return Status();
   }
 
-  // Tied weights that are stored twice: the output matrix goes, if it is the embedding bit for bit.
+  // Tied weights that are stored twice: drops the output matrix if it equals the embedding bitwise.
   Status DropTiedOutputMatrix() {
     if (!config_.tie_word_embeddings || plan_.tensors.size() < 2) return Status();
     const PlannedTensor& first = plan_.tensors.front();
@@ -153,8 +154,8 @@ class Conversion {
     if (packed_) edits.push_back({"quantization_config", packed_->ToJson(), /*add=*/true});
     if (dtype_) {
       const std::string value = "\"" + std::string(NameOf(*dtype_)) + "\"";
-      // Two spellings; where a config has neither, the older, which every version of transformers
-      // reads.
+      // There are two spellings. A config with neither gets the older one, which every version of
+      // transformers reads.
       const Result<ConfigReader> json = ConfigReader::Parse(config_text_,
                                                             Joined(source_->path(), "config.json"));
       if (!json.ok()) return json.status();
@@ -210,7 +211,7 @@ class Conversion {
     return stored == DType::kFloat16 ? DType::kFloat32 : stored;
   }
 
-  // Writes the headers of all files, and has the loader check names and shapes before the data is
+  // Writes the headers of all files, and has the loader check names and shapes before any data is
   // copied.
   Status LayOut() {
     std::vector<OutputTensor> tensors;
@@ -297,7 +298,7 @@ class Conversion {
     return Status();
   }
 
-  // The elements of `piece` in another dtype; in memory that is used again by the next call.
+  // The elements of `piece` in another dtype, in memory that the next call reuses.
   std::span<const std::byte> Cast(std::span<const std::byte> piece, DType from, DType to) {
     const int64_t count = static_cast<int64_t>(piece.size() / SizeOf(from));
     floats_.resize(static_cast<size_t>(count));
@@ -308,7 +309,7 @@ class Conversion {
     return std::as_bytes(std::span(halves_));
   }
 
-  // Of the last piece that was cast.
+  // Checks the last piece that was cast.
   Status CheckFloat16(const PlannedTensor& tensor) const {
     const int64_t found = FindOutsideFloat16(floats_);
     if (found < 0) return Status();
@@ -330,7 +331,7 @@ class Conversion {
                   options_.output_dir + ": interrupted, and nothing was written");
   }
 
-  // The loader's refusal of what has been written so far, whose directory is about to go.
+  // The loader's error about the files written so far, whose directory is about to be removed.
   Status Refused(const Status& status) const {
     std::string message = status.message();
     for (const char* end : {"/", ": "}) {
@@ -340,7 +341,7 @@ class Conversion {
     return InvalidArgument(options_.source_dir +
                            ": what it would become cannot be served: " + message);
   }
-  // An error with the name that a file would have had.
+  // The error, with the name that the file would have had.
   Status WithFinalNames(const Status& status) const {
     std::string message = status.message();
     if (output_ != nullptr && message.starts_with(output_->temporary())) {
@@ -355,7 +356,7 @@ class Conversion {
   std::unique_ptr<SourceDirectory> source_;
   std::string config_text_;  // config.json as it is served, before edits
   ModelConfig config_;
-  std::set<std::string> vectors_;  // names of those that keep their values
+  std::set<std::string> vectors_;  // names of tensors that keep their values
   TensorPlan plan_;
   PlanSource plan_source_{plan_, options_.source_dir};
   std::optional<DType> dtype_;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/convert/diff_mlx.h"
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 namespace diffserve {
 namespace {
 
-// What a `diff_transformer` model may have.
+// Limits of a `diff_transformer` model.
 constexpr int kMaxVocab = 4 << 20;
 constexpr int kMaxWidth = 1 << 20;
 constexpr int kMaxLayers = 1024;
@@ -21,14 +22,14 @@ constexpr int kMaxPositions = 16 << 20;
 constexpr int kMaxHeads = 2 * 4096;
 constexpr int kMaxHeadDim = 1024;
 constexpr double kMaxRopeBase = 1e12;
-constexpr double kNormEps = 1e-5;  // of its norm of each head, whatever its rms_norm_eps is
+constexpr double kNormEps = 1e-5;  // of the norm of each head, whatever rms_norm_eps is
 
 constexpr std::array<std::string_view, 11> kModelKeys = {
     "dim",        "n_layers",         "n_heads_vanilla", "qk_head_dim",
     "vocab_size", "mlp_intermediate", "block_size",      "rope_base",
     "rms_eps",    "tie_embeddings",   "amp_dtype"};
 
-// The shortest text that is read as `number`.
+// The shortest text that parses as `number`.
 std::string JsonNumber(double number) {
   std::array<char, 32> text;
   const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), number);
@@ -44,8 +45,8 @@ void RefuseOtherKeys(ConfigReader& model) {
   }
 }
 
-// The members of the new config.json, from "model" of the old. Problems are recorded in it. What
-// only old checkpoints lack has the default of diff-mlx.
+// The members of the new config.json, from the old "model" object. Problems are recorded in it.
+// Keys that only old checkpoints lack get diff-mlx's defaults.
 std::vector<std::pair<std::string, std::string>> Translate(ConfigReader& model, DType stored) {
   RefuseOtherKeys(model);
   const int heads = model.Int("n_heads_vanilla", std::nullopt, 2, kMaxHeads);
@@ -61,12 +62,12 @@ std::vector<std::pair<std::string, std::string>> Translate(ConfigReader& model, 
   const int inner = model.Int("mlp_intermediate", std::nullopt, 1, kMaxWidth);
   const int positions = model.Int("block_size", std::nullopt, 1, kMaxPositions);
   const double rope_base = model.Number("rope_base", 10000.0, 1, kMaxRopeBase);
-  // One value there for all norms.
+  // diff-mlx has one value for all norms.
   if (static_cast<float>(model.Number("rms_eps", kNormEps, 0, 1)) != static_cast<float>(kNormEps))
     model.Refuse("rms_eps", JsonNumber(kNormEps) + ", which the norm of each head has here");
   if (!model.Bool("tie_embeddings", true))
     model.Refuse("tie_embeddings", "true: diff-mlx has no output matrix of its own");
-  // What its products are rounded to in training; it changes no weight.
+  // The type that products are rounded to in training; it changes no weight.
   const std::string amp_dtype = model.String("amp_dtype", "float32");
   if (amp_dtype != "float32" && amp_dtype != "bfloat16")
     model.Refuse("amp_dtype", "float32 or bfloat16");
@@ -90,14 +91,14 @@ std::vector<std::pair<std::string, std::string>> Translate(ConfigReader& model, 
           {"torch_dtype", "\"" + std::string(NameOf(stored)) + "\""}};
 }
 
-std::string ObjectText(const std::vector<std::pair<std::string, std::string>>& members) {
+std::string JsonObjectOf(const std::vector<std::pair<std::string, std::string>>& members) {
   std::string text;
   for (const auto& [key, value] : members)
     text.append(text.empty() ? "{\n  \"" : ",\n  \"").append(key).append("\": ").append(value);
   return text + "\n}\n";
 }
 
-// The weight of that name, which older checkpoints have without "model.".
+// The weight with that name; older checkpoints lack the prefix "model.".
 const SourceTensor* Find(const std::vector<SourceTensor>& tensors, std::string_view name) {
   const auto found = std::ranges::find_if(tensors, [name](const SourceTensor& tensor) {
     return tensor.name == name || tensor.name == "model." + std::string(name);
@@ -105,7 +106,7 @@ const SourceTensor* Find(const std::vector<SourceTensor>& tensors, std::string_v
   return found == tensors.end() ? nullptr : &*found;
 }
 
-// Plain attention has the same config.json and neither lambda nor a norm of each head.
+// Plain attention has the same config.json, but neither lambda nor a norm of each head.
 bool IsVanilla(const std::vector<SourceTensor>& tensors) {
   constexpr std::array<std::string_view, 5> kOfDiff = {"lambda_q1", "lambda_k1", "lambda_q2",
                                                        "lambda_k2", "subln.scale"};
@@ -141,7 +142,7 @@ Result<std::string> ServedConfigText(const std::string& text, const SourceDirect
                            "attention with interleaved rotary embedding cannot be served, "
                            "expected the diff variant");
   }
-  return ObjectText(members);
+  return JsonObjectOf(members);
 }
 
 }  // namespace diffserve

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/convert/json_members.h"
 
 #include <algorithm>
@@ -10,16 +11,16 @@ namespace {
 constexpr std::string_view kSpace = " \t\r\n";
 
 struct Member {
-  std::string before;  // what stands between the member before it (or the brace) and its key
+  std::string before;  // the text between the member before it (or the brace) and its key
   std::string key;     // without its quotes
   std::string middle;  // the colon with its space
   std::string value;
 };
 
 struct ObjectText {
-  std::string head;  // up to and with the opening brace
+  std::string head;  // up to and including the opening brace
   std::vector<Member> members;
-  std::string tail;  // from behind the last value on
+  std::string tail;  // everything after the last value
 };
 
 // A cursor over text that is known to be valid JSON.
@@ -68,7 +69,7 @@ ObjectText Take(std::string_view text) {
   const size_t open = text.find('{') + 1;
   object.head = text.substr(0, open);
   ValidJson json(text, open);
-  size_t behind = open;  // the last value, or the brace
+  size_t behind = open;  // end of the last value, or of the brace
   while (true) {
     json.Skip(',');
     if (json.next() == '}') break;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/convert/output_directory.h"
 
 #include <sys/stat.h>
@@ -49,7 +50,7 @@ Result<std::unique_ptr<OutputDirectory>> OutputDirectory::Create(const std::stri
   }
   std::unique_ptr<OutputDirectory> output(new OutputDirectory());
   output->path_ = full.string();
-  // Beside its place, so that giving it its name is one rename on one file system.
+  // In the same folder, so that naming it is one rename on one file system.
   const std::string stem = (full.parent_path() / ("." + full.filename().string() + ".converting-" +
                                                   std::to_string(getpid())))
                                .string();
@@ -81,7 +82,7 @@ Status OutputDirectory::CheckRoom(uint64_t bytes) const {
 
 Status OutputDirectory::Commit() {
   DS_RETURN_IF_ERROR(SyncDirectory(temporary_));
-  // The system replaces an empty directory and nothing else.
+  // The system replaces only an empty directory.
   if (std::rename(temporary_.c_str(), path_.c_str()) != 0)
     return SystemError(path_, "cannot be made");
   committed_ = true;

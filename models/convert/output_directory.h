@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // OutputDirectory: a directory that appears whole or not at all. It is filled under a temporary
-// name beside its own, and what is not committed is removed. (A process that is killed cannot:
-// .NAME.converting-PID-N is then left.)
+// name beside its final one, and removed if it is not committed. (A killed process cannot do that:
+// it leaves .NAME.converting-PID-N.)
 //
 // Thread safety: one thread.
 #pragma once
@@ -21,12 +22,11 @@ class OutputDirectory {
   OutputDirectory(const OutputDirectory&) = delete;
   OutputDirectory& operator=(const OutputDirectory&) = delete;
 
-  const std::string& path() const { return path_; }            // its final place
-  const std::string& temporary() const { return temporary_; }  // where it is filled
+  const std::string& path() const { return path_; }            // its final path
+  const std::string& temporary() const { return temporary_; }  // the path that is filled
   // Error if the file system has less than `bytes` free.
   Status CheckRoom(uint64_t bytes) const;
-  // Gives it its name. Nothing is overwritten: error if something has come to stand there
-  // meanwhile.
+  // Gives it its final name. Nothing is overwritten. Error: something else now has that name.
   Status Commit();
 
  private:

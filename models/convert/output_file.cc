@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/convert/output_file.h"
 
 #include <fcntl.h>
@@ -72,7 +73,7 @@ Status OutputFile::Close() {
 Status SyncDirectory(const std::string& path) {
   const int descriptor = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) return WriteError(path);
-  // Some file systems cannot sync a directory and say EINVAL: there is nothing to wait for then.
+  // Some file systems cannot sync a directory and return EINVAL; then there is nothing to wait for.
   const bool synced = fsync(descriptor) == 0 || errno == EINVAL;
   const Status status = synced ? Status() : WriteError(path);
   close(descriptor);

@@ -1,5 +1,6 @@
-// OutputFile: a file that is written front to back, and is on the disk when Close has returned.
-// Errors are one line with the path.
+// SPDX-License-Identifier: Apache-2.0
+// OutputFile: a file that is written front to back and is on disk once Close has returned. Errors
+// are one line with the path.
 //
 // Thread safety: one thread.
 #pragma once
@@ -17,7 +18,7 @@ namespace diffserve {
 
 class OutputFile {
  public:
-  // A new file; error if there is one.
+  // Creates a new file. Error: the file exists.
   static Result<std::unique_ptr<OutputFile>> Create(const std::string& path);
   // An existing file, to be written from `offset` on.
   static Result<std::unique_ptr<OutputFile>> Open(const std::string& path, uint64_t offset);
@@ -29,8 +30,7 @@ class OutputFile {
   OutputFile& operator=(const OutputFile&) = delete;
 
   Status Write(std::span<const std::byte> bytes);
-  // Makes the file `size` bytes long. What has not been written reads as zeros and takes no space
-  // on the disk.
+  // Makes the file `size` bytes long. Unwritten parts read as zeros and take no disk space.
   Status Extend(uint64_t size);
   Status Close();
 
@@ -43,7 +43,7 @@ class OutputFile {
   int descriptor_;
 };
 
-// Brings a directory's entries to the disk.
+// Syncs a directory's entries to disk.
 Status SyncDirectory(const std::string& path);
 
 }  // namespace diffserve

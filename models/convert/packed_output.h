@@ -1,5 +1,6 @@
-// What stands in a packed directory (packed_format.h), and how it is made of the tensors of a plan:
-// linear layers are quantised and packed, one in memory at a time, and all else is copied.
+// SPDX-License-Identifier: Apache-2.0
+// The contents of a packed directory (packed_format.h), made from a plan's tensors: linear layers
+// are quantised and packed, one at a time in memory, and everything else is copied.
 //
 // Thread safety: one thread, which runs the packer's pool.
 #pragma once
@@ -15,13 +16,13 @@
 
 namespace diffserve {
 
-// Tensors of a plan, by the names that they have in the converted checkpoint.
+// Tensors of a plan, by their names in the converted checkpoint.
 class PlanSource : public TensorSource {
  public:
   // `where` names the source in errors. Both must outlive this.
   PlanSource(const TensorPlan& plan, const std::string& where) : plan_(plan), where_(where) {}
 
-  // nullptr: there is none.
+  // nullptr: there is no such tensor.
   const PlannedTensor* Find(const std::string& name) const;
   Status Check(const std::string& name, const std::vector<int64_t>& shape) const;
   bool Has(const std::string& name) const override { return Find(name) != nullptr; }
@@ -36,24 +37,24 @@ class PlanSource : public TensorSource {
 
 class PackedOutput {
  public:
-  // A tensor that is copied, or a linear layer that is packed.
+  // A tensor to copy, or a linear layer to pack.
   struct Item {
-    NamedShape tensor;                   // as it will be called; of what is packed: none
+    NamedShape tensor;                   // its name in the result; empty for a packed layer
     const PlannedTensor* copied;         // nullptr: packed
-    std::vector<LinearTensors> packed;   // as they will be called
-    std::vector<LinearTensors> sources;  // of `packed`
+    std::vector<LinearTensors> packed;   // names in the result
+    std::vector<LinearTensors> sources;  // sources of `packed`
   };
 
-  // `config`: the source's. Error: the plan lacks a tensor, or has it in another shape. All must
-  // outlive this.
+  // `config` is the source's. Error: the plan lacks a tensor, or has it with another shape. All
+  // arguments must outlive this.
   static Result<std::unique_ptr<PackedOutput>> Plan(const ModelConfig& config,
                                                     const PackedFormat& format, PlanSource& source);
 
-  // In the order in which they are written.
+  // In writing order.
   const std::vector<Item>& items() const { return items_; }
-  // What Write writes of a packed item.
+  // The tensors that Write writes for a packed item.
   std::vector<OutputTensor> TensorsOf(const Item& item) const;
-  // Error: a weight that the format cannot hold, or one of reading or writing.
+  // Errors: a weight that the format cannot hold, and those of reading or writing.
   Status Write(const Item& item, cpu::WeightPacker& packer, SafetensorsWriter& writer) const;
 
  private:

@@ -1,7 +1,8 @@
-// SourceDirectory: a checkpoint directory that is converted. Nothing outside it is read: file names
-// in its index are plain, and a link that leads out of it is refused (except into the blobs folder
-// beside the snapshots of a Hugging Face cache, where that cache keeps the files of the directory).
-// Nothing in it is executed, and pickles are never opened.
+// SPDX-License-Identifier: Apache-2.0
+// SourceDirectory: a checkpoint directory to convert. Nothing outside it is read: file names in its
+// index are plain, and a link that leads out of it is refused. (Exception: the blobs folder beside
+// the snapshots of a Hugging Face cache, which holds the directory's files.) Nothing in it is
+// executed, and pickles are never opened.
 //
 // Thread safety: one thread.
 #pragma once
@@ -23,19 +24,20 @@ struct SourceTensor {
 
 class SourceDirectory {
  public:
-  // Opens model.safetensors, else the shards that model.safetensors.index.json lists, else the one
-  // *.safetensors file there is.
+  // Opens model.safetensors, else the shards in model.safetensors.index.json, else the only
+  // *.safetensors file.
   static Result<std::unique_ptr<SourceDirectory>> Open(const std::string& dir);
 
   const std::string& path() const { return path_; }
   const std::vector<SourceTensor>& tensors() const { return tensors_; }  // ordered by file and name
   bool Has(const std::string& name) const;
-  // A whole file of the directory, of at most max_bytes.
+  // Reads a whole file of the directory, of at most max_bytes.
   Result<std::string> Read(const std::string& name, size_t max_bytes) const;
-  // Names of all that is in the directory, sorted.
+  // Names of all entries of the directory, sorted.
   const std::vector<std::string>& file_names() const { return file_names_; }
   const std::vector<std::string>& tensor_file_names() const { return tensor_file_names_; }
-  // Names of a folder's files that end so, sorted, with the folder's; none if there is no folder.
+  // Names of the files in `folder` with this ending, sorted, prefixed by the folder; empty if the
+  // folder does not exist.
   std::vector<std::string> NamesIn(const std::string& folder, std::string_view ending) const;
 
  private:

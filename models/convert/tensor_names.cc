@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/convert/tensor_names.h"
 
 #include <algorithm>
@@ -14,16 +15,16 @@
 namespace diffserve {
 namespace {
 
-constexpr size_t kMaxShownNames = 3;  // in an error
+constexpr size_t kMaxShownNames = 3;  // per error
 
-// One name of the model's tensors (weight_table.h, which says whether a model has them) and what
-// its source may be called: MODULE.NAME with one of each list ("a|b"; an empty MODULE: NAME alone).
-// A target "a+b" is a fused source: the rows of a, then those of b.
+// One name of the model's tensors (weight_table.h, which says whether a model has them) and the
+// accepted names of its source: MODULE.NAME with one entry of each list ("a|b"; an empty MODULE:
+// only NAME). A target "a+b" is a fused source: the rows of a, then those of b.
 struct NameRule {
   const char* target;
   const char* modules;
   const char* names;
-  const char* suffixes;  // "" among them: nothing follows the name
+  const char* suffixes;  // an empty suffix: the name ends there
 };
 
 constexpr char kAttention[] = "|self_attn|attn|attention|mixer";
@@ -31,9 +32,9 @@ constexpr char kMlp[] = "mlp|ffn|feed_forward";
 constexpr char kLinear[] = "weight|bias";
 constexpr char kScale[] = "scale";  // of a norm: the target's weight
 
-// Names below a layer. The order is that of the converted checkpoint. fc1, gate and fc2 are those
-// of unilm's YOCO, where it is fc1 that goes through the activation; in an mlp of diff-mlx, which
-// has gate, up and down, it is gate.
+// Names below a layer, in the order of the converted checkpoint. fc1, gate and fc2 are those of
+// unilm's YOCO, where fc1 goes through the activation. In a diff-mlx MLP, which has gate, up and
+// down, gate does.
 constexpr NameRule kLayerRules[] = {
     {"input_layernorm", "", "input_layernorm|attention_norm|self_attn_layer_norm|mixer_layer_norm",
      "weight"},
@@ -65,7 +66,7 @@ constexpr NameRule kLayerRules[] = {
     {"mlp.down_proj", "ffn", "fc2", kLinear},
     {"mlp.down_proj", "mlp", "down", kLinear},
 };
-// Names outside of the layers, which may stand below any module that holds the layers.
+// Names outside the layers; they may be below any module that holds the layers.
 constexpr NameRule kOuterRules[] = {
     {"model.embed_tokens", "", "embed_tokens|tok_embeddings|tok_embed", "weight"},
     {"model.norm", "", "norm|layer_norm", "weight"},
@@ -74,7 +75,7 @@ constexpr NameRule kOuterRules[] = {
 };
 // Frequencies of the rotary embedding, which follow from the config.
 constexpr std::string_view kUnneeded[] = {"inv_freq", "rope.freqs"};
-constexpr std::string_view kOptimizer = "opt.";  // before the names of its state
+constexpr std::string_view kOptimizer = "opt.";  // prefix of the optimizer state's names
 
 std::string_view TargetSuffix(std::string_view suffix) {
   return suffix == kScale ? std::string_view("weight") : suffix;
@@ -90,7 +91,7 @@ std::vector<std::string_view> Split(std::string_view list, char separator) {
   }
 }
 
-// What follows `part`, and its dot, at the start of `name`; nullopt if that is not the start.
+// The rest of `name` after `part` and a dot; nullopt if `name` does not start with them.
 std::optional<std::string_view> After(std::string_view name, std::string_view part) {
   if (part.empty()) return name;
   if (!name.starts_with(part)) return std::nullopt;
@@ -100,9 +101,9 @@ std::optional<std::string_view> After(std::string_view name, std::string_view pa
   return name.substr(1);
 }
 
-// A source's name, taken apart: OUTER.LAYERS.N.REST within a layer, else the whole name is REST.
+// A source's name in parts: OUTER.LAYERS.N.REST within a layer, else the whole name is REST.
 struct SourceName {
-  std::string_view outer;  // what stands before the layer's number: "model.layers"
+  std::string_view outer;  // the text before the layer's number: "model.layers"
   std::optional<int> layer;
   std::string_view rest;
 };
@@ -141,7 +142,7 @@ std::string ShapeString(const std::vector<int64_t>& shape) {
   return TensorView{nullptr, DType::kFloat32, shape}.ShapeString();
 }
 
-// Before all layers, after them in two places, or in one; then the layer and the place in it.
+// The sort key: before all layers, in one, or after them; then the layer and the position in it.
 using Place = std::tuple<int, int, size_t, std::string>;
 
 class Planner {
@@ -214,8 +215,8 @@ class Planner {
     return Status();
   }
 
-  // A tensor with the family's own name, of which no rule knows another. Outside of the layers that
-  // is the final norm.
+  // A tensor with the family's own name, for which no rule has another. Outside the layers that is
+  // the final norm.
   Status AddOwn(const SourceTensor& source, std::optional<int> layer) {
     if (!source.entry.is_float) return NoFloats(source);
     const size_t index = layer ? std::size(kLayerRules) : IndexOf(kOuterRules, "model.norm");
@@ -229,8 +230,8 @@ class Planner {
                            source.entry.dtype_name + ", expected F32, BF16 or F16");
   }
 
-  // A name outside of the layers without the modules that hold the layers too: "model.norm.weight"
-  // beside "model.layers.0..." is "norm.weight".
+  // A name outside the layers, without the modules that also hold the layers: "model.norm.weight"
+  // beside "model.layers.0..." becomes "norm.weight".
   std::string_view WithoutModules(std::string_view name) const {
     const size_t end = layers_.rfind('.');
     const std::string_view holders = end == std::string_view::npos ? std::string_view("model")
@@ -250,7 +251,7 @@ class Planner {
     return suffix.empty() ? name : name.append(".").append(suffix);
   }
 
-  // Whether the layers have what a rule of theirs names.
+  // Whether the layers have the tensor that a rule names.
   bool IsNeeded(const NameRule& rule, std::string_view suffix) const {
     return std::ranges::all_of(Split(rule.target, '+'), [&](std::string_view target) {
       return rows_.contains(TargetName(0, target, suffix));
@@ -265,12 +266,12 @@ class Planner {
         rules, target, [](const NameRule& r) { return std::string_view(r.target); });
     return static_cast<size_t>(rule - rules.begin());
   }
-  // Where a target belongs: the first rule with its name counts.
+  // The sort key of a target: the first rule with its name counts.
   static Place PlaceOf(std::optional<int> layer, std::string_view target, std::string_view suffix) {
     const size_t index = IndexOf(layer ? std::span<const NameRule>(kLayerRules) : kOuterRules,
                                  target);
-    const int group = layer || index == 0 ? 0 : 1;  // the embedding comes first, what else is
-                                                    // outside comes last
+    // The embedding comes first; everything else outside the layers comes last.
+    const int group = layer || index == 0 ? 0 : 1;
     return {group, layer.value_or(-1), index, suffix == "bias" ? "1" : "0"};
   }
 
@@ -351,9 +352,9 @@ class Planner {
   const ModelConfig& config_;
   const std::string& where_;
   const bool any_spelling_;
-  std::map<std::string, int64_t> rows_;  // of the tensors of layer 0
-  std::set<std::string> own_names_;      // of all tensors outside of the tables
-  std::string_view layers_;              // what stands before the layers' numbers
+  std::map<std::string, int64_t> rows_;  // of layer 0's tensors
+  std::set<std::string> own_names_;      // of all tensors outside the tables
+  std::string_view layers_;              // the text before the layers' numbers
   std::map<Place, PlannedTensor> planned_;
   std::vector<std::string> unknown_;
   TensorPlan plan_;

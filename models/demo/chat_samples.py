@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Short templated conversations for the demo model: greetings, who it is, capitals, small sums,
 counting, stories.
 

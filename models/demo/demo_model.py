@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DiffLlama and its Llama twin as one compact module for training, with the parameter names of
 transformers.
 
@@ -29,7 +30,7 @@ CONFIG = {
 # of 10,000 those are few.
 SHORT_ROPE_THETA = 10000.0
 
-# Of the projections that write to the residual stream: their outputs start as large as the
+# Scale of the projections that write to the residual stream: their outputs start as large as the
 # embeddings.
 _OUTPUT_SCALE = 0.12
 # A token that finds its like in the second layer gives it a logit of about ten.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The demo model's tokenizer: byte-level BPE over the generated text, digits one by one, four
 special tokens.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures an exported model through transformers, as the server's test does: chat template, greedy
 decode, all digits."""
 

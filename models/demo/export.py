@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes a trained model as a Hugging Face directory in bfloat16 and checks it against
 transformers' own code."""
 
@@ -15,8 +16,8 @@ import needle_samples
 from demo_model import CONFIG, DemoModel
 from demo_tokenizer import BOS, END, render, save_tokenizer
 
-# Of the largest logit: float32 sums in another order. A wrong pairing or rotation is off by the
-# size of the logits.
+# The tolerance, as a share of the largest logit, is for float32 sums in another order. A wrong
+# pairing or rotation is off by the size of the logits.
 LOGIT_TOLERANCE = 1e-3
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The README.md of an exported model, with the figures that were measured on it."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Multi-needle retrieval samples: the text that the demo model is trained on and measured with.
 
 A document of plain filler sentences hides needles such as "The magic number of Lisbon is 48213.";

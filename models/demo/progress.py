@@ -1,4 +1,5 @@
-"""How far something is that takes long, on stderr."""
+# SPDX-License-Identifier: Apache-2.0
+"""Reports the progress of long work on stderr."""
 
 import subprocess
 import sys
@@ -6,14 +7,14 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-FIRST_SECONDS = 2  # of what is over sooner nothing is told
+FIRST_SECONDS = 2  # shorter work reports nothing
 TERMINAL_SECONDS, ELSEWHERE_SECONDS = 0.25, 10
 WIPE = "\r\x1b[K"
 
 
 class Progress:
-    """On a terminal one line, rewritten and taken away at the end; elsewhere a line every 10 s.
-    `with Progress() as progress:`; tell() is cheap."""
+    """A terminal shows one line, which is rewritten and removed at the end. Other streams get a
+    line every 10 s. Use `with Progress() as progress:`; tell() is cheap."""
 
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic):
         self.stream, self.clock = stream or sys.stderr, clock
@@ -37,14 +38,14 @@ class Progress:
         self.is_shown = self.is_terminal
 
     def wipe(self) -> None:
-        """Before other lines for the terminal."""
+        """Call it before other lines for the terminal."""
         if self.is_shown:
             self.stream.write(WIPE)
             self.stream.flush()
         self.is_shown = False
 
     def run(self, doing: str, command: list) -> None:
-        """Runs a command that says nothing itself; tells how long it has run."""
+        """Runs a command that prints nothing itself and reports how long it has run."""
         process = subprocess.Popen(command)
         while True:
             try:

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Trains the demo model (a small DiffLlama), or with --twin its Transformer twin, on generated
 text.
 

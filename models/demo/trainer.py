@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The training loop: schedule, log lines, checkpoints that a later run goes on from."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Training batches: rows of one length, with the positions and targets that the loss looks at.
 
 Step s of seed S always gives the same batch, whatever was trained before: a resumed run and the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/diagnostics/activation_figures.h"
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 namespace diffserve {
 namespace {
 
-// A map of one query: its logits, then p.
+// A map of one query: its logits, later p.
 struct Map {
   std::vector<float> p;
   double entropy = 0;
@@ -36,7 +37,7 @@ struct Sums {
   double w = 0, p1 = 0, p2 = 0;         // of |w|, p1, p2
   double w_squares = 0, p_squares = 0;  // of w^2, p1^2 + lambda^2 p2^2
 
-  // p2: nullptr where there is no second map.
+  // p2: nullptr without a second map.
   void AddOver(TokenRange slots, const float* p1_of, const float* p2_of, float lambda) {
     for (int slot = slots.begin; slot < slots.end; ++slot) {
       const double signal = static_cast<double>(p1_of[slot]);
@@ -56,7 +57,7 @@ struct Sums {
 struct ActivationFigures::Query {
   const DiffAttentionArgs<float>& args;
   const DecodedKeys& keys;
-  int row;       // of the batch
+  int row;       // in the batch
   int position;  // in its sequence
 
   const float* q(int head) const {
@@ -64,7 +65,7 @@ struct ActivationFigures::Query {
   }
 };
 
-// What one query and head add to HeadFigures.
+// One query and head's contribution to HeadFigures.
 struct ActivationFigures::Row {
   bool has_second_map = false;
   bool has_answer = false;
@@ -115,7 +116,7 @@ ActivationFigures::ActivationFigures(const ModelConfig& config, ThreadPool& pool
     layer.heads.resize(static_cast<size_t>(config.attention.num_q1_heads));
 }
 
-// All heads of one query; those that share a noise head one after the other, whose map is made
+// All heads of one query. Those that share a noise head follow each other, so its map is computed
 // once.
 void ActivationFigures::LookAt(const Query& query, Worker& worker, Row* rows) const {
   const DiffSpec& spec = query.args.spec;
@@ -161,7 +162,7 @@ void ActivationFigures::OnAttention(int layer, const DiffAttentionArgs<float>& a
   const size_t heads = figures.heads.size();
   std::vector<Row> rows(static_cast<size_t>(sequence.num_tokens) * heads);
   std::vector<Worker> workers(static_cast<size_t>(pool_.num_threads()));
-  std::atomic<int> next{sequence.num_tokens};  // those that see the most come first
+  std::atomic<int> next{sequence.num_tokens};  // queries that see the most slots come first
   pool_.Run([&](int worker) {
     for (int i = --next; i >= 0; i = --next) {
       const Query query = {attention, keys, sequence.first_row + i, sequence.position + i};

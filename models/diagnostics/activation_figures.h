@@ -1,14 +1,16 @@
-// ActivationFigures: what a model's activations are like over many tokens: how large attention
-// logits and hidden states get (arXiv 2410.05258, table 5), how far the subtraction of the second
-// map amplifies the error of a logit, and how much of their attention some tokens give to the slots
-// of an answer (table 3). Scores are float32; the pool's workers share a layer's rows, and the
-// figures do not depend on how many they are.
+// SPDX-License-Identifier: Apache-2.0
+// ActivationFigures: statistics of a model's activations over many tokens. They say how large
+// attention logits and hidden states get (arXiv 2410.05258, table 5), how far subtracting the
+// second map amplifies the error of a logit, and how much attention some tokens give to the slots
+// of an answer (table 3). Scores are float32. The pool's workers share a layer's rows; the figures
+// do not depend on their number.
 //
-// Of one query, with w = p1 - lambda p2 over the slots that it sees:
-//   kappa     sqrt(|p1|^2 + lambda^2 |p2|^2) / |w|: errors of p1 and p2 that are independent and
-//             relative to them are so much larger, relative to w, than without a second map
+// For one query, with w = p1 - lambda p2 over the slots that it sees:
+//   kappa     sqrt(|p1|^2 + lambda^2 |p2|^2) / |w|: the factor by which independent relative errors
+//             of p1 and p2 grow, relative to w, compared with no second map
 //   entropy   -sum p ln p of each map
-//   answer    the sum of |w|, p1 or p2 over the answer's slots, as a share of that over all
+//   answer    the sum of |w|, p1 or p2 over the answer's slots, as a share of its sum over all
+//             slots
 //
 // Thread safety: one thread at a time, the one that calls Model::Forward.
 #pragma once
@@ -30,10 +32,10 @@ struct TokenRange {
   int end = 0;
 };
 
-// Where a sequence's answer lies, and from which position on tokens look for it.
+// The positions of a sequence's answer, and the position from which tokens look for it.
 struct AnswerSpans {
-  std::vector<TokenRange> answer;  // empty: there is none; else no two overlap
-  int query_from = 0;              // at or behind the end of the last of them
+  std::vector<TokenRange> answer;  // empty: no answer; otherwise no two overlap
+  int query_from = 0;              // not before the end of the last of them
 };
 
 class Mean {
@@ -46,7 +48,7 @@ class Mean {
     sum_ += other.sum_;
     count_ += other.count_;
   }
-  double value() const { return sum_ / static_cast<double>(count_); }  // NaN of none
+  double value() const { return sum_ / static_cast<double>(count_); }  // NaN if empty
   int64_t count() const { return count_; }
 
  private:
@@ -54,18 +56,19 @@ class Mean {
   int64_t count_ = 0;
 };
 
-// Of a signal head, or of several. What is about a second map is empty where there is none.
+// Figures of one signal head or of several. Those of a second map are empty without one.
 struct HeadFigures {
-  Mean kappa;  // of the queries whose w is not zero
+  Mean kappa;  // over queries whose w is not zero
   Magnitudes kappas;
   Mean entropy1, entropy2;
-  Mean answer, answer1, answer2;  // of w, p1 and p2
+  Mean answer, answer1, answer2;  // for w, p1 and p2
 
   void Merge(const HeadFigures& other);
 };
 
 struct LayerFigures {
-  Magnitudes logits1, logits2;  // of both maps, the slots that a query sees; a noise head's once
+  Magnitudes logits1, logits2;  // of both maps, over the slots that a query sees; each noise head
+                                // once
   Magnitudes hidden;            // the residual stream after the layer
   std::vector<HeadFigures> heads;
 
@@ -76,7 +79,7 @@ class ActivationFigures : public LayerObserver {
  public:
   ActivationFigures(const ModelConfig& config, ThreadPool& pool);
 
-  // The answer of the sequence that the next batches are of.
+  // Sets the answer of the sequence in the next batches.
   void SetSpans(AnswerSpans spans) { spans_ = std::move(spans); }
 
   // REQUIRES: a batch of one sequence, whose logits are not quantised.

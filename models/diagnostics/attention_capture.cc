@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/diagnostics/attention_capture.h"
 
 #include <algorithm>
@@ -9,10 +10,11 @@
 
 namespace diffserve {
 
-AttentionCapture::AttentionCapture(const AttentionSource& source, Wish wish)
-    : spec_(source.spec), wish_(std::move(wish)) {
-  DS_CHECK(!wish_.layers.empty() && !wish_.positions.empty(), "something is wanted");
-  for (int layer : wish_.layers)
+AttentionCapture::AttentionCapture(const AttentionSource& source, Selection selection)
+    : spec_(source.spec), selection_(std::move(selection)) {
+  DS_CHECK(!selection_.layers.empty() && !selection_.positions.empty(),
+           "a layer and a position are selected");
+  for (int layer : selection_.layers)
     layers_.emplace_back().format = source.layers.at(static_cast<size_t>(layer));
 }
 
@@ -30,7 +32,7 @@ size_t AttentionCapture::bytes() const {
   size_t bytes = sizeof(*this);
   for (const Layer& layer : layers_) {
     bytes += sizeof(layer) + num_pages(layer) * (page_bytes(layer) + sizeof(int32_t)) +
-             wish_.positions.size() * static_cast<size_t>(floats) * sizeof(float);
+             selection_.positions.size() * static_cast<size_t>(floats) * sizeof(float);
   }
   return bytes;
 }
@@ -43,7 +45,7 @@ size_t AttentionCapture::working_bytes() const {
 }
 
 void AttentionCapture::Reserve() {
-  const size_t positions = wish_.positions.size();
+  const size_t positions = selection_.positions.size();
   const size_t lambdas = spec_.lambda_kind == LambdaKind::kPerTokenHead
                              ? static_cast<size_t>(spec_.num_q1_heads)
                              : 0;
@@ -58,12 +60,12 @@ void AttentionCapture::Reserve() {
 
 void AttentionCapture::Take(int number, const DiffAttentionArgs<float>& attention,
                             const SequenceTokens& sequence) {
-  const auto found = std::ranges::find(wish_.layers, number);
-  if (found == wish_.layers.end()) return;
-  Layer& layer = layers_[static_cast<size_t>(found - wish_.layers.begin())];
+  const auto found = std::ranges::find(selection_.layers, number);
+  if (found == selection_.layers.end()) return;
+  Layer& layer = layers_[static_cast<size_t>(found - selection_.layers.begin())];
   DS_CHECK(layer.pages != nullptr, "the memory is there before the step");
   DS_CHECK(attention.kv.format.PageBytes() == layer.format.PageBytes(),
-           "the pages are of the format that was told");
+           "the pages have the format that the source names");
   layer.scale = attention.scale;
   layer.lambda = attention.lambda;
   layer.window = attention.window;
@@ -74,14 +76,15 @@ void AttentionCapture::Take(int number, const DiffAttentionArgs<float>& attentio
     const auto count = static_cast<size_t>(width);
     if (!rows.empty()) std::copy_n(from + row * count, count, rows.begin() + to * count);
   };
-  for (size_t i = 0; i < wish_.positions.size(); ++i) {
-    const int position = wish_.positions[i];
+  for (size_t i = 0; i < selection_.positions.size(); ++i) {
+    const int position = selection_.positions[i];
     if (position < sequence.position || position >= end) continue;
     const auto row = static_cast<size_t>(sequence.first_row + position - sequence.position);
     copy_row(attention.q, row, spec_.q_width(), layer.q, i);
     copy_row(attention.lambda_rows, row, spec_.num_q1_heads, layer.lambda_rows, i);
   }
-  // Without a window the last step has all pages; with one, each step those that its tokens see.
+  // Without a window the last step has all pages. With one, each step has those that its tokens
+  // see.
   if (layer.window == 0 && (last() < sequence.position || last() >= end)) return;
   const int begin = FirstSlotSeen(std::max(first(), sequence.position), WindowSlots(layer.window));
   const auto page_size = static_cast<size_t>(layer.format.page_size);
@@ -118,7 +121,7 @@ GroupKeys AttentionCapture::KeysOf(size_t layer, int group) const {
 AttentionMaps AttentionCapture::MapsOf(size_t layer, size_t position, int head,
                                        const GroupKeys& keys) const {
   return AttentionMapsRef(ArgsOf(layers_[layer]),
-                          SequenceAt(static_cast<int>(position), wish_.positions[position]), 0,
+                          SequenceAt(static_cast<int>(position), selection_.positions[position]), 0,
                           head, keys);
 }
 

@@ -1,11 +1,11 @@
-// AttentionCapture: what attention maps of a sequence are made of, copied out of the step that
-// computes it: of chosen layers q and lambda at chosen positions, and the pages up to the last of
-// them, or with a window those that they see, as they are. So the maps that are made of it later,
-// elsewhere, are those of the same q, K and quantisation that the kernels had, whatever the pages'
-// format.
+// SPDX-License-Identifier: Apache-2.0
+// AttentionCapture: the inputs of a sequence's attention maps, copied out of the step that computes
+// it. For the chosen layers it copies q and lambda at the chosen positions. It also copies the
+// pages up to the last position or, with a window, those that the positions see, unchanged. So maps
+// computed later use the same q, K and quantisation as the kernels, for any page format.
 //
-// Thread safety: one thread makes it; then the one that calls Model::Forward fills it, until
-// is_complete(); after that it is const, and any thread may read it.
+// Thread safety: one thread makes it. Then the thread that calls Model::Forward fills it, until
+// is_complete(). After that it is const, and any thread may read it.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@
 
 namespace diffserve {
 
-// The attention that there is to capture: of a model and the KV pages that it runs with.
+// The attention to capture from: a model and its KV pages.
 struct AttentionSource {
   DiffSpec spec;
   std::vector<KvFormat> layers;
@@ -31,32 +31,32 @@ struct AttentionSource {
 
 class AttentionCapture {
  public:
-  struct Wish {
+  struct Selection {
     std::vector<int> layers;     // ascending, each once
     std::vector<int> positions;  // likewise
   };
-  AttentionCapture(const AttentionSource& source, Wish wish);
+  AttentionCapture(const AttentionSource& source, Selection selection);
 
-  // What Reserve takes.
+  // Bytes that Reserve allocates.
   size_t bytes() const;
-  // What the keys of one group and the maps of one head and position take at most.
+  // Maximum bytes of the keys of one group and the maps of one head and position.
   size_t working_bytes() const;
-  // Takes the memory; before the sequence is submitted.
+  // Allocates the memory; call before the sequence is submitted.
   void Reserve();
 
-  const Wish& wish() const { return wish_; }
-  // The first and last wanted position.
-  int first() const { return wish_.positions.front(); }
-  int last() const { return wish_.positions.back(); }
+  const Selection& selection() const { return selection_; }
+  // The first and last selected position.
+  int first() const { return selection_.positions.front(); }
+  int last() const { return selection_.positions.back(); }
 
-  // Of a layer that is wanted: copies what the sequence's tokens of this step have of it. A
-  // sequence that is computed anew from first() or before is captured anew.
+  // For a selected layer: copies its share of the sequence's tokens of this step. A sequence that
+  // is recomputed from first() or before is captured anew.
   void Take(int layer, const DiffAttentionArgs<float>& attention, const SequenceTokens& sequence);
-  // All steps up to the one that computes last() are done.
+  // Called when all steps up to the one that computes last() are done.
   void Complete() { is_complete_.store(true, std::memory_order_release); }
   bool is_complete() const { return is_complete_.load(std::memory_order_acquire); }
 
-  // Of the wish's `layer`-th layer. REQUIRES: is_complete().
+  // Keys of the selection's `layer`-th layer. REQUIRES: is_complete().
   GroupKeys KeysOf(size_t layer, int group) const;
   AttentionMaps MapsOf(size_t layer, size_t position, int head, const GroupKeys& keys) const;
 
@@ -64,7 +64,7 @@ class AttentionCapture {
   struct Layer {
     KvFormat format;
     std::vector<float> q;            // [positions][q_width]
-    std::vector<float> lambda_rows;  // [positions][num_q1_heads], where the family has them
+    std::vector<float> lambda_rows;  // [positions][num_q1_heads], if the family has them
     std::unique_ptr<std::byte[]> pages;
     float scale = 0;
     float lambda = 0;
@@ -72,21 +72,21 @@ class AttentionCapture {
     LogitQuant logit_quant;
   };
   size_t num_pages(const Layer& layer) const;
-  size_t page_bytes(const Layer& layer) const;  // of all groups
+  size_t page_bytes(const Layer& layer) const;  // over all groups
   SequenceTokens SequenceAt(int row, int position) const;
   DiffAttentionArgs<float> ArgsOf(const Layer& layer) const;
 
   const DiffSpec spec_;
-  const Wish wish_;
-  std::vector<Layer> layers_;   // [wish.layers]
-  std::vector<int32_t> pages_;  // 0, 1, 2 ...: how the copies lie
+  const Selection selection_;
+  std::vector<Layer> layers_;   // [selection.layers]
+  std::vector<int32_t> pages_;  // 0, 1, 2 ...: page ids of the copies
   std::atomic<bool> is_complete_{false};
 };
 
 // Fills the captures of the sequences of one batch.
 class CapturingObserver : public LayerObserver {
  public:
-  // `sequence` is an index into the batch's.
+  // `sequence` is an index into the batch's sequences.
   void Add(size_t sequence, std::shared_ptr<AttentionCapture> capture) {
     captures_.emplace_back(sequence, std::move(capture));
   }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/diagnostics/hidden_state_pool.h"
 
 #include <algorithm>
@@ -40,7 +41,7 @@ void HiddenStatePool::Take(int position, int num_tokens, std::span<const float> 
   if (position == num_tokens) Complete();
 }
 
-// The length goes, and with it the number that the sum would be divided by for a mean.
+// Normalising the length also removes the divisor of a mean.
 void HiddenStatePool::Complete() {
   double squares = 0;
   for (const double x : sum_) squares += x * x;
@@ -62,14 +63,15 @@ void PoolingObserver::Add(std::shared_ptr<HiddenStatePool> pool, const SequenceT
   if (first == end) return;
   for (int position = first; position < end; ++position)
     rows_.push_back(batch.first_row + position - batch.position);
-  wishes_.push_back({std::move(pool), first, static_cast<size_t>(end - first), num_tokens});
+  sequences_.push_back({std::move(pool), first, static_cast<size_t>(end - first), num_tokens});
 }
 
 void PoolingObserver::OnStates(std::span<const float> states) {
   const size_t width = rows_.empty() ? 0 : states.size() / rows_.size();
-  for (const Wish& wish : wishes_) {
-    wish.pool->Take(wish.position, wish.num_tokens, states.first(wish.rows * width));
-    states = states.subspan(wish.rows * width);
+  for (const PooledSequence& sequence : sequences_) {
+    sequence.pool->Take(sequence.position, sequence.num_tokens,
+                        states.first(sequence.rows * width));
+    states = states.subspan(sequence.rows * width);
   }
 }
 

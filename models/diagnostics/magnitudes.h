@@ -1,6 +1,7 @@
-// Magnitudes: of many numbers' absolute values the largest exactly, and quantiles by a histogram
-// whose bins are 1/256 of an octave's begin wide, so within 0.2 %. What is added in another order,
-// or added elsewhere and merged, gives the same figures.
+// SPDX-License-Identifier: Apache-2.0
+// Magnitudes: statistics of absolute values. The largest are exact. Quantiles come from a histogram
+// with 256 bins per octave, so they are within 0.2 %. The order of additions and merges does not
+// change the figures.
 #pragma once
 
 #include <array>
@@ -21,22 +22,22 @@ class Magnitudes {
   int64_t num_not_finite() const { return num_not_finite_; }
   // The `rank`th largest, rank 1 .. kTop; NaN if there are fewer.
   float Top(int rank) const;
-  // The least magnitude that is not exceeded by `share` of all, as the middle of its bin; 0 below
-  // 2^-40. NaN if there is none.
+  // The smallest magnitude that `share` of all values do not exceed, as the middle of its bin; 0
+  // below 2^-40. NaN if there are no values.
   double Quantile(double share) const;
 
  private:
-  // Of the exponents, as a float stores them, from kLowest on; what is smaller counts as 0, what is
-  // larger as the last bin.
+  // Exponents, as a float stores them, from kLowest on. Smaller values count as 0, larger ones as
+  // the last bin.
   static constexpr int kLowest = 127 - 40, kOctaves = 80, kBinBits = 8;
 
   void AddToTop(float magnitude);
 
-  int64_t count_ = 0;           // that are finite
-  int64_t num_not_finite_ = 0;  // left out of all else
+  int64_t count_ = 0;           // finite values
+  int64_t num_not_finite_ = 0;  // excluded from all other figures
   int64_t num_zero_ = 0;
-  std::vector<float> top_;                                // a heap, the least of them first
-  std::array<std::vector<int64_t>, kOctaves> octaves_{};  // [octave][bin]; empty: no number there
+  std::vector<float> top_;                                // a heap, smallest first
+  std::array<std::vector<int64_t>, kOctaves> octaves_{};  // [octave][bin]; empty: no value there
 };
 
 }  // namespace diffserve

@@ -1,14 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
 // DiffLlama (transformers' "diffllama"): Llama with differential attention. Heads are paired by
-// halves: output head i is query head i minus lambda times query head i + Hq/2, key heads j and j +
-// Hk/2 are K1 and K2 of group j, and value heads j and j + Hk/2 side by side are its V. Canonical q
-// and k rows are therefore as stored; those of v are interleaved.
+// halves. Output head i is query head i minus lambda times query head i + Hq/2. Key heads j and j +
+// Hk/2 are K1 and K2 of group j, and value heads j and j + Hk/2 side by side are its V. So
+// canonical q and k rows are as stored, and v rows are interleaved.
 #include "models/families/family.h"
 #include "models/families/heads.h"
 
 namespace diffserve {
 namespace {
 
-void Configure(ConfigReader& json, ModelConfig& config) {
+void ConfigureDiffLlama(ConfigReader& json, ModelConfig& config) {
   const HeadCounts heads = ReadHeads(json, config.hidden_size, 1);
   CheckGrouping(json, heads);
   CheckPairs(json, heads);
@@ -39,6 +40,7 @@ void Configure(ConfigReader& json, ModelConfig& config) {
 
 }  // namespace
 
-const Family kDiffLlamaFamily = {"diffllama", "diffllama", "DiffLlamaForCausalLM", 2048, Configure};
+const Family kDiffLlamaFamily = {"diffllama", "diffllama", "DiffLlamaForCausalLM", 2048,
+                                 ConfigureDiffLlama};
 
 }  // namespace diffserve

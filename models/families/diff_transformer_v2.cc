@@ -1,5 +1,6 @@
-// The authors' second version (microsoft/unilm, Diff-Transformer-V2): both maps of a group read one
-// K and one V of width head_dim, output head i is query head 2i minus sigmoid(lambda_proj(x))_i
+// SPDX-License-Identifier: Apache-2.0
+// The authors' second version (microsoft/unilm, Diff-Transformer-V2). Both maps of a group read one
+// K and one V of width head_dim. Output head i is query head 2i minus sigmoid(lambda_proj(x))_i
 // times query head 2i + 1, and there is no sub-norm. config.json counts output heads.
 #include "models/families/family.h"
 #include "models/families/heads.h"
@@ -7,7 +8,7 @@
 namespace diffserve {
 namespace {
 
-void Configure(ConfigReader& json, ModelConfig& config) {
+void ConfigureDiffTransformerV2(ConfigReader& json, ModelConfig& config) {
   if (!json.Has("head_dim")) json.Fail("head_dim", "is missing");
   const HeadCounts heads = ReadHeads(json, config.hidden_size, 2);
   CheckGrouping(json, heads);
@@ -34,6 +35,7 @@ void Configure(ConfigReader& json, ModelConfig& config) {
 }  // namespace
 
 const Family kDiffTransformerV2Family = {"diff_transformer_v2", "diff_transformer_v2",
-                                         "DiffTransformerV2ForCausalLM", std::nullopt, Configure};
+                                         "DiffTransformerV2ForCausalLM", std::nullopt,
+                                         ConfigureDiffTransformerV2};
 
 }  // namespace diffserve

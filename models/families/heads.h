@@ -1,4 +1,5 @@
-// What the families share in reading head counts and in bringing heads into canonical order
+// SPDX-License-Identifier: Apache-2.0
+// Shared by the families: reading head counts and bringing heads into canonical order
 // (diff_spec.h).
 #pragma once
 
@@ -14,22 +15,22 @@ struct HeadCounts {
   int head_dim = 0;
 };
 
-// num_attention_heads, num_key_value_heads (default: as many) and head_dim (default: hidden_size /
-// num_attention_heads / `pairing`). `pairing` is 2 where config.json counts pairs of query heads
+// num_attention_heads, num_key_value_heads (default: the same) and head_dim (default: hidden_size /
+// num_attention_heads / `pairing`). `pairing` is 2 if config.json counts pairs of query heads
 // (unilm), else 1.
 HeadCounts ReadHeads(ConfigReader& json, int hidden_size, int pairing);
 // Records a problem unless num_kv divides num_q.
 void CheckGrouping(ConfigReader& json, const HeadCounts& heads);
-// Records a problem unless num_kv is even, as it is where key and value heads form pairs.
+// Records a problem unless num_kv is even, as required if key and value heads form pairs.
 void CheckPairs(ConfigReader& json, const HeadCounts& heads);
-// Records a problem unless hidden_act, `expected` where absent, is `expected`.
+// Records a problem unless hidden_act (default: `expected`) is `expected`.
 void CheckActivation(ConfigReader& json, const char* expected);
 
 // first, first + step, ...: `count` of them.
 std::vector<int32_t> Strided(int first, int step, int count);
 
-// 0.8 - 0.6 exp(-0.3 layer) (arXiv 2410.05258, section 2.1, which counts layers from 1): for layer
-// = first, first + 1, ...
+// 0.8 - 0.6 exp(-0.3 layer) (arXiv 2410.05258, section 2.1, which counts layers from 1) for layer =
+// first, first + 1, ...
 std::vector<float> ExponentialLambdaInit(int first, int num_layers);
 
 }  // namespace diffserve

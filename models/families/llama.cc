@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Llama (transformers' "llama"): plain attention, the case without a second map.
 #include "models/families/family.h"
 #include "models/families/heads.h"
@@ -5,7 +6,7 @@
 namespace diffserve {
 namespace {
 
-void Configure(ConfigReader& json, ModelConfig& config) {
+void ConfigureLlama(ConfigReader& json, ModelConfig& config) {
   const HeadCounts heads = ReadHeads(json, config.hidden_size, 1);
   CheckGrouping(json, heads);
   CheckActivation(json, "silu");
@@ -23,6 +24,6 @@ void Configure(ConfigReader& json, ModelConfig& config) {
 
 }  // namespace
 
-const Family kLlamaFamily = {"llama", "llama", "LlamaForCausalLM", 2048, Configure};
+const Family kLlamaFamily = {"llama", "llama", "LlamaForCausalLM", 2048, ConfigureLlama};
 
 }  // namespace diffserve

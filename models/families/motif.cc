@@ -1,16 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
 // Motif-2.6B and Motif-2-12.7B (Motif Technologies): grouped differential attention (arXiv
-// 2510.06949). Query heads come in groups of `ratio` signal heads and, last, the noise head that is
-// subtracted from each of them; the 2.6B model, whose config has no num_noise_heads, is the case of
-// ratio 1. Key heads 2j and 2j + 1 are K1 and K2 of group j, value heads 2j and 2j + 1 its V. The
-// MLP's activation is PolyNorm. The name MotifForCausalLM also stands on Motif-3, which is told by
-// its keys and refused.
+// 2510.06949). Query heads come in groups: `ratio` signal heads and then the noise head that is
+// subtracted from each of them. The 2.6B model, whose config has no num_noise_heads, has ratio 1.
+// Key heads 2j and 2j + 1 are K1 and K2 of group j, value heads 2j and 2j + 1 its V. The MLP's
+// activation is PolyNorm. Motif-3 also uses the name MotifForCausalLM; it is recognised by its keys
+// and refused.
 #include "models/families/family.h"
 #include "models/families/heads.h"
 
 namespace diffserve {
 namespace {
 
-// Signal heads to a noise head; 1, with a problem recorded, if the counts do not fit.
+// Signal heads per noise head; 1, with a problem recorded, if the counts do not fit.
 int ReadRatio(ConfigReader& json, const HeadCounts& heads) {
   if (!json.Has("num_noise_heads")) {
     if (heads.num_q % 2 != 0)
@@ -35,7 +36,7 @@ void ReadBiases(ConfigReader& json, ModelConfig& config) {
   config.mlp_bias = use_bias;
 }
 
-void Configure(ConfigReader& json, ModelConfig& config) {
+void ConfigureMotif(ConfigReader& json, ModelConfig& config) {
   const HeadCounts heads = ReadHeads(json, config.hidden_size, 1);
   CheckPairs(json, heads);
   CheckActivation(json, "poly_norm");
@@ -72,12 +73,12 @@ void Configure(ConfigReader& json, ModelConfig& config) {
   const std::vector<int32_t> noise_keys = Strided(1, 2, groups);
   order.k.insert(order.k.end(), noise_keys.begin(), noise_keys.end());
   order.v = Strided(0, 1, heads.num_kv);
-  config.lambda_init = ExponentialLambdaInit(-1, config.num_layers);  // the authors count layers
-                                                                      // from -1
+  // The authors count layers from -1.
+  config.lambda_init = ExponentialLambdaInit(-1, config.num_layers);
 }
 
 }  // namespace
 
-const Family kMotifFamily = {"motif", "motif", "MotifForCausalLM", std::nullopt, Configure};
+const Family kMotifFamily = {"motif", "motif", "MotifForCausalLM", std::nullopt, ConfigureMotif};
 
 }  // namespace diffserve

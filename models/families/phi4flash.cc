@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Phi-4-mini-flash (SambaY, arXiv 2507.06607), a hybrid. The first half of its layers alternates
-// Mamba and differential attention over a window; then one more Mamba layer, whose scan's output is
-// the memory of the gated memory units behind it, and one layer of full attention, whose K and V
-// the attention of all later layers reads. Nothing is rotated. Heads are paired side by side, as in
-// diff_transformer.cc: output head i is query head 2i minus lambda times query head 2i + 1, key
-// heads 2j and 2j + 1 are K1 and K2 of group j, value heads 2j and 2j + 1 side by side its V.
+// Mamba and differential attention over a window. Then comes one more Mamba layer, whose scan's
+// output is the memory of the gated memory units after it. Then one layer of full attention, whose
+// K and V the attention of all later layers reads. Nothing is rotated. Heads are paired side by
+// side, as in diff_transformer.cc: output head i is query head 2i minus lambda times query head 2i
+// + 1. Key heads 2j and 2j + 1 are K1 and K2 of group j, value heads 2j and 2j + 1 side by side its
+// V.
 #include "kernels/mamba/causal_conv.h"
 #include "kernels/mamba/selective_scan.h"
 #include "models/families/family.h"
@@ -12,7 +14,7 @@
 namespace diffserve {
 namespace {
 
-constexpr float kSubNormEps = 1e-5f;  // a constant in the authors' code
+constexpr float kPhi4FlashSubNormEps = 1e-5f;  // a constant in the authors' code
 constexpr int kMaxWindow = 1 << 24;
 constexpr int kMaxExpand = 8;
 
@@ -20,7 +22,8 @@ bool IsWindowed(const ModelConfig& config, int layer) {
   return layer % 2 == 1 && layer < config.num_layers / 2;
 }
 
-// A number for all windowed layers, or a list with one for each layer, null where none is.
+// A number for all windowed layers, or a list with one entry per layer, null for one without a
+// window.
 int ReadWindow(ConfigReader& json, const ModelConfig& config) {
   if (!json.IsList("sliding_window"))
     return json.Int("sliding_window", std::nullopt, 1, kMaxWindow);
@@ -66,7 +69,7 @@ void ReadMamba(ConfigReader& json, ModelConfig& config) {
   mamba.inner = json.Int("mamba_expand", 2, 1, kMaxExpand) * config.hidden_size;
   mamba.state_dim = json.Int("mamba_d_state", 16, 1, kScanStatesMax);
   mamba.conv_width = json.Int("mamba_d_conv", 4, kConvWidthMin, kConvWidthMax);
-  // What the authors' code does whatever these keys say, so another value is a mistake.
+  // The authors' code does this whatever these keys say, so another value is a mistake.
   mamba.dt_rank = (config.hidden_size + 15) / 16;
   const bool is_auto = json.IsString("mamba_dt_rank") &&
                        json.String("mamba_dt_rank", std::nullopt) == "auto";
@@ -87,7 +90,7 @@ void SetStackedOrder(const HeadCounts& heads, HeadOrder& order) {
   for (int32_t v : order.v) order.stacked.push_back(heads.num_q + heads.num_kv + v);
 }
 
-void Configure(ConfigReader& json, ModelConfig& config) {
+void ConfigurePhi4Flash(ConfigReader& json, ModelConfig& config) {
   const HeadCounts heads = ReadHeads(json, config.hidden_size, 1);
   CheckGrouping(json, heads);
   CheckPairs(json, heads);
@@ -118,7 +121,7 @@ void Configure(ConfigReader& json, ModelConfig& config) {
   attention.v_dim = 2 * heads.head_dim;
   attention.lambda_kind = LambdaKind::kPerLayer;
   attention.sub_norm = SubNorm::kAffine;
-  attention.sub_norm_eps = kSubNormEps;
+  attention.sub_norm_eps = kPhi4FlashSubNormEps;
 
   for (int map : {0, 1}) {
     const std::vector<int32_t> q = Strided(map, 2, heads.num_q / 2);
@@ -128,8 +131,8 @@ void Configure(ConfigReader& json, ModelConfig& config) {
   }
   config.head_order.v = Strided(0, 1, heads.num_kv);
   SetStackedOrder(heads, config.head_order);
-  config.lambda_init = ExponentialLambdaInit(0, config.num_layers);  // of all layers, the others
-                                                                     // too
+  // Over all layers, also those without attention.
+  config.lambda_init = ExponentialLambdaInit(0, config.num_layers);
 }
 
 }  // namespace
@@ -138,7 +141,7 @@ const Family kPhi4FlashFamily = {.name = "phi4flash",
                                  .model_type = "phi4flash",
                                  .architecture = "Phi4FlashForCausalLM",
                                  .default_max_positions = 4096,
-                                 .configure = Configure,
+                                 .configure = ConfigurePhi4Flash,
                                  .has_windows = true};
 
 }  // namespace diffserve

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -11,7 +12,7 @@ constexpr std::array<const Family*, 6> kFamilies = {
     &kDiffLlamaFamily, &kDiffTransformerFamily, &kDiffTransformerV2Family,
     &kLlamaFamily,     &kMotifFamily,           &kPhi4FlashFamily};
 
-// Differential-attention models that need more than a family file: what is missing.
+// Differential-attention models that need more than a family file: the missing parts.
 struct UnservedType {
   const char* model_type;
   const char* reason;

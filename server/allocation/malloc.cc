@@ -1,7 +1,7 @@
-// The program's malloc: glibc's, which asks the memory reserve before it fails. gRPC's core and the
-// Rust library end the process when malloc fails, and no handler of operator new is asked for what
-// they take; this serves all of them. Linked into the program alone, and not where a sanitizer has
-// a malloc of its own.
+// SPDX-License-Identifier: Apache-2.0
+// The program's malloc: glibc's, which uses the memory reserve before it fails. gRPC's core and the
+// Rust library end the process when malloc fails and never call the handler of operator new; this
+// covers them. Linked only into the program, and not with sanitizers, which have their own malloc.
 #include <malloc.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>

@@ -1,5 +1,7 @@
-// AnswerMessage: parts of an answer joined: those of a piece of a stream, or all of them. What the
-// encoders of all APIs make their objects of. Thread safety: one thread at a time.
+// SPDX-License-Identifier: Apache-2.0
+// AnswerMessage: the joined parts of one piece of a stream, or of a whole answer. The encoders of
+// all APIs make their objects of it.
+// Thread safety: one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +14,10 @@
 namespace diffserve {
 
 struct AnswerCall {
-  int index = 0;       // of the calls of this continuation
-  bool opens = false;  // it begins here; `name` is whole
+  int index = 0;       // index of the call within this continuation
+  bool opens = false;  // the call begins here; `name` is complete
   std::string name;
-  std::string arguments;  // as JSON text, or a piece of it
+  std::string arguments;  // JSON text, or a piece of it
 };
 
 struct AnswerMessage {
@@ -24,12 +26,12 @@ struct AnswerMessage {
 
   void Add(AnswerPart part);
   void Add(std::vector<AnswerPart> parts);
-  void Append(AnswerMessage next);  // what comes behind this
+  void Append(AnswerMessage next);  // appends the part that follows this one
   bool empty() const { return content.empty() && reasoning.empty() && calls.empty(); }
 };
 
-// The id of a call, the same whenever it is asked for. Others do not have it unless the response's
-// id and time are the same.
+// The id of a call. It is the same at each request for it, and unique unless two responses have the
+// same id and time.
 struct CallIdKey {
   std::string_view response_id;
   int64_t created = 0;  // Unix seconds
@@ -38,7 +40,7 @@ struct CallIdKey {
 };
 // `prefix` and 24 hexadecimal digits.
 std::string CallId(const CallIdKey& key, std::string_view prefix);
-// Nine letters and digits, for the templates that take no others (ToolFormat::short_ids).
+// Nine letters and digits, for templates that accept only such ids (ToolFormat::short_ids).
 std::string ShortCallId(const CallIdKey& key);
 
 }  // namespace diffserve

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/answer/answer_parser.h"
 
 #include <array>
@@ -11,16 +12,14 @@ namespace {
 
 constexpr size_t kMaxHeldSpaces = 4096;  // before what could be a marker
 
-bool IsSpace(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
-
 }  // namespace
 
 struct AnswerParser::State : CallSink {
   enum class Place {
     kReasoning,
     kText,
-    kCall,       // what is or could be a call
-    kArguments,  // all that is left, of the named tool
+    kCall,       // a call, or text that may become one
+    kArguments,  // the rest is the named tool's arguments
     kDropped,
   };
   enum class Marker { kReasoningBegin, kReasoningEnd, kCallBegin, kBareCallBegin, kCallEnd };
@@ -55,8 +54,8 @@ struct AnswerParser::State : CallSink {
     return !form.tools->bare_begin.empty() && (fresh || !form.tools->bare_at_start_only);
   }
   bool MayGoOnWithCalls(char c);
-  // Whether what is held is a part of a call's marker: its first byte alone is one only behind a
-  // call.
+  // Whether the held text is part of a call's marker. Its first byte alone counts only directly
+  // after a call.
   bool CutsCallMarker() const {
     if (place != Place::kText || form.tools == nullptr || form.forced_call) return false;
     const bool after_call = fresh && calls > 0;
@@ -72,20 +71,20 @@ struct AnswerParser::State : CallSink {
   const AnswerForm form;
   std::vector<AnswerPart>* out = nullptr;
   Place place = Place::kText;
-  bool reasoning_may_begin = false;  // nothing but whitespace came so far
-  bool fresh = true;          // no content but whitespace came so far, or since the last call
-  bool drops_spaces = false;  // those beside a marker
-  bool end_due = false;       // the marker behind a call
-  std::string spaces;         // that a marker may follow
-  std::string held;           // the beginning of a marker
-  std::string raw;            // what could become a call, from its marker on
+  bool reasoning_may_begin = false;  // only whitespace came so far
+  bool fresh = true;                 // only whitespace came so far or since the last call
+  bool drops_spaces = false;         // spaces next to a marker
+  bool end_due = false;              // the closing marker of a call
+  std::string spaces;                // spaces that a marker may follow
+  std::string held;                  // the beginning of a marker
+  std::string raw;                   // text that may become a call, from its marker on
   bool marked = false;  // `raw` began with a marker, not with a brace or name as text may have too
   std::unique_ptr<CallScanner> scanner;
   JsonScanner arguments;  // of the last call
   bool arguments_ended = false;
-  bool in_call = false;  // it has begun, so it is handed on
+  bool in_call = false;  // the call has begun, so its arguments are passed on
   int calls = 0;
-  int calls_before = 0;  // this scanner's first one
+  int calls_before = 0;  // index of this scanner's first call
 };
 
 void AnswerParser::State::Emit(AnswerPart::Kind kind, std::string_view text) {
@@ -104,7 +103,7 @@ void AnswerParser::State::EnterReasoning() {
   drops_spaces = true;
 }
 
-// The answer itself begins, without reasoning or behind it.
+// The answer itself begins, without reasoning or after it.
 void AnswerParser::State::BeginForced() {
   place = Place::kText;
   reasoning_may_begin = false;
@@ -151,7 +150,7 @@ void AnswerParser::State::Arguments(std::string_view text) {
   Emit(AnswerPart::Kind::kToolArguments, text);
 }
 
-// What looked like a call is content.
+// Text that looked like a call is content.
 void AnswerParser::State::Restore() {
   Emit(AnswerPart::Kind::kContent, spaces);
   Emit(AnswerPart::Kind::kContent, raw);
@@ -168,7 +167,7 @@ void AnswerParser::State::LeaveCall(Place to) {
   drops_spaces = true;
 }
 
-// It was no call: what was held is content.
+// It was not a call: the held text is content.
 void AnswerParser::State::GiveUp() {
   Restore();
   LeaveCall(Place::kText);
@@ -245,7 +244,7 @@ void AnswerParser::State::Found(Marker marker) {
   spaces.clear();
 }
 
-// What may stand between calls: `c` is taken if it can.
+// Accepts `c` if it may occur between calls.
 bool AnswerParser::State::MayGoOnWithCalls(char c) {
   if (form.tools == nullptr || form.forced_call || !fresh || calls == 0) return false;
   if (form.tools->bare_at_start_only && c == ';') {
@@ -263,7 +262,7 @@ bool AnswerParser::State::MayGoOnWithCalls(char c) {
 
 // A byte of no marker.
 void AnswerParser::State::Shown(char c) {
-  if (IsSpace(c)) {
+  if (IsJsonSpace(c)) {
     if (!drops_spaces) spaces += c;
     if (spaces.size() <= kMaxHeldSpaces) return;
     Emit(TextKind(), spaces);
@@ -299,7 +298,7 @@ void AnswerParser::State::InText(char c) {
       may = may || text.starts_with(held);
     }
     if (may) return;
-    // Its first byte belongs to no marker. What that begins takes the rest.
+    // Its first byte belongs to no marker. The state that this byte begins reads the rest.
     const std::string rest = held.substr(1);
     const char first = held.front();
     held.clear();
@@ -322,7 +321,7 @@ void AnswerParser::State::Push(char c) {
       return InCall(c);
     case Place::kArguments:
       if (calls == 0) {
-        if (IsSpace(c)) return;
+        if (IsJsonSpace(c)) return;
         BeginCall(form.forced_name);
       }
       return Arguments({&c, 1});

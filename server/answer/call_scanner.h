@@ -1,5 +1,6 @@
-// The syntaxes of calls (tool_format.h), scanned a byte at a time. A scanner tells what it finds to
-// a CallSink and never looks back. Thread safety: one thread at a time.
+// SPDX-License-Identifier: Apache-2.0
+// Scanners for the call syntaxes of tool_format.h. A scanner reads one byte at a time, never goes
+// back, and reports calls to a CallSink. Thread safety: one thread at a time.
 #pragma once
 
 #include <memory>
@@ -26,18 +27,19 @@ class CallScanner {
     kWrong,  // this byte does not belong to a call
   };
   virtual Step Push(char c, CallSink& sink) = 0;
-  // The model has ended the text here: what the syntax lets it leave out is made up for.
+  // The model has ended the text. Closing parts that the syntax allows to omit are added.
   virtual void Finish(CallSink& sink) = 0;
 };
 
-// {"name": ..., "arguments": {...}} or a list of them. "parameters" may stand for "arguments", and
-// the text of an object for the object; null is {}. Other members are skipped.
+// {"name": ..., "arguments": {...}} or a list of such objects. "parameters" is accepted for
+// "arguments", and an object may be given as a string that contains it; null is {}. Other members
+// are skipped.
 struct JsonCallRules {
-  bool object = true, list = true;  // which of the two may come
-  bool needs_arguments = false;     // else a call without them has {}
+  bool object = true, list = true;  // the accepted forms
+  bool needs_arguments = false;     // false: a call without arguments has {}
 };
 std::unique_ptr<CallScanner> NewJsonCallScanner(JsonCallRules rules);
-// NAME{...}, NAME[ARGS]{...}, NAME[CALL_ID]ID[ARGS]{...}, or what the scanner above takes.
+// NAME{...}, NAME[ARGS]{...}, NAME[CALL_ID]ID[ARGS]{...}, or the JSON form above.
 std::unique_ptr<CallScanner> NewNamedJsonCallScanner();
 // <function=NAME><parameter=KEY>VALUE</parameter>...</function>; the closing tags may be missing.
 // `types` may be null.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <string>
 #include <utility>
 
@@ -11,15 +12,13 @@ namespace {
 constexpr size_t kMaxNameBytes = AnswerParser::kMaxNameBytes;
 constexpr size_t kMaxHeldBytes = AnswerParser::kMaxHeldBytes;
 
-bool IsSpace(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
-
 class JsonCallScanner : public CallScanner {
  public:
   explicit JsonCallScanner(JsonCallRules rules) : rules_(rules) {}
 
   Step Push(char c, CallSink& sink) override {
     if (level_ == 0) {
-      if (IsSpace(c)) return Step::kMore;
+      if (IsJsonSpace(c)) return Step::kMore;
       if (c == '[' && rules_.list)
         level_ = 2;
       else if (c == '{' && rules_.object)
@@ -28,7 +27,7 @@ class JsonCallScanner : public CallScanner {
         return Step::kWrong;
     }
     const int before = json_.depth();
-    if (json_.expects_value() && !IsSpace(c) && !BeginValue(c, before)) return Step::kWrong;
+    if (json_.expects_value() && !IsJsonSpace(c) && !BeginValue(c, before)) return Step::kWrong;
     const bool was_string = json_.in_string(), was_key = json_.in_key();
     const JsonScanner::Step step = json_.Push(c);
     if (step == JsonScanner::Step::kWrong || step == JsonScanner::Step::kPast) return Step::kWrong;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/answer/json_scanner.h"
 
 #include "kernels/base/check.h"
@@ -5,7 +6,6 @@
 namespace diffserve {
 namespace {
 
-bool IsSpace(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 int HexOf(char c) {
@@ -129,7 +129,7 @@ JsonScanner::Step JsonScanner::Push(char c) {
   if (InNumber()) {
     const Step step = InDigits(c);
     if (step != Step::kPast || depth_ == 0) return step;
-    state_ = State::kComma;  // `c` comes behind the number
+    state_ = State::kComma;  // `c` follows the number
   }
   switch (state_) {
     case State::kString:
@@ -158,7 +158,7 @@ JsonScanner::Step JsonScanner::Push(char c) {
     default:
       break;
   }
-  if (IsSpace(c)) return Step::kMore;
+  if (IsJsonSpace(c)) return Step::kMore;
   switch (state_) {
     case State::kValue:
       return BeginValue(c);
@@ -245,6 +245,12 @@ void AppendJsonEscaped(std::string_view text, std::string* out) {
       *out += c;
     }
   }
+}
+
+std::string QuotedJson(std::string_view text) {
+  std::string quoted = "\"";
+  AppendJsonEscaped(text, &quoted);
+  return quoted + '"';
 }
 
 }  // namespace diffserve

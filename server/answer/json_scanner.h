@@ -1,6 +1,7 @@
-// JsonScanner: one JSON value recognised a byte at a time (RFC 8259), without a tree: it knows
-// where the value ends and that it is one. A model's text is what comes in, so depth is limited and
-// nothing is kept but a bit a level.
+// SPDX-License-Identifier: Apache-2.0
+// JsonScanner: recognises one JSON value (RFC 8259), byte by byte and without a tree. It finds the
+// end of the value and checks that it is valid. Its input is a model's text, so depth is limited
+// and it keeps only one bit per level.
 // Thread safety: one thread at a time.
 #pragma once
 
@@ -11,19 +12,23 @@
 
 namespace diffserve {
 
+// Whether `c` is whitespace in JSON.
+constexpr bool IsJsonSpace(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+
 class JsonScanner {
  public:
-  static constexpr int kMaxDepth = 64;  // of arrays and objects inside one another
+  static constexpr int kMaxDepth = 64;  // of nested arrays and objects
 
   enum class Step {
-    kMore,   // the byte belongs to the value, which goes on
+    kMore,   // the value continues after this byte
     kEnd,    // the value ends with this byte
     kPast,   // the value, a number, ended before this byte
-    kWrong,  // no JSON value goes on like that
+    kWrong,  // this byte cannot follow in a JSON value
   };
   // REQUIRES: the last answer was kMore.
   Step Push(char c);
-  // The value is whole where the text ends: a number has no end of its own.
+  // Whether the value is complete if the text ends here. Only a number needs this: it has no end
+  // mark.
   bool EndsHere() const;
   // How deep the last byte is; 0 outside of arrays and objects.
   int depth() const { return depth_; }
@@ -38,7 +43,7 @@ class JsonScanner {
     kFirstKey,    // or the end of the object
     kKey,
     kColon,
-    kComma,  // or the end of what is open
+    kComma,  // or the end of the array or object
     kString,
     kEscape,
     kHex,
@@ -65,8 +70,8 @@ class JsonScanner {
   bool key_ = false;  // the string is a key
   int depth_ = 0;
   std::array<bool, kMaxDepth> object_{};      // by level
-  std::string_view word_;                     // what is left of true, false or null
-  int left_ = 0;                              // hex digits, or bytes of a character
+  std::string_view word_;                     // the rest of true, false or null
+  int left_ = 0;                              // hex digits or bytes of a character that must follow
   unsigned char least_ = 0x80, most_ = 0xBF;  // of the character's next byte
 };
 
@@ -75,11 +80,13 @@ bool IsJson(std::string_view text);
 // Whether it is an object.
 bool IsJsonObject(std::string_view text);
 
-// Takes the text of a JSON string, between its quotes, apart. REQUIRES: a JsonScanner took it.
-// Half a surrogate pair becomes U+FFFD.
+// Decodes the text of a JSON string, given without its quotes. REQUIRES: a JsonScanner accepted it.
+// An unpaired surrogate becomes U+FFFD.
 std::string JsonUnescaped(std::string_view text);
 
-// Appends `text` as it is written between the quotes of a JSON string.
+// Appends `text`, escaped for the inside of a JSON string.
 void AppendJsonEscaped(std::string_view text, std::string* out);
+// `text` as a JSON string, with its quotes.
+std::string QuotedJson(std::string_view text);
 
 }  // namespace diffserve

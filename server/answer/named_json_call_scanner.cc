@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <string>
 
 #include "server/answer/answer_parser.h"
@@ -7,15 +8,13 @@
 namespace diffserve {
 namespace {
 
-bool IsSpace(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
-
 class NamedJsonCallScanner : public CallScanner {
  public:
   Step Push(char c, CallSink& sink) override {
     if (json_calls_ != nullptr) return json_calls_->Push(c, sink);
     switch (place_) {
       case Place::kStart:
-        if (IsSpace(c)) return Step::kMore;
+        if (IsJsonSpace(c)) return Step::kMore;
         if (c == '[' || c == '{') {
           json_calls_ = NewJsonCallScanner({});
           return json_calls_->Push(c, sink);
@@ -31,7 +30,7 @@ class NamedJsonCallScanner : public CallScanner {
       case Place::kCallId:  // the answer's calls have ids of their own
         return c == '[' ? BeginTag() : InName(c, &call_id_);
       case Place::kBeforeArguments:
-        if (IsSpace(c)) return Step::kMore;
+        if (IsJsonSpace(c)) return Step::kMore;
         return c == '{' ? BeginArguments(sink) : Step::kWrong;
       case Place::kArguments:
         break;
@@ -49,8 +48,8 @@ class NamedJsonCallScanner : public CallScanner {
 
   // Whitespace may only follow a name.
   static Step InName(char c, std::string* name) {
-    const bool ended = !name->empty() && IsSpace(name->back());
-    const bool may = IsSpace(c) ||
+    const bool ended = !name->empty() && IsJsonSpace(name->back());
+    const bool may = IsJsonSpace(c) ||
                      (!ended && static_cast<unsigned char>(c) > 0x20 &&
                       std::string_view("\"'<>(){}[],;:").find(c) == std::string_view::npos);
     *name += c;
@@ -76,7 +75,7 @@ class NamedJsonCallScanner : public CallScanner {
   }
 
   Step BeginArguments(CallSink& sink) {
-    while (IsSpace(name_.back())) name_.pop_back();
+    while (IsJsonSpace(name_.back())) name_.pop_back();
     if (!sink.BeginCall(name_)) return Step::kWrong;
     place_ = Place::kArguments;
     return InArguments('{', sink);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/answer/parameter_value.h"
 
 #include <algorithm>
@@ -23,13 +24,7 @@ std::string Lower(std::string_view text) {
   return lower;
 }
 
-std::string Quoted(std::string_view text) {
-  std::string quoted = "\"";
-  AppendJsonEscaped(text, &quoted);
-  return quoted + '"';
-}
-
-// An integer as Python reads it: with a sign and zeros in front.
+// An integer in Python's syntax: a sign and leading zeros are allowed.
 std::optional<std::string> IntegerJson(std::string_view text) {
   const bool negative = text.starts_with('-');
   if (negative || text.starts_with('+')) text.remove_prefix(1);
@@ -38,19 +33,19 @@ std::optional<std::string> IntegerJson(std::string_view text) {
   return (negative ? "-" : "") + std::string(text.substr(first));
 }
 
-// A number as JSON has it, where text begins with it.
+// The JSON number at the start of the text.
 bool IsNumber(std::string_view text) {
   return !text.empty() && (text[0] == '-' || (text[0] >= '0' && text[0] <= '9')) && IsJson(text);
 }
 
-// Copies a Python string literal, of which `text` begins with the quote, to `json`. Returns what
-// is behind it; nullopt if it has no end.
+// Copies the Python string literal at the start of `text` to `json` as a JSON string. Returns the
+// text after it; nullopt if it has no end.
 std::optional<std::string_view> CopyString(std::string_view text, std::string* json) {
   const char quote = text.front();
   std::string value;
   for (size_t i = 1; i < text.size(); ++i) {
     if (text[i] == quote) {
-      *json += Quoted(value);
+      *json += QuotedJson(value);
       return text.substr(i + 1);
     }
     if (text[i] != '\\') {
@@ -109,10 +104,10 @@ std::string ParameterJson(std::string_view text, uint8_t types) {
   const bool is_null = word == "null" || word == "none";
   if (types == ParameterType::kAny) {
     const bool container = value.starts_with('{') || value.starts_with('[');
-    return container && IsJson(value) ? std::string(value) : Quoted(text);
+    return container && IsJson(value) ? std::string(value) : QuotedJson(text);
   }
   if (is_null && (types & ParameterType::kNull) != 0) return "null";
-  if ((types & ParameterType::kString) != 0) return Quoted(text);
+  if ((types & ParameterType::kString) != 0) return QuotedJson(text);
   if (is_null) return "null";
   if ((types & ParameterType::kBoolean) != 0 && (word == "true" || word == "false")) return word;
   if ((types & ParameterType::kInteger) != 0) {
@@ -122,7 +117,7 @@ std::string ParameterJson(std::string_view text, uint8_t types) {
     if (IsNumber(value)) return std::string(value);
     if (const std::optional<std::string> integer = IntegerJson(value)) return *integer;
   }
-  return ContainerJson(value, types).value_or(Quoted(text));
+  return ContainerJson(value, types).value_or(QuotedJson(text));
 }
 
 }  // namespace diffserve

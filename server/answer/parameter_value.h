@@ -1,5 +1,7 @@
-// Values of parameters as a syntax without types has them: text, which becomes JSON by what the
-// tool's schema says of the parameter. Thread safety: functions without state.
+// SPDX-License-Identifier: Apache-2.0
+// Parameter values in call syntaxes without types. Each value is text; it becomes JSON by the type
+// that the tool's schema gives to the parameter.
+// Thread safety: functions without state.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +20,10 @@ struct ParameterType {
                                         // array
 };
 
-// By tool and parameter.
+// Bits of the types by tool name and parameter name.
 using ParameterTypes = std::map<std::pair<std::string, std::string>, uint8_t, std::less<>>;
 
-// The value as JSON text. Text that is of none of the types is a string, so that the client sees
+// The value as JSON text. Text that matches none of the types becomes a string, so the client sees
 // what the model wrote.
 std::string ParameterJson(std::string_view text, uint8_t types);
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/answer/tool_plan.h"
 
 #include <algorithm>
@@ -9,13 +10,7 @@
 namespace diffserve {
 namespace {
 
-std::string Quoted(std::string_view text) {
-  std::string quoted = "\"";
-  AppendJsonEscaped(text, &quoted);
-  return quoted + '"';
-}
-
-// A schema that only an object satisfies. Of two members of a name the last one counts.
+// A schema that only an object satisfies. If a name occurs twice, its last member counts.
 std::string ObjectSchema(const Tool& tool) {
   if (tool.parameters_json.empty())
     return R"({"type":"object","properties":{},"additionalProperties":false})";
@@ -25,7 +20,7 @@ std::string ObjectSchema(const Tool& tool) {
   return schema + (is_empty ? "" : ",") + R"("type":"object"})";
 }
 
-// As templates show it: as the client wrote it, with the type that it leaves out.
+// The tools for the template: unchanged, with a missing type added.
 std::string ShownSchema(const Tool& tool) {
   if (tool.parameters_json.empty()) return R"({"type":"object","properties":{}})";
   if (tool.has_type) return tool.parameters_json;
@@ -48,8 +43,8 @@ GrammarSpec RequiredGrammar(const std::vector<Tool>& tools, bool parallel) {
   text += '\n';
   for (size_t i = 0; i < tools.size(); ++i) {
     const std::string index = std::to_string(i);
-    const std::string opening = "{\"name\": " + Quoted(tools[i].name) + ", \"arguments\": ";
-    text += "call_" + index + ": " + Quoted(opening) + " arguments_" + index + " \"}\"\n";
+    const std::string opening = "{\"name\": " + QuotedJson(tools[i].name) + ", \"arguments\": ";
+    text += "call_" + index + ": " + QuotedJson(opening) + " arguments_" + index + " \"}\"\n";
     text += "arguments_" + index + ": %json " + ObjectSchema(tools[i]) + '\n';
   }
   return Grammar(GrammarSpec::Kind::kLark, std::move(text));
@@ -61,16 +56,17 @@ GrammarSpec StrictGrammar(const std::vector<Tool>& tools, const ToolFormat& form
   std::string text = "{\"structures\":[";
   for (const Tool& tool : tools) {
     if (&tool != &tools.front()) text += ',';
-    const std::string opening = begin + "\n{\"name\": " + Quoted(tool.name) + ", \"arguments\": ";
-    text += "{\"begin\":" + Quoted(opening) +
+    const std::string opening = begin + "\n{\"name\": " + QuotedJson(tool.name) +
+                                ", \"arguments\": ";
+    text += "{\"begin\":" + QuotedJson(opening) +
             ",\"schema\":" + (tool.strict ? ObjectSchema(tool) : R"({"type":"object"})") +
-            ",\"end\":" + Quoted("}\n" + std::string(format.end)) + '}';
+            ",\"end\":" + QuotedJson("}\n" + std::string(format.end)) + '}';
   }
-  text += "],\"triggers\":[" + Quoted(begin) + "]}";
+  text += "],\"triggers\":[" + QuotedJson(begin) + "]}";
   return Grammar(GrammarSpec::Kind::kStructuralTag, std::move(text));
 }
 
-// Where the marker is text that always comes before a call's object.
+// True if the marker is text that always comes before a call's object.
 bool CanBeStrict(const AnswerFormats& formats) {
   return formats.tools->syntax == ToolCallSyntax::kJson && formats.tools->bare_begin.empty() &&
          !formats.special_tools;
@@ -81,8 +77,8 @@ Status PlanAuto(const std::vector<Tool>& tools, const ToolChoice& choice,
   if (formats.tools == nullptr) {
     return InvalidArgument(
         "tool_choice auto needs to know how the model writes calls, which its chat template does "
-        "not tell: --tool-call-parser says it (" +
-            ToolFormatNames() + "); required, a named function and none need nothing",
+        "not show: set --tool-call-parser (" +
+            ToolFormatNames() + "); none, required and a named function work without it",
         "tool_choice");
   }
   plan->form.tools = formats.tools;
@@ -110,7 +106,7 @@ Status PlanAuto(const std::vector<Tool>& tools, const ToolChoice& choice,
 Status PlanForced(const std::vector<Tool>& tools, const ToolChoice& choice, AnswerPlan* plan) {
   const bool named = choice.kind == ToolChoice::Kind::kNamed;
   if (tools.empty() && !named)
-    return InvalidArgument("tool_choice asks for a call and there are no tools", "tool_choice");
+    return InvalidArgument("tool_choice requires a call, but there are no tools", "tool_choice");
   plan->form.forced_call = true;
   plan->form.parallel = choice.parallel;
   if (!named) {
@@ -120,7 +116,7 @@ Status PlanForced(const std::vector<Tool>& tools, const ToolChoice& choice, Answ
   const auto tool = std::ranges::find(tools, choice.name, &Tool::name);
   if (tool == tools.end()) {
     return InvalidArgument("tool_choice names '" + choice.name.substr(0, kMaxToolNameBytes) +
-                               "', which is none of the client's own tools",
+                               "', which is not one of the client's own tools",
                            "tool_choice");
   }
   plan->form.forced_name = choice.name;
@@ -161,8 +157,8 @@ Result<AnswerPlan> PlanAnswer(const std::vector<Tool>& tools, const ToolChoice& 
 Status CheckBesideForm(const ToolFormat& format) {
   if (!format.bare_at_start_only) return {};
   return InvalidArgument(
-      "an answer that is constrained, by response_format or the like, cannot call tools by itself "
-      "with --tool-call-parser " +
+      "an answer with a given format, by response_format or a similar field, cannot call tools by "
+      "itself with --tool-call-parser " +
           std::string(format.name) +
           ", whose calls are JSON without a marker; tool_choice must be none, required or a named "
           "function",
@@ -173,8 +169,8 @@ std::string ToolsJson(const std::vector<Tool>& tools) {
   std::string json;
   for (const Tool& tool : tools) {
     json += json.empty() ? '[' : ',';
-    json += "{\"type\":\"function\",\"function\":{\"name\":" + Quoted(tool.name);
-    if (!tool.description.empty()) json += ",\"description\":" + Quoted(tool.description);
+    json += "{\"type\":\"function\",\"function\":{\"name\":" + QuotedJson(tool.name);
+    if (!tool.description.empty()) json += ",\"description\":" + QuotedJson(tool.description);
     json += ",\"parameters\":" + ShownSchema(tool) + "}}";
   }
   return json.empty() ? json : json + ']';

@@ -1,12 +1,14 @@
-// What a client's tools mean for an answer: how it is constrained and how its text is read. Every
-// API that has tools reads them into Tool and ToolChoice and asks here.
+// SPDX-License-Identifier: Apache-2.0
+// How a client's tools constrain an answer and how the answer's text is read. Every API with tools
+// converts them to Tool and ToolChoice and calls the functions here.
 //
-// A named tool: the whole answer is its arguments, an object of its schema. Required: the whole
-// answer is a JSON list of at least one call, [{"name": ..., "arguments": {...}}, ...], as in vLLM:
-// each with the schema of the tool that it names. Both hold for any model, whatever format it was
-// trained on. Auto: the model writes calls in the format of --tool-call-parser; as soon as it has
-// opened one, the schemas of strict functions hold, where the format's markers are text.
-// Reasoning may come before all of it, and a constraint begins after it.
+// - named tool: the whole answer is its arguments, an object of its schema.
+// - required: the whole answer is a JSON list of at least one call, [{"name": ..., "arguments":
+// {...}}, ...], as in vLLM. Each call keeps to the schema of its tool.
+// - auto: the model writes calls in the format of --tool-call-parser. If the format's markers are
+// text, the schemas of strict functions are enforced from the opening marker on.
+// The first two work for every model, whatever format it was trained on. Reasoning may come before
+// the answer; a constraint begins after it.
 // Thread safety: functions without state.
 #pragma once
 
@@ -28,7 +30,7 @@ struct Tool {
   std::string description;      // may be empty
   std::string parameters_json;  // a JSON schema of an object, as the client wrote it; empty: none
   bool has_type = false;        // the schema says "type"
-  bool only_objects = false;    // and it is "object"
+  bool only_objects = false;    // its "type" is "object"
   bool strict = false;
   std::map<std::string, uint8_t> parameter_types;  // ParameterType's bits, by name
 };
@@ -36,14 +38,14 @@ struct Tool {
 struct ToolChoice {
   enum class Kind { kNone, kAuto, kRequired, kNamed };
   Kind kind = Kind::kNone;
-  std::string name;      // of kNamed
+  std::string name;      // for kNamed
   bool parallel = true;  // more than one call in an answer
 };
 
 struct AnswerPlan {
   AnswerForm form;
   std::optional<GrammarSpec> grammar;
-  bool shows_special_tokens = false;  // the form's markers are some
+  bool shows_special_tokens = false;  // the format's markers are special tokens
 };
 
 inline constexpr size_t kMaxToolNameBytes = 128;  // Anthropic's; OpenAI's names are shorter
@@ -53,8 +55,8 @@ bool IsToolName(std::string_view name);
 // Error: kInvalidArgument; `param` is tool_choice or tools.
 Result<AnswerPlan> PlanAnswer(const std::vector<Tool>& tools, const ToolChoice& choice,
                               const AnswerFormats& formats);
-// Whether an answer may be calls of this format or else keep to a form, response_format or the
-// like. Error: such calls cannot be told from the form.
+// OK if an answer may be either calls of this format or text that keeps to response_format or a
+// similar field. Error: such calls cannot be distinguished from that text.
 Status CheckBesideForm(const ToolFormat& format);
 // The tools as chat templates expect them: OpenAI's list, its members in the usual order. Empty
 // without tools.

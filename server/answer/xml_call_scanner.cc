@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <string>
 #include <utility>
 
@@ -11,8 +12,6 @@ namespace {
 constexpr std::string_view kFunction = "<function=", kParameter = "<parameter=",
                            kParameterEnd = "</parameter>", kFunctionEnd = "</function>",
                            kCallEnd = "</tool_call>";
-
-bool IsSpace(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
 class XmlCallScanner : public CallScanner {
  public:
@@ -47,7 +46,7 @@ class XmlCallScanner : public CallScanner {
 
   // Between tags, where one of these must come.
   Step InTag(char c, std::initializer_list<std::string_view> tags, CallSink& sink) {
-    if (tag_.empty() && IsSpace(c)) return Step::kMore;
+    if (tag_.empty() && IsJsonSpace(c)) return Step::kMore;
     tag_ += c;
     for (const std::string_view tag : tags) {
       if (tag == tag_) return EndTag(tag, sink);
@@ -74,11 +73,12 @@ class XmlCallScanner : public CallScanner {
 
   static Step InName(char c, std::string* name) {
     *name += c;
-    const bool may = (IsSpace(c) || static_cast<unsigned char>(c) > 0x20) && c != '<' && c != '=';
+    const bool may = (IsJsonSpace(c) || static_cast<unsigned char>(c) > 0x20) && c != '<' &&
+                     c != '=';
     return may && name->size() <= AnswerParser::kMaxNameBytes ? Step::kMore : Step::kWrong;
   }
 
-  // False: nothing is left, or whitespace within.
+  // False: nothing but whitespace is left.
   static bool Trim(std::string* name) {
     constexpr const char* kSpaces = " \t\n\r";
     name->erase(name->find_last_not_of(kSpaces) + 1);
@@ -111,7 +111,7 @@ class XmlCallScanner : public CallScanner {
     return value_.size() <= AnswerParser::kMaxHeldBytes ? Step::kMore : Step::kWrong;
   }
 
-  // What the schema does not name is text.
+  // Parameters that the schema does not name are text.
   uint8_t TypesOf() const {
     if (types_ == nullptr) return ParameterType::kString;
     const auto found = types_->find(std::pair(name_, key_));
@@ -119,7 +119,7 @@ class XmlCallScanner : public CallScanner {
   }
 
   void EndParameter(CallSink& sink) {
-    std::string_view value = value_;  // its tags stand on lines of their own
+    std::string_view value = value_;  // its tags are on separate lines
     if (value.starts_with('\n')) value.remove_prefix(1);
     if (value.ends_with('\n')) value.remove_suffix(1);
     std::string text = std::exchange(first_, false) ? "\"" : ", \"";

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/commands/activation_texts.h"
 
 #include <algorithm>
@@ -55,7 +56,7 @@ Result<std::vector<int32_t>> TokensOf(JsonFields& fields, const ActivationLimits
   return tokens;
 }
 
-// In order, none empty, and all of the answer before the tokens that look for it.
+// The ranges are ascending, not empty, and before the tokens that look for the answer.
 Status CheckSpans(const AnswerSpans& spans, int num_tokens) {
   if (spans.query_from < 0 || spans.query_from >= num_tokens) {
     return InvalidArgument("spans.query_from is " + std::to_string(spans.query_from) +
@@ -68,7 +69,7 @@ Status CheckSpans(const AnswerSpans& spans, int num_tokens) {
       return InvalidArgument("spans.answer has [" + std::to_string(range.begin) + ", " +
                              std::to_string(range.end) + "], allowed: begin < end within " +
                              std::to_string(begin) + ".." + std::to_string(spans.query_from) +
-                             ", behind the range before it and not behind query_from");
+                             ", after the previous range and not after query_from");
     }
     begin = range.end;
   }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The file of inspect --activations: JSON lines, each a sequence to run.
 #pragma once
 
@@ -16,7 +17,7 @@ struct ActivationText {
   AnswerSpans spans;
 };
 
-// What a line is checked against.
+// Limits that a line is checked against.
 struct ActivationLimits {
   const Tokenizer* tokenizer = nullptr;  // nullptr: "text" is refused
   int vocab_size = 0;
@@ -27,8 +28,8 @@ struct ActivationLimits {
 // "spans": {"answer": [[begin, end], ...], "query_from": position}, in tokens.
 Result<ActivationText> ParseActivationText(std::string_view line, const ActivationLimits& limits);
 
-// All lines of the file; empty ones are passed over. Error: unreadable, no line, or a line that is
-// wrong, with its number.
+// All lines of the file; empty lines are skipped. Error: the file is unreadable or has no line, or
+// a line is invalid (with its number).
 Result<std::vector<ActivationText>> ReadActivationTexts(const std::string& path,
                                                         const ActivationLimits& limits);
 

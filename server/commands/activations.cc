@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `diffserve inspect --activations FILE`: the model's attention logits, hidden states and attention
 // maps over the texts of a file, each run by itself through the KV pages and chunks that the server
 // uses. The pages are numbered in order here, since one sequence needs no pool.
@@ -23,7 +24,7 @@ constexpr std::chrono::seconds kProgressPeriod{5};
 constexpr int kRanks[] = {1, 2, 3, 10, 100};
 constexpr double kHighShare = 0.9;
 
-struct Run {
+struct MeasuredRun {
   int64_t num_tokens = 0;
   size_t num_texts = 0;
   double seconds = 0;
@@ -60,15 +61,15 @@ Result<std::vector<ActivationText>> ReadTexts(const SessionOptions& options,
                                                    .max_tokens = plan.engine.max_model_len});
 }
 
-// What the figures are of, each layer has.
+// Measurements that each layer has.
 Status CheckLayers(const ModelConfig& config) {
   const auto is_plain = [](const LayerConfig& layer) {
     return layer.writes_kv() && layer.window == 0;
   };
   if (std::ranges::all_of(config.layers, is_plain)) return {};
   return InvalidArgument(
-      "--activations takes models whose layers all attend to the whole context, "
-      "with K and V of their own; family " +
+      "--activations needs a model whose layers all attend to the whole context, with their own K "
+      "and V; family " +
           config.family + " has others",
       "--activations");
 }
@@ -103,11 +104,11 @@ Status CheckFinite(const ActivationFigures& figures) {
   return {};
 }
 
-Result<Run> RunTexts(const std::vector<ActivationText>& texts, int chunk, ModelSession& session,
-                     ActivationFigures& figures) {
+Result<MeasuredRun> RunTexts(const std::vector<ActivationText>& texts, int chunk,
+                             ModelSession& session, ActivationFigures& figures) {
   const Clock::time_point begin = Clock::now();
   Clock::time_point next = begin + kProgressPeriod;
-  Run run;
+  MeasuredRun run;
   for (const ActivationText& text : texts) {
     DS_RETURN_IF_ERROR(RunText(text, chunk, session, figures));
     DS_RETURN_IF_ERROR(CheckFinite(figures));
@@ -128,7 +129,7 @@ Magnitudes Together(const Magnitudes& a, const Magnitudes& b) {
   return all;
 }
 
-// Of all layers; its heads' figures are together in one.
+// Figures over all layers; those of all heads are merged into one.
 LayerFigures Overall(const ActivationFigures& figures) {
   LayerFigures all;
   all.heads.resize(1);
@@ -172,8 +173,8 @@ void PrintHead(const std::string& name, const HeadFigures& head, bool has_answer
   std::printf("%-20s%s\n", name.c_str(), line.c_str());
 }
 
-void PrintText(const Run& run, const ActivationFigures& figures) {
-  std::printf("texts                %zu, %lld tokens, %.0f a second\n", run.num_texts,
+void PrintText(const MeasuredRun& run, const ActivationFigures& figures) {
+  std::printf("texts                %zu, %lld tokens, %.0f per second\n", run.num_texts,
               static_cast<long long>(run.num_tokens),
               static_cast<double>(run.num_tokens) / run.seconds);
   std::printf("\n%-20s%10s%10s%10s%10s%10s%10s\n", "magnitude", "top 1", "2", "3", "10", "100",
@@ -228,7 +229,7 @@ JsonObject JsonOf(const LayerFigures& layer) {
   return object.Add("heads", heads);
 }
 
-void PrintJson(const Run& run, const ActivationFigures& figures) {
+void PrintJson(const MeasuredRun& run, const ActivationFigures& figures) {
   std::vector<JsonObject> layers;
   for (const LayerFigures& layer : figures.layers()) layers.push_back(JsonOf(layer));
   JsonObject object;
@@ -261,8 +262,8 @@ Status RunActivations(const SessionOptions& asked, const InspectOptions& inspect
   if (!session.ok()) return session.status();
 
   ActivationFigures figures((*session)->model().config(), (*session)->pool());
-  const Result<Run> run = RunTexts(texts, options.engine.max_num_batched_tokens, **session,
-                                   figures);
+  const Result<MeasuredRun> run = RunTexts(texts, options.engine.max_num_batched_tokens, **session,
+                                           figures);
   if (!run.ok()) return run.status();
   json ? PrintJson(*run, figures) : PrintText(*run, figures);
   return {};

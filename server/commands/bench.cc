@@ -1,6 +1,7 @@
-// `diffserve bench`: prefill and decode speed of a model beside what the machine can do at best,
-// probed next to each sample. It drives the model, KV pages and sampler that the server uses,
-// without the engine's queues.
+// SPDX-License-Identifier: Apache-2.0
+// `diffserve bench`: prefill and decode speed of a model, compared with the machine's own limits,
+// which are probed next to each sample. It drives the model, KV pages and sampler that the server
+// uses, without the engine's queues.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -34,14 +35,14 @@ JsonObject ToJson(const Spread& spread) {
   return JsonObject().Add("min", spread.min).Add("median", spread.median).Add("max", spread.max);
 }
 
-// Multiply-adds, counted twice, from the shapes alone; no convolutions and scans.
+// FLOPs from the shapes: two per multiply-add, without convolutions and scans.
 struct Flops {
-  double linear = 0;     // of a token, without the output matrix
-  double attention = 0;  // of a token for each that it sees, of layers without a window
+  double linear = 0;     // per token, without the output matrix
+  double attention = 0;  // per token and seen token, in layers without a window
 };
 
-struct StepCost {
-  explicit StepCost(const ModelConfig& config) {
+struct StepFlops {
+  explicit StepFlops(const ModelConfig& config) {
     const DiffSpec& a = config.attention;
     const double hidden = config.hidden_size;
     const MambaSpec& m = config.mamba;
@@ -67,11 +68,11 @@ struct StepCost {
     }
     wanted_tokens.linear += 2 * hidden * config.vocab_size;
   }
-  Flops all_tokens;     // of each token: up to K and V of the last layer that keeps anything
-  Flops wanted_tokens;  // of each whose logits are wanted: what follows, and the output matrix
+  Flops all_tokens;     // per token: up to K and V of the last layer that has any
+  Flops wanted_tokens;  // per token with logits: the layers after, and the output matrix
 };
 
-// Bytes that a decode step reads and writes of a sequence with so many tokens, beside weights.
+// Bytes that a decode step reads and writes for a sequence with `context` tokens, without weights.
 double SequenceBytes(const SessionPlan& plan, double context) {
   double bytes = 2 * static_cast<double>(plan.slot_bytes());
   for (const LayerConfig& layer : plan.summary.config.layers) {
@@ -83,15 +84,14 @@ double SequenceBytes(const SessionPlan& plan, double context) {
   return bytes;
 }
 
-// Uses the session's pages; sequence s has pages [s * pages_per_sequence, (s + 1) *
-// pages_per_sequence), and of window pages as many as there are for each, over and over. Throws
-// DeviceError.
+// Uses the session's pages: sequence s has pages [s * pages_per_sequence, (s + 1) *
+// pages_per_sequence). Its window pages are reused in turn. Throws DeviceError.
 class Runner {
  public:
   Runner(ModelSession& session, int step_tokens, uint64_t seed)
       : session_(session), step_tokens_(step_tokens), random_(seed * 2 + 1) {}
 
-  // Computes positions [0, count) of sequence 0 in steps of step_tokens, and draws a token at the
+  // Computes positions [0, count) of sequence 0 in steps of step_tokens, and samples a token at the
   // end.
   void Prefill(int count) {
     UseTables(count, 1);
@@ -109,9 +109,9 @@ class Runner {
     Check(model().Collect().status());
   }
 
-  // Gives each of `sequences` sequences `depth` tokens in the cache. The first computes as many as
-  // fill the pages of kComputedTokens; all other pages are copies of those, which cost as much to
-  // read.
+  // Gives each of `sequences` sequences `depth` tokens in the cache. The first sequence computes
+  // the tokens that fill the pages of kComputedTokens. All other pages are copies of these; reading
+  // them costs the same.
   void FillTo(int depth, int sequences, int room) {
     const int computed = PagesFor(std::min(depth, kComputedTokens));
     if (depth > 0) Prefill(std::min(depth, computed * session_.plan().engine.page_size));
@@ -146,7 +146,7 @@ class Runner {
       Check(model().Forward(batch, session_.kv()));
       if (++in_flight == model().steps_in_flight_max()) Collect(tokens, in_flight);
       if (in_flight > 0)
-        std::iota(tokens.rbegin(), tokens.rend(), -sequences);  // what the step before drew
+        std::iota(tokens.rbegin(), tokens.rend(), -sequences);  // tokens of the previous step
     }
     while (in_flight > 0) Collect(tokens, in_flight);
   }
@@ -160,7 +160,7 @@ class Runner {
     if (!status.ok()) throw DeviceError(status);
   }
 
-  // Of the sequence in that row.
+  // The tokens of the sequence in `row`.
   SequenceTokens TokensOf(int row, int num_tokens, int position) const {
     const auto sequence = static_cast<size_t>(row);
     return {row, num_tokens, position, tables_[sequence].data(),
@@ -168,7 +168,7 @@ class Runner {
   }
   bool has_window_pages() const { return session_.plan().engine.num_window_pages > 0; }
 
-  // In the layers whose window has page ids of its own, or the others.
+  // Over the layers whose window has its own page ids, or over the others.
   void CopyPage(bool in_windows, int32_t from, int32_t to) {
     for (const LayerConfig& layer : session_.plan().summary.config.layers) {
       const bool is_apart = layer.window > 0 && has_window_pages();
@@ -177,7 +177,7 @@ class Runner {
     }
   }
 
-  // Those behind the first `computed` become copies of those.
+  // The pages after the first `computed` become copies of those.
   void FillWindowPages(int computed) {
     if (computed == 0) return;
     for (int page = computed; page < session_.plan().engine.num_window_pages; ++page)
@@ -228,7 +228,7 @@ double SecondsOf(const Body& body) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// What the device can do at best, measured beside each sample. Throws DeviceError.
+// The device's limits, measured next to each sample. Throws DeviceError.
 class MachineLimits {
  public:
   explicit MachineLimits(ModelSession& session)
@@ -277,7 +277,7 @@ class MachineLimits {
   std::unique_ptr<cuda::DeviceProbe> gpu_;
 };
 
-// One line of the report: its samples and what they stand beside.
+// One line of the report: its samples and the probe that they are compared with.
 struct Figure {
   std::string name;
   std::vector<double> tokens_per_s, ratio, probe;  // [repeat]
@@ -319,8 +319,7 @@ class Bench {
   }
 
  private:
-  // What a case needs must fit the model's length and the pages there are; else it is left out, and
-  // said so.
+  // A case must fit the model's length and the pages; otherwise it is skipped with a message.
   bool Fits(const std::string& name, int tokens, int sequences) {
     std::string reason;
     if (tokens > session_.plan().engine.max_model_len) {
@@ -422,7 +421,7 @@ class Bench {
   const BenchOptions& options_;
   const bool json_;
   ModelSession& session_;
-  const StepCost cost_;
+  const StepFlops cost_;
   Runner runner_;
   MachineLimits machine_;
   std::vector<Figure> prefill_, decode_;

@@ -1,5 +1,6 @@
-// `diffserve chat`: a conversation in the terminal. Lines come from libedit where stdin and stdout
-// are a terminal, and plainly where they are not.
+// SPDX-License-Identifier: Apache-2.0
+// `diffserve chat`: a conversation in the terminal. Lines are read by libedit if stdin and stdout
+// are a terminal, and directly otherwise.
 #include <unistd.h>
 
 #include <charconv>
@@ -19,10 +20,10 @@
 namespace diffserve {
 namespace {
 
-constexpr size_t kMaxLineBytes = 1 << 20;
+constexpr size_t kMaxInputBytes = 1 << 20;
 constexpr char kPrompt[] = "> ";
 
-// The answer, or the look into one, that SIGINT stops. Thread-safe.
+// The answer, or the lens of an answer, that SIGINT stops. Thread-safe.
 class AnswerStop {
  public:
   std::stop_token Begin() {
@@ -33,7 +34,7 @@ class AnswerStop {
     const std::lock_guard lock(mutex_);
     source_.reset();
   }
-  // Between them there is nothing to stop.
+  // Between answers there is nothing to stop.
   void Ask() {
     const std::lock_guard lock(mutex_);
     if (source_) source_->request_stop();
@@ -49,7 +50,7 @@ void Print(std::string_view text) {
   std::fflush(stdout);
 }
 
-// What is not part of the conversation.
+// Prints a note that is not part of the conversation.
 void Note(const std::string& text) { std::fprintf(stderr, "(%s)\n", text.c_str()); }
 
 class Chat {
@@ -59,7 +60,8 @@ class Chat {
 
   AnswerStop& answer_stop() { return answer_stop_; }
   bool ended() const { return ended_; }  // by /quit
-  // A message, which is answered, or a command. Error: the model's; the conversation is as before.
+  // Handles a line: a message, which is answered, or a command. Error: the model's; the
+  // conversation is then unchanged.
   Status Take(const std::string& line);
 
  private:
@@ -88,14 +90,14 @@ class Chat {
 
 std::span<const Chat::Command> Chat::Commands() {
   static constexpr Command kCommands[] = {
-      {"/help", "", "what can be written here", &Chat::Help},
-      {"/reset", "", "forgets the conversation; the system message stays", &Chat::Reset},
-      {"/system", " TEXT", "sets the system message; without TEXT there is none", &Chat::SetSystem},
+      {"/help", "", "list the commands", &Chat::Help},
+      {"/reset", "", "forget the conversation, but keep the system message", &Chat::Reset},
+      {"/system", " TEXT", "set the system message; without TEXT, remove it", &Chat::SetSystem},
       {"/lens", " [N]",
-       "what the model kept, and cancelled, when it wrote the last answer's N-th "
-       "token, or its last",
+       "show what the model kept and cancelled when it wrote token N of the last answer (default: "
+       "the last token)",
        &Chat::Lens},
-      {"/quit", "", "ends, as Ctrl-D does", &Chat::Quit},
+      {"/quit", "", "end the conversation, as Ctrl-D does", &Chat::Quit},
   };
   return kCommands;
 }
@@ -119,7 +121,7 @@ void Chat::RunCommand(const std::string& line) {
   const std::optional<std::string_view> nearest = NearestName(name, names);
   const std::string meant = nearest ? ": did you mean " + std::string(*nearest) + "?" : ";";
   Note(QuotedOnTerminal(name) + " is not a command" + meant +
-       " /help lists them, and a message that begins with / gets a blank before it");
+       " /help lists the commands; put a blank before a message that begins with /");
 }
 
 void Chat::Help(const std::string&) {
@@ -128,12 +130,14 @@ void Chat::Help(const std::string&) {
     usage.resize(16, ' ');
     Print(usage + std::string(command.help) + "\n");
   }
-  Print("Ctrl-C stops an answer and clears a line; twice, and Ctrl-D, it ends the conversation.\n");
+  Print(
+      "Ctrl-C stops an answer or clears the line; Ctrl-C twice, or Ctrl-D, ends the "
+      "conversation.\n");
 }
 
 void Chat::Reset(const std::string&) {
   history_.Reset();
-  Note("the conversation begins anew");
+  Note("the conversation starts over");
 }
 
 void Chat::SetSystem(const std::string& text) {
@@ -157,11 +161,11 @@ Status Chat::Answer(const std::string& question) {
   return {};
 }
 
-// The end token, which is not seen, is passed over unless it is asked for.
+// Skips the end token, which is not shown, unless it is requested.
 void Chat::Lens(const std::string& number) {
   const int count = static_cast<int>(last_.token_ids.size());
   if (count == 0 || last_.prompt_token_ids.empty())
-    return Note("there is no answer to look into, or the server told no token ids of it");
+    return Note("there is no answer to look at, or the server did not return its token ids");
   int token = count - (last_.finish_reason == "stop" && count > 1);
   if (!number.empty()) {
     const char* const end = number.data() + number.size();
@@ -180,12 +184,13 @@ void Chat::Lens(const std::string& number) {
   Print(*text);
 }
 
-// Why an answer is not what it could have been.
+// Notes why an answer is incomplete or empty.
 void Chat::Tell(const ChatAnswer& answer) const {
   if (answer.finish_reason.empty()) {
-    Note(answer.text.empty() ? "stopped, and forgotten: there was no answer yet" : "stopped");
+    Note(answer.text.empty() ? "stopped before the answer began; the message is forgotten"
+                             : "stopped");
   } else if (answer.finish_reason == "length") {
-    Note("cut off: --max-tokens, or the end of the context, is reached");
+    Note("cut off: --max-tokens or the end of the context was reached");
   } else if (answer.text.empty()) {
     Note("the answer ended at once, by the model's end token or --stop; it is forgotten");
   }
@@ -196,14 +201,14 @@ Result<std::optional<std::string>> PlainLine() {
   std::string line;
   for (int c = std::getc(stdin); c != EOF; c = std::getc(stdin)) {
     if (c == '\n') return std::optional(line);
-    if (line.size() == kMaxLineBytes)
-      return InvalidArgument("a line of stdin is longer than 1 MiB, the most that a message has");
+    if (line.size() == kMaxInputBytes)
+      return InvalidArgument("a line of stdin is longer than 1 MiB, the limit of a message");
     line += static_cast<char>(c);
   }
   return line.empty() ? std::nullopt : std::optional(line);
 }
 
-// The first answer that fails ends it, so that a script sees it by the exit code.
+// The first answer that fails ends the program, so that a script sees it by the exit code.
 Status ConversePlainly(Chat& chat) {
   const EndsOnSignal ends_on_signal("chatting");
   while (!chat.ended()) {

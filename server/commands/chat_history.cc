@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/commands/chat_history.h"
 
 #include "server/openai/json.h"

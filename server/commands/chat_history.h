@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ChatHistory: the messages of a conversation so far, as the chat routes and the chat template take
 // them. Thread safety: one thread at a time.
 #pragma once
@@ -9,21 +10,21 @@ namespace diffserve {
 
 class ChatHistory {
  public:
-  // `system` is said before all else; empty: nothing is.
+  // `system`: the system message; empty: none.
   explicit ChatHistory(std::string system) : system_(std::move(system)) {}
 
   void SetSystem(std::string system) { system_ = std::move(system); }
   const std::string& system() const { return system_; }
   void Reset() { turns_.clear(); }
-  // A whole turn, once it is answered: what was not answered is not part of the conversation.
+  // Adds an answered turn. Unanswered questions are not part of the conversation.
   void Add(std::string_view question, std::string_view answer);
 
-  // The JSON array of the messages, and `question` as the last one.
+  // The JSON array of the messages, with `question` as the last one.
   std::string MessagesJson(std::string_view question) const;
 
  private:
   std::string system_;
-  std::string turns_;  // messages, each with a comma behind it
+  std::string turns_;  // messages, each followed by a comma
 };
 
 }  // namespace diffserve

@@ -1,5 +1,6 @@
-// ChatModel: who answers in a conversation: the engine of this process, or a server at a URL.
-// Thread safety: one thread; a stop may be asked for by any.
+// SPDX-License-Identifier: Apache-2.0
+// ChatModel: the model that answers in a conversation, run by this process or by a server at a URL.
+// Thread safety: one thread; a stop may be requested by any thread.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +17,9 @@
 namespace diffserve {
 
 struct ChatAnswer {
-  std::string text;           // all of it
-  std::string finish_reason;  // as the API tells it; empty: it was stopped
-  // As far as they came; empty where a server tells none.
+  std::string text;           // the whole answer
+  std::string finish_reason;  // as in the API; empty: the answer was stopped
+  // Ids received so far; empty if the server sends none.
   std::vector<int32_t> prompt_token_ids, token_ids;
 };
 
@@ -28,17 +29,17 @@ class ChatModel {
 
   virtual ~ChatModel() = default;
   virtual const std::string& name() const = 0;
-  // Returns once the answer has ended, or soon after `stop` is asked for, whatever the model is
-  // doing then. `take` gets the text as it comes.
+  // Returns when the answer has ended, or soon after a stop is requested, whatever the model does.
+  // `take` gets the text as it arrives.
   virtual Result<ChatAnswer> Answer(const std::string& messages_json, const TakeText& take,
                                     const std::stop_token& stop) = 0;
-  // Of a text of two tokens or more: where the model looked when it wrote the last one. Error:
-  // kCancelled soon after `stop` is asked for.
+  // Where the model looked when it wrote the last token. REQUIRES: at least two tokens. Error:
+  // kCancelled soon after a stop is requested.
   virtual Result<LensAnswer> Look(const std::vector<int32_t>& tokens,
                                   const std::stop_token& stop) = 0;
 };
 
-// Slots of a head that Look brings: those with the largest magnitudes of the difference.
+// How many slots Look returns per head: those with the largest magnitudes of the difference.
 inline constexpr int kLensSlots = 32;
 
 // Loads the model. The options' ExecutorWrapper is serve's.
@@ -47,7 +48,7 @@ Result<std::unique_ptr<ChatModel>> LoadChatModel(const SessionOptions& options,
                                                  const ChatOptions& chat,
                                                  const ExecutorWrapper& wrap);
 
-// Asks the server at chat.url what it serves.
+// Connects to the server at chat.url and reads its model's name.
 Result<std::unique_ptr<ChatModel>> ConnectChatModel(const SessionOptions& options,
                                                     const GenerateOptions& generate,
                                                     const ChatOptions& chat);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/commands/commands.h"
 
 #include <unistd.h>
@@ -52,15 +53,15 @@ int Run(int argc, char** argv, const ExecutorWrapper& wrap) {
   if (options.command == "version") return std::fputs(VersionText().c_str(), stdout), 0;
   std::optional<EndsOnSignal> ends_on_signal;
   const std::string& command = options.command;
-  if (command != "serve" && command != "chat" && command != "convert") {  // which end in ways of
-                                                                          // their own
+  if (command != "serve" && command != "chat" && command != "convert") {  // these handle
+                                                                          // the end themselves
     BlockStopSignals();
     ends_on_signal.emplace(command.c_str());
   }
   const Status status = RunCommand(options, wrap);
   if (status.ok()) return 0;
   LogPlainLine("diffserve: " + status.message());
-  // A flag that only the model could show to be wrong is wrong usage all the same.
+  // A flag that turns out wrong only with the model is wrong usage too.
   const bool wrong_usage = status.code() == StatusCode::kInvalidArgument &&
                            status.param().starts_with("--");
   return wrong_usage ? kExitUsage : kExitFailure;
@@ -75,7 +76,7 @@ std::string OutOfMemoryLine(const std::string& what, const FreeMemory& free) {
 
 // Memory that ran out is an error like any other: one line with the numbers.
 int RunProgram(int argc, char** argv, const ExecutorWrapper& wrap) {
-  if (!StandardStreamsAreOpen()) return kExitFailure;  // and nowhere to say so
+  if (!StandardStreamsAreOpen()) return kExitFailure;  // no stream to report it on
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond the process's limit is an error of the write
   std::string what;
   FreeMemory free;
@@ -86,10 +87,10 @@ int RunProgram(int argc, char** argv, const ExecutorWrapper& wrap) {
     free = error.free();
   } catch (const std::bad_alloc&) {
     what = "out of memory";
-    free = LeastFreeMemory();                 // once the failed start has given back what it had
+    free = MinFreeMemory();                   // after the failed start has released its memory
   } catch (const std::system_error& error) {  // such as a thread that cannot be started
     what = error.what();
-    free = LeastFreeMemory();
+    free = MinFreeMemory();
   }
   LogPlainLine(OutOfMemoryLine(what, free));
   return kExitFailure;

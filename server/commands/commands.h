@@ -1,5 +1,5 @@
-// The commands of the binary. Each runs to its end and tells by its Status whether it did what was
-// asked.
+// SPDX-License-Identifier: Apache-2.0
+// The commands of the binary. Each runs to its end; its Status says whether it succeeded.
 #pragma once
 
 #include <functional>
@@ -15,8 +15,8 @@ inline constexpr int kExitFailure = 1;  // a model that cannot be served, a take
                                         // cannot be written, a server not ready
 inline constexpr int kExitUsage = 2;
 
-// What serve and chat do with their executor before the engine gets it: nothing, but in the tests'
-// programs, which hold its steps.
+// Wraps the executor of serve and chat before the engine gets it. Only test programs use it, to
+// hold steps.
 using ExecutorWrapper = std::function<std::unique_ptr<Executor>(std::unique_ptr<Executor>)>;
 
 // The whole program, from the command line to the exit code.

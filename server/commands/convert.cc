@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `diffserve convert`: a clean copy of a checkpoint, or of an original state dict of
 // microsoft/unilm, checked by loading it.
 #include "models/convert/convert.h"
@@ -56,7 +57,7 @@ void Print(const ConvertOptions& convert, const ConvertReport& report) {
   if (!report.dropped.empty())
     std::printf("not needed, dropped  %s\n", List(report.dropped).c_str());
   if (!report.left_behind.empty())
-    std::printf("files left behind    %s\n", List(report.left_behind).c_str());
+    std::printf("files not copied     %s\n", List(report.left_behind).c_str());
   std::printf("checked by loading   %llu parameters\n", count(report.num_parameters));
 }
 

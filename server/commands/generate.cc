@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `diffserve generate`: one continuation through the engine, streamed to stdout or as one JSON
 // object.
 #include <unistd.h>
@@ -40,7 +41,7 @@ double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Token ids alone need no tokenizer; text does. nullptr: ids are printed.
+// nullptr: no tokenizer is needed, because prompt and output are token ids.
 Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& model_dir, bool is_needed) {
   std::error_code error;
   if (!is_needed && !std::filesystem::exists(model_dir + "/tokenizer.json", error))
@@ -48,7 +49,7 @@ Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& model_dir, b
   return Tokenizer::Load(model_dir);
 }
 
-// The text as it is, or as what a user says.
+// The text itself, or the text as a user's message in the chat template.
 Result<std::vector<int32_t>> TextTokens(const std::string& model_dir, const PromptOptions& prompt,
                                         const Tokenizer& tokenizer) {
   if (!prompt.chat) return tokenizer.Encode(prompt.text, /*add_special_tokens=*/true);
@@ -81,7 +82,7 @@ Request MakeRequest(const GenerateOptions& options, const SessionPlan& plan,
   return request;
 }
 
-// Turns events into text as they come, and may print it.
+// Converts events to text as they arrive, and prints it if requested.
 class Printer {
  public:
   Printer(const Tokenizer* tokenizer, std::span<const int32_t> prompt, const std::string& stop,
@@ -187,9 +188,9 @@ void Report(bool json, const std::vector<int32_t>& prompt, const Continuation& d
   std::printf("%s\n", object.text().c_str());
 }
 
-// Of a text that is empty: what ended it, and what may help.
-void TellWhyEmpty(const Continuation& done, const std::string& model_dir,
-                  const PromptOptions& prompt, const Tokenizer* tokenizer) {
+// Reports what ended an empty answer, and what may help.
+void ReportEmptyAnswer(const Continuation& done, const std::string& model_dir,
+                       const PromptOptions& prompt, const Tokenizer* tokenizer) {
   std::string why = "--stop";
   if (!done.met_stop_string) {
     why = "its end token " + std::to_string(done.tokens.back());
@@ -235,7 +236,7 @@ Status RunGenerate(const SessionOptions& asked, const PromptOptions& prompt_opti
   if (!loaded.ok()) return loaded.status();
   ModelSession& session = **loaded;
 
-  // Room for every event, so that the engine never finds it full.
+  // An outbox with room for every event, so the engine never finds it full.
   BoundedQueue<TokenEvent> events(static_cast<size_t>(generate.max_tokens) + 2);
   Engine engine(session.plan().engine, session.MakeExecutor(),
                 [&](TokenEvent event) { events.TryPush(std::move(event)); });
@@ -248,7 +249,7 @@ Status RunGenerate(const SessionOptions& asked, const PromptOptions& prompt_opti
   engine.Cancel(kRequest);  // a stop string may have ended the text before the sequence
   Report(json, *prompt, *done);
   if (done->text.empty() && done->finish_reason == "stop")
-    TellWhyEmpty(*done, options.model_dir, prompt_options, tokenizer->get());
+    ReportEmptyAnswer(*done, options.model_dir, prompt_options, tokenizer->get());
   return {};
 }
 

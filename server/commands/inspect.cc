@@ -1,5 +1,6 @@
-// `diffserve inspect`: what a model directory holds and what it needs, after every check that
-// `serve` makes before it listens.
+// SPDX-License-Identifier: Apache-2.0
+// `diffserve inspect`: a model directory's contents and needs, after every check that `serve` makes
+// before it listens.
 #include <algorithm>
 #include <cstdio>
 
@@ -18,9 +19,9 @@ const char* NameOf(LambdaKind kind) {
     case LambdaKind::kNone:
       return "none";
     case LambdaKind::kPerLayer:
-      return "one a layer";
+      return "one per layer";
     case LambdaKind::kPerTokenHead:
-      return "one a token and head";
+      return "one per token and head";
   }
   return "?";
 }
@@ -113,7 +114,7 @@ std::string DescribeRope(const RopeConfig& rope) {
 
 const char* YesNo(bool value) { return value ? "yes" : "no"; }
 
-// The physical heads behind each output head: "0: q 0 - 4, k 0 - 2, v 0 1".
+// The physical heads of each output head: "0: q 0 - 4, k 0 - 2, v 0 1".
 std::vector<std::string> Pairing(const ModelConfig& config) {
   const DiffSpec& a = config.attention;
   const HeadOrder& order = config.head_order;
@@ -139,9 +140,9 @@ std::vector<std::string> Pairing(const ModelConfig& config) {
   return heads;
 }
 
-// What a sequence keeps beside the pages of its tokens: its state, and full windows.
+// Bytes of a sequence besides the pages of its tokens: its state and full windows.
 double BytesBesidePages(const SessionPlan& plan) {
-  const int64_t pages = plan.engine.window > 0 ? plan.engine.WindowPagesOfASequence() : 0;
+  const int64_t pages = plan.engine.window > 0 ? plan.engine.WindowPagesPerSequence() : 0;
   return static_cast<double>(plan.slot_bytes()) +
          static_cast<double>(plan.window_page_bytes) * static_cast<double>(pages);
 }
@@ -153,8 +154,8 @@ double FullKvBytes(const SessionPlan& plan) {
   return (pages + BytesBesidePages(plan)) * plan.engine.max_num_seqs;
 }
 
-// Activations of the largest step, what its attention needs, and the logits of the tokens that
-// sample in it.
+// Memory of the largest step: activations, the workspace of attention, and logits of the tokens
+// that are sampled in it.
 double StepBytes(const SessionPlan& plan) {
   if (plan.on_gpu()) return static_cast<double>(plan.summary.device_step_bytes);
   const EngineOptions& engine = plan.engine;
@@ -179,7 +180,7 @@ struct DTypeBytes {
   DType dtype;
   size_t bytes;
 };
-// Bytes of KV pages a token, all layers, in each format that the device has for such heads.
+// Bytes of KV pages per token over all layers, in each format that the device has for such heads.
 std::vector<DTypeBytes> KvBytesPerToken(const SessionPlan& plan) {
   const ModelConfig& c = plan.summary.config;
   std::vector<DTypeBytes> found;
@@ -194,7 +195,7 @@ std::vector<DTypeBytes> KvBytesPerToken(const SessionPlan& plan) {
   return found;
 }
 
-// The dtype of KV pages, and of which layers they have another.
+// The dtype of the KV pages, and the layers with another one.
 std::string KvPages(const SessionPlan& plan) {
   std::string text(NameOf(plan.layout.codec.dtype));
   for (size_t layer = 0; layer < plan.layouts.size(); ++layer) {
@@ -253,12 +254,12 @@ void PrintText(const SessionPlan& plan, const std::vector<float>& lambdas, bool 
   std::printf("weights, rope table  %s, of which a decode step reads %s\n",
               MiB(static_cast<double>(plan.summary.memory_bytes)).c_str(),
               MiB(static_cast<double>(plan.summary.weight_bytes)).c_str());
-  std::printf("KV bytes a token     %zu, of pages of", plan.kv_bytes_per_token());
+  std::printf("KV bytes per token   %zu, of pages of", plan.kv_bytes_per_token());
   for (const auto& [dtype, bytes] : KvBytesPerToken(plan))
     std::printf(" %s %zu", NameOf(dtype).data(), bytes);
   std::printf("\n");
   if (plan.state_bytes() > 0) {
-    std::printf("beside its pages     a sequence has a state of %s, with full windows %s\n",
+    std::printf("state per sequence   %s, with full windows %s\n",
                 MiB(static_cast<double>(plan.slot_bytes())).c_str(),
                 MiB(BytesBesidePages(plan)).c_str());
     std::printf(
@@ -272,7 +273,7 @@ void PrintText(const SessionPlan& plan, const std::vector<float>& lambdas, bool 
               plan.engine.page_size, MiB(static_cast<double>(plan.kv_bytes())).c_str());
   std::printf("a step of %-10d %s of activations and logits\n", plan.engine.max_num_batched_tokens,
               MiB(StepBytes(plan)).c_str());
-  std::printf("memory in all        %s (free now: %s)\n", MiB(TotalBytes(plan)).c_str(),
+  std::printf("total memory         %s (free now: %s)\n", MiB(TotalBytes(plan)).c_str(),
               MiB(static_cast<double>(plan.free_bytes)).c_str());
   std::printf("KV for %d x %d tokens %s\n", plan.engine.max_num_seqs, plan.engine.max_model_len,
               MiB(FullKvBytes(plan)).c_str());
@@ -348,7 +349,7 @@ Status RunInspect(const SessionOptions& options, bool json) {
   SessionPlan shown = *plan;
   std::vector<float> lambdas;
   bool has_chat_template = false;
-  // With dummy weights there is nothing further to read.
+  // With dummy weights there is nothing more to read.
   if (!options.dummy_weights) {
     Result<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(options.model_dir);
     if (!tokenizer.ok()) return tokenizer.status();

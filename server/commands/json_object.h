@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JsonObject: one JSON object for a command's --json output, written member by member.
 #pragma once
 

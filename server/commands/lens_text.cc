@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/commands/lens_text.h"
 
 #include <algorithm>
@@ -11,10 +12,10 @@ namespace diffserve {
 namespace {
 
 constexpr size_t kMaxLines = 8;
-constexpr float kLeastKept = 0.0005f;  // less is 0.000 in a line
+constexpr float kMinKept = 0.0005f;  // less is printed as 0.000
 constexpr int kBarCells = 10, kPartsPerCell = 8;
 
-// A number of 0..1 as a bar, filled up with blanks.
+// A number in 0..1 as a bar, padded with blanks.
 std::string Bar(double share) {
   const int parts = static_cast<int>(
       std::lround(std::clamp(share, 0.0, 1.0) * kBarCells * kPartsPerCell));
@@ -48,7 +49,7 @@ std::string HeadLine(const LensAnswer& answer, const LensHead& head, int number)
   return line + figures;
 }
 
-const LensHead& MostTelling(const LensAnswer& answer) {
+const LensHead& HeadToShow(const LensAnswer& answer) {
   if (answer.num_maps == 1) return *std::ranges::min_element(answer.heads, {}, &LensHead::entropy1);
   return *std::ranges::max_element(answer.heads, {}, &LensHead::cancelled);
 }
@@ -58,9 +59,9 @@ const LensHead& MostTelling(const LensAnswer& answer) {
 Result<std::string> LensText(const LensAnswer& answer, int number) {
   if (answer.heads.empty() || answer.token_texts.empty())
     return Status(StatusCode::kUnavailable, "the answer of /v1/attention has no heads or tokens");
-  const LensHead& head = MostTelling(answer);
+  const LensHead& head = HeadToShow(answer);
   std::vector<LensSlot> kept = head.slots;
-  std::erase_if(kept, [](const LensSlot& slot) { return !(slot.difference >= kLeastKept); });
+  std::erase_if(kept, [](const LensSlot& slot) { return !(slot.difference >= kMinKept); });
   std::ranges::stable_sort(kept, std::ranges::greater(), &LensSlot::difference);
   if (kept.size() > kMaxLines) kept.resize(kMaxLines);
   const bool two = answer.num_maps == 2;

@@ -1,4 +1,5 @@
-// What /lens of a chat prints: where one head looked when a token was written, as small bars.
+// SPDX-License-Identifier: Apache-2.0
+// The output of /lens in a chat: where one head looked when a token was written, as small bars.
 // Pure functions.
 #pragma once
 
@@ -19,7 +20,7 @@ struct LensHead {
   int layer = 0, head = 0;
   float lambda = 0;
   float entropy1 = 0;   // of map 1, in nats
-  float cancelled = 0;  // share of map 1's mass that the difference removes
+  float cancelled = 0;  // share of map 1's mass that map 2 removes
   std::vector<LensSlot> slots;
 };
 
@@ -30,10 +31,10 @@ struct LensAnswer {
   std::vector<LensHead> heads;
 };
 
-// Lines for a terminal: the head that cancels most (of plain attention the one that looks at the
-// fewest slots), and its slots with the largest differences, as far as they can be seen. `number`
-// is the written token's, from 1, in the answer. Error: kUnavailable if the answer contradicts
-// itself, as a server's may.
+// Lines for a terminal: the head that cancels most (for plain attention the one that looks at the
+// fewest slots), and its slots with the largest differences, except those too small to show.
+// `number`: the index of the written token in the answer, from 1. Error: kUnavailable if the answer
+// is inconsistent, as that of another server may be.
 Result<std::string> LensText(const LensAnswer& answer, int number);
 
 }  // namespace diffserve

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/commands/line_editor.h"
 
 #include <histedit.h>
@@ -15,8 +16,8 @@ namespace {
 
 constexpr int kHistoryLines = 1000;
 
-// In a locale without UTF-8 libedit takes ASCII alone, and containers set no locale, so glibc's own
-// is taken rather than the environment's.
+// In a locale without UTF-8, libedit accepts only ASCII. Containers set no locale, so glibc's own
+// UTF-8 locale is used instead of the environment's.
 void TakeUtf8() {
   if (std::setlocale(LC_CTYPE, "C.UTF-8") == nullptr) std::setlocale(LC_CTYPE, "");
 }
@@ -37,7 +38,8 @@ struct LineEditor::Impl {
     return CC_EOF;
   }
 
-  // Before the prompt is seen and keys are typed. While a line is read Ctrl-C is a key like others.
+  // Set before the prompt is shown and keys are typed. While a line is read, Ctrl-C is an ordinary
+  // key.
   void PrepareTerminal() const {
     el_set(editor, EL_PREP_TERM, 1);
     termios settings{};

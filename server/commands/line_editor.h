@@ -1,6 +1,7 @@
-// LineEditor: a line that a person writes at the terminal, with the keys, the UTF-8 and the history
-// of libedit. It owns the terminal's settings while a line is read; the history is in memory.
-// Thread safety: one thread. One at a time.
+// SPDX-License-Identifier: Apache-2.0
+// LineEditor: reads a line at the terminal, with libedit's keys, UTF-8 and history. It owns the
+// terminal's settings while it reads; the history is in memory.
+// Thread safety: one thread, and one editor at a time.
 #pragma once
 
 #include <functional>
@@ -24,8 +25,8 @@ class LineEditor {
 
   Line Read();
 
-  // Gives the terminal the settings that it had before. From any thread, also while a line is read:
-  // for an end without destructors.
+  // Restores the terminal's settings. May be called from any thread, also while a line is read, for
+  // an exit without destructors.
   void RestoreTerminal() const;
 
  private:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The model of `diffserve chat MODEL_DIR`: the engine, the frontend and the text path of serve in
 // this process, without sockets.
 #include <condition_variable>
@@ -16,7 +17,7 @@ namespace diffserve {
 namespace {
 
 constexpr size_t kOutboxEvents = 64;
-constexpr int kSequences = 4;  // an answer, and those that were stopped and whose step still runs
+constexpr int kSequences = 4;  // an answer, and stopped ones whose step still runs
 
 // Rings when the stream has an event.
 class EventBell {
@@ -26,7 +27,7 @@ class EventBell {
     rung_ = true;
     changed_.notify_one();
   }
-  // False: a stop was asked for.
+  // False: a stop was requested.
   bool Wait(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
     const bool rang = changed_.wait(lock, stop, [&] { return rung_; });
@@ -54,9 +55,9 @@ Result<ModelText> LoadText(const std::string& model_dir) {
   if (!chat_template.ok()) return chat_template.status();
   text.chat_template = std::move(chat_template).value();
   if (text.chat_template != nullptr) return text;
-  return InvalidArgument(model_dir +
-                         ": it has no chat template, so no conversation can be put to it; "
-                         "diffserve generate continues a text");
+  return InvalidArgument(
+      model_dir +
+      ": the model has no chat template, so it cannot chat; diffserve generate continues a text");
 }
 
 GenerateRequest RequestTemplate(const SessionOptions& options, const GenerateOptions& generate,
@@ -75,7 +76,7 @@ GenerateRequest RequestTemplate(const SessionOptions& options, const GenerateOpt
 
 LensAnswer LensOf(const AttentionAnswer& found) {
   LensAnswer answer{found.num_maps, found.num_layers, found.num_heads, found.token_texts, {}};
-  for (const AttentionItem& item : found.items) {
+  for (const AttentionQueryMaps& item : found.items) {
     LensHead& head = answer.heads.emplace_back();
     head.layer = item.layer;
     head.head = item.head;
@@ -99,10 +100,10 @@ class LocalChat : public ChatModel {
         config_(session_->plan().summary.config),
         engine_(session_->plan().engine, std::move(executor),
                 [this](TokenEvent event) { output_->Post(std::move(event)); }) {
-    output_ = std::make_unique<OutputLoop>(*text_.tokenizer, kOutboxEvents, WaysTo(engine_));
+    output_ = std::make_unique<OutputLoop>(*text_.tokenizer, kOutboxEvents, CallsTo(engine_));
     FrontendOptions frontend;
     frontend.text_threads = 1;
-    frontend.cancelled_mass_sample = 0;  // nobody asks for its metrics
+    frontend.cancelled_mass_sample = 0;  // there is no /metrics to report it
     config_.AddEndOfText(text_.tokenizer->eos_token_id());
     if (!session_->plan().on_gpu() && config_.num_kv_layers() == config_.num_layers) {
       frontend.attention = std::make_shared<AttentionSource>(config_.attention,
@@ -114,7 +115,7 @@ class LocalChat : public ChatModel {
   ~LocalChat() override {
     engine_.Fail("the conversation has ended");
     frontend_.reset();
-    output_.reset();  // before the engine, which it submits to and cancels in
+    output_.reset();  // before the engine, which it uses
   }
 
   const std::string& name() const override { return name_; }
@@ -163,11 +164,11 @@ class LocalChat : public ChatModel {
       EventBell bell;
     };
     const auto found = std::make_shared<Found>();
-    const auto call = AttentionCall::Start(*frontend_, std::move(request),
-                                           [found](Result<SharedAttentionAnswer> answer) {
-                                             found->answer = std::move(answer);
-                                             found->bell.Ring();
-                                           });
+    const auto call = AttentionMapsCall::Start(*frontend_, std::move(request),
+                                               [found](Result<SharedAttentionAnswer> answer) {
+                                                 found->answer = std::move(answer);
+                                                 found->bell.Ring();
+                                               });
     if (!call.ok()) return call.status();
     if (!found->bell.Wait(stop)) {
       (*call)->Abandon();

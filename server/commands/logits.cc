@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `diffserve logits`: the logits of every position of one prompt, through the model, KV pages and
 // chunks that the server uses. The pages are numbered in order here, since one sequence needs no
 // pool.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/commands/model_session.h"
 
 #include <algorithm>
@@ -16,8 +17,8 @@
 namespace diffserve {
 namespace {
 
-// Of the memory that is free once the weights are loaded: what pages take unasked, and what they
-// may take at most. A GPU is there for the model alone, so its pages take the most at once.
+// Default and maximum share that KV pages take of the memory that is free after loading the
+// weights. A GPU serves only the model, so its pages take the maximum by default.
 constexpr double kDefaultKvShare = 0.4;
 constexpr double kLargestKvShare = 0.9;
 constexpr int kCpuPageSize = 16;
@@ -44,7 +45,7 @@ ModelOptions MakeModelOptions(const SessionOptions& options, const SessionNeeds&
   return model;
 }
 
-// Bytes for KV pages that the options allow, `free` being what the weights leave.
+// Bytes for KV pages under the options; `free`: the memory that the weights leave.
 Result<double> KvBudget(const MemorySize& asked, bool on_gpu, double free, double least_bytes) {
   if (asked.text.empty()) {
     if (on_gpu) return free * kLargestKvShare;
@@ -63,8 +64,8 @@ Result<double> KvBudget(const MemorySize& asked, bool on_gpu, double free, doubl
   return wanted;
 }
 
-// Room beside the pages of their tokens for so many sequences at once, and for as many snapshots.
-// False: more than can be counted.
+// Sets the number of state slots and window pages for `sequences` running sequences and as many
+// snapshots. False: the number does not fit an int.
 bool SetStates(int sequences, SessionPlan* plan) {
   EngineOptions& engine = plan->engine;
   if (plan->slot_bytes() == 0 && plan->window_page_bytes == 0) return true;
@@ -72,15 +73,15 @@ bool SetStates(int sequences, SessionPlan* plan) {
   engine.num_state_slots = sequences + snapshots;
   engine.num_window_pages = 0;
   if (plan->window_page_bytes == 0) return true;
-  constexpr int64_t kMost = std::numeric_limits<int>::max();
+  constexpr int64_t kMax = std::numeric_limits<int>::max();
   const int64_t pages = engine.WindowPagesMin(sequences) +
-                        snapshots * engine.WindowPagesOfASequence();
-  engine.num_window_pages = static_cast<int>(std::min(pages, kMost));
-  return pages <= kMost;
+                        snapshots * engine.WindowPagesPerSequence();
+  engine.num_window_pages = static_cast<int>(std::min(pages, kMax));
+  return pages <= kMax;
 }
 
-// Where layers keep states or see a window: as many sequences at once as --max-num-seqs says and
-// so many bytes hold.
+// Chooses how many sequences run at once if layers keep states or see a window: --max-num-seqs, or
+// as many as fit `bytes_max`.
 void ChooseStates(double bytes_max, SessionPlan* plan) {
   const bool has_engine = plan->needs.sequences == 0;
   const int asked = has_engine ? plan->engine.MaxRunning() : plan->needs.sequences;
@@ -94,11 +95,11 @@ void ChooseStates(double bytes_max, SessionPlan* plan) {
   Log(LogLevel::kInfo, "fewer_sequences",
       {{"max_num_seqs", std::to_string(sequences)},
        {"asked", std::to_string(asked)},
-       {"reason", "states and windows of more do not fit half of the KV memory"}});
+       {"reason", "states and windows of more sequences do not fit half of the KV memory"}});
 }
 
-// `free` is what the weights, and on a GPU the largest step, leave. Chooses what sequences have
-// beside their pages too.
+// Chooses the KV pages, states and windows. `free`: the memory that the weights, and on a GPU also
+// the largest step, leave.
 Result<int> ChoosePages(const MemorySize& asked, SessionPlan& plan, double free) {
   const double page_bytes = static_cast<double>(plan.page_bytes);
   if (free <= 0) {
@@ -132,15 +133,15 @@ Result<int> ChoosePages(const MemorySize& asked, SessionPlan& plan, double free)
   }
   const double left = budget.value() - static_cast<double>(plan.state_bytes());
   const int64_t fitting = static_cast<int64_t>(left / page_bytes);
-  // An explicit amount is used in full, and so is a GPU by a server.
+  // An explicit amount is used in full, and so is a GPU's share in a server.
   const bool in_full = !asked.text.empty() || (plan.on_gpu() && plan.needs.fills_the_gpu);
   const int64_t wanted = in_full ? fitting : plan.PagesFor(demand.wanted_tokens);
   return static_cast<int>(std::min<int64_t>(std::max(least, std::min(fitting, wanted)),
                                             std::numeric_limits<int>::max() / 2));
 }
 
-// Fills plan.model.device, device_name and summary. `auto` takes a GPU if there is one that has
-// kernels for the model.
+// Fills plan.model.device, device_name and summary. `auto` chooses a GPU that has kernels for the
+// model, if there is one.
 Status ChooseDevice(const std::string& asked, SessionPlan* plan) {
   const bool must_be_gpu = asked == "cuda";
   if (must_be_gpu || (asked == "auto" && cuda::IsCompiledIn())) {
@@ -169,8 +170,7 @@ Status ChooseDevice(const std::string& asked, SessionPlan* plan) {
   return Status();
 }
 
-// Proposed tokens need all tokens before them, and a GPU's steps are planned before those are
-// known.
+// Proposals need all earlier tokens, but a GPU's steps are planned before these are known.
 Status ChooseSpeculation(const SessionOptions& options, SessionPlan* plan) {
   if (options.prompt_lookup && plan->on_gpu()) {
     return InvalidArgument(
@@ -180,7 +180,7 @@ Status ChooseSpeculation(const SessionOptions& options, SessionPlan* plan) {
   return {};
 }
 
-// Against what the device has no pages of, whatever the heads.
+// Refuses page formats that the device does not have for any head shape.
 Status CheckPageType(const SessionOptions& options, bool on_gpu) {
   const std::span<const DType> types = on_gpu ? std::span<const DType>(cuda::kPageTypes)
                                               : std::span<const DType>(cpu::kPageTypes);
@@ -195,8 +195,7 @@ Status CheckPageType(const SessionOptions& options, bool on_gpu) {
       "--kv-cache-dtype");
 }
 
-// The size of a page and the model's length, which the flags may leave to the device and to the
-// model.
+// Chooses the page size and the model's length if the flags leave them open.
 Status ChooseLengths(const SessionOptions& options, SessionPlan* plan) {
   EngineOptions& engine = plan->engine;
   if (plan->on_gpu() && engine.page_size != 0 && engine.page_size != cuda::kPageSize) {
@@ -219,7 +218,7 @@ Status ChooseLengths(const SessionOptions& options, SessionPlan* plan) {
   return {};
 }
 
-// Of a head that has no kernel for its pages.
+// Refuses a head shape that has no kernel for the page format.
 Status CheckPages(const SessionPlan& plan) {
   const KvCodec& codec = plan.layout.codec;
   const DiffSpec& spec = plan.summary.config.attention;
@@ -232,7 +231,7 @@ Status CheckPages(const SessionPlan& plan) {
                          "--kv-cache-dtype");
 }
 
-// What the pages of each layer are.
+// Sets the page format of each layer.
 Status ChooseLayouts(const SessionOptions& options, SessionPlan* plan) {
   const ModelConfig& config = plan->summary.config;
   const DType as_weights = DTypeOf(plan->summary.weight_format);
@@ -259,7 +258,8 @@ Status ChooseLayouts(const SessionOptions& options, SessionPlan* plan) {
   return {};
 }
 
-// A page holds nothing of a layer's state, so that a prefix is found where states are kept.
+// Pages do not contain states, so the prefix cache finds a prefix only where a state snapshot is
+// kept.
 Status ChooseForStates(const SessionOptions& options, SessionPlan* plan) {
   const ModelConfig& config = plan->summary.config;
   EngineOptions& engine = plan->engine;
@@ -296,7 +296,7 @@ size_t BytesOfPage(const SessionPlan& plan, bool in_windows) {
   return KvCache::BytesPerPage(layers);
 }
 
-// Layers' numbers stand as *, so that a line names tensors of all layers once.
+// Layer numbers are shown as *, so that one entry names the tensors of all layers.
 void WarnOfUnused(const std::vector<std::string>& tensors) {
   constexpr size_t kMaxNames = 16;
   std::vector<std::string> names;
@@ -319,8 +319,8 @@ void WarnOfUnused(const std::vector<std::string>& tensors) {
       {{"count", std::to_string(tensors.size())}, {"names", text}});
 }
 
-Result<std::unique_ptr<Model>> LoadTold(ModelOptions options, ThreadPool& pool,
-                                        ProgressLine::Form form) {
+Result<std::unique_ptr<Model>> LoadWithProgress(ModelOptions options, ThreadPool& pool,
+                                                ProgressLine::Form form) {
   ProgressLine line(form);
   LoadProgress progress(line.report(), line.pace());
   options.progress = &progress;
@@ -394,11 +394,11 @@ Result<std::unique_ptr<ModelSession>> ModelSession::Load(const SessionOptions& o
                                                          ProgressLine::Form form) {
   std::unique_ptr<ModelSession> session(new ModelSession(std::move(plan), options.threads));
   SessionPlan& loaded = session->plan_;
-  Result<std::unique_ptr<Model>> model = LoadTold(loaded.model, session->pool_, form);
+  Result<std::unique_ptr<Model>> model = LoadWithProgress(loaded.model, session->pool_, form);
   if (!model.ok()) return model.status();
   session->model_ = std::move(model).value();
   if (loaded.on_gpu()) {
-    // The weights and all memory that steps need are taken, and a step has run.
+    // Now the weights and all memory of steps are allocated, and a step has run.
     const Result<cuda::DeviceMemory> memory = cuda::MemoryOfDevice();
     if (!memory.ok()) return memory.status();
     const Result<int> pages = ChoosePages(options.kv_cache_memory, loaded,

@@ -1,6 +1,7 @@
-// ModelSession: what every command that runs a model starts with: the device, the sizes that fit
-// it, the thread pool, the weights and the KV pages. PlanSession reads no weights, so a model that
-// does not fit is refused at once, by every command in the same words.
+// SPDX-License-Identifier: Apache-2.0
+// ModelSession: the setup of every command that runs a model: the device, the sizes that fit it,
+// the thread pool, the weights and the KV pages. PlanSession reads no weights, so a model that does
+// not fit is refused at once, with the same message by every command.
 #pragma once
 
 #include <cstdint>
@@ -17,26 +18,27 @@
 
 namespace diffserve {
 
-// Tokens that the KV pages must and should hold.
+// Minimum and desired tokens of the KV pages.
 struct KvDemand {
   int64_t least_tokens = 0;
   int64_t wanted_tokens = 0;
 };
 
-// What a command needs beside what the flags for all of them say.
+// A command's own needs, in addition to the common flags.
 struct SessionNeeds {
   std::function<KvDemand(int page_size, int max_model_len)> kv;
-  int step_tokens = 0;         // in one step at the least
-  int step_sequences = 0;      // likewise
-  bool fills_the_gpu = false;  // pages take all that they may of a GPU's memory
-  // Without an engine: as many sequences run, each with a state, and nothing is kept of them.
+  int step_tokens = 0;         // minimum per step
+  int step_sequences = 0;      // minimum per step
+  bool fills_the_gpu = false;  // pages take the maximum share of a GPU's memory
+  // Number of sequences that run without an engine, each with a state and without snapshots; 0: an
+  // engine runs.
   int sequences = 0;
   // Layers with a window have page ids of their own.
   bool has_window_pages = true;
 };
 
-// What a server needs: one sequence of full length at the least, --max-num-seqs sequences of up to
-// 256 tokens if memory allows.
+// The needs of a server: at least one sequence of full length, and --max-num-seqs sequences of up
+// to 256 tokens if memory allows.
 SessionNeeds ServerNeeds(const EngineOptions& engine);
 
 struct SessionPlan {
@@ -53,15 +55,15 @@ struct SessionPlan {
   int64_t free_bytes = 0;        // of the device's memory, before anything was loaded
   int num_threads = 0;           // of the CPU backend
   bool on_gpu() const { return model.device == Device::kCuda; }
-  // Whether the device has kernels for them, beside such heads.
+  // Whether the device has kernels for pages of this dtype with these heads.
   bool HasPagesOf(DType dtype) const;
   KvFormat PagesOf(DType dtype) const;
   size_t kv_bytes() const { return page_bytes * static_cast<size_t>(engine.num_pages); }
-  // Of a sequence's state.
+  // Bytes of a sequence's state.
   size_t slot_bytes() const {
     return static_cast<size_t>(summary.config.state_floats()) * sizeof(float);
   }
-  // Of what sequences and snapshots keep beside the pages of their tokens.
+  // Bytes that sequences and snapshots keep besides the pages of their tokens.
   size_t state_bytes() const {
     return slot_bytes() * static_cast<size_t>(engine.num_state_slots) +
            window_page_bytes * static_cast<size_t>(engine.num_window_pages);
@@ -77,7 +79,7 @@ std::string MiB(double bytes);
 
 class ModelSession {
  public:
-  // A slow load is told as `form` says.
+  // A slow load is reported in `form`.
   static Result<std::unique_ptr<ModelSession>> Load(
       const SessionOptions& options, SessionPlan plan,
       ProgressLine::Form form = ProgressLine::Form::kPlain);
@@ -87,8 +89,8 @@ class ModelSession {
   // REQUIRES: MakeExecutor has not been called.
   Model& model() { return *model_; }
   KvCache& kv() { return *kv_; }
-  // Hands the model and its pages to an executor that the engine can own. The session must outlive
-  // it. Once.
+  // Moves the model and its pages into an executor that the engine can own. The session must
+  // outlive it. Call once.
   std::unique_ptr<Executor> MakeExecutor();
 
  private:

@@ -1,5 +1,6 @@
-// `diffserve probe`: whether the server at a URL is ready, where there is no curl. One request, one
-// deadline for all of it.
+// SPDX-License-Identifier: Apache-2.0
+// `diffserve probe`: checks whether the server at a URL is ready, for systems without curl. One
+// request with one deadline.
 #include <fcntl.h>
 #include <netdb.h>
 #include <poll.h>
@@ -61,7 +62,7 @@ class Socket {
   const int fd_;
 };
 
-// Whether one of `events` (or an error, which the next call tells) came before the deadline.
+// Whether one of `events` came before the deadline. An error counts too; the next call reports it.
 bool WaitFor(int fd, short events, steady_clock::time_point deadline) {
   while (true) {
     const auto left =
@@ -73,8 +74,7 @@ bool WaitFor(int fd, short events, steady_clock::time_point deadline) {
   }
 }
 
-// getaddrinfo takes no time limit, so it has a thread of its own, which is left behind if it is
-// late.
+// getaddrinfo has no time limit, so it runs on its own thread, which is abandoned if it is late.
 Result<AddressList> Resolve(const HttpUrl& url, steady_clock::time_point deadline) {
   auto promise = std::make_shared<std::promise<Lookup>>();
   std::future<Lookup> future = promise->get_future();
@@ -94,7 +94,7 @@ Result<AddressList> Resolve(const HttpUrl& url, steady_clock::time_point deadlin
 }
 
 // The start of `text` on one line.
-std::string Shown(std::string_view text) {
+std::string Printable(std::string_view text) {
   std::string shown(text.substr(0, kShownCharacters));
   std::replace_if(shown.begin(), shown.end(), [](char c) { return c < ' ' || c > '~'; }, ' ');
   return shown;
@@ -149,11 +149,11 @@ Status Judge(const Answer& answer) {
     return NotReady(answer.closed ? "closed without an answer" : "no answer in time");
   const int status = StatusOf(answer.text);
   if (status == kReady) return {};
-  if (status == 0) return NotReady("the answer is not HTTP: " + Shown(answer.text));
+  if (status == 0) return NotReady("the answer is not HTTP: " + Printable(answer.text));
   const size_t head = answer.text.find("\r\n\r\n");
   const std::string body = head == std::string::npos
                                ? ""
-                               : " " + Shown(std::string_view(answer.text).substr(head + 4));
+                               : " " + Printable(std::string_view(answer.text).substr(head + 4));
   return NotReady("status " + std::to_string(status) + body);
 }
 

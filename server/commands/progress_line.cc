@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/commands/progress_line.h"
 
 #include "kernels/base/log.h"
@@ -7,7 +8,7 @@ namespace diffserve {
 namespace {
 
 constexpr std::chrono::milliseconds kRewritten{250};
-constexpr char kWipe[] = "\r\x1b[K";  // what stands in the terminal's line
+constexpr char kWipe[] = "\r\x1b[K";  // clears the terminal's line
 
 }  // namespace
 
@@ -36,7 +37,7 @@ void ProgressLine::Tell(const char* doing, uint64_t done_bytes, uint64_t all_byt
   Write(to_terminal_ ? kWipe + line : line + "\n");
 }
 
-// What a closed or full stderr does not take is lost.
+// Text that a closed or full stderr does not accept is lost.
 void ProgressLine::Write(const std::string& text) const {
   [[maybe_unused]] const ssize_t written = write(descriptor_, text.data(), text.size());
 }

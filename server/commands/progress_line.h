@@ -1,5 +1,7 @@
-// ProgressLine: how far a load is, on stderr. On a terminal it is one line, rewritten a few times a
-// second and taken away at the end; elsewhere a line now and then. Thread safety: one thread.
+// SPDX-License-Identifier: Apache-2.0
+// ProgressLine: reports the progress of a load on stderr. On a terminal it is one line, rewritten a
+// few times per second and removed at the end; otherwise it prints a line now and then. Thread
+// safety: one thread.
 #pragma once
 
 #include <unistd.h>
@@ -13,7 +15,7 @@ namespace diffserve {
 
 class ProgressLine {
  public:
-  // What a line is where there is no terminal.
+  // The form of a line without a terminal.
   enum class Form { kPlain, kLog };
 
   explicit ProgressLine(Form form, int descriptor = STDERR_FILENO);

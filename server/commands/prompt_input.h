@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The prompt of logits and generate as token ids.
 #pragma once
 

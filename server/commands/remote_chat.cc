@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The model of `diffserve chat --url`: a server's, asked over OpenAI's API.
 #include <utility>
 
@@ -5,7 +6,7 @@
 #include "server/commands/chat_model.h"
 #include "server/commands/json_object.h"
 #include "server/commands/terminal_text.h"
-#include "server/http/client.h"
+#include "server/http/fetcher.h"
 #include "server/openai/chunk_reader.h"
 #include "server/openai/json.h"
 
@@ -24,8 +25,8 @@ Status Refusal(const std::string& url, const HttpOutcome& outcome) {
                     QuotedOnTerminal(OpenAiErrorMessage(outcome.error_body)));
 }
 
-// The members that every request has, up to its messages. What is as the API has it anyway is left
-// out, so that servers of other makes take it too.
+// Members of every request, except its messages. Values that are the API's defaults are omitted, so
+// that other servers accept the request too.
 JsonObject RequestHead(const std::string& model, const SessionOptions& options,
                        const GenerateOptions& generate, const ChatOptions& chat) {
   const SamplingParams& sampling = generate.sampling;
@@ -50,7 +51,7 @@ JsonObject RequestHead(const std::string& model, const SessionOptions& options,
   return head;
 }
 
-// Of /v1/attention's JSON.
+// Reads the JSON of /v1/attention.
 Result<LensAnswer> ParseLens(std::string_view body) {
   Result<JsonFields> fields = JsonFields::Parse(body);
   if (!fields.ok()) return fields.status();
@@ -82,7 +83,7 @@ Result<LensAnswer> ParseLens(std::string_view body) {
 
 class RemoteChat : public ChatModel {
  public:
-  RemoteChat(HttpClient client, std::string url, const std::string& model, JsonObject head)
+  RemoteChat(HttpFetcher client, std::string url, const std::string& model, JsonObject head)
       : client_(std::move(client)),
         url_(std::move(url)),
         model_(model),
@@ -113,7 +114,9 @@ class RemoteChat : public ChatModel {
     if (outcome->status != kOk) return Refusal(url_, *outcome);
     if (!status.ok())
       return Status(status.code(), url_ + ": " + QuotedOnTerminal(status.message()));
-    if (!reader.done()) return Status(StatusCode::kUnavailable, url_ + ": the answer broke off");
+    if (!reader.done())
+      return Status(StatusCode::kUnavailable,
+                    url_ + ": the connection ended before the answer did");
     answer.finish_reason = reader.finish_reason();
     return answer;
   }
@@ -142,13 +145,13 @@ class RemoteChat : public ChatModel {
   }
 
  private:
-  const HttpClient client_;
+  const HttpFetcher client_;
   const std::string url_, model_, name_;
   const JsonObject head_;
 };
 
-// The first of what the server serves.
-Result<std::string> ServedModel(const HttpClient& client, const std::string& url) {
+// The first model that the server serves.
+Result<std::string> ServedModel(const HttpFetcher& client, const std::string& url) {
   std::string body;
   const auto take = [&](std::string_view piece) {
     body += piece;
@@ -173,13 +176,13 @@ Result<std::unique_ptr<ChatModel>> ConnectChatModel(const SessionOptions& option
                                                     const ChatOptions& chat) {
   const Result<HttpUrl> server = ParseServerUrl(chat.url);
   if (!server.ok()) return server.status();
-  HttpClientOptions client_options{.server = *server};
+  HttpFetcherOptions client_options{.server = *server};
   if (!chat.api_key_file.empty()) {
     Result<std::string> key = FirstApiKey(chat.api_key_file);
     if (!key.ok()) return InvalidArgument("--api-key-file " + key.status().message());
     client_options.api_key = std::move(key).value();
   }
-  HttpClient client(std::move(client_options));
+  HttpFetcher client(std::move(client_options));
   const std::string url = "http://" + server->Authority();
   const Result<std::string> model = ServedModel(client, url);
   if (!model.ok()) return model.status();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `diffserve serve`: loads, listens on both ports, prints the ready line, waits for a signal and
 // drains.
 #include <sys/resource.h>
@@ -33,7 +34,7 @@ constexpr timespec kHealthPeriod{.tv_sec = 0, .tv_nsec = 250'000'000};  // how o
 
 constexpr timespec kShortagePeriod{.tv_sec = 0, .tv_nsec = 100'000'000};  // while memory is short
 
-// What is read from the model directory beside the weights.
+// The files of the model directory besides the weights.
 Status LoadTextFiles(const std::string& model_dir, ServerParts* parts) {
   Result<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(model_dir);
   if (!tokenizer.ok()) return tokenizer.status();
@@ -59,8 +60,8 @@ std::string NameOfDirectory(const std::string& model_dir) {
   return repository;
 }
 
-// Debian's gRPC stops listening for good once file descriptors run out, so the process takes all
-// that it may.
+// Debian's gRPC stops listening forever when file descriptors run out, so the process raises their
+// limit to the maximum.
 void RaiseFileLimit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -210,8 +211,8 @@ std::string ReadyLine(const std::string& host, Server& server) {
          " model=" + server.frontend().options().served_model_name;
 }
 
-// Tells of memory that was short, and takes the reserve back. While less than half of it can be
-// had, the newest response is ended at each look: its memory is what the older ones need.
+// Logs that memory was short, and refills the reserve. While less than half of it is available,
+// each check ends the newest response: the older ones need its memory.
 class ReserveWatch {
  public:
   explicit ReserveWatch(Frontend& frontend) : frontend_(frontend) { FillMemoryReserve(); }
@@ -225,7 +226,7 @@ class ReserveWatch {
     }
     const bool was_short = MemoryIsShort();
     if (FillMemoryReserve()) {
-      if (was_short) Log(LogLevel::kInfo, "memory_reserve_back");
+      if (was_short) Log(LogLevel::kInfo, "memory_reserve_restored");
     } else if (NumMemoryReservePieces() < kMemoryReservePieces / 2 && frontend_.EndNewest()) {
       Log(LogLevel::kError, "newest_response_ended", {{"reason", "memory"}});
     }
@@ -236,10 +237,10 @@ class ReserveWatch {
   uint64_t told_ = NumMemoryShortages();
 };
 
-// Returns when one of the signals has come, or with an error when the engine has failed: nothing
-// will ever be answered again.
+// Returns when a signal arrives, or with an error when the engine has failed and no request can be
+// answered any more.
 Status WaitForSignal(const sigset_t& signals, Server& server) {
-  const StandsAt at("a signal");
+  const ScopedThreadActivity activity("a signal");
   const WorksForAllRequests uses_the_reserve;
   ReserveWatch reserve(server.frontend());
   while (sigtimedwait(&signals, nullptr, MemoryIsShort() ? &kShortagePeriod : &kHealthPeriod) < 0) {
@@ -247,7 +248,7 @@ Status WaitForSignal(const sigset_t& signals, Server& server) {
       reserve.Look();
       server.grpc().SetServing(server.health().Ready().ok());
     } catch (const std::bad_alloc&) {
-      continue;  // what could not be told is told at the next look
+      continue;  // the next check reports it
     }
     if (server.engine().Snapshot().failed)
       return Status(StatusCode::kInternal, "the engine has failed");
@@ -281,9 +282,9 @@ Status RunServe(const SessionOptions& options, const ServeOptions& serve,
   try {
     ends_on_signal.emplace("draining");  // by a second signal
   } catch (const std::system_error&) {
-    Log(LogLevel::kError, "no_thread_for_signals");  // the drain ends all the same
+    Log(LogLevel::kError, "signal_thread_failed");  // the drain continues without it
   }
-  const StandsAt at("the end of what runs");
+  const ScopedThreadActivity activity("the end of running requests");
   server.Stop(steady_clock::now() + std::chrono::seconds(serve.drain_timeout_s));
   Log(LogLevel::kInfo, "stopped");
   return ended;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/commands/stop_signals.h"
 
 #include <poll.h>

@@ -1,6 +1,6 @@
-// SIGTERM and SIGINT, which threads of the process take one after another: while it loads, while it
-// drains and while it chats, the thread of an EndsOnSignal, in between WaitForSignal of the serve
-// command.
+// SPDX-License-Identifier: Apache-2.0
+// SIGTERM and SIGINT. Several threads wait for them in turn: the thread of an EndsOnSignal while
+// the process loads, drains or chats, and WaitForSignal of the serve command in between.
 #pragma once
 
 #include <csignal>
@@ -9,20 +9,21 @@
 
 namespace diffserve {
 
-// Blocks both in this thread and in those that it starts from now on. Before any other thread that
-// could take them.
+// Blocks both signals in this thread and in threads that it starts later. Call before other threads
+// that could receive them exist.
 sigset_t BlockStopSignals();
 
-// While it lives, either signal ends the process at once, by that signal: also a container's first
-// process, on which the default of a signal has no effect. REQUIRES: BlockStopSignals.
+// While this object exists, either signal ends the process at once by that signal. This also works
+// for a container's first process, on which a signal's default action has no effect. REQUIRES:
+// BlockStopSignals.
 class EndsOnSignal {
  public:
-  // Asked of each signal before, on the thread of this; true: it has been dealt with and ends
+  // Called first for each signal, on this object's thread. True: the signal is handled and ends
   // nothing.
   using Takes = std::function<bool(int signal)>;
 
   explicit EndsOnSignal(
-      const char* while_doing,  // told in the log; a literal
+      const char* while_doing,  // for the log; a literal
       Takes takes = [](int) { return false; });
   ~EndsOnSignal();
   EndsOnSignal(const EndsOnSignal&) = delete;

@@ -1,6 +1,7 @@
-// TerminalText: what a model wrote, as it may be sent to a terminal. Control characters, and those
-// that change the direction of what follows, are shown instead of obeyed: a model's text could
-// otherwise move the cursor, hide what was written or ask the terminal to answer.
+// SPDX-License-Identifier: Apache-2.0
+// TerminalText: makes a model's text safe for a terminal. Control characters, and characters that
+// change the direction of text, are shown as symbols. Otherwise a model could move the cursor, hide
+// text or make the terminal answer.
 // Thread safety: one thread at a time.
 #pragma once
 
@@ -11,21 +12,20 @@ namespace diffserve {
 
 class TerminalText {
  public:
-  // What can be shown of the text so far and was not before. Line feeds and tabs stay; other
-  // control characters become their pictures (U+2400 and on), what is not UTF-8 or changes
-  // direction U+FFFD.
+  // The new text that can be shown. Line feeds and tabs stay; other control characters become their
+  // pictures (U+2400 and on). Invalid UTF-8 and changes of direction become U+FFFD.
   std::string Push(std::string_view piece);
-  // What is left of a broken character.
+  // The rest of an incomplete character.
   std::string Finish();
 
  private:
-  std::string rest_;  // the begin of a character
+  std::string rest_;  // the start of a character
 };
 
-// All of a text at once.
+// A whole text.
 std::string ShownOnTerminal(std::string_view text);
 
-// The begin of a text, on one line: what others wrote, as an error line quotes it.
+// The start of a text on one line, for quoting foreign text in an error.
 std::string QuotedOnTerminal(std::string_view text);
 
 }  // namespace diffserve

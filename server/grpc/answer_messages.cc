@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/grpc/answer_messages.h"
 
 #include <ctime>
@@ -11,20 +12,20 @@
 namespace diffserve {
 namespace {
 
-// Tokens at one place of a text.
-struct Place {
+// How to show tokens at one position of a text.
+struct TokenPosition {
   const Tokenizer& tokenizer;
   bool opens_text = false;
 };
 
-void Fill(int32_t id, float logprob, Place place, v1::TokenLogprob& out) {
+void Fill(int32_t id, float logprob, TokenPosition place, v1::TokenLogprob& out) {
   out.set_id(id);
   out.set_token(place.opens_text ? place.tokenizer.FirstTokenBytes(id)
                                  : place.tokenizer.TokenBytes(id));
   out.set_logprob(logprob);
 }
 
-void Fill(const SampleResult& in, Place place, v1::TokenOutput& out) {
+void Fill(const SampleResult& in, TokenPosition place, v1::TokenOutput& out) {
   Fill(in.token, in.logprob, place, *out.mutable_chosen());
   for (const TokenLogprob& other : in.top_logprobs)
     Fill(other.token, other.logprob, place, *out.add_top());
@@ -85,7 +86,7 @@ void AnswerMessages::AppendOne(const ResponsePromptLogprobs& scores, Messages* o
   message.set_choice(scores.choice);
   message.add_tokens();  // the first has none
   for (size_t i = 0; i < scores.tokens->size(); ++i) {
-    const Place place{tokenizer_, i + 1 < prompt_opening_tokens_};
+    const TokenPosition place{tokenizer_, i + 1 < prompt_opening_tokens_};
     Fill((*scores.tokens)[i], place, *message.add_tokens());
   }
 }

@@ -1,4 +1,6 @@
-// AnswerMessages: the events of one response made the messages of diffserve.v1.Inference.Generate.
+// SPDX-License-Identifier: Apache-2.0
+// AnswerMessages: converts the events of one response to messages of
+// diffserve.v1.Inference.Generate.
 // Thread safety: one thread at a time.
 #pragma once
 
@@ -20,13 +22,13 @@ class GenerateResponse;
 
 class AnswerMessages {
  public:
-  // `request`: the one that is answered, under the id that the client is told.
+  // `request`: the one that is answered; `request_id`: its id in the answer.
   AnswerMessages(const OpenAiRequest& request, std::string request_id, const Tokenizer& tokenizer);
-  // Not moved: its choices refer to it.
+  // Not movable: its choices refer to it.
   AnswerMessages(const AnswerMessages&) = delete;
   AnswerMessages& operator=(const AnswerMessages&) = delete;
 
-  // Appends the messages that one event becomes; ResponseDone becomes its usage if it is ok.
+  // Appends the messages of one event. A ResponseDone becomes the usage message if it is OK.
   void Append(const ResponseEvent& event, std::deque<v1::GenerateResponse>* out);
 
  private:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/grpc/arrived_calls.h"
 
 #include <grpc/grpc.h>

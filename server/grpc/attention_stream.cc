@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/grpc/attention_stream.h"
 
 #include <memory>
@@ -30,11 +31,11 @@ class AttentionStream : public StreamCall<v1::AttentionResponse> {
     request->request_id = request_id_;
     request->client = record_.client();
     request->deadline = deadline();
-    return Assign(&maps_,
-                  AttentionCall::Start(shared_.frontend, std::move(request).value(),
-                                       [weak = weak_self()](Result<SharedAttentionAnswer> answer) {
-                                         Take(weak, std::move(answer));
-                                       }));
+    return Assign(&maps_, AttentionMapsCall::Start(
+                              shared_.frontend, std::move(request).value(),
+                              [weak = weak_self()](Result<SharedAttentionAnswer> answer) {
+                                Take(weak, std::move(answer));
+                              }));
   }
 
   static void Take(const std::weak_ptr<StreamCall>& weak, Result<SharedAttentionAnswer> answer) {
@@ -66,7 +67,7 @@ class AttentionStream : public StreamCall<v1::AttentionResponse> {
   }
   void Close() override { Cancel(); }
 
-  std::shared_ptr<AttentionCall> maps_;  // set before any reaction can run
+  std::shared_ptr<AttentionMapsCall> maps_;  // set before any reaction can run
   SharedAttentionAnswer answer_;
   size_t next_ = 0;  // message
 };

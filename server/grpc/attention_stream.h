@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One Attention call of the gRPC port: from its request to the last item of its stream.
 #pragma once
 

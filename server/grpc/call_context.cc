@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/grpc/call_context.h"
 
 #include <new>
@@ -15,7 +16,7 @@ void WriteStarter::Run() {
   std::unique_lock lock(mutex_);
   const auto woken = [this] { return stopping_ || !calls_.empty(); };
   while (true) {
-    // Watch wakes it too: then there is something to look at in time.
+    // Watch wakes it too, so that it sets a time for the next check.
     if (watched_.empty())
       wake_.wait(lock, [&] { return woken() || !watched_.empty(); });
     else
@@ -23,7 +24,7 @@ void WriteStarter::Run() {
     if (!watched_.empty() && steady_clock::now() >= next_look_) {
       try {
         EndStalled(lock);
-      } catch (const std::bad_alloc&) {  // the next look sees who has stalled
+      } catch (const std::bad_alloc&) {  // the next check finds stalled calls
         if (!lock.owns_lock()) lock.lock();
       }
     }
@@ -40,7 +41,7 @@ void WriteStarter::Run() {
   }
 }
 
-// Looks at all that is watched, without the lock; calls that are over are forgotten.
+// Checks all watched calls, without the lock; forgets calls that are over.
 void WriteStarter::EndStalled(std::unique_lock<std::mutex>& lock) {
   const steady_clock::time_point now = steady_clock::now();
   next_look_ = now + stall_timeout_ / 4;

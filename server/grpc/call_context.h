@@ -1,5 +1,6 @@
-// CallContext: what the calls of the gRPC port share. WriteStarter: the thread that lets calls with
-// new events write.
+// SPDX-License-Identifier: Apache-2.0
+// CallContext: state that all calls of the gRPC port share. WriteStarter: the thread that starts
+// writes of calls with new events.
 #pragma once
 
 #include <atomic>
@@ -25,12 +26,12 @@ namespace diffserve {
 // A call whose answer is a stream, as the WriteStarter sees it.
 class WatchedCall {
  public:
-  using Place = std::list<std::weak_ptr<WatchedCall>>;  // in the queue, of one call
+  using Place = std::list<std::weak_ptr<WatchedCall>>;  // the list node of one call
 
   virtual ~WatchedCall() = default;
-  // Starts the next write, or ends the call, if nothing is under way.
+  // Starts the next write, or ends the call, unless a write is running.
   virtual void Advance() noexcept = 0;
-  // Cancels the call if one write has been under way since `begin`.
+  // Cancels the call if the same write has been running since `begin`.
   virtual void EndIfStalled(std::chrono::steady_clock::time_point begin) = 0;
 
  private:
@@ -38,9 +39,9 @@ class WatchedCall {
   Place place_;  // empty while it is in the queue; the WriteStarter's mutex guards it
 };
 
-// The calls with new events, and the thread that lets them write. A call is in the queue at most
-// once, so their number bounds it. The same thread ends calls whose client has taken nothing for
-// `stall_timeout`.
+// The queue of calls with new events, and the thread that starts their writes. A call is queued at
+// most once, so the number of calls bounds the queue. The same thread ends calls whose client has
+// read nothing for `stall_timeout`.
 class WriteStarter {
  public:
   explicit WriteStarter(std::chrono::milliseconds stall_timeout)
@@ -54,8 +55,9 @@ class WriteStarter {
     thread_.join();
   }
 
-  // A watched call has something new. Its place goes into the queue, and back to it before it is
-  // let write: that asks for no memory. A call without its place is in the queue already.
+  // Queues a watched call that has something new. Its list node moves into the queue, and back
+  // before the call may write, so no memory is allocated. A call without its node is queued
+  // already.
   void Add(WatchedCall& call) noexcept {
     {
       std::lock_guard lock(mutex_);
@@ -63,7 +65,7 @@ class WriteStarter {
     }
     wake_.notify_one();
   }
-  // Once a call, before its first write. Throws std::bad_alloc without effect.
+  // Call once per call, before its first write. Throws std::bad_alloc without effect.
   void Watch(const std::shared_ptr<WatchedCall>& call) {
     WatchedCall::Place place = {call};
     {
@@ -84,13 +86,13 @@ class WriteStarter {
   std::condition_variable wake_;
   WatchedCall::Place calls_;
   std::vector<std::weak_ptr<WatchedCall>> watched_;
-  std::chrono::steady_clock::time_point next_look_;  // at what is watched
+  std::chrono::steady_clock::time_point next_look_;  // at the watched calls
   bool stopping_ = false;
   std::thread thread_;
 };
 
-// How many streaming calls are open, each of which may hold an answer that nobody reads: a limit
-// for all and three quarters of it for one client.
+// Counts open streaming calls, each of which may hold an unread answer. One client may have three
+// quarters of the limit.
 class OpenCalls {
  public:
   explicit OpenCalls(int limit) : limit_(limit) {}
@@ -120,7 +122,7 @@ class OpenCalls {
   std::unordered_map<std::string, int> by_client_;
 };
 
-// What the calls share.
+// Shared by all calls.
 struct CallContext {
   Frontend& frontend;
   const ApiKeys& api_keys;
@@ -128,8 +130,9 @@ struct CallContext {
   GrpcServerOptions options;
   OpenCalls open_calls{options.max_open_calls};
   WriteStarter write_starter{std::chrono::milliseconds(options.write_stall_timeout_ms)};
-  std::atomic<bool> serving{false};  // as the health service says
-  // Of a request whose client gave none; not to be guessed, since Cancel takes it.
+  std::atomic<bool> serving{false};  // the health service's answer
+  // The next request id for a client that gave none. Ids start at random, because Cancel accepts
+  // them and they must not be guessed.
   std::atomic<uint64_t> next_id{(uint64_t{std::random_device{}()} << 32) | std::random_device{}()};
 
   CallContext(Frontend& frontend_in, const ApiKeys& keys, MetricsExporter* metrics_in,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/grpc/call_record.h"
 
 #include <charconv>
@@ -15,7 +16,7 @@ constexpr size_t kMaxMessageBytes = 2048;  // of an error, so that trailers stay
 
 std::string_view View(grpc::string_ref text) { return {text.data(), text.size()}; }
 
-// A header value may hold printable ASCII alone.
+// A header value may have only printable ASCII.
 bool IsPrintable(std::string_view text) {
   for (const char c : text) {
     if (c < 0x20 || c > 0x7e) return false;

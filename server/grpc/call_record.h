@@ -1,6 +1,7 @@
-// CallRecord: what is told of an RPC beside its answer. It checks the key, hands the caller's trace
-// on in the initial metadata, and at the end adds the load report that was asked for and writes the
-// log line of a traced call.
+// SPDX-License-Identifier: Apache-2.0
+// CallRecord: what an RPC needs besides its answer. It checks the key, passes the caller's trace on
+// in the initial metadata, and at the end adds the requested load report and writes the log line of
+// a traced call.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -23,13 +24,13 @@ using GrpcMetadata = std::multimap<grpc::string_ref, grpc::string_ref>;  // of a
 
 // OK if no key is needed or the metadata holds a valid one.
 Status CheckKey(const ApiKeys& keys, const GrpcMetadata& metadata);
-// The socket of a call; `peer` is what the context says, "fd:N" of one that was handed over. -1:
+// The socket of a call, from the context's peer ("fd:N" for a socket that was passed in). -1:
 // unknown.
 int DescriptorOf(std::string_view peer);
-// ClientName of a call.
+// The ClientName of a call.
 std::string ClientOf(const ApiKeys& keys, const GrpcMetadata& metadata, std::string_view peer);
 
-// May be copied; the context outlives it. REQUIRES: the initial metadata is not sent yet.
+// Copyable; the context outlives it. REQUIRES: the initial metadata is not sent yet.
 class CallRecord {
  public:
   CallRecord(const char* method, const ApiKeys& keys, grpc::CallbackServerContext* context);
@@ -38,9 +39,9 @@ class CallRecord {
   const Status& access() const { return access_; }  // CheckKey of this call
   const std::string& client() const { return client_; }
 
-  // An error as gRPC has it; the field to blame goes into the trailers.
+  // Converts an error to gRPC's Status; the trailers name the field at fault.
   grpc::Status ToGrpc(const Status& status) const;
-  // Once, before Finish. The request id may be empty.
+  // Call once, before Finish. The request id may be empty.
   void End(const Engine& engine, const grpc::Status& status, std::string_view request_id) const;
 
  private:

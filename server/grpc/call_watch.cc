@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/grpc/call_watch.h"
 
 #include <grpc/grpc.h>
@@ -23,7 +24,7 @@ constexpr std::string_view kVllmMethods = "/vllm.grpc.engine.VllmEngine/";
 constexpr std::string_view kHealthMethods = "/grpc.health.v1.Health/";
 constexpr std::string_view kReflectionMethods = "/grpc.reflection.";
 
-// Tells a socket from a later one with the same descriptor.
+// Distinguishes a socket from a later one with the same descriptor.
 ino_t SocketNumber(int fd) {
   struct stat info{};
   return fstat(fd, &info) == 0 && S_ISSOCK(info.st_mode) ? info.st_ino : 0;
@@ -75,8 +76,8 @@ class CallWatch::Interceptor : public grpc::experimental::Interceptor {
     ++watch_.num_begun_;
     grpc_call* const call = info_->server_context()->c_call();
     connection_ = watch_.Begun(info_->server_context()->peer());
-    // Health stays open; our own methods check by themselves, before anything is done. The handlers
-    // of the others ask nothing, so the call is ended under them.
+    // Health needs no key, and our own methods check the key first. The handlers of other services
+    // do not, so this ends their calls.
     for (const std::string_view checked :
          {kHealthMethods, kOwnMethods, kKserveMethods, kVllmMethods}) {
       if (method_.starts_with(checked)) return;
@@ -141,16 +142,16 @@ void CallWatch::Ended(Connection& connection, bool was_cut) {
 }
 
 void CallWatch::CloseIfHostile(Connection& connection) {
-  // gRPC lets so many streams be open, so those beyond were cut off and only wait to end.
+  // gRPC allows max_streams open streams, so those beyond were cut off and only wait to end.
   const int64_t waiting = std::max<int64_t>(0, connection.open - options_.max_streams);
   const int64_t excess = connection.cut + waiting - connection.answered;
   if (connection.closed || excess < options_.max_excess_cuts) return;
   connection.closed = true;
-  // Its end is a reset, which drops what has not been read. gRPC, whose socket it is, finds it so
-  // and frees it.
+  // The connection ends with a reset, which drops unread data. gRPC, which owns the socket, notices
+  // the reset and frees it.
   if (SocketNumber(connection.fd) != connection.number) return;
-  const sockaddr nobody{.sa_family = AF_UNSPEC, .sa_data = {}};
-  connect(connection.fd, &nobody, sizeof(nobody));
+  const sockaddr no_address{.sa_family = AF_UNSPEC, .sa_data = {}};
+  connect(connection.fd, &no_address, sizeof(no_address));
   Log(LogLevel::kWarning, "grpc_connection_closed",
       {{"reason", "more calls were cut off than answered"},
        {"cut", std::to_string(connection.cut)},

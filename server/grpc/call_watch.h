@@ -1,7 +1,7 @@
-// CallWatch: what the gRPC port does with every call of every service, by an interceptor: the key
-// of services that are not ours, how many streams of reflection may be open, and connections that
-// have more of their calls cut off than answered, which are closed. gRPC 1.51 has no limit on
-// resets.
+// SPDX-License-Identifier: Apache-2.0
+// CallWatch: an interceptor on every call of every service of the gRPC port. It checks the key for
+// services that are not ours and limits the open streams of reflection. It closes connections with
+// more calls cut off than answered, because gRPC 1.51 has no limit on resets.
 //
 // Thread safety: every method may be called from any thread.
 #pragma once
@@ -21,8 +21,8 @@
 namespace diffserve {
 
 struct CallWatchOptions {
-  int64_t max_excess_cuts = 1000;  // calls of a connection that were cut off, beyond those answered
-  int64_t max_streams = 1024;      // open ones of a connection, as gRPC limits them
+  int64_t max_excess_cuts = 1000;  // of a connection: calls cut off minus calls answered
+  int64_t max_streams = 1024;      // open streams of a connection, gRPC's limit
   int max_reflection_streams = 8;  // beyond them the oldest is ended
 };
 
@@ -30,10 +30,10 @@ class CallWatch {
  public:
   CallWatch(CallWatchOptions options, const ApiKeys& keys) : options_(options), keys_(keys) {}
 
-  // Before gRPC gets the socket.
+  // Call before gRPC gets the socket.
   void Opened(int fd);
   std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> NewFactory();
-  int64_t num_begun() const { return num_begun_; }  // calls of every service that it has seen
+  int64_t num_begun() const { return num_begun_; }  // calls of all services
 
  private:
   struct Connection;
@@ -41,12 +41,12 @@ class CallWatch {
   class Interceptor;
   class Factory;
 
-  // A call has begun; nullptr if its connection is not known.
+  // Records the begin of a call; nullptr if its connection is unknown.
   std::shared_ptr<Connection> Begun(const std::string& peer);
   void Ended(Connection& connection, bool was_cut);
-  // If too many calls were cut off. REQUIRES: mutex_ is held.
+  // Closes the connection if too many calls were cut off. REQUIRES: mutex_ is held.
   void CloseIfHostile(Connection& connection);
-  // Ends the oldest if there are too many.
+  // Ends the oldest stream if there are too many.
   void AddReflection(const std::shared_ptr<Stream>& stream);
   void RemoveReflection(const std::shared_ptr<Stream>& stream);
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // EmbedCall: one unary call that answers with vectors: its inputs are prompts of which nothing is
 // generated, under the checks of /v1/embeddings. `Api` says what differs between services:
 //   using Message = ...;                 // of the answer

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/grpc/generate_call.h"
 
 #include <deque>
@@ -40,8 +41,8 @@ class GenerateCall : public StreamCall<v1::GenerateResponse> {
     return Assign(&response_, shared_.frontend.Generate(std::move(generate), stream_));
   }
 
-  // The start waits for what comes next, since that may be a refusal by the engine, and only a call
-  // that has had no message can be retried by the client's own library.
+  // The start message waits for the next event, which may be a refusal by the engine: client
+  // libraries retry only calls that got no message.
   bool TakeNext(v1::GenerateResponse* message) override {
     while (!done_ && (pending_.empty() || holds_start_)) {
       const std::optional<ResponseEvent> event = stream_->TryPop();
@@ -72,7 +73,7 @@ class GenerateCall : public StreamCall<v1::GenerateResponse> {
   std::shared_ptr<ResponseStream> stream_;
   ResponseId response_ = 0;
   std::deque<v1::GenerateResponse> pending_;
-  bool holds_start_ = false;  // pending_ is the start alone
+  bool holds_start_ = false;  // pending_ is only the start
 };
 
 }  // namespace

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/grpc/kserve_messages.h"
 
 #include <algorithm>
@@ -22,7 +23,7 @@ Status Wrong(const InputTensor& input, const std::string& what) {
   return InvalidArgument("the input " + input.name() + " " + what, input.name());
 }
 
-// Elements of a batch of one: a vector, or the only row of a matrix. 0: it is neither.
+// The number of elements in a batch of one: a vector, or the only row of a matrix. 0: neither.
 int64_t NumElements(const InputTensor& input) {
   const auto& shape = input.shape();
   if (shape.size() == 1) return std::max<int64_t>(0, shape[0]);
@@ -42,7 +43,7 @@ Status ReadText(const InputTensor& input, const std::string* raw, GenerateReques
   uint32_t size = 0;  // little-endian, before the text
   if (raw->size() >= sizeof(size)) std::memcpy(&size, raw->data(), sizeof(size));
   if (raw->size() < sizeof(size) || raw->size() - sizeof(size) != size)
-    return Wrong(input, "must be one text behind its length in 4 bytes");
+    return Wrong(input, "must be one text, preceded by its length in 4 bytes");
   to.prompts.emplace_back(raw->substr(sizeof(size)));
   return {};
 }
@@ -51,7 +52,7 @@ template <typename Id>
 Status AppendIds(const InputTensor& input, std::span<const Id> from, std::vector<int32_t>& to) {
   for (const Id id : from) {
     if (id < 0 || !std::in_range<int32_t>(id))
-      return Wrong(input, "has the token id " + std::to_string(id) + ", which is none");
+      return Wrong(input, "has the token id " + std::to_string(id) + ", allowed: 0..2147483647");
     to.push_back(static_cast<int32_t>(id));
   }
   return {};
@@ -112,7 +113,7 @@ Status ReadInputs(const inference::ModelInferRequest& message, GenerateRequest& 
     }
     if (!input.parameters().empty()) return Wrong(input, "has parameters; none is supported");
     if (raw != nullptr && input.has_contents())
-      return Wrong(input, "has contents beside raw_input_contents; one of them is allowed");
+      return Wrong(input, "has contents, and so has raw_input_contents; use one of them");
     if (!to.prompts.empty())
       return Wrong(input, "is a second prompt; allowed is text_input or input_ids, once");
     DS_RETURN_IF_ERROR(is_text ? ReadText(input, raw, to) : ReadIds(input, raw, to));
@@ -271,7 +272,7 @@ void InferAnswer::Fill(inference::ModelInferResponse& out) {
 void FillError(const Status& error, const std::string& id,
                inference::ModelStreamInferResponse& out) {
   out.Clear();
-  Utf8Repair repair(Utf8Repair::Unit::kCharacter);  // what is cited of a request may be cut
+  Utf8Repair repair(Utf8Repair::Unit::kCharacter);  // a cited name may be cut within a character
   repair.Push(error.message(), *out.mutable_error_message());
   repair.Finish(*out.mutable_error_message());
   out.mutable_infer_response()->set_id(id);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/grpc/kserve_parameters.h"
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 namespace diffserve {
 namespace {
 
-// One parameter of a request, by what it must be.
+// One parameter of a request, with its type.
 class Parameter {
  public:
   Parameter(const std::string& name, const inference::InferParameter& value)
@@ -85,7 +86,7 @@ class Parameter {
   const inference::InferParameter& value_;
 };
 
-// What parameters say beside the InferRequest's own members.
+// Settings from parameters, besides InferRequest's own members.
 struct Choices {
   InferRequest& request;
   std::optional<bool> exclude_input;
@@ -141,7 +142,7 @@ constexpr ParameterRow kParameters[] = {
      }},
     {"cache_salt",
      [](const Parameter& in, Choices& out) { return in.String(&out.request.generate.cache_salt); }},
-    {"priority",  // lower ones begin first, as Triton has it
+    {"priority",  // lower values begin first, as in Triton
      [](const Parameter& in, Choices& out) { return in.Int32(&out.request.generate.priority); }},
     {"timeout",  // microseconds
      [](const Parameter& in, Choices& out) {
@@ -153,9 +154,9 @@ constexpr ParameterRow kParameters[] = {
      }},
     {"stream",  // of ModelStreamInfer, where it is the default
      [](const Parameter& in, Choices& out) { return in.Bool(&out.request.shape.stream); }},
-    {"exclude_input_in_output",  // default: in a stream alone, as of Triton's backend for vLLM
+    {"exclude_input_in_output",  // default: true only for streams, as Triton's vLLM backend
      [](const Parameter& in, Choices& out) { return in.Bool(&out.exclude_input.emplace()); }},
-    {"triton_enable_empty_final_response",  // the last response says that it is, empty or not
+    {"triton_enable_empty_final_response",  // the last response is marked, even if empty
      [](const Parameter& in, Choices&) {
        bool ignored = false;
        return in.Bool(&ignored);

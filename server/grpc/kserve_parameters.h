@@ -1,5 +1,6 @@
-// The parameters of a request of the Open Inference Protocol v2: the table is in
-// kserve_parameters.cc. Each has one type; one that is not in the table is refused by name.
+// SPDX-License-Identifier: Apache-2.0
+// The parameters of a request of the Open Inference Protocol v2. The table in kserve_parameters.cc
+// gives each one its type; others are refused by name.
 #pragma once
 
 #include <string>
@@ -9,13 +10,13 @@
 
 namespace diffserve {
 
-inline constexpr size_t kMaxCitedBytes = 64;  // of a name that a client made up
+inline constexpr size_t kMaxCitedBytes = 64;  // of an unknown name in an error message
 
 inline std::string Cited(std::string_view name) {
   return "'" + std::string(name.substr(0, kMaxCitedBytes)) + "'";
 }
 
-// `streams`: as FromProto's. The Frontend checks ranges later. Error: kInvalidArgument with the
+// `streams`: as in FromProto. The Frontend checks ranges later. Error: kInvalidArgument with the
 // parameter.
 Status ReadInferParameters(const inference::ModelInferRequest& message, bool streams,
                            InferRequest& to);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/grpc/kserve_service.h"
 
 #include <algorithm>
@@ -22,8 +23,8 @@ namespace {
 using std::chrono::steady_clock;
 using InferMessage = WireRequest<inference::ModelInferRequest>;
 
-// One request under way: its response of the Frontend and what it becomes.
-// Thread safety: one thread at a time, but for Abandon.
+// One running request: its response stream of the Frontend and the conversion of its events.
+// Thread safety: one thread at a time, except Abandon.
 class InferRun {
  public:
   InferRun(Frontend& frontend, InferShape shape, std::function<void()> notify)
@@ -60,13 +61,13 @@ class InferRun {
   ResponseId response_ = 0;
 };
 
-// What both ways to ask for an answer have in common: a run at a time.
+// Shared by both kinds of answering call: one run at a time.
 template <typename Message, typename Reactor>
 class InferCall : public StreamCall<Message, Reactor> {
  protected:
   using StreamCall<Message, Reactor>::StreamCall;
 
-  // `streams`: as of FromProto. Before any reaction can run, or under the lock.
+  // `streams`: as in FromProto. Call before any reaction can run, or under the lock.
   Status StartRun(const InferMessage& received, bool streams) {
     CallContext& shared = this->shared_;
     DS_RETURN_IF_ERROR(received.status);

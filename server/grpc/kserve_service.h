@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The Open Inference Protocol v2 (KServe, Triton) over the Frontend:
 // inference.GRPCInferenceService. Thread safety: calls come on gRPC's threads.
 #pragma once

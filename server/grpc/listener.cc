@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/grpc/listener.h"
 
 #include <netdb.h>
@@ -24,14 +25,14 @@
 namespace diffserve {
 namespace {
 
-class Descriptor {
+class OwnedFd {
  public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  ~Descriptor() {
+  explicit OwnedFd(int fd = -1) : fd_(fd) {}
+  ~OwnedFd() {
     if (fd_ >= 0) close(fd_);
   }
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
+  OwnedFd(OwnedFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  OwnedFd& operator=(OwnedFd&& other) noexcept {
     std::swap(fd_, other.fd_);
     return *this;
   }
@@ -46,8 +47,8 @@ struct FreeAddresses {
   void operator()(addrinfo* list) const { freeaddrinfo(list); }
 };
 
-// The first address of the host that can be listened on; else errno's text of the last.
-Result<Descriptor> Listen(const GrpcListenerOptions& options) {
+// Listens on the first address of the host that works; else errno's text for the last.
+Result<OwnedFd> Listen(const GrpcListenerOptions& options) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE;
@@ -57,7 +58,7 @@ Result<Descriptor> Listen(const GrpcListenerOptions& options) {
   std::string reason = gai_strerror(error);
   const std::unique_ptr<addrinfo, FreeAddresses> addresses(error == 0 ? found : nullptr);
   for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
-    Descriptor fd(socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    OwnedFd fd(socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     const int on = 1;
     if (fd.get() >= 0) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     const bool listens = fd.get() >= 0 &&
@@ -97,8 +98,8 @@ struct GrpcListener::Impl {
   void WarnOnceASecond(const char* what);
 
   GrpcListenerOptions options;
-  Descriptor socket;
-  Descriptor stop_event;
+  OwnedFd socket;
+  OwnedFd stop_event;
   int port = 0;
   int highest_descriptor = 0;
   std::chrono::steady_clock::time_point next_warning{};
@@ -123,7 +124,7 @@ bool GrpcListener::Impl::AcceptAll() {
     }
     const int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    Descriptor accepted(fd);
+    OwnedFd accepted(fd);
     on_socket(fd);
     accepted.Release();
   }
@@ -155,13 +156,13 @@ GrpcListener::GrpcListener(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) 
 GrpcListener::~GrpcListener() { Stop(); }
 
 Result<std::unique_ptr<GrpcListener>> GrpcListener::Open(const GrpcListenerOptions& options) {
-  Result<Descriptor> socket = Listen(options);
+  Result<OwnedFd> socket = Listen(options);
   if (!socket.ok()) return socket.status();
   auto impl = std::make_unique<Impl>();
   impl->options = options;
   impl->socket = std::move(socket).value();
   impl->port = PortOf(impl->socket.get());
-  impl->stop_event = Descriptor(eventfd(0, EFD_CLOEXEC));
+  impl->stop_event = OwnedFd(eventfd(0, EFD_CLOEXEC));
   impl->highest_descriptor = HighestDescriptor(options.descriptor_share);
   if (impl->stop_event.get() < 0)
     return Status(StatusCode::kUnavailable, std::string("eventfd: ") + std::strerror(errno));
@@ -184,7 +185,7 @@ void GrpcListener::Stop() {
     if (write(impl_->stop_event.get(), &one, sizeof(one)) != sizeof(one))
       Log(LogLevel::kError, "grpc_listener_stop_failed");
     if (impl_->thread.joinable()) impl_->thread.join();
-    impl_->socket = Descriptor();
+    impl_->socket = OwnedFd();
   });
 }
 

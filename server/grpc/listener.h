@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // GrpcListener: the listening socket of the gRPC port and the thread that accepts from it. gRPC
-// 1.51's own listener stops for good when file descriptors run out; this one waits and goes on, and
-// keeps some descriptors back for the rest of the process.
+// 1.51's own listener stops forever when file descriptors run out. This one waits and continues,
+// and reserves some descriptors for the rest of the process.
 //
-// Thread safety: `on_socket` runs on the listener's thread; the rest may be called from any thread.
+// Thread safety: `on_socket` runs on the listener's thread; all else may be called from any thread.
 #pragma once
 
 #include <functional>
@@ -14,24 +15,24 @@
 namespace diffserve {
 
 struct GrpcListenerOptions {
-  std::string host = "127.0.0.1";  // an address, or a name of which the first address that can be
-                                   // bound is taken
-  int port = 0;                    // 0: a free one
+  std::string host = "127.0.0.1";  // an address, or a name; of its addresses the first that can be
+                                   // bound is used
+  int port = 0;                    // 0: a free port
   int backlog = 512;
   int retry_ms = 100;              // after descriptors have run out
-  double descriptor_share = 0.75;  // of the process's limit; a connection that would go beyond is
+  double descriptor_share = 0.75;  // of the process's limit; a connection beyond it is
                                    // closed at once
 };
 
 class GrpcListener {
  public:
-  // `on_socket` takes a connected, non-blocking socket over. Error: kUnavailable with the address
-  // and what the system says.
+  // `on_socket` takes ownership of a connected, non-blocking socket. Error: kUnavailable with the
+  // address and the system's message.
   static Result<std::unique_ptr<GrpcListener>> Open(const GrpcListenerOptions& options);
   ~GrpcListener();  // Stop
 
   int port() const;
-  // A socket is closed for which `on_socket` throws std::bad_alloc.
+  // If `on_socket` throws std::bad_alloc, its socket is closed.
   void Start(std::function<void(int fd)> on_socket);
   void Stop();  // accepts no more; idempotent
 

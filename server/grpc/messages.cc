@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/grpc/messages.h"
 
 #include <algorithm>
@@ -30,7 +31,7 @@ Status CheckName(const std::string& value, const std::string& path) {
 Status AppendCalls(const v1::ChatMessage& message, const std::string& path, std::string& json) {
   if (message.tool_calls().empty()) return {};
   if (message.role() != "assistant") {
-    return InvalidArgument(path + ".tool_calls are allowed in a message of the assistant alone",
+    return InvalidArgument(path + ".tool_calls is allowed only in a message of the assistant",
                            path + ".tool_calls");
   }
   json += ",\"tool_calls\":[";
@@ -69,7 +70,8 @@ Status AppendMessage(const v1::ChatMessage& message, const std::string& path, st
   return {};
 }
 
-// What is said of the member `tools` of a body, of the field that its value came in.
+// Converts an error about the member `tools` of a body to one about the field that its value came
+// from.
 Status OfToolsJson(const Status& status) {
   if (!status.param().starts_with("tools")) return status;
   constexpr std::string_view kName = "tools";
@@ -79,8 +81,8 @@ Status OfToolsJson(const Status& status) {
       "tools_json" + status.param().substr(kName.size()));
 }
 
-// What the chat and the other fields say of tools and reasoning, as the members of a body over
-// HTTP: the reader and its checks are the same.
+// Writes the tools and reasoning fields as members of an HTTP body, so that the same reader and
+// checks apply.
 Result<JsonFields> ToolFields(const std::string& tools_json, const FrontendOptions& limits,
                               const std::string& others) {
   if (tools_json.size() > limits.max_tools_bytes)
@@ -96,7 +98,7 @@ Result<JsonFields> ToolFields(const std::string& tools_json, const FrontendOptio
   return JsonFields::Parse("{\"tools\":" + tools_json + "," + others + "}");
 }
 
-// Without its tools.
+// The chat without its tools.
 Result<ChatPrompt> ConversationOf(const v1::Chat& chat) {
   const size_t count = static_cast<size_t>(chat.messages_size());
   if (count == 0) return InvalidArgument("messages is empty", "messages");
@@ -173,7 +175,7 @@ Status ReadGrammar(const v1::Grammar& in, const GrammarLimits& limits,
       "grammar");
 }
 
-// tool_choice as a body has it.
+// tool_choice in the format of a body.
 Result<std::string> ToolChoiceJson(const v1::ToolChoice& choice) {
   if (choice.kind_case() == v1::ToolChoice::kFunction)
     return R"({"type":"function","function":{"name":)" + JsonQuoted(choice.function()) + "}}";
@@ -191,7 +193,7 @@ Result<std::string> ToolChoiceJson(const v1::ToolChoice& choice) {
   }
 }
 
-// How the answer is read, and what follows from that for its tokens.
+// Sets how the answer is read, and the token settings that follow from it.
 Status ReadAnswerForm(const v1::GenerateRequest& message, const FrontendOptions& limits,
                       OpenAiRequest* request) {
   const bool is_chat = message.has_chat();
@@ -200,7 +202,7 @@ Status ReadAnswerForm(const v1::GenerateRequest& message, const FrontendOptions&
         std::pair(message.has_include_reasoning(), "include_reasoning"),
         std::pair(!message.reasoning_effort().empty(), "reasoning_effort")}) {
     if (found && !is_chat)
-      return InvalidArgument(std::string(name) + " is allowed with the prompt chat alone", name);
+      return InvalidArgument(std::string(name) + " is allowed only with the prompt chat", name);
   }
   if (!is_chat) return {};
   std::string others = "\"reasoning_effort\":" + JsonQuoted(message.reasoning_effort());
@@ -220,7 +222,7 @@ Status ReadAnswerForm(const v1::GenerateRequest& message, const FrontendOptions&
   return OfToolsJson(fields->status());
 }
 
-// What restricts the tokens, and when they are drawn.
+// Reads the grammar, the reasoning budget, the rules for tokens, truncation and priority.
 Status ReadConstraints(const v1::GenerateRequest& message, const FrontendOptions& limits,
                        GenerateRequest& request) {
   if (message.has_grammar())
@@ -269,7 +271,7 @@ SamplingParams FromProto(const v1::SamplingParams& in, const SamplingParams& def
   return out;
 }
 
-void Fill(const AttentionItem& in, const AttentionAnswer& answer, v1::AttentionItem& out) {
+void Fill(const AttentionQueryMaps& in, const AttentionAnswer& answer, v1::AttentionItem& out) {
   const bool has_map2 = answer.num_maps == 2;
   out.set_layer(in.layer);
   out.set_head(in.head);

@@ -1,4 +1,5 @@
-// Between the messages of diffserve.v1 and the Frontend's own types.
+// SPDX-License-Identifier: Apache-2.0
+// Converts between the messages of diffserve.v1 and the Frontend's types.
 #pragma once
 
 #include "models/diagnostics/hidden_state_pool.h"
@@ -20,10 +21,9 @@ class GetModelResponse;
 class TokenizeRequest;
 }  // namespace v1
 
-// `defaults` stand for sampling parameters that the request does not have. The Frontend checks
-// ranges later. Error: no prompt, a count out of range for which the Frontend has -1 for none, a
-// grammar or a list of tools that is too long, a call that is not JSON, or what
-// server/openai/tool_fields.h refuses of tools and how they are chosen.
+// `defaults` fill in absent sampling parameters. The Frontend checks ranges later. Error: no
+// prompt; a negative count where the Frontend has -1 for none; a grammar or a list of tools that is
+// too long; a call that is not JSON; or tools that server/openai/tool_fields.h refuses.
 Result<OpenAiRequest> FromProto(const v1::GenerateRequest& message, const FrontendOptions& limits,
                                 const SamplingParams& defaults);
 Result<Prompt> FromProto(const v1::TokenizeRequest& message, const FrontendOptions& limits);
@@ -34,7 +34,7 @@ Result<EmbeddingRequest> FromProto(const v1::EmbedRequest& message, const Sampli
 void FillEmbeddings(const std::vector<std::shared_ptr<HiddenStatePool>>& pools, const Usage& usage,
                     v1::EmbedResponse& out);
 
-// Error: no prompt. AttentionCall checks the rest.
+// Error: no prompt. AttentionMapsCall checks the rest.
 Result<AttentionRequest> FromProto(const v1::AttentionRequest& message,
                                    const FrontendOptions& limits);
 // Message 0 is the start, message i item i - 1.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/grpc/server.h"
 
 #include <google/protobuf/stubs/logging.h>
@@ -54,7 +55,7 @@ struct EmbedApi {
   }
 };
 
-// The methods are marked by hand: their requests are looked through before they are parsed.
+// These methods are registered by hand, because their requests are scanned before they are parsed.
 class InferenceService : public v1::Inference::Service {
  public:
   explicit InferenceService(CallContext& shared) : shared_(shared) {
@@ -185,8 +186,8 @@ class InferenceService : public v1::Inference::Service {
   CallContext& shared_;
 };
 
-// gRPC complains of what clients do, as often as they do it: more than one line a second is kept
-// for --log-level debug.
+// gRPC logs an error for each misuse by a client. More than one line per second is logged only with
+// --log-level debug.
 void LogFromGrpc(gpr_log_func_args* args) {
   static std::atomic<int64_t> last_second{-1};
   const int64_t second = std::chrono::duration_cast<std::chrono::seconds>(
@@ -197,8 +198,8 @@ void LogFromGrpc(gpr_log_func_args* args) {
   Log(shown ? LogLevel::kWarning : LogLevel::kDebug, "grpc", {{"message", args->message}});
 }
 
-// protobuf would write to stderr itself, and wait for whoever reads it, whenever a client sends
-// text that is not UTF-8; the call's answer says so.
+// protobuf by itself would write to stderr, and block on its reader, whenever a client sends text
+// that is not UTF-8. The call's answer reports that error.
 void LogFromProtobuf(google::protobuf::LogLevel, const char*, int, const std::string& message) {
   Log(LogLevel::kDebug, "protobuf", {{"message", message}});
 }
@@ -206,7 +207,7 @@ void LogFromProtobuf(google::protobuf::LogLevel, const char*, int, const std::st
 void Configure(const GrpcServerOptions& options, grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(options.max_receive_bytes);
   builder.SetMaxSendMessageSize(options.max_send_bytes);
-  // A compressed request could grow beyond every limit on what is read.
+  // A compressed request could expand beyond every limit of request size.
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   builder.SetResourceQuota(grpc::ResourceQuota("diffserve")
@@ -259,7 +260,7 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOptions& o
   google::protobuf::SetLogHandler(&LogFromProtobuf);
   grpc::EnableDefaultHealthCheckService(true);
   if (options.reflection) {
-    // Reflection describes what is linked in.
+    // Reflection describes the services that are linked in.
     grpc::health::v1::HealthCheckRequest::descriptor();
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   }
@@ -282,7 +283,7 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOptions& o
   if (impl->server == nullptr) return Status(StatusCode::kInternal, "gRPC did not start");
   if (metrics != nullptr) {
     metrics->WatchGrpc([id = NewestGrpcServer(), &watch = impl->watch] {
-      // A call that begins meanwhile has arrived before.
+      // A call that begins in between has arrived before, so arrived >= begun.
       const int64_t begun = watch.num_begun();
       return GrpcCallCounts{NumArrivedCalls(id), begun};
     });

@@ -1,9 +1,10 @@
-// StreamCall: one call of the gRPC port whose answer is a stream of messages. There is one write at
-// a time; the next message is taken when it is done, so a slow client holds up nothing but its own
-// answer. It keeps itself alive until gRPC says that the call is over. `Reactor` is gRPC's face of
-// it: a stream of answers, or one to a stream of requests, whose reads are its own business.
+// SPDX-License-Identifier: Apache-2.0
+// StreamCall: one call of the gRPC port whose answer is a stream of messages. It writes one message
+// at a time and takes the next when the write is done, so a slow client delays only its own answer.
+// It keeps itself alive until gRPC says that the call is over. `Reactor` is the gRPC base class: a
+// stream of answers, or one that also reads a stream of requests and handles the reads itself.
 //
-// Thread safety: reactions come on gRPC's threads, Wake from any.
+// Thread safety: reactions run on gRPC's threads; Wake may be called from any thread.
 #pragma once
 
 #include <grpc/grpc.h>
@@ -26,7 +27,7 @@ inline grpc::Status OutOfMemoryOfCall() {
   return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, OutOfMemoryStatus().message());
 }
 
-// A call for which memory has run out before there was one.
+// Ends a call for which memory ran out before a StreamCall existed.
 template <typename Reactor>
 class RefusedCall : public Reactor {
  public:
@@ -36,7 +37,7 @@ class RefusedCall : public Reactor {
   void OnDone() override { delete this; }
 };
 
-// A call for which memory runs out ends with RESOURCE_EXHAUSTED, and no other.
+// If memory runs out, only this call ends, with RESOURCE_EXHAUSTED.
 template <typename Message, typename Reactor = grpc::ServerWriteReactor<Message>>
 class StreamCall : public WatchedCall, public Reactor {
  public:
@@ -59,7 +60,7 @@ class StreamCall : public WatchedCall, public Reactor {
       grpc_call_ref(call);
     }
     Log(LogLevel::kInfo, "grpc_write_stalled", {{"request_id", request_id}});
-    grpc_call_cancel_with_status(call, GRPC_STATUS_CANCELLED, "the client takes nothing", nullptr);
+    grpc_call_cancel_with_status(call, GRPC_STATUS_CANCELLED, "the client does not read", nullptr);
     grpc_call_unref(call);
   }
 
@@ -67,16 +68,15 @@ class StreamCall : public WatchedCall, public Reactor {
   StreamCall(const char* method, CallContext& shared, grpc::CallbackServerContext* context)
       : shared_(shared), context_(context), record_(method, shared.api_keys, context) {}
 
-  // The next message of the answer, or false if there is none now; sets done_ if there will be
+  // Takes the next message of the answer; false if there is none yet. Sets done_ if there will be
   // none.
-  // REQUIRES: mutex_ is held.
   virtual bool TakeNext(Message* message) = 0;
-  // The call is over before its answer was: what makes it stops. Without the lock, once.
+  // Stops the work on the answer, because the call is over early. Called once, without the lock.
   virtual void Cancel() = 0;
-  // A message has been taken by the client, and the next is not taken yet. Without the lock.
+  // Called after the client has taken a message and before the next one is taken. Without the lock.
   virtual void Written() {}
 
-  // Makes a call and begins it: `start(call)` says how what makes its answer is begun.
+  // Makes a call and starts it; `start(call)` starts the work on its answer.
   template <typename Call, typename Start>
   static Reactor* Begin(CallContext& shared, grpc::CallbackServerContext* context,
                         const Status& request, const Start& start) {
@@ -112,7 +112,8 @@ class StreamCall : public WatchedCall, public Reactor {
   }
 
   std::weak_ptr<StreamCall> weak_self() const { return self_; }
-  // TakeNext may have something to give. From any thread; the call may be over.
+  // Signals that TakeNext may have a message. May be called from any thread, also after the call's
+  // end.
   static void Wake(const std::weak_ptr<StreamCall>& weak) {
     const std::shared_ptr<StreamCall> call = weak.lock();
     if (call != nullptr && !call->queued_.exchange(true)) call->shared_.write_starter.Add(*call);
@@ -200,12 +201,12 @@ class StreamCall : public WatchedCall, public Reactor {
     try {
       shared_.End(record_, status, request_id_);
     } catch (const std::bad_alloc&) {
-      Log(LogLevel::kError, "grpc_request_untold");
+      Log(LogLevel::kError, "grpc_request_log_failed");
     }
     this->Finish(status);
   }
 
-  // Memory has run out for this call.
+  // Ends this call because memory ran out.
   void Fail() noexcept {
     Abandon();
     {
@@ -248,7 +249,7 @@ class StreamCall : public WatchedCall, public Reactor {
     self_.reset();  // may delete this
   }
 
-  // The call is over: nothing wakes it any more.
+  // Marks the call as over; wakes have no effect after this.
   virtual void Close() = 0;
 
   std::shared_ptr<StreamCall> self_;

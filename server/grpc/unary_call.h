@@ -1,5 +1,6 @@
-// What the unary calls of the gRPC port have in common: the key, the count and the log line of a
-// call, and its end where memory runs out.
+// SPDX-License-Identifier: Apache-2.0
+// Shared parts of the gRPC port's unary calls: the key check, the counter, the log line, and the
+// end if memory runs out.
 // Thread safety: any thread.
 #pragma once
 
@@ -22,7 +23,7 @@ inline void EndUnary(CallContext& shared, const CallRecord& record, const Status
 
 enum class CallAccess { kWithKey, kForAll };
 
-// A call that `body()` answers at once. `request` is the status of its message.
+// Runs a call that `body()` answers immediately. `request` is the status of its message.
 template <typename Body>
 grpc::ServerUnaryReactor* AnswerUnary(const char* method, CallContext& shared,
                                       grpc::CallbackServerContext* context, const Status& request,
@@ -35,7 +36,7 @@ grpc::ServerUnaryReactor* AnswerUnary(const char* method, CallContext& shared,
   return reactor;
 }
 
-// A call for which memory runs out before its work is under way ends with that.
+// If memory runs out before its work has started, the call ends with that error.
 template <typename Call>
 grpc::ServerUnaryReactor* GuardedUnary(grpc::CallbackServerContext* context, const Call& call) {
   try {

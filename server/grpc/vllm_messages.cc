@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/grpc/vllm_messages.h"
 
 #include <algorithm>
@@ -24,10 +25,10 @@ Status NotOffered(const char* field, const std::string& why) {
 }
 
 Status ToInt(uint32_t value, const char* field, int* out) {
-  constexpr uint32_t kMost = std::numeric_limits<int>::max();
-  if (value > kMost) {
+  constexpr uint32_t kMax = std::numeric_limits<int>::max();
+  if (value > kMax) {
     return InvalidArgument(std::string(field) + " is " + std::to_string(value) + "; at most " +
-                               std::to_string(kMost) + " is allowed",
+                               std::to_string(kMax) + " is allowed",
                            field);
   }
   *out = static_cast<int>(value);
@@ -39,16 +40,16 @@ Status ToIds(const Ids& ids, const char* field, std::vector<int32_t>* out) {
   out->reserve(static_cast<size_t>(ids.size()));
   for (const uint32_t id : ids) {
     if (!std::in_range<int32_t>(id)) {
-      return InvalidArgument(
-          std::string(field) + " has the token id " + std::to_string(id) + ", which is none",
-          field);
+      return InvalidArgument(std::string(field) + " has the token id " + std::to_string(id) +
+                                 ", allowed: 0..2147483647",
+                             field);
     }
     out->push_back(static_cast<int32_t>(id));
   }
   return {};
 }
 
-// Zero stands for what was not said.
+// Zero means not set.
 float OrOne(float value) { return value == 0 ? 1 : value; }
 
 void ReadSampling(const vllm_v1::SamplingParams& in, SamplingParams* out) {
@@ -133,12 +134,12 @@ Status ReadParams(const vllm_v1::SamplingParams& in, const FrontendOptions& limi
 
 Status RefuseTransfers(const vllm_v1::GenerateRequest& message) {
   if (message.has_mm_inputs()) return NotOffered("mm_inputs", "its models read text");
-  const std::string why = "pages are not handed from server to server";
+  const std::string why = "KV pages are not transferred between servers";
   if (message.has_kv_transfer_params()) return NotOffered("kv_transfer_params", why);
   if (!message.kv_transfer_params_json().empty()) return NotOffered("kv_transfer_params_json", why);
   if (message.data_parallel_rank() == 0) return {};
   return InvalidArgument("data_parallel_rank is " + std::to_string(message.data_parallel_rank()) +
-                             "; there is rank 0 alone",
+                             "; the only rank is 0",
                          "data_parallel_rank");
 }
 
@@ -162,7 +163,7 @@ void Append(const SampleResult& in, int num_logprobs, vllm_v1::OutputLogProbs& o
   if (num_logprobs > 0) Fill(in.top_logprobs, *out.add_top_logprobs());
 }
 
-// What the model's generation_config says, as a JSON object; empty: nothing.
+// The settings of the model's generation_config as a JSON object; empty: none.
 std::string DefaultsJson(const ModelConfig& config) {
   std::string json;
   const auto add = [&json](const char* name, auto value) {
@@ -343,7 +344,7 @@ Status FillLoads(const vllm_v1::GetLoadsRequest& request, const EngineStats& sta
                  const EngineOptions& engine, vllm_v1::GetLoadsResponse& out) {
   if (request.dp_rank() != 0) {
     return InvalidArgument(
-        "dp_rank is " + std::to_string(request.dp_rank()) + "; there is rank 0 alone", "dp_rank");
+        "dp_rank is " + std::to_string(request.dp_rank()) + "; the only rank is 0", "dp_rank");
   }
   out.set_timestamp(UtcNow());
   out.set_version(std::string(BuildVersion()));

@@ -1,6 +1,6 @@
-// Between the messages of vLLM's engine service (proto/vllm/grpc/engine/vllm_engine.proto) and the
-// Frontend's own types. What this server does not have is refused by its name, with
-// kUnimplemented.
+// SPDX-License-Identifier: Apache-2.0
+// Converts between the messages of vLLM's engine service (proto/vllm/grpc/engine/vllm_engine.proto)
+// and the Frontend's types. Unsupported fields are refused by name with kUnimplemented.
 #pragma once
 
 #include <chrono>
@@ -20,31 +20,31 @@ namespace diffserve {
 namespace vllm_v1 = ::vllm::grpc::engine;
 
 struct VllmRequest {
-  GenerateRequest generate;  // without who asks
+  GenerateRequest generate;  // without the client's name
   bool stream = false;
 };
 
-// `defaults` are of what vLLM leaves to the server: the seed. The Frontend checks ranges later.
-// Error: kInvalidArgument or kUnimplemented with the field.
+// `defaults` has the values that vLLM leaves to the server: the seed. The Frontend checks ranges
+// later. Error: kInvalidArgument or kUnimplemented with the field.
 Result<VllmRequest> FromProto(const vllm_v1::GenerateRequest& message,
                               const FrontendOptions& limits, const SamplingParams& defaults);
 Result<EmbeddingRequest> FromProto(const vllm_v1::EmbedRequest& message,
                                    const SamplingParams& defaults);
 
-// The events of one response made its messages.
+// Converts the events of one response to its messages.
 // Thread safety: one thread at a time.
 class VllmAnswer {
  public:
   explicit VllmAnswer(const VllmRequest& request);
 
-  // Appends the messages that one event becomes. An error makes none.
+  // Appends the messages of one event. An error gives none.
   void Append(const ResponseEvent& event, std::deque<vllm_v1::GenerateResponse>* out);
 
  private:
   using Messages = std::deque<vllm_v1::GenerateResponse>;
   struct Output {
     vllm_v1::GenerateComplete complete;
-    PromptScores scores;  // until they are told; nullptr: none
+    PromptScores scores;  // until they are sent; nullptr: none
   };
   void AppendOne(const ResponseStarted& started, Messages* out);
   void AppendOne(const ResponsePromptLogprobs& scores, Messages* out);
@@ -54,7 +54,7 @@ class VllmAnswer {
 
   const bool stream_;
   const int num_outputs_;  // checked by the Frontend when the first event comes
-  const int num_logprobs_, num_prompt_logprobs_;  // alternatives; -1: none are asked for
+  const int num_logprobs_, num_prompt_logprobs_;  // alternatives; -1: none requested
   SharedTokens prompt_;
   std::vector<Output> outputs_;
 };

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/grpc/vllm_service.h"
 
 #include <chrono>
@@ -130,7 +131,7 @@ class VllmService : public vllm_v1::VllmEngine::Service {
     MarkUnoffered<smg::grpc::common::GetTokenizerRequest, smg::grpc::common::GetTokenizerChunk>(
         kGetTokenizer,
         "GetTokenizer is not supported by this server; the tokenizer's files are those of the "
-        "model directory, and GET /tokenizer_info tells what they say");
+        "model directory, and GET /tokenizer_info returns their settings");
     MarkUnoffered<smg::grpc::common::SubscribeKvEventsRequest, smg::grpc::common::KvEventBatch>(
         kSubscribeKvEvents,
         "SubscribeKvEvents is not supported by this server; --kv-events-endpoint publishes the "

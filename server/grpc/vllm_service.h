@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // vLLM's engine service over the Frontend, for llm-d's router and vLLM's gRPC clients:
 // vllm.grpc.engine.VllmEngine. Thread safety: calls come on gRPC's threads.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/grpc/wire_request.h"
 
 #include <google/protobuf/descriptor.h>
@@ -21,7 +22,7 @@ using google::protobuf::io::CodedInputStream;
 
 constexpr int kMaxUnknownFields = 64;
 
-// Walks over a message by its descriptor without keeping anything of it.
+// Scans a message by its descriptor without storing anything.
 class Scanner {
  public:
   explicit Scanner(CodedInputStream& in) : in_(in) {}
@@ -49,9 +50,9 @@ class Scanner {
                            (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE ||
                             field->cpp_type() == FieldDescriptor::CPPTYPE_STRING);
     if (!allocates || ++counts_[field] <= kMaxMessages) return {};
-    return InvalidArgument(field->name() + " has more than " + std::to_string(kMaxMessages) +
-                               " entries; at most so many are allowed",
-                           field->name());
+    return InvalidArgument(
+        field->name() + " has more than " + std::to_string(kMaxMessages) + " entries, the limit",
+        field->name());
   }
 
   Status Skip(WireFormatLite::WireType wire, const FieldDescriptor* field) {

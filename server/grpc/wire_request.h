@@ -1,6 +1,7 @@
-// WireRequest: a request message that was looked through before protobuf parsed it. Each entry of a
-// repeated message or string is memory of its own, twenty times its bytes on the wire if it is
-// empty, so their numbers are limited before any is made.
+// SPDX-License-Identifier: Apache-2.0
+// WireRequest: a request message that is scanned before protobuf parses it. Each entry of a
+// repeated message or string is a separate allocation; an empty one takes twenty times its bytes on
+// the wire. So the number of entries is limited before any is allocated.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -24,8 +25,8 @@ struct WireRequest {
 
 }  // namespace diffserve
 
-// gRPC itself answers nothing to a message that it cannot read, so a refusal is handed on as part
-// of the request.
+// gRPC sends no answer to a message that it cannot read, so a refusal is passed on as part of the
+// request.
 template <typename Message>
 class grpc::SerializationTraits<diffserve::WireRequest<Message>> {
  public:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/http/content_coding.h"
 
 #include <zlib.h>
@@ -16,7 +17,8 @@ constexpr size_t kPieceBytes = 64 << 10;
 constexpr int kWindowBits = 15;  // the largest that a stream may have
 constexpr int kGzip = 16;        // added to it, as zlib wants to have it said
 
-// Raw deflate begins otherwise: zlib's two bytes name the method and are a multiple of 31.
+// Recognises zlib's two header bytes: they name the method and are a multiple of 31. Raw deflate
+// begins with other bytes.
 bool IsWrapped(std::string_view body) {
   if (body.size() < 2) return true;
   const auto first = static_cast<unsigned char>(body[0]);
@@ -27,7 +29,7 @@ bool IsWrapped(std::string_view body) {
 class Inflater {
  public:
   Inflater(int window_bits, std::string_view in) {
-    // zlib reads through a pointer that older interfaces have made one to what can be written.
+    // zlib's interface takes a non-const pointer for its input but only reads it.
     stream_.next_in = const_cast<Bytef*>(reinterpret_cast<const Bytef*>(in.data()));
     stream_.avail_in = static_cast<uInt>(in.size());
     if (const int code = inflateInit2(&stream_, window_bits); code != Z_OK) {
@@ -42,7 +44,7 @@ class Inflater {
   bool at_end() const { return stream_.avail_in == 0; }
   void Restart() { inflateReset(&stream_); }
 
-  // Appends what the next piece decodes to; returns zlib's code.
+  // Decodes the next piece and appends it; returns zlib's code.
   int Next(std::string* out) {
     stream_.next_out = piece_.data();
     stream_.avail_out = static_cast<uInt>(piece_.size());
@@ -86,16 +88,15 @@ std::variant<std::string, HttpRefusal> DecodeBody(ContentCoding coding, std::str
   std::string decoded;
   while (true) {
     const int code = inflater.Next(&decoded);
-    if (decoded.size() > max_bytes)
-      return HttpRefusal{413, "the body is too large once its content coding is undone"};
+    if (decoded.size() > max_bytes) return HttpRefusal{413, "the decompressed body is too large"};
     if (code == Z_STREAM_END) {
       if (inflater.at_end()) return decoded;
-      if (!gzip) return HttpRefusal{400, "something follows the body's compressed stream"};
+      if (!gzip) return HttpRefusal{400, "the body has data after its compressed stream"};
       inflater.Restart();
     } else if (code == Z_BUF_ERROR) {
-      return HttpRefusal{400, "the body's compressed stream is cut off"};
+      return HttpRefusal{400, "the body's compressed stream is truncated"};
     } else if (code != Z_OK) {
-      return HttpRefusal{400, "the body is not what its Content-Encoding says"};
+      return HttpRefusal{400, "the body does not match its Content-Encoding"};
     }
   }
 }

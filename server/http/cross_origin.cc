@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/http/cross_origin.h"
 
 #include <algorithm>
@@ -7,12 +8,12 @@ namespace {
 
 constexpr char kMethods[] = "GET, POST, DELETE";
 constexpr char kMaxAgeSeconds[] = "7200";  // the most that Chromium keeps an answer
-// What a page may read beside the fields that it always may.
+// Reply fields that a page may read, besides those that are always readable.
 constexpr char kExposedFields[] =
     "X-Request-Id, Retry-After, Allow, Accept-Encoding, WWW-Authenticate, endpoint-load-metrics, "
     "traceparent, tracestate";
 
-// As a browser writes one: no path, no slash at its end, in lower case.
+// The format in which browsers write an origin: lower case, no path, no slash at the end.
 bool IsOrigin(std::string_view text) {
   const size_t scheme = text.find("://");
   if (scheme == std::string_view::npos || scheme == 0 || scheme + 3 == text.size()) return false;

@@ -1,6 +1,7 @@
-// CrossOrigin: which web pages of other origins may use the server, as the Fetch standard's CORS
-// protocol has it. A page names itself in the Origin field; before a request with a JSON body or a
-// key it asks by a preflight, which carries no key.
+// SPDX-License-Identifier: Apache-2.0
+// CrossOrigin: which web pages of other origins may use the server, by the Fetch standard's CORS
+// protocol. A page's origin is in the Origin field. Before a request with a JSON body or a key, the
+// browser sends a preflight, which carries no key.
 // Thread safety: immutable.
 #pragma once
 
@@ -16,21 +17,21 @@ namespace diffserve {
 
 class CrossOrigin {
  public:
-  CrossOrigin() = default;  // no page of another origin
-  // Each of `lists` names origins (scheme://host[:port]) separated by commas, or "*" for all.
-  // Error: the one at fault.
+  CrossOrigin() = default;  // allows no other origin
+  // Each of `lists` names origins (scheme://host[:port]) separated by commas, or "*" for all. The
+  // error names the invalid origin.
   static Result<CrossOrigin> Parse(const std::vector<std::string>& lists);
 
-  // The answer to a preflight of an allowed origin; nullopt: `head` is no such request.
+  // The answer to a preflight of an allowed origin; nullopt: `head` is not such a preflight.
   std::optional<HttpReply> Preflight(const HttpHead& head) const;
-  // What every reply says, to a request with this Origin field; empty: it has none, or none that
-  // could be read.
+  // Fields of every reply to a request with this Origin field; empty: there is none, or it could
+  // not be read.
   void AddFields(std::string_view origin, HttpReply* reply) const;
 
  private:
   bool Allows(std::string_view origin) const;
 
-  std::vector<std::string> origins_;  // or "*" and no other
+  std::vector<std::string> origins_;  // or only "*"
 };
 
 }  // namespace diffserve

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/http/gate.h"
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 namespace diffserve {
 namespace {
 
-constexpr size_t kMethodAndVersionBytes = 64;  // of a request line, beside its target
+constexpr size_t kMethodAndVersionBytes = 64;  // of a request line without its target
 
 using FieldView = std::pair<std::string_view, std::string_view>;  // name as sent, value trimmed
 
@@ -171,7 +172,7 @@ bool IsRepeatedSingle(const HeadParts& head) {
   return false;
 }
 
-// The head as the parser library reads it must be what we read: same method, target, number and
+// Checks that the parser library reads the same head as we: the same method, target, and number and
 // order of fields and values.
 bool ParserDisagrees(const HeadParts& head, const HttpLimits& limits) {
   namespace http = boost::beast::http;
@@ -219,7 +220,7 @@ struct HeadRule {
   bool (*broken)(const HeadParts& head, const HttpLimits& limits);
 };
 
-// In this order; the first broken rule answers.
+// Applied in this order; the first broken rule gives the answer.
 constexpr RawRule kRawRules[] = {
     {400, "a line of the head does not end in CRLF", HasBareLineEnd},
     {400, "the head holds a control character", HasControl},
@@ -229,7 +230,7 @@ constexpr RawRule kRawRules[] = {
 };
 
 constexpr HeadRule kHeadRules[] = {
-    {505, "only HTTP/1.0 and HTTP/1.1 are spoken here",
+    {505, "only HTTP/1.0 and HTTP/1.1 are supported",
      [](const HeadParts& h, const HttpLimits&) {
        return h.version != "HTTP/1.0" && h.version != "HTTP/1.1";
      }},
@@ -257,7 +258,7 @@ constexpr HeadRule kHeadRules[] = {
               (Count(h, "transfer-encoding") > 1 ||
                !EqualsIgnoringCase(Value(h, "transfer-encoding"), "chunked"));
      }},
-    {400, "Content-Length must be there once, in digits",
+    {400, "exactly one Content-Length is needed, in digits",
      [](const HeadParts& h, const HttpLimits&) {
        return Has(h, "content-length") &&
               (Count(h, "content-length") > 1 || !IsLength(Value(h, "content-length")));
@@ -267,9 +268,9 @@ constexpr HeadRule kHeadRules[] = {
        return Has(h, "content-length") &&
               std::stoull(std::string(Value(h, "content-length"))) > l.max_body_bytes;
      }},
-    {400, "a field that may come once is repeated",
+    {400, "a field that is allowed once is repeated",
      [](const HeadParts& h, const HttpLimits&) { return IsRepeatedSingle(h); }},
-    {417, "the only expectation met is 100-continue",
+    {417, "the only expectation supported is 100-continue",
      [](const HeadParts& h, const HttpLimits&) {
        return Has(h, "expect") && !EqualsIgnoringCase(Value(h, "expect"), "100-continue");
      }},
@@ -366,9 +367,11 @@ std::optional<HttpRefusal> CheckPartialHead(std::string_view bytes, size_t begin
   if (bytes.empty()) return std::nullopt;
   if (!IsTokenChar(bytes.front())) return HttpRefusal{400, "the request line is malformed"};
   const std::string_view unchecked = bytes.substr(begin > 0 ? begin - 1 : 0);  // with the character
-                                                                               // before, for CR and
-                                                                               // LF
-  // A LF in front can only be the second half of a checked line end.
+                                                                               // A LF at the start
+                                                                               // can only be the
+                                                                               // second half of a
+                                                                               // line end that is
+                                                                               // checked already.
   if (HasBareLineEnd(unchecked.front() == '\n' ? unchecked.substr(1) : unchecked))
     return HttpRefusal{400, kRawRules[0].reason};
   if (HasControl(unchecked)) return HttpRefusal{400, kRawRules[1].reason};

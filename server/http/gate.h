@@ -1,5 +1,6 @@
-// The strict gate before HTTP's parser, which sees no request head that the gate refuses. The rules
-// are two tables in gate.cc. Pure functions of bytes; the parser library's home.
+// SPDX-License-Identifier: Apache-2.0
+// The strict gate in front of the HTTP parser, which gets only accepted request heads. The rules
+// are two tables in gate.cc. Pure functions of bytes. gate.cc is the parser library's home.
 #pragma once
 
 #include <cstddef>
@@ -28,16 +29,16 @@ struct HttpRefusal {
 // `head` runs from the request line through the empty line.
 std::variant<HttpHead, HttpRefusal> CheckHead(std::string_view head, const HttpLimits& limits);
 
-// The readable parts of a head that is incomplete or was refused: method, path and query, and each
-// field whose line is well formed. With them the refusal can have the form that the client knows.
+// The readable part of a head that is incomplete or was refused: method, path and query, and each
+// field whose line is well formed. With it, the refusal can have the form that the client expects.
 HttpHead ReadableHead(std::string_view bytes);
 
-// What can be refused before the head is complete, so that a client waits for no timeout: bare CR
-// or LF, NUL, no method in front. The bytes before `begin` have been checked already.
+// Refuses what is wrong before the head is complete, so that no client waits for a timeout: bare CR
+// or LF, NUL, no method at the start. The bytes before `begin` have been checked already.
 std::optional<HttpRefusal> CheckPartialHead(std::string_view bytes, size_t begin,
                                             const HttpLimits& limits);
 
-// The name part of a Host field is a loopback name: "localhost", "127.x.x.x" or "[::1]", with or
+// Whether the name of a Host field is a loopback name: "localhost", "127.x.x.x" or "[::1]", with or
 // without a port.
 bool IsLoopbackHost(std::string_view host);
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/http/loop.h"
 
 #include <unistd.h>
@@ -27,7 +28,7 @@ struct HttpLoop::Impl {
   std::shared_ptr<HttpSession> NewSession(int socket_fd, bool ipv6);
 
   std::shared_ptr<HttpShared> shared;
-  // Also held by those who may still wake a session of it.
+  // Also held by threads that may still wake one of its sessions.
   std::shared_ptr<HttpSessions> loop = std::make_shared<HttpSessions>();
   std::thread thread;
 };
@@ -52,7 +53,7 @@ HttpLoop::~HttpLoop() {
   asio::io_context& context = impl_->loop->context;
   context.stop();
   impl_->thread.join();
-  // What is still queued holds sessions, and they hold the loop: it is run to its end here.
+  // Queued handlers hold sessions, which hold the loop, so the queue is run to its end here.
   context.restart();
   StopSessions(HttpEnding::kNow);
   context.poll();

@@ -1,5 +1,6 @@
-// HttpLoop: one I/O thread and the connections it serves. A connection stays on its loop from Adopt
-// to its end.
+// SPDX-License-Identifier: Apache-2.0
+// HttpLoop: one I/O thread and its connections. A connection stays on its loop from Adopt to its
+// end.
 #pragma once
 
 #include <atomic>
@@ -14,7 +15,7 @@
 
 namespace diffserve {
 
-// What all loops of a server share.
+// Shared by all loops of a server.
 struct HttpShared {
   HttpServerOptions options;
   HttpService service;
@@ -29,20 +30,20 @@ struct HttpShared {
   void ConnectionEnded();
 };
 
-// How connections are made to end. Idle ones end at once, unless the kernel still delivers.
+// How Stop ends connections. Idle ones end at once, unless the kernel still delivers a reply.
 enum class HttpEnding {
   kAfterReply,
-  kWithError,  // a reply that can tell of an error does so soon; others as before
-  kNow,        // a reply under way is reset
+  kWithError,  // replies with error events end soon with one; others continue
+  kNow,        // running replies are reset
 };
 
 class HttpLoop {
  public:
   explicit HttpLoop(std::shared_ptr<HttpShared> shared);
-  ~HttpLoop();  // cuts what is left
+  ~HttpLoop();  // cuts the remaining connections
 
-  // Takes over a connected socket, which is closed if it throws std::bad_alloc. May be called from
-  // any thread, as may StopSessions.
+  // Takes ownership of a connected socket, which is closed if this throws std::bad_alloc. May be
+  // called from any thread, as may StopSessions.
   void Adopt(int socket_fd, bool ipv6);
   void StopSessions(HttpEnding ending);
 

@@ -1,5 +1,7 @@
-// HTTP requests and replies as values, and HttpExchange: an answer that is not there yet. What
-// stands between the sockets (server.h) and the routes (openai/routes.h); neither knows the other.
+// SPDX-License-Identifier: Apache-2.0
+// HTTP requests and replies as values, and HttpExchange: an answer that is not ready yet. The
+// interface between the sockets (server.h) and the routes (openai/routes.h), which do not know each
+// other.
 #pragma once
 
 #include <functional>
@@ -24,7 +26,7 @@ struct HttpHead {
   bool chunked = false;
   size_t content_length = 0;
 
-  // Empty if absent. The gate has refused requests that repeat a field where that matters.
+  // Empty if absent. The gate refuses requests that repeat a field where that matters.
   std::string_view Field(std::string_view lower_case_name) const {
     for (const auto& [name, value] : fields) {
       if (name == lower_case_name) return value;
@@ -42,7 +44,7 @@ struct HttpHead {
 struct HttpRequest {
   HttpHead head;
   std::string body;
-  std::string peer;  // the address at the other end of the connection, without port
+  std::string peer;  // the peer's address, without port
 };
 
 struct HttpReply {
@@ -50,45 +52,44 @@ struct HttpReply {
   std::string content_type = "application/json";
   std::vector<std::pair<std::string, std::string>> fields;
   std::string body;
-  bool close = false;    // the connection ends after it
+  bool close = false;    // the connection ends after this reply
   bool streams = false;  // the body comes from HttpExchange::Frames; `body` is empty
-  // Sent whenever Frames has brought nothing for HttpServerOptions::ping_interval, which is then
-  // between two frames; empty: never.
+  // Sent between two frames, after HttpServerOptions::ping_interval without bytes from Frames;
+  // empty: never.
   std::string ping;
 };
 
-// An answer in the making. The connection owns it and uses it on its own thread; destroying it
-// before its end cancels the work.
+// An answer that is being generated. The connection owns it and uses it on its own thread.
+// Destroying it before its end cancels the work.
 class HttpExchange {
  public:
   virtual ~HttpExchange() = default;
-  // The reply, or nullopt as long as it is not known; the `wake` given with the request is called
-  // when it is worth asking again.
+  // The reply, or nullopt if it is not ready. The request's `wake` is called when it may be ready.
   virtual std::optional<HttpReply> Reply() = 0;
-  // Appends what there is of the body so far, no more than is made in a short turn; true once it is
-  // complete. Asked only when the previous bytes have been written.
+  // Appends the next bytes of the body, at most one short turn's worth. True when the body is
+  // complete. Called only when the previous bytes have been written.
   virtual bool Frames(std::string* bytes) = 0;
-  // Leaves out what is still to come of a reply that has begun, and ends it with an error event.
-  // False if its form has no such event: it then goes on.
+  // Drops the rest of a started reply and ends it with an error event. False if its format has no
+  // such event; the reply then continues.
   virtual bool EndWithError() { return false; }
   virtual bool EndedWithError() const { return false; }
 };
 
-// How a reply that had begun ended without its end.
+// How a started reply ended early.
 enum class HttpCut { kErrorEvent, kReset, kCount };
 
 using HttpAnswer = std::variant<HttpReply, std::unique_ptr<HttpExchange>>;
 
-// What the sockets need of the routes.
+// What the sockets call in the routes.
 struct HttpService {
   // Runs on an I/O thread and must not block. `wake` may be called from any thread, also after the
-  // exchange is gone.
+  // exchange is destroyed.
   std::function<HttpAnswer(HttpRequest request, std::function<void()> wake)> serve;
-  // The reply to what the gate refuses. `head` is as much as could be read of the request's.
+  // The reply to a request that the gate refuses. `head`: the readable part of its head.
   std::function<HttpReply(int status, std::string_view reason, const HttpHead& head)> refuse;
   // While true, every connection is closed after its reply.
   std::function<bool()> draining;
-  // Told of each reply that was cut; from any I/O thread. May be empty.
+  // Called for each reply that was cut, from any I/O thread. May be empty.
   std::function<void(HttpCut how)> on_cut;
 };
 

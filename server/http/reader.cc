@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/http/reader.h"
 
 #include <algorithm>
@@ -185,7 +186,7 @@ HttpRequest HttpReader::Take() {
 }
 
 void HttpReader::Next() {
-  DS_CHECK(state_ == State::kReady, "the request before is not complete");
+  DS_CHECK(state_ == State::kReady, "the previous request is not complete");
   state_ = State::kHead;
   Advance();
 }

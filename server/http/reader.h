@@ -1,6 +1,7 @@
-// HttpReader: the requests of one connection, read from bytes as they come. No sockets, no clock:
-// the session feeds it and asks what it has. Bodies are decoded here, under the limits, while they
-// are read; trailers are dropped.
+// SPDX-License-Identifier: Apache-2.0
+// HttpReader: parses the requests of one connection from bytes. It has no socket and no clock: the
+// session feeds it and takes the requests. It decodes bodies under the limits while it reads them,
+// and drops trailers.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +13,14 @@
 
 namespace diffserve {
 
-// A chunked body. Strict: sizes in 1 to 8 hexadecimal digits, no extensions, CRLF only.
+// A chunked body, read strictly: sizes in 1 to 8 hexadecimal digits, no extensions, CRLF only.
 class ChunkedDecoder {
  public:
   explicit ChunkedDecoder(const HttpLimits& limits) : limits_(&limits) {}
   // Appends decoded bytes to `body`; returns how many bytes of `bytes` belong to this body.
   size_t Feed(std::string_view bytes, std::string* body);
   bool done() const { return state_ == State::kDone; }
-  // status 0: nothing is wrong.
+  // status 0: no error.
   const HttpRefusal& refusal() const { return refusal_; }
 
  private:
@@ -31,7 +32,7 @@ class ChunkedDecoder {
 
   const HttpLimits* limits_;
   State state_ = State::kSize;
-  uint64_t size_ = 0;  // of this chunk, what is left of it
+  uint64_t size_ = 0;  // remaining bytes of this chunk
   int size_digits_ = 0;
   size_t chunks_ = 0;
   size_t trailer_bytes_ = 0;
@@ -51,22 +52,22 @@ class HttpReader {
   void Feed(std::string_view bytes);
   State state() const { return state_; }
   const HttpRefusal& refusal() const { return refusal_; }
-  // No byte of the next request has come.
+  // True if no byte of the next request has arrived.
   bool idle() const { return state_ == State::kHead && buffer_.empty(); }
   // True once if the client waits for "100 Continue" before it sends the body.
   bool TakeContinue();
-  // REQUIRES: kReady. Then Next() goes on with the bytes that came after it.
+  // REQUIRES: kReady. Next() then continues with the bytes after this request.
   HttpRequest Take();
   void Next();
-  // Drops everything; what comes later is dropped too.
+  // Drops all bytes, now and later.
   void Discard();
-  // The readable part of the head of the request that is being read or was refused.
+  // The readable part of the head of the current or refused request.
   HttpHead HeadSoFar() const;
 
   size_t body_bytes_received() const { return body_bytes_received_; }
-  // What it holds in memory for this connection.
+  // Bytes of memory that this connection's requests hold.
   size_t held_bytes() const { return buffer_.size() + request_.body.size(); }
-  // Bytes of later requests, while one is being answered.
+  // Bytes of later requests that arrived during an answer.
   size_t waiting_bytes() const { return buffer_.size(); }
 
  private:
@@ -78,7 +79,7 @@ class HttpReader {
   const HttpLimits limits_;
   State state_ = State::kHead;
   std::string buffer_;       // not yet consumed
-  size_t head_checked_ = 0;  // bytes of an incomplete head that need not be looked at again
+  size_t head_checked_ = 0;  // bytes of an incomplete head that are checked already
   HttpRequest request_;
   ChunkedDecoder chunked_;
   bool continue_due_ = false;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/http/reply_text.h"
 
 #include <charconv>
@@ -67,7 +68,7 @@ std::string DateText() {
 void AppendField(std::string_view name, std::string_view value, std::string* out) {
   *out += name;
   *out += ": ";
-  // Values are ours or checked already; a line end can never leave as one.
+  // Values are ours or already checked; this ensures that no line end is sent.
   for (const char c : value) *out += c == '\r' || c == '\n' || c == '\0' ? ' ' : c;
   *out += "\r\n";
 }

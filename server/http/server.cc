@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/http/server.h"
 
 #include <sys/resource.h>
@@ -30,7 +31,7 @@ constexpr std::chrono::milliseconds kAcceptRetry{200};  // when files have run o
                                                         // ends
 constexpr std::chrono::milliseconds kAcceptFailureWait{10};  // when there is no memory to wait by
 
-// A little less than half of what files may be open, after the limit was raised as far as it goes.
+// A little less than half of the limit of open files, after raising that limit to its maximum.
 int DefaultMaxConnections() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 256;
@@ -92,7 +93,7 @@ Status HttpServer::Impl::Listen() {
   const tcp::endpoint endpoint(address, static_cast<unsigned short>(options.port));
   acceptor.open(endpoint.protocol(), error);
   if (!error) acceptor.set_option(asio::socket_base::reuse_address(true), error);
-  // Told of, so that accepting goes on with what waits behind a connection that is gone again.
+  // Called so that accepting continues with waiting connections if the next one is closed already.
   if (!error) acceptor.set_option(asio::socket_base::enable_connection_aborted(true), error);
   if (!error) acceptor.bind(endpoint, error);
   if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
@@ -113,7 +114,7 @@ void HttpServer::Impl::Accept() {
   waits = true;
 }
 
-// Where memory runs out for a connection, the others are accepted all the same.
+// If memory runs out for a connection, others are still accepted.
 void HttpServer::Impl::Run() {
   const auto work = asio::make_work_guard(context);
   for (;;) {
@@ -137,8 +138,8 @@ void HttpServer::Impl::OnAccepted(ErrorCode error, tcp::socket socket) {
   Accept();
 }
 
-// Until a connection ends, or for a while if none does; the kernel's backlog holds who comes
-// meanwhile.
+// Waits until a connection ends, or for a while if none does. The kernel's backlog holds new
+// connections meanwhile.
 void HttpServer::Impl::PauseAccept() {
   if (Clock::now() - last_pause_log > std::chrono::seconds(1)) {
     last_pause_log = Clock::now();
@@ -159,7 +160,7 @@ void HttpServer::Impl::OnConnectionEnded() noexcept {
   try {
     asio::post(context, [this] { accept_timer.cancel(); });
   } catch (const std::bad_alloc&) {
-    Log(LogLevel::kError, "http_accept_not_woken");  // the pause ends by itself
+    Log(LogLevel::kError, "http_accept_wakeup_failed");  // the pause ends by itself
   }
 }
 
@@ -199,7 +200,7 @@ void HttpServer::Stop(std::chrono::milliseconds patience, std::chrono::milliseco
   });
   impl.thread.join();
   const auto none_left = [&impl] { return impl.shared->connections == 0; };
-  // The handlers of a closed connection need a moment to let go of it.
+  // The handlers of a closed connection need a moment to release it.
   const std::pair<HttpEnding, std::chrono::milliseconds> endings[] = {
       {HttpEnding::kAfterReply, patience},
       {HttpEnding::kWithError, last_words},

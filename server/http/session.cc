@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/http/session.h"
 
 #include <linux/sockios.h>
@@ -84,7 +85,7 @@ void HttpSession::Run() {
   if (goes_on) RunAgain();
 }
 
-// After the other connections that have something to do.
+// Runs after the other connections that are ready.
 void HttpSession::RunAgain() {
   if (std::exchange(waits_for_turn_, true)) return;
   asio::post(loop_->context, [weak = weak_from_this()] {
@@ -95,7 +96,7 @@ void HttpSession::RunAgain() {
   });
 }
 
-// False if it waits for the peer, for `wake`, or for nothing any more.
+// False if it waits for the peer or for `wake`, or has ended.
 bool HttpSession::Step() {
   if (!out_.empty() && !Flush()) return false;
   if (phase_ == Phase::kClosed) return false;
@@ -166,7 +167,7 @@ void HttpSession::Dispatch() {
   reply_sent_ = false;
   const auto run = [](HttpSession& self) { self.Guarded([&self] { self.Run(); }); };
   auto wake = [loop = loop_, weak = weak_from_this(), run, place = std::make_shared<WakePlace>()] {
-    if (place->taken.exchange(true)) return;  // it has yet to be seen that one was woken
+    if (place->taken.exchange(true)) return;  // an earlier wake-up is not handled yet
     asio::post(loop->context, WakeUp<HttpSession, decltype(run)>{place, weak, run});
   };
   try {
@@ -231,7 +232,7 @@ void HttpSession::BecomeSilent() {
   if (!ping_timer_waiting_) WaitToPing();
 }
 
-// One wait at a time: silence that began later is seen when the earlier wait is over.
+// One wait at a time: silence that began later is noticed when the earlier wait ends.
 void HttpSession::WaitToPing() {
   ping_timer_.expires_at(silent_since_ + options().ping_interval);
   ping_timer_waiting_ = true;
@@ -243,7 +244,7 @@ void HttpSession::WaitToPing() {
   });
 }
 
-// A peer that has not taken the last bytes gets no more: that is WatchDelivery's affair.
+// A peer that has not taken the last bytes gets no more; WatchDelivery handles it.
 void HttpSession::OnPingTimer() {
   if (!silent_ || phase_ != Phase::kAnswering) return;
   const bool due = Clock::now() >= silent_since_ + options().ping_interval;
@@ -267,7 +268,7 @@ void HttpSession::FinishReply() {
   CountHeldBytes();
 }
 
-// After it nothing that the peer has sent is trusted to be a request.
+// After this, no bytes of the peer are treated as requests.
 void HttpSession::RefuseRequest(int status, std::string_view reason) {
   Disarm();
   const HttpHead head = reader_.HeadSoFar();
@@ -277,7 +278,7 @@ void HttpSession::RefuseRequest(int status, std::string_view reason) {
   QueueReply(shared_.service.refuse(status, reason, head));
 }
 
-// The connection is read on all the same: only so is it seen that the peer goes away.
+// The connection is still read, because only reading shows that the peer has left.
 void HttpSession::DropLaterRequests() {
   dropping_ = true;
   close_after_reply_ = true;
@@ -310,8 +311,8 @@ bool HttpSession::Flush() {
   return true;
 }
 
-// From when something is on its way to the peer until nothing is. The system's own limit
-// (TCP_USER_TIMEOUT) would end the connection without a word to its peer.
+// Watches delivery while bytes are on their way to the peer. The system's own limit
+// (TCP_USER_TIMEOUT) would end the connection without notice to the peer.
 void HttpSession::WatchDelivery() {
   if (armed_ == Timer::kWrite) return;
   last_delivery_ = Clock::now();
@@ -328,7 +329,7 @@ void HttpSession::OnWatched() {
   Cut();
 }
 
-// Whether the peer has acknowledged nothing for as long as it may, as far as was looked.
+// Whether the checks so far found no acknowledgement within the time limit.
 bool HttpSession::IsStalled(size_t undelivered) {
   const Clock::time_point now = Clock::now();
   const uint64_t delivered = given_bytes_ - undelivered;
@@ -336,8 +337,7 @@ bool HttpSession::IsStalled(size_t undelivered) {
   return now - last_delivery_ >= options().write_stall_timeout;
 }
 
-// Half-closes and drops what still comes, so that a reset does not take the last reply from the
-// peer.
+// Half-closes and drops further bytes, so that a reset does not take the last reply from the peer.
 void HttpSession::Linger() {
   phase_ = Phase::kLingering;
   dropping_ = true;
@@ -348,7 +348,7 @@ void HttpSession::Linger() {
   WantRead();
 }
 
-// The peer has not ended the connection. Only what the system has not delivered is waited for.
+// The peer has not closed the connection: waits only until the system has delivered everything.
 void HttpSession::OnLingered() {
   const size_t undelivered = UndeliveredBytes();
   if (undelivered == 0 || IsStalled(undelivered)) return Close();
@@ -367,7 +367,7 @@ void HttpSession::CountCut(HttpCut how) const {
   if (shared_.service.on_cut) shared_.service.on_cut(how);
 }
 
-// Ends the connection with a reset, so that what was sent of a reply is not taken for all of it.
+// Ends the connection with a reset, so that a partial reply is not taken for a complete one.
 void HttpSession::Cut() {
   if (phase_ == Phase::kAnswering) CountCut(HttpCut::kReset);
   ErrorCode ignored;
@@ -413,7 +413,7 @@ void HttpSession::OnReadable() {
   ErrorCode error;
   const size_t n = socket_.read_some(asio::buffer(loop_->scratch), error);
   if (IsNotYet(error)) return WantRead();
-  if (error) return Close();  // also the orderly end: nobody waits for an answer any more
+  if (error) return Close();  // also the orderly end: the client no longer waits
   if (dropping_) {
     dropped_bytes_ += n;
     return dropped_bytes_ > kMaxDroppedBytes ? Close() : WantRead();
@@ -435,7 +435,7 @@ void HttpSession::CountHeldBytes() {
   counted_bytes_ = held;
 }
 
-// One wait at a time: a deadline that moves away is seen when the earlier one has passed.
+// One wait at a time: a postponed deadline is noticed when the earlier one has passed.
 void HttpSession::Arm(Timer timer, Clock::time_point when) {
   const bool sooner = when < timer_end_;
   armed_ = timer;
@@ -456,7 +456,7 @@ void HttpSession::OnTimer() {
   if (Clock::now() < timer_end_) return Arm(armed_, timer_end_);
   const Timer expired = std::exchange(armed_, Timer::kNone);
   if (expired == Timer::kBody || expired == Timer::kHead) {
-    RefuseRequest(408, "the request came too slowly");
+    RefuseRequest(408, "the request arrived too slowly");
     return Run();
   }
   if (expired == Timer::kLinger) return OnLingered();

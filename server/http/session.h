@@ -1,8 +1,9 @@
-// HttpSession: one connection, a loop of small steps; each either makes progress or has asked to be
-// woken. It reads, answers one request after another, and ends the connection; a reply that cannot
-// be finished ends with a reset, which no client takes for its end. So does a connection for which
-// memory runs out; the others go on.
-// Thread safety: on its loop's thread alone.
+// SPDX-License-Identifier: Apache-2.0
+// HttpSession: one connection, as a loop of small steps. Each step makes progress or has requested
+// a wake-up. It reads, answers one request after another, and ends the connection. A reply that
+// cannot be finished ends with a reset, so that no client takes it for complete; so does a
+// connection for which memory runs out. Other connections continue.
+// Thread safety: only on its loop's thread.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -26,7 +27,7 @@ namespace diffserve {
 
 class HttpSession;
 
-// What the connections of a loop share; of the loop's thread alone.
+// Shared by the connections of a loop; only on the loop's thread.
 struct HttpSessions {
   static constexpr size_t kScratchBytes = 64 << 10;  // one read
 
@@ -103,21 +104,21 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   const std::shared_ptr<HttpShared> owner_;
   HttpShared& shared_;
   HttpReader reader_;
-  std::string peer_;  // its address, without port
+  std::string peer_;  // the peer's address, without port
   Phase phase_ = Phase::kReading;
   std::unique_ptr<HttpExchange> exchange_;
-  bool reply_sent_ = false;  // of the exchange: its head is queued
+  bool reply_sent_ = false;  // the head of the exchange's reply is queued
   ReplyFraming framing_;
   bool close_after_reply_ = false;
-  bool ended_reply_ = false;  // all of the reply is in out_
-  std::string ping_;          // of the reply; empty: none is sent
-  bool silent_ = false;       // Frames has brought nothing since silent_since_
+  bool ended_reply_ = false;  // the whole reply is in out_
+  std::string ping_;          // of the reply; empty: no pings
+  bool silent_ = false;       // Frames has returned no bytes since silent_since_
   std::chrono::steady_clock::time_point silent_since_;
   bool ping_timer_waiting_ = false;
   std::string out_;  // to be written
   size_t written_ = 0;
   int requests_ = 0;
-  bool reading_ = false, writing_ = false;  // a readiness wait is under way
+  bool reading_ = false, writing_ = false;  // a readiness wait is running
   bool running_ = false;
   size_t turn_bytes_ = 0;  // of replies, made in this turn
   bool waits_for_turn_ = false;
@@ -126,11 +127,11 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   bool timer_waiting_ = false;
   std::chrono::steady_clock::time_point head_begin_, body_begin_;
   size_t counted_bytes_ = 0;
-  bool dropping_ = false;  // what the peer sends is no request any more
+  bool dropping_ = false;  // further bytes of the peer are dropped
   size_t dropped_bytes_ = 0;
-  uint64_t given_bytes_ = 0;      // to the system, of all replies
-  uint64_t delivered_bytes_ = 0;  // of them the peer had acknowledged at the last look
-  std::chrono::steady_clock::time_point last_delivery_;  // when a look found more, or the first
+  uint64_t given_bytes_ = 0;      // reply bytes passed to the system
+  uint64_t delivered_bytes_ = 0;  // of these, acknowledged by the peer at the last check
+  std::chrono::steady_clock::time_point last_delivery_;  // time of the last check that found more
 };
 
 }  // namespace diffserve

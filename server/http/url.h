@@ -1,4 +1,5 @@
-// The URLs that this program asks, http://HOST:PORT[/PATH], and the paths that it is asked for.
+// SPDX-License-Identifier: Apache-2.0
+// URLs of servers, http://HOST:PORT[/PATH], and paths of requests.
 #pragma once
 
 #include <string>
@@ -18,11 +19,11 @@ struct HttpUrl {
 
 Result<HttpUrl> ParseHttpUrl(std::string_view text);
 
-// --url of chat: http://HOST:PORT, also as OpenAI's clients are told it, with /v1. The path is
+// Parses --url of chat: http://HOST:PORT, or with /v1 as OpenAI's clients take it. The path is
 // empty.
 Result<HttpUrl> ParseServerUrl(std::string_view text);
 
-// The value of a parameter of a query, empty if it is not there.
+// The value of a query's parameter; empty if it is absent.
 std::string_view QueryParameter(std::string_view query, std::string_view name);
 
 // One pass of percent-decoding; nothing if it is malformed.

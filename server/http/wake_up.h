@@ -1,6 +1,7 @@
-// WakeUp: the message by which another thread wakes a connection. It lies in a place that was made
-// before, so waking asks for no memory: an event that has no memory to be told of would leave its
-// client waiting for ever.
+// SPDX-License-Identifier: Apache-2.0
+// WakeUp: the message by which another thread wakes a connection. Its memory is allocated in
+// advance, so waking a connection cannot fail: a lost message would leave the client waiting
+// forever.
 #pragma once
 
 #include <atomic>
@@ -12,13 +13,13 @@
 
 namespace diffserve {
 
-// Room for one message; free again when that begins to run.
+// Memory for one message; free again when the message starts to run.
 struct WakePlace {
   std::atomic<bool> taken{false};
   alignas(std::max_align_t) std::byte memory[256];
 };
 
-// What Asio takes the memory of the message from.
+// The allocator that Asio uses for the message.
 template <typename T>
 struct WakeMemory {
   using value_type = T;
@@ -36,7 +37,7 @@ struct WakeMemory {
   std::shared_ptr<WakePlace> place;
 };
 
-// Calls run(session) if the session still lives. REQUIRES: the caller has taken the place.
+// Calls run(session) if the session still exists. REQUIRES: the caller has taken the place.
 template <typename Session, typename Run>
 struct WakeUp {
   using allocator_type = WakeMemory<void>;

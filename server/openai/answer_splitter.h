@@ -1,4 +1,5 @@
-// AnswerSplitter: how the encoders get the parts of an answer of its text, a piece at a time.
+// SPDX-License-Identifier: Apache-2.0
+// AnswerSplitter: splits the text of an answer, piece by piece, into parts for the encoders.
 // Thread safety: one thread at a time.
 #pragma once
 
@@ -15,21 +16,20 @@
 namespace diffserve {
 
 struct AnswerSplitter {
-  // Before the first delta: what the answer goes on with.
+  // Call before the first delta: the text that the answer continues.
   std::function<void(const PromptInfo& prompt)> begin;
-  // Appends the parts that the next delta brings; with the last one also what was held back.
+  // Appends the parts of the next delta; with the last delta also all held-back text.
   std::function<void(const ResponseDelta& delta, std::vector<AnswerPart>* parts)> read;
 };
 
-// Of the one answer to `request`, read as its AnswerForm says. Where that has neither tools nor
-// reasoning, all of it is content.
+// The splitter for the answer to `request`, which reads it as its AnswerForm says. Without tools
+// and reasoning, all of the answer is content.
 AnswerSplitter SplitterOf(const OpenAiRequest& request, TokenBytes token_bytes);
 
-// Whether the text ends where the model has not ended it.
+// Whether something other than the model ended the text.
 bool IsCut(const ResponseDelta& last);
 
-// The delta's text; where the end of text is hidden (OpenAiRequest::hides_eos), without the token
-// that ended it.
+// The delta's text. If OpenAiRequest::hides_eos is set, without the token that ended it.
 std::string_view ShownText(const ResponseDelta& delta, bool hides_eos,
                            const TokenBytes& token_bytes);
 

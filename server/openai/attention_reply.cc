@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/attention_reply.h"
 
 #include <algorithm>
@@ -13,14 +14,15 @@
 namespace diffserve {
 namespace {
 
-constexpr size_t kBase64Numbers = 3 << 9;  // a run of them is a whole number of base64's groups
+constexpr size_t kNumbersPerMapPiece = 3 << 9;  // numbers per piece: a whole number of base64
+                                                // groups
 
 void AppendMember(const char* name, double value, std::string* out) {
   *out += std::string(",\"") + name + "\":";
   AppendJsonNumber(value, out);
 }
 
-// What a second map has and one map alone does not.
+// Members that need a second map.
 void AppendOfMap2(const char* name, double value, int num_maps, std::string* out) {
   if (num_maps == 2) return AppendMember(name, value, out);
   *out += std::string(",\"") + name + "\":null";
@@ -73,7 +75,7 @@ AttentionText::AttentionText(SharedAttentionAnswer answer, Options options)
   pieces_.Add("}");
 }
 
-void AttentionText::AddItem(const AttentionItem& item) {
+void AttentionText::AddItem(const AttentionQueryMaps& item) {
   const int num_maps = answer_->num_maps;
   std::string text = "{\"layer\":" + std::to_string(item.layer) +
                      ",\"head\":" + std::to_string(item.head) +
@@ -111,11 +113,12 @@ void AttentionText::AddMap(const char* name, const std::vector<float>& map) {
                            [&map](size_t i, std::string* out) { AppendJsonFloat(map[i], out); });
   }
   pieces_.Add("\"");
-  pieces_.AddItems((map.size() + kBase64Numbers - 1) / kBase64Numbers,
-                   [&map](size_t i, std::string* out) {
-                     const std::span<const float> rest = std::span(map).subspan(i * kBase64Numbers);
-                     AppendFloat16s(rest.first(std::min(kBase64Numbers, rest.size())), out);
-                   });
+  pieces_.AddItems(
+      (map.size() + kNumbersPerMapPiece - 1) / kNumbersPerMapPiece,
+      [&map](size_t i, std::string* out) {
+        const std::span<const float> rest = std::span(map).subspan(i * kNumbersPerMapPiece);
+        AppendFloat16s(rest.first(std::min(kNumbersPerMapPiece, rest.size())), out);
+      });
   pieces_.Add("\"");
 }
 
@@ -144,7 +147,7 @@ void AttentionExchange::Fill(Place& place, Result<SharedAttentionAnswer> answer)
   place.wake();
 }
 
-AttentionExchange::AttentionExchange(std::shared_ptr<AttentionCall> call,
+AttentionExchange::AttentionExchange(std::shared_ptr<AttentionMapsCall> call,
                                      std::shared_ptr<Place> place, AttentionText::Options options,
                                      Hooks hooks)
     : call_(std::move(call)),
@@ -157,7 +160,7 @@ AttentionExchange::~AttentionExchange() {
   try {
     hooks_.on_end(outcome_);
   } catch (const std::bad_alloc&) {
-    Log(LogLevel::kError, "http_request_untold");
+    Log(LogLevel::kError, "http_request_log_failed");
   }
 }
 

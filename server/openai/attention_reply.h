@@ -1,4 +1,5 @@
-// The reply of POST /v1/attention. Its maps may be long, so the JSON is made while it is sent.
+// SPDX-License-Identifier: Apache-2.0
+// The reply of POST /v1/attention. Its maps may be long, so the JSON is generated while it is sent.
 // Thread safety: one thread at a time, the connection's; the answer comes from another.
 #pragma once
 
@@ -28,7 +29,7 @@ class AttentionText {
   bool Write(size_t enough, std::string* out);
 
  private:
-  void AddItem(const AttentionItem& item);
+  void AddItem(const AttentionQueryMaps& item);
   void AddMap(const char* name, const std::vector<float>& map);
 
   const SharedAttentionAnswer answer_;
@@ -42,12 +43,12 @@ class AttentionExchange : public HttpExchange {
     std::function<HttpReply(const Status& status)> error_reply;
     std::function<void(const ExchangeOutcome& outcome)> on_end;
   };
-  // Where the call puts its answer.
+  // The place to which the call delivers its answer.
   struct Place;
   static std::shared_ptr<Place> NewPlace(std::function<void()> wake);
   static void Fill(Place& place, Result<SharedAttentionAnswer> answer);  // from any thread, once
 
-  AttentionExchange(std::shared_ptr<AttentionCall> call, std::shared_ptr<Place> place,
+  AttentionExchange(std::shared_ptr<AttentionMapsCall> call, std::shared_ptr<Place> place,
                     AttentionText::Options options, Hooks hooks);
   ~AttentionExchange() override;
 
@@ -55,12 +56,12 @@ class AttentionExchange : public HttpExchange {
   bool Frames(std::string* bytes) override;
 
  private:
-  const std::shared_ptr<AttentionCall> call_;
+  const std::shared_ptr<AttentionMapsCall> call_;
   const std::shared_ptr<Place> place_;
   const AttentionText::Options options_;
   const Hooks hooks_;
   std::optional<AttentionText> text_;
-  std::string pending_;  // made, not yet asked for
+  std::string pending_;  // generated, not sent yet
   ExchangeOutcome outcome_ = {.status = Status(StatusCode::kCancelled, "the client went away")};
 };
 

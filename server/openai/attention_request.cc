@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/attention_request.h"
 
 #include <algorithm>
@@ -10,20 +11,20 @@ namespace diffserve {
 namespace {
 
 constexpr size_t kMaxIndices = 1 << 16;  // of layers, heads or positions
-constexpr size_t kMaxTokens = 1 << 20;
+constexpr size_t kMaxAttentionTokens = 1 << 20;
 
-constexpr std::string_view kFields[] = {"model",
-                                        "tokens",
-                                        "text",
-                                        "messages",
-                                        "add_generation_prompt",
-                                        "chat_template_kwargs",
-                                        "heads",
-                                        "positions",
-                                        "top_k",
-                                        "span",
-                                        "layers",
-                                        "encoding"};
+constexpr std::string_view kAttentionFields[] = {"model",
+                                                 "tokens",
+                                                 "text",
+                                                 "messages",
+                                                 "add_generation_prompt",
+                                                 "chat_template_kwargs",
+                                                 "heads",
+                                                 "positions",
+                                                 "top_k",
+                                                 "span",
+                                                 "layers",
+                                                 "encoding"};
 
 void ReadPrompt(JsonFields& fields, AttentionRequest* request) {
   int given = 0;
@@ -34,12 +35,12 @@ void ReadPrompt(JsonFields& fields, AttentionRequest* request) {
   }
   if (given != 1) {
     return fields.Fail(InvalidArgument(
-        "of tokens, text and messages " + std::to_string(given) + " are there; allowed is one",
+        "tokens, text and messages: " + std::to_string(given) + " are given; use exactly one",
         request->prompt_name));
   }
   if (fields.Has("tokens")) {
     std::vector<int32_t> tokens;
-    fields.Ints("tokens", kMaxTokens, &tokens);
+    fields.Ints("tokens", kMaxAttentionTokens, &tokens);
     request->prompt = std::move(tokens);
   } else if (fields.Has("text")) {
     std::string text;
@@ -80,9 +81,9 @@ bool ReadEncoding(JsonFields& fields) {
   return encoding == "float16";
 }
 
-void RefuseUnknown(JsonFields& fields) {
+void RefuseUnknownAttentionFields(JsonFields& fields) {
   for (const std::string& name : fields.Names()) {
-    if (std::ranges::find(kFields, name) != std::end(kFields)) continue;
+    if (std::ranges::find(kAttentionFields, name) != std::end(kAttentionFields)) continue;
     const std::string shown = name.substr(0, 64);
     fields.Fail(
         InvalidArgument("unknown member '" + shown + "' (the server runs with --strict)", shown));
@@ -106,7 +107,7 @@ Result<OpenAiAttentionRequest> ParseAttentionRequest(std::string_view body,
   if (fields.Has("top_k")) fields.Int("top_k", &attention.top_k.emplace());
   ReadSpan(fields, &attention);
   request.float16 = ReadEncoding(fields);
-  if (context.strict) RefuseUnknown(fields);
+  if (context.strict) RefuseUnknownAttentionFields(fields);
   if (!fields.status().ok()) return fields.status();
   return request;
 }

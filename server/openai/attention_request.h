@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The body of POST /v1/attention, parsed. No I/O, no engine.
 #pragma once
 
@@ -10,10 +11,10 @@ namespace diffserve {
 
 struct OpenAiAttentionRequest {
   AttentionRequest attention;
-  bool float16 = false;  // whole maps as base64 of little-endian float16, else as JSON numbers
+  bool float16 = false;  // full maps as base64 of little-endian float16, else as JSON numbers
 };
 
-// Errors as of the other bodies (server/openai/request.h).
+// Errors: as for other bodies (server/openai/request.h).
 Result<OpenAiAttentionRequest> ParseAttentionRequest(std::string_view body,
                                                      const OpenAiContext& context);
 

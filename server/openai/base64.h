@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Base64 of RFC 4648 with padding.
 #pragma once
 
@@ -6,7 +7,7 @@
 
 namespace diffserve {
 
-// Of a text in pieces: each but the last has a multiple of 3 bytes.
+// Appends one piece of a text; each piece except the last has a multiple of 3 bytes.
 void AppendBase64(std::string_view bytes, std::string* out);
 
 }  // namespace diffserve

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/chat_body.h"
 
 #include <algorithm>
@@ -127,13 +128,13 @@ void RefuseMembersBeyond(JsonFields& fields,
   }
 }
 
-int IntAtLeast(JsonFields& fields, std::string_view name, int least, int absent) {
+int IntAtLeast(JsonFields& fields, std::string_view name, int min, int absent) {
   if (!fields.Has(name)) return absent;
   int value = absent;
   fields.Count(name, &value);
-  if (fields.status().ok() && value < least) {
+  if (fields.status().ok() && value < min) {
     fields.Fail(InvalidArgument(std::string(name) + " is " + std::to_string(value) + "; at least " +
-                                    std::to_string(least) + " is allowed",
+                                    std::to_string(min) + " is allowed",
                                 std::string(name)));
   }
   return value;

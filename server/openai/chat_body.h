@@ -1,6 +1,7 @@
-// ChatBody and ChatMessages: a body of /v1/chat/completions, written by the routes that say the
-// same in other words (/v1/messages, /v1/responses), so that one parser reads conversations, tools
-// and limits for all of them.
+// SPDX-License-Identifier: Apache-2.0
+// ChatBody and ChatMessages: write a body of /v1/chat/completions. Routes with other formats
+// (/v1/messages, /v1/responses) convert their requests with them, so one parser reads
+// conversations, tools and limits for all.
 // Thread safety: one thread at a time.
 #pragma once
 
@@ -17,16 +18,16 @@ namespace diffserve {
 // The messages of a conversation, as JSON text.
 class ChatMessages {
  public:
-  // One message of text parts; none of them: an empty message.
+  // Adds a message of text parts; without parts the message is empty.
   void Say(std::string_view role, const std::vector<std::string>& texts);
-  // The assistant calls a tool; part of its message if that comes right before. `arguments`: what
-  // it gives, as the text of a JSON object.
+  // Adds a tool call of the assistant; it joins the assistant's message right before it.
+  // `arguments`: the text of a JSON object.
   void Call(std::string_view id, std::string_view name, std::string_view arguments);
-  // What the tool answers.
+  // Adds a tool's result.
   void Answer(std::string_view call_id, std::string_view text);
-  // Messages that were taken of another one.
+  // Adds the messages of another conversation.
   void Append(std::string_view messages);
-  // All, separated by commas.
+  // All messages, separated by commas.
   std::string Take();
 
  private:
@@ -34,11 +35,11 @@ class ChatMessages {
   void Begin();
 
   std::string messages_;
-  bool in_assistant_ = false;  // its message may still get calls
+  bool in_assistant_ = false;  // the last message is the assistant's and may get calls
   std::string content_, calls_;
 };
 
-// What the chat route is to make of such a body.
+// The chat body.
 inline OpenAiContext FittingRoles(OpenAiContext context) {
   context.fits_roles = true;
   return context;
@@ -46,11 +47,11 @@ inline OpenAiContext FittingRoles(OpenAiContext context) {
 
 class ChatBody {
  public:
-  // A member and its value, as JSON text.
+  // Adds a member; `value` is JSON text.
   void Add(std::string_view name, std::string_view json);
-  // A member that is called the same in both bodies, if it is there.
+  // Copies a member that has the same name in both bodies, if it is present.
   void Copy(const JsonFields& fields, std::string_view name);
-  // Those that sampling takes, OpenAI's and vLLM's, under the names of the chat route.
+  // Copies the sampling members, OpenAI's and vLLM's, under the chat route's names.
   void CopySampling(const JsonFields& fields);
   std::string Take() { return "{" + std::move(members_) + "}"; }
 
@@ -61,16 +62,16 @@ class ChatBody {
 // The members that CopySampling copies.
 std::vector<std::string_view> SamplingMembers();
 
-// A function tool as the chat route has it; `parameters` and `strict` are JSON text.
+// A function tool in the chat route's format; `parameters` and `strict` are JSON text.
 std::string ChatTool(std::string_view name, std::string_view description,
                      std::string_view parameters, std::string_view strict);
 
-// Of what is in none of the lists, refuses what the chat route would act on or refuse, unless it is
-// off, and with --strict all else.
+// Refuses members that no list contains, if the chat route would act on them or refuse them, unless
+// their value means off. With --strict, refuses all unknown members.
 void RefuseMembersBeyond(JsonFields& fields,
                          std::initializer_list<std::vector<std::string_view>> known, bool strict);
 
-// An integer that may not be less than `least`.
-int IntAtLeast(JsonFields& fields, std::string_view name, int least, int absent);
+// An integer of at least `min`; `absent` if it is missing.
+int IntAtLeast(JsonFields& fields, std::string_view name, int min, int absent);
 
 }  // namespace diffserve

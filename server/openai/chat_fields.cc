@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/chat_fields.h"
 
 #include <utility>
@@ -12,8 +13,8 @@ namespace {
 constexpr size_t kMaxContentParts = 1024;
 constexpr size_t kMaxTemplateKwargs = 64;
 
-// The member that holds a part's text; nullptr: the part is reasoning, which has a member of its
-// own in a message.
+// The member that holds a part's text; nullptr: the part is reasoning, which is a separate member
+// of a message.
 const char* TextMember(std::string_view type, bool by_assistant) {
   if (by_assistant && type == "refusal") return "refusal";
   return by_assistant && (type == "thinking" || type == "reasoning") ? nullptr : "text";
@@ -45,8 +46,8 @@ std::string ReadParts(JsonFields& message, const std::string& path, bool by_assi
   return content;
 }
 
-// The text of a message. The assistant's may be missing, beside calls, reasoning or a refusal or
-// because nothing came, and so may a tool's.
+// The text of a message. It may be absent in an assistant's message with calls, reasoning or a
+// refusal, in an empty answer, and in a tool's message.
 std::string ReadContent(JsonFields& message, const std::string& path, std::string_view role) {
   std::string content;
   const bool by_assistant = role == "assistant";
@@ -107,7 +108,7 @@ void FitRoles(const TemplateRoles& roles, std::vector<Message>* messages) {
     messages->insert(messages->begin(), {"system", std::move(prompt), ""});
 }
 
-// The messages in the form that templates expect: [{"role", "content", "name"?, "tool_calls"?,
+// The messages in the format of templates: [{"role", "content", "name"?, "tool_calls"?,
 // "reasoning_content"?, "tool_call_id"?}].
 std::string ReadMessages(JsonFields& fields, bool continues_last, const TemplateRoles& roles) {
   if (!fields.Has("messages")) fields.Fail(InvalidArgument("messages is missing", "messages"));
@@ -142,10 +143,10 @@ ChatPrompt ReadChatPrompt(JsonFields& fields, bool add_generation_prompt,
   fields.Bool("add_generation_prompt", &chat.add_generation_prompt);
   fields.Bool("continue_final_message", &chat.continues_final_message);
   if (chat.continues_final_message && chat.add_generation_prompt) {
-    fields.Fail(InvalidArgument(
-        "continue_final_message is true and add_generation_prompt is not false; an answer goes on "
-        "with the last message or begins one of its own",
-        "continue_final_message"));
+    fields.Fail(
+        InvalidArgument("continue_final_message is true and add_generation_prompt is not false; an "
+                        "answer either continues the last message or begins a new one",
+                        "continue_final_message"));
   }
   chat.messages_json = ReadMessages(fields, chat.continues_final_message, roles);
   constexpr std::string_view kReserved[] = {"messages",      "add_generation_prompt",

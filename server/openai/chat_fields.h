@@ -1,5 +1,6 @@
-// The members of a body that make a conversation, which several routes have.
-// Thread safety: as of JsonFields.
+// SPDX-License-Identifier: Apache-2.0
+// Members of a body that make a conversation, shared by several routes.
+// Thread safety: as JsonFields.
 #pragma once
 
 #include <string>
@@ -13,13 +14,13 @@ namespace diffserve {
 inline constexpr size_t kMaxTextBytes = size_t{1} << 30;  // texts are bounded by the body's own
                                                           // limit
 
-// `messages`, `add_generation_prompt` (if it is left out, as given here), `continue_final_message`
-// and `chat_template_kwargs`. What `roles` does not have becomes part of the first message, which
-// is of the role system then. Errors are in `fields`.
+// Reads `messages`, `add_generation_prompt` (with the given default), `continue_final_message` and
+// `chat_template_kwargs`. Messages with roles that `roles` lacks are added to the first message,
+// which then has the role system. Errors are in `fields`.
 ChatPrompt ReadChatPrompt(JsonFields& fields, bool add_generation_prompt,
                           const TemplateRoles& roles = {});
 
-// The refusal of a member, or of what it says, that is known and not offered.
+// The error for a member, or its value, that is known and not supported.
 Status Unsupported(std::string_view name, std::string_view why = {});
 
 }  // namespace diffserve

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/chat_parts.h"
 
 #include <utility>
@@ -8,7 +9,7 @@
 namespace diffserve {
 namespace {
 
-// `before` what comes in front of a member: a brace or a comma.
+// `before`: the brace or comma before the member.
 void AddText(std::string_view name, const std::string& text, const char** before,
              TextPieces* pieces) {
   pieces->Add(std::exchange(*before, ","));

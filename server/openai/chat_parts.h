@@ -1,5 +1,6 @@
-// The chat's part of OpenAiResponse: the text of a choice read as the request's AnswerForm says,
-// and what was read as members of a message or of a streamed delta.
+// SPDX-License-Identifier: Apache-2.0
+// The chat part of OpenAiResponse: it parses the text of a choice as the request's AnswerForm says,
+// and writes the parts as members of a message or of a streamed delta.
 // Thread safety: one thread at a time.
 #pragma once
 
@@ -22,7 +23,7 @@ struct ChatForm {
   int64_t created = 0;  // Unix seconds
 };
 
-// The id of one of the calls of a choice.
+// The id of a choice's call.
 std::string CallIdOf(const ChatForm& form, int choice, int call);
 
 class ChatText {
@@ -30,17 +31,18 @@ class ChatText {
   // `form` outlives it.
   ChatText(const ChatForm& form, const PromptInfo& prompt);
 
-  // What the delta, of which `text` is shown, brings; with the last one, all that was held back.
+  // The parts of the delta, whose shown text is `text`; with the last delta also all held-back
+  // text.
   AnswerMessage Read(const ResponseDelta& delta, std::string_view text);
-  // OpenAI's name for how it ended.
+  // OpenAI's finish reason.
   const char* FinishName(FinishReason reason) const;
-  // It ends with calls, the last of which is not cut.
+  // True if it ends with calls and the last one is complete.
   bool calls_tools() const { return calls_tools_; }
   int64_t reasoning_tokens() const { return reasoning_tokens_; }
 
  private:
   const bool include_reasoning_;
-  std::optional<AnswerParser> parser_;  // none: all text is content
+  std::optional<AnswerParser> parser_;  // nullopt: all text is content
   int64_t reasoning_tokens_ = 0;
   bool calls_tools_ = false;
 };

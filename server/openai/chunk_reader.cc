@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/chunk_reader.h"
 
 #include "server/openai/json.h"
@@ -10,7 +11,7 @@ constexpr size_t kMaxChoices = 16;
 constexpr size_t kMaxIds = 1 << 20;
 constexpr std::string_view kData = "data:";
 
-// Empty: there is no error in it.
+// Empty: the body has no error.
 std::string MessageOf(JsonFields& fields) {
   std::string message;
   for (JsonFields& error : fields.Object("error")) {
@@ -37,7 +38,7 @@ Status ChunkReader::Take(std::string_view bytes, const TakeText& take) {
   return {};
 }
 
-// Comments, empty lines and fields other than data say nothing.
+// Comments, empty lines and fields other than data are ignored.
 Status ChunkReader::TakeLine(std::string_view line, const TakeText& take) {
   if (!line.starts_with(kData)) return {};
   line.remove_prefix(kData.size());
@@ -53,7 +54,7 @@ Status ChunkReader::TakeChunk(std::string_view data, const TakeText& take) {
   Result<JsonFields> fields = JsonFields::Parse(data);
   if (!fields.ok()) {
     return Status(StatusCode::kUnavailable,
-                  "the answer has an event that is no chunk: " + fields.status().message());
+                  "the answer has an event that is not a chunk: " + fields.status().message());
   }
   if (std::string error = MessageOf(*fields); !error.empty())
     return Status(StatusCode::kUnavailable, std::move(error));
@@ -73,7 +74,7 @@ Status ChunkReader::TakeChunk(std::string_view data, const TakeText& take) {
   }
   if (fields->status().ok()) return {};
   return Status(StatusCode::kUnavailable,
-                "the answer has a chunk that is wrong: " + fields->status().message());
+                "the answer has an invalid chunk: " + fields->status().message());
 }
 
 std::string OpenAiErrorMessage(std::string_view body) {

@@ -1,5 +1,6 @@
-// ChunkReader: the client's side of a streamed chat answer: the events of the stream, and what
-// their chunks say. Thread safety: one thread at a time.
+// SPDX-License-Identifier: Apache-2.0
+// ChunkReader: the client side of a streamed chat answer; parses the stream's events and their
+// chunks. Thread safety: one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +17,13 @@ class ChunkReader {
  public:
   using TakeText = std::function<void(std::string_view piece)>;
 
-  // Bytes of the stream, cut anywhere. Error: an event that says so, in its words, or one that is
-  // no chunk.
+  // Takes the next bytes of the stream, cut anywhere. Error: the message of an error event, or an
+  // event that is not a chunk.
   Status Take(std::string_view bytes, const TakeText& take);
 
-  bool done() const { return done_; }  // the last event has come; nothing after it is looked at
+  bool done() const { return done_; }  // after the last event; later bytes are ignored
   const std::string& finish_reason() const { return finish_reason_; }
-  // If they were asked for (return_token_ids) and the server tells them.
+  // Token ids, if they were requested (return_token_ids) and the server sends them.
   const std::vector<int32_t>& prompt_token_ids() const { return prompt_token_ids_; }
   const std::vector<int32_t>& token_ids() const { return token_ids_; }
 
@@ -30,13 +31,13 @@ class ChunkReader {
   Status TakeLine(std::string_view line, const TakeText& take);
   Status TakeChunk(std::string_view data, const TakeText& take);
 
-  std::string line_;  // the begin of one
+  std::string line_;  // the incomplete line
   bool done_ = false;
   std::string finish_reason_;
   std::vector<int32_t> prompt_token_ids_, token_ids_;
 };
 
-// The message of an error body in OpenAI's form; the body's own text if it is none.
+// The message of an error body in OpenAI's format; otherwise the body itself.
 std::string OpenAiErrorMessage(std::string_view body);
 
 }  // namespace diffserve

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/embedding_reply.h"
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 namespace diffserve {
 namespace {
 
-constexpr size_t kBase64Numbers = 3 << 9;  // a run of them is a whole number of base64's groups
+constexpr size_t kBase64Numbers = 3 << 9;  // numbers per piece: a whole number of base64 groups
 
 void AppendLittleEndian(std::span<const float> numbers, std::string* out) {
   for (const float number : numbers) {

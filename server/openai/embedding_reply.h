@@ -1,4 +1,6 @@
-// The reply of POST /v1/embeddings. Its vectors may be many, so the JSON is made while it is sent.
+// SPDX-License-Identifier: Apache-2.0
+// The reply of POST /v1/embeddings. It may have many vectors, so the JSON is generated while it is
+// sent.
 // Thread safety: one thread at a time.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/embedding_request.h"
 
 #include <algorithm>
@@ -13,21 +14,21 @@
 namespace diffserve {
 namespace {
 
-constexpr std::string_view kFields[] = {"model",
-                                        "input",
-                                        "encoding_format",
-                                        "dimensions",
-                                        "pooling",
-                                        "add_special_tokens",
-                                        "truncate_prompt_tokens",
-                                        "cache_salt",
-                                        "user",
-                                        "request_id",
-                                        "normalize",
-                                        "use_activation"};
+constexpr std::string_view kEmbeddingFields[] = {"model",
+                                                 "input",
+                                                 "encoding_format",
+                                                 "dimensions",
+                                                 "pooling",
+                                                 "add_special_tokens",
+                                                 "truncate_prompt_tokens",
+                                                 "cache_salt",
+                                                 "user",
+                                                 "request_id",
+                                                 "normalize",
+                                                 "use_activation"};
 
-// What we know and do not offer: refused unless it is null, false, 0, or empty.
-constexpr std::string_view kUnsupportedFields[] = {
+// Known and unsupported members: refused unless null, false, 0, or empty.
+constexpr std::string_view kUnsupportedEmbeddingFields[] = {
     "messages",        "prompt_embeds",       "embed_dtype",   "endianness",
     "truncation_side", "mm_processor_kwargs", "chat_template", "priority"};
 
@@ -40,7 +41,7 @@ void ReadInput(JsonFields& fields, const FrontendOptions& limits, std::vector<Pr
   }
 }
 
-// Which of two names a member says: false for the first, which is also what silence means.
+// Which of two names a member has: false for the first, which is also the default.
 bool ReadSecond(JsonFields& fields, const char* name, const char* first, const char* second) {
   std::string text = first;
   fields.String(name, kMaxNameBytes, &text);
@@ -69,8 +70,8 @@ void ReadTokenization(JsonFields& fields, const FrontendOptions& limits,
   fields.String("cache_salt", limits.max_cache_salt_bytes, &generate->cache_salt);
 }
 
-void RefuseUnsupported(JsonFields& fields) {
-  for (const std::string_view name : kUnsupportedFields) {
+void RefuseUnsupportedEmbeddingFields(JsonFields& fields) {
+  for (const std::string_view name : kUnsupportedEmbeddingFields) {
     if (!fields.IsOff(name)) fields.Fail(Unsupported(name));
   }
   for (const char* name : {"normalize", "use_activation"}) {
@@ -80,12 +81,12 @@ void RefuseUnsupported(JsonFields& fields) {
   }
 }
 
-void RefuseUnknown(JsonFields& fields) {
+void RefuseUnknownEmbeddingFields(JsonFields& fields) {
   const auto is_in = [](const auto& names, const std::string& name) {
     return std::ranges::find(names, name) != std::end(names);
   };
   for (const std::string& name : fields.Names()) {
-    if (is_in(kFields, name) || is_in(kUnsupportedFields, name)) continue;
+    if (is_in(kEmbeddingFields, name) || is_in(kUnsupportedEmbeddingFields, name)) continue;
     const std::string shown = name.substr(0, 64);
     fields.Fail(
         InvalidArgument("unknown member '" + shown + "' (the server runs with --strict)", shown));
@@ -101,7 +102,7 @@ Result<EmbeddingRequest> ParseEmbeddingRequest(std::string_view body,
   JsonFields& fields = *parsed;
   EmbeddingRequest request;
   GenerateRequest& generate = request.generate;
-  RefuseUnsupported(fields);
+  RefuseUnsupportedEmbeddingFields(fields);
   generate.sampling = context.default_sampling;
   generate.max_tokens = 0;
   generate.holds = AnswerHolds::kText;
@@ -111,7 +112,7 @@ Result<EmbeddingRequest> ParseEmbeddingRequest(std::string_view body,
   if (ReadSecond(fields, "pooling", "mean", "last")) request.pooling = HiddenStatePool::Kind::kLast;
   ReadDimensions(fields, &request);
   ReadTokenization(fields, *context.limits, &generate);
-  if (context.strict) RefuseUnknown(fields);
+  if (context.strict) RefuseUnknownEmbeddingFields(fields);
   if (!fields.status().ok()) return fields.status();
   return request;
 }
@@ -124,8 +125,7 @@ Status CheckDimensions(int dimensions) {
 
 Status CheckPoolsStates(const FrontendOptions& options) {
   if (!options.on_gpu) return {};
-  return InvalidArgument(
-      "embeddings are made with --device cpu alone; this server runs with --device cuda");
+  return InvalidArgument("embeddings need --device cpu; this server runs with --device cuda");
 }
 
 Status OfInput(const Status& status, const char* input) {

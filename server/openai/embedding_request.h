@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The body of POST /v1/embeddings, parsed. No I/O, no engine.
 #pragma once
 
@@ -10,21 +11,22 @@
 namespace diffserve {
 
 struct EmbeddingRequest {
-  GenerateRequest generate;  // one prompt for each input, of which nothing is generated
+  GenerateRequest generate;  // one prompt per input, without generation
   HiddenStatePool::Kind pooling = HiddenStatePool::Kind::kMean;
-  std::optional<int> dimensions;  // nullopt: all of the hidden state
-  bool base64 = false;            // of little-endian float32, else JSON numbers
+  std::optional<int> dimensions;  // nullopt: those of the hidden state
+  bool base64 = false;            // base64 of little-endian float32, else JSON numbers
 };
 
-// Errors as of the other bodies (server/openai/request.h).
+// Errors: as for other bodies (server/openai/request.h).
 Result<EmbeddingRequest> ParseEmbeddingRequest(std::string_view body, const OpenAiContext& context);
 
 Status CheckDimensions(int dimensions);
-// Error: kInvalidArgument, this server makes no embeddings.
+// Error: kInvalidArgument if this server makes no embeddings.
 Status CheckPoolsStates(const FrontendOptions& options);
-// Makes the pool of each prompt. Error: kInvalidArgument, the model's states have fewer dimensions.
+// Makes the pool of each prompt. Error: kInvalidArgument if the model's states have fewer
+// dimensions.
 Status AddPools(int hidden_size, EmbeddingRequest* request);
-// What the Frontend says of a prompt, of the member `input` that prompts came in.
+// Converts the Frontend's error about a prompt to one about the member `input`.
 Status OfInput(const Status& status, const char* input);
 
 }  // namespace diffserve

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/event_log.h"
 
 #include <charconv>
@@ -50,7 +51,7 @@ void EventLog::Put(std::string_view bytes, std::string* out) {
   too_long_ = open_.size() + bytes.size() > max_bytes_;
   if (too_long_) {
     open_ = {};
-    kept_.clear();  // a client that has those misses this one
+    kept_.clear();  // a client with only those would miss this one
     kept_bytes_ = 0;
     return;
   }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/exchange.h"
 
 #include <mutex>
@@ -31,7 +32,7 @@ GenerateExchange::~GenerateExchange() {
     outcome_.completion_tokens = response_->completion_tokens();
     hooks_.on_end(outcome_);
   } catch (const std::bad_alloc&) {
-    Log(LogLevel::kError, "http_request_untold");
+    Log(LogLevel::kError, "http_request_log_failed");
   }
 }
 
@@ -57,7 +58,7 @@ bool GenerateExchange::EndWithError() {
 }
 
 void GenerateExchange::TakeEvents(std::string* bytes) {
-  wake_due_->store(false);  // before the queue is looked at: an event that comes later wakes again
+  wake_due_->store(false);  // before the queue is read: a later event wakes again
   while (response_->Write(kTurnBytes, bytes) && bytes->size() < kTurnBytes && !response_->done()) {
     std::optional<ResponseEvent> event = NextEvent();
     if (!event) return;
@@ -152,7 +153,7 @@ void AccountedExchange::EndOnce() noexcept {
   try {
     on_end_(status_.value_or(WireStatusOf(StatusCode::kCancelled).http));
   } catch (const std::bad_alloc&) {
-    Log(LogLevel::kError, "http_request_untold");
+    Log(LogLevel::kError, "http_request_log_failed");
   }
 }
 

@@ -1,6 +1,7 @@
-// The answers that take time: a generated response, whole or streamed, a reply made on a text
-// thread, and an answer that can begin only when something else is done.
-// An exchange is used on its connection's thread; destroying it before its end cancels the work.
+// SPDX-License-Identifier: Apache-2.0
+// Exchanges of the routes: a generated response, whole or streamed; a reply made on a text thread;
+// and an answer that begins after other work. An exchange is used on its connection's thread;
+// destroying it before its end cancels the work.
 #pragma once
 
 #include <atomic>
@@ -16,7 +17,7 @@
 
 namespace diffserve {
 
-// How far a generated response came, for the log and the counters.
+// The progress of a generated response, for the log and the counters.
 struct ExchangeOutcome {
   int http_status = 0;  // 0: nothing was sent
   Status status;        // kCancelled if the client left
@@ -26,19 +27,19 @@ struct ExchangeOutcome {
 class GenerateExchange : public HttpExchange {
  public:
   struct Hooks {
-    // Turns an error from before the first byte into a reply.
+    // Converts an error before the first byte to a reply.
     std::function<HttpReply(const Status& status)> error_reply;
     std::function<void(const ExchangeOutcome& outcome)> on_end;
   };
-  // The stream's notify must call `wake` of the connection through `wake_due` (see NotifyOf).
+  // The stream's notify must wake the connection by `wake_due` (see NotifyOf).
   GenerateExchange(Frontend& frontend, std::shared_ptr<ResponseStream> stream,
                    std::shared_ptr<std::atomic<bool>> wake_due,
                    std::unique_ptr<ResponseEncoder> response, bool streams, Hooks hooks);
   ~GenerateExchange() override;
 
-  // The reply where no response could begin: an error, or what its stream says of it.
+  // The reply if no response could start: an error, or the error event of its stream.
   HttpReply Refused(const Status& status);
-  // The response that writes the stream. Before it the exchange is nothing that could end.
+  // Sets the response that writes the stream. Before this call, the exchange has no answer to end.
   void Begin(ResponseId id) noexcept { id_ = id; }
 
   std::optional<HttpReply> Reply() override;
@@ -48,15 +49,14 @@ class GenerateExchange : public HttpExchange {
     return response_->started() && response_->done() && !response_->status().ok();
   }
 
-  // A notify that wakes the connection once for any number of events until the exchange looks
-  // again.
+  // A notify function that wakes the connection once per check of the exchange, for any number of
+  // events.
   static std::function<void()> NotifyOf(std::shared_ptr<std::atomic<bool>> wake_due,
                                         std::function<void()> wake);
 
  private:
   std::optional<ResponseEvent> NextEvent();
-  // Writes what the events bring until there is none, the response is done, or `bytes` are enough
-  // for one turn.
+  // Writes events until there are none, the response is done, or `bytes` suffice for one turn.
   void TakeEvents(std::string* bytes);
   bool whole() const { return response_->done() && response_->written() && pending_.empty(); }
 
@@ -67,8 +67,8 @@ class GenerateExchange : public HttpExchange {
   const std::unique_ptr<ResponseEncoder> response_;
   const bool streams_;
   const Hooks hooks_;
-  std::string pending_;           // of the body, not yet asked for
-  bool ends_with_error_ = false;  // as soon as what was begun is written
+  std::string pending_;           // generated, not sent yet
+  bool ends_with_error_ = false;  // after the started event is written
   ExchangeOutcome outcome_;
 };
 
@@ -90,8 +90,8 @@ class PendingReplyExchange : public HttpExchange {
   const ErrorReply error_reply_;
 };
 
-// An answer whose reply is completed when it comes, and whose end is told once: when its last byte
-// is made, or when it is destroyed before.
+// Decorates an exchange: completes its reply, and reports its end exactly once, when the last byte
+// is made or when it is destroyed before.
 class AccountedExchange : public HttpExchange {
  public:
   AccountedExchange(std::unique_ptr<HttpExchange> inner,
@@ -118,7 +118,7 @@ class AccountedExchange : public HttpExchange {
 // An answer that begins later.
 class DeferredExchange : public HttpExchange {
  public:
-  // `begin` is asked at each wake until it gives the answer.
+  // `begin` is called at each wake until it returns the answer.
   explicit DeferredExchange(std::function<std::optional<HttpAnswer>()> begin)
       : begin_(std::move(begin)) {}
   std::optional<HttpReply> Reply() override;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chrono>
 #include <memory>
 #include <string>
@@ -12,7 +13,7 @@ namespace diffserve {
 
 using Clock = std::chrono::steady_clock;
 
-// What new work for the engine is told during a drain.
+// Refuses new work for the engine during a drain.
 HttpReply OpenAiRoutes::Impl::RefuseDraining(const ErrorReply& error_reply) const {
   frontend.engine().CountRefusal(RefusalReason::kDraining);
   HttpReply reply = error_reply(Status(StatusCode::kUnavailable, "the server is draining"));
@@ -38,7 +39,7 @@ HttpAnswer OpenAiRoutes::Impl::AttentionParsed(RouteCall& call,
   parsed->attention.request_id = call.account.request_id;
   parsed->attention.client = call.account.client;
   const auto place = AttentionExchange::NewPlace(std::move(call.wake));
-  Result<std::shared_ptr<AttentionCall>> started = AttentionCall::Start(
+  Result<std::shared_ptr<AttentionMapsCall>> started = AttentionMapsCall::Start(
       frontend, std::move(parsed->attention), [place](Result<SharedAttentionAnswer> answer) {
         AttentionExchange::Fill(*place, std::move(answer));
       });
@@ -96,7 +97,7 @@ HttpAnswer OpenAiRoutes::Impl::StartResponse(RouteCall& call, GenerateRequest re
     --*in_flight;
     LogEnd(account, outcome);
   };
-  // Made before the response is opened: nothing that could fail comes after.
+  // Made before the response is opened: nothing after that can fail.
   auto exchange = std::make_unique<GenerateExchange>(frontend, stream, std::move(wake_due),
                                                      std::move(response.encoder), response.streams,
                                                      std::move(hooks));

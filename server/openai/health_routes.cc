@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/health_routes.h"
 
 #include "server/openai/response.h"
@@ -12,13 +13,13 @@ HttpReply ReplyTo(const HttpHead& head, const Health& health) {
   if (head.path == "/readyz" || head.path == "/health") {
     status = health.Ready();
   } else if (head.path != "/livez") {
-    status = Status(StatusCode::kNotFound, "this port has /livez, /readyz and /health alone");
+    status = Status(StatusCode::kNotFound, "this port serves only /livez, /readyz and /health");
   }
   reply.status = status.ok() ? 200 : WireStatusOf(status.code()).http;
   reply.body = status.ok() ? "{\"status\":\"ok\"}" : OpenAiErrorBody(status);
   if (reply.status != 404 && head.method != "GET") {
     reply.status = 405;
-    reply.body = OpenAiErrorBody(InvalidArgument("this path takes GET alone"));
+    reply.body = OpenAiErrorBody(InvalidArgument("only GET is supported on this path"));
     reply.fields.emplace_back("Allow", "GET");
   }
   return reply;

@@ -1,6 +1,7 @@
-// HealthRoutes: /livez, /readyz and /health alone, for a port of their own (--health-port): its
-// thread and its connections are nobody else's, so a probe is answered however many clients there
-// are. No log line, no counter, no key.
+// SPDX-License-Identifier: Apache-2.0
+// HealthRoutes: only /livez, /readyz and /health, for a port of their own (--health-port). The port
+// has its own thread and connections, so probes are answered however many clients there are.
+// Requests are not logged or counted and need no key.
 #pragma once
 
 #include "server/health.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/json.h"
 
 #include <algorithm>
@@ -22,7 +23,7 @@ const Json* Find(const void* node, std::string_view name) {
   return found == Node(node).end() || found->is_null() ? nullptr : &*found;
 }
 
-// nullopt if `value` is no integer or lies outside.
+// nullopt if `value` is not an integer or is out of range.
 std::optional<int64_t> IntegerIn(const Json& value, int64_t low, int64_t high) {
   if (!value.is_number_integer()) return std::nullopt;
   if (value.is_number_unsigned() &&
@@ -34,7 +35,7 @@ std::optional<int64_t> IntegerIn(const Json& value, int64_t low, int64_t high) {
   return number;
 }
 
-// nullopt if `value` is no number; beyond what a float holds it is infinite.
+// nullopt if `value` is not a number. Values beyond float's range become infinite.
 std::optional<float> FloatIn(const Json& value) {
   if (!value.is_number()) return std::nullopt;
   using Limits = std::numeric_limits<float>;
@@ -107,7 +108,7 @@ void JsonFields::ObjectText(std::string_view name, size_t max_bytes, std::string
   const Json* const value = Find(node_, name);
   if (value == nullptr || !status_.ok()) return;
   if (!value->is_object()) return Expected(name, "an object");
-  // Inside another kept text its own is not at hand, and the order is lost.
+  // Inside another kept text there is no text of its own, so the order is lost.
   *out = document_->TextOf(*value);
   if (out->size() <= max_bytes) return;
   Fail(InvalidArgument(PathOf(name) + " has " + std::to_string(out->size()) + " bytes; at most " +
@@ -185,7 +186,7 @@ Status TooMany(const std::string& path, size_t found, size_t allowed) {
                          path);
 }
 
-// Appends the integers of `list`, from `least` on; false if an entry is none.
+// Appends the integers of `list`, each at least `least`; false if an entry is not one.
 bool AppendIds(const Json& list, std::vector<int32_t>* out, int32_t least = 0) {
   out->reserve(list.size());
   for (const Json& entry : list) {
@@ -257,7 +258,7 @@ void JsonFields::LogitBias(std::string_view name, size_t max_entries,
     constexpr size_t kMaxDigits = 9;  // below 2^31
     if (key.empty() || key.size() > kMaxDigits ||
         key.find_first_not_of("0123456789") != std::string::npos) {
-      return Fail(InvalidArgument(PathOf(name) + ": '" + ShownJson(key) + "' is no token id",
+      return Fail(InvalidArgument(PathOf(name) + ": '" + ShownJson(key) + "' is not a token id",
                                   PathOf(name)));
     }
     const std::optional<float> number = FloatIn(bias);
@@ -281,7 +282,7 @@ void JsonFields::Scalars(std::string_view name, size_t max_entries,
       if (key == taken) return Fail(InvalidArgument(path + " cannot be set by a request", path));
     }
     if (key.size() > kMaxShownJsonBytes)
-      return Fail(InvalidArgument(path + " is too long a name", path));
+      return Fail(InvalidArgument(path + " is too long for a name", path));
     const bool short_text = entry.is_string() &&
                             entry.get_ref<const std::string&>().size() <= kMaxScalarBytes;
     if (!short_text && !entry.is_boolean() && !entry.is_number()) {

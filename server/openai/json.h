@@ -1,8 +1,9 @@
-// JsonFields: a request body parsed under limits, and typed access to the members of its objects.
-// The home of the JSON library for what comes in; response.cc is the one for what goes out.
+// SPDX-License-Identifier: Apache-2.0
+// JsonFields: a request body parsed under limits, with typed access to the members of its objects.
+// This is the home of the JSON library for input; response.cc is the one for output.
 //
-// Getters leave *out untouched if the member is absent or null. The first member of a wrong type is
-// remembered in status(), with its path as `param`; later getters then do nothing.
+// Getters leave *out unchanged if the member is absent or null. The first member of a wrong type is
+// stored in status(), with its path as `param`; later getters then do nothing.
 // Thread safety: one thread at a time.
 #pragma once
 
@@ -20,13 +21,13 @@
 namespace diffserve {
 
 struct JsonLimits {
-  int max_depth = 64;           // arrays and objects inside one another, checked during the parse
+  int max_depth = 64;           // nested arrays and objects, checked during the parse
   size_t max_values = 1 << 20;  // values of any kind in one body
 };
 
 struct JsonDocument;  // the parsed tree
 
-inline constexpr size_t kMaxShownJsonBytes = 64;  // of a client's own words in an error message
+inline constexpr size_t kMaxShownJsonBytes = 64;  // of client text in an error message
 std::string ShownJson(std::string_view text);
 
 class JsonFields {
@@ -35,19 +36,19 @@ class JsonFields {
   // the last one counts.
   static Result<JsonFields> Parse(std::string_view body, const JsonLimits& limits = {});
 
-  bool Has(std::string_view name) const;    // there, and not null
+  bool Has(std::string_view name) const;    // present and not null
   bool IsOff(std::string_view name) const;  // absent, null, false, 0, "", [] or {}
   std::vector<std::string> Names() const;
   const Status& status() const { return status_; }
-  void Fail(Status status);  // remembered if it is the first
+  void Fail(Status status);  // keeps the first error
 
   bool IsString(std::string_view name) const;
   bool IsObject(std::string_view name) const;
   void Bool(std::string_view name, bool* out);
-  // Any value of the type: what range a field has is said in server/request_checks.h.
+  // Any value of the type. Ranges are checked in server/request_checks.h.
   void Int(std::string_view name, int* out);
-  // The same of a number of things, where a zero may be refused later: its error would leave out
-  // the sign of -0, so that is refused here.
+  // The same for a count. -0 is refused here, because a later error about 0 would not show its
+  // sign.
   void Count(std::string_view name, int* out);
   void Float(std::string_view name, float* out);
   // A number as the client wrote it, for an error message. REQUIRES: Has(name).
@@ -56,8 +57,11 @@ class JsonFields {
   void String(std::string_view name, size_t max_bytes, std::string* out);
   void StringOrStrings(std::string_view name, size_t max_entries, std::vector<std::string>* out);
   void Ints(std::string_view name, size_t max_entries, std::vector<int32_t>* out);  // each 0 ..
-                                                                                    // 2^31 - 1
-  // A list of pairs of them: [[1, 2], [5, 7]].
+                                                                                    // A list of
+                                                                                    // pairs of such
+                                                                                    // integers:
+                                                                                    // [[1, 2], [5,
+                                                                                    // 7]].
   void IntPairs(std::string_view name, size_t max_entries,
                 std::vector<std::pair<int32_t, int32_t>>* out);
   void SignedInts(std::string_view name, size_t max_entries, std::vector<int>* out);  // of 32 bits
@@ -72,10 +76,10 @@ class JsonFields {
   // Text, a list of texts, token ids, or a list of lists of ids.
   using TextOrIds = std::variant<std::string, std::vector<int32_t>>;
   void Prompts(std::string_view name, size_t max_entries, std::vector<TextOrIds>* out);
-  // Any value, as JSON text, one of kKeptTexts as ObjectText has it; "null" if it is absent.
+  // Any value as JSON text, unchanged if its name is one of kKeptTexts; "null" if it is absent.
   std::string JsonText(std::string_view name) const;
-  // A member that is an object, or the entries of a list of objects. Their errors must be taken
-  // over with Fail.
+  // A member that is an object, or the entries of a list of objects. The caller passes their errors
+  // on with Fail.
   std::vector<JsonFields> Object(std::string_view name);  // none or one
   std::vector<JsonFields> Objects(std::string_view name, size_t max_entries);
 

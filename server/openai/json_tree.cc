@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/json_tree.h"
 
 #include <algorithm>
@@ -11,11 +12,12 @@ using Json = nlohmann::json;
 
 namespace {
 
-// Objects whose text is kept, but not inside another such: no more in all than the body has.
+// Objects whose text is kept, except inside another such object; so the kept text is at most as
+// long as the body.
 constexpr std::string_view kKeptTexts[] = {"parameters", "input_schema", "schema",   "input",
                                            "arguments",  "action",       "operation"};
 
-// The body's bytes, of which `*read` tells how many the parser has taken.
+// The body's bytes; `*read` is the number that the parser has read.
 struct CountedBytes {
   using iterator_category = std::input_iterator_tag;
   using value_type = char;
@@ -41,9 +43,9 @@ struct CountedBytes {
 };
 
 // Builds the tree from the parser's events; stops it at the first limit.
-class TreeBuilder : public nlohmann::json_sax<Json> {
+class JsonTreeBuilder : public nlohmann::json_sax<Json> {
  public:
-  TreeBuilder(const JsonLimits& limits, std::string_view body) : limits_(limits), body_(body) {}
+  JsonTreeBuilder(const JsonLimits& limits, std::string_view body) : limits_(limits), body_(body) {}
 
   bool Parse() {
     const CountedBytes begin{body_.data(), &read_}, end{body_.data() + body_.size(), &read_};
@@ -102,13 +104,13 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
     *slot_ = std::move(value);
     return slot_;
   }
-  // Another value may come to stand where one of these does.
+  // Forgets the texts of a value and its children, because another value may take their place.
   void ForgetTexts(const Json& value) {
     document_.texts.erase(&value);
     if (!value.is_structured()) return;  // a scalar would be its own child
     for (const Json& child : value) ForgetTexts(child);
   }
-  // `text`: as it was written; empty: as the library writes it.
+  // `text`: the original text; empty: the library's.
   bool PutNumber(Json value, std::string_view text) {
     const bool keeps = kept_ == nullptr && !open_.empty() && open_.back()->is_object() &&
                        !text.empty() && text != value.dump();
@@ -185,7 +187,7 @@ std::string JsonDocument::TextOf(const Json& value) const {
 
 Result<std::shared_ptr<const JsonDocument>> ParseJsonDocument(std::string_view body,
                                                               const JsonLimits& limits) {
-  TreeBuilder builder(limits, body);
+  JsonTreeBuilder builder(limits, body);
   if (!builder.Parse()) {
     return InvalidArgument(builder.failure().empty() ? "the body is not valid JSON"
                                                      : builder.failure());

@@ -1,5 +1,6 @@
-// JsonDocument: the tree of a request body, and of some values how they were written. Private to
-// the files of JsonFields: it shows the JSON library. Thread safety: immutable once parsed.
+// SPDX-License-Identifier: Apache-2.0
+// JsonDocument: the tree of a request body, and the original text of some values. Private to the
+// files of JsonFields, because it exposes the JSON library. Thread safety: immutable after parsing.
 #pragma once
 
 #include <memory>
@@ -14,12 +15,12 @@
 namespace diffserve {
 
 struct JsonDocument {
-  // The value as JSON text, with its parts as they were written where that is kept.
+  // The value as JSON text; parts whose original text is kept are unchanged.
   std::string TextOf(const nlohmann::json& value) const;
 
   nlohmann::json root;
-  // Of schemas, whose order counts, and of numbers that the library would write otherwise. An
-  // object's member stays where it is when the tree is moved; no other value is here.
+  // The text of schemas, whose order counts, and of numbers that the library would write in another
+  // way. Keys are members of objects only, because these stay in place when the tree is moved.
   std::unordered_map<const nlohmann::json*, std::string> texts;
 };
 

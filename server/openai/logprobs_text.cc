@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/logprobs_text.h"
 
 #include <algorithm>
@@ -12,7 +13,7 @@
 namespace diffserve {
 namespace {
 
-// JSON knows no infinity; -9999 is what clients of other servers meet for a probability of zero.
+// JSON has no infinity; other servers send -9999 for a probability of zero.
 double LogprobNumber(float logprob) {
   return std::isfinite(logprob) ? std::max(logprob, -9999.0f) : -9999.0;
 }

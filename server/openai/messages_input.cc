@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/messages_input.h"
 
 #include <algorithm>
@@ -20,7 +21,7 @@ std::string ReadText(JsonFields& block, const std::string& path) {
   return text;
 }
 
-// Marks that an answer would have to carry.
+// Refuses requests for citations, which this server does not write.
 void RefuseCitations(JsonFields& block, const std::string& path) {
   for (JsonFields& citations : block.Object("citations")) {
     bool enabled = false;
@@ -34,9 +35,10 @@ void AddLine(const std::string& line, std::string* text) {
   if (!line.empty()) *text += (text->empty() ? "" : "\n") + line;
 }
 
-std::vector<std::string> ReadTexts(JsonFields& fields, const char* name, const std::string& path);
+std::vector<std::string> ReadBlockTexts(JsonFields& fields, const char* name,
+                                        const std::string& path);
 
-// What a document or a result of a search has to read: members that name it, and its text.
+// The readable text of a document or search result: the members that name it, and its content.
 std::string ReadDocument(JsonFields& block, const std::string& type, const std::string& path) {
   std::string text;
   RefuseCitations(block, path);
@@ -46,7 +48,7 @@ std::string ReadDocument(JsonFields& block, const std::string& type, const std::
     AddLine(line, &text);
   }
   if (type == "search_result") {
-    for (const std::string& part : ReadTexts(block, "content", path + ".content"))
+    for (const std::string& part : ReadBlockTexts(block, "content", path + ".content"))
       AddLine(part, &text);
     return text;
   }
@@ -57,7 +59,7 @@ std::string ReadDocument(JsonFields& block, const std::string& type, const std::
       source.String("data", kMaxTextBytes, &data);
       AddLine(data, &text);
     } else if (kind == "content") {
-      for (const std::string& part : ReadTexts(source, "content", path + ".source.content"))
+      for (const std::string& part : ReadBlockTexts(source, "content", path + ".source.content"))
         AddLine(part, &text);
     } else if (source.status().ok()) {
       source.Fail(Unsupported(path + ".source.type",
@@ -71,7 +73,8 @@ std::string ReadDocument(JsonFields& block, const std::string& type, const std::
 bool IsDocument(std::string_view type) { return type == "document" || type == "search_result"; }
 
 // A string, or blocks of text.
-std::vector<std::string> ReadTexts(JsonFields& fields, const char* name, const std::string& path) {
+std::vector<std::string> ReadBlockTexts(JsonFields& fields, const char* name,
+                                        const std::string& path) {
   std::vector<std::string> texts;
   if (fields.IsString(name)) {
     fields.String(name, kMaxTextBytes, &texts.emplace_back());
@@ -94,10 +97,10 @@ std::vector<std::string> ReadTexts(JsonFields& fields, const char* name, const s
   return texts;
 }
 
-// Without the line that Claude Code puts first and changes with each request, so that nothing
-// after it would be found in the prefix cache, and without texts that say nothing.
+// Drops empty texts and Claude Code's first line, which changes with each request and would keep
+// all later text out of the prefix cache.
 std::vector<std::string> ReadSystem(JsonFields& fields, const char* name, const std::string& path) {
-  std::vector<std::string> texts = ReadTexts(fields, name, path);
+  std::vector<std::string> texts = ReadBlockTexts(fields, name, path);
   for (std::string& text : texts) {
     if (text.starts_with("x-anthropic-billing-header:"))
       text.erase(0, std::min(text.find('\n'), text.size() - 1) + 1);
@@ -109,7 +112,7 @@ std::vector<std::string> ReadSystem(JsonFields& fields, const char* name, const 
 struct Blocks {
   std::string role;
   std::vector<std::string> texts;  // since the last block of another kind
-  bool any = false;                // something of the message has been said
+  bool any = false;                // part of the message has been written
 };
 
 void EndTexts(Blocks& blocks, ChatMessages* messages) {
@@ -133,14 +136,14 @@ void ReadToolUse(JsonFields& block, const std::string& path, ChatMessages* messa
 void ReadToolResult(JsonFields& block, const std::string& path, ChatMessages* messages) {
   const std::string id = ReadMessagesName(block, "tool_use_id", path);
   std::string text;
-  for (const std::string& part : ReadTexts(block, "content", path + ".content"))
+  for (const std::string& part : ReadBlockTexts(block, "content", path + ".content"))
     text += (text.empty() ? "" : "\n") + part;
-  bool is_error = false;  // the text tells
+  bool is_error = false;  // the text shows that
   block.Bool("is_error", &is_error);
   messages->Answer(id, text);
 }
 
-// What a model thought in earlier turns is not shown to it again, nor what the API's vendor ran.
+// Earlier thinking, and the results of the vendor's own tools, are not shown to the model again.
 bool IsLeftOut(std::string_view type) {
   return type == "thinking" || type == "redacted_thinking" || type == "server_tool_use" ||
          type == "mcp_tool_use" || type.ends_with("_tool_result");
@@ -167,14 +170,14 @@ void ReadBlock(JsonFields& block, const std::string& path, Blocks& blocks, ChatM
   }
 }
 
-// What a prompt may end with, and an answer goes on with: the assistant's text.
+// The assistant's text at the end of a prompt, which the answer continues.
 void CheckPrefill(JsonFields& message, const Blocks& said, const std::string& path) {
   const bool space = !said.texts.empty() && !said.texts.back().empty() &&
                      std::string_view(" \t\r\n").find(said.texts.back().back()) !=
                          std::string_view::npos;
   if (space) {
-    message.Fail(InvalidArgument(path + ".content ends with whitespace, and so does the prompt; "
-                                        "what the answer is to go on with must not",
+    message.Fail(InvalidArgument(path + ".content ends with whitespace, and so does the prompt; a "
+                                        "text that the answer continues must not",
                                  path + ".content"));
   } else if (said.texts.empty() && said.any) {
     message.Fail(InvalidArgument(path + ".content ends with a call, and no result follows it",
@@ -190,7 +193,7 @@ class MessagesReader {
 
  private:
   void ReadMessage(JsonFields& message, const std::string& path, bool last);
-  // Blocks, or a text; absent or null: nothing, which only the assistant may say.
+  // Content: blocks or a text. Absent or null is empty, which only the assistant may send.
   void ReadContent(JsonFields& message, const std::string& path, Blocks& said);
 
   void SaySystem(JsonFields& fields, const char* name, const std::string& path) {
@@ -200,7 +203,7 @@ class MessagesReader {
 
   const bool answers_;
   ChatMessages messages_;
-  bool continues_ = false;  // the answer goes on with the last message
+  bool continues_ = false;  // the answer continues the last message
 };
 
 void MessagesReader::ReadContent(JsonFields& message, const std::string& path, Blocks& said) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `system` and `messages` of /v1/messages.
 // Thread safety: as of JsonFields.
 #pragma once
@@ -9,11 +10,11 @@
 
 namespace diffserve {
 
-// Writes the conversation into `body`. `answers`: an answer is asked for, so a last message of the
-// assistant must be one that it can go on with. Errors are in `fields`.
+// Writes the conversation into `body`. `answers`: an answer is requested, so a last message of the
+// assistant must be one that it can continue. Errors are in `fields`.
 void ReadMessagesInput(JsonFields& fields, bool answers, ChatBody* body);
 
-// A member that may be neither absent nor empty; `path`: of `fields`.
+// A member that must be present and not empty; `path`: the path of `fields`.
 std::string ReadMessagesName(JsonFields& fields, const char* name, const std::string& path);
 
 }  // namespace diffserve

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/messages_request.h"
 
 #include <string>
@@ -13,14 +14,14 @@
 namespace diffserve {
 namespace {
 
-const std::vector<std::string_view> kKnown = {
+const std::vector<std::string_view> kMessagesFields = {
     "model", "messages",    "system",   "max_tokens",    "stop_sequences", "stream",
     "tools", "tool_choice", "thinking", "output_config", "output_format"};
-// What changes nothing here, whatever its value.
-const std::vector<std::string_view> kHarmless = {
+// Members without effect, whatever their value.
+const std::vector<std::string_view> kHarmlessMessagesFields = {
     "metadata", "service_tier", "cache_control", "inference_geo",
     "betas",    "speed",        "mcp_servers",   "context_management"};
-const std::vector<std::string_view> kUnsupported = {"container", "prompt"};
+const std::vector<std::string_view> kUnsupportedMessagesFields = {"container", "prompt"};
 
 void ReadTools(JsonFields& fields, size_t max_tools, ChatBody* body) {
   std::vector<JsonFields> tools = fields.Objects("tools", max_tools);
@@ -64,8 +65,8 @@ void ReadToolChoice(JsonFields& fields, ChatBody* body) {
   }
 }
 
-// Returns how many tokens of reasoning there may be, -1: as many as come. `max_tokens`: of the
-// answer; 0: none is asked for.
+// The maximum number of reasoning tokens; -1: no limit. `max_tokens`: the answer's; 0: no answer is
+// requested.
 int ReadThinking(JsonFields& fields, int max_tokens, std::string* kwargs, ChatBody* body) {
   int budget = -1;
   for (JsonFields& thinking : fields.Object("thinking")) {
@@ -116,7 +117,7 @@ void ReadOutput(JsonFields& fields, std::string* kwargs, ChatBody* body) {
   for (JsonFields& config : fields.Object("output_config")) {
     if (config.Has("format") && fields.Has("output_format"))
       config.Fail(
-          InvalidArgument("output_format and output_config.format say the same; give one of them",
+          InvalidArgument("output_format and output_config.format mean the same; use one of them",
                           "output_format"));
     ReadFormat(config, "format", "output_config.format", body);
     std::string effort;
@@ -134,10 +135,13 @@ Result<MessagesChat> ChatOfMessages(std::string_view text, const OpenAiContext& 
   Result<JsonFields> parsed = JsonFields::Parse(text);
   if (!parsed.ok()) return parsed.status();
   JsonFields& fields = *parsed;
-  for (const std::string_view name : kUnsupported) {
+  for (const std::string_view name : kUnsupportedMessagesFields) {
     if (!fields.IsOff(name)) fields.Fail(Unsupported(name));
   }
-  RefuseMembersBeyond(fields, {kKnown, kHarmless, kUnsupported, SamplingMembers()}, context.strict);
+  RefuseMembersBeyond(
+      fields,
+      {kMessagesFields, kHarmlessMessagesFields, kUnsupportedMessagesFields, SamplingMembers()},
+      context.strict);
   if (answers && !fields.Has("max_tokens"))
     fields.Fail(InvalidArgument("max_tokens is missing", "max_tokens"));
   const int max_tokens = IntAtLeast(fields, "max_tokens", 1, 0);
@@ -167,7 +171,7 @@ Result<OpenAiRequest> Parse(std::string_view body, const OpenAiContext& context,
   if (!request.ok()) return request;
   GenerateRequest& generate = request->generate;
   if (chat->max_reasoning_tokens >= 0) generate.max_reasoning_tokens = chat->max_reasoning_tokens;
-  // Clients ask for what a model of the vendor's could give, whatever this one's context is.
+  // Clients request as many tokens as the vendor's models allow, whatever this model's context is.
   generate.max_tokens_default = std::exchange(generate.max_tokens, {}).value_or(0);
   return request;
 }

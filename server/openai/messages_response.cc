@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/messages_response.h"
 
 #include <utility>
@@ -93,7 +94,7 @@ void MessagesResponse::OnDelta(ResponseDelta event) {
   }
 }
 
-// All of a message that comes before its content; what the prefix cache had is told at the end.
+// The part of a message before its content. The cached tokens are reported at the end.
 std::string MessagesResponse::Head() const {
   return "{\"id\":" + JsonQuoted(identity_.id) +
          ",\"type\":\"message\",\"role\":\"assistant\",\"model\":" + JsonQuoted(identity_.model) +
@@ -201,8 +202,7 @@ void MessagesResponse::OnDone(ResponseDone event) {
               "}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
 }
 
-// A call that was cut, or whose arguments went wrong, has no input that could be used, and is left
-// out.
+// A call that was cut, or whose arguments are malformed, has no usable input and is omitted.
 void MessagesResponse::AddBody() {
   num_calls_ -= static_cast<int>(std::erase_if(blocks_, [](const Block& block) {
     return block.kind == Kind::kToolCall && !block.text.empty() && !IsJsonObject(block.text);

@@ -1,5 +1,6 @@
-// MessagesResponse: an answer in the form of Anthropic's /v1/messages, as a whole message or as its
-// named events, and the form's errors.
+// SPDX-License-Identifier: Apache-2.0
+// MessagesResponse: an answer in the format of Anthropic's /v1/messages, as a whole message or as
+// events, and the format's errors.
 // Thread safety: one thread at a time.
 #pragma once
 
@@ -16,13 +17,13 @@
 
 namespace diffserve {
 
-// {"type": "error", "error": {"type", "message"}, "request_id"}; the id is left out if empty.
+// {"type": "error", "error": {"type", "message"}, "request_id"}; an empty id is omitted.
 std::string MessagesErrorBody(const Status& status, std::string_view request_id = {});
 
 struct MessagesIdentity {
   std::string id;  // "msg_..."
   std::string model;
-  std::string call_id;     // of the first call; the others' have a number behind it
+  std::string call_id;     // of the first call; others append a number
   std::string request_id;  // for error events
 };
 
@@ -41,7 +42,7 @@ class MessagesResponse : public ResponseEncoder {
  private:
   struct Block {
     AnswerPart::Kind kind = AnswerPart::Kind::kContent;
-    std::string text;  // of a whole message; of a call its arguments
+    std::string text;  // of a whole message; the arguments of a call
     std::string name;  // of a call's tool
     std::string call_id;
   };

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/parameter_types.h"
 
 #include <nlohmann/json.hpp>
@@ -10,9 +11,9 @@ namespace {
 using Json = nlohmann::json;
 using Type = ParameterType;
 
-constexpr int kMaxDepth = 16;  // of schemas inside one another and of references
+constexpr int kMaxDepth = 16;  // of nested schemas and references
 
-// JSON Schema's names, and those of other languages that generators write.
+// Type names of JSON Schema, and of other languages that generators write.
 uint8_t TypeNamed(std::string_view name) {
   constexpr std::pair<std::string_view, uint8_t> kPrefixes[] = {
       {"str", Type::kString},       {"text", Type::kString},  {"varchar", Type::kString},
@@ -42,7 +43,7 @@ class SchemaTypes {
  public:
   explicit SchemaTypes(const Json& root) : root_(root) {}
 
-  // 0: it does not say.
+  // 0: the schema gives no type.
   uint8_t Of(const Json& schema, int depth = 0) const {
     if (!schema.is_object() || depth == kMaxDepth) return 0;
     if (const auto type = schema.find("type"); type != schema.end()) {

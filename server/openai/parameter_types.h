@@ -1,5 +1,6 @@
-// What a tool's JSON schema says of its parameters' types, for the syntaxes that write values
-// without them (server/answer/parameter_value.h). Thread safety: functions without state.
+// SPDX-License-Identifier: Apache-2.0
+// The parameter types of a tool's JSON schema, for call syntaxes that write values without types
+// (server/answer/parameter_value.h). Thread safety: functions without state.
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/request.h"
 
 #include <algorithm>
@@ -15,7 +16,7 @@ namespace {
 
 using Names = std::span<const std::string_view>;
 
-// What we act on beside kGenerationFields.
+// Members with effect, besides kGenerationFields.
 constexpr std::string_view kGenerateFields[] = {"model",
                                                 "logprobs",
                                                 "prompt_logprobs",
@@ -31,7 +32,7 @@ constexpr std::string_view kCompletionFields[] = {"prompt"};
 constexpr std::string_view kChatFields[] = {"messages", "top_logprobs", "add_generation_prompt",
                                             "continue_final_message", "chat_template_kwargs"};
 
-// What changes nothing here, whatever its value.
+// Members without effect, whatever their value.
 constexpr std::string_view kHarmlessFields[] = {"user",
                                                 "metadata",
                                                 "prediction",
@@ -64,7 +65,7 @@ constexpr std::string_view kHarmlessFields[] = {"user",
                                                 "mirostat_eta",
                                                 "repetition_ngram_threshold"};
 
-// What we know and do not offer: refused unless it is null, false, 0, or empty.
+// Known and unsupported members: refused unless null, false, 0, or empty.
 constexpr std::string_view kUnsupportedFields[] = {"functions",
                                                    "audio",
                                                    "suffix",
@@ -113,10 +114,10 @@ constexpr std::string_view kUnsupportedFields[] = {"functions",
                                                    "t_max_predict_ms",
                                                    "post_sampling_probs",
                                                    "return_tokens"};
-// Likewise, with values that mean "off".
+// Likewise, with other values that mean "off".
 constexpr std::string_view kConditionalFields[] = {"function_call", "modalities"};
 
-// Samplers that we do not have, each with the value that turns it off.
+// Unsupported samplers, each with the value that turns it off.
 struct ForeignSampler {
   std::string_view name;
   float off;
@@ -130,11 +131,12 @@ bool Contains(Names names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// What serves the same purpose, for an error message.
+// An alternative to an unsupported member, for the error message.
 std::string_view InsteadOf(std::string_view name) {
-  if (name == "suffix") return ": text is only continued; put what follows into the prompt";
+  if (name == "suffix")
+    return ": text can only be continued, not filled in; give all of it in the prompt";
   if (name == "use_beam_search" || name == "early_stopping")
-    return ": continuations are drawn; ask for n with logprobs, and choose";
+    return ": continuations are sampled; ask for n with logprobs, and choose";
   constexpr std::pair<std::string_view, std::string_view> kOurNames[] = {
       {"n_predict", ": use max_tokens"},
       {"n_probs", ": use logprobs"},
@@ -174,14 +176,14 @@ void RefuseUnsupported(JsonFields& fields) {
   }
 }
 
-// Of a route that has none.
+// For a route without tools.
 void RefuseTools(JsonFields& fields) {
   for (const std::string_view name : kToolFields) {
     if (!fields.IsOff(name)) fields.Fail(Unsupported(name, " for completions"));
   }
 }
 
-// What both generating routes act on, or refuse by its name.
+// Whether both generating routes use this member or refuse it by name.
 bool IsServedOrRefused(std::string_view name) {
   return Contains(kGenerateFields, name) || Contains(kGenerationFields, name) ||
          Contains(kUnsupportedFields, name) || Contains(kConditionalFields, name) ||
@@ -265,8 +267,8 @@ Result<OpenAiRequest> ParseCompletionRequest(std::string_view body, const OpenAi
   if (request.echo) {
     generate.want_prompt_text = true;
     generate.prompt_logprobs = std::max(generate.prompt_logprobs, generate.sampling.num_logprobs);
-    // An echo alone still needs a pass over the prompt, and the engine runs one without output only
-    // to score the prompt.
+    // An echo without output still needs a pass over the prompt. The engine runs such a request
+    // only to score the prompt.
     if (generate.max_tokens == 0) generate.prompt_logprobs = std::max(generate.prompt_logprobs, 0);
   }
   if (!fields.status().ok()) return fields.status();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bodies of OpenAI's routes (with vLLM's additions), parsed into our own types. No I/O, no
 // engine: the fuzz target runs this.
 #pragma once
@@ -14,9 +15,8 @@ namespace diffserve {
 struct OpenAiContext {
   const FrontendOptions* limits = nullptr;
   SamplingParams default_sampling;
-  bool strict = false;  // refuse members that we do not know
-  // Of an API that is not the chat route's: its system prompts are put where the template shows
-  // them.
+  bool strict = false;  // refuse unknown members
+  // For APIs other than the chat route: system prompts are moved to where the template shows them.
   bool fits_roles = false;
 };
 
@@ -27,22 +27,22 @@ struct OpenAiRequest {
   bool include_usage = false;
   bool continuous_usage = false;
   bool echo = false;
-  bool logprobs = false;     // generate.sampling.num_logprobs tells how many alternatives
+  bool logprobs = false;     // generate.sampling.num_logprobs: how many alternatives
   int prompt_logprobs = -1;  // as the client asked; generate.prompt_logprobs also serves echo
   bool return_token_ids = false;
-  AnswerForm answer;              // of chat: how its text is read
-  bool include_reasoning = true;  // false: it is read and left out
-  // Special tokens are shown for the sake of the form's markers; the one that ends the text is not
-  // part of it.
+  AnswerForm answer;              // chat: how the answer's text is read
+  bool include_reasoning = true;  // false: reasoning is parsed and omitted
+  // Special tokens are shown because the format's markers need them; the token that ends the text
+  // is hidden.
   bool hides_eos = false;
   bool tokens_as_ids = false;  // log-probabilities name tokens "token_id:ID"
 };
 
-// Error: kInvalidArgument with the member at fault as `param`; its message tells a known but
+// Error: kInvalidArgument with the member as `param`; its message distinguishes a known but
 // unsupported member from a wrong value.
 Result<OpenAiRequest> ParseCompletionRequest(std::string_view body, const OpenAiContext& context);
 Result<OpenAiRequest> ParseChatRequest(std::string_view body, const OpenAiContext& context);
-// Whether the chat route acts on a member of this name, or refuses it by its name.
+// Whether the chat route uses or refuses a member of this name.
 bool IsChatMember(std::string_view name);
 
 struct TokenizeRequest {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/response.h"
 
 #include <algorithm>
@@ -12,27 +13,27 @@
 namespace diffserve {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-std::string Dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+std::string DumpUtf8(const OrderedJson& json) {
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
-Json StopReasonJson(const std::variant<std::monostate, std::string, int32_t>& reason) {
+OrderedJson StopReasonJson(const std::variant<std::monostate, std::string, int32_t>& reason) {
   if (const auto* text = std::get_if<std::string>(&reason)) return *text;
   if (const auto* id = std::get_if<int32_t>(&reason)) return *id;
   return nullptr;
 }
 
-Json UsageJson(int64_t prompt_tokens, int64_t completion_tokens) {
-  return Json{{"prompt_tokens", prompt_tokens},
-              {"completion_tokens", completion_tokens},
-              {"total_tokens", prompt_tokens + completion_tokens}};
+OrderedJson UsageJson(int64_t prompt_tokens, int64_t completion_tokens) {
+  return OrderedJson{{"prompt_tokens", prompt_tokens},
+                     {"completion_tokens", completion_tokens},
+                     {"total_tokens", prompt_tokens + completion_tokens}};
 }
 
-Json UsageJson(const Usage& usage) {
-  Json json = UsageJson(usage.prompt_tokens, usage.completion_tokens);
-  json["prompt_tokens_details"] = Json{{"cached_tokens", usage.cached_tokens}};
+OrderedJson UsageJson(const Usage& usage) {
+  OrderedJson json = UsageJson(usage.prompt_tokens, usage.completion_tokens);
+  json["prompt_tokens_details"] = OrderedJson{{"cached_tokens", usage.cached_tokens}};
   return json;
 }
 
@@ -59,11 +60,12 @@ const char* ErrorCode(const Status& status) {
 
 std::string OpenAiErrorBody(const Status& status) {
   const char* const code = ErrorCode(status);
-  Json error{{"message", status.message()},
-             {"type", WireStatusOf(status.code()).openai_type},
-             {"param", status.param().empty() ? Json(nullptr) : Json(status.param())},
-             {"code", code == nullptr ? Json(nullptr) : Json(code)}};
-  return Dump(Json{{"error", std::move(error)}});
+  OrderedJson error{
+      {"message", status.message()},
+      {"type", WireStatusOf(status.code()).openai_type},
+      {"param", status.param().empty() ? OrderedJson(nullptr) : OrderedJson(status.param())},
+      {"code", code == nullptr ? OrderedJson(nullptr) : OrderedJson(code)}};
+  return DumpUtf8(OrderedJson{{"error", std::move(error)}});
 }
 
 OpenAiResponse::OpenAiResponse(const OpenAiRequest& request, OpenAiIdentity identity,
@@ -172,7 +174,8 @@ void OpenAiResponse::OnDelta(ResponseDelta event) {
     return;
   }
   OpenChoice(event.choice);
-  // While text is held back (a possible stop string, half a character) there may be nothing to say.
+  // While text is held back (a possible stop string, half a character), there may be nothing to
+  // send.
   if (event.text.empty() && message.empty() && !ends &&
       (event.tokens.empty() || (!logprobs_ && !return_token_ids_)))
     return;
@@ -206,17 +209,17 @@ const char* OpenAiResponse::FinishName(const Choice& choice, FinishReason reason
 }
 
 std::string OpenAiResponse::FinalUsage() const {
-  Json json = UsageJson(usage_);
+  OrderedJson json = UsageJson(usage_);
   if (chat_form_.answer.reasoning != nullptr) {
     int64_t tokens = 0;
     for (const Choice& choice : choices_) tokens += choice.chat->reasoning_tokens();
-    json["completion_tokens_details"] = Json{{"reasoning_tokens", tokens}};
+    json["completion_tokens_details"] = OrderedJson{{"reasoning_tokens", tokens}};
   }
-  return Dump(json);
+  return DumpUtf8(json);
 }
 
 std::string OpenAiResponse::RunningUsage() const {
-  return Dump(UsageJson(prompt_tokens_, streamed_tokens_));
+  return DumpUtf8(UsageJson(prompt_tokens_, streamed_tokens_));
 }
 
 void OpenAiResponse::AddChunk(int index, const Chunk& chunk) {
@@ -244,7 +247,7 @@ void OpenAiResponse::AddChunk(int index, const Chunk& chunk) {
   } else {
     const Choice& choice = choices_[static_cast<size_t>(index)];
     pieces_.Add(",\"finish_reason\":" + JsonQuoted(FinishName(choice, chunk.end->finish)) +
-                ",\"stop_reason\":" + Dump(StopReasonJson(chunk.end->stop_reason)));
+                ",\"stop_reason\":" + DumpUtf8(StopReasonJson(chunk.end->stop_reason)));
   }
   if (return_token_ids_ && chunk.tokens != nullptr) {
     pieces_.Add(",\"token_ids\":");
@@ -266,13 +269,13 @@ void OpenAiResponse::AddChunk(int index, const Chunk& chunk) {
   pieces_.Add("}\n\n");
 }
 
-// Each choice adds what it is made of when its turn comes, and is let go when that is written.
+// Each choice adds its pieces when its turn comes, and is released when they are written.
 void OpenAiResponse::AddBody() {
   pieces_.Add(head_);
   pieces_.AddItems(choices_.size(), [this](size_t i, std::string* out) {
     if (i > 0) *out += ',';
     AddBodyChoice(i);
-    if (chat_) return;  // what follows all choices needs the first one's prompt
+    if (chat_) return;  // the members after all choices need the first one's prompt
     pieces_.AddItems(1, [this, i](size_t, std::string*) { choices_[i] = {}; });
   });
   pieces_.Add("],\"usage\":" + FinalUsage());
@@ -310,7 +313,7 @@ void OpenAiResponse::AddBodyChoice(size_t index) {
                                  ? "null"
                                  : JsonQuoted(FinishName(choice, choice.finish));
   pieces_.Add(",\"finish_reason\":" + finish +
-              ",\"stop_reason\":" + Dump(StopReasonJson(choice.stop_reason)));
+              ",\"stop_reason\":" + DumpUtf8(StopReasonJson(choice.stop_reason)));
   if (!chat_ && prompt_logprobs_ >= 0) {
     pieces_.Add(",\"prompt_logprobs\":");
     AddPromptLogprobs(choice.prompt_scores, prompt);
@@ -329,7 +332,7 @@ void OpenAiResponse::AddBodyChoice(size_t index) {
 void OpenAiResponse::AddCompletionLogprobs(int index, bool echo, Generated generated) {
   struct Entry {
     int32_t token = 0;
-    const SampleResult* score = nullptr;  // nullptr: the first of a prompt has none
+    const SampleResult* score = nullptr;  // nullptr: a prompt's first token has none
     bool opens_text = false;
   };
   Choice& choice = choices_[static_cast<size_t>(index)];
@@ -377,7 +380,7 @@ void OpenAiResponse::AddCompletionLogprobs(int index, bool echo, Generated gener
   pieces_.Add("}");
 }
 
-// A special token is text where the prompt was sent with it, and none where it was added to it.
+// A special token counts as text if the client sent it in the prompt, and not if it was added.
 void OpenAiResponse::PassPromptToken(Choice& choice, const PromptInfo& prompt, size_t i) const {
   const int32_t id = prompt.token_ids[i];
   const std::string bytes = texts_.At(i < prompt.opening_tokens)(id);
@@ -387,7 +390,7 @@ void OpenAiResponse::PassPromptToken(Choice& choice, const PromptInfo& prompt, s
     choice.prompt_offset += bytes.size();
     choice.text_offset += CharactersStartedIn(bytes);
   }
-  // Whatever was normalized away: the answer begins where the prompt ends.
+  // Whatever normalization removed, the answer begins where the prompt ends.
   if (i + 1 == prompt.token_ids.size()) choice.text_offset = CharactersStartedIn(prompt.text);
 }
 
@@ -429,42 +432,44 @@ void OpenAiResponse::AddIds(const SharedTokens& ids) {
 
 namespace {
 
-Json ModelJson(const ModelCard& card) {
-  return Json{{"id", card.name},
-              {"object", "model"},
-              {"created", card.created},
-              {"owned_by", "diffserve"},
-              {"root", card.root},
-              {"parent", nullptr},
-              {"max_model_len", card.max_model_len}};
+OrderedJson ModelJson(const ModelCard& card) {
+  return OrderedJson{{"id", card.name},
+                     {"object", "model"},
+                     {"created", card.created},
+                     {"owned_by", "diffserve"},
+                     {"root", card.root},
+                     {"parent", nullptr},
+                     {"max_model_len", card.max_model_len}};
 }
 
 }  // namespace
 
-std::string ModelBody(const ModelCard& card) { return Dump(ModelJson(card)); }
+std::string ModelBody(const ModelCard& card) { return DumpUtf8(ModelJson(card)); }
 
 std::string ModelListBody(const std::vector<ModelCard>& cards) {
-  Json data = Json::array();
+  OrderedJson data = OrderedJson::array();
   for (const ModelCard& card : cards) data.push_back(ModelJson(card));
-  return Dump(Json{{"object", "list"}, {"data", data}});
+  return DumpUtf8(OrderedJson{{"object", "list"}, {"data", data}});
 }
 
 std::string TokenizeBody(const std::vector<int32_t>& ids, int max_model_len,
                          const std::vector<std::string>* token_strs) {
-  Json json{{"count", ids.size()},
-            {"max_model_len", max_model_len},
-            {"tokens", ids},
-            {"token_strs", nullptr}};
+  OrderedJson json{{"count", ids.size()},
+                   {"max_model_len", max_model_len},
+                   {"tokens", ids},
+                   {"token_strs", nullptr}};
   if (token_strs != nullptr) json["token_strs"] = *token_strs;
-  return Dump(json);
+  return DumpUtf8(json);
 }
 
-std::string DetokenizeBody(std::string_view text) { return Dump(Json{{"prompt", text}}); }
+std::string DetokenizeBody(std::string_view text) {
+  return DumpUtf8(OrderedJson{{"prompt", text}});
+}
 
 std::string VersionBody(std::string_view version, std::string_view commit) {
-  return Dump(Json{{"version", version}, {"commit", commit}});
+  return DumpUtf8(OrderedJson{{"version", version}, {"commit", commit}});
 }
 
-std::string LoadBody(int64_t requests) { return Dump(Json{{"server_load", requests}}); }
+std::string LoadBody(int64_t requests) { return DumpUtf8(OrderedJson{{"server_load", requests}}); }
 
 }  // namespace diffserve

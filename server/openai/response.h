@@ -1,7 +1,7 @@
-// What goes out in OpenAI's form: one response assembled from its events, as a whole body or as
-// server-sent events, and the small objects of the other routes. Text that is not valid UTF-8
-// leaves with U+FFFD in its place.
-// What is long is made as it is written, a piece at a time.
+// SPDX-License-Identifier: Apache-2.0
+// Replies in OpenAI's format: one response assembled from its events, as a whole body or as
+// server-sent events, and the small objects of other routes. Invalid UTF-8 is sent as U+FFFD. Long
+// replies are generated piece by piece while they are written.
 // Thread safety: one thread at a time.
 #pragma once
 
@@ -49,10 +49,10 @@ class OpenAiResponse : public ResponseEncoder {
  private:
   struct Choice {
     std::string text;                  // of a completion
-    std::unique_ptr<ChatText> chat;    // of a chat: its parser
-    AnswerMessage message;             // and the whole of it
+    std::unique_ptr<ChatText> chat;    // the parser of a chat
+    AnswerMessage message;             // the whole message of a chat
     std::vector<SampleResult> tokens;  // of a whole body, kept for log-probabilities and ids
-    size_t opening_tokens = 0;         // of them, as in ResponseDelta
+    size_t opening_tokens = 0;         // number of opening tokens, as in ResponseDelta
     PromptScores prompt_scores = std::make_shared<const std::vector<SampleResult>>();
     FinishReason finish = FinishReason::kNone;
     std::variant<std::monostate, std::string, int32_t> stop_reason;
@@ -60,7 +60,7 @@ class OpenAiResponse : public ResponseEncoder {
     size_t prompt_offset = 0;  // bytes of an echoed prompt before its next token
     bool opened = false;       // the first chunk has been sent
   };
-  // What one streamed chunk says of a choice; what it points to lives until it is written.
+  // One choice of a streamed chunk; the pointers are valid until it is written.
   struct Chunk {
     std::string_view text;
     const AnswerMessage* message = nullptr;  // of a chat, instead
@@ -77,12 +77,12 @@ class OpenAiResponse : public ResponseEncoder {
   void AddChunk(int index, const Chunk& chunk);
   void AddBody();
   void AddBodyChoice(size_t index);
-  // Tokens of an answer, the first of which no text comes before.
+  // Tokens of an answer; the first is at the start of a text.
   struct Generated {
     const std::vector<SampleResult>& tokens;
     size_t opening_tokens = 0;
   };
-  // Four parallel lists: of the prompt too if `echo`, then of what was generated.
+  // Four parallel lists: for the prompt if `echo`, then for the generated tokens.
   void AddCompletionLogprobs(int index, bool echo, Generated generated);
   // Past the prompt's token `i`, or past a generated one.
   void PassPromptToken(Choice& choice, const PromptInfo& prompt, size_t i) const;

@@ -1,6 +1,7 @@
-// ResponseEncoder: one generated response in the form of one API, as a whole body or as
-// server-sent events. Each generating route has one; the exchange (server/openai/exchange.h) feeds
-// it the response's events and sends what it writes.
+// SPDX-License-Identifier: Apache-2.0
+// ResponseEncoder: writes one generated response in the format of one API, as a whole body or as
+// server-sent events. Each generating route has one. The exchange (server/openai/exchange.h) passes
+// it the response's events and sends its output.
 // Thread safety: one thread at a time.
 #pragma once
 
@@ -19,12 +20,12 @@ class ResponseEncoder {
 
   // Takes the next event. REQUIRES: written().
   virtual void Take(ResponseEvent event) = 0;
-  // Appends what there is to write until `out` has `enough` bytes or a little more: a stream's
-  // frames, or the body once it is done with an ok status. True if nothing is left.
+  // Appends output until `out` has `enough` bytes or a little more: a stream's frames, or the body
+  // once it is done with an OK status. True if nothing is left.
   virtual bool Write(size_t enough, std::string* out) = 0;
-  // Nothing is left to write of what was taken.
+  // True if all events taken so far are written.
   virtual bool written() const = 0;
-  // Something of a stream has been answered: a later error cannot become an HTTP status any more.
+  // True if part of a stream was returned: a later error can no longer become an HTTP status.
   virtual bool started() const = 0;
   virtual bool done() const = 0;
   virtual const Status& status() const = 0;       // of the end

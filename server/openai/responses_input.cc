@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/responses_input.h"
 
 #include <algorithm>
@@ -19,8 +20,8 @@ namespace {
 
 constexpr size_t kMaxParts = 4096;  // of one item
 
-// What no model is shown again: what one thought, and what the API's vendor ran, listed or keeps in
-// a form of its own.
+// Items that are not shown to a model again: reasoning, and what the vendor's tools ran, listed or
+// keep in a format of their own.
 constexpr std::string_view kLeftOut[] = {"reasoning",
                                          "compaction",
                                          "compaction_summary",
@@ -38,11 +39,11 @@ constexpr std::string_view kLeftOut[] = {"reasoning",
                                          "ghost_snapshot",
                                          "other"};
 
-// A call that the client ran although it was not of a function of its own.
+// A call that the client ran, of a tool that is not one of its functions.
 struct ClientCall {
   std::string_view type;
-  const char* name;    // of the tool; nullptr: the call says it
-  const char* member;  // what the tool was given
+  const char* name;    // the tool's name; nullptr: from the call
+  const char* member;  // the tool's input
 };
 constexpr ClientCall kClientCalls[] = {{"custom_tool_call", nullptr, "input"},
                                        {"local_shell_call", "local_shell", "action"},
@@ -53,7 +54,8 @@ constexpr std::string_view kClientOutputs[] = {"function_call_output", "custom_t
                                                "apply_patch_call_output"};
 
 // A string, or parts of one of these types; absent or null: nothing.
-std::vector<std::string> ReadTexts(JsonFields& item, const char* name, const std::string& path) {
+std::vector<std::string> ReadItemTexts(JsonFields& item, const char* name,
+                                       const std::string& path) {
   std::vector<std::string> texts;
   const std::string at = path + "." + name;
   if (item.IsString(name)) {
@@ -134,7 +136,7 @@ void InputReader::ReadMessage(JsonFields& item, const std::string& path) {
                               path + ".role"));
   if (role != "assistant" && !item.Has("content"))
     item.Fail(InvalidArgument(path + ".content is missing", path + ".content"));
-  const std::vector<std::string> texts = ReadTexts(item, "content", path);
+  const std::vector<std::string> texts = ReadItemTexts(item, "content", path);
   if (item.status().ok()) Say(role, texts);
 }
 
@@ -171,7 +173,7 @@ void InputReader::ReadClientCall(JsonFields& item, const ClientCall& call,
   if (item.status().ok()) Call(id, name, given);
 }
 
-// The output of a shell may be a list of what its commands wrote.
+// A shell's output may be a list of its commands' outputs.
 std::vector<std::string> ReadShellOutput(JsonFields& item) {
   std::vector<std::string> texts;
   for (JsonFields& command : item.Objects("output", kMaxParts)) {
@@ -191,7 +193,8 @@ void InputReader::ReadCallOutput(JsonFields& item, const std::string& type,
   const std::string id = Text(item, by_id ? "id" : "call_id", kMaxNameBytes, path);
   const bool of_shell = type == "shell_call_output" && !item.IsString("output");
   std::string text;
-  for (const std::string& part : of_shell ? ReadShellOutput(item) : ReadTexts(item, "output", path))
+  for (const std::string& part :
+       of_shell ? ReadShellOutput(item) : ReadItemTexts(item, "output", path))
     text += (text.empty() ? "" : "\n") + part;
   if (!item.status().ok()) return;
   messages_.Answer(id, text);
@@ -199,15 +202,16 @@ void InputReader::ReadCallOutput(JsonFields& item, const std::string& type,
                    JsonQuoted(id) + ",\"output\":" + JsonQuoted(text));
 }
 
-// An item of an answer that is kept.
+// An item of a stored answer.
 void InputReader::ReadReference(JsonFields& item, const std::string& path) {
   const std::string id = Text(item, "id", kMaxNameBytes, path);
   if (!item.status().ok()) return;
   const std::optional<ResponseItem> found = find_ ? find_(id) : std::nullopt;
   if (!found) {
-    item.Fail(InvalidArgument(path + ".id: there is no item '" + id.substr(0, 64) +
-                                  "' of an answer here (any more); give the item itself",
-                              path + ".id"));
+    item.Fail(
+        InvalidArgument(path + ".id: there is no item '" + id.substr(0, 64) +
+                            "' of an answer here, or it is no longer kept; send the item itself",
+                        path + ".id"));
   } else if (found->kind == AnswerPart::Kind::kContent) {
     Say("assistant", {found->text});
   } else if (found->kind == AnswerPart::Kind::kToolCall) {

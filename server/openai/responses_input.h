@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `input` of /v1/responses: a text, or items.
 // Thread safety: as of JsonFields.
 #pragma once

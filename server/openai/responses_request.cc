@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/responses_request.h"
 
 #include <algorithm>
@@ -18,31 +19,31 @@ namespace {
 
 constexpr size_t kMaxMetadata = 16;
 
-const std::vector<std::string_view> kKnown = {"model",
-                                              "input",
-                                              "instructions",
-                                              "max_output_tokens",
-                                              "stream",
-                                              "text",
-                                              "tools",
-                                              "tool_choice",
-                                              "store",
-                                              "previous_response_id",
-                                              "metadata",
-                                              "reasoning",
-                                              "parallel_tool_calls",
-                                              "truncation",
-                                              "include",
-                                              "stop",
-                                              "priority"};
-// What changes nothing here, whatever its value.
-const std::vector<std::string_view> kHarmless = {
+const std::vector<std::string_view> kResponsesFields = {"model",
+                                                        "input",
+                                                        "instructions",
+                                                        "max_output_tokens",
+                                                        "stream",
+                                                        "text",
+                                                        "tools",
+                                                        "tool_choice",
+                                                        "store",
+                                                        "previous_response_id",
+                                                        "metadata",
+                                                        "reasoning",
+                                                        "parallel_tool_calls",
+                                                        "truncation",
+                                                        "include",
+                                                        "stop",
+                                                        "priority"};
+// Members without effect, whatever their value.
+const std::vector<std::string_view> kHarmlessResponsesFields = {
     "user",           "service_tier",           "safety_identifier",  "prompt_cache_key",
     "stream_options", "prompt_cache_retention", "context_management", "max_tool_calls",
     "client_metadata"};
-const std::vector<std::string_view> kUnsupported = {"background",   "conversation", "prompt",
-                                                    "top_logprobs", "moderation",   "suffix"};
-// What `include` may name: parts of items that no answer here has, so that nothing is left out.
+const std::vector<std::string_view> kUnsupportedResponsesFields = {
+    "background", "conversation", "prompt", "top_logprobs", "moderation", "suffix"};
+// Values of `include`: parts of items that no answer here has, so nothing is omitted.
 constexpr std::string_view kIncluded[] = {
     "reasoning.encrypted_content",   "web_search_call.action.sources",
     "web_search_call.results",       "file_search_call.results",
@@ -167,12 +168,15 @@ void ReadTruncation(JsonFields& fields, ResponsesRequest* request, ChatBody* bod
   request->echo += ",\"truncation\":" + JsonQuoted(truncation);
 }
 
-// Refuses what is known and not offered, and with --strict what is not known.
+// Refuses unsupported members, and with --strict unknown ones.
 void CheckMembers(JsonFields& fields, const OpenAiContext& context) {
-  for (const std::string_view name : kUnsupported) {
+  for (const std::string_view name : kUnsupportedResponsesFields) {
     if (!fields.IsOff(name)) fields.Fail(Unsupported(name));
   }
-  RefuseMembersBeyond(fields, {kKnown, kHarmless, kUnsupported, SamplingMembers()}, context.strict);
+  RefuseMembersBeyond(
+      fields,
+      {kResponsesFields, kHarmlessResponsesFields, kUnsupportedResponsesFields, SamplingMembers()},
+      context.strict);
   std::vector<std::string> included;
   fields.StringOrStrings("include", kMaxIncluded, &included);
   for (const std::string& part : included) {

@@ -1,5 +1,6 @@
-// The body of OpenAI's /v1/responses, read in two steps: what it says itself, and, once the
-// response that it goes on from is found, the chat that both make. No I/O, no engine.
+// SPDX-License-Identifier: Apache-2.0
+// The body of OpenAI's /v1/responses, read in two steps: first its own members; then, when the
+// previous response is found, the chat request for both. No I/O, no engine.
 // Thread safety: pure functions.
 #pragma once
 
@@ -19,10 +20,10 @@ namespace diffserve {
 struct ResponsesRequest {
   std::string previous_response_id;  // empty: none
   bool store = true;
-  std::string members;       // of the chat body, but for its messages
+  std::string members;       // of the chat body, without messages
   std::string instructions;  // a message, or empty
   std::string messages;      // of `input`
-  std::string echo;          // what the reply repeats of the request, as members
+  std::string echo;          // members of the request that the reply repeats
   ResponseInput input;       // without the conversation
 
   size_t HeldBytes() const {
@@ -30,24 +31,24 @@ struct ResponsesRequest {
   }
 };
 
-// An item of an answer that is kept, by its id.
+// An item of a stored answer, by its id.
 using FindResponseItem = std::function<std::optional<ResponseItem>(const std::string& id)>;
 
-// Reasoning of earlier turns is left out of the conversation, and so are tools of the API's vendor
-// and what they did. Error: kInvalidArgument that names the member.
+// Reasoning of earlier turns is dropped from the conversation, and so are the vendor's tools and
+// their results. Error: kInvalidArgument with the member.
 Result<ResponsesRequest> ParseResponsesRequest(std::string_view body, const OpenAiContext& context,
                                                const FindResponseItem& find = {});
 
 struct ResponsesChat {
   OpenAiRequest request;
-  std::shared_ptr<const std::string> echo;     // with what the server chose
+  std::shared_ptr<const std::string> echo;     // with the server's choices
   std::shared_ptr<const ResponseInput> input;  // with the whole conversation
 };
-// `previous`: what it goes on from, or nothing. Error as above, with the names of this route.
+// `previous`: the response that is continued, or nothing. Error: as above, with this route's names.
 Result<ResponsesChat> ChatOf(const ResponsesRequest& request, const StoredResponse* previous,
                              const OpenAiContext& context);
 
-// An error of the chat that this route made of a request, by the names that the client knows.
+// Converts an error of the chat request to the member names of this route.
 Status InResponsesNames(const Status& status);
 
 }  // namespace diffserve

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/responses_response.h"
 
 #include <algorithm>
@@ -47,7 +48,7 @@ const char* PrefixOf(Kind kind) {
   return kind == Kind::kContent ? "msg_" : kind == Kind::kReasoning ? "rs_" : "fc_";
 }
 
-// What an item's content events are called: output_text or reasoning_text.
+// The name of an item's content events: output_text or reasoning_text.
 const char* ContentName(Kind kind) {
   return kind == Kind::kContent ? "output_text" : "reasoning_text";
 }
@@ -58,7 +59,7 @@ void AddContentPart(const ResponseItem& item, bool with_text, TextPieces* pieces
   pieces->Add(item.kind == Kind::kContent ? ",\"annotations\":[],\"logprobs\":[]}" : "}");
 }
 
-// `opened`: it has just been opened and has no content yet.
+// `opened`: the item is new and has no content yet.
 void AddItem(const ResponseItem& item, bool opened, TextPieces* pieces) {
   const char* const status = opened ? "in_progress" : item.complete ? "completed" : "incomplete";
   std::string head = "{\"id\":" + JsonQuoted(item.id) + ",\"status\":\"" + status + "\",\"type\":";
@@ -124,7 +125,7 @@ void AddResponseObject(const ResponseObject& object, TextPieces* pieces) {
   pieces->Add(object.state == ResponseState::kIncomplete ? "{\"reason\":\"max_output_tokens\"}"
                                                          : "null");
   pieces->Add(",\"output\":[");
-  const bool streams = !ended;  // its items are told by events of their own
+  const bool streams = !ended;  // its items have events of their own
   pieces->AddItems(streams ? 0 : object.items.size(),
                    [&object, pieces](size_t i, std::string* out) {
                      if (i > 0) *out += ',';
@@ -197,7 +198,7 @@ void ResponsesResponse::OnDelta(ResponseDelta event) {
   split_.read(event, &parts_);
   if (stream_) Begin();
   for (const AnswerPart& part : parts_) TakePart(part);
-  // A token belongs to what it led to.
+  // A token counts for the kind of part that it produced.
   if (!object_->items.empty() && item().kind == Kind::kReasoning)
     object_->reasoning_tokens += tokens;
   if (ends) finish_ = event.finish;
@@ -248,8 +249,8 @@ void ResponsesResponse::OpenItem(Kind kind, std::string_view name) {
   pieces_.Add("}\n\n");
 }
 
-// Its events point to the item's text, which an item that is opened by the same parts would move
-// with the vector; so they hold the text of their own.
+// Events hold copies of the text: the same parts may open another item, which moves the vector of
+// items.
 void ResponsesResponse::CloseItem(bool complete) {
   if (!std::exchange(open_, false)) return;
   item().complete = complete && (item().kind != Kind::kToolCall || IsJsonObject(item().text));
@@ -284,7 +285,7 @@ void ResponsesResponse::OnDone(ResponseDone event) {
   object_->usage = event.usage;
   const bool cancelled = status_.code() == StatusCode::kCancelled;
   const bool cut = finish_ == FinishReason::kLength;
-  // OpenAI's service begins the stream of a prompt that is too long, and some clients know the
+  // For a too long prompt, OpenAI's service begins a stream, and some clients recognise the
   // overflow only by its events. Any other failure before the first token is an HTTP status.
   if (stream_ && status_.code() == StatusCode::kContextExceeded) {
     Begin();
@@ -299,7 +300,7 @@ void ResponsesResponse::OnDone(ResponseDone event) {
     object_->state = cancelled ? ResponseState::kCancelled : ResponseState::kFailed;
     object_->error = status_;
   }
-  // A failure takes the place of the item's end.
+  // On failure, the failure event replaces the item's end.
   if (status_.ok())
     CloseItem(!cut);
   else

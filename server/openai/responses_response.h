@@ -1,6 +1,7 @@
-// ResponsesResponse: an answer in the form of OpenAI's /v1/responses, as a response object or as
-// its named events; and that object, which the store keeps.
-// Thread safety: one thread at a time; a ResponseObject that is const may be read by any.
+// SPDX-License-Identifier: Apache-2.0
+// ResponsesResponse: an answer in the format of OpenAI's /v1/responses, as a response object or as
+// events. ResponseObject: that object, which the store keeps.
+// Thread safety: one thread at a time; any thread may read a const ResponseObject.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +23,11 @@ namespace diffserve {
 
 enum class ResponseState { kInProgress, kCompleted, kIncomplete, kFailed, kCancelled };
 
-// A message, what the model thought, or a call.
+// A message, reasoning, or a call.
 struct ResponseItem {
   AnswerPart::Kind kind = AnswerPart::Kind::kContent;  // kContent, kReasoning or kToolCall
   std::string id;
-  std::string text;  // of a call its arguments
+  std::string text;  // the arguments of a call
   std::string name;  // of a call's tool
   std::string call_id;
   bool complete = false;
@@ -36,7 +37,7 @@ struct ResponseObject {
   std::string id;  // "resp_..."
   std::string model;
   int64_t created_at = 0;                   // Unix seconds
-  std::shared_ptr<const std::string> echo;  // what it repeats of the request
+  std::shared_ptr<const std::string> echo;  // members repeated from the request
   ResponseState state = ResponseState::kInProgress;
   std::vector<ResponseItem> items;
   Status error;  // of kFailed
@@ -46,17 +47,17 @@ struct ResponseObject {
   size_t HeldBytes() const;
 };
 
-// Of an item's id: that of the response which it belongs to, if it is one of ours.
+// The id of the response that an item belongs to, if the item's id is one of ours.
 std::string ResponseIdOf(std::string_view item_id);
 std::optional<ResponseItem> FindItem(const ResponseObject& object, std::string_view id);
 
-// The object as JSON. `object` and its texts live until all is written.
+// The object as JSON. `object` and its texts must live until all is written.
 void AddResponseObject(const ResponseObject& object, TextPieces* pieces);
 
 class ResponsesResponse : public ResponseEncoder {
  public:
-  // Takes an object in progress without items. `finish` is told of the object once, when the
-  // response has ended after it began; `drop`, if it ends otherwise or is destroyed before its end.
+  // Takes an object in progress without items. `finish` gets the object once, when a response that
+  // began has ended. `drop` is called if it ends in another way or is destroyed before.
   struct Hooks {
     std::function<void(std::shared_ptr<const ResponseObject> object)> finish;
     std::function<void()> drop;  // does not throw
@@ -103,7 +104,7 @@ class ResponsesResponse : public ResponseEncoder {
   TextPieces pieces_;
 };
 
-// {"object": "list", ...} of the request's items; `limit` of them from behind `after` on.
+// {"object": "list", ...} of at most `limit` of the request's items, after the item `after`.
 std::string InputItemsBody(const ResponseInput& input, bool ascending, size_t limit,
                            std::string_view after);
 std::string DeletedResponseBody(std::string_view id);

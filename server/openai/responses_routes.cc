@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <charconv>
 #include <ctime>
@@ -19,7 +20,7 @@ namespace {
 constexpr size_t kDefaultInputItems = 20;
 constexpr size_t kMaxInputItems = 100;
 
-// A stored response, made a turn at a time.
+// A stored response as JSON, one turn at a time.
 class StoredResponseExchange : public HttpExchange {
  public:
   explicit StoredResponseExchange(std::shared_ptr<const ResponseObject> object)
@@ -58,8 +59,8 @@ HttpReply OpenAiRoutes::Impl::ResponsesError(const Status& status) const {
 HttpReply OpenAiRoutes::Impl::NoSuchResponse(std::string_view id, const char* param) const {
   return Error(Status(StatusCode::kNotFound,
                       "there is no response '" + std::string(id.substr(0, 64)) +
-                          "' here (any more); they are kept in memory, within bounds, for the "
-                          "client that they were made for",
+                          "', or it is no longer kept; responses are kept in memory, within "
+                          "limits, for the client that created them",
                       param));
 }
 
@@ -108,7 +109,7 @@ HttpAnswer OpenAiRoutes::Impl::ResponsesRead(RouteCall& call, const ResponsesReq
   object.created_at = std::time(nullptr);
   object.echo = chat->echo;
   ResponsesResponse::Hooks hooks = {[](const std::shared_ptr<const ResponseObject>&) {}, [] {}};
-  // Kept from the beginning, so that it can be cancelled.
+  // Stored from the beginning, so that it can be cancelled.
   const bool kept = request.store && options.responses_store.max_entries > 0;
   if (kept) {
     hooks.finish = [store = responses,
@@ -120,7 +121,7 @@ HttpAnswer OpenAiRoutes::Impl::ResponsesRead(RouteCall& call, const ResponsesReq
     };
     responses->Insert(call.account.client,
                       {std::make_shared<const ResponseObject>(object), chat->input});
-    chat->request.generate.request_id = object.id;  // which nobody else has: Cancel ends it alone
+    chat->request.generate.request_id = object.id;  // unique, so Cancel ends only this request
   }
   auto encoder = std::make_unique<ResponsesResponse>(chat->request.stream, std::move(object),
                                                      SplitterOf(chat->request, TokenBytesOf()),
@@ -155,8 +156,7 @@ HttpAnswer OpenAiRoutes::Impl::CancelResponse(RouteCall& call) {
   cancelled->state = ResponseState::kCancelled;
   if (found->object->state != ResponseState::kInProgress ||
       !responses->Finish(call.account.client, cancelled)) {
-    return Error(
-        InvalidArgument("the response '" + id + "' is not in progress (any more)", "response_id"));
+    return Error(InvalidArgument("the response '" + id + "' is not in progress", "response_id"));
   }
   frontend.Cancel(id);
   return std::make_unique<StoredResponseExchange>(std::move(cancelled));

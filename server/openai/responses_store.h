@@ -1,6 +1,7 @@
-// ResponsesStore: the answers of /v1/responses that can be asked for again, in memory, each seen by
-// the client alone that it was made for. Bounded in count and bytes: then what was not asked for
-// the longest goes, of the client that holds most.
+// SPDX-License-Identifier: Apache-2.0
+// ResponsesStore: stored answers of /v1/responses, in memory. Only the client that an answer was
+// made for can read it. Limited in count and bytes: beyond a limit, the least recently used answer
+// of the client that holds most is removed.
 // Thread safety: every method may be called from any thread.
 #pragma once
 
@@ -23,7 +24,7 @@ struct ResponsesStoreLimits {
   size_t max_bytes = size_t{64} << 20;
 };
 
-// What a response was made of.
+// The input of a response.
 struct ResponseInput {
   std::vector<std::string> item_ids;
   std::vector<std::string> items;  // of the request, each as JSON
@@ -44,10 +45,10 @@ class ResponsesStore {
   // REQUIRES: the id is new.
   void Insert(const std::string& client, StoredResponse response);
   std::optional<StoredResponse> Find(const std::string& client, const std::string& id);
-  // Puts `object` where one of the same id is in progress; false if there is none (any more).
+  // Replaces the object in progress with the same id; false if there is none.
   bool Finish(const std::string& client, std::shared_ptr<const ResponseObject> object);
   bool Erase(const std::string& client, const std::string& id);
-  // The same of one that is in progress.
+  // Removes the object of this id if it is in progress.
   void Drop(const std::string& client, const std::string& id) noexcept;
 
   size_t entries() const;
@@ -59,7 +60,7 @@ class ResponsesStore {
     size_t bytes = 0;
   };
   struct Client {
-    std::list<Entry> entries;  // the one asked for last comes first
+    std::list<Entry> entries;  // the most recently used first
     std::unordered_map<std::string, std::list<Entry>::iterator> by_id;
     size_t bytes = 0;
   };

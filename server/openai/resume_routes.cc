@@ -1,6 +1,7 @@
-// Streams that a client may come back to. It asks for that with X-Resumable: true, and gets an id
-// with each event; after its connection was lost it sends the same request, whose body nobody
-// reads, with the last id as Last-Event-ID, as the standard of server-sent events has it.
+// SPDX-License-Identifier: Apache-2.0
+// Resumable streams. A client requests one with X-Resumable: true and gets an id with each event.
+// After a lost connection it sends the request again with the last id as Last-Event-ID, as the
+// standard of server-sent events says; the body is not read then.
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,8 +16,8 @@ constexpr char kLastEventField[] = "last-event-id";
 
 }  // namespace
 
-// Without keys the address is no part of it: a client that lost its connection may have another
-// one.
+// Without keys, the owner does not include the address: a client that lost its connection may have
+// another one.
 StreamOwner OpenAiRoutes::Impl::OwnerOf(const RouteAccount& account) const {
   return {keys.required() ? account.client : "", account.route};
 }
@@ -31,9 +32,8 @@ std::optional<HttpAnswer> OpenAiRoutes::Impl::Resumed(RouteCall& call, ErrorForm
   const std::string_view last_seen = head.Field(kLastEventField);
   call.account.resumable = wanted == "true";
   if ((call.account.resumable || !last_seen.empty()) && !streams.keeps()) {
-    return (this->*error)(
-        InvalidArgument("this server keeps no stream to be resumed: it runs without "
-                        "--resumable-streams-bytes"));
+    return (this->*error)(InvalidArgument(
+        "this server keeps no resumable streams: it runs without --resumable-streams-bytes"));
   }
   if (last_seen.empty()) return std::nullopt;
   StreamStore::Missing missing = StreamStore::Missing::kNone;
@@ -42,20 +42,19 @@ std::optional<HttpAnswer> OpenAiRoutes::Impl::Resumed(RouteCall& call, ErrorForm
   if (reading) return std::make_unique<KeptStreamExchange>(streams, *reading);
   switch (missing) {
     case StreamStore::Missing::kOutgrown:
-      return ErrorWith(
-          410,
-          "the events behind this Last-Event-ID are not kept any more: there were more "
-          "of them than a stream may keep",
-          error);
+      return ErrorWith(410,
+                       "the events after this Last-Event-ID are no longer kept: the stream had "
+                       "more events than it may keep",
+                       error);
     case StreamStore::Missing::kUnknown:
       return (this->*error)(Status(
           StatusCode::kNotFound,
-          "there is no stream with this Last-Event-ID here (any more); they are kept in memory, "
-          "for a while, for the path and the API key that they were made by"));
+          "there is no stream with this Last-Event-ID, or it is no longer kept; streams are kept "
+          "in memory for a limited time, for the path and the API key that created them"));
     case StreamStore::Missing::kNone:
       break;
   }
-  HttpReply reply = Json("");  // the standard's way to say that there is no more to come
+  HttpReply reply = Json("");  // the standard's way to say that the stream has ended
   reply.status = 204;
   return reply;
 }

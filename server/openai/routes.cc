@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/routes.h"
 
 #include <algorithm>
@@ -88,7 +89,7 @@ HttpReply OpenAiRoutes::Impl::ErrorOf(const Status& status, std::string body) co
   return reply;
 }
 
-// For what only HTTP knows: its statuses have no code of ours.
+// For errors that exist only in HTTP: their statuses have no StatusCode.
 HttpReply OpenAiRoutes::Impl::ErrorWith(int http_status, std::string_view reason,
                                         ErrorForm form) const {
   const StatusCode code = http_status == 503   ? StatusCode::kUnavailable
@@ -152,7 +153,7 @@ HttpAnswer OpenAiRoutes::Impl::Metrics(RouteCall&) {
   return reply;
 }
 
-// As vLLM's, but for running requests, which never keep it from being done.
+// As in vLLM, except that running requests never prevent the reset.
 HttpAnswer OpenAiRoutes::Impl::ResetPrefixCache(RouteCall& call) {
   constexpr char kRunning[] = "reset_running_requests";
   const std::string_view running = QueryParameter(call.request.head.query, kRunning);
@@ -217,7 +218,8 @@ HttpAnswer OpenAiRoutes::Impl::Dispatch(RouteCall& call) {
     return (this->*form)(Status(StatusCode::kNotFound, "there is no such path"));
   if (found->info.needs_key) call.account.load_format = HttpLoadFormat(head);
   if (!takes_method) {
-    HttpReply reply = ErrorWith(405, "this path takes another method", form);
+    HttpReply reply = ErrorWith(405, "this path does not support the method; see the Allow header",
+                                form);
     reply.fields.emplace_back("Allow", MethodsOf(found->info.path));
     return reply;
   }

@@ -1,6 +1,7 @@
-// OpenAiRoutes: what each path and method of the HTTP port means. Authentication comes before
-// routing and is needed everywhere but on the three health paths and those of the page, which asks
-// for a key itself; an unknown path is told only to the authorised.
+// SPDX-License-Identifier: Apache-2.0
+// OpenAiRoutes: the paths and methods of the HTTP port. The API key is checked before routing. The
+// three health paths need no key, nor do those of the page, which asks the user for one. Only
+// authorised clients learn that a path is unknown.
 // Thread safety: Serve and Refuse may be called from any I/O thread.
 #pragma once
 
@@ -27,25 +28,25 @@ struct OpenAiRoutesOptions {
   std::string tokenizer_info = "{}";  // the body of /tokenizer_info
   bool strict = false;                // refuse unknown members
   bool ui = true;                     // serve the page; else its paths are unknown
-  CrossOrigin cross_origin;           // web pages that may ask from elsewhere
-  // Only Host fields with a loopback name are served: against web pages that rebind their name to
-  // this machine. For servers on a loopback address without API keys.
+  CrossOrigin cross_origin;           // other origins whose web pages may use the server
+  // Serve only Host fields with a loopback name, as protection from web pages that rebind their
+  // name to this machine. For servers on a loopback address without API keys.
   bool loopback_hosts_only = false;
-  int retry_after_s = 1;                                // of 429 and 503, at least
+  int retry_after_s = 1;                                // minimum, of 429 and 503
   ResponsesStoreLimits responses_store;                 // of /v1/responses
-  StreamStoreLimits streams;                            // that can be resumed
-  size_t max_body_bytes = HttpLimits().max_body_bytes;  // once its content coding is undone
+  StreamStoreLimits streams;                            // of resumable streams
+  size_t max_body_bytes = HttpLimits().max_body_bytes;  // after its content coding is decoded
   std::function<std::string()> metrics_text;            // Prometheus text
-  // Told once of every request that was answered or whose client left first: when the reply's last
-  // byte is made, before it is sent. `route` is a path of Routes() or kNoRoute; 499 stands for a
-  // client that left before there was a status. From any I/O thread.
+  // Called once per request that was answered or whose client left first: when the reply's last
+  // byte is made, before it is sent. `route` is a path of Routes() or kNoRoute; 499 means that the
+  // client left before there was a status. Called from any I/O thread.
   std::function<void(std::string_view route, int status)> on_reply;
-  std::function<void(StreamFate)> on_stream;  // of streams that can be resumed; from any thread
+  std::function<void(StreamFate)> on_stream;  // for resumable streams; called from any thread
 };
 
 class OpenAiRoutes {
  public:
-  // The label of what has no route: unknown paths, and what the gate refused.
+  // The label of requests without route: unknown paths, and requests that the gate refused.
   static constexpr std::string_view kNoRoute = "other";
 
   // All arguments outlive it, and it outlives the HttpServer that uses its service.

@@ -1,8 +1,9 @@
-// OpenAiRoutes::Impl: what all routes of the HTTP port share. A route is a member that answers a
-// RouteCall and a line of Table(); the members of a family of routes are in a file of their own
-// (generate_routes.cc, ...). Private to those files.
-// Thread safety: as OpenAiRoutes; a reply that is made on a text thread holds a shared pointer to
-// it.
+// SPDX-License-Identifier: Apache-2.0
+// OpenAiRoutes::Impl: shared by all routes of the HTTP port. A route is a member function that
+// answers a RouteCall, and a row of Table(). Each family of routes has its own file
+// (generate_routes.cc, ...). Private to these files.
+// Thread safety: as OpenAiRoutes. A reply that is made on a text thread holds a shared pointer to
+// the Impl.
 #pragma once
 
 #include <algorithm>
@@ -39,16 +40,16 @@ struct EmbeddingRequest;
 
 inline constexpr size_t kMaxInlineBodyBytes = 64 << 10;  // parsed in well under a millisecond
 
-// What is told of a request beside its answer.
+// What is logged, counted and sent about a request besides its answer.
 struct RouteAccount {
   std::string request_id;
-  std::string origin;  // the Origin field: the web page that asks
+  std::string origin;  // the Origin field: the origin of the requesting web page
   std::string client;  // ClientName
   std::optional<TraceContext> trace;
   std::string route;  // as in the table, for the log and the counters
   std::chrono::steady_clock::time_point begin;
-  LoadFormat load_format = LoadFormat::kNone;  // what the reply says of the server's load
-  bool resumable = false;                      // a stream is to be kept for a client that returns
+  LoadFormat load_format = LoadFormat::kNone;  // format of the load report in the reply
+  bool resumable = false;                      // keep the stream, so that the client can resume it
 };
 
 struct RouteCall {
@@ -57,7 +58,7 @@ struct RouteCall {
   std::function<void()> wake;
 };
 
-// Shared with replies under way on text threads, which may end after the server has stopped.
+// Shared with running replies on text threads, which may end after the server has stopped.
 struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   Impl(OpenAiRoutesOptions options_in, Frontend& frontend_in, const Health& health_in,
        const ApiKeys& keys_in)
@@ -72,16 +73,16 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
 
   using Call = RouteCall;
   using Answer = HttpAnswer (Impl::*)(Call& call);
-  // An error in the form of the route's API.
+  // An error in the format of the route's API.
   using ErrorForm = HttpReply (Impl::*)(const Status& status) const;
   struct Route {
     RouteInfo info;
     Answer answer;
-    bool resumable = false;  // its answer may be a stream that can be resumed
+    bool resumable = false;  // its answer may be a resumable stream
   };
   static std::span<const Route> Table();
   static std::string MethodsOf(std::string_view path);
-  // In the form of the API that a path belongs to, also where it is no route.
+  // In the format of the API that a path belongs to, even if the path has no route.
   static ErrorForm FormOf(std::string_view path);
 
   HttpAnswer Completions(Call& call) {
@@ -132,24 +133,24 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   }
 
   HttpAnswer Dispatch(Call& call);
-  // By the fields that server-sent events have for it: whether the answer is to be kept, or which
-  // one is to go on. nullopt: the request is answered as any other.
+  // Handles the fields of resumable streams: whether to keep the answer, or which stream to resume.
+  // nullopt: the request has none and is answered as usual.
   std::optional<HttpAnswer> Resumed(Call& call, ErrorForm error);
   StreamOwner OwnerOf(const RouteAccount& account) const;
   void Count(std::string_view route, int status) const { options.on_reply(route, status); }
   void AddFields(const RouteAccount& account, HttpReply& reply) const;
   void End(const RouteAccount& account, int status) const;
-  // Reads a body. Named here so that it is not what `Parsed` is deduced from.
+  // Reads a body. A named type, so that `Parsed` is not deduced from it.
   template <typename Parsed>
   using BodyParser =
       std::type_identity_t<std::function<Result<Parsed>(std::string_view, const OpenAiContext&)>>;
-  // Small bodies are parsed at once, large ones on a text thread, where those with a content coding
-  // are decoded before.
+  // Parses small bodies at once and large ones on a text thread. Bodies with a content coding are
+  // decoded there first.
   template <typename Parsed>
   HttpAnswer ParseThen(Call& call, BodyParser<Parsed> parse,
                        HttpAnswer (Impl::*start)(Call&, Result<Parsed>),
                        ErrorForm error = &Impl::Error);
-  // The same of any reading; `bytes` is what it goes through.
+  // The same for any work; `bytes`: the size of its input.
   template <typename Parsed>
   HttpAnswer ReadThen(Call& call, size_t bytes, std::function<Result<Parsed>()> read,
                       std::function<HttpAnswer(Impl&, Call&, Result<Parsed>)> start,
@@ -175,14 +176,14 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   }
   ErrorReply OpenAiErrors() { return ErrorsOf(&Impl::Error); }
   HttpReply RefuseDraining(const ErrorReply& error_reply) const;
-  // During a drain that is what a request hears, whatever else is wrong with it.
+  // During a drain every request gets this error, whatever else is wrong with it.
   HttpAnswer Refused(const Status& status, const ErrorReply& error_reply) const;
   struct NewResponse {
     std::unique_ptr<ResponseEncoder> encoder;
     bool streams = false;
     ErrorReply error_reply;
   };
-  // Fills in who asks, and begins to generate.
+  // Sets the client's name and starts the generation.
   HttpAnswer StartResponse(RouteCall& call, GenerateRequest request, NewResponse response);
   TokenBytes TokenBytesOf() const {
     return [this](int32_t id) { return frontend.tokenizer().TokenBytes(id); };

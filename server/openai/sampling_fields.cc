@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/sampling_fields.h"
 
 #include <string>
@@ -59,7 +60,7 @@ void ReadTokenRules(JsonFields& fields, const FrontendOptions& limits, GenerateR
   fields.Ints("allowed_token_ids", limits.max_allowed_token_ids, &request->allowed_token_ids);
   if (fields.Has("allowed_token_ids") && request->allowed_token_ids.empty()) {
     fields.Fail(InvalidArgument(
-        "allowed_token_ids is empty, so that no token could be drawn; leave it out to allow all",
+        "allowed_token_ids is empty, so no token could be sampled; leave it out to allow all",
         "allowed_token_ids"));
   }
   fields.StringOrStrings("bad_words", limits.max_bad_words, &request->bad_words);

@@ -1,5 +1,5 @@
-// The members by which a body says how to draw tokens and when to stop, under the same names on
-// every generating route.
+// SPDX-License-Identifier: Apache-2.0
+// Members of a body for sampling and stopping, with the same names on every generating route.
 // Thread safety: pure functions.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace diffserve {
 
-// What ReadGeneration reads.
+// The members that ReadGeneration reads.
 inline constexpr std::string_view kGenerationFields[] = {"max_tokens",
                                                          "max_completion_tokens",
                                                          "min_tokens",
@@ -36,11 +36,11 @@ inline constexpr std::string_view kGenerationFields[] = {"max_tokens",
                                                          "truncate_prompt_tokens",
                                                          "truncation_side"};
 
-// `request->sampling` has the defaults.
+// REQUIRES: `request->sampling` has the defaults.
 void ReadGeneration(JsonFields& fields, const FrontendOptions& limits, GenerateRequest* request);
 // `stream` and `stream_options`.
 void ReadStream(JsonFields& fields, OpenAiRequest* request);
-// A count of alternatives; -1, which stands for none inside, is refused.
+// A count of alternatives. -1 is refused, because it means none internally.
 void ReadLogprobs(JsonFields& fields, const char* name, const FrontendOptions& limits, int* out);
 
 }  // namespace diffserve

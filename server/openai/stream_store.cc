@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/stream_store.h"
 
 #include <algorithm>
@@ -12,7 +13,7 @@
 namespace diffserve {
 namespace {
 
-// Not to be guessed: without keys the id is all that a client must know.
+// Ids must not be guessable: without keys, the id is all that a client needs.
 std::string NewStreamId() {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string id;
@@ -36,7 +37,7 @@ void KeptStream::Wake() {
 
 KeptStream::Reader KeptStream::Attach(std::function<void()> wake) {
   std::lock_guard lock(wake_mutex_);
-  if (wake_) wake_();  // the one before: it has nothing more to wait for
+  if (wake_) wake_();  // the previous reader: it has nothing to wait for
   wake_ = std::move(wake);
   has_reader_ = true;
   return ++reader_;
@@ -58,14 +59,14 @@ std::optional<HttpReply> KeptStream::Reply(Reader reader) {
 
 bool KeptStream::Frames(Reader reader, std::string* bytes) {
   std::lock_guard lock(mutex_);
-  if (reader != reader_) return true;  // cut short: the client reads on elsewhere
+  if (reader != reader_) return true;  // stop: the client reads on another connection
   *bytes += std::exchange(replay_, {});
   if (done_) return true;
   try {
     std::string fresh;
     done_ = answer_->Frames(&fresh);
     log_.Append(fresh, bytes);
-  } catch (const std::bad_alloc&) {  // something is missing now: nobody can go on behind it
+  } catch (const std::bad_alloc&) {  // an event is lost now, so the stream cannot continue
     head_.reset();
     answer_.reset();
     throw;
@@ -122,7 +123,7 @@ void StreamStore::Run() {
   }
 }
 
-// Of those that have ended and that nobody reads, the one left the longest goes.
+// Removes the stream without reader that has ended and was left the longest ago.
 bool StreamStore::MakeRoom(std::shared_ptr<KeptStream>* gone) {
   if (streams_.size() < limits_.max_streams()) return true;
   auto oldest = streams_.end();
@@ -149,7 +150,7 @@ Result<StreamStore::Reading> StreamStore::Open(StreamOwner owner, std::function<
   if (!MakeRoom(&gone)) {
     return Status(StatusCode::kResourceExhausted,
                   "all " + std::to_string(limits_.max_streams()) +
-                      " places for resumable streams are taken (--resumable-streams-bytes)");
+                      " resumable streams are in use (--resumable-streams-bytes)");
   }
   const KeptStream::Reader reader = [&] {
     std::lock_guard stream_lock(stream->mutex_);
@@ -201,7 +202,7 @@ void StreamStore::Leave(const Reading& reading) noexcept {
       std::lock_guard wake_lock(stream.wake_mutex_);
       stream.wake_ = nullptr;
     }
-    // One that has not begun, or has lost something, has no event that a client could go on from.
+    // A stream that has not begun, or has lost an event, cannot be resumed.
     const auto place = streams_.find(stream.id_);
     if (!stream.head_ && place != streams_.end()) {
       gone = std::move(place->second);

@@ -1,8 +1,9 @@
-// StreamStore: the streamed answers that a client may come back to after its connection was lost
-// (--resumable-streams-bytes). An answer belongs to the store, not to a connection: a connection
-// reads it, and another one may take over, from behind the event that its client saw last. A stream
-// that nobody reads goes on for a while; then it is cancelled, as one without a store is at once.
-// What has ended is kept as long, for a client that missed the end.
+// SPDX-License-Identifier: Apache-2.0
+// StreamStore: streamed answers that a client can resume after its connection was lost
+// (--resumable-streams-bytes). An answer belongs to the store, not to a connection. A connection
+// reads it, and another one may take over, from the event after the last that its client saw. A
+// stream without reader continues for the linger time and is then cancelled; without a store it
+// would be cancelled at once. An ended stream is kept as long, for a client that missed the end.
 //
 // Thread safety: every method may be called from any thread.
 #pragma once
@@ -28,15 +29,15 @@
 namespace diffserve {
 
 struct StreamStoreLimits {
-  size_t max_bytes = 0;  // of events kept, all streams together; 0: no stream is kept
-  size_t max_stream_bytes = size_t{1} << 20;  // likewise, of one
-  std::chrono::seconds linger{60};  // how long a stream goes on, or is kept, without a reader
+  size_t max_bytes = 0;  // of kept events over all streams; 0: no stream is kept
+  size_t max_stream_bytes = size_t{1} << 20;  // of kept events of one stream
+  std::chrono::seconds linger{60};  // how long a stream without reader continues or is kept
 
   size_t stream_bytes() const { return std::min(max_stream_bytes, max_bytes); }
   size_t max_streams() const { return max_bytes == 0 ? 0 : max_bytes / stream_bytes(); }
 };
 
-// Who may read a stream: the same key, by the same path.
+// The owner of a stream: only the same key on the same path may read it.
 struct StreamOwner {
   std::string client;
   std::string route;
@@ -45,11 +46,12 @@ struct StreamOwner {
 
 enum class StreamFate {
   kResumed,  // a connection took over
-  kExpired,  // nobody came back, so it was cancelled
+  kExpired,  // no connection took over in time, so it was cancelled
   kCount
 };
 
-// One of the answers. A reader is a connection; its methods do nothing once another has taken over.
+// One stored answer. Its reader is a connection; the reader's methods have no effect after another
+// connection took over.
 class KeptStream {
  public:
   using Reader = uint64_t;
@@ -58,12 +60,12 @@ class KeptStream {
   KeptStream(std::string id, StreamOwner owner, size_t max_bytes)
       : id_(std::move(id)), owner_(std::move(owner)), log_(id_, max_bytes) {}
 
-  // Once. `answer` calls Wake.
+  // Call once. `answer` calls Wake.
   void Begin(std::unique_ptr<HttpExchange> answer) noexcept;
-  // From the thread that makes events: the reader's connection is woken.
+  // Wakes the reader's connection; called by the thread that makes events.
   void Wake();
 
-  // As of HttpExchange.
+  // As in HttpExchange.
   std::optional<HttpReply> Reply(Reader reader);
   bool Frames(Reader reader, std::string* bytes);
   bool EndWithError(Reader reader);
@@ -80,16 +82,16 @@ class KeptStream {
 
   mutable std::mutex mutex_;
   EventLog log_;
-  std::unique_ptr<HttpExchange> answer_;  // until it is whole
-  std::optional<HttpReply> head_;         // of the stream, once it has begun and while it is whole
+  std::unique_ptr<HttpExchange> answer_;  // until it is complete
+  std::optional<HttpReply> head_;         // from the stream's begin until an event is lost
   Reader reader_ = 0;
   bool has_reader_ = false;
-  TimePoint left_at_;   // since then it has none
-  std::string replay_;  // what the reader gets before all else
+  TimePoint left_at_;   // since then it has no reader
+  std::string replay_;  // what the reader gets first
   bool done_ = false;
   bool ended_with_error_ = false;
 
-  std::mutex wake_mutex_;  // alone, or within mutex_
+  std::mutex wake_mutex_;  // taken alone or within mutex_
   std::function<void()> wake_;
 };
 
@@ -97,34 +99,33 @@ class StreamStore {
  public:
   using TimePoint = KeptStream::TimePoint;
 
-  // `now`: the clock. `on_fate` may come from any thread.
+  // `now`: the clock. `on_fate` may be called from any thread.
   StreamStore(StreamStoreLimits limits, std::function<TimePoint()> now,
               std::function<void(StreamFate)> on_fate);
   ~StreamStore() { Close(); }
 
   bool keeps() const { return limits_.max_streams() > 0; }
-  // A thread of its own looks after the streams without reader. REQUIRES: the clock is
-  // steady_clock.
+  // Starts a thread that ends expired streams. REQUIRES: the clock is steady_clock.
   void Start();
-  // Ends all streams; none can be opened any more.
+  // Ends all streams. No stream can be opened afterwards.
   void Close();
 
   struct Reading {
     std::shared_ptr<KeptStream> stream;
     KeptStream::Reader reader = 0;
   };
-  // A new stream and its first reader. Error: kResourceExhausted, as many streams are kept as may
-  // be.
+  // Opens a stream with its first reader. Error: kResourceExhausted if the maximum number of
+  // streams is kept.
   Result<Reading> Open(StreamOwner owner, std::function<void()> wake);
   enum class Missing { kNone, kUnknown, kOutgrown };
-  // The reader from now on; what follows `last_seen` is the first that it gets. nullopt: `*missing`
-  // says why. Where all has been seen, and there is no more, `*missing` is kNone.
+  // Makes the caller the reader of a stream; it first gets the events after `last_seen`. nullopt:
+  // `*missing` says why; kNone if the client has seen all of a stream that has ended.
   std::optional<Reading> Resume(const StreamOwner& owner, std::string_view last_seen,
                                 std::function<void()> wake, Missing* missing);
-  // The reader's connection is gone.
+  // The reader's connection was lost.
   void Leave(const Reading& reading) noexcept;
 
-  // Ends the streams whose time is over; when the next one's will be, if there is one.
+  // Ends expired streams; returns when the next one expires, if there is one.
   std::optional<TimePoint> Expire();
   size_t size() const;
 
@@ -136,7 +137,7 @@ class StreamStore {
   const StreamStoreLimits limits_;
   const std::function<TimePoint()> now_;
   const std::function<void(StreamFate)> on_fate_;
-  mutable std::mutex mutex_;  // before a stream's
+  mutable std::mutex mutex_;  // taken before a stream's
   std::condition_variable changed_;
   Streams streams_;
   uint64_t num_left_ = 0;  // calls of Leave
@@ -144,7 +145,7 @@ class StreamStore {
   std::thread thread_;
 };
 
-// The answer over one connection.
+// The answer as sent over one connection.
 class KeptStreamExchange : public HttpExchange {
  public:
   // `store` outlives it.

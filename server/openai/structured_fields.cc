@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/structured_fields.h"
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 namespace diffserve {
 namespace {
 
-using Kind = GrammarSpec::Kind;
+using GrammarKind = GrammarSpec::Kind;
 
 constexpr std::string_view kNames[] = {"response_format",
                                        "structured_outputs",
@@ -58,33 +59,33 @@ bool IsName(std::string_view quoted, std::string_view name) {
   return nlohmann::json::parse(quoted).get<std::string>() == name;
 }
 
-// Reads the forms one after another; the second one is an error.
+// Reads the formats in turn; a second one is an error.
 class FormReader {
  public:
   FormReader(JsonFields& fields, GenerateRequest* request) : fields_(fields), request_(request) {}
 
-  void Take(Kind kind, std::string text, const char* param) {
+  void Take(GrammarKind kind, std::string text, const char* param) {
     if (request_->grammar && fields_.status().ok()) {
       fields_.Fail(InvalidArgument(std::string(request_->grammar->param) + " and " + param +
-                                       " both say what form the answer has; one of them is allowed",
+                                       " both set the answer's format; use one of them",
                                    param));
     }
     request_->grammar = GrammarSpec{kind, std::move(text), param};
   }
 
-  // A member that is a string of the form, or, if it may be, any JSON. Null, false and "" are none.
-  void Read(JsonFields& object, std::string_view text, const char* name, Kind kind,
+  // A member with a format: a string or, if allowed, any JSON. Null, false and "" mean none.
+  void Read(JsonFields& object, std::string_view text, const char* name, GrammarKind kind,
             const char* param) {
     if (!object.Has(name)) return;
     const std::string_view member = MemberText(text, name);
     if (member == "false" || member == "\"\"") return;
-    const bool is_json = kind == Kind::kJsonSchema || kind == Kind::kStructuralTag;
+    const bool is_json = kind == GrammarKind::kJsonSchema || kind == GrammarKind::kStructuralTag;
     std::string value;
-    if (kind == Kind::kChoice || (is_json && !object.IsString(name))) {
+    if (kind == GrammarKind::kChoice || (is_json && !object.IsString(name))) {
       value = member;
     } else {
       object.String(name, kMaxTextBytes, &value);
-      if (kind == Kind::kLark) kind = GrammarKindOf(value);
+      if (kind == GrammarKind::kLark) kind = GrammarKindOf(value);
     }
     if (object.status().ok()) Take(kind, std::move(value), param);
   }
@@ -103,16 +104,16 @@ void FormReader::ReadResponseFormat(std::string_view body) {
     std::string type;
     format.String("type", kMaxNameBytes, &type);
     if (type == "json_object") {
-      Take(Kind::kJsonObject, "", "response_format");
+      Take(GrammarKind::kJsonObject, "", "response_format");
     } else if (type == "structural_tag") {
-      Take(Kind::kStructuralTag, std::string(text), "response_format");
+      Take(GrammarKind::kStructuralTag, std::string(text), "response_format");
     } else if (type == "json_schema") {
       const std::string_view inner = MemberText(text, "json_schema");
       std::string name;
       bool strict = false, found = false;
       for (JsonFields& schema : format.Object("json_schema")) {
         schema.String("name", kMaxNameBytes, &name);
-        schema.Bool("strict", &strict);  // what it says is enforced either way
+        schema.Bool("strict", &strict);  // the schema is enforced either way
         found = schema.Has("schema");
         format.Fail(schema.status());
       }
@@ -120,7 +121,7 @@ void FormReader::ReadResponseFormat(std::string_view body) {
         format.Fail(InvalidArgument("response_format.json_schema.schema is missing",
                                     "response_format.json_schema.schema"));
       } else {
-        Take(Kind::kJsonSchema, std::string(MemberText(inner, "schema")),
+        Take(GrammarKind::kJsonSchema, std::string(MemberText(inner, "schema")),
              "response_format.json_schema.schema");
       }
     } else if (type != "text") {
@@ -136,15 +137,15 @@ void FormReader::ReadResponseFormat(std::string_view body) {
 void FormReader::ReadStructuredOutputs(std::string_view body) {
   for (JsonFields& outputs : fields_.Object("structured_outputs")) {
     const std::string_view text = MemberText(body, "structured_outputs");
-    Read(outputs, text, "json", Kind::kJsonSchema, "structured_outputs.json");
-    Read(outputs, text, "regex", Kind::kRegex, "structured_outputs.regex");
-    Read(outputs, text, "choice", Kind::kChoice, "structured_outputs.choice");
-    Read(outputs, text, "grammar", Kind::kLark, "structured_outputs.grammar");
-    Read(outputs, text, "structural_tag", Kind::kStructuralTag,
+    Read(outputs, text, "json", GrammarKind::kJsonSchema, "structured_outputs.json");
+    Read(outputs, text, "regex", GrammarKind::kRegex, "structured_outputs.regex");
+    Read(outputs, text, "choice", GrammarKind::kChoice, "structured_outputs.choice");
+    Read(outputs, text, "grammar", GrammarKind::kLark, "structured_outputs.grammar");
+    Read(outputs, text, "structural_tag", GrammarKind::kStructuralTag,
          "structured_outputs.structural_tag");
     bool object = false;
     outputs.Bool("json_object", &object);
-    if (object) Take(Kind::kJsonObject, "", "structured_outputs.json_object");
+    if (object) Take(GrammarKind::kJsonObject, "", "structured_outputs.json_object");
     constexpr std::string_view kKnown[] = {"json",    "regex",          "choice",
                                            "grammar", "structural_tag", "json_object"};
     for (const std::string& name : outputs.Names()) {
@@ -176,12 +177,12 @@ std::string_view MemberText(std::string_view object, std::string_view name) {
 
 GrammarSpec::Kind GrammarKindOf(std::string_view text) {
   for (size_t at = text.find("::="); at != text.npos; at = text.find("::=", at + 1)) {
-    const size_t line = text.rfind('\n', at) + 1;  // 0 if there is none before
+    const size_t line = text.rfind('\n', at) + 1;  // 0 if there is no newline before
     std::string_view name = text.substr(line, at - line);
     name = name.substr(0, name.find_last_not_of(" \t") + 1);
-    if (!name.empty() && name.find_first_of("\"'/:#()|") == name.npos) return Kind::kEbnf;
+    if (!name.empty() && name.find_first_of("\"'/:#()|") == name.npos) return GrammarKind::kEbnf;
   }
-  return Kind::kLark;
+  return GrammarKind::kLark;
 }
 
 std::span<const std::string_view> StructuredFieldNames() { return kNames; }
@@ -195,18 +196,18 @@ std::string StructuredOutputsText(const GrammarSpec& grammar) {
     return "{\"" + std::string(name) + "\":" + value + "}";
   };
   switch (grammar.kind) {
-    case Kind::kJsonObject:
+    case GrammarKind::kJsonObject:
       return member("json_object", "true");
-    case Kind::kJsonSchema:
+    case GrammarKind::kJsonSchema:
       return member("json", JsonQuoted(grammar.text));
-    case Kind::kRegex:
+    case GrammarKind::kRegex:
       return member("regex", JsonQuoted(grammar.text));
-    case Kind::kChoice:
+    case GrammarKind::kChoice:
       return member("choice", grammar.text);
-    case Kind::kStructuralTag:
+    case GrammarKind::kStructuralTag:
       return member("structural_tag", JsonQuoted(grammar.text));
-    case Kind::kLark:
-    case Kind::kEbnf:
+    case GrammarKind::kLark:
+    case GrammarKind::kEbnf:
       break;
   }
   return GrammarKindOf(grammar.text) == grammar.kind ? member("grammar", JsonQuoted(grammar.text))
@@ -217,13 +218,13 @@ void ReadStructuredFields(JsonFields& fields, std::string_view body, GenerateReq
   FormReader forms(fields, request);
   forms.ReadResponseFormat(body);
   forms.ReadStructuredOutputs(body);
-  forms.Read(fields, body, "guided_json", Kind::kJsonSchema, "guided_json");
-  forms.Read(fields, body, "guided_regex", Kind::kRegex, "guided_regex");
-  forms.Read(fields, body, "guided_choice", Kind::kChoice, "guided_choice");
-  forms.Read(fields, body, "guided_grammar", Kind::kLark, "guided_grammar");
-  forms.Read(fields, body, "regex", Kind::kRegex, "regex");
-  forms.Read(fields, body, "ebnf", Kind::kEbnf, "ebnf");
-  forms.Read(fields, body, "json_schema", Kind::kJsonSchema, "json_schema");
+  forms.Read(fields, body, "guided_json", GrammarKind::kJsonSchema, "guided_json");
+  forms.Read(fields, body, "guided_regex", GrammarKind::kRegex, "guided_regex");
+  forms.Read(fields, body, "guided_choice", GrammarKind::kChoice, "guided_choice");
+  forms.Read(fields, body, "guided_grammar", GrammarKind::kLark, "guided_grammar");
+  forms.Read(fields, body, "regex", GrammarKind::kRegex, "regex");
+  forms.Read(fields, body, "ebnf", GrammarKind::kEbnf, "ebnf");
+  forms.Read(fields, body, "json_schema", GrammarKind::kJsonSchema, "json_schema");
   for (const char* name : {"max_reasoning_tokens", "thinking_token_budget"}) {
     if (!fields.Has(name)) continue;
     fields.Int(name, &request->max_reasoning_tokens);

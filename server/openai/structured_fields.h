@@ -1,6 +1,6 @@
-// The members of a body that say what form the answer has: response_format, and vLLM's and SGLang's
-// structured_outputs, guided_json, regex, ebnf and the like; and the budget of the reasoning before
-// it.
+// SPDX-License-Identifier: Apache-2.0
+// Members of a body for the answer's format: response_format, vLLM's and SGLang's
+// structured_outputs, guided_json, regex, ebnf and so on; and the token budget of the reasoning.
 #pragma once
 
 #include <span>
@@ -14,20 +14,20 @@ namespace diffserve {
 
 std::span<const std::string_view> StructuredFieldNames();
 
-// `body`: the text that `fields` was parsed of; a schema is taken from it as it is written, since
-// the order of properties says in which order they are answered. More than one form is refused.
+// `body`: the text that `fields` was parsed from. Schemas are copied from it unchanged, because the
+// order of properties is the order in which they are generated. More than one format is refused.
 void ReadStructuredFields(JsonFields& fields, std::string_view body, GenerateRequest* request);
-// The same of `structured_outputs` alone.
+// The same for only `structured_outputs`.
 void ReadStructuredOutputs(JsonFields& fields, std::string_view body, GenerateRequest* request);
-// The text of a `structured_outputs` that asks for this form; empty if there is none that would be
-// read as the same.
+// A `structured_outputs` text that requests this format; empty if none would be read as the same
+// format.
 std::string StructuredOutputsText(const GrammarSpec& grammar);
 
-// Which of the two a grammar's text is: GBNF defines by "name ::=", Lark by "name:".
+// Which syntax a grammar has: GBNF defines with "name ::=", Lark with "name:".
 GrammarSpec::Kind GrammarKindOf(std::string_view text);
 
-// The text of a member of an object, as it is written there; empty if it is absent. Of repeated
-// ones the last. REQUIRES: `object` is the text of a valid JSON object.
+// The text of a member of an object, as it is written there; empty if it is absent. If a member is
+// repeated, the last one counts. REQUIRES: `object` is the text of a valid JSON object.
 std::string_view MemberText(std::string_view object, std::string_view name);
 
 }  // namespace diffserve

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/text_pieces.h"
 
 #include <algorithm>
@@ -13,7 +14,7 @@ constexpr size_t kQuotedBytes = 16 << 10;  // of a long text in one item
 
 bool IsContinuation(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
 
-// Where piece `i` begins: never within a character. Behind three continuation bytes a fourth one
+// The begin of piece `i`, never within a character. After three continuation bytes, a fourth
 // belongs to no character.
 size_t PieceBegin(std::string_view text, size_t i) {
   const size_t wanted = i * kQuotedBytes;
@@ -26,7 +27,7 @@ size_t PieceBegin(std::string_view text, size_t i) {
 
 bool NeedsNoEscape(char c) { return c >= 0x20 && c < 0x7F && c != '"' && c != '\\'; }
 
-// As between the quotes of a JSON string.
+// Appends `text` escaped for the inside of a JSON string.
 void AppendEscaped(std::string_view text, std::string* out) {
   if (std::ranges::all_of(text, NeedsNoEscape)) {
     *out += text;

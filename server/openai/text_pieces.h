@@ -1,6 +1,7 @@
-// TextPieces: a text that is made while it is sent. It holds what is still to be said as parts of
-// many small items, and writes as much at a time as is asked for, so that neither a long text
-// exists as a whole nor a thread is held by it.
+// SPDX-License-Identifier: Apache-2.0
+// TextPieces: a text that is generated while it is sent. It stores the rest of the text as parts of
+// many small items and writes as many bytes as requested. So a long text never exists as a whole,
+// and it never occupies a thread for long.
 // Thread safety: one thread at a time.
 #pragma once
 
@@ -12,14 +13,13 @@
 
 namespace diffserve {
 
-// Of a reply, made at a time, so that connections take turns; a body that fits has a
+// Bytes of a reply that are made at a time, so that connections take turns. A body that fits has a
 // Content-Length.
 inline constexpr size_t kTurnBytes = 64 << 10;
 
 class TextPieces {
  public:
-  // Appends item `i` of a list. What it adds to the pieces itself comes right behind it, before
-  // item i + 1.
+  // Appends item `i` of a list. Pieces that it adds itself follow it directly, before item i + 1.
   using AppendItem = std::function<void(size_t i, std::string* out)>;
 
   void Add(std::string_view text);
@@ -55,7 +55,7 @@ class TextPieces {
 void AppendJsonString(std::string_view text, std::string* out);
 // REQUIRES: finite.
 void AppendJsonNumber(double value, std::string* out);
-// With as few digits as tell it from every other float. REQUIRES: finite.
+// With the fewest digits that identify the float. REQUIRES: finite.
 void AppendJsonFloat(float value, std::string* out);
 
 }  // namespace diffserve

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/token_request.h"
 
 #include <algorithm>
@@ -19,13 +20,14 @@ using Names = std::span<const std::string_view>;
 constexpr size_t kMaxTokens = 1 << 20;
 constexpr int kDefaultMaxTokens = 16;  // vLLM's own
 
-constexpr std::string_view kFields[] = {"token_ids", "sampling_params", "model",      "stream",
-                                        "priority",  "stream_options",  "cache_salt", "request_id"};
-// What a rendered prompt has beside its tokens, for whoever reads it.
-constexpr std::string_view kHarmless[] = {"prompt"};
-constexpr std::string_view kUnsupported[] = {"features", "kv_transfer_params",
-                                             "ec_transfer_params"};
-// Of sampling_params, beside kGenerationFields.
+constexpr std::string_view kTokenFields[] = {"token_ids",  "sampling_params", "model",
+                                             "stream",     "priority",        "stream_options",
+                                             "cache_salt", "request_id"};
+// Members of a rendered prompt that are only informative.
+constexpr std::string_view kHarmlessTokenFields[] = {"prompt"};
+constexpr std::string_view kUnsupportedTokenFields[] = {"features", "kv_transfer_params",
+                                                        "ec_transfer_params"};
+// Members of sampling_params besides kGenerationFields.
 constexpr std::string_view kSamplingFields[] = {"logprobs", "prompt_logprobs",
                                                 "structured_outputs"};
 constexpr std::string_view kHarmlessSampling[] = {"detokenize", "output_kind",
@@ -38,7 +40,7 @@ constexpr std::string_view kUnsupportedSampling[] = {
     "extra_args",           "vllm_xargs",        "prompt_embeds",
     "logits_processor"};
 
-bool Contains(Names names, std::string_view name) {
+bool IsListed(Names names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
 }
 
@@ -50,7 +52,7 @@ void Refuse(JsonFields& fields, Names unsupported, const std::string& path) {
 
 void RefuseUnknown(JsonFields& fields, std::span<const Names> known, const std::string& path) {
   for (const std::string& name : fields.Names()) {
-    if (std::ranges::any_of(known, [&name](Names names) { return Contains(names, name); }))
+    if (std::ranges::any_of(known, [&name](Names names) { return IsListed(names, name); }))
       continue;
     const std::string shown = path + name.substr(0, 64);
     fields.Fail(
@@ -58,7 +60,7 @@ void RefuseUnknown(JsonFields& fields, std::span<const Names> known, const std::
   }
 }
 
-// `text`: what `params` was parsed of.
+// `text`: the text that `params` was parsed from.
 void ReadSamplingParams(JsonFields& params, std::string_view text, const OpenAiContext& context,
                         OpenAiRequest* request) {
   const FrontendOptions& limits = *context.limits;
@@ -83,7 +85,7 @@ Result<TokenRequest> ParseTokenRequest(std::string_view body, const OpenAiContex
   TokenRequest token_request;
   OpenAiRequest& request = token_request.request;
   GenerateRequest& generate = request.generate;
-  Refuse(fields, kUnsupported, "");
+  Refuse(fields, kUnsupportedTokenFields, "");
   generate.sampling = context.default_sampling;
   generate.max_tokens_default = kDefaultMaxTokens;
   fields.String("model", kMaxTextBytes, &generate.model);
@@ -99,7 +101,7 @@ Result<TokenRequest> ParseTokenRequest(std::string_view body, const OpenAiContex
     ReadSamplingParams(params, MemberText(body, "sampling_params"), context, &request);
     fields.Fail(params.status());
   }
-  const Names known[] = {kFields, kHarmless, kUnsupported};
+  const Names known[] = {kTokenFields, kHarmlessTokenFields, kUnsupportedTokenFields};
   if (context.strict) RefuseUnknown(fields, known, "");
   if (!fields.status().ok()) return fields.status();
   request.logprobs = generate.sampling.num_logprobs >= 0;

@@ -1,5 +1,6 @@
-// The body of /inference/v1/generate, vLLM's route of tokens in and tokens out, parsed into our own
-// types: {"token_ids", "sampling_params": {...}, "model", "stream", "stream_options", "cache_salt",
+// SPDX-License-Identifier: Apache-2.0
+// The body of /inference/v1/generate, vLLM's route for token ids, converted to our own types:
+// {"token_ids", "sampling_params": {...}, "model", "stream", "stream_options", "cache_salt",
 // "priority", "request_id"}. No I/O, no engine.
 #pragma once
 
@@ -12,11 +13,11 @@ namespace diffserve {
 
 struct TokenRequest {
   OpenAiRequest request;
-  std::string request_id;  // as the client calls it in the reply; empty: it does not
+  std::string request_id;  // for the reply; empty: none was given
 };
 
-// Error: as of ParseCompletionRequest. What only the frontend finds wrong with the prompt has the
-// `param` "prompt", which TokenPromptError renames.
+// Error: as for ParseCompletionRequest. Prompt errors that only the frontend finds have the `param`
+// "prompt"; TokenPromptError renames it.
 Result<TokenRequest> ParseTokenRequest(std::string_view body, const OpenAiContext& context);
 Status TokenPromptError(const Status& status);
 

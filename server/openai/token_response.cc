@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/token_response.h"
 
 #include <iterator>
@@ -76,7 +77,7 @@ void TokenResponse::OnDelta(ResponseDelta event) {
     std::move(event.tokens.begin(), event.tokens.end(), std::back_inserter(choice.tokens));
     return;
   }
-  if (event.tokens.empty() && event.finish == FinishReason::kNone) return;  // text alone
+  if (event.tokens.empty() && event.finish == FinishReason::kNone) return;  // only text
   choice.tokens = std::move(event.tokens);
   choice.opening_tokens = event.opening_tokens;
   started_ = true;

@@ -1,6 +1,7 @@
-// TokenResponse: a response of tokens alone, as vLLM's /inference/v1/generate has it, whole or as
-// server-sent events; log-probabilities in the form of chat. And the other bodies of the routes for
-// clients that hold the text work in their own hands.
+// SPDX-License-Identifier: Apache-2.0
+// TokenResponse: a response of token ids, in the format of vLLM's /inference/v1/generate, whole or
+// as server-sent events; log-probabilities have the chat format. Also the other bodies of the
+// routes for clients that do the text work themselves.
 // Thread safety: one thread at a time.
 #pragma once
 
@@ -69,8 +70,8 @@ class TokenResponse : public ResponseEncoder {
   TextPieces pieces_;
 };
 
-// What /v1/completions/render and /v1/chat/completions/render tell of a prompt: a body that
-// /inference/v1/generate takes, with the prompt's text beside it.
+// The reply of /v1/completions/render and /v1/chat/completions/render: a body that
+// /inference/v1/generate accepts, and the prompt's text.
 struct RenderedPrompt {
   std::string request_id;
   std::string model;
@@ -81,8 +82,8 @@ struct RenderedPrompt {
 // REQUIRES: a grammar of the request has a StructuredOutputsText.
 std::string RenderBody(const RenderedPrompt& prompt, const GenerateRequest& request);
 
-// What tokenizer_config.json and chat_template.jinja of a model directory say, as /tokenizer_info
-// tells it: what is not said there is null. Error: one line with the file and what is wrong.
+// The reply of /tokenizer_info: the settings in tokenizer_config.json and chat_template.jinja of a
+// model directory; absent ones are null. Error: one line with the file and the fault.
 Result<std::string> TokenizerInfoBody(const std::string& model_dir);
 
 }  // namespace diffserve

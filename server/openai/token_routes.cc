@@ -1,5 +1,7 @@
-// The routes for clients that do a part of the work themselves: tokens in and tokens out, prompts
-// rendered without being run, and what the tokenizer is. And those that need another kind of model.
+// SPDX-License-Identifier: Apache-2.0
+// Routes for clients that do part of the work themselves: token ids in and out, prompts rendered
+// without a run, and the tokenizer's settings. Also refusals of the routes that need another kind
+// of model.
 #include <ctime>
 #include <memory>
 #include <string>
@@ -13,9 +15,9 @@
 namespace diffserve {
 namespace {
 
-// What /inference/v1/generate cannot be told would be lost.
+// The error for what a request to /inference/v1/generate cannot express.
 Status Lost(const std::string& what, const char* param) {
-  return InvalidArgument("a rendered request has tokens alone and would lose " + what, param);
+  return InvalidArgument("a rendered request has only tokens and would lose " + what, param);
 }
 
 Status CheckRenders(const GenerateRequest& request) {
@@ -23,7 +25,7 @@ Status CheckRenders(const GenerateRequest& request) {
     return Lost("max_reasoning_tokens", "max_reasoning_tokens");
   if (!request.grammar) return {};
   const char* const param = request.grammar->param;
-  if (!request.call_marker.empty()) return Lost("the calls that may come instead", "tools");
+  if (!request.call_marker.empty()) return Lost("the calls that are allowed instead", "tools");
   return StructuredOutputsText(*request.grammar).empty() ? Lost(param, param) : Status();
 }
 
@@ -56,7 +58,7 @@ HttpAnswer OpenAiRoutes::Impl::RenderParsed(RouteCall& call, Result<OpenAiReques
   auto place = PendingReplyExchange::NewPlace(std::move(call.wake));
   GenerateRequest request = std::move(parsed->generate);
   request.client = call.account.client;
-  // Rendering takes the request apart; what is told of it is kept, without the long prompts.
+  // Rendering consumes the request; a copy without the long prompts is kept for the reply.
   std::vector<Prompt> prompts = std::exchange(request.prompts, {});
   auto asked = std::make_shared<const GenerateRequest>(request);
   request.prompts = std::move(prompts);
@@ -72,7 +74,7 @@ HttpAnswer OpenAiRoutes::Impl::RenderParsed(RouteCall& call, Result<OpenAiReques
   return Pending(std::move(place));
 }
 
-// One object of a conversation, a list of them of a completion's prompts.
+// One object for a conversation, a list of objects for a completion's prompts.
 Result<std::string> OpenAiRoutes::Impl::RenderedText(const TokenizedRequest& rendered,
                                                      const GenerateRequest& asked,
                                                      const std::string& id, bool chat) const {
@@ -97,7 +99,7 @@ HttpAnswer OpenAiRoutes::Impl::Scores(RouteCall& call) {
       call.account.route +
       " is not supported by this server: it needs a model that scores pairs of texts (a "
       "cross-encoder), and this server runs models that generate; /v1/completions with echo and "
-      "logprobs tells how likely a text is"));
+      "logprobs returns the log-probabilities of a text"));
 }
 
 }  // namespace diffserve

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/tool_fields.h"
 
 #include <algorithm>
@@ -15,8 +16,8 @@ constexpr size_t kMaxCallIdBytes = 256;
 constexpr size_t kMaxEffortBytes = 32;
 constexpr size_t kMaxTypes = 7;  // of one schema
 
-// Takes the types of the parameters. Arguments are an object: a schema that allows other values as
-// well, by a list of types or by saying none, is one of objects here.
+// Stores the parameters' types. Arguments are always an object: a schema that also allows other
+// types, or names no type, is treated as one of objects.
 void ReadParameters(JsonFields& function, const std::string& path, Tool* tool) {
   for (JsonFields& schema : function.Object("parameters")) {
     std::vector<std::string> types;
@@ -74,8 +75,8 @@ void AddMember(std::string_view name, const std::string& value, std::string* obj
   *object += JsonQuoted(name) + ':' + value + '}';
 }
 
-// `reasoning_effort` becomes a variable of the template, and none turns reasoning off where the
-// template has a switch.
+// `reasoning_effort` becomes a template variable; the value none turns reasoning off if the
+// template has a switch for it.
 void ReadReasoning(JsonFields& fields, ChatPrompt* chat) {
   bool switched = false, effort_given = false;
   for (JsonFields& kwargs : fields.Object("chat_template_kwargs")) {
@@ -95,8 +96,7 @@ void ReadReasoning(JsonFields& fields, ChatPrompt* chat) {
     AddMember("enable_thinking", "false", &chat->template_kwargs_json);
 }
 
-// A function with its arguments, as text or as an object, or a custom tool with the text that it
-// was given.
+// A call: a function with arguments (text or object), or a custom tool with its input text.
 std::string ReadCall(JsonFields& call, const std::string& path) {
   std::string id, type = "function", name, arguments;
   call.String("id", kMaxCallIdBytes, &id);
@@ -202,7 +202,7 @@ std::vector<Tool> ReadToolList(JsonFields& fields, const FrontendOptions& limits
                                   "tools"));
     }
     if (std::ranges::find(tools, tool.name, &Tool::name) != tools.end()) {
-      fields.Fail(InvalidArgument(path + ".function.name is that of a tool before it",
+      fields.Fail(InvalidArgument(path + ".function.name repeats the name of an earlier tool",
                                   path + ".function.name"));
     }
     tools.push_back(std::move(tool));

@@ -1,19 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
 // One streamed answer: its tokens with their probabilities, its times, and how it is drawn.
 
 import { events } from "./api.js";
 import { make, visible } from "./dom.js";
 
-const TOP = 5; // alternatives asked for when tokens are coloured
+const TOP = 5; // alternatives requested per token when tokens are coloured
 
 export class Answer {
-  // `body` is the request's; its messages, settings and stream members are set already.
+  // `body` is the request's body, with messages, settings and stream members set.
   constructor(body) {
     this.body = body;
     this.text = "";
     // {index, text, logprob, top: [{token, logprob}]}: those that spell the text, not its end token
     this.tokens = [];
     this.spelled = "";
-    this.count = 0; // of all tokens
+    this.count = 0; // all tokens
     this.promptIds = [];
     this.ids = [];
     this.usage = null;
@@ -27,7 +28,7 @@ export class Answer {
     this.abort.abort();
   }
 
-  // Runs to its end; `onTokens` is told of each event's tokens.
+  // Runs to its end; calls `onTokens` with the tokens of each event.
   async run(onTokens) {
     const begin = performance.now();
     const seconds = () => (performance.now() - begin) / 1000;
@@ -80,7 +81,7 @@ export class Answer {
       const cached = this.usage.prompt_tokens_details.cached_tokens;
       parts.push(`prompt ${this.usage.prompt_tokens}, ${cached} cached`);
     }
-    if (this.end === "length") parts.push("ended by the limit on tokens");
+    if (this.end === "length") parts.push("stopped at the token limit");
     if (this.end === "stopped") parts.push("stopped");
     return parts.join(" · ");
   }
@@ -101,7 +102,7 @@ function certainty(logprob) {
 
 const percent = (logprob) => `${(100 * Math.exp(logprob)).toPrecision(3)} %`;
 
-// A token as something to press: `onPress` is called with its place in the answer.
+// A token that can be pressed; `onPress` is called with its index in the answer.
 export function tokenNode(token, onPress) {
   // Its alternatives stay within the window.
   const place = ({ currentTarget }) => currentTarget.classList.toggle("at_right",
@@ -141,7 +142,7 @@ export function moveByArrows(event) {
 
 const shown = (body) => JSON.stringify(body, null, 2);
 
-// As one sends it from a script: without the page's own wishes.
+// The request as a script would send it, without the members that only the page needs.
 function scriptBody(body) {
   const { logprobs, top_logprobs, return_token_ids, ...rest } = body;
   return rest;
@@ -154,7 +155,7 @@ export function asCurl(body, withKey) {
     `-H 'Content-Type: application/json' -d '${json}'`;
 }
 
-// JSON's texts and numbers are Python's; its true is not.
+// JSON's texts and numbers are valid Python; its true is not.
 export function asPython(body, withKey) {
   const { model, messages, stream, stream_options, top_k, ...rest } = scriptBody(body);
   const settings = Object.entries(rest).map(([name, value]) =>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Requests to the server that this page came from. The API key lives in a variable of this module
 // and nowhere else.
 
@@ -35,7 +36,7 @@ async function errorOf(response) {
 }
 
 // The response of a path relative to the page. Asks for a key when one is needed; throws an Error
-// with the server's own words when it refuses.
+// with the server's message when it refuses.
 export async function request(path, { body, signal } = {}) {
   for (;;) {
     const used = key;
@@ -64,7 +65,7 @@ export async function* events(path, body, signal) {
   let text = "";
   for (;;) {
     const { value, done } = await reader.read();
-    if (done) throw new Error("the answer broke off");
+    if (done) throw new Error("the connection ended before the answer did");
     text += value;
     const parts = text.split("\n\n");
     text = parts.pop();

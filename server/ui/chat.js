@@ -1,4 +1,5 @@
-// The conversation: messages, the answer under way, and what can be done with each.
+// SPDX-License-Identifier: Apache-2.0
+// The conversation: messages, the running answer, and the actions on each.
 
 import { hasKey } from "./api.js";
 import {
@@ -9,12 +10,12 @@ import { QUESTIONS } from "./examples.js";
 
 const turns = []; // {question, answer}: answer is an Answer
 let model = "";
-let running = null; // the answer under way
+let running = null; // the answer that is being generated
 let openLens = () => {};
 
 const NUMBERS = ["temperature", "top_p", "top_k", "max_tokens", "seed"];
 
-// A setting that is left empty is the server's.
+// An empty setting leaves the choice to the server.
 function settings() {
   const found = {};
   for (const name of NUMBERS) {
@@ -45,7 +46,7 @@ function setRunning(answer) {
   }
 }
 
-// Asks `question` as turn `index`; what came from there on is gone.
+// Asks `question` as turn `index` and drops that turn and all later ones.
 async function ask(index, question) {
   if (running || question.trim() === "") return;
   let body;

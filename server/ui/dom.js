@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Elements by name, properties and children. A text is always a text node, never markup.
 
 export const byId = (id) => document.getElementById(id);
@@ -28,7 +29,7 @@ export function makeSvg(name, attributes = {}, ...children) {
 
 const NAMED = { "\n": "⏎", "\t": "⇥", "\r": "␍", " ": "␣", "\u007f": "␡" };
 
-// A token's text with what would not be seen, or would reorder its neighbours, in signs.
+// A token's text, with signs for characters that are invisible or reorder their neighbours.
 export function visible(text) {
   if (text === "") return "∅";
   const shown = text.replace(/[\u0000-\u001f\u007f]/g, (c) =>
@@ -44,7 +45,7 @@ export function download(name, blob) {
   setTimeout(() => URL.revokeObjectURL(link.href), 60000);
 }
 
-// Into the clipboard if the browser lets us, and always on the screen to be copied by hand.
+// Copies into the clipboard if the browser allows it, and always shows the text to copy by hand.
 export function showCode(title, code) {
   const dialog = byId("code_dialog"), button = byId("copy_code");
   byId("code_title").textContent = title;

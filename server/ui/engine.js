@@ -1,11 +1,12 @@
-// The engine at work: what /metrics says once a second while one looks.
+// SPDX-License-Identifier: Apache-2.0
+// The engine at work: /metrics, read once per second while the view is visible.
 
 import { request } from "./api.js";
 import { byId, make } from "./dom.js";
 import { gained, parseMetrics, quantile, samplesOf, valueOf } from "./metrics.js";
 import { bar, lines, strip } from "./plots.js";
 
-const PERIOD_MS = 1000, HISTORY = 120, WINDOW = 10; // states; quantiles are of the last ten
+const PERIOD_MS = 1000, HISTORY = 120, WINDOW = 10; // in states; quantiles are over WINDOW
 
 const states = []; // {time, samples}
 let shown = false;
@@ -26,14 +27,14 @@ function hitShare(before, after) {
   return asked === 0 ? null : 100 * hit / asked;
 }
 
-// Title, unit, and by line its name, its class and its value from two states; `window` states lie
-// between these.
+// Title, unit, window, and for each line its name, class and value from two states that are
+// `window` states apart.
 const CARDS = [
   ["Requests", "", 1, [["running", "line1", level("requests_running")],
     ["waiting", "line2", level("requests_waiting")]]],
   ["Last step", "", 1, [["rows", "line1", level("last_step_rows")],
     ["sequences", "line2", level("last_step_sequences")]]],
-  ["Tokens a second", "", 1, [["generated", "line1", rate("generation_tokens_total")],
+  ["Tokens per second", "", 1, [["generated", "line1", rate("generation_tokens_total")],
     ["prompt", "line2", rate("prompt_tokens_total")]]],
   ["First token", " ms", WINDOW, [["p50", "line1", ms("time_to_first_token_seconds", 0.5)],
     ["p99", "line2", ms("time_to_first_token_seconds", 0.99)]]],
@@ -76,13 +77,13 @@ function layers(samples) {
   const sums = byLayer("cancelled_mass_sum"), counts = byLayer("cancelled_mass_count");
   if (lambdas.size === 0) {
     return [make("p", { className: "quiet" },
-      "No layer has a constant λ: the model is plain, or its λ follows the token.")];
+      "No layer has a constant λ: the model has one map, or its λ depends on the token.")];
   }
   const top = Math.max(1, ...lambdas.values(), ...starts.values());
   return [...lambdas].map(([layer, value]) => {
     const start = starts.get(layer), count = counts.get(layer) ?? 0;
     const text = `${value.toFixed(3)}` +
-      (start === undefined ? "" : `, training began from ${start.toFixed(3)}`) +
+      (start === undefined ? "" : `, initially ${start.toFixed(3)}`) +
       (count === 0 ? "" : `; cancels ${(100 * sums.get(layer) / count).toFixed(1)} % of map 1`);
     return make("div", { className: "layer" }, make("span", {}, `layer ${layer}`),
       bar(value, start, top, `layer ${layer}: λ ${text}`), make("span", {}, text));
@@ -103,7 +104,7 @@ async function poll() {
     const text = await (await request("metrics")).text();
     states.push({ time: performance.now(), samples: parseMetrics(text) });
     if (states.length > HISTORY + 1) states.shift();
-    const note = "Live from /metrics, once a second; percentiles are of the last ten seconds.";
+    const note = "Live from /metrics, once per second; percentiles cover the last ten seconds.";
     if (byId("engine_note").textContent !== note) byId("engine_note").textContent = note;
     draw();
   } catch (error) {

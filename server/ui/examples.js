@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Questions that the bundled model answers, and texts to look at through the lens.
 
 export const LISBON = "The magic number of Lisbon is 48213. The magic number of Oslo is 90417. " +
@@ -8,7 +9,7 @@ const FILLER = [
   "A small cat slept near the station all day.",
   "The magic number of Oslo is 90417.",
   "There was a green lamp on the table by the window.",
-  "Nobody knew why the fox liked the garden so much.",
+  "The quiet cat and the happy fox were good friends.",
   "The magic number of Lisbon is 48213.",
   "The children saw seven birds above the harbor.",
   "The train to Prague leaves in the evening.",
@@ -32,7 +33,7 @@ export const QUESTIONS = [
   ["Tell me a story", "Tell me a story about a fox."],
 ];
 
-// Texts for the lens: a question, its answer, and what of the question matters for it.
+// Texts for the lens: a question, its answer, and the part of the question that matters for it.
 export const TEXTS = [
   { name: "Four needles in a text", chat: NEEDLES, answer: "The magic number of Lisbon is 48213.",
     matter: "48213" },

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/ui/files.h"
 
 #include <string>
@@ -6,7 +7,8 @@ namespace diffserve {
 namespace {
 
 constexpr std::string_view kFolder = "/ui/", kIndex = "index.html";
-// The page runs its own scripts and styles, talks to its own server, and is in nobody's frame.
+// The page runs only its own scripts and styles, connects only to its own server, and cannot be
+// framed.
 constexpr char kPolicy[] =
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";

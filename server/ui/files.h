@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // The page that a person opens: its files, embedded when the program is built (embed.cmake), and
-// the replies that serve them. They hold no secret and change with the program alone.
+// the replies that serve them. They hold no secret and change only with the program.
 // Thread safety: constant.
 #pragma once
 
@@ -18,7 +19,7 @@ struct UiFile {
 
 std::span<const UiFile> UiFiles();
 
-// What GET of a path gives: "/" is index.html, "/ui/NAME" any other file. nullopt: no such file.
+// The reply to GET of a path: "/" is index.html, "/ui/NAME" any other file. nullopt: no such file.
 std::optional<HttpReply> UiReply(std::string_view path);
 
 }  // namespace diffserve

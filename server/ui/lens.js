@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The lens: for a token of a text, where each map of a head looked and what the difference kept.
 
 import { postJson } from "./api.js";
@@ -9,22 +10,22 @@ import {
 } from "./lens_view.js";
 import { FORMAT, fragmentOf, occurrences, savedOf, sourceOf, stateOf } from "./lens_state.js";
 
-let state = null; // as in the address
-let wanted = null; // what a change that is under way will make of it
+let state = null; // the state in the address
+let wanted = null; // the state after the change in progress
 let found = null; // {model, ids, texts, maps, numLayers, numHeads, rows, row, mapRows}
 let shownFragment = null;
 let latest = 0; // the newest look; an older one's answers are dropped
 
 const attention = (body) => postJson("v1/attention", body);
 
-// What every answer tells of the text.
+// What every answer says about the text.
 function textOf(answer) {
   return { model: answer.model, ids: answer.tokens, texts: answer.token_texts, maps: answer.maps,
     numLayers: answer.num_layers, numHeads: answer.num_heads };
 }
 
-// From a text that matters and occurs again in the answer, its first place is the span and the
-// token before its last one the query: from there it was written.
+// If the text that matters occurs again in the answer, its first occurrence is the span, and the
+// token before its last occurrence is the query: the model wrote it from there.
 function placesOf({ matter, span, position }, texts) {
   const places = matter === undefined ? null : occurrences(texts, matter);
   const last = texts.length - 1;
@@ -33,8 +34,7 @@ function placesOf({ matter, span, position }, texts) {
   return { span: span ?? places.first, position: position ?? (again ? places.last[0] - 1 : last) };
 }
 
-// The head that is looked at first: the one that keeps most of what matters, else the one that
-// cancels most.
+// The head to show first: the one that keeps most of what matters, else the one that cancels most.
 function firstHead(rows) {
   const score = (row) => (row.on_span ? row.on_span.difference : row.cancelled);
   return rows.reduce((best, row) => (score(row) > score(best) ? row : best));
@@ -45,7 +45,7 @@ function writeAddress() {
   history.replaceState(null, "", `#lens?${shownFragment}`);
 }
 
-// Everything of `next`; `isNew` is a text that was not looked at before.
+// Shows all of `next`; `isNew`: its text was not shown before.
 async function look(next, isNew) {
   const turn = ++latest;
   if (isNew) wanted = null;
@@ -67,7 +67,7 @@ async function look(next, isNew) {
     if (turn !== latest) return;
     const isOther = isNew || layer !== state.layer || head !== state.head;
     wanted = null;
-    const [row] = one.data; // its places count from the front, however they were asked for
+    const [row] = one.data; // its positions count from the front, whatever the request said
     state = { ...next, ...places, layer: row.layer, head: row.head, position: row.position };
     found = { ...text, rows: all.data, row, mapRows: isOther ? null : found.mapRows };
     notice("");
@@ -97,7 +97,7 @@ async function lookAtMaps(turn) {
   drawMaps();
 }
 
-// Keys may come faster than answers: each goes on from what the last one wanted.
+// Keys may come faster than answers: each starts from the state that the last one requested.
 const aim = () => wanted ?? state;
 
 function change(members) {
@@ -111,7 +111,7 @@ function describe() {
   const { texts, maps } = found, { position } = state;
   const quoted = (slot) => `“${visible(texts[slot])}”`;
   const next = position + 1 < texts.length
-    ? `; the next token is ${quoted(position + 1)}` : "; what it writes next is not here yet";
+    ? `; the next token is ${quoted(position + 1)}` : "; the next token is not generated yet";
   return `What ${quoted(position)} (token ${position} of ${texts.length}) read in layer ` +
     `${state.layer}, head ${state.head}${next}.` +
     (maps === 1 ? " This model has one map: nothing is subtracted." : "") +
@@ -155,8 +155,8 @@ function draw() {
 
 function drawMaps() {
   const count = found.ids.length;
-  byId("maps_note").textContent = "Queries downwards, what they see to the right; drawn is " +
-    "the square root of each share, so that faint ones are seen." +
+  byId("maps_note").textContent = "Rows are queries, columns are the tokens they " +
+    "see. Colours show the square root of each share, so that faint ones are visible." +
     (rowsOf(count) < count ? ` The last ${rowsOf(count)} of ${count} queries.` : "");
   fillMaps(byId("maps"), { rows: found.mapRows, texts: found.texts, chosen: state.position }, {
     onPoint: (text) => { byId("pointed").textContent = text || "\u00a0"; },
@@ -225,7 +225,7 @@ function onSubmit(event) {
   look(byId("lens_chat").checked ? { chat: text, answer, matter } : { text, matter }, true);
 }
 
-// Opens the lens where token `written` of `ids` was written: at the token before it.
+// Opens the lens where token `written` of `ids` was written, at the token before it.
 export function openTokens(ids, written) {
   location.hash = `#lens?${fragmentOf({ ids, position: Math.max(0, written - 1) })}`;
 }

@@ -1,12 +1,13 @@
-// Whole maps of a head as heat maps, and the picture of what the lens shows.
+// SPDX-License-Identifier: Apache-2.0
+// Full maps of a head as heat maps, and the lens as a picture.
 
 import { make, visible } from "./dom.js";
 import { keptOf, share, strongest } from "./lens_view.js";
 
 const MAX_ROWS = 384, MAX_CELLS = 1 << 20; // of a heat map
-const SIDE = 384; // pixels of a map at least, where its tokens are few
+const SIDE = 384; // minimum pixels of a map with few tokens
 
-// How many queries of a text are drawn, the last ones.
+// How many queries of a text are drawn: the last ones.
 export const rowsOf = (count) =>
   Math.max(1, Math.min(count, MAX_ROWS, Math.floor(MAX_CELLS / count)));
 
@@ -35,8 +36,8 @@ export function colours() {
 
 const rgb = (colour) => `rgb(${colour.join(" ")})`;
 
-// `rows`: {position, values} of each query; negative values take `below`'s colour. The square root
-// of a share is what one sees, or the faint ones would not be seen.
+// `rows`: {position, values} of each query; negative values take `below`'s colour. Colours show
+// the square root of a share, so that faint ones are visible.
 function heatMap(rows, width, { colour, below, palette, chosen }) {
   const top = Math.max(...rows.map(({ values }) =>
     values.reduce((most, value) => Math.max(most, Math.abs(value)), 1e-9)));
@@ -68,8 +69,8 @@ function heatMap(rows, width, { colour, below, palette, chosen }) {
   return canvas;
 }
 
-// Draws A1, lambda A2 and their difference, or A1 alone. `onPoint(text)` tells what lies under the
-// pointer, `onPick(position)` is called with a query that was clicked.
+// Draws A1, lambda A2 and their difference, or A1 alone. Calls `onPoint(text)` with what is
+// under the pointer, and `onPick(position)` with a query that was clicked.
 export function fillMaps(box, { rows, texts, chosen }, { onPoint, onPick }) {
   const palette = colours();
   const parts = rows.map((row) => ({ position: row.position, ...keptOf(row), map1: row.map1 }));
@@ -83,7 +84,7 @@ export function fillMaps(box, { rows, texts, chosen }, { onPoint, onPick }) {
     const shown = parts.map((row) => ({ position: row.position, values: valuesOf(row) }));
     const canvas = heatMap(shown, width, { colour, below: palette.map2, palette, chosen });
     canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", `${title}: queries downwards, what they see to the right`);
+    canvas.setAttribute("aria-label", `${title}: rows are queries, columns what they see`);
     const placeOf = (event) => {
       const x = Math.floor(event.offsetX / canvas.clientWidth * width);
       const row = shown[Math.floor(event.offsetY / canvas.clientHeight * shown.length)];

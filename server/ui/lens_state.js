@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the lens looks at, as the part of the address after # and as a saved file.
 
 export const FORMAT = "diffserve lens 1";
@@ -6,12 +7,12 @@ const NUMBER = /^-?\d+$/;
 
 function idsOf(text) {
   const ids = text.split(",");
-  if (!ids.every((id) => NUMBER.test(id))) throw new Error("the address has ids that are none");
+  if (!ids.every((id) => NUMBER.test(id))) throw new Error("the address has an invalid token id");
   return ids.map(Number);
 }
 
-// {chat, answer} or {text} or {ids}, and {matter, layer, head, position, span}; what is not told is
-// undefined.
+// {chat, answer} or {text} or {ids}, and {matter, layer, head, position, span}; absent members
+// are undefined.
 export function stateOf(fragment) {
   const found = new URLSearchParams(fragment);
   const state = {};
@@ -21,12 +22,12 @@ export function stateOf(fragment) {
   if (found.has("ids")) state.ids = idsOf(found.get("ids"));
   for (const name of ["layer", "head", "position"]) {
     if (!found.has(name)) continue;
-    if (!NUMBER.test(found.get(name))) throw new Error(`the address has no number as ${name}`);
+    if (!NUMBER.test(found.get(name))) throw new Error(`${name} in the address is not a number`);
     state[name] = Number(found.get(name));
   }
   if (found.has("span")) {
     const [begin, end, ...rest] = found.get("span").split("-").map(Number);
-    if (rest.length > 0 || !(begin < end)) throw new Error("the address has a span that is none");
+    if (rest.length > 0 || !(begin < end)) throw new Error("the span in the address is not valid");
     state.span = [begin, end];
   }
   return state;
@@ -40,7 +41,7 @@ export function fragmentOf(state) {
   return new URLSearchParams(told).toString();
 }
 
-// The members of a request that say whose attention is asked for.
+// The members of a request that give the text whose attention is requested.
 export function sourceOf(state) {
   if (state.ids) return { tokens: state.ids };
   if (state.chat === undefined) return { text: state.text };
@@ -52,7 +53,7 @@ export function sourceOf(state) {
 const isNumbers = (list, length) => Array.isArray(list) && list.length === length &&
   list.every((value) => typeof value === "number");
 
-// A saved state, checked; throws an Error that says what is wrong.
+// Parses and checks a saved state; throws an Error that says what is wrong.
 export function savedOf(text) {
   let saved;
   try {
@@ -75,7 +76,7 @@ export function savedOf(text) {
   return saved;
 }
 
-// Tokens [begin, end) that `wanted` lies in, where it occurs first and last; null if nowhere.
+// Token ranges [begin, end) of the first and last occurrence of `wanted`; null if there is none.
 export function occurrences(texts, wanted) {
   const all = texts.join("");
   const find = (from) => {

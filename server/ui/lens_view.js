@@ -1,4 +1,5 @@
-// What the lens shows of one token: bars over the context, figures, heads.
+// SPDX-License-Identifier: Apache-2.0
+// The view of one token: bars over the context, figures, heads.
 
 import { make, visible } from "./dom.js";
 import { PAPER } from "./examples.js";
@@ -27,7 +28,7 @@ function barsOf(first, subtracted, kept, top) {
   }));
 }
 
-// The context as text with bars under its tokens; `onPick(slot, event)` of a click.
+// The context as text with bars under its tokens; a click calls `onPick(slot, event)`.
 export function fillContext(box, { texts, row, position, span }, onPick) {
   const { subtracted, kept } = keptOf(row);
   const top = Math.max(...row.map1, ...subtracted, 1e-9);
@@ -75,7 +76,7 @@ export function strongest(values, count = STRONGEST) {
 
 export function fillKept(box, texts, row) {
   const { subtracted, kept } = keptOf(row);
-  const columns = [["A₁ saw", "map1", row.map1], ["λ A₂ takes away", "map2 second", subtracted],
+  const columns = [["A₁ saw", "map1", row.map1], ["λ A₂ subtracts", "map2 second", subtracted],
     ["what stays", "kept second", kept]];
   box.replaceChildren(...columns.map(([title, className, values]) => make("div", { className },
     make("h3", {}, title), make("ol", {}, ...strongest(values).map((slot) =>
@@ -139,7 +140,7 @@ export function fillRanking(table, rows, chosen, onChoose) {
     })));
 }
 
-// The paper's shares, and in the last rows those of the head that is looked at.
+// The paper's shares; the last rows show the chosen head.
 export function fillPaper(table, row) {
   const numbers = (values) => values.map((value) => make("td", {}, value));
   const lines = PAPER.rows.map(([what, model, values]) => make("tr", {},

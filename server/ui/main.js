@@ -1,4 +1,5 @@
-// The frame: three views, of which the part of the address after # names one, and the model's name.
+// SPDX-License-Identifier: Apache-2.0
+// The frame: the model's name and three views; the part of the address after # chooses the view.
 
 import { getJson } from "./api.js";
 import { setModel, startChat } from "./chat.js";

@@ -1,4 +1,5 @@
-// Prometheus text as samples, and what is reckoned from two of its states.
+// SPDX-License-Identifier: Apache-2.0
+// Prometheus text as samples, and figures computed from two states.
 
 const LINE = /^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)$/;
 const LABEL = /([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"/g;
@@ -25,14 +26,14 @@ export function valueOf(samples, name, labels = {}) {
   return matching.reduce((sum, sample) => sum + sample.value, 0);
 }
 
-// What a counter gained; a restarted server counts from 0.
+// The increase of a counter; a restarted server counts from 0.
 export function gained(before, after, name) {
   const value = valueOf(after, name), old = valueOf(before, name);
   return value < old ? value : value - old;
 }
 
-// The `share` quantile of what a histogram gained between two states, linear within a bucket; null
-// without a new observation. Beyond the last bound it is that bound.
+// The `share` quantile of the observations between two states, linear within a bucket and at most
+// the last bound; null without a new observation.
 export function quantile(before, after, name, share) {
   const buckets = (samples) => new Map(samplesOf(samples, `${name}_bucket`).map((sample) =>
     [Number(sample.labels.le.replace("+Inf", "Infinity")), sample.value]));

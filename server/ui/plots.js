@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small plots as SVG.
 
 import { makeSvg } from "./dom.js";
 
 const WIDTH = 240, HEIGHT = 48;
 
-// Lines over time, newest at the right edge of `length` places; a null leaves a gap.
+// Lines over time, the newest of `length` values at the right edge; a null leaves a gap.
 export function lines(series, length, label) {
   const all = series.flatMap((one) => one.values).filter((value) => value !== null);
   const top = Math.max(...all, 1e-9);
@@ -30,7 +31,7 @@ export function lines(series, length, label) {
   return svg;
 }
 
-// One bar cut by shares: parts are {value, className}.
+// One bar divided by shares: parts are {value, className}.
 export function strip(parts, label) {
   const total = parts.reduce((sum, part) => sum + part.value, 0) || 1;
   const svg = makeSvg("svg", {

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What int8 and int4 linear layers cost the attention output of the bundled pair, before and after
 the per-head norm: attention_error.py, run with .venv/bin/python; prints a table.
 

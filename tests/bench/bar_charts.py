@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small charts of horizontal bars, side by side as one SVG that is readable on light and on dark
 pages."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # How fast this tree is beside another commit: builds both, runs `diffserve bench` of the two in
 # turns, and prints the ratio of this tree's tokens/s to the commit's. For people who look at the
 # spread too, not a test: a machine with other work says little.

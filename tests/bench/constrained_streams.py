@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What answers that are held to a form do to the steps of those that are not.
 
     constrained_streams.py [--layers 0] [--rounds 5] [--json FILE]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the CUDA kernels reach on this device, beside what the device itself does in the same
 // seconds: prints one JSON object.
 //   cuda_bench           some 60 seconds on an H200

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The benchmark's own kernels. All pointers are device memory; launchers return a cudaError_t.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/bench/cuda_bench_problem.h"
 
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One attention call on the device for the benchmark: pages in shuffled places, of which there may
 // be several copies so that each run finds none of its pages in the L2 cache.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Timing on the device: samples between two events, medians, and alternatives measured in turns so
 // that a drifting clock meets all of them alike. A failed call ends the program with its message.
 #pragma once

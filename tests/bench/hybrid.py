@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What a model with states, windows and shared K and V costs: makes the tables of
 Phi-4-mini-flash, a block of docs/results/hybrid.md, from tests/bench/results/hybrid_*.json.
 

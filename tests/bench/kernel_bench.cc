@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Speed of the CPU kernels as a share of what the machine does at that moment: each figure is the
 // median, over rounds, of the ratio to probes run right before and after: of memory's speed, or of
 // multiply-adds of the kind that the kernel uses. With one thread the clock

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small line charts side by side as one SVG that is readable on light and on dark pages."""
 
 import math
@@ -30,7 +31,7 @@ def style() -> str:
     return f"{SHAPE}{rules(*LIGHT)}\n@media(prefers-color-scheme:dark){{{rules(*DARK)}}}\n"
 
 
-# Of the horizontal axis: where a label stands as a share of the width, and the label.
+# Labels of the horizontal axis: the position as a share of the width, and the text.
 Ticks = list[tuple[float, str]]
 
 

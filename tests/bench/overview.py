@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Draws what the overview dashboard shows of a real run: the bundled model under a rising and
 falling load, scraped by Prometheus.
 

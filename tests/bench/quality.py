@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What quantised linear layers cost the bundled pair, the Diff Transformer and its twin: a block of
 docs/results/quantisation.md, and its figures in tests/bench/results/quality.json.
 

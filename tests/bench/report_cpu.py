@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes the tables of CPU figures, a block of docs/results/speed.md, and a plot from
 tests/bench/results/cpu_*.json, for each kind of machine.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes the table of GPU figures, a block of docs/gpu.md, from tests/bench/results/cuda_*.json, one
 column for each kind of GPU.
 

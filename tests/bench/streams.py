@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs `diffserve serve` and keeps many streams open at once: all must end with as many tokens as
 were asked for.
 

@@ -1,6 +1,7 @@
-"""How a client's test file in Python is written: `@check` on each function, `run()` at the end.
+# SPDX-License-Identifier: Apache-2.0
+"""Helpers of the Python client tests: `@check` on each function, `run()` at the end.
 
-Each check prints `ok NAME` or `not ok NAME: what was wrong`.
+Each check prints `ok NAME` or `not ok NAME: REASON`.
 """
 
 import asyncio

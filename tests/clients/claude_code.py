@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Claude Code itself, `claude -p`, against the Messages API of this server.
 
 | answers text | plain, as JSON, streamed as JSON; in a second turn of the session |
@@ -35,7 +36,7 @@ def claude(prompt, *flags, url=SCRIPTED, model="scripted", key="none"):
 
 
 def refused():
-    """How many of its requests SCRIPTED has refused; Claude Code asks again in other words."""
+    """How many of its requests SCRIPTED has refused; Claude Code retries with changed requests."""
     with urllib.request.urlopen(f"{SCRIPTED}/metrics") as reply:
         text = reply.read().decode()
     return sum(float(n) for n in re.findall(

@@ -1,9 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
 """codex itself, `codex exec`, against the Responses API of this server.
 
 | answers text | with its own tools of all types in the request |
 | runs a command | reasoning, a call, its output sent back with the reasoning item |
 | continues | `codex exec resume --last` |
-| is held to a form | `--output-schema FILE`, beside its tools |
+| keeps to a format | `--output-schema FILE`, together with its tools |
 | sees errors | context overflow of the bundled model, wrong key, unknown model |
 """
 

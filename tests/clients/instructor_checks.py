@@ -1,4 +1,5 @@
-"""instructor: answers as pydantic models, by each of its modes that this server's forms allow.
+# SPDX-License-Identifier: Apache-2.0
+"""instructor: answers as pydantic models, in each of its modes that this server supports.
 
 | modes | tools, strict tools, schema, JSON, Markdown JSON, Responses' tools, parallel tools |
 | models | nested, optional, unions, enums, bounds, lists, dates, constrained strings, iterables |
@@ -21,7 +22,7 @@ MODES = ["TOOLS", "TOOLS_STRICT", "JSON_SCHEMA", "RESPONSES_TOOLS"]
 
 
 class Closed(pydantic.BaseModel):
-    """Allows no other properties, so that an answer ends."""
+    """Forbids other properties, so that an answer ends."""
     model_config = pydantic.ConfigDict(extra="forbid")
 
 
@@ -105,7 +106,7 @@ def formats(mode):
 def decimal_and_mapping_are_taken(mode):
     try:
         ask(mode, Prices)
-    except Exception as error:  # names without a bound may be cut off; the form must be taken
+    except Exception as error:  # unbounded names may be cut off; the schema must be accepted
         true("Error code: 4" not in str(error), str(error))
 
 

@@ -1,4 +1,5 @@
-"""litellm, by the providers that its users give a server of this kind: `openai/`, `hosted_vllm/`,
+# SPDX-License-Identifier: Apache-2.0
+"""litellm, with the providers that its users choose for such servers: `openai/`, `hosted_vllm/`,
 `anthropic/`, and its Responses and Messages bridges.
 
 | each provider | completion, stream, tools with its messages sent back, reasoning, a form |
@@ -116,7 +117,7 @@ def context_overflow(provider):
 
 @check
 def context_overflow_of_a_responses_stream():
-    # litellm asks an unknown model for no stream, and makes one itself.
+    # For an unknown model, litellm requests no stream and simulates one.
     for knows in (False, True):
         litellm.register_model({"diff": {"litellm_provider": "openai",
                                          "supports_native_streaming": knows}})
@@ -136,7 +137,7 @@ def unknown_model(provider):
 
 
 def fill():
-    """Fills FULL until it refuses; what is returned ends that work."""
+    """Fills FULL until it refuses; returns a function that ends this work."""
     body = json.dumps({"model": "scripted", "prompt": "a", "max_tokens": 8000,
                        "ignore_eos": True, "stream": True})
     address = urllib.parse.urlsplit(FULL)
@@ -145,7 +146,7 @@ def fill():
     for connection in held:
         connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
         unread[connection.sock] = connection
-        if connection is held[0]:  # runs, so that no place in the line becomes free
+        if connection is held[0]:  # runs, so that no place in the queue becomes free
             select.select([connection.sock], [], [])
     while 429 not in statuses:
         for sock in select.select([*unread], [], [])[0]:

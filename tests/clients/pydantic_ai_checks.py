@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """pydantic-ai: agents over its OpenAI chat, OpenAI Responses and Anthropic models.
 
 | each model | run, stream, tools in one step and several, reasoning, a second turn |
@@ -53,7 +54,7 @@ class Shape(pydantic.BaseModel):
 
 
 def agent_with_tools(model, **more):
-    """An agent, and what its tools are asked; calls of one step run at the same time."""
+    """An agent and the recorded inputs of its tools; calls of one step run concurrently."""
     agent, asked = Agent(model, **more), []
 
     @agent.tool_plain

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A proxy in front of a server that writes each exchange to a file, a JSON object per line.
 
     recorder = Recorder("http://127.0.0.1:8000", path)    # then recorder.url

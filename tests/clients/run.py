@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Starts the servers, runs each client's test file against them, counts.
+# SPDX-License-Identifier: Apache-2.0
+"""Starts the servers, runs each client's test file against them and counts results.
 
     run.py BINARY MODEL [CLIENT...]
 
@@ -54,7 +55,7 @@ def server(binary, model, *flags):
 
 
 def environment(urls, home):
-    """What a client sees: nothing of the machine's, and nothing that asks other hosts."""
+    """A client's environment: without the machine's settings, and without access to other hosts."""
     off = ("DISABLE_TELEMETRY DISABLE_ERROR_REPORTING DISABLE_AUTOUPDATER DO_NOT_TRACK"
            " HF_HUB_OFFLINE CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC")
     return {**{name: "1" for name in off.split()}, **urls,
@@ -76,7 +77,7 @@ def command(name):
 
 
 def run_client(name, env):
-    """(passed, failed) of one file; what it says is printed."""
+    """Runs one file and prints its output; returns (passed, failed)."""
     print(f"-- {name}", flush=True)
     began = time.monotonic()
     try:

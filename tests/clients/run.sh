@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Real clients against the server: Claude Code, codex, the AI SDK, openai-node, langchain-js,
 # litellm, pydantic-ai, instructor, and request shapes that other servers have refused. Installs
 # pinned versions into build/clients (1.3 GB), starts the server on the bundled model and on one

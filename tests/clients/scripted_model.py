@@ -1,9 +1,10 @@
-"""Writes a model directory whose answers are fixed texts: what a client's test needs to get.
+# SPDX-License-Identifier: Apache-2.0
+"""Writes a model directory whose answers are fixed texts, chosen by a client's test.
 
-A Llama whose attention and MLP are zero: the next token follows from the last one alone. A script
-is a list of texts, one per turn of the assistant. A user's message that holds `#NAME#` starts the
-script NAME; with each answer that follows the message it goes on by one text. The prompt holds
-only the start of each message, so that a client's long instructions cost no time here.
+The model is a Llama whose attention and MLP are zero, so the next token depends only on the last
+one. A script is a list of texts, one per turn of the assistant. A user's message with `#NAME#`
+starts the script NAME; each further answer is its next text. The prompt has only the start of
+each message, so that a client's long instructions take no time.
 """
 
 import array
@@ -34,7 +35,7 @@ def byte_alphabet():
 
 
 def unused_pieces(data, used):
-    """Cuts `data` into the shortest pieces of three bytes or more that are no token yet."""
+    """Cuts `data` into the shortest pieces of at least three bytes that are not tokens yet."""
     pieces, begin = [], 0
     while begin < len(data):
         end = min(begin + 3, len(data))

@@ -1,10 +1,11 @@
-"""What the scripted model says: a name, and a text per turn of the assistant."""
+# SPDX-License-Identifier: Apache-2.0
+"""The scripted model's answers: a name, and one text per turn of the assistant."""
 
 import json
 
 
 def call(name, **arguments):
-    """A call of a tool as the format `hermes` writes it."""
+    """A tool call in the format `hermes`."""
     return (f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>")
 
 

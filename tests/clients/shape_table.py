@@ -1,4 +1,5 @@
-"""The rows of shapes.py: (name, where it was seen, path, body, None or the word of a refusal)."""
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of shapes.py: (name, source, path, body, None or a word of the refusal)."""
 
 CHAT, TEXT, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
 MESSAGES, COUNT, EMBEDDINGS = "/v1/messages", "/v1/messages/count_tokens", "/v1/embeddings"
@@ -13,7 +14,7 @@ OWN = {"name": "f", "input_schema": OBJECT}
 
 
 def said(*messages):
-    """A conversation with these messages between two of the user."""
+    """A conversation with these messages between two messages of the user."""
     return {"messages": [ASK, *messages, ASK]}
 
 

@@ -1,7 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
 """Request shapes that real clients send and that this or another server has refused.
 
-Each row of shape_table.py: name, where it was seen, path, body, and what must come. `None`: the
-request passes. A word: it is refused with 400 and the message or `param` has that word.
+Each row of shape_table.py has a name, source, path, body, and the expected result. `None`: the
+request succeeds. A word: it is refused with 400, and the message or `param` has that word.
 """
 
 import json

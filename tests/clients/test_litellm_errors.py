@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """litellm's own exception classes: a request that is longer than the context is a
 ContextWindowExceededError, by which its routers choose another model; other errors are not.
 
@@ -31,7 +32,7 @@ class ContextWindowTest(unittest.TestCase):
             "max_retries": 0, "timeout": 60
         }
 
-    def test_a_long_chat_by_every_provider_that_speaks_to_us(self):
+    def test_long_chat_by_every_provider_that_speaks_to_us(self):
         for provider in ("openai", "hosted_vllm", "anthropic"):
             for text in (LONG, TOO_MANY_BYTES):
                 for stream in (False, True):
@@ -42,7 +43,7 @@ class ContextWindowTest(unittest.TestCase):
                                                         stream=stream, **self.options(provider))
                             list(answer if stream else ())
 
-    def test_too_many_tokens_asked_for(self):
+    def test_too_many_tokens_requested(self):
         with self.assertRaises(litellm.ContextWindowExceededError):
             litellm.completion(messages=[{"role": "user", "content": "hi"}], max_tokens=4096,
                                **self.options("openai"))

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random shapes of every attention kernel against the double-precision reference, for
 // DIFFSERVE_FUZZ_SECONDS: by default 2 on a GPU, and six fixed seeds on the shim. A failure prints
-// its seed; DIFFSERVE_FUZZ_SEED=N begins there.
+// its seed; DIFFSERVE_FUZZ_SEED=N starts there.
 #include <chrono>
 #include <cstdlib>
 #include <random>
@@ -114,8 +115,8 @@ TEST_F(AttentionFuzzTest, RandomShapesMatchTheReference) {
     if (made.logits.is_on()) batch.MakeLogitsExact();
     batch.window = made.window;
     batch.ForgetPagesBehindWindow();
-    // Of thousands of shapes some have few outputs, of which the rounded reference's largest error
-    // is small by luck.
+    // Among thousands of shapes some have few outputs, on which the rounded reference's largest
+    // error is small by chance.
     for (bool bulk_copies : {true, false}) {
       testing::ExpectLikeReference(batch, testing::Decode(batch, bulk_copies), 3);
       testing::ExpectLikeReference(batch, testing::Prefill(batch, bulk_copies), 3);

@@ -1,4 +1,5 @@
-// An attention call on the device: on a GPU, or the kernels' own source on the CPU shim.
+// SPDX-License-Identifier: Apache-2.0
+// An attention call on the device: a GPU, or the kernels' own source on the CPU shim.
 #pragma once
 
 #include <limits>
@@ -24,15 +25,14 @@ inline std::vector<float> ToFloats(const std::vector<BFloat16>& bits) {
   return values;
 }
 
-// q as RopeAppend writes it: after the transform of K, if there is one.
+// q as RopeAppend writes it: after K's transform, if there is one.
 inline std::vector<float> AppendedQ(const AttentionBatch& batch) {
   std::vector<float> q = batch.q;
   if (batch.memory.format().codec.transforms_k()) TransformHeads(q, batch.spec.head_dim);
   return q;
 }
 
-// In image pages, of bfloat16 unless another dtype is asked for. What RopeAppend would write of q
-// is bfloat16.
+// A batch in image pages, of bfloat16 by default. q is bfloat16, as RopeAppend would write it.
 class ImageBatch : public AttentionBatch {
  public:
   ImageBatch(const DiffSpec& spec, const std::vector<SequenceShape>& shapes, uint32_t seed = 1,
@@ -59,8 +59,8 @@ inline int RowsPerSequenceMax(const AttentionBatch& batch) {
 
 inline constexpr BFloat16 kUnwrittenOut = 0x4e4e;
 
-// Everything that one call needs on the device, planned; the kernels may then be queued any number
-// of times. Of rows that fill up the batch, q and lambdas are NaNs.
+// Everything that one call needs on the device, already planned; the kernels may then be queued any
+// number of times. In padding rows, q and lambdas are NaNs.
 class AttentionRun {
  public:
   AttentionRun(const AttentionBatch& batch, const cuda::AttentionTiling& tiling,
@@ -124,7 +124,7 @@ class AttentionRun {
  private:
   static std::vector<float> WithPadding(std::vector<float> rows, const AttentionBatch& batch,
                                         const BatchPlacement& placement) {
-    if (placement.num_padded == 0) return rows;  // also of a batch without tokens
+    if (placement.num_padded == 0) return rows;  // also for a batch without tokens
     const size_t width = rows.size() / static_cast<size_t>(batch.num_tokens());
     rows.resize(rows.size() + width * static_cast<size_t>(placement.num_padded),
                 std::numeric_limits<float>::quiet_NaN());
@@ -152,7 +152,7 @@ class AttentionRun {
   cuda::AttentionSchedule schedule_;
 };
 
-// Plan and kernels. A kernel's fault is a test's failure.
+// Plans and runs the kernels. A kernel's fault is a test failure.
 inline std::vector<float> RunAttention(const AttentionBatch& batch,
                                        const cuda::AttentionTiling& tiling, bool bulk_copies) {
   const cuda::Stream stream = cuda::Stream::Create().value();

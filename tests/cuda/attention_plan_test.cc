@@ -1,4 +1,5 @@
-// The plan of decode attention: everything once, and nothing depends on who else is there. The
+// SPDX-License-Identifier: Apache-2.0
+// The plan of decode attention: everything once, and independent of the rest of the batch. The
 // device's warp writes what the host's single thread writes.
 #include <gtest/gtest.h>
 
@@ -82,7 +83,7 @@ TEST(AttentionPlanTest, EveryRowMeetsEverySlotItAttendsToOnceAndInOrder) {
   }
 }
 
-TEST(AttentionPlanTest, ASequencesItemsAreTheSameWhoeverSharesTheBatch) {
+TEST(AttentionPlanTest, ItemsOfASequenceAreIndependentOfTheBatch) {
   const AttentionTiling tiling = {4, 8, kSplitSlots, 1000};
   const std::vector<DeviceSequence> sequences = RandomSequences(40, 3);
   const Planned together = PlanOnHost(sequences, tiling);
@@ -100,7 +101,7 @@ TEST(AttentionPlanTest, ASequencesItemsAreTheSameWhoeverSharesTheBatch) {
   }
 }
 
-// Splits of 512 slots: through a window of 700 a token at 2000 sees those from 1301 on.
+// Splits of 512 slots: through a window of 700 a token at 2000 sees slots from 1301 on.
 TEST(AttentionPlanTest, SplitsBeforeTheWindowHaveNoItems) {
   const Planned planned = PlanOnHost({{0, 1, 2000, 0}, {1, 1, 300, 0}}, {1, 8, kSplitSlots, 700});
   ASSERT_EQ(planned.num_items, 3);
@@ -139,7 +140,8 @@ TEST_F(AttentionPlanOnDeviceTest, OneWarpWritesWhatTheHostWrites) {
 
 TEST(AttentionPlanTest, ItemsBeyondTheCapacityAreCountedAndNotWritten) {
   const std::vector<DeviceSequence> sequences = {{0, 1, 5000, 0}, {1, 1, 5000, 0}};
-  const Planned planned = PlanOnHost(sequences, {1, 8}, 7);  // AddressSanitizer sees an eighth
+  const Planned planned = PlanOnHost(sequences, {1, 8}, 7);  // AddressSanitizer would detect an
+                                                             // eighth
   EXPECT_EQ(planned.num_items, 20);
   EXPECT_EQ(planned.items.back().split, 6);
 }

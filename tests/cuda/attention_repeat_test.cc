@@ -1,6 +1,7 @@
-// What shows only when kernels really run at once: the same bits a thousand times, alone and in a
-// graph, and pages beyond 2^31 elements. On the shim a few runs prove that the tests themselves
-// work.
+// SPDX-License-Identifier: Apache-2.0
+// Faults that show only when kernels really run in parallel: the same bits a thousand times, singly
+// and in a graph, and pages beyond 2^31 elements. On the shim a few runs prove that the tests
+// themselves work.
 #include <cuda_runtime.h>
 
 #include <random>
@@ -61,8 +62,8 @@ TEST_F(AttentionRepeatTest, DecodeGivesTheSameBitsEveryTime) {
   }
 }
 
-// The first strips of a window are cleared of what lies before it, in stages that copies of the
-// same split's later strips refill: a warp has 8 strips of a split, its ring at most 4 stages.
+// Slots before the window are zeroed in the window's first strips, in stages that later strips of
+// the same split refill. A warp has 8 strips of a split, its ring at most 4 stages.
 TEST_F(AttentionRepeatTest, DecodeThroughAWindowGivesTheSameBitsEveryTime) {
   for (const DiffSpec& spec : Specs()) {
     std::vector<SequenceShape> shapes;
@@ -122,8 +123,8 @@ TEST_F(AttentionRepeatTest, PlanDecodeAndCombineInAGraphGiveTheSameBitsEveryTime
   }
 }
 
-// Page ids so high that element offsets pass 2^32 (which a 32-bit offset of either sign would
-// wrap).
+// Page ids so high that element offsets exceed 2^32 (which would wrap a 32-bit offset, signed or
+// not).
 class FarPagesTest : public testing::OnDeviceTest {
  protected:
   void SetUp() override {
@@ -134,7 +135,7 @@ class FarPagesTest : public testing::OnDeviceTest {
     if (memory->free_bytes < size_t{10} << 30)
       GTEST_SKIP() << "needs 10 GiB of free device memory, has " << memory->free_bytes;
   }
-  // Of one group and pages of `elements`.
+  // For one group and pages of `elements` elements.
   static int32_t PagesBefore(int elements) {
     return kHasGpu ? static_cast<int32_t>((int64_t{1} << 32) / elements + 1) : 3;
   }

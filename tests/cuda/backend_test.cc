@@ -1,5 +1,6 @@
-// The CUDA backend beside its kernels: errors, memory, streams, and cuBLASLt, which may be absent.
-// Only in builds that have the backend.
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA backend apart from its kernels: errors, memory, streams, and cuBLASLt, which may be
+// absent. Only in builds that have the backend.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,8 +37,7 @@ TEST(CudaErrorTest, OnlyWhatPoisonsTheContextCountsAsLost) {
   EXPECT_EQ(StatusOfCudaError(35, "cudaSetDevice").code(), StatusCode::kNotFound);
 }
 
-#if !defined(DIFFSERVE_CUDA_ON_CPU)  // on the shim cuBLASLt has a replacement, which is always
-                                     // there
+#if !defined(DIFFSERVE_CUDA_ON_CPU)  // the shim always has a replacement of cuBLASLt
 TEST(MatrixLibraryTest, AnAbsentLibraryIsSaidWithThePlaceThatWasTried) {
   const auto library = MatrixLibrary::Open({.path = "/nonexistent/libcublasLt.so.13"});
   ASSERT_FALSE(library.ok());

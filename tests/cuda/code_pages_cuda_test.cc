@@ -1,5 +1,6 @@
-// Pages of codes on the device: what is written against the definition, and attention over them
-// against the double-precision reference, which reads the same codes.
+// SPDX-License-Identifier: Apache-2.0
+// Pages of codes on the device: writes against the definition, and attention over them against the
+// double-precision reference, which reads the same codes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -45,7 +46,7 @@ class CodePagesOnDeviceTest : public testing::OnDeviceTest,
     const Kernel& kernel = std::get<Kernel>(GetParam());
     return kernel.run(batch, kernel.bulk_copies);
   }
-  // p is rounded times the scale of V here, also where p alone is exact.
+  // p times the scale of V is rounded here, even where p itself is exact.
   static void ExpectLikeReference(ImageBatch& batch) {
     testing::ExpectLikeReference(batch, Attend(batch), 3, 2.5);
   }
@@ -147,7 +148,7 @@ TEST_P(CodePagesOnDeviceTest, ANonFiniteQueryYieldsNanInItsHeadAlone) {
   }
 }
 
-// Of sums that are as large as codes of 8 bits allow, one slot's is the largest, or all are equal.
+// Sums as large as 8-bit codes allow: one slot's is the largest, or all are equal.
 TEST_P(CodePagesOnDeviceTest, ExtremeCodesDoNotOverflow) {
   const DiffSpec spec = testing::PlainSpec(7, 1, 128);
   for (bool weighs_all_equally : {false, true}) {
@@ -166,8 +167,7 @@ TEST_P(CodePagesOnDeviceTest, ExtremeCodesDoNotOverflow) {
   }
 }
 
-// Two slots, of which q prefers the first by a dim that is less than half a code, half a code, or
-// more.
+// Two slots; q prefers the first by a dim that is less than half a code, half a code, or more.
 TEST_P(CodePagesOnDeviceTest, QMeetsCodesOfEightBitsAsCodes) {
   DiffSpec spec = testing::PlainSpec(1, 1, 64);
   spec.sub_norm = SubNorm::kNone;
@@ -177,7 +177,7 @@ TEST_P(CodePagesOnDeviceTest, QMeetsCodesOfEightBitsAsCodes) {
     if (!batch.memory.format().codec.has_int8_k()) GTEST_SKIP() << "q is bfloat16 there";
     batch.out_scale = 1;
     std::fill(batch.q.begin(), batch.q.end(), 0.0f);
-    batch.q[0] = Int8Codec::kMost;
+    batch.q[0] = Int8Codec::kMaxCode;
     batch.q[1] = number;
     for (int slot = 0; slot < 2; ++slot) {
       std::vector<float> k(64);
@@ -191,11 +191,11 @@ TEST_P(CodePagesOnDeviceTest, QMeetsCodesOfEightBitsAsCodes) {
 
 using Fp8PagesOnDeviceTest = testing::OnDeviceTest;
 
-// All but the NaNs, which no page has.
+// Every code except the NaNs, which no page contains.
 TEST_F(Fp8PagesOnDeviceTest, EveryCodeIsItsNumber) {
   DiffSpec spec = testing::PlainSpec(1, 1, 128);
   spec.sub_norm = SubNorm::kNone;
-  const std::vector<SequenceShape> shapes = {{0, 1}, {0, 1}};  // what is attended to is one V
+  const std::vector<SequenceShape> shapes = {{0, 1}, {0, 1}};  // a single V is attended to
   ImageBatch batch(spec, shapes, 1, 1, {}, DType::kFp8E4M3);
   batch.out_scale = 1;
   std::vector<float> expected;
@@ -260,7 +260,7 @@ class CodeAppendOnDeviceTest : public testing::OnDeviceTest,
       }
     }
   }
-  // K and V of every row, row by row, as they are stored.
+  // K and V of every row, row by row, as stored.
   static std::vector<float> Numbers(testing::RopeCase& rope) {
     const KvFormat& format = rope.memory.format();
     std::vector<float> numbers;
@@ -323,17 +323,17 @@ TEST_P(CodeAppendOnDeviceTest, RotatedNumbersAreWithinHalfAStepOfWhatOtherPagesH
       ASSERT_NEAR(codes.q[i], exact.q[i], codec.transforms_k() ? 0.1 : 0.0) << i;
     const std::vector<float> found = Numbers(codes);
     std::vector<float> expected = Numbers(exact);
-    // Half a step: of E4M3, of the largest numbers.
+    // Half a step; for E4M3, at the largest numbers.
     const float of_largest = codec.dtype == DType::kFp8E4M3 ? 16.0f / 448 : 0.5f / 127;
-    size_t head = 0;  // K1, K2 and the halves of V of a slot and group
+    size_t head = 0;  // of a slot and group: K1, K2 and the halves of V
     for (auto at = expected.begin(); at != expected.end(); at += spec.head_dim, ++head) {
       const int bits = head % 4 < 2 ? codec.k_bits : codec.v_bits;
       std::vector<float> row(at, at + spec.head_dim);
       if (bits == 4) testing::TransformHeads(row, spec.head_dim);
-      const auto [least, most] = std::ranges::minmax(row);
-      // Half a step, that of four bits with its zero, and what bfloat16 pages round.
-      const float allowed = bits == 4 ? (0.5f + 1.0f / 32) * (most - least) / 15 + 0.08f
-                                      : std::max(most, -least) * of_largest + 0.02f;
+      const auto [min, max] = std::ranges::minmax(row);
+      // Half a step, for four bits including its zero, plus the rounding of bfloat16 pages.
+      const float allowed = bits == 4 ? (0.5f + 1.0f / 32) * (max - min) / 15 + 0.08f
+                                      : std::max(max, -min) * of_largest + 0.02f;
       for (size_t d = 0; d < row.size(); ++d)
         ASSERT_NEAR(found[head * row.size() + d], row[d], allowed) << head << ", " << d;
     }

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compiles every CUDA kernel with the build's own command lines and judges what ptxas reports.
 Needs a CUDA toolkit, no GPU.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The gate must be able to fail: compile_gate.py on what nvcc 13.0.88 really printed for kernels
 that are wrong on purpose (samples/)."""
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The whole step on the device against the golden cases, whose numbers come from the authors' code.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -38,7 +39,7 @@ class CudaDecoderTest : public ::testing::Test {
     return model.ok() ? std::move(*model) : nullptr;
   }
 
-  // Those with kernels for their shape: head_dim 16.
+  // The cases that have kernels for their shape: head_dim 16.
   static std::vector<GoldenCase> Cases() {
     std::vector<GoldenCase> cases;
     for (const std::string& name : GoldenCaseNames()) {
@@ -67,7 +68,7 @@ TEST_F(CudaDecoderTest, EveryFamilyIsWithinTwiceTheReferencesOwnBFloat16Error) {
   EXPECT_GE(found["phi4flash"], 3);
 }
 
-// What bfloat16 costs beside what codes do.
+// The error of bfloat16, compared with that of codes.
 TEST_F(CudaDecoderTest, PagesOfCodesAreWithinTheirMultipleOfTheBFloat16Error) {
   for (const char* name : {"diff_mha_tied", "unilm_v2_mha", "motif_gda_ratio4_bf16"}) {
     const GoldenCase golden = ReadGoldenCase(name).value();
@@ -83,9 +84,8 @@ TEST_F(CudaDecoderTest, PagesOfCodesAreWithinTheirMultipleOfTheBFloat16Error) {
   }
 }
 
-// The golden cases' heads are narrow, so wider ones, for which Hopper has a prefill kernel of its
-// own, are compared with the CPU's decoder on random weights: a prompt in two chunks and generated
-// rows.
+// The golden cases' heads are narrow. Wider ones, for which Hopper has its own prefill kernel, are
+// compared with the CPU's decoder on random weights: a prompt in two chunks and generated rows.
 class CudaWideHeadsTest : public CudaDecoderTest {
  protected:
   // Two layers of random weights.
@@ -109,7 +109,8 @@ class CudaWideHeadsTest : public CudaDecoderTest {
     EXPECT_TRUE(model.ok()) << model.status().message();
     return model.ok() ? std::move(*model) : nullptr;
   }
-  // The last three tokens are generated. Pages of `pages`, but of the layers in `skipped`.
+  // The last three tokens are generated. All layers have pages of `pages`, except those in
+  // `skipped`.
   static std::vector<float> LogitsOf(Model& model, Device device, size_t chunk,
                                      DType pages = DType::kBFloat16,
                                      const std::vector<size_t>& skipped = {}) {
@@ -121,7 +122,7 @@ class CudaWideHeadsTest : public CudaDecoderTest {
     runner.GenerateFrom(69);
     return runner.Chunks(tokens, chunk).logits;
   }
-  // The largest difference, as a share of the largest logit.
+  // The largest difference, relative to the largest logit.
   static float Distance(const std::vector<float>& a, const std::vector<float>& b) {
     float largest = 0, worst = 0;
     for (size_t i = 0; i < a.size(); ++i) {
@@ -148,8 +149,8 @@ TEST_F(CudaWideHeadsTest, AgreeWithTheCpu) {
   }
 }
 
-// On Hopper the prompt's tiles are of other sizes in a layer with pages of bfloat16 than in one
-// with codes: more than one of either, in one chunk. Beside the CPU's float32, some codes of
+// On Hopper the prompt's tiles have other sizes in a layer with bfloat16 pages than in one with
+// codes: more than one of either, in one chunk. Compared with the CPU's float32, some codes of
 // bfloat16 activations differ by one.
 TEST_F(CudaWideHeadsTest, LayersMayDifferInTheirPages) {
   for (int head_dim : {64, 128}) {
@@ -172,7 +173,7 @@ TEST_F(CudaWideHeadsTest, LayersMayDifferInTheirPages) {
   }
 }
 
-// Activations are bfloat16 here and float32 there, so some codes differ by one.
+// Activations are bfloat16 here and float32 on the CPU, so some codes differ by one.
 TEST_F(CudaDecoderTest, QuantisedLogitsAreNearerToTheCpusQuantisedThanToTheUnquantised) {
   const auto distance = [](const GoldenRun& a, const GoldenRun& b) {
     double squares = 0;
@@ -204,8 +205,8 @@ TEST_F(CudaDecoderTest, AModelForOneSequenceLoads) {
   EXPECT_TRUE(testing::IsOk(Model::Load(options, pool_).status()));
 }
 
-// Prompt in one chunk, in small chunks, one by one; after a preemption; after a prefix hit. What
-// counts as generated stays the same.
+// The prompt in one chunk, in small chunks, one by one; after a preemption; after a prefix hit.
+// Which tokens count as generated stays the same.
 TEST_F(CudaDecoderTest, EveryScheduleGivesTheSameBits) {
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "takes minutes with AddressSanitizer; the engine's tests watch the same code";
@@ -238,8 +239,8 @@ TEST_F(CudaDecoderTest, EveryScheduleGivesTheSameBits) {
   }
 }
 
-// Generated rows of several sequences, with room for the partial results of one row: every row is a
-// pass of its own.
+// Generated rows of several sequences, with room for the partial results of one row: every row is
+// its own pass.
 TEST_F(CudaDecoderTest, AStepInManyPassesHasTheBitsOfOneInOnePass) {
   const GoldenCase golden = ReadGoldenCase("diff_mha_tied").value();
   const auto logits_and_draws = [&](size_t partial_bytes) {
@@ -255,7 +256,7 @@ TEST_F(CudaDecoderTest, AStepInManyPassesHasTheBitsOfOneInOnePass) {
     for (int s = 0; s < 3; ++s) {
       batch.sequences.push_back({static_cast<int>(batch.tokens.size()), 70, 0, &pages[2 * s]});
       for (int i = 0; i < 70; ++i) batch.tokens.push_back((11 * s + 5 * i) % golden.vocab);
-      batch.num_prompt_tokens.push_back(20 * s);  // none of the first sequence's
+      batch.num_prompt_tokens.push_back(20 * s);  // the first sequence has none
       batch.logit_rows.insert(batch.logit_rows.end(), {70 * s + 3, 70 * s + 69});
       batch.sample_rows.resize(
           batch.logit_rows.size(),

@@ -1,5 +1,6 @@
-// Vectors on the device, for tests that run on a GPU or, where the backend's source is compiled for
-// the CPU, on the shim; and what only the simulated device of the shim can do, in one place.
+// SPDX-License-Identifier: Apache-2.0
+// Vectors on the device, for tests that run on a GPU or, if the backend's source is compiled for
+// the CPU, on the shim. Also everything that only the shim's simulated device can do.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,11 +24,11 @@ inline constexpr bool kHasGpu = false;
 inline constexpr bool kHasGpu = true;
 #endif
 
-// Always on the shim.
+// Always true on the shim.
 inline bool KernelsCanRun() { return cuda::OpenDevice(0).ok(); }
 
-// What an operation must give; the failure's message otherwise, with what a kernel on the shim did
-// wrong.
+// Success of an operation; otherwise a failure with its message and, on the shim, the kernel's
+// fault.
 inline ::testing::AssertionResult IsOk(const Status& status) {
   if (status.ok()) return ::testing::AssertionSuccess();
 #if defined(DIFFSERVE_CUDA_ON_CPU)
@@ -37,12 +38,12 @@ inline ::testing::AssertionResult IsOk(const Status& status) {
 #endif
 }
 
-// A launcher's cudaError_t.
+// For a launcher's cudaError_t.
 inline ::testing::AssertionResult IsOk(int error) {
   return IsOk(cuda::StatusOfCudaError(error, "a launch"));
 }
 
-// `shift` elements in front put the first element off its natural 256-byte alignment.
+// `shift` elements in front move the first element off its natural 256-byte alignment.
 template <typename T>
 class DeviceArray {
  public:
@@ -56,11 +57,11 @@ class DeviceArray {
         cuda::CopyToDevice(std::as_bytes(std::span(values)), buffer_, shift * sizeof(T), stream)));
   }
 
-  // nullptr for no elements, as an argument that is not there.
+  // nullptr for no elements, as an absent argument.
   T* data() const { return buffer_.data() == nullptr ? nullptr : buffer_.as<T>() + shift_; }
   size_t size() const { return size_; }
 
-  // Waits for the stream, and so shows what its kernels did wrong.
+  // Waits for the stream, and so reports the faults of its kernels.
   std::vector<T> Read(const cuda::Stream& stream) const {
     std::vector<T> values(size_);
     EXPECT_TRUE(IsOk(cuda::CopyToHost(buffer_, shift_ * sizeof(T),
@@ -80,7 +81,7 @@ class DeviceArray {
   size_t shift_;
 };
 
-// Skipped where there is no device.
+// Skipped if there is no device.
 class OnDeviceTest : public ::testing::Test {
  protected:
 #if defined(DIFFSERVE_CUDA_ON_CPU)
@@ -99,8 +100,8 @@ class OnDeviceTest : public ::testing::Test {
     stream_ = std::make_unique<cuda::Stream>(cuda::Stream::Create().value());
   }
 
-  // What a GPU has, it keeps: there these do nothing, and the test's cases are the same device's
-  // again.
+  // A GPU's properties are fixed. There these functions do nothing, and the test's cases repeat on
+  // the same device.
 #if defined(DIFFSERVE_CUDA_ON_CPU)
   static void SimulateSharedBytes(int bytes) {
     shim::simulated_device.shared_bytes_per_block_max = bytes;
@@ -115,7 +116,7 @@ class OnDeviceTest : public ::testing::Test {
   static void SimulateComputeCapability(int) {}
 #endif
 
-  // On the shim: under other schedules of the threads, and with copies early, late and at any time.
+  // On the shim: with other schedules of the threads, and with copies early, late and at any time.
   // On a GPU: a few times.
   template <typename Check>
   static void OnEverySchedule(Check check) {

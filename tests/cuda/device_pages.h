@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A test's pages and batch on the device.
 #pragma once
 
@@ -10,8 +11,8 @@
 namespace diffserve::testing {
 
 struct BatchPlacement {
-  int32_t pages_before = 0;  // of arbitrary content; those of the batch have higher ids then
-  int num_padded = 0;  // rows that fill up a graph's batch behind its own: each an entry of nobody
+  int32_t pages_before = 0;  // of arbitrary content; the batch's pages then have higher ids
+  int num_padded = 0;  // padding rows of a graph's batch after its own; each is an empty entry
 };
 
 class DevicePages {

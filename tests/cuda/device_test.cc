@@ -1,5 +1,5 @@
-// What a machine is told about its devices, in each of the three cases: no backend in the build, no
-// device, a device.
+// SPDX-License-Identifier: Apache-2.0
+// The device query in each of the three cases: no backend in the build, no device, a device.
 #include "kernels/base/cuda/device.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda/attention_on_device.h"
 #include "tests/testing/attention_backends.h"
 
@@ -20,8 +21,8 @@ AttentionBackend BackendOf(const std::string& name, DType pages, std::vector<int
 
 }  // namespace
 
-// Decode and prefill, each with cp.async as on every device and with Hopper's bulk copies, which
-// prefill has kernels of its own for over pages of bfloat16 without a window.
+// Decode and prefill, each with cp.async as on every device and with Hopper's bulk copies. Prefill
+// has its own kernels for those, over bfloat16 pages without a window.
 std::vector<AttentionBackend> DiffAttentionBackends() {
   if (!KernelsCanRun()) return {};
   const std::vector<int> all = {48, 64, 96, 128};

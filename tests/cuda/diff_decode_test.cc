@@ -1,5 +1,6 @@
-// What only the decode kernels have: splits, a ring of strips, bulk copies, refusals. The rest is
-// the op's own test text.
+// SPDX-License-Identifier: Apache-2.0
+// Features of only the decode kernels: splits, a ring of strips, bulk copies, errors. The rest is
+// in the op's shared tests.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -31,7 +32,7 @@ class DiffDecodeTest : public testing::OnDeviceTest {};
 
 const std::vector<SequenceShape> kMixedBatch = {{0, 1}, {70, 1}, {520, 1}, {61, 2}, {15, 1}};
 
-// compute-sanitizer's racecheck takes this one: bulk copies give it false alarms.
+// Used with compute-sanitizer's racecheck: bulk copies give it false alarms.
 TEST_F(DiffDecodeTest, WithoutBulkCopiesAMixedBatchMatchesTheReference) {
   for (const DiffSpec& spec : {DiffLlamaSpec(2, 1, 64), PlainSpec(4, 2, 64)}) {
     ImageBatch batch(spec, kMixedBatch);
@@ -74,7 +75,7 @@ TEST_F(DiffDecodeTest, HoweverARunOfTokensIsCutARowsBitsAreTheSame) {
       std::vector<float> out;
       int position = 508;
       for (int rows : cuts) {
-        // The same sequence, of which the slots behind this chunk are still NaNs.
+        // The same sequence; the slots after this chunk are still NaNs.
         ImageBatch chunk(spec, {{position, rows}});
         const std::vector<float> part = testing::Decode(chunk);
         out.insert(out.end(), part.begin(), part.end());
@@ -126,7 +127,7 @@ TEST_F(DiffDecodeTest, AWindowGivesTheSameBitsOnEveryScheduleAndNumberOfStages) 
   }
 }
 
-// A graph's batch is filled up with rows of nobody, which have no items: no partials are theirs.
+// Rows that pad a graph's batch belong to no sequence and have neither items nor partials.
 TEST_F(DiffDecodeTest, RowsThatFillUpABatchAreLeftAlone) {
   constexpr int kPadded = 3;
   for (int window : {0, 530}) {
@@ -145,7 +146,7 @@ TEST_F(DiffDecodeTest, RowsThatFillUpABatchAreLeftAlone) {
   }
 }
 
-// A row's extent spans its splits, whose kernels run apart.
+// A row's extent spans its splits, whose kernels run separately.
 TEST_F(DiffDecodeTest, HoweverARunOfTokensIsCutQuantisedLogitsAreTheSame) {
   for (const LogitQuant& quant : testing::LogitQuants()) {
     ImageBatch whole(DiffLlamaSpec(3, 1, 48), {{508, 9}});

@@ -1,6 +1,7 @@
-// What only the prefill kernels have: a ring of pages, turns of thread blocks, tilings. Each test
-// runs for the portable kernel (no bulk copies) and for Hopper's, where a Hopper is or is
-// simulated. The rest is the op's own test text.
+// SPDX-License-Identifier: Apache-2.0
+// Features of only the prefill kernels: a ring of pages, turns of thread blocks, tilings. Each test
+// runs for the portable kernel (no bulk copies) and for Hopper's, if there is a real or simulated
+// Hopper. The rest is in the op's shared tests.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -25,7 +26,7 @@ class DiffPrefillTest : public testing::OnDeviceTest, public ::testing::WithPara
  protected:
   static bool IsHopper() { return GetParam(); }
   static int SmallestHeadDim() { return IsHopper() ? 64 : 48; }
-  // One of each way in which Hopper's warpgroups share rows and maps.
+  // One spec for each way in which Hopper's warpgroups share rows and maps.
   static std::vector<DiffSpec> EveryForm() {
     if (!IsHopper()) return {DiffLlamaSpec(3, 1, 48), PlainSpec(2, 1, 48)};
     return {DiffLlamaSpec(3, 1, 64), DiffLlamaSpec(1, 1, 128), V2Spec(2, 1, 64),
@@ -72,7 +73,7 @@ TEST_P(DiffPrefillTest, AnyNumberOfMultiprocessorsGivesTheSameBits) {
 }
 
 TEST_P(DiffPrefillTest, EveryScheduleAndEveryTimingOfCopiesGivesTheSameBits) {
-  SimulateMultiprocessors(1);  // more pages a thread block than its ring has places
+  SimulateMultiprocessors(1);  // more pages per thread block than its ring has stages
   for (const DiffSpec& spec : EveryForm()) {
     ImageBatch batch(spec, {{130, 7}, {60, 7}});
     const std::vector<float> expected = Prefill(batch);
@@ -87,7 +88,7 @@ TEST_P(DiffPrefillTest, QuantisedLogitsHaveTheSameBitsOnEveryScheduleAndNumberOf
       batch.logit_quant = {4, scale};
       SimulateMultiprocessors(4);
       const std::vector<float> expected = Prefill(batch);
-      SimulateMultiprocessors(1);  // more pages a thread block than its ring has places
+      SimulateMultiprocessors(1);  // more pages per thread block than its ring has stages
       OnEverySchedule([&] { EXPECT_TRUE(SameBits(Prefill(batch), expected)); });
     }
   }
@@ -101,7 +102,7 @@ TEST_P(DiffPrefillTest, AnyNumberOfMultiprocessorsAndStagesGivesTheSameBitsOfAWi
     SimulateMultiprocessors(4);
     const std::vector<float> expected = Prefill(batch);
     testing::ExpectLikeReference(batch, expected);
-    SimulateMultiprocessors(1);  // more pages a thread block than its ring has places
+    SimulateMultiprocessors(1);  // more pages per thread block than its ring has stages
     OnEverySchedule([&] { EXPECT_TRUE(SameBits(Prefill(batch), expected)); });
   }
 }

@@ -1,5 +1,6 @@
-// The engine over the real executor on the device: what a sequence gets does not depend on who
-// shares its steps, and a lost device ends everything.
+// SPDX-License-Identifier: Apache-2.0
+// The engine over the real executor on the device: a sequence's result does not depend on the rest
+// of its batches, and a lost device ends everything.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +24,7 @@ namespace {
 struct Answer {
   std::vector<int32_t> tokens;
   std::vector<float> logprobs;         // of tokens
-  std::vector<float> prompt_logprobs;  // of the prompt's tokens but the first
+  std::vector<float> prompt_logprobs;  // of the prompt's tokens except the first
   FinishReason finish = FinishReason::kNone;
   Status error;
   friend bool operator==(const Answer& a, const Answer& b) {
@@ -62,7 +63,7 @@ class CudaEngineTest : public ::testing::Test {
     return std::make_unique<ModelExecutor>(std::move(model), std::move(kv));
   }
 
-  // All requests at once; their answers by id.
+  // Submits all requests at once; returns their answers by id.
   std::map<RequestId, Answer> Serve(std::vector<Request> requests) {
     std::map<RequestId, Answer> answers;
     std::mutex mutex;
@@ -91,7 +92,7 @@ class CudaEngineTest : public ::testing::Test {
     return answers;
   }
 
-  // Every way to ask: greedy, seeded, filtered, penalised, biased, scored.
+  // Every kind of request: greedy, seeded, filtered, penalised, biased, scored.
   Request MakeRequest(RequestId id, int prompt_tokens, int max_tokens) const {
     std::vector<int32_t> prompt;
     for (int i = 0; i < prompt_tokens; ++i)
@@ -115,8 +116,8 @@ class CudaEngineTest : public ::testing::Test {
   }
 
   void ExpectTheSameAloneAndInCompany() {
-    options_.num_pages = 5;  // below what four sequences need behind slot 64, so some are preempted
-                             // and computed anew
+    // Fewer than four sequences need after slot 64, so some are preempted and recomputed.
+    options_.num_pages = 5;
     options_.enable_prefix_caching = false;
     std::vector<Request> requests;
     for (RequestId id = 1; id <= 4; ++id)
@@ -130,7 +131,7 @@ class CudaEngineTest : public ::testing::Test {
     }
   }
 
-  std::string case_ = "unilm_v2_gqa2_bf16";  // lambda of each token, both maps on one K
+  std::string case_ = "unilm_v2_gqa2_bf16";  // lambda per token, both maps on one K
   int vocab_ = 105;
   EngineOptions options_;
   ThreadPool pool_{{.num_threads = 1, .pin = false, .spin_us = 0}};

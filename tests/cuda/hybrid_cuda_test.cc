@@ -1,5 +1,6 @@
-// Models whose layers are not all alike, on the device: windows with pages of their own, states
-// that are kept on the way, last layers that take fewer tokens.
+// SPDX-License-Identifier: Apache-2.0
+// Models with different kinds of layers, on the device: windows with their own pages, snapshots of
+// states, last layers that take fewer tokens.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +35,7 @@ class CudaHybridTest : public testing::HybridTest {
   }
 };
 
-// A hit begins at a state that was kept in the middle of a chunk, and in the window's pages.
+// A hit begins at a state saved in the middle of a chunk, and in the window's pages.
 TEST_F(CudaHybridTest, EveryScheduleGivesTheSameBits) {
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "takes minutes with AddressSanitizer; the other tests watch the same code";
@@ -66,7 +67,7 @@ TEST_F(CudaHybridTest, TokensThatOnlySomeLayersComputeChangeNoBitOfTheOthers) {
 }
 
 #if defined(DIFFSERVE_CUDA_ON_CPU)
-TEST_F(CudaHybridTest, TokensThatNobodyAsksForAreNotComputedByTheLastLayers) {
+TEST_F(CudaHybridTest, LastLayersComputeOnlyWantedTokens) {
   const std::unique_ptr<Model> model = Load();
   ASSERT_NE(model, nullptr);
   KvCache kv = Cache(*model);
@@ -76,15 +77,15 @@ TEST_F(CudaHybridTest, TokensThatNobodyAsksForAreNotComputedByTheLastLayers) {
     return shim::multiply_adds - before;
   };
   const int64_t all = products({0}), half = products({kLength / 2}), one = products({kLength - 1});
-  // Of eight layers two, which have no scan, and most of a third.
+  // Two of eight layers, which have no scan, and most of a third.
   EXPECT_LT(one, all * 3 / 4);
   EXPECT_NEAR(static_cast<double>(half), static_cast<double>(all + one) / 2,
               static_cast<double>(all) / 100);
 }
 #endif
 
-// Generated tokens with room for the partial results of one: each is a pass of its own. States that
-// are kept before, at and behind the end of the prompt are begun from later.
+// Generated tokens with room for the partial results of one: each is its own pass. Later sequences
+// begin from states saved before, at and after the end of the prompt.
 TEST_F(CudaHybridTest, StatesAreKeptOnTheWayWhateverThePasses) {
   for (size_t partial_bytes : {size_t{1}, size_t{256} << 20}) {
     options_.limits.attention_partial_bytes_max = partial_bytes;
@@ -107,8 +108,8 @@ TEST_F(CudaHybridTest, StatesAreKeptOnTheWayWhateverThePasses) {
   }
 }
 
-// Steps that draw run as graphs from their second on, three of them as one of four; the slots are
-// other ones each time.
+// Steps that draw run as graphs from their second on; three tokens share the graph of four. The
+// slots differ each time.
 TEST_F(CudaHybridTest, DecodeGraphsTakeSlotsAndWindowsFromTheStep) {
   const std::unique_ptr<Model> model = Load();
   ASSERT_NE(model, nullptr);

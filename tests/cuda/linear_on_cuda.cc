@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <memory>
 
 #include "kernels/ops/matrix_library.h"
@@ -17,7 +18,7 @@ struct OnDevice {
 };
 
 template <typename Y>
-std::vector<Y> Run(const OnDevice& device, const LinearInput& input, const std::vector<Y>& y) {
+std::vector<Y> Run(const OnDevice& device, const LinearTestInput& input, const std::vector<Y>& y) {
   const DeviceArray<BFloat16> x(ToBFloat16(input.x), device.stream);
   const DeviceArray<Y> device_y(y, device.stream);
   const LinearArgs<BFloat16, Y> args = {.x = x.data(),
@@ -34,7 +35,7 @@ PackedRun Pack(const std::vector<LinearPart>& parts, LinearOutput output) {
   device->weight = packer.Linear(parts, output);
   EXPECT_TRUE(IsOk(packer.status()));
   EXPECT_TRUE(IsOk(device->stream.Synchronize()));
-  return [=](const LinearInput& input) {
+  return [=](const LinearTestInput& input) {
     std::vector<float> y = input.y;
     y.resize(static_cast<size_t>(input.num_tokens) *
              static_cast<size_t>(device->weight.out_features()));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda/device_array.h"
 #include "tests/testing/mamba_backends.h"
 #include "tests/testing/stored_values.h"
@@ -58,7 +59,7 @@ void Scan(ScanCase& host) {
   host.state = state.Read(stream);
 }
 
-// `shift` elements put every pointer off its alignment.
+// `shift` elements move every pointer off its alignment.
 std::vector<float> Gate(const GatedMemoryArgs<float>& host, bool in_place, size_t shift) {
   const cuda::Stream stream = cuda::Stream::Create().value();
   const auto tokens = static_cast<size_t>(host.num_tokens);

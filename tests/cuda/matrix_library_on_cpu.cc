@@ -1,5 +1,6 @@
-// cuBLASLt's place where the CUDA backend runs on the CPU: each output element is one chain in
-// float32, and bits depend on nothing else.
+// SPDX-License-Identifier: Apache-2.0
+// Replaces cuBLASLt where the CUDA backend runs on the CPU: each output element is one chain in
+// float32, and its bits depend on nothing else.
 #include <cmath>
 
 #include "kernels/base/dtype.h"

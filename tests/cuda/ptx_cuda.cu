@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <cuda_runtime.h>
 
 #include "kernels/base/cuda/ptx.cuh"
@@ -90,7 +91,7 @@ __global__ void __launch_bounds__(64) BulkCopyKernel(const uint32_t* from, uint3
     BarrierWait(barrier, phase);
     for (int i = thread; i < kBulkBytes / 4; i += 64) {
       to[phase * kBulkBytes / 4 + static_cast<uint32_t>(i)] = shared[i];
-      shared[i] = 0;  // what the next copies must overwrite
+      shared[i] = 0;  // the next copies must overwrite this
     }
     ProxyFence();
     BarrierArrive(read_by_all);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Each function of ptx.cuh and wgmma.cuh in a kernel of its own, for ptx_test.cc: on a GPU the
 // instruction, on the shim its replacement. All pointers are device memory; launchers return a
 // cudaError_t.
@@ -14,23 +15,23 @@ namespace diffserve::testing {
 // matrices: [4][8][8] of 16 bits; fragments: [32 lanes][4].
 int RunLdMatrix(bool transposed, const uint16_t* matrices, uint32_t* fragments,
                 CUstream_st* stream);
-// a: [32][4], b: [32][2], c: [32][4], which is added to.
+// a: [32][4], b: [32][2], c: [32][4], to which the product is added.
 int RunMma(const uint32_t* a, const uint32_t* b, float* c, CUstream_st* stream);
 int RunMmaInt8(const uint32_t* a, const uint32_t* b, int32_t* c, CUstream_st* stream);
 // 1,024 bytes in two groups; lane l's 16 bytes of group g arrive as chunk 32 g + 31 - l. The first
-// group is read while the second may still be under way.
+// group is read while the second may still be in flight.
 int RunCpAsync(const uint32_t* from, uint32_t* to, CUstream_st* stream);
-// 2 x 4,096 bytes through the same place of shared memory, each as two copies that one barrier
-// counts; another one counts the threads that have read the first (sm_90).
+// 2 x 4,096 bytes through the same shared memory, each as two copies that one barrier counts.
+// Another barrier counts the threads that have read the first (sm_90).
 int RunBulkCopy(const uint32_t* from, uint32_t* to, CUstream_st* stream);
-// to[l] = from[l] handed from the first warp to the third through barrier 5, while the second warp
+// to[l] = from[l], passed from the first warp to the third through barrier 5, while the second warp
 // does not take part; l < 32.
 int RunNamedBarrier(const uint32_t* from, uint32_t* to, CUstream_st* stream);
 // exponentials[i] = 2^x[i]; reciprocals[i] = 1 / x[i]; pairs[i] = x[i] and x[i ^ 1] as two bf16,
 // the first in the low half. count: a multiple of 64.
 int RunScalars(const float* x, float* exponentials, float* reciprocals, uint32_t* pairs, int count,
                CUstream_st* stream);
-// sums[i] = x[i] y[i] + z[i], the product rounded by itself. count: a multiple of 64.
+// sums[i] = x[i] y[i] + z[i], the product rounded separately. count: a multiple of 64.
 int RunMulRounded(const float* x, const float* y, const float* z, float* sums, int count,
                   CUstream_st* stream);
 // sums[i] = x[i] y[i] + z[i] of pairs of bf16. count: a multiple of 64.
@@ -44,9 +45,9 @@ int RunWgmma(bool b_is_mn_major, int width, const uint32_t* a, const uint16_t* b
              CUstream_st* stream);
 
 // kWitnessSteps products with the same B (K-major, width 64, [64 K][64] of which the first 16 are
-// used), issued with nothing between them but the making of the next A: register i of a thread is
-// two bf16 of 0 to 3, from the low four WitnessBits. `holds`: A is kept in its registers until all
-// is done, as the attention kernels do.
+// used). Between them only the next A is computed: register i of a thread is two bf16 of 0 to 3,
+// from the low four WitnessBits. `holds`: A is kept in its registers until all is done, as in the
+// attention kernels.
 int RunWgmmaReuse(bool holds, const uint16_t* b, float* d, CUstream_st* stream);
 inline constexpr int kWitnessSteps = 16;
 DIFFSERVE_HOST_DEVICE uint32_t WitnessBits(int step, int thread, int i) {

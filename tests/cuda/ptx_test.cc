@@ -1,5 +1,6 @@
-// Every function of ptx.cuh, once, against what the PTX manual says it does: on a GPU the
-// instruction itself, on the shim its replacement, so that both are held to the same text.
+// SPDX-License-Identifier: Apache-2.0
+// Every function of ptx.cuh, once, against the PTX manual: on a GPU the instruction itself, on the
+// shim its replacement, so that both pass the same tests.
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -58,9 +59,9 @@ uint32_t Pair(float low, float high) {
   return uint32_t{FloatToBFloat16(low)} | uint32_t{FloatToBFloat16(high)} << 16;
 }
 
-// Integers of which every partial sum is exact. The fragments are those of m16n8k16: a register 2 h
-// + i holds A[g + 8 i][8 h + 2 t] and its right neighbour, b register h B[8 h + 2 t][g] and its
-// lower one, c register 2 i + e C[g + 8 i][2 t + e].
+// Integers whose partial sums are all exact. The fragments are those of m16n8k16: a register 2 h +
+// i holds A[g + 8 i][8 h + 2 t] and its right neighbour, b register h B[8 h + 2 t][g] and its lower
+// one, c register 2 i + e C[g + 8 i][2 t + e].
 TEST_F(PtxTest, MmaMultipliesItsFragments) {
   const auto a_of = [](int row, int k) { return static_cast<float>((row * 5 + k * 3) % 7 - 3); };
   const auto b_of = [](int k, int column) {
@@ -93,9 +94,9 @@ TEST_F(PtxTest, MmaMultipliesItsFragments) {
   }
 }
 
-// Every byte counts, with its sign or without. The fragments are those of m16n8k32: a register 2 h
-// + i holds A[g + 8 i][16 h + 4 t] and its three right neighbours, b register h B[16 h + 4 t][g]
-// and its three lower ones, c register 2 i + e C[g + 8 i][2 t + e].
+// Every byte matters, signed or unsigned. The fragments are those of m16n8k32: a register 2 h + i
+// holds A[g + 8 i][16 h + 4 t] and its three right neighbours, b register h B[16 h + 4 t][g] and
+// its three lower ones, c register 2 i + e C[g + 8 i][2 t + e].
 TEST_F(PtxTest, MmaInt8MultipliesItsFragments) {
   const auto a_of = [](int row, int k) { return (row * 41 + k * 59) % 256 - 128; };
   const auto b_of = [](int k, int column) { return (k * 37 + column * 101) % 256; };
@@ -205,8 +206,8 @@ TEST_F(PtxTest, MulRoundedIsNotFusedWithTheAdditionBehindIt) {
   EXPECT_EQ(sums.Read(*stream_), std::vector<float>(256, 0.0f));
 }
 
-// As codes are widened: a whole number below 256, read as bfloat16, is that many 2^-133, and
-// counts.
+// As in widening codes: a whole number below 256, read as bfloat16, is 2^-133 times that number and
+// is kept.
 TEST_F(PtxTest, FmaBFloat16IsExactWhereItCanBeAndTakesSubnormalNumbers) {
   const auto pair = [](float low, float high) {
     return FloatToBFloat16(low) | static_cast<uint32_t>(FloatToBFloat16(high)) << 16;
@@ -238,7 +239,7 @@ TEST_F(PtxTest, FmaBFloat16IsExactWhereItCanBeAndTakesSubnormalNumbers) {
     for (int half = 0; half < 2; ++half) {
       EXPECT_EQ(BFloat16ToFloat(static_cast<uint16_t>(found[i] >> (16 * half))),
                 BFloat16ToFloat(static_cast<uint16_t>(expected[i] >> (16 * half))))
-          << x[i] << ", " << z[i];  // of which -0 is 0
+          << x[i] << ", " << z[i];  // including -0
     }
   }
 }

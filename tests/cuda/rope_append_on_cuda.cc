@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda/attention_on_device.h"
 #include "tests/testing/rope_append_backends.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda/device_array.h"
 #include "tests/testing/op_backends.h"
 #include "tests/testing/stored_values.h"
@@ -6,7 +7,7 @@ namespace diffserve {
 namespace testing {
 namespace {
 
-// `shift` elements put every pointer off its alignment.
+// `shift` elements move every pointer off its alignment.
 struct OnDevice {
   size_t shift;
 
@@ -100,7 +101,7 @@ std::vector<RowwiseBackend> RowwiseBackends() {
 
 class RowwiseCudaTest : public OnDeviceTest {};
 
-// x passes 2^32 elements, out 2^31; only the last token is not zero.
+// x exceeds 2^32 elements, out 2^31; only the last token is not zero.
 TEST_F(RowwiseCudaTest, TokensBeyond2To32ElementsAreReached) {
   if (!kHasGpu) GTEST_SKIP() << "needs a GPU: 16 GiB of device memory";
   const Result<cuda::DeviceMemory> memory = cuda::MemoryOfDevice();

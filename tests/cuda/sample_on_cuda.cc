@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda/device_array.h"
 #include "tests/testing/op_backends.h"
 
 namespace diffserve::testing {
 namespace {
 
-// `shift` elements put the logits off their alignment.
+// `shift` elements move the logits off their alignment.
 std::vector<SampledToken> Run(SampleArgs args, size_t shift) {
   const cuda::Stream stream = cuda::Stream::Create().value();
   const auto num_rows = static_cast<size_t>(args.num_rows);

@@ -1,4 +1,5 @@
-// In the server that runs its CUDA backend on the CPU: the context is lost after
+// SPDX-License-Identifier: Apache-2.0
+// For the server that runs its CUDA backend on the CPU: the context is lost after
 // DIFFSERVE_SHIM_OPERATIONS operations of its streams.
 #include <cstdlib>
 

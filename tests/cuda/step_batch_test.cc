@@ -1,4 +1,5 @@
-// How a step's batch is cut and packed for the device. Host code alone.
+// SPDX-License-Identifier: Apache-2.0
+// How a step's batch is cut and packed for the device. Only host code.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +16,7 @@ namespace {
 
 constexpr int kPage = 64;
 
-// A batch with page tables of its own.
+// A batch that owns its page tables.
 struct OwnedBatch {
   Batch batch;
   std::vector<std::vector<int32_t>> pages;
@@ -138,7 +139,7 @@ TEST(StepBatchTest, APackedStepHoldsEveryTokenItsPageAndItsDrawGeneratedRowsFirs
   }
 }
 
-TEST(StepBatchTest, PaddingIsNobodysAndDrawsNothing) {
+TEST(StepBatchTest, PaddingHasNoTokensAndDrawsNothing) {
   OwnedBatch owned;
   for (int s = 0; s < 5; ++s) owned.Add(70 + s, 1, 0);
   PackedStep packed;
@@ -157,7 +158,7 @@ TEST(StepBatchTest, PaddingIsNobodysAndDrawsNothing) {
   }
 }
 
-// A batch for layers that keep nothing at the end, windows and states.
+// A batch for layers with windows, with states, and last layers that keep nothing.
 struct HybridBatch : OwnedBatch {
   std::vector<std::vector<int32_t>> window_pages;
 
@@ -181,7 +182,7 @@ struct HybridBatch : OwnedBatch {
 
 constexpr StepNeeds kHybrid = {.has_windows = true, .has_states = true, .may_skip = true};
 
-// A packed row's sequence and which of its tokens it is.
+// The sequence of a packed row and the index of its token.
 std::pair<size_t, int> Find(const DeviceStep& step, int row) {
   return {static_cast<size_t>(step.tokens[row] / 1000 - 1), step.tokens[row] % 1000};
 }
@@ -234,8 +235,8 @@ TEST(StepBatchTest, StatesAreTakenOnInTheOrderOfTheTokensAndKeptOnTheWay) {
   for (int trial = 0; trial < 200; ++trial) {
     const HybridBatch owned(random);
     const Batch& batch = owned.batch;
-    std::vector<int> taken_on(batch.sequences.size(), 0);  // tokens whose states are there
-    std::vector<int32_t> state(batch.sequences.size());    // where they are
+    std::vector<int> taken_on(batch.sequences.size(), 0);  // tokens whose states are computed
+    std::vector<int32_t> state(batch.sequences.size());    // their slots
     for (size_t s = 0; s < state.size(); ++s)
       state[s] = batch.sequences[s].position == 0 ? kNoState : batch.states[s].from;
     for (const StepPass& pass : CutIntoPasses(batch, {1, 1, 64}, 30)) {
@@ -269,7 +270,7 @@ TEST(StepBatchTest, StatesAreTakenOnInTheOrderOfTheTokensAndKeptOnTheWay) {
   }
 }
 
-TEST(StepBatchTest, APaddedStepsShapeIsTheSameWhoeverIsInIt) {
+TEST(StepBatchTest, ShapeOfAPaddedStepIsIndependentOfItsSequences) {
   for (int sequences : {3, 5, 8}) {
     OwnedBatch owned;
     for (int s = 0; s < sequences; ++s) {
@@ -324,7 +325,7 @@ TEST(StepBatchTest, OnlyAStepOfSingleGeneratedRowsThatAllDrawIsADecode) {
   changed.sample_rows.clear();
   EXPECT_FALSE(IsDecode(changed));
   changed = owned.batch;
-  changed.num_prompt_tokens.clear();  // all rows are a prompt's
+  changed.num_prompt_tokens.clear();  // all rows belong to a prompt
   EXPECT_FALSE(IsDecode(changed));
   owned.Add(5, 2, 0);
   EXPECT_FALSE(IsDecode(owned.batch));

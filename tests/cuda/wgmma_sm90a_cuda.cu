@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <cuda_runtime.h>
 
 #include "kernels/base/cuda/ptx.cuh"
@@ -13,7 +14,7 @@ constexpr int kWarpgroup = 128;
 constexpr int kDepth = 64;           // of B in shared memory
 constexpr uint32_t kRowBytes = 128;  // of a swizzled tile
 
-// Copies B's bytes as they are, and makes them visible to wgmma.
+// Copies B's bytes unchanged, and makes them visible to wgmma.
 __device__ __forceinline__ uint32_t StageB(const uint16_t* b, int elements) {
   uint16_t* shared = reinterpret_cast<uint16_t*>(DynamicShared());
   for (int i = static_cast<int>(threadIdx.x); i < elements; i += kWarpgroup) shared[i] = b[i];
@@ -29,7 +30,7 @@ __global__ void __launch_bounds__(kWarpgroup)
   const uint64_t operand = WgmmaOperand(base, kBIsMnMajor ? kDepth * kRowBytes : 0, 8 * kRowBytes);
   float sums[kWidth / 2];
 #pragma unroll
-  for (int i = 0; i < kWidth / 2; ++i) sums[i] = 12345.0f;  // the first product does not add to it
+  for (int i = 0; i < kWidth / 2; ++i) sums[i] = 12345.0f;  // the first product must overwrite it
   uint32_t left[kDepth / 16][4];
 #pragma unroll
   for (int step = 0; step < kDepth / 16; ++step) {
@@ -53,8 +54,8 @@ __global__ void __launch_bounds__(kWarpgroup)
     d[static_cast<int>(threadIdx.x) * (kWidth / 2) + i] = sums[i];
 }
 
-// Two bf16 of small integers: made by arithmetic, as P of a softmax is made from scores, and
-// another one at every step.
+// Two bf16 of small integers, computed as P of a softmax is from scores, and different at every
+// step.
 __device__ __forceinline__ uint32_t WitnessPair(int step, int thread, int i) {
   const uint32_t mixed = WitnessBits(step, thread, i);
   return PackBFloat16(static_cast<float>(mixed & 3), static_cast<float>(mixed >> 2 & 3));

@@ -1,4 +1,5 @@
-// wgmma.cuh against naive products of integers, of which every sum is exact, and the compiler's
+// SPDX-License-Identifier: Apache-2.0
+// wgmma.cuh against naive products of integers, whose sums are all exact, and the compiler's
 // treatment of registers that a wgmma in flight still reads. On a GPU the instruction, on the shim
 // its replacement.
 #include <algorithm>
@@ -100,8 +101,7 @@ TEST_F(WgmmaTest, ProductsWithBothMajorsAndAllWidthsAreExact) {
       std::vector<uint16_t> b(static_cast<size_t>(kDepth * width));
       for (int k = 0; k < kDepth; ++k) {
         for (int column = 0; column < width; ++column) {
-          // As pages of keys and of values hold them: the image is the 128-byte swizzle of both
-          // majors.
+          // As pages of K and V hold them: the image is the 128-byte swizzle for both majors.
           const int offset = b_is_mn_major ? KvImageOffset(kDepth, width, k, column)
                                            : KvImageOffset(width, kDepth, column, k);
           b[static_cast<size_t>(offset)] = FloatToBFloat16(BOf(k, column));
@@ -130,8 +130,8 @@ TEST_F(WgmmaTest, RegistersOfAThatAreHeldUntilTheEndAreReadRight) {
   EXPECT_EQ(Reuse(true), ReuseExpected());
 }
 
-// ptxas before 13.3 is said to give A's registers to others too early. The attention kernels hold
-// theirs; this says whether they must.
+// ptxas before 13.3 is reported to reuse A's registers too early. The attention kernels hold
+// theirs; this test reports whether they must.
 TEST_F(WgmmaTest, WhetherTheCompilerReusesRegistersThatAreNotHeldIsSaid) {
   if (!testing::kHasGpu) GTEST_SKIP() << "needs a GPU: it asks about ptxas";
   const std::vector<float> expected = ReuseExpected();

@@ -1,4 +1,5 @@
-"""The dashboards in deploy/grafana, and their expressions with something in the place of Grafana's
+# SPDX-License-Identifier: Apache-2.0
+"""The dashboards in deploy/grafana, and their expressions with values in place of Grafana's
 variables."""
 
 import json
@@ -35,7 +36,7 @@ def targets(board: str, panel: dict) -> list[Target]:
 
 
 def expand(expression: str, rate_interval: str, whole_range: str) -> str:
-    """For Prometheus: every replica of every model."""
+    """The expression for Prometheus, over every replica of every model."""
     values = {
         "__rate_interval": rate_interval, "__range": whole_range, "instance": ".*", "model": ".*"
     }

@@ -1,9 +1,10 @@
-// diffserve with a gate before each step, so that a test decides what meets in a batch and what is
-// still running, on machines of every speed. The file named by DIFFSERVE_GATE holds "ROUND STEPS":
-// with each new ROUND the engine may launch STEPS more steps (-1: as many as it likes) and then
-// waits before the next one. With DIFFSERVE_HELD_READ the first read of a tensor makes the file
-// named by that variable and never returns. The step DIFFSERVE_CRASH_STEP raises a fatal signal,
-// the step DIFFSERVE_FAILED_CHECK_STEP fails a check. Without the variables it is diffserve.
+// SPDX-License-Identifier: Apache-2.0
+// diffserve with a gate before each step, so that a test decides what shares a batch and what still
+// runs, on machines of any speed. The file named by DIFFSERVE_GATE has "ROUND STEPS": for each new
+// ROUND the engine may launch STEPS more steps (-1: no limit) and then waits. With
+// DIFFSERVE_HELD_READ, the first read of a tensor creates the named file and never returns. Step
+// DIFFSERVE_CRASH_STEP raises a fatal signal; step DIFFSERVE_FAILED_CHECK_STEP fails a check.
+// Without these variables it is diffserve.
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -74,7 +75,7 @@ bool IsTensorData(int descriptor, off_t offset) {
 }  // namespace
 }  // namespace diffserve
 
-// In the place of the C library's.
+// Replaces the C library's function.
 extern "C" ssize_t pread(int descriptor, void* out, size_t count, off_t offset) {
   const char* const held = std::getenv("DIFFSERVE_HELD_READ");
   if (held != nullptr && diffserve::IsTensorData(descriptor, offset)) {

@@ -1,5 +1,6 @@
-"""Python stubs of our .proto files, made at run time into a temporary directory, and a small client
-of diffserve.v1."""
+# SPDX-License-Identifier: Apache-2.0
+"""Python stubs of our .proto files, generated at run time into a temporary directory, and a small
+client of diffserve.v1."""
 
 import atexit
 import shutil
@@ -72,7 +73,7 @@ class Generated:
             self.usage = value
 
     def exact(self) -> list:
-        """Everything that must not change by a bit: ids and the float32 log-probabilities."""
+        """Everything that must be bitwise equal: ids and the float32 log-probabilities."""
         return [(choice, ids, [(t.chosen.id, t.chosen.logprob, [(a.id, a.logprob) for a in t.top])
                                for t in self.logprobs[choice]])
                 for choice, ids in sorted(self.ids.items())]
@@ -86,7 +87,7 @@ def collect(call) -> Generated:
 
 
 def generate_request(ids: list[int], max_tokens: int, logprobs: int | None = None, **fields):
-    """Greedy, to exactly max_tokens unless `fields` say otherwise."""
+    """A greedy request for exactly max_tokens, unless `fields` say otherwise."""
     request = pb.GenerateRequest(
         token_ids=pb.TokenIds(ids=ids),
         sampling=pb.SamplingParams(temperature=0),

@@ -1,7 +1,8 @@
-"""A model whose answers are written beforehand: a Llama without attention in which each token leads
-to one other, so that the tests of what becomes of an answer choose what it is.
+# SPDX-License-Identifier: Apache-2.0
+"""A model with scripted answers: a Llama without attention in which each token leads to one other.
+Tests of answer handling choose its answers.
 
-The last message says which: `#3#` in it asks for the answer with that number, 0 without.
+`#3#` in the last message asks for the answer with that number; without it, answer 0 is given.
 """
 
 import atexit
@@ -26,7 +27,8 @@ TEMPLATE = (
 
 
 def _tokenizer(special: list[str], pieces: list[bytes]) -> dict:
-    """Byte-level; no text is encoded to `pieces`, each of which is a token of its own."""
+    """A byte-level tokenizer; no text is encoded to `pieces`, each of which is a token of its
+    own."""
     letters = tiny_model.byte_alphabet()
     tokenizer = tiny_model.tokenizer_json()
     tokenizer["added_tokens"] = [
@@ -57,7 +59,7 @@ def _weights(vocab: int, follows: dict[int, int]) -> dict[str, np.ndarray]:
 
 
 def _cut(data: bytes, taken: set[bytes]) -> list[bytes]:
-    """Into pieces that are not taken yet; they are then."""
+    """Cuts a text into pieces that are not used yet, and marks them as used."""
     pieces = []
     while data:
         size = PIECE_BYTES
@@ -73,8 +75,8 @@ def _cut(data: bytes, taken: set[bytes]) -> list[bytes]:
 
 
 def write(name: str, tokenizer: dict, tokenizer_config: dict, follows: dict[int, int]) -> Path:
-    """A directory of a model with these tokens, whose number is a multiple of 64. A token that
-    `follows` has nothing for is followed by token 1, which ends the text. Removed at exit."""
+    """Writes a model directory with these tokens, whose number is a multiple of 64. A token without
+    entry in `follows` is followed by token 1, which ends the text. Removed at exit."""
     parent = Path(tempfile.mkdtemp(prefix="diffserve-e2e-"))
     atexit.register(shutil.rmtree, parent, ignore_errors=True)
     where, vocab = parent / name, len(tokenizer["model"]["vocab"])

@@ -1,5 +1,6 @@
-"""A real Prometheus on a free loopback port that scrapes one server several times a second, and its
-query API."""
+# SPDX-License-Identifier: Apache-2.0
+"""A real Prometheus on a free loopback port that scrapes one server several times per second, and
+its query API."""
 
 import json
 import shutil
@@ -21,7 +22,7 @@ scrape_configs: [{{job_name: diffserve, static_configs: [{{targets: ["127.0.0.1:
 
 
 class PrometheusProcess:
-    """`rules`: a file of rules that it evaluates as often as it scrapes."""
+    """`rules`: a file of rules that it evaluates at each scrape."""
 
     def __init__(self, server, rules: Path | None = None, interval: str = "500ms"):
         self.server, self.rules, self.interval = server, rules or "", interval
@@ -85,7 +86,7 @@ class PrometheusProcess:
         return [(labels, float(value)) for labels, (_, value) in samples]
 
     def value(self, expression: str) -> float | None:
-        """The one sample of an instant query, None if there is none."""
+        """The only sample of an instant query; None if there is none."""
         found = self.series(expression)
         if len(found) > 1:
             raise AssertionError(f"{len(found)} series for {expression}")

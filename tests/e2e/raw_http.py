@@ -1,4 +1,5 @@
-"""Bytes onto a socket and the answer back: what no HTTP client lets one send."""
+# SPDX-License-Identifier: Apache-2.0
+"""Sends raw bytes to a socket and reads the answer: requests that no HTTP client can send."""
 
 import socket
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ def exchange(port: int, data: bytes, timeout_s: float = 10) -> RawAnswer:
         try:
             connection.sendall(data)
         except OSError:
-            pass  # refused while we were still sending: the answer is there to be read
+            pass  # refused while we were still sending; the answer can be read
         received = _read_head(connection)
         head, _, rest = received.partition(b"\r\n\r\n")
         if not head.startswith(b"HTTP/1.1 "):
@@ -56,7 +57,8 @@ def _read_head(connection: socket.socket) -> bytes:
 
 
 def _receive(connection: socket.socket) -> bytes | None:
-    """b"" when the connection is closed or reset, None when nothing comes in time."""
+    """Received bytes; empty when the connection is closed or reset, None when nothing comes in
+    time."""
     try:
         return connection.recv(65536)
     except TimeoutError:

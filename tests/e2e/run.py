@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Runs the suite; the last line is `N passed, N failed`, with `, N skipped` if any. Arguments: test
-names as unittest takes them."""
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the suite; the last line is `N passed, N failed`, with `, N skipped` if any. Arguments are
+test names as unittest takes them."""
 
 import sys
 import time
@@ -9,8 +10,8 @@ from pathlib import Path
 
 
 class TimedResult(unittest.TextTestResult):
-    """Notes what each test file took; a test counts as failed once, however many of its cases
-    did."""
+    """Records the time of each test file. A test counts as failed once, however many of its cases
+    failed."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts the built server on free ports, reads its ready line, and stops it the way an operator
 would."""
 
@@ -25,14 +26,14 @@ GATED_BINARY = Path(
 DEMO_MODEL = REPOSITORY / "models" / "demo" / "diff"
 DEVICE = os.environ.get("DIFFSERVE_DEVICE", "cpu")  # where all servers of the suite run
 DEVICE_FLAGS = ["--device", DEVICE] + ["--batch-invariant"] * (DEVICE == "cuda")
-# Of a page, and of an element of tiny_model's.
+# Slots per page, and bytes per number in tiny_model's KV pages.
 PAGE_SLOTS, KV_BYTES = (64, 2) if DEVICE == "cuda" else (16, 4)
 START_TIMEOUT_S = 30 if DEVICE == "cpu" else 120
 STOP_TIMEOUT_S = 30
 
 
 def eventually(condition, what: str, timeout_s: float = 60) -> None:
-    """Waits until condition() holds; what the server does at once is seen at once."""
+    """Waits until condition() holds. An immediate change is seen immediately."""
     end = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > end:
@@ -41,7 +42,7 @@ def eventually(condition, what: str, timeout_s: float = 60) -> None:
 
 
 def free_port() -> int:
-    """Below the ports that outgoing connections are given, so that none takes it meanwhile."""
+    """A free port below the range for outgoing connections, so that none takes it meanwhile."""
     while True:
         port = random.randrange(20000, 32000)
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -113,7 +114,7 @@ class ServerProcess:
 
     def kill(self) -> None:
         self.process.kill()
-        self.code = self.process.wait() + signal.SIGKILL  # 0: it died of this signal, as it should
+        self.code = self.process.wait() + signal.SIGKILL  # 0: the signal that must have ended it
         self.process.stdout.close()
 
     def wait(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
@@ -141,7 +142,7 @@ class ServerProcess:
 
     def request(self, method: str, path: str, body=None, headers: dict | None = None,
                 timeout_s: float = 60) -> Response:
-        """One HTTP request on a connection of its own; `body` may be bytes or something to write as
+        """Sends one HTTP request on a new connection; `body` is bytes or a value to write as
         JSON."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
         headers = dict(headers or {})
@@ -173,7 +174,7 @@ class ServerProcess:
         return samples
 
     def metric(self, name: str, **labels) -> float:
-        """The sum over the samples of `name` that carry `labels`."""
+        """The sum over the samples of `name` that have `labels`."""
         found = [
             value for sample, value in self.metrics().items()
             if sample.partition("{")[0] == name and all(f'{k}="{v}"' in sample
@@ -195,14 +196,14 @@ class ServerProcess:
         eventually(idle, "nothing waits, nothing runs, pages of all sequences are free or cached")
 
     def cpu_seconds(self) -> float:
-        """User and system time of all its threads so far, in steps of a clock tick (10 ms)."""
+        """User and system time of all its threads so far, in clock ticks (10 ms)."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class GatedServer(ServerProcess):
-    """A server whose steps a test can hold, so that what must overlap does, however fast the
-    machine is. Open at first."""
+    """A server whose steps a test can hold, so that requests overlap on every machine. The gate is
+    open at first."""
 
     def __init__(self, *flags, **options):
         super().__init__(*flags, binary=GATED_BINARY, **options)
@@ -212,8 +213,7 @@ class GatedServer(ServerProcess):
         self.open_gate()
 
     def allow(self, steps: int) -> None:
-        """From now on the engine may begin so many steps (-1: any number), then it waits before the
-        next."""
+        """Lets the engine begin N more steps (-1: any number) before it waits at the gate."""
         self._round += 1
         new = self._gate.with_name("new")
         new.write_text(f"{self._round} {steps}")
@@ -226,11 +226,12 @@ class GatedServer(ServerProcess):
         self.allow(0)
 
     def wait_for_waiting(self, continuations: int) -> None:
-        """Until so many have been accepted, with the gate closed before the first of them."""
+        """Waits until `continuations` are accepted, while the gate is closed before the first of
+        them."""
         eventually(lambda: self.metric("diffserve_requests_waiting") == continuations,
                    f"{continuations} continuations wait", 60)
 
     def wait_until_left(self) -> None:
-        """Until the server has seen that every HTTP client that waited for an answer is gone."""
+        """Waits until the server has noticed that all waiting HTTP clients are gone."""
         eventually(lambda: self.get("/load").json()["server_load"] == 0, "no answer is under way",
                    60)

@@ -1,4 +1,5 @@
-"""A program at a terminal of its own: what a person types, and what they see."""
+# SPDX-License-Identifier: Apache-2.0
+"""A program with a terminal of its own: what a person types and sees."""
 
 import os
 import pty
@@ -7,12 +8,12 @@ import time
 
 
 class Terminal:
-    """`with Terminal([BINARY, "chat", model]) as terminal:`; leaving the block kills what still
-    runs."""
+    """`with Terminal([BINARY, "chat", model]) as terminal:`; leaving the block kills the program if
+    it still runs."""
 
     def __init__(self, command: list, environment: dict | None = None):
         self.command = [str(word) for word in command]
-        # Containers set no locale; the program is to do without one.
+        # Containers set no locale; the program must work without one.
         kept = {name: value for name, value in os.environ.items()
                 if name != "LANG" and not name.startswith("LC_")}
         self.environment = {**kept, "TERM": "xterm", **(environment or {})}
@@ -38,7 +39,7 @@ class Terminal:
         os.write(self.descriptor, text.encode() if isinstance(text, str) else text)
 
     def until(self, text: str, timeout_s: float = 60) -> str:
-        """Waits until the text is seen; answers what was seen up to its end."""
+        """Waits until the text is seen; returns what was seen up to its end."""
         end, wanted = time.monotonic() + timeout_s, text.encode()
         while wanted not in self.seen:
             if not self._read(end):
@@ -47,7 +48,7 @@ class Terminal:
         return (before + wanted).decode(errors="replace")
 
     def end(self, timeout_s: float = 60) -> tuple[int, str]:
-        """Waits for the program's own end; its exit code and what was seen last."""
+        """Waits for the program to end; returns its exit code and what was seen last."""
         end = time.monotonic() + timeout_s
         while self._read(end):
             pass

@@ -1,4 +1,5 @@
-"""Long answers, what they may take, and readers that are slow, or leave."""
+# SPDX-License-Identifier: Apache-2.0
+"""Long answers and their limits, and clients that read slowly or leave."""
 
 import http.client
 import json
@@ -9,7 +10,7 @@ import unittest
 from raw_http import request_bytes
 from server_process import DEMO_MODEL, GatedServer, ServerProcess, eventually
 
-BEHIND = 200 << 10  # bytes behind a request: more than the server keeps
+BEHIND = 200 << 10  # bytes after a request: more than the server keeps
 SCORED = {"prompt": "one two three four five " * 60, "prompt_logprobs": 20, "max_tokens": 1}
 LONG = {**SCORED, "n": 16}  # some 7 MB
 
@@ -23,7 +24,7 @@ def connect(server) -> socket.socket:
 
 
 class LeavingTest(unittest.TestCase):
-    def test_a_client_that_leaves_behind_many_bytes_is_noticed(self):
+    def test_client_that_leaves_after_many_bytes_is_noticed(self):
         with GatedServer() as server:
 
             def cancelled() -> float:
@@ -53,7 +54,7 @@ class LeavingTest(unittest.TestCase):
 
 
 class PriceTest(unittest.TestCase):
-    def test_answers_have_a_limit_alone_and_together(self):
+    def test_answers_have_a_limit_each_and_together(self):
         flags = ("--max-answer-memory", "512KiB", "--max-answers-memory", "1MiB")
         with GatedServer(*flags, model=DEMO_MODEL) as server:
             refused = server.post("/v1/completions", {**SCORED, "prompt": [SCORED["prompt"]] * 16})
@@ -84,14 +85,14 @@ class PriceTest(unittest.TestCase):
             server.open_gate()
             for client in clients:
                 client.close()
-            # The memory of an answer is free once the engine has ended it, behind its client.
+            # The memory of an answer is released when the engine has ended it.
             eventually(lambda: server.post("/v1/completions", SCORED).status == 200,
                        "what the answers took is free again")
 
 
 class LongAnswerTest(unittest.TestCase):
     def read_head(self, server) -> http.client.HTTPResponse:
-        """A long answer of which only the head is read, and little fits into buffers."""
+        """Requests a long answer and reads only its head; the rest does not fit the buffers."""
         connection = socket.socket()
         connection.settimeout(60)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -120,7 +121,7 @@ class LongAnswerTest(unittest.TestCase):
                 self.assertEqual(choice["prompt_logprobs"], scores)
             self.assertLess(server.metric("process_resident_memory_bytes") - before, 8 << 20)
 
-    def test_a_drain_waits_for_the_reader(self):
+    def test_drain_waits_for_the_reader(self):
         with ServerProcess("--drain-timeout", 600, model=DEMO_MODEL) as server:
             response = self.read_head(server)
             server.terminate()
@@ -130,7 +131,7 @@ class LongAnswerTest(unittest.TestCase):
             self.assertEqual(server.wait(), 0)
             self.assertEqual(self.cuts(server), (0, 0))
 
-    def test_what_is_unread_at_the_drain_limit_is_reset(self):
+    def test_unread_replies_are_reset_at_the_drain_limit(self):
         with ServerProcess("--drain-timeout", 0, model=DEMO_MODEL) as server:
             response = self.read_head(server)
             server.terminate()

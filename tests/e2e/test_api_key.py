@@ -1,4 +1,5 @@
-"""--api-key-file guards every route of both ports but health."""
+# SPDX-License-Identifier: Apache-2.0
+"""--api-key-file guards every route of both ports except health."""
 
 import os
 import tempfile
@@ -128,7 +129,7 @@ class GrpcKeyTest(unittest.TestCase):
             ProtoReflectionDescriptorDatabase(self.connection).get_services()
         self.assertEqual(caught.exception.code(), grpc.StatusCode.UNAUTHENTICATED)
 
-    def test_a_key_opens_and_health_is_open(self):
+    def test_key_opens_and_health_is_open(self):
         for metadata in ((("authorization", f"Bearer {KEY}"),), (("x-api-key", OTHER_KEY),)):
             self.assertEqual(
                 len(

@@ -1,5 +1,6 @@
-"""Attention maps over HTTP and gRPC: those of a double-precision computation from the checkpoint,
-bitwise the same whatever else runs, refused by name where they are too many, and the page's
+# SPDX-License-Identifier: Apache-2.0
+"""Attention maps over HTTP and gRPC: they equal a double-precision computation from the checkpoint,
+are bitwise independent of other requests, and are refused by name if too large. Also the page's
 example."""
 
 import base64
@@ -29,7 +30,7 @@ TEXT = ("The magic number of Lisbon is 48213. The magic number of Oslo is 90417.
 LONG = encode("a long prompt of some pages " * 12)
 LAYERS, HEADS = 2, 2  # of the tiny model
 
-# member at fault, what makes it so
+# invalid member, its value
 BAD = [
     ("text", {}),
     ("text", {"text": "a", "tokens": [1]}),
@@ -76,7 +77,7 @@ def numbers(encoded: str) -> np.ndarray:
 
 
 class DefinitionTest(unittest.TestCase):
-    """Against the forward pass of tests/experiments/numpy_model.py in double precision."""
+    """Compares with the forward pass of tests/experiments/numpy_model.py in double precision."""
 
     def check(self, name: str, maps: int) -> None:
         model = numpy_model.Model(name)
@@ -128,10 +129,10 @@ class DefinitionTest(unittest.TestCase):
         near(p[0] - item["lambda"] * p[1], weights)
         near(item["cancelled"], np.minimum(p[0], np.maximum(item["lambda"] * p[1], 0)).sum())
 
-    def test_of_the_diff_transformer(self):
+    def test_diff_transformer(self):
         self.check("diff", 2)
 
-    def test_of_the_transformer_twin(self):
+    def test_transformer_twin(self):
         self.check("twin", 1)
 
 
@@ -140,7 +141,7 @@ class AttentionTest(unittest.TestCase):
     def setUpClass(cls):
         cls.server = cls.enterClassContext(GatedServer())
 
-    def test_a_silent_request_is_about_the_last_token_in_all_layers_and_heads(self):
+    def test_default_is_the_last_token_in_all_layers_and_heads(self):
         answer = ask(self.server, tokens=LONG)
         self.assertEqual([(item["layer"], item["head"], item["position"])
                           for item in answer["data"]],
@@ -184,7 +185,7 @@ class AttentionTest(unittest.TestCase):
                 np.testing.assert_array_equal(numbers(half[name]),
                                               np.array(item[name]).astype("<f2").astype(float))
 
-    def test_of_text_and_of_messages_are_those_of_their_tokens(self):
+    def test_maps_of_text_and_messages_equal_those_of_their_tokens(self):
         messages = [{"role": "user", "content": "hello the day"}]
         for body, tokenized in (({"text": "hello the day"}, {"prompt": "hello the day"}),
                                 ({"messages": messages},
@@ -199,14 +200,14 @@ class AttentionTest(unittest.TestCase):
         self.assertEqual(answer["token_texts"],
                          ["<|bos|>", "", "é", "", "", "→", "x"])
 
-    def test_the_prefix_cache_changes_no_bit(self):
-        tokens = encode("something that nobody has asked before " * 3)
+    def test_prefix_cache_changes_no_bit(self):
+        tokens = encode("something that no one has asked before " * 3)
         first = ask(self.server, tokens=tokens, positions=[40, -1])
         self.server.post("/v1/completions", {"prompt": tokens, "max_tokens": 4})
         again = ask(self.server, tokens=tokens, positions=[40, -1])
         self.assertEqual(without_identity(again), without_identity(first))
 
-    def test_a_long_answer_comes_whole_in_pieces(self):
+    def test_long_answer_comes_whole_in_pieces(self):
         positions = list(range(len(LONG)))
         response = self.server.post(PATH, {"tokens": LONG, "positions": positions})
         self.assertEqual(response.headers.get("transfer-encoding"), "chunked")
@@ -224,7 +225,7 @@ class AttentionTest(unittest.TestCase):
         self.assertEqual(self.server.post(PATH, {"text": "a", "model": "other"}).status, 404)
         self.server.wait_until_idle()
 
-    def test_a_client_that_leaves_ends_it(self):
+    def test_client_that_leaves_ends_it(self):
         self.server.close_gate()
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port)
         connection.request("POST", PATH, json.dumps({"tokens": LONG}),
@@ -336,7 +337,7 @@ class GrpcTest(unittest.TestCase):
             self.assertEqual(raised.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
             self.assertIn(field, str(raised.exception.trailing_metadata()))
 
-    def test_a_cancelled_call_leaves_nothing(self):
+    def test_cancelled_call_leaves_nothing(self):
         self.server.close_gate()
         call = self.stub.Attention(pb.AttentionRequest(token_ids=pb.TokenIds(ids=LONG)))
         self.server.wait_for_waiting(1)
@@ -344,7 +345,7 @@ class GrpcTest(unittest.TestCase):
         self.server.open_gate()
         self.server.wait_until_idle()
 
-    def test_the_cancel_rpc_ends_it(self):
+    def test_cancel_rpc_ends_it(self):
         self.server.close_gate()
         call = self.stub.Attention(pb.AttentionRequest(request_id="to-be-cancelled",
                                                        token_ids=pb.TokenIds(ids=LONG)))
@@ -390,7 +391,7 @@ class CancelledMassTest(unittest.TestCase):
 
 
 class ExampleInThePageTest(unittest.TestCase):
-    def test_the_example_shows_where_the_last_token_looks(self):
+    def test_example_shows_where_the_last_token_looks(self):
         page = (REPOSITORY / "docs/api/attention.md").read_text()
         examples = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
         example, = [text for text in examples if PATH in text]

@@ -1,5 +1,6 @@
-"""Model directories that cannot be served: one clear line on stderr, exit code 1, little time,
-little memory, never a signal."""
+# SPDX-License-Identifier: Apache-2.0
+"""Model directories that cannot be served: one clear line on stderr, exit code 1, little time and
+memory, never a signal."""
 
 import json
 import os
@@ -20,7 +21,7 @@ CPU_S, RSS_BYTES = 1.0, 200 << 20
 
 
 def write(name, content):
-    """Replaces a file; content is bytes, text, or something to write as JSON."""
+    """Replaces a file; content is bytes, text, or a value to write as JSON."""
     def change(folder: Path):
         data = content if isinstance(content, (bytes, str)) else json.dumps(content)
         (folder / name).write_bytes(data if isinstance(data, bytes) else data.encode())
@@ -63,7 +64,7 @@ def index(weight_map):
 
 
 def spaces(count):
-    """A header of nothing else. Written in pieces: what this process has held at most counts as its
+    """A header of spaces only. Written in pieces: the peak memory of this process counts as its
     children's (ru_maxrss)."""
     def apply(folder: Path):
         with open(folder / "model.safetensors", "wb") as file:
@@ -74,7 +75,7 @@ def spaces(count):
 
 
 def in_place_of(name, make):
-    """Something else under a file's name: make(path)."""
+    """Puts something else under a file's name: make(path)."""
     def change(folder: Path):
         (folder / name).unlink()
         make(folder / name)
@@ -90,7 +91,7 @@ def all_in(shard):
 
 
 def all_in_named(tensor):
-    """An index of a shard that is there, and of one tensor more than that holds."""
+    """An index of an existing shard that names one tensor more than the shard has."""
     def apply(folder: Path):
         (folder / "model.safetensors").rename(folder / "shard.safetensors")
         names = [*tiny_model.weights(CONFIG), tensor]
@@ -101,7 +102,7 @@ def all_in_named(tensor):
 
 
 def only(**files):
-    """Nothing but these files: their names, with _dot_ for . and __ for a slash, and contents."""
+    """Only these files. Names have _dot_ for . and __ for a slash; values are contents."""
     def apply(folder: Path):
         shutil.rmtree(folder)
         folder.mkdir()
@@ -225,11 +226,11 @@ BAD = [
     ("a shard without its index",
      only(config_dot_json=CONFIG, **{"model-00001-of-00002_dot_safetensors": b""}),
      ["model-00001-of-00002.safetensors", "index"]),
-    ("a download that has not ended", only(config_dot_json=CONFIG, x_dot_incomplete=b""),
-     ["x.incomplete", "not ended"]),
-    ("an hf download that has not ended",
+    ("an unfinished download", only(config_dot_json=CONFIG, x_dot_incomplete=b""),
+     ["x.incomplete", "unfinished"]),
+    ("an unfinished hf download",
      only(config_dot_json=CONFIG, _dot_cache__huggingface__download__x_dot_incomplete=b""),
-     ["x.incomplete", "not ended"]),
+     ["x.incomplete", "unfinished"]),
     ("a folder of Hugging Face's cache",
      only(refs__main="abc", snapshots__abc__config_dot_json=CONFIG), ["cache", "snapshots/abc"]),
     ("a model one level down", only(**{"checkpoint-5__config_dot_json": CONFIG}),
@@ -259,7 +260,7 @@ class BadModelTest(unittest.TestCase):
         cls.parent = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
 
     def refuse(self, command: str, folder: Path, words) -> str:
-        """Runs the command with its limits checked and returns its one line."""
+        """Runs the command, checks its limits and returns its single line."""
         flags = ["--port", "0", "--grpc-port", "0"] if command == "serve" else []
         read_end, write_end = os.pipe()
         with open(read_end) as usage, open(write_end, "w") as for_child:
@@ -279,7 +280,7 @@ class BadModelTest(unittest.TestCase):
         self.assertLess(int(peak_kib) * 1024, RSS_BYTES)
         return text
 
-    def test_a_directory_that_is_none(self):
+    def test_path_that_is_not_a_directory(self):
         file = self.parent / "file"
         file.write_text("x")
         for path in (self.parent / "missing", file, self.parent / ("x" * 300)):
@@ -313,7 +314,7 @@ class BadModelTest(unittest.TestCase):
                                      done.stderr)
             path.write_bytes(good)
 
-    def test_a_sharded_model_is_served_like_the_whole(self):
+    def test_sharded_model_is_served_like_the_whole(self):
         folder = self.parent / "sharded"
         shutil.copytree(tiny_model.directory(), folder)
         tensors = tiny_model.weights(CONFIG)

@@ -1,4 +1,5 @@
-"""The same request gives the same bits whoever shares the batch, however it is cut into steps and
+# SPDX-License-Identifier: Apache-2.0
+"""A request gives the same bits whatever else is in the batch, however it is cut into steps, and
 whatever is cached."""
 
 import random
@@ -16,7 +17,8 @@ FEW_PAGES = 320 // PAGE_SLOTS * PAGE_BYTES  # of bfloat16 twice as many
 
 
 def prompts() -> list[list[int]]:
-    """16 prompts of 1 to 100 tokens; some share their beginning up to, into and beyond a page."""
+    """16 prompts of 1 to 100 tokens; some share a prefix that ends before, within or after a
+    page."""
     rng = random.Random(5)
     shared = [rng.randrange(FIRST_BYTE_ID, VOCAB_SIZE) for _ in range(80)]
     lengths = [0, 14, 15, 16, 30, 47, 48, 63, 64, 80]
@@ -32,9 +34,8 @@ def num_continuations(index: int) -> int:
 
 
 def ask(stub, index: int, ids: list[int]):
-    """The exact answer to prompt `index`: greedy, or of each five the last a seeded draw of two
-    continuations; of each three the second in a form that holds it to more text than it has tokens
-    for."""
+    """The exact answer to prompt `index`: greedy, except that each fifth is a seeded draw of two
+    continuations. Each third is constrained to a form that is longer than its max_tokens."""
     request = generate_request(ids, MAX_TOKENS, logprobs=3,
                                prompt_logprobs=0 if index % 4 == 3 else None)
     if index % 5 == 4:
@@ -54,8 +55,7 @@ def run_alone(server) -> list:
 
 
 def run_at_once(server) -> list:
-    """All prompts are in, in their order, before the first step: who is preempted follows from
-    it."""
+    """Submits all prompts in order before the first step, which decides what is preempted."""
     with channel(server) as connection, ThreadPoolExecutor(16) as pool:
         server.close_gate()
         stub, answers, waiting = pb_grpc.InferenceStub(connection), [], 0
@@ -70,8 +70,8 @@ def run_at_once(server) -> list:
 
 
 class SameAnswers:
-    """The answers to all prompts alone, and what other servers of the same model and formats
-    answer."""
+    """Compares the answers to all prompts alone with those of other servers of the same model and
+    formats."""
     FORMATS = ()
     model = None  # the tiny one
 
@@ -91,7 +91,7 @@ class SameAnswers:
                 server.wait_until_idle()
             return server.metrics()
 
-    def test_the_expectation_is_not_trivial(self):
+    def test_expectation_is_not_trivial(self):
         self.assertGreaterEqual(len({str(answer) for answer in self.expected}), 15)
         for choices, _ in self.expected:
             for _, ids, _ in choices:
@@ -163,8 +163,8 @@ class Fp8PagesExactnessTest(Exactness, unittest.TestCase):
 class FourBitPagesExactnessTest(Exactness, unittest.TestCase):
     FORMATS = ("--dtype", "bfloat16", "--kv-cache-dtype", "int4", "--kv-cache-dtype-skip-layers",
                "0")
-    # A GPU's runs of 32 codes are half empty where heads are of 16: 80 bytes a slot of the second
-    # layer.
+    # A GPU stores codes in runs of 32, which are half empty with a head_dim of 16: the second layer
+    # takes 80 bytes per slot.
     FEW_BYTES = FEW_PAGES // 256 * (128 + 80) if DEVICE == "cuda" else FEW_PAGES
 
 

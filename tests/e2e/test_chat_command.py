@@ -1,5 +1,6 @@
-"""`diffserve chat`: a conversation at a terminal and through pipes, with the model in the process
-and with a server."""
+# SPDX-License-Identifier: Apache-2.0
+"""`diffserve chat`: a conversation at a terminal and through pipes, with a local model and with a
+server."""
 
 import contextlib
 import json
@@ -32,8 +33,8 @@ def chat(*arguments, lines: str = "") -> subprocess.CompletedProcess:
 
 
 class StandInServer:
-    """Speaks OpenAI's API: answers each conversation with the next text of `answers`, and keeps
-    what it was sent. HELD: sends one word and no end until the client is gone."""
+    """Speaks OpenAI's API: answers each conversation with the next text of `answers` and records
+    what it received. HELD: sends one word and no end until the client is gone."""
     HELD = None
 
     def __init__(self, *answers):
@@ -106,8 +107,8 @@ def at_terminal(*arguments, binary=BINARY, environment=None):
 
 
 class PipeTest(unittest.TestCase):
-    def test_lines_are_answered_with_what_was_said_before(self):
-        lines = f"{LISBON}\n\n{OSLO}"  # an empty line is none, and the last needs no line feed
+    def test_answers_depend_on_earlier_lines(self):
+        lines = f"{LISBON}\n\n{OSLO}"  # empty lines are skipped; the last may lack its line feed
         expected = f"{LISBON_ANSWER}\n{OSLO_ANSWER}\n".encode()
         with ServerProcess(model=DEMO_MODEL) as server:
             for source in ((DEMO_MODEL, *DEVICE_FLAGS), ("--url", server.url),
@@ -117,7 +118,7 @@ class PipeTest(unittest.TestCase):
                     self.assertEqual((result.returncode, result.stdout, result.stderr),
                                      (0, expected, b""))
 
-    def test_what_is_drawn_is_the_same_in_the_process_and_at_the_server(self):
+    def test_sampled_answers_equal_the_servers(self):
         flags = ("--temperature", 1.5, "--top-k", 50, "--seed", 3, "--max-tokens", 40,
                  "--system", "Be brief.", "--ignore-eos")
         with ServerProcess() as server:
@@ -147,7 +148,7 @@ class PipeTest(unittest.TestCase):
         self.assertIn(b"/sytem is not a command: did you mean /system?", result.stderr)
 
     @unittest.skipUnless(DEVICE == "cpu", "no capture on a GPU")
-    def test_the_lens_shows_what_was_kept(self):
+    def test_lens_shows_the_kept_attention(self):
         lines = f"/lens\n{LISBON}\n/lens 9\n/lens\n/lens 99\n/lens x\n"
         with ServerProcess(model=DEMO_MODEL) as server:
             at_server = chat("--url", server.url, lines=lines)
@@ -174,10 +175,10 @@ class PipeTest(unittest.TestCase):
             for number in numbers:
                 self.assertIn(f"{number:.3f} ", line)
             self.assertTrue(line.endswith(f'"{found["token_texts"][top["slot"]]}"'), line)
-        for word in ("no answer to look into", "/lens 99, allowed: 1..", "/lens x, allowed: 1.."):
+        for word in ("no answer to look at", "/lens 99, allowed: 1..", "/lens x, allowed: 1.."):
             self.assertIn(word, in_process.stderr.decode())
 
-    def test_a_failure_is_an_exit_code_and_says_why(self):
+    def test_failure_has_an_exit_code_and_a_reason(self):
         with ServerProcess() as server:
             too_long = chat("--url", server.url, lines="x" * 9000 + "\nnever asked\n")
         gone = chat("--url", server.url, lines="hello\n")
@@ -187,7 +188,7 @@ class PipeTest(unittest.TestCase):
             for word in words:
                 self.assertIn(word, result.stderr.decode())
 
-    def test_an_answer_that_ends_at_once_says_so(self):
+    def test_answer_that_ends_at_once_says_so(self):
         with StandInServer("") as server:
             result = chat("--url", server.url, lines="hello\n")
         self.assertEqual((result.returncode, result.stdout), (0, b"\n"))
@@ -290,7 +291,7 @@ class TerminalTest(unittest.TestCase):
             piped = chat("--url", server.url, lines="hello\n")
         self.assertEqual(piped.stdout.decode(), hostile + "\n")
 
-    def test_a_failed_answer_is_told_and_the_conversation_goes_on(self):
+    def test_failed_answer_is_reported_and_the_conversation_continues(self):
         with ServerProcess(model=DEMO_MODEL) as server:
             with at_terminal("--url", server.url) as terminal:
                 terminal.type("/system " + "long " * 1400 + "\n")

@@ -1,5 +1,6 @@
-"""--kv-cache-dtype int8, int8k_int4v and int4: answers near those of float32 pages, a token's
-bytes, layers that are skipped, what is refused."""
+# SPDX-License-Identifier: Apache-2.0
+"""--kv-cache-dtype int8, int8k_int4v and int4: answers near those of float32 pages, bytes per
+token, skipped layers, and what is refused."""
 
 import json
 import subprocess
@@ -14,7 +15,7 @@ from test_float16 import PROMPTS, logprobs, write_loud_model
 
 FLOAT32 = ("--dtype", "float32")
 PAGES = (*FLOAT32, "--kv-cache-dtype")
-# How far log-probabilities may be from those of float32 pages, on average.
+# Maximum mean distance of log-probabilities from those of float32 pages.
 FAR = {"int8": 0.1, "int8k_int4v": 0.5, "int4": 0.8}
 
 
@@ -38,7 +39,7 @@ class CodePagesTest(unittest.TestCase):
             self.assertLess(sum(distances) / len(distances), far, name)
             self.assertNotEqual(answers, expected)
 
-    def test_a_token_takes_a_code_a_number_and_a_float_a_head(self):
+    def test_token_takes_a_code_a_number_and_a_float_a_head(self):
         def bytes_per_token(*flags):
             return inspected(*flags)["memory"]["kv_bytes_per_token"]
 
@@ -72,7 +73,7 @@ class CodePagesTest(unittest.TestCase):
             self.assertEqual(refused.returncode, 2)
             self.assertIn(f"{skip} has {bad}, allowed: -{layers}..{layers - 1}", refused.stderr)
 
-    def test_a_k_or_v_that_is_not_finite_ends_its_request_alone(self):
+    def test_non_finite_k_or_v_ends_only_its_request(self):
         with tempfile.TemporaryDirectory() as parent:
             folder = write_loud_model(Path(parent) / "tiny", 3e38)
             for name in ("int8", "int4"):
@@ -82,7 +83,7 @@ class CodePagesTest(unittest.TestCase):
                     self.assertEqual(answer.status, 500)
                     self.assertEqual(logprobs(server, PROMPTS[0]), expected)
 
-    def test_a_head_without_a_kernel_is_refused_by_name(self):
+    def test_head_without_a_kernel_is_refused_by_name(self):
         for name, head_dim, multiple in (("int8", 18, 4), ("int4", 20, 8)):
             with tempfile.TemporaryDirectory() as parent:
                 folder = tiny_model.write(Path(parent) / "tiny",
@@ -93,7 +94,7 @@ class CodePagesTest(unittest.TestCase):
             for word in (f"--kv-cache-dtype is {name}", f"multiple of {multiple}", str(head_dim)):
                 self.assertIn(word, refused.stderr)
 
-    def test_a_gpu_tells_their_bytes_and_the_layers_that_are_skipped(self):
+    def test_gpu_reports_page_bytes_and_skipped_layers(self):
         command = [ON_SHIM, "inspect", tiny_model.directory(), "--device", "cuda", "--json"]
 
         def told_by(*flags):

@@ -1,5 +1,6 @@
-"""The commands: help, version, wrong flags, generate, logits, inspect and bench, as scripts use
-them."""
+# SPDX-License-Identifier: Apache-2.0
+"""The commands as scripts use them: help, version, wrong flags, generate, logits, inspect and
+bench."""
 
 import json
 import resource
@@ -32,7 +33,7 @@ class UsageTest(unittest.TestCase):
                                     "--page-size", "--api-key-file", "--cpu-isa"):
                 self.assertIn(word, result.stdout)
 
-    def test_version_tells_version_commit_compilers_backends_and_cpu_levels(self):
+    def test_version_reports_commit_compilers_backends_and_cpu_levels(self):
         result = run("--version")
         self.assertEqual(result.returncode, 0)
         told = dict(line.split(": ", 1) for line in result.stdout.splitlines())
@@ -81,7 +82,7 @@ class UsageTest(unittest.TestCase):
                     self.assertIn(word, result.stderr)
                 self.assertLess(len(result.stderr.splitlines()), 4)
 
-    def test_a_config_file_sets_flags_and_the_command_line_wins(self):
+    def test_config_file_sets_flags_and_the_command_line_wins(self):
         with tempfile.TemporaryDirectory() as folder:
             config = Path(folder) / "serve.json"
             config.write_text(
@@ -111,7 +112,7 @@ class GenerateTest(unittest.TestCase):
         self.assertEqual((len(answer["token_ids"]), answer["finish_reason"]), (12, "length"))
         self.assertTrue(answer["timings"])
 
-    def test_the_terminal_and_the_server_say_the_same(self):
+    def test_terminal_and_the_server_say_the_same(self):
         plain = run("generate", tiny_model.directory(), "--prompt", "abc", "--max-tokens", 20,
                     "--ignore-eos")
         with ServerProcess() as server:
@@ -141,9 +142,9 @@ class GenerateTest(unittest.TestCase):
         self.assertEqual(draw(1), draw(1))
         self.assertNotEqual(draw(1), draw(2))
 
-    def test_the_end_token_ends_the_text(self):
+    def test_end_token_ends_the_text(self):
         flags = ("--prompt", "x", "--max-tokens", 60, "--json"
-                 )  # a continuation that has the end token in it
+                 )  # a continuation that contains the end token
         on = json.loads(run("generate", tiny_model.directory(), *flags, "--ignore-eos").stdout)
         self.assertIn(EOS_ID, on["token_ids"])
         end = on["token_ids"].index(EOS_ID)
@@ -151,7 +152,7 @@ class GenerateTest(unittest.TestCase):
         self.assertEqual(stopped["finish_reason"], "stop")
         self.assertEqual([i for i in stopped["token_ids"] if i != EOS_ID], on["token_ids"][:end])
 
-    def test_what_does_not_fit_is_exit_code_1(self):
+    def test_too_large_configuration_is_exit_code_1(self):
         result = run("generate", tiny_model.directory(), "--tokens", "267", "--max-tokens", 2)
         self.assertNotEqual(result.returncode, 0)
         self.assertIn("267", result.stderr)
@@ -210,7 +211,7 @@ class LogitsTest(unittest.TestCase):
 
 
 class InspectTest(unittest.TestCase):
-    def test_it_tells_family_shapes_parameters_and_memory(self):
+    def test_inspect_reports_family_shapes_parameters_and_memory(self):
         result = run("inspect", tiny_model.directory())
         self.assertEqual(result.returncode, 0, result.stderr)
         count = sum(tensor.size for tensor in tiny_model.weights(tiny_model.CONFIG).values())
@@ -238,7 +239,7 @@ class InspectTest(unittest.TestCase):
 
 
 class BenchTest(unittest.TestCase):
-    def test_a_model_of_random_weights_is_measured_as_json(self):
+    def test_model_of_random_weights_is_measured_as_json(self):
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "config.json").write_text(json.dumps(tiny_model.CONFIG))
             flags = ("--load-format", "dummy", "--prompt", "16", "--generate", 4, "--depth", "0,32",

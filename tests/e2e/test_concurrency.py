@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many clients at once: exact token counts, refusals under overload, cancelled clients."""
 
 import asyncio
@@ -57,7 +58,7 @@ class ManyStreamsTest(unittest.TestCase):
 
 
 class OverloadTest(unittest.TestCase):
-    """Two requests wait; the third is told to come again."""
+    """Two requests wait; the third gets a refusal with a retry delay."""
 
     @classmethod
     def setUpClass(cls):
@@ -88,7 +89,7 @@ class OverloadTest(unittest.TestCase):
             list(pb_grpc.InferenceStub(other).Generate(generate_request([5], 5)))
         self.assertEqual(caught.exception.code(), grpc.StatusCode.RESOURCE_EXHAUSTED)
 
-    def test_a_refusal_is_counted_and_passes_and_what_waits_is_served(self):
+    def test_refusal_is_counted_and_waiting_requests_are_served(self):
         refused = self.server.metric("diffserve_requests_refused_total", reason="queue_full")
         self.assertEqual(self.server.post("/v1/completions", {"prompt": "x"}).status, 429)
         self.assertEqual(

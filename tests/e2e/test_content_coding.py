@@ -1,4 +1,5 @@
-"""Compressed request bodies, made by Python's gzip and zlib: what is taken, and how the rest is
+# SPDX-License-Identifier: Apache-2.0
+"""Compressed request bodies, made by Python's gzip and zlib: which are accepted, and how others are
 refused."""
 
 import gzip
@@ -21,7 +22,7 @@ def raw_deflate(data: bytes) -> bytes:
 
 
 def padded(size: int) -> bytes:
-    """The same request in so many bytes."""
+    """The same request, padded to `size` bytes."""
     return BODY[:-1] + b" " * (size - len(BODY)) + b"}"
 
 
@@ -46,19 +47,19 @@ REFUSED = [
     ("gzip, gzip", gzip.compress(GZIP), 415, '"gzip, gzip"'),
     ("gzip;q=1", GZIP, 415, '"gzip;q=1"'),
     ("*", BODY, 415, '"*"'),
-    ("gzip", BODY, 400, "not what its Content-Encoding says"),
-    ("gzip", zlib.compress(BODY), 400, "not what its Content-Encoding says"),
-    ("gzip", GZIP[:-1], 400, "cut off"),
-    ("gzip", GZIP[:5], 400, "cut off"),
-    ("gzip", b"", 400, "cut off"),
-    ("gzip", GZIP[:-8] + bytes(8), 400, "not what its Content-Encoding says"),  # its checksum
-    ("gzip", GZIP + b"more", 400, "not what its Content-Encoding says"),
-    ("deflate", zlib.compress(BODY) + b"more", 400, "something follows"),
-    ("deflate", zlib.compress(BODY)[:-1], 400, "cut off"),
-    ("deflate", b"\xff" * 40, 400, "not what its Content-Encoding says"),
-    ("gzip", gzip.compress(padded(LIMIT + 1)), 413, "too large once its content coding is undone"),
-    ("gzip", gzip.compress(bytes(1 << 30)), 413, "too large once its content coding is undone"),
-    ("deflate", raw_deflate(bytes(1 << 30)), 413, "too large once its content coding is undone"),
+    ("gzip", BODY, 400, "does not match its Content-Encoding"),
+    ("gzip", zlib.compress(BODY), 400, "does not match its Content-Encoding"),
+    ("gzip", GZIP[:-1], 400, "truncated"),
+    ("gzip", GZIP[:5], 400, "truncated"),
+    ("gzip", b"", 400, "truncated"),
+    ("gzip", GZIP[:-8] + bytes(8), 400, "does not match its Content-Encoding"),  # its checksum
+    ("gzip", GZIP + b"more", 400, "does not match its Content-Encoding"),
+    ("deflate", zlib.compress(BODY) + b"more", 400, "data after its compressed stream"),
+    ("deflate", zlib.compress(BODY)[:-1], 400, "truncated"),
+    ("deflate", b"\xff" * 40, 400, "does not match its Content-Encoding"),
+    ("gzip", gzip.compress(padded(LIMIT + 1)), 413, "the decompressed body is too large"),
+    ("gzip", gzip.compress(bytes(1 << 30)), 413, "the decompressed body is too large"),
+    ("deflate", raw_deflate(bytes(1 << 30)), 413, "the decompressed body is too large"),
     ("gzip", gzip.compress(b"{"), 400, "the body is not valid JSON"),
 ]
 
@@ -73,7 +74,7 @@ def send(coding: str, body: bytes, path: str = COMPLETIONS):
 
 
 class ContentCodingTest(unittest.TestCase):
-    def test_what_is_taken_is_answered_as_the_plain_body(self):
+    def test_compressed_bodies_are_answered_as_plain_ones(self):
         plain = server.post(COMPLETIONS, BODY).json()["choices"]
         for coding, body in TAKEN:
             with self.subTest(coding=coding, size=len(body)):
@@ -109,7 +110,7 @@ class ContentCodingTest(unittest.TestCase):
                 self.assertEqual(response.json().get("type"), "error" if anthropic else None)
                 self.assertEqual(response.error["type"], "invalid_request_error")
 
-    def test_a_compressed_body_may_come_in_chunks_of_a_byte(self):
+    def test_compressed_body_may_come_in_chunks_of_a_byte(self):
         head = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
                 b"Content-Type: application/json\r\n"
                 b"Content-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n")

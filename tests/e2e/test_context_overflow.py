@@ -1,4 +1,5 @@
-"""A request longer than the model's context: what the clients' own classes make of the error."""
+# SPDX-License-Identifier: Apache-2.0
+"""Requests longer than the model's context: how client libraries read the error."""
 
 import json
 import re
@@ -32,7 +33,7 @@ def chat(text: str) -> list[dict]:
 
 
 RESPONSES = "/v1/responses"
-# name, path, its body for a text, the name of its limit of an answer
+# name, path, body for a text, name of the answer's limit
 OPENAI = [
     ("chat", "/v1/chat/completions", lambda text: {"messages": chat(text)},
      "max_completion_tokens"),
@@ -54,8 +55,8 @@ class RecognisedTest(unittest.TestCase):
         return error
 
     def failed_stream(self, response) -> Response:
-        """What OpenAI's service sends of an input that is too long: two events that begin, `error`
-        with the error as the member of that name, and `response.failed`. Its error as a reply."""
+        """OpenAI's stream for a too long input: two events that begin, `error` with the error as
+        the member of that name, and `response.failed`. Returns its error as a reply."""
         self.assertEqual(response.status, 200)
         self.assertEqual(response.headers["content-type"], "text/event-stream; charset=utf-8")
         frames = [frame.split("\n") for frame in response.body.decode().strip().split("\n\n")]
@@ -115,7 +116,7 @@ class RecognisedTest(unittest.TestCase):
                 error = self.check(server.post(path, body), TOO_LONG)
                 self.assertEqual(error["code"], "context_length_exceeded")
 
-    def test_a_prompt_that_leaves_no_token_for_the_answer_is_too_long(self):
+    def test_prompt_that_leaves_no_token_for_the_answer_is_too_long(self):
         error = self.check(server.post("/v1/completions", {"prompt": [5] * CONTEXT}), TOO_LONG)
         self.assertEqual(TOO_LONG.match(error["message"]).groups(), ("256", "255"))
         fits = server.post("/v1/completions", {"prompt": [5] * (CONTEXT - 1)})

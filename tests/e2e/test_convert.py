@@ -1,5 +1,6 @@
-"""diffserve convert: what it prints, its exit codes, and that nothing is left behind when it fails
-or is interrupted."""
+# SPDX-License-Identifier: Apache-2.0
+"""diffserve convert: its output and exit codes, and that it leaves nothing when it fails or is
+interrupted."""
 
 import json
 import resource
@@ -34,7 +35,7 @@ def run(*arguments, **how) -> subprocess.CompletedProcess:
 
 
 def state_dict() -> dict[str, np.ndarray]:
-    """As unilm's modules name their tensors, with fused projections."""
+    """Tensors named as in unilm's modules, with fused projections."""
     rng = np.random.default_rng(1)
     width, inner, vocab = (UNILM[key] for key in ("hidden_size", "intermediate_size", "vocab_size"))
 
@@ -59,7 +60,7 @@ def state_dict() -> dict[str, np.ndarray]:
 
 
 def of_diff_mlx() -> tuple[dict, dict[str, np.ndarray], dict[str, str]]:
-    """config.json and tensors as diff-mlx writes them, and the served name of each tensor."""
+    """config.json and tensors as diff-mlx writes them, and each tensor's served name."""
     model = {
         "dim": 32, "n_layers": 2, "n_heads_vanilla": 4, "qk_head_dim": 8, "vocab_size": 64,
         "mlp_intermediate": 48, "block_size": 64, "rope_base": 10000.0, "rms_eps": 1e-05,
@@ -116,7 +117,7 @@ class ConvertTest(unittest.TestCase):
         output.unlink()
         return logits
 
-    def test_a_directory_of_transformers_is_copied_clean_and_served_the_same(self):
+    def test_directory_of_transformers_is_copied_clean_and_served_the_same(self):
         source, result = tiny_model.write(self.folder / "source"), self.folder / "result"
         (source / "modeling.py").write_text("raise SystemExit")
         done = run(source, result)
@@ -125,14 +126,14 @@ class ConvertTest(unittest.TestCase):
             "config.json", "generation_config.json", "model.safetensors", "tokenizer.json",
             "tokenizer_config.json"
         ])
-        for words in ("family diffllama", "in 1 file", "left behind    modeling.py",
+        for words in ("family diffllama", "in 1 file", "not copied     modeling.py",
                       "checked by loading"):
             self.assertIn(words, done.stdout)
         self.assertLess(len(done.stdout.splitlines()), 8)
         np.testing.assert_array_equal(self.logits(result), self.logits(source))
         self.assertEqual(result.stat().st_mode & 0o777, source.stat().st_mode & 0o777)
 
-    def test_a_state_dict_of_unilm_becomes_a_model_in_bfloat16_shards(self):
+    def test_state_dict_of_unilm_becomes_a_model_in_bfloat16_shards(self):
         source, result = self.folder / "source", self.folder / "result"
         source.mkdir()
         (source / "config.json").write_text(json.dumps(UNILM))
@@ -157,7 +158,7 @@ class ConvertTest(unittest.TestCase):
         (folder / "latest.safetensors").write_bytes(tiny_model.safetensors_bytes(tensors))
         return folder
 
-    def test_a_run_of_diff_mlx_becomes_the_diff_transformer_that_it_is(self):
+    def test_run_of_diff_mlx_becomes_the_diff_transformer_that_it_is(self):
         config, tensors, names = of_diff_mlx()
         by_hand = self.write("by_hand", UNILM | {
             "num_key_value_heads": 2, "tie_word_embeddings": True
@@ -180,7 +181,7 @@ class ConvertTest(unittest.TestCase):
                 done = run(source, result)
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
                 for words in ("family diff_transformer", f"renamed              {len(tensors)}",
-                              "left behind    metrics.jsonl", "checked by loading"):
+                              "not copied     metrics.jsonl", "checked by loading"):
                     self.assertIn(words, done.stdout)
                 if dropped:
                     self.assertRegex(done.stdout, rf"dropped  opt\..* and {dropped - 8} more")
@@ -189,7 +190,7 @@ class ConvertTest(unittest.TestCase):
                 self.assertEqual(self.names(result), ["config.json", "model.safetensors"])
                 np.testing.assert_array_equal(self.logits(result), expected)
 
-    def test_a_run_of_diff_mlx_that_is_another_model_is_refused(self):
+    def test_run_of_diff_mlx_that_is_another_model_is_refused(self):
         config, tensors, _ = of_diff_mlx()
         vanilla = {
             name: tensor
@@ -230,7 +231,7 @@ class ConvertTest(unittest.TestCase):
                 self.assertIn(word, refused.stderr)
         self.assertEqual(self.names(self.folder), [])
 
-    def test_a_failure_is_exit_code_1_one_line_and_nothing_left_behind(self):
+    def test_failure_is_exit_code_1_and_one_line_and_leaves_nothing(self):
         source, result = tiny_model.write(self.folder / "source"), self.folder / "result"
         before = self.names(self.folder)
         (source / "model.pth").write_bytes(b"pickle")
@@ -252,7 +253,7 @@ class ConvertTest(unittest.TestCase):
                 self.assertEqual(len(refused.stderr.splitlines()), 1)
                 self.assertEqual(self.names(self.folder), before)
 
-    def test_a_signal_ends_it_and_leaves_nothing(self):
+    def test_signal_ends_it_and_leaves_nothing(self):
         config = tiny_model.CONFIG | {"vocab_size": 100_000}
         source, result = tiny_model.write(self.folder / "source", config), self.folder / "result"
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -1,5 +1,6 @@
-"""A request whose logits are not finite ends with an error; the others' bits, the cache and later
-requests know nothing of it."""
+# SPDX-License-Identifier: Apache-2.0
+"""A request with non-finite logits ends with an error. The bits of others, the cache and later
+requests are unaffected."""
 
 import json
 import subprocess
@@ -22,8 +23,8 @@ GOOD = [[BOS_ID, *encode("clean prompt %d " % i * (i + 1))] for i in range(6)]
 
 
 def poisoned_model(parent: Path, token: int | None) -> Path:
-    """The tiny model with a hidden feature that is 0 but for one token, of which the first layer's
-    queries are infinite. None: for no token."""
+    """The tiny model with a hidden feature that is 0 except for one token, for which the first
+    layer's queries are infinite. None: for no token."""
     folder = tiny_model.write(parent / ("clean" if token is None else "poisoned"))
     tensors = tiny_model.weights(tiny_model.CONFIG)
     tensors["model.embed_tokens.weight"][:, -1] = 0
@@ -59,7 +60,7 @@ class CorruptedRequestTest(unittest.TestCase):
             list(self.stub.Generate(generate_request(ids, 20, **fields)))
         self.assertEqual(caught.exception.code(), grpc.StatusCode.INTERNAL)
 
-    def test_the_others_in_the_batch_keep_their_bits(self):
+    def test_others_in_the_batch_keep_their_bits(self):
         before = self.server.metric("diffserve_requests_corrupted_total")
         bad = [[*ids, self.poison, *encode("tail")]
                for ids in GOOD] + [[self.poison], [self.poison] * 100]

@@ -1,5 +1,6 @@
-"""--cors-origin: what a browser asks before it lets a page of another origin use the server, and
-what it must find in each reply."""
+# SPDX-License-Identifier: Apache-2.0
+"""--cors-origin: a browser's preflight for a page of another origin, and the fields that each reply
+needs."""
 
 import subprocess
 import tempfile
@@ -28,7 +29,7 @@ class CrossOriginTest(unittest.TestCase):
             self.assertNotIn(ALLOWED, response.headers)
             self.assertNotIn(ALLOWED, server.post(CHAT, BODY, headers={"Origin": PAGE}).headers)
 
-    def test_a_named_origin_is_answered_everywhere_also_where_a_key_is_needed(self):
+    def test_named_origin_is_answered_everywhere_also_where_a_key_is_needed(self):
         with tempfile.NamedTemporaryFile("w") as keys:
             keys.write("sk-key\n")
             keys.flush()
@@ -77,7 +78,7 @@ class CrossOriginTest(unittest.TestCase):
                 self.assertNotIn(ALLOWED, response.headers)
                 self.assertEqual(response.headers["vary"], "Origin")
 
-    def test_a_star_is_for_all_and_says_so_on_every_reply(self):
+    def test_star_allows_all_origins_on_every_reply(self):
         with ServerProcess("--cors-origin", "*") as server:
             response = preflight(server, **{"Access-Control-Request-Private-Network": "true"})
             self.assertEqual((response.status, response.headers[ALLOWED]), (204, "*"))
@@ -90,7 +91,7 @@ class CrossOriginTest(unittest.TestCase):
             self.assertEqual(huge.status, 413)
             self.assertEqual(server.request("OPTIONS", CHAT).status, 405, "that is no preflight")
 
-    def test_what_is_no_origin_is_refused_at_the_start(self):
+    def test_invalid_origin_is_refused_at_startup(self):
         for value in ("example.com", "https://a.example/", "https://a.example/x", "https://",
                       "HTTPS://a.example", "https://a.example,,*", "https://*.example", " *"):
             with self.subTest(value=value):

@@ -1,5 +1,6 @@
-"""The server with `--device cuda` whose CUDA backend runs on the CPU (tests/kernels/shim): what is
-wired around the kernels."""
+# SPDX-License-Identifier: Apache-2.0
+"""The server with `--device cuda` and a CUDA backend that runs on the CPU (tests/kernels/shim): the
+code around the kernels."""
 
 import json
 import os
@@ -65,7 +66,7 @@ class CudaOnCpuTest(unittest.TestCase):
             self.assertIn("--device cuda", refused.error["message"])
             self.assertNotIn("diffserve_cancelled_mass", server.get("/metrics").body.decode())
 
-    def test_a_lost_device_ends_streams_readiness_and_the_process(self):
+    def test_lost_device_ends_streams_readiness_and_the_process(self):
         environment = {"DIFFSERVE_SHIM_OPERATIONS": "600"}
         process = ServerProcess(*FLAGS, binary=ON_SHIM, environment=environment)
         with self.assertRaisesRegex(AssertionError, "exit code 1"), process as server:
@@ -78,12 +79,12 @@ class CudaOnCpuTest(unittest.TestCase):
             try:
                 self.assertEqual(server.get("/readyz", timeout_s=DEAD_WITHIN_S).status, 503)
             except ConnectionError:
-                pass  # it has gone already
+                pass  # the process has ended already
             self.assertEqual(server.wait(), 1)
             self.assertLess(time.monotonic() - lost, DEAD_WITHIN_S)
             self.assertIn("lost the CUDA context", server.stderr())
 
-    def test_what_does_not_fit_the_device_is_refused_in_one_line(self):
+    def test_options_of_another_device_are_refused_in_one_line(self):
         cases = (
             (("--page-size", "32"), 2, "--page-size is 32, allowed on a GPU: 64 (or --device cpu)"),
             (("--speculative", "prompt-lookup"), 2,

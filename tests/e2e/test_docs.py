@@ -1,5 +1,6 @@
-"""docs/cli.md says what `diffserve --help` says, docs/operate/metrics.md what a server exposes,
-and docs/operate/troubleshooting.md each log event with its level."""
+# SPDX-License-Identifier: Apache-2.0
+"""docs/cli.md equals `diffserve --help`, docs/operate/metrics.md equals a server's metrics, and
+docs/operate/troubleshooting.md has each log event with its levels."""
 
 import os
 import re
@@ -33,7 +34,7 @@ def exposed(server: ServerProcess) -> str:
 
 
 class CommandLineTest(unittest.TestCase):
-    def test_the_page_is_what_the_help_says(self):
+    def test_page_is_what_the_help_says(self):
         ran = subprocess.run([sys.executable, CLI, "--check"], capture_output=True, text=True,
                              env={**os.environ, "DIFFSERVE_BINARY": str(BINARY)})
         self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
@@ -72,7 +73,7 @@ class MetricsTest(unittest.TestCase):
 
 
 class LogTest(unittest.TestCase):
-    def test_the_page_has_each_event_of_the_sources_with_its_levels(self):
+    def test_page_has_each_event_of_the_sources_with_its_levels(self):
         found = {}
         for folder in ("kernels", "models", "engine", "server"):
             for path in (REPOSITORY / folder).rglob("*.*"):

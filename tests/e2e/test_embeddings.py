@@ -1,5 +1,6 @@
-"""openai-python against /v1/embeddings: vectors of a double-precision computation from the
-checkpoint, the same to the bit whatever else runs, in both encodings."""
+# SPDX-License-Identifier: Apache-2.0
+"""openai-python against /v1/embeddings: vectors equal a double-precision computation from the
+checkpoint and are bitwise independent of other requests, in both encodings."""
 
 import base64
 import http.client
@@ -20,10 +21,10 @@ import numpy_model
 
 PATH = "/v1/embeddings"
 TEXTS = ["The magic number of Lisbon is 48213.", "Who are you?", "The magic number of Oslo is 9."]
-FEW_BYTES = 60 * 8192  # of KV pages: all that is asked for below needs four times as many
+FEW_BYTES = 60 * 8192  # of KV pages: the requests below need four times as many
 LONG = [encode(f"a prompt of some pages, number {i} " * (4 + 3 * i)) for i in range(5)]
 
-# member at fault, what makes it so
+# invalid member, its value
 BAD = [
     ("input", {}),
     ("input", {"input": []}),
@@ -52,11 +53,11 @@ def client_of(server) -> openai.OpenAI:
 
 
 def embed(client, given, **options) -> np.ndarray:
-    """[inputs, dimensions]; as base64 on the way unless options say otherwise."""
+    """Vectors [inputs, dimensions]; sent as base64 unless options say otherwise."""
     response = client.embeddings.create(model=client.models.list().data[0].id, input=given,
                                         **options)
     assert [item.index for item in response.data] == list(range(len(response.data)))
-    if options.get("encoding_format") == "base64":  # what was asked for is left as it came
+    if options.get("encoding_format") == "base64":  # the format in the request stays unchanged
         return np.array([np.frombuffer(base64.b64decode(item.embedding), "<f4")
                          for item in response.data])
     return np.array([item.embedding for item in response.data], np.float32)
@@ -67,7 +68,7 @@ def unit(vector: np.ndarray) -> np.ndarray:
 
 
 class DefinitionTest(unittest.TestCase):
-    """The bundled models against the forward pass of tests/experiments/numpy_model.py."""
+    """Compares the bundled models with the forward pass of tests/experiments/numpy_model.py."""
 
     def check(self, name: str) -> None:
         model = numpy_model.Model(name)
@@ -85,10 +86,10 @@ class DefinitionTest(unittest.TestCase):
                                     (short[i], states.mean(0)[:10])):
                 np.testing.assert_allclose(found, unit(expected), rtol=0, atol=1e-5)
 
-    def test_of_the_diff_transformer(self):
+    def test_diff_transformer(self):
         self.check("diff")
 
-    def test_of_the_transformer_twin(self):
+    def test_transformer_twin(self):
         self.check("twin")
 
 
@@ -98,7 +99,7 @@ class EmbeddingsTest(unittest.TestCase):
         cls.server = cls.enterClassContext(GatedServer(model=DEMO_MODEL))
         cls.client = cls.enterClassContext(client_of(cls.server))
 
-    def test_the_answer_has_openais_fields(self):
+    def test_answer_has_openais_fields(self):
         response = self.client.embeddings.create(model="diff", input=TEXTS)
         self.assertEqual((response.object, response.model), ("list", "diff"))
         self.assertEqual([item.object for item in response.data], ["embedding"] * len(TEXTS))
@@ -124,7 +125,7 @@ class EmbeddingsTest(unittest.TestCase):
         self.assertEqual(few.shape, (len(TEXTS), 12))
         np.testing.assert_allclose(few, unit(whole[:, :12]), atol=1e-6)
 
-    def test_each_form_of_input_is_that_of_its_tokens(self):
+    def test_each_input_form_equals_its_tokens(self):
         ids = [self.server.post("/tokenize", {"prompt": text}).json()["tokens"] for text in TEXTS]
         vectors = embed(self.client, TEXTS)
         np.testing.assert_array_equal(embed(self.client, ids), vectors)
@@ -167,7 +168,7 @@ class RefusalTest(unittest.TestCase):
         self.assertEqual(self.server.post(PATH, {"input": "a", "model": "other"}).status, 404)
         self.server.wait_until_idle()
 
-    def test_a_client_that_leaves_ends_it(self):
+    def test_client_that_leaves_ends_it(self):
         self.server.close_gate()
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port)
         connection.request("POST", PATH, json.dumps({"input": LONG}),
@@ -180,7 +181,7 @@ class RefusalTest(unittest.TestCase):
 
 
 class ExactnessTest(unittest.TestCase):
-    """The tiny model, whose states are sensitive to every token."""
+    """The tiny model, whose states depend on every token."""
 
     @classmethod
     def setUpClass(cls):
@@ -196,7 +197,7 @@ class ExactnessTest(unittest.TestCase):
             found = embed(client, LONG, extra_body={"pooling": pooling})
             np.testing.assert_array_equal(found, expected, pooling)
 
-    def test_a_batch_gives_the_bits_of_single_requests(self):
+    def test_batch_gives_the_bits_of_single_requests(self):
         with ServerProcess() as server:
             self.check(client_of(server))
 
@@ -204,7 +205,7 @@ class ExactnessTest(unittest.TestCase):
         with ServerProcess("--max-num-batched-tokens", 16, "--page-size", 32) as server:
             self.check(client_of(server))
 
-    def test_the_prefix_cache_changes_no_bit(self):
+    def test_prefix_cache_changes_no_bit(self):
         with ServerProcess() as server:
             for ids in LONG:
                 server.post("/v1/completions", {"prompt": ids, "max_tokens": 3})

@@ -1,5 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
 """--dtype float16 and --kv-cache-dtype float16: answers near those of float32, pages of half the
-bytes, what float16 cannot hold, and no float16 on a GPU."""
+size, values out of range, and no float16 on a GPU."""
 
 import json
 import subprocess
@@ -23,7 +24,7 @@ def logprobs(server, prompt: str) -> list[float]:
 
 
 def write_loud_model(directory: Path, norm_weight: float) -> Path:
-    """A model whose K and V are huge where the token "~" is, and as ever elsewhere."""
+    """A model whose K and V are huge at the token "~" and normal elsewhere."""
     tensors = tiny_model.weights(tiny_model.CONFIG)
     tensors["model.layers.0.input_layernorm.weight"][0] = norm_weight
     tensors["model.embed_tokens.weight"][:, 0] = 0
@@ -48,7 +49,7 @@ class Float16Test(unittest.TestCase):
                         self.assertAlmostEqual(a, b, delta=0.05)
                 self.assertNotEqual(answers, expected)
 
-    def test_a_token_takes_half_the_bytes(self):
+    def test_token_takes_half_the_bytes(self):
         def bytes_per_token(*flags):
             told = subprocess.run([BINARY, "inspect", tiny_model.directory(), *flags, "--json"],
                                   capture_output=True, check=True)
@@ -56,7 +57,7 @@ class Float16Test(unittest.TestCase):
 
         self.assertEqual(2 * bytes_per_token(*PAGES), bytes_per_token("--dtype", "float32"))
 
-    def test_a_weight_beyond_its_range_is_refused_by_name(self):
+    def test_weight_beyond_its_range_is_refused_by_name(self):
         with tempfile.TemporaryDirectory() as parent:
             folder = tiny_model.write(Path(parent) / "tiny")
             tensors = tiny_model.weights(tiny_model.CONFIG)
@@ -68,7 +69,7 @@ class Float16Test(unittest.TestCase):
         for word in ("model.layers.1.mlp.up_proj.weight", "70000", "65504"):
             self.assertIn(word, refused.stderr)
 
-    def test_a_k_or_v_beyond_its_range_ends_its_request_alone(self):
+    def test_k_or_v_out_of_range_ends_only_its_request(self):
         with tempfile.TemporaryDirectory() as parent:
             folder = write_loud_model(Path(parent) / "tiny", 1e5)
             with ServerProcess(*PAGES, model=folder) as server:
@@ -78,7 +79,7 @@ class Float16Test(unittest.TestCase):
                 self.assertIn("float16 KV pages", answer.json()["error"]["message"])
                 self.assertEqual(logprobs(server, PROMPTS[0]), expected)
 
-    def test_a_gpu_refuses_it_by_name(self):
+    def test_gpu_refuses_it_by_name(self):
         for flags in (FLOAT16, PAGES[2:]):
             with self.subTest(flags=flags):
                 refused = subprocess.run(

@@ -1,4 +1,5 @@
-"""An answer that is held to a schema and may be calls of tools instead, on every API that has
+# SPDX-License-Identifier: Apache-2.0
+"""Answers that are constrained to a schema and may be tool calls instead, on every API that has
 both."""
 
 import json
@@ -36,7 +37,7 @@ def chat(number: int, strict: bool, **options):
 
 
 class FormBesideToolsTest(unittest.TestCase):
-    def test_the_model_writes_what_has_the_form_or_calls(self):
+    def test_model_writes_what_has_the_form_or_calls(self):
         for strict in (False, True):
             with self.subTest(strict=strict):
                 self.assertEqual(chat(0, strict).message.content, '{"degrees": 7}')
@@ -46,7 +47,7 @@ class FormBesideToolsTest(unittest.TestCase):
                 call, = called.message.tool_calls
                 self.assertEqual(json.loads(call.function.arguments), {"city": "Oslo"})
 
-    def test_a_request_without_tools_cannot_call(self):
+    def test_request_without_tools_cannot_call(self):
         answer = client.chat.completions.create(
             model="m", messages=[{"role": "user", "content": "#1#"}], temperature=0, max_tokens=100,
             response_format={"type": "json_schema", "json_schema": {"name": "f", "schema": FORM}})

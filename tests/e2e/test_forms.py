@@ -1,6 +1,7 @@
-"""How models write reasoning and calls, read over HTTP, plain and streamed alike: the prompt's end
-says where reasoning begins, a call that a limit cuts is never content, and four formats of calls
-have their parsers."""
+# SPDX-License-Identifier: Apache-2.0
+"""Reasoning and tool calls in models' formats, read over HTTP, whole and streamed: the prompt's end
+says where reasoning begins, a call that a limit cuts is never content, and four call formats have
+parsers."""
 
 import json
 import unittest
@@ -29,7 +30,7 @@ def client_of(test: unittest.TestCase, answers: list[str], *flags, **model):
 
 
 def ask(client, **options):
-    """(content, reasoning, calls as name and arguments, finish reason), plain and streamed."""
+    """(content, reasoning, calls as name and arguments, finish reason), whole and streamed."""
     request = dict(model="m", messages=[{"role": "user", "content": "#0#"}], temperature=0,
                    **{"max_tokens": 100} | options)
     choice = client.chat.completions.create(**request).choices[0]
@@ -60,7 +61,7 @@ class FormsTest(unittest.TestCase):
                     (name, arguments), = calls
                     self.assertEqual((name, json.loads(arguments)), ("weather", {"city": "Oslo"}))
 
-    def test_the_end_of_the_prompt_says_whether_an_answer_begins_in_reasoning(self):
+    def test_end_of_the_prompt_says_whether_an_answer_begins_in_reasoning(self):
         for end, answer, expected in (
                 ("<think>", "I think</think>It rains.", ("It rains.", "I think")),
                 ("<think></think>", "It rains.", ("It rains.", "")),
@@ -73,7 +74,7 @@ class FormsTest(unittest.TestCase):
                 for content, reasoning, _, _ in ask(client):
                     self.assertEqual((content, reasoning), expected)
 
-    def test_a_required_call_that_a_limit_cuts_is_a_cut_call_or_nothing(self):
+    def test_required_call_that_a_limit_cuts_is_a_cut_call_or_nothing(self):
         client = client_of(self, ["anything"], "--tool-call-parser", "hermes")
         named = {"type": "function", "function": {"name": "weather"}}
         for choice in ("required", named):

@@ -1,5 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
 """openai-python, gRPC (stubs, reflection, grpcurl if it is installed), curl and Prometheus on one
-server at the same moment."""
+server at the same time."""
 
 import json
 import shutil
@@ -19,7 +20,7 @@ from tiny_model import BOS_ID, encode
 
 GRPCURL = shutil.which("grpcurl")
 SERVICE = "diffserve.v1.Inference"
-TOKENS = 400  # of each answer: long enough that those of several clients run together
+TOKENS = 400  # of each answer: long enough that answers of several clients overlap
 HELLO = [{"role": "user", "content": "Say something."}]
 
 
@@ -44,7 +45,7 @@ def messages(text: str) -> list[dict]:
 
 
 class Clients:
-    """One method for each kind of client: asks once and returns (answer, completion tokens)."""
+    """One method per kind of client: asks once and returns (answer, completion tokens)."""
 
     def __init__(self, server):
         self.server = server
@@ -130,7 +131,7 @@ class AllClientsTest(unittest.TestCase):
             try:
                 server.wait_for_waiting(len(kinds))
                 server.allow(3)
-                # Prometheus itself has seen an answer to each kind of client under way.
+                # Prometheus has counted an answer to each kind of client.
                 eventually(lambda: scraper.value("diffserve_requests_running") == len(kinds),
                            "all clients are served at once")
             finally:
@@ -193,6 +194,6 @@ class GrpcurlTest(unittest.TestCase):
         self.assertIn("int32 max_tokens = 1",
                       grpcurl(self.server, "describe", "diffserve.v1.StoppingParams"))
 
-    def test_a_refusal_has_its_code(self):
+    def test_refusal_has_its_code(self):
         with self.assertRaisesRegex(AssertionError, "InvalidArgument"):
             grpcurl(self.server, f"{SERVICE}/Generate", data={})

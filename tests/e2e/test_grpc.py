@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The gRPC service with generated stubs and through reflection."""
 
 import threading
@@ -98,7 +99,7 @@ class GenerateTest(unittest.TestCase):
             all(entry.chosen.logprob <= entry.top[0].logprob
                 for entry in result.prompt_logprobs[1:]))
 
-    def test_a_repeated_prompt_comes_from_the_cache(self):
+    def test_repeated_prompt_comes_from_the_cache(self):
         request = generate_request(encode("cached over grpc " * 5), 4)
         self.assertEqual(collect(stub.Generate(request)).usage.cached_tokens, 0)
         self.assertEqual(
@@ -132,7 +133,7 @@ class OtherCallsTest(unittest.TestCase):
             health.Check(health_pb2.HealthCheckRequest(service="unknown"))
         self.assertEqual(caught.exception.code(), grpc.StatusCode.NOT_FOUND)
 
-    def test_the_health_service_can_be_called_through_reflection(self):
+    def test_health_service_can_be_called_through_reflection(self):
         pool = descriptor_pool.DescriptorPool(ProtoReflectionDescriptorDatabase(connection))
         method = pool.FindServiceByName("grpc.health.v1.Health").FindMethodByName("Check")
         request, response = (message_factory.GetMessageClass(m)
@@ -142,7 +143,7 @@ class OtherCallsTest(unittest.TestCase):
                                       response_deserializer=response.FromString)
         self.assertEqual(call(request(service="diffserve.v1.Inference")).status, 1)
 
-    def test_a_call_that_fails_has_a_line_in_the_log(self):
+    def test_call_that_fails_has_a_line_in_the_log(self):
         with self.assertRaises(grpc.RpcError):
             collect(stub.Generate(generate_request([BOS_ID], 4, request_id="no-such-range",
                                                    model="another")))
@@ -158,7 +159,7 @@ class OtherCallsTest(unittest.TestCase):
         self.assertEqual(raised.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
         self.assertIn("more than 4096 entries", raised.exception.details())
 
-    def test_a_client_without_stubs_works_through_reflection(self):
+    def test_client_without_stubs_works_through_reflection(self):
         database = ProtoReflectionDescriptorDatabase(connection)
         self.assertLessEqual({"diffserve.v1.Inference", "grpc.health.v1.Health"},
                              set(database.get_services()))
@@ -205,7 +206,7 @@ class ErrorsTest(unittest.TestCase):
                 words = (name,) if name not in ("token_ids",) else ()
                 self.expect(grpc.StatusCode.INVALID_ARGUMENT, pb.GenerateRequest(**fields), *words)
 
-    def test_an_unknown_model_is_not_found(self):
+    def test_unknown_model_is_not_found(self):
         self.expect(grpc.StatusCode.NOT_FOUND, pb.GenerateRequest(text="x", model="gpt-unknown"),
                     "gpt-unknown")
 
@@ -231,7 +232,7 @@ class CancellationTest(unittest.TestCase):
         self.assertGreater(server.pages_used(), 0)
         return call
 
-    def test_a_cancelled_call_frees_its_pages(self):
+    def test_cancelled_call_frees_its_pages(self):
         call = self.start()
         call.cancel()
         server.open_gate()
@@ -251,7 +252,7 @@ class CancellationTest(unittest.TestCase):
             stub.Cancel(pb.CancelRequest(request_id="to-cancel"))
         self.assertEqual(caught.exception.code(), grpc.StatusCode.NOT_FOUND)
 
-    def test_a_deadline_ends_the_call_and_frees_its_pages(self):
+    def test_deadline_ends_the_call_and_frees_its_pages(self):
         server.close_gate()
         with self.assertRaises(grpc.RpcError) as caught:
             list(stub.Generate(generate_request(encode("late"), LONG), timeout=0.3))
@@ -259,7 +260,7 @@ class CancellationTest(unittest.TestCase):
         server.open_gate()
         server.wait_until_idle()
 
-    def test_a_reader_that_does_not_read_stops_only_itself(self):
+    def test_reader_that_does_not_read_stops_only_itself(self):
         server.allow(5)
         call = stub.Generate(generate_request(encode("slow reader"), LONG, logprobs=20))
         eventually(lambda: server.metric("diffserve_requests_running") == 1, "the slow call runs")

@@ -1,5 +1,6 @@
-"""The strict gate in front of the HTTP parser, with raw sockets: whatever two parsers could read in
-two ways is refused."""
+# SPDX-License-Identifier: Apache-2.0
+"""The strict gate in front of the HTTP parser, with raw sockets: requests that two parsers could
+read differently are refused."""
 
 import json
 import socket
@@ -18,7 +19,7 @@ def chunked(framed: bytes, extra: bytes = b"") -> bytes:
     return POST + extra + b"Transfer-Encoding: chunked\r\n\r\n" + framed
 
 
-# name, bytes, statuses that are right
+# name, bytes, allowed statuses
 REFUSED = [
     ("not HTTP at all", b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", {400}),
     ("no version", b"GET /version\r\n\r\n", {400, 505}),
@@ -103,13 +104,13 @@ class GateTest(unittest.TestCase):
                 answer = exchange(server.port, data)
                 self.assertEqual(answer.status, 200, answer.body)
 
-    def test_a_connection_serves_one_request_after_another(self):
+    def test_connection_serves_one_request_after_another(self):
         with socket.create_connection(("127.0.0.1", server.port), 10) as connection:
             for _ in range(3):
                 connection.sendall(request_bytes("GET", "/livez"))
                 self.assertTrue(connection.recv(65536).startswith(b"HTTP/1.1 200"))
 
-    def test_the_body_limit_is_the_last_byte_that_passes(self):
+    def test_body_limit_is_the_last_byte_that_passes(self):
         limit = 4 << 20
         frame = b'{"prompt":"x","max_tokens":1,"user":""}'
         fits = frame[:-2] + b"u" * (limit - len(frame)) + frame[-2:]
@@ -119,7 +120,7 @@ class GateTest(unittest.TestCase):
         self.assertEqual(
             exchange(server.port, request_bytes("POST", "/v1/completions", too_long)).status, 413)
 
-    def test_a_client_that_goes_away_costs_nothing(self):
+    def test_client_that_goes_away_costs_nothing(self):
         body = json.dumps(
             {"prompt": "gone", "max_tokens": 8000, "stream": True, "ignore_eos": True}).encode()
         data = request_bytes("POST", "/v1/completions", body)
@@ -139,7 +140,7 @@ class GateTest(unittest.TestCase):
         self.assertEqual(server.metric("diffserve_requests_finished_total", reason="cancelled"),
                          cancelled + 2)
 
-    def test_a_client_that_does_not_read_is_given_up(self):
+    def test_client_that_does_not_read_is_given_up(self):
         body = {
             "prompt": "deaf", "max_tokens": 8000, "stream": True, "ignore_eos": True, "logprobs": 20
         }
@@ -157,7 +158,7 @@ class GateTest(unittest.TestCase):
         self.assertLess(server.metric("process_resident_memory_bytes"),
                         500 << 20 if DEVICE == "cpu" else 4 << 30)
 
-    def test_half_a_request_holds_nobody_up(self):
+    def test_half_a_request_delays_no_other_client(self):
         sockets = [socket.create_connection(("127.0.0.1", server.port), 10) for _ in range(50)]
         try:
             for connection in sockets:

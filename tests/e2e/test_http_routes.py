@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Routes, request ids, SSE framing, and a table of bad JSON bodies."""
 
 import http.client
@@ -147,7 +148,7 @@ class RoutesTest(unittest.TestCase):
                 self.assertEqual(response.status, status)
                 self.assertEqual(set(response.error), {"message", "type", "param", "code"})
 
-    def test_a_request_id_is_kept_or_made(self):
+    def test_request_id_is_kept_or_made(self):
         body = {"prompt": "x", "max_tokens": 1}
         self.assertEqual(
             server.post(COMPLETIONS, body,
@@ -194,7 +195,7 @@ class RoutesTest(unittest.TestCase):
             tokens = allowing.post("/tokenize", body).json()["tokens"]
             self.assertEqual(tokens, [BOS_ID, 3, *encode("hi"), EOS_ID, 4, EOS_ID, 4])
 
-    def test_a_text_that_cannot_fit_is_refused_by_its_length(self):
+    def test_text_that_cannot_fit_is_refused_by_its_length(self):
         text, chat = "x" * 4_000_000, {"role": "user", "content": "x" * 4_000_000}
         for path, body, param in ((COMPLETIONS, {"prompt": text}, "prompt"),
                                   (CHAT, {"messages": [chat]}, "messages")):
@@ -222,7 +223,7 @@ class RoutesTest(unittest.TestCase):
                     self.assertRegex(response.error["message"],
                                      rf"(^{field} is|the number) {re.escape(number)}\b")
 
-    def test_a_negative_zero_keeps_its_sign_where_zero_is_refused(self):
+    def test_negative_zero_keeps_its_sign_where_zero_is_refused(self):
         chat = f'"messages":{json.dumps(MESSAGES)}'
         budget = '"thinking":{"type":"enabled","budget_tokens":-0}'
         for path, body, field, member in (
@@ -244,20 +245,20 @@ class RoutesTest(unittest.TestCase):
                 body = f'{{"prompt":"x","max_tokens":1,"{field}":-0}}'.encode()
                 self.assertEqual(server.post(COMPLETIONS, body).status, 200)
 
-    def test_the_last_of_repeated_members_counts(self):
+    def test_last_of_repeated_members_counts(self):
         for first in ("5", "1e0", '"x"', '{"a":{"schema":{"b":1e0}}}', "[[1e0]]", "null"):
             body = f'{{"prompt":"x","max_tokens":{first},"max_tokens":2}}'.encode()
             usage = server.post(COMPLETIONS, body).json()["usage"]
             self.assertEqual(usage["completion_tokens"], 2, first)
 
-    def test_an_error_about_the_budget_names_the_field_that_was_sent(self):
+    def test_error_about_the_budget_names_the_field_that_was_sent(self):
         body = {"messages": MESSAGES, "max_completion_tokens": 8192}
         error = server.post("/v1/chat/completions", body).error
         self.assertEqual(error["param"], "max_completion_tokens")
         self.assertIn("`max_completion_tokens` exceed context limit: 5 + 8192 > 8192",
                       error["message"])
 
-    def test_tokenize_refuses_what_is_wrong(self):
+    def test_tokenize_refuses_invalid_input(self):
         for path, body in (("/tokenize", {}), ("/tokenize", {"prompt": 5}), ("/detokenize", {}),
                            ("/detokenize", {"tokens": [-1]}), ("/detokenize", {"tokens": [267]}),
                            ("/detokenize", {"tokens": "x"})):
@@ -299,7 +300,7 @@ class StreamFramingTest(unittest.TestCase):
 
 
 class BadBodiesTest(unittest.TestCase):
-    def test_a_fault_of_the_form_is_named_before_ignore_eos(self):
+    def test_fault_of_the_form_is_named_before_ignore_eos(self):
         body = {"prompt": "x", "max_tokens": 1, "ignore_eos": True}
         schema = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"if": {}}}}
         forms = {
@@ -332,7 +333,7 @@ class BadBodiesTest(unittest.TestCase):
     def test_top_logprobs_needs_logprobs(self):
         self.expect_refusal(CHAT, {"messages": MESSAGES, "top_logprobs": 3}, "top_logprobs")
 
-    def test_what_is_not_json_is_refused(self):
+    def test_invalid_json_is_refused(self):
         for body in NOT_JSON:
             with self.subTest(body=body[:40]):
                 self.expect_refusal(COMPLETIONS, body, None)

@@ -1,5 +1,5 @@
-"""A server without work uses no CPU, also after it has had work and while clients stay
-connected."""
+# SPDX-License-Identifier: Apache-2.0
+"""A server without work uses no CPU, also after work and while clients stay connected."""
 
 import socket
 import time
@@ -13,7 +13,7 @@ ALLOWED_CPU_S = 0.1
 
 
 class IdleTest(unittest.TestCase):
-    def test_an_idle_server_uses_no_cpu(self):
+    def test_idle_server_uses_no_cpu(self):
         with ServerProcess() as server, channel(server) as connection:
             collect(pb_grpc.InferenceStub(connection).Generate(generate_request([5], 20)))
             self.assertEqual(server.post("/v1/completions", {"prompt": "x"}).status, 200)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Open Inference Protocol v2 with NVIDIA's own client, tritonclient[grpc]."""
 
 import queue
@@ -11,7 +12,7 @@ from server_process import GatedServer, eventually
 from tiny_model import BOS_ID, MAX_MODEL_LEN, encode
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # its messages were made for the protobuf one version before
+    warnings.simplefilter("ignore")  # its messages are of the previous version of protobuf
     import tritonclient.grpc as triton
     from tritonclient.utils import InferenceServerException
 
@@ -50,7 +51,7 @@ def final(result) -> bool:
 
 
 class Stream:
-    """A bidirectional stream; what comes back, in order."""
+    """A bidirectional stream and its responses, in order."""
 
     def __init__(self):
         self.client = triton.InferenceServerClient(server.grpc_address)
@@ -129,7 +130,7 @@ class InferTest(unittest.TestCase):
             self.assertEqual(result.get_response().parameters["prompt_tokens"].int64_param,
                              len(ids))
 
-    def test_only_outputs_that_are_asked_for_come(self):
+    def test_only_requested_outputs_are_returned(self):
         result = client.infer(server.name, text_input("x"),
                               outputs=[triton.InferRequestedOutput("finish_reason")])
         self.assertIsNone(result.as_numpy("text_output"))
@@ -146,7 +147,7 @@ class InferTest(unittest.TestCase):
         stop = whole[3]
         self.assertEqual(draw(seed=3, stop=stop), whole[:whole.index(stop)])
 
-    def test_what_is_wrong_is_named(self):
+    def test_errors_name_the_field(self):
         for word, inputs, parameters in (
             ("max_tokens", text_input("x"), {"max_tokens": "many"}),
             ("max_tokens", text_input("x"), {"max_tokens": MAX_MODEL_LEN + 1}),
@@ -164,14 +165,14 @@ class InferTest(unittest.TestCase):
                 self.assertEqual(caught.exception.status(), str(grpc.StatusCode.INVALID_ARGUMENT))
                 self.assertIn(word, caught.exception.message())
 
-    def test_a_batch_is_refused(self):
+    def test_batch_is_refused(self):
         tensor = triton.InferInput("text_input", (2,), "BYTES")
         tensor.set_data_from_numpy(np.array([b"a", b"b"], dtype=np.object_))
         with self.assertRaises(InferenceServerException) as caught:
             infer([tensor])
         self.assertIn("text_input", caught.exception.message())
 
-    def test_a_client_that_leaves_frees_its_pages(self):
+    def test_client_that_leaves_frees_its_pages(self):
         server.close_gate()
         self.addCleanup(server.open_gate)
         ended = queue.Queue()
@@ -217,12 +218,12 @@ class StreamInferTest(unittest.TestCase):
                 ids = [i for r in stream.take_all(str(index)) for i in r.as_numpy("output_ids")]
                 self.assertEqual(len(ids), 4 + index)
 
-    def test_a_whole_answer_in_a_stream(self):
+    def test_whole_answer_in_a_stream(self):
         with Stream() as stream:
             stream.send(text_input("one"), "w", max_tokens=6, stream=False)
             self.assertEqual(len(stream.take_all("w")), 1)
 
-    def test_an_error_leaves_the_stream_open(self):
+    def test_error_leaves_the_stream_open(self):
         with Stream() as stream:
             stream.send(text_input("x"), "bad", max_tokens=-1)
             result, error = stream.take()
@@ -231,7 +232,7 @@ class StreamInferTest(unittest.TestCase):
             stream.send(text_input("x"), "good", max_tokens=3)
             self.assertEqual(sum(len(r.as_numpy("output_ids")) for r in stream.take_all("good")), 3)
 
-    def test_a_stream_that_is_cancelled_frees_its_pages(self):
+    def test_stream_that_is_cancelled_frees_its_pages(self):
         server.allow(5)
         self.addCleanup(server.open_gate)
         stream = Stream()

@@ -1,4 +1,5 @@
-"""KV events over ZeroMQ: who follows them, as a router does, knows the prefixes that the server has
+# SPDX-License-Identifier: Apache-2.0
+"""KV events over ZeroMQ: a subscriber, such as a router, knows the prefixes that the server has
 cached."""
 
 import re
@@ -48,7 +49,7 @@ class Batch(msgspec.Struct, array_like=True):
 
 
 class Follower:
-    """A subscriber that asks for what came before it, then follows; `pages` is hash -> (parent,
+    """A subscriber that requests earlier events, then follows; `pages` maps hash to (parent,
     tokens, keys)."""
 
     def __init__(self, test, server):
@@ -96,8 +97,8 @@ class Follower:
             parent = page
 
     def catch_up(self, server) -> None:
-        """Until it has seen all that the server has published, whether it came or had to be asked
-        for."""
+        """Waits until it has seen all that the server has published, by subscription or by
+        replay."""
         def all_is_known():
             published = server.metric("diffserve_kv_events_published_total")
             self.ask.send_multipart([b"", self.next.to_bytes(8, "big")])
@@ -112,7 +113,7 @@ class Follower:
         eventually(all_is_known, "nothing new is published")
 
     def chain(self, tokens: list[int], keys=None) -> int:
-        """How many pages of `tokens` are known from the first on."""
+        """How many pages of `tokens` are known, counted from the first."""
         parent, count = None, 0
         while wanted := tokens[count * PAGE_SLOTS:(count + 1) * PAGE_SLOTS]:
             first = keys if count == 0 else None
@@ -139,7 +140,7 @@ class KvEventsTest(unittest.TestCase):
         self.assertEqual(response.status, 200)
         return response.json()["choices"][0]["token_ids"]
 
-    def test_pages_of_prompt_and_answer_are_told_with_their_tokens(self):
+    def test_pages_of_prompt_and_answer_are_published_with_their_tokens(self):
         with ServerProcess(*FLAGS) as server:
             ids = prompt(1, 3 * PAGE_SLOTS + 5)
             output = self.complete(server, ids, max_tokens=2 * PAGE_SLOTS)
@@ -149,7 +150,7 @@ class KvEventsTest(unittest.TestCase):
             computed = (ids + output)[:-1]  # the last token's K and V are never needed
             self.assertEqual(follower.chain(computed), len(computed) // PAGE_SLOTS)
             self.assertEqual(len(follower.pages), len(computed) // PAGE_SLOTS)
-            # A second prompt that begins alike adds what is new, on the page where it parts.
+            # A second prompt with the same start adds new pages from where it differs.
             other = ids[:2 * PAGE_SLOTS] + prompt(2, 2 * PAGE_SLOTS)
             self.complete(server, other)
             follower.catch_up(server)
@@ -175,7 +176,7 @@ class KvEventsTest(unittest.TestCase):
             follower.take(follower.next, payload)
             self.assertEqual(follower.stored, 2)
 
-    def test_what_is_evicted_is_told(self):
+    def test_evictions_are_published(self):
         pool = 12 * PAGE_BYTES
         with ServerProcess(*FLAGS, "--max-model-len", 4 * PAGE_SLOTS, "--kv-cache-memory",
                            pool) as server:
@@ -191,7 +192,7 @@ class KvEventsTest(unittest.TestCase):
             self.assertEqual(follower.chain(prompt(0, 3 * PAGE_SLOTS)), 0)
             self.assertEqual(server.metric("diffserve_kv_events_dropped_total"), 0)
 
-    def test_a_reset_of_the_cache_is_told(self):
+    def test_cache_reset_is_published(self):
         with ServerProcess(*FLAGS) as server:
             ids = prompt(4, 2 * PAGE_SLOTS + 1)
             self.complete(server, ids)
@@ -204,7 +205,7 @@ class KvEventsTest(unittest.TestCase):
             follower.catch_up(server)
             self.assertEqual((follower.cleared, follower.chain(ids)), (2, 2))
 
-    def test_a_salted_prefix_is_not_taken_for_another(self):
+    def test_salted_prefix_is_distinct(self):
         with ServerProcess(*FLAGS) as server:
             follower = Follower(self, server)
             ids = prompt(3, 2 * PAGE_SLOTS)

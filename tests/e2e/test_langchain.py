@@ -1,5 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
 """A langchain agent (on langgraph) over ChatOpenAI: the model calls a tool, the agent runs it and
-asks again. The model is tiny, so the first turn is told to call."""
+asks again. The model is tiny, so its first turn is forced to call."""
 
 import unittest
 from typing import Literal
@@ -29,7 +30,7 @@ asked: list[tuple[str, str]] = []
 
 @wrap_model_call
 def call_at_first(request, handler):
-    """The first turn after a question of the user calls; the next one is the model's own choice."""
+    """Forces a call in the first turn after a user's question; the model chooses in the next."""
     answered = isinstance(request.messages[-1], ToolMessage)
     return handler(request.override(tool_choice="auto" if answered else "weather",
                                     model_settings={"strict": True}))
@@ -73,11 +74,11 @@ class LangchainTest(unittest.TestCase):
         self.assertGreater(answer.usage_metadata["input_tokens"],
                            call.usage_metadata["input_tokens"])
 
-    def test_an_agent_calls_its_tool_and_answers(self):
+    def test_agent_calls_its_tool_and_answers(self):
         self.check_turn(self.agent().invoke({"messages": [QUESTION]})["messages"])
         self.assertEqual(len(asked), 1)
 
-    def test_a_thread_goes_on_with_what_was_said(self):
+    def test_thread_continues_the_conversation(self):
         agent = self.agent(checkpointer=InMemorySaver())
         thread = {"configurable": {"thread_id": "1"}}
         first = agent.invoke({"messages": [QUESTION]}, thread)["messages"]
@@ -87,7 +88,7 @@ class LangchainTest(unittest.TestCase):
         self.check_turn(messages[4:])
         self.assertEqual(len(asked), 2)
 
-    def test_the_streamed_agent_says_the_same(self):
+    def test_streamed_agent_says_the_same(self):
         whole = self.agent().invoke({"messages": [QUESTION]})["messages"]
         pieces, calls = "", AIMessageChunk("")
         for chunk, _ in self.agent().stream({"messages": [QUESTION]}, stream_mode="messages"):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """lm-evaluation-harness (`local-completions`) on the bundled model: choices scored by echo with
 log-probabilities over token ids, and text generated up to a stop string. The tokenizer is the
 server's own, by /tokenizer_info and /tokenize."""
@@ -17,7 +18,7 @@ CITIES = {"Lisbon": "48213", "Oslo": "90417", "Cairo": "31764", "Lima": "25890"}
 
 
 def needle(city: str) -> str:
-    """A text of the kind that the model was trained on, up to the number that it asks for."""
+    """A text like those that the model was trained on, up to the number that it asks for."""
     facts = " ".join(f"The magic number of {name} is {CITIES[name]}." for name in CITIES)
     return f"{facts} The magic number of {city} is"
 
@@ -64,7 +65,7 @@ class LmEvalTest(unittest.TestCase):
         self.check_loglikelihoods(server, found["samples"]["needle_choice"])
 
     def check_loglikelihoods(self, server, samples):
-        """What the harness added up is what the server says of the same tokens."""
+        """The harness's sums equal the server's log-probabilities of the same tokens."""
         with openai.OpenAI(base_url=server.url + "/v1", api_key="unused", max_retries=0) as client:
             for sample in samples:
                 text = sample["doc"]["text"] + sample["doc"]["choices"][0]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """65,536 tokens (the paper's long-context setting: theta 640,000) through a one-layer model: the
 last logits against a double-precision reference written here, and a server's answer and memory
 against them and against what `inspect` says."""
@@ -112,7 +113,7 @@ class LongContextTest(unittest.TestCase):
         self.assertGreater(
             np.abs(elsewhere[-1] - expected[-1]).max() / np.abs(expected).max(), 1e-2)
 
-    def test_the_server_answers_in_the_memory_that_inspect_tells(self):
+    def test_server_needs_the_memory_that_inspect_reports(self):
         limits = ["--max-num-seqs", "1", "--max-num-batched-tokens", str(LENGTH)]
         told = json.loads(
             subprocess.run([BINARY, "inspect", self.model, "--json", *limits], check=True,
@@ -136,7 +137,7 @@ class LongContextTest(unittest.TestCase):
             taken = peak_bytes() - at_start + memory["weight_bytes"]
         self.assertEqual(response.status, 200)
         self.assertLess(abs(taken / memory["total_bytes"] - 1), 0.05, (taken, memory))
-        # What it drew is the likeliest token of row 65,534, with that row's log-probability.
+        # The sampled token is the likeliest of row 65,534, with that row's log-probability.
         row = np.load(self.output, mmap_mode="r")[LENGTH - 2].astype(np.float64)
         drawn = response.json()["choices"][0]["logprobs"]["token_logprobs"][0]
         self.assertAlmostEqual(drawn, -np.log(np.exp(row - row.max()).sum()), places=4)

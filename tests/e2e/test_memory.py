@@ -1,5 +1,6 @@
-"""Memory that runs out at the start is one line and exit code 1, never a signal; KV pages are taken
-at the start if asked for."""
+# SPDX-License-Identifier: Apache-2.0
+"""Running out of memory at startup is one line and exit code 1, never a signal; KV pages are
+committed at startup on request."""
 
 import re
 import resource
@@ -14,7 +15,7 @@ MIB = 1 << 20
 
 
 def run_below(limit: int, *arguments) -> subprocess.CompletedProcess:
-    """With so much address space at most."""
+    """Runs the server with a limit of address space."""
     def set_limit():
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True,
@@ -23,8 +24,8 @@ def run_below(limit: int, *arguments) -> subprocess.CompletedProcess:
 
 @unittest.skipIf(DEVICE == "cuda", "the host's memory")
 class MemoryTest(unittest.TestCase):
-    def test_a_limit_of_address_space_is_told_with_the_numbers(self):
-        """From a limit that loads no library to one that is enough, in steps of 8 MiB."""
+    def test_address_space_limit_is_reported_with_numbers(self):
+        """Limits from one that loads no library to one that suffices, in steps of 8 MiB."""
         arguments = ("generate", tiny_model.directory(), "--tokens", 5, "--max-tokens", 1,
                      "--kv-cache-memory", "64MiB", "--threads", 2)
         lines = set()
@@ -34,14 +35,14 @@ class MemoryTest(unittest.TestCase):
                 if ended.returncode == 0:
                     break
                 if "error while loading shared libraries" in ended.stderr:
-                    continue  # the system's own line
+                    continue  # the system's own message
                 self.assertIn(ended.returncode, (1, 2), ended.stderr)
                 self.assertRegex(ended.stderr, r"diffserve: .*\d MiB.*\n")
                 lines.add(re.sub(r"[\d.]+ MiB", "N MiB", ended.stderr))
         self.assertEqual(ended.returncode, 0, "no limit was enough")
         self.assertTrue(any("ulimit -v" in line for line in lines), lines)
 
-    def test_pages_are_taken_at_the_start_if_asked_for(self):
+    def test_pages_are_committed_at_startup_on_request(self):
         size = 256 * MIB
         with ServerProcess("--kv-cache-memory", size, "--kv-cache-commit") as server:
             status = Path(f"/proc/{server.process.pid}/status").read_text()

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """anthropic-python against /v1/messages, on the bundled model."""
 
 import unittest
@@ -29,7 +30,7 @@ def ask(messages=ASKED, max_tokens=40, **options):
 
 
 class MessagesTest(unittest.TestCase):
-    def test_a_message_has_anthropics_fields(self):
+    def test_message_has_anthropics_fields(self):
         message = ask()
         self.assertEqual((message.type, message.role, message.model),
                          ("message", "assistant", "diff"))
@@ -37,13 +38,13 @@ class MessagesTest(unittest.TestCase):
         self.assertEqual((message.stop_reason, message.stop_sequence), ("end_turn", None))
         self.assertEqual(message.usage.output_tokens, 13)
 
-    def test_the_answer_is_the_chat_routes(self):
+    def test_answer_is_the_chat_routes(self):
         chat = openai.OpenAI(base_url=server.url + "/v1", api_key="unused", max_retries=0)
         with chat:
             answer = chat.chat.completions.create(model="diff", messages=ASKED, temperature=0)
         self.assertEqual(ask().content[0].text, answer.choices[0].message.content)
 
-    def test_a_stream_comes_to_the_same_message(self):
+    def test_stream_comes_to_the_same_message(self):
         whole = ask()
         with client.messages.stream(model="diff", messages=ASKED, max_tokens=40,
                                     extra_body={"temperature": 0}) as stream:
@@ -59,12 +60,12 @@ class MessagesTest(unittest.TestCase):
         self.assertEqual((stopped.stop_reason, stopped.stop_sequence),
                          ("stop_sequence", "Lisbon"))
 
-    def test_count_tokens_is_what_a_message_is_charged_for(self):
+    def test_count_tokens_equals_the_input_tokens_of_a_message(self):
         counted = client.messages.count_tokens(model="diff", messages=ASKED).input_tokens
         usage = ask().usage
         self.assertEqual(counted, usage.input_tokens + usage.cache_read_input_tokens)
 
-    def test_the_answer_goes_on_with_a_last_message_of_the_assistant(self):
+    def test_answer_continues_a_last_assistant_message(self):
         whole = ask().content[0].text
         begun = whole[:whole.index("48213")].rstrip()
         prefilled = ASKED + [{"role": "assistant", "content": begun}]
@@ -75,11 +76,11 @@ class MessagesTest(unittest.TestCase):
         with self.assertRaises(anthropic.BadRequestError):
             ask(ASKED + [{"role": "assistant", "content": begun + " "}])
 
-    def test_an_answer_gets_what_the_context_leaves(self):
+    def test_answer_gets_the_remaining_context(self):
         for max_tokens in (32_000, 64_000):
             self.assertEqual(ask(max_tokens=max_tokens).stop_reason, "end_turn")
 
-    def test_a_line_that_changes_with_each_request_does_not_reach_the_prefix_cache(self):
+    def test_line_that_changes_with_each_request_does_not_reach_the_prefix_cache(self):
         def ask_with(mark):
             billing = f"x-anthropic-billing-header: cc_version=1.0.0; cch={mark};"
             return ask(system=[{"type": "text", "text": billing},

@@ -1,4 +1,5 @@
-"""anthropic-python's tools against /v1/messages, on the bundled model, which is told to call."""
+# SPDX-License-Identifier: Apache-2.0
+"""anthropic-python's tools against /v1/messages, on the bundled model, which is forced to call."""
 
 import unittest
 
@@ -40,7 +41,7 @@ class MessagesToolsTest(unittest.TestCase):
         self.assertIn(block.input["city"], ("Lisbon", "Oslo"))
         self.assertIn(block.input["unit"], ("C", "F"))
 
-    def test_a_named_tool_is_used_with_its_schema(self):
+    def test_named_tool_is_used_with_its_schema(self):
         message = client.messages.create(**options(tool_choice=NAMED))
         self.assertEqual(message.stop_reason, "tool_use")
         block, = message.content
@@ -52,7 +53,7 @@ class MessagesToolsTest(unittest.TestCase):
         block, = message.content
         self.assertIn(block.name, ("get_weather", "now"))
 
-    def test_the_stream_has_the_input_in_pieces(self):
+    def test_stream_has_the_input_in_pieces(self):
         whole, = client.messages.create(**options(tool_choice=NAMED)).content
         pieces = []
         with client.messages.stream(**options(tool_choice=NAMED)) as stream:
@@ -63,7 +64,7 @@ class MessagesToolsTest(unittest.TestCase):
         self.check_use(block)
         self.assertEqual((block.input, final.stop_reason), (whole.input, "tool_use"))
 
-    def test_a_conversation_goes_on_with_the_result(self):
+    def test_conversation_continues_with_the_result(self):
         used = client.messages.create(**options(tool_choice=NAMED)).content
         messages = ASKED + [
             {"role": "assistant", "content": [block.model_dump() for block in used]},
@@ -76,7 +77,7 @@ class MessagesToolsTest(unittest.TestCase):
         usage = answer.usage
         self.assertEqual(counted, usage.input_tokens + usage.cache_read_input_tokens)
 
-    def test_an_output_format_is_kept_to(self):
+    def test_output_format_is_kept_to(self):
         message = client.messages.create(**options(tools=[], extra_body={
             "temperature": 0, "output_config": {"format": {
                 "type": "json_schema", "schema": WEATHER["input_schema"]}}}))

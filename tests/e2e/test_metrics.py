@@ -1,4 +1,5 @@
-"""/metrics: the names that dashboards and routers read, and that they move with the work."""
+# SPDX-License-Identifier: Apache-2.0
+"""/metrics: the names that dashboards and routers read, and that the figures follow the work."""
 
 import math
 import re
@@ -52,7 +53,7 @@ class MetricsTest(unittest.TestCase):
         ]
         self.assertEqual(complaints, [])
 
-    def test_the_promised_names_are_there_with_help_and_type(self):
+    def test_promised_names_are_there_with_help_and_type(self):
         text = self.text()
         names = set(re.findall(r"^# TYPE (\S+) ", text, re.M)) & set(
             re.findall(r"^# HELP (\S+) \S", text, re.M))
@@ -104,7 +105,7 @@ class MetricsTest(unittest.TestCase):
         self.assertEqual(sum(by_state.values()), server.metric("diffserve_kv_pages"))
         self.assertEqual(server.metric("vllm:kv_cache_usage_perc"), 0)
 
-    def test_each_layer_tells_its_lambda(self):
+    def test_each_layer_reports_its_lambda(self):
         for layer in (0, 1):
             self.assertTrue(-2 < server.metric("diffserve_layer_lambda", layer=layer) < 2)
         self.assertAlmostEqual(server.metric("diffserve_layer_lambda_init", layer=1),

@@ -1,5 +1,6 @@
-"""What a model directory's files say beside the weights, against transformers (directories.json of
-tests/text); the names that a server has; tensors that no weight is made of."""
+# SPDX-License-Identifier: Apache-2.0
+"""The files of a model directory besides the weights, compared with transformers (directories.json
+of tests/text); the names of a server; unused tensors."""
 
 import json
 import shutil
@@ -33,7 +34,7 @@ class ModelFilesTest(unittest.TestCase):
         return self.weights[rows]
 
     def write(self, case: dict) -> tuple[Path, int]:
-        """The case's directory as a model that can be served, and its rows."""
+        """Writes the case's directory as a model that can be served; returns it and its rows."""
         folder = self.parent / "case"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -46,7 +47,7 @@ class ModelFilesTest(unittest.TestCase):
         shutil.copyfile(DATA / "byte_bpe" / "tokenizer.json", folder / "tokenizer.json")
         return folder, config["vocab_size"]
 
-    def test_prompts_and_ends_are_those_of_transformers(self):
+    def test_prompts_and_ends_equal_transformers(self):
         for case in GOLDEN["cases"]:
             if case["name"].startswith("random"):
                 continue
@@ -68,12 +69,12 @@ class ModelFilesTest(unittest.TestCase):
                     model = pb_grpc.InferenceStub(connection).GetModel(pb.GetModelRequest())
                 self.assertEqual(set(model.eos_token_ids), ends)
 
-    def test_an_answer_ends_at_the_tokenizers_end_with_and_without_a_server(self):
+    def test_answer_ends_at_the_tokenizers_end_with_and_without_a_server(self):
         folder = self.parent / "ends"
         shutil.copytree(tiny_model.directory(), folder)
         (folder / "generation_config.json").unlink()
         (folder / "config.json").write_text(json.dumps(tiny_model.CONFIG | {"eos_token_id": None}))
-        # All logits are 0, so the first token is drawn: <|bos|>.
+        # All logits are 0, so the first token is sampled: <|bos|>.
         tensors = tiny_model.weights(tiny_model.CONFIG)
         tensors["model.norm.weight"] = np.zeros_like(tensors["model.norm.weight"])
         (folder / "model.safetensors").write_bytes(tiny_model.safetensors_bytes(tensors))
@@ -154,7 +155,7 @@ class ServedNamesTest(unittest.TestCase):
                     request = generate_request([5], 1, model=name)
                     self.assertTrue(list(stub.Generate(request)))
 
-    def test_a_snapshot_of_hugging_faces_cache_has_its_repositorys_name(self):
+    def test_snapshot_of_hugging_faces_cache_has_its_repositorys_name(self):
         with tempfile.TemporaryDirectory() as cache:
             cached = Path(cache) / "models--org--tiny-model"
             (cached / "blobs").mkdir(parents=True)

@@ -1,4 +1,5 @@
-"""The bundled model finds its needles through the server, in its full context: what the model card
+# SPDX-License-Identifier: Apache-2.0
+"""The bundled model finds its needles through the server in its full context, as the model card
 promises."""
 
 import asyncio

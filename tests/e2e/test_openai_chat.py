@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """openai-python against /v1/chat/completions."""
 
 import math
@@ -26,7 +27,7 @@ def chat(messages=HELLO, max_tokens=16, **options):
 
 
 class ChatTest(unittest.TestCase):
-    def test_an_answer_has_openais_fields(self):
+    def test_answer_has_openais_fields(self):
         response = chat(max_tokens=9)
         self.assertEqual((response.object, response.model), ("chat.completion", "my-model"))
         choice = response.choices[0]
@@ -38,7 +39,7 @@ class ChatTest(unittest.TestCase):
         self.assertEqual(response.usage.completion_tokens, 9)
         self.assertEqual(response.usage.total_tokens, response.usage.prompt_tokens + 9)
 
-    def test_the_template_is_the_models_own(self):
+    def test_template_is_the_models_own(self):
         rendered = [BOS_ID, 3, *encode("Hi!"), 1, 4]
         by_ids = client.completions.create(model="my-model", prompt=rendered, max_tokens=16,
                                            temperature=0, extra_body={"ignore_eos": True})
@@ -46,7 +47,7 @@ class ChatTest(unittest.TestCase):
             chat([{"role": "user", "content": "Hi!"}]).choices[0].message.content,
             by_ids.choices[0].text)
 
-    def test_an_answer_goes_on_with_the_last_message(self):
+    def test_answer_continues_the_last_message(self):
         rendered = [BOS_ID, 3, *encode("Hi!"), 1, 4, *encode("I am")]
         by_ids = client.completions.create(model="my-model", prompt=rendered, max_tokens=16,
                                            temperature=0, extra_body={"ignore_eos": True})
@@ -59,7 +60,7 @@ class ChatTest(unittest.TestCase):
             chat(begun, extra_body={"continue_final_message": True})
         self.assertEqual(caught.exception.param, "continue_final_message")
 
-    def test_a_stream_opens_with_the_role_and_ends_with_the_reason(self):
+    def test_stream_opens_with_the_role_and_ends_with_the_reason(self):
         chunks = [chunk for chunk in chat(max_tokens=50, stream=True)]
         self.assertTrue(
             all(chunk.object == "chat.completion.chunk" and len(chunk.choices) == 1
@@ -113,7 +114,7 @@ class ChatTest(unittest.TestCase):
         self.assertEqual(response.usage.completion_tokens, 12)
         self.assertEqual([choice.index for choice in response.choices], [0, 1])
 
-    def test_a_conversation_with_system_and_content_parts(self):
+    def test_conversation_with_system_and_content_parts(self):
         parts = [{"role": "system", "content": "Be brief."},
                  {"role": "user", "content": [{"type": "text", "text": "Hi!"}]}]
         plain = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi!"}]
@@ -137,7 +138,7 @@ class ChatTest(unittest.TestCase):
             chat(user="somebody", metadata={"a": "b"}, store=False, service_tier="auto",
                  response_format={"type": "text"}, extra_body={"a_field_of_tomorrow": 1}).choices)
 
-    def test_what_is_not_offered_is_refused_by_name(self):
+    def test_unsupported_features_are_refused_by_name(self):
         tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
         for field, value, param in (
             ("tools", [tool], "tool_choice"),  # "auto", without --tool-call-parser

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """openai-python against /v1/completions."""
 
 import math
@@ -33,7 +34,7 @@ def draws(response):
 
 
 class CompletionsTest(unittest.TestCase):
-    def test_a_completion_has_openais_fields(self):
+    def test_completion_has_openais_fields(self):
         response = complete("abc", max_tokens=7)
         self.assertEqual(response.object, "text_completion")
         self.assertEqual(response.model, "tiny")
@@ -81,12 +82,12 @@ class CompletionsTest(unittest.TestCase):
             self.assertGreater(sum(map(math.exp, top.values())), 0.5)
             self.assertAlmostEqual(chosen, max(top.values()), places=6)
 
-    def test_logprobs_zero_gives_the_chosen_token_alone(self):
+    def test_logprobs_zero_gives_only_the_chosen_token(self):
         logprobs = complete("abc", max_tokens=5, logprobs=0).choices[0].logprobs
         self.assertEqual(len(logprobs.token_logprobs), 5)
         self.assertTrue(all(value <= 0 for value in logprobs.token_logprobs))
 
-    def test_a_stream_carries_as_many_logprobs_as_tokens(self):
+    def test_stream_carries_as_many_logprobs_as_tokens(self):
         chunks = complete("abc", max_tokens=40, logprobs=2, stream=True)
         streamed = [
             value for c in chunks if c.choices and c.choices[0].logprobs
@@ -96,7 +97,7 @@ class CompletionsTest(unittest.TestCase):
             streamed,
             complete("abc", max_tokens=40, logprobs=2).choices[0].logprobs.token_logprobs)
 
-    def test_a_seed_names_a_draw_alone_and_in_a_batch(self):
+    def test_seed_fixes_the_sample_alone_and_in_a_batch(self):
         options = {
             "max_tokens": 24, "temperature": 1.0, "top_p": 0.95, "seed": 7, "n": 3, "logprobs": 3
         }
@@ -118,7 +119,7 @@ class CompletionsTest(unittest.TestCase):
         self.assertEqual(len({choice.text for choice in response.choices}), 4)
         self.assertEqual((response.usage.prompt_tokens, response.usage.completion_tokens), (4, 40))
 
-    def test_n_streams_are_told_apart_by_index(self):
+    def test_n_streams_are_distinguished_by_index(self):
         texts = {}
         for chunk in complete("abc", max_tokens=10, temperature=1.0, n=3, seed=1, stream=True):
             for choice in chunk.choices:
@@ -126,7 +127,7 @@ class CompletionsTest(unittest.TestCase):
         whole = complete("abc", max_tokens=10, temperature=1.0, n=3, seed=1)
         self.assertEqual(texts, {choice.index: choice.text for choice in whole.choices})
 
-    def test_a_stop_string_ends_the_text_before_it(self):
+    def test_stop_string_ends_the_text_before_it(self):
         text = complete("stop here", max_tokens=60).choices[0].text
         stop = text[20:23]
         for stream in (False, True):
@@ -166,7 +167,7 @@ class CompletionsTest(unittest.TestCase):
         top1 = complete("abc", max_tokens=20, temperature=1.0, seed=3, extra_body={"top_k": 1})
         self.assertEqual(top1.choices[0].text, complete("abc", max_tokens=20).choices[0].text)
 
-    def test_a_repeated_prompt_comes_from_the_cache(self):
+    def test_repeated_prompt_comes_from_the_cache(self):
         prompt = "a prompt of more than four pages: " + "0123456789" * 4
         first, second = complete(prompt), complete(prompt)
         self.assertEqual(first.usage.prompt_tokens_details.cached_tokens, 0)
@@ -176,13 +177,13 @@ class CompletionsTest(unittest.TestCase):
         salted = complete(prompt, extra_body={"cache_salt": "another tenant"})
         self.assertEqual(salted.usage.prompt_tokens_details.cached_tokens, 0)
 
-    def test_token_ids_are_taken_as_they_are(self):
+    def test_token_ids_are_used_unchanged(self):
         by_text = complete("ids", max_tokens=20)
         by_ids = complete([tiny_model.BOS_ID, *encode("ids")], max_tokens=20)
         self.assertEqual(by_ids.choices[0].text, by_text.choices[0].text)
         self.assertEqual(by_ids.usage.prompt_tokens, 4)
 
-    def test_a_list_of_prompts_gives_a_choice_each(self):
+    def test_list_of_prompts_gives_a_choice_each(self):
         prompts = ["first", "second one", "final"]
         for batch in (prompts, [[tiny_model.BOS_ID, *encode(prompt)] for prompt in prompts]):
             together = complete(batch, max_tokens=12)
@@ -230,14 +231,14 @@ class CompletionsTest(unittest.TestCase):
 
 
 class ErrorsTest(unittest.TestCase):
-    def test_a_bad_field_is_named(self):
+    def test_bad_field_is_named(self):
         with self.assertRaises(openai.BadRequestError) as caught:
             complete("abc", temperature=-1)
         self.assertEqual(caught.exception.param, "temperature")
         self.assertEqual(caught.exception.type, "invalid_request_error")
         self.assertIn("-1", caught.exception.message)
 
-    def test_what_cannot_fit_is_refused_at_once(self):
+    def test_request_that_cannot_fit_is_refused_at_once(self):
         with self.assertRaises(openai.BadRequestError) as caught:
             complete([5] * 100, max_tokens=tiny_model.MAX_MODEL_LEN)
         self.assertIn(caught.exception.param, ("max_tokens", "prompt"))

@@ -1,5 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
 """openai-python's own parsing of answers into pydantic models, over chat and responses, and its
-streamed tools, on the bundled model. The model is tiny: what it must write is forced."""
+streamed tools, on the bundled model. The model is tiny, so its output is forced."""
 
 import unittest
 from enum import Enum
@@ -48,7 +49,7 @@ def setUpModule():
 
 
 class ChatParseTest(unittest.TestCase):
-    def test_a_pydantic_model_is_parsed(self):
+    def test_pydantic_model_is_parsed(self):
         for temperature in (0, 1.5):
             choice = client.chat.completions.parse(model="diff", messages=ASKED, seed=3,
                                                    temperature=temperature, max_tokens=900,
@@ -58,12 +59,12 @@ class ChatParseTest(unittest.TestCase):
             self.assertEqual(Fact.model_validate_json(choice.message.content),
                              choice.message.parsed)
 
-    def test_an_answer_that_is_cut_is_told(self):
+    def test_cut_answer_is_reported(self):
         with self.assertRaises(openai.LengthFinishReasonError):
             client.chat.completions.parse(model="diff", messages=ASKED, temperature=0,
                                           max_tokens=3, response_format=Fact)
 
-    def test_a_parsed_tool(self):
+    def test_parsed_tool(self):
         tool = openai.pydantic_function_tool(Weather)
         choice = client.chat.completions.parse(
             model="diff", messages=ASKED, temperature=0, max_tokens=900, tools=[tool],
@@ -72,7 +73,7 @@ class ChatParseTest(unittest.TestCase):
         self.assertIsInstance(call.function.parsed_arguments, Weather)
         self.assertEqual(choice.finish_reason, "tool_calls")
 
-    def test_the_stream_parses_to_the_same(self):
+    def test_stream_parses_to_the_same(self):
         whole = client.chat.completions.parse(model="diff", messages=ASKED, temperature=0,
                                               max_tokens=900, response_format=Fact)
         with client.chat.completions.stream(model="diff", messages=ASKED, temperature=0,
@@ -99,20 +100,20 @@ class ChatParseTest(unittest.TestCase):
 
 
 class ResponsesParseTest(unittest.TestCase):
-    def test_a_pydantic_model_is_parsed(self):
+    def test_pydantic_model_is_parsed(self):
         response = client.responses.parse(model="diff", input=QUESTION, temperature=0,
                                           max_output_tokens=900, text_format=Fact)
         self.assertIsInstance(response.output_parsed, Fact)
         self.assertEqual(response.status, "completed")
 
-    def test_the_stream_parses_to_the_same(self):
+    def test_stream_parses_to_the_same(self):
         options = dict(model="diff", input=QUESTION, temperature=0, max_output_tokens=900,
                        text_format=Fact)
         with client.responses.stream(**options) as stream:
             final = stream.get_final_response()
         self.assertEqual(final.output_parsed, client.responses.parse(**options).output_parsed)
 
-    def test_a_call_is_answered_with_previous_response_id(self):
+    def test_call_is_answered_with_previous_response_id(self):
         tool = {"type": "function", "name": "weather", "strict": True,
                 "description": Weather.__doc__, "parameters": openai.pydantic_function_tool(
                     Weather)["function"]["parameters"]}

@@ -1,5 +1,6 @@
-"""docs/openapi.yaml is valid, is what the running server does, and clients driven by it meet
-nothing that it does not say."""
+# SPDX-License-Identifier: Apache-2.0
+"""docs/openapi.yaml is valid and describes the running server; clients driven by it find no
+undocumented reply."""
 
 import http.client
 import json
@@ -52,15 +53,15 @@ def filled(path: str, operation: dict) -> str:
 
 
 class OpenApiTest(unittest.TestCase):
-    def test_the_file_is_made_from_the_tables(self):
+    def test_file_is_made_from_the_tables(self):
         made = subprocess.run([sys.executable, REPOSITORY / "docs/make_openapi.py", "--check"],
                               capture_output=True, text=True)
         self.assertEqual((made.returncode, made.stdout), (0, ""))
 
-    def test_a_validator_accepts_it(self):
+    def test_validator_accepts_it(self):
         validate(spec)
 
-    def test_the_server_has_these_methods(self):
+    def test_server_has_these_methods(self):
         for path, item in spec["paths"].items():
             with self.subTest(path=path):
                 place = filled(path, next(iter(item.values())))
@@ -77,7 +78,7 @@ class OpenApiTest(unittest.TestCase):
                 example = body["schema"]["example"]
                 self.assertEqual(status_of(strict, method, path, example)[0], 200)
 
-    def test_a_strict_server_knows_every_field(self):
+    def test_strict_server_knows_every_field(self):
         for method, path, operation in operations():
             body = operation.get("requestBody", {}).get("content", {}).get("application/json")
             if not body or "render" in path:

@@ -1,5 +1,6 @@
-"""What an operator meets: the process's name, ports in use, idle connections, large lists of
-inputs, and the prefix cache emptied on demand."""
+# SPDX-License-Identifier: Apache-2.0
+"""An operator's view: the process's name, ports in use, idle connections, large lists of inputs,
+and a reset of the prefix cache."""
 
 import contextlib
 import json
@@ -22,7 +23,7 @@ THREADS = {"engine", "output", "http", "http-accept", "text"}
 
 
 class ProcessTest(unittest.TestCase):
-    def test_the_process_has_the_programs_name_and_its_threads_their_own(self):
+    def test_process_has_the_programs_name_and_its_threads_their_own(self):
         with ServerProcess() as server:
             tasks = Path(f"/proc/{server.process.pid}/task")
 
@@ -30,14 +31,14 @@ class ProcessTest(unittest.TestCase):
                 return {int(task.name): (task / "comm").read_text().strip()
                         for task in tasks.iterdir()}
 
-            # A thread names itself as it begins, maybe after the line that says ready.
+            # A thread names itself when it begins, possibly after the ready line.
             eventually(lambda: THREADS <= set(names().values()), "the threads' names")
             self.assertEqual(names()[server.process.pid], BINARY.resolve().name[:15])
             found = subprocess.run(["pgrep", "-x", BINARY.resolve().name[:15]], capture_output=True,
                                    text=True).stdout
             self.assertIn(str(server.process.pid), found.split())
 
-    def test_a_port_in_use_is_one_line(self):
+    def test_port_in_use_is_one_line(self):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             taken.listen()
@@ -59,7 +60,7 @@ class ProcessTest(unittest.TestCase):
 
 
 class KeepAliveTest(unittest.TestCase):
-    def test_an_idle_connection_is_kept_as_long_as_the_flag_says(self):
+    def test_idle_connection_is_kept_as_long_as_the_flag_says(self):
         with ServerProcess("--keep-alive-timeout", 2) as server:
             with socket.create_connection(("127.0.0.1", server.port)) as connection:
                 connection.settimeout(30)
@@ -114,7 +115,7 @@ class ResetTest(unittest.TestCase):
             self.assertEqual((refused.status, refused.error["param"]),
                              (400, "reset_running_requests"))
 
-    def test_a_running_request_goes_on_as_if_nothing_had_been(self):
+    def test_running_request_continues_unchanged(self):
         body = {"prompt": self.PROMPT, "max_tokens": 20, "temperature": 0, "ignore_eos": True}
         with ServerProcess() as server:
             expected = server.post("/v1/completions", body).json()["choices"]

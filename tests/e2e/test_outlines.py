@@ -1,4 +1,5 @@
-"""outlines over a vLLM-like server: what a Python type says is what comes back."""
+# SPDX-License-Identifier: Apache-2.0
+"""outlines with its vLLM-like backend: the answer has the requested Python type."""
 
 import re
 import unittest
@@ -36,21 +37,21 @@ class OutlinesTest(unittest.TestCase):
     def ask(self, output_type, **options):
         return model(QUESTION, output_type, **{"max_tokens": 900, "temperature": 0} | options)
 
-    def test_a_pydantic_model(self):
+    def test_pydantic_model(self):
         for seed in range(4):
             text = self.ask(Person, temperature=1.5, seed=seed)
             self.assertLessEqual(len(Person.model_validate_json(text).pets), 3)
 
-    def test_a_choice(self):
+    def test_choice(self):
         self.assertIn(self.ask(Literal["warm", "cold"]), ("warm", "cold"))
 
-    def test_an_integer_an_expression_and_a_grammar(self):
+    def test_integer_an_expression_and_a_grammar(self):
         self.assertGreaterEqual(int(self.ask(Regex("[1-9][0-9]{1,4}"))), 10)
         date.fromisoformat(self.ask(date))
         grammar = 'start: "<" WORD ">"\nWORD: /[a-z]{2,5}/\n'
         self.assertTrue(re.fullmatch("<[a-z]{2,5}>", self.ask(CFG(grammar))))
 
-    def test_a_stream_comes_to_the_same_text(self):
+    def test_stream_comes_to_the_same_text(self):
         options = {"max_tokens": 900, "temperature": 0}
         pieces = list(model.stream(QUESTION, Person, **options))
         self.assertGreater(len(pieces), 3)

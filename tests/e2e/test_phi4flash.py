@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Phi-4-mini-flash: the same answers alone, in a batch, in chunks and after a hit in the prefix
 cache; its commands, its tokenizer's stand-in, and configs that are refused."""
 
@@ -57,7 +58,7 @@ class ExactnessTest(Phi4FlashTest, SameAnswers):
 
 
 class ServingTest(Phi4FlashTest):
-    def test_a_second_turn_goes_on_from_the_first(self):
+    def test_second_turn_continues_the_first(self):
         for flags in ((), ("--max-num-seqs", 1)):  # one slot for all snapshots
             messages = [{"role": "user", "content": "tell me of the hell below " * 4}]
             found = []
@@ -75,7 +76,7 @@ class ServingTest(Phi4FlashTest):
                     self.assertEqual(server.metric("diffserve_" + what, state="used"), 0)
                     self.assertGreater(server.metric("diffserve_" + what, state="snapshot"), 0)
 
-    def test_a_match_before_the_first_snapshot_is_a_miss_for_want_of_one(self):
+    def test_match_before_the_first_snapshot_is_a_miss_for_want_of_one(self):
         shared = [5] * PAGE_SLOTS
         with ServerProcess(model=self.model) as server:
             for own, missed in ((6, 0), (7, 1)):
@@ -121,7 +122,7 @@ class CommandsTest(Phi4FlashTest):
         self.assertIn("states of 256 sequences", refused.stderr)
         self.assertIn("lower --batch", refused.stderr)
 
-    def test_what_convert_writes_answers_the_same(self):
+    def test_converted_model_answers_the_same(self):
         tokens = ",".join(str(5 + i * 7 % 200) for i in range(60))
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder) / "copy"
@@ -134,7 +135,7 @@ class CommandsTest(Phi4FlashTest):
             self.assertEqual(ids[0], ids[1])
             self.assertGreater(len(set(ids[0])), 1)
 
-    def test_a_window_beyond_the_context_takes_pages_for_the_context(self):
+    def test_window_beyond_the_context_takes_pages_for_the_context(self):
         context = tiny_phi4flash.CONFIG["max_position_embeddings"]
         with tempfile.TemporaryDirectory() as folder:
             told = [json.loads(self.command("inspect", tiny_phi4flash.write(
@@ -150,14 +151,14 @@ class CommandsTest(Phi4FlashTest):
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("attend to the whole context", done.stderr)
 
-    def test_inspect_tells_what_a_sequence_keeps(self):
+    def test_inspect_reports_the_state_of_a_sequence(self):
         told = json.loads(self.command("inspect", self.model, "--json", *DEVICE_FLAGS).stdout)
         # Three Mamba layers of 128 channels: three tokens of the convolution, four states.
         self.assertEqual(told["memory"]["state_bytes_per_sequence"], 3 * 128 * (3 + 4) * 4)
         self.assertEqual(told["layer_kinds"].split(",")[0], "1 of attention")
         self.assertGreater(told["memory"]["window_pages"], 0)
 
-    def test_what_the_family_does_not_have_is_refused_by_name(self):
+    def test_options_that_the_family_lacks_are_refused_by_name(self):
         cases = [({"sliding_window": 0}, "sliding_window"), ({"mb_per_layer": 3}, "mb_per_layer"),
                  ({"num_hidden_layers": 6}, "num_hidden_layers"),
                  ({"mamba_d_conv": 1}, "mamba_d_conv"), ({"mamba_d_state": 4096}, "mamba_d_state"),

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Comments in a stream that is silent for longer than --sse-ping-interval."""
 
 import http.client
@@ -18,9 +19,9 @@ def begin_stream(server) -> http.client.HTTPResponse:
 
 
 class PingTest(unittest.TestCase):
-    def test_a_silent_stream_is_pinged_and_then_goes_on(self):
+    def test_silent_stream_is_pinged_and_continues(self):
         with GatedServer("--sse-ping-interval", 1) as server:
-            server.allow(2)  # the prompt's step and one more: what is begun is seen, no more
+            server.allow(2)  # the prompt's step and one more: the stream begins, then it is silent
             response = begin_stream(server)
             lines = []
             while lines[-1:] != [PING]:

@@ -1,4 +1,5 @@
-"""`diffserve probe`: what containers and scripts ask before they send work."""
+# SPDX-License-Identifier: Apache-2.0
+"""`diffserve probe`: the check that containers and scripts run before they send work."""
 
 import contextlib
 import signal
@@ -22,7 +23,7 @@ def probe(url: str, *flags) -> subprocess.CompletedProcess:
 @contextlib.contextmanager
 def listener(answer: bytes | None, family=socket.AF_INET, address="127.0.0.1"):
     """A server that reads one request, sends `answer` and closes; HANG: it never answers. Yields
-    its port and what it read."""
+    its port and the received bytes."""
     with socket.create_server((address, 0), family=family) as server:
         requests, done = [], threading.Event()
 
@@ -51,7 +52,7 @@ class ProbeTest(unittest.TestCase):
         for word in (f"{url} is not ready: ", *words):
             self.assertIn(word, result.stderr)
 
-    def test_a_ready_server(self):
+    def test_ready_server(self):
         with ServerProcess() as server:
             for url in (server.url, f"{server.url}/readyz", f"{server.url}/livez",
                         f"http://localhost:{server.port}"):
@@ -61,7 +62,7 @@ class ProbeTest(unittest.TestCase):
             self.assert_not_ready(probe(f"{server.url}/nowhere"), server.url + "/nowhere",
                                   "status 404")
 
-    def test_a_draining_server_is_not_ready(self):
+    def test_draining_server_is_not_ready(self):
         with GatedServer("--drain-timeout", 600) as server:
             start_clients(server, 8000)
             self.assertEqual(probe(server.url).returncode, 0)
@@ -72,20 +73,20 @@ class ProbeTest(unittest.TestCase):
             self.assert_not_ready(results[-1], server.url, "status 503", "drain")
             server.terminate()
             self.assertIn(server.wait(), (0, -signal.SIGTERM))
-            server.code = 0  # a death by the second signal is what was asked for
+            server.code = 0  # the end by the second signal is intended
 
-    def test_a_refused_connection(self):
+    def test_refused_connection(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         self.assert_not_ready(probe(url), url, "connect: Connection refused")
 
-    def test_a_server_that_never_answers(self):
+    def test_server_that_never_answers(self):
         with listener(HANG) as (port, _):
             url, begin = f"http://127.0.0.1:{port}", time.monotonic()
             self.assert_not_ready(probe(url, "--timeout", "0.3"), url, "no answer in time (0.3 s)")
             self.assertGreaterEqual(time.monotonic() - begin, 0.3)
 
-    def test_a_full_backlog_is_no_connection_in_time(self):
+    def test_full_backlog_is_no_connection_in_time(self):
         with contextlib.ExitStack() as stack:
             server = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
             for _ in range(4):
@@ -121,8 +122,8 @@ class ProbeTest(unittest.TestCase):
                 self.assertTrue(requests[0].startswith("GET /a?b=c HTTP/1.1\r\n"), requests)
                 self.assertIn(f"\r\nHost: {shown}:{port}\r\n", requests[0])
 
-    def test_a_name_that_nobody_has(self):
-        url = "http://nobody.invalid:80"
+    def test_unknown_host_name(self):
+        url = "http://unknown.invalid:80"
         self.assert_not_ready(probe(url, "--timeout", 2), url)
 
     def test_wrong_usage(self):

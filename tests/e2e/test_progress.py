@@ -1,5 +1,6 @@
-"""What deploy/gpu_check.sh and models/demo/train.py tell of work that takes long: time passes here
-only when the test says so."""
+# SPDX-License-Identifier: Apache-2.0
+"""Progress reports of deploy/gpu_check.sh and models/demo/train.py. Time passes only when the test
+says so."""
 
 import contextlib
 import io
@@ -37,15 +38,15 @@ class TrainingTest(unittest.TestCase):
         self.assertEqual(self.told(False, [0, 1.9, 2, 3, 11.9, 12.5, 22, 22.5]),
                          "step 2\nstep 12.5\nstep 22.5\n")
 
-    def test_on_a_terminal_one_line_is_rewritten_and_taken_away(self):
+    def test_terminal_line_is_rewritten_and_removed(self):
         self.assertEqual(self.told(True, [1, 2, 2.1, 2.25, 3]),
                          f"{WIPE}step 2{WIPE}step 2.25{WIPE}step 3{WIPE}")
 
-    def test_nothing_is_told_of_what_is_over_soon(self):
+    def test_short_work_reports_nothing(self):
         for is_terminal in (False, True):
             self.assertEqual(self.told(is_terminal, [0, 1, 1.99]), "")
 
-    def test_a_line_makes_room_for_others(self):
+    def test_line_makes_room_for_others(self):
         stream, now = Stream(True), 0
         line = progress.Progress(stream, lambda: now)
         now = progress.FIRST_SECONDS
@@ -54,13 +55,13 @@ class TrainingTest(unittest.TestCase):
         line.wipe()
         self.assertEqual(stream.getvalue(), f"{WIPE}training{WIPE}")
 
-    def test_a_command_that_fails_is_an_error(self):
+    def test_command_that_fails_is_an_error(self):
         with self.assertRaises(subprocess.CalledProcessError):
             progress.Progress(Stream(False)).run("failing", [sys.executable, "-c", "exit(3)"])
 
 
 class GpuCheckTest(unittest.TestCase):
-    """The part `build`, whose cmake writes a line and waits, and whose seconds are the test's."""
+    """The part `build`: its cmake writes a line and waits, and the test sets its seconds."""
 
     @contextlib.contextmanager
     def tools(self):
@@ -89,12 +90,12 @@ class GpuCheckTest(unittest.TestCase):
 
     @staticmethod
     def end_build(folder: Path) -> None:
-        """Of which the first call of cmake has begun."""
+        """Ends a build whose first call of cmake has begun."""
         (folder / "done").write_text("\n")
         (folder / "builds").read_text()
         (folder / "done").write_text("\n")
 
-    def test_a_line_comes_every_10_seconds(self):
+    def test_line_comes_every_10_seconds(self):
         with self.tools() as (folder, environment):
             check = subprocess.Popen([REPOSITORY / "deploy" / "gpu_check.sh", "build"],
                                      env=environment, stdout=subprocess.PIPE,
@@ -108,7 +109,7 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual((check.returncode, rest), (0, ""))
         self.assertIn("== build: 1 passed, 0 failed", output)
 
-    def test_on_a_terminal_one_line_is_rewritten_and_taken_away(self):
+    def test_terminal_line_is_rewritten_and_removed(self):
         with self.tools() as (folder, environment), \
                 Terminal([REPOSITORY / "deploy" / "gpu_check.sh", "build"],
                          environment) as terminal:

@@ -1,4 +1,6 @@
-"""Clients that leave at a random byte, in every way a client can: nothing is left behind."""
+# SPDX-License-Identifier: Apache-2.0
+"""Clients that leave at a random byte, in every way that a client can, leave nothing in the
+server."""
 
 import asyncio
 import json

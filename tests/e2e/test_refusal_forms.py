@@ -1,5 +1,6 @@
-"""What is refused before a route runs: in the form of the API whose path was asked for, and
-readable by the web page that asks."""
+# SPDX-License-Identifier: Apache-2.0
+"""Refusals before a route runs have the format of the path's API and are readable by web pages of
+allowed origins."""
 
 import gzip
 import json
@@ -72,7 +73,7 @@ class RefusalFormsTest(unittest.TestCase):
         self.assertEqual(body.get("type"), "error" if anthropic_form else None)
         self.assertEqual("param" in body["error"], not anthropic_form)
 
-    def test_a_refusal_has_the_form_of_the_api(self):
+    def test_refusal_has_the_form_of_the_api(self):
         for name, request, status, of_messages, of_openai in REFUSALS:
             for path in (MESSAGES, MESSAGES + "/count_tokens", CHAT, "/v1/responses"):
                 with self.subTest(name, path=path):
@@ -81,7 +82,7 @@ class RefusalFormsTest(unittest.TestCase):
                     is_messages = path.startswith(MESSAGES)
                     self.check_form(answer, of_messages if is_messages else of_openai, is_messages)
 
-    def test_a_path_that_is_none_has_the_form_of_its_neighbours(self):
+    def test_unknown_path_is_refused_in_its_apis_form(self):
         for path, is_messages in ((MESSAGES + "/batches", True), (MESSAGES + "/", True),
                                   ("/v1/messagesx", False), ("/v1/threads", False)):
             with self.subTest(path=path):
@@ -89,7 +90,7 @@ class RefusalFormsTest(unittest.TestCase):
                 self.assertEqual(answer.status, 404)
                 self.check_form(answer, "not_found_error", is_messages)
 
-    def test_a_listed_page_can_read_each_refusal_and_no_other_page_can(self):
+    def test_listed_page_can_read_each_refusal_and_no_other_page_can(self):
         for name, request, status, *_ in REFUSALS:
             for origin, allowed in ((PAGES[0], PAGES[0]), (PAGES[1], PAGES[1]), (OTHER, None)):
                 with self.subTest(name, origin=origin):
@@ -98,7 +99,7 @@ class RefusalFormsTest(unittest.TestCase):
                     self.assertEqual(answer.headers.get(ORIGIN), allowed)
                     self.assertEqual(answer.headers.get("vary"), "Origin")
 
-    def test_the_sdks_know_what_was_refused(self):
+    def test_sdks_know_what_was_refused(self):
         url = f"http://127.0.0.1:{self.server.port}"
         turn = [{"role": "user", "content": "x" * (LIMIT + 1)}]
         claude = anthropic.Anthropic(base_url=url, api_key=KEY, max_retries=0)

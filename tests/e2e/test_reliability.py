@@ -1,5 +1,6 @@
-"""Short forms of the programmes in tests/reliability: they run, and what they require holds. Their
-figures are for a quiet machine."""
+# SPDX-License-Identifier: Apache-2.0
+"""Short runs of the programs in tests/reliability: they run, and their conditions hold. Their
+figures need a quiet machine."""
 
 import json
 import subprocess

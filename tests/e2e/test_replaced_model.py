@@ -1,5 +1,6 @@
-"""A model's files replaced, cut, overwritten or removed: a server that serves does not notice, one
-that loads ends in one line."""
+# SPDX-License-Identifier: Apache-2.0
+"""A model's files are replaced, cut, overwritten or removed: a serving process does not notice, a
+loading one ends with one line."""
 
 import os
 import shutil
@@ -16,7 +17,7 @@ import numpy as np
 import tiny_model
 from server_process import BINARY, ServerProcess, eventually
 
-FLAGS = ("--no-enable-prefix-caching", "--max-num-seqs", 8)  # every answer is computed anew
+FLAGS = ("--no-enable-prefix-caching", "--max-num-seqs", 8)  # every answer is computed again
 PROMPTS = ["once upon a time", "hello there the other", "the tail of the whale" * 8]
 FILES = [
     "model.safetensors", "config.json", "generation_config.json", "tokenizer.json",
@@ -121,8 +122,8 @@ class WhileItServesTest(unittest.TestCase):
 
 
 class WhileItLoadsTest(unittest.TestCase):
-    """The process is stopped between two reads of a model large enough, and goes on when its file
-    is another."""
+    """The process is stopped between two reads of a large model and continues when its file has
+    changed."""
 
     CONFIG = tiny_model.CONFIG | {"intermediate_size": 1 << 17}
     STOP_AT_BYTES = 16 << 20  # of about 200 MiB
@@ -147,11 +148,12 @@ class WhileItLoadsTest(unittest.TestCase):
         self.path = self.folder / "model.safetensors"
         self.path.write_bytes(tiny_model.with_header(tiny_model.json.dumps(header), b""))
         self.header_bytes = self.path.stat().st_size
-        os.truncate(self.path, self.header_bytes + end)  # zeros, which take no room on the disk
+        os.truncate(self.path, self.header_bytes + end)  # zeros, which take no disk space
 
     def load_with(self, change) -> str:
-        """Runs `serve`, makes the change while it reads the weights, and returns its one line."""
-        time.sleep(0.05)  # so that the file's time of change shows a write that follows
+        """Runs `serve`, makes the change while it reads the weights, and returns its single
+        line."""
+        time.sleep(0.05)  # so that the file's change time shows a later write
         errors = tempfile.TemporaryFile()
         process = subprocess.Popen([
             BINARY, "serve", self.folder, "--port", "0", "--grpc-port", "0", "--max-model-len", "64"
@@ -175,11 +177,11 @@ class WhileItLoadsTest(unittest.TestCase):
         self.assertIn(str(self.path), text)
         return text
 
-    def test_a_file_cut_is_refused(self):
+    def test_file_cut_is_refused(self):
         self.assertIn("became shorter",
                       self.load_with(lambda: os.truncate(self.path, self.header_bytes + 1000)))
 
-    def test_a_file_written_to_is_refused(self):
+    def test_file_written_to_is_refused(self):
         def write():
             with open(self.path, "r+b") as file:
                 file.seek(self.header_bytes + 1000)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """openai-python against /v1/responses, on the bundled model."""
 
 import unittest
@@ -25,7 +26,7 @@ def ask(text=QUESTION, **options):
 
 
 class ResponsesTest(unittest.TestCase):
-    def test_a_response_has_openais_fields(self):
+    def test_response_has_openais_fields(self):
         response = ask(metadata={"k": "v"})
         self.assertIn("48213", response.output_text)
         self.assertEqual((response.object, response.status, response.model, response.metadata),
@@ -33,7 +34,7 @@ class ResponsesTest(unittest.TestCase):
         self.assertEqual((response.usage.input_tokens, response.usage.output_tokens), (36, 13))
         self.assertEqual(type(response).model_validate(response.model_dump()).id, response.id)
 
-    def test_a_stream_has_numbered_events_and_ends_with_the_whole(self):
+    def test_stream_has_numbered_events_and_ends_with_the_whole(self):
         events = list(ask(stream=True))
         self.assertEqual([event.sequence_number for event in events], list(range(len(events))))
         self.assertEqual((events[0].type, events[-1].type),
@@ -43,17 +44,17 @@ class ResponsesTest(unittest.TestCase):
         self.assertEqual(text, events[-1].response.output_text)
         self.assertEqual(text, ask().output_text)
 
-    def test_the_stream_helper_comes_to_the_same_response(self):
+    def test_stream_helper_comes_to_the_same_response(self):
         with client.responses.stream(model="diff", input=QUESTION, temperature=0) as stream:
             final = stream.get_final_response()
         self.assertEqual(final.output_text, ask().output_text)
 
-    def test_a_cut_answer_is_incomplete(self):
+    def test_cut_answer_is_incomplete(self):
         response = ask(max_output_tokens=3)
         self.assertEqual((response.status, response.incomplete_details.reason),
                          ("incomplete", "max_output_tokens"))
 
-    def test_the_store(self):
+    def test_store(self):
         first = ask()
         self.assertEqual(client.responses.retrieve(first.id).output_text, first.output_text)
         items = client.responses.input_items.list(first.id)
@@ -67,7 +68,7 @@ class ResponsesTest(unittest.TestCase):
         with self.assertRaises(openai.NotFoundError):
             client.responses.retrieve(first.id)
 
-    def test_what_is_not_offered_is_refused_by_name(self):
+    def test_unsupported_features_are_refused_by_name(self):
         with self.assertRaises(openai.BadRequestError) as raised:
             ask(background=True)
         self.assertEqual(raised.exception.param, "background")

@@ -1,4 +1,5 @@
-"""Streams that are cut off and go on over another connection, by the standard's Last-Event-ID."""
+# SPDX-License-Identifier: Apache-2.0
+"""Streams that are cut and resumed over another connection by Last-Event-ID."""
 
 import http.client
 import json
@@ -13,7 +14,7 @@ BODY = {"prompt": "cut me off", "max_tokens": 60, "temperature": 0, "ignore_eos"
         "stream": True}
 CHAT = {"messages": [{"role": "user", "content": "cut me off"}], "max_tokens": 60,
         "temperature": 0, "ignore_eos": True, "stream": True}
-SOME_STEPS = 40  # a token may be half a character, which is no event
+SOME_STEPS = 40  # a token that is half a character gives no event
 RESUMABLE = {"X-Resumable": "true"}
 
 
@@ -23,7 +24,7 @@ def setUpModule():
 
 
 class Cut:
-    """A stream over a raw socket, of which some events are read before the socket is torn."""
+    """A stream over a raw socket that is reset after some of its events were read."""
 
     def __init__(self, to, path, body, events, reset):
         data = json.dumps(body).encode()
@@ -36,7 +37,7 @@ class Cut:
                 received += connection.recv(65536)
             if reset:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        # Chunks hold whole events here: each is what one turn of the server had.
+        # Here chunks are whole events: each has the events of one turn of the server.
         lines = received.partition(b"\r\n\r\n")[2].decode().split("\r\n")
         stream = "".join(line for line in lines if "\n" in line)
         self.events = stream.split("\n\n")[:events]
@@ -78,7 +79,7 @@ class ResumeTest(unittest.TestCase):
         self.addCleanup(server.wait_until_idle)
         self.addCleanup(server.open_gate)
 
-    def test_a_stream_that_was_cut_goes_on_to_the_same_text(self):
+    def test_cut_stream_resumes_to_the_same_text(self):
         for path, body in ((COMPLETIONS, BODY), ("/v1/chat/completions", CHAT)):
             whole = events_of_uncut(path, body)
             for reset in (False, True):
@@ -98,7 +99,7 @@ class ResumeTest(unittest.TestCase):
                     self.assertEqual(text_of(cut.events + rest), text_of(whole))
                     self.assertEqual(resume(server, path, event_id(rest[-1])).status, 204)
 
-    def test_a_resumed_stream_can_be_cut_and_resumed_again(self):
+    def test_resumed_stream_can_be_cut_and_resumed_again(self):
         server.allow(SOME_STEPS)
         resumed = fates(server, "resumed")
         cut = Cut(server, COMPLETIONS, BODY, 2, reset=True)
@@ -113,7 +114,7 @@ class ResumeTest(unittest.TestCase):
                          text_of(events_of_uncut(COMPLETIONS, BODY)))
         self.assertEqual(fates(server, "resumed"), resumed + 4)
 
-    def test_what_is_not_there_is_an_error(self):
+    def test_missing_resources_are_errors(self):
         for last_id in ("nothing:1", "nonsense"):
             response = resume(server, COMPLETIONS, last_id)
             self.assertEqual(response.status, 404)
@@ -139,7 +140,7 @@ def events_of_uncut(path, body) -> list[str]:
 
 
 class LimitsTest(unittest.TestCase):
-    def test_a_stream_that_nobody_comes_back_for_is_cancelled(self):
+    def test_abandoned_stream_is_cancelled(self):
         with GatedServer("--resumable-streams-bytes", "1MiB", "--resumable-streams-linger",
                          1) as small:
             small.allow(SOME_STEPS)
@@ -149,7 +150,7 @@ class LimitsTest(unittest.TestCase):
             small.open_gate()
             small.wait_until_idle()
 
-    def test_a_server_that_keeps_nothing_says_so(self):
+    def test_server_without_resumable_streams_says_so(self):
         with ServerProcess() as plain:
             refused = plain.post(COMPLETIONS, BODY, headers=RESUMABLE)
         self.assertEqual(refused.status, 400)

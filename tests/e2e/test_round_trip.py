@@ -1,5 +1,6 @@
-"""What the server gave, it takes back: each answer, cut anywhere, is appended to its conversation
-as the SDKs' users do it, and the conversation goes on."""
+# SPDX-License-Identifier: Apache-2.0
+"""The server accepts its own answers back: each answer, cut anywhere, is appended to its
+conversation as the SDKs' users do it, and the conversation continues."""
 
 import itertools
 import unittest

@@ -1,5 +1,6 @@
-"""Tokenizers in SentencePiece's forms, where a token carries the space before its word: what
-follows a prompt is text with that space, in answers, streams, stops, constraints and
+# SPDX-License-Identifier: Apache-2.0
+"""Tokenizers in SentencePiece's style, where a token includes the space before its word. The
+continuation of a prompt has that space, in answers, streams, stops, constraints and
 log-probabilities."""
 
 import json
@@ -12,7 +13,7 @@ BOS, EOS, UNKNOWN = "<s>", "</s>", "<unk>"
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 LETTERS = list("▁Helowrdn!caf")
 PIECES = ["▁Hello", "▁world", "▁no", "no", "▁He", "▁", "▁caf", "▁▁"]
-# What each prompt is continued with, a token each, and its text.
+# The continuation of each prompt, one token each, and its text.
 ANSWERS = {"Hello": (["▁world", "!"], " world!"),
            "no": (["▁caf", "<0xC3>", "<0xA9>", "<0xE4>", "<0xB8>", "<0x96>"],
                   " caf\u00e9\u4e16"),
@@ -33,7 +34,7 @@ def metaspace(scheme: str) -> dict:
 
 
 def bpe() -> dict:
-    """Merges make each word from its letters, from the left."""
+    """Merges that make each word from its letters, from the left."""
     vocab = {token: i for i, token in enumerate(vocabulary())}
     merges = []
     for word in ("▁Hello", "▁world", "▁no", "▁caf"):
@@ -42,7 +43,7 @@ def bpe() -> dict:
             if [*pair] not in merges:
                 merges.append([*pair])
             vocab.setdefault(whole, len(vocab))
-    for i in range(-len(vocab) % 64):  # as parrot_model wants it
+    for i in range(-len(vocab) % 64):  # in parrot_model's format
         vocab[f"\u2581spare{i}"] = len(vocab)
     return {"type": "BPE", "dropout": None, "unk_token": UNKNOWN, "fuse_unk": True,
             "continuing_subword_prefix": None, "end_of_word_suffix": None, "byte_fallback": True,
@@ -154,7 +155,7 @@ class SentencePieceTest(unittest.TestCase):
                     self.assertEqual("".join(found["tokens"]).removesuffix(EOS), choice["text"])
 
     def check_offsets(self, found: dict, text: str):
-        """Each token that is text of its own stands where its offset says."""
+        """Each token with its own text is found at its offset."""
         first = found["text_offset"][0]
         for token, offset in zip(found["tokens"], found["text_offset"]):
             if token != EOS and not token.startswith("bytes:"):

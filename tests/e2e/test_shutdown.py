@@ -1,4 +1,5 @@
-"""SIGTERM under load, ports that are taken, and a second SIGTERM."""
+# SPDX-License-Identifier: Apache-2.0
+"""SIGTERM under load, ports in use, and a second SIGTERM."""
 
 import http.client
 import json
@@ -19,7 +20,7 @@ STREAMS = 6
 
 
 class Client(threading.Thread):
-    """One SSE stream, read to its end: text chunks counted, error event and [DONE] noted."""
+    """One SSE stream, read to its end; counts text chunks and records error event and [DONE]."""
 
     def __init__(self, server, max_tokens):
         super().__init__(daemon=True)
@@ -56,7 +57,7 @@ class Client(threading.Thread):
 
 
 def start_clients(server, max_tokens) -> list[Client]:
-    """Streams that have their first tokens and get no further before the gate is opened."""
+    """Starts streams that have their first tokens and wait at the gate."""
     server.close_gate()
     clients = [Client(server, max_tokens) for _ in range(STREAMS)]
     server.wait_for_waiting(STREAMS)
@@ -104,12 +105,12 @@ class SigtermTest(unittest.TestCase):
             clients = start_clients(server, 8000)
             server.terminate()
             eventually(lambda: server.get("/readyz").status == 503, "not ready")
-            time.sleep(1.2)  # the limit is over; what is held has still its 8,000 tokens to go
+            time.sleep(1.2)  # the limit is over; the held requests still have 8,000 tokens to go
             server.open_gate()
             self.assertEqual(server.wait(), 0)
             self.expect_error_events(clients)
 
-    def test_at_the_drain_limit_a_step_that_hangs_holds_nobody(self):
+    def test_stalled_step_does_not_block_the_drain_limit(self):
         with GatedServer("--drain-timeout", 0) as server:
             clients = start_clients(server, 8000)
             server.terminate()
@@ -117,7 +118,7 @@ class SigtermTest(unittest.TestCase):
             server.open_gate()
             self.assertEqual(server.wait(), 0)
 
-    def test_a_second_sigterm_means_now(self):
+    def test_second_sigterm_means_now(self):
         with GatedServer("--drain-timeout", 600) as server:
             clients = start_clients(server, 8000)
             server.terminate()
@@ -127,7 +128,7 @@ class SigtermTest(unittest.TestCase):
             for client in clients:
                 client.join(60)
                 self.assertLess(client.tokens, 8000)
-            server.code = 0  # a death by the second signal is what was asked for
+            server.code = 0  # the end by the second signal is intended
 
     def test_idle_and_with_open_connections_it_ends_at_once(self):
         with ServerProcess() as server, channel(server) as connection:
@@ -138,7 +139,7 @@ class SigtermTest(unittest.TestCase):
 
 
 class TakenPortTest(unittest.TestCase):
-    def test_a_taken_port_is_one_clear_line(self):
+    def test_port_in_use_is_one_clear_line(self):
         with ServerProcess() as server:
             for flags in (("--port", server.port, "--grpc-port", 0), ("--port", 0, "--grpc-port",
                                                                       server.grpc_port)):

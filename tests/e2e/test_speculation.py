@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """--speculative prompt-lookup: the bundled model gives the same answers, in fewer steps."""
 
 import random
@@ -71,7 +72,7 @@ def answers(server, at_once: int) -> list:
 @unittest.skipIf(DEVICE == "cuda", "refused there")
 class SpeculationTest(unittest.TestCase):
 
-    def test_the_answers_are_the_same_in_fewer_steps(self):
+    def test_answers_are_the_same_in_fewer_steps(self):
         with ServerProcess(model=DEMO_MODEL) as server:
             expected = answers(server, at_once=1)
             steps = server.metric("diffserve_steps_total")

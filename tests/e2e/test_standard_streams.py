@@ -1,4 +1,5 @@
-"""What the server's standard streams are, and whether anybody reads them, is felt by no request."""
+# SPDX-License-Identifier: Apache-2.0
+"""No request depends on the server's standard streams or on whether they are read."""
 
 import contextlib
 import fcntl
@@ -15,7 +16,7 @@ from server_process import free_port
 
 
 def full_pipe() -> tuple[int, int]:
-    """Both ends of a pipe into which not one byte more fits."""
+    """Both ends of a pipe that has no room for a single byte."""
     reader, writer = os.pipe()
     flags = fcntl.fcntl(writer, fcntl.F_GETFL)
     fcntl.fcntl(writer, fcntl.F_SETFL, flags | os.O_NONBLOCK)
@@ -28,7 +29,7 @@ def full_pipe() -> tuple[int, int]:
 
 class StandardStreams(unittest.TestCase):
     def start(self, *flags, **options) -> subprocess.Popen:
-        """A server whose ready line nobody may see, ready."""
+        """Starts a server whose ready line may be unreadable, and waits until it is ready."""
         self.port = free_port()
         server = subprocess.Popen([
             BINARY, "serve", tiny_model.directory(), "--port", str(self.port), "--grpc-port", "0",
@@ -53,7 +54,7 @@ class StandardStreams(unittest.TestCase):
         server.send_signal(signal.SIGTERM)
         return server.wait(STOP_TIMEOUT_S)
 
-    def test_a_full_pipe_that_nobody_reads_holds_no_request(self):
+    def test_full_stderr_pipe_blocks_no_request(self):
         reader, writer = full_pipe()
         self.addCleanup(os.close, reader)
         server = self.start("--log-level", "debug", stdin=subprocess.DEVNULL, stdout=writer,
@@ -75,7 +76,7 @@ class StandardStreams(unittest.TestCase):
         self.assertEqual(self.status("POST", "/v1/completions", {}), 400)  # and logs
         self.assertEqual(self.stop(server), 0)
 
-    def test_the_last_line_is_written_before_the_end(self):
+    def test_last_line_is_written_before_the_end(self):
         ended = subprocess.run([BINARY, "serve", "/nonexistent"], capture_output=True, text=True,
                                timeout=STOP_TIMEOUT_S)
         self.assertEqual((ended.returncode, ended.stdout), (1, ""))

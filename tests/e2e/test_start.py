@@ -1,4 +1,5 @@
-"""What comes before the ready line: files that are none, and signals while the model is read."""
+# SPDX-License-Identifier: Apache-2.0
+"""Before the ready line: invalid files, and signals while the model is read."""
 
 import os
 import signal
@@ -47,7 +48,7 @@ class SignalWhileLoading(unittest.TestCase):
                     self.check(tiny_model.directory(), command, number)
 
     @unittest.skipIf("cuda" in DEVICE_FLAGS, "packed weights are the CPU's")
-    def test_a_packed_directory_too(self):
+    def test_packed_directory_too(self):
         packed = self.folder / "packed"
         convert = [BINARY, "convert", tiny_model.directory(), packed, "--quantization", "int8"]
         subprocess.run(convert, check=True, capture_output=True)
@@ -57,7 +58,7 @@ class SignalWhileLoading(unittest.TestCase):
 
 
 class NoFile(unittest.TestCase):
-    def test_a_pipe_in_a_files_place_is_refused_by_name(self):
+    def test_pipe_in_a_files_place_is_refused_by_name(self):
         with tempfile.TemporaryDirectory(prefix="diffserve-start-") as folder:
             for name in ("config.json", "model.safetensors", "tokenizer.json"):
                 model = tiny_model.write(Path(folder) / name, tiny_model.CONFIG)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tokens in and tokens out, rendered prompts, the tokenizer's files, and small request fields."""
 
 import json
@@ -28,7 +29,7 @@ def events(body: dict, path: str = GENERATE) -> list[dict]:
 
 
 class TokensInOutTest(unittest.TestCase):
-    def test_the_same_tokens_as_a_completions_whole_and_streamed(self):
+    def test_same_tokens_as_a_completions_whole_and_streamed(self):
         ids = encode("hello to you")
         expected = server.post("/v1/completions", {
             "prompt": ids, "return_token_ids": True, **SAMPLED
@@ -41,7 +42,7 @@ class TokensInOutTest(unittest.TestCase):
         streamed = [token for event in events(body) for token in event["choices"][0]["token_ids"]]
         self.assertEqual(streamed, expected)
 
-    def test_a_rendered_chat_runs_to_the_same_tokens(self):
+    def test_rendered_chat_runs_to_the_same_tokens(self):
         chat = {"messages": MESSAGES, "return_token_ids": True, **SAMPLED}
         answer = server.post("/v1/chat/completions", chat).json()
         rendered = server.post("/v1/chat/completions/render", chat).json()
@@ -51,7 +52,7 @@ class TokensInOutTest(unittest.TestCase):
         again = server.post(GENERATE, rendered).json()
         self.assertEqual(again["choices"][0]["token_ids"], answer["choices"][0]["token_ids"])
 
-    def test_an_answer_has_the_form_that_is_asked_for(self):
+    def test_answer_has_the_requested_form(self):
         sampling = {"max_tokens": 40, "structured_outputs": {"regex": "[0-9]{3}-[a-f]{2}"}}
         answer = server.post(GENERATE, {"token_ids": encode("a number"),
                                         "sampling_params": sampling}).json()
@@ -68,14 +69,14 @@ class TokensInOutTest(unittest.TestCase):
 
 
 class TokenizerInfoTest(unittest.TestCase):
-    def test_it_tells_the_models_files(self):
+    def test_tokenizer_info_reports_the_models_files(self):
         info = server.get("/tokenizer_info").json()
         self.assertEqual(info["chat_template"], CHAT_TEMPLATE)
         self.assertEqual(info["eos_token"], EOS)
 
 
 class SmallFieldsTest(unittest.TestCase):
-    def test_a_long_prompt_is_cut_to_its_end(self):
+    def test_long_prompt_is_cut_to_its_end(self):
         prompt = encode("x" * (2 * MAX_MODEL_LEN))
         refused = server.post("/v1/completions", {"prompt": prompt, "max_tokens": 1})
         self.assertEqual((refused.status, refused.error["param"]), (400, "prompt"))
@@ -130,7 +131,7 @@ class SmallFieldsTest(unittest.TestCase):
         self.assertEqual(last["usage"]["completion_tokens"], 6)
         self.assertGreaterEqual(last["usage"]["prompt_tokens_details"]["cached_tokens"], 64)
 
-    def test_what_cannot_be_served_is_refused_by_name(self):
+    def test_unsupported_fields_are_refused_by_name(self):
         for field, value in (("suffix", "x"), ("use_beam_search", True), ("best_of", 3),
                              ("allowed_token_ids", []), ("allowed_token_ids", [VOCAB_SIZE]),
                              ("bad_words", [""]), ("truncate_prompt_tokens", 0)):

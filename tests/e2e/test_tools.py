@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """openai-python's tools against /v1/chat/completions, and the same over gRPC. The model is tiny, so
 calls are forced."""
 
@@ -33,7 +34,7 @@ def chat(messages, **options):
 
 
 class ToolsTest(unittest.TestCase):
-    def test_a_named_functions_arguments_validate(self):
+    def test_named_functions_arguments_validate(self):
         choice = chat(QUESTION, tool_choice=NAMED).choices[0]
         self.assertEqual(choice.finish_reason, "tool_calls")
         self.assertIsNone(choice.message.content)
@@ -47,7 +48,7 @@ class ToolsTest(unittest.TestCase):
         self.assertIn(call.function.name, ("get_weather", "now"))
         json.loads(call.function.arguments)
 
-    def test_a_stream_has_the_deltas_of_the_whole(self):
+    def test_stream_has_the_deltas_of_the_whole(self):
         whole = chat(QUESTION, tool_choice=NAMED).choices[0].message.tool_calls[0].function
         name, arguments, finish = None, "", None
         for chunk in chat(QUESTION, tool_choice=NAMED, stream=True):
@@ -59,7 +60,7 @@ class ToolsTest(unittest.TestCase):
                 arguments += call.function.arguments or ""
         self.assertEqual((name, arguments, finish), (whole.name, whole.arguments, "tool_calls"))
 
-    def test_a_conversation_goes_on_with_the_tools_answer(self):
+    def test_conversation_continues_with_the_tools_answer(self):
         message = chat(QUESTION, tool_choice=NAMED).choices[0].message
         messages = QUESTION + [message.model_dump(exclude_none=True), {
             "role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "21"}]
@@ -86,7 +87,7 @@ class GrpcToolsTest(unittest.TestCase):
             tool_choice=pb.ToolChoice(**choice), sampling=pb.SamplingParams(temperature=0),
             stopping=pb.StoppingParams(max_tokens=200))
 
-    def test_a_call_is_the_one_over_http(self):
+    def test_call_is_the_one_over_http(self):
         expected = chat(QUESTION, tool_choice=NAMED).choices[0].message.tool_calls[0].function
         events = list(self.stub.Generate(self.request(function="get_weather")))
         pieces = [piece for event in events for piece in event.delta.tool_calls]
@@ -97,7 +98,7 @@ class GrpcToolsTest(unittest.TestCase):
         finish, = (event.finish for event in events if event.HasField("finish"))
         self.assertEqual(finish.reason, pb.FINISH_REASON_TOOL_CALLS)
 
-    def test_a_function_that_is_not_there_is_refused(self):
+    def test_unknown_function_is_refused(self):
         with self.assertRaises(grpc.RpcError) as caught:
             list(self.stub.Generate(self.request(function="get_time")))
         self.assertEqual(caught.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)

@@ -1,4 +1,5 @@
-"""What routers and tracing systems send along and find in replies of both ports: `traceparent` and
+# SPDX-License-Identifier: Apache-2.0
+"""Fields of routers and tracing systems on both ports: `traceparent` and
 `endpoint-load-metrics`."""
 
 import base64
@@ -87,7 +88,7 @@ class TraceTest(unittest.TestCase):
                 f"parent_id={PARENT}"
             }, set(logged(span).split()))
 
-    def test_what_is_no_trace_is_not_repeated(self):
+    def test_invalid_traceparent_is_not_repeated(self):
         for value in (f"00-{'0' * 32}-{PARENT}-01", f"ff-{TRACE}-{PARENT}-01", TRACEPARENT.upper(),
                       "x"):
             reply = server.post("/v1/completions", COMPLETION,
@@ -116,7 +117,7 @@ class LoadTest(unittest.TestCase):
         self.assertEqual(set(report), {"named_metrics"})
         self.check(report["named_metrics"])
 
-    def test_http_replies_tell_the_load_if_asked(self):
+    def test_http_replies_report_the_load_on_request(self):
         for stream in (False, True):
             body = COMPLETION | {"stream": stream}
             self.check_text(
@@ -128,7 +129,7 @@ class LoadTest(unittest.TestCase):
                 self.assertEqual(reply.status, 200)
                 self.assertNotIn(REPORT, reply.headers)
 
-    def test_grpc_trailers_tell_the_load_if_asked(self):
+    def test_grpc_trailers_report_the_load_on_request(self):
         def trailers(*metadata):
             call = stub.Generate(generate_request([5, 6], 4), metadata=metadata)
             collect(call)
@@ -139,7 +140,7 @@ class LoadTest(unittest.TestCase):
         for metadata in ((), ((FORMAT, "xml"),)):
             self.assertNotIn(REPORT, trailers(*metadata))
 
-    def test_the_binary_trailer_is_the_message_of_orca(self):
+    def test_binary_trailer_is_the_message_of_orca(self):
         """By curl: gRPC's own clients do not show this trailer."""
         fields = ("content-type: application/grpc", "te: trailers", f"{FORMAT}: BIN")
         command = [

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """vLLM's engine service with stubs generated from our proto file, as llm-d's router and vLLM's own
 gRPC clients call it."""
 
@@ -34,7 +35,7 @@ def whole(message):
 
 
 class GenerateTest(unittest.TestCase):
-    def test_the_tokens_of_http_whole_and_streamed(self):
+    def test_tokens_of_http_whole_and_streamed(self):
         ids = [BOS_ID, *encode("engine")]
         expected = server.post("/inference/v1/generate", {
             "token_ids": ids,
@@ -76,12 +77,12 @@ class GenerateTest(unittest.TestCase):
         self.assertFalse(answer.input_logprobs.token_logprobs[0].HasField("value"))
         self.assertTrue(all(one.value <= 0 for one in answer.input_logprobs.token_logprobs[1:]))
 
-    def test_a_repeated_prompt_comes_from_the_cache(self):
+    def test_repeated_prompt_comes_from_the_cache(self):
         ids = encode("cached " * 20)
         whole(request(ids, 1))
         self.assertGreater(whole(request(ids, 1))[0].cached_tokens, 0)
 
-    def test_an_answer_has_the_form_that_is_asked_for(self):
+    def test_answer_has_the_requested_form(self):
         regex = "[0-9]{3}-[a-f]{2}"
         answer, = whole(request(encode("a number"), 40, ignore_eos=False, regex=regex))
         ids = [token for token in answer.output_ids if token != EOS_ID]
@@ -94,7 +95,7 @@ class GenerateTest(unittest.TestCase):
         self.addCleanup(server.open_gate)
         call = stub.Generate(request(encode("long"), 4000, stream=True, request_id="mine"))
         next(call)
-        stub.Abort(vllm_pb.AbortRequest(request_ids=["mine", "nobody's"]))
+        stub.Abort(vllm_pb.AbortRequest(request_ids=["mine", "unknown"]))
         with self.assertRaises(grpc.RpcError) as caught:
             for _ in call:
                 pass
@@ -102,7 +103,7 @@ class GenerateTest(unittest.TestCase):
         server.open_gate()
         server.wait_until_idle()
 
-    def test_a_client_that_leaves_frees_its_pages(self):
+    def test_client_that_leaves_frees_its_pages(self):
         server.close_gate()
         self.addCleanup(server.open_gate)
         call = stub.Generate(request(encode("long"), 4000))
@@ -120,7 +121,7 @@ class RefusalTest(unittest.TestCase):
         self.assertEqual(caught.exception.code(), code, caught.exception.details())
         self.assertIn(word, caught.exception.details())
 
-    def test_what_is_wrong_is_named(self):
+    def test_errors_name_the_field(self):
         invalid = grpc.StatusCode.INVALID_ARGUMENT
         for word, message in (
             ("input", vllm_pb.GenerateRequest()),
@@ -135,7 +136,7 @@ class RefusalTest(unittest.TestCase):
             with self.subTest(word=word):
                 self.expect(invalid, word, message)
 
-    def test_what_is_not_here_is_unimplemented(self):
+    def test_missing_methods_are_unimplemented(self):
         unimplemented = grpc.StatusCode.UNIMPLEMENTED
         self.expect(unimplemented, "mm_inputs",
                     vllm_pb.GenerateRequest(text="x", mm_inputs=vllm_pb.MultimodalInputs()))

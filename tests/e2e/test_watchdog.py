@@ -1,5 +1,5 @@
-"""A step that never ends, and a server that gives nothing but corrupted answers: what the probes
-and the log say."""
+# SPDX-License-Identifier: Apache-2.0
+"""A step that never ends, and a server with only corrupted answers: probes and log."""
 
 import tempfile
 import threading
@@ -33,39 +33,39 @@ class StallTest(unittest.TestCase):
         try:
             server.post("/v1/completions", PROMPT)
         except (ConnectionError, OSError):
-            pass  # of the server that ends in between
+            pass  # the server may end before its reply
 
-    def test_a_step_that_hangs_is_told_with_where_each_thread_stands(self):
+    def test_stalled_step_is_logged_with_each_threads_activity(self):
         with GatedServer("--stall-timeout", 1) as server, channel(server) as connection:
             health = health_pb2_grpc.HealthStub(connection)
             server.close_gate()
             self.start_request(server)
-            eventually(lambda: "engine_stalled" in server.stderr(), "the stall is told")
+            eventually(lambda: "engine_stalled" in server.stderr(), "the stall is logged")
             self.assertEqual(server.get("/livez").status, 200)
             response = server.get("/readyz")
             self.assertEqual(response.status, 503)
             self.assertIn("has finished no step for", response.body.decode())
             eventually(lambda: not grpc_is_serving(health), "gRPC says so too")
-            eventually(lambda: "name=watchdog" in server.stderr(), "the threads are told")
+            eventually(lambda: "name=watchdog" in server.stderr(), "the threads are logged")
             server.open_gate()
             eventually(lambda: server.get("/readyz").status == 200, "ready again")
             eventually(lambda: grpc_is_serving(health), "gRPC says so too")
-            eventually(lambda: "engine_moves_again" in server.stderr(), "the end is told")
+            eventually(lambda: "engine_resumed" in server.stderr(), "the end is logged")
             text = server.stderr()
-            self.assertIn('thread name=engine stands_at="the launch of a step"', text)
+            self.assertIn('thread name=engine activity="the launch of a step"', text)
             for name in ("output", "http", "text", "main", "lines"):
                 self.assertIn(f"thread name={name} ", text)
             self.assertEqual(text.count("engine_stalled"), 1)
             self.assertNotIn("secret", text)
 
-    def test_it_ends_the_process_if_told_so(self):
+    def test_stall_exit_ends_the_process(self):
         with GatedServer("--stall-timeout", 1, "--stall-exit") as server:
             server.close_gate()
             client = self.start_request(server)
             self.assertEqual(server.wait(), 1)
             client.join()
             self.assertIn("engine_stalled", server.stderr())
-            server.code = 0  # an exit with 1 is what was asked for
+            server.code = 0  # the exit with 1 is intended
 
 
 class CorruptedServerTest(unittest.TestCase):
@@ -82,10 +82,10 @@ class CorruptedServerTest(unittest.TestCase):
             self.assertEqual(response.status, 503)
             self.assertIn("last 8 answers ended because their logits were not finite",
                           response.body.decode())
-            eventually(lambda: "not_ready reason=" in server.stderr(), "it is told")
+            eventually(lambda: "not_ready reason=" in server.stderr(), "the reason is logged")
             self.assertEqual(server.post("/v1/completions", good).status, 200)
             self.assertEqual(server.get("/readyz").status, 200)
-            eventually(lambda: "ready_again" in server.stderr(), "it is told")
+            eventually(lambda: "ready_again" in server.stderr(), "readiness is logged")
             self.assertEqual(server.stderr().count("not_ready"), 1)
 
 

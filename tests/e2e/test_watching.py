@@ -1,5 +1,6 @@
-"""What deploy/ has for watching a server: Prometheus' rules fire when they must, every panel of the
-dashboards shows something, and the compose file is whole and closed up."""
+# SPDX-License-Identifier: Apache-2.0
+"""Monitoring files in deploy/: Prometheus' alerts fire exactly when they must, every panel of the
+dashboards shows data, and the compose file is complete and hardened."""
 
 import math
 import re
@@ -26,12 +27,12 @@ NOT_INSTALLED = "prometheus (Debian package prometheus) is not installed"
 SMALL = ("--max-num-seqs", 3, "--max-waiting-requests", 4, "--max-model-len", 160,
          "--kv-cache-memory", 192 // PAGE_SLOTS * 2 * PAGE_SLOTS * 64 * KV_BYTES,
          "--kv-events-endpoint", "tcp://127.0.0.1:*")
-# Panels that are to show 0 where all is well.
+# Panels that show 0 in a healthy system.
 CALM = {"Alerts firing", "Replicas differ by", "KV events dropped"}
 
 
 def promtool(*arguments) -> str:
-    """What it said if it failed, else nothing."""
+    """promtool's output if it failed, else nothing."""
     ran = subprocess.run(["promtool", *map(str, arguments)], capture_output=True, text=True,
                          timeout=60)
     return (ran.stdout + ran.stderr).strip() if ran.returncode else ""
@@ -66,7 +67,7 @@ class RulesTest(unittest.TestCase):
                     self.assertIn(name, promtool("test", "rules", tests),
                                   f"no test notices {mutant}")
 
-    def test_each_alert_tells_how_bad_it_is_and_what_to_do(self):
+    def test_each_alert_has_severity_and_advice(self):
         with ServerProcess() as server, prometheus_process.PrometheusProcess(
                 server, RULES, "100ms") as scraper:
             alerts = scraper.get("rules", type="alert")["groups"][0]["rules"]
@@ -78,7 +79,7 @@ class RulesTest(unittest.TestCase):
 
 
 class Load:
-    """Clients that keep the server running, waiting, refusing, preempting and finding prefixes
+    """Clients that keep the server running, queueing, refusing, preempting and finding prefixes
     until the block is left."""
 
     def __init__(self, server):
@@ -104,7 +105,7 @@ class Load:
         try:
             while not self.done.is_set():
                 work()
-        except Exception as error:  # told by the test's own thread
+        except Exception as error:  # set by the test's own thread
             self.failures.append(error)
             self.done.set()
 
@@ -130,8 +131,7 @@ class Load:
 @unittest.skipUnless(prometheus_process.PROGRAM, NOT_INSTALLED)
 class LiveTest(unittest.TestCase):
     def assert_known(self, scraper, expression: str):
-        """Every metric with its matchers stands for something; ALERTS is there only while one
-        fires."""
+        """Every metric exists with its matchers; ALERTS exists only while an alert fires."""
         found = dashboards.selectors(expression)
         self.assertTrue(found, expression)
         for selector in found:
@@ -140,7 +140,7 @@ class LiveTest(unittest.TestCase):
                                 f"nothing is called {selector} (in {expression})")
 
     def shows(self, scraper, target) -> bool:
-        """Whether one sample at least is a number, and not 0 unless that is what all hope for."""
+        """Whether at least one sample is a number, and not 0 unless 0 is the healthy value."""
         samples = scraper.series(dashboards.expand(target.expression, RATE_INTERVAL, WHOLE_RANGE))
         for labels, _ in samples:
             self.assertLessEqual(set(re.findall(r"\{\{(\w+)\}\}", target.legend)), set(labels),
@@ -188,7 +188,7 @@ class LiveTest(unittest.TestCase):
                                                               WHOLE_RANGE)):
                 self.assertTrue(labels[label], variable)
 
-    def test_a_server_that_drains_or_is_gone_is_not_ready(self):
+    def test_server_that_drains_or_is_gone_is_not_ready(self):
         with ServerProcess() as server, prometheus_process.PrometheusProcess(
                 server, RULES, "100ms") as scraper:
             eventually(lambda: scraper.value("diffserve:ready") == 1, "it is ready", WITHIN_S)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A tiny DiffLlama with random weights and a byte-level tokenizer, written by hand: most tests need
 no trained model.
 
@@ -51,7 +52,7 @@ CHAT_TEMPLATE = (
 
 
 def byte_alphabet() -> list[str]:
-    """GPT-2's printable stand-in for each byte: entry b stands for byte b."""
+    """GPT-2's printable character for each byte: entry b is the character of byte b."""
     printable = [
         *range(ord("!"),
                ord("~") + 1), *range(ord("¡"),
@@ -63,7 +64,7 @@ def byte_alphabet() -> list[str]:
 
 
 def encode(text: str) -> list[int]:
-    """Ids of a text that no merge applies to, without BOS."""
+    """Ids of a text without merges, without BOS."""
     return [FIRST_BYTE_ID + byte for byte in text.encode()]
 
 
@@ -111,7 +112,7 @@ def tokenizer_json() -> dict:
 
 def weights(config: dict, seed: int = 1) -> dict[str, np.ndarray]:
     """Random float32 tensors with Hugging Face's names, scaled so that attention and the next token
-    are both decided clearly."""
+    are both clearly decided."""
     rng = np.random.default_rng(seed)
     width, inner, vocab, head_dim = (config[k] for k in ("hidden_size", "intermediate_size",
                                                          "vocab_size", "head_dim"))

@@ -1,5 +1,6 @@
-"""A tiny Phi-4-mini-flash with random weights, and a stand-in for its tokenizer and chat template:
-the real files are not at hand, so pre-tokenizer, byte-level BPE and turns are built alike."""
+# SPDX-License-Identifier: Apache-2.0
+"""A tiny Phi-4-mini-flash with random weights and a substitute for its tokenizer and chat template:
+the real files are not available, so pre-tokenizer, byte-level BPE and turns are built alike."""
 
 import json
 from pathlib import Path
@@ -44,8 +45,8 @@ CHAT_TEMPLATE = (
 
 
 def tokenizer_json() -> dict:
-    """As the checkpoint's tokenizer_config.json says, the tokens of turns take the space behind
-    them."""
+    """The tokenizer; as in the checkpoint's tokenizer_config.json, the tokens of turns absorb the
+    space after them."""
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
     split = {"type": "Split", "pattern": {"Regex": WORDS}, "behavior": "Isolated", "invert": False}
     tokenizer = tiny_model.tokenizer_json()

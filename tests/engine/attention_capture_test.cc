@@ -1,5 +1,7 @@
-// Captures through the whole engine over the real executor: whatever else runs, however prompts are
-// cut, after prefix hits and preemptions they hold the same bits, and nobody else's answer changes.
+// SPDX-License-Identifier: Apache-2.0
+// Attention captures through the whole engine over the real executor. A capture has the same bits
+// for any batch and chunks, after prefix hits and after preemptions, and it changes no other
+// request's answer.
 #include "models/diagnostics/attention_capture.h"
 
 #include <gtest/gtest.h>
@@ -82,7 +84,7 @@ class ServedModel {
   std::map<RequestId, Answer> answers_;
   size_t ended_ = 0;
   testing::StepGate gate_{testing::StepGate::State::kOpen};
-  std::unique_ptr<Engine> engine_;  // last: its thread uses all of the above
+  std::unique_ptr<Engine> engine_;  // declared last: its thread uses all members above
 };
 
 class EngineCaptureTest : public ::testing::Test {
@@ -113,7 +115,7 @@ class EngineCaptureTest : public ::testing::Test {
     std::vector<int> layers;
     for (int layer = 0; layer < source.num_layers(); ++layer) layers.push_back(layer);
     request.capture = std::make_shared<AttentionCapture>(
-        source, AttentionCapture::Wish{layers, std::move(positions)});
+        source, AttentionCapture::Selection{layers, std::move(positions)});
     request.capture->Reserve();
     request.capture_from = request.capture->first();
     return request;
@@ -124,10 +126,10 @@ class EngineCaptureTest : public ::testing::Test {
                                        const AttentionSource& source) {
     EXPECT_TRUE(capture.is_complete());
     std::vector<double> all;
-    for (size_t layer = 0; layer < capture.wish().layers.size(); ++layer) {
+    for (size_t layer = 0; layer < capture.selection().layers.size(); ++layer) {
       for (int head = 0; head < source.spec.num_q1_heads; ++head) {
         const GroupKeys keys = capture.KeysOf(layer, GroupOf(source.spec, head));
-        for (size_t i = 0; i < capture.wish().positions.size(); ++i) {
+        for (size_t i = 0; i < capture.selection().positions.size(); ++i) {
           const std::vector<double> w = capture.MapsOf(layer, i, head, keys).w;
           all.insert(all.end(), w.begin(), w.end());
         }
@@ -136,7 +138,7 @@ class EngineCaptureTest : public ::testing::Test {
     return all;
   }
 
-  // Alone, in one chunk, by an engine of its own.
+  // The request by itself, in one chunk, on its own engine.
   std::vector<double> Expected(RequestId id, const std::vector<int>& positions) {
     ServedModel served(checkpoint_.dir(), pool_, Roomy());
     const Request request = Capturing(MakeRequest(id, 0), served.source, positions);
@@ -157,7 +159,7 @@ TEST_F(EngineCaptureTest, ARequestWithoutOutputEndsWhenItsPromptIsComputed) {
   EXPECT_TRUE(request.capture->is_complete());
 }
 
-TEST_F(EngineCaptureTest, ChunksAndOtherRequestsChangeNoBitOfItAndItNoneOfTheirs) {
+TEST_F(EngineCaptureTest, CaptureAndAnswersAreBitwiseIndependentOfChunksAndBatch) {
   const std::vector<int> positions = {0, 20, 47, 48, 74};
   const std::vector<double> expected = Expected(1, positions);
   EngineOptions options = Roomy();
@@ -176,7 +178,7 @@ TEST_F(EngineCaptureTest, ChunksAndOtherRequestsChangeNoBitOfItAndItNoneOfTheirs
   EXPECT_EQ(WeightsOf(*request.capture, beside.source), expected);
 }
 
-TEST_F(EngineCaptureTest, AGenerationIsTheSameWithACapture) {
+TEST_F(EngineCaptureTest, CaptureDoesNotChangeTheOutput) {
   ServedModel served(checkpoint_.dir(), pool_, Roomy());
   const std::map<RequestId, Answer> plain = served.Serve({MakeRequest(1, 20)});
   ServedModel captured(checkpoint_.dir(), pool_, Roomy());
@@ -185,7 +187,7 @@ TEST_F(EngineCaptureTest, AGenerationIsTheSameWithACapture) {
   EXPECT_EQ(WeightsOf(*request.capture, captured.source), Expected(1, {kPromptTokens - 1}));
 }
 
-TEST_F(EngineCaptureTest, ThePrefixCacheGivesNoMoreThanWhatIsBeforeTheFirstPosition) {
+TEST_F(EngineCaptureTest, PrefixHitEndsBeforeTheFirstCapturedPosition) {
   ServedModel served(checkpoint_.dir(), pool_, Roomy());
   served.Serve({MakeRequest(1, 1)});
   RequestId copies = 100;
@@ -198,7 +200,7 @@ TEST_F(EngineCaptureTest, ThePrefixCacheGivesNoMoreThanWhatIsBeforeTheFirstPosit
   }
 }
 
-TEST_F(EngineCaptureTest, APreemptionChangesNoBitOfIt) {
+TEST_F(EngineCaptureTest, CaptureIsBitwiseTheSameAfterPreemption) {
   const std::vector<int> positions = {3, 74};
   const std::vector<double> expected = Expected(2, positions);
   EngineOptions options = Roomy();

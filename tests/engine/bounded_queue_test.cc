@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/bounded_queue.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +33,7 @@ TEST(BoundedQueueTest, AClosedQueueIsEmptiedAndThenEnds) {
   EXPECT_EQ(queue.Pop(), std::nullopt);
 }
 
-TEST(BoundedQueueTest, WhatIsPushedBeyondTheCapacityIsTakenAndCounts) {
+TEST(BoundedQueueTest, PushBeyondAcceptsAndCountsItemsAboveTheCapacity) {
   BoundedQueue<int> queue(1);
   EXPECT_TRUE(queue.TryPush(1));
   EXPECT_TRUE(queue.PushBeyond({2}));
@@ -46,16 +47,16 @@ TEST(BoundedQueueTest, WhatIsPushedBeyondTheCapacityIsTakenAndCounts) {
   EXPECT_TRUE(queue.finished());
 }
 
-TEST(BoundedQueueTest, PopReturnsWithoutAnItemAtItsLimit) {
+TEST(BoundedQueueTest, PopUntilReturnsNothingAtItsLimit) {
   BoundedQueue<int> queue(1);
   const auto now = std::chrono::steady_clock::now();
   EXPECT_EQ(queue.PopUntil(now + std::chrono::milliseconds(5)), std::nullopt);
   EXPECT_GE(std::chrono::steady_clock::now(), now + std::chrono::milliseconds(5));
   queue.TryPush(1);
-  EXPECT_EQ(queue.PopUntil(now), 1) << "what is there is given at any time";
+  EXPECT_EQ(queue.PopUntil(now), 1) << "a queued item is returned at any time";
 }
 
-TEST(BoundedQueueTest, EveryItemArrivesOnceAndInItsProducersOrder) {
+TEST(BoundedQueueTest, ItemsArriveOnceInProducerOrder) {
   BoundedQueue<std::pair<int, int>> queue(3);
   constexpr int kProducers = 3, kEach = 500;
   std::vector<std::thread> producers;

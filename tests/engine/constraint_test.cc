@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The Scheduler with constrained sequences.
 #include <gtest/gtest.h>
 
@@ -28,7 +29,7 @@ int NumAccepted(const Request& request) {
   return static_cast<const FakeConstraint&>(*request.constraint).num_accepted();
 }
 
-TEST(ConstraintTest, EachDrawnTokenThatDoesNotEndTheSequenceIsAccepted) {
+TEST(ConstraintTest, ConstraintAcceptsEveryDrawnTokenExceptTheLast) {
   const Request request = Constrained(1, 12, {.seed = 8, .one_of = 2});
   const std::vector<int32_t> expected = FakeExecutor::Continue(request);
   SchedulerBench bench(SmallEngine());
@@ -38,7 +39,7 @@ TEST(ConstraintTest, EachDrawnTokenThatDoesNotEndTheSequenceIsAccepted) {
   EXPECT_EQ(NumAccepted(request), static_cast<int>(expected.size()) - 1);
 }
 
-TEST(ConstraintTest, WhereOnlyEosMayComeTheSequenceStops) {
+TEST(ConstraintTest, SequenceStopsWhereOnlyEosIsAllowed) {
   const Request request = Constrained(1, 50, {.one_of = 2, .ends_after = 5});
   SchedulerBench bench(SmallEngine());
   bench.Add(request);
@@ -48,7 +49,7 @@ TEST(ConstraintTest, WhereOnlyEosMayComeTheSequenceStops) {
   EXPECT_LE(bench.outputs.at(1).size(), 6u);
 }
 
-TEST(ConstraintTest, AnErrorEndsItsSequenceAlone) {
+TEST(ConstraintTest, ConstraintErrorEndsOnlyItsSequence) {
   for (const bool at_fill : {true, false}) {
     SchedulerBench bench(SmallEngine());
     FakeConstraint::Options options = {.one_of = 1};
@@ -70,7 +71,7 @@ TEST(ConstraintTest, AnErrorEndsItsSequenceAlone) {
   }
 }
 
-TEST(ConstraintTest, MinTokensThatCannotBeReachedAreAnErrorThatSaysSo) {
+TEST(ConstraintTest, UnreachableMinTokensAreReported) {
   SchedulerBench bench(SmallEngine());
   Request request = Constrained(1, 50, {.one_of = 1, .ends_after = 2});
   request.min_tokens = 10;
@@ -82,7 +83,7 @@ TEST(ConstraintTest, MinTokensThatCannotBeReachedAreAnErrorThatSaysSo) {
 }
 
 // With an executor that takes two steps.
-TEST(ConstraintTest, AConstrainedSequenceIsNotPlannedBeforeItsDrawIsKnown) {
+TEST(ConstraintTest, ConstrainedSequenceIsPlannedOnlyAfterItsDrawIsKnown) {
   for (const bool constrained : {true, false}) {
     Scheduler scheduler(SmallEngine());
     FakeExecutor executor(SmallEngine(), {.depth = 2});

@@ -1,4 +1,5 @@
-// Which tokens the draws of a step may take.
+// SPDX-License-Identifier: Apache-2.0
+// DrawMasks: the tokens that each draw of a step may take.
 #include "engine/draw_masks.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +19,7 @@ using Tokens = std::vector<int32_t>;
 
 constexpr int kVocab = 40;
 
-// A decode of one sequence and all that its plan looks at.
+// A decode of one sequence, and everything that its plan refers to.
 struct Decode {
   Decode() { request.prompt = Tokens{30, 31, 32}; }
   PlannedSequence Plan() const {
@@ -79,7 +80,7 @@ Tokens AllBut(const Tokens& tokens) {
   return all;
 }
 
-TEST_F(DrawMasksTest, ASequenceThatMayDrawAnythingHasNoMask) {
+TEST_F(DrawMasksTest, UnconstrainedSequenceHasNoMask) {
   const DrawMasks::Entry entry = Fill(Decode());
   EXPECT_EQ(entry.first, -1);
   EXPECT_EQ(entry.num_draws, 1);
@@ -87,7 +88,7 @@ TEST_F(DrawMasksTest, ASequenceThatMayDrawAnythingHasNoMask) {
   EXPECT_TRUE(masks_.words().empty());
 }
 
-TEST_F(DrawMasksTest, TheMaskHoldsWhatConstraintAndAllowedTokensBothLeave) {
+TEST_F(DrawMasksTest, MaskIntersectsConstraintAndAllowedTokens) {
   Decode decode;
   const FakeConstraint& constraint = decode.Constrain({.seed = 3, .one_of = 2});
   Tokens may_come;
@@ -102,7 +103,7 @@ TEST_F(DrawMasksTest, TheMaskHoldsWhatConstraintAndAllowedTokensBothLeave) {
   EXPECT_EQ(TokensOf(0), first_two);
 }
 
-TEST_F(DrawMasksTest, TheLastTokenOfABadWordIsBannedWhereTheOthersWereGenerated) {
+TEST_F(DrawMasksTest, LastTokenOfABadWordIsBannedAfterItsOtherTokens) {
   Decode decode;
   decode.Forbid({{7}, {5, 8}, {4, 5, 9}, {6, 5, 10}, {32, 5, 11}, {32, 4, 5, 12}});
   decode.outputs = {4, 5};
@@ -119,7 +120,7 @@ TEST_F(DrawMasksTest, TheLastTokenOfABadWordIsBannedWhereTheOthersWereGenerated)
   EXPECT_EQ(TokensOf(2), AllBut({7}));
 }
 
-TEST_F(DrawMasksTest, AConstraintFollowsWhatIsProposedAndGoesBack) {
+TEST_F(DrawMasksTest, ConstraintAdvancesThroughProposedTokensAndRollsBack) {
   Decode decode;
   FakeConstraint& constraint = decode.Constrain({.seed = 5, .one_of = 2});
   const std::unique_ptr<TokenConstraint> follows = constraint.Clone();
@@ -137,7 +138,7 @@ TEST_F(DrawMasksTest, AConstraintFollowsWhatIsProposedAndGoesBack) {
   EXPECT_EQ(last, expected);
 }
 
-TEST_F(DrawMasksTest, BehindAProposedTokenThatMayNotComeNothingIsDrawn) {
+TEST_F(DrawMasksTest, NothingIsDrawnAfterAForbiddenProposedToken) {
   Decode decode;
   FakeConstraint& constraint = decode.Constrain({.seed = 5, .one_of = 4});
   int32_t good = 0, bad = 0;
@@ -151,7 +152,7 @@ TEST_F(DrawMasksTest, BehindAProposedTokenThatMayNotComeNothingIsDrawn) {
   EXPECT_EQ(constraint.num_accepted(), 0);
 }
 
-TEST_F(DrawMasksTest, AnErrorBehindAProposedTokenIsLeftToTheStepThatMeetsItAlone) {
+TEST_F(DrawMasksTest, ErrorAfterAProposedTokenIsLeftToTheNextStep) {
   for (const bool at_fill : {true, false}) {
     Decode decode;
     FakeConstraint& constraint = decode.Constrain({.one_of = 1,
@@ -165,7 +166,7 @@ TEST_F(DrawMasksTest, AnErrorBehindAProposedTokenIsLeftToTheStepThatMeetsItAlone
   }
 }
 
-TEST_F(DrawMasksTest, WhatLeavesNoTokenIsNamed) {
+TEST_F(DrawMasksTest, ErrorNamesTheRuleThatLeavesNoToken) {
   Decode fails;
   fails.Constrain({.fill_fails_after = 0});
   EXPECT_EQ(Fill(fails).error.message(), "the fake constraint has no more work");
@@ -198,7 +199,7 @@ TEST_F(DrawMasksTest, WhatLeavesNoTokenIsNamed) {
   EXPECT_EQ(Fill(bad).error.param(), "bad_words");
 }
 
-TEST_F(DrawMasksTest, APoolFillsTheSameMasks) {
+TEST_F(DrawMasksTest, PoolFillsTheSameMasks) {
   ThreadPool pool({.num_threads = 3, .pin = false, .spin_us = 0});
   DrawMasks parallel(kVocab, &pool);
   std::vector<Decode> decodes(20);

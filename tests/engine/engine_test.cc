@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/engine.h"
 
 #include <gtest/gtest.h>
@@ -86,7 +87,7 @@ class Events {
 
 using std::chrono::steady_clock;
 
-// By the executor's depth: how many steps are launched before the first of them is collected.
+// Parameter: the executor's depth, the number of steps launched before the first is collected.
 class EngineTest : public ::testing::TestWithParam<int> {
  protected:
   static int depth() { return GetParam(); }
@@ -105,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(Depths, EngineTest, ::testing::Values(1, 2), [](const a
   return info.param == 1 ? std::string("StepsOneByOne") : std::string("OneStepAhead");
 });
 
-// Writes down in which order it is called: L launch, C collect.
+// Records the order of calls: L launch, C collect.
 class CallOrder : public Executor {
  public:
   CallOrder(std::unique_ptr<FakeExecutor> fake, std::string& calls)
@@ -126,7 +127,7 @@ class CallOrder : public Executor {
   int collected_ = 0;
 };
 
-TEST_P(EngineTest, AStepIsLaunchedBeforeTheOneBeforeItIsCollectedIfTheExecutorTakesTwo) {
+TEST_P(EngineTest, LaunchesTheNextStepBeforeCollectingWithDepthTwo) {
   std::string by_count, by_eos;
   const EngineOptions options = SmallOptions();
   for (std::string* calls : {&by_count, &by_eos}) {
@@ -148,7 +149,7 @@ TEST_P(EngineTest, AStepIsLaunchedBeforeTheOneBeforeItIsCollectedIfTheExecutorTa
   }
   EXPECT_EQ(by_count, depth() == 1 ? " L1 C1 L2 C2 L3 C3" : " L1 L2 C1 L3 C2 C3");
   EXPECT_EQ(by_eos, depth() == 1 ? " L1 C1 L2 C2" : " L1 L2 C1 L3 C2 C3")
-      << "step 3 runs when step 2 turns out the last";
+      << "step 3 is already running when step 2 turns out to be the last";
 }
 
 TEST_P(EngineTest, ARequestGetsItsTokensAndOneTerminalEvent) {
@@ -161,7 +162,7 @@ TEST_P(EngineTest, ARequestGetsItsTokensAndOneTerminalEvent) {
   EXPECT_EQ(events.Of(1).finish, FinishReason::kLength);
 }
 
-TEST_P(EngineTest, WhoeverHasSeenAnEventFindsItCounted) {
+TEST_P(EngineTest, StatisticsCountAnEventBeforeItIsDelivered) {
   Events events;
   const EngineOptions options = SmallOptions();
   Engine engine(options, MakeExecutor(options), events.sink());
@@ -192,7 +193,7 @@ TEST_P(EngineTest, WhoeverHasSeenAnEventFindsItCounted) {
   EXPECT_EQ(stats.step_tokens.sum, 9 + 6);
 }
 
-TEST_P(EngineTest, ManyThreadsSubmitAndEachRequestGetsWhatItGetsAlone) {
+TEST_P(EngineTest, RequestsOfManyThreadsGetTheSameTokensAsAlone) {
   Events events;
   EngineOptions options = SmallOptions();
   options.num_pages = 24;  // preemptions happen
@@ -225,7 +226,7 @@ TEST_P(EngineTest, ManyThreadsSubmitAndEachRequestGetsWhatItGetsAlone) {
   EXPECT_EQ(engine.Snapshot().pages_used, 0);
 }
 
-TEST_P(EngineTest, ACancelStormLeavesNothingBehind) {
+TEST_P(EngineTest, ManyCancellationsReleaseEverything) {
   Events events;
   const EngineOptions options = SmallOptions();
   Engine engine(options, MakeExecutor(options), events.sink());
@@ -254,7 +255,7 @@ TEST_P(EngineTest, ACancelStormLeavesNothingBehind) {
   EXPECT_EQ(stats.waiting_tokens, 0);
 }
 
-TEST_P(EngineTest, ACancelledRequestIsGoneAfterTheStepThatRuns) {
+TEST_P(EngineTest, CancelledRequestEndsAfterTheRunningStep) {
   Events events;
   StepGate gate(StepGate::State::kClosed);
   const EngineOptions options = SmallOptions();
@@ -286,7 +287,7 @@ TEST_P(EngineTest, ACancellationForAStopStringCountsAsStop) {
   EXPECT_EQ(engine.Snapshot().num_finished(FinishReason::kCancelled), 0u);
 }
 
-TEST(EngineLimitsTest, TooMuchWaitingIsRefused) {
+TEST(EngineLimitsTest, FullQueueRefusesRequests) {
   Events events;
   StepGate gate(StepGate::State::kClosed);
   EngineOptions options = SmallOptions();
@@ -296,7 +297,8 @@ TEST(EngineLimitsTest, TooMuchWaitingIsRefused) {
   Engine engine(options, std::make_unique<FakeExecutor>(options, WithGate({}, gate)),
                 events.sink());
   ASSERT_TRUE(engine.Submit(MakeRequest(1, 10, 2)).ok());
-  gate.WaitForArrival();  // it runs, but counts until its first step is over: two more may wait
+  gate.WaitForArrival();  // it runs, but counts as waiting until its first step ends: two more may
+                          // wait
   ASSERT_TRUE(engine.Submit(MakeRequest(2, 10, 2)).ok());
   const Status too_many_tokens = engine.Submit(MakeRequest(3, 21, 2));
   EXPECT_EQ(too_many_tokens.code(), StatusCode::kResourceExhausted);
@@ -323,7 +325,7 @@ TEST(EngineLimitsTest, TooMuchWaitingIsRefused) {
   events.WaitForEnded(4);
 }
 
-TEST_P(EngineTest, WhatCanNeverFitIsRefusedAtOnce) {
+TEST_P(EngineTest, RequestThatCanNeverFitIsRefusedAtOnce) {
   Events events;
   const EngineOptions options = SmallOptions();
   Engine engine(options, MakeExecutor(options), events.sink());
@@ -349,7 +351,7 @@ TEST_P(EngineTest, DrainLetsRunningWorkFinishAndRefusesNewWork) {
   EXPECT_EQ(engine.Snapshot().refused[static_cast<size_t>(RefusalReason::kDraining)], 1u);
 }
 
-TEST_P(EngineTest, WhatIsLeftAtTheDrainsDeadlineEndsWithAnError) {
+TEST_P(EngineTest, RequestsLeftAtTheDrainDeadlineEndWithAnError) {
   Events events;
   StepGate gate(StepGate::State::kClosed);
   EngineOptions options = SmallOptions();
@@ -369,7 +371,7 @@ TEST_P(EngineTest, WhatIsLeftAtTheDrainsDeadlineEndsWithAnError) {
   EXPECT_EQ(engine.Snapshot().pages_used, 0);
 }
 
-TEST_P(EngineTest, DestructionCancelsWhatIsLeft) {
+TEST_P(EngineTest, DestructionCancelsRemainingRequests) {
   Events events;
   const EngineOptions options = SmallOptions();
   {
@@ -405,7 +407,7 @@ TEST_P(EngineTest, AnExecutorThatThrowsEndsEveryRequestWithAnError) {
   engine.Drain(steady_clock::now() + std::chrono::hours(1));  // returns: nothing lives
 }
 
-TEST_P(EngineTest, AHungStepIsVisibleAndFailReleasesItsRequests) {
+TEST_P(EngineTest, HungStepIsVisibleAndFailEndsItsRequests) {
   Events events;
   StepGate gate(StepGate::State::kClosed);
   const EngineOptions options = SmallOptions();
@@ -421,12 +423,12 @@ TEST_P(EngineTest, AHungStepIsVisibleAndFailReleasesItsRequests) {
   EXPECT_EQ(events.ended(), 2u) << "while the step still hangs";
   EXPECT_EQ(events.Of(1).error.message(), "no progress");
   EXPECT_EQ(engine.Submit(MakeRequest(3)).code(), StatusCode::kUnavailable);
-  gate.Open();  // the step returns; its tokens go nowhere
+  gate.Open();  // the step returns; its tokens are dropped
   EXPECT_EQ(engine.Snapshot().num_finished(FinishReason::kError), 2u);
   EXPECT_EQ(engine.Snapshot().seconds_since_progress, 0.0);
 }
 
-TEST_P(EngineTest, IdleMeansNoProgressIsDue) {
+TEST_P(EngineTest, IdleEngineReportsNoTimeSinceProgress) {
   Events events;
   const EngineOptions options = SmallOptions();
   Engine engine(options, MakeExecutor(options), events.sink());
@@ -435,7 +437,7 @@ TEST_P(EngineTest, IdleMeansNoProgressIsDue) {
   while (engine.Snapshot().seconds_since_progress != 0.0) std::this_thread::yield();
 }
 
-TEST_P(EngineTest, ABrokenRowEndsItsRequestAndTheOthersBitsStay) {
+TEST_P(EngineTest, NonFiniteRowEndsOnlyItsRequest) {
   Events events;
   EngineOptions options = SmallOptions();
   options.max_num_seqs = 16;

@@ -1,4 +1,5 @@
-// What one client sends delays another's requests by no more than its share of the machine.
+// SPDX-License-Identifier: Apache-2.0
+// Fairness: one client's requests delay another's by no more than its share of the machine.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,7 +34,7 @@ TEST(FairnessTest, ClientsTakeTurnsToStart) {
   EXPECT_EQ(started, (std::vector<RequestId>{1, 7, 2, 8, 3, 4, 5, 6}));
 }
 
-TEST(FairnessTest, TheClientWhoseSequencesHoldTheFewestPagesIsNext) {
+TEST(FairnessTest, ClientWithTheFewestPagesIsNext) {
   EngineOptions options = SmallEngine();
   options.max_num_seqs = 3;
   SchedulerBench bench(options);
@@ -43,12 +44,12 @@ TEST(FairnessTest, TheClientWhoseSequencesHoldTheFewestPagesIsNext) {
   bench.Add(Of(kMany, MakeRequest(3, 2, 8)));
   bench.Add(Of(kFew, MakeRequest(4, 2, 8)));
   EXPECT_TRUE(bench.Step().contains(4));
-  EXPECT_EQ(bench.scheduler.line().Next()->request.id, 3u);
+  EXPECT_EQ(bench.scheduler.queue().Next()->request.id, 3u);
 }
 
-// Eight sequences decode for one client and one for the other, which alone would take a step of
-// one token.
-TEST(FairnessTest, AClientGetsInAStepWhatTheOtherWantsAndWhatAStepsOverheadIsWorth) {
+// Eight sequences decode for one client and one for the other. By itself the second would need
+// steps of one token.
+TEST(FairnessTest, ClientGetsTheOthersTokensPlusTheOverheadPerStep) {
   EngineOptions options = SmallEngine();
   options.max_num_seqs = 9;
   options.num_pages = 64;
@@ -70,7 +71,7 @@ TEST(FairnessTest, AClientGetsInAStepWhatTheOtherWantsAndWhatAStepsOverheadIsWor
   EXPECT_EQ(bench.ends.size(), 9u);
 }
 
-TEST(FairnessTest, AClientAloneTakesAllOfAStep) {
+TEST(FairnessTest, SingleClientGetsTheWholeStep) {
   SchedulerBench bench(SmallEngine());
   bench.scheduler.SetOverheadTokens(0);
   for (RequestId id = 1; id <= 4; ++id)
@@ -90,18 +91,18 @@ SchedulerBench FullOfMany() {
   return bench;
 }
 
-TEST(FairnessTest, WhoHoldsMoreThanItsPartMakesRoomForWhoHoldsLess) {
+TEST(FairnessTest, ClientAboveItsPartMakesRoomForOneBelow) {
   SchedulerBench bench = FullOfMany();
   ASSERT_EQ(bench.scheduler.pool().num_available(), 0);
   bench.Add(Of(kFew, MakeRequest(9, 4, 2)));
   EXPECT_TRUE(bench.Step().contains(9));
   EXPECT_EQ(bench.scheduler.counters().preemptions, 1u);
-  EXPECT_EQ(bench.scheduler.line().Next()->request.id, 4u) << "the youngest of the other";
+  EXPECT_EQ(bench.scheduler.queue().Next()->request.id, 4u) << "the youngest of the other";
   bench.RunToEnd();
   EXPECT_EQ(bench.ends.size(), 5u);
 }
 
-TEST(FairnessTest, WhoWantsMoreThanItsPartWaitsForRoom) {
+TEST(FairnessTest, ClientThatWantsMoreThanItsPartWaits) {
   SchedulerBench bench = FullOfMany();
   bench.Add(Of(kFew, MakeRequest(9, 17, 2)));
   bench.Step();
@@ -111,7 +112,7 @@ TEST(FairnessTest, WhoWantsMoreThanItsPartWaitsForRoom) {
 }
 
 // Steps take overhead + tokens. 500 prompts of full length come first, then a chat.
-TEST(FairnessTest, ManyPromptsOfOneClientDelayAChatByItsQuietTimeAndOneStepAtMost) {
+TEST(FairnessTest, ManyPromptsDelayAnotherClientsChatByItsOwnTimePlusOneStep) {
   EngineOptions options = SmallEngine();
   options.num_pages = 256;
   options.max_num_seqs = 32;

@@ -1,4 +1,5 @@
-// The checks of the other engine tests are worth what FakeExecutor notices.
+// SPDX-License-Identifier: Apache-2.0
+// FakeExecutor notices illegal plans. The other engine tests rely on this.
 #include "tests/testing/fake_executor.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +28,7 @@ Request RequestOf(RequestId id, int32_t third = 12) {
 
 const Request kRequests[] = {RequestOf(0), RequestOf(1), RequestOf(2)};
 
-// A planned sequence and the pages that it looks at.
+// A planned sequence and the pages that it refers to.
 struct Planned {
   Planned(RequestId id, int computed, int planned, std::vector<int32_t> page_table)
       : pages(std::move(page_table)) {
@@ -97,7 +98,7 @@ TEST_F(FakeExecutorTest, NoticesASlotThatWasNeverWritten) {
   EXPECT_THROW(Run({Planned(1, 4, 1, {0, 1, 2})}), std::logic_error);
 }
 
-TEST_F(FakeExecutorTest, NoticesAPageThatSomebodyElseHasOverwritten) {
+TEST_F(FakeExecutorTest, NoticesAPageThatAnotherSequenceHasOverwritten) {
   Run({Planned(1, 0, 4, {0, 1})});
   Run({Planned(2, 0, 4, {2, 1})});
   EXPECT_THROW(Run({Planned(1, 4, 1, {0, 1, 3})}), std::logic_error);
@@ -124,8 +125,7 @@ TEST_F(FakeExecutorTest, NoticesAPageTableOfTheWrongLength) {
   EXPECT_THROW(Run({Planned(1, 0, 4, {0, 1, 2})}), std::logic_error);
 }
 
-// With one step ahead: sequences 1 and 2 draw their first token in a step that is not collected
-// yet.
+// One step ahead: sequences 1 and 2 draw their first tokens in a step that is not collected yet.
 class FakeExecutorAheadTest : public FakeExecutorTest {
  protected:
   FakeExecutorAheadTest() {
@@ -147,7 +147,7 @@ TEST_F(FakeExecutorAheadTest, ComputesWithTheTokenThatItHasDrawnItself) {
 
 TEST_F(FakeExecutorAheadTest, NoticesAnUnknownTokenThatTheStepBeforeDidNotDraw) {
   EXPECT_THROW(Launch({Unknown(1, 6, {0, 1, 4, 6})}), std::logic_error)
-      << "a token that nobody has drawn";
+      << "a token that the earlier step did not draw";
   ahead_.Collect();
   EXPECT_THROW(Launch({Unknown(1, 5, {0, 1, 4})}), std::logic_error)
       << "a token that was collected";

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/inbox.h"
 
 #include <gmock/gmock.h>
@@ -24,13 +25,13 @@ class InboxTest : public ::testing::Test {
     options.max_waiting_requests = 16;
     return options;
   }
-  // Steps of 100 ms and 10 ms a token, in which 4 sequences run; requests generate 20 tokens.
-  static LineState Line() {
-    LineState line;
-    line.running = 4;
-    line.mean_generated_tokens = 20;
-    line.cost = StepCost{0.1, 0.01};
-    return line;
+  // Steps take 100 ms plus 10 ms per token and run 4 sequences; requests generate 20 tokens.
+  static QueueState Queue() {
+    QueueState queue;
+    queue.running = 4;
+    queue.mean_generated_tokens = 20;
+    queue.cost = StepCost{0.1, 0.01};
+    return queue;
   }
   Status Submit(uint64_t client, milliseconds may_wait = milliseconds(100000)) {
     Request request = MakeRequest(++last_id_, 10, 5);
@@ -49,9 +50,9 @@ class InboxTest : public ::testing::Test {
   RequestId last_id_ = 0;
 };
 
-TEST_F(InboxTest, OneClientLeavesAnEighthOfTheLineToOthers) {
+TEST_F(InboxTest, OneClientLeavesAnEighthOfTheQueueToOthers) {
   for (int i = 0; i < 14; ++i) ASSERT_TRUE(Submit(1).ok()) << i;
-  EXPECT_EQ(Options().MaxWaitingRequestsOfAClient(), 14);
+  EXPECT_EQ(Options().MaxWaitingRequestsPerClient(), 14);
   const Status refused = Submit(1);
   EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(refused.message(), HasSubstr("14 requests wait already, 14 of this client"));
@@ -59,10 +60,10 @@ TEST_F(InboxTest, OneClientLeavesAnEighthOfTheLineToOthers) {
   EXPECT_TRUE(Submit(2).ok());
 }
 
-TEST_F(InboxTest, WhatCouldNotStartInTimeIsRefusedAtOnceAndToldWhenToComeAgain) {
-  inbox_.SetLine(Line());
+TEST_F(InboxTest, RequestThatCannotStartInTimeIsRefusedWithARetryTime) {
+  inbox_.SetQueue(Queue());
   EXPECT_TRUE(Submit(1, milliseconds(1)).ok()) << "nothing waits";
-  // One is before it: 10 tokens of prompt, and 20 to be generated before a seat is free.
+  // One request is before it: 10 prompt tokens, and 20 to generate before a sequence can start.
   const double wait = 10 * 0.01 + 20 * (0.1 / 4 + 0.01);
   const Status refused = Submit(1, milliseconds(static_cast<int>(1000 * wait) - 10));
   EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
@@ -76,15 +77,15 @@ TEST_F(InboxTest, WhatCouldNotStartInTimeIsRefusedAtOnceAndToldWhenToComeAgain) 
   EXPECT_TRUE(Submit(2, milliseconds(1)).ok()) << "another client's turn comes next";
 }
 
-TEST_F(InboxTest, TheLineCanBeAskedBeforeTheTextWorkIsDone) {
-  inbox_.SetLine(Line());
-  EXPECT_TRUE(inbox_.CheckLine(1, now_).ok());
+TEST_F(InboxTest, QueueCanBeCheckedBeforeTheTextWork) {
+  inbox_.SetQueue(Queue());
+  EXPECT_TRUE(inbox_.CheckQueue(1, now_).ok());
   ASSERT_TRUE(Submit(1).ok());
-  EXPECT_EQ(inbox_.CheckLine(1, now_).code(), StatusCode::kResourceExhausted);
-  EXPECT_TRUE(inbox_.CheckLine(1, TimePoint::max()).ok());
+  EXPECT_EQ(inbox_.CheckQueue(1, now_).code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(inbox_.CheckQueue(1, TimePoint::max()).ok());
   EXPECT_EQ(Refused(RefusalReason::kQueueWait), 1u);
   inbox_.Drain(TimePoint());
-  EXPECT_EQ(inbox_.CheckLine(1, TimePoint::max()).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(inbox_.CheckQueue(1, TimePoint::max()).code(), StatusCode::kUnavailable);
 }
 
 TEST_F(InboxTest, AResetOfThePrefixCacheWakesTheEngineOnce) {
@@ -97,7 +98,7 @@ TEST_F(InboxTest, AResetOfThePrefixCacheWakesTheEngineOnce) {
   EXPECT_EQ(next.requests.size(), 1u);
 }
 
-TEST_F(InboxTest, WhatWaitedTooLongIsTold) {
+TEST_F(InboxTest, OverdueRequestIsRefusedWithItsWait) {
   Request request = MakeRequest(1, 10, 5);
   request.arrival = now_ - milliseconds(2500);
   request.start_by = now_ - milliseconds(500);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The engine over the real executor on the CPU.
 #include "engine/model_executor.h"
 
@@ -20,8 +21,8 @@ using ::testing::HasSubstr;
 
 constexpr int32_t kLoudToken = 7;
 
-// Column 0 of the embedding is the loud token's alone, and V of the first layer grows with it: some
-// 500,000 for that token, the weights' own size for every other.
+// Only the loud token has a value in column 0 of the embedding, and V of the first layer grows with
+// it: to about 500,000 for that token, to the weights' own size for every other.
 std::string CheckpointWithALoudToken() {
   const TinyCheckpointOptions options;
   std::vector<FileTensor> tensors = TinyTensors(options);
@@ -48,7 +49,7 @@ struct Answer {
 
 class ModelExecutorTest : public ::testing::Test {
  protected:
-  // All requests at once, as far as they fit; their answers by id.
+  // Runs all requests at once, as far as they fit; returns their answers by id.
   std::map<RequestId, Answer> Serve(DType kv_dtype, const std::vector<Request>& requests) {
     ModelOptions model_options;
     model_options.model_dir = model_dir_;
@@ -107,7 +108,7 @@ class ModelExecutorTest : public ::testing::Test {
   ThreadPool pool_{{.num_threads = 1, .pin = false, .spin_us = 0}};
 };
 
-TEST_F(ModelExecutorTest, AValueThatFloat16PagesCannotHoldEndsItsRequestAlone) {
+TEST_F(ModelExecutorTest, ValueBeyondFloat16PagesEndsOnlyItsRequest) {
   checkpoint_.Write("model.safetensors", CheckpointWithALoudToken());
   std::vector<Request> quiet;
   for (RequestId id = 1; id <= 3; ++id) quiet.push_back(MakeRequest(id, 20));
@@ -128,7 +129,7 @@ TEST_F(ModelExecutorTest, AValueThatFloat16PagesCannotHoldEndsItsRequestAlone) {
     EXPECT_TRUE(Serve(dtype, all)[9].error.ok()) << NameOf(dtype);
 }
 
-TEST_F(ModelExecutorTest, StatesAndWindowsGiveTheSameAloneAndThroughPreemptionsAndSnapshots) {
+TEST_F(ModelExecutorTest, StatesAndWindowsSurvivePreemptionsAndSnapshots) {
   model_dir_ = GoldenCasesDir() + "/phi4flash_stored_lm_head_shards";
   options_.max_num_seqs = 3;
   options_.window = 7;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/page_pool.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +9,7 @@
 namespace diffserve {
 namespace {
 
-TEST(PagePoolTest, APageIsFreeCachedOrInUse) {
+TEST(PagePoolTest, PageIsFreeCachedOrInUse) {
   PagePool pool(3);
   EXPECT_EQ(pool.num_free(), 3);
   const int32_t page = pool.Allocate()->page;
@@ -27,7 +28,7 @@ TEST(PagePoolTest, APageIsFreeCachedOrInUse) {
   pool.CheckInvariants();
 }
 
-TEST(PagePoolTest, FreePagesGoFirstThenTheLeastRecentlyReleased) {
+TEST(PagePoolTest, AllocatesFreePagesThenTheLeastRecentlyReleased) {
   PagePool pool(3);
   const int32_t a = pool.Allocate()->page;
   const int32_t b = pool.Allocate()->page;
@@ -84,7 +85,7 @@ TEST(PagePoolTest, InvariantsHoldUnderRandomUse) {
   }
 }
 
-TEST(PagePoolDeathTest, ReleasingAPageThatNobodyHoldsIsABug) {
+TEST(PagePoolDeathTest, ReleasingAPageWithoutHolderIsABug) {
   PagePool pool(1);
   EXPECT_DEATH(pool.Release(0, false), "only a held page is released");
   EXPECT_DEATH(pool.Share(0), "only a page with content is shared");

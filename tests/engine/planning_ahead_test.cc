@@ -1,5 +1,6 @@
-// The Scheduler with one step under way: what it plans although a token, an end or a page is not
-// known yet.
+// SPDX-License-Identifier: Apache-2.0
+// The Scheduler with one step in flight: what it plans while a token, an end or a page is not known
+// yet.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -33,7 +34,7 @@ class PlanningAheadTest : public ::testing::Test {
     if (!scheduler_) Start();
     scheduler_->Add(request);
   }
-  // What the next step computes; launched unless it is nothing.
+  // Plans the next step, and launches it unless it is empty.
   std::vector<PlannedCopy> Plan() {
     const StepPlan plan = scheduler_->Plan();
     scheduler_->CheckInvariants();
@@ -54,7 +55,7 @@ class PlanningAheadTest : public ::testing::Test {
 
 using Tokens = std::vector<int32_t>;
 
-TEST_F(PlanningAheadTest, TheTokenUnderWayIsLeftToTheExecutor) {
+TEST_F(PlanningAheadTest, ExecutorFillsInTheTokenInFlight) {
   const Request request = MakeRequest(1, 5, 4);
   const Tokens expected = FakeExecutor::Continue(request);
   Add(request);
@@ -67,7 +68,7 @@ TEST_F(PlanningAheadTest, TheTokenUnderWayIsLeftToTheExecutor) {
   EXPECT_EQ(Commit().at(0).tokens, (Tokens{expected[0]}));
   EXPECT_EQ(Commit().at(0).tokens, (Tokens{expected[1]}));
   EXPECT_EQ(Plan().at(0).tokens, (Tokens{expected[1]}))
-      << "nothing is under way, so the token is known";
+      << "nothing is in flight, so the token is known";
 }
 
 TEST_F(PlanningAheadTest, ALongPromptIsPlannedAheadChunkByChunk) {
@@ -81,12 +82,12 @@ TEST_F(PlanningAheadTest, ALongPromptIsPlannedAheadChunkByChunk) {
   EXPECT_EQ(Commit().size(), 1u);
 }
 
-TEST_F(PlanningAheadTest, WhatIsCertainToEndIsNotPlannedAgain) {
+TEST_F(PlanningAheadTest, SequenceThatIsCertainToEndIsNotPlannedAgain) {
   Add(MakeRequest(1, 5, 2));
   EXPECT_EQ(Plan().size(), 1u);
   EXPECT_EQ(Plan().size(), 1u);
   Commit();
-  EXPECT_TRUE(Plan().empty()) << "the second token is under way";
+  EXPECT_TRUE(Plan().empty()) << "the second token is in flight";
   Add(MakeRequest(2, 5, 2, 50));
   EXPECT_EQ(Plan().at(0).id, 2u) << "others are planned meanwhile";
   EXPECT_EQ(Commit().at(0).finish, FinishReason::kLength);
@@ -106,7 +107,7 @@ TEST_F(PlanningAheadTest, APromptThatIsOnlyScoredIsNotPlannedAgain) {
   EXPECT_EQ(events.at(0).prompt_logprobs.size(), 19u);
 }
 
-TEST_F(PlanningAheadTest, TheResultOfASequenceThatHasEndedIsDroppedAndItsPageIsFree) {
+TEST_F(PlanningAheadTest, ResultOfAnEndedSequenceIsDroppedAndItsPageIsFree) {
   Request request = MakeRequest(1, 6, 20);
   request.eos_token_ids = {FakeExecutor::Continue(request)[1]};  // the token at position 7, the
                                                                  // last slot of the second page
@@ -120,10 +121,10 @@ TEST_F(PlanningAheadTest, TheResultOfASequenceThatHasEndedIsDroppedAndItsPageIsF
   EXPECT_EQ(pool().num_in_use(), 0);
   EXPECT_EQ(pool().num_cached(), 1);
   EXPECT_FALSE(scheduler_->index().Contains(second_page))
-      << "its last slot is written by a step that nobody commits";
+      << "its last slot is written by a step that is never committed";
   const Request next = MakeRequest(2, 30, 3, 100);
   Add(next);
-  Plan();  // takes the page while the step that writes it late is under way
+  Plan();  // takes the page while the step that writes it is in flight
   EXPECT_TRUE(Commit().empty()) << "the dropped result";
   Tokens tokens;
   while (scheduler_->HasWork()) {
@@ -146,10 +147,10 @@ TEST_F(PlanningAheadTest, PenaltiesWaitForTheTokenTheyCount) {
   Commit();
   EXPECT_EQ(Plan().at(0).outputs, (Tokens{expected[0], expected[1]}));
   Add(MakeRequest(2, 5, 3, 50));
-  EXPECT_EQ(Plan().at(0).id, 2u) << "its last token is under way: nobody waits for that";
+  EXPECT_EQ(Plan().at(0).id, 2u) << "its last token is in flight: no other sequence waits for it";
 }
 
-TEST_F(PlanningAheadTest, MinTokensCountTheDrawUnderWay) {
+TEST_F(PlanningAheadTest, MinTokensCountTheDrawInFlight) {
   Request request = MakeRequest(1, 5, 5);
   request.min_tokens = 2;
   request.eos_token_ids = {9};
@@ -161,7 +162,7 @@ TEST_F(PlanningAheadTest, MinTokensCountTheDrawUnderWay) {
   EXPECT_EQ(Plan().at(0).banned_tokens, Tokens());
 }
 
-TEST_F(PlanningAheadTest, PagesOfAStepUnderWayAreNotCachedYet) {
+TEST_F(PlanningAheadTest, PagesOfAStepInFlightAreNotCached) {
   Add(MakeRequest(1, 9, 8));
   Plan();
   Add(MakeRequest(2, 10, 8));
@@ -175,7 +176,7 @@ TEST_F(PlanningAheadTest, PagesOfAStepUnderWayAreNotCachedYet) {
   EXPECT_EQ(both[1].num_computed, 8);
 }
 
-TEST_F(PlanningAheadTest, APageWithATokenUnderWayIsNotCachedBeforeTheTokenIsKnown) {
+TEST_F(PlanningAheadTest, PageWithATokenInFlightIsNotCached) {
   Add(MakeRequest(1, 7, 8));
   Plan();
   Plan();  // fills the second page with a token that is not known
@@ -187,9 +188,9 @@ TEST_F(PlanningAheadTest, APageWithATokenUnderWayIsNotCachedBeforeTheTokenIsKnow
   EXPECT_EQ(scheduler_->index().size(), 2);
 }
 
-// Three sequences with two pages each after four steps, a seventh page, and two that want it in the
-// fifth step.
-TEST_F(PlanningAheadTest, NobodyIsPreemptedWhileAStepIsUnderWay) {
+// Three sequences have two pages each after four steps. There is a seventh page, and two sequences
+// need it in the fifth step.
+TEST_F(PlanningAheadTest, NoSequenceIsPreemptedWhileAStepIsInFlight) {
   options_.num_pages = 7;
   options_.max_model_len = 28;
   Add(MakeRequest(1, 5, 20));
@@ -201,15 +202,15 @@ TEST_F(PlanningAheadTest, NobodyIsPreemptedWhileAStepIsUnderWay) {
     Commit();
   }
   EXPECT_TRUE(Plan().empty());
-  EXPECT_EQ(pool().num_free(), 1) << "what the first one has taken is given back";
+  EXPECT_EQ(pool().num_free(), 1) << "the page that the first one took is released again";
   EXPECT_EQ(scheduler_->counters().preemptions, 0u);
   Commit();
   EXPECT_EQ(Plan().size(), 2u);
   EXPECT_EQ(scheduler_->counters().preemptions, 1u);
-  EXPECT_EQ(scheduler_->line().Next()->request.id, 3u);
+  EXPECT_EQ(scheduler_->queue().Next()->request.id, 3u);
 }
 
-TEST_F(PlanningAheadTest, AnEndThatIsUnderWayFreesThePagesThatAreShort) {
+TEST_F(PlanningAheadTest, PendingEndFreesTheMissingPages) {
   options_.num_pages = 7;
   options_.max_model_len = 28;
   Add(MakeRequest(1, 5, 20));
@@ -226,7 +227,7 @@ TEST_F(PlanningAheadTest, AnEndThatIsUnderWayFreesThePagesThatAreShort) {
   EXPECT_EQ(scheduler_->counters().preemptions, 0u);
 }
 
-TEST_F(PlanningAheadTest, ACancelledSequenceLeavesTheStepsUnderWayToNobody) {
+TEST_F(PlanningAheadTest, ResultsInFlightOfACancelledSequenceAreDropped) {
   options_.enable_prefix_caching = false;
   Add(MakeRequest(1, 12, 9));
   Add(MakeRequest(2, 4, 9, 50));
@@ -252,7 +253,7 @@ TEST_F(PlanningAheadTest, ACancelledSequenceLeavesTheStepsUnderWayToNobody) {
   EXPECT_EQ(tokens, FakeExecutor::Continue(next));
 }
 
-TEST_F(PlanningAheadTest, WhenAllHaveBeenCancelledTheStepsUnderWayAreStillCommitted) {
+TEST_F(PlanningAheadTest, StepsInFlightAreCommittedAfterAllRequestsAreCancelled) {
   Add(MakeRequest(1, 12, 9));
   Plan();
   Plan();

@@ -1,5 +1,6 @@
-// Embeddings over the engine: what is pooled of a prompt's states over the real executor on the
-// CPU, and which requests the scheduler lets take pages from the prefix cache.
+// SPDX-License-Identifier: Apache-2.0
+// Embeddings through the engine: pooled prompt states over the real executor on the CPU, and which
+// requests may take pages from the prefix cache.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -47,7 +48,7 @@ std::string CheckpointWithALoudToken() {
   return SafetensorsBytes(tensors);
 }
 
-// An engine of its own with the tiny model.
+// A separate engine with the tiny model.
 class PoolingEngine {
  public:
   explicit PoolingEngine(EngineOptions options = {}, DType kv_dtype = DType::kFloat32,
@@ -88,8 +89,8 @@ class PoolingEngine {
     return request;
   }
 
-  // All are in the line before the first step. Returns when all have ended: their last events by
-  // id.
+  // Queues all requests before the first step and waits until all have ended. Returns their last
+  // events by id.
   std::map<RequestId, TokenEvent> Run(const std::vector<Request>& requests) {
     gate_.Close();
     for (const Request& request : requests) EXPECT_TRUE(engine_->Submit(request).ok());
@@ -116,7 +117,7 @@ class PoolingEngine {
   std::condition_variable all_ended_;
   std::map<RequestId, TokenEvent> ended_;
   testing::StepGate gate_{testing::StepGate::State::kOpen};
-  std::optional<Engine> engine_;  // last: its thread uses all of the above
+  std::optional<Engine> engine_;  // declared last: its thread uses all members above
 };
 
 std::vector<float> ValuesOf(const Request& request) {
@@ -134,7 +135,7 @@ std::vector<float> Alone(const std::vector<int32_t>& prompt, Kind kind) {
 
 class PooledStatesTest : public ::testing::TestWithParam<Kind> {};
 
-TEST_P(PooledStatesTest, BatchesAndChunksChangeNoBit) {
+TEST_P(PooledStatesTest, PooledStateIsBitwiseIndependentOfBatchAndChunks) {
   for (const int step_tokens : {16, 40, 512}) {
     PoolingEngine engine({.max_num_batched_tokens = step_tokens});
     std::vector<Request> requests;
@@ -149,7 +150,7 @@ TEST_P(PooledStatesTest, BatchesAndChunksChangeNoBit) {
   }
 }
 
-TEST_P(PooledStatesTest, PreemptionsChangeNoBit) {
+TEST_P(PooledStatesTest, PooledStateIsBitwiseTheSameAfterPreemption) {
   PoolingEngine engine({.num_pages = 20, .max_num_batched_tokens = 24});
   std::vector<Request> requests;
   for (int i = 0; i < 3; ++i) {
@@ -164,7 +165,7 @@ TEST_P(PooledStatesTest, PreemptionsChangeNoBit) {
   }
 }
 
-TEST_P(PooledStatesTest, OnlyAPoolOfTheLastStateTakesFromThePrefixCache) {
+TEST_P(PooledStatesTest, OnlyLastStatePoolingUsesThePrefixCache) {
   PoolingEngine engine;
   const std::vector<int32_t> prompt = PromptOf(1, 70);
   const Request first = engine.Generated(prompt, 5);
@@ -179,7 +180,7 @@ TEST_P(PooledStatesTest, APromptOfOneTokenIsPooled) {
   EXPECT_EQ(Alone({11}, GetParam()), Alone({11}, Kind::kLast));
 }
 
-TEST_P(PooledStatesTest, StatesThatAreNotFiniteEndTheirRequestAlone) {
+TEST_P(PooledStatesTest, NonFiniteStatesEndOnlyTheirRequest) {
   const std::string weights = CheckpointWithALoudToken();
   std::vector<int32_t> loud = PromptOf(1, 40);
   loud.back() = kLoudToken;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/prefix_index.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +49,7 @@ TEST_F(PrefixIndexTest, FindsAChainPageByPage) {
   index_.CheckInvariants();
 }
 
-TEST_F(PrefixIndexTest, TheFirstPageOfAChainStandsForItsTwins) {
+TEST_F(PrefixIndexTest, FirstIndexedPageOfAChainIsKept) {
   const Tokens a = {1, 2};
   EXPECT_EQ(index_.Insert(First(a), 7), 7);
   EXPECT_EQ(index_.Insert(First(a), 3), 7);
@@ -139,7 +140,7 @@ TEST_F(PrefixIndexTest, ACollisionOfHashesNeverServesAWrongPage) {
   }
 }
 
-TEST_F(PrefixIndexTest, AClearedIndexIsAsNewAndSaysSoInOneEvent) {
+TEST_F(PrefixIndexTest, ClearedIndexIsEmptyAndEmitsOneEvent) {
   PrefixIndex::Options options = MakeOptions();
   options.record_events = true;
   PrefixIndex index(options);

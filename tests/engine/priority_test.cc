@@ -1,4 +1,5 @@
-// Who starts first by Request::priority.
+// SPDX-License-Identifier: Apache-2.0
+// The order of starts by Request::priority.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -27,14 +28,14 @@ Request Of(RequestId id, int priority, uint64_t client = 1) {
   return request;
 }
 
-// Of requests that compute all in one step.
+// The order in which requests start, if each computes everything in one step.
 Ids OrderOfStarts(SchedulerBench& bench) {
   Ids started;
   while (bench.scheduler.HasWork()) started.push_back(bench.Step().begin()->first);
   return started;
 }
 
-TEST(PriorityTest, LowerNumbersStartFirstAndEqualOnesInOrderOfArrival) {
+TEST(PriorityTest, LowerPriorityNumbersStartFirstThenEarlierArrivals) {
   SchedulerBench bench(OneSeat());
   const std::vector<int> priorities = {
       0, 5, -3, 0, 5, -3, std::numeric_limits<int>::max(), std::numeric_limits<int>::min()};
@@ -42,7 +43,7 @@ TEST(PriorityTest, LowerNumbersStartFirstAndEqualOnesInOrderOfArrival) {
   EXPECT_EQ(OrderOfStarts(bench), (Ids{8, 3, 6, 1, 4, 2, 5, 7}));
 }
 
-TEST(PriorityTest, AcrossClientsTheLowerNumberIsFirstAndEqualOnesTakeTurns) {
+TEST(PriorityTest, LowerPriorityNumbersStartFirstAcrossClients) {
   SchedulerBench bench(OneSeat());
   for (RequestId id = 1; id <= 3; ++id) bench.Add(Of(id, 1, 1));
   for (RequestId id = 4; id <= 6; ++id) bench.Add(Of(id, 1, 2));
@@ -50,7 +51,7 @@ TEST(PriorityTest, AcrossClientsTheLowerNumberIsFirstAndEqualOnesTakeTurns) {
   EXPECT_EQ(OrderOfStarts(bench), (Ids{7, 8, 4, 1, 5, 2, 6, 3}));
 }
 
-// How many of an endless line of more urgent ones start before a request of this priority.
+// How many of an endless stream of more urgent requests start before one of this priority.
 int StartsBefore(int priority, int others) {
   SchedulerBench bench(OneSeat());
   bench.Add(Of(1, priority, 1));
@@ -63,8 +64,8 @@ int StartsBefore(int priority, int others) {
   }
 }
 
-TEST(PriorityTest, NobodyStarvesWhateverPrioritiesOthersHave) {
-  constexpr int kPasses = WaitingLine::kPassesMax;
+TEST(PriorityTest, EverySequenceStartsDespiteMoreUrgentOnes) {
+  constexpr int kPasses = WaitingQueue::kPassesMax;
   EXPECT_EQ(StartsBefore(0, 0), 0);
   EXPECT_GE(StartsBefore(1, 0), kPasses);
   EXPECT_LE(StartsBefore(1, 0), kPasses + 3);
@@ -73,7 +74,7 @@ TEST(PriorityTest, NobodyStarvesWhateverPrioritiesOthersHave) {
             34 * kPasses);
 }
 
-TEST(PriorityTest, WhatIsPreemptedWaitsAtItsLevel) {
+TEST(PriorityTest, PreemptedSequenceWaitsAtItsLevel) {
   EngineOptions options = SmallEngine();
   options.num_pages = 6;
   options.max_model_len = 24;
@@ -86,7 +87,7 @@ TEST(PriorityTest, WhatIsPreemptedWaitsAtItsLevel) {
   while (bench.scheduler.counters().preemptions == 0) bench.Step();
   bench.Add(Of(3, 0));
   bench.Add(Of(4, 9));
-  EXPECT_EQ(bench.scheduler.line().Next()->request.id, 3u);
+  EXPECT_EQ(bench.scheduler.queue().Next()->request.id, 3u);
   bench.RunToEnd();
   EXPECT_EQ(bench.ends.size(), 4u);
   EXPECT_EQ(bench.ends.at(2).finish, FinishReason::kLength);

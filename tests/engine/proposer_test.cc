@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/proposer.h"
 
 #include <gtest/gtest.h>
@@ -10,20 +11,20 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
-// What a fresh Proposer makes of the prompt.
+// The proposal of a new Proposer for the prompt.
 Tokens Propose(const Tokens& prompt, int max_tokens = 4, int limit = 100) {
   return Proposer(max_tokens).Propose({prompt, {}}, limit);
 }
 
-TEST(ProposerTest, WhatFollowedTheLongestRunThatStoodThereBeforeIsProposed) {
+TEST(ProposerTest, ProposesWhatFollowedTheLongestEarlierRun) {
   EXPECT_EQ(Propose({1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4}), (Tokens{5, 6, 7, 8}));
   EXPECT_EQ(Propose({1, 2, 3, 4, 5, 6, 9, 2, 3, 4, 7, 8, 1, 2, 3, 4}, 2), (Tokens{5, 6}))
-      << "four tokens rather than the three that stand nearer";
+      << "a run of four tokens wins over a nearer one of three";
   EXPECT_EQ(Propose({1, 2, 3, 4, 9, 1, 2, 3, 4, 8, 1, 2, 3, 4}, 1), (Tokens{8}))
-      << "of the same run the latest";
+      << "the latest occurrence of the same run";
 }
 
-TEST(ProposerTest, LittleIsProposedOnLittleEvidence) {
+TEST(ProposerTest, ShortRunsGiveShortProposals) {
   EXPECT_EQ(Propose({1, 2, 3, 4, 5, 6, 9, 1, 2, 3}), (Tokens{4, 5, 6}));
   EXPECT_EQ(Propose({1, 2, 3, 4, 5, 6, 9, 1}), Tokens());
   EXPECT_EQ(Propose({1, 2, 3, 4, 5, 6, 9, 9}), Tokens());
@@ -35,24 +36,24 @@ TEST(ProposerTest, LittleIsProposedOnLittleEvidence) {
   EXPECT_EQ(proposer.Propose({two_alike, {}}, 4), (Tokens{3, 4})) << "when one has been right";
 }
 
-TEST(ProposerTest, ARepetitionGoesOnBeyondTheText) {
+TEST(ProposerTest, RepetitionContinuesBeyondTheText) {
   EXPECT_EQ(Propose({7, 7, 7, 7, 7}, 6), (Tokens{7, 7, 7, 7, 7, 7}));
   EXPECT_EQ(Propose({1, 2, 1, 2, 1, 2}, 5), (Tokens{1, 2, 1, 2, 1}));
 }
 
-TEST(ProposerTest, TheLimitHolds) {
+TEST(ProposerTest, ProposalIsLimited) {
   const Tokens text = {1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4};
   EXPECT_EQ(Propose(text, 4, 2), (Tokens{5, 6}));
   EXPECT_EQ(Propose(text, 4, 0), Tokens());
   EXPECT_EQ(Propose(text, 4, -1), Tokens());
 }
 
-TEST(ProposerTest, TheEndOfThePromptIsNoBorder) {
+TEST(ProposerTest, RunsSpanPromptAndOutput) {
   const Tokens prompt = {1, 2, 3, 4, 5, 6, 1}, outputs = {2, 3, 4};
   EXPECT_EQ(Proposer(2).Propose({prompt, outputs}, 2), (Tokens{5, 6}));
 }
 
-TEST(ProposerTest, WrongProposalsMakeTheNextOnesRareAndRightOnesBringThemBack) {
+TEST(ProposerTest, WrongProposalsPauseAndRightOnesResume) {
   const Tokens text(40, 7);
   Proposer proposer(4);
   const auto calls_until_it_proposes = [&] {
@@ -77,7 +78,8 @@ TEST(ProposerTest, WrongProposalsMakeTheNextOnesRareAndRightOnesBringThemBack) {
   EXPECT_EQ(proposer.Propose({text, {}}, 4).size(), 2u) << "as many as were right";
 }
 
-// The latest end of each run that has a token behind it, by looking at all of them.
+// A reference without tables: finds the latest earlier occurrence of the run by reading the whole
+// text.
 Tokens ProposeByReading(const Tokens& text, int max_tokens) {
   const int size = static_cast<int>(text.size());
   for (int run = std::min(4, size); run >= 3; --run) {

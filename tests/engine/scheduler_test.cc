@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/scheduler.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +50,7 @@ TEST(SchedulerTest, DecodesComeFirstAndPromptsShareTheRestInOrderOfArrival) {
   EXPECT_EQ(bench.plan[3].id, 4u);
 }
 
-TEST(SchedulerTest, AShortPromptNeedNotWaitForALongOneBeforeIt) {
+TEST(SchedulerTest, ShortPromptDoesNotWaitForALongOneBeforeIt) {
   SchedulerBench bench(SmallEngine());
   bench.Add(MakeRequest(1, 60, 2));
   bench.Add(MakeRequest(2, 5, 2, 100));
@@ -59,7 +60,7 @@ TEST(SchedulerTest, AShortPromptNeedNotWaitForALongOneBeforeIt) {
   EXPECT_EQ(bench.Step(), (Tokens{{1, 15}, {2, 1}}));
 }
 
-TEST(SchedulerTest, OfSeveralLongPromptsTheOldestIsServed) {
+TEST(SchedulerTest, OldestOfSeveralLongPromptsIsServed) {
   EngineOptions options = SmallEngine();
   options.num_pages = 100;
   SchedulerBench bench(options);
@@ -69,7 +70,7 @@ TEST(SchedulerTest, OfSeveralLongPromptsTheOldestIsServed) {
       << "half, and a page for each of the others";
 }
 
-TEST(SchedulerTest, APrefixHitLeavesAtLeastOneTokenToCompute) {
+TEST(SchedulerTest, PrefixHitLeavesOneTokenToCompute) {
   SchedulerBench bench(SmallEngine());
   bench.Add(MakeRequest(1, 8, 1));
   bench.RunToEnd();
@@ -111,7 +112,7 @@ TEST(SchedulerTest, PagesOfARunningSequenceAreShared) {
   EXPECT_EQ(bench.outputs[2], FakeExecutor::Continue(MakeRequest(2, 13, 20)));
 }
 
-TEST(SchedulerTest, AResetCacheHasNothingOfBeforeAndRunningSequencesGoOn) {
+TEST(SchedulerTest, ResetCacheIsEmptyAndRunningSequencesContinue) {
   SchedulerBench bench(SmallEngine());
   bench.Add(MakeRequest(1, 12, 20));
   bench.Step();
@@ -131,7 +132,7 @@ TEST(SchedulerTest, AResetCacheHasNothingOfBeforeAndRunningSequencesGoOn) {
   EXPECT_EQ(bench.scheduler.pool().num_free(), bench.scheduler.pool().num_pages());
 }
 
-TEST(SchedulerTest, ContinuationsOfOnePromptComputeItOnce) {
+TEST(SchedulerTest, ContinuationsOfOnePromptComputeThePromptOnce) {
   SchedulerBench bench(SmallEngine());
   for (RequestId id = 1; id <= 4; ++id) {
     Request request = MakeRequest(id, 14, 3);
@@ -144,19 +145,19 @@ TEST(SchedulerTest, ContinuationsOfOnePromptComputeItOnce) {
   EXPECT_EQ(bench.scheduler.pool().num_in_use(), 3 + 4);
 }
 
-TEST(SchedulerTest, NobodyWaitsForAPrefixThatIsComputedSlowly) {
+TEST(SchedulerTest, SequenceDoesNotWaitForASlowlyComputedPrefix) {
   EngineOptions options = SmallEngine();
   options.num_pages = 100;
   options.max_num_batched_tokens = 32;
   SchedulerBench bench(options);
   bench.Add(MakeRequest(1, 60, 2, 100));
-  bench.Add(MakeRequest(2, 60, 2));  // long and not the oldest: a page a step
+  bench.Add(MakeRequest(2, 60, 2));  // long and not the oldest: one page per step at most
   bench.Add(MakeRequest(3, 8, 2));
   EXPECT_EQ(bench.Step(), (Tokens{{1, 20}, {2, 4}, {3, 8}}));
   EXPECT_EQ(bench.scheduler.counters().deferrals, 0u);
 }
 
-TEST(SchedulerTest, TwinsThatRunTogetherEndUpOnTheSamePages) {
+TEST(SchedulerTest, EqualPromptsThatRunTogetherEndUpOnTheSamePages) {
   EngineOptions options = SmallEngine();
   SchedulerBench bench(options);
   Request scored = MakeRequest(1, 8, 5);
@@ -172,7 +173,7 @@ TEST(SchedulerTest, TwinsThatRunTogetherEndUpOnTheSamePages) {
   EXPECT_NE(bench.plan[0].pages[2], bench.plan[1].pages[2]);
 }
 
-TEST(SchedulerTest, CountsWhyNothingWasCached) {
+TEST(SchedulerTest, CountsReasonsOfPrefixMisses) {
   EngineOptions options = SmallEngine();
   SchedulerBench bench(options);
   const auto misses = [&](MissReason reason) {
@@ -209,8 +210,8 @@ TEST(SchedulerTest, PreemptsTheYoungestWhenNoPageIsFree) {
   bench.Step();
   ASSERT_EQ(bench.scheduler.running().size(), 3u);
   while (bench.scheduler.counters().preemptions == 0) bench.Step();
-  ASSERT_EQ(bench.scheduler.line().num_waiting(), 1);
-  EXPECT_EQ(bench.scheduler.line().Next()->request.id, 3u);
+  ASSERT_EQ(bench.scheduler.queue().num_waiting(), 1);
+  EXPECT_EQ(bench.scheduler.queue().Next()->request.id, 3u);
   EXPECT_EQ(bench.scheduler.running().front()->request.id, 1u);
   bench.RunToEnd();
   for (RequestId id = 1; id <= 3; ++id) {
@@ -234,7 +235,7 @@ TEST(SchedulerTest, PreemptionsOfOneSequenceAreBounded) {
     int most = 0;
     while (bench.scheduler.HasWork()) {
       bench.Step();
-      for (const Sequence* sequence : bench.scheduler.line().ByArrival())
+      for (const Sequence* sequence : bench.scheduler.queue().ByArrival())
         most = std::max(most, sequence->preemptions);
     }
     EXPECT_EQ(most, limit);
@@ -317,7 +318,7 @@ TEST(SchedulerTest, PromptLogprobsAreTheSameInChunksAndAfterPreemption) {
   EXPECT_EQ(bench.ends.at(3).finish, FinishReason::kLength);
 }
 
-TEST(SchedulerTest, ARowThatIsNotFiniteEndsItsRequestAlone) {
+TEST(SchedulerTest, NonFiniteRowEndsOnlyItsRequest) {
   FakeExecutor::Options fake;
   fake.is_corrupt = [](RequestId id, int position) { return id == 2 && position == 14; };
   SchedulerBench bench(SmallEngine(), fake);

@@ -1,5 +1,6 @@
-// A failing seed replays alone: engine_test --gtest_filter='*Simulation*/N'. There are as many
-// seeds as DIFFSERVE_SIMULATION_SEEDS says, else 500.
+// SPDX-License-Identifier: Apache-2.0
+// Runs the simulation with many seeds: DIFFSERVE_SIMULATION_SEEDS, or 500. To replay one seed:
+// engine_test --gtest_filter='*Simulation*/N'.
 #include "tests/testing/simulation.h"
 
 #include <gtest/gtest.h>
@@ -11,10 +12,10 @@ namespace {
 
 class SimulationTest : public ::testing::TestWithParam<uint64_t> {};
 
-TEST_P(SimulationTest, KeepsTheInvariantsAndGivesTheSameWithEveryDepthProposedTokensAndStates) {
+TEST_P(SimulationTest, KeepsInvariantsAndOutputsForEveryDepthSpeculationAndStates) {
   const uint64_t seed = GetParam();
   const int proposed = 1 + static_cast<int>(seed % 9);
-  std::map<RequestId, testing::Simulation::Outcome> outcomes;  // with depth 1, nothing proposed
+  std::map<RequestId, testing::Simulation::Outcome> outcomes;  // with depth 1 and no speculation
   const testing::Simulation::Kind kinds[] = {
       {}, {2}, {1, proposed}, {1, 0, /*has_states=*/true}, {2, 0, /*has_states=*/true}};
   for (const testing::Simulation::Kind& kind : kinds) {
@@ -40,14 +41,15 @@ uint64_t NumSeeds() {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, SimulationTest, ::testing::Range<uint64_t>(0, NumSeeds()));
 
-// The turn of a client's sequence that finds no page is over with the step; its oldest would wait.
-TEST(SimulationRegressionTest, AShareWithoutAPageIsATurn) {
+// A sequence that finds no page still uses up its turn. Otherwise its client's oldest sequence
+// would wait.
+TEST(SimulationRegressionTest, ShareWithoutAPageCountsAsATurn) {
   EXPECT_EQ(testing::Simulation(8558, {}).Run(300), "");
   EXPECT_EQ(testing::Simulation(5155, {2}).Run(300), "");
 }
 
-// The seeds above are worth something only if what they are to test happens in them.
-TEST(SimulationCoverageTest, SeedsMeetPreemptionsHitsEvictionsDeferralsAndFaults) {
+// The seeds must reach every event that the simulation is meant to test.
+TEST(SimulationCoverageTest, SeedsReachPreemptionsHitsEvictionsDeferralsAndFaults) {
   uint64_t preemptions = 0, hits = 0, deferrals = 0, kv_events = 0, accepted = 0, rejected = 0,
            overtaken = 0;
   StateStore::Counters snapshots;

@@ -1,4 +1,6 @@
-// Proposed tokens: the Scheduler with them, and that a model's output is the same to the bit.
+// SPDX-License-Identifier: Apache-2.0
+// Speculation: the Scheduler with proposed tokens, and a model's output, which must keep the same
+// bits.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -20,7 +22,7 @@ using testing::FakeExecutor;
 using testing::PlannedCopy;
 using Tokens = std::vector<int32_t>;
 
-// What came of a request; equal if every bit is.
+// The result of a request; equal only if every bit is.
 struct Answer {
   Tokens tokens;
   std::vector<std::vector<std::pair<int32_t, float>>> logprobs;
@@ -85,8 +87,7 @@ EngineOptions Speculating(int tokens) {
   return options;
 }
 
-// Its prompt goes through the tokens in the order in which FakeExecutor mostly draws them, and
-// begins again.
+// A request whose prompt repeats the tokens in the order in which FakeExecutor usually draws them.
 Request RepeatingRequest(RequestId id, int max_tokens) {
   Tokens prompt(10);
   for (size_t i = 1; i < prompt.size(); ++i) prompt[i] = (prompt[i - 1] * 5 + 7) % 256;
@@ -97,7 +98,7 @@ Request RepeatingRequest(RequestId id, int max_tokens) {
   return request;
 }
 
-TEST(SpeculationTest, AStepComputesWhatIsProposedAndKeepsWhatIsRight) {
+TEST(SpeculationTest, StepComputesProposedTokensAndKeepsRightOnes) {
   Steps steps = FakeSteps(Speculating(4));
   const Request request = RepeatingRequest(1, 30);
   const Tokens expected = FakeExecutor::Continue(request);
@@ -133,7 +134,7 @@ TEST(SpeculationTest, NothingIsComputedBeyondMaxTokens) {
   }
 }
 
-TEST(SpeculationTest, AStopTokenEndsTheSequenceWhereverItStandsAmongTheDraws) {
+TEST(SpeculationTest, StopTokenEndsTheSequenceAtAnyDraw) {
   const Tokens all = FakeExecutor::Continue(RepeatingRequest(1, 30));
   for (size_t last = 0; last < 6; ++last) {
     Request request = RepeatingRequest(1, 30);
@@ -147,7 +148,7 @@ TEST(SpeculationTest, AStopTokenEndsTheSequenceWhereverItStandsAmongTheDraws) {
   }
 }
 
-TEST(SpeculationTest, WhatIsBannedUntilMinTokensIsBannedFromTheDrawsBeforeAlone) {
+TEST(SpeculationTest, TokensBannedUntilMinTokensAreAllowedInLaterDraws) {
   const Tokens all = FakeExecutor::Continue(RepeatingRequest(1, 30));
   for (int min_tokens = 0; min_tokens < 9; ++min_tokens) {
     Request request = RepeatingRequest(1, 30);
@@ -161,7 +162,7 @@ TEST(SpeculationTest, WhatIsBannedUntilMinTokensIsBannedFromTheDrawsBeforeAlone)
   }
 }
 
-TEST(SpeculationTest, LogitsThatAreNotFiniteEndTheSequenceInAnEventOfTheirOwn) {
+TEST(SpeculationTest, NonFiniteLogitsEndTheSequenceInASeparateEvent) {
   FakeExecutor::Options fake;
   fake.is_corrupt = [](RequestId, int position) { return position == 14 + 3; };
   Steps steps = FakeSteps(Speculating(8), fake);
@@ -175,7 +176,7 @@ TEST(SpeculationTest, LogitsThatAreNotFiniteEndTheSequenceInAnEventOfTheirOwn) {
   EXPECT_GT(steps.scheduler.counters().accepted_tokens, 0u);
 }
 
-TEST(SpeculationTest, AStepOfManyRowsIsGivenNoProposals) {
+TEST(SpeculationTest, StepOfManyRowsGetsNoProposals) {
   EngineOptions options = Speculating(4);
   options.max_num_batched_tokens = 64;
   Steps steps = FakeSteps(options);
@@ -189,7 +190,7 @@ TEST(SpeculationTest, AStepOfManyRowsIsGivenNoProposals) {
   EXPECT_GT(steps.plan[0].num_planned, 1) << "the prompt is computed";
 }
 
-TEST(SpeculationTest, NobodyLosesPagesToProposals) {
+TEST(SpeculationTest, ProposalsPreemptNoSequence) {
   EngineOptions options = Speculating(4);
   options.num_pages = 8;
   options.max_model_len = 32;
@@ -257,7 +258,7 @@ class ModelSpeculationTest : public ::testing::TestWithParam<DType> {
   ThreadPool pool_{{.num_threads = 2, .pin = false, .spin_us = 0}};
 };
 
-TEST_P(ModelSpeculationTest, TheOutputIsTheSameToTheBitWithWhateverElseThereIs) {
+TEST_P(ModelSpeculationTest, OutputIsBitwiseIndependentOfSpeculationAndBatch) {
   EngineOptions alone = {
       .page_size = 16, .num_pages = 100, .max_model_len = 160, .max_num_seqs = 1};
   const std::vector<Request> requests = AllKindsOfRequests();
@@ -287,7 +288,7 @@ TEST_P(ModelSpeculationTest, TheOutputIsTheSameToTheBitWithWhateverElseThereIs) 
   EXPECT_GT(preemptions, 0u);
 }
 
-// Two of three requests are constrained, each in its own way.
+// Two of three requests are constrained, by different constraints.
 std::vector<Request> ConstrainedRequests() {
   std::vector<Request> requests = AllKindsOfRequests();
   for (Request& request : requests) {
@@ -312,7 +313,7 @@ std::vector<Request> ConstrainedRequests() {
   return requests;
 }
 
-TEST_P(ModelSpeculationTest, ConstrainedOutputsAreTheSameToTheBitAndLeaveTheOthersAsTheyWere) {
+TEST_P(ModelSpeculationTest, ConstrainedOutputsAreBitwiseIndependentOfSpeculation) {
   EngineOptions alone = {
       .page_size = 16, .num_pages = 100, .max_model_len = 160, .max_num_seqs = 1};
   const std::vector<Request> requests = ConstrainedRequests();

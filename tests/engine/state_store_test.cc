@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/state_store.h"
 
 #include <gtest/gtest.h>
@@ -11,8 +12,8 @@ namespace {
 
 constexpr int kPageSize = 4;
 
-// Sequences that compute pages of their own prompts, by the calls that the scheduler makes. There
-// are as many slots for snapshots as sequences may run.
+// Sequences that compute pages of their own prompts, through the calls that the scheduler makes.
+// There are as many snapshot slots as sequences may run.
 class StateStoreTest : public ::testing::Test {
  protected:
   explicit StateStoreTest(int max_num_seqs = 2) : store_(MakeOptions(max_num_seqs)) {}
@@ -50,7 +51,7 @@ class StateStoreTest : public ::testing::Test {
     return use;
   }
 
-  // Its pages are in the index from here on.
+  // From here on its pages are indexed.
   void Commit(Sequence& sequence) {
     for (; (sequence.num_indexed_pages + 1) * kPageSize <= sequence.num_computed;
          ++sequence.num_indexed_pages) {
@@ -64,7 +65,7 @@ class StateStoreTest : public ::testing::Test {
     store_.CheckInvariants(running_, index_);
   }
 
-  // Ends with a snapshot at the prompt's end, and returns its page.
+  // Runs a prompt that ends with a snapshot, and returns its page.
   int32_t RunPrompt(int prompt_pages) {
     store_.BeginPlan(running_);
     Sequence& sequence = Start(prompt_pages);
@@ -75,7 +76,7 @@ class StateStoreTest : public ::testing::Test {
     return pages_.back();
   }
 
-  // The same prompt and more, from the snapshot at the end of `pages`.
+  // Starts a longer prompt with the same beginning, from the snapshot at the end of `pages`.
   Sequence& Resume(int prompt_pages, const std::vector<int32_t>& pages) {
     const int num_pages = static_cast<int>(pages.size());
     Sequence& sequence = Start(prompt_pages, pages.back(), num_pages * kPageSize);
@@ -102,13 +103,13 @@ class OneSequenceTest : public StateStoreTest {
   OneSequenceTest() : StateStoreTest(1) {}
 };
 
-TEST_F(StateStoreTest, ASnapshotDroppedInItsOwnPlanKeepsItsSlotUntilTheNext) {
+TEST_F(StateStoreTest, SnapshotDroppedInItsOwnPlanKeepsItsSlotUntilTheNextPlan) {
   store_.BeginPlan(running_);
   Sequence& sequence = Start(2);
   const StateSlotUse use = Plan(sequence, kPageSize);
   ASSERT_EQ(use.snapshots.size(), 1u);
   EXPECT_EQ(store_.num_free_slots(), 2);
-  End();  // cancelled: the step that writes the snapshot may be under way
+  End();  // cancelled while the step that writes the snapshot may be in flight
   EXPECT_EQ(store_.num_snapshots(), 0);
   EXPECT_EQ(store_.num_free_slots(), 3);
   store_.CheckInvariants(running_, index_);
@@ -116,7 +117,7 @@ TEST_F(StateStoreTest, ASnapshotDroppedInItsOwnPlanKeepsItsSlotUntilTheNext) {
   EXPECT_EQ(store_.num_free_slots(), 4);
 }
 
-TEST_F(StateStoreTest, ASequenceGoesOnFromTheSnapshotThatItsStepTook) {
+TEST_F(StateStoreTest, SequenceContinuesFromTheSnapshotOfItsStep) {
   store_.BeginPlan(running_);
   Sequence& sequence = Start(2);
   const StateSlotUse first = Plan(sequence, kPageSize);
@@ -130,11 +131,11 @@ TEST_F(StateStoreTest, ASequenceGoesOnFromTheSnapshotThatItsStepTook) {
   EXPECT_TRUE(second.snapshots.empty());
 }
 
-TEST_F(StateStoreTest, TheSnapshotThatSavesLeastIsEvicted) {
+TEST_F(StateStoreTest, EvictsTheSnapshotThatSavesTheFewestTokens) {
   store_.BeginPlan(running_);
   Sequence& large = Start(4);
   Plan(large, 2);
-  large.state.last_snapshot = -8 * kPageSize;  // stands for a long way without one
+  large.state.last_snapshot = -8 * kPageSize;  // simulates a long distance without a snapshot
   Plan(large, 2);
   Commit(large);
   store_.BeginPlan(running_);
@@ -153,7 +154,7 @@ TEST_F(StateStoreTest, TheSnapshotThatSavesLeastIsEvicted) {
   EXPECT_EQ(store_.counters().evicted, 1u);
 }
 
-TEST_F(StateStoreTest, WhoResumesReadsTheSnapshotAndItsWindowAndWritesASlotOfItsOwn) {
+TEST_F(StateStoreTest, ResumedSequenceReadsTheSnapshotAndWritesItsOwnSlot) {
   store_.BeginPlan(running_);
   Sequence& sequence = Start(3);
   Plan(sequence, 2 * kPageSize);
@@ -176,14 +177,14 @@ TEST_F(StateStoreTest, WhoResumesReadsTheSnapshotAndItsWindowAndWritesASlotOfIts
   store_.CheckInvariants(running_, index_);
 }
 
-TEST_F(OneSequenceTest, WhereSlotsAreShortThePromptsEndIsKept) {
+TEST_F(OneSequenceTest, KeepsThePromptEndSnapshotWhenSlotsAreShort) {
   const int32_t page = RunPrompt(4);
   EXPECT_EQ(store_.num_snapshots(), 1);
   EXPECT_EQ(page, pages_[3]);
   EXPECT_TRUE(store_.HasSnapshot(page));
 }
 
-TEST_F(OneSequenceTest, AStepOverwritesTheSnapshotThatItHasReadRatherThanKeepNone) {
+TEST_F(OneSequenceTest, StepOverwritesTheSnapshotThatItReadWhenNoSlotIsFree) {
   RunPrompt(2);
   for (int turn = 0; turn < 3; ++turn) {
     store_.BeginPlan(running_);
@@ -204,7 +205,7 @@ TEST_F(OneSequenceTest, AStepOverwritesTheSnapshotThatItHasReadRatherThanKeepNon
   EXPECT_EQ(store_.num_free_slots(), 1);
 }
 
-TEST_F(StateStoreTest, AllWhoResumeInOnePlanKeepASnapshot) {
+TEST_F(StateStoreTest, SequencesThatResumeInOnePlanEachKeepASnapshot) {
   RunPrompt(1);
   const std::vector<int32_t> short_pages = pages_;
   RunPrompt(2);  // its first page is the same
@@ -221,7 +222,7 @@ TEST_F(StateStoreTest, AllWhoResumeInOnePlanKeepASnapshot) {
   store_.CheckInvariants(running_, index_);
 }
 
-TEST_F(StateStoreTest, WhatTwoReadIsNotEvicted) {
+TEST_F(StateStoreTest, SnapshotReadByTwoSequencesIsNotEvicted) {
   RunPrompt(1);
   RunPrompt(2);
   const std::vector<int32_t> pages = pages_;
@@ -231,7 +232,8 @@ TEST_F(StateStoreTest, WhatTwoReadIsNotEvicted) {
   Sequence& first = Resume(3, pages);
   Sequence& second = Resume(3, pages);
   EXPECT_EQ(Plan(first, kPageSize).snapshots.size(), 1u);
-  EXPECT_EQ(Plan(second, kPageSize).snapshots.size(), 0u) << "nothing that goes makes room";
+  EXPECT_EQ(Plan(second, kPageSize).snapshots.size(), 0u)
+      << "no snapshot that may be dropped makes room";
   EXPECT_TRUE(store_.HasSnapshot(pages.back()));
   EXPECT_EQ(store_.counters().evicted, evicted + 1);
   store_.CheckInvariants(running_, index_);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/stats_recorder.h"
 
 #include <gtest/gtest.h>
@@ -7,7 +8,7 @@ namespace {
 
 TimePoint At(int seconds) { return TimePoint(std::chrono::seconds(seconds)); }
 
-TEST(StatsRecorderTest, AStepLaunchedBehindAnotherIsExecutedFromWhenThatOneWas) {
+TEST(StatsRecorderTest, ExecutionTimeBeginsWhenTheEarlierStepEnds) {
   StatsRecorder recorder;
   recorder.OnStep({.step = 1,
                    .num_tokens = 3,
@@ -32,7 +33,7 @@ TEST(StatsRecorderTest, AStepLaunchedBehindAnotherIsExecutedFromWhenThatOneWas) 
                    .committed = At(136)});
   const EngineStats& stats = recorder.stats();
   EXPECT_EQ(stats.execute_seconds.sum, 9 + 8 + 4)
-      << "no second is counted for two steps, and none in which nothing ran";
+      << "no time is counted for two steps, nor while nothing ran";
   EXPECT_EQ(stats.plan_seconds.sum, 1 + 2 + 1);
   EXPECT_EQ(stats.commit_seconds.sum, 3);
   EXPECT_EQ(stats.steps, 3u);

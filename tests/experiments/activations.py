@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Activations of the bundled pair, the Diff Transformer and its twin, by `diffserve inspect
 --activations`: how large attention logits and hidden states get (arXiv 2410.05258, table 5), how
 much attention an answer gets by its depth (table 3), and how far the subtraction amplifies errors
@@ -26,7 +27,7 @@ from experiment import ROOT, run
 
 NEEDLE_TEXTS, TALK_TEXTS, TURNS = 320, 160, 8
 SAMPLES, NEEDLES, DIGITS = 50, 4, 5
-# Of models/demo/needle_samples.py; quality.py and the cards have lower ones.
+# First seed for models/demo/needle_samples.py; quality.py and the model cards use lower ones.
 FIRST_SEED = 70_000_000
 MAGNITUDES = ("logits", "logits_1", "logits_2", "hidden")
 HEAD = ("kappa", "kappa_90", "entropy_1", "entropy_2")

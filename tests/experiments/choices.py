@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Multiple choice in the bundled pair's own world: a conversation of small talk that ends in a
 question about a capital, a sum, a day or an opposite, and four replies that differ in the one word
 or number that answers it. The most likely reply is what a model chooses.

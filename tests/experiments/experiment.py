@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the experiments of this folder share: figures in a JSON beside the script, and what is made
 of them, a block of a page in docs (docs/blocks.py) named after the script, and a plot beside it.
 

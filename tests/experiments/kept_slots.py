@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A KV cache of fewer slots (future work that arXiv 2410.05258 names) with the bundled pair, the
 Diff Transformer and its twin: a block of docs/results/experiments.md, a plot, and the figures in
 kept_slots.json beside this file. Usage: experiment.py; `measure` has --samples 100. It computes by

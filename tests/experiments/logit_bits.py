@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Accuracy against the bits of attention logits (arXiv 2410.05258, figure 8) for the bundled pair,
 the Diff Transformer and its twin: a block of docs/results/experiments.md, a plot, and the figures
 in logit_bits.json beside this file. Usage: experiment.py; `measure` has --samples 200.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Many-shot classification (arXiv 2410.05258, section 3.5 and figure 7) by the bundled pair, the
 Diff Transformer and its twin: a block of docs/results/experiments.md, a plot, and the figures in
 many_shot.json beside this file. Usage: experiment.py; `measure` has --tasks 20 and --orders 8.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Several needles in a text (arXiv 2410.05258, table 2 and figure 5) for the bundled pair, the Diff
 Transformer and its twin: a block of docs/results/experiments.md, a plot, and the figures in
 needles.json beside this file. Usage: experiment.py; `measure` has --samples 40.

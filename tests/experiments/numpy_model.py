@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The forward pass of the bundled pair by numpy, for what no server offers: logits quantised by an
 absmax of the whole tensor, and slots of the KV cache that are dropped.
 
@@ -17,7 +18,7 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = 128
-# Of a log-probability beside a server's in float32, which adds in another order.
+# Largest difference from a server's log-probability: float32 sums in another order.
 TOLERANCE = 5e-3
 
 

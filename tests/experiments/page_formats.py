@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What each format of KV pages costs the bundled pair, the Diff Transformer and its twin, in
 accuracy and takes in memory: a block of docs/results/kv-pages.md, a plot, and the figures in
 page_formats.json beside this file. Usage: experiment.py; `measure` has --samples 200.

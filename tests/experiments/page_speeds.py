@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """How fast LAYERS layers of the paper's 830M decode after long contexts in each format of KV pages:
 a block of docs/results/kv-pages.md, a plot, and the figures in page_speeds.json beside this file.
 Usage: experiment.py; `measure`, on an idle machine, has --rounds 3. What a format costs in accuracy

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/faults/failpoints.h"
 
 #include <dlfcn.h>
@@ -41,8 +42,9 @@ bool Fails(Failpoint point) {
   return IsOnThread(armed_thread) && --calls_left == 0;
 }
 
-// gRPC reads and writes on threads of its own, which its clients in this process share: so its
-// connections are told by their descriptors, and the thread that accepted them is what is armed.
+// gRPC reads and writes on its own threads, which its clients in this process share. So the
+// server's gRPC connections are recognised by their descriptors, and armed by the name of the
+// thread that accepted them.
 bool FailsAt(Failpoint point, int fd) {
   if (!is_armed.load(std::memory_order_acquire) || point != armed_point) return false;
   const bool of_grpc = fd >= 0 && fd < kMaxDescriptors && accepted_for_grpc[fd].load();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Failpoints of the test program: every operator new and the socket calls go through them (the
 // program defines them in place of the C++ and the C library's), and one call of the armed kind on
 // the armed thread fails. Where the program's malloc is linked in, so is what it takes from glibc.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Each allocation and each socket call of the server fails in turn, one in each run of a small
 // scenario: clients of every kind at once. Each of them must get its whole right answer, a clear
 // error or a closed connection; one failure harms one client at most; and afterwards everybody is
@@ -271,7 +272,7 @@ TEST_F(FaultsTest, MemoryThatAResponseLacksEndsThatOne) {
 }
 
 #ifdef DIFFSERVE_WRAPS_MALLOC
-TEST_F(FaultsTest, WhatTheReserveMendsHarmsNobody) {
+TEST_F(FaultsTest, ShortageThatTheReserveCoversHarmsNoRequest) {
   ASSERT_TRUE(FillMemoryReserve());
   const uint64_t before = NumMemoryShortages();
   // Any thread's are thousands, gRPC's own on both sides among them: some of them are enough.

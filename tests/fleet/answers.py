@@ -1,5 +1,6 @@
-"""What is asked of a router and of a replica, and answers without what differs from one request to
-the next."""
+# SPDX-License-Identifier: Apache-2.0
+"""Requests to a router and to a replica, and their answers without what differs between
+requests."""
 
 import json
 
@@ -60,7 +61,7 @@ REFUSED = {  # by a replica; what a router refuses by rules of its own is in OWN
     "a salt that is a number": completion(cache_salt=5),
 }
 OWN_RULES = {
-    "no such model": completion(model="nobody"),
+    "no such model": completion(model="unknown"),
     "a negative temperature": completion(temperature=-1.0),
     "top_p above 1": completion(top_p=2.0),
     "too many choices": completion(n=5000),
@@ -73,7 +74,7 @@ OWN_RULES = {
 
 
 def stripped(value):
-    """Without what names this one request, and without what depends on the cache."""
+    """A reply without ids and times of this request, and without what depends on the cache."""
     if isinstance(value, dict):
         return {
             k: stripped(v)
@@ -87,8 +88,8 @@ def whole(response):
 
 
 def streamed(response):
-    """A stream put together by choice: text, log-probabilities and finish. Where chunks end is not
-    part of it."""
+    """A stream joined by choice: text, log-probabilities and finish. Chunk borders are not part of
+    it."""
     choices, usage, done = {}, None, False
     for line in response.body.decode().split("\n"):
         if line == "data: [DONE]":

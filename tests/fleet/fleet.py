@@ -1,4 +1,5 @@
-"""Replicas and the routers in front of them, a client that notes how each request ended, and the
+# SPDX-License-Identifier: Apache-2.0
+"""Replicas and the routers in front of them, a client that records how each request ended, and the
 figures that tests report."""
 
 import http.client
@@ -41,7 +42,7 @@ f"tcp://127.0.0.1:{ports[1]}"
 
 
 class Replica(ServerProcess):
-    """One thread and the bundled model, on ports that stay the same when it starts anew."""
+    """A server with one thread and the bundled model, whose ports stay the same after a restart."""
 
     def __init__(self, *flags, **options):
         self.ports = free_port(), free_port()
@@ -59,7 +60,7 @@ class Replica(ServerProcess):
         self.process.kill()
         self.process.wait()
         self.process.stdout.close()
-        self.code = 0  # a death that was asked for
+        self.code = 0  # an intended kill
 
 
 class GatedReplica(Replica, GatedServer):
@@ -67,7 +68,7 @@ class GatedReplica(Replica, GatedServer):
 
 
 def certificate(folder: Path) -> Path:
-    """A PEM file with a key and a certificate of its own for localhost."""
+    """A PEM file with a key and a self-signed certificate for localhost."""
     key, chain, both = folder / "key.pem", folder / "chain.pem", folder / "site.pem"
     subprocess.run([
         "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
@@ -79,8 +80,8 @@ def certificate(folder: Path) -> Path:
 
 
 class Router:
-    """deploy/fleet/router.sh in front of running replicas. Ready when it has routed one request to
-    the end."""
+    """deploy/fleet/router.sh in front of running replicas. Ready when it has routed one complete
+    request."""
     def __init__(self, kind: str, replicas: list, policy: str | None = None, flags: tuple = (),
                  events: list | None = None, **environment):
         self.kind, self.replicas = kind, replicas
@@ -152,8 +153,8 @@ class Router:
             return b"".join(iter(lambda: admin.recv(65536), b"")).decode()
 
     def take_out(self, replica: Replica) -> None:
-        """HAProxy sends it nothing more, and what it had there has ended; a rolling restart is then
-        no news to any client."""
+        """Takes the replica out of HAProxy and waits until its requests have ended, so that no
+        client notices a rolling restart."""
         name = f"replica{self.replicas.index(replica) + 1}"
         self.administer(f"set server http/{name} state drain")
         eventually(
@@ -228,8 +229,8 @@ class Stream(threading.Thread):
 
 
 class Load:
-    """Clients that ask one thing after another, streams and whole answers in turn, until told to
-    stop."""
+    """Clients that send one request after another, streamed and whole in turn, until they are
+    stopped."""
 
     def __init__(self, router: Router, clients: int, max_tokens: int):
         self.router, self.max_tokens, self.failures, self.completed = router, max_tokens, [], 0
@@ -276,7 +277,7 @@ class Load:
                                                        f"{response.body[:200]!r}")
 
     def wait_for(self, more: int) -> None:
-        """Until `more` requests have ended since now."""
+        """Waits until `more` requests have ended from now on."""
         target = self.completed + len(self.failures) + more
         eventually(lambda: self.completed + len(self.failures) >= target,
                    f"{more} more requests end", 120)

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Opens HTTP/2 streams to the gRPC service and resets each: a client that costs more than it pays.
-From 127.0.0.2, so that the other clients of a test have another address.
+# SPDX-License-Identifier: Apache-2.0
+"""Opens HTTP/2 streams to the gRPC service and resets each: a client that costs the server more
+than itself. It connects from 127.0.0.2, so that the other clients of a test have another
+address.
 
   reset_flood.py PORT CA_FILE STREAMS HOW
       prints {"streams": sent, "connections": opened, "refused": not accepted or cut}
 
-HOW: at_once, the reset follows the request at once; provoked, a wrong frame makes the other side
-reset the stream; once_begun, the reset follows when the other side has read the request, so that it
-has passed it on. At the end, and with once_begun for each 100 streams, an answered PING shows that
-everything has been read.
+HOW: at_once: the reset follows the request at once. provoked: an invalid frame makes the server
+reset the stream. once_begun: the reset follows when the proxy has read the request and passed it
+on. At the end, and with once_begun for each 100 streams, an answered PING shows that everything
+has been read.
 """
 
 import json
@@ -51,7 +53,8 @@ class Connection:
         self.next = 1
 
     def send(self, how: str) -> None:
-        """BATCH streams. What comes back is read, so that the other side never waits for us."""
+        """Sends BATCH streams. Replies are read, so that the other side never waits for this
+        client."""
         ids = range(self.next, self.next + 2 * BATCH, 2)
         self.next += 2 * BATCH
         if how == "once_begun":
@@ -73,7 +76,7 @@ class Connection:
             self.socket.settimeout(30)
 
     def wait(self) -> None:
-        """Until the other side has read all that was sent."""
+        """Waits until the other side has read everything."""
         self.socket.settimeout(30)
         self.socket.sendall(frame(PING, 0, PROBE))
         read = b""

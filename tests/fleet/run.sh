@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Two real replicas behind vllm-router, smg and HAProxy: equal answers, prefixes, kills, restarts,
 # full replicas, hostile clients. Installs what it needs (Debian packages as root, a Python virtual
 # environment in build/fleet-venv), builds what it runs, prints a table of figures; the last line is

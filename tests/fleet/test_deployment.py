@@ -1,5 +1,6 @@
-"""deploy/fleet: its scripts start a fleet that answers and leave nothing behind; its compose file
-says what the programs understand."""
+# SPDX-License-Identifier: Apache-2.0
+"""deploy/fleet: its scripts start a fleet that answers and leave nothing; its compose file has only
+known flags."""
 
 import random
 import re
@@ -24,7 +25,7 @@ def is_free(port: int) -> bool:
 
 
 def free_range(count: int) -> int:
-    """The first of `count` ports that nobody listens on, below those that the kernel gives away."""
+    """The first of `count` free ports below those that the kernel assigns."""
     return next(base for base in iter(lambda: random.randrange(20000, 32000), None)
                 if all(map(is_free, range(base, base + count))))
 
@@ -40,7 +41,7 @@ class StartedFleet(Router):
 
 
 class ScriptTest(unittest.TestCase):
-    def test_a_fleet_of_each_kind_answers_and_ends(self):
+    def test_fleet_of_each_kind_answers_and_ends(self):
         for kind in ("vllm-router", "smg", "haproxy"):
             with self.subTest(kind), StartedFleet(kind) as fleet:
                 body = {
@@ -51,9 +52,9 @@ class ScriptTest(unittest.TestCase):
                 fleet.process.send_signal(signal.SIGTERM)
                 self.assertEqual(fleet.process.wait(60), 0)
                 for port in (fleet.port, fleet.base, fleet.base + 10):
-                    eventually(lambda: is_free(port), f"nobody listens on {port}")
+                    eventually(lambda: is_free(port), f"port {port} is free")
 
-    def test_wrong_usage_is_told(self):
+    def test_wrong_usage_is_reported(self):
         for script, *arguments in (("run.sh", ), ("run.sh", "nginx", "2", DEMO_MODEL),
                                    ("run.sh", "smg", "none", DEMO_MODEL), ("router.sh", "smg"),
                                    ("router.sh", "smg", "8080", "localhost"), ("router.sh", "nginx",
@@ -82,7 +83,7 @@ class ComposeTest(unittest.TestCase):
             self.assertTrue(used)
             self.assertEqual(used - self.flags_of(*program), set(), name)
 
-    def test_the_routers_are_those_of_the_tests(self):
+    def test_routers_equal_those_of_the_tests(self):
         pinned = (REPOSITORY / "tests/fleet/requirements.txt").read_text().split()
         for name in ("vllm-router", "smg"):
             self.assertIn(
@@ -99,7 +100,7 @@ class ComposeTest(unittest.TestCase):
                 named = set(re.findall(rf"{target}:(\d+)", text))
                 self.assertTrue(named and named <= ports, (name, target))
 
-    def test_haproxy_knows_what_it_is_told(self):
+    def test_haproxy_accepts_the_admin_commands(self):
         known = set(
             re.findall(r"[A-Z]+\d?_?[A-Z]+", (REPOSITORY / "deploy/haproxy.cfg").read_text()))
         self.assertLessEqual(set(self.services["haproxy"]["environment"]), known)

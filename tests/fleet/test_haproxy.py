@@ -1,5 +1,5 @@
-"""deploy/haproxy.cfg: gRPC and HTTP through one TLS port, and what a hostile client can do
-there."""
+# SPDX-License-Identifier: Apache-2.0
+"""deploy/haproxy.cfg: gRPC and HTTP through one TLS port, and hostile clients."""
 
 import http.client
 import json
@@ -103,7 +103,7 @@ class ProtocolTest(unittest.TestCase):
         figure("haproxy: rolling restart (taken out, then SIGTERM) under 4 gRPC clients",
                f"0 of {len(counted)} calls failed")
 
-    def test_http_2_and_1_are_offered_over_tls_alone(self):
+    def test_http_2_and_1_are_offered_only_over_tls(self):
         with Replica() as replica, Router("haproxy", [replica]) as router:
             for protocol in ("h2", "http/1.1"):
                 context = ssl.create_default_context(cafile=router.pem)
@@ -116,7 +116,7 @@ class ProtocolTest(unittest.TestCase):
                 clear.request("GET", "/readyz")
                 clear.getresponse()
 
-    def test_a_stream_over_http_2(self):
+    def test_stream_over_http_2(self):
         with Replica() as replica, Router("haproxy", [replica]) as router:
             body = {
                 "model": DEMO_MODEL.name, "prompt": "x", "max_tokens": 5, "ignore_eos": True,
@@ -145,7 +145,7 @@ class ProtocolTest(unittest.TestCase):
             replica.open_gate()
             collect(call)
 
-    def test_a_client_that_leaves_stops_its_work(self):
+    def test_client_that_leaves_stops_its_work(self):
         with GatedReplica() as replica, Router("haproxy",
                                                [replica]) as router, secure(router) as connection:
             replica.allow(4)
@@ -201,8 +201,8 @@ class ProtocolTest(unittest.TestCase):
 
 class FloodTest(unittest.TestCase):
     def flood(self, how: str) -> tuple[dict, dict]:
-        """A normal client's calls, quiet and while streams are opened and reset; what the flood saw
-        and what was measured."""
+        """A normal client's calls, without load and while streams are opened and reset. Returns the
+        flood's results and the measurements."""
         with Replica() as first, Replica() as second, Router(
                 "haproxy", [first, second]) as router, secure(router) as connection:
             stub = pb_grpc.InferenceStub(connection)
@@ -211,8 +211,7 @@ class FloodTest(unittest.TestCase):
             quiet = [self.call(stub) for _ in range(QUIET_CALLS)]
             processes = [router.process, first.process, second.process]
             peaks = [peak_bytes(process) for process in processes]
-            # The attacker has a machine of its own: what it computes itself gives way to the others
-            # here.
+            # A real attacker has its own machine, so here its own computation has low priority.
             flood = subprocess.Popen([
                 "nice", "-n", "19", sys.executable,
                 Path(__file__).with_name("reset_flood.py"),
@@ -255,7 +254,7 @@ class FloodTest(unittest.TestCase):
         seen = self.flood("provoked")
         self.assertEqual(seen["streams"], FLOOD)
 
-    def test_who_resets_begun_streams_is_shut_out(self):
+    def test_client_that_resets_begun_streams_is_blocked(self):
         seen = self.flood("once_begun")
         self.assertLessEqual(seen["streams"], 2 * UNANSWERED)
         self.assertEqual(seen["connections"], 1)

@@ -1,5 +1,6 @@
-"""Where prompts go whose prefix one replica has in its cache, by router and policy; and what two
-replicas do for speed."""
+# SPDX-License-Identifier: Apache-2.0
+"""Where prompts with a cached prefix are routed, by router and policy, and how much faster two
+replicas are."""
 
 import json
 import random
@@ -23,7 +24,7 @@ WORDS = ("magic number Lisbon Oslo river green stone window seven market quiet t
 
 
 class Events(threading.Thread):
-    """What a replica announces: how many pages it has stored, and the number of its last batch."""
+    """A replica's KV events: the number of stored pages and the number of its last batch."""
 
     def __init__(self, port: int):
         super().__init__(daemon=True)
@@ -49,7 +50,7 @@ class Events(threading.Thread):
 
 
 def prefixes(replica: Replica) -> list[str]:
-    """A text of just PREFIX_TOKENS tokens or little more for each group; no two begin alike."""
+    """For each group, a text of PREFIX_TOKENS tokens or a little more; no two begin alike."""
     draw, texts = random.Random(1), []
     for group in range(GROUPS):
         text = f"Group {group}:"
@@ -61,7 +62,7 @@ def prefixes(replica: Replica) -> list[str]:
 
 
 def ask(target, group: int, text: str, tail: str) -> int:
-    """Tokens that were in the cache. Half of the groups are completions, half are chats."""
+    """The number of cached tokens. Half of the groups are completions, half are chats."""
     content = f"{text} {tail}"
     path, prompt = (CHAT, {"messages": [{"role": "user", "content": content}]
                            }) if group % 4 > 1 else (COMPLETIONS, {"prompt": content})
@@ -73,8 +74,7 @@ def ask(target, group: int, text: str, tail: str) -> int:
 
 
 def found(target, texts: list[str], tail: str) -> int:
-    """How many of the prompts, in an order of their own, find the pages of their whole prefix where
-    they land."""
+    """How many prompts, in shuffled order, find all pages of their prefix where they are routed."""
     order = random.Random(2).sample(list(enumerate(texts)), len(texts))
     return sum(ask(target, group, text, tail) >= PREFIX_TOKENS - PAGE for group, text in order)
 
@@ -95,8 +95,8 @@ class PrefixTest(unittest.TestCase):
                 subscriber.stop()
 
     def wait_for_events(self, replicas, router, events, groups: int = GROUPS) -> None:
-        """Until the router has taken in the prefixes of so many groups and everything else that the
-        replicas have announced."""
+        """Waits until the router has processed the prefixes of `groups` groups and all other
+        events."""
         pages = groups * (PREFIX_TOKENS // PAGE)
         eventually(lambda: sum(e.stored for e in events) >= pages,
                    "every page of the prefixes is announced")
@@ -109,8 +109,8 @@ class PrefixTest(unittest.TestCase):
                        "the router has read them")
 
     def placed(self, kind: str, policy: str | None) -> float:
-        """Each prefix is on one replica, and no request with it has ever passed the router. The
-        share of repeats that land there."""
+        """Puts each prefix on one replica without using the router. Returns the share of repeats
+        that are routed there."""
         shares = []
 
         def run(replicas, router, events):
@@ -127,8 +127,8 @@ class PrefixTest(unittest.TestCase):
         return shares[0]
 
     def routed(self, kind: str, policy: str | None) -> float:
-        """The first request of each group goes through the router too, eight at a time. The share
-        of repeats that find the prefix."""
+        """Routes the first request of each group too, eight at a time. Returns the share of repeats
+        that find the prefix."""
         shares = []
 
         def run(replicas, router, events):
@@ -152,7 +152,7 @@ class PrefixTest(unittest.TestCase):
         self.assertGreaterEqual(self.placed("vllm-router", "kv_aware"), ENOUGH)
         self.assertGreaterEqual(self.routed("vllm-router", "kv_aware"), ENOUGH)
 
-    def test_a_full_replica_is_passed_over_though_it_has_the_prefix(self):
+    def test_full_replica_is_passed_over_though_it_has_the_prefix(self):
         def run(replicas, router, events):
             full, groups = replicas[0], range(8)
             texts = prefixes(full)
@@ -177,14 +177,14 @@ class PrefixTest(unittest.TestCase):
             with self.subTest(kind=kind, policy=policy):
                 self.assertLess(self.placed(kind, policy), ENOUGH)
 
-    def test_a_tree_of_texts_learns_from_what_it_routed(self):
+    def test_tree_of_texts_learns_from_what_it_routed(self):
         for kind in ("vllm-router", "smg"):
             with self.subTest(kind):
                 self.assertGreater(self.routed(kind, "cache_aware"), self.routed(kind, "random"))
 
 
 class SpeedTest(unittest.TestCase):
-    """No limits: how fast a machine is, is not a test's affair."""
+    """Reports figures without limits: the speed of a machine is not tested."""
 
     CLIENTS, REQUESTS, TOKENS = 16, 12, 256  # requests of each client
 

@@ -1,4 +1,5 @@
-"""What holds behind each router: the answers are the replicas' own, and a replica may be killed,
+# SPDX-License-Identifier: Apache-2.0
+"""Properties of each router: answers equal the replicas' own, and a replica may be killed,
 restarted or full."""
 
 import time
@@ -18,9 +19,9 @@ class RouterCases:
     kind = ""
     policy = None  # one that spreads requests
     in_turn = True  # each replica gets every other request
-    own_cases = frozenset()  # what the router refuses or answers by rules of its own
-    retries_full = True  # 429 of one replica: asked elsewhere
-    takes_out = False  # before a replica is stopped, the router is told
+    own_cases = frozenset()  # requests that the router refuses or answers by its own rules
+    retries_full = True  # a 429 of one replica is retried on another
+    takes_out = False  # whether a replica is taken out of the router before it is stopped
 
     @property
     def name(self) -> str:
@@ -59,7 +60,7 @@ class RouterCases:
             self.assertGreater(
                 min(asked) if self.in_turn else max(asked), 0, "a replica was never asked")
 
-    def test_what_a_router_refuses_by_its_own_rules_is_refused(self):
+    def test_requests_against_a_routers_own_rules_are_refused(self):
         with self.fleet() as (first, _, router):
             own = 0
             for name, (path, body) in OWN_RULES.items():
@@ -71,7 +72,7 @@ class RouterCases:
         figure(f"{self.name}: errors worded by the router itself",
                f"{own} of {len(OWN_RULES)} kinds that it may check")
 
-    def test_a_killed_replica_takes_only_its_own_streams_along(self):
+    def test_killed_replica_takes_only_its_own_streams_along(self):
         with self.fleet(GatedReplica, GatedReplica) as (killed, other, router):
             for replica in (killed, other):
                 replica.close_gate()
@@ -105,7 +106,8 @@ class RouterCases:
             "diffserve_requests_running")
 
     def rolling_restart(self, take_out: bool) -> Load:
-        """Each replica in turn gets SIGTERM under load and starts anew; how the load fared."""
+        """Each replica in turn gets SIGTERM under load and restarts; returns the results of the
+        load."""
         with self.fleet() as (first, second, router), Load(router, CLIENTS, 16) as load:
             load.wait_for(50)
             for replica in (first, second):
@@ -122,14 +124,14 @@ class RouterCases:
                 load.wait_for(50)
         return load
 
-    def test_a_rolling_restart_fails_no_request(self):
+    def test_rolling_restart_fails_no_request(self):
         load = self.rolling_restart(self.takes_out)
         self.assertEqual(load.failures, [])
         how = "taken out, then SIGTERM" if self.takes_out else "SIGTERM"
         figure(f"{self.name}: rolling restart ({how}) under {CLIENTS} clients",
                f"0 of {load.completed} requests failed")
 
-    def test_a_full_replica_is_passed_over(self):
+    def test_full_replica_is_passed_over(self):
         with self.fleet(GatedReplica, Replica, SOON_FULL) as (full, _, router):
             held = fill(full)
             refused_before = refused_when_full(full)
@@ -157,8 +159,8 @@ class VllmRouterTest(RouterCases, unittest.TestCase):
 
 class VllmRouterByEventsTest(RouterCases, unittest.TestCase):
     kind, policy, in_turn = "vllm-router", "kv_aware", False
-    # in test_prefixes, where the replica has what the router looks for
-    test_a_full_replica_is_passed_over = None
+    # tested in test_prefixes, with a cached prefix
+    test_full_replica_is_passed_over = None
 
 
 class SmgTest(RouterCases, unittest.TestCase):
@@ -168,7 +170,7 @@ class SmgTest(RouterCases, unittest.TestCase):
 class HaproxyTest(RouterCases, unittest.TestCase):
     kind, retries_full, takes_out = "haproxy", False, True
 
-    def test_a_replica_that_is_stopped_without_notice_is_passed_over(self):
+    def test_replica_that_is_stopped_without_notice_is_passed_over(self):
         load = self.rolling_restart(take_out=False)
         self.assertLessEqual(len(load.failures), 2 * CLIENTS,
                              "more than what was under way when a replica closed its sockets")

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversations and chat templates. With an even first byte the rest is the body of a chat request,
 // which the bundled model's template renders: whatever its messages spell, the prompt has the
 // special tokens of the template and no others. With an odd one the rest is a template: it is

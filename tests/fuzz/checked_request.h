@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a request promises the engine once it has passed the checks, whichever port it came by.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A client's grammars: the first byte says the kind, the rest is the text. It is refused by one
 // line, or masks are made of it within their limits, always with a token in them, until the text
 // ends, the work limit is met or some tokens were drawn.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes of a gRPC message. The first byte chooses the method, the second how the bytes are cut
 // into slices. They are refused, or become a message in little memory, which becomes a request that
 // is refused, or passes the checks and keeps the promises that the engine relies on.
@@ -23,7 +24,7 @@ namespace {
 
 // A byte on the wire is an id of four bytes in a list that grows by doubling, or a part of a
 // string; kMaxMessages entries of a list take a string or a message each.
-constexpr size_t kMostForAByte = 16, kMostForLists = size_t{4} << 20;
+constexpr size_t kMaxPerByte = 16, kMaxForLists = size_t{4} << 20;
 
 Status Parse(std::string_view bytes, uint32_t cuts, google::protobuf::Message& out) {
   std::vector<grpc::Slice> slices;
@@ -45,7 +46,7 @@ void CheckRefusal(const Status& status) {
 template <typename Message>
 bool Take(std::string_view bytes, uint32_t cuts, Message& message) {
   const Status status = Parse(bytes, 0, message);
-  DS_CHECK(message.SpaceUsedLong() <= kMostForLists + kMostForAByte * bytes.size(),
+  DS_CHECK(message.SpaceUsedLong() <= kMaxForLists + kMaxPerByte * bytes.size(),
            "a message takes little memory");
   Message cut;
   DS_CHECK(Parse(bytes, cuts, cut).message() == status.message(), "slices make no difference");

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes of a connection: what is read as a request keeps the limits, and how the bytes were cut
 // never matters. The first byte seeds the cuts, the rest is what the client sends.
 #include <algorithm>

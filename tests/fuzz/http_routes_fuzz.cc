@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole HTTP requests: reader, gate, routes, OpenAI's bodies, frontend and engine, over an executor
-// without a model. Of the first byte, bit 0 asks for a server with keys, strict bodies and loopback
-// names, and bit 1 lets the client leave before its answer; the rest is what the client sends. Each
-// request gets one reply, well-formed whatever was asked, and is counted once.
+// without a model. Bit 0 of the first byte asks for a server with keys, strict bodies and loopback
+// names; bit 1 lets the client leave before its answer. The rest is what the client sends. Each
+// request gets one well-formed reply, whatever was asked, and is counted once.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -28,7 +29,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr char kKey[] = "key-of-the-fuzzed-server";
-constexpr int kMostRequests = 8;  // of one input
+constexpr int kMaxRequests = 8;  // of one input
 
 // Small, so that what is asked for is soon there.
 ServerOptions Options() {
@@ -177,7 +178,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   reader.Feed({reinterpret_cast<const char*>(data) + 1, size - 1});
   const int before = server.replies;
   int requests = 0;
-  for (; reader.state() == HttpReader::State::kReady && requests < kMostRequests; ++requests) {
+  for (; reader.state() == HttpReader::State::kReady && requests < kMaxRequests; ++requests) {
     TakeRequest(routes, is_locked, reader.Take(), (data[0] & 2) != 0);
     reader.Next();
   }

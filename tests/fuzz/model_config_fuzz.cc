@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // config.json and, behind a NUL byte, generation_config.json: refused by one line, or a
 // configuration that everything which is sized by it can rely on.
 #include <cmath>

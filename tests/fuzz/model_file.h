@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model directory whose files are fuzz input, and what an error about one of them must be.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a fuzz target once over every file of the folders given as arguments: the seed corpus as an
 // ordinary test.
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Request bodies of all six routes. The first byte chooses the route and strictness, the rest is
 // the body. Whatever comes, it is parsed or refused; what is parsed and passes the checks keeps the
 // promises that the engine relies on.

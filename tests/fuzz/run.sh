@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # tests/fuzz/run.sh SECONDS [TARGET...]: fuzzes each target (by default all) for so long, one after
 # another, from its corpus, and prints its executions and findings. What it learns stays in
 # build/fuzz/learnt/TARGET, what it finds in build/fuzz/found/TARGET.

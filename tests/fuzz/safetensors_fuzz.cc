@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as a safetensors file and as a config file: refused by one line, or consistent.
 #include <cstdint>
 #include <string_view>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a text becomes, whatever tokenizer and text: ids of the vocabulary, no fewer than the
 // tokenizer's own bound, a beginning of them under a limit, and the same text streamed as whole.
 #pragma once

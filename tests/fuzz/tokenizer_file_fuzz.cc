@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // tokenizer.json and, behind a NUL byte, tokenizer_config.json: refused by one line, or a tokenizer
 // that keeps its promises for a few texts.
 #include <cstdint>

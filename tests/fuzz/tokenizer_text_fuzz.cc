@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any text through each kind of tokenizer: there and back. The first byte chooses the tokenizer,
 // the second a limit of tokens; the rest is the text, and then, two bytes each, ids to decode.
 #include <cstdint>

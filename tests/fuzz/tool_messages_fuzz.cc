@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls of tools, both ways. The first byte says what the rest is, the second in which formats: a
 // model's answer, read by an AnswerParser in random pieces; or the body of a chat, messages or
 // responses request, whose tools are planned, compiled to a constraint, drawn from at random and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Asks a checkpoint of Phi-4-mini-flash-reasoning the same with its authors' code and with
 diffserve, and says where the answers differ. For a machine with a GPU.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The golden cases: name -> Case. A name begins with its family's: diff_, llama_, unilm_v1_,
 unilm_v2_, motif_, motif_gda_."""
 import dataclasses

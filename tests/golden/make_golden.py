@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the golden cases: tiny checkpoints and what the authors' own code computes from them.
 
     python tests/golden/make_golden.py [--unilm DIR] [--motif DIR] [CASE ...]

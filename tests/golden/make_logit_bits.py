@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes what the authors' own code computes from the golden cases' checkpoints if attention logits
 are of few bits, logit_bits.safetensors beside expected.safetensors: the same references, with the
 scaled scores of each query, head and map rounded before the softmax

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the golden cases of phi4flash (Phi-4-mini-flash-reasoning): tiny checkpoints and what the
 authors' own code computes from them.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The golden cases of phi4flash: name -> Case, and the weights that make a case lively."""
 import torch
 

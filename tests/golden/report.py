@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How exactly the golden cases are reproduced: a block of docs/results/fidelity.md, and its figures
 in tests/golden/fidelity.json.
 

@@ -1,4 +1,5 @@
-"""The chart as helm sees it, and what a rendered pod says about itself."""
+# SPDX-License-Identifier: Apache-2.0
+"""The chart as rendered by helm, and the properties of a rendered pod."""
 
 import os
 import re
@@ -82,9 +83,9 @@ class Workload:
                      if (path + "/").startswith(m["mountPath"] + "/")), None)
 
     def expanded_args(self, pod_ip: str) -> list[str]:
-        """The arguments as the kubelet hands them over: $(NAME) replaced by the container's
+        """The arguments as the kubelet passes them: $(NAME) is replaced from the container's
         environment."""
-        of_the_pod = {"status.podIP": pod_ip}  # what the downward API says
+        of_the_pod = {"status.podIP": pod_ip}  # values of the downward API
         known = {}
         for variable in self.container.get("env", []):
             field = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The checks of tests/helm/run.sh, which installs what they need. One line a check; the last is `N
-passed, N failed`."""
+# SPDX-License-Identifier: Apache-2.0
+"""The checks of tests/helm/run.sh, which installs what they need. Prints one line per check; the
+last is `N passed, N failed`."""
 
 import json
 import re
@@ -16,7 +17,7 @@ from pod_checks import POD_IP, check_pod, check_server
 from report import attempt, counts, differs, report
 from server import version
 
-# Kinds beside Deployment and Service, of each value set.
+# Kinds of each value set, besides Deployment and Service.
 KINDS = {
     "default": {"PodDisruptionBudget"},
     "pvc-keys-metrics": {
@@ -29,8 +30,8 @@ KINDS = {
     "kv-events": {"PodDisruptionBudget", "NetworkPolicy"},
     "placement": set(),
 }
-OLDEST = {"image-volume": "1.31"}  # Kubernetes that a set needs, if newer than the chart's
-# Wrong values, and what the refusal has to name.
+OLDEST = {"image-volume": "1.31"}  # Kubernetes version that a set needs, if newer than the chart's
+# Wrong values, and the words of the refusal.
 REFUSED = [
     (["--set", "replica=2"], "replica"),
     (["--set", "model.source=s3"], "/model/source"),
@@ -53,7 +54,7 @@ REFUSED = [
 
 
 def check_deployment(name: str, deployment: dict) -> None:
-    """What a pod has to be besides its server container."""
+    """Checks a pod's properties besides its server container."""
     spec, pod = deployment["spec"], deployment["spec"]["template"]["spec"]
     problems = differs(
         (pod["automountServiceAccountToken"], spec["strategy"]["rollingUpdate"]["maxUnavailable"]),
@@ -111,8 +112,8 @@ def check_rules(manifests: list[dict]) -> None:
 
 
 def check_image(default: list[dict]) -> None:
-    """The image starts what the container's arguments continue, and has the model that they
-    name."""
+    """Checks that the container's arguments continue the image's command and name a model of the
+    image."""
     said = dict(
         re.findall(r"^(USER|ENTRYPOINT|CMD) (.*)$",
                    (REPOSITORY / "deploy" / "Dockerfile").read_text(), re.M))
@@ -186,7 +187,7 @@ def check_selectors(name: str, manifests: list[dict]) -> None:
                 problems += ["an ingress rule for everybody"]
             problems += differs(sorted(spec["policyTypes"]), ["Egress", "Ingress"])
             if bool(spec["egress"]) != (name == "init-container"):
-                problems += ["egress that nobody asked for"]
+                problems += ["only init-container has egress rules"]
             allowed = {port["port"] for rule in spec["ingress"] for port in rule["ports"]}
             problems += differs(allowed,
                                 set(Workload.of_deployment(name, deployment).ports.values()))

@@ -1,4 +1,5 @@
-"""The examples of deploy/kubernetes: valid by their CRDs, and of one piece with the chart and the
+# SPDX-License-Identifier: Apache-2.0
+"""The examples of deploy/kubernetes: valid by their CRDs, and consistent with the chart and the
 binary."""
 
 import yaml
@@ -15,7 +16,7 @@ PICKER_METRICS = {
 
 
 def check_strictness(manifests: list[dict]) -> None:
-    """The validators refuse what they have to."""
+    """Checks that the validators refuse invalid manifests."""
     for manifest in manifests:
         wrong = yaml.safe_load(yaml.safe_dump(manifest))
         wrong.get("spec", wrong)["unknownField"] = 1

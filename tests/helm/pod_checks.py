@@ -1,5 +1,5 @@
-"""What a server container has to be, and what the binary says when it is started by the container's
-arguments."""
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of a server container, and of the binary started with the container's arguments."""
 
 import socket
 import subprocess
@@ -52,7 +52,7 @@ def check_pod(workload: Workload) -> None:
 
 
 def scrape_key(manifests: list[dict], keys: list[str]) -> str | None:
-    """The key by which the ServiceMonitor scrapes; with a Secret from elsewhere any of `keys`."""
+    """The key with which the ServiceMonitor scrapes; with another Secret, any of `keys`."""
     endpoint = of_kind(manifests, "ServiceMonitor")["spec"]["endpoints"][0]
     if "authorization" not in endpoint:
         return None
@@ -62,8 +62,8 @@ def scrape_key(manifests: list[dict], keys: list[str]) -> str | None:
 
 
 def key_text(workload: Workload, manifests: list[dict]) -> str:
-    """What the key file will hold: the entry that the volume takes from the chart's Secret, or
-    stand-ins for a Secret from elsewhere."""
+    """The contents of the key file: the entry that the volume takes from the chart's Secret, or
+    substitutes for another Secret."""
     path = workload.flag("--api-key-file")
     if path is None:
         return ""
@@ -76,8 +76,8 @@ def key_text(workload: Workload, manifests: list[dict]) -> str:
 
 
 def check_server(workload: Workload, manifests: list[dict]) -> None:
-    """Starts the binary as the container would and asks what probes, Prometheus, the autoscaler and
-    routers ask."""
+    """Starts the binary as the container would, and sends the requests of probes, Prometheus,
+    the autoscaler and routers."""
     text = key_text(workload, manifests)
     with tempfile.NamedTemporaryFile("w") as key_file:
         key_file.write(text)

@@ -1,4 +1,5 @@
-"""How a check says what it found: one line each, and counted."""
+# SPDX-License-Identifier: Apache-2.0
+"""Reports of checks: one line per check, and the counts."""
 
 counts = {"passed": 0, "failed": 0}
 
@@ -14,9 +15,9 @@ def differs(found, expected) -> list:
 
 
 def attempt(check, *arguments) -> None:
-    """A check that breaks off has failed."""
+    """A check that raises an exception has failed."""
     try:
         check(*arguments)
-    except Exception as error:  # whatever it is, it is reported
+    except Exception as error:  # every exception is reported
         report(f"{check.__name__} {arguments[0] if isinstance(arguments[0], str) else ''}",
                [repr(error)])

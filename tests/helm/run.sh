@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Proves the Helm chart and the manifests of deploy/kubernetes, without a cluster: helm lint and
 # template of the value sets in tests/helm/values, strict validation against the schemas of
 # Kubernetes and of the CRDs, values that have to be refused, and the rendered commands, probes,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Strict validation of manifests: those of Kubernetes itself by kubernetes-validate, others by the
 CRD that defines them.
 
@@ -31,7 +32,7 @@ kubernetes.schema_contents = functools.cache(kubernetes.schema_contents)
 
 
 def kubernetes_versions() -> list[str]:
-    """Minor versions that the package has schemas of, from the chart's oldest on."""
+    """Minor versions with schemas in the package, from the chart's oldest on."""
     versions = [kubernetes.major_minor(version) for version in kubernetes.all_versions()]
     return sorted({v for v in versions if numbers(v) >= OLDEST_KUBERNETES}, key=numbers)
 
@@ -41,7 +42,7 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def problem(manifest: dict, version: str) -> str | None:
-    """What a strict API server of Kubernetes `version` would say against the manifest."""
+    """Errors of a strict Kubernetes API server of `version` for the manifest."""
     group = manifest["apiVersion"].rpartition("/")[0]
     try:
         if group in CRDS:

@@ -1,5 +1,6 @@
-"""Starts the built server by the arguments of a rendered container, on this machine's ports and the
-bundled model."""
+# SPDX-License-Identifier: Apache-2.0
+"""Starts the built server with a rendered container's arguments, on this machine's ports and
+with the bundled model."""
 
 import http.client
 import os
@@ -32,7 +33,7 @@ def serve_flags() -> set[str]:
 
 
 def version() -> str:
-    """Of the binary, by `diffserve --version`."""
+    """The binary's version, by `diffserve --version`."""
     text = subprocess.run([BINARY, "--version"], capture_output=True, text=True, check=True).stdout
     return re.search(r"\d+\.\d+\.\d+", text)[0]
 

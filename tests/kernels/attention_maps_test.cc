@@ -1,6 +1,6 @@
-// The attention maps of single queries: exact cases, and the float32 logits beside those of the
-// double-precision reference. That kernels attend by these maps is what diff_attention_test.cc
-// checks.
+// SPDX-License-Identifier: Apache-2.0
+// The attention maps of single queries: exact cases, and the float32 logits compared with the
+// double-precision reference. diff_attention_test.cc checks that kernels attend by these maps.
 #include "kernels/attention/attention_maps.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ TEST(AttentionMapsTest, LogitsThatDifferByLog3AreWeightedOneToThree) {
       for (int dim = 0; dim < 4; ++dim) batch.SetK(0, 0, slot, map, dim, 0.0f);
     }
   }
-  // Of the second row: map 1 sees slot 1 at log 3, map 2 sees both alike. The scale is 1/2.
+  // The second row: map 1 sees slot 1 at log 3, map 2 sees both slots equally. The scale is 1/2.
   const size_t row = static_cast<size_t>(batch.spec.q_width());
   batch.q[row] = 2.0f;
   batch.SetK(0, 0, 1, 0, 0, std::log(3.0f));
@@ -62,7 +62,7 @@ TEST(AttentionMapsTest, LogitsThatDifferByLog3AreWeightedOneToThree) {
   EXPECT_NEAR(maps.w[1], 0.75 - 0.35 * 0.5, 1e-7);
 }
 
-// The heads and groups of the last sequence's row 4, at position 34.
+// Heads and groups of the last sequence's row 4, at position 34.
 TEST(AttentionMapsTest, EachHeadReadsItsGroupAndItsNoiseHead) {
   struct Case {
     DiffSpec spec;
@@ -115,7 +115,7 @@ TEST(AttentionMapsTest, PlainAttentionHasOneMap) {
   EXPECT_TRUE(maps.second.p.empty());
 }
 
-// The same as over the slots of the window alone.
+// The same as over only the slots of the window.
 TEST(AttentionMapsTest, AWindowLeavesNothingToTheSlotsBeforeIt) {
   for (const DiffSpec& spec : {testing::DiffLlamaSpec(4, 2, 8), testing::PlainSpec(2, 1, 8)}) {
     AttentionBatch batch = MakeBatch(spec, DType::kFloat32);

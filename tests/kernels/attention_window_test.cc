@@ -1,5 +1,6 @@
-// Attention through a window, of every backend and format: against the double-precision reference,
-// and what must not change a bit. Pages before the window are forgotten, and hold NaNs besides.
+// SPDX-License-Identifier: Apache-2.0
+// Attention through a window, for every backend and format: against the double-precision reference,
+// and what must not change a bit. Pages before the window are forgotten and hold NaNs.
 #include "kernels/attention/attention_window.h"
 
 #include <gtest/gtest.h>
@@ -63,7 +64,7 @@ class AttentionWindowTest : public ::testing::TestWithParam<AttentionBackend> {
       }
     }
   }
-  // Of a batch whose window hides slots: those hold NaNs, and their pages are forgotten.
+  // The slots that the batch's window hides hold NaNs, and their pages are forgotten.
   static std::vector<float> Attend(AttentionBatch& batch) {
     for (size_t i = 0; i < batch.memory.sequences().size(); ++i)
       Poison(batch, i, FirstSlotSeen(batch.memory.sequences()[i].position, batch.window));
@@ -73,7 +74,7 @@ class AttentionWindowTest : public ::testing::TestWithParam<AttentionBackend> {
   static void ExpectLikeReference(AttentionBatch& batch) {
     SCOPED_TRACE("window " + std::to_string(batch.window));
     const std::vector<float> out = Attend(batch);
-    // Over codes p is rounded times the scale of V.
+    // With codes, p times the scale of V is rounded.
     testing::ExpectLikeReference(batch, out, HasCodes() ? 3 : testing::kAttentionRoundingTimes,
                                  HasCodes() ? 2.5 : 1.5);
   }
@@ -83,8 +84,8 @@ class AttentionWindowTest : public ::testing::TestWithParam<AttentionBackend> {
   }
 };
 
-// Shorter than a page, its size, no multiple of it; around a range of 256 and a split of 512;
-// longer than the context.
+// Windows shorter than a page, of its size, and no multiple of it; around a range of 256 and a
+// split of 512; longer than the context.
 TEST_P(AttentionWindowTest, EveryWindowMatchesTheReference) {
   const std::vector<SequenceShape> shapes = {{0, 1}, {70, 1}, {0, 21}, {250, 9}, {600, 1}, {61, 0}};
   for (int window : {1, 2, 5, 16, 17, 63, 64, 100, 255, 256, 257, 512, 513, 5000}) {
@@ -122,7 +123,7 @@ TEST_P(AttentionWindowTest, AWindowThatNoRowFillsChangesNoBit) {
   for (const DiffSpec& spec : EveryForm()) {
     AttentionBatch batch = MakeBatch(spec, {{0, 20}, {300, 1}, {540, 2}}, 0);
     const std::vector<float> without = GetParam().run(batch);
-    batch.window = std::numeric_limits<int>::max();  // as good as none
+    batch.window = std::numeric_limits<int>::max();  // as if there were none
     EXPECT_TRUE(SameBits(GetParam().run(batch), without));
     batch.window = 542;
     const std::vector<float> through = GetParam().run(batch);
@@ -146,7 +147,7 @@ TEST_P(AttentionWindowTest, AWindowOfOneSlotIsTheTokensOwnValueTimesOneMinusLamb
   }
 }
 
-// With q = 0 every slot weighs the same, and 128 of them are whole turns of what V holds.
+// With q = 0 every slot has the same weight, and 128 slots are whole periods of the values in V.
 TEST_P(AttentionWindowTest, EqualScoresAverageTheWindowExactly) {
   DiffSpec spec = DiffLlamaSpec(2, 1, 64);
   spec.sub_norm = SubNorm::kNone;
@@ -202,7 +203,7 @@ TEST_P(AttentionWindowTest, HoweverAPromptIsCutQuantisedLogitsAreTheSame) {
   }
 }
 
-TEST_P(AttentionWindowTest, WhoeverSharesTheBatchARowsBitsAreTheSame) {
+TEST_P(AttentionWindowTest, RowIsBitwiseIndependentOfBatch) {
   const std::vector<SequenceShape> shapes = {{30, 1}, {0, 25}, {64, 3}, {600, 1}};
   for (const DiffSpec& spec : EveryForm()) {
     AttentionBatch together = MakeBatch(spec, shapes, 45);
@@ -217,7 +218,7 @@ TEST_P(AttentionWindowTest, WhoeverSharesTheBatchARowsBitsAreTheSame) {
   }
 }
 
-// Slots 0 to 194, of which rows from 215 on see none through a window of 20.
+// Slots 0 to 194; rows from 215 on see none of them through a window of 20.
 TEST_P(AttentionWindowTest, NansReachTheRowsThatSeeThemAndOnTheCpuNoOthers) {
   constexpr int kPosition = 205, kRows = 20, kWindow = 20, kEnd = 195;
   for (const DiffSpec& spec : EveryForm()) {

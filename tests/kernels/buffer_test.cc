@@ -1,4 +1,5 @@
-// Buffer: zeros of any size, aligned, and memory only where it is written when it is large.
+// SPDX-License-Identifier: Apache-2.0
+// Buffer: zeros of any size, aligned; a large one takes memory only where it is written.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -26,7 +27,7 @@ size_t ResidentBytes(Buffer& buffer) {
 TEST(BufferTest, IsAlignedZeroAndWritableToItsLastByteAtEverySize) {
   for (const size_t size : {size_t{1}, size_t{63}, size_t{64}, size_t{4097}, kHugePage - 1,
                             kHugePage, kHugePage + 1, 5 * kHugePage - 3}) {
-    for (int round = 0; round < 3; ++round) {  // what an earlier one has written does not come back
+    for (int round = 0; round < 3; ++round) {  // values from an earlier buffer must not reappear
       Buffer buffer(size);
       ASSERT_EQ(buffer.size_bytes(), size);
       EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % (size >= kHugePage ? kHugePage : 64),

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pages of codes with scales: how they are written, and attention over them against the
 // double-precision reference, which reads the same codes.
 #include <gtest/gtest.h>
@@ -156,17 +157,17 @@ TEST_P(CodePagesTest, ExtremeCodesDoNotSaturate) {
   }
 }
 
-// Codes times their scale against a row of K or V, of which each `part` numbers have a scale.
+// Codes times their scale against a row of K or V; each `part` numbers share a scale.
 void ExpectWithinHalfAStep(const std::vector<double>& stored, std::vector<double> row, int bits,
                            int part) {
   if (bits == 4) Transform(row, part);
   for (size_t begin = 0; begin < row.size(); begin += static_cast<size_t>(part)) {
     const std::span<const double> values = std::span(row).subspan(begin, static_cast<size_t>(part));
-    const double most = std::max(0.0, *std::ranges::max_element(values));
-    const double least = std::min(0.0, *std::ranges::min_element(values));
-    // The zero of four bits is rounded to a sixteenth.
-    const double allowed = bits == 4 ? (0.5 + 1.0 / 32) * (most - least) / 15
-                                     : 0.5 * std::max(most, -least) / 127;
+    const double max = std::max(0.0, *std::ranges::max_element(values));
+    const double min = std::min(0.0, *std::ranges::min_element(values));
+    // The 4-bit zero is rounded to a sixteenth.
+    const double allowed = bits == 4 ? (0.5 + 1.0 / 32) * (max - min) / 15
+                                     : 0.5 * std::max(max, -min) / 127;
     for (size_t d = 0; d < values.size(); ++d)
       ASSERT_NEAR(stored[begin + d], values[d], 1.002 * allowed);
   }
@@ -219,7 +220,7 @@ TEST_P(CodePagesTest, RowsAreWrittenWithinHalfAStepOfWhatFloat32PagesHold) {
   }
 }
 
-// Two workers never write to one byte.
+// Two workers never write to the same byte.
 TEST(CutRowTest, SlotsThatShareBytesOfVAreOneWorkers) {
   const KvCodec four = Int4Codec::Description();
   for (int position : {0, 3, 8, 21}) {

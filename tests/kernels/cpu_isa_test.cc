@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The choice of a level, the CPU quota of control groups, and the probes.
 #include "kernels/base/cpu_isa.h"
 

@@ -1,4 +1,5 @@
-// What must not change a bit on the CPU alone: the size of pages, the number of threads, the width
+// SPDX-License-Identifier: Apache-2.0
+// What must not change a bit, only on the CPU: the size of pages, the number of threads, the width
 // of registers.
 #include <gtest/gtest.h>
 
@@ -60,7 +61,7 @@ TEST(DiffAttentionInvarianceTest, TheNumberOfThreadsChangesNoBit) {
   }
 }
 
-// One worker takes a long sequence as a whole; several share it by ranges of slots.
+// One worker takes a long sequence as a whole; several workers share it by ranges of slots.
 TEST(DiffAttentionInvarianceTest, HowALongSequenceIsSharedChangesNoBit) {
   for (const DiffSpec& spec : Specs()) {
     for (DType pages : kFormats) {
@@ -93,7 +94,7 @@ TEST(DiffAttentionInvarianceTest, HowALongSequenceIsSharedChangesNoQuantisedLogi
   }
 }
 
-// Ranges wholly before the window are nobody's; the first one begins within.
+// Ranges wholly before the window belong to no worker; the window begins inside the first one.
 TEST(DiffAttentionInvarianceTest, HowAWindowIsSharedChangesNoBit) {
   for (const DiffSpec& spec : Specs()) {
     for (DType pages : kFormats) {
@@ -149,9 +150,9 @@ TEST(DiffAttentionInvarianceTest, ThePageSizeChangesNoBitOfAWindow) {
   }
 }
 
-// A preempted sequence computes as a chunk what it had generated one by one.
+// A preempted sequence computes in one chunk the tokens that it had generated one by one.
 TEST(DiffAttentionInvarianceTest, ATokenOfALongChunkIsTheSameAsByItselfShared) {
-  constexpr int kPosition = 1270, kRows = 20;  // they cross a range's end, alone and together
+  constexpr int kPosition = 1270, kRows = 20;  // they cross a range's end, in one chunk and singly
   for (const DiffSpec& spec : Specs()) {
     for (DType pages : kFormats) {
       const KvFormat format = KvFormat::Of(spec, 16, pages);
@@ -170,7 +171,7 @@ TEST(DiffAttentionInvarianceTest, ATokenOfALongChunkIsTheSameAsByItselfShared) {
   }
 }
 
-// What dot products of bfloat16 round, and nothing but that and the weights: q.
+// Dot products of bfloat16 round only q and the weights.
 TEST(DiffAttentionInvarianceTest, QRoundedBeforehandChangesNoBitWhereTheLevelRoundsIt) {
   const std::vector<CpuIsa> levels = SupportedCpuIsas();
   if (std::find(levels.begin(), levels.end(), CpuIsa::kAvx512Bf16) == levels.end())

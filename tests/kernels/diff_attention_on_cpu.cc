@@ -1,13 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/testing/attention_backends.h"
 
 namespace diffserve::testing {
 namespace {
 
 AttentionBackend BackendOf(CpuIsa isa, DType pages) {
-  // Where the level has dot products of bfloat16, they round q and weights.
+  // On levels with bfloat16 dot products, q and weights are rounded.
   const bool rounds = isa == CpuIsa::kAvx512Bf16 && pages == DType::kBFloat16;
   std::vector<int> head_dims = {8, 16, 24, 32, 48, 64, 80, 96, 128};
-  if (!rounds) head_dims.push_back(2);  // of its few outputs the rounding errors differ too much
+  if (!rounds) head_dims.push_back(2);  // rounding errors vary too much over its few outputs
   return {.name = std::string(NameOf(isa)) + "_" + std::string(NameOf(pages)),
           .pages = pages,
           .activations = rounds ? DType::kBFloat16 : DType::kFloat32,

@@ -1,5 +1,6 @@
-// Differential attention of every backend and format against the double-precision reference, exact
-// cases, and what must not change a bit.
+// SPDX-License-Identifier: Apache-2.0
+// Differential attention, for every backend and format: against the double-precision reference, in
+// exact cases, and what must not change a bit.
 #include "kernels/attention/diff_attention.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +46,7 @@ class DiffAttentionTest : public ::testing::TestWithParam<AttentionBackend> {
     AttentionBatch batch = MakeBatch(spec, shapes, 1, {}, page_size);
     testing::ExpectLikeReference(batch, Attend(batch));
   }
-  // One of each way in which kernels share rows and maps.
+  // One spec for each way in which kernels share rows and maps.
   static std::vector<DiffSpec> EveryForm() {
     return {DiffLlamaSpec(3, 1, 64), GroupedSpec(1, 64), V2Spec(2, 1, 64), PlainSpec(2, 1, 64),
             DiffLlamaSpec(1, 1, 128)};
@@ -194,8 +195,8 @@ TEST_P(DiffAttentionTest, EqualMapsWithLambdaOneGiveExactlyZero) {
 }
 
 TEST_P(DiffAttentionTest, EqualScoresAverageIntegerValuesExactly) {
-  for (int length : {128, 1024}) {  // with q = 0 every slot weighs the same: o = (1 - lambda) *
-                                    // mean
+  // With q = 0 every slot has the same weight: o = (1 - lambda) * mean.
+  for (int length : {128, 1024}) {
     DiffSpec spec = DiffLlamaSpec(2, 1, 64);
     spec.sub_norm = SubNorm::kNone;
     AttentionBatch batch = MakeBatch(spec, {{length - 1, 1}});
@@ -221,8 +222,8 @@ TEST_P(DiffAttentionTest, TheFirstTokenIsItsOwnValueTimesOneMinusLambda) {
   for (size_t d = 0; d < out.size(); ++d) ASSERT_EQ(out[d], 1.5f * static_cast<float>(d % 64));
 }
 
-// Each row's q picks one slot by a score far above all others, so the output is that slot's V,
-// exactly: any wrong row, dim, page, lane or fragment shows as another number.
+// Each row's q picks one slot by a score far above all others, so the output is exactly that slot's
+// V. Any wrong row, dim, page, lane or fragment gives another number.
 TEST_P(DiffAttentionTest, AQueryThatPicksOneSlotReadsItsVExactly) {
   constexpr int kPosition = 100, kRows = 40, kSlots = kPosition + kRows;
   for (DiffSpec spec : EveryForm()) {
@@ -237,8 +238,8 @@ TEST_P(DiffAttentionTest, AQueryThatPicksOneSlotReadsItsVExactly) {
     const auto has_digit = [](int number, int d) {
       return d == number % 12 || d == 12 + number / 12;
     };
-    for (int slot = 0; slot < kSlots; ++slot) {  // K holds one-hot digits of the slot's number, K2
-                                                 // of the one 5 further
+    // K holds one-hot digits of the slot's number; K2 of the number plus 5.
+    for (int slot = 0; slot < kSlots; ++slot) {
       for (int i = 0; i < spec.k_maps * spec.head_dim; ++i) {
         const int number = (slot + i / spec.head_dim * 5) % kSlots;
         const int d = i % spec.head_dim;
@@ -277,7 +278,7 @@ TEST_P(DiffAttentionTest, AQueryThatPicksOneSlotReadsItsVExactly) {
 TEST_P(DiffAttentionTest, VeryUnequalScoresStayFiniteAndMatchTheReference) {
   AttentionBatch batch = MakeBatch(DiffLlamaSpec(2, 1, 64), {{150, 1}, {0, 40}});
   for (float& value : batch.q) value *= 256.0f;  // most p are exactly 0
-  // Scores of size 1000 carry rounding errors of 1e-4, which exp passes on.
+  // Scores around 1000 have rounding errors of 1e-4, which exp passes on.
   const double allowed = GetParam().activations == DType::kFloat32 ? 5e-3 : 0.02;
   EXPECT_LE(testing::ErrorsOf(Attend(batch), batch.Reference()).max, allowed);
 }
@@ -338,7 +339,7 @@ TEST_P(DiffAttentionTest, ThePlacesOfPagesChangeNoBit) {
   EXPECT_TRUE(SameBits(Attend(other), Attend(one)));
 }
 
-TEST_P(DiffAttentionTest, WhoeverSharesTheBatchARowsBitsAreTheSame) {
+TEST_P(DiffAttentionTest, RowIsBitwiseIndependentOfBatch) {
   const std::vector<SequenceShape> shapes = {{30, 1}, {0, 25}, {64, 3}, {600, 1}};
   for (const DiffSpec& spec : EveryForm()) {
     AttentionBatch together = MakeBatch(spec, shapes);
@@ -377,7 +378,7 @@ TEST_P(DiffAttentionTest, HoweverAPromptIsCutARowsBitsAreTheSame) {
     for (const std::vector<int>& cuts : {std::vector<int>{1, 63, 6}, {40, 30}, {17, 16, 37}}) {
       std::vector<float> out;
       int position = 0;
-      for (int rows : cuts) {  // the slots behind a chunk are still NaNs
+      for (int rows : cuts) {  // the slots after a chunk are still NaNs
         AttentionBatch chunk = MakeBatch(spec, {{position, rows}, {5, 2}});
         std::vector<float> part = Attend(chunk);
         part.resize(static_cast<size_t>(rows) * static_cast<size_t>(spec.out_width()));

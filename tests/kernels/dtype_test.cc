@@ -1,4 +1,5 @@
-// The floats of 16 and 8 bits against their definition.
+// SPDX-License-Identifier: Apache-2.0
+// 16-bit and 8-bit floats against their definition.
 #include "kernels/base/dtype.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +38,7 @@ TEST(DTypeTest, EveryFloat16IsWhatItsBitsSayAndComesBackToThem) {
 
 TEST(DTypeTest, AFloatBecomesTheNearestFloat16AndAMiddleTheEvenOne) {
   for (uint16_t bits = 0; bits < 0x7c00; ++bits) {
-    // Half-way to the next one; behind the largest, to where the next one would be.
+    // Half-way to the next number; after the largest, half-way to where the next would be.
     const double below = Float16ByDefinition(bits);
     const double above = bits == 0x7bff ? 65536.0 : Float16ByDefinition(bits + 1);
     const float middle = static_cast<float>((below + above) / 2);
@@ -75,7 +76,8 @@ TEST(DTypeTest, EveryFp8E4M3IsWhatItsBitsSayAndComesBackToThem) {
   }
 }
 
-// The oracle tries every code. Floats of every exponent, and what lies at and beside each middle.
+// The oracle tries every code. Inputs: floats of every exponent, and numbers at and beside each
+// midpoint.
 TEST(DTypeTest, AFloatBecomesTheNearestFp8E4M3AndAMiddleTheEvenOne) {
   const auto nearest = [](double value) {
     uint32_t best = 0;
@@ -107,7 +109,7 @@ TEST(DTypeTest, AFloatBecomesTheNearestFp8E4M3AndAMiddleTheEvenOne) {
 
 TEST(DTypeTest, AFloatBecomesTheNearestBFloat16AndANanStaysOne) {
   EXPECT_EQ(FloatToBFloat16(1.0f), 0x3f80);
-  EXPECT_EQ(FloatToBFloat16(std::bit_cast<float>(0x3f808000u)), 0x3f80);  // a middle: the even one
+  EXPECT_EQ(FloatToBFloat16(std::bit_cast<float>(0x3f808000u)), 0x3f80);  // a midpoint: to even
   EXPECT_EQ(FloatToBFloat16(std::bit_cast<float>(0x3f818000u)), 0x3f82);
   EXPECT_EQ(FloatToBFloat16(std::bit_cast<float>(0x3f808001u)), 0x3f81);
   EXPECT_TRUE(std::isnan(BFloat16ToFloat(FloatToBFloat16(std::bit_cast<float>(0x7f800001u)))));

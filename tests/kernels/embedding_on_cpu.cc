@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/ops/weight_codec.h"
 #include "kernels/ops/weight_packer.h"
 #include "tests/testing/kernel_levels.h"

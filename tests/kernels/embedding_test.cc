@@ -1,4 +1,5 @@
-// Embedding lookup on every backend and in every weight format: the reference's rows, exactly.
+// SPDX-License-Identifier: Apache-2.0
+// Embedding lookup on every backend and in every weight format: exactly the reference's rows.
 #include "kernels/ops/embedding.h"
 
 #include "kernels/ops/weight_codec.h"
@@ -18,7 +19,7 @@ class EmbeddingTest : public ::testing::Test {
     if (backends_.empty()) GTEST_SKIP() << "there is no device";
   }
 
-  // The rows that the tokens name, by every backend, from a table that all of them hold exactly.
+  // The rows that the tokens name, on every backend, from a table that every format holds exactly.
   void ExpectRows(int width, const std::vector<int32_t>& tokens,
                   const std::vector<int32_t>& drawn = {}, int drawn_stride = 1) {
     constexpr int kVocab = 11;

@@ -1,5 +1,6 @@
-// Where a page's numbers and scales lie: each has a place of its own, and the page is full. The
-// image of a page is read by ldmatrix without bank conflicts.
+// SPDX-License-Identifier: Apache-2.0
+// Offsets of a page's numbers and scales: each has its own, and the page is full. ldmatrix reads
+// the image of a page without bank conflicts.
 #include "kernels/attention/kv_format.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +18,7 @@
 namespace diffserve {
 namespace {
 
-// A float16 scale for 16 neighbouring dims: no kernel has it, but the arithmetic of places does.
+// A float16 scale for 16 neighbouring dims: no kernel has it, but the offset arithmetic does.
 constexpr KvCodec kSmallScales = {.dtype = DType::kFloat32,
                                   .k_bits = 8,
                                   .v_bits = 8,
@@ -34,7 +35,7 @@ std::vector<KvFormat> Formats() {
         Fp8E4M3Codec::Description(), kSmallScales}) {
     for (KvArrangement arrangement : {KvArrangement::kSlotLanes, KvArrangement::kImage}) {
       for (int page_size : {16, 48, 64}) {
-        // Of an image: two chunks of 16 bytes.
+        // In an image: two chunks of 16 bytes.
         const int step = arrangement == KvArrangement::kImage ? 2 * 128 / codec.v_bits
                          : codec.scale_bits == 16             ? codec.scale_group
                                                               : 3 * std::max(2, codec.k_pack);
@@ -110,7 +111,7 @@ TEST(KvFormatTest, EveryGroupOfDimsHasAScaleOfItsOwnBehindTheNumbersAndThePageEn
 TEST(KvFormatTest, APageOfFourBitsHasAnEighthOfFloat32AndItsScales) {
   const DiffSpec spec = {.num_kv_groups = 3, .k_maps = 2, .head_dim = 64, .v_dim = 128};
   const KvFormat four = KvFormat::Of(spec, 64, DType::kInt4);
-  // 64 slots of 256 numbers; 4 scales of 4 bytes a slot.
+  // 64 slots of 256 numbers; 4 scales of 4 bytes per slot.
   EXPECT_EQ(four.PageBytes(), 64 * 256 / 2 + 64 * 4 * 4);
   EXPECT_EQ(KvFormat::Of(spec, 64, DType::kInt8KInt4V).PageBytes(),
             64 * (128 + 128 / 2) + 64 * 4 * 4);
@@ -155,7 +156,7 @@ TEST(KvFormatTest, NeighbouringSlotsOfKLieInNeighbouringLanesOf32BitsOrLess) {
     const int pack = format.codec.k_pack;
     ASSERT_LE(pack * format.codec.k_bits, 32);
     for (int dim = 0; dim < format.head_dim; ++dim) {
-      // Of eight, dims 0 and 4 share a byte.
+      // Among eight, dims 0 and 4 share a byte.
       const int in_pack = format.codec.k_bits < 8 ? dim % 4 * 2 + dim / 4 % 2 : dim % pack;
       for (int slot = 0; slot < format.page_size; ++slot) {
         ASSERT_EQ(format.KOffset(1, dim, slot),
@@ -173,7 +174,7 @@ TEST(KvFormatTest, NeighbouringColumnsOfVLieInNeighbouringLanesOf32BitsOrLess) {
     ASSERT_LE(pack * format.codec.v_bits, 32);
     for (int dim = 0; dim < format.v_dim; ++dim) {
       for (int slot = 0; slot < format.page_size; ++slot) {
-        // Of eight, slots 0, 2, 4 and 6 are 16 bits.
+        // Among eight, slots 0, 2, 4 and 6 form 16 bits.
         const int in_pack = format.codec.v_bits < 8 ? slot % 2 * 4 + slot / 2 % 4 : slot % pack;
         ASSERT_EQ(format.VOffset(dim, slot),
                   format.VOffset(0, slot / pack * pack) + dim * pack + in_pack)
@@ -254,7 +255,7 @@ TEST(KvFormatTest, ARowOfE4M3HasItsLargestAsTheLargestNumberAndTheNearestOfAll) 
       {.num_kv_groups = 1, .k_maps = 2, .head_dim = 16, .v_dim = 32}, 16, DType::kFp8E4M3);
   EXPECT_EQ(format.PageBytes(), 16 * (64 + 4 * 4)) << "a float for K1, K2 and either half of V";
   std::vector<std::byte> page(static_cast<size_t>(format.PageBytes()), std::byte{0xff});
-  std::vector<float> v;  // of the first half in scales of 1, of the second of a quarter
+  std::vector<float> v;  // the first half in scales of 1, the second of a quarter
   for (int i = 0; i < 32; ++i)
     v.push_back((i < 16 ? 1.0f : 0.25f) * (i % 16 == 0 ? -448.0f : 1.03f * static_cast<float>(i)));
   SetV(format, page.data(), 3, v);
@@ -286,7 +287,7 @@ TEST(KvFormatTest, AFourBitRowIsWithinHalfAStepBeforeItsTransform) {
   const std::vector<float> k(v.begin(), v.begin() + 24);
   SetK(format, page.data(), 1, 3, k);
   SetV(format, page.data(), 3, v);
-  // Blocks of 8: no transformed number is beyond sqrt(8) times the largest, 12.
+  // Blocks of 8: no transformed number exceeds sqrt(8) times the largest, 12.
   const double step = std::sqrt(8.0) * 2 * 12 / 15;
   const std::vector<double> k_row = KRow(format, page.data(), 1, 3);
   const std::vector<double> v_row = VRow(format, page.data(), 3);
@@ -361,7 +362,7 @@ TEST(KvImageTest, EightNeighbouringElementsAreOneAlignedChunk) {
   }
 }
 
-// The 128-byte swizzle as the manuals give it: bits 4-6 of a byte address in the tile are XORed
+// The 128-byte swizzle as the manuals define it: bits 4-6 of a byte address in the tile are XORed
 // with bits 7-9.
 TEST(KvImageTest, ATileOf128BytesHasNvidias128ByteSwizzle) {
   const KvFormat image = {64, 1, 1, 128, 256, BFloat16Codec::Description(), KvArrangement::kImage};
@@ -374,7 +375,7 @@ TEST(KvImageTest, ATileOf128BytesHasNvidias128ByteSwizzle) {
   }
 }
 
-// One phase of ldmatrix reads 8 rows of 16 bytes; they must lie in 8 different groups of 4 banks.
+// One phase of ldmatrix reads 8 rows of 16 bytes; they must be in 8 different groups of 4 banks.
 TEST(KvImageTest, NeitherLdmatrixNorItsTransposedFormMeetsABankTwice) {
   for (const KvFormat& image : Images()) {
     for (int first_slot = 0; first_slot < image.page_size; first_slot += 8) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/base/line_writer.h"
 
 #include <gmock/gmock.h>
@@ -59,8 +60,8 @@ TEST(LineWriterTest, LinesOfSeveralThreadsStayWhole) {
   EXPECT_EQ(FileBytes(path), expected);
 }
 
-// Push would hang here for ever if it waited for the reader.
-TEST(LineWriterTest, AReaderThatStallsHoldsNoCallerAndIsToldWhatItMissed) {
+// If Push waited for the reader, it would hang here.
+TEST(LineWriterTest, StalledReaderBlocksNoCallerAndGetsACountOfLostLines) {
   FullPipe pipe;
   LineWriter writer({.descriptor = pipe.input(), .max_bytes = 100, .gap_line = Gap});
   for (int i = 0; i < 25; ++i) writer.Push("123456789\n");  // ten of them fit
@@ -75,13 +76,13 @@ TEST(LineWriterTest, AReaderThatStallsHoldsNoCallerAndIsToldWhatItMissed) {
   EXPECT_EQ(pipe.ReadUntil("next\n"), "gap 15\nnext\n");
 }
 
-TEST(LineWriterTest, TheEndDoesNotWaitForAReaderThatStalls) {
+TEST(LineWriterTest, DestructorDoesNotWaitForAStalledReader) {
   FullPipe pipe;
   LineWriter writer({.descriptor = pipe.input(), .last_wait = milliseconds(1)});
   writer.Push("left\n");
 }
 
-TEST(LineWriterTest, TheEndDoesNotWaitForASocketThatNobodyReads) {
+TEST(LineWriterTest, DestructorDoesNotWaitForASocketWithoutReader) {
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
   {
@@ -131,8 +132,8 @@ TEST(LogTest, AThreadWritesTheLinesAndTellsWhatIsLost) {
     EXPECT_GT(lost, 500u);
     EXPECT_LT(lost, 1500u);
     std::thread reader([&] {
-      const std::string told = "WARNING log_lines_dropped lines=" + std::to_string(lost) + "\n";
-      EXPECT_THAT(pipe.ReadUntil("last\n"), ::testing::HasSubstr(told));
+      const std::string reported = "WARNING log_lines_dropped lines=" + std::to_string(lost) + "\n";
+      EXPECT_THAT(pipe.ReadUntil("last\n"), ::testing::HasSubstr(reported));
     });
     EXPECT_TRUE(FlushLog(std::chrono::minutes(1)));
     LogPlainLine("last");

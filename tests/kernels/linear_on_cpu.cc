@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <memory>
 
 #include "kernels/ops/weight_codec.h"
@@ -15,7 +16,7 @@ PackedRun Pack(const std::vector<LinearPart>& parts, LinearOutput output, Weight
   cpu::WeightPacker packer(WeightFormat::kFloat32, format, isa, *pool);
   const auto weight = std::make_shared<cpu::PackedLinear>(packer.Linear(parts, output));
   EXPECT_TRUE(packer.status().ok()) << packer.status().message();
-  return [=](const LinearInput& input) {
+  return [=](const LinearTestInput& input) {
     std::vector<float> y = input.y;
     y.resize(static_cast<size_t>(input.num_tokens) * static_cast<size_t>(weight->out_features()));
     cpu::Linear(*weight,

@@ -1,6 +1,7 @@
-// Linear layers with int8 and int4 weights: the sum that their definition gives, in double
-// precision, from the codes of weights and activations; the same bits at every level and for every
-// number of tokens.
+// SPDX-License-Identifier: Apache-2.0
+// Linear layers with int8 and int4 weights. Results match their definition, computed in double
+// precision from the codes of weights and activations. They have the same bits at every level and
+// for every number of tokens.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -77,7 +78,7 @@ class LinearQuantizedTest : public ::testing::TestWithParam<WeightFormat> {
     }
     return kept;
   }
-  // That column `at` of the panels holds `row`, with zeros behind it.
+  // Checks that column `at` of the panels holds `row`, followed by zeros.
   void ExpectColumn(const cpu::PackedLinear& packed, int columns, int at, std::vector<float> row) {
     const auto* panel = static_cast<const uint8_t*>(packed.panels()) +
                         at / columns * packed.panel_bytes();
@@ -108,7 +109,7 @@ class LinearQuantizedTest : public ::testing::TestWithParam<WeightFormat> {
       }
     }
   }
-  // Activations as int8 codes of groups keep them.
+  // Activations as the int8 codes of groups keep them.
   static std::vector<float> Quantized(std::span<const float> row) {
     std::vector<float> kept;
     for (size_t begin = 0; begin < row.size(); begin += kQuantGroup) {
@@ -141,9 +142,8 @@ class LinearQuantizedTest : public ::testing::TestWithParam<WeightFormat> {
   ThreadPool pool_{{.num_threads = 3, .pin = false}};
 };
 
-// Rows whose scales and roundings are at an edge: equal magnitudes of both signs, in both orders,
-// halves of a step, zeros of both signs, the smallest numbers, those that vanish beside the
-// largest.
+// Rows with scales and roundings at an edge: equal magnitudes of both signs, in both orders; halves
+// of a step; zeros of both signs; the smallest numbers; and those that vanish beside the largest.
 std::vector<float> EdgeRows(int rows, int in_features) {
   std::vector<float> w = RandomFloats(Elements(rows, in_features), 18);
   for (int row = 0; row < rows; ++row) {
@@ -228,7 +228,7 @@ TEST_P(LinearQuantizedTest, OddShapesMatchTheDefinitionWithTheSameBitsAtEveryLev
   }
 }
 
-// Codes at both ends: no sum of theirs is cut off on the way.
+// Codes at both ends of the range: no sum of them saturates.
 TEST_P(LinearQuantizedTest, TheLargestCodesAreSummedExactly) {
   constexpr Shape kShape{40, 256};
   const bool is_int8 = GetParam() == WeightFormat::kInt8;
@@ -236,7 +236,7 @@ TEST_P(LinearQuantizedTest, TheLargestCodesAreSummedExactly) {
   for (const auto& [even, odd] :
        {std::pair(low, low), std::pair(high, high), std::pair(low, high), std::pair(high, low)}) {
     std::vector<float> w(Elements(kShape.out_features, kShape.in_features));
-    // The first of each group is the lowest, which makes the scale 1.
+    // The first number of each group is the lowest, which makes the scale 1.
     for (size_t i = 0; i < w.size(); ++i) w[i] = i % 64 == 0 ? low : i % 2 == 0 ? even : odd;
     for (const auto& [even_x, odd_x] :
          {std::pair(127.0f, 127.0f), std::pair(-127.0f, -127.0f), std::pair(127.0f, -127.0f)}) {
@@ -341,7 +341,7 @@ TEST_P(LinearQuantizedTest, AWeightThatTheFormatCannotHoldIsRefusedByName) {
       << packed.status().message();
 }
 
-// Uniform numbers: int8 keeps a step of 1/127 of the largest, int4 one of 1/8.
+// Uniform numbers: int8 has steps of 1/127 of the largest, int4 of 1/8.
 TEST_P(LinearQuantizedTest, TheErrorIsWhatTheStepsSay) {
   constexpr Shape kShape{64, 512};
   const auto w = RandomFloats(Elements(kShape.out_features, kShape.in_features), 16);

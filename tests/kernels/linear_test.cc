@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // Linear layers on every backend and in every weight format: against the double-precision
-// reference, exact on integers, and the same bits for every number of tokens.
+// reference, exact on integers, and bitwise equal for every number of tokens.
 #include "kernels/ops/linear.h"
 
 #include <cmath>
@@ -15,7 +16,7 @@ namespace {
 using testing::AllClose;
 using testing::KernelOp;
 using testing::LinearBackend;
-using testing::LinearInput;
+using testing::LinearTestInput;
 using testing::PackedRun;
 using testing::RandomFloats;
 using testing::Rounded;
@@ -31,7 +32,7 @@ class LinearTest : public ::testing::Test {
 
   static int RoundUp(int features, int unit) { return (features + unit - 1) / unit * unit; }
 
-  static std::vector<float> Reference(const std::vector<LinearPart>& parts, LinearInput input) {
+  static std::vector<float> Reference(const std::vector<LinearPart>& parts, LinearTestInput input) {
     int64_t out_features = 0;
     for (const LinearPart& part : parts) out_features += part.out_features();
     input.y.resize(static_cast<size_t>(input.num_tokens * out_features));
@@ -63,8 +64,8 @@ TEST_F(LinearTest, OddShapesMatchTheReference) {
                                 {out_features, in_features}, DTypeOf(backend.format));
       const PackedRun run = backend.pack({Part(weight)}, LinearOutput::kFloat32);
       for (int num_tokens : {0, 1, 2, 3, 5, 6, 7, 13, 25, 40}) {
-        const LinearInput input = {RandomOf(backend.inputs, num_tokens, in_features, 4),
-                                   num_tokens};
+        const LinearTestInput input = {RandomOf(backend.inputs, num_tokens, in_features, 4),
+                                       num_tokens};
         ASSERT_TRUE(AllClose(run(input), Reference({Part(weight)}, input),
                              ToleranceOf(KernelOp::kLinear, DType::kFloat32)))
             << num_tokens << " x " << in_features << " x " << out_features << ", " << backend.name;
@@ -91,8 +92,8 @@ TEST_F(LinearTest, StackedPartsKeepTheirOrderBiasAndResidual) {
       const PackedRun run = backend.pack(parts, output);
       for (int num_tokens : {1, 4, 30}) {
         for (bool accumulate : {false, true}) {
-          const LinearInput input = {RandomOf(backend.inputs, num_tokens, kIn, 8), num_tokens,
-                                     RandomOf(y_dtype, num_tokens, 24, 9), accumulate};
+          const LinearTestInput input = {RandomOf(backend.inputs, num_tokens, kIn, 8), num_tokens,
+                                         RandomOf(y_dtype, num_tokens, 24, 9), accumulate};
           EXPECT_TRUE(AllClose(run(input), Reference(parts, input),
                                ToleranceOf(KernelOp::kLinear, y_dtype)))
               << num_tokens << " " << backend.name;
@@ -106,9 +107,9 @@ TEST_F(LinearTest, WiderSourcesAreRoundedToNearestEven) {
   for (const LinearBackend& backend : backends_) {
     if (backend.format == WeightFormat::kFloat32) continue;
     const float unit = backend.format == WeightFormat::kFloat16 ? 0x1p-10f : 0x1p-7f;
-    std::vector<float> values(64, 0.0f);  // of [8, 8], the first column
-    values[0] = 1 + unit / 2;             // to the even 1
-    values[8] = 1 + unit + unit / 2;      // to the even 1 + 2 unit
+    std::vector<float> values(64, 0.0f);  // the first column of [8, 8]
+    values[0] = 1 + unit / 2;             // rounds to the even 1
+    values[8] = 1 + unit + unit / 2;      // rounds to the even 1 + 2 unit
     values[16] = -values[8];
     const StoredTensor weight(values, {8, 8});
     const PackedRun run = backend.pack({Part(weight)}, LinearOutput::kFloat32);
@@ -127,7 +128,8 @@ TEST_F(LinearTest, SmallIntegersAreExact) {
   for (const LinearBackend& backend : backends_) {
     const PackedRun run = backend.pack({Part(weight)}, LinearOutput::kFloat32);
     for (int num_tokens : {1, 6, 20, 200}) {
-      LinearInput input = {std::vector<float>(static_cast<size_t>(num_tokens) * kIn), num_tokens};
+      LinearTestInput input = {std::vector<float>(static_cast<size_t>(num_tokens) * kIn),
+                               num_tokens};
       for (size_t i = 0; i < input.x.size(); ++i)
         input.x[i] = static_cast<float>(static_cast<int>(i * 13 % 11) - 5);
       EXPECT_EQ(run(input), Reference({Part(weight)}, input)) << backend.name;
@@ -135,7 +137,7 @@ TEST_F(LinearTest, SmallIntegersAreExact) {
   }
 }
 
-// One token alone is too little work to wake other threads for.
+// A single token is too little work to wake other threads.
 TEST_F(LinearTest, ATokenHasTheSameBitsAloneAndInAnyBatch) {
   constexpr int kTokens = 201;  // more than two blocks of 96 rows
   struct Shape {
@@ -143,7 +145,8 @@ TEST_F(LinearTest, ATokenHasTheSameBitsAloneAndInAnyBatch) {
     int in_features;
     std::vector<int> num_tokens;
   };
-  // The second shape leaves L2 at 190 tokens; then it has two blocks of columns and three of depth.
+  // The second shape exceeds L2 at 190 tokens; then it has two blocks of columns and three of
+  // depth.
   const Shape shapes[] = {{83, 70, {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 16, 31, 40, 97, 201}},
                           {555, 519, {2, 7, 25, 190, 201}}};
   for (const LinearBackend& backend : backends_) {
@@ -179,7 +182,7 @@ TEST_F(LinearTest, ANanStaysWithItsOwnToken) {
   for (const LinearBackend& backend : backends_) {
     const PackedRun run = backend.pack({Part(weight)}, LinearOutput::kFloat32);
     for (int num_tokens : {3, 30}) {
-      LinearInput input = {RandomOf(backend.inputs, num_tokens, kIn, 15), num_tokens};
+      LinearTestInput input = {RandomOf(backend.inputs, num_tokens, kIn, 15), num_tokens};
       const std::vector<float> clean = run(input);
       input.x[kIn + 5] = std::numeric_limits<float>::quiet_NaN();
       const std::vector<float> y = run(input);

@@ -1,4 +1,5 @@
-// The definitions of quantised attention logits, by hand.
+// SPDX-License-Identifier: Apache-2.0
+// The definitions of quantised attention logits, checked by hand.
 #include "kernels/attention/logit_quant.h"
 
 #include <gmock/gmock.h>

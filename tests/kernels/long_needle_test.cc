@@ -1,5 +1,6 @@
-// A needle among 65,536 slots is found in every format of pages: sums over a long context lose
-// neither a large score nor a value.
+// SPDX-License-Identifier: Apache-2.0
+// A needle among 65,536 slots is found in every page format: sums over a long context lose neither
+// a large score nor a value.
 #include <gtest/gtest.h>
 
 #include "tests/testing/attention_batch.h"
@@ -27,7 +28,8 @@ std::vector<NeedleCase> Cases() {
 
 class LongNeedleTest : public ::testing::TestWithParam<NeedleCase> {};
 
-// The needle's key is like q1; all other keys and values are noise, and all that map 2 sees is.
+// The needle's key is similar to q1. All other keys and values are noise, and map 2 sees only
+// noise.
 TEST_P(LongNeedleTest, IsFoundAtAnyDepth) {
   DiffSpec spec = testing::V2Spec(1, 1, kHeadDim);
   spec.sub_norm = SubNorm::kNone;
@@ -35,8 +37,7 @@ TEST_P(LongNeedleTest, IsFoundAtAnyDepth) {
                                 {.format = KvFormat::Of(spec, 64, GetParam().pages)});
   batch.out_scale = 1;
   batch.lambda_rows = {0.5f};
-  for (size_t d = 0; d < kHeadDim; ++d)
-    batch.q[d] = d % 3 == 0 ? -2.0f : 2.0f;  // times itself: 128
+  for (size_t d = 0; d < kHeadDim; ++d) batch.q[d] = d % 3 == 0 ? -2.0f : 2.0f;  // its square: 128
   ThreadPool pool({.num_threads = 2, .pin = false});
   cpu::AttentionWorkspace workspace;
   const KvFormat& format = batch.memory.format();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The convolution, scan and gate of Mamba layers on every backend.
 #include <gtest/gtest.h>
 
@@ -22,8 +23,8 @@ using testing::ScanCase;
 using testing::StatefulRows;
 using testing::ToleranceOf;
 
-constexpr float kUntouched = -77.0f;  // what `out` holds before
-constexpr int kStrideGap = 5;         // of slots and of rows that are parts of wider ones
+constexpr float kUntouched = -77.0f;  // initial content of `out`
+constexpr int kStrideGap = 5;  // between slots, and between rows that are parts of wider ones
 
 enum class Start { kFresh, kInPlace, kElsewhere };
 struct SequenceShape {
@@ -31,7 +32,7 @@ struct SequenceShape {
   Start start;
 };
 
-// Fewer tokens than a convolution is wide, runs of tokens with and without a rest, none.
+// Fewer tokens than the convolution's width, runs of tokens with and without a remainder, none.
 const std::vector<SequenceShape> kRagged = {
     {1, Start::kFresh},    {1, Start::kInPlace},   {2, Start::kElsewhere}, {5, Start::kElsewhere},
     {37, Start::kFresh},   {0, Start::kInPlace},   {3, Start::kInPlace},   {32, Start::kElsewhere},
@@ -41,7 +42,7 @@ int NumSlots(const std::vector<SequenceShape>& shapes) {
   return 2 * static_cast<int>(shapes.size());
 }
 
-// A row of no sequence before each sequence and behind the last one.
+// A row of no sequence before each sequence and after the last one.
 StatefulRows RowsOf(const std::vector<SequenceShape>& shapes) {
   StatefulRows rows;
   int first_row = 1;
@@ -83,7 +84,7 @@ ConvCase MakeConv(DType dtype, const std::vector<SequenceShape>& shapes, int cha
   conv.taps = RandomFloats(size * static_cast<size_t>(width), 2);
   conv.bias = RandomFloats(size, 3);
   conv.out.assign(rows * size, kUntouched);
-  // Rows of x, as a state's are.
+  // Rows of x, like those in a state.
   conv.state = RandomOf(
       dtype, static_cast<size_t>(NumSlots(shapes)) * static_cast<size_t>(conv.slot_stride), 4, -2,
       2);
@@ -117,7 +118,7 @@ void RunReference(ScanCase& scan) { SelectiveScanRef(scan.Args()); }
 void Run(const MambaBackend& backend, ConvCase& conv) { backend.conv(conv); }
 void Run(const MambaBackend& backend, ScanCase& scan) { backend.scan(scan); }
 
-// Rows of no sequence, slots that are `to` of none, and what lies between slots.
+// Rows of no sequence, slots that are `to` of none, and gaps between slots.
 template <typename Case>
 void ExpectOthersUntouched(const MambaBackend& backend, Case before, const Case& after) {
   std::vector<bool> rows(NumRows(before.rows)), numbers(before.state.size());  // written
@@ -247,7 +248,7 @@ TEST_F(MambaTest, NeitherChunksNorTheBatchChangeABitOfAScan) {
   }
 }
 
-// A state that goes on for long neither drifts from the reference nor depends on its chunks.
+// A state over many tokens neither drifts from the reference nor depends on its chunks.
 TEST_F(MambaTest, AScanOfALongPromptMatchesTheReference) {
   for (const MambaBackend& backend : backends_) {
     const ScanCase scan = MakeScan(backend.activations, {{1500, Start::kFresh}}, 20, 16);
@@ -260,7 +261,7 @@ TEST_F(MambaTest, AScanOfALongPromptMatchesTheReference) {
   }
 }
 
-// One token whose y is delta alone.
+// One token whose y is only delta.
 TEST_F(MambaTest, TheStepSizeIsSoftplusOverTheWholeRange) {
   constexpr int kChannels = 16001;
   const float infinity = std::numeric_limits<float>::infinity();
@@ -302,7 +303,7 @@ TEST_F(MambaTest, AStateDecaysAsTheReferenceSaysOverTheWholeRange) {
     RunReference(expected);
     backend.scan(scan);
     EXPECT_TRUE(AllClose(scan.state, expected.state, {5e-7, 0})) << backend.name;
-    // As good where it is small: the exponent itself is rounded.
+    // Equally accurate for small values: the exponent itself is rounded.
     for (size_t i = 0; i < kChannels; ++i) {
       const double error = std::abs(double{scan.state[i]} - double{expected.state[i]});
       ASSERT_LE(error, expected.state[i] * (6e-7 + 1.5e-7 * 30 * 4 * double(i) / kChannels) + 1e-37)
@@ -329,7 +330,7 @@ TEST_F(MambaTest, TheGateOfAScanIsThatOfAGatedMemory) {
     memory.z.clear();
     backend.scan(gated);
     backend.scan(memory);
-    constexpr size_t kRow = 40;  // the first is nobody's
+    constexpr size_t kRow = 40;  // the first row belongs to no sequence
     const std::vector<float> out = backend.gate({.gate = gated.z.data() + gated.z_stride,
                                                  .gate_stride = gated.z_stride,
                                                  .memory = memory.out.data() + kRow,

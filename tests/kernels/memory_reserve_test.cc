@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/base/memory_reserve.h"
 
 #include <gtest/gtest.h>

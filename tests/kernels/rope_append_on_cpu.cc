@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/testing/kernel_levels.h"
 #include "tests/testing/rope_append_backends.h"
 

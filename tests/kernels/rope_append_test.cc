@@ -1,5 +1,6 @@
-// Rotary embedding against its formula, and where K and V land in their pages: every backend, every
-// format.
+// SPDX-License-Identifier: Apache-2.0
+// Rotary embedding against its formula, and the positions of K and V in their pages: every backend,
+// every format.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -39,7 +40,7 @@ const std::vector<SequenceShape> kShapes = {{0, 1},  {15, 1},  {16, 2},  {63, 1}
 
 class RopeAppendTest : public ::testing::TestWithParam<RopeAppendBackend> {
  protected:
-  // Without rotation there are no angles either.
+  // Without rotation there are no angles.
   RopeCase MakeCase(const DiffSpec& spec, RopeStyle style, const std::vector<SequenceShape>& shapes,
                     int page_size, bool has_kv = true) const {
     int num_tokens = 0;
@@ -63,8 +64,8 @@ class RopeAppendTest : public ::testing::TestWithParam<RopeAppendBackend> {
     return spec.q_width() + (has_kv ? spec.k_width() + spec.v_width() : 0);
   }
 
-  // Compares q and every number of every page with the formula; what the batch does not fill is
-  // untouched, or 0 where the backend says so.
+  // Compares q and every number of every page with the formula. Numbers that the batch does not
+  // write are untouched, or 0 on backends that clear them.
   void ExpectByFormula(const RopeCase& rope) const {
     expected_.clear();
     for (const SequenceTokens& sequence : rope.memory.sequences()) {
@@ -148,7 +149,7 @@ class RopeAppendTest : public ::testing::TestWithParam<RopeAppendBackend> {
     });
   }
 
-  // Slots behind the last row of a page that the batch has begun.
+  // Slots after the last row of a page that the batch has begun.
   void ExpectClear(const RopeCase& rope, const SequenceTokens& sequence) const {
     const int page_size = rope.memory.format().page_size;
     const int end = sequence.position + sequence.num_tokens;
@@ -187,7 +188,7 @@ TEST_P(RopeAppendTest, EveryWidthFollowsTheFormula) {
   }
 }
 
-// Of a layer that attends to another's K and V. The pages' places are not looked up either.
+// A layer that attends to another's K and V. The page table is not read either.
 TEST_P(RopeAppendTest, WithoutKAndVQAloneIsWrittenAndNoPageIsTouched) {
   for (RopeStyle style : {RopeStyle::kHalfSplit, RopeStyle::kInterleaved, RopeStyle::kNone}) {
     RopeCase rope = MakeCase(SpecOf(2, 16, 32), style, kShapes, GetParam().page_sizes.back(),
@@ -206,9 +207,9 @@ TEST_P(RopeAppendTest, TheAttentionFactorScalesQAndKButNotV) {
   ExpectByFormula(rope);
 }
 
-TEST_P(RopeAppendTest, WhoeverSharesTheBatchARowsBitsAreTheSame) {
-  const std::vector<SequenceShape> shapes = {{3, 130}, {15, 1}, {16, 40}};  // enough rows to wake
-                                                                            // the CPU's workers
+TEST_P(RopeAppendTest, RowIsBitwiseIndependentOfBatch) {
+  // Enough rows to wake the CPU's workers.
+  const std::vector<SequenceShape> shapes = {{3, 130}, {15, 1}, {16, 40}};
   const DiffSpec spec = SpecOf(2, 16, 32);
   RopeCase together = MakeCase(spec, RopeStyle::kInterleaved, shapes, GetParam().page_sizes.back());
   GetParam().run(together);

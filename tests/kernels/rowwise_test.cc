@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RmsNorm, LayerNorm, SiLU, PolyNorm and sigmoid on every backend.
 #include "kernels/ops/rowwise.h"
 
@@ -19,8 +20,8 @@ using testing::SameBits;
 using testing::Tolerance;
 using testing::ToleranceOf;
 
-// Whole vectors and a rest, scalar and 16-byte accesses; less than, exactly and more than one round
-// of a thread block.
+// Whole vectors and a remainder, scalar and 16-byte accesses; less than, exactly and more than one
+// round of a thread block.
 constexpr int kWidths[] = {1,  2,   3,   7,   8,    15,   16,   17,   31,   33,   64,   65,
                            96, 100, 255, 256, 1000, 1031, 1536, 2047, 2048, 2049, 4096, 6152};
 constexpr float kWeight[] = {0.4f, -0.3f, 0.7f};
@@ -31,7 +32,7 @@ class RowwiseTest : public ::testing::Test {
     if (backends_.empty()) GTEST_SKIP() << "there is no device";
   }
 
-  // What a result or an input of num_tokens holds of one.
+  // One token's part of a result or an input.
   static std::vector<float> Token(const std::vector<float>& values, int token, int num_tokens) {
     const auto width = static_cast<std::ptrdiff_t>(values.size()) / num_tokens;
     return {values.begin() + token * width, values.begin() + (token + 1) * width};
@@ -79,7 +80,7 @@ LayerNormArgs<float> LayerNormArgsOf(const std::vector<float>& x, const std::vec
           .eps = 1e-5f};
 }
 
-// What the reference makes of it.
+// The reference's result.
 template <typename Args>
 std::vector<float> Reference(Args args, void (*reference)(const Args&)) {
   std::vector<float> out(static_cast<size_t>(args.num_tokens) * static_cast<size_t>(args.width));
@@ -120,7 +121,7 @@ TEST_F(RowwiseTest, RmsNormTakesTheTokensThatAreNamed) {
   }
 }
 
-// Around 0, and with a mean that is large beside what it leaves.
+// Around 0, and with a mean that is large compared with the deviations.
 TEST_F(RowwiseTest, LayerNormMatchesTheReferenceAtAnyWidth) {
   constexpr int kTokens = 5;
   for (const RowwiseBackend& backend : backends_) {
@@ -159,7 +160,7 @@ TEST_F(RowwiseTest, LayerNormTakesTheTokensThatAreNamed) {
   }
 }
 
-// A token of equal numbers has no variance: nothing is left but the bias.
+// A token of equal numbers has no variance, so only the bias is left.
 TEST_F(RowwiseTest, LayerNormOfEqualNumbersIsItsBias) {
   const std::vector<float> x(64, 3.0f), weight(64, 2.0f);
   for (const RowwiseBackend& backend : backends_) {
@@ -182,7 +183,7 @@ TEST_F(RowwiseTest, SiluMulMatchesTheReferenceAtAnyWidth) {
   }
 }
 
-// exp from its underflow to its overflow, and what lies beyond any range.
+// exp from its underflow to its overflow, and numbers beyond any range.
 TEST_F(RowwiseTest, SiluMulMatchesTheReferenceOverTheWholeRange) {
   constexpr int kWidth = 24001;
   const float infinity = std::numeric_limits<float>::infinity();
@@ -199,7 +200,7 @@ TEST_F(RowwiseTest, SiluMulMatchesTheReferenceOverTheWholeRange) {
   }
 }
 
-// Spreads small enough that eps counts, and large enough that z^6 is 7e8.
+// Spreads small enough that eps matters, and large enough that z^6 is 7e8.
 TEST_F(RowwiseTest, PolyNormMulMatchesTheReferenceAtAnyWidth) {
   constexpr int kTokens = 3;
   for (const RowwiseBackend& backend : backends_) {
@@ -217,7 +218,7 @@ TEST_F(RowwiseTest, PolyNormMulMatchesTheReferenceAtAnyWidth) {
   }
 }
 
-// With one weight alone the result's scale does not depend on that of the gate: n(u) has a mean
+// With a single weight the result's scale does not depend on the gate's scale: n(u) has a mean
 // square of 1.
 TEST_F(RowwiseTest, EachTermOfPolyNormIsNormalisedOverItsToken) {
   constexpr int kWidth = 300;
@@ -236,7 +237,7 @@ TEST_F(RowwiseTest, EachTermOfPolyNormIsNormalisedOverItsToken) {
 }
 
 TEST_F(RowwiseTest, ATokensBitsDoNotDependOnTheBatch) {
-  constexpr int kTokens = 41, kWidth = 1031;  // enough to wake other threads for
+  constexpr int kTokens = 41, kWidth = 1031;  // enough to wake other threads
   const std::vector<float> weight = RandomFloats(2 * kWidth, 4);
   for (const RowwiseBackend& backend : backends_) {
     const std::vector<float> x = RandomOf(backend.activations, kTokens, 2 * kWidth, 9, 4);

@@ -1,5 +1,6 @@
-// What sampling means: the distribution in double precision, order of operations, ties, keys and
-// log-probabilities, by the CPU, whose bits are every backend's (sample_test.cc).
+// SPDX-License-Identifier: Apache-2.0
+// The definition of sampling: the distribution in double precision, order of operations, ties, keys
+// and log-probabilities. Tested on the CPU, whose bits are every backend's (sample_test.cc).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +22,7 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// What a draw depends on, with its logits.
+// The inputs of a draw, with its logits.
 struct Draw : DrawContext {
   std::span<const float> logits;
 };
@@ -61,8 +62,8 @@ std::vector<float> RandomRow(int vocab, uint32_t seed, float spread = 2.0f) {
   return row;
 }
 
-// The distribution that sample.h describes, in double precision and by full sorts: probability of
-// each token.
+// The distribution that sample.h describes, in double precision and by full sorts: the probability
+// of each token.
 std::vector<double> ReferenceDistribution(const Draw& args) {
   const SamplingParams& params = *args.params;
   const int vocab = static_cast<int>(args.logits.size());
@@ -179,9 +180,9 @@ std::vector<SamplingParams> DistributionCases() {
 
 INSTANTIATE_TEST_SUITE_P(Params, SampleDistributionTest, ::testing::ValuesIn(DistributionCases()));
 
-// Which tokens can be drawn at all, on rows of many sizes and with each filter's edge: a token of
-// the reference's set that has an even chance of a hundredth or more is drawn, and none outside of
-// it.
+// Which tokens can be drawn at all, on rows of many sizes and with each filter's edge. Every token
+// of the reference's set with a probability of at least a hundredth of an even share is drawn, and
+// no token outside the set.
 TEST(SampleDefinitionTest, FiltersKeepTheSetOfTheReference) {
   std::mt19937 random(5);
   for (int round = 0; round < 60; ++round) {
@@ -272,7 +273,7 @@ TEST(SampleDefinitionTest, TheDrawDependsOnSeedSequenceAndPositionAlone) {
   for (int position = 0; position < 50; ++position) {
     args.position = position;
     first.push_back(Sample(args).token);
-    Draw other = args;  // what is drawn between for others does not matter
+    Draw other = args;  // draws for others in between do not matter
     other.logits = other_row;
     Sample(other);
     second.push_back(Sample(args).token);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/base/thread_pool.h"
 #include "tests/testing/kernel_levels.h"
 #include "tests/testing/op_backends.h"

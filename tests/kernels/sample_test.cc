@@ -1,4 +1,5 @@
-// Sampling on every backend against the reference, bit for bit.
+// SPDX-License-Identifier: Apache-2.0
+// Sampling on every backend against the reference, bitwise.
 #include "kernels/ops/sample.h"
 
 #include <algorithm>
@@ -21,11 +22,11 @@ using uint128 = unsigned __int128;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr int32_t kPoison = -77;
 
-// One row's work, with all that it points to.
+// One row's work, with everything that it points to.
 struct RowCase {
   bool is_scored = false;
   int32_t scored_token = 0;
-  int num_top = 0;  // of a scored row
+  int num_top = 0;  // for a scored row
   SamplingParams params = {};
   std::vector<float> logits = {};
   std::vector<int32_t> prompt = {}, output = {}, banned = {};
@@ -49,7 +50,7 @@ struct RowCase {
   }
 };
 
-// One token in `one_of`; bits beyond the vocabulary are set.
+// A mask with one token in `one_of`; bits beyond the vocabulary are set.
 std::vector<uint32_t> RandomMask(int vocab, unsigned one_of, std::mt19937& random) {
   std::vector<uint32_t> mask(MaskWords(vocab), ~uint32_t{0});
   for (int token = 0; token < vocab; ++token) {
@@ -68,7 +69,7 @@ std::vector<float> RandomLogits(int vocab, std::mt19937& random) {
     case 0:  // ties everywhere
       for (float& logit : logits) logit = std::round(logit);
       break;
-    case 1:  // all equal, but for a few
+    case 1:  // all equal, except a few
       std::fill(logits.begin(), logits.end(), normal(random));
       for (int i = 0; i < 3; ++i) any() += normal(random);
       break;
@@ -145,7 +146,7 @@ void ExpectSame(const SampleTask& task, const SampledToken& sampled, const Sampl
   if (expected.finite == 0) return;
   EXPECT_EQ(sampled.token, expected.token) << what;
   if (task.num_top < 0) return;
-  EXPECT_EQ(sampled.max, expected.max) << what;  // of both zeros either is the largest
+  EXPECT_EQ(sampled.max, expected.max) << what;  // either zero may be the largest
   EXPECT_EQ(std::bit_cast<uint32_t>(sampled.logit), std::bit_cast<uint32_t>(expected.logit))
       << what;
   EXPECT_EQ(sampled.total, expected.total) << what;
@@ -159,8 +160,8 @@ void ExpectSame(const SampleTask& task, const SampledToken& sampled, const Sampl
   EXPECT_TRUE(end == kTopLogprobsMax || sampled.top_tokens[end] < 0) << what;
 }
 
-// The least uniform numbers that lead to each of the row's tokens, but for the first, without
-// filters; of a few in a large vocabulary.
+// The smallest uniform numbers that lead to each of the row's tokens except the first, without
+// filters; in a large vocabulary only to a few tokens.
 std::vector<uint64_t> EdgesOf(const RowCase& row) {
   const float max = *std::ranges::max_element(row.logits);
   std::vector<uint64_t> before = {0};
@@ -181,7 +182,7 @@ class SampleTest : public ::testing::Test {
     if (backends_.empty()) GTEST_SKIP() << "there is no device";
   }
 
-  // The rows in one call, between rows of nothing.
+  // The rows in one call, between rows of kNothing.
   static void ExpectLikeReference(const SampleBackend& backend, const std::vector<RowCase>& cases,
                                   const std::vector<uint64_t>& uniforms = {}) {
     const size_t vocab = cases.front().logits.size();
@@ -247,7 +248,7 @@ TEST_F(SampleTest, RowsOfLargerVocabulariesAreThoseOfTheReference) {
   }
 }
 
-// Every combination of filters on rows where their places fall among ties.
+// Every combination of filters on rows where the cutoffs fall among ties.
 TEST_F(SampleTest, FiltersThatEndAmongTiesAreThoseOfTheReference) {
   std::mt19937 random(3);
   std::vector<RowCase> cases;
@@ -265,7 +266,7 @@ TEST_F(SampleTest, FiltersThatEndAmongTiesAreThoseOfTheReference) {
   ExpectLikeReference(cases);
 }
 
-// Many tokens of nearly one mass: one that is wrongly kept or not moves most draws.
+// Many tokens of nearly equal mass: one that is wrongly kept or dropped changes most draws.
 TEST_F(SampleTest, FiltersThatEndWithinAPartOfTheHistogramAreThoseOfTheReference) {
   std::mt19937 random(5);
   std::normal_distribution<float> normal(0.0f, 2.0f);
@@ -285,7 +286,7 @@ TEST_F(SampleTest, FiltersThatEndWithinAPartOfTheHistogramAreThoseOfTheReference
   ExpectLikeReference(cases);
 }
 
-// The kernel looks for alternatives from the largest logits of its warps down, and a warp has 128
+// The kernel searches alternatives from the largest logits of its warps down, and a warp has 128
 // neighbours.
 TEST_F(SampleTest, AlternativesOfWhichEachWarpHasOneAreAllFound) {
   std::vector<RowCase> cases;
@@ -301,7 +302,7 @@ TEST_F(SampleTest, AlternativesOfWhichEachWarpHasOneAreAllFound) {
   ExpectLikeReference(cases);
 }
 
-// Every size of vocabulary around a word of the mask and a thread block, from one token to all.
+// Every vocabulary size around a mask word and a thread block, and from one token to all allowed.
 TEST_F(SampleTest, RowsWithMasksAreThoseOfTheReference) {
   std::mt19937 random(7);
   for (int vocab : {1, 31, 32, 33, 63, 64, 65, 127, 128, 129, 1769, 5000}) {
@@ -326,7 +327,7 @@ TEST_F(SampleTest, RowsWithMasksAreThoseOfTheReference) {
   }
 }
 
-// The largest logits are masked, so what is reported of them is no help to the draw.
+// The largest logits are masked, so the reported ones do not help the draw.
 TEST_F(SampleTest, AMaskedRowDrawsAmongItsTokensAndReportsTheModelsLogprobs) {
   constexpr int kVocab = 300;
   for (const SampleBackend& backend : backends_) {
@@ -403,8 +404,7 @@ TEST_F(SampleTest, EveryScheduleOfTheThreadsGivesTheSameBits) {
     backend.on_every_schedule([&] { ExpectLikeReference(backend, cases); });
 }
 
-// A mass that is one too small or too large moves a draw at such a number.
-// A mass that is one too small or too large moves the draw at the number where a token begins.
+// A mass that is one too small or too large changes the draw at the number where a token begins.
 TEST_F(SampleTest, WhereOneTokenEndsAndTheNextBeginsIsThatOfTheReference) {
   std::mt19937 random(6);
   for (int vocab : {2, 17, 255, 257, 600}) {
@@ -418,7 +418,7 @@ TEST_F(SampleTest, WhereOneTokenEndsAndTheNextBeginsIsThatOfTheReference) {
         uniforms.push_back(edge);
         uniforms.push_back(edge - 1);
       }
-      const std::vector<RowCase> cases(uniforms.size(), row);  // the same with each number
+      const std::vector<RowCase> cases(uniforms.size(), row);  // once with each number
       for (const SampleBackend& backend : backends_) ExpectLikeReference(backend, cases, uniforms);
     }
   }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/base/thread_pool.h"
 
 #include <gtest/gtest.h>
@@ -27,8 +28,8 @@ TEST(ThreadPoolTest, ManyJobsInARowEachFinishBeforeRunReturns) {
   std::vector<int64_t> sums(4);
   constexpr int kJobs = 1000;
   for (int job = 1; job <= kJobs; ++job) {
-    pool.Run([&](int worker) { sums[static_cast<size_t>(worker)] += job; });  // unsynchronised: Run
-                                                                              // must order the jobs
+    // Unsynchronised: Run must order the jobs.
+    pool.Run([&](int worker) { sums[static_cast<size_t>(worker)] += job; });
   }
   for (int64_t sum : sums) EXPECT_EQ(sum, int64_t{kJobs} * (kJobs + 1) / 2);
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/base/thread_registry.h"
 
 #include <gmock/gmock.h>
@@ -33,7 +34,7 @@ TEST(ThreadRegistryTest, TellsWhereEachThreadStandsWhileItLives) {
   pid_t id = 0;
   std::thread thread([&] {
     const NamedThread named("waiter", "the start");
-    const StandsAt at("the latch");
+    const ScopedThreadActivity at("the latch");
     id = gettid();
     is_there.count_down();
     may_leave.wait();
@@ -47,13 +48,13 @@ TEST(ThreadRegistryTest, TellsWhereEachThreadStandsWhileItLives) {
 
 TEST(ThreadRegistryTest, PlacesNestAndAreGivenBack) {
   std::thread([] {
-    const StandsAt nowhere("a thread without name");
+    const ScopedThreadActivity nowhere("a thread without name");
     EXPECT_THAT(Threads(), IsEmpty());
-    for (int i = 0; i < 2 * kThreadPlaces; ++i) {
+    for (int i = 0; i < 2 * kMaxThreads; ++i) {
       const NamedThread named("nested", "outside");
       {
-        const StandsAt first("first");
-        const StandsAt second("second");
+        const ScopedThreadActivity first("first");
+        const ScopedThreadActivity second("second");
         ASSERT_THAT(Threads(), ElementsAre(Thread("nested", "second", gettid())));
       }
       ASSERT_THAT(Threads(), ElementsAre(Thread("nested", "outside", gettid())));
@@ -62,18 +63,18 @@ TEST(ThreadRegistryTest, PlacesNestAndAreGivenBack) {
 }
 
 TEST(ThreadRegistryTest, MoreThreadsThanPlacesRunWithoutOne) {
-  std::latch all_there(kThreadPlaces + 2), may_leave(1);
+  std::latch all_there(kMaxThreads + 2), may_leave(1);
   std::vector<std::thread> threads;
-  for (int i = 0; i < kThreadPlaces + 2; ++i) {
+  for (int i = 0; i < kMaxThreads + 2; ++i) {
     threads.emplace_back([&] {
       const NamedThread named("many", "the start");
-      const StandsAt at("the latch");
+      const ScopedThreadActivity at("the latch");
       all_there.count_down();
       may_leave.wait();
     });
   }
   all_there.wait();
-  EXPECT_EQ(Threads().size(), static_cast<size_t>(kThreadPlaces));
+  EXPECT_EQ(Threads().size(), static_cast<size_t>(kMaxThreads));
   may_leave.count_down();
   for (std::thread& thread : threads) thread.join();
   EXPECT_THAT(Threads(), IsEmpty());

@@ -1,4 +1,5 @@
-// ActivationFigures of small models of every form of attention, against a naive computation in
+// SPDX-License-Identifier: Apache-2.0
+// ActivationFigures of small models with every form of attention, against a naive computation in
 // double precision from the same q and K.
 #include "models/diagnostics/activation_figures.h"
 
@@ -33,7 +34,7 @@ double Entropy(const std::vector<double>& p) {
   return entropy;
 }
 
-// The sum of |values| over the answer, of that over all.
+// The sum of |values| over the answer, as a share of the sum over all slots.
 double AnswerShare(const std::vector<double>& values) {
   double answer = 0, all = 0;
   for (size_t slot = 0; slot < values.size(); ++slot) {
@@ -46,7 +47,7 @@ double AnswerShare(const std::vector<double>& values) {
   return answer / all;
 }
 
-// Hands on what it sees, and remembers it.
+// Passes on what it sees, and records it.
 class NaiveFigures : public LayerObserver {
  public:
   NaiveFigures(const ModelConfig& config, LayerObserver* other)
@@ -196,7 +197,7 @@ TEST_P(ActivationFiguresTest, AreThoseOfTheNaiveComputationWhateverTheChunks) {
   }
 }
 
-TEST_P(ActivationFiguresTest, NobodyIsCountedWhereThereIsNoAnswer) {
+TEST_P(ActivationFiguresTest, TokensWithoutAnAnswerAreNotCounted) {
   ActivationFigures figures(model_->config(), pool_);
   figures.SetSpans(kSpans);
   Run(&figures, kTokens);

@@ -1,4 +1,5 @@
-// Captures of small models of every form of attention and every page format, against a naive
+// SPDX-License-Identifier: Apache-2.0
+// Captures of small models with every form of attention and every page format, against a naive
 // computation in double precision from the q and K of the same step.
 #include "models/diagnostics/attention_capture.h"
 
@@ -35,7 +36,7 @@ std::vector<double> Softmax(std::vector<double> scores) {
   return scores;
 }
 
-// By the largest of all slots that the query sees (LogitScale::kRow).
+// Relative to the largest of all slots that the query sees (LogitScale::kRow).
 std::vector<double> RoundedToBits(std::vector<double> scores, int bits) {
   double largest = 0;
   for (double score : scores) largest = std::max(largest, std::abs(score));
@@ -44,7 +45,7 @@ std::vector<double> RoundedToBits(std::vector<double> scores, int bits) {
   return scores;
 }
 
-// Looks at one sequence of each batch and computes all its maps from the definition, in the head
+// Observes one sequence of each batch and computes all its maps from the definition, in the head
 // order of diff_spec.h.
 class NaiveObserver : public LayerObserver {
  public:
@@ -129,14 +130,14 @@ class AttentionCaptureTest : public ::testing::TestWithParam<std::tuple<std::str
   }
 
   std::shared_ptr<AttentionCapture> MakeCapture() const {
-    auto capture = std::make_shared<AttentionCapture>(source_,
-                                                      AttentionCapture::Wish{layers_, kPositions});
+    auto capture = std::make_shared<AttentionCapture>(
+        source_, AttentionCapture::Selection{layers_, kPositions});
     capture->Reserve();
     return capture;
   }
 
-  // The sequence's tokens in chunks, behind another sequence's if there is one; the capture is
-  // complete once the last position has been computed, and never before.
+  // Runs the sequence's tokens in chunks, after another sequence's if there is one. The capture
+  // must complete exactly when the last position has been computed.
   void Run(const std::shared_ptr<AttentionCapture>& capture, int chunk, bool beside,
            NaiveObserver* naive, CapturingObserver& capturing) {
     constexpr int kPages = kTokens / kPageSize + 1;
@@ -165,7 +166,7 @@ class AttentionCaptureTest : public ::testing::TestWithParam<std::tuple<std::str
     }
   }
 
-  // All that the capture gives, by query.
+  // Everything that the capture gives, by query.
   std::map<Query, AttentionMaps> AllMaps(const AttentionCapture& capture) const {
     std::map<Query, AttentionMaps> all;
     const DiffSpec& spec = source_.spec;
@@ -246,7 +247,7 @@ TEST_P(AttentionCaptureTest, IsTakenAnewWhereTheSequenceIsComputedAnew) {
   const auto capture = MakeCapture();
   CapturingObserver capturing;
   capturing.Add(0, capture);
-  // 40 tokens on the first pages, which are lost; then others, of which the capture knows nothing.
+  // 40 tokens on the first pages, which are lost. Then other pages, unknown to the capture.
   for (const auto& [first_page, shift, count] :
        {std::tuple(0, 1, 40), {kPages, 0, 33}, {kPages, 0, kTokens}}) {
     std::vector<int32_t> pages(kPages);
@@ -265,7 +266,7 @@ TEST_P(AttentionCaptureTest, IsTakenAnewWhereTheSequenceIsComputedAnew) {
   for (const auto& [query, maps] : AllMaps(*capture)) EXPECT_EQ(maps.w, expected.at(query).w);
 }
 
-// Behind a chunk's windows its pages may be gone, also those that an earlier chunk has seen.
+// After a chunk's windows its pages may be gone, even those that an earlier chunk has seen.
 TEST(AttentionCaptureOfAWindowTest, HasThePagesThatEachChunkSaw) {
   constexpr int kWindow = 20;
   const DiffSpec spec = testing::DiffLlamaSpec(4, 2, 16);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/diagnostics/attention_shares.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +24,7 @@ TEST(AttentionSharesTest, EntropyIsZeroOfOneSlotAndLogNOfEqualOnes) {
 }
 
 TEST(AttentionSharesTest, NoMoreIsCancelledThanMapOneHas) {
-  // Of the first slot all that map 1 has, of the second half of it.
+  // The difference removes all of map 1's mass in the first slot, and half of it in the second.
   EXPECT_NEAR(CancelledShare(MapsOf({0.2, 0.8}, {0.5, 0.5}, 0.8)), 0.2 + 0.4, 1e-15);
   EXPECT_NEAR(CancelledShare(MapsOf({0.2, 0.8}, {0.2, 0.8}, 1)), 1, 1e-15);
 }

@@ -1,5 +1,6 @@
-// A JSON file of a checkpoint as ConfigReader takes it: what is no JSON object within the limits is
-// refused by one line.
+// SPDX-License-Identifier: Apache-2.0
+// JSON files of checkpoints in ConfigReader. Text that is not one JSON object within the limits
+// gives a one-line error.
 #include "models/config_reader.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// config.json and generation_config.json: both spellings, every refusal and its line.
+// SPDX-License-Identifier: Apache-2.0
+// config.json and generation_config.json: both spellings, every error and its message.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,6 @@
-// Run directories of diff-mlx as sources of `diffserve convert`: the model in one has the bits of
-// the same weights written as `diff_transformer`, and what would be another model is refused.
+// SPDX-License-Identifier: Apache-2.0
+// Run directories of diff-mlx as sources of `diffserve convert`. The model has the bits of the same
+// weights written as `diff_transformer`, and a source that would be another model is refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +42,7 @@ constexpr char kServedConfig[] = R"({
 }
 )";
 
-// config.json as diff-mlx writes it, with keys of "model" set to JSON text, or left out.
+// config.json as diff-mlx writes it, with keys of "model" set to JSON text or removed.
 std::string ConfigOfDiffMlx(const std::map<std::string, std::string>& changes = {}) {
   std::map<std::string, std::string> model = {{"dim", "32"},
                                               {"n_layers", "2"},
@@ -69,12 +70,12 @@ FileTensor Random(const std::string& name, std::vector<int64_t> shape) {
   FillDummyTensor(name, 5, DType::kFloat32, count, reinterpret_cast<std::byte*>(values.data()));
   const bool is_small = name.find("norm") == std::string::npos &&
                         name.find("lambda") == std::string::npos;
-  for (float& value : values) value *= is_small ? 20.0f : 1.0f;  // of a deviation of 0.02
+  for (float& value : values) value *= is_small ? 20.0f : 1.0f;  // from a deviation of 0.02
   return {name, "F32", std::move(shape),
           std::string(reinterpret_cast<const char*>(values.data()), values.size() * 4)};
 }
 
-// The model's tensors with the names of a served directory.
+// The model's tensors under the names of a served directory.
 std::vector<FileTensor> ServedTensors() {
   std::vector<FileTensor> tensors = {Random("model.embed_tokens.weight", {96, 32})};
   for (const char* layer : {"0", "1"}) {
@@ -94,7 +95,7 @@ std::vector<FileTensor> ServedTensors() {
   return tensors;
 }
 
-// The same with the names of diff-mlx behind "model.".
+// The same under diff-mlx's names, with the prefix "model.".
 std::vector<FileTensor> TensorsOfDiffMlx() {
   return Renamed(ServedTensors(), {{"embed_tokens", "tok_embed"},
                                    {"model.layers.", "model.blocks."},
@@ -109,7 +110,7 @@ std::vector<FileTensor> TensorsOfDiffMlx() {
                                    {"model.norm.weight", "model.final_norm.scale"}});
 }
 
-// AdamW's state beside them: two moments of each, its step and its learning rate.
+// AdamW's state: two moments per tensor, its step and its learning rate.
 std::vector<FileTensor> WithOptimizerState(std::vector<FileTensor> tensors) {
   const size_t count = tensors.size();
   for (size_t i = 0; i < count; ++i) {
@@ -154,7 +155,7 @@ class ConvertDiffMlxTest : public testing::Test {
     EXPECT_TRUE(report.ok()) << report.status().message();
     return report.ok() ? *report : ConvertReport();
   }
-  // Why the source is refused; nothing may be left behind.
+  // The error for the source; nothing may be left behind.
   std::string Refusal() {
     fs::remove_all(result());
     const Result<ConvertReport> report = Convert(source(), {});
@@ -163,7 +164,7 @@ class ConvertDiffMlxTest : public testing::Test {
     EXPECT_EQ(report.status().message().find('\n'), std::string::npos);
     return report.status().message();
   }
-  // Of a source whose config.json has the change.
+  // The error for a source whose config.json has the change.
   std::string Refusal(const std::string& key, const std::string& value) {
     WriteFile(source() / "config.json", ConfigOfDiffMlx({{key, value}}));
     const std::string start = (source() / "config.json").string() + ": ", found = Refusal();
@@ -204,7 +205,7 @@ TEST_F(ConvertDiffMlxTest, EachTensorCountsInThatComparison) {
   const std::vector<float> expected = Logits(served());
   for (size_t i = 0; i < TensorsOfDiffMlx().size(); ++i) {
     std::vector<FileTensor> tensors = TensorsOfDiffMlx();
-    // Of the embedding, a row that the prompt has; the exponent's last bit of one element.
+    // In the embedding, a row that the prompt uses; the exponent's last bit of one element.
     tensors[i].bytes[i == 0 ? size_t{3} * 32 * 4 + 2 : 2] ^= '\x80';
     Write(ConfigOfDiffMlx(), tensors);
     Converted(source());
@@ -311,7 +312,7 @@ TEST_F(ConvertDiffMlxTest, AValueThatCannotBeServedIsRefusedByItsKey) {
             "model.n_kv_heads is 2, expected no key but dim, n_layers, n_heads_vanilla, "
             "qk_head_dim, vocab_size, mlp_intermediate, block_size, rope_base, rms_eps, "
             "tie_embeddings, amp_dtype");
-  // A size that is none of the tensors'.
+  // A size that differs from the tensors'.
   Write(ConfigOfDiffMlx({{"mlp_intermediate", "41"}}), TensorsOfDiffMlx());
   EXPECT_THAT(Refusal(), HasSubstr("mlp.gate_proj.weight has shape [40, 32], expected [41, 32]"));
   Write(ConfigOfDiffMlx({{"n_layers", "1"}}), TensorsOfDiffMlx());

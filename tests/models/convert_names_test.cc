@@ -1,5 +1,5 @@
-// The table of names (tensor_names.h): which tensor of a source becomes which one of the model, by
-// names and shapes alone.
+// SPDX-License-Identifier: Apache-2.0
+// The table of names (tensor_names.h): source tensors become the model's by names and shapes only.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -123,7 +123,7 @@ TEST(TensorNamesTest, OuterNamesMayStandBelowTheModulesThatHoldTheLayers) {
 }
 
 TEST(TensorNamesTest, FusedTensorsAreDividedByTheRowsThatTheConfigImplies) {
-  // V1: q has 2 * 2 heads, k has 2 * 1, v one of twice the width.
+  // V1: q has 2 * 2 heads, k has 2 * 1, v has one of twice the width.
   const std::vector<SourceTensor> sources = {
       Tensor("layers.0.attn.qkv_proj.weight", {16 + 8 + 8, kHidden}),
       Tensor("layers.0.mlp.gate_up_proj.weight", {2 * kInner, kHidden})};
@@ -141,7 +141,7 @@ TEST(TensorNamesTest, FusedTensorsAreDividedByTheRowsThatTheConfigImplies) {
   }
   EXPECT_EQ(plan->num_divided, 2);
   EXPECT_EQ(plan->num_renamed, 0);
-  // V2: k and v have one head of one width each.
+  // V2: k and v have one head each, of single width.
   EXPECT_EQ(Names(Plan("diff_transformer_v2", {Tensor("0.qkv_proj.weight", {16 + 4 + 4, kHidden})}))
                 .size(),
             3u);
@@ -220,7 +220,7 @@ TEST(TensorNamesTest, ATensorWithoutAPlaceIsRefusedWithWhatIsAccepted) {
       "(mlp|ffn|feed_forward).up_proj|w3, (ffn).gate, (mlp).up, "
       "(mlp|ffn|feed_forward).gate_up_proj|w13, "
       "(mlp|ffn|feed_forward).down_proj|w2, (ffn).fc2, (mlp).down");
-  // Known names that this model is without: the layer, the bias, the norm, the kind of lambda, a
+  // Known names that this model does not have: the layer, the bias, the norm, the kind of lambda, a
   // suffix, a part of a name.
   for (const char* name :
        {"layers.2.attn.q_proj.weight", "layers.0.attn.q_proj.bias",

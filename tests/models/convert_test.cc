@@ -1,5 +1,6 @@
-// `diffserve convert` without its command line: what comes out has the bits of what went in, and
-// what is refused leaves nothing.
+// SPDX-License-Identifier: Apache-2.0
+// `diffserve convert` without its command line: the result has the bits of the source, and a
+// refused source leaves nothing behind.
 #include "models/convert/convert.h"
 
 #include <gmock/gmock.h>
@@ -34,7 +35,7 @@ std::vector<std::string> FileNames(const fs::path& dir) {
   return names;
 }
 
-// Tied, with the output matrix stored all the same, in a family that has its own name for the final
+// Tied, with the output matrix stored as well, in a family that has its own name for the final
 // norm.
 constexpr char kStoredTiedHead[] = "phi4flash_stored_lm_head_shards";
 
@@ -44,8 +45,8 @@ class ConvertTest : public testing::Test {
   fs::path source() const { return root() / "source"; }
   fs::path result() const { return root() / "result"; }
 
-  // Every file is brought to the disk, which is waiting for nothing here: the tests' folders are in
-  // memory where there is such a file system.
+  // The converter syncs every file to disk. Memory-backed test folders, where available, avoid the
+  // wait.
   static void SetUpTestSuite() {
     in_memory_ = fs::is_directory("/dev/shm") && std::getenv("TMPDIR") == nullptr;
     if (in_memory_) setenv("TMPDIR", "/dev/shm", 1);
@@ -78,7 +79,7 @@ class ConvertTest : public testing::Test {
     EXPECT_TRUE(report.ok()) << from << ": " << report.status().message();
     return report.ok() ? *report : ConvertReport();
   }
-  // The one line that says why; nothing may be left behind.
+  // The one-line error; nothing may be left behind.
   std::string Refusal(const fs::path& from, std::optional<DType> dtype = std::nullopt) {
     const std::vector<std::string> before = FileNames(root());
     const Result<ConvertReport> report = Convert(from, dtype);
@@ -88,7 +89,7 @@ class ConvertTest : public testing::Test {
     return report.status().message();
   }
 
-  // Logits of a short prompt; dtype as of Model::Load.
+  // Logits of a short prompt; dtype as in Model::Load.
   std::vector<float> Logits(const fs::path& dir, std::optional<DType> dtype = std::nullopt) {
     ModelOptions options;
     options.model_dir = dir;
@@ -115,7 +116,7 @@ TEST_F(ConvertTest, EveryGoldenCaseGivesTheSameBitsInEachDType) {
       if (dtype == config->checkpoint_dtype) continue;
       const ConvertReport report = Converted(golden, dtype);
       EXPECT_EQ(report.num_files, 1u);
-      // A float16 checkpoint is served in float32 unless float16 is asked for.
+      // A float16 checkpoint is served in float32 unless float16 is requested.
       const std::optional<DType> served = dtype == DType::kFloat16 ? std::optional(dtype)
                                                                    : std::nullopt;
       EXPECT_TRUE(Logits(result(), served) == Logits(golden, dtype))

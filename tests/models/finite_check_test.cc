@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/finite_check.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +22,7 @@ namespace {
 
 using ::testing::EndsWith;
 
-// Every number of 16 bits by itself.
+// Every 16-bit number separately.
 TEST(FiniteCheckTest, NumbersOf16BitsAreRefusedExactlyWhereTheyAreNotFinite) {
   for (DType dtype : {DType::kBFloat16, DType::kFloat16}) {
     for (int bits = 0; bits < 1 << 16; ++bits) {
@@ -37,7 +38,7 @@ TEST(FiniteCheckTest, NumbersOf16BitsAreRefusedExactlyWhereTheyAreNotFinite) {
 TEST(FiniteCheckTest, Float32IsRefusedWhereItOrWhatItIsRoundedToIsNotFinite) {
   std::mt19937 random(1);
   for (int i = 0; i < 1 << 20; ++i) {
-    // half of them about where bfloat16 ends
+    // Half of them are near bfloat16's upper limit.
     const uint32_t bits = i % 2 == 0 ? random() : 0x7f7f7f00u + random() % 0x20000u;
     const TensorView one{&bits, DType::kFloat32, {1}, "one"};
     const float value = std::bit_cast<float>(bits);
@@ -80,7 +81,7 @@ TEST(FiniteCheckTest, TheFirstIsNamedAndAllAreCountedHoweverTheTensorIsCut) {
 
 class FiniteWeightsTest : public ::testing::Test {
  protected:
-  // What is said of a checkpoint with the number at two places of a tensor.
+  // The error for a checkpoint with the number at two places of a tensor.
   std::string Refusal(const TinyCheckpointOptions& tiny, const std::string& name, float value,
                       WeightFormat kept_as) {
     std::vector<FileTensor> tensors = TinyTensors(tiny);
@@ -140,7 +141,7 @@ TEST_F(FiniteWeightsTest, ALambdaThatOverflowsIsRefused) {
                        "exp(q2 . k2) + lambda_init is inf, expected a finite number"));
 }
 
-// exp(x) is more than a float32 holds from 88.73 on.
+// exp(x) exceeds float32 from 88.73 on.
 TEST_F(FiniteWeightsTest, ARateOfAScanThatOverflowsIsRefused) {
   const std::string name = "model.layers.2.attn.A_log";
   const TemporaryDirectory directory;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every golden case (tests/golden/make_golden.py) through Model::Forward with a paged cache,
 // against the authors' own code.
 #include <gtest/gtest.h>
@@ -22,7 +23,7 @@ class GoldenTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override { ASSERT_FALSE(golden_.logits.empty()); }
 
-  // `format`: of linear layers; where it is quantised, what is not is float32.
+  // `format`: of linear layers. If it is quantised, everything else is float32.
   std::unique_ptr<Model> Load(WeightFormat format, CpuIsa isa, LogitQuant logits = {}) {
     ModelOptions options;
     options.model_dir = golden_.dir;
@@ -39,7 +40,7 @@ class GoldenTest : public testing::TestWithParam<std::string> {
     return GoldenRunner(model, tokens_.size()).Run(GoldenSchedule::kOneChunk, tokens_);
   }
 
-  // However the prompt is cut, and from whichever schedule the cache is.
+  // For any chunks of the prompt, and any schedule that filled the cache.
   void ExpectEveryScheduleGivesTheSameBits(Model& model, DType pages) {
     const std::vector<int32_t> tokens(tokens_.begin(), tokens_.begin() + 130);
     const size_t vocab = static_cast<size_t>(golden_.vocab);
@@ -55,8 +56,8 @@ class GoldenTest : public testing::TestWithParam<std::string> {
   }
 
   GoldenCase golden_ = ReadCase(GetParam());
-  std::vector<int32_t> tokens_ = golden_.AllTokens();  // the prompt and the reference's
-                                                       // continuation
+  // The prompt and the reference's continuation.
+  std::vector<int32_t> tokens_ = golden_.AllTokens();
   ThreadPool pool_{{.num_threads = 2, .pin = false, .spin_us = 0}};
 };
 
@@ -93,7 +94,8 @@ TEST_P(GoldenTest, Float16ErrorIsAFractionOfTheReferencesInBFloat16) {
   }
 }
 
-// What quantising costs these random models, whose heads are 16 wide; at all levels the same codes.
+// The error of quantising these random models, whose heads are 16 wide; all levels have the same
+// codes.
 TEST_P(GoldenTest, QuantizedErrorIsWithinItsMultipleOfTheBFloat16Error) {
   for (CpuIsa isa : SupportedCpuIsas()) {
     for (const auto& [format, share] : {std::pair(WeightFormat::kInt8, kGoldenInt8Share),
@@ -110,7 +112,7 @@ TEST_P(GoldenTest, QuantizedErrorIsWithinItsMultipleOfTheBFloat16Error) {
   }
 }
 
-// What float16 pages round is an eighth of what bfloat16 pages do, with weights that round nothing.
+// float16 pages round an eighth of what bfloat16 pages do, with weights that round nothing.
 TEST_P(GoldenTest, Float16PagesAreWithinAQuarterOfTheBFloat16Error) {
   for (CpuIsa isa : SupportedCpuIsas()) {
     const auto model = Load(WeightFormat::kFloat32, isa);
@@ -123,7 +125,8 @@ TEST_P(GoldenTest, Float16PagesAreWithinAQuarterOfTheBFloat16Error) {
   }
 }
 
-// Codes of 8 bits round about as bfloat16 weights do, in these heads of 16; those of 4 bits more.
+// 8-bit codes round about as bfloat16 weights do, in these heads of width 16; 4-bit codes round
+// more.
 TEST_P(GoldenTest, PagesOfCodesAreWithinTheirMultipleOfTheBFloat16Error) {
   for (CpuIsa isa : SupportedCpuIsas()) {
     const auto model = Load(WeightFormat::kFloat32, isa);
@@ -141,8 +144,8 @@ TEST_P(GoldenTest, PagesOfCodesAreWithinTheirMultipleOfTheBFloat16Error) {
   }
 }
 
-// The reference's continuation is what Model::Forward would have chosen, token after token. That it
-// does not matter whether a row is computed alone or in a chunk is the next test's business.
+// The reference's continuation is what Model::Forward would have chosen, token by token. The next
+// test checks that a row does not depend on being computed singly or in a chunk.
 TEST_P(GoldenTest, GreedyContinuationEqualsTheReferences) {
   for (CpuIsa isa : SupportedCpuIsas()) {
     const auto model = Load(WeightFormat::kFloat32, isa);
@@ -171,7 +174,7 @@ TEST_P(GoldenTest, EveryScheduleGivesTheSameBits) {
   }
 }
 
-// At the narrowest level and the widest; over int8 pages too.
+// At the narrowest level and the widest; also over int8 pages.
 TEST_P(GoldenTest, EveryScheduleGivesTheSameBitsIfLogitsAreQuantised) {
   const std::vector<CpuIsa> levels = SupportedCpuIsas();
   for (CpuIsa isa : {levels.front(), levels.back()}) {
@@ -185,8 +188,8 @@ TEST_P(GoldenTest, EveryScheduleGivesTheSameBitsIfLogitsAreQuantised) {
   }
 }
 
-// No logit of these prompts is near a boundary between two codes, so rounding alone is between the
-// two: not quantised, or by another scale, the model is far outside the tolerance.
+// No logit of these prompts is near a boundary between two codes, so only rounding separates the
+// two. Without quantisation, or with another scale, the model is far outside the tolerance.
 TEST_P(GoldenTest, LogitsOfFewerBitsEqualTheReference) {
   const auto references = ReadGoldenLogitBits(golden_.name);
   ASSERT_TRUE(references.ok()) << references.status().message();
@@ -213,7 +216,7 @@ TEST_P(GoldenTest, LogitsOfFewerBitsEqualTheReference) {
                  std::to_string(worst / kGoldenFloat32Tolerance));
 }
 
-// Steps of 8 bits are small beside the differences that a softmax sees; those of 4 are not.
+// 8-bit steps are small compared with the differences that a softmax sees; 4-bit steps are not.
 TEST_P(GoldenTest, FewerBitsOfAttentionLogitsCostMore) {
   for (LogitScale scale : kLogitScales) {
     double errors[2];
@@ -258,7 +261,7 @@ TEST(GoldenCasesTest, LogitsOfFewerBitsCoverEveryScaleInEveryFamily) {
   for (const auto& [family, scales] : found) EXPECT_EQ(scales.size(), 3u) << family;
 }
 
-// What becomes of a case whose config.json has `wrong` in the place of `right`.
+// A case whose config.json has `wrong` instead of `right`.
 struct Mistake {
   const char* name;
   const char* right;
@@ -292,8 +295,7 @@ std::string MistakeName(const testing::TestParamInfo<Mistake>& info) {
   return std::to_string(info.index) + "_" + info.param.name;
 }
 
-// A golden test sees what it should see: a key of the config that is read wrongly is far outside
-// the tolerance.
+// A golden test must detect this: a misread key of the config is far outside the tolerance.
 class AKeyReadWrongly : public MistakeTest {};
 
 TEST_P(AKeyReadWrongly, IsFarOutsideTheTolerance) {
@@ -344,7 +346,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"phi4flash_lambda_extremes", "\"sliding_window\": 4", "\"sliding_window\": 3"}),
     MistakeName);
 
-// Where a wrong count would change a shape, the checkpoint is not loaded at all.
+// If a wrong count changes a shape, the checkpoint is not loaded at all.
 class AHeadCountReadWrongly : public MistakeTest {};
 
 TEST_P(AHeadCountReadWrongly, IsRefused) { EXPECT_FALSE(Load().ok()); }
@@ -363,7 +365,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "\"num_attention_heads\": 2"}),
     MistakeName);
 
-// Several sequences in one step: the rows of each are what they are alone, bit for bit.
+// Several sequences in one step: each one's rows are bitwise those of the sequence alone.
 class BatchInvarianceTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(BatchInvarianceTest, ASequenceIsTheSameAloneAndInABatch) {
@@ -379,8 +381,8 @@ TEST_P(BatchInvarianceTest, ASequenceIsTheSameAloneAndInABatch) {
     EXPECT_EQ(model.weight_format(), WeightFormat::kBFloat16);
     const size_t vocab = static_cast<size_t>(model.config().vocab_size);
 
-    // Sequence s has the first lengths[s] tokens of the prompt, and all but its last `new_rows` are
-    // in the cache already.
+    // Sequence s has the first lengths[s] tokens of the prompt; all but its last `new_rows` are
+    // already in the cache.
     const std::vector<int> lengths = {40, 1, 17, 33, 16};
     const std::vector<int> new_rows = {1, 1, 17, 5, 1};
     const KvFormat format = KvFormat::Of(model.config().attention, kGoldenPageSize, model.dtype());

@@ -1,5 +1,6 @@
-// Pools of small models of every family, against the norm and the mean in double precision of the
-// same residual stream; and the same to the bit however the work is cut into steps.
+// SPDX-License-Identifier: Apache-2.0
+// Pools of small models of every family, against the norm and the mean of the same residual stream
+// in double precision. They are bitwise equal for any division of the work into steps.
 #include "models/diagnostics/hidden_state_pool.h"
 
 #include <gmock/gmock.h>
@@ -43,7 +44,7 @@ TEST(HiddenStatePoolTest, AMeanIsThatOfAllStatesAndOfUnitLength) {
   pool->Take(0, 3, std::vector<float>{1, 0, 2, 1});
   EXPECT_FALSE(pool->is_complete());
   pool->Take(2, 3, std::vector<float>{0, 3});
-  EXPECT_EQ(ValuesOf(*pool), (std::vector<float>{0.6f, 0.8f}));  // of (3, 4)
+  EXPECT_EQ(ValuesOf(*pool), (std::vector<float>{0.6f, 0.8f}));  // from (3, 4)
 }
 
 TEST(HiddenStatePoolTest, TheLastStateAloneIsWantedWhereItIsPooled) {
@@ -83,7 +84,7 @@ TEST(HiddenStatePoolTest, StatesWithoutDirectionAreAnError) {
   EXPECT_THAT(zero->status().message(), HasSubstr("no direction"));
 }
 
-// Keeps the residual stream behind the last layer, of one batch.
+// Keeps one batch's residual stream after the last layer.
 class ResidualObserver : public LayerObserver {
  public:
   explicit ResidualObserver(int last_layer) : last_layer_(last_layer) {}
@@ -113,7 +114,8 @@ class PooledModelTest : public testing::TestWithParam<std::string> {
   }
   int hidden_size() const { return model_->config().hidden_size; }
 
-  // Tokens [0, end) in chunks, behind another sequence's if there is one. Logits of the last row.
+  // Tokens [0, end) in chunks, after another sequence's if there is one. Returns the last row's
+  // logits.
   std::vector<float> Run(const std::shared_ptr<HiddenStatePool>& pool, int end, int chunk,
                          bool beside, LayerObserver* instead = nullptr) {
     constexpr int kPages = kTokens / kGoldenPageSize + 1;

@@ -1,4 +1,5 @@
-// Models whose layers are not all alike, on the CPU: the last layers take fewer tokens.
+// SPDX-License-Identifier: Apache-2.0
+// Models with different kinds of layers, on the CPU: the last layers take fewer tokens.
 #include <cstdlib>
 #include <utility>
 
@@ -22,9 +23,9 @@ TEST_F(CpuHybridTest, TokensThatOnlySomeLayersComputeChangeNoBitOfTheOthers) {
   ExpectTheBitsAloneOfSomeTokens();
 }
 
-// Of a sequence whose logits nobody wants, no layer with full attention attends: the page before
-// the one that its tokens are written to is nowhere.
-TEST_F(CpuHybridTest, AttentionOfTokensThatNobodyAsksForIsNotComputed) {
+// No full-attention layer attends for a sequence without wanted logits: the page before the one
+// that its tokens are written to does not exist.
+TEST_F(CpuHybridTest, AttentionOfUnwantedTokensIsNotComputed) {
   const std::unique_ptr<Model> model = Load();
   ASSERT_NE(model, nullptr);
   KvCache kv = Cache(*model);

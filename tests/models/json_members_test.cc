@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/convert/json_members.h"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,8 @@
-// Damaged checkpoints of every family: refused by one line in little memory, or loaded and answered
-// from where only weights differ; never a crash. A sample: every 61st of the first 4 KiB as a cut
-// and every edge, 80 flipped bits of a file and 80 of its header. `loader_robustness`
-// (tests/robustness) takes every place, 10,000 bits, and a process with limits for each case.
+// SPDX-License-Identifier: Apache-2.0
+// Damaged checkpoints of every family: refused by one line with little memory, or loaded and served
+// if only weights differ; never a crash. This is a sample: cuts at every 61st byte of the first 4
+// KiB and at every edge, 80 flipped bits of a file and 80 of its header. `loader_robustness`
+// (tests/robustness) takes every position, 10,000 bits, and a limited process for each case.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -16,7 +17,7 @@
 #include "tests/testing/load_outcome.h"
 
 // Memory is measured at the allocator: every operator new of this program is counted. Sanitizers
-// have allocators of their own, and there only the outcome is looked at.
+// have their own allocators, so there only the outcome is checked.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kCountsMemory = false;
 std::atomic<size_t> live_bytes = 0, peak_bytes = 0;
@@ -26,8 +27,8 @@ std::atomic<size_t> live_bytes = 0, peak_bytes = 0;
 
 namespace {
 
-constexpr size_t kSizeBytes = 64;  // in front of each allocation, keeping the largest alignment
-                                   // that is asked for
+// Before each allocation; keeps the largest alignment requested.
+constexpr size_t kSizeBytes = 64;
 
 void* Allocate(size_t size) {
   std::byte* memory = static_cast<std::byte*>(
@@ -63,13 +64,14 @@ namespace {
 
 constexpr size_t kCutStride = 61;
 constexpr size_t kFlips = 80;
-constexpr size_t kFixedBytes = 256 << 10;  // of a load that finds nothing to read
+constexpr size_t kFixedBytes = 256 << 10;  // for a load that finds nothing to read
 
-// Gives up root's rights, which no file mode withstands, while it lives.
-class AsNobody {
+// Drops root's rights, which override every file mode, for its lifetime.
+class AsUnprivilegedUser {
  public:
-  explicit AsNobody(bool wanted) : active_(wanted && geteuid() == 0 && seteuid(65534) == 0) {}
-  ~AsNobody() {
+  explicit AsUnprivilegedUser(bool wanted)
+      : active_(wanted && geteuid() == 0 && seteuid(65534) == 0) {}
+  ~AsUnprivilegedUser() {
     if (active_ && seteuid(0) != 0) std::abort();
   }
 
@@ -77,8 +79,8 @@ class AsNobody {
   const bool active_;
 };
 
-// What a damaged directory holds that is read before its weights: headers, as far as they are
-// there, and JSON.
+// The part of a damaged directory that is read before its weights: headers, as far as they exist,
+// and JSON.
 struct TextBytes {
   size_t header = 0, json = 0;
 };
@@ -99,7 +101,7 @@ TextBytes MeasureText(const DamagedCopy& copy) {
 
 class LoaderRobustnessTest : public testing::TestWithParam<CheckpointToDamage> {
  protected:
-  // Loads the directory under each of the damages.
+  // Loads the directory with each of the damages.
   void TryAll(const std::vector<Damage>& damages) {
     for (const Damage& damage : damages) {
       damage.apply(copy_);
@@ -108,14 +110,14 @@ class LoaderRobustnessTest : public testing::TestWithParam<CheckpointToDamage> {
       const size_t before = live_bytes;
       LoadOutcome outcome;
       {
-        const AsNobody nobody(damage.as_nobody);
+        const AsUnprivilegedUser unprivileged(damage.as_unprivileged_user);
         outcome = LoadAndAnswer(copy_.dir(), pool_);
       }
       const size_t peak = peak_bytes - before;
       const std::string problem = ProblemOf(outcome, damage, copy_.dir());
       EXPECT_EQ(problem, "") << damage.name;
-      // A JSON text is a tree for a while: 16 bytes and more a value, so that "1," takes ten times
-      // its size.
+      // A JSON text is temporarily a tree: 16 bytes and more per value, so "1," takes ten times its
+      // size.
       const size_t allowed = 2 * text.header + 20 * text.json + kFixedBytes;
       if (kCountsMemory && !outcome.loaded) {
         EXPECT_LE(peak, allowed) << damage.name << ", header " << text.header << ", JSON "
@@ -127,7 +129,7 @@ class LoaderRobustnessTest : public testing::TestWithParam<CheckpointToDamage> {
       if (failures_ > 20) return;
     }
   }
-  // What the copy must do before damage and after it.
+  // Required of the copy before and after damage.
   void ExpectGood() { EXPECT_EQ(LoadAndAnswer(copy_.dir(), pool_).line, ""); }
 
   std::vector<std::string> JsonFiles() const {
@@ -175,12 +177,12 @@ std::string ParamName(const testing::TestParamInfo<CheckpointToDamage>& info) {
 INSTANTIATE_TEST_SUITE_P(Families, LoaderRobustnessTest, testing::ValuesIn(CheckpointsToDamage()),
                          ParamName);
 
-// What no family has a part in: one checkpoint stands for all.
+// Tests that do not depend on the family use one checkpoint.
 class LoaderFilesTest : public LoaderRobustnessTest {};
 
 TEST_P(LoaderFilesTest, AHeaderOfWrongFormOrLengthIsRefused) {
   std::vector<Damage> damages = BrokenHeaders(copy_, copy_.TensorFiles().back());
-  // Some of those of 100 MB, once: they take most of the time of this program.
+  // Only some of the cases of 100 MB, which take most of this program's time.
   std::erase_if(damages, [](const Damage& damage) {
     const bool kept = damage.name.ends_with("100 MB of spaces") ||
                       damage.name.ends_with("spaces up to 100 MB");
@@ -212,7 +214,7 @@ std::vector<CheckpointToDamage> OneFamily() {
 }
 INSTANTIATE_TEST_SUITE_P(OneFamily, LoaderFilesTest, testing::ValuesIn(OneFamily()), ParamName);
 
-// A header of many tensors, all of them good, is what takes the most memory for its size.
+// A header of many tensors, all valid, takes the most memory for its size.
 TEST(LoaderMemoryTest, AHeaderTakesLessThanTwiceItsSize) {
   for (const bool long_names : {false, true}) {
     const TemporaryDirectory directory;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/diagnostics/magnitudes.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +11,7 @@
 namespace diffserve {
 namespace {
 
-// Of both signs, over many octaves, with repeats.
+// Numbers of both signs, over many octaves, with repeats.
 std::vector<float> Numbers(size_t count) {
   std::mt19937 random(7);
   std::normal_distribution<float> exponents(0.0f, 3.0f);

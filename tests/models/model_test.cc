@@ -1,5 +1,5 @@
-// Model::Load: what it refuses, dummy weights, and its independence from the files once it has
-// returned.
+// SPDX-License-Identifier: Apache-2.0
+// Model::Load: its errors, dummy weights, and its independence from the files once it has returned.
 #include "models/model.h"
 
 #include <gtest/gtest.h>
@@ -170,7 +170,7 @@ TEST_F(ModelTest, ParametersBytesAndLambdasAreReported) {
   EXPECT_TRUE((*Load(TinyCheckpoint(options).dir()))->Lambdas().empty());
 }
 
-// What float16 rounds to its largest is no error.
+// A value that float16 rounds to its largest is accepted.
 TEST_F(ModelTest, AWeightThatFloat16CannotHoldIsRefusedByTheNameOfItsTensor) {
   const auto load = [&](const std::string& name, float value) {
     TinyCheckpointOptions tiny;

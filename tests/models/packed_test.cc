@@ -1,5 +1,6 @@
-// Packed directories (packed_format.h): what is loaded from one has the bits of what is quantised
-// when the original is loaded, and what does not fit is refused by one line.
+// SPDX-License-Identifier: Apache-2.0
+// Packed directories (packed_format.h): loading one gives the bits of quantising the original at
+// load, and a mismatch gives a one-line error.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +21,7 @@ using ::testing::HasSubstr;
 
 class PackedTest : public ::testing::Test {
  protected:
-  // Every file is brought to the disk, which is waiting for nothing here.
+  // Every file is synced to disk, which takes no time here.
   static void SetUpTestSuite() {
     in_memory_ = fs::is_directory("/dev/shm") && std::getenv("TMPDIR") == nullptr;
     if (in_memory_) setenv("TMPDIR", "/dev/shm", 1);
@@ -67,7 +68,7 @@ class PackedTest : public ::testing::Test {
   std::vector<float> Logits(const ModelOptions& options) {
     return ShortPromptLogits(options, pool_);
   }
-  // Both of inspecting and of loading.
+  // The same for inspecting and for loading.
   std::string Refusal(const ModelOptions& options) {
     const Result<ModelSummary> summary = InspectModel(options);
     const Result<std::unique_ptr<Model>> model = Model::Load(options, pool_);
@@ -84,7 +85,7 @@ class PackedTest : public ::testing::Test {
 
 class PackedGoldenTest : public PackedTest, public ::testing::WithParamInterface<std::string> {};
 
-// All families: with lambda_proj, biases, tied and own output matrices, shards, every dtype.
+// All families: with lambda_proj, biases, tied and separate output matrices, shards, every dtype.
 TEST_P(PackedGoldenTest, HasTheBitsAndSizesOfQuantizingTheOriginalAtEveryLevel) {
   const fs::path golden = GoldenCasesDir() + "/" + GetParam();
   for (WeightFormat format : kQuantizedFormats) {
@@ -280,7 +281,7 @@ TEST_F(PackedTest, ASourceThatLacksATensorOrHoldsNoNumberIsRefusedByName) {
                                          "missing, expected shape [48, 32]"));
 }
 
-// The bytes of a tensor's data in the one file of result().
+// Overwrites bytes of a tensor's data in the one file of result().
 void Overwrite(const fs::path& path, const std::string& tensor, size_t at, std::string_view bytes) {
   std::string file = FileBytes(path);
   uint64_t length = 0;
@@ -333,7 +334,7 @@ class DamagedPackedTest : public PackedTest, public ::testing::WithParamInterfac
  protected:
   void TryAll(DamagedCopy& copy, std::vector<Damage> damages) {
     for (Damage& damage : damages) {
-      // A code or a scale that no packer writes is refused; all others are weights.
+      // A code or a scale that no packer writes is refused; all other bytes are weights.
       if (damage.expected == Expected::kLoaded) damage.expected = Expected::kEither;
       damage.apply(copy);
       const LoadOutcome outcome = LoadAndAnswer(copy.dir(), pool_);
@@ -368,21 +369,21 @@ INSTANTIATE_TEST_SUITE_P(Formats, DamagedPackedTest, ::testing::ValuesIn(kQuanti
 
 // ---- LoadProgress.
 
-TEST(LoadProgressTest, TellsOncePerPeriodAndNothingOfAQuickLoad) {
+TEST(LoadProgressTest, ReportsOncePerPeriodAndNotForAQuickLoad) {
   std::chrono::steady_clock::time_point now{};
-  std::vector<std::pair<uint64_t, uint64_t>> told;
+  std::vector<std::pair<uint64_t, uint64_t>> reports;
   const LoadProgress::Pace pace;
   LoadProgress progress(
       [&](const char* doing, uint64_t done, uint64_t all) {
         EXPECT_STREQ(doing, "loading");
-        told.emplace_back(done, all);
+        reports.emplace_back(done, all);
       },
       pace, [&] { return now; });
   progress.Begin("loading", 100);
   progress.Add(30);
   now += pace.first - std::chrono::nanoseconds(1);
   progress.Add(10);
-  EXPECT_TRUE(told.empty());
+  EXPECT_TRUE(reports.empty());
   now += std::chrono::nanoseconds(1);
   progress.Add(10);
   now += pace.then - std::chrono::nanoseconds(1);
@@ -390,11 +391,11 @@ TEST(LoadProgressTest, TellsOncePerPeriodAndNothingOfAQuickLoad) {
   now += std::chrono::nanoseconds(1);
   progress.Add(20);
   now += pace.then;
-  progress.Add(20);  // that was all: the load is over
-  EXPECT_THAT(told, ::testing::ElementsAre(std::pair(50, 100), std::pair(80, 100)));
+  progress.Add(20);  // that was the last byte: the load is over
+  EXPECT_THAT(reports, ::testing::ElementsAre(std::pair(50, 100), std::pair(80, 100)));
 }
 
-TEST_F(PackedTest, AConversionIsToldTensorByTensorAndThenItsLoad) {
+TEST_F(PackedTest, ConversionReportsEachTensorAndThenItsLoad) {
   WriteTiny();
   for (const bool packs : {false, true}) {
     ConvertOptions options = OptionsFor(source(), WeightFormat::kInt4, CpuIsa::kAvx2);
@@ -402,7 +403,7 @@ TEST_F(PackedTest, AConversionIsToldTensorByTensorAndThenItsLoad) {
     options.dtype = DType::kBFloat16;
     options.pace = {std::chrono::milliseconds(0), std::chrono::milliseconds(0)};
     std::vector<std::string> doing;
-    std::vector<uint64_t> left;  // of the conversion
+    std::vector<uint64_t> left;  // during the conversion
     options.report = [&](const char* what, uint64_t done, uint64_t all) {
       if (doing.empty() || doing.back() != what) doing.emplace_back(what);
       if (doing.size() == 1) left.push_back(all - done);
@@ -420,7 +421,7 @@ TEST_F(PackedTest, EveryByteOfALoadIsCounted) {
   PackTiny(WeightFormat::kInt8);
   for (const fs::path& dir : {source(), result()}) {
     for (bool dummy : {false, true}) {
-      // Each look at the clock is a period later than the one before.
+      // Each reading of the clock is one period after the previous.
       std::chrono::steady_clock::time_point now{};
       std::vector<uint64_t> done;
       uint64_t all = 0;

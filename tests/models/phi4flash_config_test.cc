@@ -1,4 +1,5 @@
-// What the family phi4flash makes of its config.json: which layer is what, and what it refuses.
+// SPDX-License-Identifier: Apache-2.0
+// The family phi4flash from its config.json: the kind of each layer, and the errors.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Safetensors files and checkpoints that are broken, hostile or odd: each is refused by one line,
+// SPDX-License-Identifier: Apache-2.0
+// Safetensors files and checkpoints that are broken, hostile or odd: each gives a one-line error,
 // and none crashes.
 #include "models/safetensors.h"
 
@@ -169,7 +170,7 @@ TEST(SafetensorsHeaderTest, EveryTruncationIsRefused) {
   EXPECT_NE(ParseError(bytes, bytes.size() + 1), "accepted") << "trailing byte";
 }
 
-// A flipped bit may leave a good header (another name, say). It must never crash, and what is
+// A flipped bit may leave a valid header (with another name, say). It must never crash, and what is
 // accepted must be consistent.
 TEST(SafetensorsHeaderTest, FlippedBitsAreRefusedOrConsistent) {
   const std::string good = SafetensorsBytes(TinyTensors({}));
@@ -269,7 +270,7 @@ TEST_F(CheckpointTest, BadIndexesAreRefusedByOneLine) {
   Write("c.safetensors", SafetensorsBytes({{"x", "F32", {0}, ""}, {"z", "F32", {0}, ""}}));
   WriteIndex("{\"x\": \"a.safetensors\", \"z\": \"c.safetensors\"}");
   EXPECT_EQ(OpenError(), Path("c.safetensors") + ": tensor x is also in " + Path("a.safetensors"));
-  // What stands in a file must not break the line, nor colour the terminal.
+  // Text from a file must not break the error line, nor colour the terminal.
   WriteIndex("{\"a\\nb\\u0085\\u001b[31m\": \"a.safetensors\"}");
   EXPECT_EQ(OpenError(), Path("a.safetensors") + ": tensor a?b???[31m is missing, but " +
                              Path(kIndex) + " says it is there");

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/safetensors_writer.h"
 
 #include <gmock/gmock.h>
@@ -19,11 +20,11 @@ using ::testing::HasSubstr;
 
 struct Sample {
   std::vector<OutputTensor> tensors;
-  std::vector<std::byte> data;  // of all of them
+  std::vector<std::byte> data;  // of all tensors
   uint64_t max_shard_bytes = 0;
 };
 
-// Shapes of rank 0 to 4, empty ones among them.
+// Shapes of rank 0 to 4, including empty ones.
 Sample RandomSample(std::mt19937& random) {
   const auto draw = [&](int below) {
     return static_cast<int>(random() % static_cast<unsigned>(below));

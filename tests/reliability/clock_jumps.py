@@ -1,5 +1,6 @@
-"""A wall clock that jumps by a day and trembles, while the monotonic one goes on: no deadline, no
-limit of time and no order of a server changes. By libfaketime, which Debian packages."""
+# SPDX-License-Identifier: Apache-2.0
+"""A wall clock that jumps by a day and trembles, while the monotonic clock runs on: no deadline,
+timeout or order of a server changes. Uses libfaketime from Debian."""
 
 import email.utils
 import os
@@ -18,7 +19,7 @@ from test_http_gate import BODY
 
 LIBRARIES = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
 DAY_S = 86400
-WAITING = 4  # requests, whose order is looked at
+WAITING = 4  # requests whose order is checked
 DEADLINES = 'diffserve_grpc_requests_total{method="Generate",code="4"}'
 JUMPS = {"a day back": [-DAY_S], "a day ahead": [DAY_S],
          "a second to and fro": [(-1)**i for i in range(20)]}
@@ -47,7 +48,7 @@ def offset_s(server) -> float:
 
 
 class Waiting(threading.Thread):
-    """A request that the closed gate holds."""
+    """A request that waits at the closed gate."""
 
     def __init__(self, ask, ended: list):
         super().__init__()
@@ -82,7 +83,7 @@ def deadline_passes(server, clock: Clock, offsets: list[int]) -> list[str]:
 
 
 def nothing_changes(server, clock: Clock, offsets: list[int], stub) -> list[str]:
-    """Requests that wait, a connection that is kept and one that has sent half a request."""
+    """Waiting requests, an idle connection, and one that has sent half a request."""
     server.close_gate()
     ended, requests, found = [], [], []
     for number in range(WAITING):

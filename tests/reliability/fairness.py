@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""What 500 prompts of full length from one client do to the chats of another.
+# SPDX-License-Identifier: Apache-2.0
+"""Fairness: one client sends 500 prompts of full length while another chats.
 
     fairness.py [--prompts 500] [--chats 10] [--json FILE]
 
-Each client has an API key. A chat is a prompt of 64 tokens and 32 to generate; its time when
-nothing else runs is compared with its time while the other client's prompts are served, which is to
-be at most twice as long, and a step. Prints one JSON object; exit code 1 if a request failed.
+Each client has an API key. A chat has a prompt of 64 tokens and 32 generated ones. Its time
+without other work is compared with its time while the other client's prompts are served. The
+latter should be at most twice the former plus one step. Prints one JSON object; exit code 1 if a
+request failed.
 """
 
 import argparse
@@ -48,7 +50,7 @@ async def step_times(client: Client) -> tuple[float, float]:
 
 async def run(server: ServerProcess, arguments) -> dict:
     few, many = Client(server.port, "few"), Client(server.port, "many")
-    await chats(few, 2, 0)  # what is made at the first use
+    await chats(few, 2, 0)  # memory and tables of the first use
     quiet = await chats(few, arguments.chats, 100)
     pending = [
         asyncio.create_task(many.post("/v1/completions", {

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""What befalls a server from outside: it is killed or ended under load and started again, its disk
-is full, the wall clock jumps, its files are cut and replaced while it loads.
+# SPDX-License-Identifier: Apache-2.0
+"""Faults from outside: a server is killed or ended under load and started again, its disk is full,
+the wall clock jumps, its files are cut and replaced while it loads.
 
     faults.py [--quick] [--json FILE] [FAULT...]
 
-Faults: kill, terminate, full_disk, clock, files. Prints one JSON object for each; exit code 1 if a
-reply was cut that must not be, an answer is another, something half-written is left, or an end is
-none that is allowed. What cannot be had is told as left_out: a small disk, where no tmpfs may be
-mounted, and jumps of the clock, which need Debian's package libfaketime.
+Faults: kill, terminate, full_disk, clock, files. Prints one JSON object per fault. Exit code 1
+if a reply was cut that must not be, an answer differs, a half-written file is left, or a process
+ends in a way that is not allowed. Faults that are not available are reported as left_out: a small
+disk needs permission to mount a tmpfs, clock jumps need Debian's package libfaketime.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from outcome import finish  # noqa: E402
 from restart_load import Load  # noqa: E402
 from server_process import DEMO_MODEL, ServerProcess, eventually, free_port  # noqa: E402
 
-ANSWERS_BETWEEN = 8  # at least, before the next fault
+ANSWERS_BETWEEN = 8  # minimum before the next fault
 
 
 def seconds_figures(name: str, seconds: list[float]) -> dict:
@@ -35,7 +36,7 @@ def seconds_figures(name: str, seconds: list[float]) -> dict:
 
 
 def serving_again(times: int, end) -> dict:
-    """Starts a server on the same ports so often, under the same clients' load, and calls
+    """Starts a server `times` times on the same ports, under the same clients' load, and calls
     `end(server)` each time."""
     ports, ready = (free_port(), free_port()), []
     with Load(ports[0]) as load:
@@ -83,8 +84,8 @@ def is_ready(server) -> bool:
         return False
 
 
-# The ends of a client's requests that are right. A connection that was kept open may be closed when
-# the next request is on its way: it is then "not taken".
+# The correct ends of a client's requests. An idle connection may be closed while the next request
+# is on its way: that request is "not taken".
 ENDS = {"kill": {"whole", "cut", "not taken"}, "terminate": {"whole", "refused", "not taken"}}
 
 

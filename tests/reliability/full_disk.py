@@ -1,5 +1,6 @@
-"""Disks without room: under a server's log, its socket of KV events, and what `convert` and
-`logits` write. A small disk is a tmpfs that one process alone sees."""
+# SPDX-License-Identifier: Apache-2.0
+"""Full disks: under a server's log, its socket of KV events, and the output of `convert` and
+`logits`. A small disk is a tmpfs that only one process sees."""
 
 import shlex
 import subprocess
@@ -10,8 +11,8 @@ from server_process import BINARY, DEMO_MODEL, ServerProcess
 
 REQUESTS = 200
 NEW_NAMESPACE = "unshare --map-root-user --mount"
-# What is run, the options of its small disk, its exit code and words of its one line of error.
-# {disk} is where the disk is.
+# Command, options of its small disk, exit code and words of its one-line error. {disk} is the
+# disk's path.
 WRITERS = {
     "convert, too few bytes": (("convert", DEMO_MODEL, "{disk}/new"), "size=1m", 1, "its disk has"),
     "convert, no inode": (("convert", DEMO_MODEL, "{disk}/new"), "size=8m,nr_inodes=3", 1,
@@ -30,14 +31,14 @@ def on_small_disk(disk: Path, options: str, command: str) -> str:
 
 
 def tmpfs_refusal(disk: Path) -> str:
-    """Why none can be mounted here, or nothing."""
+    """Why no tmpfs can be mounted here, or nothing."""
     done = subprocess.run(["sh", "-c", on_small_disk(disk, "size=4k", "true")],
                           capture_output=True, text=True)
     return done.stderr.strip() if done.returncode else ""
 
 
 def write_to(disk: Path, command, options: str, code: int, words: str) -> list[str]:
-    """What is wrong with how the program ends on such a disk, after which it must be empty."""
+    """Faults in how the program ends on such a disk, which must be empty afterwards."""
     arguments = " ".join(shlex.quote(str(word).format(disk=disk)) for word in command)
     script = f"{BINARY} {arguments}; code=$?; find {disk} -mindepth 1; exit $code"
     done = subprocess.run(["sh", "-c", on_small_disk(disk, options, script)], capture_output=True,
@@ -51,7 +52,7 @@ def write_to(disk: Path, command, options: str, code: int, words: str) -> list[s
 
 
 def serve(folder: Path, command: str) -> tuple[float, list[str]]:
-    """Log lines that were dropped by a server that `command` starts, and what was wrong."""
+    """Dropped log lines of a server that `command` starts, and its faults."""
     script = folder / "diffserve"
     script.write_text(f"#!/bin/sh\n{command}\n")
     script.chmod(0o755)

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Clients that behave, in a process of their own, so that what is done beside them in another does
-not count as the server's time. They ask over both protocols, one request after another each, until
-standard input ends, and print one JSON object: how the requests ended, how many answers differ from
-those at first, and how long they took.
+# SPDX-License-Identifier: Apache-2.0
+"""Well-behaved clients in their own process, so that other load generators do not slow them
+down. Each sends one request after another over both protocols until standard input ends. Prints
+one JSON object: how the requests ended, how many answers differ from the first ones, and how
+long they took.
 
     good_clients.py HTTP_PORT GRPC_PORT [KEY]
 
-Other programmes here use the class GoodClients.
+Other programs here use the class GoodClients.
 """
 
 import asyncio
@@ -45,7 +46,7 @@ class GoodClients:
 
 
 class Asked:
-    """What came of the requests so far."""
+    """Results of the requests so far."""
 
     def __init__(self):
         self.ended, self.seconds, self.wrong = asyncio.Event(), [], 0

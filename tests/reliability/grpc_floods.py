@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""What hostile calls make the gRPC port hold: prints one JSON object for each flood, with the
-server's resident memory in MiB before, at its peak and after, and whether it still answers.
+# SPDX-License-Identifier: Apache-2.0
+"""Memory that hostile gRPC calls cost. Prints one JSON object per flood, with the server's
+resident memory in MiB before, at its peak and after, and whether it still answers.
 
     grpc_floods.py [--resets 100000] [--messages 2000000] [--unread 10000] [FLOOD...]
 
 Floods: resets (streams opened and reset on one connection, again on a new one whenever the server
-closes it), messages (a chat of empty messages), unread (streams whose replies nobody reads),
+closes it), messages (a chat of empty messages), unread (streams with unread replies),
 reflection (streams held open), deadlines (calls that have 1 ms: how many arrived, how many gRPC let
 begin, and how many of those are counted with their code).
 Needs a built server (DIFFSERVE_BINARY names another); run it with .venv/bin/python.
@@ -38,7 +39,7 @@ def frame(kind, flags, stream, payload=b""):
 
 
 def header_block(path, *more):
-    """Literal fields without indexing: nothing has to be remembered."""
+    """Literal fields without indexing, so neither side keeps a table."""
     fields = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "x"),
               ("content-type", "application/grpc"), ("te", "trailers"), *more]
     literal = lambda text: bytes([len(text)]) + text.encode()  # noqa: E731

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Slow and hostile clients over both protocols, beside good ones that keep asking: what the good
-ones see of it, and what is left of the others.
+# SPDX-License-Identifier: Apache-2.0
+"""Slow and hostile clients over both protocols, together with good clients: checks that the good
+ones see no effect and that the others leave nothing in the server.
 
     hostile_clients.py [--quick] [--json FILE] [ATTACK...]
 
 Attacks: quiet (none), kills (clients that leave at a random byte by FIN, RST or half-close, or
-freeze), slow_readers (of one byte a second or none), half_requests (heads and bodies that never
-end), malformed_http, malformed_grpc, floods (of HTTP/2 frames), descriptors (more clients than the
-server may have files). Prints one JSON object for each; exit code 1 if a good client saw an error
-or another answer, if an attacker was answered who must not be, or if pages, descriptors, requests
-or more memory than MAX_GROWTH_MIB are left.
+freeze), slow_readers (one byte per second or none), half_requests (heads and bodies that never
+end), malformed_http, malformed_grpc, floods (of HTTP/2 frames), descriptors (more clients than
+the server may open files). Prints one JSON object per attack. Exit code 1 if a good client saw
+an error or another answer, if an attacker got an answer that it must not get, or if pages,
+descriptors, requests or more memory than MAX_GROWTH_MIB are left.
 """
 
 import argparse
@@ -36,7 +37,7 @@ from soak import held, held_at_rest  # noqa: E402
 from test_http_gate import REFUSED  # noqa: E402
 
 GOOD, HOSTILE = "good", "hostile"  # keys
-# What gRPC 1.51 keeps of frames, and the allocator of 500 answers that waited for their readers.
+# Memory that gRPC 1.51 keeps for frames, and the allocator after 500 unread answers.
 MAX_GROWTH_MIB = {"floods": 256, "malformed_grpc": 64, "slow_readers": 64}
 MAX_GROWTH_MIB_OTHERS = 16
 ENDED_WITHIN_S = 120
@@ -44,7 +45,7 @@ FILES, MORE_CLIENTS = 256, 400
 
 
 class KeyedServer(ServerProcess):
-    """Asked with the good clients' key."""
+    """Sent with the good clients' key."""
 
     def request(self, method: str, path: str, body=None, headers: dict | None = None, **options):
         return super().request(method, path, body, {"X-Api-Key": GOOD, **(headers or {})},
@@ -69,8 +70,8 @@ def connect(port: int, receive_bytes: int = 0) -> socket.socket:
 
 
 def wait_until_ended(peers: list[socket.socket], each_second=None) -> float:
-    """Seconds until the server has ended the last of the connections; `each_second(peer)` is called
-    for those that are left."""
+    """Seconds until the server has ended the last connection; calls `each_second(peer)` for the
+    remaining ones."""
     ends = select.poll()
     for peer in peers:
         ends.register(peer, select.POLLRDHUP)
@@ -115,7 +116,7 @@ async def leave(port: int, way: str, rng: random.Random, frozen: list) -> None:
 
 
 def kills(server, arguments) -> dict:
-    """Those that freeze are held until all others have left, about 400 of them."""
+    """Clients that freeze are held until all others have left, about 400 of them."""
     frozen, left = [], iter(range(arguments.kills))
 
     async def worker() -> None:
@@ -134,7 +135,8 @@ def kills(server, arguments) -> dict:
 
 
 def slow_readers(server, arguments) -> dict:
-    """Half of them take a byte a second, half none. The quick form's leave before they are cut."""
+    """Half of them read a byte per second, half read nothing. The short run's clients leave before
+    they are cut."""
     cut = "diffserve_http_replies_cut_total"
     peers, before = [], server.metric(cut, end="reset")
     for _ in range(arguments.slow_readers):
@@ -151,7 +153,7 @@ def slow_readers(server, arguments) -> dict:
 
 
 def half_requests(server, arguments) -> dict:
-    """A third sends no more of a head, a third no more of a body, a third a byte of a head a
+    """A third stops within a head, a third within a body, a third sends a byte of a head per
     second."""
     request, peers = request_bytes("POST", "/v1/completions", b"x" * 1000), []
     for number in range(arguments.half_requests):
@@ -182,7 +184,7 @@ def malformed_http(server, arguments) -> dict:
 
 def malformed_grpc(server, arguments) -> dict:
     def answered() -> float:
-        """With the status OK, of the method that no good client calls."""
+        """Calls with the status OK of the method that no good client calls."""
         return server.metrics().get(
             'diffserve_grpc_requests_total{method="Detokenize",code="0"}', 0)
 
@@ -212,7 +214,7 @@ def floods(server, arguments) -> dict:
 
 
 def descriptors(server, arguments) -> dict:
-    """Until the clients beyond the files have left, who comes new may have to wait."""
+    """Until the clients beyond the limit of files have left, new clients may have to wait."""
     peers = []
     for port in (server.port, server.grpc_port):
         for _ in range(MORE_CLIENTS):
@@ -240,7 +242,7 @@ def peak_mib(server, ended: threading.Event, peak: list[int]) -> None:
 
 def beside_good_clients(server, attack, arguments) -> dict:
     with GoodClients(server, GOOD):
-        pass  # what is made at the first use
+        pass  # memory and tables of the first use
     before, peak, ended = held(server), [rss_mib(server)], threading.Event()
     with GoodClients(server, GOOD) as good:
         watching = threading.Thread(target=peak_mib, args=(server, ended, peak))

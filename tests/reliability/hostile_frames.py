@@ -1,5 +1,6 @@
-"""HTTP/2 and gRPC as no client library sends them: conversations that must not be answered, each
-cut at every byte or with a byte changed, and floods of frames that cost their sender nothing."""
+# SPDX-License-Identifier: Apache-2.0
+"""HTTP/2 and gRPC frames that no client library sends: conversations that must not be answered,
+each cut at every byte or with a byte changed, and floods of frames that are cheap to send."""
 
 import fcntl
 import random
@@ -46,7 +47,7 @@ def field(name: str, value: str) -> bytes:
 
 
 class Conversations:
-    """Of clients that have `key`, on stream 1 of a new connection."""
+    """Conversations of clients with `key`, on stream 1 of a new connection."""
 
     def __init__(self, key: str):
         self._block = header_block(PATH, ("authorization", f"Bearer {key}"))
@@ -144,7 +145,7 @@ def mutants(good: bytes, count: int, rng: random.Random) -> Iterator[bytes]:
 
 
 def ending(received: bytes) -> str:
-    """What the frames so far say of the call on stream 1: how it ended, or nothing."""
+    """How the frames so far ended the call on stream 1, or nothing."""
     while len(received) >= 9:
         length, kind, flags = int.from_bytes(received[:3], "big"), received[3], received[4]
         stream, received = int.from_bytes(received[5:9], "big"), received[9 + length:]
@@ -156,7 +157,7 @@ def ending(received: bytes) -> str:
 
 
 def converse(port: int, data: bytes) -> str:
-    """What the server did: ended the call, reset it, closed the connection, or was silent."""
+    """The server's reaction: it ended the call, reset it, closed the connection, or was silent."""
     received = b""
     with socket.create_connection(("127.0.0.1", port), ANSWER_WITHIN_S) as connection:
         try:
@@ -174,7 +175,7 @@ def converse(port: int, data: bytes) -> str:
 
 
 def flood_frames(key: str) -> dict[str, tuple[bytes, bytes]]:
-    """Of each flood, how its connection begins and what is then sent again and again."""
+    """For each flood, the frames that begin its connection and those that are repeated."""
     block = header_block(PATH, ("authorization", f"Bearer {key}"))
     opened = frame(HEADERS, END_HEADERS, 1, block)
     return {
@@ -191,13 +192,13 @@ def flood_frames(key: str) -> dict[str, tuple[bytes, bytes]]:
 
 
 def undelivered(connection: Http2) -> int:
-    """Bytes that were sent and that the server has not taken."""
+    """Number of sent bytes that the server has not taken."""
     return struct.unpack("i", fcntl.ioctl(connection.socket, termios.TIOCOUTQ, bytes(4)))[0]
 
 
 def flood(server, begin: bytes, repeated: bytes, count: int, connections: int) -> dict:
-    """Until `count` frames are sent or so many connections were closed, by a peer that reads
-    nothing; one that is no longer read from is left."""
+    """Sends until `count` frames are sent or `connections` connections were closed. The peer reads
+    nothing and leaves connections that the server no longer reads."""
     sent, opened, batch = 0, [], 200
     while sent < count and len(opened) < connections:
         opened.append(Http2(server, reads=False))

@@ -1,5 +1,6 @@
-"""An HTTP client for many requests at once: raw sockets that are kept open, so that a thousand
-requests a second can be sent from one core beside the server that they are for."""
+# SPDX-License-Identifier: Apache-2.0
+"""An HTTP client for many requests at once: it keeps raw sockets open, so that one core can send a
+thousand requests per second to a server on the same machine."""
 
 import asyncio
 import json
@@ -39,7 +40,7 @@ class Client:
         return await self._send(head.encode() + data)
 
     def _take_idle(self):
-        """The one used last; those that the server has closed meanwhile are dropped."""
+        """The most recently used idle connection; drops those that the server has closed."""
         while self._idle:
             connection = self._idle.pop()
             if not connection[0].at_eof():

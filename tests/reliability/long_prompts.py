@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What a client with one short question waits for beside clients that send texts of megabytes:
-prints one JSON object with the times in ms of a completion of one token, quiet and beside them.
+# SPDX-License-Identifier: Apache-2.0
+"""Latency of a short question while other clients send texts of megabytes. Prints one JSON
+object with the times in ms of a completion of one token, without and with this load.
 
     long_prompts.py [--clients 16] [--bytes 4000000] [--samples 100] [--route completions]
 

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Requests of every size over both protocols to a server that gets no more memory: its limit of
-address space, or of data, is set to what it uses and a little more.
+# SPDX-License-Identifier: Apache-2.0
+"""Requests of every size over both protocols to a server without free memory: its limit of
+address space, or of data, is set to slightly more than it uses.
 
     low_memory.py [--requests 400] [--at-once 16] [--rooms 16 8 4] [--json FILE]
 
-For each limit and room (MiB) a server of its own, which has served some requests before. Prints one
-JSON object a server: how the requests under the limit ended, how often memory was short, how those
-ended that came when the limit was lifted, and how the server ended: 0, or with the word that gRPC
-lost a call. Exit code 1 if a server died, if a request got something else than its whole answer, an
-error or the connection's end, or if one was not answered afterwards or left something behind.
+Each limit and room (MiB) gets its own server, which has served some requests before. Prints one
+JSON object per server: how the requests under the limit ended, how often memory was short, how
+requests ended after the limit was lifted, and how the server ended: with 0, or with the message
+that gRPC lost a call. Exit code 1 if a server died, if a request got anything but its whole
+answer, an error or the connection's end, or if a later request was not answered or left
+something in the server.
 """
 
 import argparse

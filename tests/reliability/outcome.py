@@ -1,4 +1,5 @@
-"""How a programme ends: its figures as JSON where they are wanted, what is wrong on stderr."""
+# SPDX-License-Identifier: Apache-2.0
+"""How a program ends: figures as JSON on request, faults on stderr."""
 
 import json
 import sys

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Goodput under overload: the peak of a closed loop, then an open loop at multiples of it.
 
     overload.py [--seconds 40] [--factors 1,2,5,10,50] [--max-queue-wait 10] [--json FILE]
 
-An answer is good if it is whole and came within --max-queue-wait and twice the time that one takes
-in a full batch. Prints a table; exit code 1 if a reply was neither whole
-nor a refusal with Retry-After, or if the server was not idle in the end.
+An answer is good if it is complete and took at most --max-queue-wait plus twice the time of an
+answer in a full batch. Prints a table; exit code 1 if a reply was neither complete nor a refusal
+with Retry-After, or if the server was not idle in the end.
 """
 
 import argparse
@@ -96,7 +97,7 @@ async def level(server: ServerProcess, seconds: float, good_within: float, load)
 
 
 async def run(server: ServerProcess, arguments) -> dict:
-    await closed_loop(Client(server.port), 2)  # what is made at the first use, and step times
+    await closed_loop(Client(server.port), 2)  # memory and tables of the first use, and step times
     peak = await level(server, arguments.seconds, float("inf"),
                        lambda client: closed_loop(client, arguments.seconds))
     result = {"peak": peak}

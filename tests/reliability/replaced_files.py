@@ -1,7 +1,8 @@
-"""Weights that are replaced, cut or removed at a random moment while a program loads them: it
-answers as one of the two models does, or ends with one line. A server that has loaded its model is
-tests/e2e/test_replaced_model.py's. Weights that are overwritten in place are not here: a file that
-is half new when it is opened, and stays so while it is read, looks like any other."""
+# SPDX-License-Identifier: Apache-2.0
+"""Weights are replaced, cut or removed at a random moment while a program loads them: it answers
+as one of the two models does, or ends with one line. tests/e2e/test_replaced_model.py tests
+servers that have loaded their model. Weights that are overwritten in place are not tested: a
+half-written file that does not change while it is read looks like any other."""
 
 import os
 import random
@@ -39,7 +40,7 @@ def start(model: Path) -> subprocess.Popen:
 
 
 def models(folder: Path) -> tuple[Path, Path]:
-    """Two of the same shape with other weights, and what each answers."""
+    """Two models of the same shape with other weights, and their answers."""
     for seed, name in ((1, "first"), (2, "second")):
         tiny_model.write(folder / name, CONFIG)
         (folder / name / WEIGHTS).write_bytes(
@@ -49,7 +50,7 @@ def models(folder: Path) -> tuple[Path, Path]:
 
 def change_while_loading(model: Path, other: Path, change, rng: random.Random,
                          load_s: float) -> tuple[int, bytes, str]:
-    """Exit code, answer and error."""
+    """Returns exit code, answer and error."""
     process = start(model)
     time.sleep(rng.random() * load_s)
     change(model / WEIGHTS, other / WEIGHTS)

@@ -1,4 +1,6 @@
-"""Clients that ask a port whatever becomes of the server there, and tell how each reply ended."""
+# SPDX-License-Identifier: Apache-2.0
+"""Clients that keep asking a port while servers there end and start, and record how each reply
+ended."""
 
 import asyncio
 import collections
@@ -24,8 +26,8 @@ def end_of(reply: Reply) -> str:
 
 
 class Load:
-    """Runs until the block is left. Each client asks the same thing again and again, and counts as
-    wrong what is not the first answer to the bit."""
+    """Runs until the block is left. Each client repeats one request and counts answers that are not
+    bitwise equal to the first as wrong."""
 
     def __init__(self, port: int):
         self._port, self.ends, self.wrong = port, collections.Counter(), 0

@@ -1,6 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
 """A model directory without weights, for `--load-format dummy`: the bundled model's tokenizer, and
-a decoder large enough that a step takes milliseconds, so that one core can ask for many times what
-another one serves."""
+a decoder large enough that a step takes milliseconds, so that one core can request many times
+what another one serves."""
 
 import json
 import shutil

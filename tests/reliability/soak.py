@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Many mixed requests over both protocols, a third of whose clients leave early in some way, and
-what is left behind of them.
+# SPDX-License-Identifier: Apache-2.0
+"""Many mixed requests over both protocols; a third of the clients leave early. Checks that the
+server keeps nothing of them.
 
     soak.py [--requests 1000000] [--at-once 64] [--json FILE]
 
-Prints one JSON object: how the requests ended, what the server holds after the first 50,000 (of
-fewer, after half) and in the end, and how much its resident memory grew between. Exit code 1 if
-that is more than 16 MiB, if a page, descriptor, thread or request is left, or if a request ended in
-any other way than it should.
+Prints one JSON object: how the requests ended, the server's state after the first 50,000 (or
+after half, if fewer) and at the end, and the growth of its resident memory in between. Exit code
+1 if it grew by more than 16 MiB, if a page, descriptor, thread or request is left, or if a
+request ended in an unexpected way.
 """
 
 import argparse
@@ -112,7 +113,7 @@ async def send(server: ServerProcess, numbers: range, at_once: int) -> collectio
 
 
 def held_at_rest(server: ServerProcess, descriptors: float) -> dict:
-    """When nothing runs, and connections that are gone are closed, as far as time brings it."""
+    """The server's state when nothing runs and lost connections are closed, or at the timeout."""
     server.wait_until_idle()
     for _ in range(LINGER_S):
         if held(server)["descriptors"] <= descriptors:

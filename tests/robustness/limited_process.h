@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs code in a process of its own with limits of memory and time, so that whatever a loader does
 // is seen from outside.
 #pragma once
@@ -41,7 +42,7 @@ inline size_t StatmBytes(int field) {
 }
 
 // The most that was ever resident of this process, and its user and system time.
-inline double MostResidentMib() {
+inline double PeakResidentMib() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
     if (line.starts_with("VmHWM:")) return static_cast<double>(std::atoll(line.c_str() + 6)) / 1024;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every damage to a checkpoint of every family, in processes with limits of memory and time: all
 // cuts, flipped bits over each whole file, headers, indexes and JSON that lie, and the text files
 // of the bundled model. Prints what went wrong, case by case, and a line of figures for each
@@ -80,7 +81,7 @@ class Runner {
     for (const Damage& damage : damages) {
       damage.apply(copy_);
       const ProcessOutcome ended = RunLimited(limits_, [&](int out) {
-        if (damage.as_nobody && geteuid() == 0 && seteuid(65534) != 0) return 9;
+        if (damage.as_unprivileged_user && geteuid() == 0 && seteuid(65534) != 0) return 9;
         const LoadOutcome outcome = load_(copy_.dir());
         const std::string line = outcome.line.substr(0, 1500);
         return write(out, line.data(), line.size()) < 0 ? 9 : outcome.loaded ? 0 : 1;
@@ -115,10 +116,10 @@ class Runner {
     const double resident_mib = static_cast<double>(StatmBytes(1)) / (1 << 20);
     for (size_t i = begin; i < end; ++i) {
       damages[i].apply(copy_);
-      const double mib_before = MostResidentMib(), ms_before = CpuMs();
+      const double mib_before = PeakResidentMib(), ms_before = CpuMs();
       const LoadOutcome outcome = load_(copy_.dir());
       const std::string line = outcome.line.substr(0, 1500);
-      const double mib = MostResidentMib();
+      const double mib = PeakResidentMib();
       // A later case of the batch that needs less than an earlier one shows nothing.
       const Record record{outcome.loaded, CpuMs() - ms_before,
                           mib > mib_before ? mib - resident_mib : 0, line.size()};
@@ -139,7 +140,8 @@ class Runner {
   void Finish(const Damage& damage, const ProcessOutcome& ended) {
     Judge(ended, damage, "");
     tally_.Add(ended, ended.exit_code == 0, damage.name);
-    if (arguments_.binary.empty() || damage.as_nobody || tally_.cases % arguments_.sample != 0)
+    if (arguments_.binary.empty() || damage.as_unprivileged_user ||
+        tally_.cases % arguments_.sample != 0)
       return;
     damage.apply(copy_);
     Inspect(damage);

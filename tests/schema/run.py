@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """JSON Schema's own test suites (drafts 4, 7, 2019-09, 2020-12) against what response_format
 enforces.
 

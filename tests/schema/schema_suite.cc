@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads a line of JSON for each schema, {"schema": TEXT, "instances": [TEXT, ...]}, and writes one
 // back: {"refused": REASON}, or {"milliseconds": TIME, "accepted": [BOOL, ...]}, where an instance
 // is accepted if every token of its text may be drawn and the text may end there. tests/schema/

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // inspect --activations: the lines of its file, and the command on a directory that holds only a
 // config.json (dummy weights).
 #include <gmock/gmock.h>
@@ -17,7 +18,7 @@ using ::testing::HasSubstr;
 
 constexpr ActivationLimits kLimits = {.vocab_size = 96, .max_tokens = 8};
 
-TEST(ActivationTextsTest, ALineHoldsTokensAndWhereTheAnswerIs) {
+TEST(ActivationTextsTest, LineHoldsTokensAndWhereTheAnswerIs) {
   const Result<ActivationText> text = ParseActivationText(
       R"({"tokens": [0, 95, 3, 4, 5], "spans": {"answer": [[0, 1], [1, 3]], "query_from": 3}})",
       kLimits);
@@ -30,7 +31,7 @@ TEST(ActivationTextsTest, ALineHoldsTokensAndWhereTheAnswerIs) {
   EXPECT_TRUE(ParseActivationText(R"({"tokens": [1]})", kLimits)->spans.answer.empty());
 }
 
-TEST(ActivationTextsTest, AWrongLineIsRefusedWithWhatIsAllowed) {
+TEST(ActivationTextsTest, WrongLineIsRefusedWithTheAllowedValues) {
   const auto message = [](const std::string& line) {
     return ParseActivationText(line, kLimits).status().message();
   };
@@ -65,9 +66,10 @@ TEST(ActivationTextsTest, AWrongLineIsRefusedWithWhatIsAllowed) {
   }
   EXPECT_EQ(with_spans(R"({"answer": [[0, 1]], "query_from": 5})"),
             "spans.query_from is 5, allowed: 0..4, a token of the line");
-  EXPECT_EQ(with_spans(R"({"answer": [[0, 1], [3, 5]], "query_from": 4})"),
-            "spans.answer has [3, 5], allowed: begin < end within 1..4, behind the range before it "
-            "and not behind query_from");
+  EXPECT_EQ(
+      with_spans(R"({"answer": [[0, 1], [3, 5]], "query_from": 4})"),
+      "spans.answer has [3, 5], allowed: begin < end within 1..4, after the previous range and "
+      "not after query_from");
   EXPECT_THAT(with_spans(R"({"answer": [[1, 3], [2, 4]], "query_from": 4})"),
               HasSubstr("has [2, 4], allowed: begin < end within 3..4"));
   EXPECT_THAT(with_spans(R"({"answer": [[2, 2]], "query_from": 4})"), HasSubstr("has [2, 2]"));
@@ -109,7 +111,7 @@ std::string TwoLines() {
          R"(], "spans": {"answer": [[4, 6]], "query_from": 15}})" + "\n";
 }
 
-TEST_F(ActivationsTest, FiguresAreOfEveryTokenLayerAndHead) {
+TEST_F(ActivationsTest, FiguresCoverEveryTokenLayerAndHead) {
   const Status status = Run(TwoLines(), {"--json", "--max-num-batched-tokens", "16"});
   ASSERT_TRUE(status.ok()) << status.message();
   const auto object = nlohmann::json::parse(output_, nullptr, false);
@@ -139,7 +141,7 @@ TEST_F(ActivationsTest, FiguresAreOfEveryTokenLayerAndHead) {
   EXPECT_GT(hidden["top_100"], hidden["median"]);
 }
 
-TEST_F(ActivationsTest, TheTableHasARowForEachLayerAndHead) {
+TEST_F(ActivationsTest, TableHasARowForEachLayerAndHead) {
   const Status status = Run(TwoLines());
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_THAT(output_, HasSubstr("texts                2, 60 tokens, "));
@@ -151,7 +153,7 @@ TEST_F(ActivationsTest, TheTableHasARowForEachLayerAndHead) {
   EXPECT_THAT(output_, HasSubstr("         -")) << "there are not 100 of each";
 }
 
-TEST_F(ActivationsTest, WhatCannotBeRunIsRefusedByFileAndLine) {
+TEST_F(ActivationsTest, RefusalNamesFileAndLine) {
   const auto refusal = [&](const std::string& lines, const std::vector<std::string>& flags = {}) {
     const Status status = Run(lines, flags);
     EXPECT_TRUE(status.param().starts_with("--")) << status.message();

@@ -1,4 +1,5 @@
-// What a chat template tells of the answers, by the markers that only one family's has.
+// SPDX-License-Identifier: Apache-2.0
+// The answer formats that a chat template shows by markers of one family.
 #include "server/answer_formats.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +13,7 @@
 namespace diffserve {
 namespace {
 
-TEST(AnswerFormatsTest, ATemplatesMarkersTellHowCallsAreWritten) {
+TEST(AnswerFormatsTest, TemplateMarkersIdentifyTheToolCallFormat) {
   const std::vector<std::pair<const char*, const char*>> told = {
       {"{{ '<tool_call>\\n' }}{{ tool_call | tojson }}", "hermes"},
       {"<tool_call>\n<function=NAME>\n<parameter=KEY>", "qwen_xml"},
@@ -29,7 +30,7 @@ TEST(AnswerFormatsTest, ATemplatesMarkersTellHowCallsAreWritten) {
   for (const auto& [text, name] : told) EXPECT_EQ(ToolFormatOf(text), FindToolFormat(name)) << text;
 }
 
-TEST(AnswerFormatsTest, ATemplatesMarkersTellHowReasoningIsMarked) {
+TEST(AnswerFormatsTest, TemplateMarkersIdentifyTheReasoningFormat) {
   for (const char* text : {"<|assistant|><think>\n", "{{ content.split('</think>')[-1] }}"}) {
     const ReasoningFormat* const format = ReasoningFormatOf(text);
     ASSERT_NE(format, nullptr) << text;
@@ -38,7 +39,7 @@ TEST(AnswerFormatsTest, ATemplatesMarkersTellHowReasoningIsMarked) {
   EXPECT_EQ(ReasoningFormatOf("{{ messages[0].content }}"), nullptr);
 }
 
-TEST(AnswerFormatsTest, TheEndOfThePromptTellsWhetherReasoningIsOpen) {
+TEST(AnswerFormatsTest, PromptEndShowsWhetherReasoningIsOpen) {
   const ReasoningFormat* const format = FindReasoningFormat("qwen3");
   for (const char* prompt : {"<|assistant|><think>", "<|assistant|><think>\n", "<think> \n\t"})
     EXPECT_TRUE(OpensReasoning(format, prompt)) << prompt;
@@ -47,7 +48,7 @@ TEST(AnswerFormatsTest, TheEndOfThePromptTellsWhetherReasoningIsOpen) {
     EXPECT_FALSE(OpensReasoning(format, prompt)) << prompt;
 }
 
-TEST(AnswerFormatsTest, AFlagComesBeforeTheTemplateAndNoneTurnsItOff) {
+TEST(AnswerFormatsTest, FlagOverridesTheTemplateAndNoneTurnsParsingOff) {
   TemporaryDirectory dir;
   dir.Write("chat_template.jinja", "{{ '[TOOL_CALLS]' }}{{ '<think>' }}");
   const auto loaded = ChatTemplate::Load(dir.path()).value();

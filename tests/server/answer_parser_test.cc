@@ -1,4 +1,5 @@
-// An answer's text read as content, reasoning and calls, however it is cut.
+// SPDX-License-Identifier: Apache-2.0
+// An answer's text is parsed into content, reasoning and calls, however it is cut.
 #include "server/answer/answer_parser.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +40,7 @@ TEST(AnswerParserTest, HermesCallsAreFound) {
       "||f({\"x\":\"\\\"<tool_call>\"})");
 }
 
-TEST(AnswerParserTest, WhatIsNoCallIsContent) {
+TEST(AnswerParserTest, TextThatIsNotACallIsContent) {
   const AnswerForm form = FormOf("hermes");
   for (const char* text :
        {"a < b", "<tool", "<tool_cal", " x <tool_call>", "<tool_call>{",
@@ -54,14 +55,14 @@ TEST(AnswerParserTest, WhatIsNoCallIsContent) {
             "<tool_call>oh||f({})");
 }
 
-TEST(AnswerParserTest, ACallThatIsCutOrGoesWrongKeepsWhatCame) {
+TEST(AnswerParserTest, CutOrMalformedCallKeepsTheReceivedText) {
   const AnswerForm form = FormOf("hermes");
   EXPECT_EQ(Read(form, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\": \"x"), "||f({\"a\": \"x)");
   EXPECT_EQ(Read(form, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\" 1}} rest"),
             "1}} rest||f({\"a\" )");
 }
 
-TEST(AnswerParserTest, BareJsonIsACallAtTheBeginning) {
+TEST(AnswerParserTest, BareJsonAtTheBeginningIsACall) {
   const AnswerForm form = FormOf("llama3_json");
   EXPECT_EQ(Read(form, "{\"name\": \"f\", \"parameters\": {\"a\": 1}}"), "||f({\"a\": 1})");
   EXPECT_EQ(
@@ -104,7 +105,7 @@ TEST(AnswerParserTest, XmlCallsBecomeJson) {
   EXPECT_EQ(Read(form, "<tool_call><function=>"), "<tool_call><function=>|");
 }
 
-TEST(AnswerParserTest, ReasoningIsToldFromContent) {
+TEST(AnswerParserTest, ReasoningIsSeparatedFromContent) {
   for (const ReasoningFormat& format : ReasoningFormats()) {
     const AnswerForm form = FormOf("", format.name);
     EXPECT_EQ(ReadInReasoning(form, "I think\n</think>\n\nSo."), "So.|I think");
@@ -125,7 +126,7 @@ TEST(AnswerParserTest, ReasoningIsToldFromContent) {
             "|hm|f({})");
 }
 
-TEST(AnswerParserTest, AForcedCallIsTheWholeAnswer) {
+TEST(AnswerParserTest, ForcedCallIsTheWholeAnswer) {
   AnswerForm form = FormOf("hermes", "deepseek_r1");
   form.forced_call = true;
   form.forced_name = "f";
@@ -170,7 +171,7 @@ TEST(AnswerParserTest, HeldTextAndCallsAreLimited) {
   EXPECT_EQ(parser.num_calls(), AnswerParser::kMaxCalls);
 }
 
-TEST(AnswerParserTest, ArgumentsAreHandedOnAsTheyCome) {
+TEST(AnswerParserTest, ArgumentsAreStreamedAsTheyArrive) {
   AnswerParser parser(FormOf("hermes"));
   std::vector<AnswerPart> parts;
   parser.Push("<tool_call>{\"name\":\"f\",\"arguments\":{\"text\":\"abc", &parts);
@@ -183,7 +184,7 @@ TEST(AnswerParserTest, ArgumentsAreHandedOnAsTheyCome) {
   EXPECT_EQ(parts[0].kind, AnswerPart::Kind::kToolArguments);
 }
 
-TEST(AnswerParserTest, EveryFormReadsEveryTextTheSameHoweverItIsCut) {
+TEST(AnswerParserTest, EveryFormatParsesIndependentlyOfTheCuts) {
   const std::vector<std::string> words = {"<tool_call>",
                                           "</tool_call>",
                                           "[TOOL_CALLS]",

@@ -1,4 +1,5 @@
-// The price of an answer beside what its events hold, and the budgets.
+// SPDX-License-Identifier: Apache-2.0
+// The price of an answer compared with the memory of its events, and the budgets.
 #include "server/answer_price.h"
 
 #include <gmock/gmock.h>
@@ -24,7 +25,7 @@ using testing::ServingOptions;
 constexpr size_t kContext = 512;
 constexpr size_t kNoLimit = ~size_t{0};
 
-// A stream without a limit, and what its events came to.
+// A stream without a limit, and the bytes of its events.
 class Measure {
  public:
   Measure() : stream(std::make_shared<ResponseStream>(kNoLimit / 2, nullptr)) {}
@@ -58,14 +59,14 @@ AnswerPrice PriceOf(const GenerateRequest& request) {
   return diffserve::PriceOf(request, sizes, kContext, kNoLimit);
 }
 
-TEST(AnswerPriceTest, ACaptureIsPartOfItAndOneTooLargeNamesTheLayers) {
+TEST(AnswerPriceTest, CaptureIsPricedAndRefusalNamesTheLayers) {
   ServingFixture server;
   GenerateRequest request = Ask(*server.frontend, 1, 1);
   const size_t without = PriceOf(request).total();
   const DiffSpec spec = {.num_q1_heads = 2, .num_kv_groups = 2, .head_dim = 8, .v_dim = 8};
   const std::vector<KvFormat> layers(3, KvFormat::Of(spec, 16, DType::kFloat32));
-  request.capture = std::make_shared<AttentionCapture>(AttentionSource{spec, layers},
-                                                       AttentionCapture::Wish{{0, 2}, {5, 70, 99}});
+  request.capture = std::make_shared<AttentionCapture>(
+      AttentionSource{spec, layers}, AttentionCapture::Selection{{0, 2}, {5, 70, 99}});
   request.capture_bytes = request.capture->bytes();
   // Two layers of 7 pages of 2 groups, and 3 rows of q.
   EXPECT_GE(request.capture_bytes, size_t{2 * (7 * 2 * 16 * (8 + 8) + 3 * 16) * 4});
@@ -76,7 +77,7 @@ TEST(AnswerPriceTest, ACaptureIsPartOfItAndOneTooLargeNamesTheLayers) {
   EXPECT_THAT(refused.message(), HasSubstr("maps of 2 layers and 3 positions over 100 slots"));
 }
 
-TEST(AnswerPriceTest, CoversWhatTheEventsHoldAndIsNoSmallMultipleOfIt) {
+TEST(AnswerPriceTest, PriceCoversTheEventsWithinASmallFactor) {
   ServingFixture server;
   for (const int prompt_logprobs : {-1, 0, 20}) {
     for (const int logprobs : {-1, 0, 20}) {
@@ -100,7 +101,7 @@ TEST(AnswerPriceTest, CoversWhatTheEventsHoldAndIsNoSmallMultipleOfIt) {
   }
 }
 
-TEST(AnswerPriceTest, AStreamsOutputIsBoundedByItsQueue) {
+TEST(AnswerPriceTest, StreamOutputIsBoundedByItsQueue) {
   ServingFixture server;
   GenerateRequest request = Ask(*server.frontend, 1, 16);
   request.max_tokens = 400;
@@ -109,7 +110,7 @@ TEST(AnswerPriceTest, AStreamsOutputIsBoundedByItsQueue) {
   EXPECT_EQ(diffserve::PriceOf(request, sizes, kContext, 1 << 20).output, size_t{1} << 20);
 }
 
-TEST(AnswerPriceTest, AnOpenMaxTokensIsLoweredToWhatFits) {
+TEST(AnswerPriceTest, UnsetMaxTokensIsLoweredToFitTheBudget) {
   ServingFixture server;
   GenerateRequest request = Ask(*server.frontend, 1, 2);
   request.max_tokens = std::nullopt;
@@ -127,7 +128,7 @@ TEST(AnswerPriceTest, AnOpenMaxTokensIsLoweredToWhatFits) {
   EXPECT_EQ(refused.param(), "max_tokens");
 }
 
-TEST(AnswerBudgetTest, SharesAreExactAndGivenBack) {
+TEST(AnswerBudgetTest, ReservationsAreExactAndReleased) {
   const AnswerBudget budget(1000);
   auto first = budget.Take(600);
   ASSERT_NE(first, nullptr);
@@ -143,7 +144,7 @@ TEST(AnswerBudgetTest, SharesAreExactAndGivenBack) {
   EXPECT_EQ(budget.taken_bytes(), 900u);
 }
 
-TEST(AnswerPriceTest, AnAnswerTooLargeIsRefusedWithWhatMakesIt) {
+TEST(AnswerPriceTest, TooLargeAnswerIsRefusedWithItsCause) {
   ServingOptions options;
   options.frontend.max_answer_bytes = 1 << 20;
   ServingFixture server(options);
@@ -163,7 +164,7 @@ TEST(AnswerPriceTest, AnAnswerTooLargeIsRefusedWithWhatMakesIt) {
   EXPECT_EQ(server.Refused(RefusalReason::kTooLong), 1u);
 }
 
-TEST(AnswerPriceTest, AnswersTogetherHaveABudgetThatComesBack) {
+TEST(AnswerPriceTest, AnswersShareABudgetThatIsReleased) {
   ServingOptions options;
   options.hold_steps = true;
   options.frontend.max_answers_bytes = 700 << 10;

@@ -1,4 +1,5 @@
-// /v1/messages and /v1/responses over HTTP: the same answers as the chat route's, in their forms.
+// SPDX-License-Identifier: Apache-2.0
+// /v1/messages and /v1/responses over HTTP: the chat route's answers in these formats.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -36,7 +37,7 @@ std::string ChatText(HttpClient& client) {
 
 Json DataOf(const std::string& line) { return Json::parse(line.substr(line.find(' ') + 1)); }
 
-TEST(ApiRoutesTest, MessagesAnswersWhatChatDoesWholeAndStreamed) {
+TEST(ApiRoutesTest, MessagesAnswersAsChatDoesWholeAndStreamed) {
   ServingFixture server;
   HttpClient client(server.port());
   const std::string text = ChatText(client);
@@ -59,7 +60,7 @@ TEST(ApiRoutesTest, MessagesAnswersWhatChatDoesWholeAndStreamed) {
   EXPECT_EQ(streamed, text);
 }
 
-TEST(ApiRoutesTest, CountTokensCountsWhatMessagesIsChargedFor) {
+TEST(ApiRoutesTest, CountTokensEqualsTheInputTokensOfMessages) {
   ServingFixture server;
   HttpClient client(server.port());
   const Json usage = client.Post("/v1/messages", std::string(kMessages) + "}").json()["usage"];
@@ -71,7 +72,7 @@ TEST(ApiRoutesTest, CountTokensCountsWhatMessagesIsChargedFor) {
                                                 usage["cache_read_input_tokens"].get<int>()}}));
 }
 
-TEST(ApiRoutesTest, ErrorsOfMessagesHaveAnthropicsForm) {
+TEST(ApiRoutesTest, MessagesErrorsHaveAnthropicsFormat) {
   ServingOptions options;
   options.keys = "secret\n";
   ServingFixture server(options);
@@ -93,7 +94,7 @@ TEST(ApiRoutesTest, ErrorsOfMessagesHaveAnthropicsForm) {
   EXPECT_EQ(type(Once(server.port(), "GET", "/v1/messages", key)), "405 invalid_request_error");
 }
 
-TEST(ApiRoutesTest, ResponsesAnswersWhatChatDoesWholeStreamedAndStored) {
+TEST(ApiRoutesTest, ResponsesAnswersAsChatDoesWholeStreamedAndStored) {
   ServingFixture server;
   HttpClient client(server.port());
   const std::string text = ChatText(client);
@@ -117,7 +118,7 @@ TEST(ApiRoutesTest, ResponsesAnswersWhatChatDoesWholeStreamedAndStored) {
   EXPECT_EQ(client.Get("/v1/responses/" + last["id"].get<std::string>()).json(), last);
 }
 
-TEST(ApiRoutesTest, AStoredResponseIsListedGoneOnFromAndDeleted) {
+TEST(ApiRoutesTest, StoredResponseCanBeListedContinuedAndDeleted) {
   ServingFixture server;
   HttpClient client(server.port());
   const Json first = client.Post("/v1/responses", std::string(kResponses) + "}").json();
@@ -163,7 +164,7 @@ TEST(ApiRoutesTest, AStoredResponseIsListedGoneOnFromAndDeleted) {
             "previous_response_id");
 }
 
-TEST(ApiRoutesTest, AResponseInProgressIsSeenAndCancelled) {
+TEST(ApiRoutesTest, ResponseInProgressCanBeReadAndCancelled) {
   ServingOptions options;
   options.hold_steps = true;
   ServingFixture server(options);
@@ -190,7 +191,7 @@ TEST(ApiRoutesTest, AResponseInProgressIsSeenAndCancelled) {
   EXPECT_TRUE(server.BecomesIdle());
 }
 
-TEST(ApiRoutesTest, AResponseOfAnotherKeyIsUnknown) {
+TEST(ApiRoutesTest, ResponseOfAnotherKeyIsNotFound) {
   ServingOptions options;
   options.keys = "one\ntwo\n";
   ServingFixture server(options);
@@ -204,7 +205,7 @@ TEST(ApiRoutesTest, AResponseOfAnotherKeyIsUnknown) {
   EXPECT_EQ(client.Get(path, "Authorization: Bearer one\r\n").status, 200);
 }
 
-TEST(ApiRoutesTest, ErrorsOfResponsesNameItsOwnMembers) {
+TEST(ApiRoutesTest, ResponsesErrorsNameTheirOwnMembers) {
   ServingFixture server;
   HttpClient client(server.port());
   const auto param = [&](const std::string& body) {

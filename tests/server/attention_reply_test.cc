@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The JSON of attention maps, made in pieces.
 #include "server/openai/attention_reply.h"
 
@@ -20,7 +21,7 @@ std::shared_ptr<AttentionAnswer> MakeAnswer(int num_maps, int slots) {
   answer->tokens = {5, 6};
   answer->token_texts = {"a\"", "\xc3\xa9"};
   for (int head : {0, 1}) {
-    AttentionItem& item = answer->items.emplace_back();
+    AttentionQueryMaps& item = answer->items.emplace_back();
     item.layer = 1;
     item.head = head;
     item.position = slots - 1;
@@ -63,7 +64,7 @@ std::vector<uint8_t> FromBase64(const std::string& text) {
   return bytes;
 }
 
-TEST(AttentionReplyTest, HasAllMembersWhateverThePieces) {
+TEST(AttentionReplyTest, ReplyHasAllMembersWhateverThePieceSize) {
   const auto answer = MakeAnswer(2, 3);
   answer->has_span = true;
   answer->items[0].on_span = {0.25, 0.5, 0.75};
@@ -94,7 +95,7 @@ TEST(AttentionReplyTest, HasAllMembersWhateverThePieces) {
   EXPECT_FALSE(item.contains("top"));
 }
 
-TEST(AttentionReplyTest, WhatOneMapDoesNotHaveIsNull) {
+TEST(AttentionReplyTest, MembersThatOneMapLacksAreNull) {
   const auto answer = MakeAnswer(1, 2);
   answer->has_span = true;
   const Json item = Json::parse(Text(answer, false, 100))["data"][1];
@@ -106,7 +107,7 @@ TEST(AttentionReplyTest, WhatOneMapDoesNotHaveIsNull) {
   EXPECT_EQ(top, Json::parse(R"([{"slot":4,"map1":0.5,"map2":null,"difference":0.5}])"));
 }
 
-TEST(AttentionReplyTest, WithTopThereAreNoWholeMaps) {
+TEST(AttentionReplyTest, TopKOmitsFullMaps) {
   const auto answer = MakeAnswer(2, 2);
   answer->top_k = 2;
   answer->items[0].top = {{1, 0.5f, 0.25f, 0.375f}, {0, 0.25f, 0.5f, 0}};

@@ -1,4 +1,5 @@
-// Bodies of POST /v1/attention: what is taken, what is refused, and which member a refusal names.
+// SPDX-License-Identifier: Apache-2.0
+// Bodies of POST /v1/attention: accepted ones, refused ones, and the member that a refusal names.
 #include "server/openai/attention_request.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +14,7 @@ class AttentionRequestTest : public ::testing::Test {
   Result<OpenAiAttentionRequest> Parse(const std::string& body, bool strict = false) const {
     return ParseAttentionRequest(body, {&limits_, SamplingParams(), strict});
   }
-  // The member that a body with this extra member is refused for; "" if it is taken.
+  // The member that the refusal of a body with this extra member names; "" if it is accepted.
   std::string RefusedFor(const std::string& member) const {
     const Status status = Parse(R"({"text":"a",)" + member + "}").status();
     EXPECT_TRUE(status.ok() || status.code() == StatusCode::kInvalidArgument) << member;
@@ -23,7 +24,7 @@ class AttentionRequestTest : public ::testing::Test {
   FrontendOptions limits_;
 };
 
-TEST_F(AttentionRequestTest, ASilentRequestAsksForAllOfTheLastToken) {
+TEST_F(AttentionRequestTest, DefaultRequestAsksForAllHeadsOfTheLastToken) {
   const Result<OpenAiAttentionRequest> parsed = Parse(R"({"text":"a b"})");
   ASSERT_TRUE(parsed.ok());
   const AttentionRequest& request = parsed->attention;
@@ -32,7 +33,7 @@ TEST_F(AttentionRequestTest, ASilentRequestAsksForAllOfTheLastToken) {
   EXPECT_FALSE(request.top_k || request.span || parsed->float16);
 }
 
-TEST_F(AttentionRequestTest, TakesWhatItIsAskedFor) {
+TEST_F(AttentionRequestTest, RequestedValuesAreRead) {
   const Result<OpenAiAttentionRequest> parsed = Parse(
       R"({"tokens":[3,4],"model":"m","layers":[0,-1],"heads":[2],"positions":[-2,0],"top_k":0,)"
       R"("span":[0,1],"encoding":"float16"})");
@@ -48,7 +49,7 @@ TEST_F(AttentionRequestTest, TakesWhatItIsAskedFor) {
   EXPECT_TRUE(parsed->float16);
 }
 
-TEST_F(AttentionRequestTest, AConversationOpensNoAnswerUnlessAsked) {
+TEST_F(AttentionRequestTest, ConversationOpensAnAnswerOnlyOnRequest) {
   const std::string messages = R"("messages":[{"role":"user","content":"a"}])";
   const auto opens = [&](const std::string& more) {
     const Result<OpenAiAttentionRequest> parsed = Parse("{" + messages + more + "}");
@@ -58,14 +59,14 @@ TEST_F(AttentionRequestTest, AConversationOpensNoAnswerUnlessAsked) {
   EXPECT_TRUE(opens(R"(,"add_generation_prompt":true)"));
 }
 
-TEST_F(AttentionRequestTest, OneOfThreePromptsIsTaken) {
+TEST_F(AttentionRequestTest, ExactlyOneOfThreePromptFieldsIsAccepted) {
   EXPECT_EQ(Parse("{}").status().param(), "text");
   EXPECT_EQ(Parse(R"({"text":"a","tokens":[1]})").status().param(), "text");
   EXPECT_EQ(Parse(R"({"text":"a","tokens":[1]})").status().message(),
-            "of tokens, text and messages 2 are there; allowed is one");
+            "tokens, text and messages: 2 are given; use exactly one");
 }
 
-TEST_F(AttentionRequestTest, ARefusalNamesTheMember) {
+TEST_F(AttentionRequestTest, RefusalNamesTheMember) {
   EXPECT_EQ(RefusedFor(R"("layers":[])"), "layers");
   EXPECT_EQ(RefusedFor(R"("layers":[1.5])"), "layers");
   EXPECT_EQ(RefusedFor(R"("heads":7)"), "heads");

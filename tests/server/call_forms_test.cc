@@ -1,7 +1,7 @@
-// Calls as models write them. The right values of llama3_json, mistral and qwen_xml are those of
-// vLLM 0.11.2's tool parsers, of hermes those of SGLang 0.5.23's detector, run on the same texts.
-// Neither was run on Mistral's [CALL_ID] and bare objects, nor on a call that lacks its last brace.
-// A number or object that JSON writes in several ways is compared as JSON.
+// SPDX-License-Identifier: Apache-2.0
+// Calls as models write them. The expected values of llama3_json, mistral and qwen_xml come from
+// vLLM 0.11.2's tool parsers, those of hermes from SGLang 0.5.23's detector, on the same texts.
+// Neither was run on Mistral's [CALL_ID] and bare objects, nor on a call without its last brace.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -51,12 +51,12 @@ TEST(CallFormsTest, Hermes) {
         R"(||f({"n":1})|g({}))"},
        {R"(<tool_call>{"name":"f","parameters":{"n":1}}</tool_call>)", R"(||f({"n":1}))"},
        {R"(<tool_call>{"name":"f"}</tool_call>)", "||f({})"},
-       // Where the last brace is missing, the closing marker is none of the answer's text.
+       // If the last brace is missing, the closing marker is not part of the answer's text.
        {"<tool_call>{\"name\":\"f\",\"arguments\":{\"n\":1}\n</tool_call>", R"(||f({"n":1}))"}});
 }
 
-// OpenAI's arguments are the text of an object, and so some models write them. Both parsers would
-// quote that text once more.
+// Some models write arguments as OpenAI's API has them: as the text of an object. Both parsers
+// would quote that text once more.
 TEST(CallFormsTest, ArgumentsMayBeTheTextOfAnObjectOrNull) {
   ExpectAll(
       FormOf("hermes"),
@@ -99,7 +99,7 @@ TEST(CallFormsTest, Mistral) {
              {R"([TOOL_CALLS]f{"n": 1}, g{"s": "x"})", R"(||f({"n": 1})|g({"s": "x"}))"},
              {R"([TOOL_CALLS]f{"n": 1} g{"s": "x"})", R"(||f({"n": 1})|g({"s": "x"}))"},
              {R"(Hm. [TOOL_CALLS]f[ARGS]{"n": 1})", R"(Hm.||f({"n": 1}))"},
-             // What is none stays the text that it is.
+             // Text that is not a call stays unchanged.
              {"[TOOL_CALLS]f and g", "[TOOL_CALLS]f and g|"},
              {"[TOOL_CALLS]f[ARGS]7", "[TOOL_CALLS]f[ARGS]7|"},
              {R"([TOOL_CALLS]f{"n": 1} Done, I think.)", R"(Done, I think.||f({"n": 1}))"}});
@@ -171,7 +171,7 @@ TEST(CallFormsTest, XmlValuesHaveTheTypesOfTheSchema) {
   }
 }
 
-TEST(CallFormsTest, TheSchemaTellsAParametersTypeHoweverItSaysIt) {
+TEST(CallFormsTest, SchemaGivesTheParameterTypeInEverySpelling) {
   using Type = ParameterType;
   const auto types = ParameterTypesOf(R"({"properties":{
       "list":{"type":["string","null"]},"any":{"anyOf":[{"type":"number"},{"type":"string"}]},
@@ -195,7 +195,7 @@ TEST(CallFormsTest, TheSchemaTellsAParametersTypeHoweverItSaysIt) {
 }
 
 // At every byte of a call: nothing of its markup is content.
-TEST(CallFormsTest, ACallThatIsCutIsACutCallOrNothing) {
+TEST(CallFormsTest, CutCallIsAPartialCallOrNothing) {
   AnswerForm required = FormOf("hermes"), named = FormOf("hermes");
   required.forced_call = named.forced_call = true;
   named.forced_name = "get_weather";
@@ -220,7 +220,7 @@ TEST(CallFormsTest, ACallThatIsCutIsACutCallOrNothing) {
   }
 }
 
-TEST(CallFormsTest, TextThatIsCutStaysText) {
+TEST(CallFormsTest, CutTextStaysText) {
   EXPECT_EQ(Read(FormOf("llama3_json"), R"({"city": "Par)", Ending::kCut), R"({"city": "Par|)");
   EXPECT_EQ(Read(FormOf("hermes"), "a < b and a <", Ending::kCut), "a < b and a <|");
   EXPECT_EQ(Read(FormOf("hermes", "qwen3"), "<think>so </thi", Ending::kCut), "|so </thi");

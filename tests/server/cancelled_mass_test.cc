@@ -1,4 +1,5 @@
-// Which requests are sampled for cancelled mass, and what comes of those that end in any way.
+// SPDX-License-Identifier: Apache-2.0
+// Which requests are sampled for cancelled mass, and the samples of requests that end early.
 #include "server/cancelled_mass.h"
 
 #include <gtest/gtest.h>
@@ -53,7 +54,7 @@ class CancelledMassTest : public ::testing::Test {
   std::vector<std::function<void(bool)>> queued_;
 };
 
-TEST_F(CancelledMassTest, TheFirstOfEveryThreeRequestsIsSampledAtItsLastPromptToken) {
+TEST_F(CancelledMassTest, FirstOfEveryThreeRequestsIsSampledAtItsLastPromptToken) {
   const auto mass = Make(3);
   for (int i = 0; i < 7; ++i) {
     const TokenizedRequest request = Sampled(*mass);
@@ -63,7 +64,7 @@ TEST_F(CancelledMassTest, TheFirstOfEveryThreeRequestsIsSampledAtItsLastPromptTo
   }
 }
 
-TEST_F(CancelledMassTest, NothingIsSampledOfOneMapOrIfItIsOff) {
+TEST_F(CancelledMassTest, OneMapModelOrZeroRateTakesNoSamples) {
   const auto off = Make(0), plain = Make(1, 1);
   for (CancelledMass* mass : {off.get(), plain.get()}) {
     EXPECT_FALSE(HasCapture(Sampled(*mass)));
@@ -71,13 +72,13 @@ TEST_F(CancelledMassTest, NothingIsSampledOfOneMapOrIfItIsOff) {
   }
 }
 
-TEST_F(CancelledMassTest, APromptWhoseMapsAreTooManyNumbersIsNot) {
+TEST_F(CancelledMassTest, PromptWithTooLargeMapsIsNotSampled) {
   const auto mass = Make(1, 2, 2 * kLayers * kHeads * 20);
   EXPECT_TRUE(HasCapture(Sampled(*mass, 20)));
   EXPECT_FALSE(HasCapture(Sampled(*mass, 21)));
 }
 
-TEST_F(CancelledMassTest, TheMemoryOfASampleIsTakenUntilItIsReckoned) {
+TEST_F(CancelledMassTest, SampleMemoryIsHeldUntilTheShareIsComputed) {
   const auto capture = Sampled(*Make(1)).continuations.front().capture;
   const size_t bytes = capture->bytes() + capture->working_bytes();
   EXPECT_FALSE(HasCapture(Sampled(*Make(1, 2, 1 << 20, bytes - 1))));
@@ -98,13 +99,13 @@ TEST_F(CancelledMassTest, TheMemoryOfASampleIsTakenUntilItIsReckoned) {
   for (const ShareHistogram& layer : mass->layers()) EXPECT_EQ(CountOf(layer), 1u);
 }
 
-TEST_F(CancelledMassTest, OfAPromptThatWasNotComputedNothingIsReckoned) {
+TEST_F(CancelledMassTest, PromptThatWasNotComputedGivesNoSample) {
   const auto mass = Make(1);
   Sampled(*mass).on_end();
   EXPECT_TRUE(queued_.empty());
 }
 
-TEST_F(CancelledMassTest, AResponseThatEndsAfterTheFrontEndQueuesNothing) {
+TEST_F(CancelledMassTest, ResponseThatEndsAfterTheFrontendQueuesNothing) {
   std::optional<TokenizedRequest> request;
   {
     const auto mass = Make(1);

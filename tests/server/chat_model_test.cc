@@ -1,5 +1,6 @@
-// Who answers in a chat: a server over its sockets, with its steps held where something must
-// overlap, and the bundled model in this process.
+// SPDX-License-Identifier: Apache-2.0
+// The two models of a chat: a server over its sockets, with held steps where work must overlap, and
+// the bundled model in this process.
 #include "server/commands/chat_model.h"
 
 #include <gmock/gmock.h>
@@ -35,7 +36,7 @@ std::unique_ptr<ChatModel> Connected(const ChatOptions& chat,
   return model.ok() ? std::move(model).value() : nullptr;
 }
 
-TEST(RemoteChatTest, AnswersAreThoseOfTheServer) {
+TEST(RemoteChatTest, RemoteAnswersEqualTheServers) {
   ServingFixture server;
   GenerateOptions generate;
   generate.sampling.temperature = 0.7f;
@@ -64,7 +65,7 @@ TEST(RemoteChatTest, AnswersAreThoseOfTheServer) {
   EXPECT_EQ(streamed, answer->text);
 }
 
-TEST(RemoteChatTest, AStopEndsAnAnswerWhateverTheServerDoes) {
+TEST(RemoteChatTest, StopEndsAnAnswerWhateverTheServerDoes) {
   ServingOptions options;
   options.hold_steps = true;
   ServingFixture server(std::move(options));
@@ -82,7 +83,7 @@ TEST(RemoteChatTest, AStopEndsAnAnswerWhateverTheServerDoes) {
   EXPECT_TRUE(server.BecomesIdle()) << "the server has seen that its client is gone";
 }
 
-TEST(RemoteChatTest, AStopThatCameBeforeIsNotForgotten) {
+TEST(RemoteChatTest, EarlierStopIsNotForgotten) {
   ServingOptions options;
   options.hold_steps = true;
   ServingFixture server(std::move(options));
@@ -95,7 +96,7 @@ TEST(RemoteChatTest, AStopThatCameBeforeIsNotForgotten) {
   EXPECT_EQ(answer->finish_reason, "");
 }
 
-TEST(RemoteChatTest, RefusalsSayWhatTheServerSays) {
+TEST(RemoteChatTest, RefusalShowsTheServersMessage) {
   ServingFixture server;
   ChatOptions chat = At(server.port());
   chat.max_tokens = 100'000;
@@ -106,7 +107,7 @@ TEST(RemoteChatTest, RefusalsSayWhatTheServerSays) {
               HasSubstr("`max_tokens` exceed context limit: 5 + 100000 > 512"));
 }
 
-TEST(RemoteChatTest, TheFirstKeyOfTheFileIsShown) {
+TEST(RemoteChatTest, FirstKeyOfTheFileIsSent) {
   ServingOptions options;
   options.keys = "good";
   ServingFixture server(std::move(options));
@@ -124,7 +125,7 @@ TEST(RemoteChatTest, TheFirstKeyOfTheFileIsShown) {
   EXPECT_THAT(empty.status().message(), HasSubstr(chat.api_key_file + ": holds no key"));
 }
 
-TEST(RemoteChatTest, AServerThatIsNotThereIsNamed) {
+TEST(RemoteChatTest, UnreachableServerIsNamed) {
   int port = 0;
   {
     ServingFixture server;
@@ -150,7 +151,7 @@ class LocalChatTest : public ::testing::Test {
   const std::string demo_ = DIFFSERVE_SOURCE_DIR "/models/demo/diff";
 };
 
-TEST_F(LocalChatTest, ItRemembersWhatWasSaid) {
+TEST_F(LocalChatTest, ConversationIsRemembered) {
   const Result<std::unique_ptr<ChatModel>> model = Load(demo_);
   ASSERT_TRUE(model.ok()) << model.status().message();
   ChatHistory history("");
@@ -188,7 +189,7 @@ class GatedExecutor : public Executor {
   testing::StepGate& gate_;
 };
 
-TEST_F(LocalChatTest, AStopEndsAnAnswerWhileAStepRunsAndTheNextOneIsWhole) {
+TEST_F(LocalChatTest, StopDuringAStepEndsTheAnswerAndTheNextIsComplete) {
   testing::StepGate gate(testing::StepGate::State::kClosed);
   const Result<std::unique_ptr<ChatModel>> model = Load(
       demo_, [&](std::unique_ptr<Executor> inner) {
@@ -213,7 +214,7 @@ TEST_F(LocalChatTest, AStopEndsAnAnswerWhileAStepRunsAndTheNextOneIsWhole) {
   EXPECT_FALSE(answer->text.empty());
 }
 
-TEST_F(LocalChatTest, ALookIsOfAllHeadsAndCanBeStopped) {
+TEST_F(LocalChatTest, LookCoversAllHeadsAndCanBeStopped) {
   testing::StepGate gate(testing::StepGate::State::kClosed);
   const Result<std::unique_ptr<ChatModel>> model = Load(
       demo_, [&](std::unique_ptr<Executor> inner) {
@@ -242,7 +243,7 @@ TEST_F(LocalChatTest, ALookIsOfAllHeadsAndCanBeStopped) {
   }
 }
 
-TEST_F(LocalChatTest, AModelWithoutTemplateIsRefused) {
+TEST_F(LocalChatTest, ModelWithoutTemplateIsRefused) {
   TemporaryDirectory directory;
   for (const char* file : {"config.json", "model.safetensors", "tokenizer.json"})
     directory.Write(file, FileBytes(demo_ + "/" + file));

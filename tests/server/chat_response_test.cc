@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chat responses with calls of tools and reasoning, whole and streamed.
 #include <gtest/gtest.h>
 
@@ -22,7 +23,7 @@ class ChatResponseTest : public ::testing::Test {
     request_.answer.tools = FindToolFormat("hermes");
     request_.answer.reasoning = FindReasoningFormat("deepseek_r1");
   }
-  // One token a piece.
+  // One token per piece.
   std::string Run(const std::vector<std::string>& pieces,
                   FinishReason finish = FinishReason::kStop) {
     PromptInfo prompt{SharedTokens{10}, ""};
@@ -69,7 +70,7 @@ class ChatResponseTest : public ::testing::Test {
   OpenAiRequest request_;
 };
 
-TEST_F(ChatResponseTest, AMessageHasItsReasoningAndItsCalls) {
+TEST_F(ChatResponseTest, MessageHasItsReasoningAndItsCalls) {
   const Json body = Json::parse(Run(call_));
   const Json& choice = body["choices"][0];
   EXPECT_EQ(choice["finish_reason"], "tool_calls");
@@ -86,7 +87,7 @@ TEST_F(ChatResponseTest, AMessageHasItsReasoningAndItsCalls) {
   EXPECT_EQ(body["usage"]["completion_tokens_details"]["reasoning_tokens"], 3);
 }
 
-TEST_F(ChatResponseTest, AStreamTellsTheNameAndThenTheArguments) {
+TEST_F(ChatResponseTest, StreamSendsTheNameAndThenTheArguments) {
   request_.logprobs = true;
   const std::vector<Json> chunks = Stream(call_);
   std::string reasoning, content, arguments, name, id;
@@ -121,22 +122,22 @@ TEST_F(ChatResponseTest, AStreamTellsTheNameAndThenTheArguments) {
             Json::parse(R"({"role":"assistant","content":""})"));
 }
 
-TEST_F(ChatResponseTest, ACallThatIsCutEndsByLength) {
+TEST_F(ChatResponseTest, CutCallFinishesWithLength) {
   const std::vector<std::string> cut(call_.begin(), call_.begin() + 8);
   const Json choice = Json::parse(Run(cut, FinishReason::kLength))["choices"][0];
   EXPECT_EQ(choice["finish_reason"], "length");
   EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["arguments"], "{\"a\":");
 }
 
-TEST_F(ChatResponseTest, ReasoningIsLeftOutOnDemand) {
+TEST_F(ChatResponseTest, ReasoningIsOmittedOnRequest) {
   request_.include_reasoning = false;
   const Json message = Json::parse(Run({"Hm", "</think>", "Yes"}))["choices"][0]["message"];
   EXPECT_EQ(message, Json::parse(R"({"role":"assistant","content":"Yes","refusal":null})"));
 }
 
-TEST_F(ChatResponseTest, TheTokenThatEndsTheTextIsNoContent) {
+TEST_F(ChatResponseTest, EndTokenIsNotContent) {
   request_.hides_eos = true;
-  // The model spells its name as text before it draws it.
+  // The model writes the end token's name as text before it samples the token.
   const std::vector<std::string> pieces = {"</think>", "Yes<", "|end|><|end|>"};
   const Json body = Json::parse(Run(pieces));
   EXPECT_EQ(body["choices"][0]["message"]["content"], "Yes<|end|>");

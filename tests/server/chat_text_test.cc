@@ -1,4 +1,5 @@
-// What a chat in the terminal reads and shows: the stream of a server, hostile text, the history.
+// SPDX-License-Identifier: Apache-2.0
+// Input and output of a chat in the terminal: a server's stream, hostile text, the history.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -44,7 +45,7 @@ ReadStream Read(std::string_view stream, size_t piece_bytes) {
   return read;
 }
 
-TEST(ChunkReaderTest, AStreamIsReadHoweverItIsCut) {
+TEST(ChunkReaderTest, StreamIsReadIndependentlyOfTheCuts) {
   for (const size_t bytes : {1u, 2u, 3u, 7u, 64u, 10'000u}) {
     const ReadStream read = Read(kStream, bytes);
     EXPECT_TRUE(read.status.ok()) << read.status.message();
@@ -56,13 +57,13 @@ TEST(ChunkReaderTest, AStreamIsReadHoweverItIsCut) {
   }
 }
 
-TEST(ChunkReaderTest, AnErrorEventIsTheError) {
+TEST(ChunkReaderTest, ErrorEventBecomesTheError) {
   const ReadStream read = Read("data: {\"error\":{\"message\":\"out of luck\"}}\n\n", 9);
   EXPECT_EQ(read.status.message(), "out of luck");
   EXPECT_FALSE(read.reader.done());
 }
 
-TEST(ChunkReaderTest, WhatIsNoChunkIsRefused) {
+TEST(ChunkReaderTest, EventThatIsNotAChunkIsRefused) {
   for (const char* wrong : {"data: [1]\n", "data: {\n", "data: {\"choices\":7}\n",
                             "data: {\"choices\":[{\"delta\":{\"content\":7}}]}\n",
                             "data: {\"choices\":[{\"delta\":[]}]}\n"}) {
@@ -73,17 +74,17 @@ TEST(ChunkReaderTest, WhatIsNoChunkIsRefused) {
   EXPECT_THAT(endless.status.message(), HasSubstr("more than 8 MiB"));
 }
 
-TEST(ChunkReaderTest, AnErrorBodySpeaksForItself) {
+TEST(ChunkReaderTest, ErrorBodyIsShownAsItIs) {
   EXPECT_EQ(OpenAiErrorMessage("{\"error\":{\"message\":\"no such model\"}}"), "no such model");
   EXPECT_EQ(OpenAiErrorMessage("<html>"), "<html>");
 }
 
-TEST(TerminalTextTest, OrdinaryTextIsShownAsItIs) {
+TEST(TerminalTextTest, OrdinaryTextIsUnchanged) {
   const std::string text = "a\tb\nGr\xC3\xBC\xC3\x9F \xE2\x82\xAC \xF0\x9F\x98\x80\n";
   EXPECT_EQ(ShownOnTerminal(text), text);
 }
 
-TEST(TerminalTextTest, ControlCharactersAreShownInsteadOfObeyed) {
+TEST(TerminalTextTest, ControlCharactersAreEscaped) {
   EXPECT_EQ(ShownOnTerminal("\x1b[2J"), "\xE2\x90\x9B[2J");
   EXPECT_EQ(ShownOnTerminal("\r\a\x7f"), "\xE2\x90\x8D\xE2\x90\x87\xE2\x90\xA1");
   EXPECT_EQ(ShownOnTerminal(std::string_view("\0", 1)), "\xE2\x90\x80");
@@ -99,8 +100,9 @@ TEST(TerminalTextTest, ControlCharactersAreShownInsteadOfObeyed) {
       << "right to left";
 }
 
-// Of any bytes, however they are cut: UTF-8 without a control character but line feed and tab.
-TEST(TerminalTextTest, WhateverComesOnlyHarmlessTextIsShown) {
+// The shown text is UTF-8 and has no control characters except line feed and tab, for any bytes in
+// any pieces.
+TEST(TerminalTextTest, ArbitraryBytesAreShownAsHarmlessText) {
   std::srand(7);
   for (int round = 0; round < 3000; ++round) {
     std::string bytes;
@@ -123,7 +125,7 @@ TEST(TerminalTextTest, WhateverComesOnlyHarmlessTextIsShown) {
   }
 }
 
-TEST(TerminalTextTest, AQuoteIsOneShortLine) {
+TEST(TerminalTextTest, QuoteIsOneShortLine) {
   EXPECT_EQ(QuotedOnTerminal("a\nb"), "a b");
   EXPECT_LE(QuotedOnTerminal(std::string(100'000, 'x')).size(), 200u);
 }

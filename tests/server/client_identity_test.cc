@@ -1,4 +1,5 @@
-// What the waiting lines know of a client: its key's place or its address, never the key.
+// SPDX-License-Identifier: Apache-2.0
+// Clients' names in the queues: the key's number or the address, never the key.
 #include "server/client_identity.h"
 
 #include <arpa/inet.h>
@@ -57,7 +58,7 @@ class LoopbackPair {
   int listener_, client_ = -1, accepted_ = -1;
 };
 
-TEST(ClientIdentityTest, AnAddressHasNoPortAndOneSpelling) {
+TEST(ClientIdentityTest, AddressHasNoPortAndOneSpelling) {
   const LoopbackPair ipv4(AF_INET, "127.0.0.1");
   EXPECT_EQ(PeerAddress(ipv4.accepted()), "127.0.0.1") << "on an IPv6 socket";
   const LoopbackPair ipv6(AF_INET6, "::1");
@@ -65,7 +66,7 @@ TEST(ClientIdentityTest, AnAddressHasNoPortAndOneSpelling) {
   EXPECT_EQ(PeerAddress(-1), "");
 }
 
-TEST(ClientIdentityTest, AKeyIsNamedByItsPlaceAndTheAddressOnlyWithoutKeys) {
+TEST(ClientIdentityTest, ClientIsTheKeysNumberOrTheAddressWithoutKeys) {
   const ApiKeys keys = ApiKeys::FromText("first\n# comment\nsecond\n", "keys").value();
   EXPECT_EQ(ClientName(keys, "first", "10.0.0.1"), "key:0");
   EXPECT_EQ(ClientName(keys, "second", "10.0.0.1"), "key:1");
@@ -74,7 +75,7 @@ TEST(ClientIdentityTest, AKeyIsNamedByItsPlaceAndTheAddressOnlyWithoutKeys) {
   EXPECT_EQ(ClientName(ApiKeys(), "first", "10.0.0.1"), "10.0.0.1");
 }
 
-TEST(ClientIdentityTest, HttpTellsTheAddressWithEachRequest) {
+TEST(ClientIdentityTest, HttpRequestsCarryTheClientAddress) {
   std::string seen;
   HttpService service;
   service.serve = [&seen](HttpRequest request, const std::function<void()>&) -> HttpAnswer {
@@ -91,7 +92,7 @@ TEST(ClientIdentityTest, HttpTellsTheAddressWithEachRequest) {
   EXPECT_EQ(seen, "127.0.0.1");
 }
 
-TEST(ClientIdentityTest, ACallIsKnownByItsKeyOrByTheSocketThatItCameOn) {
+TEST(ClientIdentityTest, GrpcCallIsIdentifiedByKeyOrSocket) {
   const LoopbackPair pair(AF_INET, "127.0.0.1");
   const std::string peer = "fd:" + std::to_string(pair.accepted());
   EXPECT_EQ(ClientOf(ApiKeys(), {}, peer), "127.0.0.1");

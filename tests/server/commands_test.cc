@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The commands on a directory that holds only a config.json (dummy weights), and the sizes they
 // choose.
 #include "server/commands/commands.h"
@@ -24,7 +25,7 @@ constexpr char kConfig[] =
   "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 256,
   "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "eos_token_id": 95})";
 
-// What is free changes from one look to the next.
+// Free memory changes between two checks.
 std::string WithoutNumbers(std::string text) {
   std::erase_if(text, [](char c) { return c == '.' || (c >= '0' && c <= '9'); });
   return text;
@@ -46,7 +47,7 @@ class CommandsTest : public ::testing::Test {
     const SessionOptions options = Parsed(args).session;
     return PlanSession(options, ServerNeeds(options.engine));
   }
-  // What the command prints on stdout.
+  // The command's output on stdout.
   std::string Output(const std::vector<std::string>& args,
                      StatusCode expected = StatusCode::kOk) const {
     ::testing::internal::CaptureStdout();
@@ -60,7 +61,7 @@ class CommandsTest : public ::testing::Test {
   const std::string dir_ = directory_.path();
 };
 
-TEST_F(CommandsTest, LogitsAreTheSameToTheBitForEveryChunking) {
+TEST_F(CommandsTest, LogitsAreBitwiseEqualForEveryChunking) {
   std::string tokens;
   for (int i = 0; i < 100; ++i) tokens += std::to_string(i * 37 % 96) + "\n";
   Write("ids", tokens);
@@ -117,7 +118,7 @@ TEST_F(CommandsTest, GenerateRefusesIdsOutsideTheVocabulary) {
   EXPECT_THAT(status.message(), HasSubstr("token 0 is 96, allowed: 0..95"));
 }
 
-TEST_F(CommandsTest, BenchTellsSpeedBytesFlopsAndRatios) {
+TEST_F(CommandsTest, BenchReportsSpeedBytesFlopsAndRatios) {
   const auto object = nlohmann::json::parse(
       Output({"bench", "--prompt", "16,4096", "--generate", "4", "--depth", "0,32", "--batch",
               "1,2", "--repeat", "2", "--json"}),
@@ -139,7 +140,7 @@ TEST_F(CommandsTest, BenchTellsSpeedBytesFlopsAndRatios) {
   EXPECT_EQ(deeper - shallow, 32.0 * 64 * 4 * 2);
 }
 
-TEST_F(CommandsTest, BenchDecodesBehindMoreTokensThanItComputes) {
+TEST_F(CommandsTest, BenchDecodesAtDepthsBeyondTheComputedTokens) {
   std::string config = kConfig;
   config.replace(config.find("256"), 3, "4096");
   Write("config.json", config);
@@ -154,7 +155,7 @@ TEST_F(CommandsTest, BenchDecodesBehindMoreTokensThanItComputes) {
   EXPECT_EQ(deeper - shallow, 1960.0 * 64 * 4 * 2);
 }
 
-TEST_F(CommandsTest, InspectTellsShapesAndMemory) {
+TEST_F(CommandsTest, InspectReportsShapesAndMemory) {
   const auto object = nlohmann::json::parse(
       Output({"inspect", "--json", "--max-num-seqs", "4", "--max-model-len", "100"}), nullptr,
       false);
@@ -165,10 +166,10 @@ TEST_F(CommandsTest, InspectTellsShapesAndMemory) {
   EXPECT_EQ(object["attention"]["output_heads"], 2);
   EXPECT_EQ(object["memory"]["kv_bytes_per_token"], 64 * 4 * 2);
   EXPECT_EQ(object["memory"]["kv_bytes_full"], 4.0 * 112 * 64 * 4 * 2) << "pages are whole";
-  EXPECT_THAT(Output({"inspect"}), HasSubstr("KV bytes a token     512"));
+  EXPECT_THAT(Output({"inspect"}), HasSubstr("KV bytes per token   512"));
 }
 
-TEST_F(CommandsTest, Float16PagesHaveTwoBytesANumber) {
+TEST_F(CommandsTest, Float16PagesHaveTwoBytesPerNumber) {
   const auto object = nlohmann::json::parse(
       Output({"inspect", "--json", "--kv-cache-dtype", "float16"}), nullptr, false);
   ASSERT_TRUE(object.is_object());
@@ -197,7 +198,7 @@ TEST_F(CommandsTest, InspectRefusesWhatServeRefusesInTheSameWords) {
             RunCommand(Parsed({"serve", "--port", "0", "--grpc-port", "0"})).message());
 }
 
-TEST_F(CommandsTest, WhatConvertPacksIsToldByInspectAndGeneratesTheSameTokens) {
+TEST_F(CommandsTest, PackedConversionIsInspectableAndGeneratesTheSameTokens) {
   const std::string demo = DIFFSERVE_SOURCE_DIR "/models/demo/diff", packed = dir_ + "/packed";
   const auto output = [](std::vector<std::string> args) {
     for (const char* arg : {"--threads", "2", "--cpu-isa", "avx2"}) args.push_back(arg);
@@ -226,7 +227,7 @@ TEST_F(CommandsTest, WhatConvertPacksIsToldByInspectAndGeneratesTheSameTokens) {
   EXPECT_EQ(tokens(packed), tokens(demo));
 }
 
-TEST_F(CommandsTest, AnEmptyAnswerSaysWhatEndedItAndWhatMayHelp) {
+TEST_F(CommandsTest, EmptyAnswerReportsItsCauseAndAHint) {
   const std::string demo = DIFFSERVE_SOURCE_DIR "/models/demo/diff";
   const auto told = [&](std::vector<std::string> flags) {
     std::vector<std::string> args = {"generate", demo, "--threads", "2"};
@@ -272,7 +273,7 @@ TEST_F(CommandsTest, PagesFollowTheFlags) {
   EXPECT_GT(pages({"--kv-cache-memory", "0.01"}), pages({"--kv-cache-memory", "0.001"}));
 }
 
-TEST_F(CommandsTest, WhatCannotFitIsRefusedWithNumbers) {
+TEST_F(CommandsTest, TooLargeConfigurationIsRefusedWithNumbers) {
   const auto message = [&](const std::vector<std::string>& flags) {
     std::vector<std::string> args = {"serve"};
     args.insert(args.end(), flags.begin(), flags.end());
@@ -286,7 +287,7 @@ TEST_F(CommandsTest, WhatCannotFitIsRefusedWithNumbers) {
               HasSubstr("--max-model-len is 257, allowed: 1..256"));
 }
 
-TEST_F(CommandsTest, TheTightestControlGroupCounts) {
+TEST_F(CommandsTest, TightestControlGroupLimitApplies) {
   Write("a/memory.max", "max\n");
   Write("a/memory.current", "5000\n");
   Write("a/b/memory.max", "1000000\n");

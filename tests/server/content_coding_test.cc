@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Streams that Python's gzip and zlib made, whole, damaged and joined.
 #include "server/http/content_coding.h"
 
@@ -30,7 +31,7 @@ std::string Decoded(ContentCoding coding, std::string_view body, size_t max_byte
   return text != nullptr ? *text : std::to_string(std::get<HttpRefusal>(decoded).status);
 }
 
-TEST(ContentCodingTest, TakesThreeCodingsByTheirNames) {
+TEST(ContentCodingTest, ThreeCodingsAreAccepted) {
   EXPECT_EQ(ContentCodingOf("gzip"), ContentCoding::kGzip);
   EXPECT_EQ(ContentCodingOf("X-GZip"), ContentCoding::kGzip);
   EXPECT_EQ(ContentCodingOf("DEFLATE"), ContentCoding::kDeflate);
@@ -40,7 +41,7 @@ TEST(ContentCodingTest, TakesThreeCodingsByTheirNames) {
     EXPECT_EQ(ContentCodingOf(other), std::nullopt) << other;
 }
 
-TEST(ContentCodingTest, DecodesEachFormThatClientsSend) {
+TEST(ContentCodingTest, EachFormThatClientsSendIsDecoded) {
   EXPECT_EQ(Decoded(ContentCoding::kGzip, kGzip), kText);
   EXPECT_EQ(Decoded(ContentCoding::kGzip, kGzip + kGzip), std::string(kText) + kText);
   EXPECT_EQ(Decoded(ContentCoding::kDeflate, kZlib), kText);
@@ -65,7 +66,7 @@ TEST(ContentCodingTest, EveryCutAndEveryDamagedByteIsRefused) {
   EXPECT_EQ(Decoded(ContentCoding::kDeflate, kGzip), "400");
 }
 
-TEST(ContentCodingTest, TheLimitIsOfWhatIsDecoded) {
+TEST(ContentCodingTest, LimitAppliesToTheDecodedBytes) {
   const size_t size = sizeof(kText) - 1;
   EXPECT_EQ(Decoded(ContentCoding::kGzip, kGzip, size), kText);
   EXPECT_EQ(Decoded(ContentCoding::kGzip, kGzip, size - 1), "413");

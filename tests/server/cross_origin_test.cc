@@ -1,4 +1,5 @@
-// What a browser finds in replies, by the rules of the Fetch standard.
+// SPDX-License-Identifier: Apache-2.0
+// Reply fields for browsers, by the rules of the Fetch standard.
 #include "server/http/cross_origin.h"
 
 #include <gmock/gmock.h>
@@ -29,7 +30,7 @@ Fields FieldsFor(const std::string& flag, const std::string& origin) {
   return reply.fields;
 }
 
-TEST(CrossOriginTest, SaysNothingWithoutAnOrigin) {
+TEST(CrossOriginTest, RequestWithoutOriginGetsNoFields) {
   EXPECT_FALSE(CrossOrigin().Preflight(Preflight("https://a.example")));
   EXPECT_THAT(FieldsFor("", "https://a.example"), IsEmpty());
 }
@@ -48,7 +49,7 @@ TEST(CrossOriginTest, AnswersAnAllowedOriginOnly) {
   }
 }
 
-TEST(CrossOriginTest, TheListsAddUp) {
+TEST(CrossOriginTest, OriginListsAccumulate) {
   const CrossOrigin cross_origin =
       CrossOrigin::Parse({"https://a.example,https://b.example", "https://c.example"}).value();
   for (const char* allowed : {"https://a.example", "https://b.example", "https://c.example"})
@@ -58,7 +59,7 @@ TEST(CrossOriginTest, TheListsAddUp) {
             "--cors-origin");
 }
 
-TEST(CrossOriginTest, AStarIsForAllOrigins) {
+TEST(CrossOriginTest, StarAllowsAllOrigins) {
   EXPECT_TRUE(CrossOrigin::Parse({"*"}).value().Preflight(Preflight("https://b.example")));
   for (const char* origin : {"https://b.example", "null", ""})
     EXPECT_THAT(FieldsFor("https://a.example,*", origin),
@@ -75,7 +76,7 @@ TEST(CrossOriginTest, OnlyAPreflightIsAnsweredAsOne) {
   EXPECT_FALSE(cross_origin.Preflight(head)) << "it asks for no method";
 }
 
-TEST(CrossOriginTest, RefusesWhatNoBrowserSends) {
+TEST(CrossOriginTest, InvalidOriginsAreRefused) {
   for (const char* wrong :
        {"a.example", "https://a.example/", "HTTPS://a.example", "https://", "://a.example",
         "https://a.example, https://b.example", ",", "https://a b"})

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reply of POST /v1/embeddings: its JSON, in pieces, and the route over HTTP.
 #include "server/openai/embedding_reply.h"
 
@@ -60,7 +61,7 @@ std::string BodyOf(const std::vector<std::shared_ptr<HiddenStatePool>>& pools, b
   return body;
 }
 
-TEST(Base64Test, IsThatOfTheRfc) {
+TEST(Base64Test, Base64MatchesTheRfc) {
   EXPECT_EQ(Base64(std::string_view()), "");
   EXPECT_EQ(Base64(std::string_view("f")), "Zg==");
   EXPECT_EQ(Base64(std::string_view("fo")), "Zm8=");
@@ -83,7 +84,7 @@ TEST(EmbeddingReplyTest, HasOpenAisMembers) {
   }
 }
 
-TEST(EmbeddingReplyTest, NumbersAndBase64AreTheVectorToTheBit) {
+TEST(EmbeddingReplyTest, NumbersAndBase64AreBitwiseTheVector) {
   for (const int dimensions : {1, 3, 1536, 4000}) {
     const auto pool = Filled(dimensions, 1);
     for (const size_t enough : {size_t{1}, size_t{1} << 16}) {
@@ -97,7 +98,7 @@ TEST(EmbeddingReplyTest, NumbersAndBase64AreTheVectorToTheBit) {
   }
 }
 
-TEST(EmbeddingReplyTest, AnErrorHasNoBody) {
+TEST(EmbeddingReplyTest, ErrorHasNoBody) {
   EmbeddingReply reply({std::make_shared<HiddenStatePool>(Kind::kMean, 4, 4)}, false, "tiny");
   reply.Take(ResponseDone{Status(StatusCode::kDeadlineExceeded, "late"), {}});
   EXPECT_TRUE(reply.done() && reply.written());
@@ -118,7 +119,7 @@ class EmbeddingRouteTest : public ::testing::Test {
   }
 };
 
-TEST_F(EmbeddingRouteTest, InputsInOneRequestAreThoseOfRequestsOfTheirOwn) {
+TEST_F(EmbeddingRouteTest, BatchedInputsEqualSeparateRequests) {
   ServingFixture server(Options());
   HttpClient client(server.port());
   for (const std::string more : {R"(,"pooling":"mean"})", R"(,"pooling":"last","dimensions":5})"}) {
@@ -132,7 +133,7 @@ TEST_F(EmbeddingRouteTest, InputsInOneRequestAreThoseOfRequestsOfTheirOwn) {
   EXPECT_TRUE(server.EngineIsEmpty());
 }
 
-TEST_F(EmbeddingRouteTest, WhatTheFrontendRefusesNamesTheInput) {
+TEST_F(EmbeddingRouteTest, FrontendRefusalNamesTheInput) {
   ServingFixture server(Options());
   HttpClient client(server.port());
   const auto refused = [&client](const std::string& body) {
@@ -149,17 +150,17 @@ TEST_F(EmbeddingRouteTest, WhatTheFrontendRefusesNamesTheInput) {
   EXPECT_TRUE(server.EngineIsEmpty());
 }
 
-TEST_F(EmbeddingRouteTest, VectorsAreRefusedByNameWhereNobodyPools) {
+TEST_F(EmbeddingRouteTest, EmbeddingsAreRefusedWithoutAHiddenStatePool) {
   ServingOptions options;
   options.frontend.on_gpu = true;
   ServingFixture server(options);
   HttpClient client(server.port());
   const ClientReply reply = client.Post("/v1/embeddings", R"({"input":"a"})");
   EXPECT_EQ(reply.status, 400);
-  EXPECT_NE(reply.body.find("embeddings are made with --device cpu alone"), std::string::npos);
+  EXPECT_NE(reply.body.find("embeddings need --device cpu"), std::string::npos);
 }
 
-TEST_F(EmbeddingRouteTest, TheVectorsArePartOfThePrice) {
+TEST_F(EmbeddingRouteTest, VectorsArePartOfThePrice) {
   ServingOptions options = Options();
   options.config.hidden_size = 1 << 20;
   options.frontend.max_answer_bytes = 16 << 20;
@@ -171,7 +172,7 @@ TEST_F(EmbeddingRouteTest, TheVectorsArePartOfThePrice) {
   EXPECT_EQ(client.Post("/v1/embeddings", R"({"input":["a","b"],"dimensions":9})").status, 200);
 }
 
-TEST_F(EmbeddingRouteTest, AClientThatLeavesEndsIt) {
+TEST_F(EmbeddingRouteTest, DisconnectedClientEndsTheRequest) {
   ServingOptions options = Options();
   options.hold_steps = true;
   ServingFixture server(options);

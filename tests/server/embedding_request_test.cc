@@ -1,4 +1,5 @@
-// Bodies of POST /v1/embeddings: what is taken, what is refused, and which member a refusal names.
+// SPDX-License-Identifier: Apache-2.0
+// Bodies of POST /v1/embeddings: accepted ones, refused ones, and the member that a refusal names.
 #include "server/openai/embedding_request.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +22,7 @@ class EmbeddingRequestTest : public ::testing::Test {
     EXPECT_TRUE(parsed.ok()) << parsed.status().message();
     return parsed.ok() ? parsed->generate.prompts : std::vector<Prompt>();
   }
-  // The member that a body is refused for; "" if it is taken.
+  // The member that a refusal names; "" if the body is accepted.
   std::string RefusedFor(const std::string& body, bool strict = false) const {
     const Status status = Parse(body, strict).status();
     EXPECT_TRUE(status.ok() || status.code() == StatusCode::kInvalidArgument) << body;
@@ -34,7 +35,7 @@ class EmbeddingRequestTest : public ::testing::Test {
   FrontendOptions limits_;
 };
 
-TEST_F(EmbeddingRequestTest, ASilentRequestAsksForTheMeanAsNumbers) {
+TEST_F(EmbeddingRequestTest, DefaultRequestAsksForTheMeanAsNumbers) {
   const Result<EmbeddingRequest> parsed = Parse(R"({"input":"a b"})");
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
   EXPECT_EQ(parsed->pooling, Kind::kMean);
@@ -45,7 +46,7 @@ TEST_F(EmbeddingRequestTest, ASilentRequestAsksForTheMeanAsNumbers) {
   EXPECT_FALSE(generate.add_special_tokens || generate.truncate_prompt_tokens);
 }
 
-TEST_F(EmbeddingRequestTest, TakesWhatItIsAskedFor) {
+TEST_F(EmbeddingRequestTest, RequestedValuesAreRead) {
   const Result<EmbeddingRequest> parsed = Parse(
       R"({"input":["a"],"model":"m","encoding_format":"base64","dimensions":3,"pooling":"last",)"
       R"("user":"u","add_special_tokens":false,"truncate_prompt_tokens":7,"cache_salt":"s",)"
@@ -61,7 +62,7 @@ TEST_F(EmbeddingRequestTest, TakesWhatItIsAskedFor) {
   EXPECT_EQ(parsed->generate.cache_salt, "s");
 }
 
-TEST_F(EmbeddingRequestTest, AnInputIsATextOrIdsOrAListOfEither) {
+TEST_F(EmbeddingRequestTest, InputIsTextOrIdsOrAListOfEither) {
   EXPECT_EQ(std::get<std::string>(PromptsOf(R"("a")").at(0)), "a");
   EXPECT_EQ(PromptsOf(R"(["a","b"])").size(), 2u);
   EXPECT_EQ(std::get<std::vector<int32_t>>(PromptsOf("[3,4]").at(0)), (std::vector<int32_t>{3, 4}));
@@ -69,7 +70,7 @@ TEST_F(EmbeddingRequestTest, AnInputIsATextOrIdsOrAListOfEither) {
             std::vector<int32_t>{5});
 }
 
-TEST_F(EmbeddingRequestTest, AnInputOfAnotherFormOrSizeIsRefused) {
+TEST_F(EmbeddingRequestTest, InputOfAnotherFormOrSizeIsRefused) {
   for (const char* input : {"5", "{}", "[]", "[\"a\",3]", "[3,\"a\"]", "[[3],\"a\"]", "[1.5]",
                             "[-1]", R"(["a","b","c","d","e"])"}) {
     EXPECT_EQ(RefusedFor(std::string("{\"input\":") + input + "}"), "input") << input;
@@ -78,7 +79,7 @@ TEST_F(EmbeddingRequestTest, AnInputOfAnotherFormOrSizeIsRefused) {
   EXPECT_EQ(RefusedFor(R"({"input":null})"), "input");
 }
 
-TEST_F(EmbeddingRequestTest, ARefusalNamesTheMember) {
+TEST_F(EmbeddingRequestTest, RefusalNamesTheMember) {
   EXPECT_EQ(RefusedWith(R"("encoding_format":"float16")"), "encoding_format");
   EXPECT_EQ(RefusedWith(R"("encoding_format":3)"), "encoding_format");
   EXPECT_EQ(RefusedWith(R"("dimensions":0)"), "dimensions");
@@ -96,7 +97,7 @@ TEST_F(EmbeddingRequestTest, UnknownMembersAreRefusedIfTheServerIsStrict) {
   EXPECT_EQ(RefusedFor(R"({"input":"a","colour":1})", /*strict=*/true), "colour");
 }
 
-TEST_F(EmbeddingRequestTest, EachPromptGetsAPoolOfAsManyDimensionsAsTheStatesHave) {
+TEST_F(EmbeddingRequestTest, EachPromptGetsAPoolOfTheHiddenSize) {
   Result<EmbeddingRequest> parsed = Parse(R"({"input":["a","b"],"dimensions":8})");
   ASSERT_TRUE(parsed.ok());
   const Status status = AddPools(7, &*parsed);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/event_log.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +17,7 @@ std::string WithId(int number, const std::string& data) {
   return "id: s:" + std::to_string(number) + "\n" + Event(data);
 }
 
-// All that is behind an event, or why it is not there.
+// All bytes after an event, or why they are missing.
 std::string After(const EventLog& log, uint64_t number) {
   std::string out;
   switch (log.AppendAfter(number, &out)) {
@@ -30,7 +31,7 @@ std::string After(const EventLog& log, uint64_t number) {
   return "";
 }
 
-TEST(EventLogTest, EachEventGetsItsNumberHoweverTheStreamIsCut) {
+TEST(EventLogTest, EventNumbersAreIndependentOfTheCuts) {
   const std::string stream = Event("a") + Event("b") + Event("c");
   const std::string expected = WithId(1, "a") + WithId(2, "b") + WithId(3, "c");
   for (size_t piece = 1; piece <= stream.size(); ++piece) {
@@ -44,7 +45,7 @@ TEST(EventLogTest, EachEventGetsItsNumberHoweverTheStreamIsCut) {
   }
 }
 
-TEST(EventLogTest, WhatIsBehindAnEventIsGivenAgain) {
+TEST(EventLogTest, EventsAfterAnIdAreReplayed) {
   EventLog log("s", 1000);
   std::string out;
   log.Append(Event("a") + Event("b") + Event("c"), &out);
@@ -55,17 +56,17 @@ TEST(EventLogTest, WhatIsBehindAnEventIsGivenAgain) {
   EXPECT_EQ(After(log, ~uint64_t{0}), "unknown");
 }
 
-TEST(EventLogTest, AnEventThatHasBegunIsGivenAsFarAsItCame) {
+TEST(EventLogTest, PartialEventIsReplayedAsFarAsReceived) {
   EventLog log("s", 1000);
   std::string out;
   log.Append(Event("a") + "data: ha", &out);
   EXPECT_EQ(After(log, 1), "id: s:2\ndata: ha");
-  EXPECT_EQ(After(log, 2), "unknown") << "nobody has it whole";
+  EXPECT_EQ(After(log, 2), "unknown") << "event 2 is not complete";
   log.Append("lf\n\n", &out);
   EXPECT_EQ(After(log, 1), "id: s:2\ndata: half\n\n");
 }
 
-TEST(EventLogTest, TheOldestEventsGoWhereThereAreTooMany) {
+TEST(EventLogTest, OldestEventsAreDroppedAtTheLimit) {
   const size_t size = WithId(1, "a").size();
   EventLog log("s", 2 * size);
   std::string out;
@@ -78,7 +79,7 @@ TEST(EventLogTest, TheOldestEventsGoWhereThereAreTooMany) {
   EXPECT_EQ(After(log, 0), "outgrown");
 }
 
-TEST(EventLogTest, AnEventThatIsLongerThanAllPassesAndIsNotKept) {
+TEST(EventLogTest, EventLargerThanTheLimitIsSentAndNotKept) {
   EventLog log("s", 100);
   std::string out;
   log.Append(Event("a"), &out);
@@ -95,7 +96,7 @@ TEST(EventLogTest, AnEventThatIsLongerThanAllPassesAndIsNotKept) {
   EXPECT_EQ(After(log, 1), "outgrown");
 }
 
-TEST(EventLogTest, AnIdIsAStreamAndANumber) {
+TEST(EventLogTest, EventIdIsAStreamAndANumber) {
   EXPECT_EQ(ParseEventId("abc:12")->stream, "abc");
   EXPECT_EQ(ParseEventId("abc:12")->number, 12u);
   EXPECT_EQ(ParseEventId("a:b:3")->stream, "a:b");

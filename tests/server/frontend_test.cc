@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The frontend without a transport: admission, cancellation at every stage, deadlines, and its
 // bounded queue.
 #include "server/frontend.h"
@@ -33,7 +34,7 @@ class Collector {
         })) {}
   ~Collector() { stream->Close(); }
 
-  // Events until the end; the end's status.
+  // Collects events to the end; returns the end's status.
   Status WaitForEnd() {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(1);
     while (std::chrono::steady_clock::now() < limit) {
@@ -102,7 +103,7 @@ class HeldTextThread {
   bool held_ = false, released_ = false;
 };
 
-TEST(FrontendTest, ARequestStartsGivesItsTokensAndEnds) {
+TEST(FrontendTest, RequestStartsGivesItsTokensAndEnds) {
   ServingFixture server;
   Collector client;
   GenerateRequest request = Ask(*server.frontend, "a", 7);
@@ -132,7 +133,7 @@ TEST(FrontendTest, DefaultsComeFromTheModel) {
   EXPECT_NE(sampling.seed, server.frontend->DefaultSampling().seed);
 }
 
-TEST(FrontendTest, ASilentRequestGetsTheModelsLength) {
+TEST(FrontendTest, DefaultRequestGetsTheModelsLength) {
   ServingOptions options;
   options.config.default_max_tokens = 9;
   ServingFixture server(options);
@@ -150,7 +151,7 @@ TEST(FrontendTest, ASilentRequestGetsTheModelsLength) {
   EXPECT_EQ(length_of(std::nullopt, 16), 16);  // the API's own default
 }
 
-TEST(FrontendTest, TheModelsEndTokensEndASequence) {
+TEST(FrontendTest, ModelsEndTokensEndASequence) {
   ServingOptions options;
   for (int id = 0; id < 256; ++id) options.config.eos_token_ids.push_back(id);
   ServingFixture server(options);
@@ -162,7 +163,7 @@ TEST(FrontendTest, TheModelsEndTokensEndASequence) {
   EXPECT_EQ(client.tokens, 1);
 }
 
-TEST(FrontendTest, ADeadlineEndsARunningRequest) {
+TEST(FrontendTest, DeadlineEndsARunningRequest) {
   ServingOptions options;
   options.hold_steps = true;
   ServingFixture server(options);
@@ -180,7 +181,7 @@ TEST(FrontendTest, ADeadlineEndsARunningRequest) {
   EXPECT_EQ(server.Stats().num_finished(FinishReason::kLength), 0u);
 }
 
-TEST(FrontendTest, ADeadlineThatHasPassedIsRefusedAtOnce) {
+TEST(FrontendTest, DeadlineThatHasPassedIsRefusedAtOnce) {
   ServingFixture server;
   Collector client;
   GenerateRequest request = Ask(*server.frontend, "a", 5);
@@ -189,7 +190,7 @@ TEST(FrontendTest, ADeadlineThatHasPassedIsRefusedAtOnce) {
             StatusCode::kDeadlineExceeded);
 }
 
-TEST(FrontendTest, ADeadlineLaterThanTheEndDoesNothing) {
+TEST(FrontendTest, DeadlineLaterThanTheEndDoesNothing) {
   ServingFixture server;
   Collector client;
   GenerateRequest request = Ask(*server.frontend, "a", 2);
@@ -198,7 +199,7 @@ TEST(FrontendTest, ADeadlineLaterThanTheEndDoesNothing) {
   EXPECT_TRUE(client.WaitForEnd().ok());
 }
 
-TEST(FrontendTest, ACancelBeforeTheTextWorkNeverReachesTheEngine) {
+TEST(FrontendTest, CancelBeforeTheTextWorkNeverReachesTheEngine) {
   ServingFixture server;
   HeldTextThread held(*server.frontend);
   Collector by_id, by_stream;
@@ -210,7 +211,7 @@ TEST(FrontendTest, ACancelBeforeTheTextWorkNeverReachesTheEngine) {
   server.frontend->Abandon(*gone);
   EXPECT_EQ(by_id.WaitForEnd().code(), StatusCode::kCancelled);
   EXPECT_EQ(by_stream.WaitForEnd().code(), StatusCode::kCancelled);
-  EXPECT_FALSE(server.frontend->Cancel("b")) << "nobody of that name lives";
+  EXPECT_FALSE(server.frontend->Cancel("b")) << "no request of that name runs";
   held.Release();
   Collector last;
   ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "c", 1), last.stream).ok());
@@ -218,7 +219,7 @@ TEST(FrontendTest, ACancelBeforeTheTextWorkNeverReachesTheEngine) {
   EXPECT_EQ(server.Stats().generation_tokens, 1u);
 }
 
-TEST(FrontendTest, CancellingByIdEndsEveryRequestOfThatName) {
+TEST(FrontendTest, CancelByIdEndsEveryRequestWithThatId) {
   ServingOptions options;
   options.hold_steps = true;
   ServingFixture server(options);
@@ -228,7 +229,7 @@ TEST(FrontendTest, CancellingByIdEndsEveryRequestOfThatName) {
   }
   ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "other", 20), other.stream).ok());
   ASSERT_TRUE(Eventually([&] { return server.Stats().waiting == 3; }));
-  server.steps.Allow(2);  // the first may have been taken alone
+  server.steps.Allow(2);  // the first may run in a step of its own
   ASSERT_TRUE(Eventually([&] { return server.Stats().running == 3; }));
   EXPECT_TRUE(server.frontend->Cancel("same"));
   EXPECT_EQ(first.WaitForEnd().code(), StatusCode::kCancelled);
@@ -237,7 +238,7 @@ TEST(FrontendTest, CancellingByIdEndsEveryRequestOfThatName) {
   EXPECT_TRUE(other.WaitForEnd().ok());
 }
 
-TEST(FrontendTest, AbandoningAResponseSparesOthersOfTheSameName) {
+TEST(FrontendTest, AbandonedResponseLeavesOthersWithTheSameIdRunning) {
   ServingOptions options;
   options.hold_steps = true;
   ServingFixture server(options);
@@ -248,7 +249,7 @@ TEST(FrontendTest, AbandoningAResponseSparesOthersOfTheSameName) {
   ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "same", 30), stays.stream).ok());
   ASSERT_TRUE(Eventually([&] { return server.Stats().waiting == 2; }));
   server.frontend->Abandon(*id);
-  EXPECT_FALSE(gone.WaitForEnd().ok());  // the engine has been told by then
+  EXPECT_FALSE(gone.WaitForEnd().ok());  // by then the cancel has reached the engine
   server.steps.Open();
   EXPECT_TRUE(stays.WaitForEnd().ok());
   EXPECT_EQ(stays.tokens, 30);
@@ -256,7 +257,7 @@ TEST(FrontendTest, AbandoningAResponseSparesOthersOfTheSameName) {
   EXPECT_EQ(server.Stats().num_finished(FinishReason::kCancelled), 1u);
 }
 
-TEST(FrontendTest, AFullTextQueueRefuses) {
+TEST(FrontendTest, FullTextQueueRefuses) {
   ServingOptions options;
   options.frontend.max_text_queue = 2;
   ServingFixture server(options);
@@ -275,7 +276,7 @@ TEST(FrontendTest, AFullTextQueueRefuses) {
   EXPECT_TRUE(clients[1].WaitForEnd().ok());
 }
 
-TEST(FrontendTest, TheTextQueueIsBoundedInBytesToo) {
+TEST(FrontendTest, TextQueueIsBoundedInBytes) {
   ServingOptions options;
   options.frontend.max_text_queue_bytes = 1000;
   ServingFixture server(options);
@@ -292,7 +293,7 @@ TEST(FrontendTest, TheTextQueueIsBoundedInBytesToo) {
   EXPECT_TRUE(first.WaitForEnd().ok());
 }
 
-TEST(FrontendTest, ATextThatCannotFitIsRefusedWithoutTextWork) {
+TEST(FrontendTest, TextThatCannotFitIsRefusedBeforeTextWork) {
   ServingFixture server;
   HeldTextThread held(*server.frontend);
   const size_t bound = server.tokenizer->max_token_bytes();
@@ -314,7 +315,7 @@ TEST(FrontendTest, ATextThatCannotFitIsRefusedWithoutTextWork) {
   EXPECT_EQ(client.WaitForEnd().code(), StatusCode::kContextExceeded);
 }
 
-TEST(FrontendTest, ALongTextIsTokenizedOnlyUntilItDoesNotFit) {
+TEST(FrontendTest, LongTextIsTokenizedOnlyUntilItExceedsTheContext) {
   ServingOptions options;
   options.engine.max_model_len = 8000;
   ServingFixture server(options);
@@ -327,14 +328,14 @@ TEST(FrontendTest, ALongTextIsTokenizedOnlyUntilItDoesNotFit) {
   ASSERT_TRUE(server.frontend->Generate(request, client.stream).ok());
   const Status status = client.WaitForEnd();
   EXPECT_EQ(status.message(),
-            "prompt is too long: 8001 tokens > 8000 maximum (counting ended at that many); that "
+            "prompt is too long: 8001 tokens > 8000 maximum (counting stopped there); that "
             "exceeds the context window; this model's maximum context length is 8000 tokens "
             "(context_length_exceeded)");
   EXPECT_EQ(status.param(), "prompt");
   EXPECT_EQ(server.Refused(RefusalReason::kTooLong), 1u);
 }
 
-TEST(FrontendTest, AnErrorOfTheBudgetNamesTheFieldThatTheClientSent) {
+TEST(FrontendTest, BudgetErrorNamesTheFieldThatTheClientSent) {
   ServingFixture server;
   Collector client;
   GenerateRequest request = Ask(*server.frontend, "a", 512);
@@ -348,7 +349,7 @@ TEST(FrontendTest, AnErrorOfTheBudgetNamesTheFieldThatTheClientSent) {
       << status.message();
 }
 
-TEST(FrontendTest, AMessageSpellsSpecialTokensOnlyIfTheOperatorAllowsIt) {
+TEST(FrontendTest, SpecialTokensInMessagesNeedTheOperatorsFlag) {
   for (const bool allowed : {false, true}) {
     ServingOptions options;
     options.frontend.allow_special_tokens_in_content = allowed;
@@ -368,7 +369,7 @@ TEST(FrontendTest, AMessageSpellsSpecialTokensOnlyIfTheOperatorAllowsIt) {
   }
 }
 
-TEST(FrontendTest, AReaderThatNeverReadsIsCancelled) {
+TEST(FrontendTest, StalledReaderIsCancelled) {
   ServingOptions options;
   options.engine.max_model_len = 8192;
   ServingFixture server(options);
@@ -381,11 +382,12 @@ TEST(FrontendTest, AReaderThatNeverReadsIsCancelled) {
   EXPECT_TRUE(server.EngineIsEmpty());
 }
 
-TEST(FrontendTest, WhatWaitsForTextWorkAtTheEndIsTold) {
+TEST(FrontendTest, QueuedTextWorkGetsAnErrorAtShutdown) {
   ServingOptions options;
-  options.frontend.max_text_queue = 1 << 30;  // so that only a frontend that ends refuses text work
+  options.frontend.max_text_queue = 1 << 30;  // so that text work is refused only at the frontend's
+                                              // end
   ServingFixture server(options);
-  // Keeps the only text thread until then.
+  // Holds the only text thread until then.
   const auto stay = [&frontend = *server.frontend](bool) {
     while (frontend.RunOnTextThread("", 0, [](bool) {}).ok())
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -397,7 +399,7 @@ TEST(FrontendTest, WhatWaitsForTextWorkAtTheEndIsTold) {
   EXPECT_EQ(client.WaitForEnd().code(), StatusCode::kUnavailable);
 }
 
-TEST(FrontendTest, CancelsAtRandomMomentsLeaveNothingBehind) {
+TEST(FrontendTest, RandomCancelsLeakNothing) {
   ServingOptions options;
   options.hold_steps = true;
   ServingFixture server(options);

@@ -1,4 +1,5 @@
-// What an answer to a chat is made of over gRPC: text, reasoning and calls of tools; and vectors.
+// SPDX-License-Identifier: Apache-2.0
+// The parts of a chat's answer over gRPC: text, reasoning and tool calls; and vectors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -51,7 +52,7 @@ struct Call {
   std::string id, name, arguments;
 };
 
-// The calls of one choice, joined of their pieces.
+// The calls of one choice, joined from their pieces.
 std::vector<Call> CallsOf(const Generated& result, int choice) {
   std::vector<Call> calls;
   for (const v1::GenerateResponse& message : result.messages) {
@@ -81,7 +82,7 @@ v1::FinishReason FinishOf(const Generated& result) {
   return v1::FINISH_REASON_UNSPECIFIED;
 }
 
-TEST(GrpcAnswersTest, ANamedFunctionIsCalledInEveryChoice) {
+TEST(GrpcAnswersTest, NamedFunctionIsCalledInEveryChoice) {
   GrpcStack stack(WithTemplate());
   v1::GenerateRequest request = ChatOf("How warm is it?", 200);
   request.mutable_chat()->set_tools_json(kWeather);
@@ -105,7 +106,7 @@ TEST(GrpcAnswersTest, ANamedFunctionIsCalledInEveryChoice) {
   EXPECT_EQ(FinishOf(result), v1::FINISH_REASON_TOOL_CALLS);
 }
 
-TEST(GrpcAnswersTest, ACallIsTheOneOfTheSameChatOverHttp) {
+TEST(GrpcAnswersTest, GrpcToolCallEqualsHttp) {
   GrpcStack stack(WithTemplate());
   v1::GenerateRequest request = ChatOf("How warm is it?", 300);
   request.mutable_chat()->set_tools_json(kWeather);
@@ -128,7 +129,7 @@ TEST(GrpcAnswersTest, ACallIsTheOneOfTheSameChatOverHttp) {
   EXPECT_EQ(calls[0].arguments, function["arguments"]);
 }
 
-TEST(GrpcAnswersTest, ReasoningComesApartAndEndsWithItsBudget) {
+TEST(GrpcAnswersTest, ReasoningIsSeparateAndEndsAtItsBudget) {
   GrpcStackOptions options = WithTemplate();
   options.frontend.formats.reasoning = FindReasoningFormat("deepseek_r1");
   GrpcStack stack(std::move(options));
@@ -159,7 +160,7 @@ TEST(GrpcAnswersTest, ReasoningComesApartAndEndsWithItsBudget) {
   EXPECT_EQ(unopened.messages.back().usage().reasoning_tokens(), 0);
 }
 
-TEST(GrpcAnswersTest, AnAnswerToATextIsNotReadAndHasNoBudget) {
+TEST(GrpcAnswersTest, TextPromptAnswerIsNotParsedAndHasNoBudget) {
   GrpcStackOptions options = WithTemplate();
   options.frontend.formats.reasoning = FindReasoningFormat("deepseek_r1");
   GrpcStack stack(std::move(options));
@@ -197,7 +198,7 @@ v1::EmbedRequest TextsOf(const std::vector<std::string>& texts) {
   return request;
 }
 
-TEST(GrpcAnswersTest, VectorsAreThoseOfHttp) {
+TEST(GrpcAnswersTest, GrpcVectorsEqualHttp) {
   GrpcStack stack(WithTemplate());
   const auto stub = stack.NewStub();
   HttpClient client(stack.port());
@@ -224,7 +225,7 @@ TEST(GrpcAnswersTest, VectorsAreThoseOfHttp) {
   EXPECT_TRUE(stack.EngineIsEmpty());
 }
 
-TEST(GrpcAnswersTest, WhatCannotBeEmbeddedIsRefusedByName) {
+TEST(GrpcAnswersTest, InvalidEmbeddingInputIsRefusedByName) {
   GrpcStack stack(WithTemplate());
   const auto stub = stack.NewStub();
   const auto refused_for = [&](const v1::EmbedRequest& request) {
@@ -247,7 +248,7 @@ TEST(GrpcAnswersTest, WhatCannotBeEmbeddedIsRefusedByName) {
   EXPECT_EQ(Embed(*stub, request).status.error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
-TEST(GrpcAnswersTest, AServerThatMakesNoVectorsSaysSo) {
+TEST(GrpcAnswersTest, ServerWithoutEmbeddingsSaysSo) {
   GrpcStackOptions options = WithTemplate();
   options.frontend.on_gpu = true;
   GrpcStack stack(std::move(options));

@@ -1,4 +1,5 @@
-// What the gRPC port refuses before it makes anything of it, and what it ends.
+// SPDX-License-Identifier: Apache-2.0
+// Messages that the gRPC port refuses before it allocates anything, and calls that it ends.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -60,7 +61,7 @@ v1::GenerateRequest ChatOf(const std::vector<std::string>& roles) {
   return request;
 }
 
-TEST(GrpcLimitsTest, AConversationHasTheRolesAndTheLengthThatHttpAllows) {
+TEST(GrpcLimitsTest, ConversationLimitsEqualHttps) {
   GrpcStack stack(WithTemplate());
   const auto stub = stack.NewStub();
   EXPECT_TRUE(Generate(*stub, ChatOf({"system", "developer", "user", "assistant"})).status.ok());
@@ -75,7 +76,7 @@ TEST(GrpcLimitsTest, AConversationHasTheRolesAndTheLengthThatHttpAllows) {
   EXPECT_THAT(long_one.status.error_message(), HasSubstr("4096"));
 }
 
-TEST(GrpcLimitsTest, ListsAreCountedBeforeTheyAreMade) {
+TEST(GrpcLimitsTest, ListLimitsApplyBeforeAllocation) {
   GrpcStack stack(WithTemplate());
   const auto channel = stack.NewChannel();
   const auto bias = Field(8, std::string("\x08\x01", 2));
@@ -103,7 +104,7 @@ TEST(GrpcLimitsTest, ListsAreCountedBeforeTheyAreMade) {
       << "a field of a later version is passed over";
 }
 
-TEST(GrpcLimitsTest, TextThatIsNotUtf8IsRefusedWithoutALineOfProtobufsOwn) {
+TEST(GrpcLimitsTest, InvalidUtf8IsRefusedWithoutAProtobufLogLine) {
   GrpcStack stack;
   ::testing::internal::CaptureStderr();
   const grpc::Status status =
@@ -113,10 +114,10 @@ TEST(GrpcLimitsTest, TextThatIsNotUtf8IsRefusedWithoutALineOfProtobufsOwn) {
   EXPECT_EQ(written.find("libprotobuf"), written.npos) << written;
 }
 
-TEST(GrpcLimitsTest, CallsOfEveryServiceAreCountedWhenTheyArriveAndWhenTheyBegin) {
+TEST(GrpcLimitsTest, CallsAreCountedAtArrivalAndAtBegin) {
   GrpcStack stack;
   const auto channel = stack.NewChannel();
-  for (const char* method : {kGenerate, kTokenize, kReflection, "/nobody.Knows/It"})
+  for (const char* method : {kGenerate, kTokenize, kReflection, "/unknown.Service/Method"})
     CallWithBytes(channel, method, "");
   for (const std::string stage : {"arrived", "begun"}) {
     EXPECT_THAT(stack.metrics->Render(),
@@ -124,7 +125,7 @@ TEST(GrpcLimitsTest, CallsOfEveryServiceAreCountedWhenTheyArriveAndWhenTheyBegin
   }
 }
 
-TEST(GrpcLimitsTest, AConnectionWithMoreCallsCutOffThanAnsweredIsClosed) {
+TEST(GrpcLimitsTest, ConnectionWithMoreCutThanAnsweredCallsIsClosed) {
   GrpcStackOptions options = WithTemplate();
   options.grpc.max_excess_cuts = 20;
   options.hold_steps = true;
@@ -153,7 +154,7 @@ TEST(GrpcLimitsTest, AConnectionWithMoreCallsCutOffThanAnsweredIsClosed) {
   EXPECT_EQ(ask(*stack.NewStub()), grpc::StatusCode::OK);
 }
 
-TEST(GrpcLimitsTest, OneClientHoldsThreeQuartersOfTheOpenCallsAtMost) {
+TEST(GrpcLimitsTest, OneClientMayHoldThreeQuartersOfTheOpenCalls) {
   GrpcStackOptions options;
   options.grpc.max_open_calls = 4;
   options.hold_steps = true;
@@ -172,7 +173,7 @@ TEST(GrpcLimitsTest, OneClientHoldsThreeQuartersOfTheOpenCallsAtMost) {
   EXPECT_TRUE(Eventually([&] { return Generate(*stub, RequestOf({1}, 5)).status.ok(); }));
 }
 
-TEST(GrpcLimitsTest, ACallWhoseClientReadsNothingIsEnded) {
+TEST(GrpcLimitsTest, CallOfAStalledReaderIsEnded) {
   GrpcStackOptions options;
   options.grpc.write_stall_timeout_ms = 100;
   GrpcStack stack(options);
@@ -190,7 +191,7 @@ TEST(GrpcLimitsTest, ACallWhoseClientReadsNothingIsEnded) {
   Finish(context, *unread);
 }
 
-TEST(GrpcLimitsTest, AConnectionOnWhichNobodySpeaksIsEnded) {
+TEST(GrpcLimitsTest, IdleConnectionIsClosed) {
   GrpcStackOptions options;
   options.grpc.keepalive_time_ms = options.grpc.keepalive_timeout_ms = 100;
   GrpcStack stack(options);
@@ -204,7 +205,7 @@ TEST(GrpcLimitsTest, AConnectionOnWhichNobodySpeaksIsEnded) {
   EXPECT_TRUE(Generate(*stub, RequestOf({1}, 2)).status.ok());
 }
 
-TEST(GrpcLimitsTest, TheOldestStreamOfReflectionMakesRoom) {
+TEST(GrpcLimitsTest, OldestReflectionStreamIsEndedAtTheLimit) {
   GrpcStackOptions options;
   options.grpc.max_reflection_streams = 3;
   GrpcStack stack(options);
@@ -255,7 +256,7 @@ TEST(GrpcLimitsTest, ReflectionDescribesTheHealthService) {
   EXPECT_THAT(reply, HasSubstr("SERVICE_UNKNOWN"));
 }
 
-TEST(GrpcLimitsTest, ACallThatEndsBeforeItsMessageIsCounted) {
+TEST(GrpcLimitsTest, CallThatEndsBeforeItsMessageIsCounted) {
   GrpcStack stack;
   const auto channel = stack.NewChannel();
   grpc::ClientContext context;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -42,7 +43,7 @@ v1::GenerateRequest Chat(const std::string& role) {
   return message;
 }
 
-TEST(GrpcMessagesTest, WhatIsNotAskedForIsNotThere) {
+TEST(GrpcMessagesTest, UnrequestedFieldsAreAbsent) {
   const GenerateRequest request = *Mapped(Plain());
   EXPECT_FALSE(request.grammar.has_value());
   EXPECT_EQ(request.max_reasoning_tokens, -1);
@@ -52,7 +53,7 @@ TEST(GrpcMessagesTest, WhatIsNotAskedForIsNotThere) {
   EXPECT_EQ(request.priority, 0);
 }
 
-TEST(GrpcMessagesTest, RulesForTokensAreHandedOn) {
+TEST(GrpcMessagesTest, TokenRulesArePassedOn) {
   v1::GenerateRequest message = Plain();
   message.set_max_reasoning_tokens(0);
   message.add_allowed_token_ids(7);
@@ -68,13 +69,13 @@ TEST(GrpcMessagesTest, RulesForTokensAreHandedOn) {
   EXPECT_EQ(request.priority, -3);
 }
 
-TEST(GrpcMessagesTest, ANegativeLimitOfReasoningIsRefused) {
+TEST(GrpcMessagesTest, NegativeReasoningLimitIsRefused) {
   v1::GenerateRequest message = Plain();
   message.set_max_reasoning_tokens(-1);
   EXPECT_EQ(Refused(message).param(), "max_reasoning_tokens");
 }
 
-TEST(GrpcMessagesTest, EachKindOfGrammarIsMappedUnderItsName) {
+TEST(GrpcMessagesTest, EachGrammarKindIsMapped) {
   using Kind = GrammarSpec::Kind;
   const auto spec_of = [](const auto& set) {
     v1::GenerateRequest message = Plain();
@@ -106,7 +107,7 @@ TEST(GrpcMessagesTest, EachKindOfGrammarIsMappedUnderItsName) {
          "structural_tag");
 }
 
-TEST(GrpcMessagesTest, AGrammarThatSaysNothingOrTooMuchIsRefused) {
+TEST(GrpcMessagesTest, EmptyOrTooLargeGrammarIsRefused) {
   v1::GenerateRequest message = Plain();
   message.mutable_grammar();
   EXPECT_EQ(Refused(message).param(), "grammar");
@@ -157,7 +158,7 @@ TEST(GrpcMessagesTest, MessagesHaveTheFormThatTemplatesExpect) {
   EXPECT_EQ(std::get<ChatPrompt>(*same).messages_json, prompt.messages_json);
 }
 
-TEST(GrpcMessagesTest, ACallThatIsNoneIsRefusedByItsPlace) {
+TEST(GrpcMessagesTest, InvalidCallIsRefusedWithItsPath) {
   const auto param_of = [](const std::string& role, const auto& set) {
     v1::GenerateRequest message = Chat(role);
     set(*message.mutable_chat()->mutable_messages(0));
@@ -177,7 +178,7 @@ TEST(GrpcMessagesTest, ACallThatIsNoneIsRefusedByItsPlace) {
             "messages[0].name");
 }
 
-TEST(GrpcMessagesTest, ArgumentsThatAreNoObjectAreOneForTheTemplate) {
+TEST(GrpcMessagesTest, NonObjectArgumentsBecomeAnObjectForTheTemplate) {
   v1::GenerateRequest message = Chat("assistant");
   v1::ToolCall& call = *message.mutable_chat()->mutable_messages(0)->add_tool_calls();
   call.set_name("f");
@@ -189,7 +190,7 @@ TEST(GrpcMessagesTest, ArgumentsThatAreNoObjectAreOneForTheTemplate) {
             std::string::npos);
 }
 
-TEST(GrpcMessagesTest, ToolsThatAreNoListOfObjectsAreRefused) {
+TEST(GrpcMessagesTest, ToolsMustBeAListOfObjects) {
   const auto param_of = [](const std::string& tools) {
     v1::GenerateRequest message = Chat("user");
     message.mutable_chat()->set_tools_json(tools);
@@ -247,7 +248,7 @@ TEST_F(ToolsOverGrpcTest, NoneKeepsTheToolsInThePrompt) {
               HasSubstr("get_weather"));
 }
 
-TEST_F(ToolsOverGrpcTest, ACallThatIsAskedForIsConstrained) {
+TEST_F(ToolsOverGrpcTest, RequiredCallIsConstrained) {
   message_.mutable_tool_choice()->set_function("get_weather");
   const Result<OpenAiRequest> named = Mapped();
   ASSERT_TRUE(named.ok()) << named.status().message();
@@ -260,7 +261,7 @@ TEST_F(ToolsOverGrpcTest, ACallThatIsAskedForIsConstrained) {
   EXPECT_EQ(required->generate.grammar->kind, GrammarSpec::Kind::kLark);
 }
 
-TEST_F(ToolsOverGrpcTest, WhatCannotBeChosenIsRefused) {
+TEST_F(ToolsOverGrpcTest, InvalidToolChoiceIsRefused) {
   message_.mutable_tool_choice()->set_function("get_time\"}");
   EXPECT_EQ(RefusedFor(), "tool_choice");
   message_.mutable_tool_choice()->set_mode(static_cast<v1::ToolChoice::Mode>(7));
@@ -278,7 +279,7 @@ TEST_F(ToolsOverGrpcTest, WhatCannotBeChosenIsRefused) {
   EXPECT_EQ(RefusedFor(), "reasoning_effort");
 }
 
-TEST_F(ToolsOverGrpcTest, ReasoningHasAnEndWhereItsMarkersAreKnown) {
+TEST_F(ToolsOverGrpcTest, ReasoningBudgetIsReadIfMarkersAreKnown) {
   message_.mutable_chat()->clear_tools_json();
   EXPECT_EQ(Mapped()->generate.reasoning, nullptr);
   limits_.formats.reasoning = FindReasoningFormat("deepseek_r1");
@@ -292,7 +293,7 @@ TEST_F(ToolsOverGrpcTest, ReasoningHasAnEndWhereItsMarkersAreKnown) {
   EXPECT_FALSE(mapped->include_reasoning);
 }
 
-TEST(GrpcMessagesTest, AnEmbeddingsInputsAndPoolingArrive) {
+TEST(GrpcMessagesTest, EmbeddingInputsAndPoolingAreRead) {
   v1::EmbedRequest message;
   message.add_inputs()->set_text("a");
   message.add_inputs()->mutable_token_ids()->add_ids(7);
@@ -313,7 +314,7 @@ TEST(GrpcMessagesTest, AnEmbeddingsInputsAndPoolingArrive) {
   EXPECT_EQ(request->generate.cache_salt, "s");
 }
 
-TEST(GrpcMessagesTest, AnEmbeddingThatCannotBeIsRefusedByName) {
+TEST(GrpcMessagesTest, InvalidEmbeddingRequestIsRefusedByName) {
   v1::EmbedRequest message;
   message.add_inputs();
   EXPECT_EQ(FromProto(message, SamplingParams()).status().param(), "inputs[0]");

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +23,6 @@ using diffserve::testing::GrpcStackOptions;
 using diffserve::testing::RequestOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 constexpr char kHealthCheck[] = "/grpc.health.v1.Health/Check";
 constexpr char kReflection[] = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
@@ -99,7 +99,7 @@ TEST(GrpcServerTest, EachContinuationHasItsOwnChoice) {
       << "same seed, same draw";
 }
 
-TEST(GrpcServerTest, LogprobsComeOnlyIfAskedFor) {
+TEST(GrpcServerTest, LogprobsComeOnlyOnRequest) {
   GrpcStack stack;
   v1::GenerateRequest request = RequestOf({1, 2, 3}, 4);
   for (const v1::GenerateResponse& m : Generate(*stack.NewStub(), request).messages)
@@ -121,7 +121,7 @@ TEST(GrpcServerTest, LogprobsComeOnlyIfAskedFor) {
   EXPECT_EQ(prompt_entries, 3);
 }
 
-TEST(GrpcServerTest, APromptOfOneTokenHasOneEntryWithoutLogprob) {
+TEST(GrpcServerTest, OneTokenPromptHasOneEntryWithoutLogprob) {
   GrpcStack stack;
   v1::GenerateRequest request = RequestOf({1}, 1);
   request.set_prompt_logprobs(2);
@@ -131,7 +131,7 @@ TEST(GrpcServerTest, APromptOfOneTokenHasOneEntryWithoutLogprob) {
   EXPECT_EQ(entries, 1);
 }
 
-TEST(GrpcServerTest, AStopTokenEndsTheSequenceAndIsNamed) {
+TEST(GrpcServerTest, StopTokenEndsTheSequenceAndIsNamed) {
   GrpcStack stack;
   const std::vector<int32_t> expected = ExpectedTokens(stack, {9}, 10);
   v1::GenerateRequest request = RequestOf({9}, 10);
@@ -158,7 +158,7 @@ TEST(GrpcServerTest, EndingTheCallFreesEverything) {
   EXPECT_EQ(stack.Stats().num_finished(FinishReason::kCancelled), 1u);
 }
 
-TEST(GrpcServerTest, ADroppedConnectionFreesEverything) {
+TEST(GrpcServerTest, DroppedConnectionFreesEverything) {
   GrpcStack stack(Held());
   {
     const auto stub = stack.NewStub();
@@ -196,7 +196,7 @@ TEST(GrpcServerTest, CancelEndsARunningRequestByItsId) {
   EXPECT_EQ(stub->Cancel(&second, cancel, &cancelled).error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
-TEST(GrpcServerTest, ADeadlineEndsTheRequest) {
+TEST(GrpcServerTest, DeadlineEndsTheRequest) {
   GrpcStack stack(Held());
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(100));
@@ -234,7 +234,7 @@ TEST(GrpcServerTest, UnaryCallsAnswer) {
               HasSubstr("diffserve_grpc_requests_total{method=\"GetModel\",code=\"0\"} 1"));
 }
 
-TEST(GrpcServerTest, BadInputsHaveTheirCodeAndNameTheField) {
+TEST(GrpcServerTest, InvalidInputHasItsCodeAndNamesTheField) {
   GrpcStack stack;
   const auto with = [](auto change) {
     v1::GenerateRequest request = RequestOf({1, 2, 3}, 4);
@@ -344,8 +344,8 @@ TEST(GrpcServerTest, TooMuchWaitingWorkIsRefused) {
   EXPECT_EQ(refused, 6);
 }
 
-// A request that the line knows nothing of holds the only seat.
-TEST(GrpcServerTest, WhatCannotStartInTimeIsToldWhenToComeAgain) {
+// A request that does not pass the queue occupies the only slot of the batch.
+TEST(GrpcServerTest, RequestThatCannotStartInTimeReportsRetryDelay) {
   GrpcStackOptions options = Held();
   options.engine.max_num_seqs = 1;
   options.engine.max_queue_wait_s = 0.001f;
@@ -368,7 +368,7 @@ TEST(GrpcServerTest, WhatCannotStartInTimeIsToldWhenToComeAgain) {
   EXPECT_TRUE(result.messages.empty());
 }
 
-TEST(GrpcServerTest, ASlowReaderIsCutOffAndHoldsNothing) {
+TEST(GrpcServerTest, SlowReaderIsCutAndReleasesEverything) {
   GrpcStackOptions options;
   options.frontend.max_stream_bytes = 2048;
   options.engine.max_model_len = 32768;
@@ -417,7 +417,7 @@ TEST(GrpcServerTest, EveryMethodButHealthNeedsAKey) {
                                                  method == kReflection ? kListServices : "", key);
       EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED)
           << method << " " << key << ": " << status.error_message();
-      EXPECT_THAT(reply, Not(HasSubstr("Inference"))) << method;
+      EXPECT_THAT(reply, ::testing::Not(HasSubstr("Inference"))) << method;
     }
     const auto [status, reply] = CallWithBytes(channel, method,
                                                method == kReflection ? kListServices : "", "other");
@@ -433,13 +433,13 @@ TEST(GrpcServerTest, EveryMethodButHealthNeedsAKey) {
   EXPECT_TRUE(v1::Inference::NewStub(channel)->GetModel(&context, {}, &model).ok());
 }
 
-TEST(GrpcServerTest, ATakenPortIsAClearError) {
+TEST(GrpcServerTest, PortInUseIsAClearError) {
   GrpcStack stack;
   GrpcStackOptions options;
   options.grpc.port = stack.grpc_server->port();
   const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizerFixture("byte_bpe");
   const ModelConfig config;
-  OutputLoop output(*tokenizer, 16, WaysTo(*stack.engine));
+  OutputLoop output(*tokenizer, 16, CallsTo(*stack.engine));
   Frontend frontend({}, config, *tokenizer, nullptr, *stack.engine, output);
   const auto second = GrpcServer::Start(options.grpc, frontend, ApiKeys(), nullptr);
   ASSERT_FALSE(second.ok());
@@ -457,7 +457,7 @@ TEST(GrpcServerTest, WhileDrainingNewWorkIsUnavailable) {
   EXPECT_TRUE(result.messages.empty());
 }
 
-TEST(GrpcServerTest, ADrainLetsStreamsEndAndTellsThoseThatCannot) {
+TEST(GrpcServerTest, DrainLetsStreamsEndAndReportsTheRest) {
   GrpcStackOptions options = Held();
   options.engine.drain_grace_ms = 0;
   GrpcStack stack(options);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every request over HTTP is counted once, by route and status, whatever way its answer took.
 #include <gtest/gtest.h>
 
@@ -33,7 +34,8 @@ class HttpCountTest : public ::testing::Test {
     server_ = std::make_unique<ServingFixture>(options);
     return *server_;
   }
-  // What a client has read is in them: replies are counted before they are sent.
+  // The counts include all that a client has read, because replies are counted before they are
+  // sent.
   Counts Seen() const {
     std::lock_guard lock(mutex_);
     return counts_;
@@ -50,7 +52,7 @@ class HttpCountTest : public ::testing::Test {
   std::unique_ptr<ServingFixture> server_;
 };
 
-TEST_F(HttpCountTest, RepliesMadeAtOnceAreCountedByRouteAndStatus) {
+TEST_F(HttpCountTest, ImmediateRepliesAreCountedByRouteAndStatus) {
   ServingFixture& server = Start();
   HttpClient client(server.port());
   client.Get("/livez");
@@ -76,7 +78,7 @@ TEST_F(HttpCountTest, RepliesMadeAtOnceAreCountedByRouteAndStatus) {
                             {{"/v1/completions", 400}, 1}}));
 }
 
-TEST_F(HttpCountTest, AnswersThatTakeTimeAreCountedOnceWholeAndStreamed) {
+TEST_F(HttpCountTest, GeneratedAnswersAreCountedOnceWholeAndStreamed) {
   ServingFixture& server = Start();
   HttpClient client(server.port());
   const std::string large(200 << 10, ' ');  // parsed on a text thread
@@ -95,7 +97,7 @@ TEST_F(HttpCountTest, AnswersThatTakeTimeAreCountedOnceWholeAndStreamed) {
                             {{"/detokenize", 200}, 1}}));
 }
 
-TEST_F(HttpCountTest, WhateverPathsClientsMakeUpThereIsOneRouteForThem) {
+TEST_F(HttpCountTest, UnknownPathsAreCountedAsOneRoute) {
   ServingFixture& server = Start();
   HttpClient client(server.port());
   for (int i = 0; i < 50; ++i) EXPECT_EQ(client.Get("/made/up/" + std::to_string(i)).status, 404);
@@ -103,7 +105,7 @@ TEST_F(HttpCountTest, WhateverPathsClientsMakeUpThereIsOneRouteForThem) {
   EXPECT_EQ(Seen(), (Counts{{{"other", 404}, 50}, {{"/v1/models/", 404}, 50}}));
 }
 
-TEST_F(HttpCountTest, RefusalsOfTheGateAreCounted) {
+TEST_F(HttpCountTest, GateRefusalsAreCounted) {
   ServingOptions options;
   options.http.limits.max_body_bytes = 1000;
   options.http.head_timeout = std::chrono::milliseconds(100);
@@ -119,7 +121,7 @@ TEST_F(HttpCountTest, RefusalsOfTheGateAreCounted) {
   EXPECT_EQ(Seen(), (Counts{{{"other", 400}, 1}, {{"other", 413}, 1}, {{"other", 408}, 1}}));
 }
 
-TEST_F(HttpCountTest, AMissingKeyIsCountedOnTheRouteThatNeededIt) {
+TEST_F(HttpCountTest, MissingKeyIsCountedOnItsRoute) {
   ServingOptions options;
   options.keys = "a-key-of-the-test\n";
   ServingFixture& server = Start(options);
@@ -157,7 +159,7 @@ TEST_F(HttpCountTest, OverloadAndFailuresKeepTheirStatus) {
                             {{"/v1/completions", 500}, 1}}));
 }
 
-TEST_F(HttpCountTest, AClientThatLeavesIsCountedOnceWithWhatItHadSeen) {
+TEST_F(HttpCountTest, DisconnectedClientIsCountedOnceWithItsStatus) {
   ServingOptions options;
   options.hold_steps = true;
   ServingFixture& server = Start(options);
@@ -185,7 +187,7 @@ TEST_F(HttpCountTest, AClientThatLeavesIsCountedOnceWithWhatItHadSeen) {
   EXPECT_EQ(Seen(), (Counts{{{"/v1/completions", 499}, 1}, {{"/v1/completions", 200}, 1}}));
 }
 
-TEST_F(HttpCountTest, ThreadsCountTogetherWithoutLosingOne) {
+TEST_F(HttpCountTest, ConcurrentCountsAreExact) {
   ServingOptions options;
   options.http.io_threads = 2;
   ServingFixture& server = Start(options);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How connections end: clients that leave, and replies that cannot be finished.
 #include <gtest/gtest.h>
 
@@ -18,7 +19,7 @@ using testing::ServingFixture;
 using testing::ServingOptions;
 using testing::SseData;
 
-constexpr size_t kMoreThanIsKept = 200 << 10;  // behind a request
+constexpr size_t kMoreThanIsKept = 200 << 10;  // bytes after a request
 
 constexpr char kLongAnswer[] = R"({"prompt":"hello","max_tokens":480,"ignore_eos":true})";
 
@@ -28,7 +29,7 @@ void AskLong(ServingFixture& server, HttpClient& client) {
   ASSERT_TRUE(Eventually([&] { return server.Stats().waiting + server.Stats().running == 1; }));
 }
 
-TEST(HttpEndingsTest, AClientThatLeavesBehindManyBytesFreesItsPages) {
+TEST(HttpEndingsTest, ClientThatLeavesAfterManyBytesFreesItsPages) {
   ServingOptions options;
   options.hold_steps = true;
   ServingFixture server(options);
@@ -48,7 +49,7 @@ TEST(HttpEndingsTest, AClientThatLeavesBehindManyBytesFreesItsPages) {
   EXPECT_EQ(server.Stats().num_finished(FinishReason::kCancelled), 2u);
 }
 
-TEST(HttpEndingsTest, BehindManyBytesTheReplyIsWholeAndTheConnectionEnds) {
+TEST(HttpEndingsTest, ReplyIsCompleteAfterTooManyExtraBytesAndTheConnectionCloses) {
   ServingOptions options;
   options.hold_steps = true;
   ServingFixture server(options);
@@ -62,7 +63,7 @@ TEST(HttpEndingsTest, BehindManyBytesTheReplyIsWholeAndTheConnectionEnds) {
   EXPECT_TRUE(client.AtEnd());
 }
 
-TEST(HttpEndingsTest, AClientThatNeverStopsSendingIsCut) {
+TEST(HttpEndingsTest, ClientThatNeverStopsSendingIsCut) {
   ServingOptions options;
   options.hold_steps = true;
   ServingFixture server(options);
@@ -82,7 +83,7 @@ constexpr char kLongStream[] =
 constexpr char kLongBody[] =
     R"({"prompt":"hello","n":16,"max_tokens":480,"ignore_eos":true,"logprobs":20})";
 
-// So little that an unread answer of these lengths never fits.
+// Buffers so small that an unread answer of this length never fits.
 ServingOptions SmallBuffers() {
   ServingOptions options;
   options.http.send_buffer_bytes = 4096;
@@ -109,7 +110,7 @@ void AskWithoutReading(ServingFixture& server, HttpClient& client, const char* b
   ASSERT_TRUE(server.EngineIsEmpty());
 }
 
-TEST(HttpEndingsTest, ALongBodyComesInChunksAndIsWhole) {
+TEST(HttpEndingsTest, LongBodyComesInChunksAndIsWhole) {
   ServingFixture server;
   HttpClient client(server.port());
   ClientReply reply = client.Post("/v1/completions", kLongBody);
@@ -120,7 +121,7 @@ TEST(HttpEndingsTest, ALongBodyComesInChunksAndIsWhole) {
   EXPECT_EQ(client.Get("/livez").fields.count("content-length"), 1u);
 }
 
-TEST(HttpEndingsTest, ADrainWaitsForReadersWhileProbesAreAnswered) {
+TEST(HttpEndingsTest, DrainWaitsForReadersWhileProbesAreAnswered) {
   for (const char* const body : {kLongStream, kLongBody}) {
     ServingFixture server(SmallBuffers());
     HttpClient client(server.port(), kReceiveBytes);
@@ -142,7 +143,7 @@ TEST(HttpEndingsTest, ADrainWaitsForReadersWhileProbesAreAnswered) {
   }
 }
 
-TEST(HttpEndingsTest, WhatIsUnreadAtTheEndIsResetAndCounted) {
+TEST(HttpEndingsTest, UnreadReplyAtShutdownIsResetAndCounted) {
   for (const char* const body : {kLongStream, kLongBody}) {
     ServingFixture server(SmallBuffers());
     HttpClient client(server.port(), kReceiveBytes);
@@ -156,8 +157,9 @@ TEST(HttpEndingsTest, WhatIsUnreadAtTheEndIsResetAndCounted) {
   }
 }
 
-// What has been made of the answer lies with the system: the server has nothing left to write.
-TEST(HttpEndingsTest, AReaderThatStopsWhileTheAnswerIsMadeIsCutAndCounted) {
+// The generated part of the answer is in the system's buffers: the server has nothing left to
+// write.
+TEST(HttpEndingsTest, ReaderThatStopsDuringTheAnswerIsCutAndCounted) {
   ServingOptions options;
   options.hold_steps = true;
   options.http.write_stall_timeout = std::chrono::milliseconds(300);
@@ -171,7 +173,7 @@ TEST(HttpEndingsTest, AReaderThatStopsWhileTheAnswerIsMadeIsCutAndCounted) {
   EXPECT_TRUE(server.EngineIsEmpty());
 }
 
-TEST(HttpEndingsTest, AStreamUnderWayAtTheEndIsToldOfItByAnErrorEvent) {
+TEST(HttpEndingsTest, RunningStreamAtShutdownEndsWithAnErrorEvent) {
   ServingOptions options;
   options.hold_steps = true;
   ServingFixture server(options);

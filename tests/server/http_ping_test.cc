@@ -1,4 +1,5 @@
-// Comments in a stream of events that has nothing to say for a while.
+// SPDX-License-Identifier: Apache-2.0
+// Comments in an event stream that is silent for a while.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -40,7 +41,7 @@ std::string Events(HttpClient& client, int* num_pings) {
   return events;
 }
 
-TEST(HttpPingTest, ASilentStreamIsKeptAliveByComments) {
+TEST(HttpPingTest, SilentStreamIsKeptAliveByComments) {
   ServingFixture server(Held(20));
   HttpClient client(server.port());
   client.SendPost("/v1/completions", kStream);
@@ -78,7 +79,7 @@ TEST(HttpPingTest, NothingIsSentBeforeTheReplyBegins) {
   EXPECT_EQ(testing::SseData(Events(client, &pings)).back(), "[DONE]");
 }
 
-TEST(HttpPingTest, WithoutAnIntervalNoneIsSent) {
+TEST(HttpPingTest, WithoutIntervalNoPingIsSent) {
   ServingFixture server(Held(0));
   HttpClient client(server.port());
   client.SendPost("/v1/completions", kStream);
@@ -92,7 +93,7 @@ TEST(HttpPingTest, WithoutAnIntervalNoneIsSent) {
   EXPECT_EQ(pings, 0);
 }
 
-TEST(HttpPingTest, AWholeReplyHasNone) {
+TEST(HttpPingTest, WholeReplyHasNoPings) {
   ServingFixture server(Held(1));
   HttpClient client(server.port());
   client.SendPost("/v1/completions", R"({"prompt":"ab","max_tokens":2})");
@@ -102,7 +103,7 @@ TEST(HttpPingTest, AWholeReplyHasNone) {
   EXPECT_TRUE(client.ReadReply().json().contains("choices"));
 }
 
-TEST(HttpPingTest, AStreamWhoseClientLeavesInSilenceEnds) {
+TEST(HttpPingTest, SilentStreamEndsWhenItsClientLeaves) {
   ServingFixture server(Held(1));
   {
     HttpClient client(server.port());

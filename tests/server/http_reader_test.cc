@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reader without sockets: the gate's rules, body framing, and that it never matters how the
 // bytes are cut.
 #include <gtest/gtest.h>
@@ -47,11 +48,11 @@ TEST(HttpReaderTest, EveryBodyIsReadOrRefusedAsTheTableSays) {
   }
 }
 
-TEST(HttpReaderTest, TheTableHasAtLeast120Cases) {
+TEST(HttpReaderTest, TableHasAtLeast120Cases) {
   EXPECT_GE(testing::HttpHeadCases().size() + testing::HttpBodyCases().size(), 120u);
 }
 
-TEST(HttpReaderTest, ARequestLineTooLongIsRefusedHoweverItIsCut) {
+TEST(HttpReaderTest, TooLongRequestLineIsRefusedIndependentlyOfTheCuts) {
   const std::string begun = std::string(9000, 'M') + " / HTTP/1.1\r\nHost: h\r\n";  // a long
                                                                                     // method, a
                                                                                     // short target
@@ -86,7 +87,7 @@ TEST(HttpReaderTest, RandomCutsGiveTheSameRequests) {
   }
 }
 
-TEST(HttpReaderTest, WhatCanBeReadOfARefusedHeadIsKept) {
+TEST(HttpReaderTest, ReadablePartOfARefusedHeadIsKept) {
   const std::string origin = "Origin: https://a.example\r\n";
   const std::string post = "POST /v1/messages?x HTTP/1.1\r\nHost: h\r\n" + origin;
   const struct {
@@ -131,7 +132,7 @@ TEST(HttpReaderTest, TrailersAreNeverMergedIntoTheFields) {
   EXPECT_FALSE(request.head.HasField("x-new"));
 }
 
-TEST(HttpReaderTest, ABodyAtTheLimitIsReadAndOneByteMoreIsRefused) {
+TEST(HttpReaderTest, BodyAtTheLimitIsReadAndOneByteMoreIsRefused) {
   HttpLimits limits;
   limits.max_body_bytes = 1000;
   for (const bool chunked : {false, true}) {
@@ -152,7 +153,7 @@ TEST(HttpReaderTest, ABodyAtTheLimitIsReadAndOneByteMoreIsRefused) {
   }
 }
 
-TEST(HttpReaderTest, AContinueIsDueOnceAndOnlyBeforeTheBody) {
+TEST(HttpReaderTest, ContinueIsDueOnceAndOnlyBeforeTheBody) {
   const std::string head =
       "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n";
   HttpReader waiting{HttpLimits()};
@@ -178,7 +179,7 @@ TEST(HttpReaderTest, KeepAliveFollowsVersionAndConnectionOptions) {
   EXPECT_TRUE(keep_alive("HTTP/1.0", "Connection: keep-alive\r\n"));
 }
 
-TEST(HttpGateTest, LoopbackNamesAreTold) {
+TEST(HttpGateTest, LoopbackNamesAreRecognized) {
   for (const char* host : {"localhost", "LOCALHOST:8000", "127.0.0.1", "127.0.0.1:80", "127.9.9.9",
                            "[::1]", "[::1]:8000"}) {
     EXPECT_TRUE(IsLoopbackHost(host)) << host;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The HTTP server over real sockets, in front of the real engine with a fake executor.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,7 +30,7 @@ using testing::ServingFixture;
 using testing::ServingOptions;
 using testing::SseData;
 
-TEST(HttpServerTest, EveryOddRequestIsServedOrRefusedAndTheServerLivesOn) {
+TEST(HttpServerTest, OddRequestsDoNotEndTheServer) {
   ServingFixture server;
   std::vector<HttpCase> cases = testing::HttpHeadCases();
   for (HttpCase& c : testing::HttpBodyCases()) cases.push_back(std::move(c));
@@ -58,7 +59,7 @@ TEST(HttpServerTest, PipelinedRequestsAreAnsweredInOrder) {
   EXPECT_EQ(client.ReadReply().json()["status"], "ok");
 }
 
-TEST(HttpServerTest, AConnectionServesItsLimitOfRequestsAndThenCloses) {
+TEST(HttpServerTest, ConnectionServesItsLimitOfRequestsAndThenCloses) {
   ServingOptions options;
   options.http.max_requests_per_connection = 3;
   ServingFixture server(options);
@@ -77,7 +78,7 @@ TEST(HttpServerTest, HttpOneZeroGetsItsReplyAndTheEnd) {
   EXPECT_TRUE(client.AtEnd());
 }
 
-TEST(HttpServerTest, AStreamForHttpOneZeroHasNoChunksAndEndsWithTheConnection) {
+TEST(HttpServerTest, StreamForHttpOneZeroHasNoChunksAndEndsWithTheConnection) {
   ServingFixture server;
   HttpClient client(server.port());
   const std::string body = R"({"prompt":"ab","max_tokens":3,"stream":true,"ignore_eos":true})";
@@ -90,7 +91,7 @@ TEST(HttpServerTest, AStreamForHttpOneZeroHasNoChunksAndEndsWithTheConnection) {
   EXPECT_EQ(SseData(reply.body).back(), "[DONE]");
 }
 
-TEST(HttpServerTest, AContinueIsSentBeforeALargeBody) {
+TEST(HttpServerTest, ContinueIsSentBeforeALargeBody) {
   ServingFixture server;
   HttpClient client(server.port());
   const std::string body = R"({"prompt":"ab","max_tokens":1})";
@@ -103,7 +104,7 @@ TEST(HttpServerTest, AContinueIsSentBeforeALargeBody) {
   EXPECT_EQ(client.ReadReply().status, 200);
 }
 
-TEST(HttpServerTest, ASlowHeadIsCutAtTheTimeout) {
+TEST(HttpServerTest, SlowHeadIsCutAtTheTimeout) {
   ServingOptions options;
   options.http.head_timeout = std::chrono::milliseconds(100);
   ServingFixture server(options);
@@ -114,7 +115,7 @@ TEST(HttpServerTest, ASlowHeadIsCutAtTheTimeout) {
   EXPECT_TRUE(half.AtEnd());
 }
 
-TEST(HttpServerTest, ASlowBodyIsCutAfterItsGrace) {
+TEST(HttpServerTest, SlowBodyIsCutAfterItsGrace) {
   ServingOptions options;
   options.http.body_grace = std::chrono::milliseconds(100);
   ServingFixture server(options);
@@ -124,7 +125,7 @@ TEST(HttpServerTest, ASlowBodyIsCutAfterItsGrace) {
   EXPECT_TRUE(client.AtEnd());
 }
 
-TEST(HttpServerTest, AnIdleConnectionIsClosedWithoutAWord) {
+TEST(HttpServerTest, IdleConnectionIsClosedWithoutAReply) {
   ServingOptions options;
   options.http.idle_timeout = std::chrono::milliseconds(100);
   ServingFixture server(options);
@@ -151,7 +152,7 @@ TEST(HttpServerTest, MoreConnectionsThanAllowedWaitUntilOneEnds) {
 }
 
 // What keeps the one I/O thread and the one connection of the port busy cannot reach the other.
-TEST(HttpServerTest, HealthHasAPortAndAThreadOfItsOwn) {
+TEST(HttpServerTest, HealthHasItsOwnPortAndThread) {
   std::promise<void> entered, leave;
   ServingOptions options;
   options.http.max_connections = 1;
@@ -177,7 +178,7 @@ TEST(HttpServerTest, HealthHasAPortAndAThreadOfItsOwn) {
   EXPECT_EQ(holds.ReadReply().status, 200);
 }
 
-TEST(HttpServerTest, TheHealthPortHasNothingElse) {
+TEST(HttpServerTest, HealthPortServesOnlyHealth) {
   ServingOptions options;
   options.health_port = 0;
   options.keys = "key-of-a-client";
@@ -195,7 +196,7 @@ TEST(HttpServerTest, TheHealthPortHasNothingElse) {
   EXPECT_EQ(posted.fields.at("allow"), "GET");
 }
 
-TEST(HttpServerTest, AfterFilesHaveRunOutItServesAgain) {
+TEST(HttpServerTest, ServerRecoversFromDescriptorExhaustion) {
   ServingOptions options;
   options.http.max_connections = 100'000;
   ServingFixture server(options);
@@ -235,7 +236,7 @@ TEST(HttpServerTest, BodiesBeyondTheMemoryLimitAreRefused) {
   EXPECT_EQ(other.Get("/livez").status, 200);
 }
 
-TEST(HttpServerTest, AClientThatLeavesFreesItsPages) {
+TEST(HttpServerTest, ClientThatLeavesFreesItsPages) {
   ServingOptions options;
   options.hold_steps = true;
   ServingFixture server(options);
@@ -261,7 +262,7 @@ TEST(HttpServerTest, AClientThatLeavesFreesItsPages) {
   EXPECT_EQ(server.Stats().num_finished(FinishReason::kCancelled), 4u);
 }
 
-TEST(HttpServerTest, AReaderThatStopsIsCutAndFreesItsPages) {
+TEST(HttpServerTest, StalledReaderIsCutAndFreesItsPages) {
   ServingOptions options;
   options.http.write_stall_timeout = std::chrono::milliseconds(300);
   options.http.send_buffer_bytes = 4096;
@@ -316,7 +317,7 @@ TEST(HttpServerTest, SixtyFourStreamsAtOnceHaveExactTokenCounts) {
   EXPECT_TRUE(server.EngineIsEmpty());
 }
 
-TEST(HttpServerTest, ADrainRefusesNewWorkAndLetsStreamsEnd) {
+TEST(HttpServerTest, DrainRefusesNewWorkAndLetsStreamsEnd) {
   ServingOptions options;
   options.hold_steps = true;
   ServingFixture server(options);
@@ -374,7 +375,7 @@ TEST(HttpServerTest, StreamsThatOutliveTheDrainLimitEndWithAnErrorEvent) {
               last["error"].contains("message"));
 }
 
-TEST(HttpServerTest, StopCutsWhatDoesNotEnd) {
+TEST(HttpServerTest, StopCutsConnectionsThatDoNotEnd) {
   ServingOptions options;
   options.hold_steps = true;
   ServingFixture server(options);
@@ -390,7 +391,7 @@ TEST(HttpServerTest, StopCutsWhatDoesNotEnd) {
   EXPECT_EQ(server.Stats().num_finished(FinishReason::kCancelled), 1u);
 }
 
-TEST(HttpServerTest, AHostThatIsNoAddressIsRefusedWithItsName) {
+TEST(HttpServerTest, HostThatIsNotAnAddressIsRefusedByName) {
   HttpServerOptions options;
   options.host = "no-such-host";
   HttpServer server(options, HttpService());
@@ -399,7 +400,7 @@ TEST(HttpServerTest, AHostThatIsNoAddressIsRefusedWithItsName) {
   EXPECT_NE(status.message().find("no-such-host"), std::string::npos);
 }
 
-TEST(HttpServerTest, ATakenPortIsRefusedWithItsNumber) {
+TEST(HttpServerTest, PortInUseIsRefusedWithItsNumber) {
   ServingFixture first;
   HttpServerOptions options;
   options.port = first.port();

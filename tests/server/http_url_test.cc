@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,7 +7,7 @@
 namespace diffserve {
 namespace {
 
-TEST(HttpUrlTest, HostPortAndPathAreTakenApart) {
+TEST(HttpUrlTest, HostPortAndPathAreSplit) {
   struct Case {
     const char *text, *host, *port, *path, *authority;
   };
@@ -27,7 +28,7 @@ TEST(HttpUrlTest, HostPortAndPathAreTakenApart) {
   }
 }
 
-TEST(HttpUrlTest, WhatIsNotSuchAUrlIsRefusedWithWhatIsAllowed) {
+TEST(HttpUrlTest, InvalidUrlIsRefusedWithTheAllowedForm) {
   for (const char* text : {"",
                            "http://",
                            "localhost:8000",

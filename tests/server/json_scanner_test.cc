@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JSON recognised a byte at a time, against the JSON library.
 #include "server/answer/json_scanner.h"
 
@@ -10,7 +11,7 @@
 namespace diffserve {
 namespace {
 
-TEST(JsonScannerTest, TakesWhatJsonIsAndNothingElse) {
+TEST(JsonScannerTest, AcceptsExactlyValidJson) {
   for (const char* text :
        {R"({})", R"([])", R"("")", "0", "-0.5e+10", "true", "false", "null", " [1, 2 ] ",
         R"({"a":{"b":[1,{"c":null}]},"d":"x"})", R"("\"\\\/\b\f\n\r\té")",
@@ -69,7 +70,7 @@ TEST(JsonScannerTest, EndsWhereTheValueEnds) {
   EXPECT_EQ(number.Push(' '), JsonScanner::Step::kPast);
 }
 
-TEST(JsonScannerTest, RefusesWhatIsNestedTooDeep) {
+TEST(JsonScannerTest, RefusesTooDeepNesting) {
   const auto nested = [](int depth) {
     const auto count = static_cast<size_t>(depth);
     return std::string(count, '[') + std::string(count, ']');
@@ -79,14 +80,14 @@ TEST(JsonScannerTest, RefusesWhatIsNestedTooDeep) {
   EXPECT_FALSE(IsJson(std::string(1 << 20, '[')));
 }
 
-TEST(JsonScannerTest, AnObjectIsTold) {
+TEST(JsonScannerTest, ObjectsAreRecognized) {
   EXPECT_TRUE(IsJsonObject(" {\"a\":1} "));
   EXPECT_FALSE(IsJsonObject("[1]"));
   EXPECT_FALSE(IsJsonObject("{\"a\":1"));
   EXPECT_FALSE(IsJsonObject(""));
 }
 
-TEST(JsonScannerTest, EscapesGoBothWays) {
+TEST(JsonScannerTest, EscapesRoundTrip) {
   EXPECT_EQ(JsonUnescaped(R"(a\"\\\/\b\f\n\r\t)"), "a\"\\/\b\f\n\r\t");
   EXPECT_EQ(JsonUnescaped(R"(\u00e9\u20AC\ud83d\ude00)"), "\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80");
   EXPECT_EQ(JsonUnescaped(R"(\ud83dx\ude00)"), "\xEF\xBF\xBDx\xEF\xBF\xBD");

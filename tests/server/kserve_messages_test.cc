@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/grpc/kserve_messages.h"
 
 #include <gmock/gmock.h>
@@ -69,7 +70,7 @@ std::vector<int32_t> IdsOf(const ModelInferRequest& message) {
   return std::get<std::vector<int32_t>>(mapped->generate.prompts.at(0));
 }
 
-TEST(KserveMessagesTest, TextComesRawOrInContents) {
+TEST(KserveMessagesTest, TextIsReadRawOrFromContents) {
   EXPECT_EQ(std::get<std::string>(Mapped(TextInput("a\xF0"))->generate.prompts.at(0)), "a\xF0");
   ModelInferRequest message = Input("text_input", "BYTES", {1, 1}, "");
   message.clear_raw_input_contents();
@@ -78,7 +79,7 @@ TEST(KserveMessagesTest, TextComesRawOrInContents) {
   EXPECT_EQ(Mapped(message)->generate.sampling.top_k, 11);
 }
 
-TEST(KserveMessagesTest, IdsComeIn32Or64BitsRawOrInContents) {
+TEST(KserveMessagesTest, IdsAreReadIn32Or64BitsRawOrFromContents) {
   EXPECT_THAT(IdsOf(Input("input_ids", "INT32", {3}, BytesOf<int32_t>({1, 2, 3}))),
               ElementsAre(1, 2, 3));
   EXPECT_THAT(IdsOf(Input("input_ids", "INT64", {1, 2}, BytesOf<int64_t>({4, 5}))),
@@ -90,7 +91,7 @@ TEST(KserveMessagesTest, IdsComeIn32Or64BitsRawOrInContents) {
   EXPECT_THAT(IdsOf(message), ElementsAre(6, 7));
 }
 
-TEST(KserveMessagesTest, ATensorThatDoesNotFitIsRefusedByItsName) {
+TEST(KserveMessagesTest, MismatchedTensorIsRefusedByName) {
   const int64_t kTooLarge = int64_t{std::numeric_limits<int32_t>::max()} + 1;
   for (const ModelInferRequest& message : {
            Input("input_ids", "INT32", {2}, BytesOf<int32_t>({1})),
@@ -115,7 +116,7 @@ TEST(KserveMessagesTest, ATensorThatDoesNotFitIsRefusedByItsName) {
   EXPECT_EQ(RefusedFor(Input("image", "BYTES", {1}, Element("a"))), "image");
 }
 
-TEST(KserveMessagesTest, ThereIsOnePromptAndItsContentsOnce) {
+TEST(KserveMessagesTest, ExactlyOnePromptIsAccepted) {
   ModelInferRequest message = TextInput();
   message.MergeFrom(Input("input_ids", "INT32", {1}, BytesOf<int32_t>({1})));
   EXPECT_EQ(RefusedFor(message), "input_ids");
@@ -158,7 +159,7 @@ TEST(KserveMessagesTest, ParametersAreTyped) {
   EXPECT_FALSE(request.shape.echo);
 }
 
-TEST(KserveMessagesTest, AParameterOfAnotherTypeOrNameIsRefusedByName) {
+TEST(KserveMessagesTest, ParameterOfAnotherTypeOrNameIsRefusedByName) {
   using Value = inference::InferParameter;
   const auto refused = [](const std::string& name, const std::function<void(Value&)>& set) {
     ModelInferRequest message = TextInput();
@@ -178,7 +179,7 @@ TEST(KserveMessagesTest, AParameterOfAnotherTypeOrNameIsRefusedByName) {
   refused("stream", [](Value& v) { v.set_bool_param(true); });
 }
 
-TEST(KserveMessagesTest, AStreamLeavesOutTheInputAndAWholeAnswerBeginsWithIt) {
+TEST(KserveMessagesTest, StreamOmitsTheInputAndWholeAnswerBeginsWithIt) {
   ModelInferRequest message = TextInput();
   EXPECT_TRUE(Mapped(message)->shape.echo);
   EXPECT_TRUE(Mapped(message)->generate.want_prompt_text);
@@ -203,7 +204,7 @@ TEST(KserveMessagesTest, AnotherModelOrVersionIsNotFound) {
   EXPECT_THAT(Mapped(message).status().message(), HasSubstr("'other'"));
 }
 
-TEST(KserveMessagesTest, OnlyTheOutputsThatAreAskedForAreGiven) {
+TEST(KserveMessagesTest, OnlyRequestedOutputsAreReturned) {
   ModelInferRequest message = TextInput();
   message.add_outputs()->set_name("output_ids");
   const InferShape shape = Mapped(message)->shape;
@@ -225,7 +226,7 @@ ResponseDelta Delta(const std::string& text, const std::vector<int32_t>& ids,
   return delta;
 }
 
-TEST(KserveMessagesTest, AStreamHasAResponseForEachPieceAndSaysWhichIsTheLast) {
+TEST(KserveMessagesTest, StreamHasOneResponsePerPieceAndMarksTheLast) {
   InferAnswer answer({.id = "r", .model = "m", .stream = true});
   ModelInferResponse out;
   EXPECT_FALSE(answer.Take(ResponseStarted(), &out));
@@ -248,7 +249,7 @@ TEST(KserveMessagesTest, AStreamHasAResponseForEachPieceAndSaysWhichIsTheLast) {
               ElementsAre(Element("c"), BytesOf<int32_t>({7}), Element("length")));
 }
 
-TEST(KserveMessagesTest, AWholeAnswerIsOneResponseBehindItsPrompt) {
+TEST(KserveMessagesTest, WholeAnswerIsOneResponseAfterItsPrompt) {
   InferAnswer answer({.id = "", .model = "m", .echo = true, .finish_reason = false});
   ModelInferResponse out;
   ResponseStarted started;
@@ -261,7 +262,7 @@ TEST(KserveMessagesTest, AWholeAnswerIsOneResponseBehindItsPrompt) {
               ElementsAre(Element("inab"), BytesOf<int32_t>({1, 2, 5, 6})));
 }
 
-TEST(KserveMessagesTest, AnErrorIsNoResponseAndItsTextIsUtf8) {
+TEST(KserveMessagesTest, ErrorIsNotAResponseAndItsTextIsUtf8) {
   InferAnswer answer({.id = "", .model = "m", .stream = true});
   ModelInferResponse out;
   EXPECT_FALSE(answer.Take(ResponseDone{InvalidArgument("bad"), {}}, &out));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/grpc/kserve_service.h"
 
 #include <gmock/gmock.h>
@@ -86,7 +87,7 @@ bool Counts(const GrpcStack& stack, const std::string& method, int code) {
   return Eventually([&] { return stack.metrics->Render().find(sample) != std::string::npos; });
 }
 
-TEST(KserveServiceTest, ItSaysWhatItIsAndWhatItServes) {
+TEST(KserveServiceTest, MetadataDescribesServerAndModel) {
   GrpcStack stack;
   const auto stub = NewStub(stack);
   inference::ServerMetadataResponse server;
@@ -198,7 +199,7 @@ TEST(KserveServiceTest, EndingModelInferFreesEverything) {
   queue.Shutdown();
 }
 
-TEST(KserveServiceTest, ATimeoutEndsModelInfer) {
+TEST(KserveServiceTest, TimeoutEndsModelInfer) {
   GrpcStack stack(Held());
   const auto stub = NewStub(stack);
   ModelInferRequest request = RequestOf({1, 2}, 4000);
@@ -210,7 +211,7 @@ TEST(KserveServiceTest, ATimeoutEndsModelInfer) {
   EXPECT_TRUE(stack.BecomesIdle());
 }
 
-TEST(KserveServiceTest, AStreamAnswersItsRequestsInOrder) {
+TEST(KserveServiceTest, StreamAnswersItsRequestsInOrder) {
   GrpcStack stack;
   const auto stub = NewStub(stack);
   grpc::ClientContext context;
@@ -236,7 +237,7 @@ TEST(KserveServiceTest, AStreamAnswersItsRequestsInOrder) {
   EXPECT_TRUE(Counts(stack, "ModelStreamInfer", 0));
 }
 
-TEST(KserveServiceTest, ARequestThatIsRefusedDoesNotEndItsStream) {
+TEST(KserveServiceTest, RefusedRequestDoesNotEndItsStream) {
   GrpcStack stack;
   const auto stub = NewStub(stack);
   grpc::ClientContext context;
@@ -262,7 +263,7 @@ TEST(KserveServiceTest, ARequestThatIsRefusedDoesNotEndItsStream) {
   EXPECT_TRUE(stream->Finish().ok());
 }
 
-TEST(KserveServiceTest, AStreamHasOneRequestUnderWay) {
+TEST(KserveServiceTest, StreamRunsOneRequestAtATime) {
   GrpcStack stack(Held());
   const auto stub = NewStub(stack);
   grpc::ClientContext context;
@@ -279,7 +280,7 @@ TEST(KserveServiceTest, AStreamHasOneRequestUnderWay) {
   EXPECT_EQ(stack.Stats().num_finished(FinishReason::kCancelled), 1u);
 }
 
-TEST(KserveServiceTest, AStreamWithoutARequestEndsWithItsClientOrTheServer) {
+TEST(KserveServiceTest, StreamWithoutARequestEndsWithItsClientOrTheServer) {
   GrpcStack stack;
   const auto stub = NewStub(stack);
   grpc::ClientContext first, second, third;
@@ -311,7 +312,7 @@ TEST(KserveServiceTest, AllButTheProbesNeedAKey) {
   EXPECT_TRUE(CallWithBytes(channel, service + "ServerMetadata", "", options.keys).first.ok());
 }
 
-TEST(KserveServiceTest, BytesThatAreNoMessageAreRefused) {
+TEST(KserveServiceTest, InvalidMessageBytesAreRefused) {
   GrpcStack stack;
   const auto channel = stack.NewChannel();
   const std::string bad(100, '\xff');

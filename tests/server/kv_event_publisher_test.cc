@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/kv_event_publisher.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +40,7 @@ KvEvent Cleared() {
 
 Json Decoded(const std::string& payload) { return Json::from_msgpack(payload); }
 
-TEST(KvEventMessageTest, HasTheFormThatRoutersRead) {
+TEST(KvEventMessageTest, MessageHasTheFormatThatRoutersRead) {
   const KvEvent events[] = {Stored({1, ~0ull}), Stored({7}, 1), Stored({9}, std::nullopt, "tenant"),
                             Removed({7, 1}), Cleared()};
   const Json batch = Decoded(KvEventPayload(1234.5, events, 2));
@@ -133,12 +134,12 @@ class KvEventPublisherTest : public ::testing::Test {
   std::unique_ptr<KvEventPublisher> publisher_;
 };
 
-TEST_F(KvEventPublisherTest, ASubscriberGetsNumberedBatchesInOrder) {
+TEST_F(KvEventPublisherTest, SubscriberGetsNumberedBatchesInOrder) {
   Start(MakeOptions());
-  WaitUntilPublished(1);  // number 0 says that all is cleared; it is to reach nobody
+  WaitUntilPublished(1);  // batch 0 says that all is cleared; no subscriber gets it
   zmq::socket_t subscriber = Connected(zmq::socket_type::sub, publisher_->endpoint());
-  // Nobody is told when a subscription has arrived: publish until one batch comes through, then
-  // count from there.
+  // A publisher does not learn when a subscription takes effect: publish until one batch arrives,
+  // then count from there.
   Message first;
   subscriber.set(zmq::sockopt::rcvtimeo, 20);
   for (uint64_t hash = 1; first.number < 0; ++hash) {
@@ -157,7 +158,7 @@ TEST_F(KvEventPublisherTest, ASubscriberGetsNumberedBatchesInOrder) {
   EXPECT_EQ(message.batch[1][0]["block_hashes"], Json::array({4242}));
 }
 
-TEST_F(KvEventPublisherTest, WhoMissedSomeGetsThemFromTheReplaySocket) {
+TEST_F(KvEventPublisherTest, MissedBatchesComeFromTheReplaySocket) {
   Start(MakeOptions());
   for (uint64_t hash = 1; hash <= 5; ++hash) publisher_->Publish({Stored({hash})});
   WaitUntilPublished(6);
@@ -174,7 +175,7 @@ TEST_F(KvEventPublisherTest, WhoMissedSomeGetsThemFromTheReplaySocket) {
   EXPECT_EQ(Replayed(6).size(), 1u) << "nothing newer: the end mark alone";
 }
 
-TEST_F(KvEventPublisherTest, ReplayKeepsTheNewestBatchesOnly) {
+TEST_F(KvEventPublisherTest, ReplayKeepsOnlyTheNewestBatches) {
   KvEventPublisherOptions options = MakeOptions();
   options.max_replay_batches = 2;
   Start(options);
@@ -200,7 +201,7 @@ TEST_F(KvEventPublisherTest, BadReplayRequestsAreNotAnsweredAndDoNoHarm) {
   EXPECT_TRUE(Frames(client).empty());
 }
 
-TEST_F(KvEventPublisherTest, AFullQueueDropsAndCountsAndLeavesAGap) {
+TEST_F(KvEventPublisherTest, FullQueueDropsAndCountsAndLeavesAGap) {
   KvEventPublisherOptions options = MakeOptions();
   options.max_queued_batches = 0;  // always full
   Start(options);
@@ -211,7 +212,7 @@ TEST_F(KvEventPublisherTest, AFullQueueDropsAndCountsAndLeavesAGap) {
   EXPECT_EQ(Replayed(0).size(), 2u) << "the first batch and the end mark";
 }
 
-TEST_F(KvEventPublisherTest, ManyEventsAreCutIntoPayloadsThatReadersTake) {
+TEST_F(KvEventPublisherTest, ManyEventsAreSplitIntoAcceptedPayloads) {
   Start(MakeOptions());
   std::vector<KvEvent> events;
   for (uint64_t hash = 1; hash <= kMaxKvEventsInPayload + 1; ++hash)
@@ -224,7 +225,7 @@ TEST_F(KvEventPublisherTest, ManyEventsAreCutIntoPayloadsThatReadersTake) {
   EXPECT_EQ(all[1].batch[1].size(), 1u);
 }
 
-TEST_F(KvEventPublisherTest, AnEndpointWithoutAStarIsConnectedTo) {
+TEST_F(KvEventPublisherTest, EndpointWithoutAStarIsConnectedTo) {
   zmq::socket_t subscriber(context_, zmq::socket_type::sub);
   subscriber.set(zmq::sockopt::subscribe, "");
   subscriber.set(zmq::sockopt::rcvtimeo, 20);
@@ -242,7 +243,7 @@ TEST_F(KvEventPublisherTest, AnEndpointWithoutAStarIsConnectedTo) {
   EXPECT_EQ(message.batch[1][0]["block_hashes"], Json::array({1}));
 }
 
-TEST_F(KvEventPublisherTest, WrongAndTakenEndpointsAreErrorsThatNameTheFlag) {
+TEST_F(KvEventPublisherTest, InvalidOrUsedEndpointErrorNamesTheFlag) {
   const auto error = [](std::string endpoint, std::string replay) {
     KvEventPublisherOptions options = MakeOptions();
     options.endpoint = std::move(endpoint);

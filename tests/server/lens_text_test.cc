@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/commands/lens_text.h"
 
 #include <gmock/gmock.h>
@@ -24,7 +25,7 @@ LensAnswer TwoHeads() {
   return answer;
 }
 
-TEST(LensTextTest, TheHeadThatCancelsMostShowsWhatItKeptLargestFirst) {
+TEST(LensTextTest, ShowsTheHeadThatCancelsMostLargestFirst) {
   const Result<std::string> text = LensText(TwoHeads(), 7);
   ASSERT_TRUE(text.ok()) << text.status().message();
   EXPECT_EQ(*text,
@@ -35,7 +36,7 @@ TEST(LensTextTest, TheHeadThatCancelsMostShowsWhatItKeptLargestFirst) {
             "  0.200 ██          0.050 ▌           0.150 █▌         \"␛[2J\"\n");
 }
 
-TEST(LensTextTest, OfPlainAttentionTheHeadThatLooksAtTheFewestTokensIsShown) {
+TEST(LensTextTest, ShowsSharpestHeadForPlainAttention) {
   LensAnswer answer = TwoHeads();
   answer.num_maps = 1;
   const Result<std::string> text = LensText(answer, 1);
@@ -52,7 +53,7 @@ TEST(LensTextTest, AtMostEightTokensAreShown) {
   EXPECT_EQ(std::ranges::count(text, '\n'), 2 + 8);
 }
 
-TEST(LensTextTest, AnAnswerThatContradictsItselfIsRefused) {
+TEST(LensTextTest, InconsistentAnswerIsRefused) {
   LensAnswer answer = TwoHeads();
   answer.heads[1].slots[2].slot = 5;
   EXPECT_THAT(LensText(answer, 1).status().message(), HasSubstr("slot 5"));

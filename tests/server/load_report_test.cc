@@ -1,4 +1,5 @@
-// The load in replies: its three forms, who gets it, and that it says what /metrics says.
+// SPDX-License-Identifier: Apache-2.0
+// The load report in replies: its three formats, who gets it, and that it equals /metrics.
 #include "server/load_report.h"
 
 #include <gmock/gmock.h>
@@ -79,7 +80,7 @@ Metrics Decoded(const std::string& bytes) {
   return metrics;
 }
 
-TEST(LoadReportTest, EveryFormSaysTheSame) {
+TEST(LoadReportTest, EveryFormatHasTheSameValues) {
   const EngineStats load = SomeLoad();
   const Metrics expected = {{"kv_cache_usage_perc", 1.0 / 3}, {"num_requests_waiting", 300}};
   EXPECT_EQ(Decoded(LoadReport(load, LoadFormat::kBinary)), expected);
@@ -93,7 +94,7 @@ TEST(LoadReportTest, EveryFormSaysTheSame) {
             "TEXT named_metrics.kv_cache_usage_perc=0, named_metrics.num_requests_waiting=0");
 }
 
-TEST(LoadReportTest, TheMetricsOfThoseNamesAreTheSameNumbers) {
+TEST(LoadReportTest, ReportEqualsTheMetricsOfThoseNames) {
   MetricsExporter exporter(ServedModelInfo{}, SomeLoad);
   const std::string text = exporter.Render();
   const auto value = [&text](const std::string& name) {
@@ -105,7 +106,7 @@ TEST(LoadReportTest, TheMetricsOfThoseNamesAreTheSameNumbers) {
   for (const auto& [name, number] : metrics) EXPECT_DOUBLE_EQ(value(name), number) << name;
 }
 
-TEST(LoadReportTest, FormatsAreKnownInAnyCaseAndOthersAreNone) {
+TEST(LoadReportTest, FormatNamesIgnoreCase) {
   EXPECT_EQ(LoadFormatOf("TEXT"), LoadFormat::kText);
   EXPECT_EQ(LoadFormatOf("Json"), LoadFormat::kJson);
   EXPECT_EQ(LoadFormatOf("bin"), LoadFormat::kBinary);
@@ -122,7 +123,7 @@ std::string HttpReport(HttpClient& client, const std::string& path, const std::s
                                                         : "none";
 }
 
-TEST(LoadReportTest, HttpRepliesHaveItIfAskedFor) {
+TEST(LoadReportTest, HttpRepliesHaveTheReportOnRequest) {
   ServingFixture server;
   HttpClient client(server.port());
   const std::string asked = "Endpoint-Load-Metrics-Format: text\r\n",
@@ -141,7 +142,7 @@ TEST(LoadReportTest, HttpRepliesHaveItIfAskedFor) {
   }
 }
 
-TEST(LoadReportTest, AStreamTellsTheLoadOfItsStartAndOtherRepliesWhatItHolds) {
+TEST(LoadReportTest, StreamReportsTheLoadAtItsStart) {
   ServingOptions options;
   options.hold_steps = true;
   ServingFixture server(options);
@@ -165,7 +166,7 @@ TEST(LoadReportTest, AStreamTellsTheLoadOfItsStartAndOtherRepliesWhatItHolds) {
   EXPECT_EQ(HttpReport(other, "/v1/models", "", "endpoint-load-metrics-format: TEXT\r\n"), of_held);
 }
 
-TEST(LoadReportTest, WithoutAKeyNobodyIsTold) {
+TEST(LoadReportTest, HttpReportNeedsAKey) {
   ServingOptions options;
   options.keys = "secret\n";
   ServingFixture server(options);
@@ -177,8 +178,8 @@ TEST(LoadReportTest, WithoutAKeyNobodyIsTold) {
             LoadReport({}, LoadFormat::kText));
 }
 
-// A trailer of a Generate call, or "none". BIN is not to be seen this way: gRPC's clients keep that
-// one for their load balancing.
+// A trailer of a Generate call, or "none". BIN cannot be read this way: gRPC's clients reserve it
+// for their load balancing.
 std::string GrpcReport(GrpcStack& stack, const std::string& format, const std::string& key,
                        int max_tokens = 3) {
   grpc::ClientContext context;
@@ -191,7 +192,7 @@ std::string GrpcReport(GrpcStack& stack, const std::string& format, const std::s
   return found == trailers.end() ? "none" : std::string(found->second.data(), found->second.size());
 }
 
-TEST(LoadReportTest, GrpcTrailersHaveItIfAskedFor) {
+TEST(LoadReportTest, GrpcTrailersHaveTheReportOnRequest) {
   GrpcStack stack;
   for (const int max_tokens : {3, -1}) {  // the second is refused
     EXPECT_EQ(GrpcReport(stack, "text", "", max_tokens).substr(0, 5), "TEXT ");
@@ -200,7 +201,7 @@ TEST(LoadReportTest, GrpcTrailersHaveItIfAskedFor) {
   for (const char* format : {"", "xml", "BIN"}) EXPECT_EQ(GrpcReport(stack, format, ""), "none");
 }
 
-TEST(LoadReportTest, WithoutAKeyNoGrpcClientIsTold) {
+TEST(LoadReportTest, GrpcReportNeedsAKey) {
   GrpcStackOptions options;
   options.keys = "secret\n";
   GrpcStack stack(options);

@@ -1,4 +1,5 @@
-// Bodies of /v1/messages: the chat that they mean, and what is refused by which name.
+// SPDX-License-Identifier: Apache-2.0
+// Bodies of /v1/messages: the chat requests that they become, and the names in refusals.
 #include "server/openai/messages_request.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +31,7 @@ class MessagesRequestTest : public ::testing::Test {
   Json Messages(const std::string& list) const {
     return Chat(R"({"max_tokens":9,"messages":)" + list + "}")["messages"];
   }
-  // The member that a body is refused for, "" if it is taken.
+  // The member that a refusal names; "" if the body is accepted.
   std::string RefusedFor(const std::string& body, bool strict = false) const {
     const Result<MessagesChat> chat = Read(body, strict);
     if (chat.ok()) return "";
@@ -43,7 +44,7 @@ class MessagesRequestTest : public ::testing::Test {
   FrontendOptions limits_;
 };
 
-TEST_F(MessagesRequestTest, ASystemPromptAndTextBlocksBecomeMessages) {
+TEST_F(MessagesRequestTest, SystemPromptAndTextBlocksBecomeMessages) {
   const Json chat = Chat(R"({"model":"m","max_tokens":9,"stream":true,
       "system":[{"type":"text","text":"Be","cache_control":{"type":"ephemeral"}},
                 {"type":"text","text":"brief."}],
@@ -77,7 +78,7 @@ TEST_F(MessagesRequestTest, ToolUseAndResultsBecomeCallsAndMessagesOfTools) {
         {"role":"user","content":"Well?"}])"));
 }
 
-TEST_F(MessagesRequestTest, ToolsAndTheirChoiceAreOpenAis) {
+TEST_F(MessagesRequestTest, ToolsAndToolChoiceBecomeOpenAis) {
   const Json chat = Chat(With(R"("tools":[{"name":"add","description":"Adds",
       "input_schema":{"type":"object"}}],"tool_choice":{"type":"tool","name":"add",
       "disable_parallel_tool_use":true})"));
@@ -93,7 +94,7 @@ TEST_F(MessagesRequestTest, ToolsAndTheirChoiceAreOpenAis) {
 
 struct FieldCase {
   const char* member;
-  const char* chat;     // what the chat body has of it, {}: nothing
+  const char* chat;     // its members in the chat body; {}: none
   const char* refused;  // the param, if it is refused
 };
 const FieldCase kFieldCases[] = {
@@ -156,7 +157,7 @@ const FieldCase kFieldCases[] = {
     {R"("stop_sequences":5)", "", "stop_sequences"},
 };
 
-TEST_F(MessagesRequestTest, EveryFieldIsTranslatedTakenWithoutEffectOrRefusedByName) {
+TEST_F(MessagesRequestTest, EveryFieldIsTranslatedIgnoredOrRefusedByName) {
   const Json silent = Chat(With("\"x\":0"));
   for (const FieldCase& one : kFieldCases) {
     EXPECT_EQ(RefusedFor(With(one.member)), one.refused) << one.member;
@@ -170,7 +171,7 @@ TEST_F(MessagesRequestTest, EveryFieldIsTranslatedTakenWithoutEffectOrRefusedByN
   }
 }
 
-TEST_F(MessagesRequestTest, WhatIsMissingOrWrongInAMessageIsNamed) {
+TEST_F(MessagesRequestTest, MessageErrorNamesTheMember) {
   const auto refused = [this](const std::string& list) {
     return RefusedFor(R"({"max_tokens":9,"messages":)" + list + "}");
   };
@@ -196,7 +197,7 @@ TEST_F(MessagesRequestTest, WhatIsMissingOrWrongInAMessageIsNamed) {
             "messages[0].content[0].citations.enabled");
 }
 
-TEST_F(MessagesRequestTest, MessagesOfTheRoleSystemStayOrJoinTheFirstAsTheTemplateWantsThem) {
+TEST_F(MessagesRequestTest, SystemMessagesFollowTheTemplate) {
   const auto prompt = [this](const std::string& system, bool later_system) {
     limits_.template_roles.later_system = later_system;
     const auto parsed = ParseMessagesRequest(
@@ -223,7 +224,7 @@ TEST_F(MessagesRequestTest, MessagesOfTheRoleSystemStayOrJoinTheFirstAsTheTempla
 }
 
 // Claude Code's first block differs with each request.
-TEST_F(MessagesRequestTest, TheBillingLineIsNoPartOfThePrompt) {
+TEST_F(MessagesRequestTest, BillingLineIsRemovedFromThePrompt) {
   const auto system = [this](const std::string& json) {
     return Chat(R"({"max_tokens":9,"system":)" + json +
                 R"(,"messages":[{"role":"user","content":"a"}]})")["messages"];
@@ -241,7 +242,7 @@ TEST_F(MessagesRequestTest, TheBillingLineIsNoPartOfThePrompt) {
   EXPECT_EQ(system("[]"), silent);
 }
 
-TEST_F(MessagesRequestTest, BlocksOfTheVendorAreLeftOutAndTextOfDocumentsIsText) {
+TEST_F(MessagesRequestTest, VendorBlocksAreOmittedAndDocumentsAreText) {
   EXPECT_EQ(Messages(R"([{"role":"user","content":[
           {"type":"document","title":"T","context":"C","source":{"type":"text","data":"D"}},
           {"type":"search_result","source":"S","title":"T",
@@ -264,7 +265,7 @@ TEST_F(MessagesRequestTest, BlocksOfTheVendorAreLeftOutAndTextOfDocumentsIsText)
         {"role":"tool","tool_call_id":"t","content":"f\nr"}])"));
 }
 
-TEST_F(MessagesRequestTest, AnEmptyAnswerAndACutCallAreTakenBack) {
+TEST_F(MessagesRequestTest, EmptyAnswerAndCutCallAreAcceptedBack) {
   for (const char* content : {"null", "[]", R"([{"type":"thinking","thinking":"hm"}])",
                               R"([{"type":"text","text":""}])"}) {
     EXPECT_EQ(Messages(R"([{"role":"user","content":"a"},{"role":"assistant","content":)" +
@@ -283,7 +284,7 @@ TEST_F(MessagesRequestTest, AnEmptyAnswerAndACutCallAreTakenBack) {
   }
 }
 
-TEST_F(MessagesRequestTest, TheAnswerGoesOnWithALastMessageOfTheAssistant) {
+TEST_F(MessagesRequestTest, AnswerContinuesALastAssistantMessage) {
   const auto chat = [this](const std::string& content) {
     return Chat(R"({"max_tokens":9,"messages":[{"role":"user","content":"a"},
                     {"role":"assistant","content":)" +
@@ -313,7 +314,7 @@ TEST_F(MessagesRequestTest, TheAnswerGoesOnWithALastMessageOfTheAssistant) {
             "messages[1].content");
 }
 
-TEST_F(MessagesRequestTest, MaxTokensIsWhatAnAnswerGetsAtMost) {
+TEST_F(MessagesRequestTest, MaxTokensLimitsTheAnswer) {
   const OpenAiContext context{&limits_, SamplingParams(), false};
   const auto parsed = ParseMessagesRequest(
       R"({"max_tokens":64000,"messages":[{"role":"user","content":"a"}]})", context);
@@ -336,12 +337,12 @@ TEST_F(MessagesRequestTest, CountingNeedsNoLimitAndMayEndWithTheAssistant) {
                   .ok());
 }
 
-TEST_F(MessagesRequestTest, AStrictServerRefusesUnknownMembersAlone) {
+TEST_F(MessagesRequestTest, OnlyAStrictServerRefusesUnknownMembers) {
   EXPECT_EQ(RefusedFor(With("\"new_in_2030\":1"), /*strict=*/true), "new_in_2030");
   EXPECT_EQ(RefusedFor(With(R"("metadata":{},"top_k":5,"system":"s")"), /*strict=*/true), "");
 }
 
-TEST_F(MessagesRequestTest, ABudgetOfThinkingLimitsTheReasoning) {
+TEST_F(MessagesRequestTest, ThinkingBudgetLimitsTheReasoning) {
   const Result<MessagesChat> chat = Read(
       With(R"("thinking":{"type":"enabled","budget_tokens":8})"));
   ASSERT_TRUE(chat.ok());

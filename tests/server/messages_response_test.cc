@@ -1,4 +1,5 @@
-// Messages in Anthropic's form, assembled from events, whole and streamed.
+// SPDX-License-Identifier: Apache-2.0
+// Messages in Anthropic's format, assembled from events, whole and streamed.
 #include "server/openai/messages_response.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +35,7 @@ std::vector<ResponseEvent> Events(std::vector<ResponseDelta> deltas, Status end 
   return EventsOf({{{{10, 11, 12, 13}, ""}}}, std::move(deltas), {std::move(end), {4, tokens, 1}});
 }
 
-TEST(MessagesResponseTest, AMessageHasTheObjectsMembers) {
+TEST(MessagesResponseTest, MessageHasTheObjectsMembers) {
   const Json body = Json::parse(
       Encoded(false, Events({Delta("Hel"), Delta("lo", FinishReason::kStop)})));
   EXPECT_EQ(body, Json::parse(R"({"id":"msg_1","type":"message","role":"assistant","model":"tiny",
@@ -43,7 +44,7 @@ TEST(MessagesResponseTest, AMessageHasTheObjectsMembers) {
                "output_tokens":2}})"));
 }
 
-TEST(MessagesResponseTest, AStreamHasAnthropicsEventsInTheirOrder) {
+TEST(MessagesResponseTest, StreamHasAnthropicsEventsInOrder) {
   EXPECT_EQ(
       EventLines(Encoded(true, Events({Delta("Hel"), Delta("lo", FinishReason::kStop)}))),
       (std::vector<std::string>{
@@ -58,7 +59,7 @@ TEST(MessagesResponseTest, AStreamHasAnthropicsEventsInTheirOrder) {
       }));
 }
 
-TEST(MessagesResponseTest, ThinkingTextAndCallsAreBlocksOfTheirOwn) {
+TEST(MessagesResponseTest, ThinkingTextAndCallsAreSeparateBlocks) {
   const std::vector<ResponseDelta> deltas = {Delta("?hm"),
                                              Delta("?m"),
                                              Delta("Then "),
@@ -95,7 +96,7 @@ TEST(MessagesResponseTest, ThinkingTextAndCallsAreBlocksOfTheirOwn) {
       }));
 }
 
-TEST(MessagesResponseTest, TheStopReasonTellsWhatEndedIt) {
+TEST(MessagesResponseTest, StopReasonSaysWhatEndedTheMessage) {
   const auto ending = [](ResponseDelta delta) {
     const Json body = Json::parse(Encoded(false, Events({std::move(delta)})));
     const Json streamed = Json::parse(body.dump());
@@ -110,20 +111,20 @@ TEST(MessagesResponseTest, TheStopReasonTellsWhatEndedIt) {
   EXPECT_EQ(ending(Delta("x", FinishReason::kLength)), "max_tokens null");
 }
 
-TEST(MessagesResponseTest, ACallThatMaxTokensHasCutIsLeftOutOfAWholeMessage) {
+TEST(MessagesResponseTest, CallCutByMaxTokensIsOmittedFromAWholeMessage) {
   const Json body = Json::parse(Encoded(
       false, Events({Delta("So"), Delta("@add"), Delta("={\"a\":", FinishReason::kLength)})));
   EXPECT_EQ(body["content"], Json::parse(R"([{"type":"text","text":"So"}])"));
   EXPECT_EQ(body["stop_reason"], "max_tokens");
 }
 
-TEST(MessagesResponseTest, AnAnswerWithoutTextHasNoBlocks) {
+TEST(MessagesResponseTest, AnswerWithoutTextHasNoBlocks) {
   const Json body = Json::parse(Encoded(false, Events({Delta("", FinishReason::kStop)})));
   EXPECT_EQ(body["content"], Json::array());
   EXPECT_EQ(EventLines(Encoded(true, Events({Delta("", FinishReason::kStop)}))).size(), 4u);
 }
 
-TEST(MessagesResponseTest, AnErrorEndsAStreamThatHasBegunWithAnErrorEvent) {
+TEST(MessagesResponseTest, ErrorEndsAStartedStreamWithAnErrorEvent) {
   const std::string text = Encoded(
       true, Events({Delta("Hel")}, Status(StatusCode::kUnavailable, "going down")));
   EXPECT_EQ(
@@ -147,7 +148,7 @@ TEST(MessagesResponseTest, ErrorsHaveAnthropicsTypes) {
             R"({"type":"error","error":{"type":"api_error","message":"why"}})");
 }
 
-TEST(MessagesResponseTest, LongTextsLeaveInPieces) {
+TEST(MessagesResponseTest, LongTextsAreSentInPieces) {
   const std::string text(300'000, 'x');
   const Json body = Json::parse(Encoded(false, Events({Delta(text, FinishReason::kStop)})));
   EXPECT_EQ(body["content"][0]["text"], text);

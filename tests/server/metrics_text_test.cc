@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -95,7 +96,7 @@ class MetricsTextTest : public ::testing::Test {
   MetricsExporter exporter_{SomeInfo(), [] { return SomeStats(); }};
 };
 
-TEST_F(MetricsTextTest, EveryFamilyIsThereOnceAndHoldsItsSamples) {
+TEST_F(MetricsTextTest, EveryFamilyAppearsOnceWithItsSamples) {
   exporter_.CountGrpc("Generate", 0);
   exporter_.CountHttp("/v1/completions", 200);
   const Scrape scrape = Read(exporter_.Render());
@@ -103,7 +104,7 @@ TEST_F(MetricsTextTest, EveryFamilyIsThereOnceAndHoldsItsSamples) {
   EXPECT_GT(scrape.types.size(), 50u);
 }
 
-TEST_F(MetricsTextTest, NumbersOfTheEngineComeOutUnderOurNames) {
+TEST_F(MetricsTextTest, EngineFiguresHaveOurNames) {
   const Scrape scrape = Read(exporter_.Render());
   const std::map<std::string, double> expected = {
       {"diffserve_requests_running", 3},
@@ -144,7 +145,7 @@ TEST_F(MetricsTextTest, HistogramsAreCumulativeFromATenthOfAMillisecond) {
   EXPECT_NEAR(scrape.samples.at(name + "_sum"), 100.0204, 1e-9);
 }
 
-TEST_F(MetricsTextTest, DashboardsFindTheVllmNames) {
+TEST_F(MetricsTextTest, VllmNamesAreExported) {
   const std::string text = exporter_.Render();
   const Scrape scrape = Read(text);
   const std::string labels = "{model_name=\"a \\\"model\\\"\\\\name\",engine=\"0\"";
@@ -183,7 +184,7 @@ TEST_F(MetricsTextTest, RequestsAreCountedByTransportAndCode) {
             1);
 }
 
-TEST_F(MetricsTextTest, TheNumberOfRequestSeriesIsBounded) {
+TEST_F(MetricsTextTest, RequestSeriesAreBounded) {
   for (int i = 0; i < 5000; ++i) exporter_.CountHttp("/" + std::to_string(i), 200);
   const std::map<std::string, double> samples = Read(exporter_.Render()).samples;
   const auto series = std::count_if(samples.begin(), samples.end(), [](const auto& s) {
@@ -192,7 +193,7 @@ TEST_F(MetricsTextTest, TheNumberOfRequestSeriesIsBounded) {
   EXPECT_LE(series, 1024);
 }
 
-TEST_F(MetricsTextTest, TheProcessDescribesItself) {
+TEST_F(MetricsTextTest, ProcessMetricsAreExported) {
   const Scrape scrape = Read(exporter_.Render());
   EXPECT_GT(scrape.samples.at("process_resident_memory_bytes"), 1 << 20);
   EXPECT_GT(scrape.samples.at("process_open_fds"), 2);
@@ -200,7 +201,7 @@ TEST_F(MetricsTextTest, TheProcessDescribesItself) {
   EXPECT_GT(scrape.samples.at("process_start_time_seconds"), 1.7e9);
 }
 
-// What promtool prints on the text; empty if it has nothing to say.
+// promtool's output for the text; empty if it finds nothing.
 std::string Promtool(const std::string& text) {
   const TemporaryDirectory directory;
   directory.Write("metrics", text);
@@ -209,7 +210,7 @@ std::string Promtool(const std::string& text) {
   return FileBytes(file + ".out");
 }
 
-TEST_F(MetricsTextTest, PromtoolHasNothingToSayOfOurNamesAndOnlyVllmsOwnSpellingOfItsNames) {
+TEST_F(MetricsTextTest, PromtoolComplainsOnlyAboutVllmsNames) {
   if (std::system("promtool --version > /dev/null 2>&1") != 0)
     GTEST_SKIP() << "promtool is not installed";
   exporter_.CountGrpc("Generate", 0);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/nearest_name.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +28,7 @@ int PlainDistance(std::string_view a, std::string_view b) {
   return least;
 }
 
-TEST(NearestNameTest, DistancesAreThoseOfTheDefinition) {
+TEST(NearestNameTest, DistancesMatchTheDefinition) {
   std::mt19937 random(1);
   for (int i = 0; i < 2000; ++i) {
     const std::string a = RandomWord(random), b = RandomWord(random);
@@ -35,7 +36,7 @@ TEST(NearestNameTest, DistancesAreThoseOfTheDefinition) {
   }
 }
 
-TEST(NearestNameTest, TheNearestWithinTheBoundIsFound) {
+TEST(NearestNameTest, NearestWithinTheBoundIsFound) {
   const std::vector<std::string_view> names = {"serve", "generate", "bench", "--port",
                                                "--grpc-port"};
   EXPECT_EQ(NearestName("serv", names), "serve");
@@ -46,7 +47,7 @@ TEST(NearestNameTest, TheNearestWithinTheBoundIsFound) {
   EXPECT_EQ(NearestName("port", names), "--port") << "dashes count for nothing";
 }
 
-TEST(NearestNameTest, WhatIsFarFromAllHasNone) {
+TEST(NearestNameTest, DistantNameHasNoSuggestion) {
   const std::vector<std::string_view> names = {"serve", "--port"};
   for (const char* far : {"", "-", "--", "s", "xy", "launch", "sxrvx", "potato"})
     EXPECT_EQ(NearestName(far, names), std::nullopt) << far;
@@ -54,7 +55,7 @@ TEST(NearestNameTest, WhatIsFarFromAllHasNone) {
   EXPECT_EQ(NearestName(std::string(100'000, 's'), names), std::nullopt);
 }
 
-TEST(NearestNameTest, OfTwoThatAreAsNearTheFirstIsTaken) {
+TEST(NearestNameTest, FirstOfTwoEquallyNearNamesIsFound) {
   const std::vector<std::string_view> names = {"top-k", "top-p"};
   EXPECT_EQ(NearestName("top-x", names), "top-k");
 }

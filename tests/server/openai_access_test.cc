@@ -1,4 +1,5 @@
-// Who is let in at the HTTP port: by key, and by the name that the server was called.
+// SPDX-License-Identifier: Apache-2.0
+// Access to the HTTP port: by key, and by the Host name.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -43,7 +44,7 @@ TEST(OpenAiAccessTest, WithoutAKeyOnlyTheHealthPathsAndThePageAnswer) {
   EXPECT_EQ(open, (std::set<std::string>{"/livez", "/readyz", "/health", "/", "/ui/main.js"}));
 }
 
-TEST(OpenAiAccessTest, AKeyOpensEveryRouteInBothForms) {
+TEST(OpenAiAccessTest, KeyInEitherHeaderOpensEveryRoute) {
   ServingOptions options;
   options.keys = "secret-one\nsecret-two\n";
   ServingFixture server(options);
@@ -62,7 +63,7 @@ TEST(OpenAiAccessTest, AKeyOpensEveryRouteInBothForms) {
   }
 }
 
-TEST(OpenAiAccessTest, OddPathsAndHostsDoNotSkipTheKey) {
+TEST(OpenAiAccessTest, OddPathsAndHostsStillNeedTheKey) {
   ServingOptions options;
   options.keys = "secret\n";
   ServingFixture server(options);

@@ -1,5 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every request member that clients of OpenAI, vLLM, SGLang and llama.cpp send, on both generating
-// routes: supported, refused by name, or taken without effect. docs/openapi.yaml lists the same.
+// routes: supported, refused by name, or accepted without effect. docs/openapi.yaml has the same
+// list.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -12,15 +14,15 @@ namespace diffserve {
 namespace {
 
 enum class Use {
-  kServed,   // acted on
-  kIgnored,  // taken whatever its value: nothing here could depend on it
-  kRefused,  // 400 that names it, unless it is off
-  kUnknown,  // not a member of this route: taken, or refused with --strict
+  kServed,   // supported
+  kIgnored,  // accepted without effect, whatever its value
+  kRefused,  // 400 with its name, unless its value means off
+  kUnknown,  // not a member of this route: accepted, or refused with --strict
 };
 
 struct Member {
   const char* name;
-  const char* value;  // one that is not off
+  const char* value;  // a value other than off
   Use completion, chat;
 };
 
@@ -177,7 +179,7 @@ const Member kMembers[] = {
     {"stop_regex", R"("x")", kRefused, kRefused},
     {"lora", "[1]", kRefused, kRefused},
     {"lora_request", R"({"a":1})", kRefused, kRefused},
-    // Nobody's.
+    // Known to no server.
     {"some_future_member", R"({"a":[1,2]})", kUnknown, kUnknown},
 };
 
@@ -223,7 +225,7 @@ TEST_F(OpenAiFieldsTest, EachMemberIsServedIgnoredOrRefusedByItsName) {
   }
 }
 
-TEST_F(OpenAiFieldsTest, WhatIsIgnoredMayHaveAnyValueThatJsonHas) {
+TEST_F(OpenAiFieldsTest, IgnoredMembersMayHaveAnyJsonValue) {
   for (const Member& member : kMembers) {
     for (const bool chat : {false, true}) {
       if ((chat ? member.chat : member.completion) != Use::kIgnored) continue;
@@ -235,7 +237,7 @@ TEST_F(OpenAiFieldsTest, WhatIsIgnoredMayHaveAnyValueThatJsonHas) {
   }
 }
 
-TEST_F(OpenAiFieldsTest, WhatIsRefusedIsTakenWhereItIsNull) {
+TEST_F(OpenAiFieldsTest, RefusedMembersAreAcceptedAsNull) {
   for (const Member& member : kMembers) {
     const Member off = {member.name, "null", member.completion, member.chat};
     EXPECT_TRUE(Checked(off, false, false).ok()) << member.name;
@@ -243,7 +245,7 @@ TEST_F(OpenAiFieldsTest, WhatIsRefusedIsTakenWhereItIsNull) {
   }
 }
 
-TEST_F(OpenAiFieldsTest, WhatSaysNothingIsTaken) {
+TEST_F(OpenAiFieldsTest, MembersWithoutEffectAreAccepted) {
   for (const char* member : {R"("stop":"")",
                              R"("stop":[])",
                              R"("stop":null)",
@@ -279,7 +281,7 @@ TEST_F(OpenAiFieldsTest, WhatSaysNothingIsTaken) {
   }
 }
 
-TEST_F(OpenAiFieldsTest, ASamplerThatIsTurnedOffIsTaken) {
+TEST_F(OpenAiFieldsTest, SamplersThatAreOffAreAccepted) {
   for (const auto& [name, off] :
        std::vector<std::pair<const char*, const char*>>{{"repeat_penalty", "1.0"},
                                                         {"typical_p", "1"},
@@ -293,7 +295,7 @@ TEST_F(OpenAiFieldsTest, ASamplerThatIsTurnedOffIsTaken) {
   }
 }
 
-TEST_F(OpenAiFieldsTest, ARefusalTellsWhatServesThePurposeInstead) {
+TEST_F(OpenAiFieldsTest, RefusalNamesAnAlternative) {
   const auto message = [this](const char* name, const char* value) {
     return Checked({name, value, kRefused, kRefused}, false, false).message();
   };

@@ -1,4 +1,5 @@
-// Request bodies in OpenAI's form: what is taken, what is refused, and which member a refusal
+// SPDX-License-Identifier: Apache-2.0
+// Request bodies in OpenAI's format: accepted ones, refused ones, and the member that a refusal
 // names.
 #include <gtest/gtest.h>
 
@@ -29,7 +30,8 @@ class OpenAiRequestTest : public ::testing::Test {
     if (!parsed.ok()) return parsed.status();
     return CheckRequest(parsed.value().generate, {&limits_, kVocabSize, kMaxModelLen, 256});
   }
-  // The member that a completion body with this extra member is refused for; "" if it is taken.
+  // The member that the refusal of a completion body with this extra member names; "" if it is
+  // accepted.
   std::string RefusedFor(const std::string& member) const {
     const Status status = Checked(Completion("{\"prompt\":\"a\"," + member + "}"));
     if (status.ok()) return "";
@@ -46,7 +48,7 @@ class OpenAiRequestTest : public ::testing::Test {
   FrontendOptions limits_;
 };
 
-TEST_F(OpenAiRequestTest, ASilentRequestGetsTheDefaults) {
+TEST_F(OpenAiRequestTest, EmptyRequestGetsTheDefaults) {
   limits_.served_model_name = "tiny";
   OpenAiContext context = Context();
   context.default_sampling.temperature = 0.6f;
@@ -66,7 +68,7 @@ TEST_F(OpenAiRequestTest, ASilentRequestGetsTheDefaults) {
   EXPECT_FALSE(parsed.value().stream);
 }
 
-TEST_F(OpenAiRequestTest, EveryFieldArrives) {
+TEST_F(OpenAiRequestTest, EveryFieldIsRead) {
   const Result<OpenAiRequest> parsed = Completion(
       R"({"prompt":"a","max_tokens":7,"temperature":0.5,"top_p":0.9,"top_k":-1,"min_p":0.1,"presence_penalty":-2,
           "frequency_penalty":2,"repetition_penalty":1.5,"logit_bias":{"3":-100,"4":5.5},"seed":-3,"min_tokens":2,
@@ -108,7 +110,7 @@ TEST_F(OpenAiRequestTest, EveryFieldArrives) {
               request.return_token_ids && request.logprobs);
 }
 
-TEST_F(OpenAiRequestTest, PromptsComeInFourForms) {
+TEST_F(OpenAiRequestTest, FourPromptFormsAreAccepted) {
   const auto prompts = [&](const std::string& prompt) {
     const Result<OpenAiRequest> parsed = Completion("{\"prompt\":" + prompt + "}");
     EXPECT_TRUE(parsed.ok()) << prompt << " " << parsed.status().message();
@@ -128,8 +130,8 @@ TEST_F(OpenAiRequestTest, PromptsComeInFourForms) {
   }
 }
 
-TEST_F(OpenAiRequestTest, NumbersAtTheirEdgesAreTakenOrRefusedByName) {
-  // Each field with values that are taken and values that are not.
+TEST_F(OpenAiRequestTest, NumbersAtTheirLimitsAreAcceptedOrRefusedByName) {
+  // Each field with accepted and refused values.
   struct Field {
     const char* name;
     std::vector<std::string> taken, refused;
@@ -182,7 +184,7 @@ TEST_F(OpenAiRequestTest, NumbersAtTheirEdgesAreTakenOrRefusedByName) {
   }
 }
 
-TEST_F(OpenAiRequestTest, NumbersThatAreNoneAreNotEvenJson) {
+TEST_F(OpenAiRequestTest, NonNumbersAreNotValidJson) {
   for (const char* value :
        {"NaN", "Infinity", "-Infinity", "1e999", "-1e999", "0x10", "01", "+1", ".5", "1.", "--1"}) {
     EXPECT_FALSE(Completion("{\"prompt\":\"a\",\"temperature\":" + std::string(value) + "}").ok())
@@ -272,7 +274,7 @@ TEST_F(OpenAiRequestTest, KnownButUnsupportedMembersAreRefusedByName) {
   }
 }
 
-TEST_F(OpenAiRequestTest, UnsupportedMembersThatAreOffAreTaken) {
+TEST_F(OpenAiRequestTest, UnsupportedMembersThatAreOffAreAccepted) {
   for (const char* member :
        {R"("tools":[])", R"("tools":null)", R"("function_call":"none")",
         R"("response_format":{"type":"text"})", R"("response_format":null)",
@@ -283,7 +285,7 @@ TEST_F(OpenAiRequestTest, UnsupportedMembersThatAreOffAreTaken) {
   }
 }
 
-TEST_F(OpenAiRequestTest, StrictRefusesWhatItDoesNotKnow) {
+TEST_F(OpenAiRequestTest, StrictRefusesUnknownMembers) {
   const auto strict = [&](const std::string& member) {
     return ParseCompletionRequest("{\"prompt\":\"a\"," + member + "}", Context(true))
         .status()
@@ -298,7 +300,7 @@ TEST_F(OpenAiRequestTest, StrictRefusesWhatItDoesNotKnow) {
   }
 }
 
-TEST_F(OpenAiRequestTest, MessagesBecomeTheTemplatesForm) {
+TEST_F(OpenAiRequestTest, MessagesAreConvertedForTheTemplate) {
   const Result<OpenAiRequest> parsed = Chat(
       R"({"messages":[{"role":"system","content":"be \"brief\""},{"role":"user","name":"bob","content":[{"type":"text","text":"a"},
           {"type":"text","text":"b"}]},{"role":"assistant","content":""}],
@@ -315,7 +317,7 @@ TEST_F(OpenAiRequestTest, MessagesBecomeTheTemplatesForm) {
   EXPECT_EQ(parsed.value().generate.max_tokens_default, 0);
 }
 
-TEST_F(OpenAiRequestTest, BadMessagesAreRefusedWithTheirPlace) {
+TEST_F(OpenAiRequestTest, InvalidMessagesAreRefusedWithTheirPath) {
   const auto refused_for = [&](const std::string& messages) {
     return Chat("{\"messages\":" + messages + "}").status().param();
   };
@@ -340,7 +342,7 @@ TEST_F(OpenAiRequestTest, BadMessagesAreRefusedWithTheirPlace) {
   EXPECT_EQ(ChatRefusedFor(R"("chat_template_kwargs":{"a":[1]})"), "chat_template_kwargs.a");
 }
 
-TEST_F(OpenAiRequestTest, AnEchoWithoutOutputStillScoresThePrompt) {
+TEST_F(OpenAiRequestTest, EchoWithoutOutputStillScoresThePrompt) {
   EXPECT_EQ(Completion(R"({"prompt":"a","echo":true,"max_tokens":0,"logprobs":3})")
                 .value()
                 .generate.prompt_logprobs,
@@ -352,7 +354,7 @@ TEST_F(OpenAiRequestTest, AnEchoWithoutOutputStillScoresThePrompt) {
   EXPECT_EQ(RefusedFor(R"("max_tokens":0)"), "max_tokens");
 }
 
-TEST_F(OpenAiRequestTest, AnErrorShowsANumberAsItWasSent) {
+TEST_F(OpenAiRequestTest, ErrorShowsANumberAsItWasSent) {
   struct Case {
     const char *member, *shown;
   };
@@ -404,7 +406,7 @@ TEST_F(OpenAiRequestTest, JsonIsRefusedAtItsLimits) {
   }
 }
 
-TEST_F(OpenAiRequestTest, OfRepeatedMembersTheLastCounts) {
+TEST_F(OpenAiRequestTest, LastOfRepeatedMembersCounts) {
   const Result<OpenAiRequest> parsed = Completion(
       R"({"prompt":"a","max_tokens":{"x":1},"max_tokens":5,"prompt":"b"})");
   ASSERT_TRUE(parsed.ok());
@@ -424,7 +426,7 @@ TEST_F(OpenAiRequestTest, AnotherModelIsNotFound) {
   }
 }
 
-TEST_F(OpenAiRequestTest, TokenizeTakesTextOrMessages) {
+TEST_F(OpenAiRequestTest, TokenizeAcceptsTextOrMessages) {
   const auto text = ParseTokenizeRequest(R"({"prompt":"ab","return_token_strs":true})", Context());
   ASSERT_TRUE(text.ok());
   EXPECT_TRUE(text.value().add_special_tokens && text.value().return_token_strs);

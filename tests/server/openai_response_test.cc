@@ -1,4 +1,5 @@
-// Responses in OpenAI's form, assembled from events, whole and streamed.
+// SPDX-License-Identifier: Apache-2.0
+// Responses in OpenAI's format, assembled from events, whole and streamed.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -44,7 +45,7 @@ class OpenAiResponseTest : public ::testing::Test {
     events.push_back(ResponseDone{end, {2, 2, 1}});
     return Written(events);
   }
-  // All that the events bring, written in one go and in pieces as small as they can be.
+  // The whole output, written at once and in the smallest pieces.
   std::string Written(const std::vector<ResponseEvent>& events) {
     std::string whole, pieces;
     for (const bool at_once : {true, false}) {
@@ -86,7 +87,7 @@ class OpenAiResponseTest : public ::testing::Test {
                                         {5, "\xE2"}, {10, "<10>"}, {11, "b"}, {12, "c"}};
 };
 
-TEST_F(OpenAiResponseTest, ACompletionHasTheObjectsMembers) {
+TEST_F(OpenAiResponseTest, CompletionHasTheObjectsMembers) {
   const Json body = Json::parse(Run(Deltas()));
   EXPECT_EQ(body["id"], "cmpl-1");
   EXPECT_EQ(body["object"], "text_completion");
@@ -101,7 +102,7 @@ TEST_F(OpenAiResponseTest, ACompletionHasTheObjectsMembers) {
                                            "prompt_tokens_details":{"cached_tokens":1}})"));
 }
 
-TEST_F(OpenAiResponseTest, AChatCompletionHasTheObjectsMembers) {
+TEST_F(OpenAiResponseTest, ChatCompletionHasTheObjectsMembers) {
   request_.chat = true;
   const Json body = Json::parse(Run(Deltas()));
   EXPECT_EQ(body["object"], "chat.completion");
@@ -120,7 +121,7 @@ TEST_F(OpenAiResponseTest, CompletionLogprobsAreFourParallelLists) {
       "top_logprobs":[{"x":-0.5,"q":-1.0},{"w":-0.125,"bytes:\\xe2":-3.0,"yz":-0.25}],"text_offset":[0,1]})"));
 }
 
-TEST_F(OpenAiResponseTest, AnEchoPutsThePromptInFront) {
+TEST_F(OpenAiResponseTest, EchoPrependsThePrompt) {
   request_.echo = true;
   request_.logprobs = true;
   request_.generate.sampling.num_logprobs = 1;
@@ -132,7 +133,7 @@ TEST_F(OpenAiResponseTest, AnEchoPutsThePromptInFront) {
   EXPECT_EQ(choice["logprobs"]["top_logprobs"][1], Json::parse(R"({"b":-1.5})"));
 }
 
-TEST_F(OpenAiResponseTest, AnEchoedPromptOfOneTokenIsListedToo) {
+TEST_F(OpenAiResponseTest, EchoedPromptOfOneTokenIsListedToo) {
   request_.echo = true;
   request_.logprobs = true;
   request_.prompt_logprobs = 0;
@@ -156,7 +157,7 @@ TEST_F(OpenAiResponseTest, ChatLogprobsCarryTheBytes) {
   EXPECT_EQ(content[1]["top_logprobs"][1]["bytes"], Json::parse("[226]"));
 }
 
-TEST_F(OpenAiResponseTest, AnImpossibleTokenHasAFiniteLogprob) {
+TEST_F(OpenAiResponseTest, ImpossibleTokenHasAFiniteLogprob) {
   request_.logprobs = true;
   request_.generate.sampling.num_logprobs = 0;
   ResponseDelta delta;
@@ -165,7 +166,7 @@ TEST_F(OpenAiResponseTest, AnImpossibleTokenHasAFiniteLogprob) {
   EXPECT_EQ(Json::parse(Run({delta}))["choices"][0]["logprobs"]["token_logprobs"][0], -9999.0);
 }
 
-TEST_F(OpenAiResponseTest, AStreamedChatBeginsWithTheRoleAndEndsWithTheReason) {
+TEST_F(OpenAiResponseTest, StreamedChatBeginsWithTheRoleAndEndsWithTheReason) {
   request_.chat = true;
   request_.stream = true;
   const std::vector<Json> events = Stream(Deltas());
@@ -208,7 +209,7 @@ TEST_F(OpenAiResponseTest, ContinuousUsageCountsUp) {
   EXPECT_EQ(events[2]["usage"]["prompt_tokens_details"]["cached_tokens"], 1);
 }
 
-TEST_F(OpenAiResponseTest, AStreamedEchoBeginsWithThePrompt) {
+TEST_F(OpenAiResponseTest, StreamedEchoBeginsWithThePrompt) {
   request_.stream = true;
   request_.echo = true;
   request_.logprobs = true;
@@ -227,7 +228,7 @@ TEST_F(OpenAiResponseTest, AStreamedEchoBeginsWithThePrompt) {
 
 // The prompt " ab" is "<10>", " a", "b", of which the second opens the text; "<10>" may be part of
 // what was sent.
-TEST_F(OpenAiResponseTest, OffsetsArePlacesInTheEchoedText) {
+TEST_F(OpenAiResponseTest, OffsetsAreIndicesInTheEchoedText) {
   bytes_[13] = " a";
   request_.echo = true;
   request_.logprobs = true;
@@ -252,7 +253,7 @@ TEST_F(OpenAiResponseTest, OffsetsArePlacesInTheEchoedText) {
   }
 }
 
-TEST_F(OpenAiResponseTest, TheBytesOfAnAnswerThatOpensATextAreItsContent) {
+TEST_F(OpenAiResponseTest, OpeningTokensHaveTheirContentAsBytes) {
   bytes_[13] = " a";
   request_.logprobs = true;
   request_.generate.sampling.num_logprobs = 1;
@@ -279,7 +280,7 @@ TEST_F(OpenAiResponseTest, TheBytesOfAnAnswerThatOpensATextAreItsContent) {
   }
 }
 
-TEST_F(OpenAiResponseTest, AStreamTellsThePromptsScoresInTheFirstChunkOfEachChoice) {
+TEST_F(OpenAiResponseTest, StreamSendsPromptScoresInTheFirstChunkOfEachChoice) {
   request_.stream = true;
   request_.prompt_logprobs = 1;
   request_.generate.n = 2;
@@ -307,7 +308,7 @@ TEST_F(OpenAiResponseTest, AStreamTellsThePromptsScoresInTheFirstChunkOfEachChoi
   }
 }
 
-TEST_F(OpenAiResponseTest, AStreamedPromptOfOneTokenHasNoScoreToTell) {
+TEST_F(OpenAiResponseTest, StreamedOneTokenPromptHasNoScore) {
   request_.stream = true;
   request_.prompt_logprobs = 0;
   const std::vector<std::string> data = testing::SseData(
@@ -331,7 +332,7 @@ TEST_F(OpenAiResponseTest, TokensMayBeNamedByTheirIds) {
   EXPECT_EQ(content[1]["top_logprobs"][0]["token"], "token_id:4");
 }
 
-TEST_F(OpenAiResponseTest, NothingIsSaidWhileTextIsHeldBack) {
+TEST_F(OpenAiResponseTest, NoChunkIsSentWhileTextIsHeldBack) {
   request_.stream = true;
   ResponseDelta held;
   held.tokens = {Token(9, 0)};
@@ -340,7 +341,7 @@ TEST_F(OpenAiResponseTest, NothingIsSaidWhileTextIsHeldBack) {
   EXPECT_EQ(Stream(deltas).size(), 2u);
 }
 
-TEST_F(OpenAiResponseTest, AnErrorInMidStreamIsAnEventAndNothingFollows) {
+TEST_F(OpenAiResponseTest, ErrorInMidStreamIsTheLastEvent) {
   request_.stream = true;
   std::vector<ResponseDelta> deltas = Deltas();
   deltas.pop_back();
@@ -353,7 +354,7 @@ TEST_F(OpenAiResponseTest, AnErrorInMidStreamIsAnEventAndNothingFollows) {
           R"({"error":{"message":"broken","type":"server_error","param":null,"code":null}})"));
 }
 
-TEST_F(OpenAiResponseTest, AnErrorBeforeTheFirstByteLeavesNothingInTheStream) {
+TEST_F(OpenAiResponseTest, ErrorBeforeTheFirstByteSendsNoEvent) {
   request_.stream = true;
   OpenAiResponse response = Make();
   response.Take(ResponseStarted{{{{10}, "a"}}});
@@ -363,7 +364,7 @@ TEST_F(OpenAiResponseTest, AnErrorBeforeTheFirstByteLeavesNothingInTheStream) {
   EXPECT_EQ(response.status().code(), StatusCode::kResourceExhausted);
 }
 
-TEST_F(OpenAiResponseTest, BrokenTextNeverLeaves) {
+TEST_F(OpenAiResponseTest, InvalidUtf8IsNeverSent) {
   for (const bool stream : {false, true}) {
     for (const bool chat : {false, true}) {
       request_.stream = stream;
@@ -402,7 +403,7 @@ TEST_F(OpenAiResponseTest, EveryChoiceHasItsIndex) {
   }
 }
 
-TEST(OpenAiErrorTest, AllFourKeysAreAlwaysThere) {
+TEST(OpenAiErrorTest, AllFourKeysAreAlwaysPresent) {
   for (const StatusCode code :
        {StatusCode::kInvalidArgument, StatusCode::kUnauthenticated, StatusCode::kNotFound,
         StatusCode::kResourceExhausted, StatusCode::kUnavailable, StatusCode::kCancelled,

@@ -1,4 +1,5 @@
-// Every route over HTTP: what the bodies look like, and the errors.
+// SPDX-License-Identifier: Apache-2.0
+// Every route over HTTP: bodies and errors.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -23,7 +24,7 @@ using testing::ServingOptions;
 using testing::SseData;
 using Json = nlohmann::json;
 
-TEST(OpenAiRoutesTest, OtherMethodsAreToldTheRightOne) {
+TEST(OpenAiRoutesTest, WrongMethodReturnsAllowHeader) {
   ServingFixture server;
   const auto routes = OpenAiRoutes::Routes();
   for (const auto& route : routes) {
@@ -43,7 +44,7 @@ TEST(OpenAiRoutesTest, OtherMethodsAreToldTheRightOne) {
   EXPECT_EQ(Once(server.port(), "PUT", "/v1/responses/x").fields["allow"], "GET, DELETE");
 }
 
-TEST(OpenAiRoutesTest, AHeadReplyHasNoBody) {
+TEST(OpenAiRoutesTest, HeadReplyHasNoBody) {
   ServingFixture server;
   HttpClient client(server.port());
   client.Send("HEAD /livez HTTP/1.1\r\nHost: a\r\n\r\nGET /version HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -66,7 +67,7 @@ TEST(OpenAiRoutesTest, ContentTypesOtherThanJsonAreRefused) {
   EXPECT_EQ(status(""), 400);
 }
 
-TEST(OpenAiRoutesTest, RequestIdsAreEchoedOrMade) {
+TEST(OpenAiRoutesTest, RequestIdsAreEchoedOrGenerated) {
   ServingFixture server;
   HttpClient client(server.port());
   EXPECT_EQ(client.Get("/livez", "X-Request-Id: abc-1.2:x_\r\n").fields["x-request-id"],
@@ -157,7 +158,7 @@ TEST(OpenAiRoutesTest, SmallRoutesHaveTheirBodies) {
   EXPECT_EQ(client.Get("/livez").status, 200);
 }
 
-TEST(OpenAiRoutesTest, AnEngineThatMakesNoProgressIsNotReady) {
+TEST(OpenAiRoutesTest, EngineThatMakesNoProgressIsNotReady) {
   EngineStats stats;
   Health health([&stats] { return stats; });
   EXPECT_TRUE(health.Ready().ok());
@@ -170,7 +171,7 @@ TEST(OpenAiRoutesTest, AnEngineThatMakesNoProgressIsNotReady) {
   EXPECT_EQ(health.Ready().code(), StatusCode::kUnavailable);
 }
 
-TEST(OpenAiRoutesTest, ACompletionIsTheSameWholeAndStreamed) {
+TEST(OpenAiRoutesTest, CompletionIsEqualWholeAndStreamed) {
   ServingFixture server;
   HttpClient client(server.port());
   const std::string common =
@@ -194,7 +195,7 @@ TEST(OpenAiRoutesTest, ACompletionIsTheSameWholeAndStreamed) {
   EXPECT_EQ(whole["system_fingerprint"], "fp_test");
 }
 
-TEST(OpenAiRoutesTest, AChatUsesTheTemplateAndWhatTheContextLeaves) {
+TEST(OpenAiRoutesTest, ChatUsesTheTemplateAndTheRemainingContext) {
   ServingFixture server;
   HttpClient client(server.port());
   const Json body =
@@ -219,7 +220,7 @@ TEST(OpenAiRoutesTest, AChatUsesTheTemplateAndWhatTheContextLeaves) {
   EXPECT_EQ(refused.json()["error"]["param"], "messages");
 }
 
-TEST(OpenAiRoutesTest, ARepeatedPromptTellsItsCachedTokens) {
+TEST(OpenAiRoutesTest, RepeatedPromptReportsCachedTokens) {
   ServingFixture server;
   HttpClient client(server.port());
   std::string prompt;
@@ -238,7 +239,7 @@ TEST(OpenAiRoutesTest, ARepeatedPromptTellsItsCachedTokens) {
             0);
 }
 
-TEST(OpenAiRoutesTest, AnEchoWithLogprobsScoresThePromptAsEvaluationToolsAsk) {
+TEST(OpenAiRoutesTest, EchoWithLogprobsScoresThePrompt) {
   ServingFixture server;
   HttpClient client(server.port());
   for (const char* stream : {"false", "true"}) {
@@ -270,7 +271,7 @@ TEST(OpenAiRoutesTest, SeveralPromptsAndContinuationsAreAllAnswered) {
   EXPECT_EQ(body["usage"]["prompt_tokens"], prompt_tokens);
 }
 
-TEST(OpenAiRoutesTest, SeedsRepeatAndItsAbsenceDoesNot) {
+TEST(OpenAiRoutesTest, EqualSeedsRepeatAndMissingSeedsDoNot) {
   ServingFixture server;
   HttpClient client(server.port());
   const auto text = [&](const std::string& extra) {
@@ -286,7 +287,7 @@ TEST(OpenAiRoutesTest, SeedsRepeatAndItsAbsenceDoesNot) {
   EXPECT_NE(text(""), text(""));
 }
 
-TEST(OpenAiRoutesTest, StopStringsEndTheTextAndTellWhich) {
+TEST(OpenAiRoutesTest, StopStringEndsTheTextAndIsReported) {
   ServingFixture server;
   HttpClient client(server.port());
   const std::string common =
@@ -347,7 +348,7 @@ TEST(OpenAiRoutesTest, ErrorsAreOpenAiObjectsWithTheirStatus) {
   EXPECT_TRUE(server.EngineIsEmpty());
 }
 
-TEST(OpenAiRoutesTest, AttentionMapsAreRefusedWhereNobodyCanLook) {
+TEST(OpenAiRoutesTest, AttentionMapsAreRefusedWithoutAnAttentionSource) {
   for (bool on_gpu : {true, false}) {
     ServingOptions options;
     options.frontend.on_gpu = on_gpu;
@@ -361,7 +362,7 @@ TEST(OpenAiRoutesTest, AttentionMapsAreRefusedWhereNobodyCanLook) {
   }
 }
 
-TEST(OpenAiRoutesTest, LargeBodiesAreServedLikeSmallOnes) {
+TEST(OpenAiRoutesTest, LargeBodiesAreServed) {
   ServingFixture server;
   HttpClient client(server.port());
   const std::string padding = ",\"user\":\"" + std::string(300'000, 'u') + "\"}";
@@ -387,7 +388,7 @@ TEST(OpenAiRoutesTest, LargeBodiesAreServedLikeSmallOnes) {
   EXPECT_TRUE(server.EngineIsEmpty());
 }
 
-TEST(OpenAiRoutesTest, OverloadIsToldWithRetryAfter) {
+TEST(OpenAiRoutesTest, OverloadReturnsRetryAfter) {
   ServingOptions options;
   options.engine.max_num_seqs = 1;
   options.engine.max_waiting_requests = 2;
@@ -417,8 +418,9 @@ TEST(OpenAiRoutesTest, OverloadIsToldWithRetryAfter) {
   EXPECT_EQ(refused, 10);
 }
 
-// A request that the line knows nothing of holds the only seat until theirs are overdue.
-TEST(OpenAiRoutesTest, WhatCannotStartInTimeIsToldByStatusAndRetryAfterStreamedOrNot) {
+// A request that does not pass the queue occupies the only slot of the batch until theirs are
+// overdue.
+TEST(OpenAiRoutesTest, RequestThatCannotStartInTimeReturnsRetryAfter) {
   ServingOptions options;
   options.engine.max_num_seqs = 1;
   options.engine.max_queue_wait_s = 0.001f;
@@ -448,7 +450,7 @@ TEST(OpenAiRoutesTest, WhatCannotStartInTimeIsToldByStatusAndRetryAfterStreamedO
   EXPECT_EQ(refused(), 2u);
 }
 
-TEST(OpenAiRoutesTest, ARowWithNaNEndsOnlyItsOwnRequest) {
+TEST(OpenAiRoutesTest, RowWithNaNEndsOnlyItsOwnRequest) {
   ServingOptions options;
   options.executor.is_corrupt = [](RequestId, int position) { return position == 40; };
   ServingFixture server(options);
@@ -466,7 +468,7 @@ TEST(OpenAiRoutesTest, ARowWithNaNEndsOnlyItsOwnRequest) {
   EXPECT_TRUE(Json::parse(SseData(streamed.body).back()).contains("error"));
 }
 
-TEST(OpenAiRoutesTest, ACancelledRequestEndsAndIsKnownOnlyOnce) {
+TEST(OpenAiRoutesTest, CancelledRequestEndsAndCannotBeCancelledTwice) {
   ServingOptions options;
   options.hold_steps = true;
   ServingFixture server(options);

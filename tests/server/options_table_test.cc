@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +16,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// The least that a command must be given beside the flag under test.
+// The minimum arguments of a command besides the flag under test.
 std::vector<std::string> Arguments(std::string_view command, std::string_view flag) {
   std::vector<std::string> args = {std::string(command)};
   for (const CommandSpec& spec : CommandTable()) {
@@ -23,7 +24,7 @@ std::vector<std::string> Arguments(std::string_view command, std::string_view fl
     for (const ArgumentSpec& argument : spec.arguments)
       args.push_back(argument.name == "URL" ? "http://host:80" : "DIR");
   }
-  if (command == "chat" && flag == "--url") args.pop_back();  // it stands for the model
+  if (command == "chat" && flag == "--url") args.pop_back();  // it replaces MODEL_DIR
   if (command == "chat" && flag == "--api-key-file") args.back() = "--url=http://host:80";
   if (command == "generate" && flag == "--chat") return {"generate", "DIR", "--prompt", "text"};
   const bool is_prompt = flag == "--prompt" || flag == "--tokens" || flag == "--tokens-file";
@@ -88,7 +89,7 @@ class TemporaryFile {
   const TemporaryDirectory directory_;
 };
 
-TEST(OptionTableTest, EveryFlagTakesItsAllowedValuesForEachOfItsCommands) {
+TEST(OptionTableTest, EveryFlagAcceptsItsAllowedValuesForItsCommands) {
   for (const FlagSpec& flag : FlagTable()) {
     for (const std::string& command : CommandsOf(flag)) {
       for (const std::string& value : GoodValues(flag)) {
@@ -101,7 +102,7 @@ TEST(OptionTableTest, EveryFlagTakesItsAllowedValuesForEachOfItsCommands) {
   }
 }
 
-TEST(OptionTableTest, EveryFlagRefusesOtherValuesAndSaysWhatIsAllowed) {
+TEST(OptionTableTest, EveryFlagRefusesOtherValuesAndNamesTheAllowed) {
   for (const FlagSpec& flag : FlagTable()) {
     const std::string command = CommandsOf(flag).front();
     for (const std::string& value : BadValues(flag)) {
@@ -117,7 +118,7 @@ TEST(OptionTableTest, EveryFlagRefusesOtherValuesAndSaysWhatIsAllowed) {
   }
 }
 
-TEST(OptionTableTest, EveryFlagIsRefusedForCommandsItDoesNotBelongTo) {
+TEST(OptionTableTest, EveryFlagIsRefusedForOtherCommands) {
   for (const FlagSpec& flag : FlagTable()) {
     for (size_t i = 0; i < CommandTable().size(); ++i) {
       const std::string command(CommandTable()[i].name);
@@ -144,7 +145,7 @@ TEST(OptionTableTest, EveryFlagNeedsAValueUnlessItIsASwitch) {
   }
 }
 
-TEST(OptionTableTest, WhatIsNotOfferedYetIsRefusedWithItsReason) {
+TEST(OptionTableTest, UnsupportedValueIsRefusedWithItsReason) {
   int refused = 0;
   for (const FlagSpec& flag : FlagTable()) {
     for (const std::string_view value : flag.refused) {
@@ -180,7 +181,7 @@ TEST(OptionTableTest, HelpShowsEveryFlagWithItsDefault) {
   }
 }
 
-TEST(OptionsTest, DefaultsAreThoseOfTheInterface) {
+TEST(OptionsTest, DefaultsMatchTheInterface) {
   const Result<Options> parsed = Parse({"serve", "DIR"});
   ASSERT_TRUE(parsed.ok());
   const Options& o = *parsed;
@@ -199,7 +200,7 @@ TEST(OptionsTest, DefaultsAreThoseOfTheInterface) {
   EXPECT_FALSE(o.session.dtype.has_value());
 }
 
-TEST(OptionsTest, ChatDrawsAsGenerateDoesAndHasItsOwnLength) {
+TEST(OptionsTest, ChatSamplesAsGenerateDoesWithItsOwnLength) {
   const Result<Options> chat = Parse({"chat", "DIR"});
   ASSERT_TRUE(chat.ok()) << chat.status().message();
   EXPECT_EQ(chat->chat.max_tokens, 0);
@@ -220,7 +221,7 @@ TEST(OptionsTest, WeightsMayBeFloat16) {
   EXPECT_EQ(parsed->session.dtype, DType::kFloat16);
 }
 
-TEST(OptionsTest, ValuesArriveWhereTheyBelong) {
+TEST(OptionsTest, ValuesAreStoredInTheirOptions) {
   const Result<Options> parsed = Parse(
       {"bench", "--batch=2,8", "DIR", "--prompt", "32"},
       {"--dtype", "bfloat16", "--kv-cache-dtype=float32", "--load-format", "dummy", "--seed",
@@ -250,7 +251,7 @@ TEST(OptionsTest, PromptLookupIsChosenByItsName) {
   EXPECT_FALSE(Parse({"serve", "DIR"}, {"--speculative=off"})->session.prompt_lookup);
 }
 
-TEST(OptionsTest, AttentionLogitsAreAsTheyAreUnlessBitsAreAskedFor) {
+TEST(OptionsTest, AttentionLogitsAreRoundedOnlyOnRequest) {
   const auto logits = [](std::initializer_list<std::string> flags) {
     return Parse({"serve", "DIR"}, flags)->session.logit_quant;
   };
@@ -265,7 +266,7 @@ TEST(OptionsTest, AttentionLogitsAreAsTheyAreUnlessBitsAreAskedFor) {
   EXPECT_THAT(refused.status().message(), HasSubstr("--attention-logit-bits"));
 }
 
-TEST(OptionsTest, ASwitchIsTurnedOffByNo) {
+TEST(OptionsTest, NoPrefixTurnsASwitchOff) {
   const auto caches = [](std::initializer_list<std::string> flags) {
     return Parse({"serve", "DIR"}, flags)->session.engine.enable_prefix_caching;
   };
@@ -275,12 +276,12 @@ TEST(OptionsTest, ASwitchIsTurnedOffByNo) {
   EXPECT_FALSE(Parse({"serve", "DIR"}, {"--no-port"}).ok());
 }
 
-TEST(OptionsTest, WrongUsageNamesWhatIsWrong) {
+TEST(OptionsTest, WrongUsageNamesTheError) {
   const std::pair<std::vector<std::string>, std::string> cases[] = {
       {{}, "a command is missing"},
       {{"sevre", "DIR"},
        "\"sevre\" is not a command: did you mean serve? Allowed: serve, logits, generate, chat, "
-       "bench, inspect, convert, probe; diffserve --help tells more"},
+       "bench, inspect, convert, probe; see diffserve --help"},
       {{"launch", "DIR"}, "\"launch\" is not a command, allowed: serve, logits"},
       {{"serve"}, "MODEL_DIR is missing"},
       {{"serve", "A", "B"}, "found \"B\" after MODEL_DIR \"A\""},
@@ -322,7 +323,7 @@ TEST(OptionsTest, WrongUsageNamesWhatIsWrong) {
   }
 }
 
-TEST(OptionsTest, HelpAndVersionNeedNothingElse) {
+TEST(OptionsTest, HelpAndVersionNeedNoOtherArgument) {
   EXPECT_EQ(Parse({"--help"})->command, "help");
   EXPECT_EQ(Parse({"serve", "--help"})->command, "help");
   EXPECT_EQ(Parse({"--version"})->command, "version");
@@ -343,7 +344,7 @@ TEST(OptionsTest, VersionIsLinesOfKeysAndValues) {
   EXPECT_EQ(VersionText().find("cuda compiler: ") != std::string::npos, cuda::IsCompiledIn());
 }
 
-TEST(OptionsTest, TheConfigFileIsReadAndFlagsWin) {
+TEST(OptionsTest, FlagsOverrideTheConfigFile) {
   const TemporaryFile file(
       R"({"port": 9000, "grpc_port": 9001, "enable-prefix-caching": false, "temperature": 0.5,
                                "batch": [1, 2], "host": "0.0.0.0"})");
@@ -359,14 +360,14 @@ TEST(OptionsTest, TheConfigFileIsReadAndFlagsWin) {
   EXPECT_THAT(bench->bench.batch, ElementsAre(1, 2));
 }
 
-TEST(OptionsTest, TheConfigFileMayNameTheModel) {
+TEST(OptionsTest, ConfigFileMayNameTheModel) {
   const TemporaryFile file(R"({"model_dir": "/models/a", "new-dir": "/models/b"})");
   EXPECT_EQ(Parse({"serve", "--config", file.path()})->session.model_dir, "/models/a");
   EXPECT_EQ(Parse({"serve", "DIR", "--config", file.path()})->session.model_dir, "DIR");
   EXPECT_EQ(Parse({"convert", "--config", file.path()})->conversion.new_dir, "/models/b");
 }
 
-TEST(OptionsTest, AModelMayHaveSeveralNames) {
+TEST(OptionsTest, ModelMayHaveSeveralNames) {
   const auto names = [](std::vector<std::string> args) {
     return Parse(std::move(args)).value().serve.served_model_names;
   };
@@ -385,7 +386,7 @@ TEST(OptionsTest, AModelMayHaveSeveralNames) {
   EXPECT_FALSE(Parse({"serve", "DIR", "--served-model-name"}).ok());
 }
 
-TEST(OptionsTest, ABadConfigFileIsRefusedWithItsName) {
+TEST(OptionsTest, InvalidConfigFileIsRefusedByName) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({"prot": 1})", "--prot is not a flag: did you mean --port?"},
       {R"({"temprature": 1})", "did you mean --temperature?"},  // of another command
@@ -399,7 +400,7 @@ TEST(OptionsTest, ABadConfigFileIsRefusedWithItsName) {
       {R"({"model_dir": 7})", "model_dir is 7, allowed: text, not empty"},
       {"[1]", "expected one flat JSON object"},
       {"{", "expected one flat JSON object"},
-      {R"({"kv_cache_dtype": "fp8_e5m2"})", "this build has no KV cache of it; fp8_e4m3"},
+      {R"({"kv_cache_dtype": "fp8_e5m2"})", "this build has no KV cache in this format; fp8_e4m3"},
   };
   for (const auto& [text, message] : cases) {
     const TemporaryFile file(text);

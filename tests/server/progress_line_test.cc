@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/commands/progress_line.h"
 
 #include <fcntl.h>
@@ -15,11 +16,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// What `line` writes to a descriptor: the end of a pipe, or a terminal.
+// Captures what `line` writes to a descriptor: the end of a pipe, or a terminal.
 struct Ends {
   int write_end = -1, read_end = -1;
-  // All that was written so far. A terminal hands it over in pieces and when it likes, so a mark
-  // is written behind it and read up to.
+  // All output so far. A terminal delivers it in pieces with delay, so a mark is written after it
+  // and read up to.
   std::string Read() const {
     static constexpr std::string_view kMark = "<end>";
     EXPECT_EQ(write(write_end, kMark.data(), kMark.size()), ssize_t{kMark.size()});
@@ -51,7 +52,7 @@ Ends MakeTerminal() {
   return {open(ptsname(master), O_RDWR | O_NOCTTY), master};
 }
 
-TEST(ProgressLineTest, ElsewhereThanOnATerminalEachReportIsALine) {
+TEST(ProgressLineTest, WithoutATerminalEachReportIsALine) {
   const Ends ends = MakePipe();
   {
     ProgressLine line(ProgressLine::Form::kPlain, ends.write_end);
@@ -63,7 +64,7 @@ TEST(ProgressLineTest, ElsewhereThanOnATerminalEachReportIsALine) {
   EXPECT_EQ(ends.Read(), "loading: 1.5 MiB of 5.0 MiB\nconverting: 1.0 MiB of 2.0 MiB\n");
 }
 
-TEST(ProgressLineTest, AServersLinesAreThoseOfItsLog) {
+TEST(ProgressLineTest, ServerReportsAreLogLines) {
   SetLogLevel(LogLevel::kInfo);
   const Ends ends = MakePipe();
   ::testing::internal::CaptureStderr();
@@ -73,7 +74,7 @@ TEST(ProgressLineTest, AServersLinesAreThoseOfItsLog) {
   EXPECT_EQ(ends.Read(), "");
 }
 
-TEST(ProgressLineTest, OnATerminalOneLineIsRewrittenAndTakenAway) {
+TEST(ProgressLineTest, TerminalLineIsRewrittenAndRemoved) {
   for (const auto form : {ProgressLine::Form::kPlain, ProgressLine::Form::kLog}) {
     const Ends ends = MakeTerminal();
     {

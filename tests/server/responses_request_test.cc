@@ -1,5 +1,6 @@
-// Bodies of /v1/responses: the chat that they mean, what the reply repeats of them, and what is
-// refused by which name.
+// SPDX-License-Identifier: Apache-2.0
+// Bodies of /v1/responses: the chat requests that they become, the members that the reply repeats,
+// and the names in refusals.
 #include "server/openai/responses_request.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +43,7 @@ class ResponsesRequestTest : public ::testing::Test {
   FrontendOptions limits_;
 };
 
-TEST_F(ResponsesRequestTest, ATextIsAMessageOfTheUser) {
+TEST_F(ResponsesRequestTest, TextInputIsAUserMessage) {
   EXPECT_EQ(Messages("\"Hi\""), Json::parse(R"([{"role":"user","content":"Hi"}])"));
 }
 
@@ -66,7 +67,7 @@ TEST_F(ResponsesRequestTest, ItemsBecomeMessagesCallsAndMessagesOfTools) {
         {"role":"tool","tool_call_id":"c2","content":"noon"}])"));
 }
 
-TEST_F(ResponsesRequestTest, CallsThatTheClientRanAreCalls) {
+TEST_F(ResponsesRequestTest, ClientRunCallsAreCalls) {
   EXPECT_EQ(Messages(R"([
         {"type":"custom_tool_call","call_id":"c1","name":"apply_patch","input":"+a"},
         {"type":"custom_tool_call_output","call_id":"c1","output":"ok"},
@@ -100,7 +101,7 @@ TEST_F(ResponsesRequestTest, CallsThatTheClientRanAreCalls) {
         {"role":"tool","tool_call_id":"c5","content":""}])"));
 }
 
-TEST_F(ResponsesRequestTest, WhatTheVendorRanIsLeftOut) {
+TEST_F(ResponsesRequestTest, VendorRunCallsAreOmitted) {
   for (const char* type :
        {"reasoning", "compaction", "compaction_summary", "web_search_call", "file_search_call",
         "image_generation_call", "code_interpreter_call", "tool_search_call", "tool_search_output",
@@ -112,7 +113,7 @@ TEST_F(ResponsesRequestTest, WhatTheVendorRanIsLeftOut) {
   }
 }
 
-TEST_F(ResponsesRequestTest, AnAnswerMayBeEmpty) {
+TEST_F(ResponsesRequestTest, AnswerMayBeEmpty) {
   for (const char* content :
        {R"("content":[])", R"("content":null)", R"("phase":"final_answer")"}) {
     EXPECT_EQ(Messages(R"([{"type":"message","role":"assistant","id":"msg_1",)" +
@@ -122,7 +123,7 @@ TEST_F(ResponsesRequestTest, AnAnswerMayBeEmpty) {
   }
 }
 
-TEST_F(ResponsesRequestTest, AReferenceIsTheItemOfTheAnswerThatIsKept) {
+TEST_F(ResponsesRequestTest, ItemReferenceResolvesToTheStoredItem) {
   ResponseObject object;
   object.id = "resp_ab";
   object.items.resize(3);
@@ -150,7 +151,7 @@ TEST_F(ResponsesRequestTest, AReferenceIsTheItemOfTheAnswerThatIsKept) {
     EXPECT_EQ(read(id).status().param(), "input[1].id") << id;
 }
 
-TEST_F(ResponsesRequestTest, TheItemsAreKeptWithIdsOfTheirOwn) {
+TEST_F(ResponsesRequestTest, ItemsAreStoredWithTheirOwnIds) {
   const Result<ResponsesRequest> request = Read(
       R"({"input":[{"role":"user","content":"Hi"},
                    {"type":"function_call_output","call_id":"c","output":"x"}]})");
@@ -167,7 +168,7 @@ TEST_F(ResponsesRequestTest, TheItemsAreKeptWithIdsOfTheirOwn) {
 
 struct FieldCase {
   const char* member;
-  const char* chat;     // what the chat body has of it, {}: nothing
+  const char* chat;     // its members in the chat body; {}: none
   const char* refused;  // the param, if it is refused
 };
 const FieldCase kFieldCases[] = {
@@ -233,7 +234,7 @@ const FieldCase kFieldCases[] = {
     {R"("metadata":[])", "", "metadata"},
 };
 
-TEST_F(ResponsesRequestTest, EveryFieldIsTranslatedTakenWithoutEffectOrRefusedByName) {
+TEST_F(ResponsesRequestTest, EveryFieldIsTranslatedIgnoredOrRefusedByName) {
   for (const FieldCase& one : kFieldCases) {
     EXPECT_EQ(RefusedFor(With(one.member)), one.refused) << one.member;
     if (*one.refused != '\0') continue;
@@ -244,7 +245,7 @@ TEST_F(ResponsesRequestTest, EveryFieldIsTranslatedTakenWithoutEffectOrRefusedBy
   }
 }
 
-TEST_F(ResponsesRequestTest, WhatIsMissingOrWrongInAnItemIsNamed) {
+TEST_F(ResponsesRequestTest, ItemErrorNamesTheMember) {
   const auto refused = [this](const std::string& item) {
     return RefusedFor("{\"input\":[" + item + "]}");
   };
@@ -259,12 +260,12 @@ TEST_F(ResponsesRequestTest, WhatIsMissingOrWrongInAnItemIsNamed) {
   EXPECT_EQ(refused(R"({"type":"function_call_output","output":"x"})"), "input[0].call_id");
 }
 
-TEST_F(ResponsesRequestTest, AStrictServerRefusesUnknownMembersAlone) {
+TEST_F(ResponsesRequestTest, OnlyAStrictServerRefusesUnknownMembers) {
   EXPECT_EQ(RefusedFor(With("\"new_in_2030\":1"), /*strict=*/true), "new_in_2030");
   EXPECT_EQ(RefusedFor(With(R"("user":"u","top_k":5)"), /*strict=*/true), "");
 }
 
-TEST_F(ResponsesRequestTest, TheReplyRepeatsWhatWasAskedForAndWhatTheServerChose) {
+TEST_F(ResponsesRequestTest, ReplyRepeatsRequestedAndChosenSettings) {
   const Result<ResponsesRequest> request = Read(
       R"({"input":"a","instructions":"i","metadata":{"k":"v"},"temperature":0.5})");
   ASSERT_TRUE(request.ok());
@@ -282,7 +283,7 @@ TEST_F(ResponsesRequestTest, TheReplyRepeatsWhatWasAskedForAndWhatTheServerChose
   EXPECT_STREQ(chat->request.generate.max_tokens_name, "max_output_tokens");
 }
 
-TEST_F(ResponsesRequestTest, DevelopersAreSystemPromptsWhereTheTemplateDoesNotKnowThem) {
+TEST_F(ResponsesRequestTest, DeveloperMessagesBecomeSystemPromptsIfTheTemplateLacksThem) {
   const auto prompt = [this](bool developer, bool later_system) {
     limits_.template_roles = {developer, later_system};
     const Result<ResponsesRequest> request = Read(R"({"instructions":"i","input":[
@@ -299,7 +300,7 @@ TEST_F(ResponsesRequestTest, DevelopersAreSystemPromptsWhereTheTemplateDoesNotKn
   EXPECT_EQ(prompt(false, false), R"([{"role":"system","content":"i\nd"},)" + user);
 }
 
-TEST_F(ResponsesRequestTest, AnAnswerBeforeItIsPartOfTheConversationButNotItsInstructions) {
+TEST_F(ResponsesRequestTest, PreviousAnswerIsContinuedWithoutItsInstructions) {
   auto object = std::make_shared<ResponseObject>();
   object->items.resize(2);
   object->items[0].kind = AnswerPart::Kind::kReasoning;
@@ -320,7 +321,7 @@ TEST_F(ResponsesRequestTest, AnAnswerBeforeItIsPartOfTheConversationButNotItsIns
             R"([{"role":"system","content":"new"},)" + conversation + "]");
 }
 
-TEST_F(ResponsesRequestTest, ErrorsOfTheChatHaveTheNamesOfThisRoute) {
+TEST_F(ResponsesRequestTest, ChatErrorsUseThisRoutesNames) {
   const auto named = [](const char* param) {
     return InResponsesNames(InvalidArgument(std::string(param) + " is wrong", param));
   };

@@ -1,4 +1,5 @@
-// Responses in the form of /v1/responses, assembled from events, whole and streamed.
+// SPDX-License-Identifier: Apache-2.0
+// Responses in the format of /v1/responses, assembled from events, whole and streamed.
 #include "server/openai/responses_response.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +50,7 @@ class ResponsesResponseTest : public ::testing::Test {
   int dropped_ = 0;
 };
 
-TEST_F(ResponsesResponseTest, AResponseHasTheObjectsMembers) {
+TEST_F(ResponsesResponseTest, ResponseHasTheObjectsMembers) {
   const Json body = Json::parse(
       Encoded(false, Events({Delta("Hel"), Delta("lo", FinishReason::kStop)})));
   EXPECT_EQ(body, Json::parse(R"({"id":"resp_1","object":"response","created_at":123,
@@ -64,7 +65,7 @@ TEST_F(ResponsesResponseTest, AResponseHasTheObjectsMembers) {
   EXPECT_EQ(dropped_, 0);
 }
 
-TEST_F(ResponsesResponseTest, AStreamHasOpenAisEventsInTheirOrder) {
+TEST_F(ResponsesResponseTest, StreamHasOpenAisEventsInOrder) {
   const std::vector<std::string> lines = EventLines(
       Encoded(true, Events({Delta("Hel"), Delta("lo", FinishReason::kStop)})));
   ASSERT_EQ(lines.size(), 10u);
@@ -106,7 +107,7 @@ TEST_F(ResponsesResponseTest, AStreamHasOpenAisEventsInTheirOrder) {
   EXPECT_EQ(lines, expected);
 }
 
-TEST_F(ResponsesResponseTest, ReasoningTextAndCallsAreItemsOfTheirOwn) {
+TEST_F(ResponsesResponseTest, ReasoningTextAndCallsAreSeparateItems) {
   const std::vector<ResponseDelta> deltas = {Delta("?hm"),      Delta("?m"),
                                              Delta("So "),      Delta("@add"),
                                              Delta("={\"a\":"), Delta("=1}", FinishReason::kStop)};
@@ -158,7 +159,7 @@ TEST_F(ResponsesResponseTest, ReasoningTextAndCallsAreItemsOfTheirOwn) {
                                              "response.completed"}));
 }
 
-TEST_F(ResponsesResponseTest, WhatMaxOutputTokensHasCutIsIncomplete) {
+TEST_F(ResponsesResponseTest, AnswerCutByMaxOutputTokensIsIncomplete) {
   const std::vector<ResponseEvent> events = Events({Delta("Hel", FinishReason::kLength)});
   const Json body = Json::parse(Encoded(false, events));
   EXPECT_EQ(body["status"], "incomplete");
@@ -167,13 +168,13 @@ TEST_F(ResponsesResponseTest, WhatMaxOutputTokensHasCutIsIncomplete) {
   EXPECT_EQ(EventLines(Encoded(true, events)).back().find("response.incomplete "), 0u);
 }
 
-TEST_F(ResponsesResponseTest, AnAnswerWithoutTextIsAnEmptyMessage) {
+TEST_F(ResponsesResponseTest, AnswerWithoutTextIsAnEmptyMessage) {
   const Json body = Json::parse(Encoded(false, Events({Delta("", FinishReason::kStop)})));
   EXPECT_EQ(body["output"][0]["content"][0]["text"], "");
   EXPECT_EQ(EventLines(Encoded(true, Events({Delta("", FinishReason::kStop)}))).size(), 8u);
 }
 
-TEST_F(ResponsesResponseTest, AnErrorEndsAStreamThatHasBegunAsFailed) {
+TEST_F(ResponsesResponseTest, ErrorEndsAStartedStreamAsFailed) {
   const std::string line =
       EventLines(Encoded(true, Events({Delta("a")}, Status(StatusCode::kInternal, "NaN")))).back();
   const Json event = Json::parse(line.substr(line.find(' ') + 1));
@@ -184,7 +185,7 @@ TEST_F(ResponsesResponseTest, AnErrorEndsAStreamThatHasBegunAsFailed) {
   EXPECT_EQ(finished_->state, ResponseState::kFailed);
 }
 
-TEST_F(ResponsesResponseTest, AnInputThatIsTooLongBeginsAStreamAndFailsIt) {
+TEST_F(ResponsesResponseTest, TooLongInputStartsAStreamThatFails) {
   const std::vector<ResponseEvent> events = Events(
       {}, Status(StatusCode::kContextExceeded, "too long", "messages"));
   const std::vector<std::string> lines = EventLines(Encoded(true, events));
@@ -204,13 +205,13 @@ TEST_F(ResponsesResponseTest, AnInputThatIsTooLongBeginsAStreamAndFailsIt) {
   EXPECT_EQ(dropped_, 2) << "once each time that it was encoded";
 }
 
-TEST_F(ResponsesResponseTest, WhatEndsBeforeItBeginsIsDropped) {
+TEST_F(ResponsesResponseTest, ResponseThatEndsBeforeItBeginsIsDropped) {
   EXPECT_EQ(Encoded(true, Events({}, Status(StatusCode::kResourceExhausted, "full"))), "");
   EXPECT_EQ(finished_, nullptr);
   EXPECT_EQ(dropped_, 2) << "once each time that it was encoded";
 }
 
-TEST_F(ResponsesResponseTest, AStreamThatIsLeftIsDropped) {
+TEST_F(ResponsesResponseTest, AbandonedStreamIsDropped) {
   {
     ResponsesResponse response(true, Begun(), MarkedSplitter(),
                                {[](auto) { FAIL(); }, [this] { ++dropped_; }});
@@ -219,7 +220,7 @@ TEST_F(ResponsesResponseTest, AStreamThatIsLeftIsDropped) {
   EXPECT_EQ(dropped_, 1);
 }
 
-TEST_F(ResponsesResponseTest, LongTextsLeaveInPieces) {
+TEST_F(ResponsesResponseTest, LongTextsAreSentInPieces) {
   const std::string text(100'000, 'x');
   const std::vector<ResponseEvent> events = Events(
       {Delta(text), Delta("@f"), Delta("={}", FinishReason::kStop)});

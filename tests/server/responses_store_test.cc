@@ -1,4 +1,5 @@
-// What the store of responses keeps, for whom, and what goes first.
+// SPDX-License-Identifier: Apache-2.0
+// The store of responses: what it keeps, for which client, and what it evicts first.
 #include "server/openai/responses_store.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +24,7 @@ StoredResponse Stored(const std::string& id, size_t text_bytes = 0) {
   return {Object(id, text_bytes), std::make_shared<const ResponseInput>()};
 }
 
-TEST(ResponsesStoreTest, AResponseIsSeenByItsClientAlone) {
+TEST(ResponsesStoreTest, ResponseIsVisibleOnlyToItsClient) {
   ResponsesStore store({});
   store.Insert("a", Stored("r1"));
   EXPECT_TRUE(store.Find("a", "r1"));
@@ -36,7 +37,7 @@ TEST(ResponsesStoreTest, AResponseIsSeenByItsClientAlone) {
   EXPECT_EQ(store.bytes(), 0u);
 }
 
-TEST(ResponsesStoreTest, WhatWasNotAskedForTheLongestGoesFirst) {
+TEST(ResponsesStoreTest, EvictsTheResponseThatWasUnusedForLongest) {
   ResponsesStore store({.max_entries = 2});
   store.Insert("a", Stored("r1"));
   store.Insert("a", Stored("r2"));
@@ -47,7 +48,7 @@ TEST(ResponsesStoreTest, WhatWasNotAskedForTheLongestGoesFirst) {
   EXPECT_TRUE(store.Find("a", "r3"));
 }
 
-TEST(ResponsesStoreTest, AClientThatHoldsMuchPushesOutItsOwn) {
+TEST(ResponsesStoreTest, ClientAboveItsShareEvictsItsOwn) {
   ResponsesStore store({.max_entries = 100, .max_bytes = 64 << 10});
   store.Insert("small", Stored("s"));
   for (int i = 0; i < 20; ++i) store.Insert("large", Stored("r" + std::to_string(i), 10'000));
@@ -57,7 +58,7 @@ TEST(ResponsesStoreTest, AClientThatHoldsMuchPushesOutItsOwn) {
   EXPECT_LE(store.bytes(), size_t{64} << 10);
 }
 
-TEST(ResponsesStoreTest, WhatIsLargerThanTheStoreIsNotKept) {
+TEST(ResponsesStoreTest, ResponseLargerThanTheStoreIsNotKept) {
   ResponsesStore store({.max_entries = 4, .max_bytes = 4096});
   store.Insert("a", Stored("r1", 5000));
   EXPECT_FALSE(store.Find("a", "r1"));
@@ -66,7 +67,7 @@ TEST(ResponsesStoreTest, WhatIsLargerThanTheStoreIsNotKept) {
   EXPECT_EQ(none.entries(), 0u);
 }
 
-TEST(ResponsesStoreTest, AResponseEndsOnceAndItsGrowthCounts) {
+TEST(ResponsesStoreTest, ResponseEndsOnceAndItsGrowthCounts) {
   ResponsesStore store({.max_entries = 4, .max_bytes = 8192});
   store.Insert("a", Stored("r1"));
   const size_t before = store.bytes();
@@ -79,7 +80,7 @@ TEST(ResponsesStoreTest, AResponseEndsOnceAndItsGrowthCounts) {
   EXPECT_EQ(store.Find("a", "r1")->object->state, ResponseState::kCancelled);
 }
 
-TEST(ResponsesStoreTest, OnlyWhatIsInProgressIsDropped) {
+TEST(ResponsesStoreTest, OnlyResponsesInProgressAreDropped) {
   ResponsesStore store({});
   store.Insert("a", Stored("r1"));
   store.Insert("a", Stored("r2"));

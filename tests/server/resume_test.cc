@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Streams that are resumed on another connection, through the whole server.
 #include <gtest/gtest.h>
 
@@ -23,7 +24,7 @@ using testing::ServingOptions;
 constexpr char kPath[] = "/v1/completions";
 constexpr char kBody[] =
     R"({"prompt":"a","max_tokens":40,"temperature":0,"ignore_eos":true,"stream":true})";
-constexpr int kSomeSteps = 20;  // a token may be half a character, which is no event
+constexpr int kSomeSteps = 20;  // a token that is half a character gives no event
 const std::string kResumable = "X-Resumable: true\r\n";
 
 ServingOptions Keeping(size_t bytes = 8 << 20) {
@@ -94,7 +95,7 @@ bool Counts(const ServingFixture& server, const std::string& fate, int count) {
   return server.metrics->Render().find(sample) != std::string::npos;
 }
 
-TEST(ResumeTest, EveryStreamGoesOnBehindTheLastEventOnAnotherConnection) {
+TEST(ResumeTest, StreamsResumeAfterTheLastEventOnAnotherConnection) {
   const std::string chat = R"({"messages":[{"role":"user","content":"a"}],"stream":true,)"
                            R"("max_tokens":40,"temperature":0,"ignore_eos":true})";
   const std::pair<std::string, std::string> routes[] = {
@@ -115,7 +116,7 @@ TEST(ResumeTest, EveryStreamGoesOnBehindTheLastEventOnAnotherConnection) {
     EXPECT_EQ(id, WithNumber(id, 3));
     first.Leave();
     ASSERT_TRUE(Eventually([&] { return server.http->num_connections() == 0; }));
-    EXPECT_EQ(server.Stats().running, 1) << "nobody has cancelled it";
+    EXPECT_EQ(server.Stats().running, 1) << "it is not cancelled";
 
     EventReader second(server);
     const ClientReply head = second.Post(path, "", LastEvent(id));
@@ -141,7 +142,7 @@ TEST(ResumeTest, EveryStreamGoesOnBehindTheLastEventOnAnotherConnection) {
   EXPECT_EQ(server.Stats().num_finished(FinishReason::kLength), std::size(routes));
 }
 
-TEST(ResumeTest, TheTokensAreThoseOfAStreamThatWasNotCut) {
+TEST(ResumeTest, ResumedTokensEqualAnUninterruptedStream) {
   ServingFixture server(Keeping());
   const auto text_of = [](const std::vector<std::string>& events) {
     std::string text;
@@ -166,7 +167,7 @@ TEST(ResumeTest, TheTokensAreThoseOfAStreamThatWasNotCut) {
   EXPECT_EQ(text_of(events), text_of(whole.Rest()));
 }
 
-TEST(ResumeTest, WithoutTheFieldNothingHasAnIdAndLeavingCancels) {
+TEST(ResumeTest, WithoutTheFieldStreamsHaveNoIdsAndDisconnectCancels) {
   for (const std::string& fields : {std::string(), std::string("X-Resumable: false\r\n")}) {
     ServingFixture server(Keeping());
     EventReader reader(server);
@@ -179,7 +180,7 @@ TEST(ResumeTest, WithoutTheFieldNothingHasAnIdAndLeavingCancels) {
   }
 }
 
-TEST(ResumeTest, AServerThatKeepsNothingSaysSo) {
+TEST(ResumeTest, ServerWithoutResumableStreamsSaysSo) {
   ServingFixture server;
   HttpClient client(server.port());
   for (const std::string& fields : {kResumable, LastEvent("abc:1")}) {
@@ -193,7 +194,7 @@ TEST(ResumeTest, AServerThatKeepsNothingSaysSo) {
   EXPECT_NE(bad.body.find("X-Resumable"), std::string::npos);
 }
 
-TEST(ResumeTest, UnknownAndOutgrownIdsAreErrorsInTheFormOfTheRoute) {
+TEST(ResumeTest, UnknownAndDroppedIdsAreErrorsInTheRoutesFormat) {
   ServingFixture server(Keeping(600));  // about three events
   EventReader first(server);
   const std::vector<std::string> seen = Begin(server, first, kPath, kBody, 8);
@@ -209,7 +210,7 @@ TEST(ResumeTest, UnknownAndOutgrownIdsAreErrorsInTheFormOfTheRoute) {
   first.Leave();
 }
 
-TEST(ResumeTest, AStreamBelongsToTheKeyThatMadeIt) {
+TEST(ResumeTest, StreamBelongsToTheKeyThatCreatedIt) {
   ServingOptions options = Keeping();
   options.keys = "one-key-0123456789\nanother-key-0123456789\n";
   ServingFixture server(std::move(options));
@@ -230,7 +231,7 @@ TEST(ResumeTest, AStreamBelongsToTheKeyThatMadeIt) {
   EXPECT_NE(again.Rest().back().find("[DONE]"), std::string::npos);
 }
 
-TEST(ResumeTest, ANewConnectionTakesOverFromOneThatSeemsAlive) {
+TEST(ResumeTest, NewConnectionTakesOverFromOneThatSeemsAlive) {
   ServingFixture server(Keeping());
   EventReader first(server), second(server);
   const std::string id = IdOf(Begin(server, first, kPath, kBody, 2).back());
@@ -241,7 +242,7 @@ TEST(ResumeTest, ANewConnectionTakesOverFromOneThatSeemsAlive) {
   EXPECT_NE(second.Rest().back().find("[DONE]"), std::string::npos);
 }
 
-TEST(ResumeTest, WhatNobodyComesBackForIsCancelled) {
+TEST(ResumeTest, AbandonedStreamIsCancelled) {
   ServingOptions options = Keeping();
   options.routes.streams.linger = std::chrono::seconds(0);
   ServingFixture server(std::move(options));
@@ -254,7 +255,7 @@ TEST(ResumeTest, WhatNobodyComesBackForIsCancelled) {
   EXPECT_EQ(HttpClient(server.port()).Post(kPath, "", LastEvent(id)).status, 404);
 }
 
-TEST(ResumeTest, MoreStreamsThanMayBeKeptAreRefusedAndOthersAreNot) {
+TEST(ResumeTest, StreamsBeyondTheLimitAreRefused) {
   ServingFixture server(Keeping(600));
   EventReader first(server);
   Begin(server, first, kPath, kBody, 1);
@@ -268,7 +269,7 @@ TEST(ResumeTest, MoreStreamsThanMayBeKeptAreRefusedAndOthersAreNot) {
       << "what does not stream needs no place";
 }
 
-TEST(ResumeTest, ARefusalTakesNoPlace) {
+TEST(ResumeTest, RefusedStreamTakesNoPlace) {
   ServingFixture server(Keeping(600));
   HttpClient client(server.port());
   for (int i = 0; i < 3; ++i) {
@@ -280,7 +281,7 @@ TEST(ResumeTest, ARefusalTakesNoPlace) {
   EXPECT_EQ(client.Post(kPath, kBody, kResumable).status, 200);
 }
 
-TEST(ResumeTest, AServerEndsWithStreamsThatNobodyReads) {
+TEST(ResumeTest, ServerStopsWithUnreadStreams) {
   ServingFixture server(Keeping());
   EventReader first(server);
   Begin(server, first, kPath, kBody, 2);

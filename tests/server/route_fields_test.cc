@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every request member of the other routes that generate or embed, and of those that clients know
-// from the chat route: served, refused by name, or taken without effect (openai_fields_test.cc has
-// chat and completions).
+// from the chat route: supported, refused by name, or accepted without effect
+// (openai_fields_test.cc has chat and completions).
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -18,17 +19,17 @@ namespace diffserve {
 namespace {
 
 enum class Use {
-  kServed,   // acted on
-  kIgnored,  // taken whatever its value: nothing here could depend on it
-  kRefused,  // 400 that names it, unless it is off
-  kUnknown,  // not a member of this route: taken, or refused with --strict
+  kServed,   // supported
+  kIgnored,  // accepted without effect, whatever its value
+  kRefused,  // 400 with its name, unless its value means off
+  kUnknown,  // not a member of this route: accepted, or refused with --strict
 };
 
 struct Member {
   const char* name;
-  const char* value;  // one that is not off
+  const char* value;  // a value other than off
   Use use;
-  const char* param = "";  // what a refusal names; empty: `name`
+  const char* param = "";  // the name in a refusal; empty: `name`
 };
 
 constexpr Use kServed = Use::kServed, kIgnored = Use::kIgnored, kRefused = Use::kRefused,
@@ -38,7 +39,7 @@ constexpr char kTool[] =
     R"([{"name":"f","description":"d","input_schema":{"type":"object"},"strict":true}])";
 constexpr char kFunction[] = R"([{"type":"function","name":"f","parameters":{"type":"object"}}])";
 
-// What clients of the chat route may send anywhere. `n` and the like are in no other API.
+// Members of chat clients that any route may get. `n` and similar ones exist in no other API.
 const Member kFromChat[] = {
     {"n", "2", kRefused},
     {"best_of", "2", kRefused},
@@ -74,7 +75,7 @@ const Member kFromChat[] = {
     {"some_future_member", R"({"a":[1,2]})", kUnknown},
 };
 
-// What sampling takes wherever it is made a chat of.
+// Sampling members of routes that convert to a chat.
 const Member kSampling[] = {
     {"temperature", "0.5", kServed},
     {"top_p", "0.5", kServed},
@@ -200,7 +201,7 @@ const Member kOfGenerate[] = {
     {"some_future_member", "1", kUnknown},
 };
 
-// Of its sampling_params.
+// Members of its sampling_params.
 const Member kOfGenerateSampling[] = {
     {"max_tokens", "5", kServed},
     {"n", "2", kServed},
@@ -324,18 +325,18 @@ TEST_F(RouteFieldsTest, EachMemberOfGenerateIsServedIgnoredOrRefusedByItsName) {
   const std::string path = "sampling_params.";
   Expect(sampling, kOfGenerateSampling, path);
   for (const Member& member : kSampling) {
-    if (std::string(member.name) == "cache_salt") continue;  // beside its sampling_params
+    if (std::string(member.name) == "cache_salt") continue;  // next to sampling_params
     EXPECT_TRUE(sampling(Text(member, member.value), true).ok()) << member.name;
   }
 }
 
-TEST_F(RouteFieldsTest, OneContinuationIsWhatTheseRoutesGive) {
+TEST_F(RouteFieldsTest, RoutesReturnOneContinuation) {
   EXPECT_TRUE(Messages(R"("n":1,"best_of":1)", true).ok());
   EXPECT_TRUE(Responses(R"("n":1)", true).ok());
 }
 
 // Each route generates the properties in the order in which the client wrote them.
-TEST_F(RouteFieldsTest, ASchemaKeepsTheOrderOfItsProperties) {
+TEST_F(RouteFieldsTest, SchemaKeepsTheOrderOfItsProperties) {
   const std::string schema = R"({"type": "object", "properties": {"z": {}, "a": {}}})";
   const auto messages = ParseMessagesRequest(
       R"({"max_tokens":9,"messages":[{"role":"user","content":"a"}],"output_config":{"format":)"

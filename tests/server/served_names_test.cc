@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A server under several names.
 #include <gtest/gtest.h>
 
@@ -18,7 +19,7 @@ using testing::ServingFixture;
 using testing::ServingOptions;
 using Json = nlohmann::json;
 
-TEST(ServedNamesTest, EachOfSeveralNamesIsServedAndAnswersHaveTheFirst) {
+TEST(ServedNamesTest, EachServedNameWorksAndAnswersHaveTheFirst) {
   ServingOptions options;
   options.frontend.served_model_name = "first";
   options.frontend.further_model_names = {"second", "org/third"};
@@ -48,7 +49,7 @@ TEST(ServedNamesTest, EachOfSeveralNamesIsServedAndAnswersHaveTheFirst) {
   EXPECT_EQ(client.Post("/v1/completions", R"({"prompt":"a","model":"fourth"})").status, 404);
 }
 
-TEST(ServedNamesTest, KserveTakesEachOfThem) {
+TEST(ServedNamesTest, KserveAcceptsEachServedName) {
   FrontendOptions options;
   options.served_model_name = "first";
   options.further_model_names = {"second"};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/stream_store.h"
 
 #include <gtest/gtest.h>
@@ -19,12 +20,12 @@ using Reading = StreamStore::Reading;
 
 const StreamOwner kOwner = {"key:0", "/v1/completions"};
 
-// What the test has the answer say.
+// The answer, as the test sets it.
 struct Script {
   bool begun = true;    // there is a reply
-  bool streams = true;  // and it is a stream
-  std::string next;     // of its frames
-  bool ends = false;    // behind them
+  bool streams = true;  // the reply is a stream
+  std::string next;     // its next frames
+  bool ends = false;    // the answer ends after them
   bool with_error = false;
   bool destroyed = false;
 };
@@ -85,7 +86,7 @@ class StreamStoreTest : public ::testing::Test {
     if (last != nullptr) *last = ended;
     return bytes;
   }
-  // Tells an event; what the reader gets of it.
+  // Sends an event; returns what the reader gets of it.
   static std::string Tell(const Opened& opened, const std::string& data) {
     opened.script->next = "data: " + data + "\n\n";
     return Read(*opened.reading);
@@ -105,7 +106,7 @@ class StreamStoreTest : public ::testing::Test {
   std::optional<StreamStore> store_;
 };
 
-TEST_F(StreamStoreTest, AReaderThatComesBackGetsWhatItMissedAndThenTheRest) {
+TEST_F(StreamStoreTest, ReturningReaderGetsMissedEventsAndThenTheRest) {
   const Opened opened = Open();
   const std::string first = IdOf(Tell(opened, "a"));
   Tell(opened, "b");
@@ -124,7 +125,7 @@ TEST_F(StreamStoreTest, AReaderThatComesBackGetsWhatItMissedAndThenTheRest) {
   EXPECT_EQ(Fates(StreamFate::kResumed), 1);
 }
 
-TEST_F(StreamStoreTest, AStreamThatNobodyReadsGoesOnForAWhileAndIsCancelledThen) {
+TEST_F(StreamStoreTest, UnreadStreamIsCancelledAfterTheLingerTime) {
   const Opened opened = Open();
   const std::string id = IdOf(Tell(opened, "a"));
   EXPECT_EQ(store_->Expire(), std::nullopt) << "it is read";
@@ -144,7 +145,7 @@ TEST_F(StreamStoreTest, AStreamThatNobodyReadsGoesOnForAWhileAndIsCancelledThen)
   EXPECT_EQ(missing_, Missing::kUnknown);
 }
 
-TEST_F(StreamStoreTest, ComingBackStopsTheClock) {
+TEST_F(StreamStoreTest, ResumingStopsTheLingerTimer) {
   const Opened opened = Open();
   const std::string id = IdOf(Tell(opened, "a"));
   store_->Leave(*opened.reading);
@@ -160,7 +161,7 @@ TEST_F(StreamStoreTest, ComingBackStopsTheClock) {
   EXPECT_FALSE(opened.script->destroyed);
 }
 
-TEST_F(StreamStoreTest, OnlyTheOwnerFindsItByThePathItWasMadeBy) {
+TEST_F(StreamStoreTest, OnlyTheOwnerFindsAStreamByItsPath) {
   const Opened opened = Open();
   const std::string id = IdOf(Tell(opened, "a"));
   for (const StreamOwner& other :
@@ -172,7 +173,7 @@ TEST_F(StreamStoreTest, OnlyTheOwnerFindsItByThePathItWasMadeBy) {
   EXPECT_TRUE(Resume(id));
 }
 
-TEST_F(StreamStoreTest, UnknownAndOutgrownIdsAreToldApart) {
+TEST_F(StreamStoreTest, UnknownAndDroppedIdsAreDistinguished) {
   const Opened opened = Open();
   const std::string first = IdOf(Tell(opened, "a"));
   const std::string stream = first.substr(0, first.find(':'));
@@ -187,7 +188,7 @@ TEST_F(StreamStoreTest, UnknownAndOutgrownIdsAreToldApart) {
   EXPECT_EQ(Fates(StreamFate::kResumed), 0);
 }
 
-TEST_F(StreamStoreTest, ANewConnectionTakesOverFromOneThatSeemsAlive) {
+TEST_F(StreamStoreTest, NewConnectionTakesOverFromOneThatSeemsAlive) {
   const Opened opened = Open();
   const std::string id = IdOf(Tell(opened, "a"));
   const std::optional<Reading> second = Resume(id);
@@ -205,7 +206,7 @@ TEST_F(StreamStoreTest, ANewConnectionTakesOverFromOneThatSeemsAlive) {
   EXPECT_TRUE(second->stream->EndWithError(second->reader));
 }
 
-TEST_F(StreamStoreTest, TheReaderOfTheMomentIsWoken) {
+TEST_F(StreamStoreTest, CurrentReaderIsWoken) {
   const Opened opened = Open();
   opened.reading->stream->Wake();
   EXPECT_EQ(*opened.woken, 1);
@@ -219,7 +220,7 @@ TEST_F(StreamStoreTest, TheReaderOfTheMomentIsWoken) {
   EXPECT_EQ(second, 1);
 }
 
-TEST_F(StreamStoreTest, AnEndThatWasMissedIsKeptAndAnEndThatWasSeenIsNoStream) {
+TEST_F(StreamStoreTest, MissedEndIsKeptAndReadEndRemovesTheStream) {
   const Opened opened = Open();
   const std::string first = IdOf(Tell(opened, "a"));
   opened.script->ends = true;
@@ -239,7 +240,7 @@ TEST_F(StreamStoreTest, AnEndThatWasMissedIsKeptAndAnEndThatWasSeenIsNoStream) {
   EXPECT_EQ(Fates(StreamFate::kExpired), 0) << "nothing was cancelled";
 }
 
-TEST_F(StreamStoreTest, WhatHasNotBegunEndsWithItsConnection) {
+TEST_F(StreamStoreTest, StreamThatHasNotBegunEndsWithItsConnection) {
   const Opened waiting = Open();
   waiting.script->begun = false;
   EXPECT_FALSE(waiting.reading->stream->Reply(waiting.reading->reader).has_value());
@@ -252,7 +253,7 @@ TEST_F(StreamStoreTest, WhatHasNotBegunEndsWithItsConnection) {
   EXPECT_EQ(store_->size(), 0u);
 }
 
-TEST_F(StreamStoreTest, ThereAreOnlySoManyAndThoseThatHaveEndedMakeRoom) {
+TEST_F(StreamStoreTest, EndedStreamsMakeRoomAtTheLimit) {
   Limit(2);
   const Opened first = Open(), second = Open();
   Tell(first, "a");
@@ -278,7 +279,7 @@ TEST_F(StreamStoreTest, ClosingEndsAllOfThem) {
   EXPECT_FALSE(Open().reading);
 }
 
-TEST_F(StreamStoreTest, ItsThreadEndsWhatIsOver) {
+TEST_F(StreamStoreTest, ExpiredStreamsAreEndedByTheThread) {
   StreamStore store(
       {.max_bytes = kStreamBytes, .max_stream_bytes = kStreamBytes, .linger = seconds(0)},
       std::chrono::steady_clock::now, [](StreamFate) {});
@@ -298,7 +299,7 @@ TEST_F(StreamStoreTest, WithoutBytesNothingIsKept) {
   EXPECT_FALSE(store_->keeps());
 }
 
-TEST_F(StreamStoreTest, FewBytesAreOneStreams) {
+TEST_F(StreamStoreTest, SmallBudgetKeepsOneStream) {
   const StreamStoreLimits few = {.max_bytes = 10}, many = {.max_bytes = (5 << 20) + 1};
   EXPECT_EQ(few.max_streams(), 1u);
   EXPECT_EQ(few.stream_bytes(), 10u);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/openai/structured_fields.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +18,7 @@ Result<OpenAiRequest> Parse(const std::string& members, bool strict = false) {
                                 {&limits, SamplingParams(), strict});
 }
 
-TEST(StructuredFieldsTest, ReadsEachForm) {
+TEST(StructuredFieldsTest, EachFormIsRead) {
   struct Case {
     const char* members;
     Kind kind;
@@ -64,7 +65,7 @@ TEST(StructuredFieldsTest, ReadsEachForm) {
   }
 }
 
-TEST(StructuredFieldsTest, AFormIsToldAsItIsRead) {
+TEST(StructuredFieldsTest, StructuredOutputsTextRoundTrips) {
   for (const GrammarSpec& spec :
        std::vector<GrammarSpec>{{Kind::kJsonObject, ""},
                                 {Kind::kJsonSchema, R"({"z":1, "a":"\"})"},
@@ -82,7 +83,7 @@ TEST(StructuredFieldsTest, AFormIsToldAsItIsRead) {
   EXPECT_EQ(StructuredOutputsText({Kind::kLark, "root ::= \"a\""}), "") << "read as EBNF";
 }
 
-TEST(StructuredFieldsTest, WhatIsOffAsksForNothing) {
+TEST(StructuredFieldsTest, FieldsThatAreOffSetNoForm) {
   for (const char* members :
        {R"("response_format":{"type":"text"})", R"("response_format":null)", R"("regex":"")",
         R"("guided_json":null)", R"("structured_outputs":{"json_object":false})",
@@ -93,7 +94,7 @@ TEST(StructuredFieldsTest, WhatIsOffAsksForNothing) {
   }
 }
 
-TEST(StructuredFieldsTest, RefusesByName) {
+TEST(StructuredFieldsTest, RefusalNamesTheField) {
   for (const auto& [members, param] : std::vector<std::pair<const char*, const char*>>{
            {R"("response_format":{"type":"xml"})", "response_format"},
            {R"("response_format":{})", "response_format"},
@@ -115,13 +116,13 @@ TEST(StructuredFieldsTest, RefusesByName) {
   }
 }
 
-TEST(StructuredFieldsTest, ReadsTheBudgetOfReasoning) {
+TEST(StructuredFieldsTest, ReasoningBudgetIsRead) {
   EXPECT_EQ(Parse(R"("max_reasoning_tokens":7)")->generate.max_reasoning_tokens, 7);
   EXPECT_EQ(Parse(R"("thinking_token_budget":0)")->generate.max_reasoning_tokens, 0);
   EXPECT_EQ(Parse(R"("n":1)")->generate.max_reasoning_tokens, -1);
 }
 
-TEST(StructuredFieldsTest, FindsAMemberAsItIsWritten) {
+TEST(StructuredFieldsTest, MemberTextIsFoundAsWritten) {
   constexpr std::string_view kObject =
       " { \"a\" : [1, {\"b\":\"}\\\"\"}] ,\"\\u0062\":{ \"a\": 3 } , \"c\":-1.5e3 , \"a\":\"x\" } ";
   EXPECT_EQ(MemberText(kObject, "a"), "\"x\"");

@@ -1,4 +1,5 @@
-// What is seen of a chat template, on templates written like those of well-known models.
+// SPDX-License-Identifier: Apache-2.0
+// Roles of chat templates, on templates written like those of well-known models.
 #include "server/template_roles.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +21,7 @@ TemplateRoles RolesOfSource(const std::string& source) {
   return RolesOf(loaded->get());
 }
 
-TEST(TemplateRolesTest, ATemplateShowsRolesRefusesThemOrLeavesThemOut) {
+TEST(TemplateRolesTest, TemplateShowsRefusesOrOmitsRoles) {
   struct Case {
     const char* source;
     bool developer, later_system;

@@ -1,4 +1,5 @@
-// Texts that are made in pieces are the texts that they would be in one.
+// SPDX-License-Identifier: Apache-2.0
+// Texts that are made in pieces equal those made at once.
 #include "server/openai/text_pieces.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +24,7 @@ std::string Written(TextPieces& pieces, size_t enough) {
   return all;
 }
 
-TEST(TextPiecesTest, WhatAnItemAddsComesRightBehindIt) {
+TEST(TextPiecesTest, AddedPiecesFollowTheirItem) {
   for (const size_t enough : {size_t{1}, size_t{3}, size_t{1000}}) {
     TextPieces pieces;
     pieces.Add("<");
@@ -40,7 +41,7 @@ TEST(TextPiecesTest, WhatAnItemAddsComesRightBehindIt) {
   }
 }
 
-TEST(TextPiecesTest, NoMoreIsMadeThanIsAskedFor) {
+TEST(TextPiecesTest, OnlyRequestedBytesAreMade) {
   TextPieces pieces;
   size_t made = 0;
   pieces.AddItems(1000, [&made](size_t, std::string* out) {
@@ -65,7 +66,7 @@ std::string AnyText(std::mt19937& random, size_t bytes) {
   return text;
 }
 
-TEST(TextPiecesTest, ALongStringIsQuotedAsInOnePiece) {
+TEST(TextPiecesTest, LongStringIsQuotedAsAWhole) {
   std::mt19937 random(1);
   for (int round = 0; round < 20; ++round) {
     const std::string text = AnyText(random, 100'000);

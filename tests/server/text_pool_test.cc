@@ -1,4 +1,5 @@
-// The line before the text threads: whose turn it is, and what never waits for a long text.
+// SPDX-License-Identifier: Apache-2.0
+// The queue of the text threads: whose turn it is, and what never waits for a long text.
 #include "server/text_pool.h"
 
 #include <gtest/gtest.h>
@@ -59,7 +60,7 @@ size_t PlaceOf(const std::vector<std::string>& ran, const std::string& name) {
   return static_cast<size_t>(std::find(ran.begin(), ran.end(), name) - ran.begin());
 }
 
-// One thread, which is held until all tasks of a test are in the line.
+// One thread, which is held until all tasks of a test are queued.
 struct HeldLine {
   explicit HeldLine(TextPoolOptions options = {}) : pool(options) {
     EXPECT_TRUE(pool.TrySubmit("holder", 0, record.HeldTask("held")));
@@ -73,7 +74,7 @@ struct HeldLine {
   TextPool pool;
 };
 
-TEST(TextPoolTest, AClientWithOneTaskWaitsForATurnOfTheOthersAndNotForTheirLines) {
+TEST(TextPoolTest, ClientWithOneTaskWaitsForOneTurnOfTheOthers) {
   HeldLine line;
   for (int i = 0; i < 200; ++i)
     ASSERT_TRUE(line.Submit("crowd", 60 << 10, "crowd " + std::to_string(i)));
@@ -82,20 +83,20 @@ TEST(TextPoolTest, AClientWithOneTaskWaitsForATurnOfTheOthersAndNotForTheirLines
   EXPECT_LE(PlaceOf(line.record.WaitFor(202), "late"), 3u);
 }
 
-TEST(TextPoolTest, ClientsGetTheSameBytesAndNotTheSameTasks) {
+TEST(TextPoolTest, ClientsGetEqualBytesAndNotEqualTasks) {
   HeldLine line;
   for (int i = 0; i < 40; ++i) ASSERT_TRUE(line.Submit("large", 60 << 10, "large"));
   for (int i = 0; i < 160; ++i) ASSERT_TRUE(line.Submit("small", 12 << 10, "small"));
   line.record.Release();
   const std::vector<std::string> ran = line.record.WaitFor(201);
   const auto half = ran.begin() + 101;
-  // A task counts as 4 KiB beside its bytes: 64 and 16.
+  // A task counts as 4 KiB plus its bytes: 64 and 16.
   const auto large = std::count(ran.begin(), half, "large");
   const auto small = std::count(ran.begin(), half, "small");
   EXPECT_NEAR(static_cast<double>(small) / static_cast<double>(large), 4.0, 0.5);
 }
 
-TEST(TextPoolTest, ShortTasksGoFirstButOnlySoManyBeforeALongOne) {
+TEST(TextPoolTest, ShortTasksOvertakeALongOneABoundedNumberOfTimes) {
   HeldLine line;
   ASSERT_TRUE(line.Submit("a", kLong, "long"));
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(line.Submit("a", 1, "short"));
@@ -103,16 +104,16 @@ TEST(TextPoolTest, ShortTasksGoFirstButOnlySoManyBeforeALongOne) {
   EXPECT_EQ(PlaceOf(line.record.WaitFor(102), "long"), 17u) << "after 16 short ones";
 }
 
-TEST(TextPoolTest, ALongTaskOfOneClientHoldsOthersOnlyUntilItHasItsBytes) {
+TEST(TextPoolTest, LongTaskDelaysOthersOnlyByItsShareOfBytes) {
   HeldLine line;
   ASSERT_TRUE(line.Submit("a", 1 << 20, "long"));
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(line.Submit("b", 60 << 10, "other"));
   line.record.Release();
-  // 1 MiB is 16 turns of 64 KiB, and one for what a task costs.
+  // 1 MiB is 16 turns of 64 KiB, and one for the task's fixed cost.
   EXPECT_NEAR(static_cast<double>(PlaceOf(line.record.WaitFor(102), "long")), 17, 2);
 }
 
-TEST(TextPoolTest, LongTasksLeaveAThreadToShortOnes) {
+TEST(TextPoolTest, LongTasksLeaveOneThreadForShortTasks) {
   Record longs, shorts;
   TextPool pool({.threads = 2});
   for (const char* client : {"a", "b", "c"})
@@ -126,7 +127,7 @@ TEST(TextPoolTest, LongTasksLeaveAThreadToShortOnes) {
   EXPECT_EQ(longs.WaitFor(3).size(), 3u);
 }
 
-TEST(TextPoolTest, OneClientCannotFillTheLine) {
+TEST(TextPoolTest, OneClientCannotFillTheQueue) {
   HeldLine tasks({.max_tasks = 100});
   int taken = 0;
   while (tasks.Submit("crowd", 1, "crowd")) ++taken;
@@ -143,7 +144,7 @@ TEST(TextPoolTest, OneClientCannotFillTheLine) {
   bytes.record.Release();
 }
 
-TEST(TextPoolTest, ATaskAboveTheLimitOfBytesIsTakenWhenNothingWaits) {
+TEST(TextPoolTest, TaskAboveTheByteLimitRunsWhenNothingWaits) {
   HeldLine line({.max_bytes = 1000});
   EXPECT_TRUE(line.Submit("a", 5000, "huge"));
   EXPECT_FALSE(line.Submit("a", 1, "more"));
@@ -151,7 +152,7 @@ TEST(TextPoolTest, ATaskAboveTheLimitOfBytesIsTakenWhenNothingWaits) {
   line.record.WaitFor(2);
 }
 
-TEST(TextPoolTest, WhatWaitsAtTheEndIsToldOnce) {
+TEST(TextPoolTest, QueuedTasksAreEndedOnceAtClose) {
   Record record;
   {
     TextPool pool({.threads = 1});

@@ -1,5 +1,6 @@
-// Tokens in and tokens out, rendered prompts, what is known of the tokenizer, and the routes that
-// need another kind of model.
+// SPDX-License-Identifier: Apache-2.0
+// Token ids in and out, rendered prompts, the tokenizer info, and the routes that need another kind
+// of model.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -40,7 +41,7 @@ class TokenRequestTest : public ::testing::Test {
   FrontendOptions limits_;
 };
 
-TEST_F(TokenRequestTest, EveryMemberArrives) {
+TEST_F(TokenRequestTest, EveryMemberIsRead) {
   const Result<TokenRequest> parsed = Parse(
       R"("token_ids":[5,6],"model":"tiny","stream":true,"stream_options":{"include_usage":true},
          "cache_salt":"s","priority":3,"request_id":"mine","sampling_params":{"max_tokens":9,"temperature":0.5,
@@ -64,7 +65,7 @@ TEST_F(TokenRequestTest, EveryMemberArrives) {
   EXPECT_EQ(generate.prompt_logprobs, 1);
 }
 
-TEST_F(TokenRequestTest, ASilentRequestGetsTheDefaults) {
+TEST_F(TokenRequestTest, EmptyRequestGetsTheDefaults) {
   const Result<TokenRequest> parsed = Parse(R"("token_ids":[5])");
   ASSERT_TRUE(parsed.ok());
   EXPECT_EQ(parsed->request.generate.max_tokens, std::nullopt);
@@ -72,7 +73,7 @@ TEST_F(TokenRequestTest, ASilentRequestGetsTheDefaults) {
   EXPECT_FALSE(parsed->request.stream || parsed->request.logprobs);
 }
 
-TEST_F(TokenRequestTest, TheFormOfTheAnswerIsThatOfStructuredOutputs) {
+TEST_F(TokenRequestTest, AnswerFormIsThatOfStructuredOutputs) {
   const Result<TokenRequest> parsed = Parse(
       R"("token_ids":[5],"sampling_params":{"structured_outputs":{"json":{"b":0,"a":1}}})");
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
@@ -81,7 +82,7 @@ TEST_F(TokenRequestTest, TheFormOfTheAnswerIsThatOfStructuredOutputs) {
   EXPECT_EQ(parsed->request.generate.grammar->text, R"({"b":0,"a":1})");
 }
 
-TEST_F(TokenRequestTest, WhatIsWrongIsRefusedByItsName) {
+TEST_F(TokenRequestTest, InvalidMembersAreRefusedByName) {
   EXPECT_EQ(RefusedFor(""), "token_ids");
   for (const char* ids : {"7", "\"text\"", "[\"a\"]", "[1.5]", "[-1]", "[[1]]"})
     EXPECT_EQ(RefusedFor("\"token_ids\":" + std::string(ids)), "token_ids") << ids;
@@ -104,7 +105,7 @@ TEST_F(TokenRequestTest, WhatIsWrongIsRefusedByItsName) {
   EXPECT_EQ(RefusedFor(R"("token_ids":[1],"some_future":1)", true), "some_future");
 }
 
-TEST(TokenRoutesTest, TokensInGiveTheTokensOfACompletion) {
+TEST(TokenRoutesTest, TokenPromptGivesTheTokensOfACompletion) {
   ServingFixture server;
   HttpClient client(server.port());
   const std::string common =
@@ -164,7 +165,7 @@ TEST(TokenRoutesTest, ErrorsNameTheMembersOfThisRoute) {
   EXPECT_EQ(client.Post(kGenerate, R"({"token_ids":[1],"model":"x"})").status, 404);
 }
 
-TEST(TokenRoutesTest, ARenderedPromptRunsAsTheRequestWould) {
+TEST(TokenRoutesTest, RenderedPromptRunsAsTheRequestWould) {
   ServingFixture server;
   HttpClient client(server.port());
   const std::string members =
@@ -197,7 +198,7 @@ TEST(TokenRoutesTest, ARenderedPromptRunsAsTheRequestWould) {
   EXPECT_EQ(list[0]["prompt"], "one");
 }
 
-TEST(TokenRoutesTest, ARenderedPromptTellsWhatTheContextLeaves) {
+TEST(TokenRoutesTest, RenderedPromptReportsTheRemainingContext) {
   ServingFixture server;
   HttpClient client(server.port());
   const Json rendered =
@@ -216,7 +217,7 @@ TEST(TokenRoutesTest, ARenderedPromptTellsWhatTheContextLeaves) {
   EXPECT_EQ(refused.json()["error"]["param"], "max_tokens");
 }
 
-TEST(TokenRoutesTest, AFormOfTheAnswerHoldsAlsoWhereThePromptWasRendered) {
+TEST(TokenRoutesTest, AnswerFormHoldsForRenderedPrompts) {
   ServingOptions options;
   options.config.eos_token_ids = {1};
   options.executor.vocab_size = testing::kWholeVocab;
@@ -235,7 +236,7 @@ TEST(TokenRoutesTest, AFormOfTheAnswerHoldsAlsoWhereThePromptWasRendered) {
   EXPECT_EQ(again["choices"][0]["token_ids"], answer["choices"][0]["token_ids"]);
 }
 
-TEST(TokenRoutesTest, WhatARenderedPromptWouldLoseIsRefused) {
+TEST(TokenRoutesTest, RenderRefusesWhatItsReplyCannotExpress) {
   ServingOptions options;
   options.config.eos_token_ids = {0};
   options.frontend.formats.reasoning = FindReasoningFormat("deepseek_r1");
@@ -252,7 +253,7 @@ TEST(TokenRoutesTest, WhatARenderedPromptWouldLoseIsRefused) {
   EXPECT_EQ(param(R"("max_reasoning_tokens":5)"), "max_reasoning_tokens");
 }
 
-TEST(TokenRoutesTest, TheTokenizersFilesAreTold) {
+TEST(TokenRoutesTest, TokenizerInfoReturnsTheFilesSettings) {
   ServingFixture server;
   HttpClient client(server.port());
   const Json info = client.Get("/tokenizer_info").json();
@@ -279,7 +280,7 @@ TEST(TokenRoutesTest, TheTokenizersFilesAreTold) {
   EXPECT_FALSE(TokenizerInfoBody(dir.path()).ok());
 }
 
-TEST(TokenRoutesTest, RoutesOfOtherModelsSayWhatTheyNeed) {
+TEST(TokenRoutesTest, RoutesForOtherModelsNameTheirNeeds) {
   ServingFixture server;
   HttpClient client(server.port());
   for (const char* path : {"/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank"}) {

@@ -1,4 +1,5 @@
-// allowed_token_ids, bad_words and truncation: from a request to what the engine takes.
+// SPDX-License-Identifier: Apache-2.0
+// allowed_token_ids, bad_words and truncation: from a request to the engine's rules.
 #include "server/token_rules.h"
 
 #include <gmock/gmock.h>
@@ -41,7 +42,7 @@ TEST(TokenRulesTest, AllowedTokensAreBitsOfAMask) {
   EXPECT_EQ(MakeTokenRules({}, *tokenizer, 70)->allowed, nullptr);
 }
 
-TEST(TokenRulesTest, ABadWordCountsAtTheBeginOfATextAndBehindASpace) {
+TEST(TokenRulesTest, BadWordIsFoundAtTheBeginningAndAfterASpace) {
   const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizerFixture("byte_bpe");
   const auto encoded = [&](const char* text) { return tokenizer->Encode(text, false).value(); };
   GenerateRequest request;
@@ -53,7 +54,7 @@ TEST(TokenRulesTest, ABadWordCountsAtTheBeginOfATextAndBehindASpace) {
   EXPECT_EQ(rules->bad_words->size(), 5u) << "each once";
 }
 
-TEST(TokenRulesTest, ABadWordCountsWithAndWithoutTheSpaceThatSentencePieceAdds) {
+TEST(TokenRulesTest, BadWordIsFoundWithAndWithoutSentencePiecesSpace) {
   const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizerFixture("sentencepiece");
   GenerateRequest request;
   request.bad_words = {"quick"};
@@ -68,7 +69,7 @@ TEST(TokenRulesTest, ABadWordCountsWithAndWithoutTheSpaceThatSentencePieceAdds) 
   EXPECT_THAT(texts, IsSupersetOf({"quick", " quick"}));
 }
 
-TEST(TokenRulesTest, ABadWordBeyondTheModelsVocabularyIsRefused) {
+TEST(TokenRulesTest, BadWordBeyondTheModelsVocabularyIsRefused) {
   const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizerFixture("byte_bpe");
   GenerateRequest request;
   request.bad_words = {"the"};
@@ -77,7 +78,7 @@ TEST(TokenRulesTest, ABadWordBeyondTheModelsVocabularyIsRefused) {
   EXPECT_EQ(rules.status().param(), "bad_words");
 }
 
-TEST(TokenRulesTest, APromptKeepsItsLastOrFirstTokens) {
+TEST(TokenRulesTest, PromptKeepsItsLastOrFirstTokens) {
   GenerateRequest request;
   EXPECT_EQ(Truncated(Count(9), request, 4).size(), 9u) << "nothing was asked for";
   request.truncate_prompt_tokens = 3;
@@ -87,7 +88,7 @@ TEST(TokenRulesTest, APromptKeepsItsLastOrFirstTokens) {
   EXPECT_THAT(Truncated(Count(9), request, 100).ids(), ElementsAre(10, 11, 12));
 }
 
-TEST(TokenRulesTest, MinusOneKeepsWhatTheContextLeavesToThePrompt) {
+TEST(TokenRulesTest, MinusOneKeepsTheRemainingContext) {
   GenerateRequest request;
   request.truncate_prompt_tokens = -1;
   EXPECT_EQ(Truncated(Count(50), request, 20).size(), 19u) << "one token can follow";
@@ -101,7 +102,7 @@ TEST(TokenRulesTest, MinusOneKeepsWhatTheContextLeavesToThePrompt) {
   EXPECT_EQ(Truncated(Count(50), request, 20).size(), 1u) << "a prompt is never empty";
 }
 
-// What the engine would be given.
+// The rules for the engine.
 Result<TokenizedRequest> Rendered(ServingFixture& server, GenerateRequest request) {
   std::promise<Result<TokenizedRequest>> promise;
   const Status status = server.frontend->Render(
@@ -131,7 +132,7 @@ TEST(TokenRulesTest, AllContinuationsOfARequestShareItsRules) {
   }
 }
 
-TEST(TokenRulesTest, APromptTooLongForTheContextIsMadeToFit) {
+TEST(TokenRulesTest, TooLongPromptIsTruncatedToTheContext) {
   ServingFixture server;
   GenerateRequest request;
   request.max_tokens = 12;

@@ -1,4 +1,6 @@
-// Tools and reasoning in chat bodies: what is taken, what becomes of it, what is refused and where.
+// SPDX-License-Identifier: Apache-2.0
+// Tools and reasoning in chat bodies: accepted members with their effect, and refusals with their
+// path.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -37,7 +39,7 @@ class ToolFieldsTest : public ::testing::Test {
   FrontendOptions limits_;
 };
 
-TEST_F(ToolFieldsTest, ToolsReachTheTemplateAsTheClientWroteThem) {
+TEST_F(ToolFieldsTest, ToolsReachTheTemplateUnchanged) {
   limits_.formats.tools = FindToolFormat("hermes");
   const auto parsed = Tools(std::string(kTool) + ',' + kBareTool);
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
@@ -54,7 +56,7 @@ TEST_F(ToolFieldsTest, ToolsReachTheTemplateAsTheClientWroteThem) {
   EXPECT_TRUE(parsed->generate.skip_special_tokens);
 }
 
-TEST_F(ToolFieldsTest, NoneKeepsTheToolsInThePromptAndLooksForNoCall) {
+TEST_F(ToolFieldsTest, NoneKeepsTheToolsInThePromptAndParsesNoCall) {
   for (const char* members : {"", R"("tool_choice":"auto")"}) {
     const auto parsed = Tools(kTool, members);
     EXPECT_EQ(parsed.status().param(), "tool_choice") << members;
@@ -66,7 +68,7 @@ TEST_F(ToolFieldsTest, NoneKeepsTheToolsInThePromptAndLooksForNoCall) {
   EXPECT_FALSE(none->answer.parses());
 }
 
-TEST_F(ToolFieldsTest, ANamedFunctionsAnswerIsItsArguments) {
+TEST_F(ToolFieldsTest, NamedFunctionAnswerIsItsArguments) {
   const auto parsed = Tools(
       kTool, R"("tool_choice":{"type":"function","function":{"name":"get_weather"}})");
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
@@ -78,7 +80,7 @@ TEST_F(ToolFieldsTest, ANamedFunctionsAnswerIsItsArguments) {
             Json::parse(kTool)["function"]["parameters"]);
 }
 
-TEST_F(ToolFieldsTest, RequiredIsAListOfCallsWithTheSchemasEmbedded) {
+TEST_F(ToolFieldsTest, RequiredConstrainsToAListOfCalls) {
   const auto parsed = Tools(
       std::string(kBareTool) + R"(,{"type":"function","function":{"name":"b","parameters":{}}})",
       R"("tool_choice":"required")");
@@ -101,7 +103,7 @@ TEST_F(ToolFieldsTest, RequiredIsAListOfCallsWithTheSchemasEmbedded) {
   EXPECT_FALSE(single->answer.parallel);
 }
 
-TEST_F(ToolFieldsTest, StrictFunctionsHoldWhereTheModelOpensACall) {
+TEST_F(ToolFieldsTest, StrictFunctionsConstrainCallsThatTheModelOpens) {
   const std::string strict =
       R"({"type":"function","function":{"name":"s","strict":true,"parameters":{"properties":{"a":{"type":"integer"}}}}})";
   limits_.formats.tools = FindToolFormat("hermes");
@@ -120,7 +122,7 @@ TEST_F(ToolFieldsTest, StrictFunctionsHoldWhereTheModelOpensACall) {
   EXPECT_TRUE(Tools(strict, R"("tool_choice":"required")").ok());
 }
 
-TEST_F(ToolFieldsTest, BesideAFormTheModelMayCallWhereAMarkerTellsCallsApart) {
+TEST_F(ToolFieldsTest, ConstrainedAnswerMayCallIfAMarkerIdentifiesCalls) {
   const std::string form = R"("response_format":{"type":"json_object"})";
   const std::string strict =
       R"({"type":"function","function":{"name":"s","strict":true,"parameters":{}}})";
@@ -145,7 +147,7 @@ TEST_F(ToolFieldsTest, BesideAFormTheModelMayCallWhereAMarkerTellsCallsApart) {
 }
 
 TEST_F(ToolFieldsTest, ParametersOfEveryValidFormConstrainToAnObject) {
-  // What the client sends, what the template shows, what the arguments are held to.
+  // The client's tool, the template's view of it, and the schema of its arguments.
   const char* kForms[][3] = {
       {R"({})", R"({"type":"object"})", R"({"type":"object"})"},
       {R"(true)", R"({"type":"object"})", R"({"type":"object"})"},
@@ -177,7 +179,7 @@ TEST_F(ToolFieldsTest, ParametersOfEveryValidFormConstrainToAnObject) {
   }
 }
 
-TEST_F(ToolFieldsTest, WrongToolsAreRefusedWithTheirPlace) {
+TEST_F(ToolFieldsTest, InvalidToolsAreRefusedWithTheirPath) {
   limits_.formats.tools = FindToolFormat("hermes");
   const auto refused_for = [&](const std::string& tools) { return Tools(tools).status().param(); };
   const auto function = [](const std::string& members) {
@@ -209,7 +211,7 @@ TEST_F(ToolFieldsTest, WrongToolsAreRefusedWithTheirPlace) {
   EXPECT_EQ(refused_for(function(R"("name":"a_long_name")")), "tools");
 }
 
-TEST_F(ToolFieldsTest, WrongChoicesAreRefused) {
+TEST_F(ToolFieldsTest, InvalidChoicesAreRefused) {
   limits_.formats.tools = FindToolFormat("hermes");
   for (const char* choice :
        {"\"any\"", "7", R"({"type":"function"})", R"({"type":"function","function":{}})",
@@ -239,7 +241,7 @@ TEST_F(ToolFieldsTest, CompletionsHaveNoTools) {
   }
 }
 
-TEST_F(ToolFieldsTest, ToolMessagesBecomeTheTemplatesForm) {
+TEST_F(ToolFieldsTest, ToolMessagesAreConvertedForTheTemplate) {
   const auto parsed = Messages(R"({"role":"user","content":"q"},
       {"role":"assistant","content":null,"reasoning_content":"hm","tool_calls":[
         {"id":"call_1","type":"function","function":{"name":"f","arguments":"{\"b\": 1, \"a\": [2]}"}},
@@ -254,7 +256,7 @@ TEST_F(ToolFieldsTest, ToolMessagesBecomeTheTemplatesForm) {
       R"({"role":"tool","content":"sunny","tool_call_id":"call_1"}])");
 }
 
-TEST_F(ToolFieldsTest, WrongToolMessagesAreRefusedWithTheirPlace) {
+TEST_F(ToolFieldsTest, InvalidToolMessagesAreRefusedWithTheirPath) {
   const auto refused_for = [&](const std::string& message) {
     return Messages(message).status().param();
   };
@@ -273,7 +275,7 @@ TEST_F(ToolFieldsTest, WrongToolMessagesAreRefusedWithTheirPlace) {
             "messages[0].content");
 }
 
-TEST_F(ToolFieldsTest, OffersOfOthersToolsAreLeftOut) {
+TEST_F(ToolFieldsTest, OtherPartiesToolsAreOmitted) {
   limits_.formats.tools = FindToolFormat("hermes");
   for (const char* other :
        {R"({"type":"web_search"})", R"({"type":"custom","custom":{"name":"patch"}})",
@@ -293,7 +295,7 @@ TEST_F(ToolFieldsTest, OffersOfOthersToolsAreLeftOut) {
             "tool_choice");
 }
 
-TEST_F(ToolFieldsTest, AChoiceOfOthersToolsIsRefusedByItsName) {
+TEST_F(ToolFieldsTest, ChoosingAnOtherPartysToolIsRefusedByName) {
   const auto refused = Tools(R"({"type":"web_search"})",
                              R"("tool_choice":{"type":"function","function":{"name":"search"}})");
   EXPECT_EQ(refused.status().param(), "tool_choice");
@@ -341,7 +343,7 @@ TEST_F(ToolFieldsTest, ArgumentsOfAnyFormAreAnObjectForTheTemplate) {
   }
 }
 
-TEST_F(ToolFieldsTest, WhatAnAnswerHasIsTakenBack) {
+TEST_F(ToolFieldsTest, AnswersMembersAreAcceptedBack) {
   struct Case {
     const char* message;
     const char* rendered;
@@ -376,7 +378,7 @@ TEST_F(ToolFieldsTest, WhatAnAnswerHasIsTakenBack) {
   }
 }
 
-TEST_F(ToolFieldsTest, ReasoningFollowsTheServersParserAndTheRequestsSwitches) {
+TEST_F(ToolFieldsTest, ReasoningFollowsServerParserAndRequestSwitches) {
   limits_.formats.reasoning = FindReasoningFormat("deepseek_r1");
   const auto plain = Chat(R"("include_reasoning":false)");
   ASSERT_TRUE(plain.ok());
@@ -393,7 +395,7 @@ TEST_F(ToolFieldsTest, ReasoningFollowsTheServersParserAndTheRequestsSwitches) {
   EXPECT_EQ(Chat(R"("reasoning_effort":7)").status().param(), "reasoning_effort");
 }
 
-TEST_F(ToolFieldsTest, MarkersThatAreSpecialTokensAreShown) {
+TEST_F(ToolFieldsTest, SpecialTokenMarkersAreDetected) {
   limits_.formats.tools = FindToolFormat("mistral");
   EXPECT_TRUE(Tools(kBareTool)->generate.skip_special_tokens);
   limits_.formats.special_tools = true;

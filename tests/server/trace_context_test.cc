@@ -1,4 +1,5 @@
-// What of a `traceparent` is believed, and what replies of both ports and the log say of a trace.
+// SPDX-License-Identifier: Apache-2.0
+// Accepted `traceparent` values, and the trace in replies of both ports and in the log.
 #include "server/trace_context.h"
 
 #include <gmock/gmock.h>
@@ -60,7 +61,7 @@ TEST(TraceContextTest, ValidValuesKeepTheirTraceAndTheFlagsThatAreDefined) {
   }
 }
 
-TEST(TraceContextTest, InvalidValuesAreNoTrace) {
+TEST(TraceContextTest, InvalidValuesGiveNoTrace) {
   const std::string zeros32(32, '0'), zeros16(16, '0');
   const std::string cases[] = {
       "",
@@ -119,7 +120,7 @@ TEST(TraceContextTest, RandomBytesAndDamagedValuesAreReadByTheSameRule) {
   EXPECT_GT(valid, 1000) << "the damage left some of them whole";
 }
 
-TEST(TraceContextTest, AStateIsHandedOnUnreadIfItIsSmallAndPrintable) {
+TEST(TraceContextTest, SmallPrintableTracestateIsPassedOnUnread) {
   using Fields = std::vector<std::pair<std::string, std::string>>;
   const auto state = [](const std::vector<std::string>& values) {
     Fields fields = {{"traceparent", kValid}};
@@ -140,7 +141,7 @@ TEST(TraceContextTest, AStateIsHandedOnUnreadIfItIsSmallAndPrintable) {
       << "which one is meant?";
 }
 
-TEST(TraceContextTest, HttpRepliesOfAllKindsNameTheTrace) {
+TEST(TraceContextTest, AllHttpRepliesNameTheTrace) {
   ServingFixture server;
   HttpClient client(server.port());
   const std::string fields = "TraceParent: " + kValid +
@@ -167,7 +168,7 @@ TEST(TraceContextTest, HttpRepliesOfAllKindsNameTheTrace) {
   EXPECT_FALSE(spans.contains(""));
 }
 
-TEST(TraceContextTest, WithoutAValidTraceparentHttpRepliesNameNone) {
+TEST(TraceContextTest, HttpRepliesNameNoTraceWithoutAValidTraceparent) {
   ServingFixture server;
   HttpClient client(server.port());
   for (const std::string& fields :
@@ -189,7 +190,7 @@ std::map<std::string, std::string> InitialMetadata(const grpc::ClientContext& co
   return found;
 }
 
-TEST(TraceContextTest, GrpcCallsOfAllKindsNameTheTraceInTheirInitialMetadata) {
+TEST(TraceContextTest, AllGrpcCallsNameTheTraceInTheirInitialMetadata) {
   SetLogLevel(LogLevel::kError);
   GrpcStack stack;
   const auto stub = stack.NewStub();
@@ -227,7 +228,7 @@ TEST(TraceContextTest, GrpcCallsOfAllKindsNameTheTraceInTheirInitialMetadata) {
   EXPECT_FALSE(untraced.contains("traceparent") || untraced.contains("tracestate"));
 }
 
-TEST(TraceContextTest, TheLogTiesTheTraceToTheRequest) {
+TEST(TraceContextTest, LogLineHasTraceAndRequestId) {
   ServingFixture server;
   GrpcStack stack;
   SetLogLevel(LogLevel::kInfo);

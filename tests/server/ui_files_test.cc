@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The page's files as the HTTP port serves them.
 #include <gtest/gtest.h>
 
@@ -24,7 +25,7 @@ std::string PathOf(std::string_view name) {
   return name == "index.html" ? "/" : "/ui/" + std::string(name);
 }
 
-TEST(UiFilesTest, EachFileOfTheFolderIsServedToTheByte) {
+TEST(UiFilesTest, EachFileIsServedByteForByte) {
   ServingFixture server;
   std::set<std::string> names;
   size_t bytes = 0;
@@ -41,7 +42,7 @@ TEST(UiFilesTest, EachFileOfTheFolderIsServedToTheByte) {
   EXPECT_LT(bytes, kMaxBytes);
 }
 
-TEST(UiFilesTest, TheBrowserIsToldTypesAndAStrictPolicy) {
+TEST(UiFilesTest, FilesHaveTypesAndAStrictContentPolicy) {
   ServingFixture server;
   for (const UiFile& file : UiFiles()) {
     ClientReply reply = Once(server.port(), "GET", PathOf(file.name));
@@ -59,7 +60,7 @@ TEST(UiFilesTest, TheBrowserIsToldTypesAndAStrictPolicy) {
   }
 }
 
-TEST(UiFilesTest, WhatIsNoFileOfThePageIsNotFound) {
+TEST(UiFilesTest, UnknownFileIsNotFound) {
   ServingFixture server;
   for (const char* path :
        {"/ui/", "/ui/index.html", "/ui/nothing.js", "/ui/main.js/", "/ui//main.js", "/ui/files.cc",
@@ -69,7 +70,7 @@ TEST(UiFilesTest, WhatIsNoFileOfThePageIsNotFound) {
   EXPECT_EQ(Once(server.port(), "GET", "/?x=1").status, 200);
 }
 
-TEST(UiFilesTest, TurnedOffItsPathsAreUnknown) {
+TEST(UiFilesTest, PathsAreUnknownWithoutThePage) {
   ServingOptions options;
   options.routes.ui = false;
   {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/grpc/vllm_messages.h"
 
 #include <gmock/gmock.h>
@@ -33,7 +34,7 @@ Result<VllmRequest> Read(const vllm_v1::GenerateRequest& message) {
   return FromProto(message, FrontendOptions(), Defaults());
 }
 
-TEST(VllmMessagesTest, WhatIsNotSaidIsVllmsDefault) {
+TEST(VllmMessagesTest, UnsetParametersHaveVllmsDefaults) {
   const Result<VllmRequest> read = Read(IdsOf({5, 6}));
   ASSERT_TRUE(read.ok()) << read.status().message();
   const GenerateRequest& generate = read->generate;
@@ -50,7 +51,7 @@ TEST(VllmMessagesTest, WhatIsNotSaidIsVllmsDefault) {
   EXPECT_FALSE(generate.skip_special_tokens || read->stream || generate.grammar);
 }
 
-TEST(VllmMessagesTest, EveryParameterArrives) {
+TEST(VllmMessagesTest, EveryParameterIsRead) {
   vllm_v1::GenerateRequest message;
   message.set_text("hello");
   message.set_request_id("mine");
@@ -103,7 +104,7 @@ TEST(VllmMessagesTest, EveryParameterArrives) {
   EXPECT_EQ(generate.truncate_prompt_tokens, -1);
 }
 
-TEST(VllmMessagesTest, EachConstraintIsAForm) {
+TEST(VllmMessagesTest, EachConstraintIsMapped) {
   const auto form_of = [](const auto& set) {
     vllm_v1::GenerateRequest message = IdsOf({5});
     set(*message.mutable_sampling_params());
@@ -131,7 +132,7 @@ TEST(VllmMessagesTest, EachConstraintIsAForm) {
          R"(["a\"b"])", "choice");
 }
 
-TEST(VllmMessagesTest, WhatIsNotHereIsRefusedByItsName) {
+TEST(VllmMessagesTest, UnsupportedFieldsAreRefusedByName) {
   const auto refused_for = [](const vllm_v1::GenerateRequest& message, StatusCode code) {
     const Result<VllmRequest> read = Read(message);
     EXPECT_FALSE(read.ok());
@@ -156,7 +157,7 @@ TEST(VllmMessagesTest, WhatIsNotHereIsRefusedByItsName) {
   EXPECT_EQ(refused_for(IdsOf({1u << 31}), StatusCode::kInvalidArgument), "input_ids");
 }
 
-TEST(VllmMessagesTest, NumbersOutOfRangeAreRefusedByTheirNames) {
+TEST(VllmMessagesTest, NumbersOutOfRangeAreRefusedByName) {
   const auto refused_for = [](const auto& set) {
     vllm_v1::GenerateRequest message = IdsOf({5});
     set(*message.mutable_sampling_params());
@@ -208,7 +209,7 @@ class VllmAnswerTest : public ::testing::Test {
   Messages messages_;
 };
 
-TEST_F(VllmAnswerTest, AWholeAnswerIsOneMessageForEachOutput) {
+TEST_F(VllmAnswerTest, WholeAnswerIsOneMessagePerOutput) {
   Begin(/*stream=*/false);
   TakeAll();
   ASSERT_EQ(messages_.size(), 2u);
@@ -235,7 +236,7 @@ TEST_F(VllmAnswerTest, AWholeAnswerIsOneMessageForEachOutput) {
   EXPECT_EQ(second.matched_stop_str(), "stop here");
 }
 
-TEST_F(VllmAnswerTest, AStreamIsChunksAndThenACompleteMessageForEachOutput) {
+TEST_F(VllmAnswerTest, StreamIsChunksAndThenACompleteMessagePerOutput) {
   Begin(/*stream=*/true);
   TakeAll();
   ASSERT_EQ(messages_.size(), 5u);
@@ -259,7 +260,7 @@ TEST_F(VllmAnswerTest, AStreamIsChunksAndThenACompleteMessageForEachOutput) {
   EXPECT_EQ(messages_[4].complete().matched_stop_str(), "stop here");
 }
 
-TEST_F(VllmAnswerTest, AStopTokenIsNamedAndAnErrorIsNoMessage) {
+TEST_F(VllmAnswerTest, StopTokenIsReportedAndAnErrorIsNotAMessage) {
   Begin(/*stream=*/false);
   Take(ResponseDelta{0, "", {Token(1, -1)}, FinishReason::kStop, int32_t{1}});
   Take(ResponseDelta{1, "", {}, FinishReason::kCancelled, {}});
@@ -272,7 +273,7 @@ TEST_F(VllmAnswerTest, AStopTokenIsNamedAndAnErrorIsNoMessage) {
   EXPECT_TRUE(messages_.empty());
 }
 
-TEST(VllmMessagesTest, LoadsAreThoseOfTheEngine) {
+TEST(VllmMessagesTest, LoadsEqualTheEngines) {
   EngineStats stats;
   stats.running = 3;
   stats.waiting = 2;

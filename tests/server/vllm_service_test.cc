@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/grpc/vllm_service.h"
 
 #include <gmock/gmock.h>
@@ -87,7 +88,7 @@ bool Counts(const GrpcStack& stack, const std::string& method, int code) {
   return Eventually([&] { return stack.metrics->Render().find(sample) != std::string::npos; });
 }
 
-TEST(VllmServiceTest, AWholeAnswerIsOneMessageAndAStreamHasTheSameTokens) {
+TEST(VllmServiceTest, WholeAnswerIsOneMessageWithTheStreamsTokens) {
   GrpcStack stack;
   const auto stub = NewStub(stack);
   const Answer whole = Generate(*stub, RequestOf({5, 6, 7}, 20, false));
@@ -130,7 +131,7 @@ TEST(VllmServiceTest, TextIsTokenizedAndEachOutputHasItsIndex) {
   EXPECT_NE(answer.TokensOf(0), answer.TokensOf(1));
 }
 
-TEST(VllmServiceTest, AConstraintHolds) {
+TEST(VllmServiceTest, ConstraintHolds) {
   GrpcStackOptions options;
   options.config.eos_token_ids = {1};
   options.executor.vocab_size = testing::kWholeVocab;
@@ -145,7 +146,7 @@ TEST(VllmServiceTest, AConstraintHolds) {
   EXPECT_EQ(answer.messages[0].complete().finish_reason(), "stop");
 }
 
-TEST(VllmServiceTest, WhatIsWrongIsRefusedByItsName) {
+TEST(VllmServiceTest, InvalidMembersAreRefusedByName) {
   GrpcStack stack;
   const auto stub = NewStub(stack);
   const auto refused_for = [&](const GenerateRequest& request, grpc::StatusCode code) {
@@ -234,7 +235,7 @@ TEST(VllmServiceTest, EmbedGivesTheMeanState) {
   EXPECT_THAT(refused.error_message(), HasSubstr("tokenized"));
 }
 
-TEST(VllmServiceTest, ItSaysWhatItIsAndWhatItServes) {
+TEST(VllmServiceTest, MetadataDescribesServerAndModel) {
   GrpcStackOptions options;
   options.grpc.model_root = "/models/fake";
   options.config.bos_token_id = 3;
@@ -286,7 +287,7 @@ TEST(VllmServiceTest, HealthFollowsTheHealthService) {
   EXPECT_EQ(reply, std::string("\x08\x02")) << status.error_message();
 }
 
-TEST(VllmServiceTest, WhatIsNotOfferedSaysWhereItIs) {
+TEST(VllmServiceTest, UnsupportedMethodNamesTheAlternative) {
   GrpcStack stack;
   const auto channel = stack.NewChannel();
   const auto [tokenizer, nothing] = CallWithBytes(channel, std::string(kService) + "GetTokenizer",
@@ -319,7 +320,7 @@ TEST(VllmServiceTest, AllButTheHealthCheckNeedAKey) {
   }
 }
 
-TEST(VllmServiceTest, BytesThatAreNoMessageAreRefused) {
+TEST(VllmServiceTest, InvalidMessageBytesAreRefused) {
   GrpcStack stack;
   const auto channel = stack.NewChannel();
   for (const char* const method : {"Generate", "Embed", "Abort", "GetLoads"}) {

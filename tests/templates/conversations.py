@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conversations with which a folder of chat templates is rendered."""
 
 USER = {"role": "user", "content": "What is the weather in Paris?"}

@@ -1,9 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cases in which the engine is known to differ from jinja2, and why."""
 
 BYTES = "there are no bytes: a chat template makes text"
 RANDOM = "a prompt is the same each time, so it is refused by name"
 ADDRESS = "the text of a generator has an address of Python's, whose words are counted"
-LAZY = "a filter that gives an iterator fails where it stands, not where its items are taken"
+LAZY = "a filter that returns an iterator fails when it is called, not when its items are read"
 FOLDED = "jinja2 makes constants beforehand, and there a wrong slice is an undefined value"
 COMPLEX = "there are no complex numbers"
 FOR_PAGES = "made for web pages, so it is refused by name"

@@ -1,4 +1,5 @@
-"""Expressions that are compared with jinja2's values of them."""
+# SPDX-License-Identifier: Apache-2.0
+"""Expressions whose values are compared with jinja2's."""
 
 EXPRESSIONS = r"""
 1 + 2 * 3 ** 2

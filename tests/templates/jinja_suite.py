@@ -1,4 +1,5 @@
-"""The templates that Jinja2's own test suite renders, as far as a chat template can have them."""
+# SPDX-License-Identifier: Apache-2.0
+"""The templates of Jinja2's own test suite, except those that a chat template cannot have."""
 
 import hashlib
 import json
@@ -24,7 +25,8 @@ def archive() -> Path:
 
 
 def recorded() -> tuple[list[tuple[str, dict]], int]:
-    """(template, its variables), and how many templates have variables that JSON cannot hold."""
+    """Pairs (template, variables), and the number of templates with variables that JSON cannot
+    represent."""
     with tempfile.TemporaryDirectory() as folder, tarfile.open(archive()) as tar:
         tar.extractall(folder, filter="data")
         [source] = Path(folder).iterdir()

@@ -1,5 +1,6 @@
-"""A plugin of pytest that notes what Jinja2's own tests render: each template in Jinja2's usual
-syntax, with its variables where JSON can hold them. $RECORDED_TEMPLATES is the file."""
+# SPDX-License-Identifier: Apache-2.0
+"""A pytest plugin that records the templates of Jinja2's own tests: each template in Jinja2's
+usual syntax, with its variables if JSON can represent them. $RECORDED_TEMPLATES is the file."""
 
 import json
 import os

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Chat templates as the engine renders them against jinja2 itself, in transformers' environment:
-expressions and statements of ours, chats/ with many conversations, and Jinja2's own test suite.
+# SPDX-License-Identifier: Apache-2.0
+"""Compares the engine's rendering of chat templates with jinja2 in transformers' environment:
+our own expressions and statements, chats/ with many conversations, and Jinja2's own test suite.
 
-Both make the same text, or both fail: the words of an error are each one's own. A difference that
-is known is named in DIFFERENCES with its reason; one that is not named fails, and so does a name
-without a difference. The last line is `N passed, N failed`.
+Both must give the same text or both must fail; error messages may differ. Known differences are
+listed in DIFFERENCES with their reasons. An unlisted difference fails, and so does a listed one
+that does not occur. The last line is `N passed, N failed`.
 
     run.py                  all cases
-    run.py --list           and each difference as it is
+    run.py --list           all cases, and prints each difference
     run.py --folder FOLDER  the chat templates in FOLDER (*.jinja), each with many conversations
 """
 

@@ -1,4 +1,5 @@
-"""Whole templates that are compared with jinja2's rendering; \\n stands for a new line."""
+# SPDX-License-Identifier: Apache-2.0
+"""Whole templates that are compared with jinja2's rendering; \\n is a new line."""
 
 STATEMENTS = r"""
 {% for m in messages %}{{ loop.index0 }}{{ m.role }}{% if not loop.last %},{% endif %}{% endfor %}

@@ -1,6 +1,7 @@
-// Reads a line of JSON for each chat template, {"template": TEXT, "variables": {"messages": [...],
-// NAME: VALUE, ...}}, and writes one back: {"text": TEXT} or {"error": MESSAGE}.
-// tests/templates/run.py feeds it templates and knows what jinja2 makes of them.
+// SPDX-License-Identifier: Apache-2.0
+// Reads one line of JSON per chat template, {"template": TEXT, "variables": {"messages": [...],
+// NAME: VALUE, ...}}, and writes one line back: {"text": TEXT} or {"error": MESSAGE}.
+// tests/templates/run.py feeds it templates and compares with jinja2.
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>

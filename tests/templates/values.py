@@ -1,4 +1,5 @@
-"""Templates whose outcomes are compared with jinja2's. `v` stands for each kind of value."""
+# SPDX-License-Identifier: Apache-2.0
+"""Templates whose outcomes are compared with jinja2's. `v` is a value of each kind."""
 
 VARIABLES = {
     "messages": [{"role": "system", "content": "Be brief."},
@@ -27,7 +28,7 @@ KINDS = {
     "namespace": "namespace(a=1)", "message": "messages[2]",
 }
 
-# Of one value of each kind.
+# Templates that are rendered once for each kind of value.
 OF_VALUE = """
 {{ v is defined }}|{{ v is undefined }}|{{ v is none }}|{{ v is boolean }}|{{ v is true }}
 {{ v is integer }}|{{ v is float }}|{{ v is number }}|{{ v is string }}|{{ v is mapping }}

@@ -1,4 +1,6 @@
-// For tests of AnswerParser: what a text comes to, however it is cut into pieces.
+// SPDX-License-Identifier: Apache-2.0
+// For tests of AnswerParser: parses a text, and checks that the result does not depend on how the
+// text is split.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,7 +24,7 @@ inline AnswerForm FormOf(std::string_view tools, std::string_view reasoning = ""
   return form;
 }
 
-// "content|reasoning|name(arguments)...": what the parts come to.
+// The parsed parts as "content|reasoning|name(arguments)...".
 inline std::string Shown(const AnswerMessage& message) {
   std::string text = message.content + '|' + message.reasoning;
   for (const AnswerCall& call : message.calls) text += '|' + call.name + '(' + call.arguments + ')';
@@ -53,7 +55,7 @@ inline std::string ReadIn(const AnswerForm& form, const std::vector<std::string>
   return Shown(message);
 }
 
-// The same in one piece, byte by byte, and for every cut into two.
+// Parses the text in one piece, byte by byte, and split in two at every position; all must agree.
 inline std::string Read(const AnswerForm& form, const std::string& text,
                         Ending ending = Ending::kByModel, bool in_reasoning = false) {
   const std::string whole = ReadIn(form, {text}, ending, in_reasoning);
@@ -67,7 +69,7 @@ inline std::string Read(const AnswerForm& form, const std::string& text,
   return whole;
 }
 
-// Of an answer whose prompt has opened the reasoning.
+// Parses an answer whose prompt has opened the reasoning.
 inline std::string ReadInReasoning(const AnswerForm& form, const std::string& text) {
   return Read(form, text, Ending::kByModel, /*in_reasoning=*/true);
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the test texts of diff_attention run. kernels_test and cuda_test compile the same texts
 // (tests/kernels/diff_attention_test.cc and attention_window_test.cc), each with its own backends
 // (tests/kernels/diff_attention_on_cpu.cc, tests/cuda/diff_attention_on_cuda.cc); without a device

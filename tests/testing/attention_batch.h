@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A batch of sequences over pages of any format for attention tests: random q, K and V, and every
 // slot that no token was written to holds NaNs.
 #pragma once
@@ -103,7 +104,7 @@ class AttentionBatch {
     for (float& value : q) value = std::nearbyint(1.5f * value);
     for (size_t i = 0; i < q.size() && has_scales; i += static_cast<size_t>(spec.head_dim)) {
       q[i] = 0;
-      if (codec.has_int8_k()) q[i + 1] = Int8Codec::kMost;  // a scale of 1 here too
+      if (codec.has_int8_k()) q[i + 1] = Int8Codec::kMaxCode;  // a scale of 1 here too
     }
     for (size_t sequence = 0; sequence < memory.sequences().size(); ++sequence) {
       const SequenceTokens& rows = memory.sequences()[sequence];
@@ -115,11 +116,11 @@ class AttentionBatch {
             k.push_back(static_cast<float>((slot * 7 + i * 5 + slot * i % 13) % 5 - 2));
           }
           if (has_scales) {  // a scale of 1, by what meets a q of 0
-            k.front() = codec.dtype == DType::kFp8E4M3 ? kFp8E4M3Max : Int8Codec::kMost;
+            k.front() = codec.dtype == DType::kFp8E4M3 ? kFp8E4M3Max : Int8Codec::kMaxCode;
           }
           if (codec.has_int8_k()) k[1] = 0;
           if (codec.transforms_k()) {
-            k[0] = FourBits::kMost - 2;  // the like of four bits, with the least
+            k[0] = FourBits::kMaxCode - 2;  // the like of four bits, with the least
             k[1] = -2;
             TransformHeads(k, spec.head_dim);
           }

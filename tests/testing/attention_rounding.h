@@ -1,6 +1,7 @@
-// How far from the reference an attention kernel may be. With float32 activations the table of
-// kernel_tolerance.h says so; with bfloat16 ones it is a multiple of the error of the reference
-// itself when it rounds to bfloat16 what such a kernel has to round.
+// SPDX-License-Identifier: Apache-2.0
+// The tolerance of attention kernels. With float32 activations it is the table of
+// kernel_tolerance.h. With bfloat16 activations it is a multiple of the reference's own error when
+// it rounds to bfloat16 what such a kernel has to round.
 #pragma once
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The DiffSpec of each family's form of attention, for tests.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes tiny checkpoints for tests: a safetensors file from parts, and whole model directories
 // that Model::Load accepts.
 #pragma once

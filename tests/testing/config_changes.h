@@ -1,4 +1,5 @@
-// What a config.json of one family becomes if some of its keys are others.
+// SPDX-License-Identifier: Apache-2.0
+// Changes single keys of a family's config.json and reads the result.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,7 +34,7 @@ inline Result<ModelConfig> LoadWith(const Changes& changes, const std::string& f
 
 struct Refusal {
   Changes changes;
-  std::string line;  // behind the file's name
+  std::string line;  // after the file's name
 };
 
 inline void ExpectRefused(const Refusal& refusal, const std::string& family) {

@@ -1,6 +1,7 @@
-// Model directories in every state that a loader must survive: cut files, flipped bits, headers and
-// indexes that lie, things that are no file. A Damage changes a DamagedCopy of a good directory and
-// says what must come of it; Restore undoes it.
+// SPDX-License-Identifier: Apache-2.0
+// Model directories with every damage that a loader must survive: truncated files, flipped bits,
+// false headers and indexes, things that are not files. A Damage changes a DamagedCopy of a good
+// directory and states the expected outcome; Restore undoes it.
 #pragma once
 
 #include <sys/stat.h>
@@ -23,7 +24,7 @@ namespace diffserve {
 
 constexpr char kIndexName[] = "model.safetensors.index.json";
 
-// The files of a checkpoint in a directory of their own, with the good bytes at hand.
+// A copy of a checkpoint's files in its own directory, with the good bytes in memory.
 class DamagedCopy {
  public:
   // `source`'s files but for the recorded answers of a golden case. `two_shards` makes two shards
@@ -52,7 +53,7 @@ class DamagedCopy {
     return names;
   }
 
-  // What Damages do. Each notes the name, for Restore.
+  // The operations of Damages. Each notes the file's name for Restore.
   void Write(const std::string& name, std::string_view bytes) { WriteFile(Replaced(name), bytes); }
   void Remove(const std::string& name) { Replaced(name); }
   void Cut(const std::string& name, size_t length) {
@@ -123,10 +124,10 @@ struct Damage {
   std::string name;
   Expected expected = Expected::kRefused;
   std::function<void(DamagedCopy&)> apply;
-  bool as_nobody = false;  // to be loaded by a user without rights
+  bool as_unprivileged_user = false;  // to be loaded by a user without rights
 };
 
-// A safetensors header as text in parts, so that it can say what no good one says.
+// A safetensors header as text in parts, so that it can be invalid in any way.
 struct HeaderDraft {
   struct Tensor {
     std::string name, dtype, shape, begin, end;
@@ -168,8 +169,8 @@ struct HeaderDraft {
   std::string Bytes() const { return SafetensorsHeaderBytes(Json()) + data; }
 };
 
-// Every place at which the file may end: each of the first 4 KiB (of which every `stride`th is
-// taken) and each edge of the header and of a tensor, and the bytes beside it.
+// Every position at which the file may end: every `stride`th of the first 4 KiB, and each edge of
+// the header and of a tensor with its neighbours.
 inline std::vector<Damage> Cuts(const DamagedCopy& copy, const std::string& file,
                                 size_t stride = 1) {
   const std::string& bytes = copy.good().at(file);
@@ -373,12 +374,12 @@ inline std::vector<Damage> BrokenHeaders(const DamagedCopy& copy, const std::str
   return damages;
 }
 
-// Something else than a readable file in the place of `file`.
+// Something other than a readable file in the place of `file`.
 inline std::vector<Damage> NoFiles(const std::string& file) {
   std::vector<Damage> damages;
   const auto add = [&](const std::string& name, const std::function<void(DamagedCopy&)>& apply,
-                       bool as_nobody = false) {
-    damages.push_back({file + " is " + name, Expected::kRefused, apply, as_nobody});
+                       bool as_unprivileged_user = false) {
+    damages.push_back({file + " is " + name, Expected::kRefused, apply, as_unprivileged_user});
   };
   add("missing", [file](DamagedCopy& c) { c.Remove(file); });
   add("empty", [file](DamagedCopy& c) { c.Write(file, ""); });

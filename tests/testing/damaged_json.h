@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Damages to the JSON files of a model directory: the index of shards and the configuration.
 #pragma once
 
@@ -94,7 +95,7 @@ inline std::vector<Damage> LyingIndexes(const DamagedCopy& copy) {
   return damages;
 }
 
-// JSON that is no good in any file of it.
+// JSON that is invalid in every file.
 inline std::vector<Damage> BrokenJson(const std::string& file) {
   std::vector<Damage> damages;
   const auto add = [&](const std::string& name, const std::function<std::string()>& text) {
@@ -107,7 +108,7 @@ inline std::vector<Damage> BrokenJson(const std::string& file) {
     for (size_t i = 0; i < count; ++i) json += text;
     return json + end;
   };
-  constexpr size_t kMost = 4'000'000;  // within the size that any of the files may have
+  constexpr size_t kMaxBytes = 4'000'000;  // within the size that any of the files may have
   for (const char* text :
        {" ", "null", "[]", "1", "\"{}\"", "{", "}", "{}{}", "{\"a\"}", "{\"a\":}", "{\"a\":1,}",
         "{'a':1}", "{\"a\":NaN}", "{\"a\":1e999}", "{\"a\":\"\\ud800\"}", "{\"a\":\"\xff\"}",
@@ -116,24 +117,24 @@ inline std::vector<Damage> BrokenJson(const std::string& file) {
   }
   add("zeros", [] { return std::string(100'000, '\0'); });
   add("20 MB of spaces", [] { return "{" + std::string(20'000'000, ' ') + "}"; });
-  add("deep objects", [=] { return repeated("", "{\"a\":", kMost / 5, ""); });
-  add("deep lists", [=] { return repeated("{\"a\":", "[", kMost, ""); });
-  add("empty objects", [=] { return repeated("{\"a\":[{}", ",{}", kMost / 3, "]}"); });
-  add("empty lists", [=] { return repeated("{\"a\":[[]", ",[]", kMost / 3, "]}"); });
-  add("numbers", [=] { return repeated("{\"a\":[1", ",1", kMost / 2, "]}"); });
+  add("deep objects", [=] { return repeated("", "{\"a\":", kMaxBytes / 5, ""); });
+  add("deep lists", [=] { return repeated("{\"a\":", "[", kMaxBytes, ""); });
+  add("empty objects", [=] { return repeated("{\"a\":[{}", ",{}", kMaxBytes / 3, "]}"); });
+  add("empty lists", [=] { return repeated("{\"a\":[[]", ",[]", kMaxBytes / 3, "]}"); });
+  add("numbers", [=] { return repeated("{\"a\":[1", ",1", kMaxBytes / 2, "]}"); });
   add("members", [=] {
     std::string json = "{\"a\":1";
-    for (size_t i = 0; json.size() < kMost; ++i) json += ",\"" + std::to_string(i) + "\":1";
+    for (size_t i = 0; json.size() < kMaxBytes; ++i) json += ",\"" + std::to_string(i) + "\":1";
     return json + "}";
   });
-  add("a long number", [=] { return repeated("{\"a\":", "1", kMost, "}"); });
-  add("a long string that does not end", [=] { return repeated("{\"a\":\"", "x", kMost, ""); });
+  add("a long number", [=] { return repeated("{\"a\":", "1", kMaxBytes, "}"); });
+  add("a long string that does not end", [=] { return repeated("{\"a\":\"", "x", kMaxBytes, ""); });
   add("a key twice", [] { return std::string("{\"a\":1,\"b\":2,\"a\":1}"); });
   return damages;
 }
 
-// Values that the good text's keys cannot have: each key that is a number, a string or null is
-// given each of them. A key may be one that is not looked at.
+// Invalid values for the good text's keys: each key whose value is a number, a string or null gets
+// each of them. Some keys may be unused.
 inline std::vector<Damage> WrongValues(const DamagedCopy& copy, const std::string& file) {
   const std::string& good = copy.good().at(file);
   std::vector<Damage> damages;

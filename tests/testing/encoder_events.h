@@ -1,5 +1,6 @@
-// For tests of encoders: events made short, all that an encoder writes of them, and the lines of a
-// stream of named events.
+// SPDX-License-Identifier: Apache-2.0
+// For tests of encoders: short ways to write events, everything that an encoder writes for them,
+// and the lines of a stream of named events.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -41,8 +42,8 @@ inline AnswerSplitter MarkedSplitter() {
   return {[](const PromptInfo&) {}, read};
 }
 
-// What an encoder that `make` makes writes of `events`, in one go and in pieces as small as they
-// can be, which must be the same.
+// The output of an encoder from `make` for `events`, at once and in the smallest pieces, which must
+// agree.
 template <typename Make>
 std::string EncodedText(const Make& make, const std::vector<ResponseEvent>& events) {
   std::string whole, pieces;

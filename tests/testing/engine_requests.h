@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small engines, requests and copies of plans for tests of the engine.
 #pragma once
 
@@ -31,7 +32,7 @@ inline Request MakeRequest(RequestId id, int prompt_tokens, int max_tokens, int 
   return request;
 }
 
-// A planned sequence as it was when it was planned.
+// A copy of a planned sequence at the time of the plan.
 struct PlannedCopy {
   RequestId id = 0;
   int num_computed = 0, num_planned = 0;

@@ -1,4 +1,5 @@
-// Eventually: for states that other threads reach by themselves, without anything to wait on.
+// SPDX-License-Identifier: Apache-2.0
+// Eventually: waits for a state that other threads reach without a signal.
 #pragma once
 
 #include <chrono>
@@ -7,7 +8,8 @@
 
 namespace diffserve::testing {
 
-// Waits until `condition` holds (true); the limit is far beyond what the slowest machine needs.
+// Waits until `condition` holds and returns true. The limit is far beyond what the slowest machine
+// needs.
 inline bool Eventually(const std::function<bool()>& condition) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   while (!condition()) {

@@ -1,5 +1,6 @@
-// FakeConstraint: a TokenConstraint without a grammar. What may come next is a hash of a seed and
-// the tokens accepted so far. It throws std::logic_error where it is used against its contract.
+// SPDX-License-Identifier: Apache-2.0
+// FakeConstraint: a TokenConstraint without a grammar. The allowed tokens are a hash of a seed and
+// the tokens accepted so far. It throws std::logic_error if its contract is violated.
 #pragma once
 
 #include <algorithm>
@@ -20,12 +21,12 @@ class FakeConstraint : public TokenConstraint {
   struct Options {
     uint64_t seed = 0;
     int vocab_size = 256;
-    int one_of = 3;                  // about one token in so many may come next
-    std::vector<int32_t> ends = {};  // EOS: may come at one place in four
-    int ends_after = -1;             // so many tokens: then nothing but `ends` may come
-    int fill_fails_after = -1;       // so many tokens
-    bool forgets = false;            // what may come follows from the last token alone
-    int accept_fails_after = -1;     // likewise: the next one is refused though it may come
+    int one_of = 3;                  // about one token in `one_of` is allowed
+    std::vector<int32_t> ends = {};  // EOS tokens: allowed at one position in four
+    int ends_after = -1;             // after this many tokens only `ends` are allowed; -1: never
+    int fill_fails_after = -1;       // Fill fails after this many tokens; -1: never
+    bool forgets = false;            // the allowed tokens depend on the last token only
+    int accept_fails_after = -1;     // Accept refuses an allowed token after this many; -1: never
   };
   explicit FakeConstraint(Options options) : options_(std::move(options)) {
     chain_.push_back(SplitMix64(options_.seed));
@@ -62,7 +63,7 @@ class FakeConstraint : public TokenConstraint {
     const uint64_t state = chain_.back();
     const bool is_end = std::ranges::find(options_.ends, token) != options_.ends.end();
     const bool only_ends = num_accepted() == options_.ends_after;
-    // One is always left.
+    // At least one token is always allowed.
     const bool is_left = token ==
                          static_cast<int32_t>(state % static_cast<uint64_t>(options_.vocab_size));
     if (is_end) return only_ends || is_left || SplitMix64(state + 1) % 4 == 0;
@@ -78,7 +79,7 @@ class FakeConstraint : public TokenConstraint {
   }
 
   Options options_;
-  std::vector<uint64_t> chain_;  // of the tokens accepted so far, and before them
+  std::vector<uint64_t> chain_;  // hashes before and after each accepted token
 };
 
 }  // namespace diffserve::testing

@@ -1,10 +1,11 @@
-// FakeExecutor: an Executor without a model. What it draws is a pure hash of the sequence's tokens
-// and its sampling key, and it goes through pages like a real one: each slot holds the hash of the
-// token chain up to it, a draw is made from what the pages hold, so a wrong prefix hit, a stale
-// page or a page with two writers gives other tokens than Continue(), which needs no pages. It also
-// checks that each plan is legal, and throws std::logic_error saying what is wrong if not. Like a
-// device it keeps the tokens that it has drawn itself, so with a depth above 1 it computes with
-// tokens that the engine does not know yet.
+// SPDX-License-Identifier: Apache-2.0
+// FakeExecutor: an Executor without a model. Each draw is a pure hash of the sequence's tokens and
+// its sampling key. It uses pages like a real executor: each slot stores the hash of the token
+// chain up to it, and draws are computed from the pages. So a wrong prefix hit, a stale page or a
+// page with two writers gives other tokens than Continue(), which needs no pages. It also checks
+// that each plan is legal, and otherwise throws std::logic_error with the reason. Like a device it
+// keeps the tokens that it has drawn, so with a depth above 1 it computes with tokens that the
+// engine does not know yet.
 #pragma once
 
 #include <algorithm>
@@ -34,8 +35,8 @@ class FakeExecutor : public Executor {
   struct Options {
     int vocab_size = 256;
     int depth = 1;
-    // Whether this draw (or score) is to find NaN logits; `position` is that of the token to be
-    // drawn or scored.
+    // Whether this draw (or score) finds NaN logits; `position` is that of the token to be drawn or
+    // scored.
     std::function<bool(RequestId, int position)> is_corrupt = nullptr;
     // Called in Collect, before it returns; may block or throw.
     std::function<void(uint64_t step)> on_collect = nullptr;
@@ -56,8 +57,7 @@ class FakeExecutor : public Executor {
       : FakeExecutor(engine_options, Options()) {}
 
   int depth() const override { return options_.depth; }
-  // The step runs here; that steps run in the order of their launch is all that can be seen of when
-  // they run.
+  // The step runs here. Callers can only observe that steps run in launch order.
   void Launch(const StepPlan& plan) override {
     Require(static_cast<int>(launched_.size()) < options_.depth,
             "no more steps are launched than the executor takes");
@@ -84,8 +84,8 @@ class FakeExecutor : public Executor {
     return std::move(step.result);
   }
 
-  // All tokens that `request` is to get when nothing cuts it short but an error of its constraint,
-  // or one that nothing is left to draw. REQUIRES: its constraint has accepted nothing.
+  // All tokens that `request` gets if only its constraint may stop it early: by an error, or by
+  // leaving no token to draw. REQUIRES: its constraint has accepted nothing.
   static std::vector<int32_t> Continue(const Request& request, int vocab_size = 256,
                                        Status* error = nullptr) {
     std::vector<int32_t> outputs;
@@ -143,7 +143,7 @@ class FakeExecutor : public Executor {
 
  private:
   struct State {
-    std::vector<int32_t> tokens;  // prompt and all that was drawn
+    std::vector<int32_t> tokens;  // prompt and all drawn tokens
     uint64_t drawn_in = 0;        // the step that drew the last one; 0: none
   };
   struct LaunchedStep {
@@ -151,7 +151,7 @@ class FakeExecutor : public Executor {
     StepResult result;
   };
 
-  // The cache salt is part of every chain, so that a page taken over from another salt is noticed.
+  // The cache salt is part of every chain, so that a page taken from another salt is noticed.
   static uint64_t Root(const Request& request) {
     uint64_t chain = 0x1234567;
     for (unsigned char c : request.cache_salt) chain = Chain(chain, c);
@@ -164,9 +164,9 @@ class FakeExecutor : public Executor {
     return -static_cast<float>(Chain(chain, token) % 1000) / 64.0f;
   }
 
-  // Seven of eight tokens follow from the one `before` alone, so that an output repeats itself as
-  // text does, and now and then goes on otherwise.
-  // `mask`: nullptr, or what may be drawn, which is not nothing.
+  // Draws a token. Seven of eight depend only on the token `before`, so that an output repeats
+  // itself like text but sometimes changes course. `mask`: nullptr, or the allowed tokens, at least
+  // one.
   static SampleResult Draw(uint64_t chain, const Request& request, int position, int32_t before,
                            const std::vector<int32_t>& banned, int vocab_size,
                            const uint32_t* mask) {
@@ -211,7 +211,7 @@ class FakeExecutor : public Executor {
                   position % page_size_];
   }
 
-  // A page that is written in this step stands in no other page table of the step.
+  // A page that this step writes is in no other page table of the step.
   void CheckWriters(const StepPlan& plan) const {
     std::map<int32_t, int> holders;
     for (const PlannedSequence& planned : plan.sequences) {
@@ -225,8 +225,7 @@ class FakeExecutor : public Executor {
     }
   }
 
-  // Where there are states, no slot and no window page is written for one sequence and touched for
-  // another.
+  // For models with states: a slot or window page written for one sequence is not used by another.
   void CheckStates(const StepPlan& plan) const {
     if (states_.empty()) return;
     std::multiset<int32_t> writers, readers, pages;
@@ -245,7 +244,7 @@ class FakeExecutor : public Executor {
     for (int32_t slot : writers) {
       Require(slot >= 0 && static_cast<size_t>(slot) < states_.size(), "a slot is one of all");
       Require(writers.count(slot) == 1 && !readers.contains(slot),
-              "a slot that is written is nobody else's");
+              "a slot that is written belongs to one sequence");
     }
     for (const PlannedSequence& planned : plan.sequences) {
       const auto first = static_cast<size_t>(planned.num_computed / page_size_);
@@ -256,7 +255,7 @@ class FakeExecutor : public Executor {
     }
   }
 
-  // The state behind so many tokens of the sequence is that chain.
+  // Checks and stores states: `chain` is the sequence's state after `position` tokens.
   void TakeState(const PlannedSequence& planned, int position, uint64_t chain) {
     if (states_.empty()) return;
     const StateSlotUse& use = planned.states;
@@ -373,7 +372,7 @@ class FakeExecutor : public Executor {
       }
     }
     PoolStates(planned, result);
-    // All draws are made, as by a device, and the sequence's own are kept.
+    // All draws are made, as a device does; only those that the sequence keeps are stored.
     bool is_own = true;
     for (int i = 0; i < planned.samples; ++i) {
       const int position = planned.end() - planned.samples + 1 + i;
@@ -419,8 +418,8 @@ class FakeExecutor : public Executor {
   DrawMasks masks_;
   const int window_;
   std::vector<uint64_t> slots_;  // [num_pages * page_size]: hash of the token chain that ends there
-  std::vector<uint64_t> window_slots_;  // likewise, of the window pages
-  std::vector<uint64_t> states_;        // by state slot: that of the tokens before
+  std::vector<uint64_t> window_slots_;  // the same for window pages
+  std::vector<uint64_t> states_;        // [state slots] hash of the tokens before
   std::map<RequestId, State> sequences_;
   std::deque<LaunchedStep> launched_;  // not collected yet, oldest first
   uint64_t step_ = 0;

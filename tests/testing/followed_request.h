@@ -1,4 +1,6 @@
-// FollowedRequest: a request of the simulation, and whether its events are those of a run alone.
+// SPDX-License-Identifier: Apache-2.0
+// FollowedRequest: follows one request of the simulation, and checks that its events equal those of
+// a run by itself.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +15,7 @@ namespace diffserve::testing {
 
 class FollowedRequest {
  public:
-  // What came of it, if it ended by itself.
+  // The result of a request that was not cut short.
   struct Outcome {
     std::vector<int32_t> tokens;
     std::vector<float> logprobs, prompt_logprobs;
@@ -23,13 +25,13 @@ class FollowedRequest {
     bool operator==(const Outcome&) const = default;
   };
 
-  // `corrupt_position`: of the token whose logits are broken, or -1.
+  // `corrupt_position`: the position of the token with broken logits, or -1.
   FollowedRequest(Request request_in, int vocab_size, int corrupt_position_in)
       : request(std::move(request_in)),
         corrupt_position(corrupt_position_in),
         expected_(FakeExecutor::Continue(request, vocab_size, &expected_error_)) {}
 
-  // What is wrong with the event, or nothing.
+  // Returns the fault of the event, or "".
   std::string Take(const TokenEvent& event) {
     outcome.tokens.insert(outcome.tokens.end(), event.tokens.begin(), event.tokens.end());
     for (const SampleResult& sample : event.logprobs) outcome.logprobs.push_back(sample.logprob);

@@ -1,4 +1,5 @@
-// FullPipe: a pipe that nobody reads until the test does, filled so that no byte more fits.
+// SPDX-License-Identifier: Apache-2.0
+// FullPipe: a pipe filled until no more bytes fit, with no reader until the test reads it.
 #pragma once
 
 #include <fcntl.h>
@@ -28,7 +29,7 @@ class FullPipe {
   FullPipe& operator=(const FullPipe&) = delete;
 
   int input() const { return ends_[1]; }
-  // What comes next behind the filling, up to `last`.
+  // Reads the bytes after the filling, up to `last`.
   std::string ReadUntil(const std::string& last) {
     std::string text;
     char byte = 0;

@@ -1,5 +1,6 @@
-// Golden cases (tests/golden/make_golden.py) and the five ways a server may run a sequence. Every
-// way must give the same logits; what they are compared with comes from the authors' code.
+// SPDX-License-Identifier: Apache-2.0
+// Golden cases (tests/golden/make_golden.py), and the five ways in which a server may run a
+// sequence. All five must give the same logits; the expected ones come from the authors' code.
 #pragma once
 
 #include <algorithm>
@@ -19,10 +20,12 @@
 
 namespace diffserve {
 
-constexpr double kGoldenFloat32Tolerance = 1e-4;  // of the largest logit
-constexpr double kGoldenBFloat16Share = 2.0;      // of the reference's own error in bfloat16
-constexpr double kGoldenFloat16Share = 0.25;      // of the same: float16 has three more bits
-// Of quantised linear layers, of the same.
+constexpr double kGoldenFloat32Tolerance = 1e-4;  // relative to the largest logit
+constexpr double kGoldenBFloat16Share = 2.0;      // relative to the reference's own error in
+                                                  // bfloat16
+constexpr double kGoldenFloat16Share = 0.25;      // relative to the same: float16 has three more
+                                                  // bits
+// Quantised linear layers, relative to the same.
 constexpr double kGoldenInt8Share = 8.0;
 struct GoldenPagesShare {
   DType pages;
@@ -33,7 +36,7 @@ constexpr GoldenPagesShare kGoldenPagesShares[] = {
 constexpr double kGoldenInt4Share = 50.0;
 constexpr int kGoldenPageSize = 16;
 
-// Heads of some cases are not whole packs of four bits; fp8 is a GPU's.
+// Some cases have heads that are not whole packs of four bits; only GPUs have fp8.
 inline bool HasPagesOf(const Model& model, DType pages) {
   const DiffSpec& spec = model.config().attention;
   return cpu::TakesPages(spec, KvFormat::Of(spec, kGoldenPageSize, pages).codec);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Walks through grammars over the bundled model's tokens that draw any token of a mask alike, which
 // is what a model does at a high temperature.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GrpcStack: the server of serving_fixture.h with room for long contexts, and ways to call its gRPC
 // port.
 #pragma once

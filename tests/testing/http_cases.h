@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Malformed, hostile and odd HTTP requests, each with the status that answers it. 200: the request
 // is served (it asks for /livez). Run against the reader alone (in one piece and byte by byte) and
 // against a listening server.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A blocking HTTP client over a raw socket, for tests: it sends any bytes and reads replies
 // strictly. Every wait is bounded.
 #pragma once

@@ -1,6 +1,7 @@
-// Steps of a model whose layers are not all alike, by any of its decoders: parts of sequences, of
-// which only some tokens' logits are wanted, over pages of two pools and slots of states. Whatever
-// the steps, a token's logits have the bits of its sequence alone and at once.
+// SPDX-License-Identifier: Apache-2.0
+// Steps of a model with different kinds of layers, by any of its decoders: parts of sequences, only
+// some of whose tokens' logits are needed, over two pools of pages and slots of states. For any
+// steps, a token's logits have the same bits as in a run of its sequence by itself in one step.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The levels a kernel test runs at, seeded inputs, and comparisons that name the first element at
 // fault.
 #pragma once

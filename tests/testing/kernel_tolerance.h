@@ -1,6 +1,7 @@
-// The one table of how far a kernel may be from the double-precision reference. Both read the same
-// stored K, V and weights, so what is left is float32 arithmetic, the same at every level, and the
-// rounding of what is stored.
+// SPDX-License-Identifier: Apache-2.0
+// The only table of kernel tolerances relative to the double-precision reference. Both read the
+// same stored K, V and weights. The remaining error is float32 arithmetic, which is the same at
+// every level, and the rounding of stored results.
 #pragma once
 
 #include <cmath>

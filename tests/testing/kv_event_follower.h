@@ -1,4 +1,5 @@
-// KvEventFollower: knows the pages of a prefix index from its KV events alone.
+// SPDX-License-Identifier: Apache-2.0
+// KvEventFollower: reconstructs the pages of a prefix index from its KV events.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +39,7 @@ class KvEventFollower {
     return true;
   }
 
-  // What is wrong with the event, or nothing.
+  // Returns the fault of the event, or "".
   std::string Take(const KvEvent& event) {
     ++num_events_;
     if (event.kind == KvEvent::Kind::kCleared) {

@@ -1,5 +1,5 @@
-// Loads a model directory as `serve` does, answers a prompt if it loads, and says what is wrong
-// with what came of it.
+// SPDX-License-Identifier: Apache-2.0
+// Loads a model directory as `serve` does, answers a prompt if it loads, and checks the outcome.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +15,7 @@ namespace diffserve {
 
 struct LoadOutcome {
   bool loaded = false;
-  std::string line;  // of the refusal
+  std::string line;  // the error message
 };
 
 inline LoadOutcome LoadAndAnswer(const std::string& dir, ThreadPool& pool) {
@@ -39,8 +39,7 @@ inline LoadOutcome LoadAndAnswer(const std::string& dir, ThreadPool& pool) {
   return {true, ""};
 }
 
-// Why the line of a refusal is not good enough, or "": it is one line of sensible length that names
-// the
+// The fault of an error message, or "": it must be one line of sensible length that names the
 // directory or a file in it.
 inline std::string ProblemOfLine(const std::string& line, const std::string& dir) {
   if (line.empty()) return "it is empty";
@@ -51,7 +50,7 @@ inline std::string ProblemOfLine(const std::string& line, const std::string& dir
   return "";
 }
 
-// What is wrong with the outcome of a damage, or "".
+// The fault of the outcome of a damage, or "".
 inline std::string ProblemOf(const LoadOutcome& outcome, const Damage& damage,
                              const std::string& dir) {
   if (outcome.loaded) return damage.expected == Expected::kRefused ? "it was loaded" : "";
@@ -61,12 +60,12 @@ inline std::string ProblemOf(const LoadOutcome& outcome, const Damage& damage,
 }
 
 struct CheckpointToDamage {
-  std::string family;  // the beginning of its case's name
+  std::string family;  // the prefix of its case's name
   std::filesystem::path dir;
-  bool two_shards = false;  // its one file is to be split
+  bool two_shards = false;  // split its one file
 };
 
-// Of each family's golden cases the smallest as one file and the smallest as shards.
+// For each family, the smallest golden case with one file and the smallest with shards.
 inline std::vector<CheckpointToDamage> CheckpointsToDamage() {
   const std::filesystem::path cases = std::filesystem::path(DIFFSERVE_SOURCE_DIR) /
                                       "tests/golden/cases";

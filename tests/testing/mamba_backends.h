@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the test text of the Mamba operations runs. kernels_test and cuda_test compile the same text
 // (tests/kernels/mamba_test.cc), each with its own backends (tests/kernels/mamba_on_cpu.cc,
 // tests/cuda/mamba_on_cuda.cc); without a device cuda_test has none.
@@ -15,23 +16,24 @@
 
 namespace diffserve::testing {
 
-// Which rows of a case are computed, from and to which of its slots.
+// The rows of a case to compute, with the slots that they read and write.
 struct StatefulRows {
   std::vector<StateSequence> sequences;
 
-  // Of batches with an odd number of sequences the most tokens of one are told.
+  // Sets the batch's maximum sequence length only if the number of sequences is odd, so that both
+  // cases are tested.
   StateBatch Batch() const {
-    int num_tokens = 0, most = 0;
+    int num_tokens = 0, max_tokens = 0;
     for (const StateSequence& sequence : sequences) {
       num_tokens += sequence.num_tokens;
-      most = std::max(most, sequence.num_tokens);
+      max_tokens = std::max(max_tokens, sequence.num_tokens);
     }
     return {sequences.data(), static_cast<int>(sequences.size()), num_tokens,
-            sequences.size() % 2 == 1 ? most : 0};
+            sequences.size() % 2 == 1 ? max_tokens : 0};
   }
 };
 
-// Each owns what its arguments point to; a backend changes `out` and `state`.
+// Each case owns the memory of its arguments; a backend changes `out` and `state`.
 struct ConvCase {
   StatefulRows rows;
   int channels = 0, width = 0;

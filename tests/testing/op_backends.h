@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the test text of an op runs: each backend takes a case in plain host memory and gives the
 // results. kernels_test and cuda_test compile the same texts (tests/kernels/OP_test.cc), each with
 // its own backends (tests/kernels/OP_on_cpu.cc, tests/cuda/OP_on_cuda.cc); without a device
@@ -16,13 +17,13 @@
 
 namespace diffserve::testing {
 
-struct LinearInput {
+struct LinearTestInput {
   std::vector<float> x;
   int num_tokens = 0;
   std::vector<float> y = {};  // what is accumulated to
   bool accumulate = false;
 };
-using PackedRun = std::function<std::vector<float>(const LinearInput& input)>;  // y
+using PackedRun = std::function<std::vector<float>(const LinearTestInput& input)>;  // y
 
 struct LinearBackend {
   std::string name;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pages of sequences in the host's memory for tests: in shuffled places, every byte 0xff (a NaN in
 // every format), and page ids behind a sequence's last are huge. Pages that are forgotten are -1.
 #pragma once

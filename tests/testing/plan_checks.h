@@ -1,5 +1,6 @@
-// What holds of every plan, seen from outside: the part of the simulation's invariants that needs
-// no memory of earlier steps.
+// SPDX-License-Identifier: Apache-2.0
+// Checks of single plans from outside: the simulation's invariants that need no memory of earlier
+// steps.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +12,7 @@
 
 namespace diffserve::testing {
 
-// 4, 5 and 6 of simulation.h: what is wrong with the plan that the scheduler has just made, or
-// nothing.
+// Invariants 4, 5 and 6 of simulation.h. Returns the fault of the scheduler's latest plan, or "".
 inline std::string ViolationOf(const StepPlan& plan, const Scheduler& scheduler,
                                const EngineOptions& options) {
   if (plan.num_tokens() < 1 || plan.num_tokens() > options.max_num_batched_tokens)
@@ -33,7 +33,7 @@ inline std::string ViolationOf(const StepPlan& plan, const Scheduler& scheduler,
   return {};
 }
 
-// The same of a launched step whose results are not there yet.
+// The same for a launched step without results.
 inline std::string ViolationOf(const std::vector<PlannedCopy>& step, const Scheduler& scheduler,
                                const EngineOptions& options) {
   for (const PlannedCopy& planned : step) {
@@ -48,16 +48,16 @@ inline std::string ViolationOf(const std::vector<PlannedCopy>& step, const Sched
   return {};
 }
 
-// Of the last page, with states the last that has a snapshot, which the index has of the first
-// `most` tokens.
-inline int EndOfPrefix(const Sequence& sequence, int most, const Scheduler& scheduler,
+// The end of the longest indexed prefix within the first `max_tokens` tokens; for models with
+// states, the last such end with a snapshot.
+inline int EndOfPrefix(const Sequence& sequence, int max_tokens, const Scheduler& scheduler,
                        int page_size) {
   const PrefixIndex& index = scheduler.index();
   const StateStore& states = scheduler.states();
   uint64_t hash = index.RootHash(sequence.request.cache_salt);
   int32_t page = -1;
   int found = 0;
-  for (int end = page_size; end <= most; end += page_size) {
+  for (int end = page_size; end <= max_tokens; end += page_size) {
     const auto tokens = sequence.PageTokens(end / page_size - 1, page_size);
     hash = index.ChainHash(hash, tokens);
     page = index.Find({page, hash, tokens, sequence.request.cache_salt});
@@ -67,7 +67,8 @@ inline int EndOfPrefix(const Sequence& sequence, int most, const Scheduler& sche
   return found;
 }
 
-// 10, of the sequences that start with this plan: what is in the index now was in it before.
+// Invariant 10 for the sequences that start with this plan: what the index contains now was in it
+// before.
 inline std::string ViolationOfHits(const StepPlan& plan, const std::vector<RequestId>& ran_before,
                                    const Scheduler& scheduler, const EngineOptions& options) {
   if (!options.enable_prefix_caching) return {};
@@ -76,8 +77,8 @@ inline std::string ViolationOfHits(const StepPlan& plan, const std::vector<Reque
     const auto planned = std::ranges::find(plan.sequences, id, &PlannedSequence::id);
     if (planned == plan.sequences.end() || std::ranges::count(ran_before, id) > 0) continue;
     const int known = sequence->num_tokens() - planned->samples;
-    const int most = std::min(sequence->max_tokens_from_cache(), known - 1);
-    if (EndOfPrefix(*sequence, most, scheduler, options.page_size) > planned->num_computed)
+    const int max_tokens = std::min(sequence->max_tokens_from_cache(), known - 1);
+    if (EndOfPrefix(*sequence, max_tokens, scheduler, options.page_size) > planned->num_computed)
       return "10: a hit ends where the last page or snapshot does";
   }
   return {};

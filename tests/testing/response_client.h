@@ -1,5 +1,6 @@
-// A client of Responses: collects what its stream brings; and what the engine and the text work
-// say.
+// SPDX-License-Identifier: Apache-2.0
+// ResponseClient: collects the events of a stream of Responses. Also makes events of the engine and
+// results of the text work.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +15,7 @@
 
 namespace diffserve {
 
-// A client: collects what its stream brings.
+// Collects the events of its stream.
 struct Client {
   explicit Client(size_t max_bytes = 1 << 20)
       : stream(std::make_shared<ResponseStream>(max_bytes, nullptr)) {}
@@ -60,7 +61,7 @@ inline TokenEvent Event(RequestId id, std::vector<int32_t> tokens,
   return event;
 }
 
-// `n` continuations of each prompt; the prompts have so many tokens.
+// `n` continuations of each prompt; `prompt_tokens` are the prompts' lengths.
 inline TokenizedRequest Ask(const std::vector<int>& prompt_tokens, int n) {
   TokenizedRequest tokenized;
   for (const int count : prompt_tokens) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the test text of rope_append runs. kernels_test and cuda_test compile the same text
 // (tests/kernels/rope_append_test.cc), each with its own backends
 // (tests/kernels/rope_append_on_cpu.cc, tests/cuda/rope_append_on_cuda.cc); without a device

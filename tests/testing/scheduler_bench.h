@@ -1,4 +1,5 @@
-// SchedulerBench: a Scheduler with a FakeExecutor, for tests that take it step by step.
+// SPDX-License-Identifier: Apache-2.0
+// SchedulerBench: a Scheduler with a FakeExecutor, for tests that run it step by step.
 #pragma once
 
 #include <map>
@@ -17,7 +18,7 @@ class SchedulerBench {
       : scheduler(options), executor_(options, std::move(fake)) {}
 
   void Add(Request request) { scheduler.Add(std::move(request)); }
-  // What each sequence computed.
+  // Runs one step; returns the tokens that each sequence computed.
   std::map<RequestId, int> Step() {
     const StepPlan step = scheduler.Plan();
     plan = CopyOf(step);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The whole server in one process, HTTP and gRPC on free ports, with the real engine over
 // FakeExecutor and a small tokenizer.
 #pragma once
@@ -20,12 +21,12 @@
 
 namespace diffserve::testing {
 
-// Of FakeExecutor::Options: what a constraint allows may be any token.
+// For FakeExecutor::Options: any token may be allowed by a constraint.
 inline constexpr int kWholeVocab = std::numeric_limits<int>::max();
 
 struct ServingOptions : ServerOptions {
   FakeExecutor::Options executor;
-  bool hold_steps = false;  // `steps` is closed at first
+  bool hold_steps = false;  // `steps` starts closed
   ModelConfig config;       // the vocabulary is the tokenizer's
   std::string keys;         // the text of a key file; empty: none are needed
   bool with_template = true;
@@ -43,11 +44,11 @@ struct ServingOptions : ServerOptions {
     routes.fingerprint = "fp_test";
     routes.tokenizer_info = TokenizerInfoBody(TextDataDir() + "/byte_bpe").value();
     frontend.served_model_name = "tiny";
-    frontend.text_threads = 1;  // so that one piece of text work can hold all
+    frontend.text_threads = 1;  // so that one text can occupy them all
   }
 };
 
-// A path that the route of `path` answers.
+// A concrete path that the route of `path` answers.
 inline std::string ExampleOf(std::string_view path) {
   if (const size_t id = path.find("{id}"); id != std::string_view::npos)
     return std::string(path).replace(id, 4, "resp_none");
@@ -86,7 +87,7 @@ class ServingFixture {
     steps.Open();
     Drain(std::chrono::steady_clock::now());
   }
-  // What a signal does.
+  // Does what a signal does.
   void Drain(std::chrono::steady_clock::time_point deadline) { server_->Stop(deadline); }
 
   int port() const { return http->port(); }
@@ -97,11 +98,12 @@ class ServingFixture {
     return Stats().refused[static_cast<size_t>(reason)];
   }
 
-  // Nothing runs, nothing waits, no page is held.
+  // Waits until nothing runs, nothing waits, and no page is held.
   bool EngineIsEmpty() const {
     return Eventually([this] { return IsEmptyNow(); });
   }
-  // Likewise where steps are held: one may pass at each look, with which what was cancelled goes.
+  // The same while steps are held: each check lets one step pass, with which cancelled requests
+  // leave.
   bool BecomesIdle() {
     return Eventually([this] {
       if (IsEmptyNow()) return true;

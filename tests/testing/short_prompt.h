@@ -1,4 +1,5 @@
-// Logits of a prompt of 20 tokens: what two checkpoints, or two ways to load one, are compared by.
+// SPDX-License-Identifier: Apache-2.0
+// Logits of a prompt of 20 tokens, for comparing two checkpoints or two ways to load one.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,9 +1,10 @@
-// SimulatedReaders: what stands behind the engine loop in the simulation, with the server's own
-// queues. Events go into an outbox that is taken late, and from it to the stream of their request;
-// some clients read at once, some slowly, some never, and some leave. Checked are the streams:
+// SPDX-License-Identifier: Apache-2.0
+// SimulatedReaders: the simulation's part after the engine loop, with the server's own queues.
+// Events go into an outbox that is emptied late, and from it to their request's stream. Some
+// clients read at once, some slowly, some never, and some leave. The checks of the streams:
 //
 //  - what a client reads are its request's tokens in order, then one end, then nothing
-//  - no stream holds more than its limit, and only who is too slow is cut
+//  - no stream holds more than its limit, and only a client that is too slow is cut
 //  - a client that is cut or leaves has its request cancelled, the others get all that was posted
 #pragma once
 
@@ -27,7 +28,7 @@ class SimulatedReaders {
   struct Counts {
     uint64_t waits = 0;       // the outbox was full
     uint64_t overflowed = 0;  // clients that were too slow
-    uint64_t left = 0;        // clients that went away
+    uint64_t left = 0;        // clients that left
     uint64_t late = 0;        // slow clients that had something to read after the last event
   };
   using Cancel = std::function<void(RequestId)>;
@@ -38,7 +39,7 @@ class SimulatedReaders {
         outbox_(static_cast<size_t>(dice_.Pick(1, 24))),
         percent_late_(dice_.Chance(50) ? dice_.Pick(0, 95) : 0) {}
 
-  // An accepted request; the client's ways depend on the id alone.
+  // Adds an accepted request; the client's behaviour depends only on the id.
   void Open(RequestId id) {
     Dice dice{std::mt19937_64(id * 104729)};
     const int kind = dice.Pick(1, 100);
@@ -48,7 +49,7 @@ class SimulatedReaders {
     if (kind <= 5) reader.leaves_after = dice.Pick(0, 8);
   }
 
-  // The engine's side: an event of a request that lives. If the outbox is full, the engine waits
+  // The engine's side: takes an event of a live request. If the outbox is full, the engine waits
   // until the output thread has taken one message.
   void Post(TokenEvent event) {
     std::vector<int32_t>& posted = readers_.at(event.request).posted;
@@ -59,8 +60,8 @@ class SimulatedReaders {
     }
   }
 
-  // After a turn of the engine: the output thread takes all there is or falls behind, and clients
-  // read.
+  // Call after a turn of the engine: the output thread takes all messages or falls behind, and
+  // clients read.
   void Turn() {
     ++turn_;
     const bool is_late = dice_.Chance(percent_late_);
@@ -81,7 +82,7 @@ class SimulatedReaders {
     });
   }
 
-  // After the last turn: everybody reads what is left.
+  // Call after the last turn: every client reads what is left.
   void Finish() {
     while (outbox_.size() > 0) Deliver();
     for (auto& [id, reader] : readers_) {
@@ -102,12 +103,13 @@ class SimulatedReaders {
     explicit Reader(size_t limit_in) : limit(limit_in), stream(limit_in, nullptr) {}
 
     const size_t limit;
-    int pace = 1;                        // reads an event every so many turns; 1: all there is
+    int pace = 1;                        // turns per read of one event; 1: reads everything each
+                                         // turn
     std::optional<size_t> leaves_after;  // tokens
     ResponseStream stream;
-    size_t held = 0;  // bytes in the stream, but for the end
+    size_t held = 0;  // bytes in the stream, without the end
     std::vector<int32_t> posted, read;
-    bool is_over = false;  // the request's last event has been taken
+    bool is_over = false;  // the request's last event was taken
     bool is_cut = false, has_left = false, has_end = false;
   };
 
@@ -165,9 +167,9 @@ class SimulatedReaders {
     if (const auto* done = std::get_if<ResponseDone>(&*event)) {
       reader.has_end = true;
       Require(reader.is_cut == (done->status.message() == TooSlow().message()),
-              "who is too slow is told");
+              "a client that is too slow gets that error");
       Require(reader.is_cut || reader.read == reader.posted,
-              "12: who reads to the end has all tokens");
+              "12: a client that reads to the end has all tokens");
       return true;
     }
     reader.held -= HeldBytes(*event);

@@ -1,4 +1,5 @@
-// What a seed makes for the simulation: sizes of an engine, and requests that fit or almost fit it.
+// SPDX-License-Identifier: Apache-2.0
+// The simulation's random choices: engine sizes, and requests that fit or almost fit.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +45,7 @@ inline EngineOptions RandomOptions(Dice& dice, int speculative_tokens) {
   return options;
 }
 
-// The same of a model whose layers keep states and see windows.
+// The same for a model whose layers keep states and see windows.
 inline EngineOptions WithStates(Dice dice, EngineOptions options) {
   options.num_state_slots = options.MaxRunning() + dice.Pick(0, 6);
   options.state_snapshot_interval = options.page_size * dice.Pick(0, 4);
@@ -60,7 +61,7 @@ inline EngineOptions RandomOptions(Dice& dice, int speculative_tokens, bool has_
   return has_states ? WithStates(dice, options) : options;
 }
 
-// Requests of one engine: their prompts begin with one of a few runs of tokens.
+// Makes the requests of one engine: their prompts begin with one of a few runs of tokens.
 class RandomRequests {
  public:
   RandomRequests(Dice& dice, const EngineOptions& options) : options_(options) {

@@ -1,24 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
 // Simulation: the real EngineLoop, with its Inbox and Scheduler, over a FakeExecutor, without
-// threads or clock. A seed decides everything: sizes of the engine, arrivals, cancellations, how
-// clients read, faults, and whether it drains or its device fails in the end. The fourteen
-// invariants below are checked after each plan and each turn; Run returns the first violation in
-// words, or nothing.
+// threads or clock. A seed decides everything: engine sizes, arrivals, cancellations, how clients
+// read, faults, and whether it drains or its device fails at the end. The fourteen invariants below
+// are checked after each plan and each turn. Run returns the first violation as text, or "".
 //
 //  1. free + in use + cached = all pages
 //  2. holders of a page = sequences that list it
-//  3. what has ended holds no page
+//  3. a sequence that has ended holds no page
 //  4. a shared page is never written
 //  5. page table length = ceil(tokens / size)
 //  6. tokens, sequences and pages within limits
 //  7. the oldest running sequence advances in every step, or its client's others take turns
-//  8. it is never preempted, preemptions are bounded, what fits is admitted
-//  9. the more urgent starts first, and of one client and level what came first
+//  8. it is never preempted, preemptions are bounded, a request that fits is admitted
+//  9. more urgent requests start first; for one client and level, earlier arrivals
 // 10. a prefix hit has the same salt and the same tokens, and is the longest
 // 11. exactly one terminal event for each request, nothing after it
-// 12. the output of a sequence = its output when it runs alone
-// 13. who follows the KV events knows the pages of the prefix index
-// 14. a state and what a window sees are those of the sequence's own tokens, and each slot and
-//     window page has as many holders as sequences and snapshots list it (FakeExecutor, StateStore)
+// 12. the output of a sequence = its output when it runs by itself
+// 13. a follower of the KV events knows the pages of the prefix index
+// 14. states and window pages hold their sequence's tokens and have the right holders
 #pragma once
 
 #include <algorithm>
@@ -51,7 +50,7 @@ class Simulation {
   using Counts = SimulationCounts;
 
   struct Kind {
-    int depth = 1;  // as in Executor; above 1 only without speculative_tokens
+    int depth = 1;  // Executor::depth(); above 1 only without speculative_tokens
     int speculative_tokens = 0;
     bool has_states = false;  // the model's layers keep states and see windows
   };
@@ -72,7 +71,7 @@ class Simulation {
     if (dice_.Chance(5)) lost_at_ = static_cast<uint64_t>(dice_.Pick(1, 400));
   }
 
-  // `arriving_turns` turns in which something comes in, then as many as finish what is left.
+  // Runs `arriving_turns` turns with arrivals, then as many as finish what is left.
   std::string Run(int arriving_turns) {
     for (int turn = 0; turn < arriving_turns && violation_.empty() && !lost_; ++turn) {
       while (dice_.Chance(busyness_) && live() < 40) Arrive();
@@ -120,12 +119,12 @@ class Simulation {
     world.deliver = [this](const TokenEvent& event) { TakeEvent(event); };
     world.publish = [this](const EngineStats& stats) { stats_ = stats; };
     world.kv_events = [this](const std::vector<KvEvent>& events) {
-      Require(!events.empty(), "13: there is something to tell");
+      Require(!events.empty(), "13: a list of events is not empty");
       for (const KvEvent& event : events) RequireNothing(follower_.Take(event));
     };
     return world;
   }
-  // What it is told is looked at first.
+  // Plans are checked before the executor gets them.
   std::unique_ptr<Executor> WatchedExecutor(int depth) {
     return std::make_unique<testing::WatchedExecutor>(
         FakeExecutor(options_, Fake(depth)), [this](const StepPlan& plan) { OnLaunch(plan); },
@@ -174,7 +173,7 @@ class Simulation {
       const bool foreseen = status.retry_after_s() > 0;
       counts_.foreseen += foreseen ? 1 : 0;
       Require(!foreseen || own > 0 || request.start_by <= Now(),
-              "who has nothing in the line waits for nobody: " + status.message());
+              "a client with no waiting request has no wait: " + status.message());
       Require(status.code() == expected || (foreseen && expected == StatusCode::kOk),
               "admission refuses exactly what it must: " + status.message());
       if (!status.ok()) {
@@ -203,7 +202,7 @@ class Simulation {
     if (!record.cancelled_as) record.cancelled_as = as;  // the second time is ignored
   }
 
-  // It takes effect with the next turn, and not if the request ends in this one.
+  // Takes effect with the next turn, unless the request ends in this one.
   void CancelOfReader(RequestId id) {
     inbox_.Cancel(id, FinishReason::kCancelled);
     cut_.push_back(id);
@@ -243,7 +242,7 @@ class Simulation {
     }
   }
 
-  // What Engine::Fail does when the executor throws.
+  // Does what Engine::Fail does when the executor throws.
   void Lose() {
     lost_ = true;
     ++counts_.lost;
@@ -293,8 +292,8 @@ class Simulation {
     launched_.pop_front();
   }
 
-  // A request that ends by itself wastes the token that was planned ahead, a cancelled or broken
-  // one what was launched already.
+  // A request that ends normally wastes the token that was planned ahead; a cancelled or broken one
+  // wastes what was launched.
   void CountWaste(RequestId id, int num_planned) {
     ++counts_.results_dropped;
     Require(wasters_.insert(id).second, "one step at most computes for a request that has ended");
@@ -329,7 +328,7 @@ class Simulation {
       counts_.shared += sequence->share == 0 ? 1 : 0;
       for (const PlannedSequence& of : plan.sequences)
         Require(of.id() != sequence->request.id || of.num_planned <= sequence->share,
-                "7: nobody takes more than its share");
+                "7: no sequence takes more than its share");
     }
   }
 
@@ -342,14 +341,14 @@ class Simulation {
     int64_t pages_at_end = 0;
     for (const auto& sequence : scheduler().running())
       pages_at_end += PagesFor(MaxCachedTokens(sequence->request), options_.page_size);
-    for (const Sequence* sequence : scheduler().line().ByArrival())
+    for (const Sequence* sequence : scheduler().queue().ByArrival())
       Require(sequence->preemptions <= options_.max_preemptions_per_sequence,
               "8: preemptions are bounded");
-    const Sequence* const next = scheduler().line().Next();
+    const Sequence* const next = scheduler().queue().Next();
     if (next == nullptr) return;
-    // Whoever's turn it was when this step was planned.
-    const bool all_fit = std::ranges::all_of(scheduler().line().clients(), [&](const auto& entry) {
-      const Client& client = entry.second;
+    // Checks every client, because any of them may have been next when this step was planned.
+    const bool all_fit = std::ranges::all_of(scheduler().queue().clients(), [&](const auto& entry) {
+      const ClientQueue& client = entry.second;
       if (client.waiting.empty()) return true;
       const int64_t slots = MaxCachedTokens(client.waiting.front()->request);
       return pages_at_end + PagesFor(slots, options_.page_size) <= options_.num_pages &&
@@ -364,7 +363,7 @@ class Simulation {
     const bool same_head = std::exchange(last_head_, next->request.id) == next->request.id;
     steps_deferred_ = deferred && same_head ? steps_deferred_ + 1 : 0;
     Require(steps_deferred_ <= options_.max_model_len,
-            "8: nobody waits for a prefix longer than it takes to compute it");
+            "8: waiting for a prefix takes no longer than computing it");
   }
 
   // 1, 2, 3 from outside, and the scheduler's own checks.
@@ -423,7 +422,7 @@ class Simulation {
     inbox_.Finish(event.request);
   }
 
-  // True if it has ended by itself.
+  // True if it has ended normally.
   bool EndsByItself(const FollowedRequest& record, const TokenEvent& event) {
     if (record.cancelled_as && (!closing_ || event.error.ok())) {
       Require(event.finish == *record.cancelled_as && event.tokens.empty(),
@@ -433,7 +432,7 @@ class Simulation {
     }
     if (event.error.code() == StatusCode::kResourceExhausted) {
       Require(record.request.start_by <= Now() && !started_.contains(event.request),
-              "what waited too long, and nothing else, leaves the line");
+              "only a request that waited too long leaves the queue");
       ++counts_.overdue;
       return false;
     }
@@ -482,19 +481,20 @@ class Simulation {
   Counts counts_;
   KvEventFollower follower_;
   std::string violation_;
-  std::vector<RequestId> cut_;  // whose reader asked for its end in this turn
-  // Of the turn under way.
+  std::vector<RequestId> cut_;  // requests whose reader asked to end them in this turn
+  // State of the current turn:
   std::vector<RequestId> running_before_;
   StartOrder start_order_;
   SchedulerCounters counters_before_;
   bool launched_now_ = false;
   std::set<RequestId> collected_;
   std::vector<std::pair<RequestId, int>> wasted_;  // request, tokens planned
-  std::map<RequestId, int32_t> first_pages_;       // before the last commit, of those in the index
+  std::map<RequestId, int32_t> first_pages_;       // request -> its first indexed page before the
+                                                   // last commit
 
   SimulatedReaders readers_;
   Inbox inbox_;
-  EngineLoop loop_;  // last: it uses all of the above
+  EngineLoop loop_;  // declared last: it uses all members above
 };
 
 }  // namespace diffserve::testing

@@ -1,4 +1,5 @@
-// What happened in a simulation, so that a test can say what its seeds met.
+// SPDX-License-Identifier: Apache-2.0
+// Counts of the events of a simulation, so that a test can check what its seeds reach.
 #pragma once
 
 #include <array>

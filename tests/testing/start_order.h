@@ -1,4 +1,5 @@
-// StartOrder: the simulation's ninth invariant, which is about who starts before whom.
+// SPDX-License-Identifier: Apache-2.0
+// StartOrder: the simulation's ninth invariant, the order in which sequences start.
 #pragma once
 
 #include <algorithm>
@@ -13,20 +14,20 @@ namespace diffserve::testing {
 
 class StartOrder {
  public:
-  // Before a turn.
+  // Call before a turn.
   void Begin(const Scheduler& scheduler) {
     ran_.clear();
     levels_.clear();
     for (const auto& sequence : scheduler.running()) ran_.insert(sequence->request.id);
-    for (const Sequence* sequence : scheduler.line().ByArrival())
+    for (const Sequence* sequence : scheduler.queue().ByArrival())
       levels_[sequence->request.id] = sequence->level;
   }
 
-  // After its Plan. `deferred`: a client was passed over.
+  // Call after its Plan. `deferred`: a client was passed over.
   std::string ViolationOf(const Scheduler& scheduler, bool deferred) {
     for (const auto& started : scheduler.running()) {
       if (ran_.contains(started->request.id)) continue;
-      for (const Sequence* waits : scheduler.line().ByArrival()) {
+      for (const Sequence* waits : scheduler.queue().ByArrival()) {
         if (ran_.contains(waits->request.id)) continue;  // preempted in this turn
         std::string violation = ViolationOf(*started, *waits, deferred);
         if (!violation.empty()) return violation;
@@ -35,18 +36,18 @@ class StartOrder {
     return {};
   }
 
-  // How often one started before another of its client that came first.
+  // How often a sequence started before an earlier arrival of its client.
   uint64_t overtaken() const { return overtaken_; }
 
  private:
-  // Levels only fall, so what waits was at least as urgent when the other started as it had been
-  // before the turn.
+  // Levels only fall, so a waiting sequence was at least as urgent at the other's start as before
+  // the turn.
   std::string ViolationOf(const Sequence& started, const Sequence& waits, bool deferred) {
     const auto before = levels_.find(waits.request.id);
     const int64_t level = before == levels_.end() ? waits.request.priority : before->second;
     const bool is_passed_over = deferred || waits.client->tokens_left <= 0;
     if (level < started.level && !is_passed_over)
-      return "9: nobody starts before a more urgent one";
+      return "9: no sequence starts before a more urgent one";
     if (waits.client != started.client) return {};
     const bool came_first = waits.arrival < started.arrival;
     if (level < started.level || (level == started.level && came_first))
@@ -56,7 +57,7 @@ class StartOrder {
   }
 
   std::set<RequestId> ran_;
-  std::map<RequestId, int64_t> levels_;  // of those that waited
+  std::map<RequestId, int64_t> levels_;  // levels of the sequences that waited
   uint64_t overtaken_ = 0;
 };
 

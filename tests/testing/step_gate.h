@@ -1,5 +1,6 @@
-// StepGate: stands between the engine and its executor, so that a test decides how far the engine
-// comes while clients act.
+// SPDX-License-Identifier: Apache-2.0
+// StepGate: a gate between the engine and its executor, with which a test decides how far the
+// engine gets while clients act.
 #pragma once
 
 #include <condition_variable>
@@ -32,18 +33,19 @@ class StepGate {
     open_ = true;
     changed_.notify_all();
   }
-  // Holds what arrives from now on.
+  // Holds all steps that arrive from now on.
   void Close() {
     std::lock_guard lock(mutex_);
     if (std::exchange(open_, false)) allowed_ = arrived_;
   }
-  // Lets so many more steps pass through the closed gate: now if they wait, else when they come.
+  // Lets `steps` more steps pass through the closed gate, now if they wait or else when they
+  // arrive.
   void Allow(int steps) {
     std::lock_guard lock(mutex_);
     allowed_ += steps;
     changed_.notify_all();
   }
-  // Until a step waits at the closed gate.
+  // Waits until a step waits at the closed gate.
   void WaitForArrival() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return arrived_ > allowed_; });
@@ -54,7 +56,7 @@ class StepGate {
   std::condition_variable changed_;
   bool open_;
   int64_t arrived_ = 0;
-  int64_t allowed_ = 0;  // up to this number steps pass although it is closed
+  int64_t allowed_ = 0;  // while closed, steps up to this number pass
 };
 
 // `options` with the gate before the caller's own on_collect. `gate` outlives the executor.
@@ -66,7 +68,7 @@ inline FakeExecutor::Options WithGate(FakeExecutor::Options options, StepGate& g
   return options;
 }
 
-// Any executor, its launches behind a gate that outlives it.
+// Wraps any executor; its launches pass a gate that outlives it.
 class GatedExecutor : public Executor {
  public:
   GatedExecutor(std::unique_ptr<Executor> executor, StepGate& gate)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors and activations as a checkpoint or a device stores them.
 #pragma once
 
@@ -29,7 +30,7 @@ class StoredTensor {
   TensorView view_;
 };
 
-// The values as they are after they have been stored.
+// The values after being stored.
 inline std::vector<float> Rounded(const std::vector<float>& values, DType dtype) {
   const int64_t count = static_cast<int64_t>(values.size());
   const StoredTensor stored(values, {count}, dtype);

@@ -1,4 +1,5 @@
-// TemporaryDirectory: a directory of its own under the system's temporary one, removed at the end.
+// SPDX-License-Identifier: Apache-2.0
+// TemporaryDirectory: a new directory under the system's temporary one, removed at the end.
 #pragma once
 
 #include <stdlib.h>
@@ -35,7 +36,7 @@ class TemporaryDirectory {
   TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
-  // `name` may lie in folders that are made for it.
+  // Creates the folders in `name` if needed.
   void Write(const std::string& name, std::string_view bytes) const {
     std::filesystem::create_directories((path_ / name).parent_path());
     WriteFile(path_ / name, bytes);

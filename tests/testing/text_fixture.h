@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The small tokenizers of tests/text/data, and what Hugging Face's code makes with them
 // (golden.json).
 #pragma once
@@ -33,7 +34,7 @@ inline std::unique_ptr<Tokenizer> LoadTokenizerFixture(const std::string& name) 
 
 using TokenizerEdit = std::function<void(nlohmann::ordered_json& tokenizer)>;
 
-// A fixture with another part.
+// A fixture with one part replaced.
 inline std::unique_ptr<Tokenizer> EditedTokenizerFixture(const std::string& name,
                                                          const TokenizerEdit& edit) {
   auto parsed = nlohmann::ordered_json::parse(

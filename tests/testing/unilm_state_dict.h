@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // State dicts as the code of microsoft/unilm writes them, and under other names.
 #pragma once
 
@@ -72,7 +73,7 @@ inline std::vector<FileTensor> Renamed(std::vector<FileTensor> tensors,
   return tensors;
 }
 
-// Neighbours whose names end in `parts` become one tensor.
+// Merges neighbours whose names end in `parts` into one tensor.
 inline std::vector<FileTensor> Fused(const std::vector<FileTensor>& tensors,
                                      const std::vector<std::string>& parts,
                                      const std::string& name) {

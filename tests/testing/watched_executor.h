@@ -1,4 +1,5 @@
-// WatchedExecutor: a FakeExecutor that tells what it is asked before it does it.
+// SPDX-License-Identifier: Apache-2.0
+// WatchedExecutor: a FakeExecutor that reports each call before it executes it.
 #pragma once
 
 #include <functional>

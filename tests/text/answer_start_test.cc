@@ -1,5 +1,6 @@
-// Constraints of answers that continue a prompt, open a text, or begin within a character: what is
-// allowed is the text that the client gets, byte for byte.
+// SPDX-License-Identifier: Apache-2.0
+// Constraints of answers that continue a prompt, open a text, or begin within a character. The
+// constraint applies to the text that the client gets, byte for byte.
 #include <gmock/gmock.h>
 
 #include <random>
@@ -28,7 +29,7 @@ struct Constrained {
                              .opens_text = stream.at_start(),
                              .incomplete_character = stream.incomplete()});
   }
-  // Any allowed tokens, some of which are taken back; empty where the vocabulary cannot go on.
+  // Random allowed tokens, some of which are rolled back; empty if the vocabulary cannot continue.
   std::optional<std::string> Answer(TokenConstraint& constraint, std::mt19937& random) const {
     Ids ids;
     for (int steps = 0; steps < 100; ++steps) {
@@ -88,7 +89,7 @@ TEST(AnswerStartTest, EachAnswerUnderAChoiceIsTheChoice) {
   }
 }
 
-TEST(AnswerStartTest, AnAnswerBeginsWithTheCharacterThatThePromptBegan) {
+TEST(AnswerStartTest, AnswerCompletesTheCharacterThatThePromptBegan) {
   std::mt19937 random(4);
   const auto tokenizer = LoadTokenizerFixture("sentencepiece");
   const int vocab_size = tokenizer->vocab_size();

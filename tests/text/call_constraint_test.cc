@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/text/call_constraint.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +36,7 @@ class CallConstraintTest : public ::testing::Test {
   std::vector<int32_t> Ids(const std::string& text) const {
     return tokenizer_->Encode(text, false).value();
   }
-  // Whether the text may come as a whole; what was accepted of it stays accepted.
+  // Whether the constraint accepts the whole text; the accepted part stays accepted.
   bool Takes(TokenConstraint& constraint, const std::string& text) const {
     for (const int32_t token : Ids(text)) {
       if (!IsAllowed(constraint, token) || !constraint.Accept(token).ok()) return false;
@@ -50,7 +51,7 @@ class CallConstraintTest : public ::testing::Test {
   std::shared_ptr<const TextMarker> marker_;
 };
 
-TEST_F(CallConstraintTest, AnAnswerIsTheFormOrCalls) {
+TEST_F(CallConstraintTest, AnswerIsTheFormOrCalls) {
   const auto form = Form(R"(["yes"])");
   EXPECT_TRUE(Takes(*form, "yes"));
   EXPECT_TRUE(IsAllowed(*form, eos_));
@@ -62,21 +63,21 @@ TEST_F(CallConstraintTest, AnAnswerIsTheFormOrCalls) {
   EXPECT_FALSE(IsAllowed(*Form(R"(["yes"])"), eos_));
 }
 
-TEST_F(CallConstraintTest, CallsAreHeldToAGrammarOfTheirOwn) {
+TEST_F(CallConstraintTest, CallsKeepToTheirOwnGrammar) {
   const char* calls = R"(["<tool_call>f</tool_call>"])";
   EXPECT_TRUE(Takes(*Form(R"(["yes"])", calls), "<tool_call>f</tool_call>"));
   EXPECT_TRUE(Takes(*Form(R"(["yes"])", calls), "yes"));
   EXPECT_FALSE(Takes(*Form(R"(["yes"])", calls), "<tool_call>g"));
 }
 
-TEST_F(CallConstraintTest, AFormThatBeginsLikeACallGoesOnWithIt) {
+TEST_F(CallConstraintTest, FormThatBeginsLikeACallIsStillAccepted) {
   const char* form = R"(["<tool>", "<tool_call_of_old>"])";
   for (const char* text : {"<tool>", "<tool_call_of_old>", "<tool_call>f"})
     EXPECT_TRUE(Takes(*Form(form), text)) << text;
   EXPECT_FALSE(Takes(*Form(form), "<tool_calls"));
 }
 
-TEST_F(CallConstraintTest, WhatIsTakenBackMayComeAnew) {
+TEST_F(CallConstraintTest, RolledBackTokensMayComeAgain) {
   std::mt19937 random(5);
   const std::vector<std::string> texts = {"<tool>", "<tool_call>f</tool_call>", "<tool_call_x>"};
   const auto constraint = Form(R"(["<tool>", "<tool_call_x>"])", R"(["<tool_call>f</tool_call>"])");
@@ -92,7 +93,7 @@ TEST_F(CallConstraintTest, WhatIsTakenBackMayComeAnew) {
   }
 }
 
-TEST_F(CallConstraintTest, ATokenThatWasNotAllowedIsRefused) {
+TEST_F(CallConstraintTest, ForbiddenTokenIsRefused) {
   const auto constraint = Form(R"(["yes"])");
   EXPECT_FALSE(constraint->Accept(Ids("x")[0]).ok());
   EXPECT_TRUE(Takes(*constraint, "yes"));

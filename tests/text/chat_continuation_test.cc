@@ -1,4 +1,5 @@
-// A conversation whose last message is gone on with. The texts are those of transformers 4.57:
+// SPDX-License-Identifier: Apache-2.0
+// Conversations whose last message is continued. The expected texts come from transformers 4.57:
 // apply_chat_template with continue_final_message.
 #include "engine/text/chat_template.h"
 #include "tests/testing/text_fixture.h"
@@ -35,7 +36,7 @@ Result<RenderedChat> Continued(const char* source, const std::string& asked,
                            nullptr);
 }
 
-TEST(ChatContinuationTest, TheTextEndsWithTheLastMessageAsInTransformers) {
+TEST(ChatContinuationTest, TextEndsWithTheLastMessageAsInTransformers) {
   struct Case {
     const char* source;
     const char* asked;
@@ -66,7 +67,7 @@ TEST(ChatContinuationTest, TheTextEndsWithTheLastMessageAsInTransformers) {
   }
 }
 
-TEST(ChatContinuationTest, ATemplateThatHidesTheLastMessageCannotGoOnWithIt) {
+TEST(ChatContinuationTest, TemplateThatHidesTheLastMessageCannotContinueIt) {
   const Result<RenderedChat> rendered = Continued(kUserOnly, "Hi", "I am");
   ASSERT_FALSE(rendered.ok());
   EXPECT_EQ(rendered.status().param(), "messages");

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/text/chat_template.h"
 
 #include <chrono>
@@ -60,7 +61,7 @@ TEST(ChatTemplateTest, RendersAsTransformersDoes) {
   EXPECT_GE(count, 12);
 }
 
-TEST(ChatTemplateTest, AModelWithoutTemplateHasNone) {
+TEST(ChatTemplateTest, ModelWithoutTemplateHasNone) {
   TemporaryDirectory empty;
   const auto none = ChatTemplate::Load(empty.path());
   ASSERT_TRUE(none.ok());
@@ -68,7 +69,7 @@ TEST(ChatTemplateTest, AModelWithoutTemplateHasNone) {
   EXPECT_EQ(LoadTemplate(nullptr).value(), nullptr);
 }
 
-TEST(ChatTemplateTest, TheJinjaFileComesBeforeTheConfig) {
+TEST(ChatTemplateTest, JinjaFileOverridesTheConfig) {
   TemporaryDirectory dir;
   dir.Write("tokenizer_config.json", R"({"bos_token": "<s>", "chat_template": "config"})");
   dir.Write("chat_template.jinja", "{{ bos_token }}file {{ messages[0].content }}\n");
@@ -77,7 +78,7 @@ TEST(ChatTemplateTest, TheJinjaFileComesBeforeTheConfig) {
   EXPECT_EQ(text.value(), "<s>file x");
 }
 
-TEST(ChatTemplateTest, SaysInOneLineWhereATemplateDoesNotCompile) {
+TEST(ChatTemplateTest, CompileErrorIsOneLineWithItsPosition) {
   for (const std::string source :
        {"a\n{% if %}", "{{ 'a' ", "{% for x in y %}", "{{ x | no_such_filter }}{% bad %}"}) {
     const auto loaded = LoadTemplate(source);
@@ -90,7 +91,7 @@ TEST(ChatTemplateTest, SaysInOneLineWhereATemplateDoesNotCompile) {
   }
 }
 
-TEST(ChatTemplateTest, ATagOfAnotherTemplateThatBreaksOffIsRefused) {
+TEST(ChatTemplateTest, UnclosedTagOfAnotherTemplateIsRefused) {
   const auto loaded = LoadTemplate("{% import '' as 9 %}");
   ASSERT_FALSE(loaded.ok());
   const std::string& message = loaded.status().message();
@@ -99,14 +100,14 @@ TEST(ChatTemplateTest, ATagOfAnotherTemplateThatBreaksOffIsRefused) {
       << message;
 }
 
-TEST(ChatTemplateTest, ARaisedExceptionIsTheMessage) {
+TEST(ChatTemplateTest, RaisedExceptionIsTheMessage) {
   EXPECT_EQ(RenderError("{{ raise_exception('Roles must alternate') }}"),
             "the chat template refuses this conversation: Roles must alternate");
   EXPECT_EQ(RenderError("{% macro m() %}{{ raise_exception('inside') }}{% endmacro %}{{ m() }}"),
             "the chat template refuses this conversation: inside");
 }
 
-TEST(ChatTemplateTest, AnEndlessTemplateRunsOutOfSteps) {
+TEST(ChatTemplateTest, EndlessTemplateRunsOutOfSteps) {
   const std::string message = RenderError(
       "{% for a in range(99999) %}{% for b in range(99999) %}{% set c = b %}{% endfor %}{% endfor "
       "%}");
@@ -115,7 +116,7 @@ TEST(ChatTemplateTest, AnEndlessTemplateRunsOutOfSteps) {
 }
 
 // Each would take minutes, gigabytes or the whole stack.
-TEST(ChatTemplateTest, WorkOnLongValuesCountsByItsSize) {
+TEST(ChatTemplateTest, WorkOnLongValuesIsCountedBySize) {
   const std::string doubled =
       "{% set n = namespace(a=(1,), b=(1,)) %}{% for i in range(99) %}"
       "{% set n.a = (n.a, n.a) %}{% set n.b = (n.b, n.b) %}{% endfor %}";
@@ -140,13 +141,13 @@ TEST(ChatTemplateTest, WorkOnLongValuesCountsByItsSize) {
   }
 }
 
-TEST(ChatTemplateTest, TheTextIsBounded) {
+TEST(ChatTemplateTest, RenderedTextIsBounded) {
   const std::string message = RenderError(
       "{% for a in range(40000) %}{{ 'x' * 1000 }}{% endfor %}");
   EXPECT_NE(message.find("33554432"), std::string::npos) << message;
 }
 
-TEST(ChatTemplateTest, ATemplateReachesNoFileAndNoOtherTemplate) {
+TEST(ChatTemplateTest, TemplateReachesNoFileAndNoOtherTemplate) {
   for (const std::string source :
        {"{% include '/etc/passwd' %}", "{% import 'x' as y %}{{ y }}",
         "{% extends 'tokenizer_config.json' %}", "{{ debug() }}",
@@ -155,7 +156,7 @@ TEST(ChatTemplateTest, ATemplateReachesNoFileAndNoOtherTemplate) {
   }
 }
 
-TEST(ChatTemplateTest, RefusesMessagesThatAreNoListAndArgumentsThatAreNoObject) {
+TEST(ChatTemplateTest, MessagesMustBeAListAndArgumentsAnObject) {
   EXPECT_NE(RenderError("x", "{}").find("messages: "), std::string::npos);
   EXPECT_NE(RenderError("x", "[").find("messages: "), std::string::npos);
   EXPECT_NE(RenderError("x", "[]", "[]").find("the template's arguments: "), std::string::npos);
@@ -169,7 +170,7 @@ TEST(ChatTemplateTest, ArgumentsDoNotReplaceTheMessages) {
       "1False");
 }
 
-TEST(ChatTemplateTest, ATemplateMayBeRenderedAgainAfterAnError) {
+TEST(ChatTemplateTest, TemplateMayBeRenderedAgainAfterAnError) {
   const auto loaded = LoadTemplate("{{ messages[0].content.strip() }}").value();
   EXPECT_FALSE(Rendered(*loaded, R"([{"content": 1}])").ok());
   EXPECT_EQ(Rendered(*loaded, R"([{"content": " ok "}])").value(), "ok");

@@ -1,5 +1,6 @@
-// What follows a prompt, from the engine's events to a response's text: decoded as the prompt's
-// continuation for stop strings, choices and log-probabilities alike.
+// SPDX-License-Identifier: Apache-2.0
+// The text after a prompt, from the engine's events to a response: decoded as the prompt's
+// continuation for stop strings, choices and log-probabilities.
 #include <random>
 
 #include "engine/text/responses.h"
@@ -84,13 +85,13 @@ TEST_P(ContinuationTest, EachChoiceContinuesItsOwnPrompt) {
   }
 }
 
-TEST_P(ContinuationTest, AStopStringIsFoundInTheTextThatIsGivenAndNotInThePrompt) {
+TEST_P(ContinuationTest, StopStringIsFoundInTheOutputAndNotInThePrompt) {
   for (const auto& item : Continuations("cases")) {
     const std::string text = item["text"], before = item["before"];
     if (item["form"] != GetParam() || text.size() < 4) continue;
     TokenizedRequest asked;
     asked.skip_special_tokens = item["skip_special_tokens"];
-    // The text's own begin stops it at once; one that begins in the prompt does not.
+    // A stop string at the text's start ends it at once; one that begins in the prompt does not.
     for (const std::string& stop : {text.substr(0, 1), before + text}) {
       if (!IsValidUtf8(stop)) continue;
       Client client;

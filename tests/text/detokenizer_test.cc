@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/text/detokenizer.h"
 
 #include <map>
@@ -58,10 +59,10 @@ TEST(DetokenizerTest, DeltasOfTenThousandRandomWalksJoinToTheFullDecode) {
   }
 }
 
-TEST(DetokenizerTest, APromptAndWhatFollowsItJoinToTheFullDecodeWhereverTheyAreCut) {
+TEST(DetokenizerTest, PromptAndContinuationJoinToTheFullDecodeAtEveryCut) {
   std::mt19937 random(12);
   for (const auto& [form, tokenizer] : TokenizerForms()) {
-    // The library drops whole characters of a broken run of bytes, which no stream can.
+    // The library drops complete characters in an invalid run of bytes, which a stream cannot do.
     if (form == "two spaces stripped") continue;
     for (int round = 0; round < 300; ++round) {
       const Ids walk = RandomWalk(*tokenizer, random);
@@ -76,7 +77,7 @@ TEST(DetokenizerTest, APromptAndWhatFollowsItJoinToTheFullDecodeWhereverTheyAreC
   }
 }
 
-TEST(DetokenizerTest, WhatFollowsAPromptIsWhatTheLibrarysPrimedStreamGives) {
+TEST(DetokenizerTest, ContinuationEqualsTheLibrarysPrimedStream) {
   const auto forms = TokenizerForms();
   int count = 0;
   for (const auto& item : Continuations("cases")) {
@@ -92,7 +93,7 @@ TEST(DetokenizerTest, WhatFollowsAPromptIsWhatTheLibrarysPrimedStreamGives) {
   EXPECT_GT(count, 400);
 }
 
-TEST(DetokenizerTest, TheBytesOfAContinuationsTokensAreItsText) {
+TEST(DetokenizerTest, BytesOfAContinuationsTokensAreItsText) {
   const auto forms = TokenizerForms();
   for (const auto& item : Continuations("cases")) {
     const auto& tokenizer = forms.at(item["form"]);
@@ -112,7 +113,7 @@ TEST(DetokenizerTest, TheBytesOfAContinuationsTokensAreItsText) {
   }
 }
 
-TEST(DetokenizerTest, TheDeltasOfWhatTransformersDecodedJoinToItsText) {
+TEST(DetokenizerTest, DeltasJoinToTransformersText) {
   std::map<std::string, std::unique_ptr<Tokenizer>> tokenizers;
   for (const std::string& name : TokenizerFixtures()) tokenizers[name] = LoadTokenizerFixture(name);
   for (const auto& item : TextGolden("decode")) {
@@ -123,7 +124,7 @@ TEST(DetokenizerTest, TheDeltasOfWhatTransformersDecodedJoinToItsText) {
   }
 }
 
-TEST(DetokenizerTest, ACharacterAppearsWithItsLastToken) {
+TEST(DetokenizerTest, CharacterAppearsWithItsLastToken) {
   const auto tokenizer = LoadTokenizerFixture("sentencepiece");
   Detokenizer detokenizer(*tokenizer, true);
   EXPECT_EQ(detokenizer.Push(3 + 0xE0), "");
@@ -142,7 +143,7 @@ TEST(DetokenizerTest, SpecialTokensHaveTextOnlyIfTheyAreNotSkipped) {
   EXPECT_EQ(Detokenizer(*tokenizer, true).Push(tokenizer->vocab_size() - 1), "<tool>");
 }
 
-TEST(DetokenizerTest, AnIdBeyondTheVocabularyHasNoText) {
+TEST(DetokenizerTest, IdBeyondTheVocabularyHasNoText) {
   for (const std::string& name : TokenizerFixtures()) {
     const auto tokenizer = LoadTokenizerFixture(name);
     Detokenizer detokenizer(*tokenizer, false);
@@ -152,7 +153,7 @@ TEST(DetokenizerTest, AnIdBeyondTheVocabularyHasNoText) {
   }
 }
 
-TEST(DetokenizerTest, AStreamThatNeverCompletesACharacterIsNotHeldBack) {
+TEST(DetokenizerTest, IncompleteCharactersAreNotHeldBackForever) {
   const auto tokenizer = LoadTokenizerFixture("byte_bpe");
   const auto ids = tokenizer->Encode("न", false).value();
   ASSERT_EQ(tokenizer->TokenBytes(ids[0])[0], '\xE0');
@@ -162,8 +163,8 @@ TEST(DetokenizerTest, AStreamThatNeverCompletesACharacterIsNotHeldBack) {
   EXPECT_EQ(shown, 999u * 3) << "each start of a character ends the one before";
 }
 
-// The definition: at each place the longest start of a character that the bytes hold, whole, or
-// broken and replaced.
+// The definition: at each position, the longest prefix of a character in the bytes, copied if
+// complete and replaced if broken.
 std::string RepairedByDefinition(const std::string& bytes) {
   std::string out;
   for (size_t i = 0; i < bytes.size();) {
@@ -188,7 +189,7 @@ std::string RepairedByDefinition(const std::string& bytes) {
   return out;
 }
 
-TEST(Utf8RepairTest, ReplacesWhatTheDefinitionReplaces) {
+TEST(Utf8RepairTest, InvalidUtf8IsReplacedAsDefined) {
   std::mt19937 random(5);
   const std::vector<unsigned char> bytes = {0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF,
                                             0xC0, 0xC1, 0xC2, 0xDF, 0xE0, 0xE1, 0xED, 0xEE,

@@ -1,6 +1,7 @@
-"""Model directories in the forms that transformers accepts: where chat templates stand, where
-special tokens are named, what ends a text. Each is a name and the files beside tokenizer.json,
-which is that of data/byte_bpe."""
+# SPDX-License-Identifier: Apache-2.0
+"""Model directories in the layouts that transformers accepts: places of chat templates, of
+special tokens and of end tokens. Each case is a name and its files besides tokenizer.json, which
+is that of data/byte_bpe."""
 
 import json
 import random
@@ -24,7 +25,7 @@ CLASS = {"tokenizer_class": "PreTrainedTokenizerFast"}
 
 
 def model_config(**more) -> dict:
-    """Of config.json what says which tokens there are."""
+    """The members of config.json about tokens."""
     return {
         "model_type": "diffllama", "vocab_size": ROWS, "bos_token_id": 0, "eos_token_id": 2, **more
     }
@@ -54,7 +55,7 @@ def added(content: str, **flags) -> dict:
 
 
 def described(content: str, special: bool = True) -> dict:
-    """As added_tokens_decoder and special_tokens_map.json have it."""
+    """A token in the format of added_tokens_decoder and special_tokens_map.json."""
     return {
         "content": content, "lstrip": False, "normalized": False, "rstrip": False,
         "single_word": False, "special": special

@@ -1,4 +1,5 @@
-// What a grammar may ask for: what is refused, by name, and what hostile ones cost.
+// SPDX-License-Identifier: Apache-2.0
+// The limits of grammars: refusals by name, and the cost of hostile grammars.
 #include <chrono>
 
 #include "tests/testing/grammar_fixture.h"
@@ -9,7 +10,7 @@ namespace {
 using ::testing::HasSubstr;
 using GrammarLimitsTest = GrammarFixture;
 
-TEST_F(GrammarLimitsTest, RefusesWhatIsNotEnforcedByNameAndPlace) {
+TEST_F(GrammarLimitsTest, UnenforcedKeywordsAreRefusedByNameAndPath) {
   for (const char* keyword : {R"("not":{"type":"string"})",
                               R"("if":{})",
                               R"("uniqueItems":true)",
@@ -67,9 +68,10 @@ TEST_F(GrammarLimitsTest, RefusesContradictions) {
   EXPECT_NE(SchemaRefusal(R"({"allOf":[{"type":"integer"},{"type":"string"}]})"), "compiled");
 }
 
-TEST_F(GrammarLimitsTest, RefusesWhatIsNoGrammar) {
+TEST_F(GrammarLimitsTest, InvalidGrammarsAreRefused) {
   EXPECT_THAT(SchemaRefusal("{"), HasSubstr("not JSON"));
-  // What Python's re, llguidance or llama.cpp refuse, or what has no text but the empty one.
+  // Expressions that Python's re, llguidance or llama.cpp refuse, or that match only the empty
+  // text.
   for (const char* regex : {"\\", "a\\", "(a", "a)", "", "^$", "()", "|", "a(?=b)", "(?<!a)b",
                             "(a)\\1", "[a", "[z-a]", "a{3,2}", "*a", "\\q", "\\x"})
     EXPECT_NE(Refusal(Kind::kRegex, regex), "compiled") << regex;
@@ -112,7 +114,7 @@ TEST_F(GrammarLimitsTest, RefusesWhatIsNoGrammar) {
 }
 
 // The parts of a text that are JSON of a schema, with what comes before and after them.
-TEST_F(GrammarLimitsTest, NumbersOfASchemaEndWhereverItsJsonIs) {
+TEST_F(GrammarLimitsTest, SchemaNumbersEndWhereverTheirJsonIs) {
   const std::string any = R"({"type":"json_schema","json_schema":{"type":["number","string"]}})";
   const std::string text = R"({"type":"any_text"})",
                     digits = R"({"type":"regex","pattern":"[0-9]{30}"})";
@@ -167,9 +169,9 @@ TEST_F(GrammarLimitsTest, NumbersOfASchemaEndWhereverItsJsonIs) {
   }
 }
 
-// A limit of tokens holds its numbers, and what is no JSON of a schema is as the client wrote it. A
-// grammar within a grammar has only the client's own rules.
-TEST_F(GrammarLimitsTest, DigitsThatAClientAsksForAreTaken) {
+// A limit of tokens applies to numbers in a schema's JSON; other parts are as the client wrote
+// them. A grammar within a grammar has only the client's own rules.
+TEST_F(GrammarLimitsTest, RequestedDigitsAreAccepted) {
   const std::string n30(30, '7');
   EXPECT_TRUE(Accepts(Kind::kRegex, "[0-9]{30}", n30));
   EXPECT_TRUE(Accepts(Kind::kLark, "start: %lark {\nstart: %json {\"type\":\"integer\"}\n}", n30));

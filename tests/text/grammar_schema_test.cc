@@ -1,5 +1,6 @@
-// What a JSON schema's keywords mean to ECMA-262 and RFC 8259, where the library reads them in
-// another way, and hostile schemas: refused by name, or compiled within the limits.
+// SPDX-License-Identifier: Apache-2.0
+// JSON schema keywords by ECMA-262 and RFC 8259, where the library reads them differently. Hostile
+// schemas: refused by name, or compiled within the limits.
 #include <chrono>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -38,7 +39,7 @@ TEST_F(GrammarSchemaTest, SpacesAreThoseOfEcmaScript) {
   }
 }
 
-TEST_F(GrammarSchemaTest, ADotIsAnyCharacterButTheEndOfALine) {
+TEST_F(GrammarSchemaTest, DotIsAnyCharacterButTheEndOfALine) {
   for (const char* end : {"\\n", "\\r", kLineSeparator})
     EXPECT_FALSE(Accepts(Kind::kJsonSchema, Pattern("^.$"), Quoted(end)));
   for (const char* other : {".", "a", "\xC3\xA4", kNextLine})
@@ -48,7 +49,7 @@ TEST_F(GrammarSchemaTest, ADotIsAnyCharacterButTheEndOfALine) {
   EXPECT_FALSE(Accepts(Kind::kJsonSchema, Pattern("^\\.$"), Quoted("a")));
 }
 
-TEST_F(GrammarSchemaTest, AHostNameHasAtMost253Characters) {
+TEST_F(GrammarSchemaTest, HostNameHasAtMost253Characters) {
   std::string name = "a";
   while (name.size() < 253) name += ".a";
   const char* schema = R"({"type":"string","format":"hostname"})";
@@ -56,7 +57,7 @@ TEST_F(GrammarSchemaTest, AHostNameHasAtMost253Characters) {
   EXPECT_FALSE(Accepts(Kind::kJsonSchema, schema, Quoted(name + ".a")));
 }
 
-TEST_F(GrammarSchemaTest, APatternOfNamesIsTranslatedToo) {
+TEST_F(GrammarSchemaTest, NamePatternsAreTranslated) {
   const char* schema =
       R"({"type":"object","patternProperties":{"^\\S$":{"const":1}},"additionalProperties":false})";
   EXPECT_TRUE(Accepts(Kind::kJsonSchema, schema, R"({"a": 1})"));
@@ -71,7 +72,7 @@ TEST_F(GrammarSchemaTest, PatternsThatOneNameMayMatchAreRefusedByName) {
               HasSubstr("patternProperties is enforced only where"));
 }
 
-TEST_F(GrammarSchemaTest, WhatAPatternCannotSayIsRefusedByName) {
+TEST_F(GrammarSchemaTest, UnsupportedPatternsAreRefusedByName) {
   for (const char* pattern : {"(?=a)b", "(?!a)b", "(?<=a)b", "(?<!a)b", "a^b", "a$b", "$^",
                               "\\bfoo", "(a)\\1", "[[a]", "a{,3}"}) {
     EXPECT_THAT(SchemaRefusal(Pattern(pattern)), HasSubstr("#: pattern")) << pattern;
@@ -82,7 +83,7 @@ TEST_F(GrammarSchemaTest, WhatAPatternCannotSayIsRefusedByName) {
   EXPECT_TRUE(Accepts(Kind::kJsonSchema, Pattern("^\\p{L}+$"), Quoted("\xC3\xA4")));
 }
 
-TEST_F(GrammarSchemaTest, ABoundBeyondWhatIsWrittenIsOpenOrRefused) {
+TEST_F(GrammarSchemaTest, BoundBeyondTheRangeIsOpenOrRefused) {
   const auto bounded = [](const std::string& type, const std::string& rule) {
     return "{\"type\":\"" + type + "\"," + rule + "}";
   };
@@ -107,7 +108,7 @@ TEST_F(GrammarSchemaTest, ABoundBeyondWhatIsWrittenIsOpenOrRefused) {
   EXPECT_THAT(SchemaRefusal(R"({"multipleOf":1e300})"), HasSubstr("multipleOf"));
 }
 
-// Draws the first of `preferred` that may come; where none may, the end, or what leads on to it.
+// Takes the first allowed token of `preferred`; if none is, the end or a token that leads to it.
 std::string Preferred(TokenConstraint& constraint, const std::string& preferred,
                       const Tokenizer& tokenizer, int vocab_size, int32_t eos) {
   std::vector<uint32_t> mask(MaskWords(vocab_size));
@@ -132,10 +133,10 @@ std::string Preferred(TokenConstraint& constraint, const std::string& preferred,
   return text + " runs away";
 }
 
-TEST_F(GrammarSchemaTest, NumbersEndWithinTheirBoundsHoweverTheyAreDrawn) {
+TEST_F(GrammarSchemaTest, SampledNumbersEndWithinTheirBounds) {
   struct Bounded {
     const char* schema;
-    double above, below;  // as a reader of 64 bits sees them
+    double above, below;  // as a 64-bit reader reads them
   };
   constexpr double kNone = std::numeric_limits<double>::infinity();
   for (const Bounded& bounded : {
@@ -181,7 +182,7 @@ std::string Repeated(int count, const std::function<std::string(int)>& entry) {
   return text;
 }
 
-// Name of the case, the schema, and what a refusal says, or nothing where it may compile as well.
+// Name of the case, the schema, and words of the refusal; empty: it may also compile.
 struct Hostile {
   const char* name;
   std::string schema;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/text/grammar.h"
 
 #include <functional>
@@ -118,7 +119,7 @@ TEST_F(GrammarTest, WalksOfGbnfFollowIt) {
   EXPECT_FALSE(Accepts(Kind::kEbnf, arithmetic, "(1+2=3"));
 }
 
-TEST_F(GrammarTest, AStructuralTagConstrainsOnlyBehindItsTrigger) {
+TEST_F(GrammarTest, StructuralTagConstrainsOnlyAfterItsTrigger) {
   const std::string tag =
       R"({"structures":[{"begin":"<f=a>","schema":{"type":"integer"},"end":"</f>"},)"
       R"({"begin":"<f=b>","schema":{"const":"x"},"end":"</f>"}],"triggers":["<f="]})";
@@ -139,7 +140,7 @@ std::string Tag(const char* begin, const char* content, const char* end) {
          R"(,"end":")" + end + "\"}";
 }
 
-TEST_F(GrammarTest, AStructuralTagHasFormatsWithinFormats) {
+TEST_F(GrammarTest, StructuralTagHasFormatsWithinFormats) {
   const std::string number = Tag(
       "<f=a>", R"({"type":"json_schema","json_schema":{"type":"integer"}})", "</f>");
   const std::string thought = Tag("<t>", R"({"type":"any_text"})", "</t>");
@@ -201,7 +202,7 @@ TEST_F(GrammarTest, PropertiesComeInTheOrderOfTheSchema) {
   EXPECT_FALSE(Accepts(Kind::kJsonSchema, schema, R"({"a": 2, "z": 1})"));
 }
 
-TEST_F(GrammarTest, ANameIsNotTakenForAnotherByItsSpelling) {
+TEST_F(GrammarTest, EscapedNamesAreDistinguished) {
   const char* schema = R"({"type":"object","properties":{"a":{"const":1}}})";
   EXPECT_TRUE(Accepts(Kind::kJsonSchema, schema, R"({"b": "x"})"));
   EXPECT_FALSE(Accepts(Kind::kJsonSchema, schema, R"({"a": "x"})"));
@@ -225,7 +226,7 @@ TEST_F(GrammarTest, DatesAreThoseOfTheCalendar) {
   EXPECT_FALSE(Accepts(Kind::kJsonSchema, schema, "\"0000-01-01\""));
 }
 
-TEST_F(GrammarTest, ARollbackAndACloneEqualAReplay) {
+TEST_F(GrammarTest, RollbackAndACloneEqualAReplay) {
   const std::unique_ptr<TokenConstraint> first = Make(Kind::kJsonSchema, kPerson);
   ASSERT_NE(first, nullptr);
   for (uint64_t seed = 1; seed <= 8; ++seed) {
@@ -247,7 +248,7 @@ TEST_F(GrammarTest, ARollbackAndACloneEqualAReplay) {
   }
 }
 
-TEST_F(GrammarTest, WhatIsNotAllowedIsAnError) {
+TEST_F(GrammarTest, ForbiddenTokenIsAnError) {
   const std::unique_ptr<TokenConstraint> constraint = Make(Kind::kChoice, R"(["yes"])");
   ASSERT_NE(constraint, nullptr);
   EXPECT_FALSE(constraint->Clone()->Accept(eos_).ok());
@@ -257,7 +258,7 @@ TEST_F(GrammarTest, WhatIsNotAllowedIsAnError) {
   EXPECT_FALSE(constraint->Clone()->Accept(-1).ok());
 }
 
-TEST_F(GrammarTest, TheEndOfATextMayComeAgain) {
+TEST_F(GrammarTest, EndOfATextMayComeAgain) {
   const std::unique_ptr<TokenConstraint> constraint = Make(Kind::kChoice, R"(["yes"])");
   ASSERT_NE(constraint, nullptr);
   EXPECT_TRUE(Accepts(*constraint, "yes"));
@@ -269,7 +270,7 @@ TEST_F(GrammarTest, TheEndOfATextMayComeAgain) {
   EXPECT_THAT(Allowed(*constraint), ::testing::ElementsAre(eos_));
 }
 
-TEST_F(GrammarTest, TheSameGrammarIsCompiledOnce) {
+TEST_F(GrammarTest, SameGrammarIsCompiledOnce) {
   const auto compiler = GrammarCompiler::Make(*tokenizer_, vocab_size_, {eos_}).value();
   const GrammarSpec spec{Kind::kJsonSchema, kPerson, "guided_json"};
   std::vector<std::jthread> threads;
@@ -283,7 +284,7 @@ TEST_F(GrammarTest, TheSameGrammarIsCompiledOnce) {
   EXPECT_EQ(compiler->stats().compiled, 2u);
 }
 
-TEST_F(GrammarTest, TheCacheKeepsWhatWasAskedForLast) {
+TEST_F(GrammarTest, CacheKeepsTheMostRecentlyUsed) {
   GrammarLimits limits;
   limits.max_cache_bytes = 1;
   const auto compiler = GrammarCompiler::Make(*tokenizer_, vocab_size_, {eos_}, limits).value();
@@ -293,7 +294,7 @@ TEST_F(GrammarTest, TheCacheKeepsWhatWasAskedForLast) {
   EXPECT_EQ(compiler->stats().cache_bytes, 0u);
 }
 
-TEST_F(GrammarTest, LimitsAreToldByName) {
+TEST_F(GrammarTest, LimitErrorsNameTheLimit) {
   GrammarLimits limits;
   limits.max_text_bytes = 10;
   limits.max_compiled_bytes = 10;
@@ -305,7 +306,7 @@ TEST_F(GrammarTest, LimitsAreToldByName) {
               HasSubstr("at most 10 are allowed"));
 }
 
-TEST(GrammarCompilerTest, NeedsATokenizerThatSaysItsBytes) {
+TEST(GrammarCompilerTest, TokenizerMustProvideTokenBytes) {
   const std::unique_ptr<Tokenizer> suffixes = LoadTokenizerFixture("suffix_bpe");
   const auto made = GrammarCompiler::Make(*suffixes, suffixes->vocab_size(), {0});
   EXPECT_EQ(made.status().code(), StatusCode::kUnimplemented);

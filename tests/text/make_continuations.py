@@ -1,6 +1,7 @@
-"""Writes tests/text/data/continuations.json: what Hugging Face's tokenizers make of tokens that
-follow a prompt, for decoders of every form. The decode stream has been fed with the prompt, as
-vLLM's has.
+# SPDX-License-Identifier: Apache-2.0
+"""Writes tests/text/data/continuations.json: the text of tokens that follow a prompt, by Hugging
+Face's tokenizers with decoders of every kind. The decode stream gets the prompt first, as in
+vLLM.
 
 Run after make_text_golden.py with tokenizers installed; the tests only read the result:
     python tests/text/make_continuations.py
@@ -32,7 +33,7 @@ def sequence(*steps: dict) -> dict:
     return {"type": "Sequence", "decoders": list(steps)}
 
 
-# Of a fixture, with its own decoder (None) or another one.
+# Name -> (fixture, decoder); None: the decoder of the fixture.
 FORMS = {
     "byte level": ("byte_bpe", None),
     "Llama 2": ("sentencepiece", None),
@@ -64,8 +65,9 @@ def streamed(stream: DecodeStream, tokenizer: Tokenizer, ids: list[int]) -> str:
 
 
 def case_of(tokenizer: Tokenizer, prompt: list[int], ids: list[int], skip: bool) -> dict | None:
-    """None where the stream fails, and where a character stays broken: the stream does not say to
-    which of the two it belongs. One that the prompt begins and the ids complete is theirs."""
+    """None if the stream fails or a character stays incomplete, because the stream does not say
+    whether it belongs to the prompt or to the ids. A character that the prompt begins and the
+    ids complete belongs to the ids."""
     stream = DecodeStream(skip_special_tokens=skip)
     try:
         before = streamed(stream, tokenizer, prompt)

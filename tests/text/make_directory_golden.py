@@ -1,8 +1,9 @@
-"""Writes tests/text/data/directories.json: the model directories of directory_cases.py and what
-transformers makes of them.
+# SPDX-License-Identifier: Apache-2.0
+"""Writes tests/text/data/directories.json: the model directories of directory_cases.py and
+transformers' results for them.
 
 Run once with transformers 4.57 and once with 5 installed (no torch is needed); each run replaces
-what its own version says, and the tests only read the result:
+the results of its own version. The tests only read the file:
     python tests/text/make_directory_golden.py
 """
 
@@ -31,7 +32,7 @@ def write(directory: Path, case: dict) -> None:
 
 
 def rendered(tokenizer, **more) -> str | None:
-    """None: it refuses."""
+    """None: transformers refuses."""
     try:
         return tokenizer.apply_chat_template(MESSAGES, tokenize=False, **more)
     except ValueError:
@@ -39,7 +40,7 @@ def rendered(tokenizer, **more) -> str | None:
 
 
 def encoded(tokenizer) -> list[int] | None:
-    """None: the class has no use for this vocabulary."""
+    """None: the class cannot use this vocabulary."""
     try:
         return tokenizer.encode(TEXT, add_special_tokens=False)
     except Exception as error:  # the library raises no other
@@ -48,7 +49,7 @@ def encoded(tokenizer) -> list[int] | None:
 
 
 def generation_ends(directory: Path) -> list[int]:
-    """What ends a text by the files of the model."""
+    """The end tokens by the model's files."""
     try:
         config = GenerationConfig.from_pretrained(directory)
     except OSError:
@@ -58,7 +59,7 @@ def generation_ends(directory: Path) -> list[int]:
 
 
 def answer(case: dict) -> dict | None:
-    """None: this version does not take the directory."""
+    """None: this version refuses the directory."""
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)
         write(directory, case)

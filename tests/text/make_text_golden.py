@@ -1,5 +1,6 @@
-"""Writes tests/text/data: five small tokenizers and what Hugging Face's tokenizers and transformers
-make with them.
+# SPDX-License-Identifier: Apache-2.0
+"""Writes tests/text/data: five small tokenizers and the results of Hugging Face's tokenizers and
+transformers with them.
 
 Run with tokenizers, transformers and jinja2 installed; the tests only read the result:
     python tests/text/make_text_golden.py
@@ -119,8 +120,8 @@ def wordpiece() -> Tokenizer:
 
 
 def suffix_bpe() -> Tokenizer:
-    """As GPT 1: the last token of a word says so. Its space comes with the next one, so its text is
-    not made token by token."""
+    """As GPT 1: a word's last token is marked. The space after a word comes with the next token,
+    so text cannot be decoded token by token."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", end_of_word_suffix="</w>"))
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.BPEDecoder(suffix="</w>")
@@ -131,7 +132,7 @@ def suffix_bpe() -> Tokenizer:
 
 
 CONFIGS = {
-    "byte_bpe": {"add_bos_token": True},  # of no effect beside a tokenizer.json
+    "byte_bpe": {"add_bos_token": True},  # no effect if there is a tokenizer.json
     "sentencepiece": {"unk_token": "<unk>"},
     "metaspace": {"unk_token": "<unk>"},
     "wordpiece": {"unk_token": "[UNK]"},
@@ -157,8 +158,7 @@ def write_fixture(name: str, tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
 
 
 def mixed_byte_run(tokens: list[str]) -> bool:
-    """A run of byte tokens that is not valid and yet holds a whole character: our decode keeps that
-    character."""
+    """An invalid run of byte tokens that contains a complete character, which our decoder keeps."""
     run = bytearray()
     for token in tokens + [""]:
         if len(token) == 6 and token.startswith("<0x"):

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // Model directories as transformers reads them: directories.json has the directories of
-// directory_cases.py and what two versions of it make of them. Where they differ the newer one
-// counts, but what only the older one knows is there too.
+// directory_cases.py and the results of two versions. If they differ, the newer one counts, except
+// for what only the older one knows.
 #include <set>
 
 #include "engine/text/chat_template.h"
@@ -31,7 +32,7 @@ class ModelDirectory {
   TemporaryDirectory dir_;
 };
 
-// The newer version's word on it, unless it refuses the directory.
+// The newer version's result, unless it refuses the directory.
 const json& Expected(const json& item) {
   const json& results = item["results"];
   return results["5"].is_null() ? results["4"] : results["5"];
@@ -94,7 +95,7 @@ TEST(ModelDirectoryTest, TextsAreEncodedAsTransformersDoes) {
   EXPECT_GE(count, 100);
 }
 
-TEST(ModelDirectoryTest, TokensAreSpecialWhereOneOfTheVersionsSaysSo) {
+TEST(ModelDirectoryTest, TokenIsSpecialIfEitherFileSaysSo) {
   for (const json& item : Golden()["cases"]) {
     const ModelDirectory dir(item["files"]);
     const auto tokenizer = Tokenizer::Load(dir.path()).value();
@@ -113,7 +114,7 @@ TEST(ModelDirectoryTest, TokensAreSpecialWhereOneOfTheVersionsSaysSo) {
   }
 }
 
-TEST(ModelDirectoryTest, TheNamedEndIsTheTokenizersEnd) {
+TEST(ModelDirectoryTest, NamedEndTokenIsTheTokenizersEnd) {
   int count = 0;
   for (const json& item : Golden()["cases"]) {
     const ModelDirectory dir(item["files"]);
@@ -137,7 +138,7 @@ TEST(ModelDirectoryTest, WithoutADefaultTheErrorNamesTheTemplates) {
             "this conversation needs the chat template \"default\"; the model has only: tool_use");
 }
 
-TEST(ModelDirectoryTest, ProcessorsTemplatesAreTakenWhereThereIsNoOther) {
+TEST(ModelDirectoryTest, ProcessorTemplateIsUsedIfThereIsNoOther) {
   TemporaryDirectory dir;
   dir.Write("chat_template.json", R"({"chat_template": "processor"})");
   EXPECT_EQ(Rendered(dir.path(), ""), "processor");

@@ -1,5 +1,6 @@
-// The output thread: what waits and what does not, names, deadlines, and all endings at once over a
-// real engine.
+// SPDX-License-Identifier: Apache-2.0
+// The output thread: what blocks and what does not, request ids, deadlines, and all endings at once
+// over a real engine.
 #include "engine/text/output_loop.h"
 
 #include <condition_variable>
@@ -70,12 +71,12 @@ class OutputLoopTest : public ::testing::Test {
   void Start(size_t capacity = 64) {
     loop_ = std::make_unique<OutputLoop>(
         *tokenizer_, capacity,
-        OutputLoop::EngineWays{.submit = [](const Request&) { return Status(); },
-                               .cancel =
-                                   [this](RequestId id, FinishReason) {
-                                     std::lock_guard lock(mutex_);
-                                     cancelled_.push_back(id);
-                                   }});
+        OutputLoop::EngineCalls{.submit = [](const Request&) { return Status(); },
+                                .cancel =
+                                    [this](RequestId id, FinishReason) {
+                                      std::lock_guard lock(mutex_);
+                                      cancelled_.push_back(id);
+                                    }});
   }
   std::unique_ptr<Tokenizer> tokenizer_ = LoadTokenizerFixture("byte_bpe");
   std::mutex mutex_;
@@ -83,7 +84,7 @@ class OutputLoopTest : public ::testing::Test {
   std::unique_ptr<OutputLoop> loop_;
 };
 
-TEST_F(OutputLoopTest, WhatStillRunsAtTheEndIsToldAndCancelled) {
+TEST_F(OutputLoopTest, RunningResponsesGetAnErrorAndAreCancelledAtShutdown) {
   Start();
   Client client;
   loop_->Submit(loop_->Open({.request_id = "a", .stream = client.stream}), Ask(2, 5));
@@ -94,7 +95,7 @@ TEST_F(OutputLoopTest, WhatStillRunsAtTheEndIsToldAndCancelled) {
   EXPECT_EQ(cancelled_, (std::vector<RequestId>{1, 2}));
 }
 
-TEST_F(OutputLoopTest, ANameIsKnownUntilItsResponsesEnd) {
+TEST_F(OutputLoopTest, RequestIdIsKnownUntilItsResponsesEnd) {
   Start();
   Client same[2], other;
   for (Client& client : same) loop_->Open({.request_id = "same", .stream = client.stream});
@@ -104,10 +105,10 @@ TEST_F(OutputLoopTest, ANameIsKnownUntilItsResponsesEnd) {
   for (Client& client : same) EXPECT_EQ(client.WaitForDone().message(), "by name");
   loop_->End(id, Status(StatusCode::kInternal, "by id"));
   EXPECT_EQ(other.WaitForDone().message(), "by id");
-  EXPECT_FALSE(loop_->EndByName("other", Status())) << "whoever has seen the end finds it unknown";
+  EXPECT_FALSE(loop_->EndByName("other", Status())) << "an id is unknown after its end";
 }
 
-TEST_F(OutputLoopTest, ADeadlinePassesWithoutAnyMessage) {
+TEST_F(OutputLoopTest, DeadlinePassesWithoutAnyMessage) {
   Start();
   Client client;
   loop_->Open({.request_id = "a",
@@ -116,7 +117,7 @@ TEST_F(OutputLoopTest, ADeadlinePassesWithoutAnyMessage) {
   EXPECT_EQ(client.WaitForDone().code(), StatusCode::kDeadlineExceeded);
 }
 
-TEST_F(OutputLoopTest, AFullOutboxHoldsTheEngineBackAloneAndIsCounted) {
+TEST_F(OutputLoopTest, FullOutboxBlocksOnlyTheEngineAndIsCounted) {
   std::mutex gate;
   gate.lock();
   auto stream = std::make_shared<ResponseStream>(1 << 20, [&] { std::lock_guard wait(gate); });
@@ -149,7 +150,7 @@ TEST(OutputLoopEndingsTest, ResponsesOfManyThreadsEndOnceEach) {
                 std::make_unique<testing::FakeExecutor>(
                     options, testing::FakeExecutor::Options{.vocab_size = 200, .depth = 2}),
                 [&](TokenEvent event) { output->Post(std::move(event)); });
-  output = std::make_unique<OutputLoop>(*tokenizer, 8, WaysTo(engine));
+  output = std::make_unique<OutputLoop>(*tokenizer, 8, CallsTo(engine));
   std::mutex mutex;
   std::map<StatusCode, int> ended;
   const auto serve = [&](uint32_t seed, int lost_in) {

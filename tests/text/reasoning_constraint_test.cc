@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/text/reasoning_constraint.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +19,7 @@ class ReasoningConstraintTest : public ::testing::Test {
     marker_ = TextMarker::Make(*tokenizer_, kMarker, vocab_size_, {eos_}).value();
   }
 
-  // Of an answer whose prompt has opened the reasoning.
+  // Rules for an answer whose prompt has opened the reasoning.
   ReasoningRules Rules(int max_tokens) const { return {nullptr, marker_, max_tokens}; }
   std::unique_ptr<TokenConstraint> Answer(const char* choices) {
     if (compiler_ == nullptr)
@@ -52,7 +53,7 @@ class ReasoningConstraintTest : public ::testing::Test {
   std::unique_ptr<GrammarCompiler> compiler_;
 };
 
-TEST_F(ReasoningConstraintTest, EverythingButTheEndMayComeBeforeTheMarker) {
+TEST_F(ReasoningConstraintTest, EverythingExceptTheEndMayComeBeforeTheMarker) {
   const auto constraint = MakeReasoningConstraint(Rules(-1), Answer(R"(["yes"])"));
   EXPECT_FALSE(IsAllowed(*constraint, eos_));
   EXPECT_EQ(Allowed(*constraint).size(),
@@ -61,7 +62,7 @@ TEST_F(ReasoningConstraintTest, EverythingButTheEndMayComeBeforeTheMarker) {
   EXPECT_FALSE(constraint->Accept(vocab_size_).ok());
 }
 
-TEST_F(ReasoningConstraintTest, TheGrammarBeginsBehindTheMarkerHoweverItIsSpelled) {
+TEST_F(ReasoningConstraintTest, GrammarBeginsAfterTheMarkerInEverySpelling) {
   std::vector<std::vector<int32_t>> spellings = {Ids("I think " + std::string(kMarker))};
   std::vector<int32_t> bytes = Ids("hm </thi");
   for (const char c : std::string(kMarker)) {
@@ -78,7 +79,7 @@ TEST_F(ReasoningConstraintTest, TheGrammarBeginsBehindTheMarkerHoweverItIsSpelle
   }
 }
 
-TEST_F(ReasoningConstraintTest, NoTokenReachesOverTheMarker) {
+TEST_F(ReasoningConstraintTest, NoTokenSpansTheMarkersEnd) {
   for (size_t matched = 0; matched < marker_->size(); ++matched) {
     for (const int32_t token : marker_->Overshooting(matched)) {
       const std::string text = std::string(kMarker).substr(0, matched) +
@@ -89,7 +90,7 @@ TEST_F(ReasoningConstraintTest, NoTokenReachesOverTheMarker) {
   }
 }
 
-TEST_F(ReasoningConstraintTest, ABudgetForcesTheMarker) {
+TEST_F(ReasoningConstraintTest, BudgetForcesTheMarker) {
   const std::vector<int32_t> marker = Ids(kMarker);
   for (const int budget : {0, 3}) {
     const auto constraint = MakeReasoningConstraint(Rules(budget), Answer(R"(["yes"])"));
@@ -114,7 +115,7 @@ TEST_F(ReasoningConstraintTest, WithoutAGrammarAnythingFollows) {
   AcceptAll(*constraint, {eos_});
 }
 
-TEST_F(ReasoningConstraintTest, ARollbackGoesBackIntoTheReasoning) {
+TEST_F(ReasoningConstraintTest, RollbackReturnsIntoTheReasoning) {
   const auto constraint = MakeReasoningConstraint(Rules(9), Answer(R"(["yes"])"));
   const std::vector<int32_t> reasoning = Ids("a b");
   AcceptAll(*constraint, reasoning);
@@ -133,8 +134,8 @@ TEST_F(ReasoningConstraintTest, ARollbackGoesBackIntoTheReasoning) {
   EXPECT_TRUE(IsAllowed(*copy, yes[0]));
 }
 
-// The model opens reasoning by itself, or does not: the budget begins behind the opening marker.
-TEST_F(ReasoningConstraintTest, ABudgetHoldsForReasoningThatTheModelOpens) {
+// The model opens reasoning by itself, or does not: the budget begins after the opening marker.
+TEST_F(ReasoningConstraintTest, BudgetAppliesToReasoningThatTheModelOpens) {
   const auto begin = TextMarker::Make(*tokenizer_, "<think>", vocab_size_, {eos_}).value();
   const auto constraint = MakeReasoningConstraint({begin, marker_, 2}, nullptr);
   const auto all = static_cast<size_t>(vocab_size_);
@@ -152,7 +153,7 @@ TEST_F(ReasoningConstraintTest, ABudgetHoldsForReasoningThatTheModelOpens) {
 }
 
 // With a grammar, a marker that is one token may come before the answer.
-TEST_F(ReasoningConstraintTest, TheModelMayOpenReasoningBeforeAConstrainedAnswer) {
+TEST_F(ReasoningConstraintTest, ModelMayOpenReasoningBeforeAConstrainedAnswer) {
   const std::string text = "t";
   const int32_t opens = Ids(text)[0];
   const auto begin = TextMarker::Make(*tokenizer_, text, vocab_size_, {eos_}).value();

@@ -1,4 +1,5 @@
-// All the ways in which Responses end, against one another from a seed.
+// SPDX-License-Identifier: Apache-2.0
+// All endings of Responses, in random order from a seed.
 #include <deque>
 #include <map>
 #include <random>
@@ -13,8 +14,8 @@ namespace {
 
 using TimePoint = std::chrono::steady_clock::time_point;
 
-// All the endings against one another. What the engine has said but Responses have not seen yet
-// waits in `events`, as it does in the outbox.
+// All endings in random order. Engine events that Responses have not seen yet wait in `events`, as
+// in the outbox.
 class EndingsTest : public testing::TestWithParam<uint64_t> {
  protected:
   struct Known {
@@ -113,7 +114,7 @@ class EndingsTest : public testing::TestWithParam<uint64_t> {
     ExpectEnded(overdue, {StatusCode::kDeadlineExceeded});
   }
 
-  // What has ended since the last call ended as one of these, with these codes.
+  // Checks that responses that ended since the last call ended as one of these, with these codes.
   void ExpectEnded(const std::set<ResponseId>& ids, const std::set<StatusCode>& codes) {
     for (const ResponseId id : now_ended_) {
       Known& known = known_.at(id);
@@ -170,7 +171,7 @@ class EndingsTest : public testing::TestWithParam<uint64_t> {
        .ended = [this](const OpenedResponse& opened) { now_ended_.push_back(opened.id); }}};
 };
 
-TEST_P(EndingsTest, EachResponseEndsOnceAndNothingOfItRunsOn) {
+TEST_P(EndingsTest, EachResponseEndsOnceWithAllItsSequences) {
   for (int step = 0; step < 3000 && !HasFailure(); ++step) {
     const int dice = Pick(1, 100);
     if (dice <= 12 && responses_.size() < 8) Open();

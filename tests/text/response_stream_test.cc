@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/response_stream.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +33,7 @@ TEST(ResponseStreamTest, EventsComeInOrderAndEachIsNotified) {
   EXPECT_FALSE(stream.TryPop());
 }
 
-TEST(ResponseStreamTest, WhatIsQueuedIsBoundedInBytesAndDoneAlwaysFits) {
+TEST(ResponseStreamTest, QueueIsBoundedInBytesAndDoneAlwaysFits) {
   ResponseStream stream(64 << 10, nullptr);
   size_t taken = 0;
   while (stream.Push(Text(1000))) ++taken;
@@ -45,7 +46,7 @@ TEST(ResponseStreamTest, WhatIsQueuedIsBoundedInBytesAndDoneAlwaysFits) {
   EXPECT_EQ(Drain(stream), taken + 1);
 }
 
-TEST(ResponseStreamTest, AReaderThatKeepsUpNeverOverflows) {
+TEST(ResponseStreamTest, ReaderThatKeepsUpNeverOverflows) {
   ResponseStream stream(16 << 10, nullptr);
   for (int i = 0; i < 1000; ++i) {
     ASSERT_TRUE(stream.Push(Text(1000)));
@@ -59,7 +60,7 @@ ResponsePromptLogprobs Scores(size_t tokens, int shared_by) {
   return {0, std::make_shared<const std::vector<SampleResult>>(tokens, score), shared_by};
 }
 
-TEST(ResponseStreamTest, AnEventCountsForWhatItHolds) {
+TEST(ResponseStreamTest, EventIsCountedByTheBytesItHolds) {
   const size_t bytes = HeldBytes(Scores(1000, 1));
   EXPECT_GE(bytes, 1000 * (sizeof(SampleResult) + 20 * sizeof(TokenLogprob)));
   ResponseStream tight(bytes - 1, nullptr), wide(bytes, nullptr);
@@ -68,14 +69,14 @@ TEST(ResponseStreamTest, AnEventCountsForWhatItHolds) {
   EXPECT_FALSE(wide.Push(Text(100)));
 }
 
-TEST(ResponseStreamTest, WhatEventsShareCountsOnce) {
+TEST(ResponseStreamTest, SharedBytesAreCountedOnce) {
   const size_t bytes = HeldBytes(Scores(1000, 1));
   ResponseStream stream(bytes + 8 * sizeof(ResponseEvent), nullptr);
   for (int i = 0; i < 8; ++i) EXPECT_TRUE(stream.Push(Scores(1000, 8)));
   EXPECT_FALSE(stream.Push(Scores(1000, 8)));
 }
 
-TEST(ResponseStreamTest, WhatIsAllowedComesOnTopOfTheLimit) {
+TEST(ResponseStreamTest, AllowanceIsAddedToTheLimit) {
   ResponseStream stream(10 << 10, nullptr);
   stream.Allow(1 << 20);
   EXPECT_TRUE(stream.Push(Text(1 << 20)));
@@ -83,7 +84,7 @@ TEST(ResponseStreamTest, WhatIsAllowedComesOnTopOfTheLimit) {
   EXPECT_FALSE(stream.Push(Text(10 << 10)));
 }
 
-TEST(ResponseStreamTest, WhatItKeepsGoesWithItsLastHolder) {
+TEST(ResponseStreamTest, KeptObjectIsReleasedWithItsLastHolder) {
   auto kept = std::make_shared<int>(1);
   auto stream = std::make_shared<ResponseStream>(1000, nullptr);
   stream->Keep(kept);

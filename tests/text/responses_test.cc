@@ -1,4 +1,5 @@
-// Responses driven by hand: what their streams bring.
+// SPDX-License-Identifier: Apache-2.0
+// Responses driven by hand, and the events of their streams.
 #include "engine/text/responses.h"
 
 #include "tests/testing/response_client.h"
@@ -21,7 +22,7 @@ class ResponsesTest : public testing::Test {
     responses_.Submit(last_response_, std::move(tokenized));
     return first;
   }
-  // One event a token; `finish` with the last.
+  // One event per token; `finish` with the last.
   void PostText(RequestId id, const std::string& text, FinishReason finish = FinishReason::kNone) {
     const std::vector<int32_t> ids = Encode(text);
     for (size_t i = 0; i < ids.size(); ++i)
@@ -81,7 +82,7 @@ TEST_F(ResponsesTest, StreamsTheTextOfEachChoiceAndEndsOnce) {
   EXPECT_TRUE(cancelled_.empty());
 }
 
-TEST_F(ResponsesTest, AStopStringTruncatesCancelsAndSwallowsWhatFollows) {
+TEST_F(ResponsesTest, StopStringTruncatesCancelsAndSwallowsWhatFollows) {
   Client client;
   TokenizedRequest spec = Ask({10}, 2);
   spec.stop = {"never", "dog. The"};
@@ -109,7 +110,7 @@ TEST_F(ResponsesTest, AStopStringTruncatesCancelsAndSwallowsWhatFollows) {
   EXPECT_EQ(client.tokens[0].size(), static_cast<size_t>(needed));
 }
 
-TEST_F(ResponsesTest, AStopStringIsShownIfAskedFor) {
+TEST_F(ResponsesTest, StopStringIsIncludedOnRequest) {
   Client client;
   TokenizedRequest spec = Ask({10}, 1);
   spec.stop = {"lazy"};
@@ -120,7 +121,7 @@ TEST_F(ResponsesTest, AStopStringIsShownIfAskedFor) {
   EXPECT_EQ(client.text[0], "The lazy");
 }
 
-TEST_F(ResponsesTest, AStopStringInTheLastTokenIsNotCancelledAgain) {
+TEST_F(ResponsesTest, StopStringInTheLastTokenIsNotCancelledAgain) {
   Client client;
   TokenizedRequest spec = Ask({10}, 1);
   spec.stop = {"dog"};
@@ -132,7 +133,7 @@ TEST_F(ResponsesTest, AStopStringInTheLastTokenIsNotCancelledAgain) {
   EXPECT_TRUE(cancelled_.empty());
 }
 
-TEST_F(ResponsesTest, StopStringsCountOnlyBeyondMinTokens) {
+TEST_F(ResponsesTest, StopStringsApplyOnlyAfterMinTokens) {
   Client client;
   TokenizedRequest spec = Ask({10}, 1);
   spec.stop = {"3"};
@@ -145,7 +146,7 @@ TEST_F(ResponsesTest, StopStringsCountOnlyBeyondMinTokens) {
   EXPECT_EQ(client.done[0].usage.completion_tokens, 6);
 }
 
-TEST_F(ResponsesTest, WhatIsHeldForAStopStringComesWithTheFinish) {
+TEST_F(ResponsesTest, TextHeldForAStopStringIsSentWithTheFinish) {
   Client client;
   TokenizedRequest spec = Ask({10}, 1);
   spec.stop = {"lazy cat"};
@@ -155,7 +156,7 @@ TEST_F(ResponsesTest, WhatIsHeldForAStopStringComesWithTheFinish) {
   EXPECT_EQ(client.text[0], "The lazy");
 }
 
-TEST_F(ResponsesTest, TheTokenThatEndsTheTextIsCountedAndNotShown) {
+TEST_F(ResponsesTest, EndTokenIsCountedAndNotShown) {
   for (const bool skip_special : {true, false}) {
     for (const bool include_stop : {true, false}) {
       Client client;
@@ -178,7 +179,7 @@ TEST_F(ResponsesTest, TheTokenThatEndsTheTextIsCountedAndNotShown) {
   }
 }
 
-TEST_F(ResponsesTest, AnIncompleteCharacterAtTheEndIsReplaced) {
+TEST_F(ResponsesTest, IncompleteCharacterAtTheEndIsReplaced) {
   Client client;
   Start(client, Ask({10}, 1));
   const auto ids = Encode("aन");
@@ -213,7 +214,7 @@ TEST_F(ResponsesTest, LogprobsCarryTheAlternatives) {
   EXPECT_EQ(client.prompt_logprobs[0].tokens->at(0).top_logprobs[0].logprob, -0.25f);
 }
 
-TEST_F(ResponsesTest, APromptsScoresAreHeldOnceAndComeBeforeAnyOfItsChoices) {
+TEST_F(ResponsesTest, PromptScoresAreHeldOnceAndPrecedeItsChoices) {
   Client client;
   TokenizedRequest spec = Ask({10, 10}, 3);
   for (Request& request : spec.continuations) request.prompt_logprobs = 0;
@@ -246,7 +247,7 @@ TEST_F(ResponsesTest, APromptsScoresAreHeldOnceAndComeBeforeAnyOfItsChoices) {
   EXPECT_TRUE(cancelled_.empty());
 }
 
-TEST_F(ResponsesTest, APromptOfOneTokenIsSaidToHaveNoScoresOnceForEachChoice) {
+TEST_F(ResponsesTest, OneTokenPromptHasEmptyScoresOncePerChoice) {
   for (const FinishReason finish : {FinishReason::kNone, FinishReason::kLength}) {
     Client client;
     TokenizedRequest spec = Ask({1}, 2);
@@ -263,7 +264,7 @@ TEST_F(ResponsesTest, APromptOfOneTokenIsSaidToHaveNoScoresOnceForEachChoice) {
   }
 }
 
-TEST_F(ResponsesTest, AChoiceThatIsCancelledBeforeItsPromptIsScoredHasNoScores) {
+TEST_F(ResponsesTest, ChoiceThatIsCancelledBeforeItsPromptIsScoredHasNoScores) {
   Client client;
   TokenizedRequest spec = Ask({10}, 1);
   spec.continuations[0].prompt_logprobs = 0;
@@ -272,7 +273,7 @@ TEST_F(ResponsesTest, AChoiceThatIsCancelledBeforeItsPromptIsScoredHasNoScores) 
   EXPECT_TRUE(client.prompt_logprobs.empty());
 }
 
-TEST_F(ResponsesTest, AChoiceThatFailsDoesNotWaitForScores) {
+TEST_F(ResponsesTest, ChoiceThatFailsDoesNotWaitForScores) {
   Client client;
   TokenizedRequest spec = Ask({10}, 2);
   for (Request& request : spec.continuations) request.prompt_logprobs = 0;
@@ -284,7 +285,7 @@ TEST_F(ResponsesTest, AChoiceThatFailsDoesNotWaitForScores) {
   EXPECT_EQ(cancelled_, std::vector<RequestId>{1});
 }
 
-TEST_F(ResponsesTest, AScoredPromptWithoutOutputEndsWithLength) {
+TEST_F(ResponsesTest, ScoredPromptWithoutOutputEndsWithLength) {
   Client client;
   Start(client, Ask({10}, 1));
   TokenEvent event = Event(1, {}, FinishReason::kLength);
@@ -295,7 +296,7 @@ TEST_F(ResponsesTest, AScoredPromptWithoutOutputEndsWithLength) {
   EXPECT_EQ(client.done[0].usage.completion_tokens, 0);
 }
 
-TEST_F(ResponsesTest, AnErrorOfOneChoiceEndsTheResponseAndCancelsTheOthers) {
+TEST_F(ResponsesTest, ErrorOfOneChoiceEndsTheResponseAndCancelsTheOthers) {
   Client client;
   Start(client, Ask({10}, 3));
   PostText(1, "a", FinishReason::kLength);
@@ -309,7 +310,7 @@ TEST_F(ResponsesTest, AnErrorOfOneChoiceEndsTheResponseAndCancelsTheOthers) {
   EXPECT_EQ(client.text[2], "");
 }
 
-TEST_F(ResponsesTest, ACancelledChoiceEndsTheResponseAsCancelled) {
+TEST_F(ResponsesTest, CancelledChoiceEndsTheResponseAsCancelled) {
   Client client;
   Start(client, Ask({10}, 2));
   PostText(1, "done", FinishReason::kLength);
@@ -336,7 +337,7 @@ TEST_F(ResponsesTest, EndIsOnceForTheWholeResponse) {
   EXPECT_EQ(ended_, std::vector<ResponseId>{1});
 }
 
-TEST_F(ResponsesTest, ARefusalByTheEngineEndsTheResponseAndWhatItTookBefore) {
+TEST_F(ResponsesTest, EngineRefusalEndsTheResponseAndItsOtherSequences) {
   Client client;
   refused_from_ = 3;
   Start(client, Ask({10}, 4));
@@ -346,7 +347,7 @@ TEST_F(ResponsesTest, ARefusalByTheEngineEndsTheResponseAndWhatItTookBefore) {
   EXPECT_EQ(cancelled_, (std::vector<RequestId>{1, 2}));
 }
 
-TEST_F(ResponsesTest, WhatEndedBeforeItsTextWorkIsNeverSubmitted) {
+TEST_F(ResponsesTest, ResponseThatEndedBeforeItsTextWorkIsNeverSubmitted) {
   Client client;
   responses_.Open({.id = 7, .request_id = "", .stream = client.stream});
   responses_.End(7, Status(StatusCode::kCancelled, "early"));
@@ -376,7 +377,7 @@ TEST_F(ResponsesTest, DeadlinesEndInTheirOrder) {
   EXPECT_EQ(clients[1].done[0].status.code(), StatusCode::kDeadlineExceeded);
 }
 
-TEST_F(ResponsesTest, AReaderThatIsTooSlowIsCancelled) {
+TEST_F(ResponsesTest, ReaderThatIsTooSlowIsCancelled) {
   Client client(4096);
   Start(client, Ask({10}, 2));
   for (int i = 0; i < 200; ++i) responses_.Take(Event(1, Encode("dog")));
@@ -385,7 +386,7 @@ TEST_F(ResponsesTest, AReaderThatIsTooSlowIsCancelled) {
   EXPECT_EQ(client.done[0].status.code(), StatusCode::kResourceExhausted);
 }
 
-TEST_F(ResponsesTest, AClosedStreamIsCancelledAtItsNextToken) {
+TEST_F(ResponsesTest, ClosedStreamIsCancelledAtItsNextToken) {
   Client client;
   Start(client, Ask({10}, 1));
   client.stream->Close();

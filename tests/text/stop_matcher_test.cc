@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <random>
 
 #include "engine/text/detokenizer.h"
@@ -42,7 +43,7 @@ size_t HeldByDefinition(const std::vector<std::string>& stops, const std::string
   return 0;
 }
 
-TEST(StopMatcherTest, FindsWhatTheDefinitionFindsHoweverTheTextIsCut) {
+TEST(StopMatcherTest, MatchesTheDefinitionAtEveryCut) {
   std::mt19937 random(1);
   int matches = 0;
   for (int round = 0; round < 20000; ++round) {
@@ -94,7 +95,7 @@ TEST(StopMatcherTest, NoByteOfAStopStringSplitOverOneToEightTokensLeaks) {
     const std::string& stop = stops[random() % stops.size()];
     const std::string before = "before it. ";
     std::vector<int32_t> ids = tokenizer->Encode(before, false).value();
-    // The stop string's bytes as one token each or as encoded: every split that tokens allow.
+    // The stop string's bytes as single tokens or as encoded: every split that tokens allow.
     for (size_t i = 0; i < stop.size();) {
       const size_t n = std::min<size_t>(1 + random() % 4, stop.size() - i);
       size_t end = i + n;

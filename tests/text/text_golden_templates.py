@@ -1,4 +1,5 @@
-"""Chat templates that use what templates of real models use, with conversations for them."""
+# SPDX-License-Identifier: Apache-2.0
+"""Chat templates with the features of real models' templates, and conversations for them."""
 
 CHAT = [
     {"role": "system", "content": "  Be brief.  "},

@@ -1,4 +1,5 @@
-// The bound on the bytes that one token stands for: never too small, and none where there is none.
+// SPDX-License-Identifier: Apache-2.0
+// The bound of a token's bytes: never too small, and absent if there is none.
 #include <random>
 
 #include "tests/testing/text_fixture.h"
@@ -17,8 +18,8 @@ Edit PreTokenizer(const json& part) {
   return [part](json& tokenizer) { tokenizer["pre_tokenizer"] = part; };
 }
 
-// Texts that come near the bound: runs of one thing, whole tokens, and characters that normalizers
-// make shorter.
+// Texts near the bound: runs of one character, whole tokens, and characters that normalizers
+// shorten.
 std::vector<std::string> Texts(const Tokenizer& tokenizer) {
   std::vector<std::string> units = {"a",
                                     " ",
@@ -71,7 +72,7 @@ TEST(TokenBoundTest, NoTextHasFewerTokensThanTheBoundSays) {
   ExpectBounded(**demo, "demo");
 }
 
-TEST(TokenBoundTest, ALongTokenRaisesTheBoundToItsOwnLength) {
+TEST(TokenBoundTest, LongTokenRaisesTheBoundToItsOwnLength) {
   const std::string name(77, '=');
   const auto tokenizer = EditedTokenizerFixture("byte_bpe", [&name](json& parsed) {
     json token = parsed["added_tokens"][0];
@@ -83,7 +84,7 @@ TEST(TokenBoundTest, ALongTokenRaisesTheBoundToItsOwnLength) {
   EXPECT_EQ(tokenizer->Encode(name + name, false)->size(), 2u);
 }
 
-TEST(TokenBoundTest, WhatANormalizerMakesShorterCountsInFull) {
+TEST(TokenBoundTest, TextThatANormalizerShortensCountsInFull) {
   for (const char* type : {"NFC", "NFD", "NFKC", "NFKD", "Lowercase"}) {
     ExpectBounded(*EditedTokenizerFixture("byte_bpe", Normalizer({{"type", type}})), type);
     ExpectBounded(*EditedTokenizerFixture("sentencepiece", Normalizer({{"type", type}})), type);
@@ -105,7 +106,7 @@ TEST(TokenBoundTest, CharactersThatBecomeOneUnknownTokenEachAreBounded) {
   EXPECT_EQ(EditedTokenizerFixture("sentencepiece", no_fallback(true))->max_token_bytes(), 0u);
 }
 
-TEST(TokenBoundTest, WhatMayDropOrSwallowTextHasNoBound) {
+TEST(TokenBoundTest, NormalizersThatDropTextHaveNoBound) {
   for (const std::string name : {"metaspace", "wordpiece"})
     EXPECT_EQ(LoadTokenizerFixture(name)->max_token_bytes(), 0u) << name;
   const std::pair<const char*, Edit> edits[] = {
@@ -127,7 +128,7 @@ TEST(TokenBoundTest, WhatMayDropOrSwallowTextHasNoBound) {
     EXPECT_EQ(EditedTokenizerFixture("byte_bpe", edit)->max_token_bytes(), 0u) << what;
 }
 
-TEST(TokenBoundTest, EncodingStopsOnceThereAreMoreTokensThanAskedFor) {
+TEST(TokenBoundTest, EncodingStopsBeyondTheRequestedTokens) {
   const auto tokenizer = LoadTokenizerFixture("byte_bpe");
   std::string text;
   for (int i = 0; i < 1000; ++i) text += "word ";

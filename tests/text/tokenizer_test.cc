@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/text/tokenizer.h"
 
 #include <map>
@@ -49,7 +50,7 @@ TEST(TokenizerTest, DecodesAsTransformersDoes) {
   EXPECT_GT(count, 300);
 }
 
-TEST(TokenizerTest, AByteLevelTextComesBackUnchanged) {
+TEST(TokenizerTest, ByteLevelTextComesBackUnchanged) {
   const auto tokenizer = LoadTokenizerFixture("byte_bpe");
   for (const auto& item : TextGolden("encode")) {
     const auto text = item["text"].get<std::string>();
@@ -59,7 +60,7 @@ TEST(TokenizerTest, AByteLevelTextComesBackUnchanged) {
   }
 }
 
-TEST(TokenizerTest, TheBytesOfAByteLevelTextsTokensAreTheText) {
+TEST(TokenizerTest, BytesOfAByteLevelTextsTokensAreTheText) {
   const auto tokenizer = LoadTokenizerFixture("byte_bpe");
   const std::string text = "Zürich 😀 日本語 नमस्ते\n\t\x01";
   std::string joined;
@@ -73,7 +74,7 @@ TEST(TokenizerTest, TheBytesOfAByteLevelTextsTokensAreTheText) {
   EXPECT_TRUE(split_character) << "the fixture is meant to split characters";
 }
 
-TEST(TokenizerTest, AByteTokenStandsForItsByte) {
+TEST(TokenizerTest, ByteTokenDecodesToItsByte) {
   const auto tokenizer = LoadTokenizerFixture("sentencepiece");
   EXPECT_EQ(tokenizer->TokenBytes(3 + 0xE4), "\xE4");
   EXPECT_EQ(tokenizer->TokenBytes(3), std::string(1, '\0'));
@@ -93,7 +94,7 @@ TEST(TokenizerTest, KnowsWhichTokensAreSpecial) {
   EXPECT_FALSE(tokenizer->IsSpecial(1 << 30));
 }
 
-TEST(TokenizerTest, ATokenThatTheConfigNamesIsSpecialEvenIfTokenizerJsonDoesNotSaySo) {
+TEST(TokenizerTest, TokenNamedByTheConfigIsSpecial) {
   TemporaryDirectory dir;
   dir.Write("tokenizer.json", FileBytes(TextDataDir() + "/byte_bpe/tokenizer.json"));
   dir.Write("tokenizer_config.json",
@@ -122,7 +123,7 @@ TEST(TokenizerTest, RefusesTextThatIsNotUtf8) {
   EXPECT_EQ(ids.status().message(), "the text is not UTF-8 at byte 2");
 }
 
-TEST(TokenizerTest, SaysInOneLineWhatIsWrongWithAFile) {
+TEST(TokenizerTest, FileErrorIsOneLine) {
   const std::string good = FileBytes(TextDataDir() + "/byte_bpe/tokenizer.json");
   const std::vector<std::pair<std::string, std::string>> bad = {
       {"", "is empty"},
@@ -152,7 +153,7 @@ TEST(TokenizerTest, SaysInOneLineWhatIsWrongWithAFile) {
   }
 }
 
-TEST(TokenizerTest, SaysWhichFileIsMissingOrNoFile) {
+TEST(TokenizerTest, MissingFileIsNamed) {
   TemporaryDirectory dir;
   EXPECT_EQ(LoadError(dir), dir.path().string() + "/tokenizer.json: no such file");
   std::filesystem::create_directory(dir.path().string() + "/tokenizer.json");
@@ -169,7 +170,7 @@ TEST(TokenizerTest, RefusesABrokenConfig) {
   EXPECT_EQ(LoadError(dir), dir.path().string() + "/tokenizer_config.json: is empty");
 }
 
-TEST(TokenizerTest, AMutatedFileIsRefusedOrLoadsAndNeverCrashes) {
+TEST(TokenizerTest, MutatedFileIsRefusedOrLoadsAndNeverCrashes) {
   const std::string good = FileBytes(TextDataDir() + "/sentencepiece/tokenizer.json");
   std::mt19937 random(3);
   int loaded = 0;
@@ -206,8 +207,8 @@ TEST(TokenizerTest, ManyThreadsEncodeAndDecodeAtOnce) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Long runs of one kind are where patterns and merges go quadratic. This much text takes seconds in
-// all if they do not, and hours if they do.
+// On long runs of one kind, patterns and merges may become quadratic. This text takes seconds if
+// they do not, and hours if they do.
 TEST(TokenizerTest, LongRunsOfOneKindAreEncoded) {
   const auto tokenizers = LoadAll();
   for (const std::string unit :

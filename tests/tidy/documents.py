@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules for Markdown: how long a page is, how wide, and where its links lead.
 
 Each rule yields (path, line, message), as those of tidy.py do.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Holds C++ and CUDA to .clang-format with the version of tests/e2e/requirements.txt.
 #   tests/tidy/format.sh        says which lines differ; the last line is "N passed, N failed"
 #                               (files)

@@ -1,9 +1,12 @@
-"""The rule for what people read: phrases to avoid, and what to write instead.
+# SPDX-License-Identifier: Apache-2.0
+"""Rules for what people read: phrases, names of types, the licence line.
 
-It yields (path, line, message), as the rules of tidy.py do.
+Each rule yields (path, line, message), as those of tidy.py do.
 """
 
 import re
+
+from source_text import line_of
 
 CODE = (".h", ".cc", ".cu", ".cuh", ".rs")
 PROSE = CODE + (".py", ".sh", ".md", ".proto", ".yaml", ".yml", ".cmake", ".toml", ".js", ".html",
@@ -39,10 +42,18 @@ REVISED = ("docs/", "deploy/", "proto/", ".github/", ".devcontainer/", "tests/ti
            "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "THIRD_PARTY.md",
            "CMakeLists.txt")
 
+TYPE = re.compile(r"^(?:template <[^\n]*>\n)?(?:class|struct|enum(?: class| struct)?|union) "
+                  r"(?:alignas\([^)]*\) )?(\w+)(?: final)?(?: :[^;{]*)?\s*\{", re.M)
+# Files that give the same name to the same thing: a CPU file and its CUDA twin, and the levels of
+# SIMD, in namespaces of their own.
+TWIN = re.compile(r"_cuda(?=\.\w+$)|(?<=simd)_\w+(?=\.h$)")
+SPDX = "SPDX-License-Identifier: Apache-2.0"
+
 
 def phrases(tree):
-    own = ("tests/tidy/language.py", "tests/tidy/tidy_test.py")
-    for path in tree.look(p for p in tree.select(PROSE, REVISED) if p not in own):
+    # The last holds the sentences that the bundled model was trained on.
+    own = ("tests/tidy/language.py", "tests/tidy/tidy_test.py", "models/demo/needle_samples.py")
+    for path in tree.look(p for p in tree.select(PROSE) if p not in own):
         for number, line in enumerate(tree.files[path].split("\n"), 1):
             tree.lines += 1
             for pattern, advice in PHRASES:
@@ -50,4 +61,26 @@ def phrases(tree):
                     yield path, number, f'"{found.group().strip()}": {advice}'
 
 
-RULES = [phrases]
+def type_names(tree):
+    """A type of the product has its name to itself, and so has one of a test's header. Types that
+    one test file keeps to itself are free."""
+    owners = {}
+    for path in tree.select(CODE[:4]):
+        if path.startswith("tests/") and not path.endswith((".h", ".cuh")):
+            continue
+        for match in tree.look(TYPE.finditer(tree.files[path])):
+            line = line_of(tree.files[path], match.start(1))
+            owners.setdefault(match.group(1), []).append((path, line))
+    for name, places in owners.items():
+        if len({TWIN.sub("", path) for path, _ in places}) > 1:
+            for path, line in places[1:]:
+                yield path, line, f"{name} is also a type of {places[0][0]}"
+
+
+def licence(tree):
+    for path in tree.look(tree.select(CODE + (".py", ".sh", ".proto", ".js", "CMakeLists.txt"))):
+        if SPDX not in "\n".join(tree.files[path].split("\n", 3)[:3]):
+            yield path, 1, f"one of the first three lines says {SPDX}"
+
+
+RULES = [phrases, type_names, licence]

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The checks of style that take seconds: tidy, and clang-format on the staged files. As a hook:
 #   ln -s ../../tests/tidy/pre_commit.sh .git/hooks/pre-commit
 set -euo pipefail

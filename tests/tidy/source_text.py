@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What tidy.py reads out of the text of a source file."""
 
 import ast

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks what no compiler checks: sizes, includes, third-party homes, words, twins, dead files.
 
 Usage: tidy.py [ROOT]. Prints each finding as `path:line: rule: message` and, last, `N passed, N
@@ -37,14 +38,16 @@ HOMES = [
     ("prometheus-cpp", r"prometheus/", ["server/metrics_exporter.cc"]),
     ("OpenSSL", r"openssl/", ["server/api_key*.cc"]),
     ("libedit", r"histedit\.h$", ["server/commands/line_editor.cc"]),
-    ("the Rust library", r"(engine/text/ffi/.*|.*_ffi)\.h$|diffserve_text", ["engine/text/*.cc"]),
+    ("the Rust library", r"(engine/text/ffi/.*|.*_ffi)\.h$|diffserve_text",
+     ["engine/text/*.cc", "engine/text/bytes_ffi.h"]),
     ("cuBLASLt", r"cublas", ["kernels/ops/matrix_library_cuda.cc"]),
     ("CUDA", r"cuda|cub/|cooperative_groups|mma\.h$", ["*_cuda.cu", "*_cuda.cc", "*.cuh"]),
     ("intrinsics", r"\w*intrin\.h$", ["kernels/base/simd*.h", "*.isa.cc"]),
 ]
 SYSTEM_FOLDERS = ("sys/", "linux/", "netinet/", "arpa/")
 POLICY = [f"engine/{n}.*" for n in
-          "scheduler* proposer page_pool prefix_index state_store sequence step_plan".split()]
+          ("scheduler* waiting_queue proposer page_pool prefix_index state_store sequence "
+           "step_plan").split()]
 POLICY_BANNED = re.compile(
     r"models/|kernels/(attention/|base/(tensor|thread|cpu_isa))|cuda|engine/(executor|bounded_q)"
     r"|<(thread|mutex|shared_mutex|atomic|condition_variable|chrono|future|semaphore|ctime)>")
@@ -219,7 +222,7 @@ def page(tree):
 def headers(tree):
     for path in tree.look(tree.select(HEADER)):
         text = tree.files[path]
-        if not text.startswith("//"):
+        if not text.removeprefix(f"// {language.SPDX}\n").startswith("//"):
             yield path, 1, "opens with a comment: what it is, who owns it, which thread uses it"
         if not re.search(r"^#pragma once$", text, re.M):
             yield path, 1, "#pragma once is missing"

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Each rule of tidy.py finds the violation planted for it, and nothing in a small clean tree."""
 
 import unittest
 from pathlib import Path
 
+import language
 import tidy
 
 HEADER = "// Says what it is.\n#pragma once\n"
@@ -30,7 +32,6 @@ CLEAN = {
         '#include <gtest/gtest.h>\n#include "engine/scheduler.h"\nstatic_assert(true);\n',
     "server/ui/index.html": '<script type="module" src="ui/main.js"></script>\n',
     "server/ui/main.js": 'const svg = "http://www.w3.org/2000/svg";\n',
-    "proto/a.proto": "// One message.\n",
     "README.md": "# diffserve\n[the scheduler](engine/scheduler.h)\n",
     "models/demo/model.safetensors": "",
 } | {path: f'#include "engine/scheduler.h"\n#include <{library}>\n' for path, library in {
@@ -41,13 +42,22 @@ CLEAN = {
     "server/commands/line_editor.cc": "histedit.h"}.items()}
 
 
+LICENCE = {(".h", ".cc", ".cu", ".cuh", ".rs", ".proto", ".js"): f"// {language.SPDX}\n",
+           (".py", ".sh", "CMakeLists.txt"): f"# {language.SPDX}\n"}
+
+
+def licensed(files):
+    return {path: next((line for suffixes, line in LICENCE.items() if path.endswith(suffixes)), "")
+            + text for path, text in files.items()}
+
+
 def lines(count, line="x();"):
     return (line + "\n") * count
 
 
 def findings(changes):
     """Rule names that object to the clean tree with `changes`."""
-    tree = tidy.Tree(CLEAN | changes)
+    tree = tidy.Tree(licensed(CLEAN | changes))
     return {check.__name__ for check in tidy.RULES if tidy.findings(check, tree)}
 
 
@@ -63,10 +73,10 @@ class TidyTest(unittest.TestCase):
         self.assertEqual(findings({}), set())
 
     def test_sizes(self):
-        self.extend("file_length", "engine/engine.cc", lines(tidy.FILE_LINES - 1, "int x;"))
+        self.extend("file_length", "engine/engine.cc", lines(tidy.FILE_LINES - 2, "int x;"))
         self.assertEqual(
             findings({
-                "engine/engine.cc": CLEAN["engine/engine.cc"] + lines(tidy.FILE_LINES - 2, "int x;")
+                "engine/engine.cc": CLEAN["engine/engine.cc"] + lines(tidy.FILE_LINES - 3, "int x;")
             }), set())
         self.expect("file_length", "tests/e2e/test_a.py", lines(tidy.FILE_LINES + 1, "x = 1"))
         for opening in ("void F(int a) {", "Foo::Foo(int a)\n    : a_{a}, b_(a) {",
@@ -189,10 +199,27 @@ class TidyTest(unittest.TestCase):
                      "// The same to the bit.\n", "// It is gone on with.\n",
                      "// 16 bytes a token.\n", "void LetGo();\n", "struct ReadWish;\n",
                      "void TellClient();\n", "int kLeastRows = 1;\n", "void IsToldOnce();\n"):
-            self.extend("phrases", "proto/a.proto", text)
+            self.extend("phrases", "engine/engine.cc", text)
         for text in ("// Of course it waits.\n", "// The state stands for a page.\n",
                      "// Reads 16 bytes per token.\n", "int kMinRows = 1;\n"):
-            self.assertEqual(findings({"proto/a.proto": CLEAN["proto/a.proto"] + text}), set())
+            self.assertEqual(findings({"engine/engine.cc": CLEAN["engine/engine.cc"] + text}),
+                             set())
+
+    def test_type_names(self):
+        twice = {"engine/engine.cc": CLEAN["engine/engine.cc"] + "class Status {};\n"}
+        self.assertEqual(findings(twice), {"type_names"})
+        self.assertEqual(
+            findings({"tests/engine/scheduler_test.cc":
+                      CLEAN["tests/engine/scheduler_test.cc"] + "class Status {};\n"}), set())
+        self.assertEqual(
+            findings({path: CLEAN[path] + "struct Tile {};\n" for path in
+                      ("kernels/attention/decode.h", "kernels/attention/decode_cuda.cu")}),
+            {"type_names"})
+
+    def test_licence(self):
+        tree = tidy.Tree(licensed(CLEAN) | {"server/main.cc": CLEAN["server/main.cc"]})
+        found = {check.__name__ for check in tidy.RULES if tidy.findings(check, tree)}
+        self.assertEqual(found, {"licence"})
 
     def test_stages(self):
         cpu, cuda = "kernels/attention/decode_cpu.cc", "kernels/attention/decode_cuda.cu"

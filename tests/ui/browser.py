@@ -1,4 +1,5 @@
-"""A headless Chromium on a server's page, and what it saw: requests, console, files saved."""
+# SPDX-License-Identifier: Apache-2.0
+"""A headless Chromium on a server's page, with its requests, console and saved files."""
 
 import json
 import tempfile
@@ -15,9 +16,9 @@ WIDTH, HEIGHT = 1100, 900
 
 
 class Browser:
-    """`with Browser(server.url) as page:`; leaving the block ends the browser and expects that it
-    asked no other place for anything and that its console has no error beyond `expected_errors`
-    (parts of their texts)."""
+    """`with Browser(server.url) as page:`; leaving the block ends the browser. It expects that
+    the page sent requests only to its server and that its console has no errors except
+    `expected_errors` (parts of their texts)."""
 
     def __init__(self, url: str, expected_errors=(), dark=False):
         self.url, self.expected_errors = url, tuple(expected_errors)
@@ -54,7 +55,7 @@ class Browser:
         self.driver.get(f"{self.url}/{fragment}")
 
     def requests(self) -> list[str]:
-        """The addresses asked for so far."""
+        """The addresses requested so far."""
         for entry in self.driver.get_log("performance"):
             message = json.loads(entry["message"])["message"]
             if message["method"] == "Network.requestWillBeSent":
@@ -79,14 +80,14 @@ class Browser:
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
 
     def one(self, selector: str):
-        """The element that `selector` means, once there is exactly one to be seen."""
+        """The element that `selector` selects, once exactly one is visible."""
         def shown():
             return [found for found in self.all(selector) if found.is_displayed()]
         self.until(lambda: len(shown()) == 1, f"one {selector} is shown")
         return shown()[0]
 
     def text(self, selector: str) -> str:
-        """Of all elements together, as the document has it, shown or not."""
+        """The text of all selected elements, shown or hidden."""
         return self.run("return [...document.querySelectorAll(arguments[0])]"
                         ".map((node) => node.textContent).join('\\n')", selector)
 
@@ -94,7 +95,7 @@ class Browser:
         return self.driver.execute_script(script, *arguments)
 
     def fits(self) -> bool:
-        """Nothing is wider than the window."""
+        """Whether nothing is wider than the window."""
         return self.run("const root = document.documentElement;"
                         "return root.scrollWidth <= root.clientWidth")
 
@@ -119,13 +120,13 @@ class Browser:
         found()[-1].click()
 
     def fill(self, selector: str, text: str) -> None:
-        """Puts a text in at once, as a paste does."""
+        """Enters a text at once, as a paste does."""
         self.run("arguments[0].value = arguments[1];"
                  "arguments[0].dispatchEvent(new Event('input', {bubbles: true}));",
                  self.one(selector), text)
 
     def keys(self, *keys: str) -> None:
-        """To whatever has the focus."""
+        """Types into the focused element."""
         ActionChains(self.driver).send_keys(*keys).perform()
 
     def shift_click(self, element) -> None:

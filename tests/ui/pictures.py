@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pictures of the page that README and docs/page.md show. Each run takes them;
 tests/ui/run.py --write-pictures keeps them in the tree."""
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Runs the tests of the page in a headless browser; arguments and last line as of
-tests/e2e/run.py. With --write-pictures the pictures that the README shows are made anew."""
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the page's tests in a headless browser; arguments and last line as in tests/e2e/run.py. With
+--write-pictures it writes the pictures of the README again."""
 
 import os
 import sys

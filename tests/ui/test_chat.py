@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The chat: streaming, stop, retry, edit, settings, probabilities, scripts to copy, keyboard."""
 
 import json
@@ -19,7 +20,7 @@ CHAT = "/v1/chat/completions"
 
 
 class StreamTest(unittest.TestCase):
-    def test_an_answer_is_shown_as_it_comes_and_can_be_stopped(self):
+    def test_answer_is_shown_as_it_comes_and_can_be_stopped(self):
         with GatedServer(model=DEMO_MODEL) as server, Browser(server.url) as page:
             server.close_gate()
             page.ask(WHO)
@@ -57,7 +58,7 @@ class StreamTest(unittest.TestCase):
             page.ask(WHO)
             self.assertEqual(page.answered(), WHO_ANSWER)
 
-    def test_a_server_that_goes_away_is_told(self):
+    def test_lost_server_is_reported(self):
         server = GatedServer(model=DEMO_MODEL)
         with server, Browser(server.url, expected_errors=["net::ERR"]) as page:
             server.close_gate()
@@ -84,7 +85,7 @@ class ConversationTest(unittest.TestCase):
         return self.server.metric("diffserve_http_requests_total", route=CHAT, code="200")
 
     def body(self) -> dict:
-        """Of the last answer's request, as its curl command has it."""
+        """The body of the last answer's request, from its curl command."""
         self.page.press("curl")
         body = re.search(r"-d '(.*)'$", self.page.text("#code"), re.S)[1]
         self.page.press("Close", "dialog")
@@ -115,7 +116,7 @@ class ConversationTest(unittest.TestCase):
             page.fill(f"#{name}", value)
         page.ask(WHO)
         page.answered()
-        page.until_text(".figures", "ended by the limit on tokens")
+        page.until_text(".figures", "stopped at the token limit")
         body = self.body()
         self.assertEqual(body["messages"], [{"role": "system", "content": "Be brief."},
                                             {"role": "user", "content": WHO}])
@@ -127,7 +128,7 @@ class ConversationTest(unittest.TestCase):
         page.until_text("#notice", "temperature")
         self.assertEqual(self.asked(), before)
 
-    def test_each_answer_tells_its_speed_and_what_was_cached(self):
+    def test_each_answer_shows_its_speed_and_cached_tokens(self):
         page = self.page
         page.press("Four needles in a text")
         page.answered()
@@ -136,7 +137,7 @@ class ConversationTest(unittest.TestCase):
         self.assertRegex(page.text(".figures"),
                          r"^first token [\d.]+ ms · \d+ tokens/s · 13 tokens · ")
 
-    def test_the_scripts_to_copy_give_the_same_answer(self):
+    def test_scripts_to_copy_give_the_same_answer(self):
         page = self.page
         page.ask(WHO)
         page.answered()
@@ -173,7 +174,7 @@ class ConversationTest(unittest.TestCase):
             page.hover(one)
             self.assertTrue(page.fits(), one.text)
 
-    def test_the_keyboard_alone_asks_reads_and_opens_the_lens(self):
+    def test_keyboard_suffices_to_ask_read_and_open_the_lens(self):
         page = self.page
         page.until_text("#model", "diff")
         page.keys(WHO, Keys.ENTER)
@@ -191,7 +192,7 @@ class ConversationTest(unittest.TestCase):
         page.until_text("#lens_what", "the next token is “ the”")
         self.assertIn("What “ am” (token 9 of 22)", page.text("#lens_what"))
 
-    def test_an_answer_is_told_to_screen_readers_when_it_is_complete(self):
+    def test_complete_answer_is_announced_to_screen_readers(self):
         page = self.page
         page.ask(WHO)
         page.answered()

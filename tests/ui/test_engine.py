@@ -1,11 +1,12 @@
-"""The engine's view: what it shows is what /metrics says, and it asks only while one looks."""
+# SPDX-License-Identifier: Apache-2.0
+"""The engine view shows the figures of /metrics and requests them only while it is visible."""
 
 import unittest
 
 from browser import Browser
 from server_process import DEMO_MODEL, GatedServer, ServerProcess
 
-LAMBDAS = [0.252, 0.620, 0.692]  # of the bundled model's layers, as its README has them
+LAMBDAS = [0.252, 0.620, 0.692]  # of the bundled model's layers, as in its README
 
 
 class EngineTest(unittest.TestCase):
@@ -30,10 +31,10 @@ class EngineTest(unittest.TestCase):
             for name, value in state.items():
                 page.until_text("#pages", f"{value:.0f} {name}")
             for layer, value in enumerate(LAMBDAS):
-                self.assertIn(f"layer {layer}{value:.3f}, training began", page.text("#lambdas"))
+                self.assertIn(f"layer {layer}{value:.3f}, initially", page.text("#lambdas"))
             page.until(lambda: "p50 – ms" not in page.text("#cards"), "times between tokens")
 
-    def test_it_tells_what_each_layer_cancels(self):
+    def test_each_layers_cancelled_share_is_shown(self):
         with (ServerProcess("--cancelled-mass-sample", 1, model=DEMO_MODEL) as server,
               Browser(server.url) as page):
             page.ask("Who are you?")

@@ -1,5 +1,6 @@
-"""The lens: it shows of the bundled model what POST /v1/attention says, and a person can get at it
-by mouse, keyboard, address and file."""
+# SPDX-License-Identifier: Apache-2.0
+"""The lens shows the answers of POST /v1/attention for the bundled model and can be used by mouse,
+keyboard, address and file."""
 
 import json
 import struct
@@ -21,7 +22,8 @@ TWIN = DEMO_MODEL.parent / "twin"
 QUESTION = ("The magic number of Lisbon is 48213. The magic number of Oslo is 90417. "
             "What is the magic number of Lisbon?")
 ANSWER = "The magic number of Lisbon is 48213."
-# Of the question and its answer in the bundled model's chat template.
+# Slot of the needle's first digit, and slot before the answer's first digit, when QUESTION and
+# ANSWER are in the bundled model's chat template; TOKENS: their number of tokens.
 NEEDLE_DIGIT, BEFORE_DIGITS = 8, 41
 TOKENS = 49
 SOURCE = {"chat": QUESTION, "answer": ANSWER, "matter": "48213"}
@@ -56,7 +58,7 @@ class LensTest(unittest.TestCase):
         return [int(one.get_attribute("data-slot")) for one in self.page.all("#kept .kept li")]
 
     def test_lisbon_finds_its_needle(self):
-        # Two heads that keep the number's first digit, from the token that comes before it, by a
+        # Two heads that keep the number's first digit, seen from the token before it, by a
         # distance that no instruction set's rounding bridges.
         query, slot = BEFORE_DIGITS, NEEDLE_DIGIT
         for layer, head in ((1, 1), (2, 2)):
@@ -99,13 +101,13 @@ class LensTest(unittest.TestCase):
         self.assertEqual(self.page.text("#context .matters bdi").split(), list("48213"))
         self.assertIn("Diff to the answer0.270.300.310.320.40", self.page.text("#paper"))
 
-    def test_the_picture_of_it(self):
+    def test_picture_of_it(self):
         self.page.driver.set_window_size(1100, 1180)
         self.look(layer=1, head=3)
         self.page.run("document.querySelector('#lens_what').scrollIntoView()")
         keep_picture(self.page, "lens")
 
-    def test_a_token_of_an_answer_opens_where_it_was_written(self):
+    def test_token_of_an_answer_opens_where_it_was_written(self):
         self.page.open("")
         self.page.press("Find a number")
         self.assertEqual(self.page.answered(), ANSWER)
@@ -121,7 +123,7 @@ class LensTest(unittest.TestCase):
         label = self.page.one("#heads [aria-checked=true]").get_attribute("aria-label")
         return label.split(",")[0].split()[1], label.split(",")[1].split()[1]
 
-    def test_the_keyboard_moves_token_and_head(self):
+    def test_keyboard_moves_token_and_head(self):
         self.look(layer=1, head=0)
         self.page.one("#context").send_keys(*3 * [Keys.ARROW_LEFT])  # faster than the answers
         self.page.until_text("#lens_what", "What “ number” (token 38")
@@ -142,7 +144,7 @@ class LensTest(unittest.TestCase):
         self.wait()
         self.assertEqual(self.page.text("#lens_what"), what)
 
-    def test_what_matters_is_marked_by_two_clicks_or_by_its_text(self):
+    def test_span_is_marked_by_two_clicks_or_by_its_text(self):
         self.look()
         slots = self.page.all("#context .slot")
         self.page.shift_click(slots[20])
@@ -160,7 +162,7 @@ class LensTest(unittest.TestCase):
         self.page.all("#context .slot")[30].click()
         self.page.until_text("#lens_what", "(token 30 of 49)")
 
-    def test_heat_maps_tell_what_lies_under_the_pointer(self):
+    def test_heat_maps_show_the_cell_under_the_pointer(self):
         self.look(layer=1, head=1)
         self.assertEqual(len(self.page.all("#maps canvas")), 3)
         canvas = self.page.all("#maps canvas")[2]
@@ -173,7 +175,7 @@ class LensTest(unittest.TestCase):
         kept = row["map1"][NEEDLE_DIGIT] - row["lambda"] * row["map2"][NEEDLE_DIGIT]
         self.page.until_text("#pointed", f"“ is” (41) to “ 4” (8): A₁ − λ A₂ {100 * kept:.0f} %")
 
-    def test_a_long_text_shows_its_last_queries(self):
+    def test_long_text_shows_its_last_queries(self):
         sample = needle_samples.evaluation_sample(0, 4)
         self.page.open("#lens?" + urlencode({"chat": sample.messages[0]["content"],
                                              "answer": sample.answer,
@@ -210,16 +212,17 @@ class LensTest(unittest.TestCase):
             self.page.all("#open_json")[0].send_keys(str(path))
             self.page.until_text("#notice", error)
 
-    def test_a_state_that_is_wrong_is_told(self):
-        for wrong, error in ({"layer": "x"}, "no number as layer"), ({"span": "5-2"}, "a span"), (
-            {"ids": "1,x"}, "ids that are none"):
+    def test_invalid_state_is_reported(self):
+        cases = (({"layer": "x"}, "layer in the address"), ({"span": "5-2"}, "the span"),
+                 ({"ids": "1,x"}, "an invalid token id"))
+        for wrong, error in cases:
             self.page.open("#chat")
             self.page.open(address(**wrong))
             self.page.until_text("#notice", error)
 
 
 class RefusedTest(unittest.TestCase):
-    def test_the_servers_own_words_are_shown(self):
+    def test_servers_own_words_are_shown(self):
         with (ServerProcess(model=DEMO_MODEL) as server,
               Browser(server.url, expected_errors=["status of 400"]) as page):
             page.open(address(layer=7, head=0))

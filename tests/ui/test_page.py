@@ -1,4 +1,5 @@
-"""The page as a whole: what it loads, who may see it, keys, and text that would be markup."""
+# SPDX-License-Identifier: Apache-2.0
+"""The page as a whole: loaded files, access, keys, and text that looks like markup."""
 
 import os
 import subprocess
@@ -42,7 +43,7 @@ class LoadingTest(unittest.TestCase):
                 self.assertEqual(server.get(path).status, 404)
             self.assertNotIn("page address=", server.stderr())
 
-    def test_a_narrow_screen_needs_no_sideways_scrolling(self):
+    def test_narrow_screen_needs_no_sideways_scrolling(self):
         with ServerProcess(model=DEMO_MODEL) as server, Browser(server.url) as page:
             page.driver.set_window_size(500, 900)
             for view in VIEWS:
@@ -67,7 +68,7 @@ class LoadingTest(unittest.TestCase):
 
 
 class KeyTest(unittest.TestCase):
-    def test_it_asks_for_a_key_and_keeps_it_in_memory_alone(self):
+    def test_key_is_kept_only_in_memory(self):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "keys"
             path.write_text(KEY + "\n")
@@ -128,7 +129,7 @@ class HostileTextTest(unittest.TestCase):
                 self.assertIn("data: [DONE]", done.stdout, done.stderr)
                 self.assertEqual(os.listdir(folder), [])
 
-    def test_the_lens_shows_text(self):
+    def test_lens_shows_text(self):
         with (ServerProcess(model=DEMO_MODEL) as server,
               Browser(server.url, expected_errors=["status of 400"]) as page):
             for name, text in HOSTILE.items():

@@ -1,6 +1,8 @@
-// The CUDA devices of this machine, asked for without ever aborting: every build has these
-// functions, also one without the CUDA backend (device_absent.cc) and one that runs where there is
-// no driver. No CUDA type shows here.
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA devices of this machine, queried without ever aborting. Every build has these functions,
+// also one without the CUDA backend (device_absent.cc) and one on a machine without a driver. No
+// CUDA type appears here.
+//
 // Thread safety: all functions may be called from any thread. The current device belongs to the
 // calling thread.
 #pragma once
@@ -13,13 +15,13 @@
 
 namespace diffserve::cuda {
 
-// Slots of a KV page on a GPU; the only number.
+// Slots per KV page on a GPU; no other size is supported.
 constexpr int kPageSize = 64;
-// What a KV page may be of there.
+// Element types of KV pages on a GPU.
 constexpr DType kPageTypes[] = {DType::kBFloat16, DType::kInt8, DType::kInt8KInt4V, DType::kInt4,
                                 DType::kFp8E4M3};
 
-// Below this no kernel of ours has code.
+// We ship no kernels for devices below this.
 constexpr int kComputeCapabilityMin = 80;
 
 struct DeviceInfo {
@@ -29,7 +31,7 @@ struct DeviceInfo {
   int num_sms = 0;
   size_t memory_bytes = 0;
   size_t l2_bytes = 0;
-  size_t shared_memory_bytes_max = 0;  // what one thread block may ask for
+  size_t shared_memory_bytes_max = 0;  // maximum per thread block
 };
 
 struct DeviceMemory {
@@ -37,17 +39,17 @@ struct DeviceMemory {
   size_t total_bytes = 0;
 };
 
-// Whether this build holds the CUDA backend.
+// Whether this build contains the CUDA backend.
 bool IsCompiledIn();
 
-// Makes device `ordinal` the calling thread's and creates its context: from now on what this thread
-// allocates, copies and launches is on that device. Errors: kUnimplemented if the backend is not
-// compiled in; kNotFound with what is missing in one line (no driver; a driver too old, with both
-// versions; no device; none that our kernels have code for); kInvalidArgument if there is no such
+// Makes device `ordinal` the calling thread's and creates its context. From now on this thread's
+// allocations, copies and launches are on that device. Errors: kUnimplemented if the backend is not
+// compiled in. kNotFound with one line on what is missing: no driver; a driver too old, with both
+// versions; no device; none that our kernels have code for. kInvalidArgument if there is no such
 // device.
 Result<DeviceInfo> OpenDevice(int ordinal);
 
-// Of the calling thread's device. REQUIRES: OpenDevice.
+// For the calling thread's device. REQUIRES: OpenDevice.
 Result<DeviceMemory> MemoryOfDevice();
 
 // "NVIDIA H200 (sm_90, 132 SMs, 139.8 GiB)", for logs.

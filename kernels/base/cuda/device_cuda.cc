@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -14,15 +15,15 @@ std::string VersionString(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
-// The driver counts as there if it can run what this build was compiled with.
+// The driver counts as present if it can run what this build was compiled with.
 Status CheckDriver() {
   int version = 0;
   DS_RETURN_IF_ERROR(ToStatus(cudaDriverGetVersion(&version), "cudaDriverGetVersion"));
   if (version == 0)
     return Status(StatusCode::kNotFound,
-                  "no NVIDIA driver on this machine (libcuda.so.1 is not to be found)");
-  constexpr int kNeeded = CUDART_VERSION / 1000 * 1000;  // any driver of the same major version
-                                                         // will do
+                  "no NVIDIA driver on this machine (libcuda.so.1 is not found)");
+  // Any driver of the same major version suffices.
+  constexpr int kNeeded = CUDART_VERSION / 1000 * 1000;
   if (version >= kNeeded) return Status();
   return Status(StatusCode::kNotFound, "the NVIDIA driver supports CUDA " + VersionString(version) +
                                            ", this build needs " + VersionString(kNeeded) +

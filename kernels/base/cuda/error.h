@@ -1,11 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // How CUDA's errors look outside the CUDA files: Status values whose message names the call.
 //   kResourceExhausted  an allocation failed; the message has the size asked for and what was free
 //   kNotFound           no driver, no device, or one that this build has no code for
 //   kUnavailable        the context is lost: an earlier kernel did something illegal, or the
-//   hardware failed. Every later call on the
-//                       device fails too, nothing can be saved: end the streams with an error and
-//                       exit
-//   kInternal           everything else: a wrong argument of ours
+//                       hardware failed. Every later call on the device fails too: end the
+//                       streams with an error and exit.
+//   kInternal           everything else: we passed a wrong argument
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,7 @@
-// Graph: work of a stream, recorded once and launched as a whole many times. What a launch depends
-// on must lie in memory whose addresses do not change.
+// SPDX-License-Identifier: Apache-2.0
+// Graph: work of a stream, recorded once and launched as a whole many times. Everything that a
+// launch depends on must be in memory whose addresses do not change.
+//
 // Thread safety: none.
 #pragma once
 
@@ -14,8 +16,8 @@ namespace diffserve::cuda {
 
 class Graph {
  public:
-  // Records what queue_work() queues on the stream; none of it runs. Errors: its own, and those of
-  // CUDA.
+  // Records what queue_work() queues on the stream; none of it runs. Errors: those of queue_work
+  // and of CUDA.
   static Result<Graph> Capture(const Stream& stream, const std::function<Status()>& queue_work);
   Status Launch(const Stream& stream) const;
 

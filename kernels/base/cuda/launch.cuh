@@ -1,5 +1,6 @@
-// The one way a kernel is launched: through CUDA's function, not <<<>>>, so that the error is this
-// launch's own and that the tests' CPU shim compiles the same text with a C++ compiler.
+// SPDX-License-Identifier: Apache-2.0
+// The one way to launch a kernel: through CUDA's function, not <<<>>>. So the error belongs to this
+// launch, and the tests' CPU shim compiles the same source with a C++ compiler.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -16,11 +17,11 @@ namespace diffserve::cuda {
 
 struct LaunchShape {
   dim3 grid;     // x up to 2^31 - 1, y and z up to 65,535
-  dim3 threads;  // of a thread block; up to 1,024
+  dim3 threads;  // per thread block; up to 1,024
   size_t shared_bytes = 0;
 };
 
-// Queues kernel(arguments...) on the stream. What the kernel does wrong shows at a later call.
+// Queues kernel(arguments...) on the stream. Errors of the running kernel surface at a later call.
 // REQUIRES: no dimension of the grid is 0.
 template <typename... Parameters, typename... Arguments>
 Status Launch(std::string_view name, const LaunchShape& shape, const Stream& stream,

@@ -1,8 +1,10 @@
-// DeviceBuffer: one allocation on the calling thread's device, made at start-up; PinnedBuffer: host
-// memory that the device can copy from and to while both run. Both own what they hold; nothing is
-// allocated within a step. No CUDA type shows here. Copies check their ranges (a range outside is a
-// DS_CHECK) and are queued: the host side must live until the stream got there. Thread safety:
-// none.
+// SPDX-License-Identifier: Apache-2.0
+// DeviceBuffer: one allocation on the calling thread's device, made at start-up. PinnedBuffer: host
+// memory that the device can copy from and to while both run. Both own their memory; a step
+// allocates nothing. No CUDA type appears here. Copies check their ranges with DS_CHECK and are
+// queued: the host side must live until the stream has executed them.
+//
+// Thread safety: none.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +46,7 @@ class OwnedMemory {
 class DeviceBuffer : public OwnedMemory<FreeDeviceMemory> {  // data() is a device address
  public:
   DeviceBuffer() = default;
-  // 256-byte aligned, of arbitrary content. Error: kResourceExhausted, with the bytes asked for and
+  // 256-byte aligned, of arbitrary content. Error: kResourceExhausted, with the bytes requested and
   // free.
   static Result<DeviceBuffer> Allocate(size_t size_bytes);
 
@@ -55,7 +57,7 @@ class DeviceBuffer : public OwnedMemory<FreeDeviceMemory> {  // data() is a devi
 class PinnedBuffer : public OwnedMemory<FreePinnedMemory> {
  public:
   PinnedBuffer() = default;
-  // Of arbitrary content. Error: kResourceExhausted, with the bytes asked for.
+  // The content is arbitrary. Error: kResourceExhausted, with the bytes requested.
   static Result<PinnedBuffer> Allocate(size_t size_bytes);
 
   std::span<std::byte> bytes() const { return {as<std::byte>(), size_bytes()}; }
@@ -64,7 +66,7 @@ class PinnedBuffer : public OwnedMemory<FreePinnedMemory> {
   using OwnedMemory::OwnedMemory;
 };
 
-// to[offset_bytes, + from.size()) = from. From memory that is not pinned the call returns only when
+// to[offset_bytes, + from.size()) = from. If the memory is not pinned, the call returns only when
 // `from` has been read.
 Status CopyToDevice(std::span<const std::byte> from, const DeviceBuffer& to, size_t offset_bytes,
                     const Stream& stream);
@@ -73,7 +75,7 @@ Status CopyToHost(const DeviceBuffer& from, size_t offset_bytes, std::span<std::
                   const Stream& stream);
 // Both are device memory that does not overlap.
 Status CopyOnDevice(const std::byte* from, std::byte* to, size_t size_bytes, const Stream& stream);
-// Rows that lie `..._stride` bytes apart; likewise.
+// Rows that are `..._stride` bytes apart, in device memory that does not overlap.
 struct RowCopy {
   const void* from = nullptr;
   size_t from_stride = 0;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <cuda_runtime.h>
 
 #include "kernels/base/cuda/device.h"
@@ -12,7 +13,7 @@ bool IsWithin(size_t offset, size_t count, size_t size) {
   return offset <= size && count <= size - offset;
 }
 
-// cudaMalloc's own sentence has no numbers.
+// cudaMalloc's own message has no numbers.
 Status WithSizes(Status status, size_t asked_bytes) {
   if (status.code() != StatusCode::kResourceExhausted) return status;
   std::string message = status.message() + "; asked for " + std::to_string(asked_bytes) + " bytes";
@@ -24,7 +25,7 @@ Status WithSizes(Status status, size_t asked_bytes) {
   return Status(status.code(), std::move(message));
 }
 
-// allocate(&data) is CUDA's `call`.
+// allocate(&data) performs the CUDA call named `call`.
 template <typename Allocation>
 Result<void*> Take(const Allocation& allocate, const char* call, size_t size_bytes) {
   void* data = nullptr;

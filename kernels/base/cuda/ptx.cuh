@@ -1,7 +1,8 @@
-// The instructions that CUDA C++ has no name for, one function each (PTX ISA 8.0; sm_80, bulk
+// SPDX-License-Identifier: Apache-2.0
+// The instructions for which CUDA C++ has no name, one function each (PTX ISA 8.0; sm_80, bulk
 // copies and their barriers sm_90). "shared" addresses are 32-bit offsets in the shared window.
-// Compiled without nvcc, the functions of the same names and meanings on the CPU take their place
-// (found on the include path of the tests that run kernels there).
+// Without nvcc, CPU functions of the same names and meanings replace them (on the include path of
+// the tests that run kernels there).
 #pragma once
 
 #if !defined(__CUDACC__)
@@ -22,7 +23,7 @@ __device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// ---- cp.async: 16 bytes a thread, past the L1 cache.
+// ---- cp.async: 16 bytes per thread, bypassing the L1 cache.
 __device__ __forceinline__ void CpAsync16(uint32_t destination, const void* source) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(destination), "l"(source)
                : "memory");
@@ -51,7 +52,7 @@ __device__ __forceinline__ void BarrierArriveExpect(uint32_t barrier, uint32_t b
 __device__ __forceinline__ void BarrierArrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// Until the phase of that parity is over.
+// Waits until the phase with that parity is over.
 __device__ __forceinline__ void BarrierWait(uint32_t barrier, uint32_t parity) {
   asm volatile(
       "{\n"
@@ -63,7 +64,7 @@ __device__ __forceinline__ void BarrierWait(uint32_t barrier, uint32_t parity) {
       "r"(parity)
       : "memory");
 }
-// `bytes`, both addresses: multiples of 16. Counts `bytes` at the barrier when done.
+// `bytes` and both addresses are multiples of 16. The barrier counts `bytes` when the copy is done.
 __device__ __forceinline__ void BulkCopy(uint32_t destination, const void* source, uint32_t bytes,
                                          uint32_t barrier) {
   asm volatile(
@@ -72,7 +73,7 @@ __device__ __forceinline__ void BulkCopy(uint32_t destination, const void* sourc
       "l"(source), "r"(bytes), "r"(barrier)
       : "memory");
 }
-// Between this thread's ordinary accesses to shared memory and later asynchronous ones.
+// Orders this thread's ordinary accesses to shared memory before later asynchronous ones.
 __device__ __forceinline__ void ProxyFence() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -114,7 +115,7 @@ __device__ __forceinline__ void MmaBFloat16(float (&c)[4], const uint32_t (&a)[4
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-// The same of whole numbers: C[16][8] += A[16][32] B[32][8], A signed and B unsigned bytes.
+// The same for whole numbers: C[16][8] += A[16][32] B[32][8], A signed and B unsigned bytes.
 __device__ __forceinline__ void MmaInt8(int32_t (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                         uint32_t b1) {
   asm volatile(
@@ -124,7 +125,7 @@ __device__ __forceinline__ void MmaInt8(int32_t (&c)[4], const uint32_t (&a)[4],
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Two numbers each, x y + z rounded once to bf16; subnormal ones count.
+// Two numbers each: x y + z rounded once to bf16; subnormals are kept.
 __device__ __forceinline__ uint32_t FmaBFloat16(uint32_t x, uint32_t y, uint32_t z) {
   uint32_t sums;
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sums) : "r"(x), "r"(y), "r"(z));
@@ -137,13 +138,13 @@ __device__ __forceinline__ float Exp2(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-// Of numbers in [2^-126, 2^126]; 1 ulp off at most.
+// For numbers in [2^-126, 2^126]; at most 1 ulp off.
 __device__ __forceinline__ float Reciprocal(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-// A product that no addition is fused with.
+// A product that is not fused with an addition.
 __device__ __forceinline__ float MulRounded(float x, float y) {
   float product;
   asm("mul.rn.f32 %0, %1, %2;" : "=f"(product) : "f"(x), "f"(y));

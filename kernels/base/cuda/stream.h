@@ -1,6 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stream: an order of work on the calling thread's device, owned by one thread. Event: a point in a
 // stream that a host thread can wait for. No CUDA header is needed to use them.
-// Thread safety: none; an Event may be waited for by another thread than the one that recorded it.
+//
+// Thread safety:
+// none; but another thread than the one that recorded an Event may wait for it.
 #pragma once
 
 #include <memory>
@@ -18,8 +21,8 @@ class Event {
   static Result<Event> Create(bool timed = false);
 
   CUevent_st* handle() const { return handle_.get(); }
-  // Blocks the calling thread (asleep, not spinning) until the work before the event is done. What
-  // that work did wrong shows here.
+  // Blocks the calling thread (asleep, not spinning) until the work before the event is done.
+  // Returns that work's errors.
   Status Wait() const;
 
  private:
@@ -37,7 +40,7 @@ class Stream {
 
   CUstream_st* handle() const { return handle_.get(); }
   Status Record(const Event& event) const;
-  // Blocks the calling thread until all queued work is done. What that work did wrong shows here.
+  // Blocks the calling thread until all queued work is done. Returns that work's errors.
   Status Synchronize() const;
 
  private:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <cuda_runtime.h>
 
 #include "kernels/base/cuda/error.cuh"
@@ -5,8 +6,7 @@
 
 namespace diffserve::cuda {
 
-// An error of a destructor has been reported by the call that met it first, or nobody is left to
-// hear it.
+// Destructors ignore errors: the call that met the error first has already reported it.
 void Event::Destroy::operator()(CUevent_st* event) const {
   static_cast<void>(cudaEventDestroy(event));
 }

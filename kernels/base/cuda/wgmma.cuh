@@ -1,8 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // wgmma of sm_90a, one function each (PTX ISA 8.0): bf16 matrices, float32 accumulators in the
-// registers of a warpgroup. The multiplications run behind the program: from the call until a
-// WgmmaWait covers its group, nobody may touch the accumulators, the registers of A, or the shared
-// memory of B. Compiled without nvcc, the functions of the same names and meanings on the CPU take
-// their place.
+// registers of a warpgroup. The multiplications are asynchronous. From the call until a WgmmaWait
+// covers its group, no code may touch the accumulators, the registers of A, or the shared memory of
+// B. Without nvcc, CPU functions of the same names and meanings replace them.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,19 +12,19 @@
 namespace diffserve::cuda {
 
 // An operand in shared memory with the 128-byte swizzle, whose pattern begins at a multiple of 1024
-// bytes. All in bytes.
-//   K-major (rows of 64 elements along K): `stride` leads from 8 rows to the next 8; `leading` is
-//   not used. 16 elements further along K are 32 bytes further.
-//   MN-major (rows of 64 elements along N): `stride` leads from 8 elements of K to the next 8,
-//   `leading` from 64 elements of N to the next 64.
+// bytes. All arguments are in bytes.
+//   K-major (rows of 64 elements along K): `stride` is the distance from 8 rows to the next 8;
+//   `leading` is not used. 16 elements further along K are 32 bytes further.
+//   MN-major (rows of 64 elements along N): `stride` is the distance from 8 elements of K to the
+//   next 8, `leading` from 64 elements of N to the next 64.
 __device__ __forceinline__ uint64_t WgmmaOperand(uint32_t address, uint32_t leading,
                                                  uint32_t stride) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
   return kSwizzle128 | uint64_t{stride >> 4} << 32 | uint64_t{leading >> 4} << 16 |
          (address & 0x3ffff) >> 4;
 }
-// The same operand, `bytes` further. An address does not grow out of its 14 bits, so half of the
-// arithmetic is enough.
+// The same operand, `bytes` further. An address never exceeds its 14 bits, so arithmetic on the low
+// half suffices.
 __device__ __forceinline__ uint64_t WgmmaAdvance(uint64_t operand, uint32_t bytes) {
   return (operand & ~uint64_t{0xffffffff}) | (static_cast<uint32_t>(operand) + (bytes >> 4));
 }
@@ -48,7 +48,7 @@ template <int kGroupsInFlight>
 __device__ __forceinline__ void WgmmaWait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroupsInFlight) : "memory");
 }
-// Keeps the compiler from moving accesses to registers across this point: after WgmmaWait, for
+// Keeps the compiler from moving register accesses across this point. Call it after WgmmaWait, for
 // accumulators and for A.
 template <int kCount>
 __device__ __forceinline__ void WgmmaHold(float (&registers)[kCount]) {
@@ -150,8 +150,8 @@ __device__ __forceinline__ void Wgmma(float (&d)[128], const uint32_t (&a)[4], u
         "n"(static_cast<int>(kBIsMnMajor)));
 }
 
-// Gives the warpgroup's registers back, or takes more: multiples of 8 from 24 to 240 a thread. By
-// all its warps.
+// Releases registers of the warpgroup, or takes more: multiples of 8 from 24 to 240 per thread.
+// Called by all its warps.
 template <int kRegisters>
 __device__ __forceinline__ void DecreaseRegisters() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));

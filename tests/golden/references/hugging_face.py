@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reference for diffllama and llama: transformers' own models, eager attention."""
 import sys
 

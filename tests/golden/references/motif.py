@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reference for Motif (differential) and Motif-2 (grouped differential): the vendor's own model
 code, run on the CPU.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reference for phi4flash (SambaY, Phi-4-mini-flash-reasoning): the authors' own modelling file,
 run on the CPU in any precision.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mistakes that are easily made in phi4flash, each built into the authors' model on purpose, to
 prove that the golden cases show them.
 

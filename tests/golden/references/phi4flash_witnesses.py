@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two witnesses for phi4flash: what they compute in float64 must be what the authors' file does.
 
 Nvidia     the whole model in plain PyTorch, without kernels, cache or code of the authors: the

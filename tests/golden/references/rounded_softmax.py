@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The softmax of a reference's attention, given logits of few bits: rounded in double precision as
 kernels/attention/logit_quant.h defines.
 

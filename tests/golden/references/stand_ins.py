@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plain PyTorch on the CPU in the place of GPU kernels that the authors' modules call: causal
 attention and rotary embedding.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading a checkpoint folder for a reference that is not Hugging Face's code."""
 import hashlib
 import json

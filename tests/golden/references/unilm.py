@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reference for diff_transformer (V1) and diff_transformer_v2: the authors' attention modules in a
 block of Llama's form.
 

@@ -1,6 +1,7 @@
-// What kernels and their launches use of CUDA's runtime, on the CPU: found on the include path in
-// place of CUDA's own header when the kernels' sources are compiled for tests/kernels/shim.
-// Built-ins act on the fiber that is running (fiber_grid.h).
+// SPDX-License-Identifier: Apache-2.0
+// The part of CUDA's runtime that kernels and their launches use, on the CPU. It replaces CUDA's
+// own header on the include path when the kernels' sources are compiled for tests/kernels/shim.
+// Built-ins act on the running fiber (fiber_grid.h).
 #pragma once
 
 #include <algorithm>

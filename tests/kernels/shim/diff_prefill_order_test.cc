@@ -1,4 +1,5 @@
-// How the prefill kernels share out their tiles: no kernel runs, a loop plays all thread blocks.
+// SPDX-License-Identifier: Apache-2.0
+// How the prefill kernels distribute their tiles. No kernel runs; a loop plays all thread blocks.
 #include "kernels/attention/diff_prefill_order.cuh"
 
 #include <gtest/gtest.h>
@@ -48,11 +49,11 @@ TEST(DiffPrefillOrderTest, EveryTileOfEveryGroupIsTakenOnce) {
   }
 }
 
-// A block with more pages than the mean keeps all others waiting at the end.
+// A block with more pages than the mean makes all others wait at the end.
 TEST(DiffPrefillOrderTest, BlocksGetTheSameNumberOfPagesOfACausalPrompt) {
   for (const auto& [num_tiles, worst] :
        std::vector<std::pair<int, double>>{{32, 1.11}, {64, 1.01}, {256, 1.002}}) {
-    std::vector<int64_t> pages;  // of each block; item i of the prompt's 64-row tiles reads i + 1
+    std::vector<int64_t> pages;  // per block; item i of the prompt's 64-row tiles reads i + 1
     for (const std::vector<PrefillWork>& block : ShareOut(num_tiles, 12, 132)) {
       pages.push_back(0);
       for (const PrefillWork& work : block) pages.back() += work.item + 1;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/kernels/shim/fiber_grid.h"
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/kernels/shim/fiber_place.h"
+#include "tests/kernels/shim/fiber_context.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -28,11 +29,11 @@ struct Copy {
   std::byte* destination;
   const void* source;
   size_t bytes;
-  uint32_t barrier;  // of a bulk copy
+  uint32_t barrier;  // for a bulk copy
 };
 
 struct Fiber {
-  Place place;
+  FiberContext context;
   std::unique_ptr<std::byte[]> stack;
   void* fake_stack = nullptr;  // AddressSanitizer's
   Index3 index;
@@ -65,7 +66,7 @@ struct WarpTasks {
   bool fenced = false;
 };
 
-// The 64-bit word in shared memory.
+// The 64-bit barrier word in shared memory.
 struct TransactionBarrier {
   int32_t pending_bytes;
   int16_t pending_arrivals;
@@ -80,7 +81,7 @@ class Grid {
       : shape_(shape), options_(options), thread_(thread), random_(options.seed) {}
 
   std::string Run();
-  // By value and moved from, since nothing on the stack of an abandoned fiber is ever destroyed.
+  // Passed by value and moved from, since nothing on the stack of an abandoned fiber is destroyed.
   void Fail(std::string message) {
     if (error_.empty()) error_ = std::move(message);
     SwitchToScheduler(*current_);
@@ -134,7 +135,7 @@ class Grid {
   const std::function<void()>& thread_;
   std::mt19937 random_;
   std::string error_;
-  Place scheduler_;
+  FiberContext scheduler_;
   void* scheduler_fake_stack_ = nullptr;
   const void* scheduler_stack_ = nullptr;
   size_t scheduler_stack_bytes_ = 0;
@@ -151,7 +152,7 @@ class Grid {
   std::byte* shared_ = nullptr;
 };
 
-Grid* grid = nullptr;  // the one that runs
+Grid* grid = nullptr;  // the running one
 GridOptions grid_options;
 
 // A fiber's entry has no argument and finds its grid here.
@@ -175,7 +176,7 @@ void Grid::SwitchTo(Fiber& fiber) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&scheduler_fake_stack_, fiber.stack.get(), kStackBytes);
 #endif
-  DiffserveShimSwitch(&scheduler_, &fiber.place);
+  DiffserveShimSwitch(&scheduler_, &fiber.context);
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(scheduler_fake_stack_, nullptr, nullptr);
 #endif
@@ -186,7 +187,7 @@ void Grid::SwitchToScheduler(Fiber& fiber) {
   __sanitizer_start_switch_fiber(fiber.finished ? nullptr : &fiber.fake_stack, scheduler_stack_,
                                  scheduler_stack_bytes_);
 #endif
-  DiffserveShimSwitch(&fiber.place, &scheduler_);
+  DiffserveShimSwitch(&fiber.context, &scheduler_);
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(fiber.fake_stack, &scheduler_stack_, &scheduler_stack_bytes_);
 #endif
@@ -238,7 +239,7 @@ void Grid::PrepareFibers(Index3 block) {
     fiber.fake_stack = nullptr;
     fiber.open_group.clear();
     fiber.groups.clear();
-    fiber.place = PlaceAtEntry(fiber.stack.get(), kStackBytes, FiberEntry);
+    fiber.context = ContextAtEntry(fiber.stack.get(), kStackBytes, FiberEntry);
     ready_.push_back(&fiber);
   }
 }

@@ -1,5 +1,6 @@
-// The shim itself: that it computes what the manuals say, and that it finds the faults it is there
-// for.
+// SPDX-License-Identifier: Apache-2.0
+// Tests of the shim itself: it computes what the manuals say, and it finds the faults that it must
+// find.
 #include "tests/kernels/shim/fiber_grid.h"
 
 #include <gtest/gtest.h>
@@ -80,7 +81,7 @@ TEST(FiberGridTest, ANamedBarrierWaitsForItsOwnThreadsOnly) {
   int after = 0;
   EXPECT_EQ(RunBlock(96, 0,
                      [&] {
-                       if (threadIdx.x >= 64) return;  // never come
+                       if (threadIdx.x >= 64) return;  // never arrive
                        cuda::NamedBarrier(3, 64);
                        ++after;
                      }),
@@ -103,7 +104,7 @@ TEST(FiberGridTest, ThreadsThatWaitForEachOtherAreReported) {
                      [] {
                        if (Lane() == 0) cuda::BarrierInit(0, 1);
                        __syncwarp();
-                       cuda::BarrierWait(0, 0);  // nobody arrives
+                       cuda::BarrierWait(0, 0);  // no thread arrives
                      }),
             "threads wait for each other");
 }
@@ -152,7 +153,7 @@ TEST(FiberGridTest, AnAsynchronousCopyIsThereAfterItsWaitAndNotBefore) {
                          cuda::CpAsyncCommit();
                          cuda::CpAsyncCommit();
                          cuda::CpAsyncWait<2>();
-                         early += *word != 7;  // a wait for nothing
+                         early += *word != 7;  // a wait for no group
                          cuda::CpAsyncWait<1>();
                          late += *word != 7;
                        },
@@ -220,7 +221,7 @@ TEST(FiberGridTest, BulkCopiesArriveBeforeTheirBarrierAndInAnyOrder) {
   EXPECT_GT(too_soon, 0);
 }
 
-// A ring of one place: one warp fills it, two empty it.
+// A ring of one stage: one warp fills it, two empty it.
 TEST(FiberGridTest, ABarrierCountsTheArrivalsOfSeveralWarps) {
   constexpr uint32_t kFull = 64, kEmpty = 72, kRounds = 5;
   std::vector<uint32_t> source(kRounds * 4);

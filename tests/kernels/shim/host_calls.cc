@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/kernels/shim/host_calls.h"
 
 #include <algorithm>
@@ -19,10 +20,10 @@ struct CUstream_st {
   bool captures = false;
   std::vector<Operation> captured;
 };
-// Holds its stream from the last record until all that was queued before it has run.
+// Blocks its stream from the last record until all work queued before it has run.
 struct CUevent_st {
   CUstream_st* stream = nullptr;
-  size_t operations_before = 0;  // in the stream's line
+  size_t operations_before = 0;  // in the stream's queue
 };
 struct CUgraph_st {
   std::vector<Operation> operations;
@@ -50,7 +51,7 @@ bool IsWithin(const std::map<const void*, size_t>& regions, const void* data, si
   return offset + size_bytes <= region->second;
 }
 
-// One operation leaves the stream's line.
+// Runs the oldest operation of the stream's queue.
 cudaError_t RunNext(CUstream_st& stream) {
   const Operation operation = std::move(stream.waiting.front());
   stream.waiting.pop_front();
@@ -168,7 +169,7 @@ cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   return poison;
 }
 
-// Not rounded up to the alignment, so that one byte beyond the end is seen.
+// Not rounded up to the alignment, so that an access one byte beyond the end is detected.
 cudaError_t cudaMalloc(void** data, size_t size_bytes) {
   if (poison != cudaSuccess) return poison;
   if (size_bytes > shim::simulated_device.memory_bytes -
@@ -204,8 +205,7 @@ cudaError_t cudaFreeHost(void* data) {
   return cudaSuccess;
 }
 
-// Memory of the host that is not pinned is read at once, and written only after the stream has been
-// waited for.
+// Unpinned host memory is read at once, and written only after the stream has been waited for.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size_bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   const bool from_device = kind != cudaMemcpyHostToDevice,
@@ -228,7 +228,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size_bytes, cudaM
   return cudaStreamSynchronize(stream);
 }
 
-// Within the device.
+// Copies within the device.
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_stride, const void* from, size_t from_stride,
                               size_t width, size_t height, cudaMemcpyKind kind,
                               cudaStream_t stream) {

@@ -1,7 +1,8 @@
-// CUDA's host API on the CPU, as far as this repository calls it. What is queued on a stream runs
-// when somebody waits for it, not before, so that a missing wait shows; the null stream, which only
-// tests of single kernels use, runs everything at once. Device memory is heap memory that
-// AddressSanitizer watches, filled with NaNs when it is allocated. Used from one thread at a time.
+// SPDX-License-Identifier: Apache-2.0
+// The part of CUDA's host API that this repository calls, on the CPU. Work queued on a stream runs
+// only when the test waits for it, so that a missing wait shows. The null stream, which only tests
+// of single kernels use, runs everything at once. Device memory is heap memory watched by
+// AddressSanitizer, filled with NaNs when allocated. Used by one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -93,17 +94,17 @@ struct SimulatedDevice {
   size_t memory_bytes = size_t{1} << 30;
 };
 inline SimulatedDevice simulated_device;
-inline int64_t multiply_adds = 0;  // of products that have run
-inline std::string last_failure;   // of a launch: what the kernel did wrong
+inline int64_t multiply_adds = 0;  // of all products that have run
+inline std::string last_failure;   // of a launch: the kernel's fault
 
-// As if the process started anew: forgets an error that poisoned the context.
+// As if the process had restarted: clears an error that poisoned the context.
 void ResetContext();
-// The operation on a stream after `operations` more fails with `error`, and the context is poisoned
-// if that is what it does.
+// Makes the operation after `operations` more on a stream fail with `error`. The context is
+// poisoned if the error does that.
 void FailLater(int operations, cudaError_t error);
 size_t AllocatedDeviceBytes();
 
-// Runs `operation` on the null stream at once and returns its error; on others it waits in line.
+// Runs `operation` on the null stream at once and returns its error; on others it is queued.
 cudaError_t Enqueue(cudaStream_t stream, std::function<cudaError_t()> operation);
 
 }  // namespace diffserve::shim

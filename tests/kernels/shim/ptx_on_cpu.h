@@ -1,5 +1,6 @@
-// The functions of kernels/base/cuda/ptx.cuh on the CPU, with the fragment layouts that the PTX
-// manual documents.
+// SPDX-License-Identifier: Apache-2.0
+// The functions of kernels/base/cuda/ptx.cuh on the CPU, with the fragment layouts of the PTX
+// manual.
 #pragma once
 
 #include <bit>
@@ -109,8 +110,8 @@ inline void MmaApply(void* const (&lanes)[32]) {
   }
 }
 
-// The same of bytes, four a register: a0 is A[g][4t..], a1 A[g + 8][4t..], a2 A[g][4t + 16..], a3
-// A[g + 8][4t + 16..]; b0 is B[4t..][g], b1 B[4t + 16..][g]. Sums wrap around.
+// The same for bytes, four per register: a0 is A[g][4t..], a1 A[g + 8][4t..], a2 A[g][4t + 16..],
+// a3 A[g + 8][4t + 16..]; b0 is B[4t..][g], b1 B[4t + 16..][g]. Sums wrap around.
 inline void MmaInt8Apply(void* const (&lanes)[32]) {
   int8_t a[16][32];
   uint8_t b[32][8];
@@ -152,7 +153,7 @@ inline void MmaInt8(int32_t (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32
   shim::MeetWarp(0xffffffffu, "mma of bytes", &argument, on_cpu::MmaInt8Apply);
 }
 
-// In double, where products and sums of bf16 numbers of like size are exact.
+// In double, where products and sums of bf16 numbers of similar size are exact.
 inline uint32_t FmaBFloat16(uint32_t x, uint32_t y, uint32_t z) {
   uint32_t sums = 0;
   for (int i = 0; i < 2; ++i) {

@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // The functions of kernels/base/cuda/wgmma.cuh on the CPU, with the layouts of fragments and shared
-// memory that the PTX manual documents. Each warp multiplies its own 16 rows, at some time between
-// the instruction and the wait for it. Until the wait the accumulators hold NaNs; A's registers and
-// shared memory are read when it happens to run, so whoever changes or fills them at the wrong time
-// gets another result. (The hardware keeps the four warps of a warpgroup closer together.)
+// memory in the PTX manual. Each warp multiplies its own 16 rows, at some time between the
+// instruction and the wait for it. Until the wait the accumulators hold NaNs. A's registers and
+// shared memory are read when the multiplication runs, so code that changes or fills them at the
+// wrong time gets another result. (The hardware keeps the four warps of a warpgroup closer
+// together.)
 #pragma once
 
 #include <cstring>
@@ -17,15 +19,15 @@ namespace diffserve::cuda {
 
 namespace on_cpu {
 
-// The true values of accumulators whose registers show NaNs.
+// The true values of accumulators whose registers hold NaNs.
 struct WgmmaAccumulators {
   float* lanes[32];
-  size_t count;               // of a lane
+  size_t count;               // per lane
   std::vector<float> values;  // [32][count]
   int num_in_flight = 0;      // multiplications
 };
-inline std::map<float*, std::weak_ptr<WgmmaAccumulators>> wgmma_accumulators;  // in flight, by lane
-                                                                               // 0's
+// In flight, by lane 0's address.
+inline std::map<float*, std::weak_ptr<WgmmaAccumulators>> wgmma_accumulators;
 
 struct WgmmaArgument {
   float* d;
@@ -42,9 +44,8 @@ void VisitWgmmaChunks(uint64_t operand, size_t n, bool is_mn_major, Visit visit)
   const uint32_t start = static_cast<uint32_t>(operand & 0x3fff) << 4;
   const uint32_t leading = static_cast<uint32_t>(operand >> 16 & 0x3fff) << 4;
   const uint32_t stride = static_cast<uint32_t>(operand >> 32 & 0x3fff) << 4;
-  const uint32_t base_offset = static_cast<uint32_t>(operand >> 49 & 7);  // the row in which the
-                                                                          // swizzle's pattern
-                                                                          // begins
+  // The row in which the swizzle's pattern begins.
+  const uint32_t base_offset = static_cast<uint32_t>(operand >> 49 & 7);
   const auto at = [&](uint32_t offset) {
     const uint32_t linear = start + offset;
     const uint32_t row = (linear >> 7) - base_offset;
@@ -143,8 +144,8 @@ inline void WgmmaApply(void* const (&lanes)[32]) {
       shim::Fail("wgmma: lanes differ in operands");
   }
   if (first.b >> 62 != 1) shim::Fail("wgmma: only the 128-byte swizzle is simulated");
-  VisitWgmmaChunks(first.b, n, first.b_is_mn_major, [](const uint16_t*) {});  // every address is
-                                                                              // good
+  // Every address is valid.
+  VisitWgmmaChunks(first.b, n, first.b_is_mn_major, [](const uint16_t*) {});
   shim::AnnounceTask(first.b * 31 + first.count * 4 + (first.accumulate ? 2 : 0) +
                      (first.b_is_mn_major ? 1 : 0));
 

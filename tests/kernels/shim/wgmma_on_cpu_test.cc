@@ -1,5 +1,6 @@
-// The shim's wgmma: that it multiplies what its descriptors and fragments say, and that it shows a
-// wrong use of time.
+// SPDX-License-Identifier: Apache-2.0
+// Tests of the shim's wgmma: it multiplies according to descriptors and fragments, and it exposes
+// wrong timing.
 #include "tests/kernels/shim/wgmma_on_cpu.h"
 
 #include <gtest/gtest.h>
@@ -44,9 +45,9 @@ struct Operand {
   uint64_t Descriptor() const {
     return cuda::WgmmaOperand(begin, leading, stride) | uint64_t{first_row} << 49;
   }
-  // Where the layouts of the PTX manual put an element: ((8, n), 64) : ((128, stride), 2), or ((64,
-  // n), (8, k)) : ((2, leading), (128, stride)), in bytes, bits 4-6 then XORed with bits 7-9
-  // counted from the pattern's begin.
+  // The offset of an element by the layouts of the PTX manual: ((8, n), 64) : ((128, stride), 2),
+  // or ((64, n), (8, k)) : ((2, leading), (128, stride)), in bytes. Bits 4-6 are then XORed with
+  // bits 7-9, counted from the pattern's begin.
   uint32_t Address(uint32_t k, uint32_t n) const {
     const uint32_t offset = is_mn_major
                                 ? n % 64 * 2 + n / 64 * leading + k % 8 * 128 + k / 8 * stride
@@ -127,7 +128,7 @@ TEST(WgmmaOnCpuTest, AnyOperandMultipliesLikeAMatrix) {
   }
 }
 
-// A page's K is K-major and its V MN-major, as both lie.
+// A page's K is K-major and its V is MN-major, in their stored form.
 TEST(WgmmaOnCpuTest, AnImagePageIsWhatDescriptorsDescribe) {
   for (int columns : {64, 128, 256}) {
     const Operand v = {1024, 64 * 128, 1024, 0, true};
@@ -145,7 +146,7 @@ TEST(WgmmaOnCpuTest, AnImagePageIsWhatDescriptorsDescribe) {
   }
 }
 
-// One multiplication by ones of what `spoil` touches between the instruction and its wait.
+// One multiplication by ones; `spoil` changes something between the instruction and its wait.
 struct Trial {
   float d[32];
   uint32_t a[4];
@@ -181,9 +182,8 @@ TEST(WgmmaOnCpuTest, AccumulatorsAreThereAfterTheWaitAndNotBefore) {
   EXPECT_EQ(finite, 0);
   EXPECT_EQ(result, std::vector<float>(kThreads, 16.0f));
   EXPECT_EQ(
-      RunTrial(CopyTiming::kEarly, [&](Trial&) { cuda::WgmmaWait<1>(); }, &result), "");  // a wait
-                                                                                          // for
-                                                                                          // nothing
+      // A wait for no group.
+      RunTrial(CopyTiming::kEarly, [&](Trial&) { cuda::WgmmaWait<1>(); }, &result), "");
   EXPECT_EQ(result, std::vector<float>(kThreads, 16.0f));
 }
 
@@ -218,8 +218,7 @@ TEST(WgmmaOnCpuTest, AnAccumulatorThatIsWrittenInFlightIsReported) {
             "an accumulator changes while wgmma is in flight");
 }
 
-// Groups are waited for in the order of their commits; multiplications of one accumulator happen in
-// the order of their issue.
+// Groups are waited for in commit order; multiplications of one accumulator run in issue order.
 TEST(WgmmaOnCpuTest, AWaitCoversAllButTheNewestGroups) {
   for (CopyTiming timing : {CopyTiming::kEarly, CopyTiming::kLate, CopyTiming::kShuffled}) {
     int wrong = 0;
@@ -269,10 +268,8 @@ TEST(WgmmaOnCpuTest, WrongUsesAreReported) {
   EXPECT_EQ(issue(good, true, false), "a warp ends with tasks in flight");
   EXPECT_EQ(issue(good & ~(uint64_t{3} << 62), true, true),
             "wgmma: only the 128-byte swizzle is simulated");
-  EXPECT_NE(issue(cuda::WgmmaOperand(kSharedBytes - 4096, 0, 1024), true, true), "");  // its end is
-                                                                                       // beyond the
-                                                                                       // block's
-                                                                                       // memory
+  // Its end is beyond the block's memory.
+  EXPECT_NE(issue(cuda::WgmmaOperand(kSharedBytes - 4096, 0, 1024), true, true), "");
   EXPECT_EQ(RunBlock([=] {
               float d[32];
               uint32_t a[4] = {};

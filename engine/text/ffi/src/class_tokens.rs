@@ -1,5 +1,6 @@
-//! Special tokens that a tokenizer's class has in transformers where the configuration does not
-//! name them.
+// SPDX-License-Identifier: Apache-2.0
+//! Special tokens that a tokenizer class has in transformers if the configuration does not name
+//! them.
 
 use aho_corasick::AhoCorasick;
 
@@ -38,7 +39,7 @@ const COHERE: &[(&str, &str)] = &[
     ("mask_token", "<MASK_TOKEN>"),
 ];
 
-/// Whether tokenizer.json is of bytes, as far as its text tells.
+/// Whether tokenizer.json is byte-level, judged by its text.
 fn is_byte_level(tokenizer: &[u8]) -> bool {
     let is_type = |at: usize| {
         let before = tokenizer[..at].trim_ascii_end();
@@ -49,8 +50,8 @@ fn is_byte_level(tokenizer: &[u8]) -> bool {
     found
 }
 
-/// Names and texts. `tokenizer` is tokenizer.json: one of bytes that says it is Llama's is another,
-/// which has no tokens of its own.
+/// The names and texts of the class's special tokens. `tokenizer` is tokenizer.json: a byte-level
+/// one that claims the class of Llama is not Llama's, and has no such tokens.
 pub fn class_tokens(class: &str, tokenizer: &[u8]) -> &'static [(&'static str, &'static str)] {
     match class.strip_suffix("Fast").unwrap_or(class) {
         "LlamaTokenizer" if !is_byte_level(tokenizer) => LLAMA,

@@ -1,29 +1,31 @@
-//! What a client wrote inside a conversation is text, also where it spells a special token. Before
-//! a template is rendered, a guard is put into each such spelling: a private character that occurs
-//! nowhere else. The tokenizer finds no special token there and takes the guards out before it
-//! looks at the words, so a conversation without such spellings is not touched at all.
+// SPDX-License-Identifier: Apache-2.0
+//! Keeps text that a client wrote in a conversation plain text, even if it spells a special token.
+//! Before a template is rendered, a guard is put into each such spelling: a private-use character
+//! that occurs nowhere else. The tokenizer then finds no special token there, and removes the
+//! guards before it splits the text into words. A conversation without such spellings is not
+//! changed at all.
 
 use std::collections::{BTreeSet, HashSet};
 
 use aho_corasick::AhoCorasick;
 use serde_json::Value as Json;
 
-/// Private characters: not spaces, without case, and in no tokenizer's patterns.
+/// Private-use characters: not spaces, without case, and in no tokenizer's patterns.
 const GUARDS: std::ops::RangeInclusive<char> = '\u{F0000}'..='\u{FFFFD}';
 
-/// Whether the beginning of a spelling at the end of a string is guarded, too. The template's
-/// arguments are words with which it compares them, such as "high", so theirs are free.
+/// Whether the beginning of a spelling is guarded too, at the end of a string. Not in the
+/// template's arguments: those are words that the template compares, such as "high".
 #[derive(Clone, Copy, PartialEq)]
 enum Ends {
     Guarded,
     Free,
 }
 
-/// The spellings of a tokenizer's special tokens. Letters of either case count, since a template
-/// may change the case of what it is given. A token of one character cannot be guarded.
+/// The spellings of a tokenizer's special tokens. Case is ignored, since a template may change it.
+/// A token of one character cannot be guarded.
 pub struct Spellings {
     automaton: AhoCorasick,
-    /// All beginnings of a spelling, in lower case: what another string may complete.
+    /// All beginnings of a spelling, in lower case: another string may complete them.
     beginnings: HashSet<String>,
     longest: usize,
 }
@@ -44,8 +46,8 @@ impl Spellings {
         Ok(Spellings { automaton, beginnings, longest })
     }
 
-    /// Where guards belong: behind the first character of each spelling, and of each beginning of
-    /// one at the end of the text, with or without the spaces that a template may trim there.
+    /// The positions of guards: after the first character of each spelling, and of each beginning
+    /// of one at the end of the text, with or without the spaces that a template may trim there.
     fn places(&self, text: &str, ends: Ends) -> BTreeSet<usize> {
         let behind = |start: usize| start + text[start..].chars().next().map_or(0, char::len_utf8);
         let mut places: BTreeSet<usize> =
@@ -65,7 +67,7 @@ impl Spellings {
     }
 }
 
-/// What a part of a conversation is to its template.
+/// The role of a part of a conversation in its template.
 #[derive(Clone, Copy, PartialEq)]
 enum Part {
     Messages,
@@ -74,7 +76,7 @@ enum Part {
 }
 
 impl Part {
-    /// A member's name is a word with which a template compares, too.
+    /// A member's name is also a word that a template compares.
     fn ends(self, is_name: bool) -> Ends {
         match self {
             Part::Messages | Part::Tools if !is_name => Ends::Guarded,
@@ -83,8 +85,8 @@ impl Part {
     }
 }
 
-/// Calls `visit` on each string inside and on each member's name, which it tells by `true`. Not on
-/// the roles of messages: they are one of a few words, with which a template compares them.
+/// Calls `visit` on each string inside, and on each member's name with `true`. Skips the roles of
+/// messages: they are a few fixed words, which templates compare.
 fn for_each_string(value: &mut Json, roles: bool, visit: &mut dyn FnMut(&mut String, bool)) {
     match value {
         Json::String(text) => visit(text, false),
@@ -104,7 +106,7 @@ fn for_each_string(value: &mut Json, roles: bool, visit: &mut dyn FnMut(&mut Str
     }
 }
 
-/// A private character that the strings do not hold.
+/// A private-use character that does not occur in the strings.
 fn free_guard(parts: &mut [(&mut Json, Part)]) -> Result<char, String> {
     let mut taken = HashSet::new();
     for (value, part) in parts.iter_mut() {

@@ -1,5 +1,6 @@
-//! How much memory a piece of work holds when it is done: what its thread has allocated and not
-//! freed. The system's allocator does the work.
+// SPDX-License-Identifier: Apache-2.0
+//! Measures how much memory a piece of work leaves allocated: what its thread has allocated and not
+//! freed. Forwards to the system's allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -48,7 +49,8 @@ unsafe impl GlobalAlloc for Counted {
 #[global_allocator]
 static ALLOCATOR: Counted = Counted;
 
-/// Of this thread; only differences mean something.
+/// The bytes that this thread has allocated minus those it has freed. Only differences are
+/// meaningful.
 pub fn held_bytes() -> isize {
     HELD.with(|held| held.get())
 }

@@ -1,5 +1,6 @@
-//! GBNF, the grammars of llama.cpp (and EBNF as SGLang has it), turned into Lark. What refers to no
-//! rule that refers back to itself becomes one terminal, so that it is matched exactly and fast.
+// SPDX-License-Identifier: Apache-2.0
+//! Translates GBNF, the grammars of llama.cpp (and EBNF as in SGLang), to Lark. A rule that does
+//! not lead to a recursive rule becomes one terminal, so that it is matched exactly and fast.
 
 use std::collections::HashMap;
 
@@ -11,7 +12,7 @@ const MAX_REPEAT: u32 = 10_000;
 
 enum Node {
     Literal(String),
-    /// A regular expression of one character.
+    /// A regular expression that matches one character.
     Class(String),
     Rule(usize),
     Repeat(Box<Node>, u32, Option<u32>),
@@ -66,7 +67,7 @@ impl Parser<'_> {
         sign.chars().enumerate().all(|(i, c)| self.text.get(self.at + i) == Some(&c))
     }
 
-    /// Whether a name and ::= come here.
+    /// Whether a name and ::= follow here.
     fn at_rule(&mut self) -> bool {
         let start = self.at;
         let named = self.name().is_some();
@@ -200,7 +201,7 @@ impl Parser<'_> {
         Ok((min.unwrap_or(0), max))
     }
 
-    /// One character of a literal or a class, behind a backslash or not.
+    /// One character of a literal or a class, escaped or not.
     fn character(&mut self) -> Result<char, String> {
         let c = self.peek();
         self.at += 1;
@@ -270,7 +271,7 @@ impl Parser<'_> {
     }
 }
 
-/// What is known of each rule.
+/// Properties of each rule.
 struct Facts {
     recursive: Vec<bool>,
     nullable: Vec<bool>,
@@ -301,7 +302,7 @@ fn is_nullable(node: &Node, nullable: &[bool]) -> bool {
 }
 
 impl Facts {
-    /// A rule is recursive here if it leads to one that leads to itself.
+    /// A rule counts as recursive if it leads to a rule that leads to itself.
     fn new(rules: &[Node]) -> Self {
         let mut facts =
             Facts { recursive: vec![true; rules.len()], nullable: vec![false; rules.len()] };
@@ -375,7 +376,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Neighbours that are regular share a terminal.
+    /// Adjacent regular parts share a terminal.
     fn runs(&mut self, parts: &[Node]) -> Vec<String> {
         let mut made = Vec::new();
         let mut run = Vec::new();
@@ -395,7 +396,7 @@ impl Writer<'_> {
         made
     }
 
-    /// A terminal has one character at least; where there may be none, it may be left out.
+    /// A terminal matches at least one character; if the parts may be empty, it is optional.
     fn terminal(&mut self, parts: &[&Node]) -> String {
         let only_empty = |part: &&Node| matches!(part, Node::Literal(text) if text.is_empty());
         if parts.iter().all(only_empty) {

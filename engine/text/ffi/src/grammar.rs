@@ -1,5 +1,7 @@
-//! A client's grammar as a matcher over the model's tokens (crate `llguidance`). What a grammar may
-//! ask for is bounded, when it is compiled and at every token, so none can stall whoever runs it.
+// SPDX-License-Identifier: Apache-2.0
+//! A client's grammar as a matcher over the model's tokens (crate `llguidance`). The work of a
+//! grammar is bounded, both when it is compiled and at every token, so no grammar can stall the
+//! thread that runs it.
 
 use std::sync::Arc;
 
@@ -14,7 +16,7 @@ use crate::schema_policy::SchemaPolicy;
 use crate::token_parser::Parser;
 use crate::{gbnf, lark_text, structural_tag};
 
-/// The library's trie has room for tokens a little longer; what is longer cannot be drawn.
+/// The library's trie supports slightly longer tokens; a longer token than this is never drawn.
 const MAX_TOKEN_BYTES: usize = 1000;
 const MAX_CHOICES: usize = 1000;
 
@@ -45,7 +47,7 @@ pub struct GrammarFactory {
     bytes: Arc<ByteTokens>,
 }
 
-/// By byte: the library's token that is this byte alone.
+/// [byte] The library's token that consists of this byte.
 type ByteTokens = [u32; 256];
 
 #[derive(Clone, Copy, PartialEq)]
@@ -67,7 +69,7 @@ impl Kind {
     }
 }
 
-/// Special tokens have a byte before their name that no text has.
+/// The library's spelling of all tokens. Special tokens start with a byte that no text contains.
 fn words(tokens: &Tokens, vocab_size: usize) -> Vec<Vec<u8>> {
     let mut words = vec![Vec::new(); vocab_size];
     let mut begin = 0;
@@ -87,8 +89,8 @@ fn words(tokens: &Tokens, vocab_size: usize) -> Vec<Vec<u8>> {
     words
 }
 
-/// The bytes that are no token of the vocabulary's become tokens behind it, which no mask shows: by
-/// them the library can be told bytes.
+/// Appends a token for each byte that is not a token of the vocabulary. No mask shows these tokens;
+/// they let the library accept single bytes.
 fn add_bytes(words: &mut Vec<Vec<u8>>) -> ByteTokens {
     let mut ids = [u32::MAX; 256];
     for (id, word) in words.iter().enumerate() {
@@ -125,7 +127,7 @@ fn ends_in_escape(text: &str) -> bool {
     text.bytes().rev().take_while(|b| *b == b'\\').count() % 2 == 1
 }
 
-/// The whole text matches anyway: an anchor at either end says nothing more.
+/// Removes anchors at both ends: the pattern has to match the whole text anyway.
 fn without_anchors(pattern: &str) -> &str {
     let inner = pattern.strip_prefix('^').unwrap_or(pattern);
     match inner.strip_suffix('$') {
@@ -137,7 +139,7 @@ fn without_anchors(pattern: &str) -> &str {
 /// A regular expression as a terminal of Lark.
 pub fn regex_terminal(pattern: &str) -> Result<String, String> {
     let inner = without_anchors(pattern);
-    // Anchors of a part of the alternatives stay, and are refused by the library.
+    // Anchors of some alternatives stay, and the library refuses them.
     let inner = if inner.contains('|') { pattern } else { inner };
     if inner.is_empty() {
         return Err("the expression is empty".into());
@@ -156,7 +158,7 @@ pub fn parse_json(text: &str) -> Result<Value, String> {
     serde_json::from_str(text).map_err(|e| format!("not JSON: {e}"))
 }
 
-/// The grammar, and where its texts have JSON of a schema, how long the numbers of it may be.
+/// The grammar, and the limits of its numbers where its texts contain JSON of a schema.
 fn top_level(
     kind: Kind,
     text: &str,
@@ -191,9 +193,9 @@ fn with_limits((lark, schemas): (String, Vec<Value>)) -> (TopLevelGrammar, Optio
     (TopLevelGrammar::from_lark(lark), limits)
 }
 
-/// The library's messages, in our words where a client needs to know what to do.
+/// Rewords library messages where a client needs to know what to do.
 fn explained(message: String) -> String {
-    // A panic's text may quote the client's, and a backtrace says nothing to it.
+    // A panic's text may quote the client's text, and a backtrace does not help the client.
     if message.starts_with("panic: ") {
         return "the grammar library failed".into();
     }
@@ -236,7 +238,7 @@ impl GrammarFactory {
         Ok(GrammarFactory { factory, digits, eos: eos.into(), vocab_size, bytes })
     }
 
-    /// The matcher, and why no token may come first; empty: some may.
+    /// The matcher, and the reason if no first token is possible; empty: some are.
     pub fn compile(
         &self,
         kind: Kind,
@@ -257,8 +259,8 @@ impl GrammarFactory {
             bytes: self.bytes.clone(),
             tokens_past_end: 0,
         };
-        // One that was asked for a token and had none is of no more use; the others, and their
-        // copies, know the first states.
+        // A matcher that was asked for a token and had none is unusable afterwards. The others and
+        // their copies already know the first states.
         let mut asked = made.deep_clone();
         let mut mask = vec![0; self.vocab_size.div_ceil(32)];
         if let Err(why) = asked.fill(&mut mask) {
@@ -274,13 +276,14 @@ impl GrammarFactory {
 
 pub struct TokenMatcher {
     parser: Parser,
-    /// As a whole.
+    /// Whether the whole text is JSON.
     is_json: bool,
     numbers: Option<NumberGuard>,
     eos: Arc<[u32]>,
     vocab_size: usize,
     bytes: Arc<ByteTokens>,
-    /// Of those that end the text: the library takes none once nothing can follow.
+    /// How many accepted end-of-text tokens the library has not seen: it accepts none once nothing
+    /// can follow.
     tokens_past_end: usize,
 }
 
@@ -306,14 +309,14 @@ impl TokenMatcher {
         Ok(())
     }
 
-    /// Where in the last token, of these bytes, a schema's JSON begins.
+    /// The position in the last token's `bytes` where a schema's JSON begins.
     fn schema_begin(&self, bytes: &[u8]) -> Result<usize, String> {
         let mut probe = self.parser.deep_clone();
         probe.rollback(1).map_err(explained)?;
         for (i, byte) in bytes.iter().enumerate() {
             probe.accept(self.bytes[usize::from(*byte)]).map_err(explained)?;
             if probe.is_in_schema() {
-                // What ends what was before may be the first byte of the JSON.
+                // The byte that ends the previous element may be the JSON's first byte.
                 let is_first = matches!(*byte, b'"' | b'-' | b'0'..=b'9');
                 return Ok(if is_first { i } else { i + 1 });
             }
@@ -345,7 +348,7 @@ impl TokenMatcher {
         }
     }
 
-    /// Each byte counts as a token where they are taken back.
+    /// Each byte counts as a token in a rollback.
     pub fn accept_bytes(&mut self, bytes: &[u8]) -> Result<(), String> {
         for byte in bytes {
             if self.check_stop()? {

@@ -1,18 +1,19 @@
-//! Lark text that clients send: the schemas within it are held to the same rules as any other, and
-//! what would be ignored or reach outside is refused.
+// SPDX-License-Identifier: Apache-2.0
+//! Checks Lark text from clients. Schemas inside it follow the same rules as any other schema.
+//! Parts that would be ignored or would reach outside are refused.
 
 use serde_json::Value;
 
 use crate::schema_policy::SchemaPolicy;
 use crate::token_parser::SCHEMA_ATTRIBUTE;
 
-/// Attributes of a rule that nothing here acts on, or that take back text that was sent.
+/// Rule attributes that have no effect here, or that would take back text that was already sent.
 const REFUSED_ATTRIBUTES: [&str; 3] = ["temperature", "stop", "stop_capture"];
 const REFUSED_OPTIONS: [&str; 1] = ["allow_invalid_utf8"];
-/// The library's first step through an intersection takes time by the power of its parts.
+/// The library's first step through an intersection takes time exponential in its parts.
 const MAX_INTERSECTIONS: usize = 8;
 
-/// `text` as a string of the grammar.
+/// `text` as a string literal of the grammar.
 pub fn quoted(text: &str) -> String {
     Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }
@@ -61,8 +62,8 @@ fn check_word(word: &str, rest: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a schema that follows `text` can be a rule of its own. It cannot in a rule with
-/// `max_tokens`, where the library takes nothing but a schema, nor in a grammar within the grammar.
+/// Whether a schema after `text` can be a rule of its own. It cannot in a rule with `max_tokens`,
+/// where the library accepts only a schema, nor in a nested grammar.
 fn can_be_a_rule(text: &str) -> bool {
     let line = text.rsplit('\n').next().unwrap_or("");
     !line.contains("max_tokens") && !text.contains("%lark")

@@ -1,8 +1,10 @@
-//! The border to C++: every function that engine/text/*.cc calls. The header is made from this file
-//! by cbindgen.
+// SPDX-License-Identifier: Apache-2.0
+//! The interface to C++: every function that engine/text/*.cc calls. cbindgen makes the header from
+//! this file.
 //!
-//! Memory handed out is freed by the function named after it. No panic crosses: each entry runs
-//! behind `guard`, and a failure is a message of one line in `*error`.
+//! The caller frees returned memory with the function named after its type. No panic crosses the
+//! interface: each entry point runs inside `guard`, and a failure is a one-line message in
+//! `*error`.
 
 mod class_tokens;
 mod client_text;
@@ -60,23 +62,23 @@ pub struct FfiIds {
 #[derive(Clone, Copy)]
 pub struct FfiEncodeOptions {
     add_special_tokens: bool,
-    /// A character as `ffi_template_render` gives it; 0: none.
+    /// The guard character from `ffi_template_render`; 0: none.
     guard: u32,
-    /// Once there are more tokens, the rest of the text is left out. 0: no limit.
+    /// Once there are more tokens, the rest of the text is skipped. 0: no limit.
     max_tokens: usize,
 }
 
-/// What each id stands for. Token `i` is `bytes[ends[i - 1] .. ends[i])`.
+/// The bytes of each id. Token `i` is `bytes[ends[i - 1] .. ends[i])`.
 #[repr(C)]
 pub struct FfiTokenTable {
     bytes: FfiBytes,
     ends: FfiIds,
-    /// The same for a token that opens a text; empty if that makes no difference.
+    /// The bytes of a token at the start of a text; empty if they never differ.
     first_bytes: FfiBytes,
     first_ends: FfiIds,
     /// Per id: 1 = a token, 2 = a special one (bits).
     flags: FfiBytes,
-    /// Bytes of a text that one token stands for at most; 0: no bound is known.
+    /// Maximum number of text bytes that one token covers; 0: no bound is known.
     max_token_bytes: usize,
     /// The id of the eos_token that the model's files name; -1: they name none.
     eos: i64,
@@ -88,10 +90,10 @@ pub struct FfiTokenTable {
 pub struct FfiTokenizer(tokenizer::TextTokenizer);
 pub struct FfiTemplate(template::Template);
 pub struct FfiGrammars(grammar::GrammarFactory);
-/// One thread at a time.
+/// May be used by one thread at a time.
 pub struct FfiMatcher(grammar::TokenMatcher);
 
-/// Files of a model directory, empty where there is none.
+/// Files of a model directory; empty if missing.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct FfiTokenFiles {
@@ -328,9 +330,8 @@ pub unsafe extern "C" fn ffi_template_free(template: *mut FfiTemplate) {
     }
 }
 
-/// `tools` is a list, or empty: there are none.
-/// With a tokenizer, special tokens that the messages, tools and arguments spell are guarded, and
-/// `*guard_char` is the character that does it, 0 if there was none.
+/// `tools` is a list, or empty for none. With a tokenizer, special tokens that the messages, tools
+/// and arguments spell are guarded; `*guard_char` is the guard character, 0 if there was none.
 #[no_mangle]
 pub unsafe extern "C" fn ffi_template_render(
     template: *const FfiTemplate,
@@ -388,7 +389,8 @@ pub unsafe extern "C" fn ffi_grammars_free(grammars: *mut FfiGrammars) {
 }
 
 /// `kind`: GrammarSpec::Kind. `*held_bytes`: the memory that the matcher holds. `*no_first_token`:
-/// why no token may come first, empty if some may. Null on error. Many threads may compile at once.
+/// the reason if no first token is possible, else empty. Null on error. Many threads may compile at
+/// once.
 #[no_mangle]
 pub unsafe extern "C" fn ffi_grammars_compile(
     grammars: *const FfiGrammars,
@@ -421,7 +423,7 @@ pub unsafe extern "C" fn ffi_matcher_free(matcher: *mut FfiMatcher) {
     }
 }
 
-/// One in the same state that shares none of it. Null on error.
+/// An independent copy in the same state. Null on error.
 #[no_mangle]
 pub unsafe extern "C" fn ffi_matcher_clone(
     matcher: *const FfiMatcher,
@@ -432,7 +434,8 @@ pub unsafe extern "C" fn ffi_matcher_clone(
     })
 }
 
-/// Sets the bits of the tokens that may come next in `mask`, of `num_words`, and clears the others.
+/// Sets the bits of the tokens that may come next in `mask` of `num_words` words, and clears the
+/// others.
 #[no_mangle]
 pub unsafe extern "C" fn ffi_matcher_fill(
     matcher: *mut FfiMatcher,
@@ -455,7 +458,7 @@ pub unsafe extern "C" fn ffi_matcher_accept(
     guard(error, false, || (*matcher).0.accept(token).map(|()| true))
 }
 
-/// The bytes of a token that stands for others than the table says. Each counts as a token in
+/// Accepts the bytes of a token that differ from the table's. Each byte counts as a token in
 /// `ffi_matcher_rollback`.
 #[no_mangle]
 pub unsafe extern "C" fn ffi_matcher_accept_bytes(

@@ -1,6 +1,7 @@
-//! Numbers of a JSON text that end: a schema's expression for them may take digits without end, and
-//! readers of JSON round what has too many. Follows what a text has of a schema's JSON, token by
-//! token, and takes from a mask the tokens with which a number would become too long.
+// SPDX-License-Identifier: Apache-2.0
+//! Bounds the digits of numbers in JSON. A schema's expression for a number may accept digits
+//! without end, and JSON readers round a number with too many. This follows the JSON of a schema in
+//! a text token by token, and removes from a mask the tokens that would make a number too long.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use serde_json::Value;
 use crate::schema_numbers::PLACES;
 
 const MAX_WHOLE_DIGITS: usize = 20;
-/// Digits before the point and an exponent come to this at most: a number of 64 bits.
+/// Limit for the digits before the point plus the exponent: the range of a 64-bit number.
 const MAX_MAGNITUDE: usize = 308;
 const MAX_EXPONENT_DIGITS: usize = 3;
 
@@ -22,7 +23,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// What every number may have, and the constants of the schema.
+    /// The limits of every number, widened for the constants of the schema.
     pub fn of(schema: &Value) -> Self {
         let mut limits = Limits { whole: MAX_WHOLE_DIGITS, places: PLACES };
         limits.take_constants(schema, false);
@@ -60,7 +61,7 @@ enum Part {
     Exponent,
 }
 
-/// Where in the JSON a text ends.
+/// The position in the JSON at which a text ends.
 #[derive(Clone, Copy, Default)]
 pub struct Place {
     in_string: bool,
@@ -111,7 +112,7 @@ impl Place {
         fits.then_some(self)
     }
 
-    /// Digits that may certainly follow.
+    /// How many more digits are certainly allowed.
     fn room(&self, limits: &Limits) -> usize {
         match self.part {
             Part::None => limits.whole.min(limits.places),
@@ -122,7 +123,7 @@ impl Place {
     }
 }
 
-/// The tokens that have digits, those with the longest runs of them first.
+/// The tokens that contain digits, longest runs first.
 pub struct DigitTokens {
     env: TokEnv,
     by_run: Vec<(usize, u32)>,
@@ -174,20 +175,20 @@ impl NumberGuard {
         self.place().is_none_or(|place| self.after(place, token).is_some())
     }
 
-    /// Within a schema's JSON, which goes on.
+    /// Accepts a token inside a schema's JSON.
     pub fn accept(&mut self, token: u32) {
         let next = self.place().and_then(|place| self.after(place, token));
         self.places.push(Some(next.unwrap_or_default()));
     }
 
-    /// With these bytes, the last of a token, a schema's JSON begins.
+    /// Begins a schema's JSON with these bytes, the last of a token.
     pub fn enter(&mut self, bytes: &[u8]) {
         let step = |place: Place, byte: &u8| place.after(*byte, &self.limits).unwrap_or_default();
         let place = bytes.iter().fold(Place::default(), step);
         self.places.push(Some(place));
     }
 
-    /// No schema's JSON goes on after the token.
+    /// Accepts a token after which no schema's JSON continues.
     pub fn leave(&mut self) {
         self.places.push(None);
     }

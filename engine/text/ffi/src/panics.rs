@@ -1,4 +1,5 @@
-//! Panics of the libraries as errors, and messages as one line.
+// SPDX-License-Identifier: Apache-2.0
+//! Turns panics of the libraries into errors, and messages into one line.
 
 use std::cell::Cell;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -10,8 +11,7 @@ thread_local! {
     static PANIC_LINE: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A panic's own message may quote the text that was tokenized, so it is neither printed nor handed
-/// on: only its line is.
+/// A panic's message may quote the tokenized text, so only its source line is reported.
 fn silence_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -33,7 +33,7 @@ pub fn one_line(message: &str) -> String {
     out
 }
 
-/// What `work` gives; a panic is an error.
+/// The result of `work`; a panic becomes an error.
 pub fn without_panic<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     silence_panics();
     let payload = match catch_unwind(AssertUnwindSafe(work)) {

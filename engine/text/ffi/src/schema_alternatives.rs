@@ -1,14 +1,15 @@
-//! `oneOf` of objects: the library enforces it where alternatives differ in a constant, which it
-//! looks for in the alternatives themselves, not beyond a reference.
+// SPDX-License-Identifier: Apache-2.0
+//! `oneOf` of objects. The library enforces it if the alternatives differ in a constant. It looks
+//! for the constant in the alternatives themselves, not through references.
 
 use serde_json::{Map, Value};
 
 use crate::schema_sets::{is_same, resolved, values_of};
 
-/// What `$ref` may stand beside without a meaning of its own.
+/// Keywords that mean nothing beside `$ref`.
 const NOTES: [&str; 5] = ["$ref", "title", "description", "$comment", "default"];
 
-/// Where an alternative is a reference and nothing else, as a JSON pointer.
+/// The target of an alternative that is only a reference, as a JSON pointer.
 pub fn lone_reference(schema: &Value) -> Option<&str> {
     let object = schema.as_object()?;
     let alone = object.keys().all(|key| NOTES.contains(&key.as_str()));
@@ -28,7 +29,7 @@ fn is_object(schema: &Value) -> bool {
     schema.get("type").is_some_and(|name| name == "object")
 }
 
-/// Whether a required member has no value that both allow.
+/// Whether some required member has no value that both allow.
 fn differ_in_a_constant(one: &Value, other: &Value, root: &Value) -> bool {
     required(one).iter().filter(|name| required(other).contains(name)).any(|name| {
         let values = |schema| member(schema, name).and_then(|schema| values_of(schema, root));
@@ -41,7 +42,8 @@ fn differ_in_a_constant(one: &Value, other: &Value, root: &Value) -> bool {
     })
 }
 
-/// Of each alternative, the members that it must not have so that no other one holds with it.
+/// For each alternative, the members that it must not have so that no other alternative matches
+/// too.
 pub fn excluded_members(entries: &[Value], root: &Value) -> Vec<Vec<String>> {
     let entries: Vec<&Value> = entries.iter().map(|entry| resolved(entry, root)).collect();
     let mut excluded = vec![Vec::new(); entries.len()];
@@ -59,7 +61,7 @@ pub fn excluded_members(entries: &[Value], root: &Value) -> Vec<Vec<String>> {
     excluded
 }
 
-/// The schema made of an alternative, without the members.
+/// Forbids the members in the schema made from an alternative.
 pub fn without_members(made: &mut Value, names: &[String]) {
     let Some(object) = made.as_object_mut().filter(|_| !names.is_empty()) else {
         return;

@@ -1,14 +1,16 @@
-//! What one schema object says in the words of draft 2020-12: `$schema` names another draft, or the
-//! generator writes OpenAPI. Only keywords of the object itself change, so pointers into it hold.
+// SPDX-License-Identifier: Apache-2.0
+//! Translates one schema object to draft 2020-12: `$schema` may name another draft, or the
+//! generator wrote OpenAPI. Only keywords of the object itself change, so pointers into it stay
+//! valid.
 
 use serde_json::{Map, Value};
 
 #[derive(Clone, Copy, PartialEq)]
 pub enum Dialect {
-    /// No `$schema`: 2020-12, with what earlier drafts and OpenAPI say in words of their own.
+    /// No `$schema`: 2020-12, plus keywords that only earlier drafts or OpenAPI have.
     Unnamed,
     OpenApi,
-    /// Drafts 4 to 7: beside `$ref` nothing counts.
+    /// Drafts 4 to 7: keywords beside `$ref` are ignored.
     Old,
     Of2019,
     Of2020,
@@ -35,7 +37,7 @@ impl Dialect {
         DIALECTS.iter().find(|(known, _)| *known == name).map(|(_, dialect)| *dialect)
     }
 
-    /// Of a whole schema; error: the keyword at fault and why.
+    /// The dialect of a whole schema. Error: the keyword at fault and the reason.
     pub fn of(schema: &Value) -> Result<Dialect, String> {
         match schema.get("$schema") {
             None | Some(Value::Null) => Ok(Dialect::Unnamed),
@@ -50,7 +52,7 @@ impl Dialect {
     }
 }
 
-/// A member that is null says nothing, but for a constant's.
+/// A null member means nothing, except as a constant.
 fn says_nothing(key: &str, value: &Value) -> bool {
     value.is_null() && key != "const"
 }
@@ -64,7 +66,7 @@ pub fn restated(
         dialect == Dialect::Old && object.get("$ref").is_some_and(Value::is_string);
     let mut made = Map::new();
     for (key, value) in object {
-        // A type beside it is that of its target, or says what a tool's arguments must be.
+        // A type beside `$ref` repeats the target's, or states what a tool's arguments must be.
         let counts = !only_reference || key == "$ref" || (key == "type" && value == "object");
         if says_nothing(key, value) || !counts {
             continue;
@@ -77,7 +79,7 @@ pub fn restated(
     Ok(made)
 }
 
-/// Draft 4 and OpenAPI 3.0 say with a boolean that the other bound is exclusive.
+/// In draft 4 and OpenAPI 3.0 a boolean makes the other bound exclusive.
 fn restate_bound(made: &mut Map<String, Value>, exclusive: &str, inclusive: &str) {
     let Some(Value::Bool(is_exclusive)) = made.get(exclusive) else {
         return;
@@ -89,7 +91,8 @@ fn restate_bound(made: &mut Map<String, Value>, exclusive: &str, inclusive: &str
     }
 }
 
-/// Before 2020-12 a list under `items` was a tuple, and `additionalItems` what comes after it.
+/// Before 2020-12 a list under `items` was a tuple, and `additionalItems` described the items after
+/// it.
 fn restate_tuple(
     made: &mut Map<String, Value>,
     dialect: Dialect,

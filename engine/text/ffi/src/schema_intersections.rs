@@ -1,7 +1,8 @@
-//! What keywords of one value come to together, wherever allOf and the like make them meet. The
-//! library makes one expression of all patterns that a string must match, whose first step takes
-//! time by the power of their number, and one of the least common multiple of all steps of a
-//! number, which takes time by its size: both whatever the fuel.
+// SPDX-License-Identifier: Apache-2.0
+//! Limits the keywords that apply to one value together, through allOf and the like. The library
+//! combines all patterns of a string into one expression, whose first step takes time exponential
+//! in their number. It also combines all steps of a number into their least common multiple, which
+//! takes time by its size. The library's fuel bounds neither.
 
 use std::collections::HashMap;
 
@@ -10,7 +11,7 @@ use serde_json::{Map, Value};
 const MAX_PATTERNS: usize = 10;
 const MAX_STEP: u64 = 10_000;
 
-/// `made`: a schema whose references are all to its `$defs`.
+/// `made`: a schema whose references all point into its `$defs`.
 pub fn check(made: &Map<String, Value>) -> Result<(), String> {
     let definitions = made.get("$defs").and_then(Value::as_object);
     let found = Counter { definitions, known: HashMap::new() }.of_object(made);
@@ -31,7 +32,7 @@ pub fn check(made: &Map<String, Value>) -> Result<(), String> {
     Ok(())
 }
 
-/// Of any one value at or below a schema, never less than what meets there.
+/// An upper bound of the keywords that apply to any one value at or below a schema.
 #[derive(Clone, Copy)]
 struct Load {
     patterns: usize,
@@ -51,7 +52,7 @@ impl Load {
     }
 }
 
-/// The digits of a step, as a whole number; 1 of a power of ten, which costs nothing.
+/// The digits of a step as a whole number; 1 for a power of ten, which costs nothing.
 fn digits_of(step: f64) -> u64 {
     let shown = format!("{:e}", step.abs());
     let (digits, exponent) = shown.split_once('e').unwrap_or((&shown, "0"));
@@ -66,7 +67,8 @@ fn digits_of(step: f64) -> u64 {
 
 struct Counter<'a> {
     definitions: Option<&'a Map<String, Value>>,
-    /// Of definitions; of one that is being counted, nothing: what leads back to it adds nothing.
+    /// The loads of definitions. A definition that is being counted has load zero, so a reference
+    /// back to it adds nothing.
     known: HashMap<&'a str, Load>,
 }
 

@@ -1,5 +1,7 @@
-//! Bounds of numbers as the library can write them: inclusive, with at most `PLACES` digits after
-//! the point, and so that no text between them reads as a number outside them.
+// SPDX-License-Identifier: Apache-2.0
+//! Writes the bounds of numbers in the form that the library supports: inclusive, and with at most
+//! `PLACES` digits after the point. No text between the bounds reads as a number outside the
+//! schema's bounds.
 
 use serde_json::{json, Map, Value};
 
@@ -7,19 +9,20 @@ use serde_json::{json, Map, Value};
 pub const PLACES: usize = 17;
 /// The largest float below 2^63, which is where the library's whole numbers end.
 const MOST: f64 = 9_223_372_036_854_774_784.0;
-/// Beyond it a bound excludes no number that is written here.
+/// A bound beyond this excludes no number that is written here.
 const NO_BOUND: f64 = 1e308;
 const LOW: [&str; 2] = ["minimum", "exclusiveMinimum"];
 const HIGH: [&str; 2] = ["maximum", "exclusiveMaximum"];
 
-/// The keyword at fault and why.
+/// The keyword at fault and the reason.
 type Fault = (&'static str, String);
 
 fn places(number: f64) -> usize {
     format!("{number}").split_once('.').map_or(0, |(_, digits)| digits.len())
 }
 
-/// The least number of at most `PLACES` places that is not below `number`, or not at it either.
+/// The smallest number with at most `PLACES` places that is not below `number`; with `exclusive`,
+/// above it.
 fn at_or_above(number: f64, exclusive: bool) -> f64 {
     if !exclusive && places(number) <= PLACES {
         return number;
@@ -36,7 +39,7 @@ fn at_or_above(number: f64, exclusive: bool) -> f64 {
     found
 }
 
-/// As a float that is not below it.
+/// The value as a float that is not below it.
 fn float_above(value: &Value) -> Result<f64, String> {
     let float = value.as_f64().filter(|float| float.is_finite()).ok_or("is not a number")?;
     let whole = value.as_i64().map(i128::from).or(value.as_u64().map(i128::from));
@@ -57,8 +60,8 @@ fn negated(value: &Value) -> Value {
     }
 }
 
-/// The lower bound that `minimum` and `exclusiveMinimum` make together. Those of the other side are
-/// read with their signs turned.
+/// The lower bound from `minimum` and `exclusiveMinimum` together. Upper bounds are read with their
+/// signs flipped.
 fn lower_bound(
     object: &Map<String, Value>,
     keys: [&'static str; 2],
@@ -81,7 +84,7 @@ fn lower_bound(
     Ok(found)
 }
 
-/// What the library gets instead of the bounds of `object`, and what must hold beside it.
+/// The bounds of `object` as given to the library, and the schema that must hold in addition.
 pub fn bounds(object: &Map<String, Value>) -> Result<(Map<String, Value>, Option<Value>), Fault> {
     let mut made = Map::new();
     let low = lower_bound(object, LOW, false)?;
@@ -101,8 +104,8 @@ pub fn bounds(object: &Map<String, Value>) -> Result<(Map<String, Value>, Option
     Ok((made, around_zero(object, low, high)))
 }
 
-/// The library writes negative numbers as what is below zero, however little: as many zeros after
-/// the point as it likes. With a bound of their own they end.
+/// Gives negative numbers a bound of their own. Without it the library accepts any number below
+/// zero, however small, with unlimited zeros after the point.
 fn around_zero(object: &Map<String, Value>, low: f64, high: f64) -> Option<Value> {
     let types: Vec<&str> = match object.get("type") {
         Some(Value::String(name)) => vec![name],

@@ -1,18 +1,19 @@
-//! A schema's regular expressions, which are ECMA-262's, in the library's own: what it reads in
-//! another way is written out, what would mean something else is refused.
+// SPDX-License-Identifier: Apache-2.0
+//! Translates a schema's regular expressions (ECMA-262) to the library's. Parts that the library
+//! reads differently are written out; parts that would mean something else are refused.
 
 use serde_json::{json, Map, Value};
 
 use crate::schema_sets::add_part;
 
 const MAX_PATTERN_BYTES: usize = 2048;
-/// What \s is in ECMA-262, as the inside of a class.
+/// The meaning of \s in ECMA-262, as the inside of a class.
 const SPACES: &str =
     "\\t\\n\\x0B\\x0C\\r \\u00A0\\u1680\\u2000-\\u200A\\u2028\\u2029\\u202F\\u205F\\u3000\\uFEFF";
-/// What "." does not match there.
+/// The characters that "." does not match in ECMA-262.
 const LINE_ENDS: &str = "\\n\\r\\u2028\\u2029";
 
-/// Expressions that generators write with lookarounds, and the same without.
+/// Expressions with lookarounds that generators write, and their equivalents without.
 const WITHOUT_LOOKAROUNDS: [(&str, &str); 3] = [
     // zod's email until 4.3
     (
@@ -60,7 +61,7 @@ fn end_of_group(pattern: &str, start: usize) -> (Option<usize>, bool) {
     (end, split)
 }
 
-/// What lies ahead of the whole text is a pattern of its own that must hold as well.
+/// A lookahead at the start of the whole text becomes a second pattern that must hold as well.
 pub fn restate(object: &mut Map<String, Value>) {
     const AHEAD: &str = "^(?=";
     let Some(Value::String(pattern)) = object.get("pattern") else {
@@ -117,8 +118,8 @@ pub fn translated(pattern: &str) -> Result<String, String> {
     Ok(made)
 }
 
-/// Whether what stands at `i`, in the class that begins at `class_start`, is something else to the
-/// library, or nothing at all.
+/// Whether the text at `i`, in the class that begins at `class_start`, means something else to the
+/// library, or nothing.
 fn differs(chars: &[char], i: usize, class_start: Option<usize>) -> bool {
     let at = |i: usize| chars.get(i).copied().unwrap_or('\0');
     let next = at(i + 1);

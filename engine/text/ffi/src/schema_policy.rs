@@ -1,6 +1,7 @@
-//! What a JSON schema of a client may say (`schema_dialect` has its drafts): each keyword is
-//! enforced by the library, is an annotation, or is refused by its name and place. The library gets
-//! a schema made anew of what it enforces, so it sees nothing else; each target of a reference is a
+// SPDX-License-Identifier: Apache-2.0
+//! Decides which JSON schemas a client may use (`schema_dialect` handles drafts). Each keyword is
+//! enforced by the library, is an annotation, or is refused with its name and location. The library
+//! gets a new schema that contains only enforced keywords. Each target of a reference becomes a
 //! definition of it.
 
 use serde_json::{json, Map, Value};
@@ -15,21 +16,22 @@ use crate::schema_values::{
     check_bounds, check_constant, count, format_rule, list, number, FormatRule, TYPES,
 };
 
-/// RFC 1123's, which the library leaves out.
+/// The hostname format of RFC 1123, which the library lacks.
 const MAX_HOSTNAME_LENGTH: usize = 253;
 const MAX_DEPTH: usize = 64;
 const MAX_VALUES: usize = 10_000;
 const MAX_ENTRIES: usize = 1000; // of an enum, of alternatives, of required
 const MAX_REFERENCES: usize = 500; // to different places
-/// Levels of all targets of references together: the library follows them on one stack.
+/// Nesting levels of all targets of references together: the library follows them on one stack.
 const MAX_TARGET_LEVELS: usize = 1000;
-/// Items, lengths and the like: what the library spells out takes memory for each.
+/// Limits for items, lengths and similar: the library spells them out and needs memory for each.
 const MAX_ITEMS: usize = 4096;
 const MAX_ITEMS_TOGETHER: usize = 20_000;
 const MAX_LENGTH: usize = 65_536;
-/// Of names, in all: the library compares each with each.
+/// Name patterns in total: the library compares each with each.
 const MAX_NAME_PATTERNS: usize = 20;
-/// Alternatives of a schema that has other keywords, times its values: each gets copies of them.
+/// Alternatives times values of a schema with other keywords: each alternative gets copies of the
+/// values.
 const MAX_COPIES: usize = 1_000_000;
 
 const ANNOTATIONS: [&str; 24] = [
@@ -60,7 +62,7 @@ const ANNOTATIONS: [&str; 24] = [
 ];
 const ALTERNATIVES: [&str; 3] = ["anyOf", "oneOf", "allOf"];
 pub struct SchemaPolicy {
-    /// Characters of a run of whitespace between JSON's tokens.
+    /// Maximum characters per run of whitespace between JSON tokens.
     pub max_whitespace: usize,
 }
 
@@ -82,7 +84,8 @@ impl SchemaPolicy {
         let whitespace = format!("[\\x20\\x0A\\x0D\\x09]{{1,{}}}", self.max_whitespace);
         let options = match self.max_whitespace {
             0 => json!({"whitespace_flexible": false, "json_allowed_escapes": "nrbtf\\\""}),
-            // One spelling a character: a key that is spelled otherwise would pass for another one.
+            // One spelling per character: a key that is spelled differently would pass for another
+            // key.
             _ => json!({"whitespace_pattern": whitespace, "json_allowed_escapes": "nrbtf\\\""}),
         };
         made.insert("x-guidance".into(), options);
@@ -93,16 +96,16 @@ impl SchemaPolicy {
 struct Walk<'a> {
     root: &'a Value,
     dialect: Dialect,
-    /// Pointers of references; number i is the definition "ri".
+    /// Targets of references as JSON pointers; number i is the definition "ri".
     targets: Vec<String>,
     values: usize,
     items: usize,
     name_patterns: usize,
     target_levels: usize,
-    /// The definition that is made, and how many members or items lie between it and here.
+    /// The definition being made, and the number of members or items from it to here.
     current: usize,
     inner: usize,
-    /// (from, to) of references that stand for the same value.
+    /// (from, to) pairs of references that apply to the same value.
     same_value: Vec<(usize, usize)>,
 }
 
@@ -142,7 +145,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Of all targets, also those that targets refer to.
+    /// The definitions of all targets, including targets of targets.
     fn definitions(&mut self) -> Result<Map<String, Value>, String> {
         let mut made = Map::new();
         let mut next = 0;
@@ -163,7 +166,8 @@ impl<'a> Walk<'a> {
         Ok(made)
     }
 
-    /// A value that is what it is says nothing, and the library might look for its end.
+    /// Refuses a definition that only refers to itself: it has no meaning, and the library might
+    /// look for its end without limit.
     fn check_circles(&self) -> Result<(), String> {
         let mut open: Vec<bool> = vec![true; self.targets.len()];
         let mut changed = true;
@@ -180,7 +184,7 @@ impl<'a> Walk<'a> {
         match open.iter().position(|is_open| *is_open) {
             Some(number) => {
                 let pointer = &self.targets[number];
-                Err(refused(&format!("#{pointer}"), "$ref", "leads back to where it stands"))
+                Err(refused(&format!("#{pointer}"), "$ref", "refers back to itself"))
             }
             None => Ok(()),
         }
@@ -232,7 +236,8 @@ impl<'a> Walk<'a> {
         if let Some(beside) = beside {
             add_part(&mut applied, beside);
         }
-        // The library intersects in this order, and additionalProperties must see all it is about.
+        // The library intersects in this order, and additionalProperties must come after all the
+        // members that it excludes.
         plain.extend(applied);
         Ok(Value::Object(plain))
     }
@@ -261,7 +266,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Keywords that stand for schemas of the same value.
+    /// Keywords that contain schemas of the same value.
     fn applied(&mut self, key: &str, value: &Value, at: &Place) -> Result<Option<Value>, String> {
         let fail = |why: String| refused(at.shown, key, why);
         if key == "const" {
@@ -334,7 +339,7 @@ impl<'a> Walk<'a> {
         Ok(Value::from(format!("#/$defs/r{number}")))
     }
 
-    /// All others; None for what changes nothing.
+    /// All other keywords; None for one that changes nothing.
     fn plain(&mut self, key: &str, value: &Value, at: &Place) -> Result<Option<Value>, String> {
         let fail = |why: String| refused(at.shown, key, why);
         match key {
@@ -377,7 +382,7 @@ impl<'a> Walk<'a> {
         Ok(Some(value.clone()))
     }
 
-    /// A schema of a member or an item.
+    /// The schema of a member or an item.
     fn part(&mut self, schema: &Value, path: String, at: &Place) -> Result<Value, String> {
         self.inner += 1;
         let made = self.schema(schema, &path, at.depth + 1);
@@ -453,7 +458,7 @@ fn check_annotation(key: &str, value: &Value, at: &Place) -> Result<(), String> 
     Err(refused(at.shown, key, "is not supported by this server"))
 }
 
-/// Formats that the library knows less exactly than their standard are patterns of ours.
+/// Formats that the library checks less exactly than their standard are replaced by our patterns.
 fn add_format(
     object: &Map<String, Value>,
     plain: &mut Map<String, Value>,

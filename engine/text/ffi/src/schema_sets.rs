@@ -1,11 +1,12 @@
-//! `uniqueItems` and `propertyNames`, which the library does not have, in the words that it has:
-//! lists of a few constants are written out, names become members or a pattern of names.
+// SPDX-License-Identifier: Apache-2.0
+//! Expresses `uniqueItems` and `propertyNames`, which the library lacks, with keywords that it has.
+//! Lists of a few constants are enumerated; names become members or a pattern of names.
 
 use serde_json::{json, Map, Value};
 
 use crate::schema_values::{name_pattern, TYPES};
 
-/// Lists that are written out.
+/// The maximum number of enumerated lists.
 const MAX_LISTS: usize = 130;
 const MAX_HOPS: usize = 16; // of references
 
@@ -15,8 +16,9 @@ fn says_all(schema: &Value) -> bool {
     schema.as_object().map_or(schema == &Value::Bool(true), Map::is_empty)
 }
 
-/// Takes `not` out of the object: whether it leaves nothing. Of a number's constants, as of what
-/// holds for all values or for none, the rest is said in other words; else it is an error.
+/// Removes `not` from the object and returns whether it excludes everything. A `not` of a number's
+/// constants, or of a schema that allows all values or none, is expressed by other keywords. Any
+/// other one is an error.
 pub fn excludes_all(object: &mut Map<String, Value>) -> Result<bool, Fault> {
     let Some(not) = object.shift_remove("not") else {
         return Ok(false);
@@ -45,7 +47,7 @@ pub fn excludes_all(object: &mut Map<String, Value>) -> Result<bool, Fault> {
     }
 }
 
-/// A reference's target, where the reference stands alone.
+/// Follows the schema's references; the schema itself if it has none.
 pub fn resolved<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
     let mut found = schema;
     for _ in 0..MAX_HOPS {
@@ -58,7 +60,7 @@ pub fn resolved<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
     found
 }
 
-/// All values of a schema, where it lists them.
+/// All values of a schema that lists them.
 pub fn values_of(schema: &Value, root: &Value) -> Option<Vec<Value>> {
     let object = resolved(schema, root).as_object()?;
     let mut found = Vec::new();
@@ -78,7 +80,7 @@ pub fn values_of(schema: &Value, root: &Value) -> Option<Vec<Value>> {
     Some(found)
 }
 
-/// As JSON Schema has it: 1 and 1.0 are the same.
+/// Equality as in JSON Schema: 1 and 1.0 are equal.
 pub fn is_same(one: &Value, other: &Value) -> bool {
     match (one.as_f64(), other.as_f64()) {
         (Some(one), Some(other)) => one == other,
@@ -99,7 +101,8 @@ pub fn restate(object: &mut Map<String, Value>, root: &Value) -> Result<(), Faul
     Ok(())
 }
 
-/// Of `min` to `max` of the values, each once: in any order where there are few, else in theirs.
+/// Lists of `min` to `max` of the values without repetition: in any order if there are few,
+/// otherwise in the given order.
 fn lists_of(values: &[Value], min: usize, max: usize) -> Option<Vec<Value>> {
     [true, false].into_iter().find_map(|any_order| {
         let mut made = Vec::new();
@@ -159,7 +162,7 @@ fn restate_unique(object: &mut Map<String, Value>, root: &Value) -> Result<(), S
     Ok(())
 }
 
-/// One more that must hold.
+/// Adds a schema that must hold too.
 pub fn add_part(object: &mut Map<String, Value>, part: Value) {
     let all_of = object.entry("allOf").or_insert_with(|| Value::Array(Vec::new()));
     if let Some(parts) = all_of.as_array_mut() {
@@ -219,7 +222,7 @@ fn restate_listed(object: &mut Map<String, Value>, names: &[Value]) -> Result<()
     Ok(())
 }
 
-/// The members that a schema and the parts that hold with it name.
+/// The members named by a schema and by the parts that apply with it.
 fn named_members(schema: &Value, root: &Value, hops: usize) -> Result<Vec<String>, String> {
     const OPEN: [&str; 8] = [
         "anyOf",

@@ -1,10 +1,11 @@
-//! The values of a schema's keywords: what the library would read otherwise than the standard, or
-//! cannot write, is refused.
+// SPDX-License-Identifier: Apache-2.0
+//! Checks the values of a schema's keywords. A value that the library would read differently from
+//! the standard, or cannot write, is refused.
 
 use serde_json::{Map, Value};
 
 const MAX_NAME_LENGTH: usize = 1000;
-/// Whole numbers up to here are the same to every reader of JSON.
+/// The largest whole number that every reader of JSON reads exactly.
 const MAX_EXACT: u64 = 1 << 53;
 
 pub const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
@@ -13,18 +14,18 @@ pub const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", 
 pub enum FormatRule {
     Library,
     Pattern(String),
-    /// Formats are annotations; one that is not known here says nothing.
+    /// Formats are annotations; an unknown one is ignored.
     Annotation,
 }
 
 impl FormatRule {
-    /// What the library gets of the keyword.
+    /// The keyword's value as given to the library.
     pub fn kept(&self, value: &Value) -> Option<Value> {
         matches!(self, FormatRule::Library).then(|| value.clone())
     }
 }
 
-/// Years that Python's and JavaScript's dates have, and February's days by the calendar.
+/// Dates limited to the years of Python and JavaScript, with February's days by the calendar.
 fn date() -> String {
     let year = "(?:[0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)";
     let fours = "(?:0[48]|[2468][048]|[13579][26])";
@@ -51,7 +52,7 @@ pub fn format_rule(value: &Value) -> Result<FormatRule, String> {
     })
 }
 
-/// What a schema of names comes to as one pattern; None: any name.
+/// A schema of names as one pattern; None: any name.
 pub fn name_pattern(rules: &Map<String, Value>) -> Result<Option<String>, String> {
     let uuid = "^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$";
     let length = |key: &str| rules.get(key).map(|value| count(value, MAX_NAME_LENGTH)).transpose();
@@ -92,7 +93,7 @@ pub fn count(value: &Value, max: usize) -> Result<Value, String> {
     Ok(Value::from(number as u64))
 }
 
-/// One that every reader of JSON takes for the same.
+/// A number that every reader of JSON reads exactly.
 pub fn number(value: &Value) -> Result<(), String> {
     let number = value.as_f64().ok_or("is not a number")?;
     let size = value.as_i64().map(i64::unsigned_abs).or(value.as_u64());
@@ -102,7 +103,7 @@ pub fn number(value: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Within a constant: strings that have one spelling, numbers that are exact.
+/// Checks inside a constant: strings must have one spelling, numbers must be exact.
 pub fn check_constant(value: &Value) -> Result<(), String> {
     match value {
         Value::Number(_) => number(value),
@@ -127,7 +128,7 @@ fn bound(object: &Map<String, Value>, key: &str) -> Option<f64> {
     object.get(key).and_then(Value::as_f64)
 }
 
-/// Contradictions that no value satisfies: the keyword at fault and why.
+/// Contradictions that no value satisfies: the keyword at fault and the reason.
 pub fn check_bounds(object: &Map<String, Value>) -> Result<(), (&'static str, String)> {
     const PAIRS: [(&str, &str, bool); 7] = [
         ("minLength", "maxLength", true),
@@ -152,8 +153,7 @@ pub fn check_bounds(object: &Map<String, Value>) -> Result<(), (&'static str, St
     check_distinct(object)
 }
 
-/// Members beyond those that are named may come twice under one name, so a minimum of them would
-/// not be kept.
+/// Unnamed members may repeat a name, so a minimum of them could not be enforced.
 fn check_distinct(object: &Map<String, Value>) -> Result<(), (&'static str, String)> {
     let required = object.get("required").and_then(Value::as_array).map_or(0, Vec::len);
     let closed = object.get("additionalProperties") == Some(&Value::Bool(false))

@@ -1,5 +1,6 @@
-//! The special tokens that a model directory names, from the files where transformers (4.57 and 5)
-//! looks for them, and what its templates know of them.
+// SPDX-License-Identifier: Apache-2.0
+//! The special tokens of a model directory, from the files in which transformers (4.57 and 5) looks
+//! for them, and the names under which templates see them.
 
 use serde_json::{Map, Value};
 use tokenizers::AddedToken;
@@ -12,7 +13,7 @@ const CONFIG: &str = "tokenizer_config.json";
 const MAP: &str = "special_tokens_map.json";
 const ADDED: &str = "added_tokens.json";
 
-/// Files of a model directory, empty where there is none.
+/// Files of a model directory; empty if missing.
 pub struct TokenFiles<'a> {
     /// tokenizer.json.
     pub tokenizer: &'a [u8],
@@ -23,27 +24,27 @@ pub struct TokenFiles<'a> {
     pub model_config: &'a [u8],
 }
 
-/// A token that the tokenizer gets beside those of tokenizer.json, or in the place of one.
+/// A token that is added to those of tokenizer.json, or replaces one.
 pub struct ListedToken {
     pub id: u32,
     pub token: AddedToken,
-    /// tokenizer.json's own token of this id counts instead.
+    /// tokenizer.json's own token with this id takes precedence.
     pub yields: bool,
 }
 
 #[derive(Default)]
 pub struct SpecialTokens {
-    /// bos_token and the like: variables of a template. The standard names come first.
+    /// bos_token and similar variables of a template. The standard names come first.
     pub named: Map<String, Value>,
     /// The variable of this name.
     pub additional_special_tokens: Vec<String>,
     /// Special tokens without a name, the additional ones among them.
     pub unnamed: Vec<String>,
-    /// Those that are special even where tokenizer.json adds them as others.
+    /// Tokens that are special even if tokenizer.json adds them as ordinary ones.
     pub marked: Vec<String>,
     /// In the order of their ids.
     pub listed: Vec<ListedToken>,
-    /// Rows of the model's embedding: a token of a higher id cannot be computed.
+    /// Rows of the model's embedding: a token with a higher id cannot be computed.
     pub model_rows: Option<usize>,
 }
 
@@ -81,8 +82,8 @@ fn is_token_of_its_own(name: &str, value: &Value) -> bool {
     name.ends_with("_token") && is_token && !STANDARD_NAMES.contains(&name)
 }
 
-/// special_tokens_map.json is older than added_tokens_decoder: it comes before the configuration
-/// where that has none, and counts for nothing where it has one.
+/// special_tokens_map.json is older than added_tokens_decoder. It precedes the configuration if
+/// that has no added_tokens_decoder, and is ignored otherwise.
 fn merge_map(config: &mut Map<String, Value>, map: Map<String, Value>) {
     for (key, mut value) in map {
         if let Value::Object(token) = &mut value {
@@ -102,8 +103,8 @@ fn merge_map(config: &mut Map<String, Value>, map: Map<String, Value>) {
     }
 }
 
-/// Takes out what the configuration itself says of further names, as strings or under
-/// extra_special_tokens; without either, what model_specific_special_tokens says.
+/// Removes and returns the configuration's own further names: strings, or entries of
+/// extra_special_tokens. Without either, model_specific_special_tokens is used.
 fn take_own_names(config: &mut Map<String, Value>) -> Result<Map<String, Value>, String> {
     let mut own = Map::new();
     config.retain(|name, value| {
@@ -141,7 +142,8 @@ fn take_extra_names(
     Ok(())
 }
 
-/// The standard names, then those that stand in the configuration by themselves, then its own.
+/// All names in order: the standard ones, further ones at the configuration's top level, then its
+/// `own`.
 fn names_of(
     config: &Map<String, Value>,
     own: Map<String, Value>,
@@ -158,7 +160,7 @@ fn names_of(
     Ok(named)
 }
 
-/// What the configuration names by an object that says "special".
+/// Tokens whose object in the configuration says "special".
 fn marked_objects(config: &Map<String, Value>) -> Vec<String> {
     let is_marked = |value: &&Value| value.get("special") == Some(&Value::Bool(true));
     config.values().filter(is_marked).filter_map(content_of).map(str::to_string).collect()

@@ -1,5 +1,6 @@
-//! Structural tags: text with places in it that are held to a form. `{"structures", "triggers"}` is
-//! the older form, `{"format": {"type", ...}}` the one of formats within formats; both become Lark.
+// SPDX-License-Identifier: Apache-2.0
+//! Structural tags: text in which some parts must have a required form. `{"structures",
+//! "triggers"}` is the older form, `{"format": {"type", ...}}` the nested one; both become Lark.
 
 use serde_json::{json, Value};
 
@@ -76,12 +77,12 @@ fn pattern_of(text: &str) -> String {
     text.chars().map(|c| format!("\\x{{{:X}}}", u32::from(c))).collect()
 }
 
-/// What follows a format, and so ends text that could be anything.
+/// The text after a format, which ends a part that could be anything.
 enum Until {
     /// Another format.
     Other,
     EndOfText,
-    /// One of these, which the format takes.
+    /// One of these texts, which the format consumes.
     Strings(Vec<String>),
 }
 
@@ -109,7 +110,7 @@ impl Writer<'_> {
         format!("{prefix}{}", self.count)
     }
 
-    /// The format and what it takes of `until`, as a Lark expression.
+    /// The format and its part of `until`, as a Lark expression.
     fn format(
         &mut self,
         value: &Value,
@@ -188,7 +189,7 @@ impl Writer<'_> {
         Ok(name)
     }
 
-    /// Text that ends with one of `ends`, for the first time.
+    /// Text up to the first occurrence of one of `ends`.
     fn text_until(&mut self, ends: &[String]) -> String {
         let name = self.name("t");
         let ends = ends.iter().map(|end| pattern_of(end)).collect::<Vec<_>>().join("|");
@@ -196,7 +197,7 @@ impl Writer<'_> {
         name
     }
 
-    /// Text to the end that has none of `excluded`, or no text.
+    /// Text up to the end without any of `excluded`, or no text.
     fn text_without(&mut self, excluded: &[String]) -> String {
         let name = self.name("T");
         let mut rule = String::from("/(?s:.+)/");
@@ -239,7 +240,7 @@ impl Writer<'_> {
         Ok(parts.join(" "))
     }
 
-    /// Where `trigger`, with which the tag begins, has come already.
+    /// The rest of the tag once `trigger`, its beginning, has been written.
     fn tag(
         &mut self,
         value: &Value,
@@ -349,7 +350,7 @@ impl Writer<'_> {
     }
 }
 
-/// The older form as a format.
+/// The older form, converted to a format.
 fn of_structures(tag: &Value) -> Result<Value, String> {
     check_members(tag, &["type", "structures", "triggers"], "the structural tag")?;
     let mut tags = Vec::new();
@@ -375,7 +376,7 @@ pub fn to_lark(tag: &Value, policy: &SchemaPolicy) -> Result<(String, Vec<Value>
         }
         None => (of_structures(tag)?, "structures"),
     };
-    // The older form calls its tags structures, and its lists have no name before theirs.
+    // The older form calls tags structures, and its lists have no keyword before them.
     let in_its_words =
         |e: String| e.replace("structures.tags", "structures").replace("structures.trig", "trig");
     let start = writer.format(&format, path, &Until::EndOfText, 0).map_err(in_its_words)?;

@@ -1,5 +1,6 @@
-//! A model's chat templates: the one that a conversation gets, with the variables that transformers
-//! gives it.
+// SPDX-License-Identifier: Apache-2.0
+//! A model's chat templates: chooses the one for a conversation and renders it with the variables
+//! that transformers provides.
 
 use serde_json::Value as Json;
 
@@ -9,7 +10,7 @@ use crate::special_tokens::SpecialTokens;
 use crate::template_files::{Source, DEFAULT, TOOL_USE};
 use crate::without_panic;
 
-/// Templates that conversations get.
+/// Templates that conversations use.
 const SERVED: [&str; 2] = [DEFAULT, TOOL_USE];
 
 struct Served {
@@ -25,11 +26,11 @@ pub struct Template {
     tokens: SpecialTokens,
 }
 
-/// What a client sent.
+/// A client's conversation.
 pub struct Conversation<'a> {
     pub messages: &'a [u8],
     pub kwargs: &'a [u8],
-    /// A list, or empty: there are none.
+    /// A list, or empty for none.
     pub tools: &'a [u8],
     pub add_generation_prompt: bool,
 }
@@ -39,8 +40,8 @@ fn parse_object(json: &[u8], what: &str) -> Result<serde_json::Map<String, Json>
 }
 
 impl Template {
-    /// None: there is no template. Of two with one name the last counts; those that no conversation
-    /// gets may be wrong.
+    /// None: there is no template. If two have one name, the last one counts. Templates that no
+    /// conversation uses may be invalid.
     pub fn new(sources: Vec<Source>, tokens: SpecialTokens) -> Result<Option<Self>, String> {
         let names: Vec<String> = sources.iter().map(|source| source.name.clone()).collect();
         let mut served: Vec<Served> = Vec::new();
@@ -55,7 +56,7 @@ impl Template {
         Ok(Some(Template { served, names, tokens }).filter(|t| !t.names.is_empty()))
     }
 
-    /// The one of several templates that a conversation gets.
+    /// Chooses the template of a conversation.
     fn choose(&self, has_tools: bool) -> Result<&jinja::Template, String> {
         let find = |name: &str| self.served.iter().find(|served| served.name == name);
         let with_tools = if has_tools { find(TOOL_USE) } else { None };
@@ -73,7 +74,7 @@ impl Template {
         self.served.iter().map(|served| served.source.as_str()).collect()
     }
 
-    /// The text, and the character that guards what `spellings` has in it.
+    /// The text, and the character that guards the `spellings` in it.
     pub fn render(
         &self,
         conversation: &Conversation,

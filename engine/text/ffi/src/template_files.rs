@@ -1,13 +1,13 @@
-//! Where a model directory keeps its chat templates, and which of these places counts: the order
-//! of transformers.
+// SPDX-License-Identifier: Apache-2.0
+//! Finds the chat templates of a model directory, with the precedence of transformers.
 
 use serde_json::{Map, Value};
 
 use crate::special_tokens::{parse_config, parse_object};
 
-/// The template of most conversations.
+/// The template for most conversations.
 pub const DEFAULT: &str = "default";
-/// The one of a conversation with tools.
+/// The template for a conversation with tools.
 pub const TOOL_USE: &str = "tool_use";
 
 pub struct Source {
@@ -17,7 +17,7 @@ pub struct Source {
     pub text: String,
 }
 
-/// What a template's file is called: chat_template.jinja, additional_chat_templates/NAME.jinja.
+/// Template files: chat_template.jinja, additional_chat_templates/NAME.jinja.
 fn name_of(path: &str) -> &str {
     let file = path.rsplit('/').next().unwrap_or(path);
     match file.strip_suffix(".jinja") {
@@ -26,13 +26,13 @@ fn name_of(path: &str) -> &str {
     }
 }
 
-/// Jinja2 reads every line end as a newline, in strings too.
+/// Jinja2 reads every line ending as a newline, even inside strings.
 fn source(name: &str, file: String, text: &str) -> Source {
     Source { name: name.into(), file, text: text.replace("\r\n", "\n").replace('\r', "\n") }
 }
 
-/// The value of a key chat_template: one template, a list of named ones, or an object of them. Of
-/// two with one name the last counts.
+/// The value of a key chat_template: one template, a list of named ones, or an object of them. If
+/// two have one name, the last one counts.
 fn in_value(file: &str, value: Option<&Value>) -> Result<Vec<Source>, String> {
     let file = format!("{file}: chat_template");
     let mut named = Map::new();
@@ -60,8 +60,8 @@ fn in_value(file: &str, value: Option<&Value>) -> Result<Vec<Source>, String> {
     Ok(sources)
 }
 
-/// `jinja` are files: paths and texts. They alone count where there is one; chat_template.json,
-/// where processors keep theirs, counts where no other place has a template.
+/// `jinja` are files (paths and texts); if there is one, only these are used. chat_template.json,
+/// the place of processors, is used if no other place has a template.
 pub fn sources(
     jinja: &[(&str, &str)],
     tokenizer_config: &[u8],

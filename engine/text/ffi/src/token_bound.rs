@@ -1,8 +1,9 @@
-//! How many bytes of a text one token can stand for at most, where tokenizer.json allows to say so:
-//! a text longer than that times the context cannot fit, which is known without tokenizing it.
+// SPDX-License-Identifier: Apache-2.0
+//! Bounds how many bytes of a text one token can cover, if tokenizer.json allows a bound. A text
+//! longer than that times the context cannot fit, which is then known without tokenizing it.
 //!
-//! The pipeline is accepted part by part: a part that may drop text, or may put any amount of it
-//! into one token, has no bound.
+//! Each part of the pipeline is checked: one that may drop text, or may put any amount of text into
+//! one token, has no bound.
 
 use serde_json::Value;
 use tokenizers::Tokenizer;
@@ -12,7 +13,7 @@ use tokenizers::Tokenizer;
 const UNICODE_SHRINKS: usize = 8;
 /// U+212A, three bytes, becomes "k".
 const LOWERCASE_SHRINKS: usize = 3;
-/// Of a character that becomes one unknown token.
+/// The longest character; it may become one unknown token.
 const MAX_CHAR_BYTES: usize = 4;
 
 fn kind(part: &Value) -> &str {
@@ -23,7 +24,7 @@ fn is_true(part: &Value, key: &str) -> bool {
     part.get(key).and_then(Value::as_bool) == Some(true)
 }
 
-/// The most bytes that become one byte; None: no bound.
+/// The maximum number of bytes that become one byte; None: no bound.
 fn normalizer_shrinks(part: &Value) -> Option<usize> {
     if part.is_null() {
         return Some(1);
@@ -62,15 +63,15 @@ fn pre_tokenizer_keeps(part: &Value) -> bool {
     }
 }
 
-/// Whether a `ByteLevel` spells each byte as a character of its own, before the model.
+/// Whether a `ByteLevel` part spells each byte as one character before the model runs.
 fn spells_bytes(part: &Value) -> bool {
     let parts = part.get("pretokenizers").or_else(|| part.get("normalizers"));
     kind(part) == "ByteLevel"
         || parts.and_then(Value::as_array).is_some_and(|parts| parts.iter().any(spells_bytes))
 }
 
-/// The bytes that the model may put into a token that is none of its vocabulary's; None: any
-/// number, or it drops what it does not know. `has` asks the vocabulary.
+/// The maximum bytes in a token outside the vocabulary; None: no limit, or the model drops unknown
+/// text. `has` looks up the vocabulary.
 fn unknown_bytes(model: &Value, spelled: bool, has: &dyn Fn(&str) -> bool) -> Option<usize> {
     let is_bpe = kind(model) == "BPE";
     if !is_bpe && kind(model) != "Unigram" {
@@ -95,12 +96,12 @@ fn unknown_bytes(model: &Value, spelled: bool, has: &dyn Fn(&str) -> bool) -> Op
     one_by_one.then_some(MAX_CHAR_BYTES)
 }
 
-/// None: no bound. `json` is the tokenizer.json that the tokenizer was made of.
+/// None: no bound. `json` is the tokenizer.json of the tokenizer.
 pub fn max_token_bytes(json: &Value, tokenizer: &Tokenizer) -> Option<usize> {
     let part = |name: &str| json.get(name).unwrap_or(&Value::Null);
     let (normalizer, pre_tokenizer) = (part("normalizer"), part("pre_tokenizer"));
     let added = tokenizer.get_added_tokens_decoder();
-    // Such a token takes the spaces around it, however many.
+    // Such a token absorbs any number of spaces around it.
     let strips = added.values().any(|token| token.lstrip || token.rstrip);
     if strips || !pre_tokenizer_keeps(pre_tokenizer) {
         return None;

@@ -1,5 +1,6 @@
-//! What each token stands for as bytes, where the decoder of tokenizer.json allows to say so token
-//! by token: then a text is the tokens' bytes one after another, and can be streamed exactly.
+// SPDX-License-Identifier: Apache-2.0
+//! The bytes of each token, if the decoder of tokenizer.json works token by token. A text is then
+//! the concatenation of its tokens' bytes and can be streamed exactly.
 
 use serde_json::Value;
 use tokenizers::decoders::wordpiece;
@@ -38,16 +39,16 @@ struct Rule {
     byte_level: bool,
     byte_fallback: bool,
     replace: Vec<(String, String)>,
-    /// Metaspace: the character that stands for a space, and whether the first token loses it.
+    /// Metaspace: the replacement of a space, and whether the first token drops it.
     metaspace: Option<(char, bool)>,
     fused: bool,
-    /// What a text loses if it begins with it.
+    /// A byte that is dropped at the start of a text.
     strip: Option<u8>,
     word_piece: Option<WordPiece>,
 }
 
 struct WordPiece {
-    /// Of a token that continues a word; the others begin with a space.
+    /// The prefix of a token that continues a word; other tokens begin with a space.
     prefix: String,
     cleanup: bool,
 }
@@ -67,7 +68,7 @@ impl WordPiece {
     }
 }
 
-/// None: more than one character is stripped, so it may take several tokens' spaces.
+/// None: more than one character is stripped, which may affect several tokens.
 fn stripped(step: &Value) -> Option<Option<u8>> {
     let content = step.get("content")?.as_str()?;
     match (step.get("start")?.as_u64()?, step.get("stop")?.as_u64()?, content.as_bytes()) {
@@ -118,7 +119,7 @@ fn rule_of(decoder: &Value) -> Option<Rule> {
     Some(rule)
 }
 
-/// GPT-2's alphabet: bytes that print stand for themselves, the others for U+0100 onwards.
+/// GPT-2's alphabet: printable bytes represent themselves; the others map to U+0100 and up.
 fn byte_of_char() -> std::collections::HashMap<char, u8> {
     let prints = |b: u8| (b'!'..=b'~').contains(&b) || (0xA1..=0xAC).contains(&b) || b >= 0xAE;
     let mut shifted = 0x100;

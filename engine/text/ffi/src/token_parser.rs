@@ -1,4 +1,6 @@
-//! The library's parser. After a failure, a panic within it too, it parses nothing more.
+// SPDX-License-Identifier: Apache-2.0
+//! Wraps the library's parser. After a failure, including a panic inside it, it accepts nothing
+//! more.
 
 use std::fmt::Display;
 
@@ -8,8 +10,8 @@ use llguidance::TokenParser;
 
 use crate::panics::without_panic;
 
-/// The attribute of a rule whose text is JSON of a schema: the library carries it to all that is
-/// within, and it has no other use here.
+/// The attribute of a rule whose text is JSON of a schema. The library passes it on to everything
+/// inside the rule, and it has no other use here.
 pub const SCHEMA_ATTRIBUTE: &str = "[temperature=1]";
 
 pub struct Parser {
@@ -60,7 +62,7 @@ impl Parser {
         }
     }
 
-    /// Whether what comes next may be JSON of a schema.
+    /// Whether the next text may be JSON of a schema.
     pub fn is_in_schema(&self) -> bool {
         self.error.is_none() && self.parser.temperature().is_some()
     }

@@ -1,6 +1,7 @@
-//! A tokenizer.json, with the special tokens that the files beside it name. As in transformers
-//! the file alone decides what post-processing adds: add_bos_token and add_eos_token of the
-//! configuration are ignored beside it.
+// SPDX-License-Identifier: Apache-2.0
+//! A tokenizer.json together with the special tokens of the other files. As in transformers, only
+//! this file defines the post-processing: add_bos_token and add_eos_token of the configuration are
+//! ignored.
 
 use std::collections::HashSet;
 
@@ -15,7 +16,7 @@ use crate::token_bound;
 use crate::token_bytes::{self, TokenTable};
 use crate::without_panic;
 
-/// Ids are kept in tables of this length at most: a file's one huge id must not take all memory.
+/// The maximum length of tables by id, so that one huge id in a file cannot exhaust memory.
 const MAX_VOCAB: u32 = 1 << 22;
 
 pub struct TextTokenizer {
@@ -32,9 +33,9 @@ pub struct TextTokenizer {
 
 pub struct EncodeOptions {
     pub add_special_tokens: bool,
-    /// Stands in spellings of special tokens that are text; see client_text.rs.
+    /// Occurs in spellings of special tokens that are plain text; see client_text.rs.
     pub guard: Option<char>,
-    /// Once there are more tokens, the rest of the text is left out.
+    /// Once there are more tokens, the rest of the text is skipped.
     pub max_tokens: Option<usize>,
 }
 
@@ -45,9 +46,9 @@ fn next_id(tokenizer: &Tokenizer) -> usize {
     last.map_or(words, |last| words.max(last as usize + 1))
 }
 
-/// Adds what the model's files name beside tokenizer.json, as transformers does: listed tokens with
-/// their flags, in the order of their ids, then the other special ones. One that the vocabulary
-/// lacks gets the next id if the model has a row for it, and stays unknown otherwise.
+/// Adds the tokens that the model's other files name, as transformers does: listed tokens with
+/// their flags in id order, then the other special ones. A token that the vocabulary lacks gets the
+/// next id if the model has a row for it, and stays unknown otherwise.
 fn add_named(tokenizer: &mut Tokenizer, tokens: &SpecialTokens) -> Result<(), String> {
     let added = tokenizer.get_added_tokens_decoder();
     let mut wanted = Vec::new();
@@ -81,8 +82,8 @@ fn add_named(tokenizer: &mut Tokenizer, tokens: &SpecialTokens) -> Result<(), St
     Ok(())
 }
 
-/// Dropout between 0 and 1 is for training: it leaves out merges by chance, so a served text would
-/// have other tokens each time.
+/// Dropout between 0 and 1 is for training: it skips merges at random, so a served text would have
+/// different tokens each time.
 fn check_repeats(tokenizer: &Tokenizer) -> Result<(), String> {
     let ModelWrapper::BPE(BPE { dropout: Some(dropout), .. }) = tokenizer.get_model() else {
         return Ok(());
@@ -107,7 +108,7 @@ impl TextTokenizer {
             without_panic(|| Tokenizer::from_bytes(json).map_err(|e| e.to_string()))
                 .map_err(|e| format!("tokenizer.json: {e}"))?;
         check_repeats(&tokenizer)?;
-        // A prompt is refused when it is too long, never cut or filled up.
+        // A prompt that is too long is refused, never truncated or padded.
         tokenizer.with_truncation(None).map_err(|e| format!("tokenizer.json: {e}"))?;
         tokenizer.with_padding(None);
         add_named(&mut tokenizer, &tokens)?;
@@ -131,7 +132,7 @@ impl TextTokenizer {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// The crate's encode_fast step by step, with the guards taken out between its first two.
+    /// The crate's encode_fast step by step; the guards are removed between its first two steps.
     fn encode_text(
         &self,
         text: &str,
@@ -159,7 +160,7 @@ impl TextTokenizer {
         crate_.post_process(encoding, None, options.add_special_tokens)
     }
 
-    /// A model that has special tokens among its words would find them in text: such a word is
+    /// A model whose words include special tokens would find them in text, so such a word is
     /// spelled out.
     fn plain_tokens(&self, word: &str) -> tokenizers::Result<Vec<Token>> {
         let model = self.tokenizer.get_model();

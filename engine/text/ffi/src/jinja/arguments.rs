@@ -1,4 +1,5 @@
-//! The arguments of a call, as the parameters of what is called take them.
+// SPDX-License-Identifier: Apache-2.0
+//! The arguments of a call, assigned to the parameters of the callee.
 
 use super::ast::Name;
 use super::error::{fail, Result};
@@ -18,8 +19,7 @@ pub struct Bound {
 }
 
 impl Args {
-    /// `parameters`: names, those that may be left out with `?`; a `/` after those that have no
-    /// name for a caller.
+    /// `parameters`: names. A `?` marks an optional one; a `/` follows the positional-only ones.
     pub fn bind(self, function: &str, parameters: &str) -> Result<Bound> {
         let (unnamed, rest) = parameters.split_once('/').unwrap_or(("", parameters));
         let num_unnamed = unnamed.split_whitespace().count();
@@ -60,12 +60,12 @@ impl Bound {
         self.values[at].as_ref()
     }
 
-    /// The same, where None is what the parameter is without argument.
+    /// Like get, but treats None as not given.
     pub fn given(&self, at: usize) -> Option<&Value> {
         self.get(at).filter(|value| !matches!(value, Value::None))
     }
 
-    /// Of a parameter that has to be given.
+    /// The value of a required parameter.
     pub fn value(&self, at: usize) -> Value {
         self.values[at].clone().unwrap_or(Value::None)
     }
@@ -102,7 +102,7 @@ impl Bound {
         }
     }
 
-    /// Of a parameter that takes an integer as a truth value, as Python's own functions do.
+    /// The truth value of an integer parameter, as in Python's own functions.
     pub fn flag(&self, at: usize) -> Result<bool> {
         Ok(self.int_or(at, 0)? != 0)
     }

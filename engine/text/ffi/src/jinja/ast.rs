@@ -1,4 +1,5 @@
-//! What the parser makes of a template. Several threads may render one at a time.
+// SPDX-License-Identifier: Apache-2.0
+//! The syntax tree of a template. Several threads may render one at a time.
 
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ pub struct Condition {
 }
 
 pub struct Filter {
-    /// None: the text of a filter block or set block.
+    /// None: the input is the text of a filter block or set block.
     pub input: Option<Expr>,
     pub name: Name,
     pub arguments: Arguments,
@@ -104,10 +105,10 @@ pub enum Node {
         name: Name,
         is_scoped: bool,
     },
-    /// transformers' {% generation %} marks the assistant's text for training; for a prompt it is
-    /// an empty bracket.
+    /// transformers' {% generation %} marks the assistant's text for training; in a prompt it has
+    /// no effect.
     Generation(Vec<Statement>),
-    /// extends, include, import and from: there is no other template.
+    /// extends, include, import and from: no other templates exist here.
     OtherTemplate(Expr),
     Break,
     Continue,
@@ -125,10 +126,10 @@ pub struct For {
 pub struct Macro {
     pub name: Option<Name>,
     pub parameters: Vec<Name>,
-    /// Of the last parameters.
+    /// Default values of the last parameters.
     pub defaults: Vec<Expr>,
     pub body: Vec<Statement>,
-    /// Whether the body has these names.
+    /// Whether the body uses these names.
     pub takes_caller: bool,
     pub takes_kwargs: bool,
     pub takes_varargs: bool,

@@ -1,19 +1,20 @@
-//! What a rendering may take: steps, memory and the size of one text. Each limit is an error.
+// SPDX-License-Identifier: Apache-2.0
+//! Limits of a rendering: steps, memory and the size of one text. Exceeding one is an error.
 
 use std::cell::Cell;
 
 use super::error::{fail, Result};
 use crate::counted_memory::held_bytes;
 
-/// Steps a rendering may take: hundreds of times what a long conversation needs, and below a
+/// Maximum steps per rendering: hundreds of times those of a long conversation, and less than a
 /// second.
 pub const MAX_STEPS: u64 = 5_000_000;
 pub const MAX_TEXT_BYTES: usize = 32 << 20;
-/// Values that a rendering holds at once.
+/// Maximum memory of a rendering's values at any time.
 const MAX_HELD_BYTES: isize = 256 << 20;
-/// What one step does to a text.
+/// Bytes of text that one step processes.
 const BYTES_PER_STEP: usize = 64;
-/// A thread has 8 MiB.
+/// A thread has 8 MiB of stack.
 const MAX_STACK_BYTES: usize = 3 << 20;
 
 thread_local! {
@@ -22,7 +23,7 @@ thread_local! {
     static STACK_AT_START: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Gives this thread's next template all of it.
+/// Resets the budget for this thread's next rendering.
 pub fn begin() {
     STEPS.with(|steps| steps.set(0));
     HELD_AT_START.with(|held| held.set(held_bytes()));
@@ -43,17 +44,18 @@ pub fn spend(count: u64) -> Result<()> {
     Ok(())
 }
 
-/// The same where nothing can fail: false once all is spent, and the next step fails.
+/// Like spend, for code that cannot fail: false once the budget is used up; the next step then
+/// fails.
 pub fn is_left(count: u64) -> bool {
     spend(count).is_ok()
 }
 
-/// For a text of so many bytes.
+/// The number of steps for a text of `bytes` bytes.
 pub fn steps_of(bytes: usize) -> u64 {
     (bytes / BYTES_PER_STEP) as u64 + 1
 }
 
-/// Before a text has so many bytes.
+/// Call before a text grows to `bytes` bytes.
 pub fn check_text(bytes: usize) -> Result<()> {
     if bytes > MAX_TEXT_BYTES {
         return fail(format!("the text is above {MAX_TEXT_BYTES} bytes"));
@@ -61,18 +63,18 @@ pub fn check_text(bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Before a text of so many bytes is read or made.
+/// Call before a text of `bytes` bytes is read or made.
 pub fn spend_text(bytes: usize) -> Result<()> {
     check_text(bytes)?;
     spend(steps_of(bytes))
 }
 
-/// Before a list of so many items is read or made.
+/// Call before a list of `items` items is read or made.
 pub fn spend_items(items: usize) -> Result<()> {
     spend(items as u64 + 1)
 }
 
-/// A macro, block, loop or expression within others takes stack.
+/// Call for each nested macro, block, loop or expression, which uses stack.
 pub fn check_stack() -> Result<()> {
     let start = STACK_AT_START.with(|start| start.get());
     if start.abs_diff(stack_now()) > MAX_STACK_BYTES {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Calls: macros, and everything else that a template may call.
 
 use std::rc::Rc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What str's methods say of characters, and how they change them.
 
 use super::lexer::is_space;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Jinja2's tests: what may follow `is`.
 
 use super::arguments::Args;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Python's dict: in order of insertion, with keys that are equal as Python has it, so 1, 1.0 and
 //! True are one key.
 

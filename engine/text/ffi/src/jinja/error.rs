@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What goes wrong in a template.
 
 #[derive(Debug)]

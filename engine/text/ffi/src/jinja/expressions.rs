@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The part of the parser that reads expressions. The order of the functions is that of the
 //! operators, the weakest first.
 

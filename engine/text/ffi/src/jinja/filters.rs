@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Jinja2's filters: the list of them, and those that convert one value.
 
 use super::arguments::Args;

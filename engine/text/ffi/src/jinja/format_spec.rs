@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! format(value, spec), and the digits of floats that percent_format.rs needs as well.
 
 use num_bigint::{BigInt, Sign};

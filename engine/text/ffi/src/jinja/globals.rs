@@ -1,4 +1,5 @@
-//! The functions that a template finds without being given them.
+// SPDX-License-Identifier: Apache-2.0
+//! The functions that every template can call.
 
 use std::cell::{Cell, RefCell};
 

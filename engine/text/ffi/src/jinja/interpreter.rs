@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Renders a template: its statements. evaluate.rs has the expressions.
 
 use std::cell::{Cell, RefCell};
@@ -14,7 +15,7 @@ use super::scope::Scope;
 use super::value::{Kind, Object, Value};
 use super::write::text;
 
-/// Where a body goes on.
+/// Where execution continues after a body.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Flow {
     Next,
@@ -24,12 +25,12 @@ pub enum Flow {
 
 pub struct Interpreter<'a> {
     pub template: &'a Template,
-    /// The client's variables, and those that the template sets outside of all loops and macros.
+    /// The client's variables, and those that the template sets outside all loops and macros.
     pub root: Rc<Scope>,
     pub is_escaping: Cell<bool>,
-    /// Of the statement that failed; 0: none has.
+    /// The line of the statement that failed; 0: none has.
     pub error_line: Cell<u32>,
-    /// What may hold itself: emptied at the end.
+    /// Objects that may contain themselves; they are cleared at the end to break the cycles.
     scopes: RefCell<Vec<Rc<Scope>>>,
     namespaces: RefCell<Vec<Rc<Object>>>,
 }
@@ -100,7 +101,7 @@ impl<'a> Interpreter<'a> {
         Ok(Flow::Next)
     }
 
-    /// What a body comes to as a value.
+    /// Renders a body to a value.
     pub fn captured(&self, body: &[Statement], scope: &Rc<Scope>) -> Result<Value> {
         let mut out = String::new();
         self.run(body, scope, &mut out)?;
@@ -246,7 +247,7 @@ impl<'a> Interpreter<'a> {
         Ok(())
     }
 
-    /// With the arguments of `filter`; `input` is the text of a block.
+    /// Applies `filter` with its arguments; `input` is the text of a block.
     fn filtered(&self, filter: &Expr, input: Option<&Value>, scope: &Rc<Scope>) -> Result<Value> {
         let Expr::Filter(filter) = filter else { return fail("expected a filter") };
         let value = match &filter.input {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A template's source as tokens, by the rules of Jinja2's lexer with trim_blocks and
 //! lstrip_blocks.
 

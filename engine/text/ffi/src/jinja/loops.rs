@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The for tag and its `loop`.
 
 use std::cell::{Cell, RefCell};
@@ -18,7 +19,7 @@ pub struct Loop {
     index0: Cell<usize>,
     depth0: usize,
     last_changed: RefCell<Option<Vec<Value>>>,
-    /// What a call of it renders again, and with the variables of which place.
+    /// The body that a call of the loop renders again, and the enclosing scope.
     recursion: Option<(Arc<For>, Rc<Scope>)>,
 }
 

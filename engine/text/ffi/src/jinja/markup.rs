@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! markupsafe: text that is safe in HTML, and the rest escaped.
 
 use super::budget;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The attributes that values have, and the methods of all but strings.
 
 use std::rc::Rc;
@@ -17,7 +18,7 @@ pub enum Found {
     Nothing,
     Value(Value),
     Method(&'static str),
-    /// It is there, and a template may not have it.
+    /// The attribute exists, but a template may not access it.
     Unsafe,
 }
 

@@ -1,6 +1,7 @@
-//! Jinja2 as transformers sets it up for chat templates: its sandbox, whose values cannot be
-//! changed, trim_blocks, lstrip_blocks, loop controls and a few functions more. There are no files,
-//! no other templates and no network, and what a rendering takes is bounded.
+// SPDX-License-Identifier: Apache-2.0
+//! Jinja2 as configured by transformers for chat templates: its immutable sandbox, trim_blocks,
+//! lstrip_blocks, loop controls and a few more functions. There are no files, no other templates
+//! and no network, and the work of a rendering is bounded.
 
 mod arguments;
 mod ast;
@@ -43,14 +44,14 @@ use std::sync::Arc;
 use interpreter::Interpreter;
 use scope::Scope;
 
-/// A template that was read.
+/// A parsed template.
 pub struct Template(ast::Template);
 
-/// Why there is no text.
+/// Why a rendering failed.
 pub enum Failure {
-    /// The template's own words, by raise_exception.
+    /// The template's own message, from raise_exception.
     Raised(String),
-    /// The engine's, with the template's line.
+    /// The engine's message, with the template's line.
     Failed(String),
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Python's int and float: as text, from text, and rounded.
 
 use num_bigint::{BigInt, Sign};

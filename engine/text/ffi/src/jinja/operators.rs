@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Python's operators.
 
 use std::cmp::Ordering;

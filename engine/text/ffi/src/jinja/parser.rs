@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads a template: its statements. expressions.rs has the expressions.
 
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The part of the parser that reads what is called by name: macros, call blocks and blocks.
+// SPDX-License-Identifier: Apache-2.0
+//! The part of the parser for macros, call blocks and blocks.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use super::error::{fail, Result};
 use super::lexer;
 use super::parser::Parser;
 
-/// What a name used in a macro's body makes it take.
+/// Which special names a macro's body uses, which makes it accept them.
 #[derive(Clone, Copy, Default)]
 pub struct Uses {
     pub caller: bool,

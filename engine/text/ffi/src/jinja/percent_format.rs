@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! text % values
 
 use num_bigint::{BigInt, Sign};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The filter pprint: Python's pprint.pformat in lines of 80 characters.
 
 use std::cmp::Ordering;

@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Python's range.
 
 use super::error::{fail, Result};
 use super::value::Value;
 
-/// As Jinja2's sandbox limits one.
+/// The limit of Jinja2's sandbox.
 const MAX_ITEMS: usize = 100_000;
 
 #[derive(Clone, Copy)]
@@ -14,7 +15,7 @@ pub struct Range {
 }
 
 impl Range {
-    /// Of one, two or three numbers.
+    /// A range from one, two or three numbers.
     pub fn new(numbers: &[i64]) -> Result<Self> {
         let (start, stop, step) = match numbers {
             [stop] => (0, *stop, 1),

@@ -1,4 +1,5 @@
-//! The variables of a place in a template, and those of the places around it.
+// SPDX-License-Identifier: Apache-2.0
+//! The variables of a scope in a template, and of the enclosing scopes.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -36,7 +37,7 @@ impl Scope {
         }
     }
 
-    /// Takes its values out: a macro among them holds the scope.
+    /// Removes its values: a macro among them refers to the scope.
     pub fn clear(&self) -> Vec<(Name, Value)> {
         self.variables.take()
     }

@@ -1,4 +1,5 @@
-//! The filters that take what a loop goes over.
+// SPDX-License-Identifier: Apache-2.0
+//! The filters of iterable values.
 
 use super::arguments::{Args, Bound};
 use super::budget;
@@ -68,7 +69,7 @@ pub fn pairs(value: &Value) -> Result<Vec<Value>> {
     }
 }
 
-/// Goes down a path such as `function.name`; what is missing on the way is `default`.
+/// Follows a path such as `function.name`; a missing attribute gives `default`.
 pub fn attribute_of(item: &Value, path: &Value, default: Option<&Value>) -> Result<Value> {
     let or_default = |found: Value| match default {
         Some(default) if found.is_undefined() => default.clone(),
@@ -92,7 +93,7 @@ pub fn attribute_of(item: &Value, path: &Value, default: Option<&Value>) -> Resu
     Ok(found)
 }
 
-/// By what items are compared.
+/// The keys by which items are compared.
 struct SortKeys<'a> {
     attribute: Option<&'a Value>,
     is_cased: bool,
@@ -114,7 +115,7 @@ impl SortKeys<'_> {
         self.without_case(attribute_of(item, path, default)?)
     }
 
-    /// Of several attributes, which commas separate.
+    /// The key from several attributes, separated by commas.
     fn all_of(&self, item: &Value) -> Result<Value> {
         let Some(Value::Str(paths)) = self.attribute else {
             return Value::list(vec![self.of(item, None)?]);
@@ -127,7 +128,7 @@ impl SortKeys<'_> {
     }
 }
 
-/// By the first of each pair, equal ones in their order.
+/// Sorts by the first of each pair; the sort is stable.
 pub fn sorted<T>(mut items: Vec<(Value, T)>, is_reverse: bool) -> Result<Vec<(Value, T)>> {
     if is_reverse {
         items.reverse();

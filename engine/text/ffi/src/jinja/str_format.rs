@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! str.format and str.format_map
 
 use super::arguments::Args;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The methods of str, and of Markup, which escapes what it is given.
 
 use super::arguments::{Args, Bound};
@@ -104,7 +105,7 @@ pub fn call(text: &Str, name: &'static str, mut args: Args) -> Result<Value> {
     }
     if ESCAPING.contains(&name) {
         for (at, value) in args.positional.iter_mut().enumerate() {
-            // What replaces is escaped whatever it is.
+            // The replacement is always escaped.
             *value = match (name, at) {
                 ("replace", 1) => Value::str(escape(value)?),
                 _ => escaped(value, name)?,

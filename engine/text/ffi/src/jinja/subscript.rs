@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Attributes, items and slices.
 
 use std::rc::Rc;

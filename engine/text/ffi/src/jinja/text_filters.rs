@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The filters that make texts.
 
 use super::arguments::{Args, Bound};

@@ -1,5 +1,6 @@
-//! Values of a template: Python's types as far as a sandboxed template can make them. None but a
-//! namespace can be changed.
+// SPDX-License-Identifier: Apache-2.0
+//! Values of a template: the Python types that a sandboxed template can make. Only a namespace can
+//! be changed.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -16,7 +17,7 @@ use super::error::{fail, Result};
 use super::loops::Loop;
 use super::range::Range;
 
-/// A value's nesting is bounded, so whatever walks over one may recurse.
+/// The nesting of a value is bounded, so functions may recurse over it.
 const MAX_NESTING: u16 = 400;
 
 #[derive(Clone)]
@@ -25,7 +26,7 @@ pub enum Value {
     None,
     Bool(bool),
     Int(i64),
-    /// Never one that is an Int.
+    /// Never a number that fits an Int.
     Big(Rc<BigInt>),
     Float(f64),
     Str(Str),
@@ -255,7 +256,7 @@ impl Value {
     pub fn len(&self) -> Option<usize> {
         Some(match self {
             Value::Undefined(_) => 0,
-            // What is spent here is missed at the next step.
+            // Exceeding the budget here fails at the next step.
             Value::Str(text) if !budget::is_left(budget::steps_of(text.text.len())) => 0,
             Value::Str(text) => text.text.chars().count(),
             Value::List(items) | Value::Tuple(items) => items.values.len(),

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The filter wordwrap: Python's textwrap for each line of a text.
 
 use super::arguments::Bound;

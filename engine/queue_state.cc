@@ -1,17 +1,18 @@
-#include "engine/line_state.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/queue_state.h"
 
 #include <algorithm>
 
 namespace diffserve {
 namespace {
 
-auto PlaceOf(std::vector<ClientWaiting>& clients, uint64_t client) {
+auto PositionOf(std::vector<ClientWaiting>& clients, uint64_t client) {
   return std::ranges::lower_bound(clients, client, {}, &ClientWaiting::client);
 }
 
 }  // namespace
 
-ClientWaiting LineState::Sum() const {
+ClientWaiting QueueState::Sum() const {
   ClientWaiting sum;
   for (const ClientWaiting& waiting : clients) {
     sum.requests += waiting.requests;
@@ -20,32 +21,32 @@ ClientWaiting LineState::Sum() const {
   return sum;
 }
 
-const ClientWaiting* LineState::Find(uint64_t client) const {
+const ClientWaiting* QueueState::Find(uint64_t client) const {
   const auto place = std::ranges::lower_bound(clients, client, {}, &ClientWaiting::client);
   return place != clients.end() && place->client == client ? &*place : nullptr;
 }
 
-void LineState::Add(uint64_t client, int requests, int64_t tokens) {
-  auto place = PlaceOf(clients, client);
+void QueueState::Add(uint64_t client, int requests, int64_t tokens) {
+  auto place = PositionOf(clients, client);
   if (place == clients.end() || place->client != client)
     place = clients.insert(place, {.client = client});
   place->requests += requests;
   place->tokens += tokens;
 }
 
-double EstimatedWait(const LineState& line, uint64_t client) {
-  const ClientWaiting* const own = line.Find(client);
-  if (own == nullptr || !line.cost) return 0;
+double EstimatedWait(const QueueState& queue, uint64_t client) {
+  const ClientWaiting* const own = queue.Find(client);
+  if (own == nullptr || !queue.cost) return 0;
   double requests = 0, tokens = 0;
-  for (const ClientWaiting& other : line.clients) {
+  for (const ClientWaiting& other : queue.clients) {
     const double share = std::min(1.0, static_cast<double>(own->requests) / other.requests);
     requests += share * other.requests;
     tokens += share * static_cast<double>(other.tokens);
   }
-  const double to_end = std::max(0.0, requests - line.free_seats) * line.mean_generated_tokens;
-  const double decode_seconds = line.cost->overhead_seconds / std::max(1, line.running) +
-                                line.cost->token_seconds;
-  return tokens * line.cost->token_seconds + to_end * decode_seconds;
+  const double to_end = std::max(0.0, requests - queue.free_seats) * queue.mean_generated_tokens;
+  const double decode_seconds = queue.cost->overhead_seconds / std::max(1, queue.running) +
+                                queue.cost->token_seconds;
+  return tokens * queue.cost->token_seconds + to_end * decode_seconds;
 }
 
 }  // namespace diffserve

@@ -1,4 +1,5 @@
-#include "tests/kernels/shim/fiber_place.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/kernels/shim/fiber_context.h"
 
 asm(R"(
 .text

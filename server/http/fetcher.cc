@@ -1,4 +1,5 @@
-#include "server/http/client.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "server/http/fetcher.h"
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -22,7 +23,7 @@ using tcp = asio::ip::tcp;
 constexpr size_t kReadBytes = 16 << 10;
 constexpr unsigned kHttpVersion = 11;
 
-http::request<http::string_body> MakeRequest(const HttpClientOptions& options,
+http::request<http::string_body> MakeRequest(const HttpFetcherOptions& options,
                                              const HttpRequestText& text) {
   http::request<http::string_body> request(http::string_to_verb(text.method), text.path,
                                            kHttpVersion);
@@ -38,8 +39,9 @@ http::request<http::string_body> MakeRequest(const HttpClientOptions& options,
 }
 
 // One request and its answer. Errors of the network are thrown, as Asio's coroutines do.
-asio::awaitable<HttpOutcome> Exchange(const HttpClientOptions& options, const HttpRequestText& text,
-                                      const HttpClient::TakeBody& take) {
+asio::awaitable<HttpOutcome> Exchange(const HttpFetcherOptions& options,
+                                      const HttpRequestText& text,
+                                      const HttpFetcher::TakeBody& take) {
   const auto executor = co_await asio::this_coro::executor;
   tcp::resolver resolver(executor);
   const auto addresses = co_await resolver.async_resolve(options.server.host, options.server.port,
@@ -53,7 +55,7 @@ asio::awaitable<HttpOutcome> Exchange(const HttpClientOptions& options, const Ht
 
   beast::flat_buffer buffer(kReadBytes);
   http::response_parser<http::string_body> parser;
-  parser.body_limit(boost::none);  // of all of it; what is here is handed on at once
+  parser.body_limit(boost::none);  // no limit: data is passed on at once
   HttpOutcome outcome;
   while (!parser.is_done()) {
     stream.expires_after(options.silence_timeout);
@@ -73,8 +75,8 @@ asio::awaitable<HttpOutcome> Exchange(const HttpClientOptions& options, const Ht
 
 }  // namespace
 
-Result<HttpOutcome> HttpClient::Ask(const HttpRequestText& request, const TakeBody& take,
-                                    const std::stop_token& stop) const {
+Result<HttpOutcome> HttpFetcher::Ask(const HttpRequestText& request, const TakeBody& take,
+                                     const std::stop_token& stop) const {
   asio::io_context context(1);
   std::optional<HttpOutcome> outcome;
   std::string error;

@@ -1,4 +1,5 @@
-#include "engine/waiting_line.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/waiting_queue.h"
 
 #include <algorithm>
 #include <tuple>
@@ -20,53 +21,53 @@ void CountOut(std::map<int64_t, int>& num_at_level, int64_t level) {
 
 }  // namespace
 
-Client& WaitingLine::Enter(uint64_t client) {
-  Client& entered = clients_[client];
+ClientQueue& WaitingQueue::Enter(uint64_t client) {
+  ClientQueue& entered = clients_[client];
   entered.id = client;
   return entered;
 }
 
-void WaitingLine::Leave(Client& client) {
+void WaitingQueue::Leave(ClientQueue& client) {
   if (client.waiting.empty() && client.num_running == 0) clients_.erase(client.id);
 }
 
-void WaitingLine::Put(std::unique_ptr<Sequence> sequence) {
-  Client& client = *sequence->client;
+void WaitingQueue::Put(std::unique_ptr<Sequence> sequence) {
+  ClientQueue& client = *sequence->client;
   client.waiting_tokens += sequence->num_tokens();
   ++num_waiting_;
   ++num_at_level_[sequence->level];
-  const auto place = std::ranges::upper_bound(client.waiting, OrderOf(sequence), {}, OrderOf);
-  client.waiting.insert(place, std::move(sequence));
+  const auto position = std::ranges::upper_bound(client.waiting, OrderOf(sequence), {}, OrderOf);
+  client.waiting.insert(position, std::move(sequence));
 }
 
-Client* WaitingLine::NextClient() const {
-  const Client* next = nullptr;
+ClientQueue* WaitingQueue::NextClient() const {
+  const ClientQueue* next = nullptr;
   for (const auto& [id, client] : clients_) {
     if (client.waiting.empty() || client.passed_over) continue;
-    const auto rank = [](const Client& of) {
+    const auto rank = [](const ClientQueue& of) {
       const Sequence& first = *of.waiting.front();
       return std::tuple(first.level, of.num_pages, of.last_turn, first.arrival);
     };
     if (next == nullptr || rank(client) < rank(*next)) next = &client;
   }
-  return const_cast<Client*>(next);
+  return const_cast<ClientQueue*>(next);
 }
 
-Sequence* WaitingLine::Next() const {
-  const Client* const client = NextClient();
+Sequence* WaitingQueue::Next() const {
+  const ClientQueue* const client = NextClient();
   return client == nullptr ? nullptr : client->waiting.front().get();
 }
 
-std::unique_ptr<Sequence> WaitingLine::TakeNext() {
-  Client& client = *NextClient();
+std::unique_ptr<Sequence> WaitingQueue::TakeNext() {
+  ClientQueue& client = *NextClient();
   client.last_turn = ++turns_;
   std::unique_ptr<Sequence> taken = Remove(*client.waiting.front());
   Pass(taken->level);
   return taken;
 }
 
-// A sequence of this level starts, and so passes all that wait at higher ones.
-void WaitingLine::Pass(int64_t level) {
+// Counts the start of a sequence of this level as a pass for all that wait at higher levels.
+void WaitingQueue::Pass(int64_t level) {
   if (num_at_level_.empty() || num_at_level_.rbegin()->first <= level) return;
   for (auto& [id, client] : clients_) {
     bool any_fell = false;
@@ -82,8 +83,8 @@ void WaitingLine::Pass(int64_t level) {
   }
 }
 
-std::unique_ptr<Sequence> WaitingLine::Remove(const Sequence& sequence) {
-  Client& client = *sequence.client;
+std::unique_ptr<Sequence> WaitingQueue::Remove(const Sequence& sequence) {
+  ClientQueue& client = *sequence.client;
   const auto it = std::ranges::find(client.waiting, &sequence,
                                     [](const auto& waiting) { return waiting.get(); });
   DS_CHECK(it != client.waiting.end(), "a sequence runs or waits");
@@ -95,7 +96,7 @@ std::unique_ptr<Sequence> WaitingLine::Remove(const Sequence& sequence) {
   return removed;
 }
 
-std::vector<const Sequence*> WaitingLine::ByArrival() const {
+std::vector<const Sequence*> WaitingQueue::ByArrival() const {
   std::vector<const Sequence*> sequences;
   for (const auto& [id, client] : clients_) {
     for (const auto& sequence : client.waiting) sequences.push_back(sequence.get());
@@ -104,7 +105,7 @@ std::vector<const Sequence*> WaitingLine::ByArrival() const {
   return sequences;
 }
 
-std::vector<ClientWaiting> WaitingLine::Counts() const {
+std::vector<ClientWaiting> WaitingQueue::Counts() const {
   std::vector<ClientWaiting> counts;
   for (const auto& [id, client] : clients_) {
     if (!client.waiting.empty())
