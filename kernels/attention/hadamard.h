@@ -19,9 +19,9 @@ DIFFSERVE_HOST_DEVICE void HadamardPass(const T* __restrict from, T* __restrict 
   }
 }
 
-// In place, for each block of a row. A block has as many numbers as the largest power of 2
-// that divides `count`; `scratch` has room for one. Additions, then one product: each number has
-// one fixed chain.
+// In place, for each block of a row. A block has as many numbers as the largest power of 2 that
+// divides `count`; `scratch` has room for one. Additions, then one product: each number has one
+// fixed chain.
 template <typename T>
 DIFFSERVE_HOST_DEVICE void Hadamard(T* row, int count, T* scratch) {
   const int block = count & -count;

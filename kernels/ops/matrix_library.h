@@ -13,8 +13,7 @@
 // over in_features. With batch_invariant they do not: a layer's kernel is the one chosen for 128
 // rows, unsplit, so each output element is the same chain for any number of rows.
 //
-// Thread safety:
-// none.
+// Thread safety: none.
 #pragma once
 
 #include <cstddef>

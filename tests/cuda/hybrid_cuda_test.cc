@@ -67,7 +67,7 @@ TEST_F(CudaHybridTest, TokensThatOnlySomeLayersComputeChangeNoBitOfTheOthers) {
 }
 
 #if defined(DIFFSERVE_CUDA_ON_CPU)
-TEST_F(CudaHybridTest, LastLayersComputeOnlyWantedTokens) {
+TEST_F(CudaHybridTest, LastLayersSkipUnwantedTokens) {
   const std::unique_ptr<Model> model = Load();
   ASSERT_NE(model, nullptr);
   KvCache kv = Cache(*model);

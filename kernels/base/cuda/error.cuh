@@ -2,8 +2,7 @@
 // Converts cudaError to Status, for the files that call CUDA. It also clears the error that CUDA
 // remembers for the thread, so that the next check does not report it again.
 //
-// Thread safety: all
-// functions may be called from any thread.
+// Thread safety: all functions may be called from any thread.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -2,8 +2,7 @@
 // Stream: an order of work on the calling thread's device, owned by one thread. Event: a point in a
 // stream that a host thread can wait for. No CUDA header is needed to use them.
 //
-// Thread safety:
-// none; but another thread than the one that recorded an Event may wait for it.
+// Thread safety: none; but another thread than the one that recorded an Event may wait for it.
 #pragma once
 
 #include <memory>
