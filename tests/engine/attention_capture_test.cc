@@ -21,12 +21,12 @@ namespace {
 constexpr int kPromptTokens = 75;
 constexpr int kPageSize = 16;
 
-struct Answer {
+struct CapturedAnswer {
   std::vector<int32_t> tokens;
   std::vector<float> logprobs;
   int cached_tokens = 0;
   Status error;
-  friend bool operator==(const Answer& a, const Answer& b) {
+  friend bool operator==(const CapturedAnswer& a, const CapturedAnswer& b) {
     return a.tokens == b.tokens && a.logprobs == b.logprobs && a.error.ok() == b.error.ok();
   }
 };
@@ -49,7 +49,7 @@ class ServedModel {
         [this](TokenEvent event) { Take(std::move(event)); });
   }
 
-  std::map<RequestId, Answer> Serve(const std::vector<Request>& requests) {
+  std::map<RequestId, CapturedAnswer> Serve(const std::vector<Request>& requests) {
     {
       std::lock_guard lock(mutex_);
       answers_.clear();
@@ -69,7 +69,7 @@ class ServedModel {
  private:
   void Take(TokenEvent event) {
     std::lock_guard lock(mutex_);
-    Answer& answer = answers_[event.request];
+    CapturedAnswer& answer = answers_[event.request];
     answer.tokens.insert(answer.tokens.end(), event.tokens.begin(), event.tokens.end());
     for (const SampleResult& result : event.logprobs) answer.logprobs.push_back(result.logprob);
     answer.cached_tokens = std::max(answer.cached_tokens, event.cached_tokens);
@@ -81,7 +81,7 @@ class ServedModel {
 
   std::mutex mutex_;
   std::condition_variable all_ended_;
-  std::map<RequestId, Answer> answers_;
+  std::map<RequestId, CapturedAnswer> answers_;
   size_t ended_ = 0;
   testing::StepGate gate_{testing::StepGate::State::kOpen};
   std::unique_ptr<Engine> engine_;  // declared last: its thread uses all members above
@@ -153,7 +153,7 @@ class EngineCaptureTest : public ::testing::Test {
 TEST_F(EngineCaptureTest, ARequestWithoutOutputEndsWhenItsPromptIsComputed) {
   ServedModel served(checkpoint_.dir(), pool_, Roomy());
   const Request request = Capturing(MakeRequest(1, 0), served.source, {0, 74});
-  const Answer answer = served.Serve({request}).at(1);
+  const CapturedAnswer answer = served.Serve({request}).at(1);
   EXPECT_TRUE(answer.error.ok());
   EXPECT_TRUE(answer.tokens.empty());
   EXPECT_TRUE(request.capture->is_complete());
@@ -166,13 +166,13 @@ TEST_F(EngineCaptureTest, CaptureAndAnswersAreBitwiseIndependentOfChunksAndBatch
   options.max_num_batched_tokens = 24;
   ServedModel served(checkpoint_.dir(), pool_, options);
   const std::vector<Request> others = {MakeRequest(2, 20), MakeRequest(3, 20)};
-  const std::map<RequestId, Answer> alone = served.Serve(others);
+  const std::map<RequestId, CapturedAnswer> alone = served.Serve(others);
 
   ServedModel beside(checkpoint_.dir(), pool_, options);
   std::vector<Request> all = others;
   const Request request = Capturing(MakeRequest(1, 0), beside.source, positions);
   all.insert(all.begin() + 1, request);
-  std::map<RequestId, Answer> answers = beside.Serve(all);
+  std::map<RequestId, CapturedAnswer> answers = beside.Serve(all);
   answers.erase(1);
   EXPECT_TRUE(answers == alone);
   EXPECT_EQ(WeightsOf(*request.capture, beside.source), expected);
@@ -180,7 +180,7 @@ TEST_F(EngineCaptureTest, CaptureAndAnswersAreBitwiseIndependentOfChunksAndBatch
 
 TEST_F(EngineCaptureTest, CaptureDoesNotChangeTheOutput) {
   ServedModel served(checkpoint_.dir(), pool_, Roomy());
-  const std::map<RequestId, Answer> plain = served.Serve({MakeRequest(1, 20)});
+  const std::map<RequestId, CapturedAnswer> plain = served.Serve({MakeRequest(1, 20)});
   ServedModel captured(checkpoint_.dir(), pool_, Roomy());
   const Request request = Capturing(MakeRequest(1, 20), captured.source, {kPromptTokens - 1});
   EXPECT_TRUE(captured.Serve({request}) == plain);
@@ -208,7 +208,7 @@ TEST_F(EngineCaptureTest, CaptureIsBitwiseTheSameAfterPreemption) {
   options.max_num_batched_tokens = 40;
   ServedModel served(checkpoint_.dir(), pool_, options);
   const Request request = Capturing(MakeRequest(2, 60), served.source, positions);
-  const std::map<RequestId, Answer> answers = served.Serve({MakeRequest(1, 60), request});
+  const std::map<RequestId, CapturedAnswer> answers = served.Serve({MakeRequest(1, 60), request});
   EXPECT_GT(served.Stats().preemptions, 0u);
   EXPECT_EQ(answers.at(2).tokens.size(), 60u);
   EXPECT_EQ(WeightsOf(*request.capture, served.source), expected);

@@ -29,7 +29,7 @@ EngineOptions SmallOptions() {
   return options;
 }
 
-Request MakeRequest(RequestId id, int prompt_tokens = 5, int max_tokens = 7) {
+Request SmallRequest(RequestId id, int prompt_tokens = 5, int max_tokens = 7) {
   std::vector<int32_t> prompt;
   for (int i = 0; i < prompt_tokens; ++i)
     prompt.push_back(static_cast<int32_t>((id * 7 + i * 13) % 250));
@@ -132,7 +132,7 @@ TEST_P(EngineTest, LaunchesTheNextStepBeforeCollectingWithDepthTwo) {
   const EngineOptions options = SmallOptions();
   for (std::string* calls : {&by_count, &by_eos}) {
     Events events;
-    Request request = MakeRequest(1, 5, 3);
+    Request request = SmallRequest(1, 5, 3);
     if (calls == &by_eos) request.eos_token_ids = {FakeExecutor::Continue(request)[1]};
     {
       Engine engine(options, std::make_unique<CallOrder>(MakeExecutor(options), *calls),
@@ -156,9 +156,9 @@ TEST_P(EngineTest, ARequestGetsItsTokensAndOneTerminalEvent) {
   Events events;
   const EngineOptions options = SmallOptions();
   Engine engine(options, MakeExecutor(options), events.sink());
-  ASSERT_TRUE(engine.Submit(MakeRequest(1)).ok());
+  ASSERT_TRUE(engine.Submit(SmallRequest(1)).ok());
   events.WaitForEnded(1);
-  EXPECT_EQ(events.Of(1).tokens, FakeExecutor::Continue(MakeRequest(1)));
+  EXPECT_EQ(events.Of(1).tokens, FakeExecutor::Continue(SmallRequest(1)));
   EXPECT_EQ(events.Of(1).finish, FinishReason::kLength);
 }
 
@@ -166,7 +166,7 @@ TEST_P(EngineTest, StatisticsCountAnEventBeforeItIsDelivered) {
   Events events;
   const EngineOptions options = SmallOptions();
   Engine engine(options, MakeExecutor(options), events.sink());
-  ASSERT_TRUE(engine.Submit(MakeRequest(1, 9, 7)).ok());
+  ASSERT_TRUE(engine.Submit(SmallRequest(1, 9, 7)).ok());
   events.WaitForEnded(1);
   const EngineStats stats = engine.Snapshot();
   EXPECT_EQ(stats.steps, 7u);
@@ -201,7 +201,7 @@ TEST_P(EngineTest, RequestsOfManyThreadsGetTheSameTokensAsAlone) {
   Engine engine(options, MakeExecutor(options), events.sink());
   constexpr int kThreads = 6, kEach = 40;
   const auto make = [](RequestId id, int i) {
-    Request request = MakeRequest(id, 1 + i % 20, 1 + i % 13);
+    Request request = SmallRequest(id, 1 + i % 20, 1 + i % 13);
     if (i % 3 == 0)
       request.eos_token_ids = {FakeExecutor::Continue(request)[request.max_tokens / 2]};
     return request;
@@ -236,7 +236,7 @@ TEST_P(EngineTest, ManyCancellationsReleaseEverything) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < kEach; ++i) {
         const RequestId id = static_cast<RequestId>(t * kEach + i + 1);
-        EXPECT_TRUE(engine.Submit(MakeRequest(id, 10, 50)).ok());
+        EXPECT_TRUE(engine.Submit(SmallRequest(id, 10, 50)).ok());
         if (i % 3 != 0) engine.Cancel(id);
         engine.Cancel(id);
         engine.Cancel(id / 2);
@@ -260,7 +260,7 @@ TEST_P(EngineTest, CancelledRequestEndsAfterTheRunningStep) {
   StepGate gate(StepGate::State::kClosed);
   const EngineOptions options = SmallOptions();
   Engine engine(options, MakeGatedExecutor(options, gate), events.sink());
-  ASSERT_TRUE(engine.Submit(MakeRequest(1, 10, 50)).ok());
+  ASSERT_TRUE(engine.Submit(SmallRequest(1, 10, 50)).ok());
   gate.WaitForArrival();
   engine.Cancel(1);
   gate.Open();
@@ -276,7 +276,7 @@ TEST_P(EngineTest, ACancellationForAStopStringCountsAsStop) {
   StepGate gate(StepGate::State::kClosed);
   const EngineOptions options = SmallOptions();
   Engine engine(options, MakeGatedExecutor(options, gate), events.sink());
-  ASSERT_TRUE(engine.Submit(MakeRequest(1, 10, 50)).ok());
+  ASSERT_TRUE(engine.Submit(SmallRequest(1, 10, 50)).ok());
   gate.WaitForArrival();
   engine.Cancel(1, FinishReason::kStop);
   engine.Cancel(1);
@@ -296,18 +296,18 @@ TEST(EngineLimitsTest, FullQueueRefusesRequests) {
   options.max_waiting_tokens = 40;
   Engine engine(options, std::make_unique<FakeExecutor>(options, WithGate({}, gate)),
                 events.sink());
-  ASSERT_TRUE(engine.Submit(MakeRequest(1, 10, 2)).ok());
+  ASSERT_TRUE(engine.Submit(SmallRequest(1, 10, 2)).ok());
   gate.WaitForArrival();  // it runs, but counts as waiting until its first step ends: two more may
                           // wait
-  ASSERT_TRUE(engine.Submit(MakeRequest(2, 10, 2)).ok());
-  const Status too_many_tokens = engine.Submit(MakeRequest(3, 21, 2));
+  ASSERT_TRUE(engine.Submit(SmallRequest(2, 10, 2)).ok());
+  const Status too_many_tokens = engine.Submit(SmallRequest(3, 21, 2));
   EXPECT_EQ(too_many_tokens.code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(
       too_many_tokens.message(),
       "20 prompt tokens wait already, 20 of this client; the limit is 40, an eighth of it kept for "
       "others; retry later");
-  ASSERT_TRUE(engine.Submit(MakeRequest(4, 20, 2)).ok());
-  const Status too_many = engine.Submit(MakeRequest(5, 1, 2));
+  ASSERT_TRUE(engine.Submit(SmallRequest(4, 20, 2)).ok());
+  const Status too_many = engine.Submit(SmallRequest(5, 1, 2));
   EXPECT_EQ(too_many.code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(too_many.message(),
             "3 requests wait already, 3 of this client; the limit is 3, an eighth of it kept for "
@@ -320,7 +320,7 @@ TEST(EngineLimitsTest, FullQueueRefusesRequests) {
   gate.Open();
   events.WaitForEnded(3);
   EXPECT_EQ(engine.Snapshot().waiting, 0);
-  ASSERT_TRUE(engine.Submit(MakeRequest(6, 60, 2)).ok())
+  ASSERT_TRUE(engine.Submit(SmallRequest(6, 60, 2)).ok())
       << "more than the limit by itself, but nothing waits";
   events.WaitForEnded(4);
 }
@@ -329,7 +329,7 @@ TEST_P(EngineTest, RequestThatCanNeverFitIsRefusedAtOnce) {
   Events events;
   const EngineOptions options = SmallOptions();
   Engine engine(options, MakeExecutor(options), events.sink());
-  const Status status = engine.Submit(MakeRequest(1, 100, 100));
+  const Status status = engine.Submit(SmallRequest(1, 100, 100));
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(status.param(), "max_tokens");
   EXPECT_EQ(engine.Snapshot().refused[static_cast<size_t>(RefusalReason::kTooLong)], 1u);
@@ -340,10 +340,10 @@ TEST_P(EngineTest, DrainLetsRunningWorkFinishAndRefusesNewWork) {
   StepGate gate(StepGate::State::kClosed);
   const EngineOptions options = SmallOptions();
   Engine engine(options, MakeGatedExecutor(options, gate), events.sink());
-  for (RequestId id = 1; id <= 20; ++id) ASSERT_TRUE(engine.Submit(MakeRequest(id)).ok());
+  for (RequestId id = 1; id <= 20; ++id) ASSERT_TRUE(engine.Submit(SmallRequest(id)).ok());
   std::thread drain([&] { engine.Drain(steady_clock::now() + std::chrono::hours(1)); });
   while (!engine.Snapshot().draining) std::this_thread::yield();
-  EXPECT_EQ(engine.Submit(MakeRequest(21)).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(engine.Submit(SmallRequest(21)).code(), StatusCode::kUnavailable);
   gate.Open();
   drain.join();
   EXPECT_EQ(events.ended(), 20u);
@@ -357,7 +357,7 @@ TEST_P(EngineTest, RequestsLeftAtTheDrainDeadlineEndWithAnError) {
   EngineOptions options = SmallOptions();
   options.drain_grace_ms = 0;
   Engine engine(options, MakeGatedExecutor(options, gate), events.sink());
-  for (RequestId id = 1; id <= 12; ++id) ASSERT_TRUE(engine.Submit(MakeRequest(id, 5, 100)).ok());
+  for (RequestId id = 1; id <= 12; ++id) ASSERT_TRUE(engine.Submit(SmallRequest(id, 5, 100)).ok());
   gate.WaitForArrival();
   engine.Drain(steady_clock::now());  // returns although the step hangs
   EXPECT_EQ(events.ended(), 0u);
@@ -377,7 +377,7 @@ TEST_P(EngineTest, DestructionCancelsRemainingRequests) {
   {
     Engine engine(options, MakeExecutor(options), events.sink());
     for (RequestId id = 1; id <= 30; ++id)
-      ASSERT_TRUE(engine.Submit(MakeRequest(id, 20, 100)).ok());
+      ASSERT_TRUE(engine.Submit(SmallRequest(id, 20, 100)).ok());
   }
   EXPECT_EQ(events.ended(), 30u);
   {
@@ -394,13 +394,13 @@ TEST_P(EngineTest, AnExecutorThatThrowsEndsEveryRequestWithAnError) {
   };
   Engine engine(options, MakeExecutor(options, fake), events.sink());
   int accepted = 0;
-  for (RequestId id = 1; id <= 20; ++id) accepted += engine.Submit(MakeRequest(id, 20, 50)).ok();
+  for (RequestId id = 1; id <= 20; ++id) accepted += engine.Submit(SmallRequest(id, 20, 50)).ok();
   events.WaitForEnded(accepted);
   for (RequestId id = 1; id <= static_cast<RequestId>(accepted); ++id) {
     EXPECT_EQ(events.Of(id).finish, FinishReason::kError);
     EXPECT_EQ(events.Of(id).error.code(), StatusCode::kUnavailable);
   }
-  EXPECT_EQ(engine.Submit(MakeRequest(100)).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(engine.Submit(SmallRequest(100)).code(), StatusCode::kUnavailable);
   EXPECT_TRUE(engine.Snapshot().failed);
   EXPECT_EQ(engine.Snapshot().num_finished(FinishReason::kError), static_cast<uint64_t>(accepted));
   EXPECT_EQ(engine.Snapshot().running, 0);
@@ -413,8 +413,8 @@ TEST_P(EngineTest, HungStepIsVisibleAndFailEndsItsRequests) {
   const EngineOptions options = SmallOptions();
   Engine engine(options, MakeGatedExecutor(options, gate), events.sink());
   EXPECT_EQ(engine.Snapshot().seconds_since_progress, 0.0) << "idle";
-  ASSERT_TRUE(engine.Submit(MakeRequest(1)).ok());
-  ASSERT_TRUE(engine.Submit(MakeRequest(2)).ok());
+  ASSERT_TRUE(engine.Submit(SmallRequest(1)).ok());
+  ASSERT_TRUE(engine.Submit(SmallRequest(2)).ok());
   gate.WaitForArrival();
   const double first = engine.Snapshot().seconds_since_progress;
   EXPECT_GT(first, 0.0);
@@ -422,7 +422,7 @@ TEST_P(EngineTest, HungStepIsVisibleAndFailEndsItsRequests) {
   engine.Fail("no progress");
   EXPECT_EQ(events.ended(), 2u) << "while the step still hangs";
   EXPECT_EQ(events.Of(1).error.message(), "no progress");
-  EXPECT_EQ(engine.Submit(MakeRequest(3)).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(engine.Submit(SmallRequest(3)).code(), StatusCode::kUnavailable);
   gate.Open();  // the step returns; its tokens are dropped
   EXPECT_EQ(engine.Snapshot().num_finished(FinishReason::kError), 2u);
   EXPECT_EQ(engine.Snapshot().seconds_since_progress, 0.0);
@@ -432,7 +432,7 @@ TEST_P(EngineTest, IdleEngineReportsNoTimeSinceProgress) {
   Events events;
   const EngineOptions options = SmallOptions();
   Engine engine(options, MakeExecutor(options), events.sink());
-  ASSERT_TRUE(engine.Submit(MakeRequest(1)).ok());
+  ASSERT_TRUE(engine.Submit(SmallRequest(1)).ok());
   events.WaitForEnded(1);
   while (engine.Snapshot().seconds_since_progress != 0.0) std::this_thread::yield();
 }
@@ -445,13 +445,13 @@ TEST_P(EngineTest, NonFiniteRowEndsOnlyItsRequest) {
   FakeExecutor::Options fake;
   fake.is_corrupt = [](RequestId id, int position) { return id == 5 && position == 8; };
   Engine engine(options, MakeExecutor(options, fake), events.sink());
-  for (RequestId id = 1; id <= 16; ++id) ASSERT_TRUE(engine.Submit(MakeRequest(id)).ok());
+  for (RequestId id = 1; id <= 16; ++id) ASSERT_TRUE(engine.Submit(SmallRequest(id)).ok());
   events.WaitForEnded(16);
   for (RequestId id = 1; id <= 16; ++id) {
     if (id == 5) {
       EXPECT_EQ(events.Of(id).error.code(), StatusCode::kInternal);
     } else {
-      EXPECT_EQ(events.Of(id).tokens, FakeExecutor::Continue(MakeRequest(id)));
+      EXPECT_EQ(events.Of(id).tokens, FakeExecutor::Continue(SmallRequest(id)));
     }
   }
   EXPECT_EQ(engine.Snapshot().corrupted, 1u);

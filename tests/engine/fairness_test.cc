@@ -14,7 +14,7 @@ namespace {
 using testing::MakeRequest;
 using testing::SchedulerBench;
 using testing::SmallEngine;
-using Tokens = std::map<RequestId, int>;
+using TokensByRequest = std::map<RequestId, int>;
 
 constexpr uint64_t kMany = 1, kFew = 2;  // clients
 
@@ -61,7 +61,7 @@ TEST(FairnessTest, ClientGetsTheOthersTokensPlusTheOverheadPerStep) {
   bench.scheduler.SetOverheadTokens(3);
   std::map<RequestId, int> steps;
   for (int step = 0; step < 8; ++step) {
-    const Tokens computed = bench.Step();
+    const TokensByRequest computed = bench.Step();
     EXPECT_EQ(computed.size(), 5u);
     EXPECT_TRUE(computed.contains(9));
     for (const auto& [id, tokens] : computed) ++steps[id];
@@ -76,7 +76,7 @@ TEST(FairnessTest, SingleClientGetsTheWholeStep) {
   bench.scheduler.SetOverheadTokens(0);
   for (RequestId id = 1; id <= 4; ++id)
     bench.Add(Of(kMany, MakeRequest(id, 8, 1, 10 * static_cast<int>(id))));
-  EXPECT_EQ(bench.Step(), (Tokens{{1, 8}, {2, 8}}));
+  EXPECT_EQ(bench.Step(), (TokensByRequest{{1, 8}, {2, 8}}));
 }
 
 // Four sequences of kMany hold all eight pages.

@@ -38,11 +38,11 @@ std::string CheckpointWithALoudToken() {
   return SafetensorsBytes(tensors);
 }
 
-struct Answer {
+struct ExecutedAnswer {
   std::vector<int32_t> tokens;
   std::vector<float> logprobs;
   Status error;
-  friend bool operator==(const Answer& a, const Answer& b) {
+  friend bool operator==(const ExecutedAnswer& a, const ExecutedAnswer& b) {
     return a.tokens == b.tokens && a.logprobs == b.logprobs && a.error.ok() == b.error.ok();
   }
 };
@@ -50,7 +50,7 @@ struct Answer {
 class ModelExecutorTest : public ::testing::Test {
  protected:
   // Runs all requests at once, as far as they fit; returns their answers by id.
-  std::map<RequestId, Answer> Serve(DType kv_dtype, const std::vector<Request>& requests) {
+  std::map<RequestId, ExecutedAnswer> Serve(DType kv_dtype, const std::vector<Request>& requests) {
     ModelOptions model_options;
     model_options.model_dir = model_dir_;
     std::unique_ptr<Model> model = std::move(Model::Load(model_options, pool_)).value();
@@ -61,14 +61,14 @@ class ModelExecutorTest : public ::testing::Test {
                           .num_window_pages = options_.num_window_pages,
                           .num_states = std::max(1, options_.num_state_slots)})
                      .value();
-    std::map<RequestId, Answer> answers;
+    std::map<RequestId, ExecutedAnswer> answers;
     std::mutex mutex;
     std::condition_variable all_ended;
     size_t ended = 0;
     Engine engine(options_, std::make_unique<ModelExecutor>(std::move(model), std::move(kv)),
                   [&](TokenEvent event) {
                     std::lock_guard lock(mutex);
-                    Answer& answer = answers[event.request];
+                    ExecutedAnswer& answer = answers[event.request];
                     answer.tokens.insert(answer.tokens.end(), event.tokens.begin(),
                                          event.tokens.end());
                     for (const SampleResult& result : event.logprobs)
@@ -112,12 +112,12 @@ TEST_F(ModelExecutorTest, ValueBeyondFloat16PagesEndsOnlyItsRequest) {
   checkpoint_.Write("model.safetensors", CheckpointWithALoudToken());
   std::vector<Request> quiet;
   for (RequestId id = 1; id <= 3; ++id) quiet.push_back(MakeRequest(id, 20));
-  const std::map<RequestId, Answer> expected = Serve(DType::kFloat16, quiet);
+  const std::map<RequestId, ExecutedAnswer> expected = Serve(DType::kFloat16, quiet);
   for (const auto& [id, answer] : expected) EXPECT_TRUE(answer.error.ok()) << id;
 
   std::vector<Request> all = quiet;
   all.insert(all.begin() + 1, MakeRequest(9, kLoudToken));
-  std::map<RequestId, Answer> answers = Serve(DType::kFloat16, all);
+  std::map<RequestId, ExecutedAnswer> answers = Serve(DType::kFloat16, all);
   EXPECT_EQ(answers[9].error.code(), StatusCode::kInternal);
   EXPECT_THAT(answers[9].error.message(), HasSubstr("beyond 65504 makes in float16 KV pages"));
   EXPECT_TRUE(answers[9].tokens.empty());
@@ -143,7 +143,7 @@ TEST_F(ModelExecutorTest, StatesAndWindowsSurvivePreemptionsAndSnapshots) {
     requests.back().max_tokens = 60;
   }
 
-  std::map<RequestId, Answer> alone;
+  std::map<RequestId, ExecutedAnswer> alone;
   options_.enable_prefix_caching = false;
   for (const Request& request : requests) alone.merge(Serve(DType::kBFloat16, {request}));
   options_.enable_prefix_caching = true;

@@ -23,8 +23,8 @@ namespace {
 using Kind = HiddenStatePool::Kind;
 using ::testing::HasSubstr;
 
-constexpr int kPageSize = 16;
-constexpr int32_t kLoudToken = 7;  // below those of PromptOf
+constexpr int kPooledPageSize = 16;
+constexpr int32_t kPooledLoudToken = 7;  // below those of PromptOf
 
 std::vector<int32_t> PromptOf(int which, int tokens) {
   std::vector<int32_t> prompt;
@@ -34,13 +34,13 @@ std::vector<int32_t> PromptOf(int which, int tokens) {
 
 // Column 0 of the embedding is the loud token's alone, and V of the first layer grows with it
 // beyond what float16 pages hold.
-std::string CheckpointWithALoudToken() {
+std::string PooledCheckpoint() {
   std::vector<FileTensor> tensors = TinyTensors({});
   for (FileTensor& tensor : tensors) {
     const bool is_embedding = tensor.name == "model.embed_tokens.weight";
     if (!is_embedding && tensor.name != "model.layers.0.self_attn.v_proj.weight") continue;
     for (int64_t row = 0; row < tensor.shape[0]; ++row) {
-      const float value = !is_embedding ? 1e5f : row == kLoudToken ? 100.0f : 0.0f;
+      const float value = !is_embedding ? 1e5f : row == kPooledLoudToken ? 100.0f : 0.0f;
       std::memcpy(&tensor.bytes[static_cast<size_t>(row * tensor.shape[1]) * sizeof(float)], &value,
                   sizeof(value));
     }
@@ -58,12 +58,12 @@ class PoolingEngine {
     model_options.model_dir = checkpoint_.dir();
     std::unique_ptr<Model> model = std::move(Model::Load(model_options, pool_)).value();
     hidden_size_ = model->config().hidden_size;
-    options.page_size = kPageSize;
+    options.page_size = kPooledPageSize;
     if (options.num_pages == 0) options.num_pages = 128;
     options.max_model_len = 256;
     KvCache kv = model
                      ->MakeUniformKvCache(
-                         KvFormat::Of(model->config().attention, kPageSize, kv_dtype),
+                         KvFormat::Of(model->config().attention, kPooledPageSize, kv_dtype),
                          {options.num_pages})
                      .value();
     auto executor = std::make_unique<ModelExecutor>(std::move(model), std::move(kv));
@@ -172,7 +172,7 @@ TEST_P(PooledStatesTest, OnlyLastStatePoolingUsesThePrefixCache) {
   engine.Run({first});
   const Request second = engine.Pooled(prompt, GetParam());
   const int cached = engine.Run({second}).at(second.id).cached_tokens;
-  EXPECT_EQ(cached, GetParam() == Kind::kLast ? 4 * kPageSize : 0);
+  EXPECT_EQ(cached, GetParam() == Kind::kLast ? 4 * kPooledPageSize : 0);
   EXPECT_EQ(ValuesOf(second), Alone(prompt, GetParam()));
 }
 
@@ -181,9 +181,9 @@ TEST_P(PooledStatesTest, APromptOfOneTokenIsPooled) {
 }
 
 TEST_P(PooledStatesTest, NonFiniteStatesEndOnlyTheirRequest) {
-  const std::string weights = CheckpointWithALoudToken();
+  const std::string weights = PooledCheckpoint();
   std::vector<int32_t> loud = PromptOf(1, 40);
-  loud.back() = kLoudToken;
+  loud.back() = kPooledLoudToken;
   PoolingEngine engine({}, DType::kFloat16, weights);
   const Request bad = engine.Pooled(loud, GetParam());
   const Request good = engine.Pooled(PromptOf(2, 40), GetParam());

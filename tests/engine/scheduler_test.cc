@@ -18,20 +18,20 @@ using testing::MakeRequest;
 using testing::SchedulerBench;
 using testing::SmallEngine;
 
-using Tokens = std::map<RequestId, int>;
+using PlannedTokens = std::map<RequestId, int>;
 
 TEST(SchedulerTest, ALongPromptIsComputedInChunksAndThenDecodes) {
   SchedulerBench bench(SmallEngine());
   bench.Add(MakeRequest(1, 40, 3));
-  EXPECT_EQ(bench.Step(), (Tokens{{1, 16}}));
+  EXPECT_EQ(bench.Step(), (PlannedTokens{{1, 16}}));
   EXPECT_EQ(bench.plan[0].samples, 0);
-  EXPECT_EQ(bench.Step(), (Tokens{{1, 16}}));
+  EXPECT_EQ(bench.Step(), (PlannedTokens{{1, 16}}));
   EXPECT_TRUE(bench.events.empty());
-  EXPECT_EQ(bench.Step(), (Tokens{{1, 8}}));
+  EXPECT_EQ(bench.Step(), (PlannedTokens{{1, 8}}));
   EXPECT_EQ(bench.plan[0].samples, 1);
   EXPECT_EQ(bench.events.size(), 1u);
-  EXPECT_EQ(bench.Step(), (Tokens{{1, 1}}));
-  EXPECT_EQ(bench.Step(), (Tokens{{1, 1}}));
+  EXPECT_EQ(bench.Step(), (PlannedTokens{{1, 1}}));
+  EXPECT_EQ(bench.Step(), (PlannedTokens{{1, 1}}));
   EXPECT_EQ(bench.ends.at(1).finish, FinishReason::kLength);
   EXPECT_EQ(bench.outputs[1], FakeExecutor::Continue(MakeRequest(1, 40, 3)));
   EXPECT_FALSE(bench.scheduler.HasWork());
@@ -44,9 +44,9 @@ TEST(SchedulerTest, DecodesComeFirstAndPromptsShareTheRestInOrderOfArrival) {
   bench.Add(MakeRequest(2, 6, 9, 50));
   bench.Add(MakeRequest(3, 7, 9, 100));
   bench.Add(MakeRequest(4, 7, 9, 150));
-  EXPECT_EQ(bench.Step(), (Tokens{{1, 1}, {2, 6}, {3, 7}, {4, 2}}));
+  EXPECT_EQ(bench.Step(), (PlannedTokens{{1, 1}, {2, 6}, {3, 7}, {4, 2}}));
   EXPECT_EQ(bench.plan[0].id, 1u);
-  EXPECT_EQ(bench.Step(), (Tokens{{1, 1}, {2, 1}, {3, 1}, {4, 5}}));
+  EXPECT_EQ(bench.Step(), (PlannedTokens{{1, 1}, {2, 1}, {3, 1}, {4, 5}}));
   EXPECT_EQ(bench.plan[3].id, 4u);
 }
 
@@ -54,10 +54,10 @@ TEST(SchedulerTest, ShortPromptDoesNotWaitForALongOneBeforeIt) {
   SchedulerBench bench(SmallEngine());
   bench.Add(MakeRequest(1, 60, 2));
   bench.Add(MakeRequest(2, 5, 2, 100));
-  EXPECT_EQ(bench.Step(), (Tokens{{1, 11}, {2, 5}}))
+  EXPECT_EQ(bench.Step(), (PlannedTokens{{1, 11}, {2, 5}}))
       << "half for the long one, all for the short one, the rest for the oldest";
   EXPECT_EQ(bench.outputs[2].size(), 1u);
-  EXPECT_EQ(bench.Step(), (Tokens{{1, 15}, {2, 1}}));
+  EXPECT_EQ(bench.Step(), (PlannedTokens{{1, 15}, {2, 1}}));
 }
 
 TEST(SchedulerTest, OldestOfSeveralLongPromptsIsServed) {
@@ -66,7 +66,7 @@ TEST(SchedulerTest, OldestOfSeveralLongPromptsIsServed) {
   SchedulerBench bench(options);
   for (RequestId id = 1; id <= 3; ++id)
     bench.Add(MakeRequest(id, 40, 2, 100 * static_cast<int>(id)));
-  EXPECT_EQ(bench.Step(), (Tokens{{1, 8}, {2, 4}, {3, 4}}))
+  EXPECT_EQ(bench.Step(), (PlannedTokens{{1, 8}, {2, 4}, {3, 4}}))
       << "half, and a page for each of the others";
 }
 
@@ -75,11 +75,11 @@ TEST(SchedulerTest, PrefixHitLeavesOneTokenToCompute) {
   bench.Add(MakeRequest(1, 8, 1));
   bench.RunToEnd();
   bench.Add(MakeRequest(2, 8, 1));
-  EXPECT_EQ(bench.Step(), (Tokens{{2, 4}}))
+  EXPECT_EQ(bench.Step(), (PlannedTokens{{2, 4}}))
       << "both pages are cached, but the last token's logits are needed";
   EXPECT_EQ(bench.ends.at(2).cached_tokens, 4);
   bench.Add(MakeRequest(3, 9, 1));
-  EXPECT_EQ(bench.Step(), (Tokens{{3, 1}}));
+  EXPECT_EQ(bench.Step(), (PlannedTokens{{3, 1}}));
   EXPECT_EQ(bench.ends.at(3).cached_tokens, 8);
   EXPECT_EQ(bench.scheduler.counters().prefix_hits, 12u);
   EXPECT_EQ(bench.scheduler.counters().prefix_queries, 25u);
@@ -105,7 +105,7 @@ TEST(SchedulerTest, PagesOfARunningSequenceAreShared) {
   bench.Add(MakeRequest(1, 12, 20));
   bench.Step();
   bench.Add(MakeRequest(2, 13, 20));
-  EXPECT_EQ(bench.Step(), (Tokens{{1, 1}, {2, 1}}));
+  EXPECT_EQ(bench.Step(), (PlannedTokens{{1, 1}, {2, 1}}));
   EXPECT_EQ(bench.plan[0].pages[0], bench.plan[1].pages[0]);
   EXPECT_EQ(bench.scheduler.pool().holders(bench.plan[0].pages[2]), 2);
   bench.RunToEnd();
@@ -122,7 +122,7 @@ TEST(SchedulerTest, ResetCacheIsEmptyAndRunningSequencesContinue) {
   bench.scheduler.CheckInvariants();
   EXPECT_EQ(bench.scheduler.index().size(), 0);
   bench.Add(MakeRequest(3, 13, 1));
-  EXPECT_EQ(bench.Step(), (Tokens{{1, 1}, {2, 1}, {3, 13}}));
+  EXPECT_EQ(bench.Step(), (PlannedTokens{{1, 1}, {2, 1}, {3, 13}}));
   bench.RunToEnd();
   EXPECT_EQ(bench.outputs[1], FakeExecutor::Continue(MakeRequest(1, 12, 20)));
   EXPECT_EQ(bench.outputs[2], FakeExecutor::Continue(MakeRequest(2, 13, 20)));
@@ -139,8 +139,8 @@ TEST(SchedulerTest, ContinuationsOfOnePromptComputeThePromptOnce) {
     request.sequence = id;
     bench.Add(request);
   }
-  EXPECT_EQ(bench.Step(), (Tokens{{1, 14}})) << "the others wait a step for its pages";
-  EXPECT_EQ(bench.Step(), (Tokens{{1, 1}, {2, 2}, {3, 2}, {4, 2}}));
+  EXPECT_EQ(bench.Step(), (PlannedTokens{{1, 14}})) << "the others wait a step for its pages";
+  EXPECT_EQ(bench.Step(), (PlannedTokens{{1, 1}, {2, 2}, {3, 2}, {4, 2}}));
   EXPECT_EQ(bench.scheduler.counters().deferrals, 1u);
   EXPECT_EQ(bench.scheduler.pool().num_in_use(), 3 + 4);
 }
@@ -153,7 +153,7 @@ TEST(SchedulerTest, SequenceDoesNotWaitForASlowlyComputedPrefix) {
   bench.Add(MakeRequest(1, 60, 2, 100));
   bench.Add(MakeRequest(2, 60, 2));  // long and not the oldest: one page per step at most
   bench.Add(MakeRequest(3, 8, 2));
-  EXPECT_EQ(bench.Step(), (Tokens{{1, 20}, {2, 4}, {3, 8}}));
+  EXPECT_EQ(bench.Step(), (PlannedTokens{{1, 20}, {2, 4}, {3, 8}}));
   EXPECT_EQ(bench.scheduler.counters().deferrals, 0u);
 }
 

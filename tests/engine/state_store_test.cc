@@ -10,7 +10,7 @@
 namespace diffserve {
 namespace {
 
-constexpr int kPageSize = 4;
+constexpr int kWindowPageSize = 4;
 
 // Sequences that compute pages of their own prompts, through the calls that the scheduler makes.
 // There are as many snapshot slots as sequences may run.
@@ -20,24 +20,24 @@ class StateStoreTest : public ::testing::Test {
 
   static EngineOptions MakeOptions(int max_num_seqs) {
     EngineOptions options;
-    options.page_size = kPageSize;
+    options.page_size = kWindowPageSize;
     options.num_pages = 64;
     options.max_num_seqs = max_num_seqs;
     options.max_num_batched_tokens = 16;
     options.num_state_slots = 2 * max_num_seqs;
     options.window = 5;
     options.num_window_pages = static_cast<int>(options.WindowPagesMin(options.max_num_seqs)) + 4;
-    options.state_snapshot_interval = kPageSize;
+    options.state_snapshot_interval = kWindowPageSize;
     return options;
   }
 
   Sequence& Start(int prompt_pages, int32_t snapshot_page = -1, int computed = 0) {
     Request request;
-    std::vector<int32_t> prompt(static_cast<size_t>(prompt_pages * kPageSize + 1));
+    std::vector<int32_t> prompt(static_cast<size_t>(prompt_pages * kWindowPageSize + 1));
     std::iota(prompt.begin(), prompt.end(), 100 * static_cast<int32_t>(running_.size()));
     request.prompt = std::move(prompt);
     request.max_tokens = 1;
-    running_.push_back(std::make_unique<Sequence>(std::move(request), kPageSize));
+    running_.push_back(std::make_unique<Sequence>(std::move(request), kWindowPageSize));
     Sequence& sequence = *running_.back();
     sequence.num_computed = sequence.num_committed = computed;
     store_.Begin(sequence, snapshot_page);
@@ -53,9 +53,9 @@ class StateStoreTest : public ::testing::Test {
 
   // From here on its pages are indexed.
   void Commit(Sequence& sequence) {
-    for (; (sequence.num_indexed_pages + 1) * kPageSize <= sequence.num_computed;
+    for (; (sequence.num_indexed_pages + 1) * kWindowPageSize <= sequence.num_computed;
          ++sequence.num_indexed_pages) {
-      const auto tokens = sequence.PageTokens(sequence.num_indexed_pages, kPageSize);
+      const auto tokens = sequence.PageTokens(sequence.num_indexed_pages, kWindowPageSize);
       const int32_t parent = sequence.pages.empty() ? -1 : sequence.pages.back();
       hash_ = index_.ChainHash(parent < 0 ? index_.RootHash("") : hash_, tokens);
       sequence.pages.push_back(index_.Insert({parent, hash_, tokens, ""}, next_page_++));
@@ -69,7 +69,7 @@ class StateStoreTest : public ::testing::Test {
   int32_t RunPrompt(int prompt_pages) {
     store_.BeginPlan(running_);
     Sequence& sequence = Start(prompt_pages);
-    Plan(sequence, prompt_pages * kPageSize);
+    Plan(sequence, prompt_pages * kWindowPageSize);
     Commit(sequence);
     pages_ = sequence.pages;
     End();
@@ -79,7 +79,7 @@ class StateStoreTest : public ::testing::Test {
   // Starts a longer prompt with the same beginning, from the snapshot at the end of `pages`.
   Sequence& Resume(int prompt_pages, const std::vector<int32_t>& pages) {
     const int num_pages = static_cast<int>(pages.size());
-    Sequence& sequence = Start(prompt_pages, pages.back(), num_pages * kPageSize);
+    Sequence& sequence = Start(prompt_pages, pages.back(), num_pages * kWindowPageSize);
     sequence.pages = pages;
     sequence.num_indexed_pages = num_pages;
     return sequence;
@@ -92,7 +92,7 @@ class StateStoreTest : public ::testing::Test {
 
   std::vector<std::unique_ptr<Sequence>> running_;
   StateStore store_;
-  PrefixIndex index_{{.num_pages = 64, .page_size = kPageSize, .hash_key = 1}};
+  PrefixIndex index_{{.num_pages = 64, .page_size = kWindowPageSize, .hash_key = 1}};
   uint64_t hash_ = 0;
   int32_t next_page_ = 0;
   std::vector<int32_t> pages_;  // of the last RunPrompt
@@ -106,7 +106,7 @@ class OneSequenceTest : public StateStoreTest {
 TEST_F(StateStoreTest, SnapshotDroppedInItsOwnPlanKeepsItsSlotUntilTheNextPlan) {
   store_.BeginPlan(running_);
   Sequence& sequence = Start(2);
-  const StateSlotUse use = Plan(sequence, kPageSize);
+  const StateSlotUse use = Plan(sequence, kWindowPageSize);
   ASSERT_EQ(use.snapshots.size(), 1u);
   EXPECT_EQ(store_.num_free_slots(), 2);
   End();  // cancelled while the step that writes the snapshot may be in flight
@@ -120,9 +120,9 @@ TEST_F(StateStoreTest, SnapshotDroppedInItsOwnPlanKeepsItsSlotUntilTheNextPlan) 
 TEST_F(StateStoreTest, SequenceContinuesFromTheSnapshotOfItsStep) {
   store_.BeginPlan(running_);
   Sequence& sequence = Start(2);
-  const StateSlotUse first = Plan(sequence, kPageSize);
+  const StateSlotUse first = Plan(sequence, kWindowPageSize);
   ASSERT_EQ(first.snapshots.size(), 1u);
-  EXPECT_EQ(first.snapshots[0].num_tokens, kPageSize);
+  EXPECT_EQ(first.snapshots[0].num_tokens, kWindowPageSize);
   Commit(sequence);
   store_.BeginPlan(running_);
   const StateSlotUse second = Plan(sequence, 1);
@@ -135,17 +135,17 @@ TEST_F(StateStoreTest, EvictsTheSnapshotThatSavesTheFewestTokens) {
   store_.BeginPlan(running_);
   Sequence& large = Start(4);
   Plan(large, 2);
-  large.state.last_snapshot = -8 * kPageSize;  // simulates a long distance without a snapshot
+  large.state.last_snapshot = -8 * kWindowPageSize;  // simulates a long distance without a snapshot
   Plan(large, 2);
   Commit(large);
   store_.BeginPlan(running_);
-  Plan(large, kPageSize);
+  Plan(large, kWindowPageSize);
   Commit(large);
   ASSERT_EQ(store_.num_snapshots(), 2);
   EXPECT_TRUE(store_.HasSnapshot(large.pages[0]));
   EXPECT_TRUE(store_.HasSnapshot(large.pages[1]));
   store_.BeginPlan(running_);
-  Plan(large, kPageSize);
+  Plan(large, kWindowPageSize);
   Commit(large);
   EXPECT_EQ(store_.num_snapshots(), 2);
   EXPECT_TRUE(store_.HasSnapshot(large.pages[0]));
@@ -157,13 +157,13 @@ TEST_F(StateStoreTest, EvictsTheSnapshotThatSavesTheFewestTokens) {
 TEST_F(StateStoreTest, ResumedSequenceReadsTheSnapshotAndWritesItsOwnSlot) {
   store_.BeginPlan(running_);
   Sequence& sequence = Start(3);
-  Plan(sequence, 2 * kPageSize);
+  Plan(sequence, 2 * kWindowPageSize);
   Commit(sequence);
   const int32_t page = sequence.pages[1];
   ASSERT_TRUE(store_.HasSnapshot(page));
   End();
   store_.BeginPlan(running_);
-  Sequence& resumed = Start(3, page, 2 * kPageSize);
+  Sequence& resumed = Start(3, page, 2 * kWindowPageSize);
   EXPECT_EQ(store_.counters().resumed, 1u);
   EXPECT_EQ(resumed.state.first_window_page, 1);  // a window of 5 begins in the second page
   EXPECT_GE(resumed.state.window_pages[1], 0);
@@ -190,9 +190,9 @@ TEST_F(OneSequenceTest, StepOverwritesTheSnapshotThatItReadWhenNoSlotIsFree) {
     store_.BeginPlan(running_);
     const std::vector<int32_t> pages = pages_;
     Sequence& sequence = Resume(2 + 2 * (turn + 1), pages);
-    const StateSlotUse use = Plan(sequence, 2 * kPageSize);
+    const StateSlotUse use = Plan(sequence, 2 * kWindowPageSize);
     ASSERT_EQ(use.snapshots.size(), 1u) << turn;
-    EXPECT_EQ(use.snapshots[0].num_tokens, 2 * kPageSize);
+    EXPECT_EQ(use.snapshots[0].num_tokens, 2 * kWindowPageSize);
     EXPECT_EQ(use.snapshots[0].slot, use.from);
     Commit(sequence);
     EXPECT_FALSE(store_.HasSnapshot(pages.back()));
@@ -215,8 +215,8 @@ TEST_F(StateStoreTest, SequencesThatResumeInOnePlanEachKeepASnapshot) {
   store_.BeginPlan(running_);
   Sequence& first = Resume(3, long_pages);
   Sequence& second = Resume(3, short_pages);
-  EXPECT_EQ(Plan(first, kPageSize).snapshots.size(), 1u);
-  EXPECT_EQ(Plan(second, kPageSize).snapshots.size(), 1u);
+  EXPECT_EQ(Plan(first, kWindowPageSize).snapshots.size(), 1u);
+  EXPECT_EQ(Plan(second, kWindowPageSize).snapshots.size(), 1u);
   EXPECT_EQ(store_.num_snapshots(), 2);
   EXPECT_EQ(store_.counters().evicted, evicted + 2);
   store_.CheckInvariants(running_, index_);
@@ -231,8 +231,8 @@ TEST_F(StateStoreTest, SnapshotReadByTwoSequencesIsNotEvicted) {
   store_.BeginPlan(running_);
   Sequence& first = Resume(3, pages);
   Sequence& second = Resume(3, pages);
-  EXPECT_EQ(Plan(first, kPageSize).snapshots.size(), 1u);
-  EXPECT_EQ(Plan(second, kPageSize).snapshots.size(), 0u)
+  EXPECT_EQ(Plan(first, kWindowPageSize).snapshots.size(), 1u);
+  EXPECT_EQ(Plan(second, kWindowPageSize).snapshots.size(), 0u)
       << "no snapshot that may be dropped makes room";
   EXPECT_TRUE(store_.HasSnapshot(pages.back()));
   EXPECT_EQ(store_.counters().evicted, evicted + 1);

@@ -21,7 +21,7 @@ using testing::RandomFloats;
 using testing::SameBits;
 using testing::SequenceShape;
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kUnwritten = std::numeric_limits<float>::quiet_NaN();
 
 struct CodePages {
   CpuIsa isa;
@@ -112,8 +112,8 @@ TEST_P(CodePagesTest, NansStayInTheirSequenceAndReachWhatAttendsToThem) {
   for (const DiffSpec& spec : Specs()) {
     AttentionBatch batch = MakeBatch(spec, {{70, 10}, {5, 12}, {100, 4}});
     const std::vector<float> clean = Attend(batch, GetParam().isa);
-    for (int d = 0; d < spec.v_dim; ++d) batch.SetV(0, 0, 3, d, kNan);
-    batch.SetK(0, 0, 7, spec.k_maps - 1, 5, kNan);
+    for (int d = 0; d < spec.v_dim; ++d) batch.SetV(0, 0, 3, d, kUnwritten);
+    batch.SetK(0, 0, 7, spec.k_maps - 1, 5, kUnwritten);
     const std::vector<float> out = Attend(batch, GetParam().isa);
     const size_t width = static_cast<size_t>(spec.out_width());
     const size_t of_group = width / static_cast<size_t>(spec.num_kv_groups);
@@ -125,7 +125,7 @@ TEST_P(CodePagesTest, NansStayInTheirSequenceAndReachWhatAttendsToThem) {
 }
 
 TEST_P(CodePagesTest, ANonFiniteQueryYieldsNanInItsHeadAlone) {
-  for (float poison : {kNan, std::numeric_limits<float>::infinity()}) {
+  for (float poison : {kUnwritten, std::numeric_limits<float>::infinity()}) {
     const DiffSpec spec = testing::DiffLlamaSpec(2, 1, 64);
     AttentionBatch batch = MakeBatch(spec, {{10, 9}, {100, 1}});
     const std::vector<float> clean = Attend(batch, GetParam().isa);
@@ -242,8 +242,8 @@ TEST_P(CodePagesTest, WhatIsNotFiniteMakesANanOfItsRow) {
   const DiffSpec spec = testing::DiffLlamaSpec(2, 1, 16);
   const size_t width = static_cast<size_t>(spec.q_width() + spec.k_width() + spec.v_width());
   std::vector<float> qkv = RandomFloats(width, 3);
-  qkv[static_cast<size_t>(spec.q_width()) + 3] = kNan;      // K1
-  qkv[width - 1] = std::numeric_limits<float>::infinity();  // the second half of V
+  qkv[static_cast<size_t>(spec.q_width()) + 3] = kUnwritten;  // K1
+  qkv[width - 1] = std::numeric_limits<float>::infinity();    // the second half of V
   std::vector<double> inv_freq(8, 0.3);
   const RopeTable rope(inv_freq, 32, 1.0);
   std::vector<float> q(static_cast<size_t>(spec.q_width()));

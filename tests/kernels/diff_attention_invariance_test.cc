@@ -25,7 +25,7 @@ std::vector<DiffSpec> Specs() {
 
 constexpr DType kFormats[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
 
-std::vector<float> Attend(AttentionBatch& batch, CpuIsa isa, int num_threads) {
+std::vector<float> AttendOnce(AttentionBatch& batch, CpuIsa isa, int num_threads) {
   ThreadPool pool({.num_threads = num_threads, .pin = false});
   cpu::AttentionWorkspace workspace;
   std::vector<float> out;
@@ -33,20 +33,20 @@ std::vector<float> Attend(AttentionBatch& batch, CpuIsa isa, int num_threads) {
   return out;
 }
 
-std::vector<float> Attend(const DiffSpec& spec, int page_size, DType pages, CpuIsa isa,
-                          int num_threads) {
+std::vector<float> AttendOnce(const DiffSpec& spec, int page_size, DType pages, CpuIsa isa,
+                              int num_threads) {
   AttentionBatch batch(spec, {{30, 1}, {0, 70}, {64, 1}, {10, 7}},
                        {.format = KvFormat::Of(spec, page_size, pages)});
-  return Attend(batch, isa, num_threads);
+  return AttendOnce(batch, isa, num_threads);
 }
 
 TEST(DiffAttentionInvarianceTest, ThePageSizeChangesNoBit) {
   for (const DiffSpec& spec : Specs()) {
     for (DType pages : kFormats) {
       for (CpuIsa isa : KernelLevels()) {
-        const std::vector<float> expected = Attend(spec, 16, pages, isa, 1);
+        const std::vector<float> expected = AttendOnce(spec, 16, pages, isa, 1);
         for (int page_size : {32, 48, 64, 128})
-          EXPECT_TRUE(SameBits(Attend(spec, page_size, pages, isa, 1), expected)) << page_size;
+          EXPECT_TRUE(SameBits(AttendOnce(spec, page_size, pages, isa, 1), expected)) << page_size;
       }
     }
   }
@@ -54,9 +54,9 @@ TEST(DiffAttentionInvarianceTest, ThePageSizeChangesNoBit) {
 
 TEST(DiffAttentionInvarianceTest, TheNumberOfThreadsChangesNoBit) {
   for (CpuIsa isa : KernelLevels()) {
-    const std::vector<float> expected = Attend(Specs()[0], 16, DType::kFloat32, isa, 1);
+    const std::vector<float> expected = AttendOnce(Specs()[0], 16, DType::kFloat32, isa, 1);
     for (int threads : {2, 3, 5})
-      EXPECT_TRUE(SameBits(Attend(Specs()[0], 16, DType::kFloat32, isa, threads), expected))
+      EXPECT_TRUE(SameBits(AttendOnce(Specs()[0], 16, DType::kFloat32, isa, threads), expected))
           << threads;
   }
 }
@@ -72,9 +72,9 @@ TEST(DiffAttentionInvarianceTest, HowALongSequenceIsSharedChangesNoBit) {
                                                          {{1020, 7}},
                                                          {{40, 2}, {2047, 3}}}) {
           AttentionBatch batch(spec, shapes, {.format = format});
-          const std::vector<float> alone = Attend(batch, isa, 1);
+          const std::vector<float> alone = AttendOnce(batch, isa, 1);
           for (int threads : {2, 5, 16})
-            EXPECT_TRUE(SameBits(Attend(batch, isa, threads), alone)) << threads;
+            EXPECT_TRUE(SameBits(AttendOnce(batch, isa, threads), alone)) << threads;
         }
       }
     }
@@ -87,9 +87,9 @@ TEST(DiffAttentionInvarianceTest, HowALongSequenceIsSharedChangesNoQuantisedLogi
       AttentionBatch batch(Specs()[0], {{40, 2}, {1530, 3}},
                            {.format = KvFormat::Of(Specs()[0], 16, DType::kBFloat16)});
       batch.logit_quant = quant;
-      const std::vector<float> alone = Attend(batch, isa, 1);
+      const std::vector<float> alone = AttendOnce(batch, isa, 1);
       for (int threads : {2, 5, 16})
-        EXPECT_TRUE(SameBits(Attend(batch, isa, threads), alone)) << threads;
+        EXPECT_TRUE(SameBits(AttendOnce(batch, isa, threads), alone)) << threads;
     }
   }
 }
@@ -105,9 +105,9 @@ TEST(DiffAttentionInvarianceTest, HowAWindowIsSharedChangesNoBit) {
           AttentionBatch batch(spec, shapes, {.format = KvFormat::Of(spec, 16, pages)});
           batch.window = window;
           batch.ForgetPagesBehindWindow();
-          const std::vector<float> alone = Attend(batch, isa, 1);
+          const std::vector<float> alone = AttendOnce(batch, isa, 1);
           for (int threads : {2, 5, 16})
-            EXPECT_TRUE(SameBits(Attend(batch, isa, threads), alone)) << threads;
+            EXPECT_TRUE(SameBits(AttendOnce(batch, isa, threads), alone)) << threads;
         }
       }
     }
@@ -123,9 +123,9 @@ TEST(DiffAttentionInvarianceTest, HowAWindowIsSharedChangesNoQuantisedLogitAndNo
         batch.logit_quant = {6, scale};
         batch.window = 1301;
         batch.ForgetPagesBehindWindow();
-        const std::vector<float> alone = Attend(batch, isa, 1);
+        const std::vector<float> alone = AttendOnce(batch, isa, 1);
         for (int threads : {2, 5, 16})
-          EXPECT_TRUE(SameBits(Attend(batch, isa, threads), alone)) << threads;
+          EXPECT_TRUE(SameBits(AttendOnce(batch, isa, threads), alone)) << threads;
       }
     }
   }
@@ -141,7 +141,7 @@ TEST(DiffAttentionInvarianceTest, ThePageSizeChangesNoBitOfAWindow) {
                                {.format = KvFormat::Of(spec, page_size, pages)});
           batch.window = 53;
           batch.ForgetPagesBehindWindow();
-          const std::vector<float> out = Attend(batch, isa, 1);
+          const std::vector<float> out = AttendOnce(batch, isa, 1);
           if (expected.empty()) expected = out;
           EXPECT_TRUE(SameBits(out, expected)) << page_size;
         }
@@ -158,12 +158,13 @@ TEST(DiffAttentionInvarianceTest, ATokenOfALongChunkIsTheSameAsByItselfShared) {
       const KvFormat format = KvFormat::Of(spec, 16, pages);
       for (CpuIsa isa : KernelLevels()) {
         AttentionBatch chunk(spec, {{kPosition, kRows}}, {.format = format});
-        const std::vector<float> together = Attend(chunk, isa, 1);
+        const std::vector<float> together = AttendOnce(chunk, isa, 1);
         const size_t width = static_cast<size_t>(spec.out_width());
         for (int row : {0, 1, 9, 10, 11, kRows - 1}) {
           AttentionBatch token(spec, {{kPosition + row, 1}}, {.format = format});
-          EXPECT_TRUE(SameBits(Attend(token, isa, 5), std::span(together).subspan(
-                                                          static_cast<size_t>(row) * width, width)))
+          EXPECT_TRUE(
+              SameBits(AttendOnce(token, isa, 5),
+                       std::span(together).subspan(static_cast<size_t>(row) * width, width)))
               << row;
         }
       }
@@ -178,11 +179,11 @@ TEST(DiffAttentionInvarianceTest, QRoundedBeforehandChangesNoBitWhereTheLevelRou
     GTEST_SKIP() << "no AVX512_BF16 here";
   for (DType pages : kFormats) {
     AttentionBatch batch(Specs()[0], {{90, 9}}, {.format = KvFormat::Of(Specs()[0], 16, pages)});
-    const std::vector<float> out = Attend(batch, CpuIsa::kAvx512Bf16, 1);
-    const std::vector<float> at_avx512 = Attend(batch, CpuIsa::kAvx512, 1);
+    const std::vector<float> out = AttendOnce(batch, CpuIsa::kAvx512Bf16, 1);
+    const std::vector<float> at_avx512 = AttendOnce(batch, CpuIsa::kAvx512, 1);
     for (float& value : batch.q) value = BFloat16ToFloat(FloatToBFloat16(value));
     const bool rounds = pages == DType::kBFloat16;
-    EXPECT_EQ(SameBits(Attend(batch, CpuIsa::kAvx512Bf16, 1), out), rounds);
+    EXPECT_EQ(SameBits(AttendOnce(batch, CpuIsa::kAvx512Bf16, 1), out), rounds);
     EXPECT_EQ(SameBits(at_avx512, out), !rounds) << "the other formats are float32 arithmetic";
   }
 }
@@ -193,8 +194,8 @@ TEST(DiffAttentionInvarianceTest, SixteenLanesGiveTheSameBitsInOneRegisterAndInT
     GTEST_SKIP() << "no AVX-512 here";
   for (const DiffSpec& spec : Specs()) {
     for (DType pages : kFormats) {
-      EXPECT_TRUE(SameBits(Attend(spec, 16, pages, CpuIsa::kPaired16, 1),
-                           Attend(spec, 16, pages, CpuIsa::kAvx512, 1)));
+      EXPECT_TRUE(SameBits(AttendOnce(spec, 16, pages, CpuIsa::kPaired16, 1),
+                           AttendOnce(spec, 16, pages, CpuIsa::kAvx512, 1)));
     }
   }
 }

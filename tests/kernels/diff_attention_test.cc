@@ -25,7 +25,7 @@ using testing::SameBits;
 using testing::SequenceShape;
 using testing::V2Spec;
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kQuietNan = std::numeric_limits<float>::quiet_NaN();
 
 class DiffAttentionTest : public ::testing::TestWithParam<AttentionBackend> {
  protected:
@@ -284,7 +284,7 @@ TEST_P(DiffAttentionTest, VeryUnequalScoresStayFiniteAndMatchTheReference) {
 }
 
 TEST_P(DiffAttentionTest, ANonFiniteQueryYieldsNanInItsHeadAlone) {
-  for (float poison : {kNan, std::numeric_limits<float>::infinity()}) {
+  for (float poison : {kQuietNan, std::numeric_limits<float>::infinity()}) {
     const DiffSpec spec = DiffLlamaSpec(2, 1, 64);
     AttentionBatch batch = MakeBatch(spec, {{10, 9}, {100, 1}});
     const std::vector<float> clean = Attend(batch);
@@ -303,7 +303,7 @@ TEST_P(DiffAttentionTest, ANonFiniteQueryYieldsNanInItsHeadAlone) {
 
 TEST_P(DiffAttentionTest, ANonFiniteQueryYieldsNanInItsHeadAloneIfLogitsAreQuantised) {
   for (const LogitQuant& quant : testing::LogitQuants()) {
-    for (float poison : {kNan, std::numeric_limits<float>::infinity()}) {
+    for (float poison : {kQuietNan, std::numeric_limits<float>::infinity()}) {
       const DiffSpec spec = DiffLlamaSpec(2, 1, 64);
       AttentionBatch batch = MakeBatch(spec, {{290, 3}});
       batch.logit_quant = quant;
@@ -323,8 +323,8 @@ TEST_P(DiffAttentionTest, NansInKAndVOfOneSequenceStayInItAndReachWhatAttendsToT
   for (const DiffSpec& spec : EveryForm()) {
     AttentionBatch batch = MakeBatch(spec, {{70, 10}, {5, 12}, {100, 4}});
     const std::vector<float> clean = Attend(batch);
-    for (int d = 0; d < spec.v_dim; ++d) batch.SetV(0, 0, 3, d, kNan);
-    batch.SetK(0, 0, 7, spec.k_maps - 1, 5, kNan);
+    for (int d = 0; d < spec.v_dim; ++d) batch.SetV(0, 0, 3, d, kQuietNan);
+    batch.SetK(0, 0, 7, spec.k_maps - 1, 5, kQuietNan);
     const std::vector<float> out = Attend(batch);
     const size_t hit = 10 * static_cast<size_t>(spec.out_width());
     for (size_t i = 0; i < out.size(); ++i)

@@ -27,23 +27,21 @@ constexpr float kUntouched = -77.0f;  // initial content of `out`
 constexpr int kStrideGap = 5;  // between slots, and between rows that are parts of wider ones
 
 enum class Start { kFresh, kInPlace, kElsewhere };
-struct SequenceShape {
+struct StateShape {
   int num_tokens;
   Start start;
 };
 
 // Fewer tokens than the convolution's width, runs of tokens with and without a remainder, none.
-const std::vector<SequenceShape> kRagged = {
+const std::vector<StateShape> kRagged = {
     {1, Start::kFresh},    {1, Start::kInPlace},   {2, Start::kElsewhere}, {5, Start::kElsewhere},
     {37, Start::kFresh},   {0, Start::kInPlace},   {3, Start::kInPlace},   {32, Start::kElsewhere},
     {71, Start::kInPlace}, {0, Start::kElsewhere}, {16, Start::kFresh},    {7, Start::kFresh}};
 
-int NumSlots(const std::vector<SequenceShape>& shapes) {
-  return 2 * static_cast<int>(shapes.size());
-}
+int NumSlots(const std::vector<StateShape>& shapes) { return 2 * static_cast<int>(shapes.size()); }
 
 // A row of no sequence before each sequence and after the last one.
-StatefulRows RowsOf(const std::vector<SequenceShape>& shapes) {
+StatefulRows RowsOf(const std::vector<StateShape>& shapes) {
   StatefulRows rows;
   int first_row = 1;
   for (const auto& [num_tokens, start] : shapes) {
@@ -73,7 +71,7 @@ std::vector<float> RandomOf(DType dtype, size_t count, uint32_t seed, float low,
   return Rounded(RandomFloats(count, seed, low, high), dtype);
 }
 
-ConvCase MakeConv(DType dtype, const std::vector<SequenceShape>& shapes, int channels, int width) {
+ConvCase MakeConv(DType dtype, const std::vector<StateShape>& shapes, int channels, int width) {
   ConvCase conv = {.rows = RowsOf(shapes),
                    .channels = channels,
                    .width = width,
@@ -91,7 +89,7 @@ ConvCase MakeConv(DType dtype, const std::vector<SequenceShape>& shapes, int cha
   return conv;
 }
 
-ScanCase MakeScan(DType dtype, const std::vector<SequenceShape>& shapes, int channels, int states) {
+ScanCase MakeScan(DType dtype, const std::vector<StateShape>& shapes, int channels, int states) {
   ScanCase scan = {.rows = RowsOf(shapes),
                    .channels = channels,
                    .states = states,

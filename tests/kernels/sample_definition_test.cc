@@ -20,7 +20,7 @@ namespace diffserve {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kNanLogit = std::numeric_limits<float>::quiet_NaN();
 
 // The inputs of a draw, with its logits.
 struct Draw : DrawContext {
@@ -308,7 +308,7 @@ TEST(SampleDefinitionTest, DrawsHaveTheseValuesOnEveryMachine) {
 TEST(SampleDefinitionTest, ARowThatIsNotFiniteSaysSo) {
   SamplingParams params;
   for (int vocab : {1, 16, 100, 8193}) {
-    for (float bad : {kNan, -kNan, kInf}) {
+    for (float bad : {kNanLogit, -kNanLogit, kInf}) {
       for (int place : {0, vocab / 2, vocab - 1}) {
         std::vector<float> row = RandomRow(vocab, 1);
         Draw args;

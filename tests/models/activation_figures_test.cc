@@ -28,7 +28,7 @@ struct NaiveLayer {
   std::vector<NaiveHead> heads;
 };
 
-double Entropy(const std::vector<double>& p) {
+double NaiveEntropy(const std::vector<double>& p) {
   double entropy = 0;
   for (double value : p) entropy -= value > 0 ? value * std::log(value) : 0;
   return entropy;
@@ -87,11 +87,11 @@ class NaiveFigures : public LayerObserver {
       return std::inner_product(values.begin(), values.end(), values.begin(), 0.0);
     };
     const bool looks = position >= kSpans.query_from;
-    head.entropy1.push_back(Entropy(maps.first.p));
+    head.entropy1.push_back(NaiveEntropy(maps.first.p));
     if (looks) head.answer.push_back(AnswerShare(maps.w));
     if (looks) head.answer1.push_back(AnswerShare(maps.first.p));
     if (maps.second.p.empty()) return;
-    head.entropy2.push_back(Entropy(maps.second.p));
+    head.entropy2.push_back(NaiveEntropy(maps.second.p));
     if (looks) head.answer2.push_back(AnswerShare(maps.second.p));
     head.kappa.push_back(
         std::sqrt((squares(maps.first.p) + maps.lambda * maps.lambda * squares(maps.second.p)) /
@@ -123,7 +123,7 @@ void ExpectLike(const Mean& found, const std::vector<double>& numbers, const std
   EXPECT_NEAR(found.value(), mean, 1e-4 * mean) << name;
 }
 
-class ActivationFiguresTest : public testing::TestWithParam<std::string> {
+class ActivationFiguresTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     Result<GoldenCase> golden = ReadGoldenCase(GetParam());
@@ -235,9 +235,9 @@ TEST_P(ActivationFiguresTest, LookingChangesNoBitOfTheLogits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, ActivationFiguresTest,
-                         testing::Values("diff_gqa4_bias", "llama_mqa",
-                                         "motif_gda_ratio2_two_noise_a_group",
-                                         "unilm_v1_lambda_extremes", "unilm_v2_gqa2_bf16"),
+                         ::testing::Values("diff_gqa4_bias", "llama_mqa",
+                                           "motif_gda_ratio2_two_noise_a_group",
+                                           "unilm_v1_lambda_extremes", "unilm_v2_gqa2_bf16"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -18,8 +18,8 @@
 namespace diffserve {
 namespace {
 
-constexpr int kTokens = 70;
-constexpr int kPageSize = 16;
+constexpr int kCapturedTokens = 70;
+constexpr int kCapturePageSize = 16;
 const std::vector<int> kPositions = {0, 5, 31, 32, 66};
 
 using Query = std::tuple<int, int, int>;  // layer, head, position
@@ -88,8 +88,9 @@ class NaiveObserver : public LayerObserver {
     const float* q = args.q + place.row * spec.q_width() + place.q_head * spec.head_dim;
     std::vector<double> scores;
     for (int slot = 0; slot < slots; ++slot) {
-      const std::byte* page = args.kv.Page(sequence.pages[slot / kPageSize], place.group);
-      const std::vector<double> k = KRow(args.kv.format, page, place.k_map, slot % kPageSize);
+      const std::byte* page = args.kv.Page(sequence.pages[slot / kCapturePageSize], place.group);
+      const std::vector<double> k = KRow(args.kv.format, page, place.k_map,
+                                         slot % kCapturePageSize);
       const double product = std::inner_product(k.begin(), k.end(), q, 0.0);
       scores.push_back(product / std::sqrt(spec.head_dim));
     }
@@ -108,7 +109,7 @@ class AttentionCaptureTest : public ::testing::TestWithParam<std::tuple<std::str
     Result<GoldenCase> golden = ReadGoldenCase(name);
     ASSERT_TRUE(golden.ok()) << golden.status().message();
     tokens_ = golden->AllTokens();
-    ASSERT_GE(tokens_.size(), static_cast<size_t>(kTokens));
+    ASSERT_GE(tokens_.size(), static_cast<size_t>(kCapturedTokens));
     dir_ = golden->dir;
     Load({});
     ASSERT_NE(model_, nullptr);
@@ -116,7 +117,7 @@ class AttentionCaptureTest : public ::testing::TestWithParam<std::tuple<std::str
     const DiffSpec& spec = model_->config().attention;
     source_.spec = spec;
     source_.layers.assign(static_cast<size_t>(model_->config().num_layers),
-                          KvFormat::Of(spec, kPageSize, pages));
+                          KvFormat::Of(spec, kCapturePageSize, pages));
     for (int layer = 0; layer < source_.num_layers(); ++layer) layers_.push_back(layer);
   }
 
@@ -140,15 +141,15 @@ class AttentionCaptureTest : public ::testing::TestWithParam<std::tuple<std::str
   // must complete exactly when the last position has been computed.
   void Run(const std::shared_ptr<AttentionCapture>& capture, int chunk, bool beside,
            NaiveObserver* naive, CapturingObserver& capturing) {
-    constexpr int kPages = kTokens / kPageSize + 1;
+    constexpr int kPages = kCapturedTokens / kCapturePageSize + 1;
     std::vector<int32_t> pages(kPages), others(kPages);
     std::iota(pages.begin(), pages.end(), 0);
     std::reverse(pages.begin(), pages.end());
     std::iota(others.begin(), others.end(), kPages);
     KvCache kv = model_->MakeKvCache(source_.layers, {2 * kPages}).value();
     capturing.Add(beside ? 1 : 0, capture);
-    for (int begin = 0; begin < kTokens; begin += chunk) {
-      const int count = std::min(chunk, kTokens - begin);
+    for (int begin = 0; begin < kCapturedTokens; begin += chunk) {
+      const int count = std::min(chunk, kCapturedTokens - begin);
       Batch batch;
       if (beside) {
         batch.tokens.assign(tokens_.rbegin() + begin, tokens_.rbegin() + begin + count);
@@ -230,7 +231,7 @@ TEST_P(AttentionCaptureTest, ItsMapsAreOfTheLogitsThatTheKernelsRound) {
 }
 
 TEST_P(AttentionCaptureTest, IsTheSameToTheBitInChunksAndBesideAnotherSequence) {
-  const std::map<Query, AttentionMaps> whole = Captured(kTokens, false);
+  const std::map<Query, AttentionMaps> whole = Captured(kCapturedTokens, false);
   for (const auto& [chunk, beside] : {std::pair(7, false), {1, false}, {33, true}}) {
     const std::map<Query, AttentionMaps> found = Captured(chunk, beside);
     ASSERT_EQ(found.size(), whole.size());
@@ -242,27 +243,27 @@ TEST_P(AttentionCaptureTest, IsTheSameToTheBitInChunksAndBesideAnotherSequence) 
 }
 
 TEST_P(AttentionCaptureTest, IsTakenAnewWhereTheSequenceIsComputedAnew) {
-  constexpr int kPages = kTokens / kPageSize + 1;
+  constexpr int kPages = kCapturedTokens / kCapturePageSize + 1;
   KvCache kv = model_->MakeKvCache(source_.layers, {2 * kPages}).value();
   const auto capture = MakeCapture();
   CapturingObserver capturing;
   capturing.Add(0, capture);
   // 40 tokens on the first pages, which are lost. Then other pages, unknown to the capture.
   for (const auto& [first_page, shift, count] :
-       {std::tuple(0, 1, 40), {kPages, 0, 33}, {kPages, 0, kTokens}}) {
+       {std::tuple(0, 1, 40), {kPages, 0, 33}, {kPages, 0, kCapturedTokens}}) {
     std::vector<int32_t> pages(kPages);
     std::iota(pages.begin(), pages.end(), first_page);
-    const int begin = count == kTokens ? 33 : 0;
+    const int begin = count == kCapturedTokens ? 33 : 0;
     Batch batch;
     for (int i = begin; i < count; ++i)
-      batch.tokens.push_back(tokens_[static_cast<size_t>((i + shift) % kTokens)]);
+      batch.tokens.push_back(tokens_[static_cast<size_t>((i + shift) % kCapturedTokens)]);
     batch.sequences = {{0, count - begin, begin, pages.data()}};
     batch.observer = &capturing;
     ASSERT_TRUE(model_->Forward(batch, kv).ok());
     capturing.CompleteThoseThatEnd(batch.sequences);
   }
   ASSERT_TRUE(capture->is_complete());
-  const std::map<Query, AttentionMaps> expected = Captured(kTokens, false);
+  const std::map<Query, AttentionMaps> expected = Captured(kCapturedTokens, false);
   for (const auto& [query, maps] : AllMaps(*capture)) EXPECT_EQ(maps.w, expected.at(query).w);
 }
 
@@ -273,13 +274,13 @@ TEST(AttentionCaptureOfAWindowTest, HasThePagesThatEachChunkSaw) {
   const auto batch_of = [&](int position, int num_tokens, const auto& body) {
     testing::AttentionBatch batch(
         spec, {{position, num_tokens}},
-        {.format = KvFormat::Of(spec, kPageSize, DType::kBFloat16), .window = kWindow});
+        {.format = KvFormat::Of(spec, kCapturePageSize, DType::kBFloat16), .window = kWindow});
     batch.ForgetPagesBehindWindow();
     std::vector<float> out;
     body(batch.Args(out));
   };
   const std::vector<int> positions = {25, 60, 66};
-  AttentionCapture capture({spec, {KvFormat::Of(spec, kPageSize, DType::kBFloat16)}},
+  AttentionCapture capture({spec, {KvFormat::Of(spec, kCapturePageSize, DType::kBFloat16)}},
                            {{0}, positions});
   capture.Reserve();
   for (const auto& [begin, count] : {std::pair{10, 20}, {30, 3}, {33, 30}, {63, 7}}) {

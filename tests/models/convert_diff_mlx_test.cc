@@ -126,7 +126,7 @@ std::vector<FileTensor> WithOptimizerState(std::vector<FileTensor> tensors) {
   return tensors;
 }
 
-class ConvertDiffMlxTest : public testing::Test {
+class ConvertDiffMlxTest : public ::testing::Test {
  protected:
   fs::path source() const { return directory_.path() / "source"; }
   fs::path result() const { return directory_.path() / "result"; }

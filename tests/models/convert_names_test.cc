@@ -61,7 +61,7 @@ std::vector<std::string> Names(const Result<TensorPlan>& plan) {
   return names;
 }
 
-std::string Refusal(const Result<TensorPlan>& plan) {
+std::string RefusalOf(const Result<TensorPlan>& plan) {
   EXPECT_FALSE(plan.ok());
   return plan.status().message();
 }
@@ -146,11 +146,11 @@ TEST(TensorNamesTest, FusedTensorsAreDividedByTheRowsThatTheConfigImplies) {
                 .size(),
             3u);
   EXPECT_EQ(
-      Refusal(Plan("diff_transformer", {Tensor("layers.0.attn.qkv_proj.weight", {48, kHidden})})),
+      RefusalOf(Plan("diff_transformer", {Tensor("layers.0.attn.qkv_proj.weight", {48, kHidden})})),
       "SRC: tensor layers.0.attn.qkv_proj.weight has shape [48, 16], expected 16 + 8 + 8 rows from "
       "config.json");
   EXPECT_EQ(
-      Refusal(Plan("diff_transformer", {Tensor("0.feed_forward.w13.weight", {})})),
+      RefusalOf(Plan("diff_transformer", {Tensor("0.feed_forward.w13.weight", {})})),
       "SRC: tensor 0.feed_forward.w13.weight has shape [], expected 24 + 24 rows from config.json");
 }
 
@@ -192,7 +192,7 @@ TEST(TensorNamesTest, AnotherFamilyTakesTheNamesOfTransformersAlone) {
        {"model.layers.0.self_attn.wq.weight", "layers.0.self_attn.q_proj.weight", "norm.weight",
         "model.layers.0.self_attn.qkv_proj.weight", "model.layers.0.self_attn.out_proj.weight",
         "model.layers.0.mlp.gate.weight", "model.final_norm.scale"}) {
-    EXPECT_THAT(Refusal(Plan("llama", Tensors({name}))),
+    EXPECT_THAT(RefusalOf(Plan("llama", Tensors({name}))),
                 EndsWith(std::string("for tensor ") + name +
                          "; accepted: model.embed_tokens, model.norm, lm_head, and in layers.N. "
                          "input_layernorm, self_attn.q_proj, self_attn.k_proj, self_attn.v_proj, "
@@ -203,8 +203,8 @@ TEST(TensorNamesTest, AnotherFamilyTakesTheNamesOfTransformersAlone) {
 
 TEST(TensorNamesTest, ATensorWithoutAPlaceIsRefusedWithWhatIsAccepted) {
   EXPECT_EQ(
-      Refusal(Plan("diff_transformer_v2", Tensors({"layers.0.a", "layers.0.b", "layers.0.c",
-                                                   "layers.0.d", "layers.0.e"}))),
+      RefusalOf(Plan("diff_transformer_v2", Tensors({"layers.0.a", "layers.0.b", "layers.0.c",
+                                                     "layers.0.d", "layers.0.e"}))),
       "SRC: has no place in the diff_transformer_v2 model of config.json with 2 layers for tensor "
       "layers.0.a, layers.0.b, "
       "layers.0.c and 2 more; accepted: embed_tokens|tok_embeddings|tok_embed, norm|layer_norm, "
@@ -228,27 +228,27 @@ TEST(TensorNamesTest, ATensorWithoutAPlaceIsRefusedWithWhatIsAccepted) {
         "layers.0.attn.q_pro", "layers.0.ffn", "0", "1.", "layers.0.attn.", "encoder.norm.weight",
         "layers.0.mlp.act_fn.weight", "layers.0.norm_attn.weight", "layers.0.attention_norm.scale",
         "layers.0.mlp.gate.scale", "final_norm.weight", "option.weight", "opt"}) {
-    EXPECT_THAT(Refusal(Plan("diff_transformer", Tensors({name}))),
+    EXPECT_THAT(RefusalOf(Plan("diff_transformer", Tensors({name}))),
                 HasSubstr(std::string("for tensor ") + name + ";"));
   }
-  EXPECT_THAT(Refusal(Plan("diff_transformer", Tensors({"layers.0.attn.subln.weight"}),
-                           ", \"use_subln\": false")),
+  EXPECT_THAT(RefusalOf(Plan("diff_transformer", Tensors({"layers.0.attn.subln.weight"}),
+                             ", \"use_subln\": false")),
               HasSubstr("subln"));
 }
 
 TEST(TensorNamesTest, TwoTensorsForOnePlaceAreRefused) {
-  EXPECT_EQ(Refusal(Plan("diff_transformer",
-                         Tensors({"layers.0.attn.q_proj.weight", "layers.0.wq.weight"}))),
+  EXPECT_EQ(RefusalOf(Plan("diff_transformer",
+                           Tensors({"layers.0.attn.q_proj.weight", "layers.0.wq.weight"}))),
             "SRC: tensors layers.0.attn.q_proj.weight and layers.0.wq.weight are both "
             "model.layers.0.self_attn.q_proj.weight, "
             "expected one of them");
-  EXPECT_THAT(Refusal(Plan("diff_transformer", {Tensor("0.qkv_proj.weight", {32, kHidden}),
-                                                Tensor("0.k_proj.weight")})),
+  EXPECT_THAT(RefusalOf(Plan("diff_transformer", {Tensor("0.qkv_proj.weight", {32, kHidden}),
+                                                  Tensor("0.k_proj.weight")})),
               HasSubstr("are both model.layers.0.self_attn.k_proj.weight"));
-  EXPECT_THAT(Refusal(Plan("diff_transformer", Tensors({"norm.weight", "model.norm.weight"}))),
+  EXPECT_THAT(RefusalOf(Plan("diff_transformer", Tensors({"norm.weight", "model.norm.weight"}))),
               HasSubstr("both model.norm"));
-  EXPECT_EQ(Refusal(Plan("diff_transformer", Tensors({"self_decoder.layers.0.wq.weight",
-                                                      "cross_decoder.layers.1.wq.weight"}))),
+  EXPECT_EQ(RefusalOf(Plan("diff_transformer", Tensors({"self_decoder.layers.0.wq.weight",
+                                                        "cross_decoder.layers.1.wq.weight"}))),
             "SRC: layers stand in two lists, in tensors self_decoder.layers.0.wq.weight and "
             "cross_decoder.layers.1.wq.weight, "
             "expected one");

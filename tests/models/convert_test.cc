@@ -39,7 +39,7 @@ std::vector<std::string> FileNames(const fs::path& dir) {
 // norm.
 constexpr char kStoredTiedHead[] = "phi4flash_stored_lm_head_shards";
 
-class ConvertTest : public testing::Test {
+class ConvertTest : public ::testing::Test {
  protected:
   fs::path root() const { return directory_.path(); }
   fs::path source() const { return root() / "source"; }

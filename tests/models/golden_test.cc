@@ -19,7 +19,7 @@ GoldenCase ReadCase(const std::string& name) {
   return {};
 }
 
-class GoldenTest : public testing::TestWithParam<std::string> {
+class GoldenTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override { ASSERT_FALSE(golden_.logits.empty()); }
 
@@ -231,7 +231,7 @@ TEST_P(GoldenTest, FewerBitsOfAttentionLogitsCostMore) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, GoldenTest, testing::ValuesIn(GoldenCaseNames()),
+INSTANTIATE_TEST_SUITE_P(Cases, GoldenTest, ::testing::ValuesIn(GoldenCaseNames()),
                          [](const auto& info) { return info.param; });
 
 TEST(GoldenCasesTest, CoverEveryFamily) {
@@ -268,7 +268,7 @@ struct Mistake {
   const char* wrong;
 };
 
-class MistakeTest : public testing::TestWithParam<Mistake> {
+class MistakeTest : public ::testing::TestWithParam<Mistake> {
  protected:
   Result<std::unique_ptr<Model>> Load() {
     std::filesystem::copy(golden_.dir, directory_.path());
@@ -291,7 +291,7 @@ class MistakeTest : public testing::TestWithParam<Mistake> {
   ThreadPool pool_{{.num_threads = 1, .pin = false, .spin_us = 0}};
 };
 
-std::string MistakeName(const testing::TestParamInfo<Mistake>& info) {
+std::string MistakeName(const ::testing::TestParamInfo<Mistake>& info) {
   return std::to_string(info.index) + "_" + info.param.name;
 }
 
@@ -308,7 +308,7 @@ TEST_P(AKeyReadWrongly, IsFarOutsideTheTolerance) {
 
 INSTANTIATE_TEST_SUITE_P(
     Keys, AKeyReadWrongly,
-    testing::Values(
+    ::testing::Values(
         Mistake{"diff_llama3_bf16_tied", "\"llama3\"", "\"default\""},
         Mistake{"diff_llama3_f16_shards", "\"low_freq_factor\": 1.0", "\"low_freq_factor\": 2.0"},
         Mistake{"diff_head_dim_linear", "\"factor\": 4.0", "\"factor\": 3.0"},
@@ -353,7 +353,7 @@ TEST_P(AHeadCountReadWrongly, IsRefused) { EXPECT_FALSE(Load().ok()); }
 
 INSTANTIATE_TEST_SUITE_P(
     Keys, AHeadCountReadWrongly,
-    testing::Values(
+    ::testing::Values(
         Mistake{"motif_gda_ratio4_bf16", "\"num_noise_heads\": 2", "\"num_noise_heads\": 5"},
         Mistake{"motif_gda_ratio4_bf16", "\"num_noise_heads\": 2,", ""},
         Mistake{"motif_gda_ratio3_bias_shards", "\"num_key_value_heads\": 2",
@@ -366,7 +366,7 @@ INSTANTIATE_TEST_SUITE_P(
     MistakeName);
 
 // Several sequences in one step: each one's rows are bitwise those of the sequence alone.
-class BatchInvarianceTest : public testing::TestWithParam<std::string> {};
+class BatchInvarianceTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(BatchInvarianceTest, ASequenceIsTheSameAloneAndInABatch) {
   const GoldenCase golden = ReadCase(GetParam());
@@ -428,10 +428,10 @@ TEST_P(BatchInvarianceTest, ASequenceIsTheSameAloneAndInABatch) {
 }
 
 INSTANTIATE_TEST_SUITE_P(OneOfEachFamily, BatchInvarianceTest,
-                         testing::Values("diff_gqa2_bf16", "llama_mha_tied_bf16",
-                                         "unilm_v1_gqa2_bf16", "unilm_v2_gqa2_bf16",
-                                         "motif_mha_tied_bf16", "motif_gda_ratio4_bf16",
-                                         "phi4flash_as_released_bf16"),
+                         ::testing::Values("diff_gqa2_bf16", "llama_mha_tied_bf16",
+                                           "unilm_v1_gqa2_bf16", "unilm_v2_gqa2_bf16",
+                                           "motif_mha_tied_bf16", "motif_gda_ratio4_bf16",
+                                           "phi4flash_as_released_bf16"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

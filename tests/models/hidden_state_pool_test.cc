@@ -20,7 +20,7 @@ namespace {
 using Kind = HiddenStatePool::Kind;
 using ::testing::HasSubstr;
 
-constexpr int kTokens = 70;
+constexpr int kPooledTokens = 70;
 
 std::shared_ptr<HiddenStatePool> MakePool(Kind kind, int hidden_size, int dimensions) {
   auto pool = std::make_shared<HiddenStatePool>(kind, hidden_size, dimensions);
@@ -98,14 +98,14 @@ class ResidualObserver : public LayerObserver {
   const int last_layer_;
 };
 
-class PooledModelTest : public testing::TestWithParam<std::string> {
+class PooledModelTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     Result<GoldenCase> golden = ReadGoldenCase(GetParam());
     ASSERT_TRUE(golden.ok()) << golden.status().message();
     tokens_ = golden->AllTokens();
-    ASSERT_GE(tokens_.size(), static_cast<size_t>(kTokens));
-    tokens_.resize(kTokens);
+    ASSERT_GE(tokens_.size(), static_cast<size_t>(kPooledTokens));
+    tokens_.resize(kPooledTokens);
     ModelOptions options;
     options.model_dir = golden->dir;
     Result<std::unique_ptr<Model>> model = Model::Load(options, pool_);
@@ -118,7 +118,7 @@ class PooledModelTest : public testing::TestWithParam<std::string> {
   // logits.
   std::vector<float> Run(const std::shared_ptr<HiddenStatePool>& pool, int end, int chunk,
                          bool beside, LayerObserver* instead = nullptr) {
-    constexpr int kPages = kTokens / kGoldenPageSize + 1;
+    constexpr int kPages = kPooledTokens / kGoldenPageSize + 1;
     std::vector<int32_t> pages(kPages), others(kPages);
     std::iota(pages.rbegin(), pages.rend(), 0);
     std::iota(others.begin(), others.end(), kPages);
@@ -139,7 +139,7 @@ class PooledModelTest : public testing::TestWithParam<std::string> {
                           tokens_.begin() + begin + count);
       batch.logit_rows = {static_cast<int32_t>(batch.tokens.size()) - 1};
       PoolingObserver observer;
-      if (pool != nullptr) observer.Add(pool, batch.sequences.back(), kTokens);
+      if (pool != nullptr) observer.Add(pool, batch.sequences.back(), kPooledTokens);
       batch.observer = instead != nullptr ? instead : &observer;
       EXPECT_TRUE(model_->Forward(batch, kv).ok());
       const std::span<const float> found = model_->Logits(0, 1).value();
@@ -150,7 +150,7 @@ class PooledModelTest : public testing::TestWithParam<std::string> {
 
   std::vector<float> Pooled(Kind kind, int chunk, bool beside, int dimensions = 0) {
     const auto pool = MakePool(kind, hidden_size(), dimensions > 0 ? dimensions : hidden_size());
-    Run(pool, kTokens, chunk, beside);
+    Run(pool, kPooledTokens, chunk, beside);
     return ValuesOf(*pool);
   }
 
@@ -163,13 +163,13 @@ class PooledModelTest : public testing::TestWithParam<std::string> {
 
 std::vector<double> PooledModelTest::Expected(Kind kind, int dimensions) {
   ResidualObserver residual(model_->config().num_layers - 1);
-  Run(nullptr, kTokens, kTokens, false, &residual);
+  Run(nullptr, kPooledTokens, kPooledTokens, false, &residual);
   const auto file = SafetensorsFile::Open(GoldenCasesDir() + "/" + GetParam() +
                                           "/model.safetensors");
   const std::vector<float> weight = ReadFloats(**file, "model.norm.weight").value();
   const auto width = static_cast<size_t>(hidden_size());
   std::vector<double> sum(static_cast<size_t>(dimensions));
-  for (size_t t = kind == Kind::kLast ? kTokens - 1 : 0; t < kTokens; ++t) {
+  for (size_t t = kind == Kind::kLast ? kPooledTokens - 1 : 0; t < kPooledTokens; ++t) {
     const float* const x = &residual.hidden[t * width];
     const double squares = std::inner_product(x, x + width, x, 0.0);
     const double rms = std::sqrt(squares / static_cast<double>(width) + model_->config().norm_eps);
@@ -194,8 +194,8 @@ TEST_P(PooledModelTest, PoolsAreThoseOfTheDefinition) {
 
 TEST_P(PooledModelTest, ChunksAndOtherSequencesChangeNoBit) {
   for (const Kind kind : {Kind::kMean, Kind::kLast}) {
-    const std::vector<float> alone = Pooled(kind, kTokens, false);
-    for (const int chunk : {1, 7, 33, kTokens}) {
+    const std::vector<float> alone = Pooled(kind, kPooledTokens, false);
+    for (const int chunk : {1, 7, 33, kPooledTokens}) {
       EXPECT_EQ(Pooled(kind, chunk, false), alone) << chunk;
       EXPECT_EQ(Pooled(kind, chunk, true), alone) << chunk;
     }
@@ -207,20 +207,20 @@ TEST_P(PooledModelTest, ASequenceThatIsComputedAnewChangesNoBit) {
     const auto pool = MakePool(kind, hidden_size(), hidden_size());
     Run(pool, 40, 9, true);
     EXPECT_FALSE(pool->is_complete());
-    Run(pool, kTokens, 32, false);
-    EXPECT_EQ(ValuesOf(*pool), Pooled(kind, kTokens, false));
+    Run(pool, kPooledTokens, 32, false);
+    EXPECT_EQ(ValuesOf(*pool), Pooled(kind, kPooledTokens, false));
   }
 }
 
 TEST_P(PooledModelTest, LogitsOfTheStepAreTheSameBits) {
-  const std::vector<float> without = Run(nullptr, kTokens, 33, true);
-  EXPECT_EQ(Run(MakePool(Kind::kMean, hidden_size(), 4), kTokens, 33, true), without);
+  const std::vector<float> without = Run(nullptr, kPooledTokens, 33, true);
+  EXPECT_EQ(Run(MakePool(Kind::kMean, hidden_size(), 4), kPooledTokens, 33, true), without);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, PooledModelTest,
-                         testing::Values("diff_gqa4_bias", "unilm_v1_gqa4_tied",
-                                         "unilm_v2_wide_heads", "motif_gda_three_noise_one_group",
-                                         "llama_mqa"),
+                         ::testing::Values("diff_gqa4_bias", "unilm_v1_gqa4_tied",
+                                           "unilm_v2_wide_heads", "motif_gda_three_noise_one_group",
+                                           "llama_mqa"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

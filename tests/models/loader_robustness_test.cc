@@ -99,7 +99,7 @@ TextBytes MeasureText(const DamagedCopy& copy) {
   return bytes;
 }
 
-class LoaderRobustnessTest : public testing::TestWithParam<CheckpointToDamage> {
+class LoaderRobustnessTest : public ::testing::TestWithParam<CheckpointToDamage> {
  protected:
   // Loads the directory with each of the damages.
   void TryAll(const std::vector<Damage>& damages) {
@@ -171,10 +171,10 @@ TEST_P(LoaderRobustnessTest, AnyValueOfTheConfigurationIsRefusedOrServed) {
   ExpectGood();
 }
 
-std::string ParamName(const testing::TestParamInfo<CheckpointToDamage>& info) {
+std::string ParamName(const ::testing::TestParamInfo<CheckpointToDamage>& info) {
   return info.param.family + (info.param.two_shards ? "_shards" : "_file");
 }
-INSTANTIATE_TEST_SUITE_P(Families, LoaderRobustnessTest, testing::ValuesIn(CheckpointsToDamage()),
+INSTANTIATE_TEST_SUITE_P(Families, LoaderRobustnessTest, ::testing::ValuesIn(CheckpointsToDamage()),
                          ParamName);
 
 // Tests that do not depend on the family use one checkpoint.
@@ -212,7 +212,7 @@ std::vector<CheckpointToDamage> OneFamily() {
   std::erase_if(checkpoints, [](const CheckpointToDamage& c) { return c.family != "diff"; });
   return checkpoints;
 }
-INSTANTIATE_TEST_SUITE_P(OneFamily, LoaderFilesTest, testing::ValuesIn(OneFamily()), ParamName);
+INSTANTIATE_TEST_SUITE_P(OneFamily, LoaderFilesTest, ::testing::ValuesIn(OneFamily()), ParamName);
 
 // A header of many tensors, all valid, takes the most memory for its size.
 TEST(LoaderMemoryTest, AHeaderTakesLessThanTwiceItsSize) {

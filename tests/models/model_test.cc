@@ -15,7 +15,7 @@
 namespace diffserve {
 namespace {
 
-class ModelTest : public testing::Test {
+class ModelTest : public ::testing::Test {
  protected:
   Result<std::unique_ptr<Model>> Load(const std::string& dir, bool dummy = false,
                                       uint64_t seed = 0) {

@@ -197,7 +197,7 @@ TEST(SafetensorsHeaderTest, FlippedBitsAreRefusedOrConsistent) {
   EXPECT_GT(refused, 5000);
 }
 
-class CheckpointTest : public testing::Test {
+class CheckpointTest : public ::testing::Test {
  protected:
   std::string Path(const std::string& name) const { return (directory_.path() / name).string(); }
   void Write(const std::string& name, std::string_view bytes) const {

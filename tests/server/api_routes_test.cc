@@ -24,14 +24,14 @@ using Json = nlohmann::json;
 constexpr char kChat[] =
     R"({"messages":[{"role":"system","content":"s"},{"role":"user","content":"hello"}],
         "max_tokens":8,"temperature":0,"ignore_eos":true})";
-constexpr char kMessages[] =
+constexpr char kMessagesBody[] =
     R"({"system":"s","messages":[{"role":"user","content":"hello"}],
         "max_tokens":8,"temperature":0,"ignore_eos":true)";
 constexpr char kResponses[] =
     R"({"instructions":"s","input":"hello","max_output_tokens":8,"temperature":0,
         "ignore_eos":true)";
 
-std::string ChatText(HttpClient& client) {
+std::string AskChat(HttpClient& client) {
   return client.Post("/v1/chat/completions", kChat).json()["choices"][0]["message"]["content"];
 }
 
@@ -40,8 +40,8 @@ Json DataOf(const std::string& line) { return Json::parse(line.substr(line.find(
 TEST(ApiRoutesTest, MessagesAnswersAsChatDoesWholeAndStreamed) {
   ServingFixture server;
   HttpClient client(server.port());
-  const std::string text = ChatText(client);
-  ClientReply reply = client.Post("/v1/messages", std::string(kMessages) + "}",
+  const std::string text = AskChat(client);
+  ClientReply reply = client.Post("/v1/messages", std::string(kMessagesBody) + "}",
                                   "X-Request-Id: mine\r\n");
   ASSERT_EQ(reply.status, 200) << reply.body;
   const Json body = reply.json();
@@ -51,7 +51,7 @@ TEST(ApiRoutesTest, MessagesAnswersAsChatDoesWholeAndStreamed) {
   EXPECT_EQ(body["stop_reason"], "max_tokens");
   EXPECT_EQ(body["usage"]["output_tokens"], 8);
 
-  reply = client.Post("/v1/messages", std::string(kMessages) + ",\"stream\":true}");
+  reply = client.Post("/v1/messages", std::string(kMessagesBody) + ",\"stream\":true}");
   EXPECT_EQ(reply.fields["content-type"], "text/event-stream; charset=utf-8");
   std::string streamed;
   for (const std::string& line : EventLines(reply.body)) {
@@ -63,7 +63,7 @@ TEST(ApiRoutesTest, MessagesAnswersAsChatDoesWholeAndStreamed) {
 TEST(ApiRoutesTest, CountTokensEqualsTheInputTokensOfMessages) {
   ServingFixture server;
   HttpClient client(server.port());
-  const Json usage = client.Post("/v1/messages", std::string(kMessages) + "}").json()["usage"];
+  const Json usage = client.Post("/v1/messages", std::string(kMessagesBody) + "}").json()["usage"];
   const Json counted = client
                            .Post("/v1/messages/count_tokens",
                                  R"({"system":"s","messages":[{"role":"user","content":"hello"}]})")
@@ -86,8 +86,9 @@ TEST(ApiRoutesTest, MessagesErrorsHaveAnthropicsFormat) {
   EXPECT_EQ(client.Post("/v1/messages", "{}", key + "X-Request-Id: r\r\n").json()["request_id"],
             "r");
   EXPECT_EQ(type(client.Post("/v1/messages", "{}")), "401 authentication_error");
-  EXPECT_EQ(type(client.Post("/v1/messages", std::string(kMessages) + ",\"model\":\"gpt\"}", key)),
-            "404 not_found_error");
+  EXPECT_EQ(
+      type(client.Post("/v1/messages", std::string(kMessagesBody) + ",\"model\":\"gpt\"}", key)),
+      "404 not_found_error");
   EXPECT_EQ(type(client.Post("/v1/messages/count_tokens",
                              R"({"model":"gpt","messages":[{"role":"user","content":"a"}]})", key)),
             "404 not_found_error");
@@ -97,7 +98,7 @@ TEST(ApiRoutesTest, MessagesErrorsHaveAnthropicsFormat) {
 TEST(ApiRoutesTest, ResponsesAnswersAsChatDoesWholeStreamedAndStored) {
   ServingFixture server;
   HttpClient client(server.port());
-  const std::string text = ChatText(client);
+  const std::string text = AskChat(client);
   const ClientReply reply = client.Post("/v1/responses", std::string(kResponses) + "}");
   ASSERT_EQ(reply.status, 200) << reply.body;
   const Json body = reply.json();

@@ -249,7 +249,7 @@ TEST_F(LocalChatTest, ModelWithoutTemplateIsRefused) {
     directory.Write(file, FileBytes(demo_ + "/" + file));
   const auto model = Load(directory.path());
   ASSERT_FALSE(model.ok());
-  EXPECT_THAT(model.status().message(), HasSubstr("it has no chat template"));
+  EXPECT_THAT(model.status().message(), HasSubstr("the model has no chat template"));
 }
 
 }  // namespace

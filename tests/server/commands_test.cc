@@ -20,7 +20,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr char kConfig[] =
+constexpr char kTinyConfig[] =
     R"({"model_type": "diffllama", "vocab_size": 96, "hidden_size": 64, "intermediate_size": 80,
   "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 256,
   "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "eos_token_id": 95})";
@@ -33,7 +33,7 @@ std::string WithoutNumbers(std::string text) {
 
 class CommandsTest : public ::testing::Test {
  protected:
-  void SetUp() override { Write("config.json", kConfig); }
+  void SetUp() override { Write("config.json", kTinyConfig); }
 
   void Write(const std::string& name, std::string_view text) const { directory_.Write(name, text); }
   std::string Bytes(const std::string& name) const { return FileBytes(directory_.path() / name); }
@@ -141,7 +141,7 @@ TEST_F(CommandsTest, BenchReportsSpeedBytesFlopsAndRatios) {
 }
 
 TEST_F(CommandsTest, BenchDecodesAtDepthsBeyondTheComputedTokens) {
-  std::string config = kConfig;
+  std::string config = kTinyConfig;
   config.replace(config.find("256"), 3, "4096");
   Write("config.json", config);
   const auto object = nlohmann::json::parse(

@@ -15,7 +15,7 @@ namespace diffserve {
 namespace {
 
 using Json = nlohmann::json;
-using Kind = HiddenStatePool::Kind;
+using PoolKind = HiddenStatePool::Kind;
 using testing::ClientReply;
 using testing::HttpClient;
 using testing::ServingFixture;
@@ -32,7 +32,7 @@ std::string Base64(std::span<const float> numbers) {
 }
 
 std::shared_ptr<HiddenStatePool> Filled(int dimensions, int seed) {
-  auto pool = std::make_shared<HiddenStatePool>(Kind::kLast, dimensions, dimensions);
+  auto pool = std::make_shared<HiddenStatePool>(PoolKind::kLast, dimensions, dimensions);
   pool->Reserve();
   std::vector<float> state;
   for (int i = 0; i < dimensions; ++i)
@@ -99,7 +99,7 @@ TEST(EmbeddingReplyTest, NumbersAndBase64AreBitwiseTheVector) {
 }
 
 TEST(EmbeddingReplyTest, ErrorHasNoBody) {
-  EmbeddingReply reply({std::make_shared<HiddenStatePool>(Kind::kMean, 4, 4)}, false, "tiny");
+  EmbeddingReply reply({std::make_shared<HiddenStatePool>(PoolKind::kMean, 4, 4)}, false, "tiny");
   reply.Take(ResponseDone{Status(StatusCode::kDeadlineExceeded, "late"), {}});
   EXPECT_TRUE(reply.done() && reply.written());
   EXPECT_EQ(reply.status().code(), StatusCode::kDeadlineExceeded);

@@ -9,7 +9,7 @@
 namespace diffserve {
 namespace {
 
-using Kind = HiddenStatePool::Kind;
+using PoolKind = HiddenStatePool::Kind;
 
 class EmbeddingRequestTest : public ::testing::Test {
  protected:
@@ -38,7 +38,7 @@ class EmbeddingRequestTest : public ::testing::Test {
 TEST_F(EmbeddingRequestTest, DefaultRequestAsksForTheMeanAsNumbers) {
   const Result<EmbeddingRequest> parsed = Parse(R"({"input":"a b"})");
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
-  EXPECT_EQ(parsed->pooling, Kind::kMean);
+  EXPECT_EQ(parsed->pooling, PoolKind::kMean);
   EXPECT_FALSE(parsed->base64 || parsed->dimensions);
   const GenerateRequest& generate = parsed->generate;
   EXPECT_EQ(generate.max_tokens, 0);
@@ -53,7 +53,7 @@ TEST_F(EmbeddingRequestTest, RequestedValuesAreRead) {
       R"("normalize":true})",
       /*strict=*/true);
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
-  EXPECT_EQ(parsed->pooling, Kind::kLast);
+  EXPECT_EQ(parsed->pooling, PoolKind::kLast);
   EXPECT_TRUE(parsed->base64);
   EXPECT_EQ(parsed->dimensions, 3);
   EXPECT_EQ(parsed->generate.model, "m");

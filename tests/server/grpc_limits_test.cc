@@ -26,8 +26,9 @@ using testing::RequestOf;
 
 constexpr char kGenerate[] = "/diffserve.v1.Inference/Generate";
 constexpr char kTokenize[] = "/diffserve.v1.Inference/Tokenize";
-constexpr char kReflection[] = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
-const std::string kListServices("\x3a\x01*");
+constexpr char kReflectionMethod[] =
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
+const std::string kListedServices("\x3a\x01*");
 
 // A field of the wire's type 2.
 std::string Field(int number, const std::string& bytes) {
@@ -45,7 +46,7 @@ std::string Repeated(const std::string& bytes, size_t count) {
   return out;
 }
 
-GrpcStackOptions WithTemplate() {
+GrpcStackOptions TemplateStack() {
   GrpcStackOptions options;
   options.with_template = true;
   return options;
@@ -62,7 +63,7 @@ v1::GenerateRequest ChatOf(const std::vector<std::string>& roles) {
 }
 
 TEST(GrpcLimitsTest, ConversationLimitsEqualHttps) {
-  GrpcStack stack(WithTemplate());
+  GrpcStack stack(TemplateStack());
   const auto stub = stack.NewStub();
   EXPECT_TRUE(Generate(*stub, ChatOf({"system", "developer", "user", "assistant"})).status.ok());
   for (const std::string role : {"", "User", "tools", "end|><|assistant"}) {
@@ -77,7 +78,7 @@ TEST(GrpcLimitsTest, ConversationLimitsEqualHttps) {
 }
 
 TEST(GrpcLimitsTest, ListLimitsApplyBeforeAllocation) {
-  GrpcStack stack(WithTemplate());
+  GrpcStack stack(TemplateStack());
   const auto channel = stack.NewChannel();
   const auto bias = Field(8, std::string("\x08\x01", 2));
   const std::pair<std::string, const char*> requests[] = {
@@ -117,7 +118,7 @@ TEST(GrpcLimitsTest, InvalidUtf8IsRefusedWithoutAProtobufLogLine) {
 TEST(GrpcLimitsTest, CallsAreCountedAtArrivalAndAtBegin) {
   GrpcStack stack;
   const auto channel = stack.NewChannel();
-  for (const char* method : {kGenerate, kTokenize, kReflection, "/unknown.Service/Method"})
+  for (const char* method : {kGenerate, kTokenize, kReflectionMethod, "/unknown.Service/Method"})
     CallWithBytes(channel, method, "");
   for (const std::string stage : {"arrived", "begun"}) {
     EXPECT_THAT(stack.metrics->Render(),
@@ -126,7 +127,7 @@ TEST(GrpcLimitsTest, CallsAreCountedAtArrivalAndAtBegin) {
 }
 
 TEST(GrpcLimitsTest, ConnectionWithMoreCutThanAnsweredCallsIsClosed) {
-  GrpcStackOptions options = WithTemplate();
+  GrpcStackOptions options = TemplateStack();
   options.grpc.max_excess_cuts = 20;
   options.hold_steps = true;
   GrpcStack stack(options);
@@ -223,10 +224,10 @@ TEST(GrpcLimitsTest, OldestReflectionStreamIsEndedAtTheLimit) {
     std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream;
   };
   std::vector<std::unique_ptr<Held>> held;
-  const grpc::Slice slice(kListServices);
+  const grpc::Slice slice(kListedServices);
   for (int i = 0; i < 20; ++i) {
     Held& last = *held.emplace_back(std::make_unique<Held>());
-    last.stream = stub.PrepareCall(&last.context, kReflection, &queue);
+    last.stream = stub.PrepareCall(&last.context, kReflectionMethod, &queue);
     last.stream->StartCall(nullptr);
     EXPECT_TRUE(wait());
     last.stream->Write(grpc::ByteBuffer(&slice, 1), nullptr);
@@ -249,7 +250,7 @@ TEST(GrpcLimitsTest, OldestReflectionStreamIsEndedAtTheLimit) {
 
 TEST(GrpcLimitsTest, ReflectionDescribesTheHealthService) {
   GrpcStack stack;
-  const auto [status, reply] = CallWithBytes(stack.NewChannel(), kReflection,
+  const auto [status, reply] = CallWithBytes(stack.NewChannel(), kReflectionMethod,
                                              Field(4, "grpc.health.v1.Health"));
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_THAT(reply, HasSubstr("HealthCheckRequest"));

@@ -18,11 +18,11 @@ using testing::ServingFixture;
 using testing::ServingOptions;
 
 constexpr char kPing[] = ": ping\n\n";
-constexpr char kStream[] =
+constexpr char kPingedStream[] =
     R"({"prompt":"ab","max_tokens":4,"temperature":0,"ignore_eos":true,"stream":true})";
 
 // Steps wait for the test; an answer's head is sent with its first token.
-ServingOptions Held(int ping_ms) {
+ServingOptions HeldWithPings(int ping_ms) {
   ServingOptions options;
   options.hold_steps = true;
   options.http.ping_interval = std::chrono::milliseconds(ping_ms);
@@ -42,9 +42,9 @@ std::string Events(HttpClient& client, int* num_pings) {
 }
 
 TEST(HttpPingTest, SilentStreamIsKeptAliveByComments) {
-  ServingFixture server(Held(20));
+  ServingFixture server(HeldWithPings(20));
   HttpClient client(server.port());
-  client.SendPost("/v1/completions", kStream);
+  client.SendPost("/v1/completions", kPingedStream);
   server.steps.Allow(1);  // the prompt, and the first token
   ClientReply reply;
   ASSERT_TRUE(client.ReadHead(&reply));
@@ -66,9 +66,9 @@ TEST(HttpPingTest, SilentStreamIsKeptAliveByComments) {
 }
 
 TEST(HttpPingTest, NothingIsSentBeforeTheReplyBegins) {
-  ServingFixture server(Held(1));
+  ServingFixture server(HeldWithPings(1));
   HttpClient client(server.port());
-  client.SendPost("/v1/completions", kStream);
+  client.SendPost("/v1/completions", kPingedStream);
   server.steps.WaitForArrival();
   EXPECT_FALSE(client.ReadSome(100)) << client.buffered();
   server.steps.Open();
@@ -80,9 +80,9 @@ TEST(HttpPingTest, NothingIsSentBeforeTheReplyBegins) {
 }
 
 TEST(HttpPingTest, WithoutIntervalNoPingIsSent) {
-  ServingFixture server(Held(0));
+  ServingFixture server(HeldWithPings(0));
   HttpClient client(server.port());
-  client.SendPost("/v1/completions", kStream);
+  client.SendPost("/v1/completions", kPingedStream);
   server.steps.Allow(1);
   ClientReply reply;
   ASSERT_TRUE(client.ReadHead(&reply));
@@ -94,7 +94,7 @@ TEST(HttpPingTest, WithoutIntervalNoPingIsSent) {
 }
 
 TEST(HttpPingTest, WholeReplyHasNoPings) {
-  ServingFixture server(Held(1));
+  ServingFixture server(HeldWithPings(1));
   HttpClient client(server.port());
   client.SendPost("/v1/completions", R"({"prompt":"ab","max_tokens":2})");
   server.steps.WaitForArrival();
@@ -104,10 +104,10 @@ TEST(HttpPingTest, WholeReplyHasNoPings) {
 }
 
 TEST(HttpPingTest, SilentStreamEndsWhenItsClientLeaves) {
-  ServingFixture server(Held(1));
+  ServingFixture server(HeldWithPings(1));
   {
     HttpClient client(server.port());
-    client.SendPost("/v1/completions", kStream);
+    client.SendPost("/v1/completions", kPingedStream);
     server.steps.Allow(1);
     ClientReply reply;
     ASSERT_TRUE(client.ReadHead(&reply));

@@ -27,7 +27,7 @@ using testing::GrpcStackOptions;
 using ::testing::HasSubstr;
 using Stream = grpc::ClientReaderWriter<ModelInferRequest, ModelStreamInferResponse>;
 
-GrpcStackOptions Held() {
+GrpcStackOptions HeldKserve() {
   GrpcStackOptions options;
   options.hold_steps = true;
   return options;
@@ -37,8 +37,8 @@ std::unique_ptr<GRPCInferenceService::Stub> NewStub(const GrpcStack& stack) {
   return GRPCInferenceService::NewStub(stack.NewChannel());
 }
 
-ModelInferRequest RequestOf(const std::vector<int32_t>& ids, int max_tokens,
-                            const std::string& id = {}) {
+ModelInferRequest InferRequestOf(const std::vector<int32_t>& ids, int max_tokens,
+                                 const std::string& id = {}) {
   ModelInferRequest message;
   message.set_model_name("fake-model");
   message.set_id(id);
@@ -68,8 +68,8 @@ std::string TextOf(const ModelInferResponse& response, int index) {
   return response.raw_output_contents(index).substr(sizeof(uint32_t));
 }
 
-std::vector<int32_t> ExpectedTokens(const GrpcStack& stack, const std::vector<int32_t>& prompt,
-                                    int count) {
+std::vector<int32_t> ExpectedKserveTokens(const GrpcStack& stack,
+                                          const std::vector<int32_t>& prompt, int count) {
   Request request;
   request.prompt = prompt;
   request.max_tokens = count;
@@ -81,7 +81,7 @@ bool IsFinal(const ModelStreamInferResponse& response) {
   return response.infer_response().parameters().at("triton_final_response").bool_param();
 }
 
-bool Counts(const GrpcStack& stack, const std::string& method, int code) {
+bool CountsKserve(const GrpcStack& stack, const std::string& method, int code) {
   const std::string sample = "diffserve_grpc_requests_total{method=\"" + method + "\",code=\"" +
                              std::to_string(code) + "\"} 1";
   return Eventually([&] { return stack.metrics->Render().find(sample) != std::string::npos; });
@@ -143,16 +143,16 @@ TEST(KserveServiceTest, ModelInferAnswersWithThePromptAndAllTokens) {
   const auto stub = NewStub(stack);
   grpc::ClientContext context;
   ModelInferResponse response;
-  const grpc::Status status = stub->ModelInfer(&context, RequestOf({5, 6, 7}, 20, "one"),
+  const grpc::Status status = stub->ModelInfer(&context, InferRequestOf({5, 6, 7}, 20, "one"),
                                                &response);
   ASSERT_TRUE(status.ok()) << status.error_message();
-  std::vector<int32_t> expected = ExpectedTokens(stack, {5, 6, 7}, 20);
+  std::vector<int32_t> expected = ExpectedKserveTokens(stack, {5, 6, 7}, 20);
   expected.insert(expected.begin(), {5, 6, 7});
   EXPECT_EQ(IdsOf(response), expected);
   EXPECT_EQ(response.id(), "one");
   EXPECT_EQ(TextOf(response, 2), "length");
   EXPECT_EQ(response.parameters().at("completion_tokens").int64_param(), 20);
-  EXPECT_TRUE(Counts(stack, "ModelInfer", 0));
+  EXPECT_TRUE(CountsKserve(stack, "ModelInfer", 0));
   EXPECT_TRUE(stack.BecomesIdle());
 }
 
@@ -169,24 +169,24 @@ TEST(KserveServiceTest, ModelInferRefusesWithTheFieldsName) {
     ASSERT_NE(found, trailers.end()) << param;
     EXPECT_EQ(std::string(found->second.data(), found->second.size()), param);
   };
-  ModelInferRequest request = RequestOf({5}, 5);
+  ModelInferRequest request = InferRequestOf({5}, 5);
   request.set_model_name("other");
   refused(request, grpc::StatusCode::NOT_FOUND, "model_name");
-  refused(RequestOf({}, 5), grpc::StatusCode::INVALID_ARGUMENT, "input_ids");
-  refused(RequestOf({1 << 30}, 5), grpc::StatusCode::INVALID_ARGUMENT, "prompt");
-  refused(RequestOf({5}, -1), grpc::StatusCode::INVALID_ARGUMENT, "max_tokens");
-  refused(RequestOf({5}, 5, std::string(129, 'i')), grpc::StatusCode::INVALID_ARGUMENT,
+  refused(InferRequestOf({}, 5), grpc::StatusCode::INVALID_ARGUMENT, "input_ids");
+  refused(InferRequestOf({1 << 30}, 5), grpc::StatusCode::INVALID_ARGUMENT, "prompt");
+  refused(InferRequestOf({5}, -1), grpc::StatusCode::INVALID_ARGUMENT, "max_tokens");
+  refused(InferRequestOf({5}, 5, std::string(129, 'i')), grpc::StatusCode::INVALID_ARGUMENT,
           "request_id");
 }
 
 TEST(KserveServiceTest, EndingModelInferFreesEverything) {
-  GrpcStack stack(Held());
+  GrpcStack stack(HeldKserve());
   const auto stub = NewStub(stack);
   grpc::ClientContext context;
   grpc::CompletionQueue queue;
   ModelInferResponse response;
   grpc::Status status;
-  const auto call = stub->AsyncModelInfer(&context, RequestOf({1, 2}, 4000), &queue);
+  const auto call = stub->AsyncModelInfer(&context, InferRequestOf({1, 2}, 4000), &queue);
   call->Finish(&response, &status, nullptr);
   EXPECT_TRUE(Eventually([&] { return stack.Stats().waiting + stack.Stats().running == 1; }));
   context.TryCancel();
@@ -194,15 +194,15 @@ TEST(KserveServiceTest, EndingModelInferFreesEverything) {
   bool ok = false;
   queue.Next(&tag, &ok);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
-  EXPECT_TRUE(Counts(stack, "ModelInfer", 1));
+  EXPECT_TRUE(CountsKserve(stack, "ModelInfer", 1));
   EXPECT_TRUE(stack.BecomesIdle());
   queue.Shutdown();
 }
 
 TEST(KserveServiceTest, TimeoutEndsModelInfer) {
-  GrpcStack stack(Held());
+  GrpcStack stack(HeldKserve());
   const auto stub = NewStub(stack);
-  ModelInferRequest request = RequestOf({1, 2}, 4000);
+  ModelInferRequest request = InferRequestOf({1, 2}, 4000);
   (*request.mutable_parameters())["timeout"].set_int64_param(20'000);
   grpc::ClientContext context;
   ModelInferResponse response;
@@ -217,7 +217,7 @@ TEST(KserveServiceTest, StreamAnswersItsRequestsInOrder) {
   grpc::ClientContext context;
   const std::unique_ptr<Stream> stream = stub->ModelStreamInfer(&context);
   for (int i = 0; i < 3; ++i)
-    ASSERT_TRUE(stream->Write(RequestOf({5, i}, 10 + i, std::to_string(i))));
+    ASSERT_TRUE(stream->Write(InferRequestOf({5, i}, 10 + i, std::to_string(i))));
   ASSERT_TRUE(stream->WritesDone());
   ModelStreamInferResponse response;
   for (int i = 0; i < 3; ++i) {
@@ -229,12 +229,12 @@ TEST(KserveServiceTest, StreamAnswersItsRequestsInOrder) {
       const std::vector<int32_t> piece = IdsOf(response.infer_response());
       ids.insert(ids.end(), piece.begin(), piece.end());
     } while (!IsFinal(response));
-    EXPECT_EQ(ids, ExpectedTokens(stack, {5, i}, 10 + i)) << i;
+    EXPECT_EQ(ids, ExpectedKserveTokens(stack, {5, i}, 10 + i)) << i;
     EXPECT_EQ(TextOf(response.infer_response(), 2), "length");
   }
   EXPECT_FALSE(stream->Read(&response));
   EXPECT_TRUE(stream->Finish().ok());
-  EXPECT_TRUE(Counts(stack, "ModelStreamInfer", 0));
+  EXPECT_TRUE(CountsKserve(stack, "ModelStreamInfer", 0));
 }
 
 TEST(KserveServiceTest, RefusedRequestDoesNotEndItsStream) {
@@ -243,15 +243,15 @@ TEST(KserveServiceTest, RefusedRequestDoesNotEndItsStream) {
   grpc::ClientContext context;
   const std::unique_ptr<Stream> stream = stub->ModelStreamInfer(&context);
   ModelStreamInferResponse response;
-  for (const ModelInferRequest& bad :
-       {RequestOf({5}, -1, "bad"), RequestOf({}, 5, "bad"), RequestOf({1 << 30}, 5, "bad")}) {
+  for (const ModelInferRequest& bad : {InferRequestOf({5}, -1, "bad"), InferRequestOf({}, 5, "bad"),
+                                       InferRequestOf({1 << 30}, 5, "bad")}) {
     ASSERT_TRUE(stream->Write(bad));
     ASSERT_TRUE(stream->Read(&response));
     EXPECT_NE(response.error_message(), "");
     EXPECT_EQ(response.infer_response().id(), "bad");
     EXPECT_TRUE(IsFinal(response));
   }
-  ModelInferRequest whole = RequestOf({5}, 4, "good");
+  ModelInferRequest whole = InferRequestOf({5}, 4, "good");
   (*whole.mutable_parameters())["stream"].set_bool_param(false);
   ASSERT_TRUE(stream->Write(whole));
   ASSERT_TRUE(stream->Read(&response));
@@ -264,18 +264,18 @@ TEST(KserveServiceTest, RefusedRequestDoesNotEndItsStream) {
 }
 
 TEST(KserveServiceTest, StreamRunsOneRequestAtATime) {
-  GrpcStack stack(Held());
+  GrpcStack stack(HeldKserve());
   const auto stub = NewStub(stack);
   grpc::ClientContext context;
   const std::unique_ptr<Stream> stream = stub->ModelStreamInfer(&context);
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(stream->Write(RequestOf({5, i}, 100)));
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(stream->Write(InferRequestOf({5, i}, 100)));
   stack.steps.Allow(2);
   ModelStreamInferResponse response;
   ASSERT_TRUE(stream->Read(&response));
   EXPECT_EQ(stack.Stats().waiting + stack.Stats().running, 1);
   context.TryCancel();
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
-  EXPECT_TRUE(Counts(stack, "ModelStreamInfer", 1));
+  EXPECT_TRUE(CountsKserve(stack, "ModelStreamInfer", 1));
   EXPECT_TRUE(stack.BecomesIdle());
   EXPECT_EQ(stack.Stats().num_finished(FinishReason::kCancelled), 1u);
 }

@@ -12,7 +12,7 @@
 namespace diffserve {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 KvEvent Stored(std::vector<uint64_t> hashes, std::optional<uint64_t> parent = std::nullopt,
                std::string salt = "") {
@@ -38,16 +38,16 @@ KvEvent Cleared() {
   return event;
 }
 
-Json Decoded(const std::string& payload) { return Json::from_msgpack(payload); }
+OrderedJson Decoded(const std::string& payload) { return OrderedJson::from_msgpack(payload); }
 
 TEST(KvEventMessageTest, MessageHasTheFormatThatRoutersRead) {
   const KvEvent events[] = {Stored({1, ~0ull}), Stored({7}, 1), Stored({9}, std::nullopt, "tenant"),
                             Removed({7, 1}), Cleared()};
-  const Json batch = Decoded(KvEventPayload(1234.5, events, 2));
+  const OrderedJson batch = Decoded(KvEventPayload(1234.5, events, 2));
   ASSERT_EQ(batch.size(), 3u);
   EXPECT_EQ(batch[0], 1234.5);
   EXPECT_EQ(batch[2], 0);
-  const Json expected = Json::parse(R"([
+  const OrderedJson expected = OrderedJson::parse(R"([
     {"type": "BlockStored", "block_hashes": [1, 18446744073709551615], "parent_block_hash": null, "token_ids": [100, 101, 102, 103],
      "block_size": 2, "lora_id": null, "medium": "GPU", "lora_name": null, "extra_keys": [null, null], "group_idx": 0,
      "kv_cache_spec_kind": "full_attention"},
@@ -67,7 +67,7 @@ TEST(KvEventMessageTest, MessageHasTheFormatThatRoutersRead) {
 struct Message {
   std::string topic;
   int64_t number = -2;
-  Json batch;
+  OrderedJson batch;
 };
 
 int64_t NumberOf(const zmq::message_t& frame) {
@@ -111,7 +111,7 @@ class KvEventPublisherTest : public ::testing::Test {
     if (frames.size() != begin + 3) return {};
     const zmq::message_t& payload = frames[begin + 2];
     return {frames[begin].to_string(), NumberOf(frames[begin + 1]),
-            payload.size() == 0 ? Json() : Decoded(payload.to_string())};
+            payload.size() == 0 ? OrderedJson() : Decoded(payload.to_string())};
   }
   // What the replay socket gives from `first` on, the end mark included.
   std::vector<Message> Replayed(uint64_t first) {
@@ -152,10 +152,10 @@ TEST_F(KvEventPublisherTest, SubscriberGetsNumberedBatchesInOrder) {
   for (int64_t number = first.number; message.batch[1][0]["type"] != "BlockRemoved"; ++number) {
     EXPECT_EQ(message.topic, "kv@pod@model");
     EXPECT_EQ(message.number, number);
-    EXPECT_EQ(message.batch[1][0]["block_hashes"], Json::array({number}));
+    EXPECT_EQ(message.batch[1][0]["block_hashes"], OrderedJson::array({number}));
     message = MessageOf(Frames(subscriber), 0);
   }
-  EXPECT_EQ(message.batch[1][0]["block_hashes"], Json::array({4242}));
+  EXPECT_EQ(message.batch[1][0]["block_hashes"], OrderedJson::array({4242}));
 }
 
 TEST_F(KvEventPublisherTest, MissedBatchesComeFromTheReplaySocket) {
@@ -168,7 +168,8 @@ TEST_F(KvEventPublisherTest, MissedBatchesComeFromTheReplaySocket) {
   for (int64_t number = 1; number <= 5; ++number) {
     EXPECT_EQ(all[static_cast<size_t>(number)].topic, "kv@pod@model");
     EXPECT_EQ(all[static_cast<size_t>(number)].number, number);
-    EXPECT_EQ(all[static_cast<size_t>(number)].batch[1][0]["block_hashes"], Json::array({number}));
+    EXPECT_EQ(all[static_cast<size_t>(number)].batch[1][0]["block_hashes"],
+              OrderedJson::array({number}));
   }
   EXPECT_EQ(all.back().number, -1);
   EXPECT_EQ(Replayed(4).size(), 3u);
@@ -240,7 +241,7 @@ TEST_F(KvEventPublisherTest, EndpointWithoutAStarIsConnectedTo) {
     publisher_->Publish({Stored({1})});
     message = MessageOf(Frames(subscriber), 0);
   }
-  EXPECT_EQ(message.batch[1][0]["block_hashes"], Json::array({1}));
+  EXPECT_EQ(message.batch[1][0]["block_hashes"], OrderedJson::array({1}));
 }
 
 TEST_F(KvEventPublisherTest, InvalidOrUsedEndpointErrorNamesTheFlag) {

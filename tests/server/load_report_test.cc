@@ -39,7 +39,7 @@ EngineStats SomeLoad() {
 
 // The same message by protobuf's own reading, from the field numbers that xds.data.orca.v3
 // publishes.
-Metrics Decoded(const std::string& bytes) {
+Metrics DecodedReport(const std::string& bytes) {
   namespace pb = google::protobuf;
   pb::FileDescriptorProto file;
   file.set_name("orca.proto");
@@ -83,7 +83,7 @@ Metrics Decoded(const std::string& bytes) {
 TEST(LoadReportTest, EveryFormatHasTheSameValues) {
   const EngineStats load = SomeLoad();
   const Metrics expected = {{"kv_cache_usage_perc", 1.0 / 3}, {"num_requests_waiting", 300}};
-  EXPECT_EQ(Decoded(LoadReport(load, LoadFormat::kBinary)), expected);
+  EXPECT_EQ(DecodedReport(LoadReport(load, LoadFormat::kBinary)), expected);
   const std::string json = LoadReport(load, LoadFormat::kJson);
   ASSERT_TRUE(json.starts_with("JSON ")) << json;
   EXPECT_EQ(nlohmann::json::parse(json.substr(5)), (nlohmann::json{{"named_metrics", expected}}));
@@ -101,7 +101,7 @@ TEST(LoadReportTest, ReportEqualsTheMetricsOfThoseNames) {
     const size_t at = text.find("\nvllm:" + name + "{");
     return at == std::string::npos ? -1 : std::stod(text.substr(text.find("} ", at) + 2));
   };
-  const Metrics metrics = Decoded(LoadReport(SomeLoad(), LoadFormat::kBinary));
+  const Metrics metrics = DecodedReport(LoadReport(SomeLoad(), LoadFormat::kBinary));
   EXPECT_EQ(metrics.size(), 2u);
   for (const auto& [name, number] : metrics) EXPECT_DOUBLE_EQ(value(name), number) << name;
 }

@@ -166,12 +166,12 @@ TEST_F(ResponsesRequestTest, ItemsAreStoredWithTheirOwnIds) {
   EXPECT_NE(request->input.item_ids[0], request->input.item_ids[1]);
 }
 
-struct FieldCase {
+struct ResponsesFieldCase {
   const char* member;
   const char* chat;     // its members in the chat body; {}: none
   const char* refused;  // the param, if it is refused
 };
-const FieldCase kFieldCases[] = {
+const ResponsesFieldCase kResponsesFieldCases[] = {
     {R"("max_output_tokens":5)", R"({"max_completion_tokens":5})", ""},
     {R"("temperature":0.5)", R"({"temperature":0.5})", ""},
     {R"("top_p":0.5)", R"({"top_p":0.5})", ""},
@@ -235,7 +235,7 @@ const FieldCase kFieldCases[] = {
 };
 
 TEST_F(ResponsesRequestTest, EveryFieldIsTranslatedIgnoredOrRefusedByName) {
-  for (const FieldCase& one : kFieldCases) {
+  for (const ResponsesFieldCase& one : kResponsesFieldCases) {
     EXPECT_EQ(RefusedFor(With(one.member)), one.refused) << one.member;
     if (*one.refused != '\0') continue;
     Json chat = Json::parse(Read(With(one.member))->members);

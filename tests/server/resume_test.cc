@@ -89,7 +89,7 @@ std::vector<std::string> Begin(ServingFixture& server, EventReader& reader, cons
   return events;
 }
 
-bool Counts(const ServingFixture& server, const std::string& fate, int count) {
+bool CountsFate(const ServingFixture& server, const std::string& fate, int count) {
   const std::string sample = "diffserve_resumable_streams_total{fate=\"" + fate + "\"} " +
                              std::to_string(count) + "\n";
   return server.metrics->Render().find(sample) != std::string::npos;
@@ -134,7 +134,7 @@ TEST(ResumeTest, StreamsResumeAfterTheLastEventOnAnotherConnection) {
     all.insert(all.end(), rest.begin(), rest.end());
     EXPECT_EQ(third.Rest(), all) << "the same bytes again";
     resumed += 2;
-    EXPECT_TRUE(Counts(server, "resumed", resumed));
+    EXPECT_TRUE(CountsFate(server, "resumed", resumed));
     EXPECT_TRUE(server.EngineIsEmpty());
     EXPECT_EQ(HttpClient(server.port()).Post(path, "", LastEvent(IdOf(rest.back()))).status, 204)
         << "there is no more to come";
@@ -251,7 +251,7 @@ TEST(ResumeTest, AbandonedStreamIsCancelled) {
   first.Leave();
   EXPECT_TRUE(server.BecomesIdle());
   EXPECT_EQ(server.Stats().num_finished(FinishReason::kCancelled), 1u);
-  EXPECT_TRUE(Eventually([&] { return Counts(server, "expired", 1); }));
+  EXPECT_TRUE(Eventually([&] { return CountsFate(server, "expired", 1); }));
   EXPECT_EQ(HttpClient(server.port()).Post(kPath, "", LastEvent(id)).status, 404);
 }
 

@@ -18,217 +18,217 @@
 namespace diffserve {
 namespace {
 
-enum class Use {
-  kServed,   // supported
-  kIgnored,  // accepted without effect, whatever its value
-  kRefused,  // 400 with its name, unless its value means off
-  kUnknown,  // not a member of this route: accepted, or refused with --strict
+enum class RouteUse {
+  kRouteServed,   // supported
+  kRouteIgnored,  // accepted without effect, whatever its value
+  kRouteRefused,  // 400 with its name, unless its value means off
+  kRouteUnknown,  // not a member of this route: accepted, or refused with --strict
 };
 
-struct Member {
+struct RouteMember {
   const char* name;
   const char* value;  // a value other than off
-  Use use;
+  RouteUse use;
   const char* param = "";  // the name in a refusal; empty: `name`
 };
 
-constexpr Use kServed = Use::kServed, kIgnored = Use::kIgnored, kRefused = Use::kRefused,
-              kUnknown = Use::kUnknown;
+constexpr RouteUse kRouteServed = RouteUse::kRouteServed, kRouteIgnored = RouteUse::kRouteIgnored,
+                   kRouteRefused = RouteUse::kRouteRefused, kRouteUnknown = RouteUse::kRouteUnknown;
 
 constexpr char kTool[] =
     R"([{"name":"f","description":"d","input_schema":{"type":"object"},"strict":true}])";
 constexpr char kFunction[] = R"([{"type":"function","name":"f","parameters":{"type":"object"}}])";
 
 // Members of chat clients that any route may get. `n` and similar ones exist in no other API.
-const Member kFromChat[] = {
-    {"n", "2", kRefused},
-    {"best_of", "2", kRefused},
-    {"logprobs", "true", kRefused},
-    {"top_logprobs", "3", kRefused},
-    {"prompt_logprobs", "3", kRefused},
-    {"echo", "true", kRefused},
-    {"suffix", R"("x")", kRefused},
-    {"bad_words", R"(["x"])", kRefused},
-    {"allowed_token_ids", "[3]", kRefused},
-    {"max_completion_tokens", "5", kRefused},
-    {"response_format", R"({"type":"json_object"})", kRefused},
-    {"structured_outputs", R"({"regex":"a"})", kRefused},
-    {"guided_json", "{\"type\":\"object\"}", kRefused},
-    {"guided_regex", R"("a")", kRefused},
-    {"guided_choice", R"(["a"])", kRefused},
-    {"guided_grammar", R"("start: \"a\"")", kRefused},
-    {"regex", R"("a")", kRefused},
-    {"ebnf", R"("root ::= \"a\"")", kRefused},
-    {"json_schema", R"({"type":"object"})", kRefused},
-    {"grammar", R"("x")", kRefused},
-    {"thinking_token_budget", "5", kRefused},
-    {"max_reasoning_tokens", "5", kRefused},
-    {"reasoning_effort", R"("low")", kRefused},
-    {"chat_template_kwargs", R"({"a":true})", kRefused},
-    {"add_generation_prompt", "true", kRefused},
-    {"return_token_ids", "true", kRefused},
-    {"use_beam_search", "true", kRefused},
-    {"kv_transfer_params", R"({"a":1})", kRefused},
-    {"repeat_penalty", "1.1", kRefused},
-    {"mirostat", "2", kRefused},
-    {"lora_path", R"("x")", kRefused},
-    {"some_future_member", R"({"a":[1,2]})", kUnknown},
+const RouteMember kFromChat[] = {
+    {"n", "2", kRouteRefused},
+    {"best_of", "2", kRouteRefused},
+    {"logprobs", "true", kRouteRefused},
+    {"top_logprobs", "3", kRouteRefused},
+    {"prompt_logprobs", "3", kRouteRefused},
+    {"echo", "true", kRouteRefused},
+    {"suffix", R"("x")", kRouteRefused},
+    {"bad_words", R"(["x"])", kRouteRefused},
+    {"allowed_token_ids", "[3]", kRouteRefused},
+    {"max_completion_tokens", "5", kRouteRefused},
+    {"response_format", R"({"type":"json_object"})", kRouteRefused},
+    {"structured_outputs", R"({"regex":"a"})", kRouteRefused},
+    {"guided_json", "{\"type\":\"object\"}", kRouteRefused},
+    {"guided_regex", R"("a")", kRouteRefused},
+    {"guided_choice", R"(["a"])", kRouteRefused},
+    {"guided_grammar", R"("start: \"a\"")", kRouteRefused},
+    {"regex", R"("a")", kRouteRefused},
+    {"ebnf", R"("root ::= \"a\"")", kRouteRefused},
+    {"json_schema", R"({"type":"object"})", kRouteRefused},
+    {"grammar", R"("x")", kRouteRefused},
+    {"thinking_token_budget", "5", kRouteRefused},
+    {"max_reasoning_tokens", "5", kRouteRefused},
+    {"reasoning_effort", R"("low")", kRouteRefused},
+    {"chat_template_kwargs", R"({"a":true})", kRouteRefused},
+    {"add_generation_prompt", "true", kRouteRefused},
+    {"return_token_ids", "true", kRouteRefused},
+    {"use_beam_search", "true", kRouteRefused},
+    {"kv_transfer_params", R"({"a":1})", kRouteRefused},
+    {"repeat_penalty", "1.1", kRouteRefused},
+    {"mirostat", "2", kRouteRefused},
+    {"lora_path", R"("x")", kRouteRefused},
+    {"some_future_member", R"({"a":[1,2]})", kRouteUnknown},
 };
 
 // Sampling members of routes that convert to a chat.
-const Member kSampling[] = {
-    {"temperature", "0.5", kServed},
-    {"top_p", "0.5", kServed},
-    {"top_k", "5", kServed},
-    {"min_p", "0.5", kServed},
-    {"presence_penalty", "1", kServed},
-    {"frequency_penalty", "1", kServed},
-    {"repetition_penalty", "1.5", kServed},
-    {"logit_bias", R"({"3":1})", kServed},
-    {"seed", "5", kServed},
-    {"min_tokens", "2", kServed},
-    {"stop_token_ids", "[3]", kServed},
-    {"ignore_eos", "true", kServed},
-    {"skip_special_tokens", "false", kServed},
-    {"include_stop_str_in_output", "true", kServed},
-    {"cache_salt", R"("s")", kServed},
+const RouteMember kSampling[] = {
+    {"temperature", "0.5", kRouteServed},
+    {"top_p", "0.5", kRouteServed},
+    {"top_k", "5", kRouteServed},
+    {"min_p", "0.5", kRouteServed},
+    {"presence_penalty", "1", kRouteServed},
+    {"frequency_penalty", "1", kRouteServed},
+    {"repetition_penalty", "1.5", kRouteServed},
+    {"logit_bias", R"({"3":1})", kRouteServed},
+    {"seed", "5", kRouteServed},
+    {"min_tokens", "2", kRouteServed},
+    {"stop_token_ids", "[3]", kRouteServed},
+    {"ignore_eos", "true", kRouteServed},
+    {"skip_special_tokens", "false", kRouteServed},
+    {"include_stop_str_in_output", "true", kRouteServed},
+    {"cache_salt", R"("s")", kRouteServed},
 };
 
-const Member kOfMessages[] = {
-    {"model", R"("tiny")", kServed},
-    {"system", R"("s")", kServed},
-    {"stop_sequences", R"(["x"])", kServed},
-    {"stream", "true", kServed},
-    {"tools", kTool, kServed},
-    {"tool_choice", R"({"type":"none"})", kServed},
-    {"tool_choice", R"({"type":"most"})", kRefused, "tool_choice.type"},
-    {"thinking", R"({"type":"enabled","budget_tokens":2})", kServed},
-    {"thinking", R"({"type":"enabled"})", kRefused, "thinking.budget_tokens"},
-    {"output_config", R"({"format":{"type":"json_schema","schema":{}}})", kServed},
-    {"output_config", R"({"format":{"type":"xml"}})", kRefused, "output_config.format.type"},
-    {"output_format", R"({"type":"json_schema","schema":{}})", kServed},
-    {"metadata", R"({"user_id":"u"})", kIgnored},
-    {"service_tier", R"("auto")", kIgnored},
-    {"cache_control", R"({"type":"ephemeral"})", kIgnored},
-    {"inference_geo", R"("eu")", kIgnored},
-    {"betas", R"(["x"])", kIgnored},
-    {"container", R"("x")", kRefused},
-    {"mcp_servers", "[{}]", kIgnored},
-    {"context_management", R"({"a":1})", kIgnored},
-    {"speed", R"("fast")", kIgnored},
-    {"stop", R"(["x"])", kRefused},
-    {"stream_options", R"({"include_usage":true})", kRefused},
-    {"parallel_tool_calls", "false", kUnknown},
+const RouteMember kOfMessages[] = {
+    {"model", R"("tiny")", kRouteServed},
+    {"system", R"("s")", kRouteServed},
+    {"stop_sequences", R"(["x"])", kRouteServed},
+    {"stream", "true", kRouteServed},
+    {"tools", kTool, kRouteServed},
+    {"tool_choice", R"({"type":"none"})", kRouteServed},
+    {"tool_choice", R"({"type":"most"})", kRouteRefused, "tool_choice.type"},
+    {"thinking", R"({"type":"enabled","budget_tokens":2})", kRouteServed},
+    {"thinking", R"({"type":"enabled"})", kRouteRefused, "thinking.budget_tokens"},
+    {"output_config", R"({"format":{"type":"json_schema","schema":{}}})", kRouteServed},
+    {"output_config", R"({"format":{"type":"xml"}})", kRouteRefused, "output_config.format.type"},
+    {"output_format", R"({"type":"json_schema","schema":{}})", kRouteServed},
+    {"metadata", R"({"user_id":"u"})", kRouteIgnored},
+    {"service_tier", R"("auto")", kRouteIgnored},
+    {"cache_control", R"({"type":"ephemeral"})", kRouteIgnored},
+    {"inference_geo", R"("eu")", kRouteIgnored},
+    {"betas", R"(["x"])", kRouteIgnored},
+    {"container", R"("x")", kRouteRefused},
+    {"mcp_servers", "[{}]", kRouteIgnored},
+    {"context_management", R"({"a":1})", kRouteIgnored},
+    {"speed", R"("fast")", kRouteIgnored},
+    {"stop", R"(["x"])", kRouteRefused},
+    {"stream_options", R"({"include_usage":true})", kRouteRefused},
+    {"parallel_tool_calls", "false", kRouteUnknown},
 };
 
-const Member kOfResponses[] = {
-    {"model", R"("tiny")", kServed},
-    {"instructions", R"("s")", kServed},
-    {"max_output_tokens", "5", kServed},
-    {"stream", "true", kServed},
-    {"stop", R"(["x"])", kServed},
-    {"priority", "3", kServed},
-    {"text", R"({"format":{"type":"json_schema","name":"a","schema":{}}})", kServed},
-    {"text", R"({"format":{"type":"json_object"}})", kServed},
-    {"text", R"({"format":{"type":"xml"}})", kRefused, "text.format.type"},
-    {"text", R"({"verbosity":"low"})", kServed},
-    {"tools", kFunction, kServed},
-    {"tools", R"([{"type":"web_search"}])", kServed},
-    {"tool_choice", R"("none")", kServed},
-    {"tool_choice", R"({"type":"file_search"})", kRefused, "tool_choice.type"},
-    {"parallel_tool_calls", "false", kServed},
-    {"reasoning", R"({"effort":"low"})", kServed},
-    {"reasoning", R"({"summary":"detailed"})", kServed},
-    {"reasoning", R"({"summary":"long"})", kRefused, "reasoning.summary"},
-    {"truncation", R"("auto")", kServed},
-    {"store", "false", kServed},
-    {"previous_response_id", R"("resp_1")", kServed},
-    {"metadata", R"({"a":"b"})", kServed},
-    {"user", R"("u")", kServed},
-    {"safety_identifier", R"("u")", kServed},
-    {"prompt_cache_key", R"("u")", kServed},
-    {"service_tier", R"("auto")", kIgnored},
-    {"prompt_cache_retention", R"("24h")", kIgnored},
-    {"stream_options", R"({"include_obfuscation":false})", kIgnored},
-    {"background", "true", kRefused},
-    {"include", R"(["reasoning.encrypted_content"])", kServed},
-    {"include", R"(["message.output_text.logprobs"])", kRefused},
-    {"conversation", R"("x")", kRefused},
-    {"prompt", R"({"id":"x"})", kRefused},
-    {"max_tool_calls", "3", kIgnored},
-    {"client_metadata", R"({"a":"b"})", kIgnored},
-    {"moderation", R"({"a":1})", kRefused},
-    {"context_management", R"([{"a":1}])", kIgnored},
+const RouteMember kOfResponses[] = {
+    {"model", R"("tiny")", kRouteServed},
+    {"instructions", R"("s")", kRouteServed},
+    {"max_output_tokens", "5", kRouteServed},
+    {"stream", "true", kRouteServed},
+    {"stop", R"(["x"])", kRouteServed},
+    {"priority", "3", kRouteServed},
+    {"text", R"({"format":{"type":"json_schema","name":"a","schema":{}}})", kRouteServed},
+    {"text", R"({"format":{"type":"json_object"}})", kRouteServed},
+    {"text", R"({"format":{"type":"xml"}})", kRouteRefused, "text.format.type"},
+    {"text", R"({"verbosity":"low"})", kRouteServed},
+    {"tools", kFunction, kRouteServed},
+    {"tools", R"([{"type":"web_search"}])", kRouteServed},
+    {"tool_choice", R"("none")", kRouteServed},
+    {"tool_choice", R"({"type":"file_search"})", kRouteRefused, "tool_choice.type"},
+    {"parallel_tool_calls", "false", kRouteServed},
+    {"reasoning", R"({"effort":"low"})", kRouteServed},
+    {"reasoning", R"({"summary":"detailed"})", kRouteServed},
+    {"reasoning", R"({"summary":"long"})", kRouteRefused, "reasoning.summary"},
+    {"truncation", R"("auto")", kRouteServed},
+    {"store", "false", kRouteServed},
+    {"previous_response_id", R"("resp_1")", kRouteServed},
+    {"metadata", R"({"a":"b"})", kRouteServed},
+    {"user", R"("u")", kRouteServed},
+    {"safety_identifier", R"("u")", kRouteServed},
+    {"prompt_cache_key", R"("u")", kRouteServed},
+    {"service_tier", R"("auto")", kRouteIgnored},
+    {"prompt_cache_retention", R"("24h")", kRouteIgnored},
+    {"stream_options", R"({"include_obfuscation":false})", kRouteIgnored},
+    {"background", "true", kRouteRefused},
+    {"include", R"(["reasoning.encrypted_content"])", kRouteServed},
+    {"include", R"(["message.output_text.logprobs"])", kRouteRefused},
+    {"conversation", R"("x")", kRouteRefused},
+    {"prompt", R"({"id":"x"})", kRouteRefused},
+    {"max_tool_calls", "3", kRouteIgnored},
+    {"client_metadata", R"({"a":"b"})", kRouteIgnored},
+    {"moderation", R"({"a":1})", kRouteRefused},
+    {"context_management", R"([{"a":1}])", kRouteIgnored},
 };
 
-const Member kOfEmbeddings[] = {
-    {"model", R"("tiny")", kServed},
-    {"encoding_format", R"("base64")", kServed},
-    {"encoding_format", R"("bits")", kRefused},
-    {"dimensions", "8", kServed},
-    {"dimensions", "65", kRefused},
-    {"pooling", R"("last")", kServed},
-    {"add_special_tokens", "false", kServed},
-    {"truncate_prompt_tokens", "5", kServed},
-    {"cache_salt", R"("s")", kServed},
-    {"normalize", "true", kServed},
-    {"normalize", "false", kRefused},
-    {"use_activation", "false", kRefused},
-    {"user", R"("u")", kIgnored},
-    {"request_id", R"("r")", kIgnored},
-    {"messages", R"([{"role":"user","content":"a"}])", kRefused},
-    {"prompt_embeds", R"("AAAA")", kRefused},
-    {"embed_dtype", R"("float16")", kRefused},
-    {"endianness", R"("big")", kRefused},
-    {"truncation_side", R"("right")", kRefused},
-    {"mm_processor_kwargs", R"({"a":1})", kRefused},
-    {"chat_template", R"("x")", kRefused},
-    {"priority", "3", kRefused},
-    {"temperature", "0.5", kUnknown},
-    {"some_future_member", "1", kUnknown},
+const RouteMember kOfEmbeddings[] = {
+    {"model", R"("tiny")", kRouteServed},
+    {"encoding_format", R"("base64")", kRouteServed},
+    {"encoding_format", R"("bits")", kRouteRefused},
+    {"dimensions", "8", kRouteServed},
+    {"dimensions", "65", kRouteRefused},
+    {"pooling", R"("last")", kRouteServed},
+    {"add_special_tokens", "false", kRouteServed},
+    {"truncate_prompt_tokens", "5", kRouteServed},
+    {"cache_salt", R"("s")", kRouteServed},
+    {"normalize", "true", kRouteServed},
+    {"normalize", "false", kRouteRefused},
+    {"use_activation", "false", kRouteRefused},
+    {"user", R"("u")", kRouteIgnored},
+    {"request_id", R"("r")", kRouteIgnored},
+    {"messages", R"([{"role":"user","content":"a"}])", kRouteRefused},
+    {"prompt_embeds", R"("AAAA")", kRouteRefused},
+    {"embed_dtype", R"("float16")", kRouteRefused},
+    {"endianness", R"("big")", kRouteRefused},
+    {"truncation_side", R"("right")", kRouteRefused},
+    {"mm_processor_kwargs", R"({"a":1})", kRouteRefused},
+    {"chat_template", R"("x")", kRouteRefused},
+    {"priority", "3", kRouteRefused},
+    {"temperature", "0.5", kRouteUnknown},
+    {"some_future_member", "1", kRouteUnknown},
 };
 
-const Member kOfGenerate[] = {
-    {"model", R"("tiny")", kServed},
-    {"stream", "true", kServed},
-    {"priority", "3", kServed},
-    {"cache_salt", R"("s")", kServed},
-    {"request_id", R"("r")", kServed},
-    {"prompt", R"("x")", kIgnored},
-    {"features", R"({"a":1})", kRefused},
-    {"kv_transfer_params", R"({"a":1})", kRefused},
-    {"ec_transfer_params", R"({"a":1})", kRefused},
-    {"some_future_member", "1", kUnknown},
+const RouteMember kOfGenerate[] = {
+    {"model", R"("tiny")", kRouteServed},
+    {"stream", "true", kRouteServed},
+    {"priority", "3", kRouteServed},
+    {"cache_salt", R"("s")", kRouteServed},
+    {"request_id", R"("r")", kRouteServed},
+    {"prompt", R"("x")", kRouteIgnored},
+    {"features", R"({"a":1})", kRouteRefused},
+    {"kv_transfer_params", R"({"a":1})", kRouteRefused},
+    {"ec_transfer_params", R"({"a":1})", kRouteRefused},
+    {"some_future_member", "1", kRouteUnknown},
 };
 
 // Members of its sampling_params.
-const Member kOfGenerateSampling[] = {
-    {"max_tokens", "5", kServed},
-    {"n", "2", kServed},
-    {"stop", R"(["x"])", kServed},
-    {"logprobs", "3", kServed},
-    {"prompt_logprobs", "3", kServed},
-    {"bad_words", R"(["x"])", kServed},
-    {"allowed_token_ids", "[3]", kServed},
-    {"truncate_prompt_tokens", "1", kServed},
-    {"detokenize", "false", kIgnored},
-    {"output_kind", "2", kIgnored},
-    {"spaces_between_special_tokens", "true", kIgnored},
-    {"length_penalty", "2", kIgnored},
-    {"stream_interval", "2", kIgnored},
-    {"structured_outputs", R"({"regex":"a"})", kServed},
-    {"guided_decoding", R"({"regex":"a"})", kRefused},
-    {"logits_processors", R"(["x"])", kRefused},
-    {"use_beam_search", "true", kRefused},
-    {"logprob_token_ids", "[1]", kRefused},
-    {"flat_logprobs", "true", kRefused},
-    {"thinking_token_budget", "5", kRefused},
-    {"repetition_detection", R"({"a":1})", kRefused},
-    {"early_stopping", "true", kRefused},
-    {"skip_clone", "true", kRefused},
-    {"extra_args", R"({"a":1})", kRefused},
-    {"vllm_xargs", R"({"a":1})", kRefused},
-    {"some_future_member", "1", kUnknown},
+const RouteMember kOfGenerateSampling[] = {
+    {"max_tokens", "5", kRouteServed},
+    {"n", "2", kRouteServed},
+    {"stop", R"(["x"])", kRouteServed},
+    {"logprobs", "3", kRouteServed},
+    {"prompt_logprobs", "3", kRouteServed},
+    {"bad_words", R"(["x"])", kRouteServed},
+    {"allowed_token_ids", "[3]", kRouteServed},
+    {"truncate_prompt_tokens", "1", kRouteServed},
+    {"detokenize", "false", kRouteIgnored},
+    {"output_kind", "2", kRouteIgnored},
+    {"spaces_between_special_tokens", "true", kRouteIgnored},
+    {"length_penalty", "2", kRouteIgnored},
+    {"stream_interval", "2", kRouteIgnored},
+    {"structured_outputs", R"({"regex":"a"})", kRouteServed},
+    {"guided_decoding", R"({"regex":"a"})", kRouteRefused},
+    {"logits_processors", R"(["x"])", kRouteRefused},
+    {"use_beam_search", "true", kRouteRefused},
+    {"logprob_token_ids", "[1]", kRouteRefused},
+    {"flat_logprobs", "true", kRouteRefused},
+    {"thinking_token_budget", "5", kRouteRefused},
+    {"repetition_detection", R"({"a":1})", kRouteRefused},
+    {"early_stopping", "true", kRouteRefused},
+    {"skip_clone", "true", kRouteRefused},
+    {"extra_args", R"({"a":1})", kRouteRefused},
+    {"vllm_xargs", R"({"a":1})", kRouteRefused},
+    {"some_future_member", "1", kRouteUnknown},
 };
 
 class RouteFieldsTest : public ::testing::Test {
@@ -268,16 +268,17 @@ class RouteFieldsTest : public ::testing::Test {
     return parsed.ok() ? Checked(parsed->request.generate) : parsed.status();
   }
 
-  static std::string Text(const Member& member, const char* value) {
+  static std::string Text(const RouteMember& member, const char* value) {
     return "\"" + std::string(member.name) + "\":" + value;
   }
 
   template <size_t kCount>
-  void Expect(const Route& route, const Member (&members)[kCount], const std::string& path = "") {
-    for (const Member& member : members) {
+  void Expect(const Route& route, const RouteMember (&members)[kCount],
+              const std::string& path = "") {
+    for (const RouteMember& member : members) {
       for (const bool strict : {false, true}) {
         const Status status = route(Text(member, member.value), strict);
-        const bool refused = member.use == kRefused || (strict && member.use == kUnknown);
+        const bool refused = member.use == kRouteRefused || (strict && member.use == kRouteUnknown);
         EXPECT_EQ(status.ok(), !refused)
             << member.name << " " << member.value << ": " << status.message();
         if (!refused) continue;
@@ -285,10 +286,10 @@ class RouteFieldsTest : public ::testing::Test {
         EXPECT_EQ(status.param(), path + param);
         EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << member.name;
       }
-      if (member.use == kRefused) {
+      if (member.use == kRouteRefused) {
         EXPECT_TRUE(route(Text(member, "null"), false).ok()) << member.name;
       }
-      if (member.use != kIgnored) continue;
+      if (member.use != kRouteIgnored) continue;
       for (const char* value : {"null", "true", "-1.5", R"("x")", "[[]]", R"({"a":{}})"})
         EXPECT_TRUE(route(Text(member, value), true).ok()) << member.name << " " << value;
     }
@@ -324,7 +325,7 @@ TEST_F(RouteFieldsTest, EachMemberOfGenerateIsServedIgnoredOrRefusedByItsName) {
   Expect([this](const std::string& m, bool strict) { return Generate(m, strict); }, kOfGenerate);
   const std::string path = "sampling_params.";
   Expect(sampling, kOfGenerateSampling, path);
-  for (const Member& member : kSampling) {
+  for (const RouteMember& member : kSampling) {
     if (std::string(member.name) == "cache_salt") continue;  // next to sampling_params
     EXPECT_TRUE(sampling(Text(member, member.value), true).ok()) << member.name;
   }

@@ -9,7 +9,7 @@
 namespace diffserve {
 namespace {
 
-using Kind = GrammarSpec::Kind;
+using GrammarKind = GrammarSpec::Kind;
 using ::testing::HasSubstr;
 
 Result<OpenAiRequest> Parse(const std::string& members, bool strict = false) {
@@ -21,41 +21,43 @@ Result<OpenAiRequest> Parse(const std::string& members, bool strict = false) {
 TEST(StructuredFieldsTest, EachFormIsRead) {
   struct Case {
     const char* members;
-    Kind kind;
+    GrammarKind kind;
     const char* text;
     const char* param;
   };
   for (const Case& each : std::vector<Case>{
-           {R"("response_format":{"type":"json_object"})", Kind::kJsonObject, "",
+           {R"("response_format":{"type":"json_object"})", GrammarKind::kJsonObject, "",
             "response_format"},
            {R"("response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,)"
             R"("schema": {"z":1, "a":[2,"}"]} }})",
-            Kind::kJsonSchema, R"({"z":1, "a":[2,"}"]})", "response_format.json_schema.schema"},
-           {R"("response_format":{"type":"structural_tag","triggers":["<"]})", Kind::kStructuralTag,
-            R"({"type":"structural_tag","triggers":["<"]})", "response_format"},
-           {R"("structured_outputs":{"json":{"b":0,"a":1}})", Kind::kJsonSchema, R"({"b":0,"a":1})",
-            "structured_outputs.json"},
-           {R"("structured_outputs":{"regex":"a\nb"})", Kind::kRegex, "a\nb",
+            GrammarKind::kJsonSchema, R"({"z":1, "a":[2,"}"]})",
+            "response_format.json_schema.schema"},
+           {R"("response_format":{"type":"structural_tag","triggers":["<"]})",
+            GrammarKind::kStructuralTag, R"({"type":"structural_tag","triggers":["<"]})",
+            "response_format"},
+           {R"("structured_outputs":{"json":{"b":0,"a":1}})", GrammarKind::kJsonSchema,
+            R"({"b":0,"a":1})", "structured_outputs.json"},
+           {R"("structured_outputs":{"regex":"a\nb"})", GrammarKind::kRegex, "a\nb",
             "structured_outputs.regex"},
-           {R"("structured_outputs":{"choice":["x","y"]})", Kind::kChoice, R"(["x","y"])",
+           {R"("structured_outputs":{"choice":["x","y"]})", GrammarKind::kChoice, R"(["x","y"])",
             "structured_outputs.choice"},
-           {R"("structured_outputs":{"grammar":"start: \"::=\""})", Kind::kLark, "start: \"::=\"",
-            "structured_outputs.grammar"},
-           {R"("structured_outputs":{"grammar":"root ::= \"a\""})", Kind::kEbnf, "root ::= \"a\"",
-            "structured_outputs.grammar"},
-           {R"("structured_outputs":{"json_object":true,"regex":null})", Kind::kJsonObject, "",
-            "structured_outputs.json_object"},
-           {R"("structured_outputs":{"structural_tag":"{\"triggers\":[]}"})", Kind::kStructuralTag,
-            R"({"triggers":[]})", "structured_outputs.structural_tag"},
-           {R"("guided_json":"{\"type\":\"null\"}")", Kind::kJsonSchema, R"({"type":"null"})",
-            "guided_json"},
-           {R"("guided_json":{})", Kind::kJsonSchema, "{}", "guided_json"},
-           {R"("guided_regex":"a+")", Kind::kRegex, "a+", "guided_regex"},
-           {R"("guided_choice":["a"])", Kind::kChoice, R"(["a"])", "guided_choice"},
-           {R"("guided_grammar":"start: /a/")", Kind::kLark, "start: /a/", "guided_grammar"},
-           {R"("regex":"a")", Kind::kRegex, "a", "regex"},
-           {R"("ebnf":"root ::= \"a\"")", Kind::kEbnf, "root ::= \"a\"", "ebnf"},
-           {R"("json_schema":"{}")", Kind::kJsonSchema, "{}", "json_schema"}}) {
+           {R"("structured_outputs":{"grammar":"start: \"::=\""})", GrammarKind::kLark,
+            "start: \"::=\"", "structured_outputs.grammar"},
+           {R"("structured_outputs":{"grammar":"root ::= \"a\""})", GrammarKind::kEbnf,
+            "root ::= \"a\"", "structured_outputs.grammar"},
+           {R"("structured_outputs":{"json_object":true,"regex":null})", GrammarKind::kJsonObject,
+            "", "structured_outputs.json_object"},
+           {R"("structured_outputs":{"structural_tag":"{\"triggers\":[]}"})",
+            GrammarKind::kStructuralTag, R"({"triggers":[]})", "structured_outputs.structural_tag"},
+           {R"("guided_json":"{\"type\":\"null\"}")", GrammarKind::kJsonSchema,
+            R"({"type":"null"})", "guided_json"},
+           {R"("guided_json":{})", GrammarKind::kJsonSchema, "{}", "guided_json"},
+           {R"("guided_regex":"a+")", GrammarKind::kRegex, "a+", "guided_regex"},
+           {R"("guided_choice":["a"])", GrammarKind::kChoice, R"(["a"])", "guided_choice"},
+           {R"("guided_grammar":"start: /a/")", GrammarKind::kLark, "start: /a/", "guided_grammar"},
+           {R"("regex":"a")", GrammarKind::kRegex, "a", "regex"},
+           {R"("ebnf":"root ::= \"a\"")", GrammarKind::kEbnf, "root ::= \"a\"", "ebnf"},
+           {R"("json_schema":"{}")", GrammarKind::kJsonSchema, "{}", "json_schema"}}) {
     const auto parsed = Parse(each.members, /*strict=*/true);
     ASSERT_TRUE(parsed.ok()) << each.members << parsed.status().message();
     ASSERT_TRUE(parsed->generate.grammar.has_value()) << each.members;
@@ -67,20 +69,20 @@ TEST(StructuredFieldsTest, EachFormIsRead) {
 
 TEST(StructuredFieldsTest, StructuredOutputsTextRoundTrips) {
   for (const GrammarSpec& spec :
-       std::vector<GrammarSpec>{{Kind::kJsonObject, ""},
-                                {Kind::kJsonSchema, R"({"z":1, "a":"\"})"},
-                                {Kind::kRegex, "\"a\\n"},
-                                {Kind::kChoice, R"(["x\"","y"])"},
-                                {Kind::kLark, "start: \"::=\""},
-                                {Kind::kEbnf, "root ::= \"a\""},
-                                {Kind::kStructuralTag, R"({"triggers":[]})"}}) {
+       std::vector<GrammarSpec>{{GrammarKind::kJsonObject, ""},
+                                {GrammarKind::kJsonSchema, R"({"z":1, "a":"\"})"},
+                                {GrammarKind::kRegex, "\"a\\n"},
+                                {GrammarKind::kChoice, R"(["x\"","y"])"},
+                                {GrammarKind::kLark, "start: \"::=\""},
+                                {GrammarKind::kEbnf, "root ::= \"a\""},
+                                {GrammarKind::kStructuralTag, R"({"triggers":[]})"}}) {
     const auto parsed = Parse("\"structured_outputs\":" + StructuredOutputsText(spec), true);
     ASSERT_TRUE(parsed.ok()) << spec.text << parsed.status().message();
     ASSERT_TRUE(parsed->generate.grammar.has_value()) << spec.text;
     EXPECT_EQ(parsed->generate.grammar->kind, spec.kind) << spec.text;
     EXPECT_EQ(parsed->generate.grammar->text, spec.text);
   }
-  EXPECT_EQ(StructuredOutputsText({Kind::kLark, "root ::= \"a\""}), "") << "read as EBNF";
+  EXPECT_EQ(StructuredOutputsText({GrammarKind::kLark, "root ::= \"a\""}), "") << "read as EBNF";
 }
 
 TEST(StructuredFieldsTest, FieldsThatAreOffSetNoForm) {

@@ -24,7 +24,7 @@ using testing::ServingFixture;
 using testing::ServingOptions;
 using testing::SseData;
 
-constexpr char kGenerate[] = "/inference/v1/generate";
+constexpr char kGeneratePath[] = "/inference/v1/generate";
 
 class TokenRequestTest : public ::testing::Test {
  protected:
@@ -117,7 +117,7 @@ TEST(TokenRoutesTest, TokenPromptGivesTheTokensOfACompletion) {
                               .json();
   const std::string body = R"({"token_ids":[70,71,72],"request_id":"mine","sampling_params":{)" +
                            common + "}";
-  const Json whole = client.Post(kGenerate, body + "}").json();
+  const Json whole = client.Post(kGeneratePath, body + "}").json();
   EXPECT_EQ(whole["request_id"], "mine");
   EXPECT_EQ(whole["usage"]["completion_tokens"], 24);
   EXPECT_EQ(whole["prompt_logprobs"], completion["choices"][0]["prompt_logprobs"]);
@@ -125,7 +125,7 @@ TEST(TokenRoutesTest, TokenPromptGivesTheTokensOfACompletion) {
   std::vector<Json> streamed(2, Json::array());
   std::vector<Json> reasons(2);
   const ClientReply reply = client.Post(
-      kGenerate, body + R"(,"stream":true,"stream_options":{"include_usage":true}})");
+      kGeneratePath, body + R"(,"stream":true,"stream_options":{"include_usage":true}})");
   const std::vector<std::string> data = SseData(reply.body);
   EXPECT_EQ(Json::parse(data[0])["prompt_logprobs"], whole["prompt_logprobs"]);
   EXPECT_FALSE(Json::parse(data[1]).contains("prompt_logprobs"));
@@ -154,7 +154,7 @@ TEST(TokenRoutesTest, ErrorsNameTheMembersOfThisRoute) {
   ServingFixture server;
   HttpClient client(server.port());
   const auto param = [&](const std::string& body) {
-    const ClientReply reply = client.Post(kGenerate, body);
+    const ClientReply reply = client.Post(kGeneratePath, body);
     EXPECT_EQ(reply.status, 400) << body;
     return reply.json()["error"]["param"];
   };
@@ -162,7 +162,7 @@ TEST(TokenRoutesTest, ErrorsNameTheMembersOfThisRoute) {
   EXPECT_EQ(param(R"({"token_ids":[]})"), "token_ids");
   EXPECT_EQ(param(R"({"token_ids":[100000]})"), "token_ids");
   EXPECT_EQ(param(R"({"token_ids":[1],"sampling_params":{"max_tokens":0}})"), "max_tokens");
-  EXPECT_EQ(client.Post(kGenerate, R"({"token_ids":[1],"model":"x"})").status, 404);
+  EXPECT_EQ(client.Post(kGeneratePath, R"({"token_ids":[1],"model":"x"})").status, 404);
 }
 
 TEST(TokenRoutesTest, RenderedPromptRunsAsTheRequestWould) {
@@ -179,7 +179,7 @@ TEST(TokenRoutesTest, RenderedPromptRunsAsTheRequestWould) {
   EXPECT_EQ(rendered["prompt"], "<|user|>some words<|assistant|>");
   EXPECT_EQ(rendered["sampling_params"]["temperature"].dump(), "0.7");
   EXPECT_EQ(rendered["sampling_params"]["max_tokens"], 9);
-  const Json again = client.Post(kGenerate, rendered.dump()).json();
+  const Json again = client.Post(kGeneratePath, rendered.dump()).json();
   EXPECT_EQ(again["choices"][0]["token_ids"], answer["choices"][0]["token_ids"]);
   EXPECT_EQ(again["request_id"], rendered["request_id"]);
   const FrontendOptions limits;
@@ -192,7 +192,7 @@ TEST(TokenRoutesTest, RenderedPromptRunsAsTheRequestWould) {
   ASSERT_EQ(list.size(), 2u);
   for (const size_t i : {0, 1}) {
     EXPECT_EQ(list[i]["token_ids"], answers["choices"][i]["prompt_token_ids"]);
-    EXPECT_EQ(client.Post(kGenerate, list[i].dump()).json()["choices"][0]["token_ids"],
+    EXPECT_EQ(client.Post(kGeneratePath, list[i].dump()).json()["choices"][0]["token_ids"],
               answers["choices"][i]["token_ids"]);
   }
   EXPECT_EQ(list[0]["prompt"], "one");
@@ -232,7 +232,7 @@ TEST(TokenRoutesTest, AnswerFormHoldsForRenderedPrompts) {
   const Json rendered = client.Post("/v1/completions/render", body).json()[0];
   EXPECT_EQ(rendered["sampling_params"]["structured_outputs"],
             Json::parse("{" + form + "}")["structured_outputs"]);
-  const Json again = client.Post(kGenerate, rendered.dump()).json();
+  const Json again = client.Post(kGeneratePath, rendered.dump()).json();
   EXPECT_EQ(again["choices"][0]["token_ids"], answer["choices"][0]["token_ids"]);
 }
 

@@ -12,10 +12,10 @@
 namespace diffserve {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using Parameter = std::pair<std::string, std::string>;
 
-constexpr const char* kTool =
+constexpr const char* kWeatherTool =
     R"({"type":"function","function":{"name":"get_weather","description":"of a \"city\"",
         "parameters":{"type":"object","properties":{"zip":{"type":"string"},"days":{"type":"integer"}},"required":["zip"]}}})";
 constexpr const char* kBareTool = R"({"type":"function","function":{"name":"now"}})";
@@ -41,11 +41,11 @@ class ToolFieldsTest : public ::testing::Test {
 
 TEST_F(ToolFieldsTest, ToolsReachTheTemplateUnchanged) {
   limits_.formats.tools = FindToolFormat("hermes");
-  const auto parsed = Tools(std::string(kTool) + ',' + kBareTool);
+  const auto parsed = Tools(std::string(kWeatherTool) + ',' + kBareTool);
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
-  const Json tools = Json::parse(PromptOf(parsed).tools_json);
+  const OrderedJson tools = OrderedJson::parse(PromptOf(parsed).tools_json);
   ASSERT_EQ(tools.size(), 2u);
-  EXPECT_EQ(tools[0].dump(), Json::parse(kTool).dump());
+  EXPECT_EQ(tools[0].dump(), OrderedJson::parse(kWeatherTool).dump());
   EXPECT_EQ(tools[1]["function"]["parameters"].dump(), R"({"type":"object","properties":{}})");
   EXPECT_EQ(parsed->answer.tools, limits_.formats.tools);
   EXPECT_TRUE(parsed->answer.parallel);
@@ -58,11 +58,11 @@ TEST_F(ToolFieldsTest, ToolsReachTheTemplateUnchanged) {
 
 TEST_F(ToolFieldsTest, NoneKeepsTheToolsInThePromptAndParsesNoCall) {
   for (const char* members : {"", R"("tool_choice":"auto")"}) {
-    const auto parsed = Tools(kTool, members);
+    const auto parsed = Tools(kWeatherTool, members);
     EXPECT_EQ(parsed.status().param(), "tool_choice") << members;
     EXPECT_NE(parsed.status().message().find("hermes, llama3_json"), std::string::npos);
   }
-  const auto none = Tools(kTool, R"("tool_choice":"none")");
+  const auto none = Tools(kWeatherTool, R"("tool_choice":"none")");
   ASSERT_TRUE(none.ok()) << none.status().message();
   EXPECT_FALSE(PromptOf(none).tools_json.empty());
   EXPECT_FALSE(none->answer.parses());
@@ -70,14 +70,14 @@ TEST_F(ToolFieldsTest, NoneKeepsTheToolsInThePromptAndParsesNoCall) {
 
 TEST_F(ToolFieldsTest, NamedFunctionAnswerIsItsArguments) {
   const auto parsed = Tools(
-      kTool, R"("tool_choice":{"type":"function","function":{"name":"get_weather"}})");
+      kWeatherTool, R"("tool_choice":{"type":"function","function":{"name":"get_weather"}})");
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
   EXPECT_TRUE(parsed->answer.forced_call);
   EXPECT_EQ(parsed->answer.forced_name, "get_weather");
   ASSERT_TRUE(parsed->generate.grammar);
   EXPECT_EQ(parsed->generate.grammar->kind, GrammarSpec::Kind::kJsonSchema);
-  EXPECT_EQ(Json::parse(parsed->generate.grammar->text),
-            Json::parse(kTool)["function"]["parameters"]);
+  EXPECT_EQ(OrderedJson::parse(parsed->generate.grammar->text),
+            OrderedJson::parse(kWeatherTool)["function"]["parameters"]);
 }
 
 TEST_F(ToolFieldsTest, RequiredConstrainsToAListOfCalls) {
@@ -111,7 +111,8 @@ TEST_F(ToolFieldsTest, StrictFunctionsConstrainCallsThatTheModelOpens) {
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
   ASSERT_TRUE(parsed->generate.grammar);
   EXPECT_EQ(parsed->generate.grammar->kind, GrammarSpec::Kind::kStructuralTag);
-  EXPECT_EQ(Json::parse(parsed->generate.grammar->text), Json::parse(R"({"structures":[
+  EXPECT_EQ(OrderedJson::parse(parsed->generate.grammar->text),
+            OrderedJson::parse(R"({"structures":[
       {"begin":"<tool_call>\n{\"name\": \"s\", \"arguments\": ",
        "schema":{"properties":{"a":{"type":"integer"}},"type":"object"},"end":"}\n</tool_call>"},
       {"begin":"<tool_call>\n{\"name\": \"now\", \"arguments\": ",
@@ -167,10 +168,10 @@ TEST_F(ToolFieldsTest, ParametersOfEveryValidFormConstrainToAnObject) {
         R"({"type":"function","function":{"name":"f","parameters":)" + std::string(sent) + "}}",
         R"("tool_choice":{"type":"function","function":{"name":"f"}})");
     ASSERT_TRUE(parsed.ok()) << sent << ": " << parsed.status().message();
-    EXPECT_EQ(Json::parse(PromptOf(parsed).tools_json)[0]["function"]["parameters"],
-              Json::parse(shown))
+    EXPECT_EQ(OrderedJson::parse(PromptOf(parsed).tools_json)[0]["function"]["parameters"],
+              OrderedJson::parse(shown))
         << sent;
-    EXPECT_EQ(Json::parse(parsed->generate.grammar->text), Json::parse(held)) << sent;
+    EXPECT_EQ(OrderedJson::parse(parsed->generate.grammar->text), OrderedJson::parse(held)) << sent;
   }
   for (const char* none : {R"("name":"f")", R"("name":"f","parameters":null)"}) {
     EXPECT_TRUE(Tools(R"({"type":"function","function":{)" + std::string(none) + "}}",
@@ -282,7 +283,7 @@ TEST_F(ToolFieldsTest, OtherPartiesToolsAreOmitted) {
         R"({"type":"mcp","server_label":"x"})", R"({"type":"image_generation"})"}) {
     const auto parsed = Tools(std::string(other) + ',' + kBareTool);
     ASSERT_TRUE(parsed.ok()) << other << ": " << parsed.status().message();
-    EXPECT_EQ(Json::parse(PromptOf(parsed).tools_json).size(), 1u) << other;
+    EXPECT_EQ(OrderedJson::parse(PromptOf(parsed).tools_json).size(), 1u) << other;
     const auto none = Tools(other);
     ASSERT_TRUE(none.ok()) << other << ": " << none.status().message();
     EXPECT_EQ(PromptOf(none).tools_json, "") << other;

@@ -19,7 +19,7 @@ using testing::Once;
 using testing::ServingFixture;
 using testing::ServingOptions;
 
-constexpr size_t kMaxBytes = 150'000;  // of all of them
+constexpr size_t kMaxUiBytes = 150'000;  // of all of them
 
 std::string PathOf(std::string_view name) {
   return name == "index.html" ? "/" : "/ui/" + std::string(name);
@@ -39,7 +39,7 @@ TEST(UiFilesTest, EachFileIsServedByteForByte) {
     bytes += reply.body.size();
   }
   EXPECT_EQ(names.size(), UiFiles().size());
-  EXPECT_LT(bytes, kMaxBytes);
+  EXPECT_LT(bytes, kMaxUiBytes);
 }
 
 TEST(UiFilesTest, FilesHaveTypesAndAStrictContentPolicy) {

@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::FloatEq;
-using Kind = GrammarSpec::Kind;
+using GrammarKind = GrammarSpec::Kind;
 using Messages = std::deque<vllm_v1::GenerateResponse>;
 
 vllm_v1::GenerateRequest IdsOf(const std::vector<uint32_t>& ids) {
@@ -110,25 +110,28 @@ TEST(VllmMessagesTest, EachConstraintIsMapped) {
     set(*message.mutable_sampling_params());
     const Result<VllmRequest> read = Read(message);
     EXPECT_TRUE(read.ok()) << read.status().message();
-    return read->generate.grammar.value_or(GrammarSpec{Kind::kJsonObject, "none", "none"});
+    return read->generate.grammar.value_or(GrammarSpec{GrammarKind::kJsonObject, "none", "none"});
   };
-  const auto expect = [](const GrammarSpec& form, Kind kind, const std::string& text,
+  const auto expect = [](const GrammarSpec& form, GrammarKind kind, const std::string& text,
                          const std::string& param) {
     EXPECT_EQ(form.kind, kind) << param;
     EXPECT_EQ(form.text, text) << param;
     EXPECT_EQ(form.param, param);
   };
-  expect(form_of([](auto& p) { p.set_json_schema("{}"); }), Kind::kJsonSchema, "{}", "json_schema");
-  expect(form_of([](auto& p) { p.set_regex("a+"); }), Kind::kRegex, "a+", "regex");
-  expect(form_of([](auto& p) { p.set_grammar("root ::= \"a\""); }), Kind::kEbnf, "root ::= \"a\"",
-         "grammar");
-  expect(form_of([](auto& p) { p.set_grammar("start: \"a\""); }), Kind::kLark, "start: \"a\"",
-         "grammar");
-  expect(form_of([](auto& p) { p.set_structural_tag("{}"); }), Kind::kStructuralTag, "{}",
+  expect(form_of([](auto& p) { p.set_json_schema("{}"); }), GrammarKind::kJsonSchema, "{}",
+         "json_schema");
+  expect(form_of([](auto& p) { p.set_regex("a+"); }), GrammarKind::kRegex, "a+", "regex");
+  expect(form_of([](auto& p) { p.set_grammar("root ::= \"a\""); }), GrammarKind::kEbnf,
+         "root ::= \"a\"", "grammar");
+  expect(form_of([](auto& p) { p.set_grammar("start: \"a\""); }), GrammarKind::kLark,
+         "start: \"a\"", "grammar");
+  expect(form_of([](auto& p) { p.set_structural_tag("{}"); }), GrammarKind::kStructuralTag, "{}",
          "structural_tag");
-  expect(form_of([](auto& p) { p.set_json_object(true); }), Kind::kJsonObject, "", "json_object");
-  expect(form_of([](auto& p) { p.set_json_object(false); }), Kind::kJsonObject, "none", "none");
-  expect(form_of([](auto& p) { p.mutable_choice()->add_choices("a\"b"); }), Kind::kChoice,
+  expect(form_of([](auto& p) { p.set_json_object(true); }), GrammarKind::kJsonObject, "",
+         "json_object");
+  expect(form_of([](auto& p) { p.set_json_object(false); }), GrammarKind::kJsonObject, "none",
+         "none");
+  expect(form_of([](auto& p) { p.mutable_choice()->add_choices("a\"b"); }), GrammarKind::kChoice,
          R"(["a\"b"])", "choice");
 }
 

@@ -27,11 +27,11 @@ using vllm_v1::VllmEngine;
 
 constexpr char kService[] = "/vllm.grpc.engine.VllmEngine/";
 
-std::unique_ptr<VllmEngine::Stub> NewStub(const GrpcStack& stack) {
+std::unique_ptr<VllmEngine::Stub> NewVllmStub(const GrpcStack& stack) {
   return VllmEngine::NewStub(stack.NewChannel());
 }
 
-GenerateRequest RequestOf(const std::vector<uint32_t>& ids, uint32_t max_tokens, bool stream) {
+GenerateRequest VllmRequestOf(const std::vector<uint32_t>& ids, uint32_t max_tokens, bool stream) {
   GenerateRequest message;
   message.mutable_tokenized()->mutable_input_ids()->Add(ids.begin(), ids.end());
   message.mutable_sampling_params()->set_max_tokens(max_tokens);
@@ -58,7 +58,7 @@ struct Answer {
   }
 };
 
-Answer Generate(VllmEngine::Stub& stub, const GenerateRequest& request) {
+Answer GenerateVllm(VllmEngine::Stub& stub, const GenerateRequest& request) {
   Answer answer;
   grpc::ClientContext context;
   const auto reader = stub.Generate(&context, request);
@@ -71,8 +71,8 @@ Answer Generate(VllmEngine::Stub& stub, const GenerateRequest& request) {
   return answer;
 }
 
-std::vector<uint32_t> ExpectedTokens(const GrpcStack& stack, const std::vector<int32_t>& prompt,
-                                     int count) {
+std::vector<uint32_t> ExpectedVllmTokens(const GrpcStack& stack, const std::vector<int32_t>& prompt,
+                                         int count) {
   Request request;
   request.prompt = prompt;
   request.max_tokens = count;
@@ -82,7 +82,7 @@ std::vector<uint32_t> ExpectedTokens(const GrpcStack& stack, const std::vector<i
   return {tokens.begin(), tokens.end()};
 }
 
-bool Counts(const GrpcStack& stack, const std::string& method, int code) {
+bool CountsVllm(const GrpcStack& stack, const std::string& method, int code) {
   const std::string sample = "diffserve_grpc_requests_total{method=\"VllmEngine." + method +
                              "\",code=\"" + std::to_string(code) + "\"} 1";
   return Eventually([&] { return stack.metrics->Render().find(sample) != std::string::npos; });
@@ -90,18 +90,18 @@ bool Counts(const GrpcStack& stack, const std::string& method, int code) {
 
 TEST(VllmServiceTest, WholeAnswerIsOneMessageWithTheStreamsTokens) {
   GrpcStack stack;
-  const auto stub = NewStub(stack);
-  const Answer whole = Generate(*stub, RequestOf({5, 6, 7}, 20, false));
+  const auto stub = NewVllmStub(stack);
+  const Answer whole = GenerateVllm(*stub, VllmRequestOf({5, 6, 7}, 20, false));
   ASSERT_TRUE(whole.status.ok()) << whole.status.error_message();
   ASSERT_EQ(whole.messages.size(), 1u);
   const vllm_v1::GenerateComplete& complete = whole.messages[0].complete();
-  EXPECT_EQ(whole.TokensOf(0), ExpectedTokens(stack, {5, 6, 7}, 20));
+  EXPECT_EQ(whole.TokensOf(0), ExpectedVllmTokens(stack, {5, 6, 7}, 20));
   EXPECT_EQ(complete.finish_reason(), "length");
   EXPECT_EQ(complete.prompt_tokens(), 3u);
   EXPECT_EQ(complete.completion_tokens(), 20u);
-  EXPECT_TRUE(Counts(stack, "Generate", 0));
+  EXPECT_TRUE(CountsVllm(stack, "Generate", 0));
 
-  const Answer stream = Generate(*stub, RequestOf({5, 6, 7}, 20, true));
+  const Answer stream = GenerateVllm(*stub, VllmRequestOf({5, 6, 7}, 20, true));
   ASSERT_TRUE(stream.status.ok()) << stream.status.error_message();
   ASSERT_GT(stream.messages.size(), 2u);
   EXPECT_TRUE(stream.messages.front().has_chunk());
@@ -113,13 +113,13 @@ TEST(VllmServiceTest, WholeAnswerIsOneMessageWithTheStreamsTokens) {
 
 TEST(VllmServiceTest, TextIsTokenizedAndEachOutputHasItsIndex) {
   GrpcStack stack;
-  const auto stub = NewStub(stack);
+  const auto stub = NewVllmStub(stack);
   GenerateRequest request;
   request.set_text("hello world");
   request.mutable_sampling_params()->set_max_tokens(40);
   request.mutable_sampling_params()->set_seed(5);
   request.mutable_sampling_params()->set_n(2);
-  const Answer answer = Generate(*stub, request);
+  const Answer answer = GenerateVllm(*stub, request);
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   ASSERT_EQ(answer.messages.size(), 2u);
   const auto prompt = static_cast<uint32_t>(stack.tokenizer->Encode("hello world", true)->size());
@@ -136,9 +136,9 @@ TEST(VllmServiceTest, ConstraintHolds) {
   options.config.eos_token_ids = {1};
   options.executor.vocab_size = testing::kWholeVocab;
   GrpcStack stack(std::move(options));
-  GenerateRequest request = RequestOf({5}, 40, false);
+  GenerateRequest request = VllmRequestOf({5}, 40, false);
   request.mutable_sampling_params()->mutable_choice()->add_choices("yes, it is");
-  const Answer answer = Generate(*NewStub(stack), request);
+  const Answer answer = GenerateVllm(*NewVllmStub(stack), request);
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   const std::vector<uint32_t> tokens = answer.TokensOf(0);
   EXPECT_EQ(*stack.tokenizer->Decode(std::vector<int32_t>(tokens.begin(), tokens.end()), true),
@@ -148,25 +148,25 @@ TEST(VllmServiceTest, ConstraintHolds) {
 
 TEST(VllmServiceTest, InvalidMembersAreRefusedByName) {
   GrpcStack stack;
-  const auto stub = NewStub(stack);
+  const auto stub = NewVllmStub(stack);
   const auto refused_for = [&](const GenerateRequest& request, grpc::StatusCode code) {
-    const Answer answer = Generate(*stub, request);
+    const Answer answer = GenerateVllm(*stub, request);
     EXPECT_EQ(answer.status.error_code(), code) << answer.status.error_message();
     EXPECT_TRUE(answer.messages.empty());
     return answer.param;
   };
-  GenerateRequest request = RequestOf({5}, 5, true);
+  GenerateRequest request = VllmRequestOf({5}, 5, true);
   request.mutable_mm_inputs();
   EXPECT_EQ(refused_for(request, grpc::StatusCode::UNIMPLEMENTED), "mm_inputs");
-  EXPECT_EQ(refused_for(RequestOf({}, 5, false), grpc::StatusCode::INVALID_ARGUMENT), "prompt");
-  EXPECT_EQ(refused_for(RequestOf({1u << 30}, 5, false), grpc::StatusCode::INVALID_ARGUMENT),
+  EXPECT_EQ(refused_for(VllmRequestOf({}, 5, false), grpc::StatusCode::INVALID_ARGUMENT), "prompt");
+  EXPECT_EQ(refused_for(VllmRequestOf({1u << 30}, 5, false), grpc::StatusCode::INVALID_ARGUMENT),
             "prompt");
-  EXPECT_EQ(refused_for(RequestOf({5}, 1u << 30, false), grpc::StatusCode::INVALID_ARGUMENT),
+  EXPECT_EQ(refused_for(VllmRequestOf({5}, 1u << 30, false), grpc::StatusCode::INVALID_ARGUMENT),
             "max_tokens");
-  request = RequestOf({5}, 5, false);
+  request = VllmRequestOf({5}, 5, false);
   request.mutable_sampling_params()->set_n(17);
   EXPECT_EQ(refused_for(request, grpc::StatusCode::INVALID_ARGUMENT), "n");
-  request = RequestOf({5}, 5, false);
+  request = VllmRequestOf({5}, 5, false);
   request.set_request_id(std::string(129, 'i'));
   EXPECT_EQ(refused_for(request, grpc::StatusCode::INVALID_ARGUMENT), "request_id");
 }
@@ -175,8 +175,8 @@ TEST(VllmServiceTest, AbortEndsTheRequestsThatItNames) {
   GrpcStackOptions options;
   options.hold_steps = true;
   GrpcStack stack(std::move(options));
-  const auto stub = NewStub(stack);
-  GenerateRequest request = RequestOf({1, 2}, 4000, true);
+  const auto stub = NewVllmStub(stack);
+  GenerateRequest request = VllmRequestOf({1, 2}, 4000, true);
   request.set_request_id("mine");
   grpc::ClientContext context;
   const auto reader = stub->Generate(&context, request);
@@ -198,15 +198,15 @@ TEST(VllmServiceTest, EndingTheCallFreesEverything) {
   GrpcStackOptions options;
   options.hold_steps = true;
   GrpcStack stack(std::move(options));
-  const auto stub = NewStub(stack);
+  const auto stub = NewVllmStub(stack);
   grpc::ClientContext context;
-  const auto reader = stub->Generate(&context, RequestOf({1, 2}, 4000, false));
+  const auto reader = stub->Generate(&context, VllmRequestOf({1, 2}, 4000, false));
   EXPECT_TRUE(Eventually([&] { return stack.Stats().waiting + stack.Stats().running == 1; }));
   context.TryCancel();
   GenerateResponse message;
   EXPECT_FALSE(reader->Read(&message));
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
-  EXPECT_TRUE(Counts(stack, "Generate", 1));
+  EXPECT_TRUE(CountsVllm(stack, "Generate", 1));
   EXPECT_TRUE(stack.BecomesIdle());
 }
 
@@ -245,7 +245,7 @@ TEST(VllmServiceTest, MetadataDescribesServerAndModel) {
   options.config.default_min_p = 0.25f;
   options.config.default_max_tokens = 2048;
   GrpcStack stack(std::move(options));
-  const auto stub = NewStub(stack);
+  const auto stub = NewVllmStub(stack);
   grpc::ClientContext first, second, third, fourth;
   vllm_v1::GetModelInfoResponse model;
   ASSERT_TRUE(stub->GetModelInfo(&first, {}, &model).ok());
@@ -276,7 +276,7 @@ TEST(VllmServiceTest, MetadataDescribesServerAndModel) {
 
 TEST(VllmServiceTest, HealthFollowsTheHealthService) {
   GrpcStack stack;
-  const auto stub = NewStub(stack);
+  const auto stub = NewVllmStub(stack);
   stack.grpc_server->SetServing(false);
   grpc::ClientContext context;
   vllm_v1::HealthCheckResponse health;

@@ -79,7 +79,7 @@ TEST(AnswerStartTest, EachAnswerUnderAChoiceIsTheChoice) {
           for (int round = 0; round < 10; ++round) {
             const auto answer = constrained.Answer(*(*constraint)->Clone(), random);
             if (!answer) continue;
-            EXPECT_EQ(*answer, choice) << form << " after " << testing::PrintToString(prompt);
+            EXPECT_EQ(*answer, choice) << form << " after " << ::testing::PrintToString(prompt);
             ++answered;
           }
         }

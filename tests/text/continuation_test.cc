@@ -12,7 +12,7 @@ namespace {
 
 using Ids = std::vector<int32_t>;
 
-class ContinuationTest : public testing::TestWithParam<std::string> {
+class ContinuationTest : public ::testing::TestWithParam<std::string> {
  protected:
   // One continuation of each prompt; the engine gives `ids` to all, cut at random.
   void Answer(Client& client, const std::vector<Ids>& prompts, const Ids& ids,
@@ -62,7 +62,7 @@ std::vector<std::string> FormNames() {
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(Decoders, ContinuationTest, testing::ValuesIn(FormNames()),
+INSTANTIATE_TEST_SUITE_P(Decoders, ContinuationTest, ::testing::ValuesIn(FormNames()),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::erase(name, ' ');

@@ -19,7 +19,7 @@ std::string Stream(const Tokenizer& tokenizer, const Ids& ids, bool skip_special
   std::string text;
   for (const int32_t id : ids) {
     const std::string delta = detokenizer.Push(id);
-    EXPECT_TRUE(IsValidUtf8(delta)) << testing::PrintToString(ids);
+    EXPECT_TRUE(IsValidUtf8(delta)) << ::testing::PrintToString(ids);
     text += delta;
   }
   const std::string tail = detokenizer.Finish();
@@ -54,7 +54,7 @@ TEST(DetokenizerTest, DeltasOfTenThousandRandomWalksJoinToTheFullDecode) {
       const Ids walk = RandomWalk(*tokenizer, random);
       const bool skip = random() % 2 == 0;
       ASSERT_EQ(Stream(*tokenizer, walk, skip), tokenizer->Decode(walk, skip).value())
-          << name << " " << testing::PrintToString(walk);
+          << name << " " << ::testing::PrintToString(walk);
     }
   }
 }
@@ -72,7 +72,7 @@ TEST(DetokenizerTest, PromptAndContinuationJoinToTheFullDecodeAtEveryCut) {
       const std::string before = TextBefore(*tokenizer, prompt, skip).value();
       ASSERT_EQ(before + Stream(*tokenizer, {cut, walk.end()}, skip, prompt),
                 tokenizer->Decode(walk, skip).value())
-          << form << " cut at " << prompt.size() << ": " << testing::PrintToString(walk);
+          << form << " cut at " << prompt.size() << ": " << ::testing::PrintToString(walk);
     }
   }
 }
@@ -207,7 +207,7 @@ TEST(Utf8RepairTest, InvalidUtf8IsReplacedAsDefined) {
       i += n;
     }
     repair.Finish(out);
-    ASSERT_EQ(out, RepairedByDefinition(text)) << testing::PrintToString(text);
+    ASSERT_EQ(out, RepairedByDefinition(text)) << ::testing::PrintToString(text);
   }
 }
 

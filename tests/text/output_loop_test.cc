@@ -20,15 +20,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // A client that waits for the end.
-class Client {
+class StreamClient {
  public:
-  explicit Client(size_t max_bytes = 1 << 20)
+  explicit StreamClient(size_t max_bytes = 1 << 20)
       : stream(std::make_shared<ResponseStream>(max_bytes, [this] {
           std::lock_guard lock(mutex_);
           notified_ = true;
           changed_.notify_all();
         })) {}
-  ~Client() { stream->Close(); }
+  ~StreamClient() { stream->Close(); }
 
   Status WaitForDone() {
     for (;;) {
@@ -54,7 +54,7 @@ class Client {
   bool notified_ = false;
 };
 
-TokenizedRequest Ask(int continuations, int max_tokens) {
+TokenizedRequest StreamedRequest(int continuations, int max_tokens) {
   TokenizedRequest tokenized;
   Request request = testing::MakeRequest(0, 8, max_tokens);
   tokenized.prompts.push_back({request.prompt, ""});
@@ -86,8 +86,8 @@ class OutputLoopTest : public ::testing::Test {
 
 TEST_F(OutputLoopTest, RunningResponsesGetAnErrorAndAreCancelledAtShutdown) {
   Start();
-  Client client;
-  loop_->Submit(loop_->Open({.request_id = "a", .stream = client.stream}), Ask(2, 5));
+  StreamClient client;
+  loop_->Submit(loop_->Open({.request_id = "a", .stream = client.stream}), StreamedRequest(2, 5));
   loop_->Post(Event(1, {65}));
   loop_.reset();
   EXPECT_EQ(client.WaitForDone().code(), StatusCode::kUnavailable);
@@ -97,12 +97,12 @@ TEST_F(OutputLoopTest, RunningResponsesGetAnErrorAndAreCancelledAtShutdown) {
 
 TEST_F(OutputLoopTest, RequestIdIsKnownUntilItsResponsesEnd) {
   Start();
-  Client same[2], other;
-  for (Client& client : same) loop_->Open({.request_id = "same", .stream = client.stream});
+  StreamClient same[2], other;
+  for (StreamClient& client : same) loop_->Open({.request_id = "same", .stream = client.stream});
   const ResponseId id = loop_->Open({.request_id = "other", .stream = other.stream});
   EXPECT_TRUE(loop_->EndByName("same", Status(StatusCode::kCancelled, "by name")));
   EXPECT_FALSE(loop_->EndByName("same", Status(StatusCode::kCancelled, "again")));
-  for (Client& client : same) EXPECT_EQ(client.WaitForDone().message(), "by name");
+  for (StreamClient& client : same) EXPECT_EQ(client.WaitForDone().message(), "by name");
   loop_->End(id, Status(StatusCode::kInternal, "by id"));
   EXPECT_EQ(other.WaitForDone().message(), "by id");
   EXPECT_FALSE(loop_->EndByName("other", Status())) << "an id is unknown after its end";
@@ -110,7 +110,7 @@ TEST_F(OutputLoopTest, RequestIdIsKnownUntilItsResponsesEnd) {
 
 TEST_F(OutputLoopTest, DeadlinePassesWithoutAnyMessage) {
   Start();
-  Client client;
+  StreamClient client;
   loop_->Open({.request_id = "a",
                .stream = client.stream,
                .deadline = Clock::now() + std::chrono::milliseconds(20)});
@@ -122,13 +122,13 @@ TEST_F(OutputLoopTest, FullOutboxBlocksOnlyTheEngineAndIsCounted) {
   gate.lock();
   auto stream = std::make_shared<ResponseStream>(1 << 20, [&] { std::lock_guard wait(gate); });
   Start(2);
-  loop_->Submit(loop_->Open({.request_id = "a", .stream = stream}), Ask(1, 11));
+  loop_->Submit(loop_->Open({.request_id = "a", .stream = stream}), StreamedRequest(1, 11));
   std::thread engine([&] {
     for (int i = 0; i < 10; ++i) loop_->Post(Event(1, {65}));
     loop_->Post(Event(1, {}, FinishReason::kLength));
   });
   while (loop_->num_waits() == 0) std::this_thread::yield();
-  Client client;  // the front end does not wait
+  StreamClient client;  // the front end does not wait
   loop_->End(loop_->Open({.request_id = "b", .stream = client.stream}), Status());
   gate.unlock();
   EXPECT_TRUE(client.WaitForDone().ok());
@@ -159,7 +159,7 @@ TEST(OutputLoopEndingsTest, ResponsesOfManyThreadsEndOnceEach) {
     for (int round = 0; round < 120; ++round) {
       if (round == lost_in) engine.Fail("the device is lost");
       const std::string name = "name-" + std::to_string(pick(6));
-      Client client(pick(6) == 0 ? 1500 : 1 << 20);
+      StreamClient client(pick(6) == 0 ? 1500 : 1 << 20);
       OpenedResponse opened{.request_id = name, .stream = client.stream};
       if (pick(4) == 0) opened.deadline = Clock::now() + std::chrono::microseconds(pick(3000));
       const ResponseId id = output->Open(std::move(opened));
@@ -167,7 +167,7 @@ TEST(OutputLoopEndingsTest, ResponsesOfManyThreadsEndOnceEach) {
       if (pick(10) == 0) {
         output->End(id, Status(StatusCode::kInvalidArgument, "the text work failed"));
       } else {
-        output->Submit(id, Ask(1 + pick(3), 1 + pick(60)));
+        output->Submit(id, StreamedRequest(1 + pick(3), 1 + pick(60)));
       }
       if (pick(8) == 0) output->EndByName(name, Status(StatusCode::kCancelled, "by name"));
       if (pick(6) == 0) {

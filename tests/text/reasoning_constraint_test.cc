@@ -9,14 +9,14 @@
 namespace diffserve {
 namespace {
 
-constexpr char kMarker[] = "</think>";
+constexpr char kReasoningEnd[] = "</think>";
 
 class ReasoningConstraintTest : public ::testing::Test {
  protected:
   ReasoningConstraintTest()
       : tokenizer_(LoadTokenizerFixture("byte_bpe")), vocab_size_(tokenizer_->vocab_size() + 5) {
     while (!tokenizer_->IsSpecial(eos_)) ++eos_;
-    marker_ = TextMarker::Make(*tokenizer_, kMarker, vocab_size_, {eos_}).value();
+    marker_ = TextMarker::Make(*tokenizer_, kReasoningEnd, vocab_size_, {eos_}).value();
   }
 
   // Rules for an answer whose prompt has opened the reasoning.
@@ -63,9 +63,9 @@ TEST_F(ReasoningConstraintTest, EverythingExceptTheEndMayComeBeforeTheMarker) {
 }
 
 TEST_F(ReasoningConstraintTest, GrammarBeginsAfterTheMarkerInEverySpelling) {
-  std::vector<std::vector<int32_t>> spellings = {Ids("I think " + std::string(kMarker))};
+  std::vector<std::vector<int32_t>> spellings = {Ids("I think " + std::string(kReasoningEnd))};
   std::vector<int32_t> bytes = Ids("hm </thi");
-  for (const char c : std::string(kMarker)) {
+  for (const char c : std::string(kReasoningEnd)) {
     const auto id = Ids(std::string(1, c));
     bytes.insert(bytes.end(), id.begin(), id.end());
   }
@@ -82,16 +82,16 @@ TEST_F(ReasoningConstraintTest, GrammarBeginsAfterTheMarkerInEverySpelling) {
 TEST_F(ReasoningConstraintTest, NoTokenSpansTheMarkersEnd) {
   for (size_t matched = 0; matched < marker_->size(); ++matched) {
     for (const int32_t token : marker_->Overshooting(matched)) {
-      const std::string text = std::string(kMarker).substr(0, matched) +
+      const std::string text = std::string(kReasoningEnd).substr(0, matched) +
                                tokenizer_->TokenBytes(token);
-      const size_t end = text.find(kMarker) + marker_->size();
+      const size_t end = text.find(kReasoningEnd) + marker_->size();
       EXPECT_LT(end, text.size());
     }
   }
 }
 
 TEST_F(ReasoningConstraintTest, BudgetForcesTheMarker) {
-  const std::vector<int32_t> marker = Ids(kMarker);
+  const std::vector<int32_t> marker = Ids(kReasoningEnd);
   for (const int budget : {0, 3}) {
     const auto constraint = MakeReasoningConstraint(Rules(budget), Answer(R"(["yes"])"));
     for (int i = 0; i < budget; ++i) AcceptAll(*constraint, Ids("x"));
@@ -110,7 +110,7 @@ TEST_F(ReasoningConstraintTest, WithoutAGrammarAnythingFollows) {
   EXPECT_EQ(Allowed(*constraint).size(), static_cast<size_t>(vocab_size_));
   AcceptAll(*constraint, Ids("x"));
   EXPECT_EQ(Allowed(*constraint).size(), 1u);
-  AcceptAll(*constraint, Ids(kMarker));
+  AcceptAll(*constraint, Ids(kReasoningEnd));
   EXPECT_EQ(Allowed(*constraint).size(), static_cast<size_t>(vocab_size_));
   AcceptAll(*constraint, {eos_});
 }
@@ -121,7 +121,7 @@ TEST_F(ReasoningConstraintTest, RollbackReturnsIntoTheReasoning) {
   AcceptAll(*constraint, reasoning);
   const auto before = Allowed(*constraint);
   const auto copy = constraint->Clone();
-  const std::vector<int32_t> marker = Ids(kMarker), yes = Ids("yes");
+  const std::vector<int32_t> marker = Ids(kReasoningEnd), yes = Ids("yes");
   AcceptAll(*constraint, marker);
   AcceptAll(*constraint, yes);
   constraint->Rollback(static_cast<int>(yes.size()));
@@ -143,8 +143,8 @@ TEST_F(ReasoningConstraintTest, BudgetAppliesToReasoningThatTheModelOpens) {
   AcceptAll(*constraint, Ids("x"));
   EXPECT_EQ(Allowed(*constraint).size(), all);
   AcceptAll(*constraint, Ids("x"));
-  EXPECT_EQ(Allowed(*constraint), std::vector<int32_t>{Ids(kMarker)[0]});
-  AcceptAll(*constraint, Ids(kMarker));
+  EXPECT_EQ(Allowed(*constraint), std::vector<int32_t>{Ids(kReasoningEnd)[0]});
+  AcceptAll(*constraint, Ids(kReasoningEnd));
   EXPECT_EQ(Allowed(*constraint).size(), all);
 
   const auto declines = MakeReasoningConstraint({begin, marker_, 0}, nullptr);
@@ -166,7 +166,7 @@ TEST_F(ReasoningConstraintTest, ModelMayOpenReasoningBeforeAConstrainedAnswer) {
   const auto copy = constraint->Clone();
   AcceptAll(*constraint, {opens});
   AcceptAll(*constraint, Ids("x"));
-  const std::vector<int32_t> marker = Ids(kMarker);
+  const std::vector<int32_t> marker = Ids(kReasoningEnd);
   AcceptAll(*constraint, marker);
   EXPECT_FALSE(IsAllowed(*constraint, opens));
   EXPECT_TRUE(IsAllowed(*constraint, Ids("yes")[0]));
@@ -191,7 +191,7 @@ TEST_F(ReasoningConstraintTest, RefusesAMarkerThatCannotBeFound) {
   EXPECT_EQ(make("aba"), StatusCode::kInvalidArgument);
   EXPECT_EQ(make(std::string(65, 'a') + "b"), StatusCode::kInvalidArgument);
   const std::unique_ptr<Tokenizer> suffixes = LoadTokenizerFixture("suffix_bpe");
-  EXPECT_EQ(TextMarker::Make(*suffixes, kMarker, 100, {0}).status().code(),
+  EXPECT_EQ(TextMarker::Make(*suffixes, kReasoningEnd, 100, {0}).status().code(),
             StatusCode::kUnimplemented);
 }
 

@@ -16,7 +16,7 @@ using TimePoint = std::chrono::steady_clock::time_point;
 
 // All endings in random order. Engine events that Responses have not seen yet wait in `events`, as
 // in the outbox.
-class EndingsTest : public testing::TestWithParam<uint64_t> {
+class EndingsTest : public ::testing::TestWithParam<uint64_t> {
  protected:
   struct Known {
     Client client;
@@ -196,7 +196,7 @@ TEST_P(EndingsTest, EachResponseEndsOnceWithAllItsSequences) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, EndingsTest, testing::Range<uint64_t>(0, 60));
+INSTANTIATE_TEST_SUITE_P(Seeds, EndingsTest, ::testing::Range<uint64_t>(0, 60));
 
 }  // namespace
 }  // namespace diffserve

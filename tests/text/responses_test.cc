@@ -10,7 +10,7 @@ namespace {
 
 using TimePoint = std::chrono::steady_clock::time_point;
 
-class ResponsesTest : public testing::Test {
+class ResponsesTest : public ::testing::Test {
  protected:
   std::vector<int32_t> Encode(const std::string& text) const {
     return tokenizer_->Encode(text, false).value();

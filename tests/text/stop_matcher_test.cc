@@ -68,13 +68,13 @@ TEST(StopMatcherTest, MatchesTheDefinitionAtEveryCut) {
       const std::string seen = text.substr(0, i);
       if (!piece.matched) {
         ASSERT_EQ(outcome.text.size(), seen.size() - HeldByDefinition(stops, seen))
-            << testing::PrintToString(stops) << " " << seen;
+            << ::testing::PrintToString(stops) << " " << seen;
       }
     }
     if (!outcome.matched) outcome.text += matcher.Finish();
     matches += outcome.matched.has_value();
     ASSERT_EQ(outcome, MatchedByDefinition(stops, text, include, quiet))
-        << testing::PrintToString(stops) << " in " << text;
+        << ::testing::PrintToString(stops) << " in " << text;
   }
   EXPECT_GT(matches, 5000);
 }
