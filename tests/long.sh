@@ -6,8 +6,8 @@
 #   tests/long.sh NAME...       those checks
 #   tests/long.sh --usual       those that need neither a container, a network nor much time
 #   tests/long.sh --all         all of them
-#   tests/long.sh --list [NAME...]   names, usual minutes on two cores, what they prove; without
-#                               those that are named
+#   tests/long.sh --list [NAME...]   names, usual minutes on two cores, what they prove and when
+#                               they last passed; without those that are named
 #   tests/long.sh --turn MINUTES     as many as fit, from the one whose turn it is by the number of
 #                               commits
 # With RECORD=1 each result goes to docs/results/proofs.json with commit and date, and from there
@@ -47,9 +47,18 @@ case "${1:-}" in
   --list)
     shift
     [[ " $* " != *" --usual "* ]] || except="${usual[*]}"
+    declare -A age
+    while read -r name days; do age[$name]="passed $days days ago"; done < <(python3 - <<'PYTHON'
+import datetime, json
+for name, proof in json.load(open("docs/results/proofs.json")).items():
+    if not proof["failed"]:
+        print(name, (datetime.date.today() - datetime.date.fromisoformat(proof["date"])).days)
+PYTHON
+    )
     for name in "${usual[@]}" "${others[@]}"; do
       [[ " $except $* " == *" $name "* ]] ||
-        printf '%-12s %3d min  %s\n' "$name" "${minutes[$name]}" "${about[$name]}"
+        printf '%-12s %3d min  %s; %s\n' "$name" "${minutes[$name]}" "${about[$name]}" \
+          "${age[$name]:-no recorded run}"
     done
     exit 0
     ;;
