@@ -96,7 +96,7 @@ class ResponseStream {
   bool Push(ResponseEvent event);
   std::optional<ResponseEvent> TryPop();
   // The transport has gone: nothing more is queued, and `notify` is never called after this
-  // returns.
+  // returns. `notify` itself may call it, for example when it drops the last reference to a reader.
   void Close();
   // Whether events are still accepted: false after ResponseDone, an overflow or Close.
   bool is_open() const;
@@ -110,8 +110,9 @@ class ResponseStream {
   bool overflowed_ = false;
   bool done_ = false;  // ResponseDone was pushed
   bool closed_ = false;
-  std::mutex push_mutex_;  // held during Push, so that Close waits for a running notify_; taken
-                           // before mutex_
+  // Held during Push, so that Close waits for a notify_ that runs on another thread. Taken before
+  // mutex_.
+  std::recursive_mutex push_mutex_;
   std::function<void()> notify_;
   std::shared_ptr<const void> kept_;
 };

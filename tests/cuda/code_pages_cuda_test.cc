@@ -340,7 +340,7 @@ TEST_P(CodeAppendOnDeviceTest, RotatedNumbersAreWithinHalfAStepOfWhatOtherPagesH
   }
 }
 
-TEST_P(CodeAppendOnDeviceTest, WhatIsNotFiniteMakesTheScaleANan) {
+TEST_P(CodeAppendOnDeviceTest, NonFiniteValueMakesTheScaleNan) {
   for (float poison : {kNan, std::numeric_limits<float>::infinity()}) {
     const DiffSpec spec = DiffLlamaSpec(1, 1, 64);
     testing::RopeCase rope = Case(spec, RopeStyle::kHalfSplit, 0.0);

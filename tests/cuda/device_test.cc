@@ -13,7 +13,7 @@ using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(DeviceTest, WhatIsMissingIsSaidInOneLineAndNothingAborts) {
+TEST(DeviceTest, MissingSupportIsReportedInOneLineWithoutAbort) {
   const Result<cuda::DeviceInfo> device = cuda::OpenDevice(0);
   if (device.ok()) GTEST_SKIP() << "there is a device";
   const std::string& message = device.status().message();

@@ -66,7 +66,7 @@ TEST_F(DiffDecodeTest, EveryScheduleAndEveryTimingOfCopiesGivesTheSameBits) {
   });
 }
 
-TEST_F(DiffDecodeTest, HoweverARunOfTokensIsCutARowsBitsAreTheSame) {
+TEST_F(DiffDecodeTest, RowIsBitwiseIndependentOfChunks) {
   for (const DiffSpec& spec : {DiffLlamaSpec(3, 1, 48), V2Spec(2, 1, 48)}) {
     ImageBatch whole(spec, {{508, 9}});
     const std::vector<float> expected = testing::Decode(whole);
@@ -87,7 +87,7 @@ TEST_F(DiffDecodeTest, HoweverARunOfTokensIsCutARowsBitsAreTheSame) {
 }
 
 // The window's begin crosses a split's end within the run, as does its last slot.
-TEST_F(DiffDecodeTest, HoweverARunOfTokensIsCutARowsBitsAreTheSameThroughAWindow) {
+TEST_F(DiffDecodeTest, WindowedRowIsBitwiseIndependentOfChunks) {
   for (const LogitQuant& quant :
        {LogitQuant{}, LogitQuant{4, LogitScale::kRow}, LogitQuant{6, LogitScale::kTile}}) {
     for (int window : {100, 512, 515, 700}) {
@@ -147,7 +147,7 @@ TEST_F(DiffDecodeTest, RowsThatFillUpABatchAreLeftAlone) {
 }
 
 // A row's extent spans its splits, whose kernels run separately.
-TEST_F(DiffDecodeTest, HoweverARunOfTokensIsCutQuantisedLogitsAreTheSame) {
+TEST_F(DiffDecodeTest, QuantisedLogitsAreIndependentOfChunks) {
   for (const LogitQuant& quant : testing::LogitQuants()) {
     ImageBatch whole(DiffLlamaSpec(3, 1, 48), {{508, 9}});
     whole.logit_quant = quant;

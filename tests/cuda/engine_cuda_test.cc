@@ -141,7 +141,7 @@ TEST_F(CudaEngineTest, ASequenceGetsTheSameAloneAndInCompanyThroughChunksAndPree
   ExpectTheSameAloneAndInCompany();
 }
 
-TEST_F(CudaEngineTest, SoItDoesWhereLayersHaveStatesAndWindows) {
+TEST_F(CudaEngineTest, OutputWithStatesAndWindowsIsIndependentOfCompany) {
   case_ = "phi4flash_stored_lm_head_shards";
   vocab_ = 100;
   options_.num_state_slots = options_.MaxRunning();

@@ -27,7 +27,7 @@ double SumOf(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
-TEST(AttentionMapsTest, OfOneSlotBothMapsAreOne) {
+TEST(AttentionMapsTest, BothMapsOfOneSlotAreOne) {
   AttentionBatch batch = MakeBatch(testing::DiffLlamaSpec(2, 1, 8), DType::kFloat32);
   std::vector<float> out;
   const DiffAttentionArgs<float> args = batch.Args(out);

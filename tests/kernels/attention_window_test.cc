@@ -165,7 +165,7 @@ TEST_P(AttentionWindowTest, EqualScoresAverageTheWindowExactly) {
   }
 }
 
-TEST_P(AttentionWindowTest, HoweverAPromptIsCutARowsBitsAreTheSame) {
+TEST_P(AttentionWindowTest, RowIsBitwiseIndependentOfPromptChunks) {
   for (const DiffSpec& spec : EveryForm()) {
     for (int window : {20, 75, 280}) {
       AttentionBatch whole = MakeBatch(spec, {{230, 70}}, window);
@@ -186,7 +186,7 @@ TEST_P(AttentionWindowTest, HoweverAPromptIsCutARowsBitsAreTheSame) {
   }
 }
 
-TEST_P(AttentionWindowTest, HoweverAPromptIsCutQuantisedLogitsAreTheSame) {
+TEST_P(AttentionWindowTest, QuantisedLogitsAreIndependentOfPromptChunks) {
   for (LogitScale scale : kLogitScales) {
     AttentionBatch whole = MakeBatch(DiffLlamaSpec(3, 1, 64), {{500, 30}}, 290);
     whole.logit_quant = {4, scale};

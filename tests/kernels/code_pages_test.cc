@@ -238,7 +238,7 @@ TEST(CutRowTest, SlotsThatShareBytesOfVAreOneWorkers) {
   }
 }
 
-TEST_P(CodePagesTest, WhatIsNotFiniteMakesANanOfItsRow) {
+TEST_P(CodePagesTest, NonFiniteValueMakesItsRowNan) {
   const DiffSpec spec = testing::DiffLlamaSpec(2, 1, 16);
   const size_t width = static_cast<size_t>(spec.q_width() + spec.k_width() + spec.v_width());
   std::vector<float> qkv = RandomFloats(width, 3);

@@ -354,7 +354,7 @@ TEST_P(DiffAttentionTest, RowIsBitwiseIndependentOfBatch) {
   }
 }
 
-TEST_P(DiffAttentionTest, HoweverAPromptIsCutQuantisedLogitsAreTheSame) {
+TEST_P(DiffAttentionTest, QuantisedLogitsAreIndependentOfPromptChunks) {
   for (const LogitQuant& quant : testing::LogitQuants()) {
     AttentionBatch whole = MakeBatch(DiffLlamaSpec(3, 1, 64), {{250, 70}});
     whole.logit_quant = quant;
@@ -371,7 +371,7 @@ TEST_P(DiffAttentionTest, HoweverAPromptIsCutQuantisedLogitsAreTheSame) {
   }
 }
 
-TEST_P(DiffAttentionTest, HoweverAPromptIsCutARowsBitsAreTheSame) {
+TEST_P(DiffAttentionTest, RowIsBitwiseIndependentOfPromptChunks) {
   for (const DiffSpec& spec : EveryForm()) {
     AttentionBatch whole = MakeBatch(spec, {{0, 70}});
     const std::vector<float> expected = Attend(whole);

@@ -193,7 +193,7 @@ TEST(KvFormatTest, APairOfBFloat16IsTheOperandOfADotProduct) {
   }
 }
 
-TEST(KvFormatTest, WhatIsStoredIsTheNearestNumberOfTheFormat) {
+TEST(KvFormatTest, StoredValueIsTheNearestOfTheFormat) {
   for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     const KvFormat format = KvFormat::Of({.num_kv_groups = 1, .head_dim = 16, .v_dim = 16}, 16,
                                          dtype);
@@ -341,7 +341,7 @@ TEST(KvFormatTest, TheHadamardTransformIsItsOwnInverseAndKeepsDotProducts) {
   }
 }
 
-TEST(KvFormatTest, WhatFloat16CannotHoldIsANan) {
+TEST(KvFormatTest, OverflowInFloat16BecomesNan) {
   for (float value : {kFloat16Overflow, -kFloat16Overflow, 1e30f}) {
     EXPECT_TRUE(std::isnan(Float16Codec::Decode(Float16Codec::Encode(value)))) << value;
   }

@@ -292,7 +292,7 @@ TEST_P(LinearQuantizedTest, BiasAndResidualAreAddedToTheSum) {
   }
 }
 
-TEST_P(LinearQuantizedTest, WhatIsNotFiniteStaysWithItsOwnToken) {
+TEST_P(LinearQuantizedTest, NonFiniteValueStaysWithItsToken) {
   constexpr Shape kShape{40, 130};
   const auto w = RandomFloats(Elements(kShape.out_features, kShape.in_features), 12);
   for (float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),

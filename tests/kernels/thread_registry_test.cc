@@ -29,7 +29,7 @@ std::vector<Thread> Threads() {
   return threads;
 }
 
-TEST(ThreadRegistryTest, TellsWhereEachThreadStandsWhileItLives) {
+TEST(ThreadRegistryTest, ReportsTheActivityOfEachLiveThread) {
   std::latch is_there(1), may_leave(1);
   pid_t id = 0;
   std::thread thread([&] {

@@ -45,7 +45,7 @@ TEST(AttentionSharesTest, OnASpanTheDifferenceCountsByMagnitude) {
   EXPECT_EQ(SharesOn(maps, 3, 9).difference, 0);
 }
 
-TEST(AttentionSharesTest, OfADifferenceThatIsZeroNothingIsOnTheSpan) {
+TEST(AttentionSharesTest, ZeroDifferenceHasNoShareOnTheSpan) {
   EXPECT_EQ(SharesOn(MapsOf({0.5, 0.5}, {0.5, 0.5}, 1), 0, 2).difference, 0);
 }
 

@@ -118,7 +118,7 @@ const std::vector<Refusal> kRefusals = {
     {{{"bos_token_id", "500"}}, "bos_token_id is 500, expected an integer in 0..127"},
 };
 
-TEST(ModelConfigTest, WhatCannotBeServedIsRefusedByOneLine) {
+TEST(ModelConfigTest, UnservableModelIsRefusedInOneLine) {
   for (const Refusal& refusal : kRefusals) ExpectRefused(refusal, "diffllama");
   ExpectRefused({{{"mlp_bias", "2"}}, "mlp_bias is 2, expected true or false"}, "llama");
 }
@@ -419,7 +419,7 @@ TEST(MotifFamilyTest, BiasesHaveTheirOwnKeys) {
   EXPECT_EQ(biases({{"attention_bias", "true"}}), (std::vector<bool>{true, true, false}));
 }
 
-TEST(MotifFamilyTest, WhatCannotBeServedIsRefusedByOneLine) {
+TEST(MotifFamilyTest, UnservableModelIsRefusedInOneLine) {
   const auto refusal = [](const Changes& more) {
     Changes changes = kGroupedMotif;
     for (const auto& [key, value] : more) changes[key] = value;

@@ -213,7 +213,7 @@ TEST_F(ConvertDiffMlxTest, EachTensorCountsInThatComparison) {
   }
 }
 
-TEST_F(ConvertDiffMlxTest, OptimizerStateIsDroppedAndTold) {
+TEST_F(ConvertDiffMlxTest, OptimizerStateIsDroppedAndReported) {
   const std::vector<float> expected = Logits(served());
   const std::vector<FileTensor> tensors = WithOptimizerState(TensorsOfDiffMlx());
   Write(ConfigOfDiffMlx(), tensors);
@@ -255,7 +255,7 @@ TEST_F(ConvertDiffMlxTest, TheDTypeWrittenIsTheOneStored) {
   EXPECT_THAT(FileBytes(result() / "config.json"), HasSubstr("\"torch_dtype\": \"bfloat16\"\n"));
 }
 
-TEST_F(ConvertDiffMlxTest, WhatOldConfigsLackHasTheDefaultOfDiffMlx) {
+TEST_F(ConvertDiffMlxTest, MissingConfigFieldsHaveTheDefaultsOfDiffMlx) {
   Write(ConfigOfDiffMlx(
             {{"rope_base", ""}, {"rms_eps", ""}, {"tie_embeddings", ""}, {"amp_dtype", "null"}}),
         TensorsOfDiffMlx());

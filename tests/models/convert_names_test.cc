@@ -167,7 +167,7 @@ TEST(TensorNamesTest, TheOrderIsThatOfTheModel) {
                           sources[0]));
 }
 
-TEST(TensorNamesTest, AFamilysOwnNameOfTheFinalNormStandsBeforeTheOutputMatrix) {
+TEST(TensorNamesTest, FinalNormOfAFamilyPrecedesTheOutputMatrix) {
   const std::vector<std::string> sources = {
       "lm_head.weight", "model.final_layernorm.weight", "model.final_layernorm.bias",
       "model.layers.3.attn.Wqkv.weight", "model.embed_tokens.weight"};
@@ -178,7 +178,7 @@ TEST(TensorNamesTest, AFamilysOwnNameOfTheFinalNormStandsBeforeTheOutputMatrix) 
               ElementsAre(sources[4], sources[3], sources[2], sources[1], sources[0]));
 }
 
-TEST(TensorNamesTest, WhatNoModelNeedsIsDroppedByName) {
+TEST(TensorNamesTest, UnneededTensorsAreDroppedByName) {
   const Result<TensorPlan> plan = Plan(
       "llama", Tensors({"model.layers.0.self_attn.rotary_emb.inv_freq", "rope.freqs",
                         "model.rotary_emb.inv_freq", "model.norm.weight", "opt.step",

@@ -255,7 +255,7 @@ TEST_F(ConvertTest, TensorsLargerThanAPieceAreCopiedWhole) {
   EXPECT_TRUE(Logits(result()) == Logits(source(), DType::kBFloat16));
 }
 
-TEST_F(ConvertTest, WhatIsCopiedIsListedAndCodeIsNotAmongIt) {
+TEST_F(ConvertTest, CopiedFilesAreListedAndCodeIsNotCopied) {
   TinyCheckpointOptions options;
   options.config_changes = {{"auto_map", "{\"AutoModel\": \"modeling_x.X\"}"},
                             {"rms_norm_eps", "1E-05"}};
@@ -385,7 +385,7 @@ TEST_F(ConvertTest, ASnapshotInAHuggingFaceCacheIsASource) {
   EXPECT_FALSE(fs::is_symlink(result() / "config.json"));
 }
 
-TEST_F(ConvertTest, WhatCannotBeConvertedIsRefusedInOneLine) {
+TEST_F(ConvertTest, UnconvertibleModelIsRefusedInOneLine) {
   const TinyCheckpointOptions options;
   const std::string in = source().string();
   const auto with = [&](const std::function<void(std::vector<FileTensor>&)>& change) {

@@ -114,7 +114,7 @@ TEST_F(FiniteWeightsTest, ANanAndAnInfinityAnywhereAreRefusedAtLoad) {
   }
 }
 
-TEST_F(FiniteWeightsTest, WhatBFloat16WouldRoundToInfinityIsRefusedWhereItIsKeptAsThat) {
+TEST_F(FiniteWeightsTest, ValueThatOverflowsBFloat16IsRefusedForBFloat16Weights) {
   TinyCheckpointOptions tiny;
   const std::string name = "model.layers.0.mlp.up_proj.weight";
   EXPECT_EQ(Refusal(tiny, name, 3.4e38f, WeightFormat::kFloat32), "");

@@ -61,7 +61,7 @@ TEST(HiddenStatePoolTest, FewerDimensionsAreTheFirstAtUnitLength) {
   EXPECT_EQ(ValuesOf(*pool), (std::vector<float>{0.6f, 0.8f}));
 }
 
-TEST(HiddenStatePoolTest, WhatIsComputedAnewIsNotAddedTwice) {
+TEST(HiddenStatePoolTest, RecomputedTokensAreNotAddedTwice) {
   const auto pool = MakePool(Kind::kMean, 1, 1);
   pool->Take(0, 4, std::vector<float>{1, 1});
   EXPECT_EQ(pool->FirstWanted(0, 2, 4), 2) << "nothing";

@@ -191,7 +191,7 @@ TEST_P(LoaderFilesTest, AHeaderOfWrongFormOrLengthIsRefused) {
   TryAll(damages);
 }
 
-TEST_P(LoaderFilesTest, WhatIsNoReadableFileIsRefused) {
+TEST_P(LoaderFilesTest, UnreadableFileIsRefused) {
   for (const auto& [name, bytes] : copy_.good()) {
     if (name != "generation_config.json") TryAll(NoFiles(name));  // which may be missing
   }

@@ -184,7 +184,7 @@ TEST_F(PackedTest, TheFilesAreWhatTheFormatSays) {
             "self_attn.q_proj+k_proj+v_proj.scale F32 [64]\n");
 }
 
-TEST_F(PackedTest, WhatWouldHaveToBeConvertedIsRefused) {
+TEST_F(PackedTest, OptionsThatNeedAnotherConversionAreRefused) {
   PackTiny(WeightFormat::kInt8);
   const std::string where = (result() / "config.json: quantization_config: ").string();
   ModelOptions options = LoadOptions(result());

@@ -100,7 +100,7 @@ TEST(Phi4FlashFamilyTest, AbsentKeysHaveTheAuthorsDefaults) {
   EXPECT_TRUE(Load({{"mamba_dt_rank", "\"auto\""}}).ok());
 }
 
-TEST(Phi4FlashFamilyTest, WhatCannotBeServedIsRefusedByOneLine) {
+TEST(Phi4FlashFamilyTest, UnservableModelIsRefusedInOneLine) {
   const auto windows = [](const std::string& shown) {
     return "sliding_window is " + shown +
            ", expected a number, or a list of num_hidden_layers with the same number for each odd "

@@ -281,7 +281,7 @@ TEST_F(CheckpointTest, BadIndexesAreRefusedByOneLine) {
   EXPECT_EQ(OpenError(), Path(kIndex) + ": the key \"x\" occurs twice in one object");
 }
 
-TEST_F(CheckpointTest, WhatIsNotAFileIsRefused) {
+TEST_F(CheckpointTest, NonFileIsRefused) {
   std::filesystem::create_directory(Path("model.safetensors"));
   EXPECT_EQ(OpenError(), Path("model.safetensors") + ": is a directory, expected a regular file");
   std::filesystem::remove(Path("model.safetensors"));

@@ -60,7 +60,7 @@ std::unique_ptr<SafetensorsWriter> WriteInPortions(const Sample& sample, const s
   return writer;
 }
 
-TEST(SafetensorsWriterTest, WhatIsWrittenIsReadBack) {
+TEST(SafetensorsWriterTest, WrittenValuesAreReadBack) {
   std::mt19937 random(1);
   for (int round = 0; round < 60; ++round) {
     const Sample sample = RandomSample(random);
