@@ -58,8 +58,8 @@ TEST(RemoteChatTest, RemoteAnswersEqualTheServers) {
                   kMessages + "}")
           .json();
   const auto& choice = reply["choices"][0];
-  EXPECT_EQ(answer->text, choice["message"]["content"]);
-  EXPECT_EQ(answer->finish_reason, choice["finish_reason"]);
+  EXPECT_EQ(choice["message"]["content"], answer->text);
+  EXPECT_EQ(choice["finish_reason"], answer->finish_reason);
   EXPECT_EQ(answer->token_ids, choice["token_ids"].get<std::vector<int32_t>>());
   EXPECT_EQ(answer->prompt_token_ids, reply["prompt_token_ids"].get<std::vector<int32_t>>());
   EXPECT_EQ(streamed, answer->text);

@@ -125,8 +125,8 @@ TEST(GrpcAnswersTest, GrpcToolCallEqualsHttp) {
   const std::vector<Call> calls = CallsOf(result, 0);
   ASSERT_EQ(calls.size(), 1u);
   const Json& function = choice["message"]["tool_calls"][0]["function"];
-  EXPECT_EQ(calls[0].name, function["name"]);
-  EXPECT_EQ(calls[0].arguments, function["arguments"]);
+  EXPECT_EQ(function["name"], calls[0].name);
+  EXPECT_EQ(function["arguments"], calls[0].arguments);
 }
 
 TEST(GrpcAnswersTest, ReasoningIsSeparateAndEndsAtItsBudget) {

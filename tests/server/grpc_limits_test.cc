@@ -22,13 +22,12 @@ using testing::GrpcStack;
 using testing::GrpcStackOptions;
 using ::testing::HasSubstr;
 using testing::HttpClient;
+using testing::kListServices;
+using testing::kReflection;
 using testing::RequestOf;
 
 constexpr char kGenerate[] = "/diffserve.v1.Inference/Generate";
 constexpr char kTokenize[] = "/diffserve.v1.Inference/Tokenize";
-constexpr char kReflectionMethod[] =
-    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
-const std::string kListedServices("\x3a\x01*");
 
 // A field of the wire's type 2.
 std::string Field(int number, const std::string& bytes) {
@@ -46,7 +45,7 @@ std::string Repeated(const std::string& bytes, size_t count) {
   return out;
 }
 
-GrpcStackOptions TemplateStack() {
+GrpcStackOptions WithTemplateOnly() {
   GrpcStackOptions options;
   options.with_template = true;
   return options;
@@ -63,7 +62,7 @@ v1::GenerateRequest ChatOf(const std::vector<std::string>& roles) {
 }
 
 TEST(GrpcLimitsTest, ConversationLimitsEqualHttps) {
-  GrpcStack stack(TemplateStack());
+  GrpcStack stack(WithTemplateOnly());
   const auto stub = stack.NewStub();
   EXPECT_TRUE(Generate(*stub, ChatOf({"system", "developer", "user", "assistant"})).status.ok());
   for (const std::string role : {"", "User", "tools", "end|><|assistant"}) {
@@ -78,7 +77,7 @@ TEST(GrpcLimitsTest, ConversationLimitsEqualHttps) {
 }
 
 TEST(GrpcLimitsTest, ListLimitsApplyBeforeAllocation) {
-  GrpcStack stack(TemplateStack());
+  GrpcStack stack(WithTemplateOnly());
   const auto channel = stack.NewChannel();
   const auto bias = Field(8, std::string("\x08\x01", 2));
   const std::pair<std::string, const char*> requests[] = {
@@ -118,7 +117,7 @@ TEST(GrpcLimitsTest, InvalidUtf8IsRefusedWithoutAProtobufLogLine) {
 TEST(GrpcLimitsTest, CallsAreCountedAtArrivalAndAtBegin) {
   GrpcStack stack;
   const auto channel = stack.NewChannel();
-  for (const char* method : {kGenerate, kTokenize, kReflectionMethod, "/unknown.Service/Method"})
+  for (const char* method : {kGenerate, kTokenize, kReflection, "/unknown.Service/Method"})
     CallWithBytes(channel, method, "");
   for (const std::string stage : {"arrived", "begun"}) {
     EXPECT_THAT(stack.metrics->Render(),
@@ -127,7 +126,7 @@ TEST(GrpcLimitsTest, CallsAreCountedAtArrivalAndAtBegin) {
 }
 
 TEST(GrpcLimitsTest, ConnectionWithMoreCutThanAnsweredCallsIsClosed) {
-  GrpcStackOptions options = TemplateStack();
+  GrpcStackOptions options = WithTemplateOnly();
   options.grpc.max_excess_cuts = 20;
   options.hold_steps = true;
   GrpcStack stack(options);
@@ -224,10 +223,10 @@ TEST(GrpcLimitsTest, OldestReflectionStreamIsEndedAtTheLimit) {
     std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream;
   };
   std::vector<std::unique_ptr<Held>> held;
-  const grpc::Slice slice(kListedServices);
+  const grpc::Slice slice(kListServices);
   for (int i = 0; i < 20; ++i) {
     Held& last = *held.emplace_back(std::make_unique<Held>());
-    last.stream = stub.PrepareCall(&last.context, kReflectionMethod, &queue);
+    last.stream = stub.PrepareCall(&last.context, kReflection, &queue);
     last.stream->StartCall(nullptr);
     EXPECT_TRUE(wait());
     last.stream->Write(grpc::ByteBuffer(&slice, 1), nullptr);
@@ -250,7 +249,7 @@ TEST(GrpcLimitsTest, OldestReflectionStreamIsEndedAtTheLimit) {
 
 TEST(GrpcLimitsTest, ReflectionDescribesTheHealthService) {
   GrpcStack stack;
-  const auto [status, reply] = CallWithBytes(stack.NewChannel(), kReflectionMethod,
+  const auto [status, reply] = CallWithBytes(stack.NewChannel(), kReflection,
                                              Field(4, "grpc.health.v1.Health"));
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_THAT(reply, HasSubstr("HealthCheckRequest"));

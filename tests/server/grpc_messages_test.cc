@@ -207,13 +207,13 @@ TEST(GrpcMessagesTest, ToolsMustBeAListOfObjects) {
             "tools_json");
 }
 
-constexpr char kWeatherTools[] =
+constexpr char kCityTools[] =
     R"([{"type":"function","function":{"name":"get_weather","parameters":)"
     R"({"type":"object","properties":{"city":{"type":"string"}}}}}])";
 
 class ToolsOverGrpcTest : public ::testing::Test {
  protected:
-  ToolsOverGrpcTest() { message_.mutable_chat()->set_tools_json(kWeatherTools); }
+  ToolsOverGrpcTest() { message_.mutable_chat()->set_tools_json(kCityTools); }
 
   Result<OpenAiRequest> Mapped() const { return FromProto(message_, limits_, SamplingParams()); }
   std::string RefusedFor() const {

@@ -12,47 +12,30 @@
 namespace diffserve {
 namespace {
 
+using diffserve::testing::CallIsCounted;
 using diffserve::testing::CallWithBytes;
 using diffserve::testing::Eventually;
-using diffserve::testing::FakeExecutor;
+using diffserve::testing::ExpectedTokens;
 using diffserve::testing::Finish;
 using diffserve::testing::Generate;
 using diffserve::testing::Generated;
 using diffserve::testing::GrpcStack;
 using diffserve::testing::GrpcStackOptions;
+using diffserve::testing::kListServices;
+using diffserve::testing::kReflection;
 using diffserve::testing::RequestOf;
+using diffserve::testing::WithHeldSteps;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 constexpr char kHealthCheck[] = "/grpc.health.v1.Health/Check";
-constexpr char kReflection[] = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
 const std::string kServing("\x08\x01"), kNotServing("\x08\x02");
-const std::string kListServices("\x3a\x01*");
 const std::string kOurService(
     "\x0a\x16"
     "diffserve.v1.Inference");
 
-std::vector<int32_t> ExpectedTokens(const GrpcStack& stack, const std::vector<int32_t>& prompt,
-                                    int count) {
-  Request request;
-  request.prompt = prompt;
-  request.max_tokens = count;
-  request.sampling.temperature = 0;
-  return FakeExecutor::Continue(request, std::min(256, stack.tokenizer->vocab_size()));
-}
-
-// Steps wait for the test, so that a client can act while its request runs.
-GrpcStackOptions Held() {
-  GrpcStackOptions options;
-  options.hold_steps = true;
-  return options;
-}
-
 // Waits until the server has ended a Generate call as cancelled.
-bool ServerEndsACancelledCall(GrpcStack& stack) {
-  const std::string counted = "diffserve_grpc_requests_total{method=\"Generate\",code=\"1\"} 1";
-  return Eventually([&] { return stack.metrics->Render().find(counted) != std::string::npos; });
-}
+bool ServerEndsACancelledCall(GrpcStack& stack) { return CallIsCounted(stack, "Generate", 1); }
 
 TEST(GrpcServerTest, GenerateStreamsStartDeltasFinishAndUsageInOrder) {
   GrpcStack stack;
@@ -144,7 +127,7 @@ TEST(GrpcServerTest, StopTokenEndsTheSequenceAndIsNamed) {
 }
 
 TEST(GrpcServerTest, EndingTheCallFreesEverything) {
-  GrpcStack stack(Held());
+  GrpcStack stack(WithHeldSteps());
   const auto stub = stack.NewStub();
   grpc::ClientContext context;
   const auto reader = stub->Generate(&context, RequestOf({1, 2, 3}, 4000));
@@ -159,7 +142,7 @@ TEST(GrpcServerTest, EndingTheCallFreesEverything) {
 }
 
 TEST(GrpcServerTest, DroppedConnectionFreesEverything) {
-  GrpcStack stack(Held());
+  GrpcStack stack(WithHeldSteps());
   {
     const auto stub = stack.NewStub();
     grpc::ClientContext context;
@@ -174,7 +157,7 @@ TEST(GrpcServerTest, DroppedConnectionFreesEverything) {
 }
 
 TEST(GrpcServerTest, CancelEndsARunningRequestByItsId) {
-  GrpcStack stack(Held());
+  GrpcStack stack(WithHeldSteps());
   const auto stub = stack.NewStub();
   v1::GenerateRequest request = RequestOf({1, 2, 3}, 4000);
   request.set_request_id("mine");
@@ -197,7 +180,7 @@ TEST(GrpcServerTest, CancelEndsARunningRequestByItsId) {
 }
 
 TEST(GrpcServerTest, DeadlineEndsTheRequest) {
-  GrpcStack stack(Held());
+  GrpcStack stack(WithHeldSteps());
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(100));
   const auto stub = stack.NewStub();
@@ -320,7 +303,7 @@ TEST(GrpcServerTest, SixtyFourStreamsAtOnceGetExactlyTheirTokens) {
 }
 
 TEST(GrpcServerTest, TooMuchWaitingWorkIsRefused) {
-  GrpcStackOptions options = Held();
+  GrpcStackOptions options = WithHeldSteps();
   options.engine.max_num_seqs = 1;
   options.engine.max_waiting_requests = 2;
   GrpcStack stack(options);
@@ -346,7 +329,7 @@ TEST(GrpcServerTest, TooMuchWaitingWorkIsRefused) {
 
 // A request that does not pass the queue occupies the only slot of the batch.
 TEST(GrpcServerTest, RequestThatCannotStartInTimeReportsRetryDelay) {
-  GrpcStackOptions options = Held();
+  GrpcStackOptions options = WithHeldSteps();
   options.engine.max_num_seqs = 1;
   options.engine.max_queue_wait_s = 0.001f;
   GrpcStack stack(options);
@@ -458,7 +441,7 @@ TEST(GrpcServerTest, WhileDrainingNewWorkIsUnavailable) {
 }
 
 TEST(GrpcServerTest, DrainLetsStreamsEndAndReportsTheRest) {
-  GrpcStackOptions options = Held();
+  GrpcStackOptions options = WithHeldSteps();
   options.engine.drain_grace_ms = 0;
   GrpcStack stack(options);
   const auto stub = stack.NewStub();
@@ -478,7 +461,7 @@ TEST(GrpcServerTest, DrainLetsStreamsEndAndReportsTheRest) {
 }
 
 TEST(GrpcServerTest, ShutdownUnderLoadEndsEveryCall) {
-  GrpcStack stack(Held());
+  GrpcStack stack(WithHeldSteps());
   const auto stub = stack.NewStub();
   std::vector<std::future<Generated>> results;
   for (int i = 0; i < 32; ++i)

@@ -20,20 +20,17 @@ using inference::GRPCInferenceService;
 using inference::ModelInferRequest;
 using inference::ModelInferResponse;
 using inference::ModelStreamInferResponse;
+using testing::CallIsCounted;
 using testing::CallWithBytes;
 using testing::Eventually;
+using testing::ExpectedTokens;
 using testing::GrpcStack;
 using testing::GrpcStackOptions;
 using ::testing::HasSubstr;
+using testing::WithHeldSteps;
 using Stream = grpc::ClientReaderWriter<ModelInferRequest, ModelStreamInferResponse>;
 
-GrpcStackOptions HeldKserve() {
-  GrpcStackOptions options;
-  options.hold_steps = true;
-  return options;
-}
-
-std::unique_ptr<GRPCInferenceService::Stub> NewStub(const GrpcStack& stack) {
+std::unique_ptr<GRPCInferenceService::Stub> NewKserveStub(const GrpcStack& stack) {
   return GRPCInferenceService::NewStub(stack.NewChannel());
 }
 
@@ -68,28 +65,13 @@ std::string TextOf(const ModelInferResponse& response, int index) {
   return response.raw_output_contents(index).substr(sizeof(uint32_t));
 }
 
-std::vector<int32_t> ExpectedKserveTokens(const GrpcStack& stack,
-                                          const std::vector<int32_t>& prompt, int count) {
-  Request request;
-  request.prompt = prompt;
-  request.max_tokens = count;
-  request.sampling.temperature = 0;
-  return testing::FakeExecutor::Continue(request, std::min(256, stack.tokenizer->vocab_size()));
-}
-
 bool IsFinal(const ModelStreamInferResponse& response) {
   return response.infer_response().parameters().at("triton_final_response").bool_param();
 }
 
-bool CountsKserve(const GrpcStack& stack, const std::string& method, int code) {
-  const std::string sample = "diffserve_grpc_requests_total{method=\"" + method + "\",code=\"" +
-                             std::to_string(code) + "\"} 1";
-  return Eventually([&] { return stack.metrics->Render().find(sample) != std::string::npos; });
-}
-
 TEST(KserveServiceTest, MetadataDescribesServerAndModel) {
   GrpcStack stack;
-  const auto stub = NewStub(stack);
+  const auto stub = NewKserveStub(stack);
   inference::ServerMetadataResponse server;
   grpc::ClientContext first, second;
   ASSERT_TRUE(stub->ServerMetadata(&first, {}, &server).ok());
@@ -107,7 +89,7 @@ TEST(KserveServiceTest, MetadataDescribesServerAndModel) {
 
 TEST(KserveServiceTest, ReadyFollowsTheHealthServiceAndTheModelsName) {
   GrpcStack stack;
-  const auto stub = NewStub(stack);
+  const auto stub = NewKserveStub(stack);
   const auto server_is_ready = [&] {
     grpc::ClientContext context;
     inference::ServerReadyResponse response;
@@ -140,25 +122,25 @@ TEST(KserveServiceTest, ReadyFollowsTheHealthServiceAndTheModelsName) {
 
 TEST(KserveServiceTest, ModelInferAnswersWithThePromptAndAllTokens) {
   GrpcStack stack;
-  const auto stub = NewStub(stack);
+  const auto stub = NewKserveStub(stack);
   grpc::ClientContext context;
   ModelInferResponse response;
   const grpc::Status status = stub->ModelInfer(&context, InferRequestOf({5, 6, 7}, 20, "one"),
                                                &response);
   ASSERT_TRUE(status.ok()) << status.error_message();
-  std::vector<int32_t> expected = ExpectedKserveTokens(stack, {5, 6, 7}, 20);
+  std::vector<int32_t> expected = ExpectedTokens(stack, {5, 6, 7}, 20);
   expected.insert(expected.begin(), {5, 6, 7});
   EXPECT_EQ(IdsOf(response), expected);
   EXPECT_EQ(response.id(), "one");
   EXPECT_EQ(TextOf(response, 2), "length");
   EXPECT_EQ(response.parameters().at("completion_tokens").int64_param(), 20);
-  EXPECT_TRUE(CountsKserve(stack, "ModelInfer", 0));
+  EXPECT_TRUE(CallIsCounted(stack, "ModelInfer", 0));
   EXPECT_TRUE(stack.BecomesIdle());
 }
 
 TEST(KserveServiceTest, ModelInferRefusesWithTheFieldsName) {
   GrpcStack stack;
-  const auto stub = NewStub(stack);
+  const auto stub = NewKserveStub(stack);
   const auto refused = [&](const ModelInferRequest& request, grpc::StatusCode code,
                            const std::string& param) {
     grpc::ClientContext context;
@@ -180,8 +162,8 @@ TEST(KserveServiceTest, ModelInferRefusesWithTheFieldsName) {
 }
 
 TEST(KserveServiceTest, EndingModelInferFreesEverything) {
-  GrpcStack stack(HeldKserve());
-  const auto stub = NewStub(stack);
+  GrpcStack stack(WithHeldSteps());
+  const auto stub = NewKserveStub(stack);
   grpc::ClientContext context;
   grpc::CompletionQueue queue;
   ModelInferResponse response;
@@ -194,14 +176,14 @@ TEST(KserveServiceTest, EndingModelInferFreesEverything) {
   bool ok = false;
   queue.Next(&tag, &ok);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
-  EXPECT_TRUE(CountsKserve(stack, "ModelInfer", 1));
+  EXPECT_TRUE(CallIsCounted(stack, "ModelInfer", 1));
   EXPECT_TRUE(stack.BecomesIdle());
   queue.Shutdown();
 }
 
 TEST(KserveServiceTest, TimeoutEndsModelInfer) {
-  GrpcStack stack(HeldKserve());
-  const auto stub = NewStub(stack);
+  GrpcStack stack(WithHeldSteps());
+  const auto stub = NewKserveStub(stack);
   ModelInferRequest request = InferRequestOf({1, 2}, 4000);
   (*request.mutable_parameters())["timeout"].set_int64_param(20'000);
   grpc::ClientContext context;
@@ -213,7 +195,7 @@ TEST(KserveServiceTest, TimeoutEndsModelInfer) {
 
 TEST(KserveServiceTest, StreamAnswersItsRequestsInOrder) {
   GrpcStack stack;
-  const auto stub = NewStub(stack);
+  const auto stub = NewKserveStub(stack);
   grpc::ClientContext context;
   const std::unique_ptr<Stream> stream = stub->ModelStreamInfer(&context);
   for (int i = 0; i < 3; ++i)
@@ -229,17 +211,17 @@ TEST(KserveServiceTest, StreamAnswersItsRequestsInOrder) {
       const std::vector<int32_t> piece = IdsOf(response.infer_response());
       ids.insert(ids.end(), piece.begin(), piece.end());
     } while (!IsFinal(response));
-    EXPECT_EQ(ids, ExpectedKserveTokens(stack, {5, i}, 10 + i)) << i;
+    EXPECT_EQ(ids, ExpectedTokens(stack, {5, i}, 10 + i)) << i;
     EXPECT_EQ(TextOf(response.infer_response(), 2), "length");
   }
   EXPECT_FALSE(stream->Read(&response));
   EXPECT_TRUE(stream->Finish().ok());
-  EXPECT_TRUE(CountsKserve(stack, "ModelStreamInfer", 0));
+  EXPECT_TRUE(CallIsCounted(stack, "ModelStreamInfer", 0));
 }
 
 TEST(KserveServiceTest, RefusedRequestDoesNotEndItsStream) {
   GrpcStack stack;
-  const auto stub = NewStub(stack);
+  const auto stub = NewKserveStub(stack);
   grpc::ClientContext context;
   const std::unique_ptr<Stream> stream = stub->ModelStreamInfer(&context);
   ModelStreamInferResponse response;
@@ -264,8 +246,8 @@ TEST(KserveServiceTest, RefusedRequestDoesNotEndItsStream) {
 }
 
 TEST(KserveServiceTest, StreamRunsOneRequestAtATime) {
-  GrpcStack stack(HeldKserve());
-  const auto stub = NewStub(stack);
+  GrpcStack stack(WithHeldSteps());
+  const auto stub = NewKserveStub(stack);
   grpc::ClientContext context;
   const std::unique_ptr<Stream> stream = stub->ModelStreamInfer(&context);
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(stream->Write(InferRequestOf({5, i}, 100)));
@@ -275,14 +257,14 @@ TEST(KserveServiceTest, StreamRunsOneRequestAtATime) {
   EXPECT_EQ(stack.Stats().waiting + stack.Stats().running, 1);
   context.TryCancel();
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
-  EXPECT_TRUE(CountsKserve(stack, "ModelStreamInfer", 1));
+  EXPECT_TRUE(CallIsCounted(stack, "ModelStreamInfer", 1));
   EXPECT_TRUE(stack.BecomesIdle());
   EXPECT_EQ(stack.Stats().num_finished(FinishReason::kCancelled), 1u);
 }
 
 TEST(KserveServiceTest, StreamWithoutARequestEndsWithItsClientOrTheServer) {
   GrpcStack stack;
-  const auto stub = NewStub(stack);
+  const auto stub = NewKserveStub(stack);
   grpc::ClientContext first, second, third;
   const std::unique_ptr<Stream> done = stub->ModelStreamInfer(&first);
   done->WritesDone();

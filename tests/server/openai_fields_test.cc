@@ -9,25 +9,19 @@
 
 #include "server/openai/request.h"
 #include "server/request_checks.h"
+#include "tests/testing/member_use.h"
 
 namespace diffserve {
 namespace {
 
-enum class Use {
-  kServed,   // supported
-  kIgnored,  // accepted without effect, whatever its value
-  kRefused,  // 400 with its name, unless its value means off
-  kUnknown,  // not a member of this route: accepted, or refused with --strict
-};
+using testing::MemberUse;
+using enum testing::MemberUse;
 
 struct Member {
   const char* name;
   const char* value;  // a value other than off
-  Use completion, chat;
+  MemberUse completion, chat;
 };
-
-constexpr Use kServed = Use::kServed, kIgnored = Use::kIgnored, kRefused = Use::kRefused,
-              kUnknown = Use::kUnknown;
 
 const Member kMembers[] = {
     // OpenAI's.
@@ -210,10 +204,10 @@ class OpenAiFieldsTest : public ::testing::Test {
 TEST_F(OpenAiFieldsTest, EachMemberIsServedIgnoredOrRefusedByItsName) {
   for (const Member& member : kMembers) {
     for (const bool chat : {false, true}) {
-      const Use use = chat ? member.chat : member.completion;
+      const MemberUse use = chat ? member.chat : member.completion;
       for (const bool strict : {false, true}) {
         const Status status = Checked(member, chat, strict);
-        const bool refused = use == Use::kRefused || (strict && use == Use::kUnknown);
+        const bool refused = use == kRefused || (strict && use == kUnknown);
         EXPECT_EQ(status.ok(), !refused)
             << member.name << (chat ? " of a chat " : " of a completion ") << status.message();
         if (refused) {
@@ -228,7 +222,7 @@ TEST_F(OpenAiFieldsTest, EachMemberIsServedIgnoredOrRefusedByItsName) {
 TEST_F(OpenAiFieldsTest, IgnoredMembersMayHaveAnyJsonValue) {
   for (const Member& member : kMembers) {
     for (const bool chat : {false, true}) {
-      if ((chat ? member.chat : member.completion) != Use::kIgnored) continue;
+      if ((chat ? member.chat : member.completion) != kIgnored) continue;
       for (const char* value : {"null", "true", "-1.5", R"("x")", "[[]]", R"({"a":{}})"}) {
         const Member odd = {member.name, value, kIgnored, kIgnored};
         EXPECT_TRUE(Checked(odd, chat, true).ok()) << member.name << " " << value;

@@ -188,7 +188,7 @@ TEST(OpenAiRoutesTest, CompletionIsEqualWholeAndStreamed) {
   std::string text;
   for (size_t i = 0; i + 2 < data.size(); ++i)
     text += Json::parse(data[i])["choices"][0]["text"].get<std::string>();
-  EXPECT_EQ(text, whole["choices"][0]["text"]);
+  EXPECT_EQ(whole["choices"][0]["text"], text);
   EXPECT_EQ(Json::parse(data[data.size() - 3])["choices"][0]["finish_reason"], "length");
   EXPECT_EQ(Json::parse(data[data.size() - 2])["usage"]["completion_tokens"], 20);
   EXPECT_EQ(whole["usage"]["completion_tokens"], 20);

@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,8 +15,10 @@ namespace diffserve {
 namespace {
 
 namespace vllm_v1 = ::vllm::grpc::engine;
+using testing::CallIsCounted;
 using testing::CallWithBytes;
 using testing::Eventually;
+using testing::ExpectedTokens;
 using testing::GrpcStack;
 using testing::GrpcStackOptions;
 using ::testing::HasSubstr;
@@ -45,8 +46,8 @@ struct Answer {
   std::string param;
   std::vector<GenerateResponse> messages;
 
-  std::vector<uint32_t> TokensOf(uint32_t index) const {
-    std::vector<uint32_t> ids;
+  std::vector<int32_t> TokensOf(uint32_t index) const {
+    std::vector<int32_t> ids;
     for (const GenerateResponse& message : messages) {
       const auto& found = message.has_chunk() ? message.chunk().token_ids()
                                               : message.complete().output_ids();
@@ -71,23 +72,6 @@ Answer GenerateVllm(VllmEngine::Stub& stub, const GenerateRequest& request) {
   return answer;
 }
 
-std::vector<uint32_t> ExpectedVllmTokens(const GrpcStack& stack, const std::vector<int32_t>& prompt,
-                                         int count) {
-  Request request;
-  request.prompt = prompt;
-  request.max_tokens = count;
-  request.sampling.temperature = 0;
-  const std::vector<int32_t> tokens = testing::FakeExecutor::Continue(
-      request, std::min(256, stack.tokenizer->vocab_size()));
-  return {tokens.begin(), tokens.end()};
-}
-
-bool CountsVllm(const GrpcStack& stack, const std::string& method, int code) {
-  const std::string sample = "diffserve_grpc_requests_total{method=\"VllmEngine." + method +
-                             "\",code=\"" + std::to_string(code) + "\"} 1";
-  return Eventually([&] { return stack.metrics->Render().find(sample) != std::string::npos; });
-}
-
 TEST(VllmServiceTest, WholeAnswerIsOneMessageWithTheStreamsTokens) {
   GrpcStack stack;
   const auto stub = NewVllmStub(stack);
@@ -95,11 +79,11 @@ TEST(VllmServiceTest, WholeAnswerIsOneMessageWithTheStreamsTokens) {
   ASSERT_TRUE(whole.status.ok()) << whole.status.error_message();
   ASSERT_EQ(whole.messages.size(), 1u);
   const vllm_v1::GenerateComplete& complete = whole.messages[0].complete();
-  EXPECT_EQ(whole.TokensOf(0), ExpectedVllmTokens(stack, {5, 6, 7}, 20));
+  EXPECT_EQ(whole.TokensOf(0), ExpectedTokens(stack, {5, 6, 7}, 20));
   EXPECT_EQ(complete.finish_reason(), "length");
   EXPECT_EQ(complete.prompt_tokens(), 3u);
   EXPECT_EQ(complete.completion_tokens(), 20u);
-  EXPECT_TRUE(CountsVllm(stack, "Generate", 0));
+  EXPECT_TRUE(CallIsCounted(stack, "VllmEngine.Generate", 0));
 
   const Answer stream = GenerateVllm(*stub, VllmRequestOf({5, 6, 7}, 20, true));
   ASSERT_TRUE(stream.status.ok()) << stream.status.error_message();
@@ -140,7 +124,7 @@ TEST(VllmServiceTest, ConstraintHolds) {
   request.mutable_sampling_params()->mutable_choice()->add_choices("yes, it is");
   const Answer answer = GenerateVllm(*NewVllmStub(stack), request);
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
-  const std::vector<uint32_t> tokens = answer.TokensOf(0);
+  const std::vector<int32_t> tokens = answer.TokensOf(0);
   EXPECT_EQ(*stack.tokenizer->Decode(std::vector<int32_t>(tokens.begin(), tokens.end()), true),
             "yes, it is");
   EXPECT_EQ(answer.messages[0].complete().finish_reason(), "stop");
@@ -206,7 +190,7 @@ TEST(VllmServiceTest, EndingTheCallFreesEverything) {
   GenerateResponse message;
   EXPECT_FALSE(reader->Read(&message));
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
-  EXPECT_TRUE(CountsVllm(stack, "Generate", 1));
+  EXPECT_TRUE(CallIsCounted(stack, "VllmEngine.Generate", 1));
   EXPECT_TRUE(stack.BecomesIdle());
 }
 

@@ -7,6 +7,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -42,6 +43,30 @@ class GrpcStack : public ServingFixture {
     return v1::Inference::NewStub(NewChannel());
   }
 };
+
+// Steps wait for the test, so that a client can act while its request runs.
+inline GrpcStackOptions WithHeldSteps() {
+  GrpcStackOptions options;
+  options.hold_steps = true;
+  return options;
+}
+
+// The greedy continuation of `prompt`.
+inline std::vector<int32_t> ExpectedTokens(const GrpcStack& stack,
+                                           const std::vector<int32_t>& prompt, int count) {
+  Request request;
+  request.prompt = prompt;
+  request.max_tokens = count;
+  request.sampling.temperature = 0;
+  return FakeExecutor::Continue(request, std::min(256, stack.tokenizer->vocab_size()));
+}
+
+// Waits until the metrics count one call of `method` that ended with `code`.
+inline bool CallIsCounted(const GrpcStack& stack, const std::string& method, int code) {
+  const std::string sample = "diffserve_grpc_requests_total{method=\"" + method + "\",code=\"" +
+                             std::to_string(code) + "\"} 1";
+  return Eventually([&] { return stack.metrics->Render().find(sample) != std::string::npos; });
+}
 
 // All that came of one Generate call.
 struct Generated {
@@ -92,6 +117,10 @@ inline v1::GenerateRequest RequestOf(const std::vector<int32_t>& ids, int max_to
   request.mutable_sampling()->set_temperature(0);
   return request;
 }
+
+inline constexpr char kReflection[] =
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
+inline const std::string kListServices("\x3a\x01*");  // a ServerReflectionRequest
 
 // Sends one message of bytes to any method and returns the first reply's bytes: for services whose
 // messages are not generated here.
