@@ -56,10 +56,10 @@ TEST(ModelDirectoryTest, ConversationsAreRenderedAsTransformersDoes) {
   for (const json& item : Golden()["cases"]) {
     const ModelDirectory dir(item["files"]);
     const json& expected = Expected(item);
-    EXPECT_EQ(Rendered(dir.path(), ""), expected["plain"].is_null() ? "" : expected["plain"])
+    EXPECT_EQ(expected["plain"].is_null() ? "" : expected["plain"], Rendered(dir.path(), ""))
         << item["name"];
-    EXPECT_EQ(Rendered(dir.path(), Golden()["tools"].dump()),
-              expected["tools"].is_null() ? "" : expected["tools"])
+    EXPECT_EQ(expected["tools"].is_null() ? "" : expected["tools"],
+              Rendered(dir.path(), Golden()["tools"].dump()))
         << item["name"];
   }
 }

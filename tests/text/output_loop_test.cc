@@ -20,15 +20,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // A client that waits for the end.
-class StreamClient {
+class WaitingClient {
  public:
-  explicit StreamClient(size_t max_bytes = 1 << 20)
+  explicit WaitingClient(size_t max_bytes = 1 << 20)
       : stream(std::make_shared<ResponseStream>(max_bytes, [this] {
           std::lock_guard lock(mutex_);
           notified_ = true;
           changed_.notify_all();
         })) {}
-  ~StreamClient() { stream->Close(); }
+  ~WaitingClient() { stream->Close(); }
 
   Status WaitForDone() {
     for (;;) {
@@ -86,7 +86,7 @@ class OutputLoopTest : public ::testing::Test {
 
 TEST_F(OutputLoopTest, RunningResponsesGetAnErrorAndAreCancelledAtShutdown) {
   Start();
-  StreamClient client;
+  WaitingClient client;
   loop_->Submit(loop_->Open({.request_id = "a", .stream = client.stream}), StreamedRequest(2, 5));
   loop_->Post(Event(1, {65}));
   loop_.reset();
@@ -97,12 +97,12 @@ TEST_F(OutputLoopTest, RunningResponsesGetAnErrorAndAreCancelledAtShutdown) {
 
 TEST_F(OutputLoopTest, RequestIdIsKnownUntilItsResponsesEnd) {
   Start();
-  StreamClient same[2], other;
-  for (StreamClient& client : same) loop_->Open({.request_id = "same", .stream = client.stream});
+  WaitingClient same[2], other;
+  for (WaitingClient& client : same) loop_->Open({.request_id = "same", .stream = client.stream});
   const ResponseId id = loop_->Open({.request_id = "other", .stream = other.stream});
   EXPECT_TRUE(loop_->EndByName("same", Status(StatusCode::kCancelled, "by name")));
   EXPECT_FALSE(loop_->EndByName("same", Status(StatusCode::kCancelled, "again")));
-  for (StreamClient& client : same) EXPECT_EQ(client.WaitForDone().message(), "by name");
+  for (WaitingClient& client : same) EXPECT_EQ(client.WaitForDone().message(), "by name");
   loop_->End(id, Status(StatusCode::kInternal, "by id"));
   EXPECT_EQ(other.WaitForDone().message(), "by id");
   EXPECT_FALSE(loop_->EndByName("other", Status())) << "an id is unknown after its end";
@@ -110,7 +110,7 @@ TEST_F(OutputLoopTest, RequestIdIsKnownUntilItsResponsesEnd) {
 
 TEST_F(OutputLoopTest, DeadlinePassesWithoutAnyMessage) {
   Start();
-  StreamClient client;
+  WaitingClient client;
   loop_->Open({.request_id = "a",
                .stream = client.stream,
                .deadline = Clock::now() + std::chrono::milliseconds(20)});
@@ -128,7 +128,7 @@ TEST_F(OutputLoopTest, FullOutboxBlocksOnlyTheEngineAndIsCounted) {
     loop_->Post(Event(1, {}, FinishReason::kLength));
   });
   while (loop_->num_waits() == 0) std::this_thread::yield();
-  StreamClient client;  // the front end does not wait
+  WaitingClient client;  // the front end does not wait
   loop_->End(loop_->Open({.request_id = "b", .stream = client.stream}), Status());
   gate.unlock();
   EXPECT_TRUE(client.WaitForDone().ok());
@@ -159,7 +159,7 @@ TEST(OutputLoopEndingsTest, ResponsesOfManyThreadsEndOnceEach) {
     for (int round = 0; round < 120; ++round) {
       if (round == lost_in) engine.Fail("the device is lost");
       const std::string name = "name-" + std::to_string(pick(6));
-      StreamClient client(pick(6) == 0 ? 1500 : 1 << 20);
+      WaitingClient client(pick(6) == 0 ? 1500 : 1 << 20);
       OpenedResponse opened{.request_id = name, .stream = client.stream};
       if (pick(4) == 0) opened.deadline = Clock::now() + std::chrono::microseconds(pick(3000));
       const ResponseId id = output->Open(std::move(opened));
