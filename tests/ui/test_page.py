@@ -50,7 +50,7 @@ class LoadingTest(unittest.TestCase):
                 page.open(view)
                 page.until_text("#model", "diff")
                 if view == "#lens":
-                    page.until_text("#maps_note", "Queries")
+                    page.until_text("#maps_note", "Rows are queries")
                 self.assertTrue(page.fits(), view)
 
     def test_every_control_has_a_name(self):
@@ -62,7 +62,7 @@ class LoadingTest(unittest.TestCase):
             for view in VIEWS:
                 page.open(view)
                 if view == "#lens":
-                    page.until_text("#maps_note", "Queries")
+                    page.until_text("#maps_note", "Rows are queries")
                 self.assertEqual([node for node in page.run(nameless)
                                   if 'role="status"' not in node], [], view)
 
