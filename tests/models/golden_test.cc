@@ -365,7 +365,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "\"num_attention_heads\": 2"}),
     MistakeName);
 
-// Several sequences in one step: each one's rows are bitwise those of the sequence alone.
+// Several sequences in one step: each row has the same bits as when its sequence runs by itself.
 class BatchInvarianceTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(BatchInvarianceTest, ASequenceIsTheSameAloneAndInABatch) {
