@@ -4,8 +4,8 @@
 // bounded in bytes: a reader that is too slow overflows it, and the request is cancelled.
 //
 // Thread safety: one thread pushes; the other methods may be called from any thread. `notify` runs
-// on the pushing thread after each event, without a lock that TryPop needs. It must only post a
-// wake-up and may not call Close.
+// on the pushing thread after each event, without a lock that TryPop needs. It posts a wake-up;
+// the only method that it may call is Close.
 #pragma once
 
 #include <algorithm>
