@@ -19,7 +19,7 @@ namespace avx512_bf16 {
 extern const KernelTable kKernels;
 }
 namespace paired16 {
-extern const KernelTable kKernels;
+[[gnu::weak]] extern const KernelTable kKernels;  // absent from programs that serve
 }
 
 const KernelTable& KernelsFor(CpuIsa isa) {
@@ -33,6 +33,7 @@ const KernelTable& KernelsFor(CpuIsa isa) {
     case CpuIsa::kAvx512Bf16:
       return avx512_bf16::kKernels;
     case CpuIsa::kPaired16:
+      DS_CHECK(&paired16::kKernels != nullptr, "this program is linked without paired16");
       return paired16::kKernels;
   }
   DS_CHECK(false, "unknown CPU level");
