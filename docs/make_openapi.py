@@ -16,7 +16,7 @@ import yaml
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/openapi.yaml"
 FIELDS = ROOT / "docs/openapi_fields.yaml"
-SERVER = ROOT / "server/openai"
+SERVER = ROOT / "server/api"
 NOTE = "# Made by docs/make_openapi.py; edit docs/openapi_fields.yaml instead.\n"
 FAULTS = []
 

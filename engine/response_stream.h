@@ -85,7 +85,8 @@ class ResponseStream {
   ResponseStream(size_t max_queued_bytes, std::function<void()> notify);
 
   // Raises the limit by the size of the prompts' own events, which is accounted for elsewhere
-  // (server/answer_price.h). The log-probabilities of a long prompt do not make a reader slow.
+  // (server/serving/answer/answer_price.h). The log-probabilities of a long prompt do not make a
+  // reader slow.
   void Allow(size_t more_bytes);
   // Keeps `kept` alive until the stream is destroyed.
   void Keep(std::shared_ptr<const void> kept);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Status and Result: a failure whose cause or remedy is outside the program, carried as a value. A
 // broken invariant of our own is a DS_CHECK (check.h), never a Status. One table maps codes to HTTP
-// and gRPC: server/status_codes.h.
+// and gRPC: server/serving/status_codes.h.
 #pragma once
 
 #include <optional>

@@ -10,7 +10,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/log.h"
-#include "server/client_identity.h"
+#include "server/http/peer_address.h"
 #include "server/http/wake_up.h"
 
 namespace diffserve {

@@ -19,7 +19,7 @@
 
 #include "engine/executor.h"
 #include "kernels/base/check.h"
-#include "server/commands/commands.h"
+#include "server/app/commands/commands.h"
 
 namespace diffserve {
 namespace {

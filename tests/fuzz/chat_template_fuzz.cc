@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/text/chat_template.h"
-#include "server/openai/request.h"
+#include "server/api/openai/request.h"
 #include "tests/fuzz/model_file.h"
 
 namespace diffserve {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "kernels/base/check.h"
-#include "server/frontend.h"
-#include "server/request_checks.h"
+#include "server/serving/frontend.h"
+#include "server/serving/request_checks.h"
 
 namespace diffserve::testing {
 

@@ -14,9 +14,9 @@
 
 #include "diffserve/v1/inference.pb.h"
 #include "inference/grpc_service.pb.h"
-#include "server/grpc/kserve_messages.h"
-#include "server/grpc/messages.h"
-#include "server/grpc/wire_request.h"
+#include "server/api/grpc/diffserve/messages.h"
+#include "server/api/grpc/kserve/messages.h"
+#include "server/api/grpc/wire_request.h"
 #include "tests/fuzz/checked_request.h"
 
 namespace diffserve {

@@ -19,8 +19,8 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/log.h"
+#include "server/app/server.h"
 #include "server/http/reader.h"
-#include "server/server.h"
 #include "tests/testing/fake_executor.h"
 
 namespace diffserve {

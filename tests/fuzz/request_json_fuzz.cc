@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <string_view>
 
-#include "server/openai/attention_request.h"
-#include "server/openai/embedding_request.h"
-#include "server/openai/request.h"
-#include "server/openai/response.h"
-#include "server/openai/token_request.h"
+#include "server/api/attention/request.h"
+#include "server/api/openai/embedding_request.h"
+#include "server/api/openai/encoder.h"
+#include "server/api/openai/request.h"
+#include "server/api/vllm/request.h"
 #include "tests/fuzz/checked_request.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -14,12 +14,12 @@
 
 #include "engine/text/grammar.h"
 #include "engine/text/utf8_repair.h"
-#include "server/answer/answer_message.h"
-#include "server/answer/json_scanner.h"
-#include "server/openai/messages_request.h"
-#include "server/openai/request.h"
-#include "server/openai/response.h"
-#include "server/openai/responses_request.h"
+#include "server/api/anthropic/request.h"
+#include "server/api/openai/encoder.h"
+#include "server/api/openai/request.h"
+#include "server/api/responses/request.h"
+#include "server/serving/answer/answer_message.h"
+#include "server/serving/tools/json_scanner.h"
 #include "tests/fuzz/checked_request.h"
 
 namespace diffserve {

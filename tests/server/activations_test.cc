@@ -6,8 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "server/commands/activation_texts.h"
-#include "server/commands/commands.h"
+#include "server/app/commands/activation_texts.h"
+#include "server/app/commands/commands.h"
 #include "tests/testing/temporary_directory.h"
 
 namespace diffserve {

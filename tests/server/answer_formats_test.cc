@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The answer formats that a chat template shows by markers of one family.
-#include "server/answer_formats.h"
+#include "server/serving/answer/answer_formats.h"
 
 #include <gtest/gtest.h>
 

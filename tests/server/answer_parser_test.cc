@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // An answer's text is parsed into content, reasoning and calls, however it is cut.
-#include "server/answer/answer_parser.h"
+#include "server/serving/answer/answer_parser.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "server/answer/answer_message.h"
+#include "server/serving/answer/answer_message.h"
 #include "tests/testing/answer_reading.h"
 
 namespace diffserve {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The price of an answer compared with the memory of its events, and the budgets.
-#include "server/answer_price.h"
+#include "server/serving/answer/answer_price.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

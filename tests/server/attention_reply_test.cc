@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The JSON of attention maps, made in pieces.
-#include "server/openai/attention_reply.h"
-
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/dtype.h"
+#include "server/api/attention/reply.h"
 
 namespace diffserve {
 namespace {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bodies of POST /v1/attention: accepted ones, refused ones, and the member that a refusal names.
-#include "server/openai/attention_request.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
+
+#include "server/api/attention/request.h"
 
 namespace diffserve {
 namespace {

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "server/answer/json_scanner.h"
-#include "server/openai/parameter_types.h"
+#include "server/api/fields/parameter_types.h"
+#include "server/serving/tools/json_scanner.h"
 #include "tests/testing/answer_reading.h"
 
 namespace diffserve {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which requests are sampled for cancelled mass, and the samples of requests that end early.
-#include "server/cancelled_mass.h"
+#include "server/serving/cancelled_mass.h"
 
 #include <gtest/gtest.h>
 

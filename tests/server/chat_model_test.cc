@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The two models of a chat: a server over its sockets, with held steps where work must overlap, and
 // the bundled model in this process.
-#include "server/commands/chat_model.h"
+#include "server/app/chat/chat_model.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "server/commands/chat_history.h"
+#include "server/app/chat/chat_history.h"
 #include "tests/testing/http_client.h"
 #include "tests/testing/serving_fixture.h"
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "server/answer/tool_format.h"
-#include "server/openai/response.h"
+#include "server/api/openai/encoder.h"
+#include "server/serving/tools/tool_format.h"
 #include "tests/testing/encoder_events.h"
 #include "tests/testing/http_client.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Clients' names in the queues: the key's number or the address, never the key.
-#include "server/client_identity.h"
+#include "server/api/client_identity.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,8 @@
 
 #include <string>
 
-#include "server/grpc/call_record.h"
+#include "server/api/grpc/call_record.h"
+#include "server/http/peer_address.h"
 #include "server/http/server.h"
 #include "tests/testing/http_client.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The commands on a directory that holds only a config.json (dummy weights), and the sizes they
 // choose.
-#include "server/commands/commands.h"
+#include "server/app/commands/commands.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/machine_memory.h"
-#include "server/commands/model_session.h"
+#include "server/app/commands/model_session.h"
 #include "tests/testing/temporary_directory.h"
 
 namespace diffserve {

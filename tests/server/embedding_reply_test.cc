@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The reply of POST /v1/embeddings: its JSON, in pieces, and the route over HTTP.
-#include "server/openai/embedding_reply.h"
+#include "server/api/openai/embedding_reply.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "server/openai/base64.h"
+#include "server/api/json/base64.h"
 #include "tests/testing/http_client.h"
 #include "tests/testing/serving_fixture.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bodies of POST /v1/embeddings: accepted ones, refused ones, and the member that a refusal names.
-#include "server/openai/embedding_request.h"
+#include "server/api/openai/embedding_request.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/openai/event_log.h"
+#include "server/api/event_log.h"
 
 #include <gtest/gtest.h>
 

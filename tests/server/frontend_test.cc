@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The frontend without a transport: admission, cancellation at every stage, deadlines, and its
 // bounded queue.
-#include "server/frontend.h"
+#include "server/serving/frontend.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "server/text_pool.h"
+#include "server/serving/text_pool.h"
 #include "tests/testing/serving_fixture.h"
 
 namespace diffserve {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/answer/tool_format.h"
+#include "server/serving/tools/tool_format.h"
 #include "tests/testing/grpc_stack.h"
 #include "tests/testing/http_client.h"
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "diffserve/v1/inference.pb.h"
-#include "server/answer/tool_format.h"
-#include "server/grpc/messages.h"
+#include "server/api/grpc/diffserve/messages.h"
+#include "server/serving/tools/tool_format.h"
 
 namespace diffserve {
 namespace {

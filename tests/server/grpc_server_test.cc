@@ -5,7 +5,7 @@
 #include <future>
 #include <thread>
 
-#include "server/grpc/server.h"
+#include "server/api/grpc/server.h"
 #include "tests/testing/engine_requests.h"
 #include "tests/testing/grpc_stack.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // JSON recognised a byte at a time, against the JSON library.
-#include "server/answer/json_scanner.h"
+#include "server/serving/tools/json_scanner.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/grpc/kserve_messages.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "inference/grpc_service.pb.h"
+#include "server/api/grpc/kserve/messages.h"
 
 namespace diffserve {
 namespace {

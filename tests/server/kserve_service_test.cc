@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/grpc/kserve_service.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "inference/grpc_service.grpc.pb.h"
+#include "server/api/grpc/kserve/service.h"
 #include "tests/testing/grpc_stack.h"
 
 namespace diffserve {

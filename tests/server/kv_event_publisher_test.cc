@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/kv_event_publisher.h"
+#include "server/observe/kv_event_publisher.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <thread>
 #include <zmq.hpp>
 
-#include "server/kv_event_message.h"
+#include "server/observe/kv_event_message.h"
 
 namespace diffserve {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/commands/lens_text.h"
+#include "server/app/chat/lens_text.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The load report in replies: its three formats, who gets it, and that it equals /metrics.
-#include "server/load_report.h"
+#include "server/api/load_report.h"
 
 #include <gmock/gmock.h>
 #include <google/protobuf/descriptor.pb.h>
@@ -11,7 +11,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "server/metrics_exporter.h"
+#include "server/observe/metrics_exporter.h"
 #include "tests/testing/grpc_stack.h"
 #include "tests/testing/http_client.h"
 #include "tests/testing/serving_fixture.h"

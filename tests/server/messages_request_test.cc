@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bodies of /v1/messages: the chat requests that they become, and the names in refusals.
-#include "server/openai/messages_request.h"
-
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "server/api/anthropic/request.h"
 
 namespace diffserve {
 namespace {

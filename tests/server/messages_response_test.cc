@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages in Anthropic's format, assembled from events, whole and streamed.
-#include "server/openai/messages_response.h"
-
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -9,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/api/anthropic/encoder.h"
 #include "tests/testing/encoder_events.h"
 
 namespace diffserve {

@@ -8,7 +8,7 @@
 #include <set>
 #include <sstream>
 
-#include "server/metrics_exporter.h"
+#include "server/observe/metrics_exporter.h"
 #include "tests/testing/temporary_directory.h"
 
 namespace diffserve {

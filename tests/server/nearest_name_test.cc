@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/nearest_name.h"
+#include "server/app/nearest_name.h"
 
 #include <gtest/gtest.h>
 

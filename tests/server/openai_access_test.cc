@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-#include "server/openai/routes.h"
+#include "server/api/routes.h"
 #include "tests/testing/http_client.h"
 #include "tests/testing/serving_fixture.h"
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "server/openai/request.h"
-#include "server/request_checks.h"
+#include "server/api/openai/request.h"
+#include "server/serving/request_checks.h"
 
 namespace diffserve {
 namespace {

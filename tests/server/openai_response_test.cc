@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/openai/response.h"
+#include "server/api/openai/encoder.h"
 #include "tests/testing/http_client.h"
 
 namespace diffserve {

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "server/openai/routes.h"
+#include "server/api/routes.h"
 #include "tests/testing/engine_requests.h"
 #include "tests/testing/http_client.h"
 #include "tests/testing/serving_fixture.h"

@@ -6,8 +6,8 @@
 #include <sstream>
 
 #include "kernels/base/cuda/device.h"
-#include "server/option_table.h"
-#include "server/options.h"
+#include "server/app/option_table.h"
+#include "server/app/options.h"
 #include "tests/testing/temporary_directory.h"
 
 namespace diffserve {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bodies of /v1/responses: the chat requests that they become, the members that the reply repeats,
 // and the names in refusals.
-#include "server/openai/responses_request.h"
-
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -10,7 +8,8 @@
 #include <string>
 #include <utility>
 
-#include "server/openai/responses_response.h"
+#include "server/api/responses/encoder.h"
+#include "server/api/responses/request.h"
 
 namespace diffserve {
 namespace {

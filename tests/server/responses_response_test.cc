@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Responses in the format of /v1/responses, assembled from events, whole and streamed.
-#include "server/openai/responses_response.h"
-
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -10,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/api/responses/encoder.h"
 #include "tests/testing/encoder_events.h"
 
 namespace diffserve {

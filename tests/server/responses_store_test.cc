@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The store of responses: what it keeps, for which client, and what it evicts first.
-#include "server/openai/responses_store.h"
-
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <string>
 
-#include "server/openai/responses_response.h"
+#include "server/api/responses/encoder.h"
+#include "server/api/responses/store.h"
 
 namespace diffserve {
 namespace {

@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "server/openai/embedding_request.h"
-#include "server/openai/messages_request.h"
-#include "server/openai/request.h"
-#include "server/openai/responses_request.h"
-#include "server/openai/token_request.h"
-#include "server/request_checks.h"
+#include "server/api/anthropic/request.h"
+#include "server/api/openai/embedding_request.h"
+#include "server/api/openai/request.h"
+#include "server/api/responses/request.h"
+#include "server/api/vllm/request.h"
+#include "server/serving/request_checks.h"
 #include "tests/testing/member_use.h"
 
 namespace diffserve {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "server/grpc/kserve_messages.h"
+#include "server/api/grpc/kserve/messages.h"
 #include "tests/testing/http_client.h"
 #include "tests/testing/serving_fixture.h"
 

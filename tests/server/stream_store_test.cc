@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/openai/stream_store.h"
+#include "server/api/stream_store.h"
 
 #include <gtest/gtest.h>
 

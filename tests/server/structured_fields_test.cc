@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/openai/structured_fields.h"
+#include "server/api/fields/structured_fields.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/openai/request.h"
+#include "server/api/openai/request.h"
 
 namespace diffserve {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The queue of the text threads: whose turn it is, and what never waits for a long text.
-#include "server/text_pool.h"
+#include "server/serving/text_pool.h"
 
 #include <gtest/gtest.h>
 

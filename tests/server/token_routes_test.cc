@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "server/answer/tool_format.h"
-#include "server/openai/token_request.h"
-#include "server/openai/token_response.h"
-#include "server/request_checks.h"
+#include "server/api/vllm/encoder.h"
+#include "server/api/vllm/request.h"
+#include "server/serving/request_checks.h"
+#include "server/serving/tools/tool_format.h"
 #include "tests/testing/http_client.h"
 #include "tests/testing/serving_fixture.h"
 

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "server/answer/tool_format.h"
-#include "server/openai/request.h"
+#include "server/api/openai/request.h"
+#include "server/serving/tools/tool_format.h"
 
 namespace diffserve {
 namespace {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/grpc/vllm_messages.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "server/api/grpc/vllm/messages.h"
 
 namespace diffserve {
 namespace {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/grpc/vllm_service.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "server/api/grpc/vllm/service.h"
 #include "tests/testing/grpc_stack.h"
 #include "vllm/grpc/engine/vllm_engine.grpc.pb.h"
 

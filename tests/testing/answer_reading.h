@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "server/answer/answer_message.h"
-#include "server/answer/answer_parser.h"
+#include "server/serving/answer/answer_message.h"
+#include "server/serving/answer/answer_parser.h"
 
 namespace diffserve::testing {
 

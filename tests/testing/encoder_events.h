@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/response_stream.h"
-#include "server/openai/answer_splitter.h"
+#include "server/api/answer_splitter.h"
 
 namespace diffserve::testing {
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "kernels/base/log.h"
-#include "server/openai/token_response.h"
-#include "server/server.h"
+#include "server/api/vllm/encoder.h"
+#include "server/app/server.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/fake_executor.h"
 #include "tests/testing/step_gate.h"

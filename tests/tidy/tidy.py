@@ -28,16 +28,16 @@ LAYERS = ["kernels/base/", "kernels/", "models/", "engine/", "server/"]  # each 
 # Library, what its includes look like, the files that may name it. A header among them is private:
 # only they may include it.
 HOMES = [
-    ("gRPC", r"grpc|google/protobuf|diffserve/v1/|inference/|vllm/", ["server/grpc/*"]),
+    ("gRPC", r"grpc|google/protobuf|diffserve/v1/|inference/|vllm/", ["server/api/grpc/*"]),
     ("Beast and Asio", r"boost/", ["server/http/*"]),
     ("zlib", r"zlib\.h$", ["server/http/content_coding.cc"]),
-    ("nlohmann", r"nlohmann/", ["server/openai/*.cc", "server/openai/json_tree.h",
-                                "server/options.cc", "server/kv_event_message.cc",
+    ("nlohmann", r"nlohmann/", ["server/api/*.cc", "server/api/json/json_tree.h",
+                                "server/app/options.cc", "server/observe/kv_event_message.cc",
                                 "models/config_reader.cc", "models/safetensors*.cc"]),
-    ("ZeroMQ", r"zmq", ["server/kv_event_publisher.cc"]),
-    ("prometheus-cpp", r"prometheus/", ["server/metrics_exporter.cc"]),
-    ("OpenSSL", r"openssl/", ["server/api_key*.cc"]),
-    ("libedit", r"histedit\.h$", ["server/commands/line_editor.cc"]),
+    ("ZeroMQ", r"zmq", ["server/observe/kv_event_publisher.cc"]),
+    ("prometheus-cpp", r"prometheus/", ["server/observe/metrics_exporter.cc"]),
+    ("OpenSSL", r"openssl/", ["server/api/api_key*.cc"]),
+    ("libedit", r"histedit\.h$", ["server/app/chat/line_editor.cc"]),
     ("the Rust library", r"(engine/text/ffi/.*|.*_ffi)\.h$|diffserve_text",
      ["engine/text/*.cc", "engine/text/bytes_ffi.h"]),
     ("cuBLASLt", r"cublas", ["kernels/ops/matrix_library_cuda.cc"]),

@@ -24,10 +24,11 @@ CLEAN = {
         HEADER + '#include <vector>\n#include "kernels/base/status.h"\n// Submit never blocks.\n',
     "engine/engine.cc": '#include <thread>\n#include "engine/scheduler.h"\n',
     "engine/text/tokenizer.cc": '#include "diffserve_text.h"\n#include "engine/scheduler.h"\n',
-    "server/grpc/session.h": HEADER + "#include <grpcpp/grpcpp.h>\n",
-    "server/grpc/server.cc": '#include "server/grpc/session.h"\n#include "engine/scheduler.h"\n'
-                             '#include "diffserve/v1/inference.pb.h"\n',
-    "server/main.cc": "#include <sys/socket.h>\nint main() { return 0; }\n",
+    "server/api/grpc/session.h": HEADER + "#include <grpcpp/grpcpp.h>\n",
+    "server/api/grpc/server.cc":
+        '#include "server/api/grpc/session.h"\n#include "engine/scheduler.h"\n'
+        '#include "diffserve/v1/inference.pb.h"\n',
+    "server/app/main.cc": "#include <sys/socket.h>\nint main() { return 0; }\n",
     "tests/engine/scheduler_test.cc":
         '#include <gtest/gtest.h>\n#include "engine/scheduler.h"\nstatic_assert(true);\n',
     "server/ui/index.html": '<script type="module" src="ui/main.js"></script>\n',
@@ -35,11 +36,12 @@ CLEAN = {
     "README.md": "# diffserve\n[the scheduler](engine/scheduler.h)\n",
     "models/demo/model.safetensors": "",
 } | {path: f'#include "engine/scheduler.h"\n#include <{library}>\n' for path, library in {
-    "server/http/loop.cc": "boost/beast.hpp", "server/options.cc": "nlohmann/json.hpp",
+    "server/http/loop.cc": "boost/beast.hpp", "server/app/options.cc": "nlohmann/json.hpp",
     "server/http/content_coding.cc": "zlib.h",
-    "server/kv_event_publisher.cc": "zmq.hpp", "server/metrics_exporter.cc": "prometheus/gauge.h",
-    "server/api_key.cc": "openssl/sha.h",
-    "server/commands/line_editor.cc": "histedit.h"}.items()}
+    "server/observe/kv_event_publisher.cc": "zmq.hpp",
+    "server/observe/metrics_exporter.cc": "prometheus/gauge.h",
+    "server/api/api_key.cc": "openssl/sha.h",
+    "server/app/chat/line_editor.cc": "histedit.h"}.items()}
 
 
 LICENCE = {(".h", ".cc", ".cu", ".cuh", ".rs", ".proto", ".js"): f"// {language.SPDX}\n",
@@ -115,27 +117,28 @@ class TidyTest(unittest.TestCase):
             "kernels/base/tensor.h": HEADER,
             "kernels/ops/linear.cc": '#include "kernels/base/tensor.h"\n'
         }
-        main = '#include "kernels/base/tensor.h"\n' + CLEAN["server/main.cc"]
+        main = '#include "kernels/base/tensor.h"\n' + CLEAN["server/app/main.cc"]
         self.assertEqual(findings(with_tensor), set())
-        self.assertEqual(findings(with_tensor | {"server/main.cc": main}), {"include_direction"})
+        self.assertEqual(findings(with_tensor | {"server/app/main.cc": main}),
+                         {"include_direction"})
         self.extend("policy_and_memory_apart", "engine/scheduler.h", "#include <chrono>\n")
         self.extend("policy_and_memory_apart", "engine/scheduler.h",
                     "auto t = std::chrono::steady_clock::now();\n")
 
     def test_homes(self):
         for path, name in (("engine/engine.cc", "grpcpp/grpcpp.h"),
-                           ("server/grpc/server.cc", "boost/beast.hpp"),
+                           ("server/api/grpc/server.cc", "boost/beast.hpp"),
                            ("engine/scheduler.h", "nlohmann/json.hpp"),
                            ("kernels/attention/decode_cpu.cc", "immintrin.h"),
                            ("kernels/attention/decode_cpu.cc", "cuda_runtime.h"),
-                           ("server/main.cc", "openssl/sha.h"),
-                           ("server/main.cc", "absl/strings/cord.h"),
-                           ("server/main.cc", "prometheus/counter.h")):
+                           ("server/app/main.cc", "openssl/sha.h"),
+                           ("server/app/main.cc", "absl/strings/cord.h"),
+                           ("server/app/main.cc", "prometheus/counter.h")):
             self.extend("home_files", path, f"#include <{name}>\n")
-        self.extend("home_files", "server/main.cc", '#include "diffserve/v1/inference.pb.h"\n')
-        self.extend("home_files", "server/main.cc", '#include "server/grpc/session.h"\n')
+        self.extend("home_files", "server/app/main.cc", '#include "diffserve/v1/inference.pb.h"\n')
+        self.extend("home_files", "server/app/main.cc", '#include "server/api/grpc/session.h"\n')
         # A library that nothing uses any more has no home.
-        self.expect("home_files", "server/api_key.cc", '#include "engine/scheduler.h"\n')
+        self.expect("home_files", "server/api/api_key.cc", '#include "engine/scheduler.h"\n')
 
     def test_words(self):
         for name in ("server/json_util.py", "engine/common/page.py",
@@ -217,7 +220,7 @@ class TidyTest(unittest.TestCase):
             {"type_names"})
 
     def test_licence(self):
-        tree = tidy.Tree(licensed(CLEAN) | {"server/main.cc": CLEAN["server/main.cc"]})
+        tree = tidy.Tree(licensed(CLEAN) | {"server/app/main.cc": CLEAN["server/app/main.cc"]})
         found = {check.__name__ for check in tidy.RULES if tidy.findings(check, tree)}
         self.assertEqual(found, {"licence"})
 

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// `system` and `messages` of /v1/messages.
+// Thread safety: as of JsonFields.
+#pragma once
+
+#include <string>
+
+#include "server/api/json/json.h"
+#include "server/api/openai/chat_body.h"
+
+namespace diffserve {
+
+// Writes the conversation into `body`. `answers`: an answer is requested, so a last message of the
+// assistant must be one that it can continue. Errors are in `fields`.
+void ReadMessagesInput(JsonFields& fields, bool answers, ChatBody* body);
+
+// A member that must be present and not empty; `path`: the path of `fields`.
+std::string ReadMessagesName(JsonFields& fields, const char* name, const std::string& path);
+
+}  // namespace diffserve

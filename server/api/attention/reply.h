@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reply of POST /v1/attention. Its maps may be long, so the JSON is generated while it is sent.
+// Thread safety: one thread at a time, the connection's; the answer comes from another.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "server/api/exchange.h"
+#include "server/api/json/text_pieces.h"
+#include "server/http/message.h"
+#include "server/serving/attention_call.h"
+
+namespace diffserve {
+
+class AttentionText {
+ public:
+  struct Options {
+    std::string id;
+    std::string model;
+    int64_t created = 0;  // Unix seconds
+    bool float16 = false;
+  };
+  AttentionText(SharedAttentionAnswer answer, Options options);
+  // Appends until `out` has `enough` bytes or a little more; true if nothing is left.
+  bool Write(size_t enough, std::string* out);
+
+ private:
+  void AddItem(const AttentionQueryMaps& item);
+  void AddMap(const char* name, const std::vector<float>& map);
+
+  const SharedAttentionAnswer answer_;
+  const Options options_;
+  TextPieces pieces_;
+};
+
+class AttentionExchange : public HttpExchange {
+ public:
+  struct Hooks {
+    std::function<HttpReply(const Status& status)> error_reply;
+    std::function<void(const ExchangeOutcome& outcome)> on_end;
+  };
+  // The place to which the call delivers its answer.
+  struct Place;
+  static std::shared_ptr<Place> NewPlace(std::function<void()> wake);
+  static void Fill(Place& place, Result<SharedAttentionAnswer> answer);  // from any thread, once
+
+  AttentionExchange(std::shared_ptr<AttentionMapsCall> call, std::shared_ptr<Place> place,
+                    AttentionText::Options options, Hooks hooks);
+  ~AttentionExchange() override;
+
+  std::optional<HttpReply> Reply() override;
+  bool Frames(std::string* bytes) override;
+
+ private:
+  const std::shared_ptr<AttentionMapsCall> call_;
+  const std::shared_ptr<Place> place_;
+  const AttentionText::Options options_;
+  const Hooks hooks_;
+  std::optional<AttentionText> text_;
+  std::string pending_;  // generated, not sent yet
+  ExchangeOutcome outcome_ = {.status = Status(StatusCode::kCancelled, "the client went away")};
+};
+
+}  // namespace diffserve

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/api/attention/request.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "server/api/fields/chat_fields.h"
+#include "server/serving/request_checks.h"
+
+namespace diffserve {
+namespace {
+
+constexpr size_t kMaxIndices = 1 << 16;  // of layers, heads or positions
+constexpr size_t kMaxAttentionTokens = 1 << 20;
+
+constexpr std::string_view kAttentionFields[] = {"model",
+                                                 "tokens",
+                                                 "text",
+                                                 "messages",
+                                                 "add_generation_prompt",
+                                                 "chat_template_kwargs",
+                                                 "heads",
+                                                 "positions",
+                                                 "top_k",
+                                                 "span",
+                                                 "layers",
+                                                 "encoding"};
+
+void ReadPrompt(JsonFields& fields, AttentionRequest* request) {
+  int given = 0;
+  for (const char* name : {"tokens", "text", "messages"}) {
+    if (!fields.Has(name)) continue;
+    request->prompt_name = name;
+    ++given;
+  }
+  if (given != 1) {
+    return fields.Fail(InvalidArgument(
+        "tokens, text and messages: " + std::to_string(given) + " are given; use exactly one",
+        request->prompt_name));
+  }
+  if (fields.Has("tokens")) {
+    std::vector<int32_t> tokens;
+    fields.Ints("tokens", kMaxAttentionTokens, &tokens);
+    request->prompt = std::move(tokens);
+  } else if (fields.Has("text")) {
+    std::string text;
+    fields.String("text", kMaxTextBytes, &text);
+    request->prompt = std::move(text);
+  } else {
+    request->prompt = ReadChatPrompt(fields, /*add_generation_prompt=*/false);
+  }
+}
+
+// An empty list is refused: it would mean all.
+void ReadIndices(JsonFields& fields, const char* name, std::vector<int>* out) {
+  fields.SignedInts(name, kMaxIndices, out);
+  if (!fields.Has(name) || !out->empty()) return;
+  fields.Fail(
+      InvalidArgument(std::string(name) + " is an empty list; allowed is at least one", name));
+}
+
+void ReadSpan(JsonFields& fields, AttentionRequest* request) {
+  if (!fields.Has("span")) return;
+  std::vector<int> span;
+  fields.SignedInts("span", kMaxIndices, &span);
+  if (span.size() == 2) {
+    request->span = {span[0], span[1]};
+  } else {
+    fields.Fail(InvalidArgument(
+        "span has " + std::to_string(span.size()) + " entries; allowed is [begin, end]", "span"));
+  }
+}
+
+bool ReadEncoding(JsonFields& fields) {
+  std::string encoding = "json";
+  fields.String("encoding", kMaxNameBytes, &encoding);
+  if (encoding != "json" && encoding != "float16") {
+    fields.Fail(InvalidArgument(
+        "encoding is \"" + encoding.substr(0, 64) + "\"; allowed is json or float16", "encoding"));
+  }
+  return encoding == "float16";
+}
+
+void RefuseUnknownAttentionFields(JsonFields& fields) {
+  for (const std::string& name : fields.Names()) {
+    if (std::ranges::find(kAttentionFields, name) != std::end(kAttentionFields)) continue;
+    const std::string shown = name.substr(0, 64);
+    fields.Fail(
+        InvalidArgument("unknown member '" + shown + "' (the server runs with --strict)", shown));
+  }
+}
+
+}  // namespace
+
+Result<OpenAiAttentionRequest> ParseAttentionRequest(std::string_view body,
+                                                     const OpenAiContext& context) {
+  Result<JsonFields> parsed = JsonFields::Parse(body);
+  if (!parsed.ok()) return parsed.status();
+  JsonFields& fields = *parsed;
+  OpenAiAttentionRequest request;
+  AttentionRequest& attention = request.attention;
+  fields.String("model", kMaxTextBytes, &attention.model);
+  ReadPrompt(fields, &attention);
+  ReadIndices(fields, "layers", &attention.layers);
+  ReadIndices(fields, "heads", &attention.heads);
+  ReadIndices(fields, "positions", &attention.positions);
+  if (fields.Has("top_k")) fields.Int("top_k", &attention.top_k.emplace());
+  ReadSpan(fields, &attention);
+  request.float16 = ReadEncoding(fields);
+  if (context.strict) RefuseUnknownAttentionFields(fields);
+  if (!fields.status().ok()) return fields.status();
+  return request;
+}
+
+}  // namespace diffserve

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// The body of POST /v1/attention, parsed. No I/O, no engine.
+#pragma once
+
+#include <string_view>
+
+#include "server/api/openai/request.h"
+#include "server/serving/attention_call.h"
+
+namespace diffserve {
+
+struct OpenAiAttentionRequest {
+  AttentionRequest attention;
+  bool float16 = false;  // full maps as base64 of little-endian float16, else as JSON numbers
+};
+
+// Errors: as for other bodies (server/api/openai/request.h).
+Result<OpenAiAttentionRequest> ParseAttentionRequest(std::string_view body,
+                                                     const OpenAiContext& context);
+
+}  // namespace diffserve

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/api/exchange.h"
+
+#include <mutex>
+#include <new>
+#include <utility>
+
+#include "kernels/base/log.h"
+#include "server/api/json/text_pieces.h"
+#include "server/serving/status_codes.h"
+
+namespace diffserve {
+
+GenerateExchange::GenerateExchange(Frontend& frontend, std::shared_ptr<ResponseStream> stream,
+                                   std::shared_ptr<std::atomic<bool>> wake_due,
+                                   std::unique_ptr<ResponseEncoder> response, bool streams,
+                                   Hooks hooks)
+    : frontend_(frontend),
+      stream_(std::move(stream)),
+      wake_due_(std::move(wake_due)),
+      response_(std::move(response)),
+      streams_(streams),
+      hooks_(std::move(hooks)) {}
+
+GenerateExchange::~GenerateExchange() {
+  stream_->Close();
+  if (!id_) return;
+  if (!response_->done()) frontend_.Abandon(*id_);
+  try {
+    outcome_.status = whole() ? response_->status()
+                              : Status(StatusCode::kCancelled, "the client left");
+    outcome_.completion_tokens = response_->completion_tokens();
+    hooks_.on_end(outcome_);
+  } catch (const std::bad_alloc&) {
+    Log(LogLevel::kError, "http_request_log_failed");
+  }
+}
+
+std::function<void()> GenerateExchange::NotifyOf(std::shared_ptr<std::atomic<bool>> wake_due,
+                                                 std::function<void()> wake) {
+  return [wake_due = std::move(wake_due), wake = std::move(wake)] {
+    if (!wake_due->exchange(true)) wake();
+  };
+}
+
+std::optional<ResponseEvent> GenerateExchange::NextEvent() {
+  if (!ends_with_error_) return stream_->TryPop();
+  return ResponseDone{Status(StatusCode::kUnavailable, "the server is shutting down"),
+                      {.completion_tokens = response_->completion_tokens()}};
+}
+
+bool GenerateExchange::EndWithError() {
+  if (!streams_ || !response_->started() || response_->done()) return false;
+  ends_with_error_ = true;
+  stream_->Close();
+  frontend_.Abandon(*id_);
+  return true;
+}
+
+void GenerateExchange::TakeEvents(std::string* bytes) {
+  wake_due_->store(false);  // before the queue is read: a later event wakes again
+  while (response_->Write(kTurnBytes, bytes) && bytes->size() < kTurnBytes && !response_->done()) {
+    std::optional<ResponseEvent> event = NextEvent();
+    if (!event) return;
+    response_->Take(std::move(*event));
+  }
+}
+
+std::optional<HttpReply> GenerateExchange::Reply() {
+  TakeEvents(&pending_);
+  if (!response_->done() && !(streams_ && response_->started())) return std::nullopt;
+  HttpReply reply;
+  if (response_->done() && !response_->status().ok() && !(streams_ && response_->started())) {
+    reply = hooks_.error_reply(response_->status());
+  } else if (streams_) {
+    reply.streams = true;
+    reply.content_type = "text/event-stream; charset=utf-8";
+    reply.fields = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+    reply.ping = ": ping\n\n";  // a comment, which every reader of events skips
+  } else if (response_->written()) {
+    reply.body = std::exchange(pending_, {});
+  } else {
+    reply.streams = true;
+  }
+  outcome_.http_status = reply.status;
+  return reply;
+}
+
+HttpReply GenerateExchange::Refused(const Status& status) {
+  response_->Take(ResponseDone{status, {}});
+  HttpReply reply = Reply().value();
+  if (std::exchange(reply.streams, false)) {
+    while (!Frames(&reply.body)) {
+    }
+  }
+  return reply;
+}
+
+bool GenerateExchange::Frames(std::string* bytes) {
+  *bytes += std::exchange(pending_, {});
+  TakeEvents(bytes);
+  return whole();
+}
+
+struct PendingReplyExchange::Place {
+  std::function<void()> wake;
+  std::mutex mutex;
+  std::optional<Result<HttpReply>> reply;
+};
+
+std::shared_ptr<PendingReplyExchange::Place> PendingReplyExchange::NewPlace(
+    std::function<void()> wake) {
+  auto place = std::make_shared<Place>();
+  place->wake = std::move(wake);
+  return place;
+}
+
+void PendingReplyExchange::Fill(Place& place, Result<HttpReply> reply) noexcept {
+  {
+    std::lock_guard lock(place.mutex);
+    place.reply = std::move(reply);
+  }
+  place.wake();
+}
+
+std::optional<HttpReply> PendingReplyExchange::Reply() {
+  std::optional<Result<HttpReply>> reply;
+  {
+    std::lock_guard lock(place_->mutex);
+    reply = std::exchange(place_->reply, std::nullopt);
+  }
+  if (!reply) return std::nullopt;
+  return reply->ok() ? std::move(*reply).value() : error_reply_(reply->status());
+}
+
+std::optional<HttpReply> AccountedExchange::Reply() {
+  std::optional<HttpReply> reply = inner_->Reply();
+  if (!reply) return reply;
+  complete_(*reply);
+  status_ = reply->status;
+  if (!reply->streams) EndOnce();
+  return reply;
+}
+
+bool AccountedExchange::Frames(std::string* bytes) {
+  const bool last = inner_->Frames(bytes);
+  if (last) EndOnce();
+  return last;
+}
+
+void AccountedExchange::EndOnce() noexcept {
+  if (std::exchange(ended_, true)) return;
+  try {
+    on_end_(status_.value_or(WireStatusOf(StatusCode::kCancelled).http));
+  } catch (const std::bad_alloc&) {
+    Log(LogLevel::kError, "http_request_log_failed");
+  }
+}
+
+std::optional<HttpReply> DeferredExchange::Reply() {
+  if (inner_ == nullptr) {
+    std::optional<HttpAnswer> answer = begin_();
+    if (!answer) return std::nullopt;
+    if (auto* reply = std::get_if<HttpReply>(&*answer)) return std::move(*reply);
+    inner_ = std::get<std::unique_ptr<HttpExchange>>(std::move(*answer));
+  }
+  return inner_->Reply();
+}
+
+}  // namespace diffserve

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exchanges of the routes: a generated response, whole or streamed; a reply made on a text thread;
+// and an answer that begins after other work. An exchange is used on its connection's thread;
+// destroying it before its end cancels the work.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "server/api/response_encoder.h"
+#include "server/http/message.h"
+#include "server/serving/frontend.h"
+
+namespace diffserve {
+
+// The progress of a generated response, for the log and the counters.
+struct ExchangeOutcome {
+  int http_status = 0;  // 0: nothing was sent
+  Status status;        // kCancelled if the client left
+  int64_t completion_tokens = 0;
+};
+
+class GenerateExchange : public HttpExchange {
+ public:
+  struct Hooks {
+    // Converts an error before the first byte to a reply.
+    std::function<HttpReply(const Status& status)> error_reply;
+    std::function<void(const ExchangeOutcome& outcome)> on_end;
+  };
+  // The stream's notify must wake the connection by `wake_due` (see NotifyOf).
+  GenerateExchange(Frontend& frontend, std::shared_ptr<ResponseStream> stream,
+                   std::shared_ptr<std::atomic<bool>> wake_due,
+                   std::unique_ptr<ResponseEncoder> response, bool streams, Hooks hooks);
+  ~GenerateExchange() override;
+
+  // The reply if no response could start: an error, or the error event of its stream.
+  HttpReply Refused(const Status& status);
+  // Sets the response that writes the stream. Before this call, the exchange has no answer to end.
+  void Begin(ResponseId id) noexcept { id_ = id; }
+
+  std::optional<HttpReply> Reply() override;
+  bool Frames(std::string* bytes) override;
+  bool EndWithError() override;
+  bool EndedWithError() const override {
+    return response_->started() && response_->done() && !response_->status().ok();
+  }
+
+  // A notify function that wakes the connection once per check of the exchange, for any number of
+  // events.
+  static std::function<void()> NotifyOf(std::shared_ptr<std::atomic<bool>> wake_due,
+                                        std::function<void()> wake);
+
+ private:
+  std::optional<ResponseEvent> NextEvent();
+  // Writes events until there are none, the response is done, or `bytes` suffice for one turn.
+  void TakeEvents(std::string* bytes);
+  bool whole() const { return response_->done() && response_->written() && pending_.empty(); }
+
+  Frontend& frontend_;
+  const std::shared_ptr<ResponseStream> stream_;
+  std::optional<ResponseId> id_;
+  const std::shared_ptr<std::atomic<bool>> wake_due_;
+  const std::unique_ptr<ResponseEncoder> response_;
+  const bool streams_;
+  const Hooks hooks_;
+  std::string pending_;           // generated, not sent yet
+  bool ends_with_error_ = false;  // after the started event is written
+  ExchangeOutcome outcome_;
+};
+
+// A reply that another thread makes.
+class PendingReplyExchange : public HttpExchange {
+ public:
+  using ErrorReply = std::function<HttpReply(const Status& status)>;
+  struct Place;
+  PendingReplyExchange(std::shared_ptr<Place> place, ErrorReply error_reply)
+      : place_(std::move(place)), error_reply_(std::move(error_reply)) {}
+  std::optional<HttpReply> Reply() override;
+  bool Frames(std::string*) override { return true; }
+
+  static std::shared_ptr<Place> NewPlace(std::function<void()> wake);
+  static void Fill(Place& place, Result<HttpReply> reply) noexcept;  // from any thread, once
+
+ private:
+  const std::shared_ptr<Place> place_;
+  const ErrorReply error_reply_;
+};
+
+// Decorates an exchange: completes its reply, and reports its end exactly once, when the last byte
+// is made or when it is destroyed before.
+class AccountedExchange : public HttpExchange {
+ public:
+  AccountedExchange(std::unique_ptr<HttpExchange> inner,
+                    std::function<void(HttpReply& reply)> complete,
+                    std::function<void(int status)> on_end)  // 499 if there was no reply
+      : inner_(std::move(inner)), complete_(std::move(complete)), on_end_(std::move(on_end)) {}
+  ~AccountedExchange() override { EndOnce(); }
+
+  std::optional<HttpReply> Reply() override;
+  bool Frames(std::string* bytes) override;
+  bool EndWithError() override { return inner_->EndWithError(); }
+  bool EndedWithError() const override { return inner_->EndedWithError(); }
+
+ private:
+  void EndOnce() noexcept;
+
+  const std::unique_ptr<HttpExchange> inner_;
+  const std::function<void(HttpReply&)> complete_;
+  const std::function<void(int)> on_end_;
+  bool ended_ = false;
+  std::optional<int> status_;
+};
+
+// An answer that begins later.
+class DeferredExchange : public HttpExchange {
+ public:
+  // `begin` is called at each wake until it returns the answer.
+  explicit DeferredExchange(std::function<std::optional<HttpAnswer>()> begin)
+      : begin_(std::move(begin)) {}
+  std::optional<HttpReply> Reply() override;
+  bool Frames(std::string* bytes) override { return inner_->Frames(bytes); }
+  bool EndWithError() override { return inner_ != nullptr && inner_->EndWithError(); }
+  bool EndedWithError() const override { return inner_ != nullptr && inner_->EndedWithError(); }
+
+ private:
+  const std::function<std::optional<HttpAnswer>()> begin_;
+  std::unique_ptr<HttpExchange> inner_;
+};
+
+}  // namespace diffserve

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/api/fields/chat_fields.h"
+
+#include <utility>
+#include <vector>
+
+#include "server/api/fields/tool_fields.h"
+#include "server/serving/request_checks.h"
+
+namespace diffserve {
+namespace {
+
+constexpr size_t kMaxContentParts = 1024;
+constexpr size_t kMaxTemplateKwargs = 64;
+
+// The member that holds a part's text; nullptr: the part is reasoning, which is a separate member
+// of a message.
+const char* TextMember(std::string_view type, bool by_assistant) {
+  if (by_assistant && type == "refusal") return "refusal";
+  return by_assistant && (type == "thinking" || type == "reasoning") ? nullptr : "text";
+}
+
+// Text parts, joined by newlines.
+std::string ReadParts(JsonFields& message, const std::string& path, bool by_assistant) {
+  std::string content;
+  bool first = true;
+  for (JsonFields& part : message.Objects("content", kMaxContentParts)) {
+    std::string type, text;
+    part.String("type", kMaxNameBytes, &type);
+    const char* const member = TextMember(type, by_assistant);
+    if (member == nullptr) continue;
+    const bool is_text = type == "text" || type == "input_text" || type == "output_text";
+    if (part.status().ok() && !is_text && type != member) {
+      part.Fail(InvalidArgument(path + ".content has a part of the type '" + type.substr(0, 64) +
+                                    "'; only text is supported",
+                                path + ".content"));
+    } else if (!part.Has(member)) {
+      part.Fail(InvalidArgument(path + ".content has a part without " + member, path + ".content"));
+    }
+    part.String(member, kMaxTextBytes, &text);
+    message.Fail(part.status());
+    if (!first) content += '\n';
+    first = false;
+    content += text;
+  }
+  return content;
+}
+
+// The text of a message. It may be absent in an assistant's message with calls, reasoning or a
+// refusal, in an empty answer, and in a tool's message.
+std::string ReadContent(JsonFields& message, const std::string& path, std::string_view role) {
+  std::string content;
+  const bool by_assistant = role == "assistant";
+  if (message.IsString("content"))
+    message.String("content", kMaxTextBytes, &content);
+  else if (message.Has("content"))
+    content = ReadParts(message, path, by_assistant);
+  else if (!by_assistant && role != "tool")
+    message.Fail(InvalidArgument(path + ".content is missing", path + ".content"));
+  if (by_assistant && content.empty()) message.String("refusal", kMaxTextBytes, &content);
+  return content;
+}
+
+struct Message {
+  std::string role;
+  std::string content;
+  std::string others;  // ,"name":value for each other member
+};
+
+Message ReadMessage(JsonFields& message, const std::string& path) {
+  Message read;
+  std::string name;
+  message.String("role", kMaxNameBytes, &read.role);
+  message.Fail(CheckRole(read.role, path, ToolMessages::kAllowed));
+  for (const char* member : {"function_call", "audio"}) {
+    if (!message.IsOff(member)) message.Fail(Unsupported(path + "." + member));
+  }
+  if (read.role != "assistant" && !message.IsOff("tool_calls")) {
+    message.Fail(InvalidArgument(path + ".tool_calls is allowed for the role assistant only",
+                                 path + ".tool_calls"));
+  }
+  message.String("name", kMaxNameBytes, &name);
+  read.content = ReadContent(message, path, read.role);
+  if (!message.status().ok()) return read;
+  if (!name.empty()) read.others += ",\"name\":" + JsonQuoted(name);
+  if (read.role == "assistant") read.others += ReadAssistantMembers(message, path);
+  if (read.role == "tool") read.others += ReadToolMembers(message, path);
+  return read;
+}
+
+void FitRoles(const TemplateRoles& roles, std::vector<Message>* messages) {
+  for (Message& message : *messages) {
+    if (!roles.developer && message.role == "developer") message.role = "system";
+  }
+  if (roles.later_system || messages->empty()) return;
+  std::string prompt;
+  bool first = true, any = false;
+  std::erase_if(*messages, [&](const Message& message) {
+    const bool is_system = message.role == "system";
+    if (is_system) prompt += (std::exchange(any, true) ? "\n" : "") + message.content;
+    const bool stays = std::exchange(first, false);
+    return is_system && !stays;
+  });
+  if (!any) return;
+  if (messages->front().role == "system")
+    messages->front().content = std::move(prompt);
+  else
+    messages->insert(messages->begin(), {"system", std::move(prompt), ""});
+}
+
+// The messages in the format of templates: [{"role", "content", "name"?, "tool_calls"?,
+// "reasoning_content"?, "tool_call_id"?}].
+std::string ReadMessages(JsonFields& fields, bool continues_last, const TemplateRoles& roles) {
+  if (!fields.Has("messages")) fields.Fail(InvalidArgument("messages is missing", "messages"));
+  std::vector<JsonFields> entries = fields.Objects("messages", kMaxMessages);
+  if (entries.empty()) fields.Fail(InvalidArgument("messages is empty", "messages"));
+  std::vector<Message> messages;
+  for (size_t i = 0; i < entries.size() && fields.status().ok(); ++i) {
+    messages.push_back(ReadMessage(entries[i], "messages[" + std::to_string(i) + "]"));
+    fields.Fail(entries[i].status());
+  }
+  if (continues_last && !messages.empty()) messages.back().content += kContinuationMark;
+  FitRoles(roles, &messages);
+  std::string json = "[";
+  for (const Message& message : messages) {
+    json += (json.size() > 1 ? ",{\"role\":" : "{\"role\":") + JsonQuoted(message.role) +
+            ",\"content\":" + JsonQuoted(message.content) + message.others + '}';
+  }
+  return json + "]";
+}
+
+}  // namespace
+
+Status Unsupported(std::string_view name, std::string_view why) {
+  return InvalidArgument(std::string(name) + " is not supported by this server" + std::string(why),
+                         std::string(name));
+}
+
+ChatPrompt ReadChatPrompt(JsonFields& fields, bool add_generation_prompt,
+                          const TemplateRoles& roles) {
+  ChatPrompt chat;
+  chat.add_generation_prompt = add_generation_prompt;
+  fields.Bool("add_generation_prompt", &chat.add_generation_prompt);
+  fields.Bool("continue_final_message", &chat.continues_final_message);
+  if (chat.continues_final_message && chat.add_generation_prompt) {
+    fields.Fail(
+        InvalidArgument("continue_final_message is true and add_generation_prompt is not false; an "
+                        "answer either continues the last message or begins a new one",
+                        "continue_final_message"));
+  }
+  chat.messages_json = ReadMessages(fields, chat.continues_final_message, roles);
+  constexpr std::string_view kReserved[] = {"messages",      "add_generation_prompt",
+                                            "chat_template", "tokenize",
+                                            "tools",         "documents",
+                                            "bos_token",     "eos_token",
+                                            "pad_token",     "unk_token"};
+  fields.Scalars("chat_template_kwargs", kMaxTemplateKwargs, kReserved, &chat.template_kwargs_json);
+  return chat;
+}
+
+}  // namespace diffserve

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/api/fields/sampling_fields.h"
+
+#include <string>
+
+#include "server/api/fields/chat_fields.h"
+#include "server/serving/request_checks.h"
+#include "server/serving/sampling_ranges.h"
+
+namespace diffserve {
+namespace {
+
+void ReadNumber(JsonFields& fields, const char* name, const NumberRange& range, float* out) {
+  if (!fields.Has(name)) return;
+  fields.Float(name, out);
+  fields.Fail(CheckNumber(*out, range, name, fields.NumberText(name)));
+}
+
+void ReadSampling(JsonFields& fields, const FrontendOptions& limits, SamplingParams* sampling) {
+  ReadNumber(fields, "temperature", kTemperatureRange, &sampling->temperature);
+  ReadNumber(fields, "top_p", kTopPRange, &sampling->top_p);
+  fields.Int("top_k", &sampling->top_k);
+  if (sampling->top_k == -1) sampling->top_k = 0;  // both mean off
+  ReadNumber(fields, "min_p", kMinPRange, &sampling->min_p);
+  ReadNumber(fields, "presence_penalty", kPenaltyRange, &sampling->presence_penalty);
+  ReadNumber(fields, "frequency_penalty", kPenaltyRange, &sampling->frequency_penalty);
+  ReadNumber(fields, "repetition_penalty", kRepetitionPenaltyRange, &sampling->repetition_penalty);
+  fields.LogitBias("logit_bias", limits.max_logit_bias, &sampling->logit_bias);
+  fields.Seed("seed", &sampling->seed);
+}
+
+void ReadLengths(JsonFields& fields, GenerateRequest* request) {
+  for (const char* name : {"max_tokens", "max_completion_tokens"}) {
+    if (!fields.Has(name)) continue;
+    fields.Count(name, &request->max_tokens.emplace());
+    request->max_tokens_name = name;
+  }
+  fields.Int("min_tokens", &request->min_tokens);
+  fields.Count("n", &request->n);
+  int best_of = request->n;
+  fields.Count("best_of", &best_of);
+  if (best_of == 1 || best_of == request->n) return;
+  fields.Fail(InvalidArgument(
+      "best_of is " + std::to_string(best_of) + " and n " + std::to_string(request->n) +
+          "; every continuation that is generated is returned, so best_of may only be 1 or n: ask "
+          "for a larger n with logprobs, and choose",
+      "best_of"));
+}
+
+void ReadStops(JsonFields& fields, const FrontendOptions& limits, GenerateRequest* request) {
+  const bool says_nothing = fields.IsString("stop") && fields.IsOff("stop");
+  if (!says_nothing) fields.StringOrStrings("stop", limits.max_stop_strings, &request->stop);
+  fields.Ints("stop_token_ids", limits.max_stop_token_ids, &request->stop_token_ids);
+  fields.Bool("include_stop_str_in_output", &request->include_stop_str_in_output);
+  fields.Bool("ignore_eos", &request->ignore_eos);
+  fields.Bool("skip_special_tokens", &request->skip_special_tokens);
+}
+
+void ReadTokenRules(JsonFields& fields, const FrontendOptions& limits, GenerateRequest* request) {
+  fields.Ints("allowed_token_ids", limits.max_allowed_token_ids, &request->allowed_token_ids);
+  if (fields.Has("allowed_token_ids") && request->allowed_token_ids.empty()) {
+    fields.Fail(InvalidArgument(
+        "allowed_token_ids is empty, so no token could be sampled; leave it out to allow all",
+        "allowed_token_ids"));
+  }
+  fields.StringOrStrings("bad_words", limits.max_bad_words, &request->bad_words);
+}
+
+void ReadTruncation(JsonFields& fields, GenerateRequest* request) {
+  if (fields.Has("truncate_prompt_tokens"))
+    fields.Count("truncate_prompt_tokens", &request->truncate_prompt_tokens.emplace());
+  std::string side = "left";
+  fields.String("truncation_side", kMaxNameBytes, &side);
+  request->truncate_right = side == "right";
+  if (side != "left" && side != "right")
+    fields.Fail(InvalidArgument("truncation_side must be left or right", "truncation_side"));
+}
+
+}  // namespace
+
+void ReadStream(JsonFields& fields, OpenAiRequest* request) {
+  fields.Bool("stream", &request->stream);
+  for (JsonFields& options : fields.Object("stream_options")) {
+    options.Bool("include_usage", &request->include_usage);
+    options.Bool("continuous_usage_stats", &request->continuous_usage);
+    fields.Fail(options.status());
+    if (!request->stream && (request->include_usage || request->continuous_usage))
+      fields.Fail(InvalidArgument("stream_options is allowed only with stream", "stream_options"));
+  }
+}
+
+void ReadGeneration(JsonFields& fields, const FrontendOptions& limits, GenerateRequest* request) {
+  ReadSampling(fields, limits, &request->sampling);
+  ReadLengths(fields, request);
+  ReadStops(fields, limits, request);
+  ReadTokenRules(fields, limits, request);
+  ReadTruncation(fields, request);
+}
+
+void ReadLogprobs(JsonFields& fields, const char* name, const FrontendOptions& limits, int* out) {
+  if (!fields.Has(name)) return;
+  fields.Int(name, out);
+  fields.Fail(CheckLogprobs(*out, limits, name));
+}
+
+}  // namespace diffserve

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/api/grpc/call_context.h"
+
+#include <new>
+
+#include "kernels/base/memory_reserve.h"
+#include "kernels/base/thread_registry.h"
+
+namespace diffserve {
+
+using std::chrono::steady_clock;
+
+void WriteStarter::Run() {
+  const NamedThread named("grpc-write", "its queue");
+  const WorksForAllRequests uses_the_reserve;
+  std::unique_lock lock(mutex_);
+  const auto woken = [this] { return stopping_ || !calls_.empty(); };
+  while (true) {
+    // Watch wakes it too, so that it sets a time for the next check.
+    if (watched_.empty())
+      wake_.wait(lock, [&] { return woken() || !watched_.empty(); });
+    else
+      wake_.wait_until(lock, next_look_, woken);
+    if (!watched_.empty() && steady_clock::now() >= next_look_) {
+      try {
+        EndStalled(lock);
+      } catch (const std::bad_alloc&) {  // the next check finds stalled calls
+        if (!lock.owns_lock()) lock.lock();
+      }
+    }
+    if (stopping_ && calls_.empty()) return;
+    if (calls_.empty()) continue;
+    WatchedCall::Place place;
+    place.splice(place.end(), calls_, calls_.begin());
+    std::shared_ptr<WatchedCall> call = place.front().lock();
+    if (call != nullptr) call->place_.splice(call->place_.end(), place);
+    lock.unlock();
+    if (call != nullptr) call->Advance();
+    call.reset();
+    lock.lock();
+  }
+}
+
+// Checks all watched calls, without the lock; forgets calls that are over.
+void WriteStarter::EndStalled(std::unique_lock<std::mutex>& lock) {
+  const steady_clock::time_point now = steady_clock::now();
+  next_look_ = now + stall_timeout_ / 4;
+  std::erase_if(watched_, [](const auto& call) { return call.expired(); });
+  const std::vector<std::weak_ptr<WatchedCall>> watched = watched_;
+  lock.unlock();
+  for (const std::weak_ptr<WatchedCall>& weak : watched) {
+    if (const std::shared_ptr<WatchedCall> call = weak.lock())
+      call->EndIfStalled(now - stall_timeout_);
+  }
+  lock.lock();
+}
+
+}  // namespace diffserve

@@ -1,0 +1,457 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/api/grpc/diffserve/messages.h"
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "diffserve/v1/inference.pb.h"
+#include "server/api/fields/tool_fields.h"
+#include "server/api/json/json.h"
+#include "server/serving/request_checks.h"
+
+namespace diffserve {
+namespace {
+
+Status TooLong(size_t bytes, size_t max_bytes, const std::string& param) {
+  return InvalidArgument(param + " has " + std::to_string(bytes) + " bytes; at most " +
+                             std::to_string(max_bytes) + " are allowed",
+                         param);
+}
+
+Status CheckName(const std::string& value, const std::string& path) {
+  return value.size() <= kMaxNameBytes ? Status() : TooLong(value.size(), kMaxNameBytes, path);
+}
+
+// The calls as templates expect them: arguments are an object, not its text.
+Status AppendCalls(const v1::ChatMessage& message, const std::string& path, std::string& json) {
+  if (message.tool_calls().empty()) return {};
+  if (message.role() != "assistant") {
+    return InvalidArgument(path + ".tool_calls is allowed only in a message of the assistant",
+                           path + ".tool_calls");
+  }
+  json += ",\"tool_calls\":[";
+  for (int i = 0; i < message.tool_calls_size(); ++i) {
+    const v1::ToolCall& call = message.tool_calls(i);
+    const std::string call_path = path + ".tool_calls[" + std::to_string(i) + "]";
+    if (call.name().empty())
+      return InvalidArgument(call_path + ".name is missing", call_path + ".name");
+    DS_RETURN_IF_ERROR(CheckName(call.id(), call_path + ".id"));
+    DS_RETURN_IF_ERROR(CheckName(call.name(), call_path + ".name"));
+    json += i == 0 ? "{" : ",{";
+    if (!call.id().empty()) json += "\"id\":" + JsonQuoted(call.id()) + ",";
+    json += "\"type\":\"function\",\"function\":{\"name\":" + JsonQuoted(call.name()) +
+            ",\"arguments\":" + CallArguments(call.arguments()) + "}}";
+  }
+  json += ']';
+  return {};
+}
+
+Status AppendMessage(const v1::ChatMessage& message, const std::string& path, std::string& json) {
+  DS_RETURN_IF_ERROR(CheckRole(message.role(), path, ToolMessages::kAllowed));
+  DS_RETURN_IF_ERROR(CheckName(message.name(), path + ".name"));
+  DS_RETURN_IF_ERROR(CheckName(message.tool_call_id(), path + ".tool_call_id"));
+  if ((message.role() == "tool") == message.tool_call_id().empty()) {
+    return InvalidArgument(
+        path + ".tool_call_id belongs to a message of the role tool, and to " + "each of them",
+        path + ".tool_call_id");
+  }
+  json += "{\"role\":" + JsonQuoted(message.role()) +
+          ",\"content\":" + JsonQuoted(message.content());
+  if (!message.name().empty()) json += ",\"name\":" + JsonQuoted(message.name());
+  if (!message.tool_call_id().empty())
+    json += ",\"tool_call_id\":" + JsonQuoted(message.tool_call_id());
+  DS_RETURN_IF_ERROR(AppendCalls(message, path, json));
+  json += '}';
+  return {};
+}
+
+// Converts an error about the member `tools` of a body to one about the field that its value came
+// from.
+Status OfToolsJson(const Status& status) {
+  if (!status.param().starts_with("tools")) return status;
+  constexpr std::string_view kName = "tools";
+  const bool begins = status.message().starts_with(kName);
+  return InvalidArgument(
+      begins ? "tools_json" + status.message().substr(kName.size()) : status.message(),
+      "tools_json" + status.param().substr(kName.size()));
+}
+
+// Writes the tools and reasoning fields as members of an HTTP body, so that the same reader and
+// checks apply.
+Result<JsonFields> ToolFields(const std::string& tools_json, const FrontendOptions& limits,
+                              const std::string& others) {
+  if (tools_json.size() > limits.max_tools_bytes)
+    return TooLong(tools_json.size(), limits.max_tools_bytes, "tools_json");
+  if (tools_json.empty()) return JsonFields::Parse("{" + others + "}");
+  Result<JsonFields> alone = JsonFields::Parse("{\"tools\":" + tools_json + "}");
+  if (!alone.ok() || !alone->Has("tools") || alone->Names().size() != 1) {
+    return InvalidArgument("tools_json must be a JSON list of tools" +
+                               (alone.ok() ? std::string() : ": " + alone.status().message()),
+                           "tools_json");
+  }
+  if (others.empty()) return alone;
+  return JsonFields::Parse("{\"tools\":" + tools_json + "," + others + "}");
+}
+
+// The chat without its tools.
+Result<ChatPrompt> ConversationOf(const v1::Chat& chat) {
+  const size_t count = static_cast<size_t>(chat.messages_size());
+  if (count == 0) return InvalidArgument("messages is empty", "messages");
+  if (count > kMaxMessages) {
+    return InvalidArgument("messages has " + std::to_string(count) + " entries; at most " +
+                               std::to_string(kMaxMessages) + " are allowed",
+                           "messages");
+  }
+  ChatPrompt prompt;
+  std::string& json = prompt.messages_json;
+  json += '[';
+  size_t index = 0;
+  for (const v1::ChatMessage& message : chat.messages()) {
+    if (index > 0) json += ',';
+    DS_RETURN_IF_ERROR(AppendMessage(message, "messages[" + std::to_string(index++) + "]", json));
+  }
+  json += ']';
+  return prompt;
+}
+
+Result<Prompt> FromProto(const v1::Chat& chat, const FrontendOptions& limits) {
+  Result<ChatPrompt> prompt = ConversationOf(chat);
+  if (!prompt.ok()) return prompt.status();
+  if (chat.tools_json().empty()) return Prompt(std::move(prompt).value());
+  Result<JsonFields> fields = ToolFields(chat.tools_json(), limits, "");
+  if (!fields.ok()) return fields.status();
+  prompt->tools_json = ToolsJson(ReadToolList(*fields, limits));
+  DS_RETURN_IF_ERROR(OfToolsJson(fields->status()));
+  return Prompt(std::move(prompt).value());
+}
+
+Status AssignGrammar(std::optional<GrammarSpec>* to, GrammarSpec::Kind kind, std::string text,
+                     const GrammarLimits& limits, const char* param) {
+  if (text.size() > limits.max_text_bytes)
+    return TooLong(text.size(), limits.max_text_bytes, param);
+  *to = GrammarSpec{kind, std::move(text), param};
+  return {};
+}
+
+std::string JsonListOf(const v1::Choice& choice) {
+  std::string json = "[";
+  for (const std::string& text : choice.texts())
+    json += (json.size() > 1 ? "," : "") + JsonQuoted(text);
+  return json + "]";
+}
+
+Status ReadGrammar(const v1::Grammar& in, const GrammarLimits& limits,
+                   std::optional<GrammarSpec>* out) {
+  using Kind = GrammarSpec::Kind;
+  switch (in.kind_case()) {
+    case v1::Grammar::kJsonObject:
+      return in.json_object() ? AssignGrammar(out, Kind::kJsonObject, "", limits, "json_object")
+                              : Status();
+    case v1::Grammar::kJsonSchema:
+      return AssignGrammar(out, Kind::kJsonSchema, in.json_schema(), limits, "json_schema");
+    case v1::Grammar::kRegex:
+      return AssignGrammar(out, Kind::kRegex, in.regex(), limits, "regex");
+    case v1::Grammar::kChoice:
+      if (in.choice().texts().empty()) return InvalidArgument("choice is empty", "choice");
+      return AssignGrammar(out, Kind::kChoice, JsonListOf(in.choice()), limits, "choice");
+    case v1::Grammar::kLark:
+      return AssignGrammar(out, Kind::kLark, in.lark(), limits, "lark");
+    case v1::Grammar::kEbnf:
+      return AssignGrammar(out, Kind::kEbnf, in.ebnf(), limits, "ebnf");
+    case v1::Grammar::kStructuralTag:
+      return AssignGrammar(out, Kind::kStructuralTag, in.structural_tag(), limits,
+                           "structural_tag");
+    case v1::Grammar::KIND_NOT_SET:
+      break;
+  }
+  return InvalidArgument(
+      "grammar is empty, allowed: one of json_object, json_schema, regex, choice, lark, ebnf, "
+      "structural_tag",
+      "grammar");
+}
+
+// tool_choice in the format of a body.
+Result<std::string> ToolChoiceJson(const v1::ToolChoice& choice) {
+  if (choice.kind_case() == v1::ToolChoice::kFunction)
+    return R"({"type":"function","function":{"name":)" + JsonQuoted(choice.function()) + "}}";
+  switch (choice.mode()) {  // AUTO if neither is there
+    case v1::ToolChoice::AUTO:
+      return std::string("\"auto\"");
+    case v1::ToolChoice::NONE:
+      return std::string("\"none\"");
+    case v1::ToolChoice::REQUIRED:
+      return std::string("\"required\"");
+    default:
+      return InvalidArgument("tool_choice.mode is " + std::to_string(choice.mode()) +
+                                 "; allowed are AUTO, NONE and REQUIRED",
+                             "tool_choice.mode");
+  }
+}
+
+// Sets how the answer is read, and the token settings that follow from it.
+Status ReadAnswerForm(const v1::GenerateRequest& message, const FrontendOptions& limits,
+                      OpenAiRequest* request) {
+  const bool is_chat = message.has_chat();
+  for (const auto& [found, name] :
+       {std::pair(message.has_tool_choice(), "tool_choice"),
+        std::pair(message.has_include_reasoning(), "include_reasoning"),
+        std::pair(!message.reasoning_effort().empty(), "reasoning_effort")}) {
+    if (found && !is_chat)
+      return InvalidArgument(std::string(name) + " is allowed only with the prompt chat", name);
+  }
+  if (!is_chat) return {};
+  std::string others = "\"reasoning_effort\":" + JsonQuoted(message.reasoning_effort());
+  if (message.has_include_reasoning())
+    others += message.include_reasoning() ? ",\"include_reasoning\":true"
+                                          : ",\"include_reasoning\":false";
+  if (message.has_tool_choice()) {
+    const Result<std::string> choice = ToolChoiceJson(message.tool_choice());
+    if (!choice.ok()) return choice.status();
+    const bool parallel = !message.tool_choice().has_parallel() || message.tool_choice().parallel();
+    others += ",\"tool_choice\":" + *choice +
+              ",\"parallel_tool_calls\":" + (parallel ? "true" : "false");
+  }
+  Result<JsonFields> fields = ToolFields(message.chat().tools_json(), limits, others);
+  if (!fields.ok()) return fields.status();
+  ReadTools(*fields, limits, request);
+  return OfToolsJson(fields->status());
+}
+
+// Reads the grammar, the reasoning budget, the rules for tokens, truncation and priority.
+Status ReadConstraints(const v1::GenerateRequest& message, const FrontendOptions& limits,
+                       GenerateRequest& request) {
+  if (message.has_grammar())
+    DS_RETURN_IF_ERROR(ReadGrammar(message.grammar(), limits.grammar, &request.grammar));
+  if (message.has_max_reasoning_tokens() && message.max_reasoning_tokens() < 0) {
+    return InvalidArgument("max_reasoning_tokens is " +
+                               std::to_string(message.max_reasoning_tokens()) +
+                               "; allowed is 0 or more",
+                           "max_reasoning_tokens");
+  }
+  if (message.has_max_reasoning_tokens())
+    request.max_reasoning_tokens = message.max_reasoning_tokens();
+  request.allowed_token_ids.assign(message.allowed_token_ids().begin(),
+                                   message.allowed_token_ids().end());
+  request.bad_words.assign(message.bad_words().begin(), message.bad_words().end());
+  if (message.has_truncate_prompt_tokens())
+    request.truncate_prompt_tokens = message.truncate_prompt_tokens();
+  request.priority = message.priority();
+  return {};
+}
+
+std::vector<int32_t> IdsOf(const v1::TokenIds& ids) { return {ids.ids().begin(), ids.ids().end()}; }
+
+void ReadStopping(const v1::StoppingParams& stopping, GenerateRequest& request) {
+  if (stopping.has_max_tokens()) request.max_tokens = stopping.max_tokens();
+  request.min_tokens = stopping.min_tokens();
+  request.stop.assign(stopping.stop().begin(), stopping.stop().end());
+  request.stop_token_ids.assign(stopping.stop_token_ids().begin(), stopping.stop_token_ids().end());
+  request.include_stop_str_in_output = stopping.include_stop_str_in_output();
+  request.ignore_eos = stopping.ignore_eos();
+}
+
+SamplingParams FromProto(const v1::SamplingParams& in, const SamplingParams& defaults) {
+  SamplingParams out = defaults;
+  if (in.has_temperature()) out.temperature = in.temperature();
+  if (in.has_top_p()) out.top_p = in.top_p();
+  if (in.has_top_k()) out.top_k = in.top_k();
+  if (in.has_min_p()) out.min_p = in.min_p();
+  if (in.has_repetition_penalty()) out.repetition_penalty = in.repetition_penalty();
+  if (in.has_seed()) out.seed = in.seed();
+  out.presence_penalty = in.presence_penalty();
+  out.frequency_penalty = in.frequency_penalty();
+  // A map has no order; sorted, equal requests are equal.
+  for (const auto& [token, bias] : in.logit_bias()) out.logit_bias.emplace_back(token, bias);
+  std::sort(out.logit_bias.begin(), out.logit_bias.end());
+  return out;
+}
+
+void Fill(const AttentionQueryMaps& in, const AttentionAnswer& answer, v1::AttentionItem& out) {
+  const bool has_map2 = answer.num_maps == 2;
+  out.set_layer(in.layer);
+  out.set_head(in.head);
+  out.set_position(in.position);
+  out.set_lambda(in.lambda);
+  out.set_entropy1(in.entropy1);
+  if (has_map2) out.set_entropy2(in.entropy2);
+  out.set_cancelled(in.cancelled);
+  if (answer.has_span) {
+    v1::AttentionShare& share = *out.mutable_on_span();
+    share.set_map1(in.on_span.map1);
+    if (has_map2) share.set_map2(in.on_span.map2);
+    share.set_difference(in.on_span.difference);
+  }
+  out.mutable_map1()->Add(in.map1.begin(), in.map1.end());
+  out.mutable_map2()->Add(in.map2.begin(), in.map2.end());
+  for (const AttentionSlot& slot : in.top) {
+    v1::AttentionSlot& top = *out.add_top();
+    top.set_slot(slot.slot);
+    top.set_map1(slot.map1);
+    if (has_map2) top.set_map2(slot.map2);
+    top.set_difference(slot.difference);
+  }
+}
+
+}  // namespace
+
+Result<OpenAiRequest> FromProto(const v1::GenerateRequest& message, const FrontendOptions& limits,
+                                const SamplingParams& defaults) {
+  OpenAiRequest answered;
+  GenerateRequest& request = answered.generate;
+  request.request_id = message.request_id();
+  request.model = message.model();
+  switch (message.prompt_case()) {
+    case v1::GenerateRequest::kText:
+      request.prompts.emplace_back(message.text());
+      break;
+    case v1::GenerateRequest::kTokenIds:
+      request.prompts.emplace_back(IdsOf(message.token_ids()));
+      break;
+    case v1::GenerateRequest::kChat: {
+      Result<ChatPrompt> chat = ConversationOf(message.chat());
+      if (!chat.ok()) return chat.status();
+      request.prompts.emplace_back(std::move(chat).value());
+      answered.chat = true;
+      break;
+    }
+    case v1::GenerateRequest::PROMPT_NOT_SET:
+      return InvalidArgument("prompt is missing, allowed: one of text, token_ids, chat", "prompt");
+  }
+  if (message.has_logprobs())
+    DS_RETURN_IF_ERROR(CheckLogprobs(message.logprobs(), limits, "logprobs"));
+  if (message.has_prompt_logprobs())
+    DS_RETURN_IF_ERROR(CheckLogprobs(message.prompt_logprobs(), limits, "prompt_logprobs"));
+  DS_RETURN_IF_ERROR(ReadConstraints(message, limits, request));
+  request.sampling = FromProto(message.sampling(), defaults);
+  request.sampling.num_logprobs = message.has_logprobs() ? message.logprobs() : -1;
+  answered.logprobs = message.has_logprobs();
+  request.n = message.sampling().n() == 0 ? 1 : message.sampling().n();
+  ReadStopping(message.stopping(), request);
+  request.skip_special_tokens = message.has_skip_special_tokens() ? message.skip_special_tokens()
+                                                                  : true;
+  request.prompt_logprobs = message.has_prompt_logprobs() ? message.prompt_logprobs() : -1;
+  request.cache_salt = message.cache_salt();
+  DS_RETURN_IF_ERROR(ReadAnswerForm(message, limits, &answered));
+  return answered;
+}
+
+Result<EmbeddingRequest> FromProto(const v1::EmbedRequest& message,
+                                   const SamplingParams& defaults) {
+  EmbeddingRequest request;
+  GenerateRequest& generate = request.generate;
+  generate.request_id = message.request_id();
+  generate.model = message.model();
+  generate.sampling = defaults;
+  generate.max_tokens = 0;
+  generate.holds = AnswerHolds::kText;
+  generate.cache_salt = message.cache_salt();
+  for (int i = 0; i < message.inputs_size(); ++i) {
+    const v1::EmbedInput& input = message.inputs(i);
+    if (input.has_text()) {
+      generate.prompts.emplace_back(input.text());
+    } else if (input.has_token_ids()) {
+      generate.prompts.emplace_back(IdsOf(input.token_ids()));
+    } else {
+      const std::string path = "inputs[" + std::to_string(i) + "]";
+      return InvalidArgument(path + " is empty, allowed: one of text, token_ids", path);
+    }
+  }
+  if (message.pooling() == v1::POOLING_LAST) {
+    request.pooling = HiddenStatePool::Kind::kLast;
+  } else if (message.pooling() != v1::POOLING_MEAN) {
+    return InvalidArgument("pooling is " + std::to_string(message.pooling()) +
+                               "; allowed are POOLING_MEAN and POOLING_LAST",
+                           "pooling");
+  }
+  if (message.has_dimensions()) {
+    request.dimensions = message.dimensions();
+    DS_RETURN_IF_ERROR(CheckDimensions(message.dimensions()));
+  }
+  if (message.has_add_special_tokens()) generate.add_special_tokens = message.add_special_tokens();
+  if (message.has_truncate_prompt_tokens())
+    generate.truncate_prompt_tokens = message.truncate_prompt_tokens();
+  return request;
+}
+
+Result<AttentionRequest> FromProto(const v1::AttentionRequest& message,
+                                   const FrontendOptions& limits) {
+  AttentionRequest request;
+  request.request_id = message.request_id();
+  request.model = message.model();
+  switch (message.prompt_case()) {
+    case v1::AttentionRequest::kText:
+      request.prompt = message.text();
+      break;
+    case v1::AttentionRequest::kTokenIds:
+      request.prompt = IdsOf(message.token_ids());
+      request.prompt_name = "token_ids";
+      break;
+    case v1::AttentionRequest::kChat: {
+      DS_RETURN_IF_ERROR(Assign(&request.prompt, FromProto(message.chat(), limits)));
+      std::get<ChatPrompt>(request.prompt).add_generation_prompt = false;
+      request.prompt_name = "chat";
+      break;
+    }
+    case v1::AttentionRequest::PROMPT_NOT_SET:
+      return InvalidArgument("prompt is missing, allowed: one of text, token_ids, chat", "prompt");
+  }
+  request.layers.assign(message.layers().begin(), message.layers().end());
+  request.heads.assign(message.heads().begin(), message.heads().end());
+  request.positions.assign(message.positions().begin(), message.positions().end());
+  if (message.has_top_k()) request.top_k = message.top_k();
+  if (message.has_span()) request.span = {message.span().begin(), message.span().end()};
+  return request;
+}
+
+Result<Prompt> FromProto(const v1::TokenizeRequest& message, const FrontendOptions& limits) {
+  switch (message.input_case()) {
+    case v1::TokenizeRequest::kText:
+      return Prompt(message.text());
+    case v1::TokenizeRequest::kChat:
+      return FromProto(message.chat(), limits);
+    case v1::TokenizeRequest::INPUT_NOT_SET:
+      break;
+  }
+  return InvalidArgument("input is missing, allowed: one of text, chat", "input");
+}
+
+void Fill(const AttentionAnswer& answer, size_t i, v1::AttentionResponse& out) {
+  out.Clear();
+  if (i > 0) return Fill(answer.items[i - 1], answer, *out.mutable_item());
+  v1::AttentionStart& start = *out.mutable_start();
+  start.set_maps(answer.num_maps);
+  start.set_num_layers(answer.num_layers);
+  start.set_num_heads(answer.num_heads);
+  start.mutable_token_ids()->Add(answer.tokens.begin(), answer.tokens.end());
+  start.mutable_token_texts()->Add(answer.token_texts.begin(), answer.token_texts.end());
+}
+
+void FillEmbeddings(const std::vector<std::shared_ptr<HiddenStatePool>>& pools, const Usage& usage,
+                    v1::EmbedResponse& out) {
+  for (const auto& pool : pools) {
+    const std::span<const float> values = pool->values();
+    out.add_embeddings()->mutable_values()->Add(values.begin(), values.end());
+  }
+  out.mutable_usage()->set_prompt_tokens(usage.prompt_tokens);
+  out.mutable_usage()->set_cached_tokens(usage.cached_tokens);
+}
+
+void FillModel(const Frontend& frontend, const EngineOptions& engine, v1::GetModelResponse& out) {
+  const ModelConfig& config = frontend.model_config();
+  out.set_name(frontend.options().served_model_name);
+  out.set_family(config.family);
+  out.set_vocab_size(config.vocab_size);
+  out.set_max_model_len(engine.max_model_len);
+  out.set_num_layers(config.num_layers);
+  out.set_hidden_size(config.hidden_size);
+  out.set_page_size(engine.page_size);
+  out.set_num_pages(engine.num_pages);
+  out.mutable_eos_token_ids()->Add(config.eos_token_ids.begin(), config.eos_token_ids.end());
+}
+
+}  // namespace diffserve

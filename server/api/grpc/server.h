@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// GrpcServer: the gRPC port. It serves diffserve.v1.Inference, the Open Inference Protocol v2,
+// vLLM's engine service, the standard health service and reflection. Calls run on gRPC's own
+// threads by its callback interface. One thread of ours starts the writes of streams with new
+// events.
+//
+// Thread safety: every method may be called from any thread.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "kernels/base/status.h"
+#include "server/api/api_key.h"
+#include "server/observe/metrics_exporter.h"
+#include "server/serving/frontend.h"
+
+namespace diffserve {
+
+struct GrpcServerOptions {
+  std::string host = "127.0.0.1";
+  int port = 0;  // 0: a free port
+  bool reflection = true;
+  std::string model_root;  // the model's directory, as reported to clients
+  // gRPC 1.51 frees little of the memory that a flood of calls made it allocate, so connections
+  // have tight limits.
+  int max_receive_bytes = 4 << 20;
+  int max_send_bytes = 64 << 20;  // a long prompt's log-probabilities fit
+  int max_metadata_bytes = 16 << 10;
+  int max_streams_per_connection = 1024;
+  size_t memory_quota_bytes = size_t{256} << 20;
+  int max_sync_threads = 16;       // reflection calls; the others need no thread
+  int keepalive_time_ms = 30'000;  // then the peer, also one that never spoke, is asked whether it
+                                   // is alive
+  int keepalive_timeout_ms = 20'000;
+  int min_client_ping_interval_ms = 10'000;
+  int max_ping_strikes = 2;
+  int64_t max_excess_cuts = 1000;  // calls of a connection that were cut off, beyond those that
+                                   // were answered; then it is closed
+  int max_open_calls = 4096;       // generating calls; one client may have three quarters
+  int write_stall_timeout_ms = 30'000;  // after this time without a read, the call is ended
+  int max_reflection_streams = 8;       // beyond this the oldest is ended
+};
+
+class GrpcServer {
+ public:
+  // Error: kUnavailable if it cannot listen on the address, with the system's message. `metrics`
+  // may be nullptr. All referenced objects must outlive the server.
+  static Result<std::unique_ptr<GrpcServer>> Start(const GrpcServerOptions& options,
+                                                   Frontend& frontend, const ApiKeys& api_keys,
+                                                   MetricsExporter* metrics);
+  ~GrpcServer();
+
+  int port() const;
+  // Sets the health service's answer for "" and for each service of inference.
+  void SetServing(bool serving);
+  // Sends GOAWAY, lets running calls continue until `deadline`, cancels the rest and returns when
+  // all have ended. False: gRPC has lost a call, which 1.51 does if memory is short, and would wait
+  // for it forever. Then this object cannot be destroyed; the process must end by _exit.
+  bool Shutdown(std::chrono::steady_clock::time_point deadline);
+
+ private:
+  struct Impl;
+  explicit GrpcServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace diffserve

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared parts of the gRPC port's unary calls: the key check, the counter, the log line, and the
+// end if memory runs out.
+// Thread safety: any thread.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <new>
+
+#include "server/api/grpc/call_context.h"
+#include "server/api/grpc/stream_call.h"
+
+namespace diffserve {
+
+// Ends a call, once.
+inline void EndUnary(CallContext& shared, const CallRecord& record, const Status& status,
+                     grpc::ServerUnaryReactor* reactor) {
+  const grpc::Status wire = record.ToGrpc(status);
+  shared.End(record, wire);
+  reactor->Finish(wire);
+}
+
+enum class CallAccess { kWithKey, kForAll };
+
+// Runs a call that `body()` answers immediately. `request` is the status of its message.
+template <typename Body>
+grpc::ServerUnaryReactor* AnswerUnary(const char* method, CallContext& shared,
+                                      grpc::CallbackServerContext* context, const Status& request,
+                                      CallAccess access, const Body& body) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const CallRecord record(method, shared.api_keys, context);
+  const bool refused = access == CallAccess::kWithKey && !record.access().ok();
+  const Status& checked = refused ? record.access() : request;
+  EndUnary(shared, record, checked.ok() ? body() : checked, reactor);
+  return reactor;
+}
+
+// If memory runs out before its work has started, the call ends with that error.
+template <typename Call>
+grpc::ServerUnaryReactor* GuardedUnary(grpc::CallbackServerContext* context, const Call& call) {
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+    reactor->Finish(OutOfMemoryOfCall());
+    return reactor;
+  }
+}
+
+}  // namespace diffserve

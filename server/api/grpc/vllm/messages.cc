@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/api/grpc/vllm/messages.h"
+
+#include <algorithm>
+#include <ctime>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "server/api/fields/structured_fields.h"
+#include "server/api/json/json.h"
+#include "server/api/json/text_pieces.h"
+#include "server/serving/build_version.h"
+#include "server/serving/request_checks.h"
+
+namespace diffserve {
+namespace {
+
+Status NotOffered(const char* field, const std::string& why) {
+  return Status(StatusCode::kUnimplemented,
+                std::string(field) + " is not supported by this server: " + why, field);
+}
+
+Status ToInt(uint32_t value, const char* field, int* out) {
+  constexpr uint32_t kMax = std::numeric_limits<int>::max();
+  if (value > kMax) {
+    return InvalidArgument(std::string(field) + " is " + std::to_string(value) + "; at most " +
+                               std::to_string(kMax) + " is allowed",
+                           field);
+  }
+  *out = static_cast<int>(value);
+  return {};
+}
+
+template <typename Ids>
+Status ToIds(const Ids& ids, const char* field, std::vector<int32_t>* out) {
+  out->reserve(static_cast<size_t>(ids.size()));
+  for (const uint32_t id : ids) {
+    if (!std::in_range<int32_t>(id)) {
+      return InvalidArgument(std::string(field) + " has the token id " + std::to_string(id) +
+                                 ", allowed: 0..2147483647",
+                             field);
+    }
+    out->push_back(static_cast<int32_t>(id));
+  }
+  return {};
+}
+
+// Zero means not set.
+float OrOne(float value) { return value == 0 ? 1 : value; }
+
+void ReadSampling(const vllm_v1::SamplingParams& in, SamplingParams* out) {
+  out->temperature = in.has_temperature() ? in.temperature() : 1;
+  out->top_p = OrOne(in.top_p());
+  out->min_p = in.min_p();
+  out->frequency_penalty = in.frequency_penalty();
+  out->presence_penalty = in.presence_penalty();
+  out->repetition_penalty = OrOne(in.repetition_penalty());
+  if (in.has_seed()) out->seed = static_cast<uint64_t>(int64_t{in.seed()});
+  // A map has no order; sorted, equal requests are equal.
+  for (const auto& [token, bias] : in.logit_bias()) out->logit_bias.emplace_back(token, bias);
+  std::sort(out->logit_bias.begin(), out->logit_bias.end());
+}
+
+std::string JsonListOf(const vllm_v1::ChoiceConstraint& choice) {
+  std::string json = "[";
+  for (const std::string& text : choice.choices())
+    json += (json.size() > 1 ? "," : "") + JsonQuoted(text);
+  return json + "]";
+}
+
+Status ReadConstraint(const vllm_v1::SamplingParams& in, std::optional<GrammarSpec>* out) {
+  using Kind = GrammarSpec::Kind;
+  switch (in.constraint_case()) {
+    case vllm_v1::SamplingParams::kJsonSchema:
+      *out = GrammarSpec{Kind::kJsonSchema, in.json_schema(), "json_schema"};
+      break;
+    case vllm_v1::SamplingParams::kRegex:
+      *out = GrammarSpec{Kind::kRegex, in.regex(), "regex"};
+      break;
+    case vllm_v1::SamplingParams::kGrammar:
+      *out = GrammarSpec{GrammarKindOf(in.grammar()), in.grammar(), "grammar"};
+      break;
+    case vllm_v1::SamplingParams::kStructuralTag:
+      *out = GrammarSpec{Kind::kStructuralTag, in.structural_tag(), "structural_tag"};
+      break;
+    case vllm_v1::SamplingParams::kJsonObject:
+      if (in.json_object()) *out = GrammarSpec{Kind::kJsonObject, "", "json_object"};
+      break;
+    case vllm_v1::SamplingParams::kChoice:
+      if (in.choice().choices().empty()) return InvalidArgument("choice is empty", "choice");
+      *out = GrammarSpec{Kind::kChoice, JsonListOf(in.choice()), "choice"};
+      break;
+    case vllm_v1::SamplingParams::CONSTRAINT_NOT_SET:
+      break;
+  }
+  return {};
+}
+
+Status ReadLogprobs(const vllm_v1::SamplingParams& in, const FrontendOptions& limits,
+                    GenerateRequest* out) {
+  out->sampling.num_logprobs = -1;
+  if (in.has_logprobs()) {
+    DS_RETURN_IF_ERROR(CheckLogprobs(in.logprobs(), limits, "logprobs"));
+    out->sampling.num_logprobs = in.logprobs();
+  }
+  if (in.has_prompt_logprobs()) {
+    DS_RETURN_IF_ERROR(CheckLogprobs(in.prompt_logprobs(), limits, "prompt_logprobs"));
+    out->prompt_logprobs = in.prompt_logprobs();
+  }
+  return {};
+}
+
+Status ReadParams(const vllm_v1::SamplingParams& in, const FrontendOptions& limits,
+                  GenerateRequest* out) {
+  ReadSampling(in, &out->sampling);
+  DS_RETURN_IF_ERROR(ToInt(in.top_k(), "top_k", &out->sampling.top_k));
+  if (in.has_max_tokens())
+    DS_RETURN_IF_ERROR(ToInt(in.max_tokens(), "max_tokens", &out->max_tokens.emplace()));
+  DS_RETURN_IF_ERROR(ToInt(in.min_tokens(), "min_tokens", &out->min_tokens));
+  DS_RETURN_IF_ERROR(ToInt(std::max(in.n(), uint32_t{1}), "n", &out->n));
+  out->stop.assign(in.stop().begin(), in.stop().end());
+  DS_RETURN_IF_ERROR(ToIds(in.stop_token_ids(), "stop_token_ids", &out->stop_token_ids));
+  out->skip_special_tokens = in.skip_special_tokens();
+  out->ignore_eos = in.ignore_eos();
+  out->include_stop_str_in_output = in.include_stop_str_in_output();
+  if (in.has_truncate_prompt_tokens()) out->truncate_prompt_tokens = in.truncate_prompt_tokens();
+  DS_RETURN_IF_ERROR(ReadLogprobs(in, limits, out));
+  return ReadConstraint(in, &out->grammar);
+}
+
+Status RefuseTransfers(const vllm_v1::GenerateRequest& message) {
+  if (message.has_mm_inputs()) return NotOffered("mm_inputs", "its models read text");
+  const std::string why = "KV pages are not transferred between servers";
+  if (message.has_kv_transfer_params()) return NotOffered("kv_transfer_params", why);
+  if (!message.kv_transfer_params_json().empty()) return NotOffered("kv_transfer_params_json", why);
+  if (message.data_parallel_rank() == 0) return {};
+  return InvalidArgument("data_parallel_rank is " + std::to_string(message.data_parallel_rank()) +
+                             "; the only rank is 0",
+                         "data_parallel_rank");
+}
+
+Status ReadIds(const vllm_v1::TokenizedInput& tokenized, GenerateRequest* out) {
+  std::vector<int32_t> ids;
+  DS_RETURN_IF_ERROR(ToIds(tokenized.input_ids(), "input_ids", &ids));
+  out->prompts.emplace_back(std::move(ids));
+  return {};
+}
+
+void Fill(const std::vector<TokenLogprob>& in, vllm_v1::TopLogProbs& out) {
+  for (const TokenLogprob& other : in) {
+    out.add_token_ids(static_cast<uint32_t>(other.token));
+    out.add_values(other.logprob);
+  }
+}
+
+void Append(const SampleResult& in, int num_logprobs, vllm_v1::OutputLogProbs& out) {
+  out.add_token_ids(static_cast<uint32_t>(in.token));
+  out.add_token_logprobs(in.logprob);
+  if (num_logprobs > 0) Fill(in.top_logprobs, *out.add_top_logprobs());
+}
+
+// The settings of the model's generation_config as a JSON object; empty: none.
+std::string DefaultsJson(const ModelConfig& config) {
+  std::string json;
+  const auto add = [&json](const char* name, auto value) {
+    json += (json.empty() ? "{\"" : ",\"") + std::string(name) + "\":";
+    if constexpr (std::is_same_v<decltype(value), int>)
+      json += std::to_string(value);
+    else
+      AppendJsonFloat(value, &json);
+  };
+  if (config.default_temperature) add("temperature", *config.default_temperature);
+  if (config.default_top_p) add("top_p", *config.default_top_p);
+  if (config.default_min_p) add("min_p", *config.default_min_p);
+  if (config.default_top_k) add("top_k", *config.default_top_k);
+  if (config.default_max_tokens) add("max_tokens", *config.default_max_tokens);
+  if (config.default_repetition_penalty)
+    add("repetition_penalty", *config.default_repetition_penalty);
+  return json.empty() ? json : json + "}";
+}
+
+std::string UtcNow() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[32];
+  return {text, std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S+00:00", &parts)};
+}
+
+double ShareOf(double part, double whole) { return whole > 0 ? part / whole : 0; }
+
+}  // namespace
+
+Result<VllmRequest> FromProto(const vllm_v1::GenerateRequest& message,
+                              const FrontendOptions& limits, const SamplingParams& defaults) {
+  VllmRequest request;
+  GenerateRequest& generate = request.generate;
+  DS_RETURN_IF_ERROR(RefuseTransfers(message));
+  generate.request_id = message.request_id();
+  switch (message.input_case()) {
+    case vllm_v1::GenerateRequest::kTokenized:
+      DS_RETURN_IF_ERROR(ReadIds(message.tokenized(), &generate));
+      break;
+    case vllm_v1::GenerateRequest::kText:
+      generate.prompts.emplace_back(message.text());
+      break;
+    case vllm_v1::GenerateRequest::INPUT_NOT_SET:
+      return InvalidArgument("input is missing, allowed: one of tokenized, text", "input");
+  }
+  generate.sampling.seed = defaults.seed;
+  DS_RETURN_IF_ERROR(ReadParams(message.sampling_params(), limits, &generate));
+  request.stream = message.stream();
+  generate.holds = request.stream ? AnswerHolds::kEvents : AnswerHolds::kTokens;
+  return request;
+}
+
+Result<EmbeddingRequest> FromProto(const vllm_v1::EmbedRequest& message,
+                                   const SamplingParams& defaults) {
+  if (!message.has_tokenized()) return InvalidArgument("tokenized is missing", "tokenized");
+  EmbeddingRequest request;
+  GenerateRequest& generate = request.generate;
+  generate.request_id = message.request_id();
+  generate.sampling = defaults;
+  generate.max_tokens = 0;
+  generate.holds = AnswerHolds::kText;
+  DS_RETURN_IF_ERROR(ReadIds(message.tokenized(), &generate));
+  return request;
+}
+
+VllmAnswer::VllmAnswer(const VllmRequest& request)
+    : stream_(request.stream),
+      num_outputs_(request.generate.n),
+      num_logprobs_(request.generate.sampling.num_logprobs),
+      num_prompt_logprobs_(request.generate.prompt_logprobs) {}
+
+void VllmAnswer::Append(const ResponseEvent& event, Messages* out) {
+  std::visit([&](const auto& alternative) { AppendOne(alternative, out); }, event);
+}
+
+void VllmAnswer::AppendOne(const ResponseStarted& started, Messages*) {
+  prompt_ = started.prompts.front().token_ids;
+  outputs_.resize(static_cast<size_t>(num_outputs_));
+}
+
+void VllmAnswer::AppendOne(const ResponsePromptLogprobs& scores, Messages*) {
+  outputs_[static_cast<size_t>(scores.choice)].scores = scores.tokens;
+}
+
+void VllmAnswer::FillPrompt(const PromptScores& scores, vllm_v1::InputLogProbs& out) const {
+  for (size_t i = 0; i < prompt_.size(); ++i) {
+    const SampleResult* const score = i == 0 ? nullptr : &(*scores)[i - 1];
+    vllm_v1::InputTokenLogProb& logprob = *out.add_token_logprobs();
+    if (score != nullptr) logprob.set_value(score->logprob);
+    out.add_token_ids(static_cast<uint32_t>(prompt_.ids()[i]));
+    if (num_prompt_logprobs_ <= 0) continue;
+    vllm_v1::TopLogProbs& top = *out.add_top_logprobs();
+    if (score != nullptr) Fill(score->top_logprobs, top);
+  }
+}
+
+void VllmAnswer::AppendOne(const ResponseDelta& delta, Messages* out) {
+  Output& output = outputs_[static_cast<size_t>(delta.choice)];
+  vllm_v1::GenerateComplete& complete = output.complete;
+  const auto count = static_cast<uint32_t>(delta.tokens.size());
+  complete.set_completion_tokens(complete.completion_tokens() + count);
+  if (stream_ && count > 0) {
+    vllm_v1::GenerateStreamChunk& chunk = *out->emplace_back().mutable_chunk();
+    chunk.set_index(static_cast<uint32_t>(delta.choice));
+    chunk.set_prompt_tokens(static_cast<uint32_t>(prompt_.size()));
+    chunk.set_completion_tokens(count);
+    if (const PromptScores scores = std::exchange(output.scores, nullptr))
+      FillPrompt(scores, *chunk.mutable_input_logprobs());
+    for (const SampleResult& token : delta.tokens) {
+      chunk.add_token_ids(static_cast<uint32_t>(token.token));
+      if (num_logprobs_ >= 0)
+        diffserve::Append(token, num_logprobs_, *chunk.mutable_output_logprobs());
+    }
+  }
+  if (!stream_) {
+    for (const SampleResult& token : delta.tokens) {
+      complete.add_output_ids(static_cast<uint32_t>(token.token));
+      if (num_logprobs_ >= 0)
+        diffserve::Append(token, num_logprobs_, *complete.mutable_output_logprobs());
+    }
+  }
+  if (delta.finish == FinishReason::kNone) return;
+  complete.set_finish_reason(OpenAiNameOf(delta.finish));
+  if (const auto* text = std::get_if<std::string>(&delta.stop_reason))
+    complete.set_matched_stop_str(*text);
+  if (const auto* id = std::get_if<int32_t>(&delta.stop_reason))
+    complete.set_matched_token_id(static_cast<uint32_t>(*id));
+}
+
+void VllmAnswer::AppendOne(const ResponseDone& done, Messages* out) {
+  if (!done.status.ok()) return;
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    vllm_v1::GenerateComplete& complete = *out->emplace_back().mutable_complete();
+    complete = std::move(outputs_[i].complete);
+    complete.set_index(static_cast<uint32_t>(i));
+    complete.set_prompt_tokens(static_cast<uint32_t>(prompt_.size()));
+    complete.set_cached_tokens(static_cast<uint32_t>(done.usage.cached_tokens));
+    if (const PromptScores scores = std::exchange(outputs_[i].scores, nullptr))
+      FillPrompt(scores, *complete.mutable_input_logprobs());
+  }
+}
+
+void FillEmbedding(const std::vector<std::shared_ptr<HiddenStatePool>>& pools, const Usage& usage,
+                   vllm_v1::EmbedResponse& out) {
+  const std::span<const float> values = pools.front()->values();
+  out.mutable_embedding()->Add(values.begin(), values.end());
+  out.set_embedding_dim(static_cast<uint32_t>(values.size()));
+  out.set_prompt_tokens(static_cast<uint32_t>(usage.prompt_tokens));
+}
+
+void FillModelInfo(const Frontend& frontend, const std::string& model_root, int max_model_len,
+                   vllm_v1::GetModelInfoResponse& out) {
+  const ModelConfig& config = frontend.model_config();
+  out.set_model_path(model_root);
+  out.set_tokenizer_path(model_root);
+  out.set_served_model_name(frontend.options().served_model_name);
+  out.set_is_generation(true);
+  out.set_model_type(config.family);
+  out.set_vocab_size(static_cast<uint32_t>(config.vocab_size));
+  out.set_max_context_length(static_cast<uint32_t>(max_model_len));
+  out.set_max_req_input_len(frontend.MaxTokens());
+  out.mutable_eos_token_ids()->Add(config.eos_token_ids.begin(), config.eos_token_ids.end());
+  out.set_bos_token_id(config.bos_token_id.value_or(0));
+  out.set_default_sampling_params_json(DefaultsJson(config));
+}
+
+void FillServerInfo(const EngineStats& stats, std::chrono::steady_clock::duration uptime,
+                    vllm_v1::GetServerInfoResponse& out) {
+  out.set_active_requests(static_cast<uint32_t>(stats.running + stats.waiting));
+  out.set_uptime_seconds(std::chrono::duration<double>(uptime).count());
+  out.set_server_type("diffserve");
+  out.set_data_parallel_size(1);
+}
+
+Status FillLoads(const vllm_v1::GetLoadsRequest& request, const EngineStats& stats,
+                 const EngineOptions& engine, vllm_v1::GetLoadsResponse& out) {
+  if (request.dp_rank() != 0) {
+    return InvalidArgument(
+        "dp_rank is " + std::to_string(request.dp_rank()) + "; the only rank is 0", "dp_rank");
+  }
+  out.set_timestamp(UtcNow());
+  out.set_version(std::string(BuildVersion()));
+  out.set_dp_rank_count(1);
+  vllm_v1::SchedulerLoad& load = *out.add_loads();
+  load.set_num_running_reqs(stats.running);
+  load.set_num_waiting_reqs(stats.waiting);
+  load.set_num_total_reqs(stats.running + stats.waiting);
+  load.set_num_used_tokens(stats.pages_used * engine.page_size);
+  load.set_max_total_num_tokens(stats.pages_total * engine.page_size);
+  load.set_token_usage(ShareOf(stats.pages_used, stats.pages_total));
+  load.set_cache_hit_rate(
+      ShareOf(static_cast<double>(stats.prefix_hits), static_cast<double>(stats.prefix_queries)));
+  load.set_max_running_requests(engine.max_num_seqs);
+  load.set_utilization(ShareOf(stats.running, engine.max_num_seqs));
+  return {};
+}
+
+}  // namespace diffserve

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/api/grpc/vllm/service.h"
+
+#include <chrono>
+#include <deque>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "server/api/grpc/diffserve/embed_call.h"
+#include "server/api/grpc/stream_call.h"
+#include "server/api/grpc/unary_call.h"
+#include "server/api/grpc/vllm/messages.h"
+#include "server/api/grpc/wire_request.h"
+#include "vllm/grpc/engine/vllm_engine.grpc.pb.h"
+
+namespace diffserve {
+namespace {
+
+using grpc::internal::CallbackServerStreamingHandler;
+using grpc::internal::CallbackUnaryHandler;
+using std::chrono::steady_clock;
+
+class VllmGenerateCall : public StreamCall<vllm_v1::GenerateResponse> {
+ public:
+  static auto* Begin(CallContext& shared, grpc::CallbackServerContext* context,
+                     const WireRequest<vllm_v1::GenerateRequest>& request) {
+    return StreamCall::Begin<VllmGenerateCall>(
+        shared, context, request.status,
+        [&](VllmGenerateCall& call) { return call.Start(request.message); });
+  }
+
+  VllmGenerateCall(CallContext& shared, grpc::CallbackServerContext* context)
+      : StreamCall("VllmEngine.Generate", shared, context) {}
+
+ private:
+  Status Start(const vllm_v1::GenerateRequest& message) {
+    Frontend& frontend = shared_.frontend;
+    Result<VllmRequest> request = FromProto(message, frontend.options(),
+                                            frontend.DefaultSampling());
+    if (!request.ok()) return request.status();
+    GenerateRequest& generate = request->generate;
+    DS_RETURN_IF_ERROR(TakeRequestId(generate.request_id));
+    generate.request_id = request_id_;
+    generate.client = record_.client();
+    generate.deadline = deadline();
+    stream_ = std::make_shared<ResponseStream>(frontend.options().max_stream_bytes,
+                                               [call = weak_self()] { Wake(call); });
+    answer_.emplace(*request);
+    return Assign(&response_, frontend.Generate(std::move(generate), stream_));
+  }
+
+  bool TakeNext(vllm_v1::GenerateResponse* message) override {
+    while (!done_ && pending_.empty()) {
+      const std::optional<ResponseEvent> event = stream_->TryPop();
+      if (!event) return false;
+      answer_->Append(*event, &pending_);
+      if (const auto* done = std::get_if<ResponseDone>(&*event)) done_ = done->status;
+    }
+    if (pending_.empty()) return false;
+    *message = std::move(pending_.front());
+    pending_.pop_front();
+    return true;
+  }
+
+  void Cancel() override {
+    if (stream_ == nullptr) return;
+    stream_->Close();
+    shared_.frontend.Abandon(response_);
+  }
+
+  void Close() override {
+    if (stream_ != nullptr) stream_->Close();
+  }
+
+  std::optional<VllmAnswer> answer_;  // set before any reaction can run, as are the next two
+  std::shared_ptr<ResponseStream> stream_;
+  ResponseId response_ = 0;
+  std::deque<vllm_v1::GenerateResponse> pending_;
+};
+
+struct VllmEmbedApi {
+  using Message = vllm_v1::EmbedResponse;
+  static constexpr char kMethod[] = "VllmEngine.Embed";
+  static constexpr char kInput[] = "tokenized";
+  static void Fill(const StatePools& pools, const Usage& usage, Message& out) {
+    FillEmbedding(pools, usage, out);
+  }
+};
+
+// A stream that this server does not have.
+template <typename Message>
+class UnofferedCall : public StreamCall<Message> {
+  using Base = StreamCall<Message>;
+
+ public:
+  static auto* Begin(CallContext& shared, grpc::CallbackServerContext* context,
+                     const Status& received, const char* why) {
+    return Base::template Begin<UnofferedCall>(shared, context, received, [why](UnofferedCall&) {
+      return Status(StatusCode::kUnimplemented, why);
+    });
+  }
+
+  UnofferedCall(CallContext& shared, grpc::CallbackServerContext* context)
+      : Base("VllmEngine.Unoffered", shared, context) {}
+
+ private:
+  bool TakeNext(Message*) override { return false; }
+  void Cancel() override {}
+  void Close() override {}
+};
+
+class VllmService : public vllm_v1::VllmEngine::Service {
+ public:
+  explicit VllmService(CallContext& shared) : shared_(shared) {
+    MarkMethodCallback(kGenerate,
+                       new CallbackServerStreamingHandler<WireRequest<vllm_v1::GenerateRequest>,
+                                                          vllm_v1::GenerateResponse>(
+                           [this](auto* context, auto* request) {
+                             return VllmGenerateCall::Begin(shared_, context, *request);
+                           }));
+    MarkMethodCallback(
+        kEmbed,
+        new CallbackUnaryHandler<WireRequest<vllm_v1::EmbedRequest>, vllm_v1::EmbedResponse>(
+            [this](auto* context, auto* request, auto* response) {
+              return EmbedCall<VllmEmbedApi>::Begin(
+                  shared_, context, request->status, response,
+                  [&] { return FromProto(request->message, shared_.frontend.DefaultSampling()); });
+            }));
+    MarkAnswers();
+    MarkUnoffered<smg::grpc::common::GetTokenizerRequest, smg::grpc::common::GetTokenizerChunk>(
+        kGetTokenizer,
+        "GetTokenizer is not supported by this server; the tokenizer's files are those of the "
+        "model directory, and GET /tokenizer_info returns their settings");
+    MarkUnoffered<smg::grpc::common::SubscribeKvEventsRequest, smg::grpc::common::KvEventBatch>(
+        kSubscribeKvEvents,
+        "SubscribeKvEvents is not supported by this server; --kv-events-endpoint publishes the "
+        "events over ZeroMQ");
+  }
+
+ private:
+  enum Method {  // in the order of the .proto
+    kGenerate,
+    kEmbed,
+    kHealthCheck,
+    kAbort,
+    kGetModelInfo,
+    kGetServerInfo,
+    kGetLoads,
+    kGetTokenizer,
+    kSubscribeKvEvents
+  };
+
+  // The calls that are answered at once.
+  void MarkAnswers() {
+    Mark<vllm_v1::HealthCheckRequest, vllm_v1::HealthCheckResponse>(
+        kHealthCheck, "VllmEngine.HealthCheck", CallAccess::kForAll,
+        [this](const auto&, auto* response) {
+          response->set_healthy(shared_.serving);
+          response->set_message(shared_.serving ? "serving" : "not serving");
+          return Status();
+        });
+    Mark<vllm_v1::AbortRequest, vllm_v1::AbortResponse>(
+        kAbort, "VllmEngine.Abort", CallAccess::kWithKey, [this](const auto& request, auto*) {
+          for (const std::string& id : request.request_ids()) shared_.frontend.Cancel(id);
+          return Status();
+        });
+    Mark<vllm_v1::GetModelInfoRequest, vllm_v1::GetModelInfoResponse>(
+        kGetModelInfo, "VllmEngine.GetModelInfo", CallAccess::kWithKey,
+        [this](const auto&, auto* response) {
+          FillModelInfo(shared_.frontend, shared_.options.model_root,
+                        shared_.frontend.engine().options().max_model_len, *response);
+          return Status();
+        });
+    Mark<vllm_v1::GetServerInfoRequest, vllm_v1::GetServerInfoResponse>(
+        kGetServerInfo, "VllmEngine.GetServerInfo", CallAccess::kWithKey,
+        [this](const auto&, auto* response) {
+          FillServerInfo(shared_.frontend.engine().Snapshot(), steady_clock::now() - begin_,
+                         *response);
+          return Status();
+        });
+    Mark<vllm_v1::GetLoadsRequest, vllm_v1::GetLoadsResponse>(
+        kGetLoads, "VllmEngine.GetLoads", CallAccess::kWithKey,
+        [this](const auto& request, auto* response) {
+          Engine& engine = shared_.frontend.engine();
+          return FillLoads(request, engine.Snapshot(), engine.options(), *response);
+        });
+  }
+
+  // gRPC takes ownership of the handlers.
+  template <typename Request, typename Response, typename Body>
+  void Mark(Method method, const char* name, CallAccess access, const Body& body) {
+    MarkMethodCallback(
+        method, new CallbackUnaryHandler<WireRequest<Request>, Response>(
+                    [this, name, access, body](auto* context, auto* request, auto* response) {
+                      return GuardedUnary(context, [&] {
+                        return AnswerUnary(name, shared_, context, request->status, access,
+                                           [&] { return body(request->message, response); });
+                      });
+                    }));
+  }
+
+  template <typename Request, typename Response>
+  void MarkUnoffered(Method method, const char* why) {
+    MarkMethodCallback(method, new CallbackServerStreamingHandler<WireRequest<Request>, Response>(
+                                   [this, why](auto* context, auto* request) {
+                                     return UnofferedCall<Response>::Begin(shared_, context,
+                                                                           request->status, why);
+                                   }));
+  }
+
+  CallContext& shared_;
+  const steady_clock::time_point begin_ = steady_clock::now();
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> NewVllmService(CallContext& shared) {
+  return std::make_unique<VllmService>(shared);
+}
+
+}  // namespace diffserve

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/api/json/base64.h"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace diffserve {
+
+void AppendBase64(std::string_view bytes, std::string* out) {
+  static constexpr char kDigits[] =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    uint32_t group = 0;
+    const size_t count = std::min<size_t>(3, bytes.size() - i);
+    for (size_t k = 0; k < 3; ++k)
+      group = group << 8 | (k < count ? static_cast<unsigned char>(bytes[i + k]) : 0u);
+    for (size_t k = 0; k < 4; ++k) *out += k <= count ? kDigits[group >> (18 - 6 * k) & 63] : '=';
+  }
+}
+
+}  // namespace diffserve

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/api/openai/embedding_request.h"
+
+#include <algorithm>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/api/fields/chat_fields.h"
+#include "server/serving/request_checks.h"
+
+namespace diffserve {
+namespace {
+
+constexpr std::string_view kEmbeddingFields[] = {"model",
+                                                 "input",
+                                                 "encoding_format",
+                                                 "dimensions",
+                                                 "pooling",
+                                                 "add_special_tokens",
+                                                 "truncate_prompt_tokens",
+                                                 "cache_salt",
+                                                 "user",
+                                                 "request_id",
+                                                 "normalize",
+                                                 "use_activation"};
+
+// Known and unsupported members: refused unless null, false, 0, or empty.
+constexpr std::string_view kUnsupportedEmbeddingFields[] = {
+    "messages",        "prompt_embeds",       "embed_dtype",   "endianness",
+    "truncation_side", "mm_processor_kwargs", "chat_template", "priority"};
+
+void ReadInput(JsonFields& fields, const FrontendOptions& limits, std::vector<Prompt>* prompts) {
+  if (!fields.Has("input")) fields.Fail(InvalidArgument("input is missing", "input"));
+  std::vector<JsonFields::TextOrIds> values;
+  fields.Prompts("input", limits.max_prompts, &values);
+  for (JsonFields::TextOrIds& value : values) {
+    std::visit([prompts](auto& input) { prompts->emplace_back(std::move(input)); }, value);
+  }
+}
+
+// Which of two names a member has: false for the first, which is also the default.
+bool ReadSecond(JsonFields& fields, const char* name, const char* first, const char* second) {
+  std::string text = first;
+  fields.String(name, kMaxNameBytes, &text);
+  if (text != first && text != second) {
+    fields.Fail(InvalidArgument(std::string(name) + " is \"" + text.substr(0, 64) +
+                                    "\"; allowed is " + first + " or " + second,
+                                name));
+  }
+  return text == second;
+}
+
+void ReadDimensions(JsonFields& fields, EmbeddingRequest* request) {
+  if (!fields.Has("dimensions")) return;
+  int dimensions = 1;
+  fields.Count("dimensions", &dimensions);
+  fields.Fail(CheckDimensions(dimensions));
+  request->dimensions = dimensions;
+}
+
+void ReadTokenization(JsonFields& fields, const FrontendOptions& limits,
+                      GenerateRequest* generate) {
+  if (fields.Has("add_special_tokens"))
+    fields.Bool("add_special_tokens", &generate->add_special_tokens.emplace());
+  if (fields.Has("truncate_prompt_tokens"))
+    fields.Count("truncate_prompt_tokens", &generate->truncate_prompt_tokens.emplace());
+  fields.String("cache_salt", limits.max_cache_salt_bytes, &generate->cache_salt);
+}
+
+void RefuseUnsupportedEmbeddingFields(JsonFields& fields) {
+  for (const std::string_view name : kUnsupportedEmbeddingFields) {
+    if (!fields.IsOff(name)) fields.Fail(Unsupported(name));
+  }
+  for (const char* name : {"normalize", "use_activation"}) {
+    bool normalize = true;
+    fields.Bool(name, &normalize);
+    if (!normalize) fields.Fail(Unsupported(name, " other than true: vectors are of unit length"));
+  }
+}
+
+void RefuseUnknownEmbeddingFields(JsonFields& fields) {
+  const auto is_in = [](const auto& names, const std::string& name) {
+    return std::ranges::find(names, name) != std::end(names);
+  };
+  for (const std::string& name : fields.Names()) {
+    if (is_in(kEmbeddingFields, name) || is_in(kUnsupportedEmbeddingFields, name)) continue;
+    const std::string shown = name.substr(0, 64);
+    fields.Fail(
+        InvalidArgument("unknown member '" + shown + "' (the server runs with --strict)", shown));
+  }
+}
+
+}  // namespace
+
+Result<EmbeddingRequest> ParseEmbeddingRequest(std::string_view body,
+                                               const OpenAiContext& context) {
+  Result<JsonFields> parsed = JsonFields::Parse(body);
+  if (!parsed.ok()) return parsed.status();
+  JsonFields& fields = *parsed;
+  EmbeddingRequest request;
+  GenerateRequest& generate = request.generate;
+  RefuseUnsupportedEmbeddingFields(fields);
+  generate.sampling = context.default_sampling;
+  generate.max_tokens = 0;
+  generate.holds = AnswerHolds::kText;
+  fields.String("model", kMaxTextBytes, &generate.model);
+  ReadInput(fields, *context.limits, &generate.prompts);
+  request.base64 = ReadSecond(fields, "encoding_format", "float", "base64");
+  if (ReadSecond(fields, "pooling", "mean", "last")) request.pooling = HiddenStatePool::Kind::kLast;
+  ReadDimensions(fields, &request);
+  ReadTokenization(fields, *context.limits, &generate);
+  if (context.strict) RefuseUnknownEmbeddingFields(fields);
+  if (!fields.status().ok()) return fields.status();
+  return request;
+}
+
+Status CheckDimensions(int dimensions) {
+  if (dimensions >= 1) return {};
+  return InvalidArgument("dimensions is " + std::to_string(dimensions) + "; allowed is 1 or more",
+                         "dimensions");
+}
+
+Status CheckPoolsStates(const FrontendOptions& options) {
+  if (!options.on_gpu) return {};
+  return InvalidArgument("embeddings need --device cpu; this server runs with --device cuda");
+}
+
+Status OfInput(const Status& status, const char* input) {
+  if (status.param() != "prompt" && status.param() != "n") return status;
+  return Status(status.code(), status.message(), input).WithRetryAfter(status.retry_after_s());
+}
+
+Status AddPools(int hidden_size, EmbeddingRequest* request) {
+  const int dimensions = request->dimensions.value_or(hidden_size);
+  if (dimensions > hidden_size) {
+    return InvalidArgument("dimensions is " + std::to_string(dimensions) +
+                               "; the model's hidden state has " + std::to_string(hidden_size),
+                           "dimensions");
+  }
+  GenerateRequest& generate = request->generate;
+  for (size_t i = 0; i < generate.prompts.size(); ++i) {
+    generate.pools.push_back(
+        std::make_shared<HiddenStatePool>(request->pooling, hidden_size, dimensions));
+  }
+  return {};
+}
+
+}  // namespace diffserve

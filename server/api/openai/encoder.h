@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Replies in OpenAI's format: one response assembled from its events, as a whole body or as
+// server-sent events, and the small objects of other routes. Invalid UTF-8 is sent as U+FFFD. Long
+// replies are generated piece by piece while they are written.
+// Thread safety: one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/response_stream.h"
+#include "kernels/base/status.h"
+#include "server/api/json/text_pieces.h"
+#include "server/api/openai/chat_parts.h"
+#include "server/api/openai/logprobs_text.h"
+#include "server/api/openai/request.h"
+#include "server/api/response_encoder.h"
+
+namespace diffserve {
+
+// {"error": {"message", "type", "param", "code"}}: always four keys; param and code are null if
+// there is nothing to say.
+std::string OpenAiErrorBody(const Status& status);
+
+struct OpenAiIdentity {
+  std::string id;  // "cmpl-..." or "chatcmpl-..."
+  std::string model;
+  std::string fingerprint;
+  int64_t created = 0;  // Unix seconds
+};
+
+class OpenAiResponse : public ResponseEncoder {
+ public:
+  OpenAiResponse(const OpenAiRequest& request, OpenAiIdentity identity, TokenTexts texts);
+
+  void Take(ResponseEvent event) override;
+  bool Write(size_t enough, std::string* out) override;
+  bool written() const override { return pieces_.empty(); }
+  bool started() const override { return started_; }
+  bool done() const override { return done_; }
+  const Status& status() const override { return status_; }
+  int64_t completion_tokens() const override {
+    return done_ ? usage_.completion_tokens : streamed_tokens_;
+  }
+
+ private:
+  struct Choice {
+    std::string text;                  // of a completion
+    std::unique_ptr<ChatText> chat;    // the parser of a chat
+    AnswerMessage message;             // the whole message of a chat
+    std::vector<SampleResult> tokens;  // of a whole body, kept for log-probabilities and ids
+    size_t opening_tokens = 0;         // number of opening tokens, as in ResponseDelta
+    PromptScores prompt_scores = std::make_shared<const std::vector<SampleResult>>();
+    FinishReason finish = FinishReason::kNone;
+    std::variant<std::monostate, std::string, int32_t> stop_reason;
+    int64_t text_offset = 0;   // characters before the next token
+    size_t prompt_offset = 0;  // bytes of an echoed prompt before its next token
+    bool opened = false;       // the first chunk has been sent
+  };
+  // One choice of a streamed chunk; the pointers are valid until it is written.
+  struct Chunk {
+    std::string_view text;
+    const AnswerMessage* message = nullptr;  // of a chat, instead
+    const std::vector<SampleResult>* tokens = nullptr;
+    size_t opening_tokens = 0;
+    const ResponseDelta* end = nullptr;  // the delta that finishes the choice
+    bool opens = false;
+  };
+  void OnStarted(ResponseStarted event);
+  void OnPromptLogprobs(ResponsePromptLogprobs event);
+  void OnDelta(ResponseDelta event);
+  void OnDone(ResponseDone event);
+  void OpenChoice(int index);
+  void AddChunk(int index, const Chunk& chunk);
+  void AddBody();
+  void AddBodyChoice(size_t index);
+  // Tokens of an answer; the first is at the start of a text.
+  struct Generated {
+    const std::vector<SampleResult>& tokens;
+    size_t opening_tokens = 0;
+  };
+  // Four parallel lists: for the prompt if `echo`, then for the generated tokens.
+  void AddCompletionLogprobs(int index, bool echo, Generated generated);
+  // Past the prompt's token `i`, or past a generated one.
+  void PassPromptToken(Choice& choice, const PromptInfo& prompt, size_t i) const;
+  void PassToken(Choice& choice, int32_t id, bool opens_text) const;
+  void AddChatLogprobs(Generated generated);
+  void AddPromptLogprobs(const PromptScores& scores, const PromptInfo& prompt);
+  void AddIds(const std::vector<SampleResult>& tokens);
+  void AddIds(const SharedTokens& ids);
+  std::string RunningUsage() const;
+  std::string FinalUsage() const;
+  const char* FinishName(const Choice& choice, FinishReason reason) const;
+  const PromptInfo& PromptOf(int choice) const;
+
+  const bool chat_, stream_, include_usage_, continuous_usage_, echo_, logprobs_, return_token_ids_;
+  const bool hides_eos_, tokens_as_ids_, skip_special_tokens_;
+  const int n_, num_logprobs_, prompt_logprobs_;
+  const OpenAiIdentity identity_;
+  const ChatForm chat_form_;
+  const TokenTexts texts_;
+  std::string head_;  // of every chunk, up to "choices"
+  std::vector<PromptInfo> prompts_;
+  std::vector<Choice> choices_;
+  ResponseDelta delta_;  // of a stream, while its chunk is written
+  AnswerMessage delta_message_;
+  int64_t prompt_tokens_ = 0;
+  int64_t streamed_tokens_ = 0;
+  Usage usage_;
+  Status status_;
+  bool started_ = false;
+  bool done_ = false;
+  TextPieces pieces_;
+};
+
+struct ModelCard {
+  std::string name;
+  std::string root;  // the directory or name it came from
+  int max_model_len = 0;
+  int64_t created = 0;
+};
+std::string ModelBody(const ModelCard& card);
+std::string ModelListBody(const std::vector<ModelCard>& cards);
+std::string TokenizeBody(const std::vector<int32_t>& ids, int max_model_len,
+                         const std::vector<std::string>* token_strs);
+std::string DetokenizeBody(std::string_view text);
+std::string VersionBody(std::string_view version, std::string_view commit);
+std::string LoadBody(int64_t requests);
+
+}  // namespace diffserve

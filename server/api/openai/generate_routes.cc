@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/api/attention/reply.h"
+#include "server/api/routes_impl.h"
+#include "server/serving/status_codes.h"
+
+namespace diffserve {
+
+using Clock = std::chrono::steady_clock;
+
+// Refuses new work for the engine during a drain.
+HttpReply OpenAiRoutes::Impl::RefuseDraining(const ErrorReply& error_reply) const {
+  frontend.engine().CountRefusal(RefusalReason::kDraining);
+  HttpReply reply = error_reply(Status(StatusCode::kUnavailable, "the server is draining"));
+  reply.close = true;
+  return reply;
+}
+
+void OpenAiRoutes::Impl::LogEnd(const RouteAccount& account, const ExchangeOutcome& outcome) {
+  const auto ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - account.begin).count();
+  Log(LogLevel::kInfo, "http_request",
+      {{"route", account.route},
+       {"status", std::to_string(outcome.http_status)},
+       {"end", outcome.status.ok() ? "ok" : WireStatusOf(outcome.status.code()).openai_type},
+       {"completion_tokens", std::to_string(outcome.completion_tokens)},
+       {"ms", std::to_string(ms)},
+       {"request_id", account.request_id}});
+}
+
+HttpAnswer OpenAiRoutes::Impl::AttentionParsed(RouteCall& call,
+                                               Result<OpenAiAttentionRequest> parsed) {
+  if (!parsed.ok() || health.draining()) return Refused(parsed.status(), OpenAiErrors());
+  parsed->attention.request_id = call.account.request_id;
+  parsed->attention.client = call.account.client;
+  const auto place = AttentionExchange::NewPlace(std::move(call.wake));
+  Result<std::shared_ptr<AttentionMapsCall>> started = AttentionMapsCall::Start(
+      frontend, std::move(parsed->attention), [place](Result<SharedAttentionAnswer> answer) {
+        AttentionExchange::Fill(*place, std::move(answer));
+      });
+  if (!started.ok()) return Error(started.status());
+  AttentionExchange::Hooks hooks;
+  hooks.error_reply = [self = shared_from_this()](const Status& error) {
+    return self->Error(error);
+  };
+  hooks.on_end = [in_flight = in_flight, account = call.account](const ExchangeOutcome& outcome) {
+    --*in_flight;
+    LogEnd(account, outcome);
+  };
+  AttentionText::Options options = {"attn-" + call.account.request_id,
+                                    frontend.options().served_model_name, std::time(nullptr),
+                                    parsed->float16};
+  auto exchange = std::make_unique<AttentionExchange>(std::move(started).value(), place,
+                                                      std::move(options), std::move(hooks));
+  ++*in_flight;  // until on_end
+  return exchange;
+}
+
+HttpAnswer OpenAiRoutes::Impl::Generate(RouteCall& call, Result<OpenAiRequest> parsed) {
+  if (!parsed.ok()) return Refused(parsed.status(), OpenAiErrors());
+  auto response = std::make_unique<OpenAiResponse>(*parsed, Identity(call, parsed->chat),
+                                                   TokenTextsOf());
+  return StartResponse(call, std::move(parsed->generate),
+                       {std::move(response), parsed->stream, OpenAiErrors()});
+}
+
+HttpAnswer OpenAiRoutes::Impl::Refused(const Status& status, const ErrorReply& error_reply) const {
+  return health.draining() ? RefuseDraining(error_reply) : error_reply(status);
+}
+
+HttpAnswer OpenAiRoutes::Impl::StartResponse(RouteCall& call, GenerateRequest request,
+                                             NewResponse response) {
+  if (health.draining()) return RefuseDraining(response.error_reply);
+  if (request.request_id.empty()) request.request_id = call.account.request_id;
+  request.client = call.account.client;
+  std::function<void()> wake = std::move(call.wake);
+  StreamStore::Reading kept;  // without a stream: the answer ends with its connection
+  if (response.streams && call.account.resumable) {
+    Result<StreamStore::Reading> opened = streams.Open(OwnerOf(call.account), std::move(wake));
+    if (!opened.ok()) return response.error_reply(opened.status());
+    kept = std::move(opened).value();
+    wake = [weak = std::weak_ptr(kept.stream)] {
+      if (const auto stream = weak.lock()) stream->Wake();
+    };
+  }
+  auto wake_due = std::make_shared<std::atomic<bool>>(false);
+  auto stream = std::make_shared<ResponseStream>(
+      frontend.options().max_stream_bytes, GenerateExchange::NotifyOf(wake_due, std::move(wake)));
+  GenerateExchange::Hooks hooks;
+  hooks.error_reply = response.error_reply;
+  hooks.on_end = [in_flight = in_flight, account = call.account](const ExchangeOutcome& outcome) {
+    --*in_flight;
+    LogEnd(account, outcome);
+  };
+  // Made before the response is opened: nothing after that can fail.
+  auto exchange = std::make_unique<GenerateExchange>(frontend, stream, std::move(wake_due),
+                                                     std::move(response.encoder), response.streams,
+                                                     std::move(hooks));
+  std::unique_ptr<HttpExchange> reading;
+  if (kept.stream != nullptr) reading = std::make_unique<KeptStreamExchange>(streams, kept);
+  const Result<ResponseId> id = frontend.Generate(std::move(request), std::move(stream));
+  if (!id.ok()) return exchange->Refused(id.status());
+  ++*in_flight;
+  exchange->Begin(*id);
+  if (reading == nullptr) return exchange;
+  kept.stream->Begin(std::move(exchange));
+  return reading;
+}
+
+HttpAnswer OpenAiRoutes::Impl::TokenizeParsed(RouteCall& call, Result<TokenizeRequest> parsed) {
+  if (!parsed.ok()) return Error(parsed.status());
+  if (const Status status = CheckModel(parsed->model); !status.ok()) return Error(status);
+  auto place = PendingReplyExchange::NewPlace(std::move(call.wake));
+  const bool with_texts = parsed->return_token_strs;
+  const int max_model_len = frontend.engine().options().max_model_len;
+  const Status status = frontend.Tokenize(
+      call.account.client, std::move(parsed->prompt), parsed->add_special_tokens,
+      [self = shared_from_this(), place, with_texts,
+       max_model_len](Result<std::vector<int32_t>> ids) {
+        if (!ids.ok()) return PendingReplyExchange::Fill(*place, ids.status());
+        std::vector<std::string> texts;
+        if (with_texts) {
+          for (const int32_t id : *ids) texts.push_back(self->frontend.tokenizer().TokenBytes(id));
+        }
+        PendingReplyExchange::Fill(
+            *place, Json(TokenizeBody(*ids, max_model_len, with_texts ? &texts : nullptr)));
+      });
+  if (!status.ok()) return Error(status);
+  return Pending(std::move(place));
+}
+
+HttpAnswer OpenAiRoutes::Impl::DetokenizeParsed(RouteCall& call, Result<DetokenizeRequest> parsed) {
+  if (!parsed.ok()) return Error(parsed.status());
+  if (const Status status = CheckModel(parsed->model); !status.ok()) return Error(status);
+  auto place = PendingReplyExchange::NewPlace(std::move(call.wake));
+  const Status status = frontend.Detokenize(
+      call.account.client, std::move(parsed->tokens), [place](Result<std::string> text) {
+        PendingReplyExchange::Fill(
+            *place, text.ok() ? Json(DetokenizeBody(*text)) : Result<HttpReply>(text.status()));
+      });
+  if (!status.ok()) return Error(status);
+  return Pending(std::move(place));
+}
+
+}  // namespace diffserve

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// ResponsesResponse: an answer in the format of OpenAI's /v1/responses, as a response object or as
+// events. ResponseObject: that object, which the store keeps.
+// Thread safety: one thread at a time; any thread may read a const ResponseObject.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/response_stream.h"
+#include "kernels/base/status.h"
+#include "server/api/answer_splitter.h"
+#include "server/api/json/text_pieces.h"
+#include "server/api/response_encoder.h"
+#include "server/api/responses/store.h"
+
+namespace diffserve {
+
+enum class ResponseState { kInProgress, kCompleted, kIncomplete, kFailed, kCancelled };
+
+// A message, reasoning, or a call.
+struct ResponseItem {
+  AnswerPart::Kind kind = AnswerPart::Kind::kContent;  // kContent, kReasoning or kToolCall
+  std::string id;
+  std::string text;  // the arguments of a call
+  std::string name;  // of a call's tool
+  std::string call_id;
+  bool complete = false;
+};
+
+struct ResponseObject {
+  std::string id;  // "resp_..."
+  std::string model;
+  int64_t created_at = 0;                   // Unix seconds
+  std::shared_ptr<const std::string> echo;  // members repeated from the request
+  ResponseState state = ResponseState::kInProgress;
+  std::vector<ResponseItem> items;
+  Status error;  // of kFailed
+  Usage usage;
+  int64_t reasoning_tokens = 0;  // of usage.completion_tokens
+
+  size_t HeldBytes() const;
+};
+
+// The id of the response that an item belongs to, if the item's id is one of ours.
+std::string ResponseIdOf(std::string_view item_id);
+std::optional<ResponseItem> FindItem(const ResponseObject& object, std::string_view id);
+
+// The object as JSON. `object` and its texts must live until all is written.
+void AddResponseObject(const ResponseObject& object, TextPieces* pieces);
+
+class ResponsesResponse : public ResponseEncoder {
+ public:
+  // Takes an object in progress without items. `finish` gets the object once, when a response that
+  // began has ended. `drop` is called if it ends in another way or is destroyed before.
+  struct Hooks {
+    std::function<void(std::shared_ptr<const ResponseObject> object)> finish;
+    std::function<void()> drop;  // does not throw
+  };
+  ResponsesResponse(bool stream, ResponseObject object, AnswerSplitter split, Hooks hooks);
+  ~ResponsesResponse() override;
+
+  void Take(ResponseEvent event) override;
+  bool Write(size_t enough, std::string* out) override;
+  bool written() const override { return pieces_.empty(); }
+  bool started() const override { return started_; }
+  bool done() const override { return done_; }
+  const Status& status() const override { return status_; }
+  int64_t completion_tokens() const override {
+    return done_ ? object_->usage.completion_tokens : tokens_;
+  }
+
+ private:
+  void OnDelta(ResponseDelta event);
+  void OnDone(ResponseDone event);
+  void Begin();
+  void TakePart(const AnswerPart& part);
+  void OpenItem(AnswerPart::Kind kind, std::string_view name);
+  void CloseItem(bool complete);
+  void AddEvent(std::string_view type);  // up to its own members
+  void AddPlace(bool of_content);        // "item_id", "output_index" (and "content_index")
+  void AddObjectEvent(std::string_view type);
+  ResponseItem& item() { return object_->items.back(); }
+
+  const bool stream_;
+  const AnswerSplitter split_;
+  const Hooks hooks_;
+  std::shared_ptr<ResponseObject> object_;
+  std::vector<AnswerPart> parts_;  // of the last event, until they are written
+  bool open_ = false;              // the last item may grow
+  FinishReason finish_ = FinishReason::kNone;
+  int64_t sequence_number_ = 0;
+  int64_t prompt_tokens_ = 0;
+  int64_t tokens_ = 0;
+  Status status_;
+  bool started_ = false;
+  bool done_ = false;
+  bool told_ = false;  // a hook has been called
+  TextPieces pieces_;
+};
+
+// {"object": "list", ...} of at most `limit` of the request's items, after the item `after`.
+std::string InputItemsBody(const ResponseInput& input, bool ascending, size_t limit,
+                           std::string_view after);
+std::string DeletedResponseBody(std::string_view id);
+
+}  // namespace diffserve

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The body of OpenAI's /v1/responses, read in two steps: first its own members; then, when the
+// previous response is found, the chat request for both. No I/O, no engine.
+// Thread safety: pure functions.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "kernels/base/status.h"
+#include "server/api/openai/request.h"
+#include "server/api/responses/encoder.h"
+#include "server/api/responses/store.h"
+
+namespace diffserve {
+
+struct ResponsesRequest {
+  std::string previous_response_id;  // empty: none
+  bool store = true;
+  std::string members;       // of the chat body, without messages
+  std::string instructions;  // a message, or empty
+  std::string messages;      // of `input`
+  std::string echo;          // members of the request that the reply repeats
+  ResponseInput input;       // without the conversation
+
+  size_t HeldBytes() const {
+    return members.size() + instructions.size() + messages.size() + echo.size();
+  }
+};
+
+// An item of a stored answer, by its id.
+using FindResponseItem = std::function<std::optional<ResponseItem>(const std::string& id)>;
+
+// Reasoning of earlier turns is dropped from the conversation, and so are the vendor's tools and
+// their results. Error: kInvalidArgument with the member.
+Result<ResponsesRequest> ParseResponsesRequest(std::string_view body, const OpenAiContext& context,
+                                               const FindResponseItem& find = {});
+
+struct ResponsesChat {
+  OpenAiRequest request;
+  std::shared_ptr<const std::string> echo;     // with the server's choices
+  std::shared_ptr<const ResponseInput> input;  // with the whole conversation
+};
+// `previous`: the response that is continued, or nothing. Error: as above, with this route's names.
+Result<ResponsesChat> ChatOf(const ResponsesRequest& request, const StoredResponse* previous,
+                             const OpenAiContext& context);
+
+// Converts an error of the chat request to the member names of this route.
+Status InResponsesNames(const Status& status);
+
+}  // namespace diffserve

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// TokenResponse: a response of token ids, in the format of vLLM's /inference/v1/generate, whole or
+// as server-sent events; log-probabilities have the chat format. Also the other bodies of the
+// routes for clients that do the text work themselves.
+// Thread safety: one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/text/responses.h"
+#include "engine/text/tokenizer.h"
+#include "server/api/json/text_pieces.h"
+#include "server/api/openai/logprobs_text.h"
+#include "server/api/response_encoder.h"
+#include "server/api/vllm/request.h"
+
+namespace diffserve {
+
+class TokenResponse : public ResponseEncoder {
+ public:
+  struct Identity {
+    std::string request_id;
+    std::string model;
+    int64_t created = 0;  // Unix seconds
+  };
+  TokenResponse(const OpenAiRequest& request, const Identity& identity, TokenTexts texts);
+
+  void Take(ResponseEvent event) override;
+  bool Write(size_t enough, std::string* out) override;
+  bool written() const override { return pieces_.empty(); }
+  bool started() const override { return started_; }
+  bool done() const override { return done_; }
+  const Status& status() const override { return status_; }
+  int64_t completion_tokens() const override {
+    return done_ ? usage_.completion_tokens : num_tokens_;
+  }
+
+ private:
+  struct Choice {
+    std::vector<SampleResult> tokens;
+    size_t opening_tokens = 0;  // as in ResponseDelta
+    FinishReason finish = FinishReason::kNone;
+  };
+  void OnStarted(const PromptInfo& prompt);
+  void OnDelta(ResponseDelta event);
+  void OnDone(ResponseDone event);
+  void AddChunk(int index);
+  void AddBody();
+  void AddChoice(int index, const Choice& choice);
+  void AddPromptLogprobs();
+  std::string RunningUsage() const;
+
+  const bool stream_, include_usage_, continuous_usage_, logprobs_;
+  const int num_logprobs_, prompt_logprobs_;
+  const TokenTexts texts_;
+  const std::string head_;       // of every chunk and of the body, up to "choices"
+  std::vector<Choice> choices_;  // of a stream: what is being written
+  PromptScores prompt_scores_ = std::make_shared<const std::vector<SampleResult>>();
+  size_t prompt_opening_tokens_ = 0;
+  bool prompt_told_ = false;  // of a stream: its first chunk is made
+  int64_t prompt_tokens_ = 0;
+  int64_t num_tokens_ = 0;
+  Usage usage_;
+  Status status_;
+  bool started_ = false;
+  bool done_ = false;
+  TextPieces pieces_;
+};
+
+// The reply of /v1/completions/render and /v1/chat/completions/render: a body that
+// /inference/v1/generate accepts, and the prompt's text.
+struct RenderedPrompt {
+  std::string request_id;
+  std::string model;
+  std::string text;
+  std::vector<int32_t> token_ids;
+  int max_tokens = 0;
+};
+// REQUIRES: a grammar of the request has a StructuredOutputsText.
+std::string RenderBody(const RenderedPrompt& prompt, const GenerateRequest& request);
+
+// The reply of /tokenizer_info: the settings in tokenizer_config.json and chat_template.jinja of a
+// model directory; absent ones are null. Error: one line with the file and the fault.
+Result<std::string> TokenizerInfoBody(const std::string& model_dir);
+
+}  // namespace diffserve

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// ChatModel: the model that answers in a conversation, run by this process or by a server at a URL.
+// Thread safety: one thread; a stop may be requested by any thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/app/chat/lens_text.h"
+#include "server/app/commands/commands.h"
+
+namespace diffserve {
+
+struct ChatAnswer {
+  std::string text;           // the whole answer
+  std::string finish_reason;  // as in the API; empty: the answer was stopped
+  // Ids received so far; empty if the server sends none.
+  std::vector<int32_t> prompt_token_ids, token_ids;
+};
+
+class ChatModel {
+ public:
+  using TakeText = std::function<void(std::string_view piece)>;
+
+  virtual ~ChatModel() = default;
+  virtual const std::string& name() const = 0;
+  // Returns when the answer has ended, or soon after a stop is requested, whatever the model does.
+  // `take` gets the text as it arrives.
+  virtual Result<ChatAnswer> Answer(const std::string& messages_json, const TakeText& take,
+                                    const std::stop_token& stop) = 0;
+  // Where the model looked when it wrote the last token. REQUIRES: at least two tokens. Error:
+  // kCancelled soon after a stop is requested.
+  virtual Result<LensAnswer> Look(const std::vector<int32_t>& tokens,
+                                  const std::stop_token& stop) = 0;
+};
+
+// How many slots Look returns per head: those with the largest magnitudes of the difference.
+inline constexpr int kLensSlots = 32;
+
+// Loads the model. The options' ExecutorWrapper is serve's.
+Result<std::unique_ptr<ChatModel>> LoadChatModel(const SessionOptions& options,
+                                                 const GenerateOptions& generate,
+                                                 const ChatOptions& chat,
+                                                 const ExecutorWrapper& wrap);
+
+// Connects to the server at chat.url and reads its model's name.
+Result<std::unique_ptr<ChatModel>> ConnectChatModel(const SessionOptions& options,
+                                                    const GenerateOptions& generate,
+                                                    const ChatOptions& chat);
+
+}  // namespace diffserve

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// The model of `diffserve chat MODEL_DIR`: the engine, the frontend and the text path of serve in
+// this process, without sockets.
+#include <condition_variable>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "models/diagnostics/attention_capture.h"
+#include "server/app/chat/chat_model.h"
+#include "server/app/commands/model_session.h"
+#include "server/serving/attention_call.h"
+#include "server/serving/frontend.h"
+
+namespace diffserve {
+namespace {
+
+constexpr size_t kOutboxEvents = 64;
+constexpr int kSequences = 4;  // an answer, and stopped ones whose step still runs
+
+// Rings when the stream has an event.
+class EventBell {
+ public:
+  void Ring() {
+    const std::lock_guard lock(mutex_);
+    rung_ = true;
+    changed_.notify_one();
+  }
+  // False: a stop was requested.
+  bool Wait(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    const bool rang = changed_.wait(lock, stop, [&] { return rung_; });
+    rung_ = false;
+    return rang && !stop.stop_requested();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  bool rung_ = false;
+};
+
+struct ModelText {
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<ChatTemplate> chat_template;
+};
+
+Result<ModelText> LoadText(const std::string& model_dir) {
+  ModelText text;
+  Result<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(model_dir);
+  if (!tokenizer.ok()) return tokenizer.status();
+  text.tokenizer = std::move(tokenizer).value();
+  Result<std::unique_ptr<ChatTemplate>> chat_template = ChatTemplate::Load(model_dir);
+  if (!chat_template.ok()) return chat_template.status();
+  text.chat_template = std::move(chat_template).value();
+  if (text.chat_template != nullptr) return text;
+  return InvalidArgument(
+      model_dir +
+      ": the model has no chat template, so it cannot chat; diffserve generate continues a text");
+}
+
+GenerateRequest RequestTemplate(const SessionOptions& options, const GenerateOptions& generate,
+                                const ChatOptions& chat) {
+  GenerateRequest request;
+  request.client = "chat";
+  if (chat.max_tokens > 0) request.max_tokens = chat.max_tokens;
+  request.max_tokens_name = "--max-tokens";
+  request.min_tokens = generate.min_tokens;
+  request.sampling = generate.sampling;
+  request.sampling.seed = options.seed;
+  request.ignore_eos = generate.ignore_eos;
+  if (!generate.stop.empty()) request.stop = {generate.stop};
+  return request;
+}
+
+LensAnswer LensOf(const AttentionAnswer& found) {
+  LensAnswer answer{found.num_maps, found.num_layers, found.num_heads, found.token_texts, {}};
+  for (const AttentionQueryMaps& item : found.items) {
+    LensHead& head = answer.heads.emplace_back();
+    head.layer = item.layer;
+    head.head = item.head;
+    head.lambda = static_cast<float>(item.lambda);
+    head.entropy1 = static_cast<float>(item.entropy1);
+    head.cancelled = static_cast<float>(item.cancelled);
+    for (const AttentionSlot& top : item.top)
+      head.slots.push_back({top.slot, top.map1, top.map2, top.difference});
+  }
+  return answer;
+}
+
+class LocalChat : public ChatModel {
+ public:
+  LocalChat(GenerateRequest request, ModelText text, std::unique_ptr<ModelSession> session,
+            std::unique_ptr<Executor> executor)
+      : name_(std::filesystem::path(session->plan().model.model_dir).lexically_normal().string()),
+        request_(std::move(request)),
+        text_(std::move(text)),
+        session_(std::move(session)),
+        config_(session_->plan().summary.config),
+        engine_(session_->plan().engine, std::move(executor),
+                [this](TokenEvent event) { output_->Post(std::move(event)); }) {
+    output_ = std::make_unique<OutputLoop>(*text_.tokenizer, kOutboxEvents, CallsTo(engine_));
+    FrontendOptions frontend;
+    frontend.text_threads = 1;
+    frontend.cancelled_mass_sample = 0;  // there is no /metrics to report it
+    config_.AddEndOfText(text_.tokenizer->eos_token_id());
+    if (!session_->plan().on_gpu() && config_.num_kv_layers() == config_.num_layers) {
+      frontend.attention = std::make_shared<AttentionSource>(config_.attention,
+                                                             session_->plan().layouts);
+    }
+    frontend_ = std::make_unique<Frontend>(frontend, config_, *text_.tokenizer,
+                                           text_.chat_template.get(), engine_, *output_);
+  }
+  ~LocalChat() override {
+    engine_.Fail("the conversation has ended");
+    frontend_.reset();
+    output_.reset();  // before the engine, which it uses
+  }
+
+  const std::string& name() const override { return name_; }
+
+  Result<ChatAnswer> Answer(const std::string& messages_json, const TakeText& take,
+                            const std::stop_token& stop) override {
+    GenerateRequest request = request_;
+    request.prompts = {ChatPrompt{.messages_json = messages_json, .tools_json = {}}};
+    const auto bell = std::make_shared<EventBell>();
+    const auto stream = std::make_shared<ResponseStream>(frontend_->options().max_stream_bytes,
+                                                         [bell] { bell->Ring(); });
+    const Result<ResponseId> id = frontend_->Generate(std::move(request), stream);
+    if (!id.ok()) return id.status();
+    ChatAnswer answer;
+    while (bell->Wait(stop)) {
+      while (std::optional<ResponseEvent> event = stream->TryPop()) {
+        if (const auto* delta = std::get_if<ResponseDelta>(&*event)) {
+          answer.text += delta->text;
+          for (const SampleResult& token : delta->tokens) answer.token_ids.push_back(token.token);
+          if (!delta->text.empty()) take(delta->text);
+          if (delta->finish != FinishReason::kNone)
+            answer.finish_reason = OpenAiNameOf(delta->finish);
+        } else if (const auto* done = std::get_if<ResponseDone>(&*event)) {
+          if (!done->status.ok()) return done->status;
+          return answer;
+        } else if (const auto* started = std::get_if<ResponseStarted>(&*event)) {
+          answer.prompt_token_ids = started->prompts.front().token_ids.ids();
+        }
+      }
+    }
+    stream->Close();
+    frontend_->Abandon(*id);
+    answer.finish_reason.clear();
+    return answer;
+  }
+
+  Result<LensAnswer> Look(const std::vector<int32_t>& tokens,
+                          const std::stop_token& stop) override {
+    AttentionRequest request;
+    request.client = request_.client;
+    request.prompt = tokens;
+    request.positions = {-2};
+    request.top_k = kLensSlots;
+    struct Found {
+      std::optional<Result<SharedAttentionAnswer>> answer;  // before the bell
+      EventBell bell;
+    };
+    const auto found = std::make_shared<Found>();
+    const auto call = AttentionMapsCall::Start(*frontend_, std::move(request),
+                                               [found](Result<SharedAttentionAnswer> answer) {
+                                                 found->answer = std::move(answer);
+                                                 found->bell.Ring();
+                                               });
+    if (!call.ok()) return call.status();
+    if (!found->bell.Wait(stop)) {
+      (*call)->Abandon();
+      return Status(StatusCode::kCancelled, "stopped");
+    }
+    if (!found->answer->ok()) return found->answer->status();
+    return LensOf(***found->answer);
+  }
+
+ private:
+  const std::string name_;
+  const GenerateRequest request_;  // without its prompt
+  const ModelText text_;
+  const std::unique_ptr<ModelSession> session_;
+  ModelConfig config_;                  // with the tokenizer's end of a text
+  std::unique_ptr<OutputLoop> output_;  // made once there is an engine; no event comes before a
+                                        // request does
+  Engine engine_;
+  std::unique_ptr<Frontend> frontend_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ChatModel>> LoadChatModel(const SessionOptions& options,
+                                                 const GenerateOptions& generate,
+                                                 const ChatOptions& chat,
+                                                 const ExecutorWrapper& wrap) {
+  Result<ModelText> text = LoadText(options.model_dir);
+  if (!text.ok()) return text.status();
+  SessionOptions session_options = options;
+  session_options.engine.max_num_seqs = kSequences;
+  SessionNeeds needs;
+  needs.kv = [](int, int max_model_len) {
+    return KvDemand{max_model_len, int64_t{2} * max_model_len};
+  };
+  Result<SessionPlan> plan = PlanSession(session_options, needs);
+  if (!plan.ok()) return plan.status();
+  Result<std::unique_ptr<ModelSession>> session = ModelSession::Load(session_options,
+                                                                     std::move(plan).value());
+  if (!session.ok()) return session.status();
+  std::unique_ptr<Executor> executor = (*session)->MakeExecutor();
+  if (wrap) executor = wrap(std::move(executor));
+  return std::unique_ptr<ChatModel>(
+      std::make_unique<LocalChat>(RequestTemplate(options, generate, chat), std::move(text).value(),
+                                  std::move(session).value(), std::move(executor)));
+}
+
+}  // namespace diffserve

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// The model of `diffserve chat --url`: a server's, asked over OpenAI's API.
+#include <utility>
+
+#include "server/api/api_key.h"
+#include "server/api/json/json.h"
+#include "server/app/chat/chat_model.h"
+#include "server/app/chat/chunk_reader.h"
+#include "server/app/chat/terminal_text.h"
+#include "server/app/commands/json_object.h"
+#include "server/http/fetcher.h"
+
+namespace diffserve {
+namespace {
+
+constexpr size_t kMaxModelsBytes = 1 << 20;
+constexpr size_t kMaxModels = 1024;
+constexpr size_t kMaxLensBytes = 64 << 20, kMaxTokens = 1 << 20, kMaxHeads = 1 << 16;
+constexpr int kOk = 200, kUnauthorized = 401;  // of HTTP's status codes
+
+Status Refusal(const std::string& url, const HttpOutcome& outcome) {
+  const std::string hint = outcome.status == kUnauthorized ? " (--api-key-file)" : "";
+  return Status(StatusCode::kUnavailable,
+                url + ": status " + std::to_string(outcome.status) + hint + ": " +
+                    QuotedOnTerminal(OpenAiErrorMessage(outcome.error_body)));
+}
+
+// Members of every request, except its messages. Values that are the API's defaults are omitted, so
+// that other servers accept the request too.
+JsonObject RequestHead(const std::string& model, const SessionOptions& options,
+                       const GenerateOptions& generate, const ChatOptions& chat) {
+  const SamplingParams& sampling = generate.sampling;
+  const SamplingParams api;
+  JsonObject head;
+  head.Add("model", model).Add("stream", true).Add("temperature", double{sampling.temperature});
+  head.Add("return_token_ids", true);
+  head.Add("seed", options.seed);
+  const auto add = [&](const char* name, auto value, auto silent) {
+    if (value != silent) head.Add(name, value);
+  };
+  add("max_tokens", chat.max_tokens, 0);
+  add("min_tokens", generate.min_tokens, 0);
+  add("top_p", double{sampling.top_p}, double{api.top_p});
+  add("top_k", sampling.top_k, api.top_k);
+  add("min_p", double{sampling.min_p}, double{api.min_p});
+  add("presence_penalty", double{sampling.presence_penalty}, double{api.presence_penalty});
+  add("frequency_penalty", double{sampling.frequency_penalty}, double{api.frequency_penalty});
+  add("repetition_penalty", double{sampling.repetition_penalty}, double{api.repetition_penalty});
+  add("ignore_eos", generate.ignore_eos, false);
+  if (!generate.stop.empty()) head.Add("stop", std::vector<std::string>{generate.stop});
+  return head;
+}
+
+// Reads the JSON of /v1/attention.
+Result<LensAnswer> ParseLens(std::string_view body) {
+  Result<JsonFields> fields = JsonFields::Parse(body);
+  if (!fields.ok()) return fields.status();
+  LensAnswer answer;
+  fields->Int("maps", &answer.num_maps);
+  fields->Int("num_layers", &answer.num_layers);
+  fields->Int("num_heads", &answer.num_heads);
+  fields->StringOrStrings("token_texts", kMaxTokens, &answer.token_texts);
+  for (JsonFields& item : fields->Objects("data", kMaxHeads)) {
+    LensHead& head = answer.heads.emplace_back();
+    item.Int("layer", &head.layer);
+    item.Int("head", &head.head);
+    item.Float("lambda", &head.lambda);
+    item.Float("entropy1", &head.entropy1);
+    item.Float("cancelled", &head.cancelled);
+    for (JsonFields& top : item.Objects("top", kLensSlots)) {
+      LensSlot& slot = head.slots.emplace_back();
+      top.Int("slot", &slot.slot);
+      top.Float("map1", &slot.map1);
+      top.Float("map2", &slot.map2);
+      top.Float("difference", &slot.difference);
+      item.Fail(top.status());
+    }
+    fields->Fail(item.status());
+  }
+  if (!fields->status().ok()) return fields->status();
+  return answer;
+}
+
+class RemoteChat : public ChatModel {
+ public:
+  RemoteChat(HttpFetcher client, std::string url, const std::string& model, JsonObject head)
+      : client_(std::move(client)),
+        url_(std::move(url)),
+        model_(model),
+        name_(model_ + " at " + url_),
+        head_(std::move(head)) {}
+
+  const std::string& name() const override { return name_; }
+
+  Result<ChatAnswer> Answer(const std::string& messages_json, const TakeText& take,
+                            const std::stop_token& stop) override {
+    HttpRequestText request{.method = "POST", .path = "/v1/chat/completions"};
+    request.body = JsonObject(head_).AddRaw("messages", messages_json).text();
+    ChatAnswer answer;
+    ChunkReader reader;
+    Status status;
+    const auto take_body = [&](std::string_view bytes) {
+      status = reader.Take(bytes, [&](std::string_view piece) {
+        answer.text += piece;
+        take(piece);
+      });
+      return status.ok() && !reader.done();
+    };
+    const Result<HttpOutcome> outcome = client_.Ask(request, take_body, stop);
+    answer.prompt_token_ids = reader.prompt_token_ids();
+    answer.token_ids = reader.token_ids();
+    if (!outcome.ok() && outcome.status().code() == StatusCode::kCancelled) return answer;
+    if (!outcome.ok()) return outcome.status();
+    if (outcome->status != kOk) return Refusal(url_, *outcome);
+    if (!status.ok())
+      return Status(status.code(), url_ + ": " + QuotedOnTerminal(status.message()));
+    if (!reader.done())
+      return Status(StatusCode::kUnavailable,
+                    url_ + ": the connection ended before the answer did");
+    answer.finish_reason = reader.finish_reason();
+    return answer;
+  }
+
+  Result<LensAnswer> Look(const std::vector<int32_t>& tokens,
+                          const std::stop_token& stop) override {
+    HttpRequestText request{.method = "POST", .path = "/v1/attention"};
+    request.body = JsonObject()
+                       .Add("model", model_)
+                       .Add("tokens", tokens)
+                       .Add("positions", std::vector<int32_t>{-2})
+                       .Add("top_k", kLensSlots)
+                       .text();
+    std::string body;
+    const auto take = [&](std::string_view piece) {
+      body += piece;
+      return body.size() <= kMaxLensBytes;
+    };
+    const Result<HttpOutcome> outcome = client_.Ask(request, take, stop);
+    if (!outcome.ok()) return outcome.status();
+    if (outcome->status != kOk) return Refusal(url_, *outcome);
+    Result<LensAnswer> answer = ParseLens(body);
+    if (answer.ok()) return answer;
+    return Status(StatusCode::kUnavailable,
+                  url_ + "/v1/attention: " + QuotedOnTerminal(answer.status().message()));
+  }
+
+ private:
+  const HttpFetcher client_;
+  const std::string url_, model_, name_;
+  const JsonObject head_;
+};
+
+// The first model that the server serves.
+Result<std::string> ServedModel(const HttpFetcher& client, const std::string& url) {
+  std::string body;
+  const auto take = [&](std::string_view piece) {
+    body += piece;
+    return body.size() <= kMaxModelsBytes;
+  };
+  const Result<HttpOutcome> outcome = client.Ask({.path = "/v1/models"}, take, {});
+  if (!outcome.ok()) return outcome.status();
+  if (outcome->status != kOk) return Refusal(url, *outcome);
+  std::string name;
+  if (Result<JsonFields> fields = JsonFields::Parse(body); fields.ok()) {
+    std::vector<JsonFields> models = fields->Objects("data", kMaxModels);
+    if (!models.empty()) models.front().String("id", kMaxModelsBytes, &name);
+  }
+  if (!name.empty()) return name;
+  return Status(StatusCode::kUnavailable, url + ": /v1/models names no model");
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ChatModel>> ConnectChatModel(const SessionOptions& options,
+                                                    const GenerateOptions& generate,
+                                                    const ChatOptions& chat) {
+  const Result<HttpUrl> server = ParseServerUrl(chat.url);
+  if (!server.ok()) return server.status();
+  HttpFetcherOptions client_options{.server = *server};
+  if (!chat.api_key_file.empty()) {
+    Result<std::string> key = FirstApiKey(chat.api_key_file);
+    if (!key.ok()) return InvalidArgument("--api-key-file " + key.status().message());
+    client_options.api_key = std::move(key).value();
+  }
+  HttpFetcher client(std::move(client_options));
+  const std::string url = "http://" + server->Authority();
+  const Result<std::string> model = ServedModel(client, url);
+  if (!model.ok()) return model.status();
+  return std::unique_ptr<ChatModel>(std::make_unique<RemoteChat>(
+      std::move(client), url, *model, RequestHead(*model, options, generate, chat)));
+}
+
+}  // namespace diffserve

@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: Apache-2.0
+// `diffserve bench`: prefill and decode speed of a model, compared with the machine's own limits,
+// which are probed next to each sample. It drives the model, KV pages and sampler that the server
+// uses, without the engine's queues.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <numeric>
+
+#include "engine/model_executor.h"
+#include "kernels/base/machine_probe.h"
+#include "kernels/ops/device_probe.h"
+#include "kernels/ops/linear.h"
+#include "server/app/commands/commands.h"
+#include "server/app/commands/json_object.h"
+#include "server/app/commands/model_session.h"
+
+namespace diffserve {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kComputedTokens = 1024;  // of a cache's depth
+
+struct Spread {
+  double min = 0, median = 0, max = 0;
+};
+
+Spread SpreadOf(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return {values.front(), values[values.size() / 2], values.back()};
+}
+
+JsonObject ToJson(const Spread& spread) {
+  return JsonObject().Add("min", spread.min).Add("median", spread.median).Add("max", spread.max);
+}
+
+// FLOPs from the shapes: two per multiply-add, without convolutions and scans.
+struct Flops {
+  double linear = 0;     // per token, without the output matrix
+  double attention = 0;  // per token and seen token, in layers without a window
+};
+
+struct StepFlops {
+  explicit StepFlops(const ModelConfig& config) {
+    const DiffSpec& a = config.attention;
+    const double hidden = config.hidden_size;
+    const MambaSpec& m = config.mamba;
+    for (int l = 0; l < config.num_layers; ++l) {
+      const LayerConfig& layer = config.layers[static_cast<size_t>(l)];
+      Flops& mixer = l < config.last_keeping_layer() ? all_tokens : wanted_tokens;
+      switch (layer.mixer) {
+        case MixerKind::kAttention:
+          (layer.writes_kv() ? all_tokens : mixer).linear += 2 * hidden * a.q_width();
+          if (layer.writes_kv()) all_tokens.linear += 2 * hidden * (a.k_width() + a.v_width());
+          mixer.linear += 2 * hidden * a.out_width();
+          if (layer.window == 0)
+            mixer.attention += 2.0 * (a.num_q1_heads + a.num_q2_heads) * (a.head_dim + a.v_dim);
+          break;
+        case MixerKind::kMamba:
+          all_tokens.linear += 2 * m.inner * (3 * hidden + 2.0 * m.dt_rank + 2.0 * m.state_dim);
+          break;
+        case MixerKind::kGatedMemory:
+          mixer.linear += 4 * hidden * m.inner;
+          break;
+      }
+      mixer.linear += 6 * hidden * config.intermediate_size;
+    }
+    wanted_tokens.linear += 2 * hidden * config.vocab_size;
+  }
+  Flops all_tokens;     // per token: up to K and V of the last layer that has any
+  Flops wanted_tokens;  // per token with logits: the layers after, and the output matrix
+};
+
+// Bytes that a decode step reads and writes for a sequence with `context` tokens, without weights.
+double SequenceBytes(const SessionPlan& plan, double context) {
+  double bytes = 2 * static_cast<double>(plan.slot_bytes());
+  for (const LayerConfig& layer : plan.summary.config.layers) {
+    if (layer.mixer != MixerKind::kAttention) continue;
+    const size_t page = KvCache::BytesPerPage({&plan.layouts[static_cast<size_t>(layer.kv)], 1});
+    bytes += static_cast<double>(page) / plan.engine.page_size *
+             (layer.window > 0 ? std::min<double>(layer.window, context) : context);
+  }
+  return bytes;
+}
+
+// Uses the session's pages: sequence s has pages [s * pages_per_sequence, (s + 1) *
+// pages_per_sequence). Its window pages are reused in turn. Throws DeviceError.
+class Runner {
+ public:
+  Runner(ModelSession& session, int step_tokens, uint64_t seed)
+      : session_(session), step_tokens_(step_tokens), random_(seed * 2 + 1) {}
+
+  // Computes positions [0, count) of sequence 0 in steps of step_tokens, and samples a token at the
+  // end.
+  void Prefill(int count) {
+    UseTables(count, 1);
+    for (int begin = 0; begin < count; begin += step_tokens_) {
+      const int tokens = std::min(step_tokens_, count - begin);
+      Batch batch;
+      batch.sequences = {TokensOf(0, tokens, begin)};
+      for (int i = 0; i < tokens; ++i) batch.tokens.push_back(RandomToken());
+      if (begin + tokens == count) {
+        batch.logit_rows = {tokens - 1};
+        batch.sample_rows = {{.kind = SampleKind::kGreedy}};
+      }
+      Check(model().Forward(batch, session_.kv()));
+    }
+    Check(model().Collect().status());
+  }
+
+  // Gives each of `sequences` sequences `depth` tokens in the cache. The first sequence computes
+  // the tokens that fill the pages of kComputedTokens. All other pages are copies of these; reading
+  // them costs the same.
+  void FillTo(int depth, int sequences, int room) {
+    const int computed = PagesFor(std::min(depth, kComputedTokens));
+    if (depth > 0) Prefill(std::min(depth, computed * session_.plan().engine.page_size));
+    FillWindowPages(computed);
+    UseTables(depth + room, sequences);
+    const int pages = PagesFor(depth);
+    for (int s = 0; s < sequences; ++s) {
+      for (int p = s == 0 ? computed : 0; p < pages; ++p) {
+        const int32_t from = tables_[0][static_cast<size_t>(p % computed)],
+                      to = tables_[static_cast<size_t>(s)][static_cast<size_t>(p)];
+        CopyPage(/*in_windows=*/false, from, to);
+      }
+      if (s > 0 && depth > 0) Check(session_.kv().CopyState(0, s));
+    }
+  }
+
+  // `steps` steps of one greedy token for each sequence, from `depth` on; as many in flight as the
+  // model takes.
+  void Decode(int depth, int sequences, int steps) {
+    std::vector<int32_t> tokens(static_cast<size_t>(sequences));
+    for (int32_t& token : tokens) token = RandomToken();
+    int in_flight = 0;
+    for (int step = 0; step < steps; ++step) {
+      Batch batch;
+      batch.tokens = tokens;
+      for (int s = 0; s < sequences; ++s) {
+        batch.sequences.push_back(TokensOf(s, 1, depth + step));
+        batch.logit_rows.push_back(s);
+      }
+      batch.num_prompt_tokens.assign(tokens.size(), 0);
+      batch.sample_rows.assign(tokens.size(), {.kind = SampleKind::kGreedy});
+      Check(model().Forward(batch, session_.kv()));
+      if (++in_flight == model().steps_in_flight_max()) Collect(tokens, in_flight);
+      if (in_flight > 0)
+        std::iota(tokens.rbegin(), tokens.rend(), -sequences);  // tokens of the previous step
+    }
+    while (in_flight > 0) Collect(tokens, in_flight);
+  }
+
+  int PagesFor(int tokens) const { return static_cast<int>(session_.plan().PagesFor(tokens)); }
+
+ private:
+  Model& model() { return session_.model(); }
+
+  static void Check(const Status& status) {
+    if (!status.ok()) throw DeviceError(status);
+  }
+
+  // The tokens of the sequence in `row`.
+  SequenceTokens TokensOf(int row, int num_tokens, int position) const {
+    const auto sequence = static_cast<size_t>(row);
+    return {row, num_tokens, position, tables_[sequence].data(),
+            has_window_pages() ? window_tables_[sequence].data() : nullptr};
+  }
+  bool has_window_pages() const { return session_.plan().engine.num_window_pages > 0; }
+
+  // Over the layers whose window has its own page ids, or over the others.
+  void CopyPage(bool in_windows, int32_t from, int32_t to) {
+    for (const LayerConfig& layer : session_.plan().summary.config.layers) {
+      const bool is_apart = layer.window > 0 && has_window_pages();
+      if (layer.writes_kv() && is_apart == in_windows)
+        Check(session_.kv().CopyPage(layer.kv, from, to));
+    }
+  }
+
+  // The pages after the first `computed` become copies of those.
+  void FillWindowPages(int computed) {
+    if (computed == 0) return;
+    for (int page = computed; page < session_.plan().engine.num_window_pages; ++page)
+      CopyPage(/*in_windows=*/true, page % computed, page);
+  }
+
+  void UseTables(int tokens, int sequences) {
+    const int pages = PagesFor(tokens);
+    window_tables_.assign(static_cast<size_t>(sequences),
+                          std::vector<int32_t>(static_cast<size_t>(pages)));
+    const int each = session_.plan().engine.num_window_pages / sequences;
+    for (int s = 0; s < sequences && has_window_pages(); ++s) {
+      for (int page = 0; page < pages; ++page) {
+        window_tables_[static_cast<size_t>(s)][static_cast<size_t>(page)] = s * each + page % each;
+      }
+    }
+    tables_.assign(static_cast<size_t>(sequences),
+                   std::vector<int32_t>(static_cast<size_t>(pages)));
+    for (int s = 0; s < sequences; ++s)
+      std::iota(tables_[static_cast<size_t>(s)].begin(), tables_[static_cast<size_t>(s)].end(),
+                s * pages);
+  }
+
+  void Collect(std::vector<int32_t>& tokens, int& in_flight) {
+    const Result<std::vector<SampledToken>> rows = model().Collect();
+    Check(rows.status());
+    for (size_t s = 0; s < tokens.size(); ++s)
+      tokens[s] = (*rows)[s].finite != 0 ? (*rows)[s].token : 0;
+    --in_flight;
+  }
+
+  int32_t RandomToken() {
+    random_ = random_ * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<int32_t>((random_ >> 33) %
+                                static_cast<uint64_t>(session_.plan().summary.config.vocab_size));
+  }
+
+  ModelSession& session_;
+  const int step_tokens_;
+  uint64_t random_;
+  std::vector<std::vector<int32_t>> tables_, window_tables_;
+};
+
+template <typename Body>
+double SecondsOf(const Body& body) {
+  const Clock::time_point start = Clock::now();
+  body();
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// The device's limits, measured next to each sample. Throws DeviceError.
+class MachineLimits {
+ public:
+  explicit MachineLimits(ModelSession& session)
+      : session_(session),
+        read_probe_(session.plan().model.isa),
+        arithmetic_(
+            cpu::ArithmeticOf(session.plan().summary.linear_format, session.plan().model.isa)) {
+    if (session.plan().on_gpu()) gpu_ = Checked(cuda::DeviceProbe::Open());
+  }
+
+  double FlopsPerSecond() {
+    if (gpu_ != nullptr) return Checked(gpu_->MeasureMatrixFlopsPerSecond());
+    return MeasureFlopsPerSecond(arithmetic_, session_.plan().model.isa, session_.pool());
+  }
+  double BytesPerSecond() {
+    if (gpu_ != nullptr) return Checked(gpu_->MeasureReadBytesPerSecond());
+    return read_probe_.MeasureBytesPerSecond(session_.pool());
+  }
+  const char* flops_name() const {
+    if (gpu_ != nullptr) return "cuBLAS";
+    switch (arithmetic_) {
+      case Arithmetic::kFma:
+        break;
+      case Arithmetic::kBFloat16Dot:
+        return "bfloat16_dot";
+      case Arithmetic::kInt8Dot:
+        return "int8_dot";
+    }
+    return "FMA";
+  }
+  std::string flops_key() const {
+    if (gpu_ != nullptr) return "cublas_flops_per_s";
+    return (arithmetic_ == Arithmetic::kFma ? "fma" : flops_name()) + std::string("_flops_per_s");
+  }
+
+ private:
+  template <typename T>
+  static T Checked(Result<T> result) {
+    if (!result.ok()) throw DeviceError(result.status());
+    return std::move(*result);
+  }
+
+  ModelSession& session_;
+  ReadProbe read_probe_;
+  const Arithmetic arithmetic_;  // of linear layers
+  std::unique_ptr<cuda::DeviceProbe> gpu_;
+};
+
+// One line of the report: its samples and the probe that they are compared with.
+struct Figure {
+  std::string name;
+  std::vector<double> tokens_per_s, ratio, probe;  // [repeat]
+  double per_token = 0;                            // FLOPs (prefill) or bytes (decode)
+
+  void Add(double seconds, double tokens, double probed_per_s) {
+    tokens_per_s.push_back(tokens / seconds);
+    probe.push_back(probed_per_s);
+    ratio.push_back(per_token * tokens / seconds / probed_per_s);
+  }
+};
+
+class Bench {
+ public:
+  Bench(const BenchOptions& options, bool json, ModelSession& session)
+      : options_(options),
+        json_(json),
+        session_(session),
+        cost_(session.plan().summary.config),
+        runner_(session, session.plan().engine.max_num_batched_tokens, session.plan().model.seed),
+        machine_(session) {}
+
+  Status Run() {
+    const ModelConfig& config = session_.plan().summary.config;
+    if (!json_) {
+      std::printf("%s, %s, %lld parameters, %s, %d threads\n", config.family.c_str(),
+                  NameOf(session_.plan().summary.linear_format).data(),
+                  static_cast<long long>(session_.plan().summary.num_parameters),
+                  session_.plan().on_gpu() ? session_.plan().device_name.c_str()
+                                           : std::string(NameOf(session_.plan().model.isa)).c_str(),
+                  session_.pool().num_threads());
+    }
+    for (const int prompt : options_.prompt) RunPrefill(prompt);
+    for (const int depth : options_.depth) {
+      for (const int batch : options_.batch) RunDecode(depth, batch);
+    }
+    if (json_) PrintJson();
+    return {};
+  }
+
+ private:
+  // A case must fit the model's length and the pages; otherwise it is skipped with a message.
+  bool Fits(const std::string& name, int tokens, int sequences) {
+    std::string reason;
+    if (tokens > session_.plan().engine.max_model_len) {
+      reason = std::to_string(tokens) + " tokens, the model's length is " +
+               std::to_string(session_.plan().engine.max_model_len);
+    } else if (int64_t{runner_.PagesFor(tokens)} * sequences > session_.plan().engine.num_pages) {
+      reason = std::to_string(int64_t{runner_.PagesFor(tokens)} * sequences) +
+               " KV pages, there are " + std::to_string(session_.plan().engine.num_pages);
+    } else {
+      return true;
+    }
+    std::fprintf(stderr, "%s left out: %s\n", name.c_str(), reason.c_str());
+    return false;
+  }
+
+  void RunPrefill(int prompt) {
+    Figure figure{"prefill " + std::to_string(prompt), {}, {}, {}, 0};
+    if (!Fits(figure.name, prompt, 1)) return;
+    figure.per_token = cost_.all_tokens.linear + cost_.all_tokens.attention * (prompt + 1) / 2.0 +
+                       cost_.wanted_tokens.linear / prompt + cost_.wanted_tokens.attention;
+    runner_.Prefill(prompt);
+    for (int i = 0; i < options_.repeat; ++i) {
+      const double before = machine_.FlopsPerSecond();
+      const double seconds = SecondsOf([&] { runner_.Prefill(prompt); });
+      figure.Add(seconds, prompt, (before + machine_.FlopsPerSecond()) / 2);
+    }
+    Print(figure, "GFLOP", 1e9, machine_.flops_name());
+    prefill_.push_back(std::move(figure));
+  }
+
+  void RunDecode(int depth, int batch) {
+    const int steps = options_.generate;
+    Figure figure{
+        "decode depth " + std::to_string(depth) + " batch " + std::to_string(batch), {}, {}, {}, 0};
+    if (!Fits(figure.name, depth + steps, batch)) return;
+    // A step reads the weights once and each sequence's earlier tokens.
+    const double context = depth + (steps + 1) / 2.0;
+    figure.per_token = static_cast<double>(session_.model().weight_bytes()) / batch +
+                       SequenceBytes(session_.plan(), context);
+    runner_.FillTo(depth, batch, steps);
+    runner_.Decode(depth, batch, std::min(steps, 4));
+    for (int i = 0; i < options_.repeat; ++i) {
+      const double before = machine_.BytesPerSecond();
+      const double seconds = SecondsOf([&] { runner_.Decode(depth, batch, steps); });
+      figure.Add(seconds, static_cast<double>(steps) * batch,
+                 (before + machine_.BytesPerSecond()) / 2);
+    }
+    Print(figure, "MB", 1e6, "memory");
+    decode_flops_.push_back(cost_.all_tokens.linear + cost_.wanted_tokens.linear +
+                            (cost_.all_tokens.attention + cost_.wanted_tokens.attention) * context);
+    decode_.push_back(std::move(figure));
+  }
+
+  void Print(const Figure& figure, const char* unit, double scale, const char* probe_name) const {
+    if (json_) return;
+    const Spread speed = SpreadOf(figure.tokens_per_s), ratio = SpreadOf(figure.ratio);
+    std::printf(
+        "%-28s %10.1f %10.1f %10.1f tokens/s (min median max)  %9.4f %s/token  %.2f %.2f %.2f of "
+        "the %s probe (%.1f G/s)\n",
+        figure.name.c_str(), speed.min, speed.median, speed.max, figure.per_token / scale, unit,
+        ratio.min, ratio.median, ratio.max, probe_name, SpreadOf(figure.probe).median / 1e9);
+    std::fflush(stdout);
+  }
+
+  void PrintJson() const {
+    std::vector<JsonObject> prefill, decode;
+    for (const Figure& figure : prefill_)
+      prefill.push_back(
+          FigureJson(figure, machine_.flops_key()).Add("flops_per_token", figure.per_token));
+    for (size_t i = 0; i < decode_.size(); ++i) {
+      decode.push_back(FigureJson(decode_[i], "read_bytes_per_s")
+                           .Add("bytes_per_token", decode_[i].per_token)
+                           .Add("flops_per_token", decode_flops_[i]));
+    }
+    const SessionPlan& plan = session_.plan();
+    JsonObject object;
+    object.Add("device", plan.device_name)
+        .Add("family", plan.summary.config.family)
+        .Add("dtype", NameOf(plan.summary.weight_format))
+        .Add("linear_format", NameOf(plan.summary.linear_format))
+        .Add("kv_cache_dtype", NameOf(plan.layout.codec.dtype))
+        .Add("parameters", plan.summary.num_parameters)
+        .Add("weight_bytes", plan.summary.weight_bytes)
+        .Add("cpu_isa", NameOf(plan.model.isa))
+        .Add("threads", session_.pool().num_threads())
+        .Add("prefill", prefill)
+        .Add("decode", decode);
+    std::printf("%s\n", object.text().c_str());
+  }
+
+  static JsonObject FigureJson(const Figure& figure, const std::string& probe_name) {
+    return JsonObject()
+        .Add("name", figure.name)
+        .Add("tokens_per_s", ToJson(SpreadOf(figure.tokens_per_s)))
+        .Add(probe_name, ToJson(SpreadOf(figure.probe)))
+        .Add("ratio_to_probe", ToJson(SpreadOf(figure.ratio)));
+  }
+
+  const BenchOptions& options_;
+  const bool json_;
+  ModelSession& session_;
+  const StepFlops cost_;
+  Runner runner_;
+  MachineLimits machine_;
+  std::vector<Figure> prefill_, decode_;
+  std::vector<double> decode_flops_;  // [decode_.size()]
+};
+
+SessionNeeds BenchNeeds(const BenchOptions& options) {
+  SessionNeeds needs;
+  needs.step_sequences = needs.sequences = *std::ranges::max_element(options.batch);
+  needs.kv = [&options, sequences = needs.step_sequences](int page_size, int max_model_len) {
+    int64_t wanted = *std::ranges::max_element(options.prompt);
+    for (const int depth : options.depth) {
+      const int64_t tokens = int64_t{depth} + options.generate;
+      if (tokens > max_model_len) continue;
+      wanted = std::max(wanted, (tokens + page_size - 1) / page_size * page_size * sequences);
+    }
+    return KvDemand{1, wanted};
+  };
+  return needs;
+}
+
+}  // namespace
+
+Status RunBench(const SessionOptions& options, const BenchOptions& bench, bool json) {
+  Result<SessionPlan> plan = PlanSession(options, BenchNeeds(bench));
+  if (!plan.ok()) return plan.status();
+  Result<std::unique_ptr<ModelSession>> session = ModelSession::Load(options,
+                                                                     std::move(plan).value());
+  if (!session.ok()) return session.status();
+  try {
+    return Bench(bench, json, **session).Run();
+  } catch (const DeviceError& error) {
+    return Status(StatusCode::kUnavailable, error.what());
+  }
+}
+
+}  // namespace diffserve

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/app/commands/commands.h"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <new>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "kernels/base/crash_report.h"
+#include "kernels/base/log.h"
+#include "kernels/base/machine_memory.h"
+#include "kernels/base/out_of_memory.h"
+#include "kernels/base/standard_streams.h"
+#include "server/app/commands/model_session.h"
+#include "server/app/stop_signals.h"
+#include "server/serving/build_version.h"
+
+namespace diffserve {
+
+Status RunCommand(const Options& options, const ExecutorWrapper& wrap) {
+  const SessionOptions& session = options.session;
+  if (options.command == "serve") return RunServe(session, options.serve, wrap);
+  if (options.command == "logits") return RunLogits(session, options.prompt, options.logits);
+  if (options.command == "generate")
+    return RunGenerate(session, options.prompt, options.generate, options.json);
+  if (options.command == "chat") return RunChat(session, options.generate, options.chat, wrap);
+  if (options.command == "bench") return RunBench(session, options.bench, options.json);
+  if (options.command == "inspect" && options.inspect.activations.empty())
+    return RunInspect(session, options.json);
+  if (options.command == "inspect") return RunActivations(session, options.inspect, options.json);
+  if (options.command == "convert") return RunConvert(session, options.conversion);
+  if (options.command == "probe") return RunProbe(options.probe);
+  return InvalidArgument("\"" + options.command + "\" is not a command", "command");
+}
+
+namespace {
+
+int Run(int argc, char** argv, const ExecutorWrapper& wrap) {
+  const LogThread log(STDERR_FILENO);
+  InstallCrashReport(BuildVersion().data(), BuildCommit().data());
+  const Result<Options> parsed = ParseOptions(std::vector<std::string>(argv + 1, argv + argc));
+  if (!parsed.ok()) {
+    LogPlainLine("diffserve: " + parsed.status().message());
+    return kExitUsage;
+  }
+  const Options& options = parsed.value();
+  SetLogLevel(options.log_level);
+  if (options.command == "help") return std::fputs(HelpText().c_str(), stdout), 0;
+  if (options.command == "version") return std::fputs(VersionText().c_str(), stdout), 0;
+  std::optional<EndsOnSignal> ends_on_signal;
+  const std::string& command = options.command;
+  if (command != "serve" && command != "chat" && command != "convert") {  // these handle
+                                                                          // the end themselves
+    BlockStopSignals();
+    ends_on_signal.emplace(command.c_str());
+  }
+  const Status status = RunCommand(options, wrap);
+  if (status.ok()) return 0;
+  LogPlainLine("diffserve: " + status.message());
+  // A flag that turns out wrong only with the model is wrong usage too.
+  const bool wrong_usage = status.code() == StatusCode::kInvalidArgument &&
+                           status.param().starts_with("--");
+  return wrong_usage ? kExitUsage : kExitFailure;
+}
+
+std::string OutOfMemoryLine(const std::string& what, const FreeMemory& free) {
+  return "diffserve: " + what + "; " + MiB(static_cast<double>(free.bytes)) + " are free, as " +
+         free.limit + " allows";
+}
+
+}  // namespace
+
+// Memory that ran out is an error like any other: one line with the numbers.
+int RunProgram(int argc, char** argv, const ExecutorWrapper& wrap) {
+  if (!StandardStreamsAreOpen()) return kExitFailure;  // no stream to report it on
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond the process's limit is an error of the write
+  std::string what;
+  FreeMemory free;
+  try {
+    return Run(argc, argv, wrap);
+  } catch (const OutOfMemory& error) {
+    what = "out of memory: asked for " + MiB(static_cast<double>(error.asked_bytes()));
+    free = error.free();
+  } catch (const std::bad_alloc&) {
+    what = "out of memory";
+    free = MinFreeMemory();                   // after the failed start has released its memory
+  } catch (const std::system_error& error) {  // such as a thread that cannot be started
+    what = error.what();
+    free = MinFreeMemory();
+  }
+  LogPlainLine(OutOfMemoryLine(what, free));
+  return kExitFailure;
+}
+
+}  // namespace diffserve

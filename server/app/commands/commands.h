@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The commands of the binary. Each runs to its end; its Status says whether it succeeded.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "engine/executor.h"
+#include "kernels/base/status.h"
+#include "server/app/options.h"
+
+namespace diffserve {
+
+inline constexpr int kExitFailure = 1;  // a model that cannot be served, a taken port, a file that
+                                        // cannot be written, a server not ready
+inline constexpr int kExitUsage = 2;
+
+// Wraps the executor of serve and chat before the engine gets it. Only test programs use it, to
+// hold steps.
+using ExecutorWrapper = std::function<std::unique_ptr<Executor>(std::unique_ptr<Executor>)>;
+
+// The whole program, from the command line to the exit code.
+int RunProgram(int argc, char** argv, const ExecutorWrapper& wrap = {});
+Status RunCommand(const Options& options, const ExecutorWrapper& wrap = {});  // by options.command
+
+Status RunServe(const SessionOptions& options, const ServeOptions& serve,
+                const ExecutorWrapper& wrap);
+Status RunLogits(const SessionOptions& options, const PromptOptions& prompt,
+                 const LogitsOptions& logits);
+Status RunGenerate(const SessionOptions& options, const PromptOptions& prompt,
+                   const GenerateOptions& generate, bool json);
+Status RunChat(const SessionOptions& options, const GenerateOptions& generate,
+               const ChatOptions& chat, const ExecutorWrapper& wrap);
+Status RunBench(const SessionOptions& options, const BenchOptions& bench, bool json);
+Status RunInspect(const SessionOptions& options, bool json);
+// --activations
+Status RunActivations(const SessionOptions& options, const InspectOptions& inspect, bool json);
+Status RunConvert(const CheckpointOptions& options, const ConversionOptions& conversion);
+Status RunProbe(const ProbeOptions& options);
+
+}  // namespace diffserve

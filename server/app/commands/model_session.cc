@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/app/commands/model_session.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+#include <span>
+#include <string>
+
+#include "engine/model_executor.h"
+#include "kernels/attention/diff_attention.h"
+#include "kernels/base/cuda/device.h"
+#include "kernels/base/log.h"
+#include "kernels/base/machine_memory.h"
+#include "models/config_reader.h"
+
+namespace diffserve {
+namespace {
+
+// Default and maximum share that KV pages take of the memory that is free after loading the
+// weights. A GPU serves only the model, so its pages take the maximum by default.
+constexpr double kDefaultKvShare = 0.4;
+constexpr double kLargestKvShare = 0.9;
+constexpr int kCpuPageSize = 16;
+constexpr int kWantedTokensPerSequence = 256;
+
+// For the CPU: ChooseDevice may take a GPU.
+ModelOptions MakeModelOptions(const SessionOptions& options, const SessionNeeds& needs,
+                              CpuIsa isa) {
+  const EngineOptions& engine = options.engine;
+  ModelOptions model;
+  model.model_dir = options.model_dir;
+  model.limits.num_tokens = std::max(
+      {engine.max_num_batched_tokens, needs.step_tokens, engine.max_num_seqs});
+  model.limits.num_sequences = std::max(
+      std::min(engine.max_num_seqs, engine.max_num_batched_tokens), needs.step_sequences);
+  model.limits.max_model_len = engine.max_model_len;
+  model.batch_invariant = options.batch_invariant;
+  if (options.dtype) model.weight_format = WeightFormatOf(*options.dtype);
+  model.linear_format = options.quantization;
+  model.dummy_weights = options.dummy_weights;
+  model.seed = options.seed;
+  model.isa = isa;
+  model.logit_quant = options.logit_quant;
+  return model;
+}
+
+// Bytes for KV pages under the options; `free`: the memory that the weights leave.
+Result<double> KvBudget(const MemorySize& asked, bool on_gpu, double free, double least_bytes) {
+  if (asked.text.empty()) {
+    if (on_gpu) return free * kLargestKvShare;
+    return std::max(free * kDefaultKvShare, std::min(least_bytes, free * kLargestKvShare));
+  }
+  // CUDA loads kernels and graphs as they are first used.
+  const double usable = on_gpu ? free * kLargestKvShare : free;
+  const double wanted = asked.share > 0 ? std::min(asked.share * free, usable)
+                                        : static_cast<double>(asked.bytes);
+  if (wanted > usable) {
+    return InvalidArgument("--kv-cache-memory is " + MiB(wanted) + ", allowed: at most " +
+                               (on_gpu ? "0.9 of " : "") + "the " + MiB(free) +
+                               " that the weights leave free",
+                           "--kv-cache-memory");
+  }
+  return wanted;
+}
+
+// Sets the number of state slots and window pages for `sequences` running sequences and as many
+// snapshots. False: the number does not fit an int.
+bool SetStates(int sequences, SessionPlan* plan) {
+  EngineOptions& engine = plan->engine;
+  if (plan->slot_bytes() == 0 && plan->window_page_bytes == 0) return true;
+  const int snapshots = engine.enable_prefix_caching && plan->needs.sequences == 0 ? sequences : 0;
+  engine.num_state_slots = sequences + snapshots;
+  engine.num_window_pages = 0;
+  if (plan->window_page_bytes == 0) return true;
+  constexpr int64_t kMax = std::numeric_limits<int>::max();
+  const int64_t pages = engine.WindowPagesMin(sequences) +
+                        snapshots * engine.WindowPagesPerSequence();
+  engine.num_window_pages = static_cast<int>(std::min(pages, kMax));
+  return pages <= kMax;
+}
+
+// Chooses how many sequences run at once if layers keep states or see a window: --max-num-seqs, or
+// as many as fit `bytes_max`.
+void ChooseStates(double bytes_max, SessionPlan* plan) {
+  const bool has_engine = plan->needs.sequences == 0;
+  const int asked = has_engine ? plan->engine.MaxRunning() : plan->needs.sequences;
+  int sequences = asked;
+  const auto too_many = [&] {
+    return !SetStates(sequences, plan) || static_cast<double>(plan->state_bytes()) > bytes_max;
+  };
+  while (too_many() && sequences > 1 && has_engine) --sequences;
+  if (sequences == asked) return;
+  plan->engine.max_num_seqs = sequences;
+  Log(LogLevel::kInfo, "fewer_sequences",
+      {{"max_num_seqs", std::to_string(sequences)},
+       {"asked", std::to_string(asked)},
+       {"reason", "states and windows of more sequences do not fit half of the KV memory"}});
+}
+
+// Chooses the KV pages, states and windows. `free`: the memory that the weights, and on a GPU also
+// the largest step, leave.
+Result<int> ChoosePages(const MemorySize& asked, SessionPlan& plan, double free) {
+  const double page_bytes = static_cast<double>(plan.page_bytes);
+  if (free <= 0) {
+    const std::string step = " and the largest step " +
+                             MiB(static_cast<double>(plan.summary.device_step_bytes)) +
+                             " (--max-num-batched-tokens, --max-num-seqs)";
+    return InvalidArgument(plan.model.model_dir + ": the weights need " +
+                           MiB(static_cast<double>(plan.summary.memory_bytes)) +
+                           (plan.on_gpu() ? step : "") +
+                           ", free: " + MiB(static_cast<double>(plan.free_bytes)));
+  }
+  const KvDemand demand = plan.needs.kv(plan.engine.page_size, plan.engine.max_model_len);
+  const int64_t least = std::max<int64_t>(1, plan.PagesFor(demand.least_tokens));
+  const int sequences = std::max(1, plan.needs.sequences);
+  SetStates(sequences, &plan);
+  const double least_bytes = static_cast<double>(least) * page_bytes +
+                             static_cast<double>(plan.state_bytes());
+  const Result<double> budget = KvBudget(asked, plan.on_gpu(), free, least_bytes);
+  if (!budget.ok()) return budget.status();
+  const double pages_bytes = static_cast<double>(least) * page_bytes;
+  ChooseStates(std::min(budget.value() / 2, budget.value() - pages_bytes), &plan);
+  if (budget.value() < least_bytes) {
+    const std::string flag = sequences == 1 ? "--max-model-len" : "--batch";
+    return InvalidArgument(
+        (sequences == 1 ? "" : "states of " + std::to_string(sequences) + " sequences beside ") +
+            "one sequence of " + std::to_string(demand.least_tokens) + " tokens " +
+            (sequences == 1 ? "needs " : "need ") + MiB(least_bytes) +
+            " of KV pages, allowed: " + MiB(budget.value()) + " of " + MiB(free) + " free; lower " +
+            flag + " or raise --kv-cache-memory",
+        flag);
+  }
+  const double left = budget.value() - static_cast<double>(plan.state_bytes());
+  const int64_t fitting = static_cast<int64_t>(left / page_bytes);
+  // An explicit amount is used in full, and so is a GPU's share in a server.
+  const bool in_full = !asked.text.empty() || (plan.on_gpu() && plan.needs.fills_the_gpu);
+  const int64_t wanted = in_full ? fitting : plan.PagesFor(demand.wanted_tokens);
+  return static_cast<int>(std::min<int64_t>(std::max(least, std::min(fitting, wanted)),
+                                            std::numeric_limits<int>::max() / 2));
+}
+
+// Fills plan.model.device, device_name and summary. `auto` chooses a GPU that has kernels for the
+// model, if there is one.
+Status ChooseDevice(const std::string& asked, SessionPlan* plan) {
+  const bool must_be_gpu = asked == "cuda";
+  if (must_be_gpu || (asked == "auto" && cuda::IsCompiledIn())) {
+    const Result<cuda::DeviceInfo> gpu = cuda::OpenDevice(0);
+    if (!gpu.ok() && must_be_gpu)
+      return Status(gpu.status().code(), "--device cuda: " + gpu.status().message(), "--device");
+    if (!gpu.ok()) Log(LogLevel::kInfo, "gpu_not_used", {{"reason", gpu.status().message()}});
+    if (gpu.ok()) {
+      plan->model.device = Device::kCuda;
+      Result<ModelSummary> summary = InspectModel(plan->model);
+      if (summary.ok()) {
+        plan->device_name = cuda::Describe(*gpu);
+        plan->summary = std::move(*summary);
+        return Status();
+      }
+      if (must_be_gpu) return summary.status();
+      Log(LogLevel::kWarning, "gpu_not_used",
+          {{"gpu", gpu->name}, {"reason", summary.status().message()}});
+    }
+  }
+  plan->model.device = Device::kCpu;
+  Result<ModelSummary> summary = InspectModel(plan->model);
+  if (!summary.ok()) return summary.status();
+  plan->device_name = "cpu";
+  plan->summary = std::move(*summary);
+  return Status();
+}
+
+// Proposals need all earlier tokens, but a GPU's steps are planned before these are known.
+Status ChooseSpeculation(const SessionOptions& options, SessionPlan* plan) {
+  if (options.prompt_lookup && plan->on_gpu()) {
+    return InvalidArgument(
+        "--speculative is prompt-lookup, allowed on a GPU: off (or --device cpu)", "--speculative");
+  }
+  if (options.prompt_lookup) plan->engine.speculative_tokens = options.speculative_tokens;
+  return {};
+}
+
+// Refuses page formats that the device does not have for any head shape.
+Status CheckPageType(const SessionOptions& options, bool on_gpu) {
+  const std::span<const DType> types = on_gpu ? std::span<const DType>(cuda::kPageTypes)
+                                              : std::span<const DType>(cpu::kPageTypes);
+  const DType asked = options.kv_cache_dtype.value_or(DType::kBFloat16);
+  if (std::ranges::find(types, asked) != types.end()) return {};
+  std::string allowed = on_gpu ? "GPU: auto" : "CPU: auto";
+  for (DType dtype : types) allowed += ", " + std::string(NameOf(dtype));
+  if (on_gpu) allowed += " (or --device cpu)";
+  if (!on_gpu && cuda::IsCompiledIn()) allowed += " (or --device cuda)";
+  return InvalidArgument(
+      "--kv-cache-dtype is " + std::string(NameOf(asked)) + ", allowed on a " + allowed,
+      "--kv-cache-dtype");
+}
+
+// Chooses the page size and the model's length if the flags leave them open.
+Status ChooseLengths(const SessionOptions& options, SessionPlan* plan) {
+  EngineOptions& engine = plan->engine;
+  if (plan->on_gpu() && engine.page_size != 0 && engine.page_size != cuda::kPageSize) {
+    return InvalidArgument("--page-size is " + std::to_string(engine.page_size) +
+                               ", allowed on a GPU: " + std::to_string(cuda::kPageSize) +
+                               " (or --device cpu)",
+                           "--page-size");
+  }
+  DS_RETURN_IF_ERROR(CheckPageType(options, plan->on_gpu()));
+  if (engine.page_size == 0) engine.page_size = plan->on_gpu() ? cuda::kPageSize : kCpuPageSize;
+  const int max_positions = plan->summary.config.max_positions;
+  if (engine.max_model_len > max_positions) {
+    return InvalidArgument("--max-model-len is " + std::to_string(engine.max_model_len) +
+                               ", allowed: 1.." + std::to_string(max_positions) +
+                               " (max_position_embeddings of " + options.model_dir +
+                               "/config.json)",
+                           "--max-model-len");
+  }
+  if (engine.max_model_len == 0) engine.max_model_len = max_positions;
+  return {};
+}
+
+// Refuses a head shape that has no kernel for the page format.
+Status CheckPages(const SessionPlan& plan) {
+  const KvCodec& codec = plan.layout.codec;
+  const DiffSpec& spec = plan.summary.config.attention;
+  if (plan.HasPagesOf(codec.dtype)) return {};
+  return InvalidArgument("--kv-cache-dtype is " + std::string(NameOf(codec.dtype)) +
+                             ", which needs a head_dim that is a multiple of " +
+                             std::to_string(codec.k_pack) +
+                             " and V as wide or twice as wide; head_dim " +
+                             std::to_string(spec.head_dim) + ", V " + std::to_string(spec.v_dim),
+                         "--kv-cache-dtype");
+}
+
+// Sets the page format of each layer.
+Status ChooseLayouts(const SessionOptions& options, SessionPlan* plan) {
+  const ModelConfig& config = plan->summary.config;
+  const DType as_weights = DTypeOf(plan->summary.weight_format);
+  plan->layout = plan->PagesOf(options.kv_cache_dtype.value_or(as_weights));
+  DS_RETURN_IF_ERROR(CheckPages(*plan));
+  plan->layouts.assign(static_cast<size_t>(config.num_kv_layers()), plan->layout);
+  for (int layer : options.kv_cache_skip_layers) {
+    if (layer < -config.num_layers || layer >= config.num_layers) {
+      return InvalidArgument("--kv-cache-dtype-skip-layers has " + std::to_string(layer) +
+                                 ", allowed: -" + std::to_string(config.num_layers) + ".." +
+                                 std::to_string(config.num_layers - 1) + ", the layers of " +
+                                 options.model_dir,
+                             "--kv-cache-dtype-skip-layers");
+    }
+    const int from_first = layer < 0 ? layer + config.num_layers : layer;
+    const LayerConfig& kind = config.layers[static_cast<size_t>(from_first)];
+    if (!kind.writes_kv()) {
+      return InvalidArgument("--kv-cache-dtype-skip-layers has " + std::to_string(layer) +
+                                 ", a layer without K and V of its own",
+                             "--kv-cache-dtype-skip-layers");
+    }
+    plan->layouts[static_cast<size_t>(kind.kv)] = plan->PagesOf(as_weights);
+  }
+  return {};
+}
+
+// Pages do not contain states, so the prefix cache finds a prefix only where a state snapshot is
+// kept.
+Status ChooseForStates(const SessionOptions& options, SessionPlan* plan) {
+  const ModelConfig& config = plan->summary.config;
+  EngineOptions& engine = plan->engine;
+  for (const LayerConfig& layer : config.layers) {
+    if (plan->needs.has_window_pages)
+      engine.window = std::max(engine.window, std::min(layer.window, engine.max_model_len));
+  }
+  if (config.num_state_layers() == 0 && engine.window == 0) return {};
+  if (options.prompt_lookup) {
+    return InvalidArgument("--speculative is prompt-lookup, allowed for family " + config.family +
+                               ", whose states cannot go back: off",
+                           "--speculative");
+  }
+  if (plan->needs.sequences > 0 || !engine.enable_prefix_caching) return {};
+  engine.state_snapshot_interval = options.state_snapshot_interval;
+  if (engine.state_snapshot_interval % engine.page_size != 0) {
+    return InvalidArgument(
+        "--state-snapshot-interval is " + std::to_string(engine.state_snapshot_interval) +
+            ", allowed: 0 or a multiple of --page-size, " + std::to_string(engine.page_size),
+        "--state-snapshot-interval");
+  }
+  engine.enable_prefix_caching = engine.state_snapshot_interval > 0;
+  return {};
+}
+
+// Bytes of a page id in all layers with, or without, page ids for windows.
+size_t BytesOfPage(const SessionPlan& plan, bool in_windows) {
+  std::vector<KvFormat> layers;
+  for (const LayerConfig& layer : plan.summary.config.layers) {
+    const bool is_apart = layer.window > 0 && plan.engine.window > 0;
+    if (layer.writes_kv() && is_apart == in_windows)
+      layers.push_back(plan.layouts[static_cast<size_t>(layer.kv)]);
+  }
+  return KvCache::BytesPerPage(layers);
+}
+
+// Layer numbers are shown as *, so that one entry names the tensors of all layers.
+void WarnOfUnused(const std::vector<std::string>& tensors) {
+  constexpr size_t kMaxNames = 16;
+  std::vector<std::string> names;
+  for (const std::string& tensor : tensors) {
+    std::string name;
+    for (const char c : ConfigReader::OneLine(tensor)) {
+      const bool is_digit = c >= '0' && c <= '9';
+      const bool in_number = !name.empty() && (name.back() == '*' || name.back() == '.');
+      if (!is_digit || !in_number) name += c;
+      if (is_digit && in_number && name.back() == '.') name += '*';
+    }
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+  }
+  if (names.empty()) return;
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kMaxNames); ++i)
+    text += (i == 0 ? "" : ", ") + names[i];
+  if (names.size() > kMaxNames) text += ", ...";
+  Log(LogLevel::kWarning, "tensors_unused",
+      {{"count", std::to_string(tensors.size())}, {"names", text}});
+}
+
+Result<std::unique_ptr<Model>> LoadWithProgress(ModelOptions options, ThreadPool& pool,
+                                                ProgressLine::Form form) {
+  ProgressLine line(form);
+  LoadProgress progress(line.report(), line.pace());
+  options.progress = &progress;
+  return Model::Load(options, pool);
+}
+
+}  // namespace
+
+bool SessionPlan::HasPagesOf(DType dtype) const {
+  if (!on_gpu()) return cpu::TakesPages(summary.config.attention, PagesOf(dtype).codec);
+  return std::ranges::find(cuda::kPageTypes, dtype) != std::end(cuda::kPageTypes);
+}
+
+KvFormat SessionPlan::PagesOf(DType dtype) const {
+  return KvFormat::Of(summary.config.attention, engine.page_size, dtype,
+                      on_gpu() ? KvArrangement::kImage : KvArrangement::kSlotLanes);
+}
+
+SessionNeeds ServerNeeds(const EngineOptions& engine) {
+  SessionNeeds needs;
+  needs.kv = [max_num_seqs = engine.max_num_seqs](int page_size, int max_model_len) {
+    const int64_t tokens = std::min(max_model_len, kWantedTokensPerSequence);
+    const int64_t per_sequence = (tokens + page_size - 1) / page_size * page_size;
+    return KvDemand{max_model_len, std::max<int64_t>(max_model_len, per_sequence * max_num_seqs)};
+  };
+  needs.fills_the_gpu = true;
+  return needs;
+}
+
+Result<SessionPlan> PlanSession(const SessionOptions& options, const SessionNeeds& needs) {
+  Result<CpuIsa> isa = ChooseCpuIsa(options.cpu_isa);
+  if (!isa.ok()) return isa.status();
+  SessionPlan plan;
+  plan.model = MakeModelOptions(options, needs, *isa);
+  plan.num_threads = options.threads > 0 ? options.threads : AvailableCpus();
+  plan.needs = needs;
+  plan.engine = options.engine;
+  DS_RETURN_IF_ERROR(ChooseDevice(options.device, &plan));
+  WarnOfUnused(plan.summary.unused_tensors);
+  DS_RETURN_IF_ERROR(ChooseLengths(options, &plan));
+  DS_RETURN_IF_ERROR(ChooseSpeculation(options, &plan));
+  DS_RETURN_IF_ERROR(ChooseForStates(options, &plan));
+  const ModelSummary& summary = plan.summary;
+  DS_RETURN_IF_ERROR(ChooseLayouts(options, &plan));
+  plan.page_bytes = BytesOfPage(plan, /*in_windows=*/false);
+  plan.window_page_bytes = BytesOfPage(plan, /*in_windows=*/true);
+  double free = -static_cast<double>(summary.memory_bytes);
+  if (plan.on_gpu()) {
+    const Result<cuda::DeviceMemory> memory = cuda::MemoryOfDevice();
+    if (!memory.ok()) return memory.status();
+    plan.free_bytes = static_cast<int64_t>(memory->free_bytes);
+    free -= static_cast<double>(summary.device_step_bytes);
+  } else {
+    plan.free_bytes = FreeMemoryBytes();
+  }
+  const Result<int> pages = ChoosePages(options.kv_cache_memory, plan,
+                                        free + static_cast<double>(plan.free_bytes));
+  if (!pages.ok()) return pages.status();
+  plan.engine.num_pages = pages.value();
+  return plan;
+}
+
+std::string MiB(double bytes) {
+  char text[40];
+  std::snprintf(text, sizeof(text), "%.1f MiB", bytes / (1 << 20));
+  return text;
+}
+
+Result<std::unique_ptr<ModelSession>> ModelSession::Load(const SessionOptions& options,
+                                                         SessionPlan plan,
+                                                         ProgressLine::Form form) {
+  std::unique_ptr<ModelSession> session(new ModelSession(std::move(plan), options.threads));
+  SessionPlan& loaded = session->plan_;
+  Result<std::unique_ptr<Model>> model = LoadWithProgress(loaded.model, session->pool_, form);
+  if (!model.ok()) return model.status();
+  session->model_ = std::move(model).value();
+  if (loaded.on_gpu()) {
+    // Now the weights and all memory of steps are allocated, and a step has run.
+    const Result<cuda::DeviceMemory> memory = cuda::MemoryOfDevice();
+    if (!memory.ok()) return memory.status();
+    const Result<int> pages = ChoosePages(options.kv_cache_memory, loaded,
+                                          static_cast<double>(memory->free_bytes));
+    if (!pages.ok()) return pages.status();
+    loaded.engine.num_pages = pages.value();
+  }
+  Result<KvCache> kv = session->model_->MakeKvCache(
+      loaded.layouts, {.num_pages = loaded.engine.num_pages,
+                       .num_window_pages = loaded.engine.num_window_pages,
+                       .num_states = loaded.engine.num_state_slots});
+  if (!kv.ok()) return kv.status();
+  session->kv_ = std::move(kv).value();
+  if (options.kv_cache_commit && !loaded.on_gpu()) session->kv_->Commit(session->pool_);
+  return session;
+}
+
+std::unique_ptr<Executor> ModelSession::MakeExecutor() {
+  return std::make_unique<ModelExecutor>(std::move(model_), std::move(*kv_), &pool_);
+}
+
+}  // namespace diffserve

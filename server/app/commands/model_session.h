@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// ModelSession: the setup of every command that runs a model: the device, the sizes that fit it,
+// the thread pool, the weights and the KV pages. PlanSession reads no weights, so a model that does
+// not fit is refused at once, with the same message by every command.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "engine/executor.h"
+#include "engine/options.h"
+#include "kernels/base/thread_pool.h"
+#include "models/model.h"
+#include "server/app/commands/progress_line.h"
+#include "server/app/options.h"
+
+namespace diffserve {
+
+// Minimum and desired tokens of the KV pages.
+struct KvDemand {
+  int64_t least_tokens = 0;
+  int64_t wanted_tokens = 0;
+};
+
+// A command's own needs, in addition to the common flags.
+struct SessionNeeds {
+  std::function<KvDemand(int page_size, int max_model_len)> kv;
+  int step_tokens = 0;         // minimum per step
+  int step_sequences = 0;      // minimum per step
+  bool fills_the_gpu = false;  // pages take the maximum share of a GPU's memory
+  // Number of sequences that run without an engine, each with a state and without snapshots; 0: an
+  // engine runs.
+  int sequences = 0;
+  // Layers with a window have page ids of their own.
+  bool has_window_pages = true;
+};
+
+// The needs of a server: at least one sequence of full length, and --max-num-seqs sequences of up
+// to 256 tokens if memory allows.
+SessionNeeds ServerNeeds(const EngineOptions& engine);
+
+struct SessionPlan {
+  ModelOptions model;
+  ModelSummary summary;
+  SessionNeeds needs;
+  EngineOptions engine;     // as it will run; on a GPU num_pages is an estimate until the model is
+                            // loaded
+  std::string device_name;  // "cpu", or what the driver calls the GPU
+  KvFormat layout;          // of KV pages
+  std::vector<KvFormat> layouts;  // of each layer; some may be as --kv-cache-dtype auto has them
+  size_t page_bytes = 0;          // of one page id, all layers and groups
+  size_t window_page_bytes = 0;  // likewise of the layers with a window, if their ids are their own
+  int64_t free_bytes = 0;        // of the device's memory, before anything was loaded
+  int num_threads = 0;           // of the CPU backend
+  bool on_gpu() const { return model.device == Device::kCuda; }
+  // Whether the device has kernels for pages of this dtype with these heads.
+  bool HasPagesOf(DType dtype) const;
+  KvFormat PagesOf(DType dtype) const;
+  size_t kv_bytes() const { return page_bytes * static_cast<size_t>(engine.num_pages); }
+  // Bytes of a sequence's state.
+  size_t slot_bytes() const {
+    return static_cast<size_t>(summary.config.state_floats()) * sizeof(float);
+  }
+  // Bytes that sequences and snapshots keep besides the pages of their tokens.
+  size_t state_bytes() const {
+    return slot_bytes() * static_cast<size_t>(engine.num_state_slots) +
+           window_page_bytes * static_cast<size_t>(engine.num_window_pages);
+  }
+  size_t kv_bytes_per_token() const { return page_bytes / static_cast<size_t>(engine.page_size); }
+  int64_t PagesFor(int64_t tokens) const { return diffserve::PagesFor(tokens, engine.page_size); }
+};
+
+Result<SessionPlan> PlanSession(const SessionOptions& options, const SessionNeeds& needs);
+
+// "12.3 MiB"
+std::string MiB(double bytes);
+
+class ModelSession {
+ public:
+  // A slow load is reported in `form`.
+  static Result<std::unique_ptr<ModelSession>> Load(
+      const SessionOptions& options, SessionPlan plan,
+      ProgressLine::Form form = ProgressLine::Form::kPlain);
+
+  const SessionPlan& plan() const { return plan_; }
+  ThreadPool& pool() { return pool_; }
+  // REQUIRES: MakeExecutor has not been called.
+  Model& model() { return *model_; }
+  KvCache& kv() { return *kv_; }
+  // Moves the model and its pages into an executor that the engine can own. The session must
+  // outlive it. Call once.
+  std::unique_ptr<Executor> MakeExecutor();
+
+ private:
+  ModelSession(SessionPlan plan, int threads)
+      : plan_(std::move(plan)), pool_({.num_threads = threads}) {}
+
+  SessionPlan plan_;
+  ThreadPool pool_;
+  std::optional<KvCache> kv_;
+  std::unique_ptr<Model> model_;  // its end waits for the steps that still use the pages
+};
+
+}  // namespace diffserve

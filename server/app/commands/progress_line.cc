@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/app/commands/progress_line.h"
+
+#include "kernels/base/log.h"
+#include "server/app/commands/model_session.h"
+
+namespace diffserve {
+namespace {
+
+constexpr std::chrono::milliseconds kRewritten{250};
+constexpr char kWipe[] = "\r\x1b[K";  // clears the terminal's line
+
+}  // namespace
+
+ProgressLine::ProgressLine(Form form, int descriptor)
+    : form_(form), descriptor_(descriptor), to_terminal_(isatty(descriptor) == 1) {}
+
+ProgressLine::~ProgressLine() {
+  if (is_shown_) Write(kWipe);
+}
+
+LoadProgress::Pace ProgressLine::pace() const {
+  LoadProgress::Pace pace;
+  if (to_terminal_) pace.then = kRewritten;
+  return pace;
+}
+
+void ProgressLine::Tell(const char* doing, uint64_t done_bytes, uint64_t all_bytes) {
+  if (!to_terminal_ && form_ == Form::kLog) {
+    Log(LogLevel::kInfo, doing,
+        {{"done_bytes", std::to_string(done_bytes)}, {"all_bytes", std::to_string(all_bytes)}});
+    return;
+  }
+  const std::string line = std::string(doing) + ": " + MiB(static_cast<double>(done_bytes)) +
+                           " of " + MiB(static_cast<double>(all_bytes));
+  is_shown_ = to_terminal_;
+  Write(to_terminal_ ? kWipe + line : line + "\n");
+}
+
+// Text that a closed or full stderr does not accept is lost.
+void ProgressLine::Write(const std::string& text) const {
+  [[maybe_unused]] const ssize_t written = write(descriptor_, text.data(), text.size());
+}
+
+}  // namespace diffserve

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/app/commands/prompt_input.h"
+
+#include <utility>
+
+#include "kernels/base/regular_file.h"
+
+namespace diffserve {
+namespace {
+
+constexpr size_t kMaxTokensFileBytes = size_t{256} << 20;
+
+}  // namespace
+
+Status CheckIds(const std::vector<int32_t>& ids, int vocab_size, const std::string& param) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] >= 0 && ids[i] < vocab_size) continue;
+    return InvalidArgument(param + ": token " + std::to_string(i) + " is " +
+                               std::to_string(ids[i]) + ", allowed: 0.." +
+                               std::to_string(vocab_size - 1),
+                           param);
+  }
+  return {};
+}
+
+Result<std::vector<int32_t>> PromptTokenIds(const PromptOptions& prompt, int vocab_size) {
+  std::string text = prompt.tokens;
+  std::string param = "--tokens";
+  if (!prompt.tokens_file.empty()) {
+    param = "--tokens-file";
+    Result<std::string> read = ReadRegularFile(prompt.tokens_file, kMaxTokensFileBytes);
+    if (!read.ok()) return InvalidArgument("--tokens-file " + read.status().message(), param);
+    text = std::move(read).value();
+  }
+  Result<std::vector<int32_t>> ids = ParseTokenIds(text, param);
+  if (!ids.ok()) return ids;
+  DS_RETURN_IF_ERROR(CheckIds(ids.value(), vocab_size, param));
+  return ids;
+}
+
+}  // namespace diffserve

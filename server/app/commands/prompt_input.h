@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The prompt of logits and generate as token ids.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "models/model_config.h"
+#include "server/app/options.h"
+
+namespace diffserve {
+
+// From --tokens or --tokens-file. Error: unreadable, no id, or an id outside the vocabulary.
+Result<std::vector<int32_t>> PromptTokenIds(const PromptOptions& prompt, int vocab_size);
+
+Status CheckIds(const std::vector<int32_t>& ids, int vocab_size, const std::string& param);
+
+}  // namespace diffserve

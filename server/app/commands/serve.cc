@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+// `diffserve serve`: loads, listens on both ports, prints the ready line, waits for a signal and
+// drains.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <new>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "kernels/base/line_writer.h"
+#include "kernels/base/memory_reserve.h"
+#include "kernels/base/thread_registry.h"
+#include "models/diagnostics/attention_capture.h"
+#include "server/api/vllm/encoder.h"
+#include "server/app/commands/commands.h"
+#include "server/app/commands/model_session.h"
+#include "server/app/server.h"
+#include "server/app/stop_signals.h"
+#include "server/serving/answer/answer_formats.h"
+#include "server/serving/build_version.h"
+
+namespace diffserve {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr timespec kHealthPeriod{.tv_sec = 0, .tv_nsec = 250'000'000};  // how often gRPC's health
+                                                                        // service follows Health
+
+constexpr timespec kShortagePeriod{.tv_sec = 0, .tv_nsec = 100'000'000};  // while memory is short
+
+// The files of the model directory besides the weights.
+Status LoadTextFiles(const std::string& model_dir, ServerParts* parts) {
+  Result<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(model_dir);
+  if (!tokenizer.ok()) return tokenizer.status();
+  parts->tokenizer = std::move(tokenizer).value();
+  Result<std::unique_ptr<ChatTemplate>> chat_template = ChatTemplate::Load(model_dir);
+  if (!chat_template.ok()) return chat_template.status();
+  parts->chat_template = std::move(chat_template).value();
+  return {};
+}
+
+// The directory's name; of one in Hugging Face's cache, models--ORG--NAME/snapshots/HASH, ORG/NAME.
+std::string NameOfDirectory(const std::string& model_dir) {
+  std::error_code error;
+  std::filesystem::path path = std::filesystem::canonical(model_dir, error);
+  if (error) path = model_dir;
+  constexpr std::string_view kModels = "models--", kSeparator = "--";
+  std::string repository = path.parent_path().parent_path().filename().string();
+  if (path.parent_path().filename() != "snapshots" || !repository.starts_with(kModels))
+    return path.filename().string();
+  repository.erase(0, kModels.size());
+  for (size_t at; (at = repository.find(kSeparator)) != std::string::npos;)
+    repository.replace(at, kSeparator.size(), "/");
+  return repository;
+}
+
+// Debian's gRPC stops listening forever when file descriptors run out, so the process raises their
+// limit to the maximum.
+void RaiseFileLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+bool IsLoopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+ServedModelInfo MakeInfo(const std::string& name, ModelSession& session) {
+  const SessionPlan& plan = session.plan();
+  ServedModelInfo info;
+  info.model_name = name;
+  info.version = BuildVersion();
+  info.commit = BuildCommit();
+  info.device = plan.device_name;
+  info.cpu_isa = NameOf(plan.model.isa);
+  info.dtype = NameOf(plan.summary.weight_format);
+  info.kv_cache_dtype = NameOf(plan.layout.codec.dtype);
+  info.page_size = plan.engine.page_size;
+  info.num_pages = plan.engine.num_pages;
+  info.max_model_len = plan.engine.max_model_len;
+  info.prefix_caching = plan.engine.enable_prefix_caching;
+  info.lambdas = session.model().Lambdas();
+  info.lambda_inits = plan.summary.config.lambda_init;
+  return info;
+}
+
+Result<std::unique_ptr<KvEventPublisher>> StartKvEvents(const ServeOptions& serve,
+                                                        const EngineOptions& engine) {
+  constexpr char kFlag[] = "--kv-events-endpoint";
+  if (serve.kv_events_endpoint.empty()) {
+    if (serve.kv_events_replay_endpoint.empty() && serve.kv_events_topic.empty())
+      return std::unique_ptr<KvEventPublisher>();
+    return InvalidArgument("--kv-events-endpoint is missing: without it no KV event is published",
+                           kFlag);
+  }
+  if (!engine.enable_prefix_caching) {
+    return InvalidArgument(
+        "--kv-events-endpoint needs the prefix cache, which --no-enable-prefix-caching turns off, "
+        "and --state-snapshot-interval 0 too where a model has states",
+        kFlag);
+  }
+  KvEventPublisherOptions publisher;
+  publisher.endpoint = serve.kv_events_endpoint;
+  publisher.replay_endpoint = serve.kv_events_replay_endpoint;
+  publisher.topic = serve.kv_events_topic;
+  publisher.page_size = engine.page_size;
+  Result<std::unique_ptr<KvEventPublisher>> started = KvEventPublisher::Start(std::move(publisher));
+  if (started.ok()) {
+    const KvEventPublisher& kv_events = **started;
+    Log(LogLevel::kInfo, "kv_events",
+        {{"endpoint", kv_events.endpoint()}, {"replay_endpoint", kv_events.replay_endpoint()}});
+  }
+  return started;
+}
+
+// A server and the model that its engine runs.
+struct LoadedServer {
+  std::unique_ptr<ModelSession> session;
+  std::unique_ptr<Server> server;
+};
+
+Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& serve,
+                          const ExecutorWrapper& wrap) {
+  ServerParts parts;
+  if (!serve.api_key_file.empty()) {
+    Result<ApiKeys> keys = ApiKeys::Load(serve.api_key_file);
+    if (!keys.ok()) return keys.status();
+    parts.keys = std::move(keys).value();
+  }
+  Result<SessionPlan> plan = PlanSession(options, ServerNeeds(options.engine));
+  if (!plan.ok()) return plan.status();
+  Result<std::unique_ptr<KvEventPublisher>> kv_events = StartKvEvents(serve, plan->engine);
+  if (!kv_events.ok()) return kv_events.status();
+  parts.kv_events = std::move(kv_events).value();
+  DS_RETURN_IF_ERROR(LoadTextFiles(options.model_dir, &parts));
+  Result<std::unique_ptr<ModelSession>> session = ModelSession::Load(
+      options, std::move(plan).value(), ProgressLine::Form::kLog);
+  if (!session.ok()) return session.status();
+  parts.config = (*session)->plan().summary.config;
+  parts.config.AddEndOfText(parts.tokenizer->eos_token_id());
+  std::vector<std::string> names = serve.served_model_names;
+  if (names.empty()) names.push_back(NameOfDirectory(options.model_dir));
+  const std::string name = names.front();
+  parts.info = MakeInfo(name, **session);
+
+  ServerOptions server;
+  server.engine = (*session)->plan().engine;
+  server.frontend.served_model_name = name;
+  server.frontend.further_model_names.assign(names.begin() + 1, names.end());
+  server.frontend.allow_special_tokens_in_content = serve.allow_special_tokens_in_content;
+  const SessionPlan& loaded = (*session)->plan();
+  server.frontend.on_gpu = loaded.on_gpu();
+  if (!loaded.on_gpu() &&
+      loaded.summary.config.num_kv_layers() == loaded.summary.config.num_layers) {
+    server.frontend.attention = std::make_shared<AttentionSource>(loaded.summary.config.attention,
+                                                                  loaded.layouts);
+  }
+  server.frontend.formats = ChooseFormats({serve.tool_call_parser, serve.reasoning_parser},
+                                          parts.chat_template.get(), *parts.tokenizer);
+  server.frontend.cancelled_mass_sample = serve.cancelled_mass_sample;
+  server.frontend.text_threads = std::max(2, AvailableCpus() / 4);
+  server.routes.model_root = server.grpc.model_root = options.model_dir;
+  server.routes.fingerprint = "diffserve-" + parts.info.version + "-" + parts.info.commit;
+  Result<std::string> tokenizer_info = TokenizerInfoBody(options.model_dir);
+  if (!tokenizer_info.ok()) return tokenizer_info.status();
+  server.routes.tokenizer_info = std::move(tokenizer_info).value();
+  server.routes.strict = serve.strict;
+  server.routes.ui = serve.ui;
+  DS_RETURN_IF_ERROR(Assign(&server.routes.cross_origin, CrossOrigin::Parse(serve.cors_origins)));
+  server.routes.responses_store = {static_cast<size_t>(serve.responses_store_entries),
+                                   static_cast<size_t>(serve.responses_store_bytes.bytes)};
+  server.routes.streams.max_bytes = static_cast<size_t>(serve.resumable_streams_bytes.bytes);
+  server.routes.streams.linger = std::chrono::seconds(serve.resumable_streams_linger_s);
+  server.routes.loopback_hosts_only = IsLoopback(serve.host) && !parts.keys.required();
+  server.watchdog.stall_timeout_s = serve.stall_timeout_s;
+  server.watchdog.exit_on_stall = serve.stall_exit;
+  server.http.host = server.grpc.host = serve.host;
+  server.http.port = serve.port;
+  server.http.ping_interval = std::chrono::seconds(serve.sse_ping_interval_s);
+  server.http.idle_timeout = std::chrono::seconds(serve.keep_alive_timeout_s);
+  server.http.io_threads = std::min(serve.http_threads, AvailableCpus());
+  server.frontend.max_answer_bytes = static_cast<size_t>(serve.max_answer_memory.bytes);
+  server.frontend.max_answers_bytes = static_cast<size_t>(serve.max_answers_memory.bytes);
+  server.grpc.port = serve.grpc_port;
+  if (serve.health_port >= 0) server.health_port = serve.health_port;
+  std::unique_ptr<Executor> executor = (*session)->MakeExecutor();
+  if (wrap) executor = wrap(std::move(executor));
+  return LoadedServer{
+      std::move(session).value(),
+      std::make_unique<Server>(std::move(server), std::move(parts), std::move(executor))};
+}
+
+std::string Address(const std::string& host, int port) {
+  const std::string shown = host.find(':') == std::string::npos ? host : "[" + host + "]";
+  return shown + ":" + std::to_string(port);
+}
+
+std::string ReadyLine(const std::string& host, Server& server) {
+  const HttpServer* const health = server.health_http();
+  return "ready http=" + Address(host, server.http().port()) +
+         " grpc=" + Address(host, server.grpc().port()) +
+         (health == nullptr ? "" : " health=" + Address(host, health->port())) +
+         " model=" + server.frontend().options().served_model_name;
+}
+
+// Logs that memory was short, and refills the reserve. While less than half of it is available,
+// each check ends the newest response: the older ones need its memory.
+class ReserveWatch {
+ public:
+  explicit ReserveWatch(Frontend& frontend) : frontend_(frontend) { FillMemoryReserve(); }
+  ~ReserveWatch() { DropMemoryReserve(); }
+
+  void Look() {
+    const uint64_t shortages = NumMemoryShortages();
+    if (std::exchange(told_, shortages) != shortages) {
+      Log(LogLevel::kError, "memory_short",
+          {{"reserve_pieces_left", std::to_string(NumMemoryReservePieces())}});
+    }
+    const bool was_short = MemoryIsShort();
+    if (FillMemoryReserve()) {
+      if (was_short) Log(LogLevel::kInfo, "memory_reserve_restored");
+    } else if (NumMemoryReservePieces() < kMemoryReservePieces / 2 && frontend_.EndNewest()) {
+      Log(LogLevel::kError, "newest_response_ended", {{"reason", "memory"}});
+    }
+  }
+
+ private:
+  Frontend& frontend_;
+  uint64_t told_ = NumMemoryShortages();
+};
+
+// Returns when a signal arrives, or with an error when the engine has failed and no request can be
+// answered any more.
+Status WaitForSignal(const sigset_t& signals, Server& server) {
+  const ScopedThreadActivity activity("a signal");
+  const WorksForAllRequests uses_the_reserve;
+  ReserveWatch reserve(server.frontend());
+  while (sigtimedwait(&signals, nullptr, MemoryIsShort() ? &kShortagePeriod : &kHealthPeriod) < 0) {
+    try {
+      reserve.Look();
+      server.grpc().SetServing(server.health().Ready().ok());
+    } catch (const std::bad_alloc&) {
+      continue;  // the next check reports it
+    }
+    if (server.engine().Snapshot().failed)
+      return Status(StatusCode::kInternal, "the engine has failed");
+  }
+  return {};
+}
+
+}  // namespace
+
+Status RunServe(const SessionOptions& options, const ServeOptions& serve,
+                const ExecutorWrapper& wrap) {
+  const NamedThread named("main", "the start");
+  const sigset_t signals = BlockStopSignals();
+  std::signal(SIGPIPE, SIG_IGN);
+  RaiseFileLimit();
+  std::optional<EndsOnSignal> ends_on_signal(std::in_place, "loading");
+  Result<LoadedServer> loaded = Load(options, serve, wrap);
+  if (!loaded.ok()) return loaded.status();
+  Server& server = *loaded->server;
+  ends_on_signal.reset();  // once a port answers, a signal drains
+  DS_RETURN_IF_ERROR(server.Listen());
+  if (serve.ui) {
+    Log(LogLevel::kInfo, "page",
+        {{"address", "http://" + Address(serve.host, server.http().port()) + "/"}});
+  }
+  LineWriter out({.descriptor = STDOUT_FILENO});
+  out.Push(ReadyLine(serve.host, server) + "\n");
+
+  const Status ended = WaitForSignal(signals, server);
+  Log(LogLevel::kInfo, "draining", {{"timeout_s", std::to_string(serve.drain_timeout_s)}});
+  try {
+    ends_on_signal.emplace("draining");  // by a second signal
+  } catch (const std::system_error&) {
+    Log(LogLevel::kError, "signal_thread_failed");  // the drain continues without it
+  }
+  const ScopedThreadActivity activity("the end of running requests");
+  server.Stop(steady_clock::now() + std::chrono::seconds(serve.drain_timeout_s));
+  Log(LogLevel::kInfo, "stopped");
+  return ended;
+}
+
+}  // namespace diffserve

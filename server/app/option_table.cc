@@ -1,0 +1,497 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/app/option_table.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/base/cuda/device.h"
+#include "kernels/ops/weight_codec.h"
+#include "server/serving/tools/tool_format.h"
+
+namespace diffserve {
+namespace {
+
+constexpr double kMaxInt = std::numeric_limits<int>::max();
+
+// The member of Options at the end of a path of members.
+template <auto... Path>
+FlagSpec::Target At() {
+  return +[](Options& options) -> auto& { return (options.*....*Path); };
+}
+template <auto Member>
+FlagSpec::Target InEngine() {
+  return At<&Options::session, &SessionOptions::engine, Member>();
+}
+template <auto Member>
+FlagSpec::Target InSampling() {
+  return At<&Options::generate, &GenerateOptions::sampling, Member>();
+}
+
+template <typename Format>
+std::vector<std::string_view> NamesOf(std::span<const Format> formats) {
+  std::vector<std::string_view> names = {"auto", "none"};
+  for (const Format& format : formats) names.push_back(format.name);
+  return names;
+}
+
+std::optional<DType> DTypeOf(std::string_view name) {
+  for (DType dtype : kDTypes) {
+    if (name == NameOf(dtype)) return dtype;
+  }
+  return std::nullopt;
+}
+
+void SetDType(Options& options, std::string_view value) { options.session.dtype = DTypeOf(value); }
+void SetQuantization(Options& options, std::string_view value) {
+  options.session.quantization.reset();
+  for (WeightFormat format : kQuantizedFormats) {
+    if (value == NameOf(format)) options.session.quantization = format;
+  }
+}
+void SetKvCacheDType(Options& options, std::string_view value) {
+  options.session.kv_cache_dtype = DTypeOf(value);
+}
+void SetLogitBits(Options& options, std::string_view value) {
+  options.session.logit_quant.bits = value == "none" ? 0 : value.front() - '0';
+}
+void SetLogitScale(Options& options, std::string_view value) {
+  for (LogitScale scale : kLogitScales) {
+    if (value == NameOf(scale)) options.session.logit_quant.scale = scale;
+  }
+}
+void SetLoadFormat(Options& options, std::string_view value) {
+  options.session.dummy_weights = value == "dummy";
+}
+void SetSpeculative(Options& options, std::string_view value) {
+  options.session.prompt_lookup = value == "prompt-lookup";
+}
+void SetLogLevelOption(Options& options, std::string_view value) {
+  options.log_level = value == "debug"     ? LogLevel::kDebug
+                      : value == "info"    ? LogLevel::kInfo
+                      : value == "warning" ? LogLevel::kWarning
+                                           : LogLevel::kError;
+}
+
+FlagSpec DeviceFlag() {
+  const FlagSpec flag(
+      "--device NAME", kAllCommands, At<&Options::session, &SessionOptions::device>(),
+      "where to run; auto: a GPU with kernels for the model if there is one, else the CPU");
+  if (cuda::IsCompiledIn()) return flag.OneOf({"auto", "cpu", "cuda"});
+  return flag.OneOf({"auto", "cpu"}).Refusing({"cuda"}, "this build has no CUDA backend");
+}
+
+std::vector<FlagSpec> ModelFlags() {
+  return {
+      DeviceFlag(),
+      FlagSpec("--dtype TYPE", kAllCommands | kConvert, &SetDType,
+               "weight dtype; auto: the checkpoint's (float16 loads as float32), bfloat16 on a GPU")
+          .OneOf({"auto", "float32", "bfloat16", "float16"})
+          .Default("auto"),
+      FlagSpec("--quantization TYPE", kAllCommands | kConvert, &SetQuantization,
+               "format of the linear layers' weights, packed at load; convert stores them packed "
+               "for --cpu-isa; none: as the checkpoint stores them; int8 and int4: CPU only")
+          .OneOf({"none", "int8", "int4"})
+          .Default("none"),
+      FlagSpec("--kv-cache-dtype TYPE", kAllCommands, &SetKvCacheDType,
+               "dtype of the KV pages; auto: as --dtype; int8, int4 and fp8 have a scale per slot "
+               "and head; float32 and float16: CPU only; fp8_e4m3: GPU only")
+          .OneOf(
+              {"auto", "float32", "bfloat16", "float16", "int8", "int8k_int4v", "int4", "fp8_e4m3"})
+          .Refusing({"fp8", "fp8_e5m2"},
+                    "this build has no KV cache in this format; fp8_e4m3, on a GPU, and int8 take "
+                    "as many bytes")
+          .Default("auto"),
+      FlagSpec("--kv-cache-dtype-skip-layers LIST", kAllCommands,
+               At<&Options::session, &SessionOptions::kv_cache_skip_layers>(),
+               "layers whose pages keep --dtype; -1: the last layer")
+          .In(-1024, 1023),
+      FlagSpec("--attention-logit-bits BITS", kAllCommands, &SetLogitBits,
+               "round attention logits to this many bits before the softmax, as in the paper's "
+               "experiment")
+          .OneOf({"none", "8", "6", "4"})
+          .Default("none"),
+      FlagSpec("--attention-logit-scale SCOPE", kAllCommands, &SetLogitScale,
+               "with --attention-logit-bits: where the scale comes from; row: the largest "
+               "magnitude over all slots that a query sees; tile: over 64 slots; anchored: codes "
+               "count down from the largest logit")
+          .OneOf({"row", "tile", "anchored"})
+          .Default("row"),
+      FlagSpec("--load-format FORMAT", kAllCommands, &SetLoadFormat,
+               "auto: the checkpoint's weights; dummy: random weights, made from config.json only")
+          .OneOf({"auto", "dummy"})
+          .Default("auto"),
+      FlagSpec("--cpu-isa LEVEL", kAllCommands | kConvert,
+               At<&Options::session, &SessionOptions::cpu_isa>(),
+               "instruction set of the CPU kernels; auto: the best that the machine has")
+          .OneOf({"auto", "avx2", "avx512", "avx512_vnni", "avx512_bf16"}),
+      FlagSpec("--threads N", kAllCommands | kConvert,
+               At<&Options::session, &SessionOptions::threads>(),
+               "compute threads; 0: one per CPU of the affinity mask and cgroup quota")
+          .In(0, 1024),
+      {"--seed N", kAllCommands, At<&Options::session, &SessionOptions::seed>(),
+       "seed for sampling and for dummy weights"},
+  };
+}
+
+std::vector<FlagSpec> EngineFlags() {
+  return {
+      FlagSpec("--max-model-len N", kAllCommands, InEngine<&EngineOptions::max_model_len>(),
+               "maximum tokens of prompt and output together; 0: from config.json")
+          .In(0, 1 << 24),
+      FlagSpec("--max-num-seqs N", kServe | kGenerate | kBench | kInspect,
+               InEngine<&EngineOptions::max_num_seqs>(), "maximum sequences running at once")
+          .In(1, 4096),
+      FlagSpec("--max-num-batched-tokens N", kAllCommands,
+               InEngine<&EngineOptions::max_num_batched_tokens>(), "maximum tokens per step")
+          .In(16, 1 << 20),
+      FlagSpec(
+          "--kv-cache-memory SIZE", kAllCommands,
+          At<&Options::session, &SessionOptions::kv_cache_memory>(),
+          "memory for KV pages: bytes with suffix (2G, 512MiB) or a share of free memory (0.3)")
+          .OrShare()
+          .Default("enough for --max-num-seqs sequences of up to 256 tokens, at most 0.4 of free "
+                   "memory; 0.9 of it on a GPU"),
+      {"--kv-cache-commit", kServe, At<&Options::session, &SessionOptions::kv_cache_commit>(),
+       "take all memory of the KV pages at startup, so that it cannot run out later; CPU only"},
+      FlagSpec("--page-size N", kAllCommands, InEngine<&EngineOptions::page_size>(),
+               "slots per page; 0: 16 on the CPU, 64 on a GPU")
+          .In(0, 256, 16),
+      {"--batch-invariant", kAllCommands, At<&Options::session, &SessionOptions::batch_invariant>(),
+       "on a GPU: make an answer's bits independent of the batch (slower); on the CPU they always "
+       "are"},
+      {"--enable-prefix-caching", kServe | kGenerate | kChat | kBench,
+       InEngine<&EngineOptions::enable_prefix_caching>(),
+       "share KV pages of equal prompt prefixes; --no-enable-prefix-caching turns it off"},
+      FlagSpec("--state-snapshot-interval N", kServe | kGenerate | kChat | kInspect,
+               At<&Options::session, &SessionOptions::state_snapshot_interval>(),
+               "for models with states: tokens between the snapshots that the prefix cache keeps, "
+               "besides those at prompt ends; 0: no snapshots, so the prefix cache finds nothing")
+          .In(0, 1 << 24),
+      FlagSpec("--speculative METHOD", kServe | kGenerate | kChat, &SetSpeculative,
+               "prompt-lookup: where prompt and output repeat themselves, several tokens per step; "
+               "the output is the same; CPU only")
+          .OneOf({"off", "prompt-lookup"})
+          .Default("off"),
+      FlagSpec("--speculative-tokens N", kServe | kGenerate | kChat,
+               At<&Options::session, &SessionOptions::speculative_tokens>(),
+               "with --speculative: maximum tokens that a step verifies per sequence")
+          .In(1, 16),
+      FlagSpec("--max-waiting-requests N", kServe, InEngine<&EngineOptions::max_waiting_requests>(),
+               "maximum waiting continuations; further requests are refused")
+          .In(1, 1 << 20),
+      FlagSpec("--max-waiting-tokens N", kServe, InEngine<&EngineOptions::max_waiting_tokens>(),
+               "maximum waiting prompt tokens; further requests are refused")
+          .In(1, 9e15),
+      FlagSpec("--max-queue-wait SECONDS", kServe, InEngine<&EngineOptions::max_queue_wait_s>(),
+               "maximum wait before a request starts; a request that waits longer, or is expected "
+               "to, is refused")
+          .In(0.001, 86400),
+  };
+}
+
+std::vector<FlagSpec> ServerFlags() {
+  return {
+      {"--host ADDRESS", kServe, At<&Options::serve, &ServeOptions::host>(),
+       "address to listen on, for all ports"},
+      FlagSpec("--port N", kServe, At<&Options::serve, &ServeOptions::port>(),
+               "HTTP port; 0 picks a free one")
+          .In(0, 65535),
+      FlagSpec("--grpc-port N", kServe, At<&Options::serve, &ServeOptions::grpc_port>(),
+               "gRPC port; 0 picks a free one")
+          .In(0, 65535),
+      FlagSpec("--health-port N", kServe, At<&Options::serve, &ServeOptions::health_port>(),
+               "port with only /livez, /readyz and /health, served by its own thread; 0 picks a "
+               "free one")
+          .In(0, 65535)
+          .Default("none"),
+      FlagSpec("--served-model-name NAME", kServe,
+               At<&Options::serve, &ServeOptions::served_model_names>(),
+               "model name that clients use; of several names, answers have the first")
+          .Default("the directory's name"),
+      FlagSpec("--api-key-file FILE", kServe, At<&Options::serve, &ServeOptions::api_key_file>(),
+               "API keys, one per line; every route except health and the page then requires one")
+          .Default("none"),
+      {"--strict", kServe, At<&Options::serve, &ServeOptions::strict>(),
+       "refuse unknown request fields"},
+      {"--ui", kServe, At<&Options::serve, &ServeOptions::ui>(),
+       "web page at http://HOST:PORT/ with chat, engine and attention lens; --no-ui turns it off"},
+      FlagSpec("--cors-origin ORIGINS", kServe, At<&Options::serve, &ServeOptions::cors_origins>(),
+               "origins of other web pages that may use the HTTP port: https://chat.example.com, "
+               "several separated by commas or in further flags, or * for all")
+          .Default("none"),
+      FlagSpec("--http-threads N", kServe, At<&Options::serve, &ServeOptions::http_threads>(),
+               "threads for HTTP connections; at most one per CPU is started")
+          .In(1, 64),
+      FlagSpec("--keep-alive-timeout SECONDS", kServe,
+               At<&Options::serve, &ServeOptions::keep_alive_timeout_s>(),
+               "how long an idle HTTP connection stays open; must exceed the timeout of proxies in "
+               "front (60 to 120 s), or requests get lost")
+          .In(1, 86400),
+      {"--max-answer-memory SIZE", kServe, At<&Options::serve, &ServeOptions::max_answer_memory>(),
+       "maximum memory of one answer (prompts, n, tokens, log-probabilities); a request for more "
+       "is refused with 400"},
+      {"--max-answers-memory SIZE", kServe,
+       At<&Options::serve, &ServeOptions::max_answers_memory>(),
+       "maximum memory of all running answers together; beyond it new requests are refused with "
+       "429"},
+      FlagSpec("--drain-timeout SECONDS", kServe,
+               At<&Options::serve, &ServeOptions::drain_timeout_s>(),
+               "how long running requests may take after SIGTERM")
+          .In(0, 3600),
+      FlagSpec("--sse-ping-interval SECONDS", kServe,
+               At<&Options::serve, &ServeOptions::sse_ping_interval_s>(),
+               "silence in an event stream after which a comment is sent, so that proxies keep the "
+               "connection open; 0: never")
+          .In(0, 3600),
+  };
+}
+
+// What a server reports of itself.
+std::vector<FlagSpec> ReportFlags() {
+  return {
+      FlagSpec("--cancelled-mass-sample N", kServe,
+               At<&Options::serve, &ServeOptions::cancelled_mass_sample>(),
+               "one request in N is measured for diffserve_cancelled_mass: what the second "
+               "attention map removes; 0: none; CPU only")
+          .In(0, 1 << 30),
+      FlagSpec("--stall-timeout SECONDS", kServe,
+               At<&Options::serve, &ServeOptions::stall_timeout_s>(),
+               "a step that takes longer is logged, with what each thread was doing")
+          .In(1, 3600),
+      {"--stall-exit", kServe, At<&Options::serve, &ServeOptions::stall_exit>(),
+       "exit with code 1 after logging a stalled step"},
+      FlagSpec("--kv-events-endpoint ADDRESS", kServe,
+               At<&Options::serve, &ServeOptions::kv_events_endpoint>(),
+               "publish changes of the prefix cache, token ids included, in vLLM's format for "
+               "routers; a ZeroMQ endpoint, which listens if the address has *")
+          .Default("none"),
+      FlagSpec("--kv-events-replay-endpoint ADDRESS", kServe,
+               At<&Options::serve, &ServeOptions::kv_events_replay_endpoint>(),
+               "where a subscriber gets events that it missed")
+          .Default("none"),
+      FlagSpec("--kv-events-topic TEXT", kServe,
+               At<&Options::serve, &ServeOptions::kv_events_topic>(), "first frame of each message")
+          .Default("empty"),
+      FlagSpec("--log-level LEVEL", kAllCommands | kConvert, &SetLogLevelOption,
+               "lowest level that is logged on stderr")
+          .OneOf({"debug", "info", "warning", "error"})
+          .Default("info"),
+  };
+}
+
+// How the texts of conversations are read.
+std::vector<FlagSpec> ConversationFlags() {
+  return {
+      FlagSpec("--tool-call-parser NAME", kServe,
+               At<&Options::serve, &ServeOptions::tool_call_parser>(),
+               "how the model writes tool calls; auto: as its chat template says")
+          .OneOf(NamesOf(ToolFormats())),
+      FlagSpec("--reasoning-parser NAME", kServe,
+               At<&Options::serve, &ServeOptions::reasoning_parser>(),
+               "how the model marks its reasoning, which is returned apart from the answer")
+          .OneOf(NamesOf(ReasoningFormats())),
+      {"--allow-special-tokens-in-content", kServe,
+       At<&Options::serve, &ServeOptions::allow_special_tokens_in_content>(),
+       "read special tokens that are written in message text as special tokens, as transformers "
+       "does"},
+      FlagSpec("--responses-store-entries N", kServe,
+               At<&Options::serve, &ServeOptions::responses_store_entries>(),
+               "answers of /v1/responses kept for GET and previous_response_id; 0: none")
+          .In(0, 1 << 20),
+      {"--responses-store-bytes SIZE", kServe,
+       At<&Options::serve, &ServeOptions::responses_store_bytes>(),
+       "maximum memory of the answers kept for /v1/responses; the least recently used are removed "
+       "first"},
+      FlagSpec("--resumable-streams-bytes SIZE", kServe,
+               At<&Options::serve, &ServeOptions::resumable_streams_bytes>(),
+               "memory for the events of streams with X-Resumable, 1 MiB per stream, to be sent "
+               "again on request")
+          .Default("none"),
+      FlagSpec("--resumable-streams-linger N", kServe,
+               At<&Options::serve, &ServeOptions::resumable_streams_linger_s>(),
+               "seconds for which a resumable stream continues after its connection is lost")
+          .In(1, 3600),
+  };
+}
+
+std::vector<FlagSpec> PromptFlags() {
+  constexpr unsigned kPrompted = kLogits | kGenerate;
+  return {
+      {"--prompt TEXT", kGenerate, At<&Options::prompt, &PromptOptions::text>(),
+       "text to continue"},
+      {"--chat", kGenerate, At<&Options::prompt, &PromptOptions::chat>(),
+       "wrap the prompt in the model's chat template, as a user's message"},
+      {"--tokens IDS", kPrompted, At<&Options::prompt, &PromptOptions::tokens>(),
+       "token ids of the prompt: 1,2,3"},
+      {"--tokens-file FILE", kPrompted, At<&Options::prompt, &PromptOptions::tokens_file>(),
+       "file with token ids, separated by white space"},
+      {"--output FILE", kLogits, At<&Options::logits, &LogitsOptions::output>(),
+       ".npy file for the logits: float32 [T, vocab]"},
+      FlagSpec("--chunk N", kLogits, At<&Options::logits, &LogitsOptions::chunk>(),
+               "tokens per step; 0: as the scheduler chooses")
+          .In(0, 1 << 20),
+      {"--json", kGenerate | kBench | kInspect, At<&Options::json>(), "print one JSON object"},
+      FlagSpec("--prompt N,N", kBench, At<&Options::bench, &BenchOptions::prompt>(),
+               "prompt lengths for prefill")
+          .In(1, 1 << 20),
+      FlagSpec("--generate N", kBench, At<&Options::bench, &BenchOptions::generate>(),
+               "tokens decoded per sample")
+          .In(1, 1 << 20),
+      FlagSpec("--depth N,N", kBench, At<&Options::bench, &BenchOptions::depth>(),
+               "tokens in the cache before decode; after the first 1024, pages are copies")
+          .In(0, 1 << 24),
+      FlagSpec("--batch N,N", kBench, At<&Options::bench, &BenchOptions::batch>(),
+               "sequences decoded together")
+          .In(1, 4096),
+      FlagSpec("--repeat N", kBench, At<&Options::bench, &BenchOptions::repeat>(),
+               "samples per figure")
+          .In(1, 1000),
+  };
+}
+
+std::vector<FlagSpec> AnswerFlags() {
+  constexpr unsigned kAnswered = kGenerate | kChat;
+  return {
+      FlagSpec("--max-tokens N", kGenerate, At<&Options::generate, &GenerateOptions::max_tokens>(),
+               "maximum tokens to generate")
+          .In(1, 1 << 24),
+      FlagSpec("--max-tokens N", kChat, At<&Options::chat, &ChatOptions::max_tokens>(),
+               "maximum tokens of an answer; 0: as many as the context leaves")
+          .In(0, 1 << 24),
+      FlagSpec("--min-tokens N", kAnswered, At<&Options::generate, &GenerateOptions::min_tokens>(),
+               "tokens to generate before the output may end")
+          .In(0, 1 << 24),
+      FlagSpec("--temperature X", kAnswered, InSampling<&SamplingParams::temperature>(),
+               "0: greedy")
+          .In(kTemperatureRange),
+      FlagSpec("--top-p X", kAnswered, InSampling<&SamplingParams::top_p>(), "1: off")
+          .In(kTopPRange),
+      FlagSpec("--top-k N", kAnswered, InSampling<&SamplingParams::top_k>(), "0: off")
+          .In(0, kMaxInt),
+      FlagSpec("--min-p X", kAnswered, InSampling<&SamplingParams::min_p>(), "0: off")
+          .In(kMinPRange),
+      FlagSpec("--repetition-penalty X", kAnswered,
+               InSampling<&SamplingParams::repetition_penalty>(), "1: off")
+          .In(kRepetitionPenaltyRange),
+      FlagSpec("--presence-penalty X", kAnswered, InSampling<&SamplingParams::presence_penalty>(),
+               "0: off")
+          .In(kPenaltyRange),
+      FlagSpec("--frequency-penalty X", kAnswered, InSampling<&SamplingParams::frequency_penalty>(),
+               "0: off")
+          .In(kPenaltyRange),
+      FlagSpec("--stop TEXT", kAnswered, At<&Options::generate, &GenerateOptions::stop>(),
+               "end the output before this text")
+          .Default("none"),
+      {"--ignore-eos", kAnswered, At<&Options::generate, &GenerateOptions::ignore_eos>(),
+       "continue to --max-tokens"},
+  };
+}
+
+std::vector<FlagSpec> ChatFlags() {
+  return {
+      FlagSpec("--url URL", kChat, At<&Options::chat, &ChatOptions::url>(),
+               "server to chat with, instead of MODEL_DIR: http://HOST:PORT")
+          .Default("none"),
+      FlagSpec("--api-key-file FILE", kChat, At<&Options::chat, &ChatOptions::api_key_file>(),
+               "with --url: the file's first key is sent to the server")
+          .Default("none"),
+      FlagSpec("--system TEXT", kChat, At<&Options::chat, &ChatOptions::system>(),
+               "system message at the start of the conversation")
+          .Default("none"),
+  };
+}
+
+std::vector<FlagSpec> InspectFlags() {
+  return {
+      FlagSpec(
+          "--activations FILE", kInspect, At<&Options::inspect, &InspectOptions::activations>(),
+          "instead of the model's shapes, report how large its attention logits and hidden states "
+          "are, and where it looks; FILE has texts, one JSON object per line: {\"text\": ...} or "
+          "{\"tokens\": [...]}, and optionally \"spans\", to follow an answer; CPU only")
+          .Default("none"),
+  };
+}
+
+std::vector<FlagSpec> ConvertFlags() {
+  return {
+      {"--max-shard-size SIZE", kConvert,
+       At<&Options::conversion, &ConversionOptions::max_shard_size>(),
+       "maximum bytes of tensors per file, with suffix (5G, 512MiB); a larger tensor gets a file "
+       "of its own"},
+  };
+}
+
+std::vector<FlagSpec> ProbeFlags() {
+  return {
+      FlagSpec("--timeout SECONDS", kProbe, At<&Options::probe, &ProbeOptions::timeout_s>(),
+               "maximum time for the whole probe")
+          .In(0.001, 3600),
+  };
+}
+
+}  // namespace
+
+FlagSpec::FlagSpec(std::string_view usage, unsigned commands, Target target, std::string_view help)
+    : name(usage.substr(0, usage.find(' '))),
+      value_name(usage.substr(std::min(usage.size(), name.size() + 1))),
+      commands(commands),
+      target(target),
+      help(help) {}
+
+FlagSpec FlagSpec::In(double low, double high, int step) const {
+  FlagSpec row = *this;
+  row.min = low;
+  row.max = high;
+  row.multiple_of = step;
+  return row;
+}
+
+FlagSpec FlagSpec::OneOf(std::vector<std::string_view> values) const {
+  FlagSpec row = *this;
+  row.allowed = std::move(values);
+  return row;
+}
+
+FlagSpec FlagSpec::Refusing(std::vector<std::string_view> values, std::string_view why) const {
+  FlagSpec row = *this;
+  row.refused = std::move(values);
+  row.refusal = why;
+  return row;
+}
+
+FlagSpec FlagSpec::OrShare() const {
+  FlagSpec row = *this;
+  row.is_share_allowed = true;
+  return row;
+}
+
+FlagSpec FlagSpec::Default(std::string_view text) const {
+  FlagSpec row = *this;
+  row.default_text = text;
+  return row;
+}
+
+std::span<const FlagSpec> FlagTable() {
+  static const std::vector<FlagSpec> table = [] {
+    const std::pair<std::string_view, std::vector<FlagSpec>> groups[] = {
+        {"Model and device", ModelFlags()},
+        {"Engine", EngineFlags()},
+        {"Server", ServerFlags()},
+        {"Conversations", ConversationFlags()},
+        {"Reports of a server", ReportFlags()},
+        {"Prompt and output of logits, generate, bench", PromptFlags()},
+        {"Answers of generate, chat", AnswerFlags()},
+        {"Chat", ChatFlags()},
+        {"Activations", InspectFlags()},
+        {"Output of convert", ConvertFlags()},
+        {"Probe", ProbeFlags()}};
+    std::vector<FlagSpec> all;
+    for (const auto& [name, rows] : groups) {
+      for (const FlagSpec& row : rows) all.emplace_back(row).group = name;
+    }
+    return all;
+  }();
+  return table;
+}
+
+}  // namespace diffserve

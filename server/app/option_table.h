@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of all flags, used by the parser, the help text and the tests of options.h.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "server/app/options.h"
+#include "server/serving/sampling_ranges.h"
+
+namespace diffserve {
+
+// Commands that a flag applies to, as bits. kAllCommands: those that run a model or report how they
+// would run it. convert and probe do neither.
+enum CommandBit : unsigned {
+  kServe = 1,
+  kLogits = 2,
+  kGenerate = 4,
+  kChat = 8,
+  kBench = 16,
+  kInspect = 32,
+  kAllCommands = 63,
+  kConvert = 64,
+  kProbe = 128
+};
+
+// The positional arguments of a command, in order. All are required, except that chat needs none
+// with --url. In --config FILE the key is the name in lower case.
+struct ArgumentSpec {
+  std::string_view name;  // MODEL_DIR
+  std::string& (*place)(Options& options);
+};
+
+struct CommandSpec {
+  std::string_view name;
+  std::vector<ArgumentSpec> arguments;
+  std::string_view help;
+};
+
+// One row of the table. Members that most rows leave unchanged have setter functions, which return
+// the changed row.
+struct FlagSpec {
+  // The destination of the value. A setter gets a value that is in `allowed`.
+  template <typename T>
+  using Place = T& (*)(Options& options);
+  using Setter = void (*)(Options& options, std::string_view value);
+  using Target = std::variant<Place<bool>, Place<int>, Place<int64_t>, Place<uint64_t>,
+                              Place<float>, Place<std::string>, Place<std::vector<int>>,
+                              Place<std::vector<std::string>>, Place<MemorySize>, Setter>;
+
+  // `usage`: the name and, except for switches, the name of the value: "--port N".
+  FlagSpec(std::string_view usage, unsigned commands, Target target, std::string_view help);
+  FlagSpec In(double low, double high, int step = 1) const;  // a number, or each one of a list
+  FlagSpec In(const NumberRange& range) const { return In(range.low, range.high); }
+  FlagSpec OneOf(std::vector<std::string_view> values) const;
+  // Known values that this build does not offer.
+  FlagSpec Refusing(std::vector<std::string_view> values, std::string_view why) const;
+  FlagSpec OrShare() const;                       // a MemorySize may be a share
+  FlagSpec Default(std::string_view text) const;  // the default's text, if the value itself does
+                                                  // not show it
+
+  template <typename T>
+  bool Is() const {
+    return std::holds_alternative<Place<T>>(target);
+  }
+
+  std::string_view group;       // heading in the help text
+  std::string_view name;        // with its dashes
+  std::string_view value_name;  // empty for a switch
+  unsigned commands;            // CommandBit
+  Target target;
+  std::string_view help;
+  double min = 0, max = 0;
+  int multiple_of = 1;
+  std::vector<std::string_view> allowed;  // choices; empty: any text
+  std::vector<std::string_view> refused;
+  std::string_view refusal;  // why `refused` is
+  bool is_share_allowed = false;
+  std::string_view default_text;
+};
+
+std::span<const FlagSpec> FlagTable();
+std::span<const CommandSpec> CommandTable();  // in the order of CommandBit
+
+// The separator between the values of a flag that takes several texts, however they were given.
+inline constexpr char kTextSeparator = '\n';
+
+// Checks `value` and stores it. The error names the flag, the value and what is allowed.
+Status ApplyFlag(const FlagSpec& flag, std::string_view value, Options& options);
+
+// "0..65535", "auto, cpu", "a number"...
+std::string AllowedText(const FlagSpec& flag);
+std::string DefaultText(const FlagSpec& flag);
+
+// "a, b, c"
+std::string Joined(std::span<const std::string_view> names);
+
+}  // namespace diffserve

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line: every flag with its default and range, read from argv and from --config FILE
+// (flags win).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/options.h"
+#include "engine/request.h"
+#include "kernels/attention/logit_quant.h"
+#include "kernels/base/cpu_isa.h"
+#include "kernels/base/dtype.h"
+#include "kernels/base/log.h"
+#include "kernels/base/status.h"
+#include "kernels/ops/weight_format.h"
+
+namespace diffserve {
+
+// The value of --kv-cache-memory or --max-shard-size: an amount ("512MiB", "2G"), or a share of
+// free memory ("0.3").
+struct MemorySize {
+  std::string text;  // as given; empty: not given
+  int64_t bytes = 0;
+  double share = 0;  // (0, 1]; 0: `bytes` counts
+};
+Result<MemorySize> ParseMemorySize(std::string_view text);
+
+// Options of every command that reads a checkpoint.
+struct CheckpointOptions {
+  std::string model_dir;
+  std::optional<DType> dtype;                // nullopt: as the checkpoint, on a GPU bfloat16
+  std::optional<WeightFormat> quantization;  // of linear layers; nullopt: as the checkpoint
+  std::string cpu_isa = "auto";
+  int threads = 0;  // 0: all available
+};
+
+// Further options of every command that runs a model, or reports how it would run.
+struct SessionOptions : CheckpointOptions {
+  std::string device = "auto";  // auto: a GPU if this build and the machine have one and it has
+                                // kernels for the model
+  std::optional<DType> kv_cache_dtype;    // nullopt: as dtype
+  std::vector<int> kv_cache_skip_layers;  // layers that keep --dtype; negative: from the last, -1
+  LogitQuant logit_quant;
+  bool dummy_weights = false;
+  uint64_t seed = 0;  // for sampling and dummy weights
+  bool batch_invariant = false;
+  bool prompt_lookup = false;          // --speculative
+  int speculative_tokens = 3;          // with prompt_lookup
+  int state_snapshot_interval = 1024;  // EngineOptions'
+  bool kv_cache_commit = false;
+  MemorySize kv_cache_memory;  // not given: chosen from free memory
+  // As the flags say: page_size 0 is 16 on the CPU and 64 on a GPU, max_model_len 0 is the
+  // config's.
+  EngineOptions engine = {.page_size = 0};
+};
+
+struct ServeOptions {
+  std::string host = "127.0.0.1";
+  int port = 8000;
+  int grpc_port = 8001;
+  int health_port = -1;                         // -1: no health port
+  std::vector<std::string> served_model_names;  // empty: the directory's name
+  std::string api_key_file;
+  bool strict = false;
+  bool ui = true;
+  std::vector<std::string> cors_origins;  // as CrossOrigin::Parse reads them; empty: none
+  bool allow_special_tokens_in_content = false;
+  // Names of server/serving/tools/tool_format.h, none, or auto: as the chat template shows.
+  std::string tool_call_parser = "auto", reasoning_parser = "auto";
+  int drain_timeout_s = 45;
+  int sse_ping_interval_s = 30;  // 0: no pings
+  int http_threads = 2;
+  int keep_alive_timeout_s = 150;
+  MemorySize max_answer_memory = {"256MiB", int64_t{256} << 20};
+  MemorySize max_answers_memory = {"2GiB", int64_t{2} << 30};
+  int responses_store_entries = 1024;
+  MemorySize responses_store_bytes = {"64MiB", int64_t{64} << 20};
+  MemorySize resumable_streams_bytes;  // 0: streams cannot be resumed
+  int resumable_streams_linger_s = 60;
+  int cancelled_mass_sample = 256;
+  int stall_timeout_s = 30;
+  bool stall_exit = false;
+  std::string kv_events_endpoint, kv_events_replay_endpoint, kv_events_topic;
+};
+
+// The prompt of logits or generate: one of these is given.
+struct PromptOptions {
+  std::string text, tokens, tokens_file;
+  bool chat = false;  // `text` is a user's message
+};
+
+struct LogitsOptions {
+  std::string output;
+  int chunk = 0;
+};
+
+// Sampling options of generate and chat; chat has its own max_tokens.
+struct GenerateOptions {
+  SamplingParams sampling = {.temperature = 0};  // the seed is the session's
+  int max_tokens = 64;
+  int min_tokens = 0;
+  std::string stop;  // one stop string; empty: none
+  bool ignore_eos = false;
+};
+
+struct ChatOptions {
+  std::string url;  // of the server; empty: the model runs in this process
+  std::string api_key_file;
+  std::string system;  // message before all others; empty: none
+  int max_tokens = 0;  // of an answer; 0: as many as the context leaves
+};
+
+struct BenchOptions {
+  std::vector<int> prompt = {512, 2048}, depth = {0, 4096}, batch = {1, 4, 16};
+  int generate = 128;
+  int repeat = 5;
+};
+
+struct InspectOptions {
+  std::string activations;  // a file of texts to run; empty: none
+};
+
+struct ConversionOptions {
+  std::string new_dir;
+  MemorySize max_shard_size = {"5G", 5'000'000'000};
+};
+
+struct ProbeOptions {
+  std::string url;
+  float timeout_s = 5;
+};
+
+// The whole command line; each command gets the parts that it needs.
+struct Options {
+  std::string command;  // a name of CommandTable(); or help, version
+  LogLevel log_level = LogLevel::kInfo;
+  SessionOptions session;
+  ServeOptions serve;
+  PromptOptions prompt;
+  LogitsOptions logits;
+  GenerateOptions generate;
+  ChatOptions chat;
+  BenchOptions bench;
+  InspectOptions inspect;
+  ConversionOptions conversion;
+  ProbeOptions probe;
+  bool json = false;  // generate, bench and inspect print one JSON object
+};
+
+// Error: kInvalidArgument naming the flag, the value found and what is allowed (exit code 2).
+// `--help` and `--version` set command to "help" and "version".
+Result<Options> ParseOptions(const std::vector<std::string>& args);
+
+// "1,2,3", or ids separated by white space. `param` names the flag in errors.
+Result<std::vector<int32_t>> ParseTokenIds(std::string_view text, std::string_view param);
+
+std::string HelpText();
+std::string VersionText();  // lines "key: value": version, commit, compilers, backends, CPU levels
+                            // and the one in use
+
+}  // namespace diffserve

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/app/server.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "kernels/base/log.h"
+#include "server/api/ops/health_routes.h"
+
+namespace diffserve {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr size_t kOutboxEvents = 8192;
+constexpr int kMaxHealthConnections = 64;
+constexpr std::chrono::seconds kLastReplies{2};  // for answers to end with an error when the drain
+                                                 // is over
+
+std::chrono::milliseconds TimeUntil(steady_clock::time_point time) {
+  return std::max(
+      std::chrono::milliseconds(0),
+      std::chrono::duration_cast<std::chrono::milliseconds>(time - steady_clock::now()));
+}
+
+Engine::KvEventSink SinkOf(KvEventPublisher* publisher) {
+  if (publisher == nullptr) return {};
+  return [publisher](std::vector<KvEvent> events) { publisher->Publish(std::move(events)); };
+}
+
+// A stalled server stops being ready before the watchdog logs the stall or ends the process.
+HealthOptions HealthOf(const WatchdogOptions& watchdog) {
+  HealthOptions health;
+  health.max_seconds_without_progress = std::min(health.max_seconds_without_progress,
+                                                 watchdog.stall_timeout_s);
+  return health;
+}
+
+// Every answer has been sent or ended by now, so exiting loses nothing.
+[[noreturn]] void EndWithLostCall() {
+  Log(LogLevel::kError, "grpc_call_lost",
+      {{"reason", "memory was short, and gRPC does not end a call that it lost"}});
+  FlushLog(kLastReplies);
+  _exit(EXIT_FAILURE);
+}
+
+}  // namespace
+
+Server::Server(ServerOptions options, ServerParts parts, std::unique_ptr<Executor> executor)
+    : options_(std::move(options)),
+      parts_(std::move(parts)),
+      engine_(
+          options_.engine, std::move(executor),
+          [this](TokenEvent event) { output_->Post(std::move(event)); },
+          SinkOf(parts_.kv_events.get())),
+      health_([this] { return engine_.Snapshot(); }, HealthOf(options_.watchdog)),
+      watchdog_(
+          health_, [this] { return engine_.Snapshot(); }, options_.watchdog),
+      metrics_(parts_.info, [this] { return Stats(); }) {
+  output_ = std::make_unique<OutputLoop>(*parts_.tokenizer, kOutboxEvents, CallsTo(engine_));
+  FrontendOptions frontend = options_.frontend;
+  frontend.template_roles = RolesOf(parts_.chat_template.get());
+  frontend_ = std::make_unique<Frontend>(std::move(frontend), parts_.config, *parts_.tokenizer,
+                                         parts_.chat_template.get(), engine_, *output_);
+  OpenAiRoutesOptions routes = options_.routes;
+  if (!routes.metrics_text) routes.metrics_text = [this] { return metrics_.Render(); };
+  if (!routes.on_reply) {
+    routes.on_reply = [this](std::string_view route, int status) {
+      metrics_.CountHttp(route, status);
+    };
+  }
+  if (!routes.on_stream) {
+    routes.on_stream = [this](StreamFate fate) { metrics_.CountStream(fate); };
+  }
+  routes_ = std::make_unique<OpenAiRoutes>(std::move(routes), *frontend_, health_, parts_.keys);
+}
+
+Status Server::Listen() {
+  HttpService service = routes_->Service();
+  service.on_cut = [this](HttpCut how) { metrics_.CountCut(how); };
+  http_ = std::make_unique<HttpServer>(options_.http, std::move(service));
+  DS_RETURN_IF_ERROR(http_->Start());
+  if (options_.health_port) {
+    HttpServerOptions health;
+    health.host = options_.http.host;
+    health.port = *options_.health_port;
+    health.max_connections = kMaxHealthConnections;
+    health_http_ = std::make_unique<HttpServer>(std::move(health), HealthRoutes(health_));
+    DS_RETURN_IF_ERROR(health_http_->Start());
+  }
+  Result<std::unique_ptr<GrpcServer>> started = GrpcServer::Start(options_.grpc, *frontend_,
+                                                                  parts_.keys, &metrics_);
+  if (!started.ok()) return started.status();
+  grpc_ = std::move(started).value();
+  listens_ = true;
+  return {};
+}
+
+void Server::Stop(steady_clock::time_point deadline) {
+  if (stopped_) return;
+  stopped_ = true;
+  health_.BeginDrain();
+  if (grpc_ != nullptr) grpc_->SetServing(false);
+  engine_.Drain(deadline);
+  frontend_->WaitForAnswers(deadline);     // until then both ports answer probes
+  engine_.Fail("the server has stopped");  // a step that still runs delivers no result
+  if (http_ != nullptr) http_->Stop(TimeUntil(deadline), kLastReplies);
+  const bool calls_ended = grpc_ == nullptr || grpc_->Shutdown(steady_clock::now() + kLastReplies);
+  if (listens_) {
+    Log(LogLevel::kInfo, "drained",
+        {{"replies_ended_by_error_event", std::to_string(metrics_.num_cut(HttpCut::kErrorEvent))},
+         {"replies_reset", std::to_string(metrics_.num_cut(HttpCut::kReset))}});
+  }
+  if (!calls_ended) EndWithLostCall();
+  grpc_.reset();
+  health_http_.reset();  // probes are answered to the end
+  http_.reset();
+  routes_.reset();
+  frontend_.reset();
+  output_.reset();  // before the engine, which it uses
+}
+
+EngineStats Server::Stats() const {
+  EngineStats stats = engine_.Snapshot();
+  const KvEventCounts counts = parts_.kv_events == nullptr ? KvEventCounts()
+                                                           : parts_.kv_events->counts();
+  stats.kv_events_published = counts.published;
+  stats.kv_events_dropped = counts.dropped;
+  if (frontend_ != nullptr) stats.cancelled_mass = frontend_->cancelled_mass();
+  return stats;
+}
+
+}  // namespace diffserve

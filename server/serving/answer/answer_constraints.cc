@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/serving/answer/answer_constraints.h"
+
+#include <string>
+#include <utility>
+
+#include "engine/text/call_constraint.h"
+
+namespace diffserve {
+
+AnswerConstraints::AnswerConstraints(const Tokenizer& tokenizer, const ModelConfig& config,
+                                     GrammarLimits limits)
+    : tokenizer_(tokenizer), config_(config), limits_(limits) {}
+
+Result<GrammarCompiler*> AnswerConstraints::Compiler() {
+  std::lock_guard lock(mutex_);
+  if (compiler_ == nullptr) {
+    Result<std::unique_ptr<GrammarCompiler>> made = GrammarCompiler::Make(
+        tokenizer_, config_.vocab_size, config_.eos_token_ids, limits_);
+    if (!made.ok()) return made.status();
+    compiler_ = std::move(made).value();
+  }
+  return compiler_.get();
+}
+
+Result<std::shared_ptr<const TextMarker>> AnswerConstraints::Marker(std::string_view text) {
+  std::lock_guard lock(mutex_);
+  if (const auto found = markers_.find(text); found != markers_.end()) return found->second;
+  Result<std::shared_ptr<const TextMarker>> made = TextMarker::Make(
+      tokenizer_, std::string(text), config_.vocab_size, config_.eos_token_ids);
+  if (made.ok()) markers_.emplace(text, *made);
+  return made;
+}
+
+// The text after reasoning begins within a text.
+AnswerStart AnswerConstraints::StartOf(const GenerateRequest& request,
+                                       const PromptInfo& prompt) const {
+  AnswerStart start;
+  start.skip_special_tokens = request.skip_special_tokens;
+  if (prompt.opens_reasoning) return start;
+  const TokenStream stream(tokenizer_.table(), request.skip_special_tokens, prompt.token_ids.ids());
+  start.opens_text = stream.at_start();
+  start.incomplete_character = stream.incomplete();
+  return start;
+}
+
+Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::Compile(const GrammarSpec& grammar,
+                                                                    const AnswerStart& start) {
+  const Result<GrammarCompiler*> compiler = Compiler();
+  if (!compiler.ok())
+    return Status(compiler.status().code(), compiler.status().message(), grammar.param);
+  return (*compiler)->Compile(grammar, start);
+}
+
+Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::OrCalls(
+    const GenerateRequest& request, std::unique_ptr<TokenConstraint> form) {
+  const Result<std::shared_ptr<const TextMarker>> marker = Marker(request.call_marker);
+  if (!marker.ok()) return marker.status();
+  std::unique_ptr<TokenConstraint> calls;
+  if (request.call_grammar)
+    DS_RETURN_IF_ERROR(Assign(&calls, Compile(*request.call_grammar, AnswerStart())));
+  return MakeCallConstraint(*marker, std::move(calls), std::move(form));
+}
+
+// nullptr without error: there is no constraint.
+Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::Make(const GenerateRequest& request,
+                                                                 const PromptInfo& prompt) {
+  std::unique_ptr<TokenConstraint> answer;
+  if (request.grammar) {
+    DS_RETURN_IF_ERROR(Assign(&answer, Compile(*request.grammar, StartOf(request, prompt))));
+    // After the compilation: a fault of the form is named first.
+    if (request.ignore_eos) {
+      return InvalidArgument(std::string("ignore_eos cannot be combined with ") +
+                                 request.grammar->param +
+                                 ": the format says nothing about text after the answer's end",
+                             "ignore_eos");
+    }
+    if (!request.call_marker.empty())
+      DS_RETURN_IF_ERROR(Assign(&answer, OrCalls(request, std::move(answer))));
+  }
+  const bool budget = request.max_reasoning_tokens >= 0;
+  if (request.reasoning == nullptr) {
+    if (!budget) return answer;
+    return InvalidArgument(
+        "max_reasoning_tokens needs to know where reasoning ends, but this request has no markers: "
+        "they come from the chat template or --reasoning-parser, and completions have none",
+        "max_reasoning_tokens");
+  }
+  if (answer == nullptr && !budget) return answer;
+  return AfterReasoning(request, prompt.opens_reasoning, std::move(answer));
+}
+
+Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::AfterReasoning(
+    const GenerateRequest& request, bool opens_reasoning, std::unique_ptr<TokenConstraint> answer) {
+  ReasoningRules rules;
+  rules.max_tokens = request.max_reasoning_tokens;
+  if (!opens_reasoning) {
+    const Result<std::shared_ptr<const TextMarker>> begin = Marker(request.reasoning->begin);
+    // A model that was not trained on the marker as a token does not open reasoning by itself.
+    if (answer != nullptr && (!begin.ok() || (*begin)->tokens().size() > 1)) return answer;
+    if (!begin.ok()) return begin.status();
+    rules.begin = *begin;
+  }
+  const Result<std::shared_ptr<const TextMarker>> end = Marker(request.reasoning->end);
+  if (!end.ok()) return end.status();
+  rules.end = *end;
+  return MakeReasoningConstraint(std::move(rules), std::move(answer));
+}
+
+Status AnswerConstraints::Constrain(const GenerateRequest& request, TokenizedRequest& tokenized) {
+  const auto of_each_prompt = static_cast<size_t>(request.n);
+  for (size_t i = 0; i < tokenized.continuations.size(); ++i) {
+    Request& continuation = tokenized.continuations[i];
+    if (const size_t choice = i % of_each_prompt; choice != 0) {
+      const auto& first = tokenized.continuations[i - choice].constraint;
+      continuation.constraint = first == nullptr ? nullptr : first->Clone();
+      continue;
+    }
+    Result<std::unique_ptr<TokenConstraint>> made = Make(request,
+                                                         tokenized.prompts[i / of_each_prompt]);
+    if (!made.ok()) return made.status();
+    continuation.constraint = std::move(made).value();
+  }
+  return {};
+}
+
+}  // namespace diffserve

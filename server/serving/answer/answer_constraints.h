@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// AnswerConstraints: makes the constraints of a request's continuations from its answer format and
+// its reasoning settings. The compiler's vocabulary tables are built at the first request that
+// needs them.
+// Thread safety: every method may be called from any thread; text threads do.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "engine/text/grammar.h"
+#include "engine/text/reasoning_constraint.h"
+#include "server/serving/frontend.h"
+
+namespace diffserve {
+
+class AnswerConstraints {
+ public:
+  // Both outlive it.
+  AnswerConstraints(const Tokenizer& tokenizer, const ModelConfig& config, GrammarLimits limits);
+
+  // Adds to each continuation its constraint, if the request has one. Error: a requested constraint
+  // cannot be enforced.
+  Status Constrain(const GenerateRequest& request, TokenizedRequest& tokenized);
+
+ private:
+  Result<GrammarCompiler*> Compiler();
+  Result<std::shared_ptr<const TextMarker>> Marker(std::string_view text);
+  Result<std::unique_ptr<TokenConstraint>> Compile(const GrammarSpec& grammar,
+                                                   const AnswerStart& start);
+  // The answer's format, or tool calls.
+  Result<std::unique_ptr<TokenConstraint>> OrCalls(const GenerateRequest& request,
+                                                   std::unique_ptr<TokenConstraint> form);
+  AnswerStart StartOf(const GenerateRequest& request, const PromptInfo& prompt) const;
+  Result<std::unique_ptr<TokenConstraint>> Make(const GenerateRequest& request,
+                                                const PromptInfo& prompt);
+  Result<std::unique_ptr<TokenConstraint>> AfterReasoning(const GenerateRequest& request,
+                                                          bool opens_reasoning,
+                                                          std::unique_ptr<TokenConstraint> answer);
+
+  const Tokenizer& tokenizer_;
+  const ModelConfig& config_;
+  const GrammarLimits limits_;
+  std::mutex mutex_;
+  std::unique_ptr<GrammarCompiler> compiler_;
+  std::map<std::string, std::shared_ptr<const TextMarker>, std::less<>> markers_;
+};
+
+}  // namespace diffserve

@@ -1,0 +1,496 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/serving/frontend.h"
+
+#include <algorithm>
+#include <atomic>
+#include <new>
+#include <span>
+#include <utility>
+
+#include "kernels/base/log.h"
+#include "kernels/base/memory_reserve.h"
+#include "kernels/base/random_bits.h"
+#include "models/diagnostics/attention_capture.h"
+#include "models/diagnostics/hidden_state_pool.h"
+#include "server/serving/answer/answer_constraints.h"
+#include "server/serving/answer/answer_price.h"
+#include "server/serving/cancelled_mass.h"
+#include "server/serving/context_overflow.h"
+#include "server/serving/model_defaults.h"
+#include "server/serving/request_checks.h"
+#include "server/serving/text_pool.h"
+#include "server/serving/token_rules.h"
+
+namespace diffserve {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Lower temperatures are greedy: dividing logits by less would leave float's range.
+constexpr float kGreedyTemperature = 1e-4f;
+
+constexpr int kShortageRetryAfterS = 2;  // the reserve is checked more often
+
+// Whether a text that cannot fit the context is still tokenized to its end, to count its tokens.
+enum class Length { kAny, kContext };
+
+size_t PromptBytes(const Prompt& prompt) {
+  if (const auto* text = std::get_if<std::string>(&prompt)) return text->size();
+  if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt))
+    return ids->size() * sizeof(int32_t);
+  const auto& chat = std::get<ChatPrompt>(prompt);
+  return chat.messages_json.size() + chat.tools_json.size() + chat.template_kwargs_json.size();
+}
+
+// Names have no order here and equal ones are one client.
+uint64_t ClientOf(const GenerateRequest& request) {
+  return std::hash<std::string>()(request.client);
+}
+
+const char* PromptParam(const Prompt& prompt) {
+  return std::holds_alternative<ChatPrompt>(prompt) ? "messages" : "prompt";
+}
+
+Status WithParam(const Status& status, const char* param) {
+  return status.param().empty() ? Status(status.code(), status.message(), param) : status;
+}
+
+Status ShuttingDown() { return Status(StatusCode::kUnavailable, "the server is shutting down"); }
+
+// Runs text work whose caller waits for `done`. If memory runs out in the work or while its result
+// is taken, `done` gets that error.
+template <typename Done, typename Work>
+void RunOrReportFailure(const Done& done, const Work& work) {
+  try {
+    work();
+  } catch (const std::bad_alloc&) {
+    done(OutOfMemoryStatus());
+  }
+}
+
+Status TextQueueFull() {
+  return Status(StatusCode::kResourceExhausted, "too many prompts are waiting to be tokenized");
+}
+
+}  // namespace
+
+struct Frontend::Impl {
+  Impl(FrontendOptions options_in, const ModelConfig& config_in, const Tokenizer& tokenizer_in,
+       const ChatTemplate* template_in, Engine& engine_in, OutputLoop& output_in)
+      : options(std::move(options_in)),
+        config(config_in),
+        tokenizer(tokenizer_in),
+        chat_template(template_in),
+        engine(engine_in),
+        output(output_in),
+        answers(options.max_answers_bytes),
+        constraints(tokenizer, config, options.grammar),
+        seed_base(RandomBits()),
+        cancelled_mass({.source = options.attention,
+                        .every = options.cancelled_mass_sample,
+                        .max_numbers = options.max_attention_numbers,
+                        .queue =
+                            [this](size_t bytes, std::function<void(bool)> work) {
+                              pool.TrySubmit({}, bytes, std::move(work));
+                            }}),
+        pool({.threads = options.text_threads,
+              .max_tasks = static_cast<size_t>(options.max_text_queue),
+              .max_bytes = options.max_text_queue_bytes}) {}
+
+  RequestLimits limits() const {
+    return {&options, config.vocab_size, MaxTokens(),
+            engine.options().MaxWaitingRequestsPerClient(), tokenizer.max_token_bytes()};
+  }
+  int MaxTokens() const {
+    const int64_t pool_tokens = int64_t{engine.options().num_pages} * engine.options().page_size;
+    return static_cast<int>(std::min<int64_t>(engine.options().max_model_len, pool_tokens));
+  }
+
+  // The time by which a request that arrived at `arrival` must have started.
+  TimePoint StartBy(TimePoint arrival, TimePoint deadline) const {
+    const std::chrono::duration<float> wait(engine.options().max_queue_wait_s);
+    return std::min(deadline, arrival + std::chrono::duration_cast<Clock::duration>(wait));
+  }
+
+  Result<SharedTokens> Tokens(Prompt& prompt, std::optional<bool> add_special_tokens, Length length,
+                              PromptInfo* info) const;
+  Result<int> OutputBudget(const GenerateRequest& request, size_t prompt_tokens,
+                           const char* param) const;
+  // Reserves the answer's maximum memory, after a check against both limits.
+  using Share = std::shared_ptr<AnswerBudget::Share>;
+  Result<AnswerPrice> Price(GenerateRequest& request, std::span<const PromptSize> prompts) const;
+  Result<Share> SetAside(GenerateRequest& request) const;
+  // Called when the prompts' tokens are known, and with them the room for output.
+  Status SettlePrice(GenerateRequest& request, const TokenizedRequest& tokenized,
+                     AnswerBudget::Share& share, ResponseStream& stream) const;
+  Status AnswersFull(size_t bytes) const;
+  Status CheckMemory() const;
+  Status Check(GenerateRequest& request) const;
+  Result<TokenizedRequest> Prepare(GenerateRequest& request, Clock::time_point arrival) const;
+
+  const FrontendOptions options;
+  const ModelConfig& config;
+  const Tokenizer& tokenizer;
+  const ChatTemplate* const chat_template;
+  Engine& engine;
+  OutputLoop& output;
+  const AnswerBudget answers;
+  mutable AnswerConstraints constraints;
+  const uint64_t seed_base;
+  mutable std::atomic<uint64_t> seeds_drawn{0};
+  CancelledMass cancelled_mass;
+  TextPool pool;  // last: its threads use all of the above
+};
+
+// Takes token ids out of the prompt; `info` gets all but its tokens.
+Result<SharedTokens> Frontend::Impl::Tokens(Prompt& prompt, std::optional<bool> add_special_tokens,
+                                            Length length, PromptInfo* info) const {
+  if (auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) return SharedTokens(std::move(*ids));
+  EncodeOptions encode;
+  RenderedChat rendered;
+  const auto* const chat = std::get_if<ChatPrompt>(&prompt);
+  if (chat != nullptr) {
+    if (chat_template == nullptr)
+      return InvalidArgument("this model has no chat template; use /v1/completions", "messages");
+    Result<RenderedChat> made = chat_template->Render(
+        {chat->messages_json, chat->template_kwargs_json, chat->add_generation_prompt,
+         chat->tools_json, chat->continues_final_message},
+        options.allow_special_tokens_in_content ? nullptr : &tokenizer);
+    if (!made.ok()) return WithParam(made.status(), "messages");
+    rendered = std::move(made).value();
+    encode.guard = rendered.guard;
+    info->opens_reasoning = OpensReasoning(options.formats.reasoning, rendered.text);
+  } else {
+    info->text = std::get<std::string>(prompt);
+    encode.add_special_tokens = true;
+  }
+  const std::string& whole = chat != nullptr ? rendered.text : info->text;
+  encode.add_special_tokens = add_special_tokens.value_or(encode.add_special_tokens);
+  // Guards are bytes that no token has.
+  const bool bounded = length == Length::kContext && encode.guard == 0;
+  if (Status fits = bounded ? CheckTextFits(whole, limits(), PromptParam(prompt)) : Status();
+      !fits.ok()) {
+    engine.CountRefusal(RefusalReason::kTooLong);
+    return fits;
+  }
+  const bool counted = length == Length::kAny || whole.size() <= kShortTextBytes;
+  encode.max_tokens = counted ? 0 : static_cast<size_t>(MaxTokens());
+  Result<std::vector<int32_t>> ids = tokenizer.Encode(whole, encode);
+  if (!ids.ok()) return WithParam(ids.status(), PromptParam(prompt));
+  if (!counted && ids->size() > encode.max_tokens) {
+    engine.CountRefusal(RefusalReason::kTooLong);
+    return PromptTooLong(encode.max_tokens + 1, MaxTokens(), MaxTokens(),
+                         " (counting stopped there)", PromptParam(prompt));
+  }
+  return SharedTokens(std::move(ids).value());
+}
+
+Result<int> Frontend::Impl::OutputBudget(const GenerateRequest& request, size_t prompt_tokens,
+                                         const char* param) const {
+  const int context = MaxTokens();
+  if (prompt_tokens == 0) return InvalidArgument("a prompt has no tokens", param);
+  if (prompt_tokens > static_cast<size_t>(context))
+    return PromptTooLong(prompt_tokens, context, context, "", param);
+  const int left = context - static_cast<int>(prompt_tokens);
+  if (request.max_tokens) {
+    if (*request.max_tokens <= left) return *request.max_tokens;
+    return AnswerTooLong(prompt_tokens, *request.max_tokens, context, request.max_tokens_name);
+  }
+  if (left == 0) {
+    return PromptTooLong(prompt_tokens, context - 1, context, " (an answer needs at least one)",
+                         param);
+  }
+  const int budget = request.max_tokens_default > 0 ? std::min(request.max_tokens_default, left)
+                                                    : left;
+  if (request.min_tokens <= budget) return budget;
+  return InvalidArgument("min_tokens is " + std::to_string(request.min_tokens) + "; at most " +
+                             std::to_string(budget) + " tokens will be generated",
+                         "min_tokens");
+}
+
+Result<AnswerPrice> Frontend::Impl::Price(GenerateRequest& request,
+                                          std::span<const PromptSize> prompts) const {
+  AnswerPrice price = PriceOf(request, prompts, static_cast<size_t>(MaxTokens()),
+                              options.max_stream_bytes);
+  price.prompts += TokenRuleBytes(request, config.vocab_size);
+  const Status fits = FitAnswer(price, options.max_answer_bytes, request);
+  if (fits.ok()) return price;
+  engine.CountRefusal(RefusalReason::kTooLong);
+  return fits;
+}
+
+Status Frontend::Impl::AnswersFull(size_t bytes) const {
+  engine.CountRefusal(RefusalReason::kMemoryFull);
+  return Status(StatusCode::kResourceExhausted,
+                "the running answers take too much memory: this one could take " +
+                    std::to_string(bytes) + " bytes, and of " +
+                    std::to_string(answers.max_bytes()) + " bytes " +
+                    std::to_string(answers.taken_bytes()) + " are taken");
+}
+
+// While only the memory reserve is left, it is kept for running requests.
+Status Frontend::Impl::CheckMemory() const {
+  if (!MemoryIsShort()) return {};
+  engine.CountRefusal(RefusalReason::kMemoryFull);
+  return Status(StatusCode::kResourceExhausted, "the server is short of memory; retry later")
+      .WithRetryAfter(kShortageRetryAfterS);
+}
+
+Result<Frontend::Impl::Share> Frontend::Impl::SetAside(GenerateRequest& request) const {
+  std::vector<PromptSize> sizes;
+  for (const Prompt& prompt : request.prompts)
+    sizes.push_back(BoundOf(prompt, request, static_cast<size_t>(MaxTokens())));
+  const Result<AnswerPrice> price = Price(request, sizes);
+  if (!price.ok()) return price.status();
+  Share share = answers.Take(price->total());
+  return share != nullptr ? Result<Share>(std::move(share)) : AnswersFull(price->total());
+}
+
+Status Frontend::Impl::SettlePrice(GenerateRequest& request, const TokenizedRequest& tokenized,
+                                   AnswerBudget::Share& share, ResponseStream& stream) const {
+  std::vector<PromptSize> sizes;
+  for (const PromptInfo& prompt : tokenized.prompts)
+    sizes.push_back({prompt.token_ids.size(), prompt.text.size()});
+  request.max_tokens =
+      std::ranges::max(tokenized.continuations, {}, &Request::max_tokens).max_tokens;
+  const Result<AnswerPrice> price = Price(request, sizes);
+  if (!price.ok()) return price.status();
+  if (!share.Resize(price->total())) return AnswersFull(price->total());
+  stream.Allow(price->prompts);
+  return {};
+}
+
+Result<TokenizedRequest> Frontend::Impl::Prepare(GenerateRequest& request,
+                                                 Clock::time_point arrival) const {
+  TokenizedRequest tokenized;
+  const Result<TokenRules> rules = MakeTokenRules(request, tokenizer, config.vocab_size);
+  if (!rules.ok()) return rules.status();
+  const Length length = request.truncate_prompt_tokens ? Length::kAny : Length::kContext;
+  for (Prompt& prompt : request.prompts) {
+    PromptInfo& info = tokenized.prompts.emplace_back();
+    Result<SharedTokens> ids = Tokens(prompt, request.add_special_tokens, length, &info);
+    if (!ids.ok()) return ids.status();
+    const size_t found = ids->size();
+    ids = Truncated(std::move(ids).value(), request, MaxTokens());
+    info.token_ids = *ids;
+    DS_RETURN_IF_ERROR(CheckTokenIds(ids->ids(), config.vocab_size, PromptParam(prompt)));
+    Result<int> budget = OutputBudget(request, ids->size(), PromptParam(prompt));
+    if (!budget.ok()) {
+      engine.CountRefusal(RefusalReason::kTooLong);
+      return budget.status();
+    }
+    if (request.want_prompt_text &&
+        (std::holds_alternative<std::vector<int32_t>>(prompt) || ids->size() < found)) {
+      DS_RETURN_IF_ERROR(
+          Assign(&info.text, TextBefore(tokenizer, ids->ids(), request.skip_special_tokens)));
+    }
+    if (!request.want_prompt_text) info.text = {};
+    info.opening_tokens = tokenizer.table().OpeningTokens(ids->ids(), request.skip_special_tokens);
+    Request continuation;
+    continuation.prompt = std::move(ids).value();
+    continuation.sampling = request.sampling;
+    continuation.max_tokens = *budget;
+    continuation.min_tokens = request.min_tokens;
+    continuation.ignore_eos = request.ignore_eos;
+    continuation.eos_token_ids = config.eos_token_ids;
+    continuation.stop_token_ids = request.stop_token_ids;
+    continuation.prompt_logprobs = request.prompt_logprobs;
+    if (request.capture != nullptr) {
+      continuation.capture = request.capture;
+      continuation.capture_from = request.capture->first();
+    }
+    continuation.allowed_tokens = rules->allowed;
+    continuation.bad_words = rules->bad_words;
+    continuation.priority = request.priority;
+    if (!request.pools.empty()) {
+      continuation.pool = request.pools[tokenized.prompts.size() - 1];
+      continuation.pools_all_tokens = continuation.pool->wants_all();
+    }
+    continuation.cache_salt = request.cache_salt;
+    continuation.arrival = arrival;
+    continuation.client = ClientOf(request);
+    continuation.start_by = tokenized.continuations.empty()
+                                ? StartBy(arrival, request.deadline.value_or(TimePoint::max()))
+                                : TimePoint::max();
+    for (int i = 0; i < request.n; ++i) {
+      continuation.sequence = static_cast<uint64_t>(i);
+      // The first one scores the prompt for all; without output there must be something to do.
+      if (i == 1 && request.prompt_logprobs >= 0)
+        continuation.prompt_logprobs = *budget > 0 ? -1 : 0;
+      tokenized.continuations.push_back(continuation);
+      continuation.start_by = TimePoint::max();
+    }
+  }
+  DS_RETURN_IF_ERROR(constraints.Constrain(request, tokenized));
+  tokenized.stop = std::move(request.stop);
+  tokenized.include_stop_in_output = request.include_stop_str_in_output;
+  tokenized.skip_special_tokens = request.skip_special_tokens;
+  return tokenized;
+}
+
+Frontend::Frontend(FrontendOptions options, const ModelConfig& config, const Tokenizer& tokenizer,
+                   const ChatTemplate* chat_template, Engine& engine, OutputLoop& output)
+    : impl_(std::make_unique<Impl>(std::move(options), config, tokenizer, chat_template, engine,
+                                   output)) {}
+
+Frontend::~Frontend() { impl_->cancelled_mass.Close(); }
+
+// Checks that need no text work.
+Status Frontend::Impl::Check(GenerateRequest& request) const {
+  DS_RETURN_IF_ERROR(CheckRequest(request, limits()));
+  if (Status status = CheckTextsFit(request, limits()); !status.ok()) {
+    engine.CountRefusal(RefusalReason::kTooLong);
+    return status;
+  }
+  if (request.sampling.temperature < kGreedyTemperature) request.sampling.temperature = 0;
+  SetDefaultLength(config, &request);
+  return {};
+}
+
+Result<ResponseId> Frontend::Generate(GenerateRequest request,
+                                      std::shared_ptr<ResponseStream> stream) {
+  Impl& impl = *impl_;
+  DS_RETURN_IF_ERROR(impl.CheckMemory());
+  DS_RETURN_IF_ERROR(impl.Check(request));
+  const Clock::time_point arrival = Clock::now();
+  const Clock::time_point deadline = request.deadline.value_or(Clock::time_point::max());
+  if (deadline <= arrival) {
+    impl.engine.CountRefusal(RefusalReason::kDeadline);
+    return Status(StatusCode::kDeadlineExceeded, "the deadline passed before the request was read");
+  }
+  // A prompt that can never fit is refused for its length, even if the queue is long.
+  if (!request.max_tokens || *request.max_tokens <= impl.MaxTokens())
+    DS_RETURN_IF_ERROR(impl.engine.CheckQueue(ClientOf(request), impl.StartBy(arrival, deadline)));
+  Result<Impl::Share> share = impl.SetAside(request);
+  if (!share.ok()) return share.status();
+  stream->Keep(*share);
+  size_t bytes = 0;
+  for (const Prompt& prompt : request.prompts) bytes += PromptBytes(prompt);
+  auto shared = std::make_shared<GenerateRequest>(std::move(request));
+  const ResponseId id = impl.output.Open(
+      {.request_id = shared->request_id, .stream = stream, .deadline = deadline});
+  auto work = [&impl, id, stream, shared, arrival, share = std::move(share).value()](bool run) {
+    if (!run) return impl.output.End(id, ShuttingDown());
+    if (!stream->is_open()) return impl.output.Abandon(id);  // its client is gone
+    try {
+      Result<TokenizedRequest> tokenized = impl.Prepare(*shared, arrival);
+      if (!tokenized.ok()) return impl.output.End(id, tokenized.status());
+      const Status settled = impl.SettlePrice(*shared, *tokenized, *share, *stream);
+      if (!settled.ok()) return impl.output.End(id, settled);
+      for (const auto& pool : shared->pools) pool->Reserve();
+      if (shared->capture != nullptr)
+        shared->capture->Reserve();
+      else
+        impl.cancelled_mass.Sample(*tokenized);
+      impl.output.Submit(id, std::move(tokenized).value());
+    } catch (const std::exception&) {  // only memory can run out here
+      impl.output.End(id, OutOfMemoryStatus());
+      Log(LogLevel::kError, "text_work_failed");
+    }
+  };
+  try {
+    if (!impl.pool.TrySubmit(shared->client, bytes, std::move(work))) {
+      impl.engine.CountRefusal(RefusalReason::kQueueFull);
+      impl.output.End(id, TextQueueFull());
+    }
+  } catch (const std::bad_alloc&) {
+    impl.output.End(id, OutOfMemoryStatus());
+  }
+  return id;
+}
+
+Status Frontend::Render(GenerateRequest request,
+                        std::function<void(Result<TokenizedRequest>)> done) {
+  Impl& impl = *impl_;
+  DS_RETURN_IF_ERROR(impl.CheckMemory());
+  DS_RETURN_IF_ERROR(impl.Check(request));
+  Result<Impl::Share> share = impl.SetAside(request);
+  if (!share.ok()) return share.status();
+  size_t bytes = 0;
+  for (const Prompt& prompt : request.prompts) bytes += PromptBytes(prompt);
+  const std::string client = request.client;
+  auto shared = std::make_shared<GenerateRequest>(std::move(request));
+  auto work = [&impl, shared, done = std::move(done), share = std::move(share).value()](bool run) {
+    if (!run) return done(ShuttingDown());
+    RunOrReportFailure(done, [&] { done(impl.Prepare(*shared, Clock::now())); });
+  };
+  return impl.pool.TrySubmit(client, bytes, std::move(work)) ? Status() : TextQueueFull();
+}
+
+bool Frontend::Cancel(const std::string& request_id) {
+  return impl_->output.EndByName(request_id,
+                                 Status(StatusCode::kCancelled, "the request was cancelled"));
+}
+
+void Frontend::Abandon(ResponseId response) noexcept { impl_->output.Abandon(response); }
+
+bool Frontend::EndNewest() noexcept { return impl_->output.EndNewest(OutOfMemoryStatus()); }
+
+void Frontend::WaitForAnswers(Clock::time_point deadline) const {
+  impl_->answers.WaitUntilFree(deadline);
+}
+
+int Frontend::MaxTokens() const { return impl_->MaxTokens(); }
+
+SamplingParams Frontend::DefaultSampling() const {
+  SamplingParams sampling = SamplingDefaults(impl_->config);
+  sampling.seed = SplitMix64(impl_->seed_base +
+                             impl_->seeds_drawn.fetch_add(1, std::memory_order_relaxed));
+  return sampling;
+}
+
+Status Frontend::Tokenize(const std::string& client, Prompt prompt, bool add_special_tokens,
+                          std::function<void(Result<std::vector<int32_t>>)> done) {
+  DS_RETURN_IF_ERROR(impl_->CheckMemory());
+  const size_t bytes = PromptBytes(prompt);
+  auto shared = std::make_shared<Prompt>(std::move(prompt));
+  const bool queued = impl_->pool.TrySubmit(
+      client, bytes,
+      [impl = impl_.get(), shared, add_special_tokens, done = std::move(done)](bool run) {
+        if (!run) return done(ShuttingDown());
+        RunOrReportFailure(done, [&] {
+          PromptInfo info;
+          const auto ids = impl->Tokens(*shared, add_special_tokens, Length::kAny, &info);
+          ids.ok() ? done(ids->ids()) : done(ids.status());
+        });
+      });
+  return queued ? Status() : TextQueueFull();
+}
+
+Result<std::string> Frontend::Detokenize(const std::vector<int32_t>& ids) const {
+  const Status status = CheckTokenIds(ids, impl_->tokenizer.vocab_size(), "tokens");
+  if (!status.ok()) return status;
+  return impl_->tokenizer.Decode(ids, /*skip_special_tokens=*/false);
+}
+
+Status Frontend::Detokenize(const std::string& client, std::vector<int32_t> ids,
+                            std::function<void(Result<std::string>)> done) {
+  DS_RETURN_IF_ERROR(impl_->CheckMemory());
+  const size_t bytes = ids.size() * sizeof(int32_t);
+  auto shared = std::make_shared<std::vector<int32_t>>(std::move(ids));
+  const bool queued = impl_->pool.TrySubmit(
+      client, bytes, [this, shared, done = std::move(done)](bool run) {
+        if (!run) return done(ShuttingDown());
+        RunOrReportFailure(done, [&] { done(Detokenize(*shared)); });
+      });
+  return queued ? Status() : TextQueueFull();
+}
+
+Status Frontend::RunOnTextThread(const std::string& client, size_t bytes,
+                                 std::function<void(bool run)> work) {
+  DS_RETURN_IF_ERROR(impl_->CheckMemory());
+  return impl_->pool.TrySubmit(client, bytes, std::move(work))
+             ? Status()
+             : Status(StatusCode::kResourceExhausted, "too many requests are waiting to be read");
+}
+
+std::vector<ShareHistogram> Frontend::cancelled_mass() const {
+  return impl_->cancelled_mass.layers();
+}
+
+const FrontendOptions& Frontend::options() const { return impl_->options; }
+const ModelConfig& Frontend::model_config() const { return impl_->config; }
+const Tokenizer& Frontend::tokenizer() const { return impl_->tokenizer; }
+Engine& Frontend::engine() { return impl_->engine; }
+
+}  // namespace diffserve

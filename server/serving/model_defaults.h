@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Defaults of a request, from the model's generation_config.json.
+#pragma once
+
+#include "models/model_config.h"
+#include "server/serving/frontend.h"
+
+namespace diffserve {
+
+// All sampling parameters except the seed.
+SamplingParams SamplingDefaults(const ModelConfig& config);
+
+// The default length of an answer. The API's default or the request's value takes precedence.
+void SetDefaultLength(const ModelConfig& config, GenerateRequest* request);
+
+}  // namespace diffserve

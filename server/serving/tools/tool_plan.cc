@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/serving/tools/tool_plan.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "server/serving/tools/json_scanner.h"
+
+namespace diffserve {
+namespace {
+
+// A schema that only an object satisfies. If a name occurs twice, its last member counts.
+std::string ObjectSchema(const Tool& tool) {
+  if (tool.parameters_json.empty())
+    return R"({"type":"object","properties":{},"additionalProperties":false})";
+  if (tool.only_objects) return tool.parameters_json;
+  std::string schema = tool.parameters_json.substr(0, tool.parameters_json.rfind('}'));
+  const bool is_empty = schema.find('"') == schema.npos;
+  return schema + (is_empty ? "" : ",") + R"("type":"object"})";
+}
+
+// The tools for the template: unchanged, with a missing type added.
+std::string ShownSchema(const Tool& tool) {
+  if (tool.parameters_json.empty()) return R"({"type":"object","properties":{}})";
+  if (tool.has_type) return tool.parameters_json;
+  const std::string rest = tool.parameters_json.substr(tool.parameters_json.find('{') + 1);
+  const bool is_empty = rest[rest.find_first_not_of(" \t\n\r")] == '}';
+  return std::string("{\"type\":\"object\"") + (is_empty ? "" : ",") + rest;
+}
+
+GrammarSpec Grammar(GrammarSpec::Kind kind, std::string text) {
+  return {.kind = kind, .text = std::move(text), .param = "tools"};
+}
+
+// Each schema is embedded as a whole, so that the references inside it hold.
+GrammarSpec RequiredGrammar(const std::vector<Tool>& tools, bool parallel) {
+  std::string text = "start: \"[\" call ";
+  if (parallel) text += "(\", \" call){0," + std::to_string(kMaxRequiredCalls - 1) + "} ";
+  text += "\"]\"\ncall: ";
+  for (size_t i = 0; i < tools.size(); ++i)
+    text += (i > 0 ? " | call_" : "call_") + std::to_string(i);
+  text += '\n';
+  for (size_t i = 0; i < tools.size(); ++i) {
+    const std::string index = std::to_string(i);
+    const std::string opening = "{\"name\": " + QuotedJson(tools[i].name) + ", \"arguments\": ";
+    text += "call_" + index + ": " + QuotedJson(opening) + " arguments_" + index + " \"}\"\n";
+    text += "arguments_" + index + ": %json " + ObjectSchema(tools[i]) + '\n';
+  }
+  return Grammar(GrammarSpec::Kind::kLark, std::move(text));
+}
+
+// In a call that the model opens by itself, the functions that are not strict may have any object.
+GrammarSpec StrictGrammar(const std::vector<Tool>& tools, const ToolFormat& format) {
+  const std::string begin(format.begin);
+  std::string text = "{\"structures\":[";
+  for (const Tool& tool : tools) {
+    if (&tool != &tools.front()) text += ',';
+    const std::string opening = begin + "\n{\"name\": " + QuotedJson(tool.name) +
+                                ", \"arguments\": ";
+    text += "{\"begin\":" + QuotedJson(opening) +
+            ",\"schema\":" + (tool.strict ? ObjectSchema(tool) : R"({"type":"object"})") +
+            ",\"end\":" + QuotedJson("}\n" + std::string(format.end)) + '}';
+  }
+  text += "],\"triggers\":[" + QuotedJson(begin) + "]}";
+  return Grammar(GrammarSpec::Kind::kStructuralTag, std::move(text));
+}
+
+// True if the marker is text that always comes before a call's object.
+bool CanBeStrict(const AnswerFormats& formats) {
+  return formats.tools->syntax == ToolCallSyntax::kJson && formats.tools->bare_begin.empty() &&
+         !formats.special_tools;
+}
+
+Status PlanAuto(const std::vector<Tool>& tools, const ToolChoice& choice,
+                const AnswerFormats& formats, AnswerPlan* plan) {
+  if (formats.tools == nullptr) {
+    return InvalidArgument(
+        "tool_choice auto needs to know how the model writes calls, which its chat template does "
+        "not show: set --tool-call-parser (" +
+            ToolFormatNames() + "); none, required and a named function work without it",
+        "tool_choice");
+  }
+  plan->form.tools = formats.tools;
+  plan->form.parallel = choice.parallel;
+  plan->shows_special_tokens |= formats.special_tools;
+  auto types = std::make_shared<ParameterTypes>();
+  for (const Tool& tool : tools) {
+    for (const auto& [name, type] : tool.parameter_types)
+      types->emplace(std::pair(tool.name, name), type);
+  }
+  plan->form.parameter_types = std::move(types);
+  if (!std::ranges::any_of(tools, &Tool::strict)) return {};
+  if (!CanBeStrict(formats)) {
+    return InvalidArgument(
+        "a strict function with tool_choice auto is not supported with "
+        "--tool-call-parser " +
+            std::string(formats.tools->name) +
+            "; required or a named function always keeps to the schema",
+        "tools");
+  }
+  plan->grammar = StrictGrammar(tools, *formats.tools);
+  return {};
+}
+
+Status PlanForced(const std::vector<Tool>& tools, const ToolChoice& choice, AnswerPlan* plan) {
+  const bool named = choice.kind == ToolChoice::Kind::kNamed;
+  if (tools.empty() && !named)
+    return InvalidArgument("tool_choice requires a call, but there are no tools", "tool_choice");
+  plan->form.forced_call = true;
+  plan->form.parallel = choice.parallel;
+  if (!named) {
+    plan->grammar = RequiredGrammar(tools, choice.parallel);
+    return {};
+  }
+  const auto tool = std::ranges::find(tools, choice.name, &Tool::name);
+  if (tool == tools.end()) {
+    return InvalidArgument("tool_choice names '" + choice.name.substr(0, kMaxToolNameBytes) +
+                               "', which is not one of the client's own tools",
+                           "tool_choice");
+  }
+  plan->form.forced_name = choice.name;
+  plan->grammar = Grammar(GrammarSpec::Kind::kJsonSchema, ObjectSchema(*tool));
+  return {};
+}
+
+}  // namespace
+
+bool IsToolName(std::string_view name) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+  };
+  return !name.empty() && name.size() <= kMaxToolNameBytes && std::ranges::all_of(name, allowed);
+}
+
+Result<AnswerPlan> PlanAnswer(const std::vector<Tool>& tools, const ToolChoice& choice,
+                              const AnswerFormats& formats) {
+  AnswerPlan plan;
+  plan.form.reasoning = formats.reasoning;
+  plan.shows_special_tokens = formats.special_reasoning;
+  switch (choice.kind) {
+    case ToolChoice::Kind::kNone:
+      break;
+    case ToolChoice::Kind::kAuto:
+      if (tools.empty()) break;
+      DS_RETURN_IF_ERROR(PlanAuto(tools, choice, formats, &plan));
+      break;
+    case ToolChoice::Kind::kRequired:
+    case ToolChoice::Kind::kNamed:
+      DS_RETURN_IF_ERROR(PlanForced(tools, choice, &plan));
+      break;
+  }
+  return plan;
+}
+
+Status CheckBesideForm(const ToolFormat& format) {
+  if (!format.bare_at_start_only) return {};
+  return InvalidArgument(
+      "an answer with a given format, by response_format or a similar field, cannot call tools by "
+      "itself with --tool-call-parser " +
+          std::string(format.name) +
+          ", whose calls are JSON without a marker; tool_choice must be none, required or a named "
+          "function",
+      "tool_choice");
+}
+
+std::string ToolsJson(const std::vector<Tool>& tools) {
+  std::string json;
+  for (const Tool& tool : tools) {
+    json += json.empty() ? '[' : ',';
+    json += "{\"type\":\"function\",\"function\":{\"name\":" + QuotedJson(tool.name);
+    if (!tool.description.empty()) json += ",\"description\":" + QuotedJson(tool.description);
+    json += ",\"parameters\":" + ShownSchema(tool) + "}}";
+  }
+  return json.empty() ? json : json + ']';
+}
+
+}  // namespace diffserve

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a client's tools constrain an answer and how the answer's text is read. Every API with tools
+// converts them to Tool and ToolChoice and calls the functions here.
+//
+// - named tool: the whole answer is its arguments, an object of its schema.
+// - required: the whole answer is a JSON list of at least one call, [{"name": ..., "arguments":
+// {...}}, ...], as in vLLM. Each call keeps to the schema of its tool.
+// - auto: the model writes calls in the format of --tool-call-parser. If the format's markers are
+// text, the schemas of strict functions are enforced from the opening marker on.
+// The first two work for every model, whatever format it was trained on. Reasoning may come before
+// the answer; a constraint begins after it.
+// Thread safety: functions without state.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/text/grammar.h"
+#include "kernels/base/status.h"
+#include "server/serving/answer/answer_parser.h"
+#include "server/serving/tools/tool_format.h"
+
+namespace diffserve {
+
+struct Tool {
+  std::string name;             // [a-zA-Z0-9_-]{1,128}
+  std::string description;      // may be empty
+  std::string parameters_json;  // a JSON schema of an object, as the client wrote it; empty: none
+  bool has_type = false;        // the schema says "type"
+  bool only_objects = false;    // its "type" is "object"
+  bool strict = false;
+  std::map<std::string, uint8_t> parameter_types;  // ParameterType's bits, by name
+};
+
+struct ToolChoice {
+  enum class Kind { kNone, kAuto, kRequired, kNamed };
+  Kind kind = Kind::kNone;
+  std::string name;      // for kNamed
+  bool parallel = true;  // more than one call in an answer
+};
+
+struct AnswerPlan {
+  AnswerForm form;
+  std::optional<GrammarSpec> grammar;
+  bool shows_special_tokens = false;  // the format's markers are special tokens
+};
+
+inline constexpr size_t kMaxToolNameBytes = 128;  // Anthropic's; OpenAI's names are shorter
+inline constexpr int kMaxRequiredCalls = 16;      // in an answer to tool_choice required
+
+bool IsToolName(std::string_view name);
+// Error: kInvalidArgument; `param` is tool_choice or tools.
+Result<AnswerPlan> PlanAnswer(const std::vector<Tool>& tools, const ToolChoice& choice,
+                              const AnswerFormats& formats);
+// OK if an answer may be either calls of this format or text that keeps to response_format or a
+// similar field. Error: such calls cannot be distinguished from that text.
+Status CheckBesideForm(const ToolFormat& format);
+// The tools as chat templates expect them: OpenAI's list, its members in the usual order. Empty
+// without tools.
+std::string ToolsJson(const std::vector<Tool>& tools);
+
+}  // namespace diffserve
