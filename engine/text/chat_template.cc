@@ -115,7 +115,7 @@ std::string ChatTemplate::Sources() const {
   return Take(text);
 }
 
-Result<RenderedChat> ChatTemplate::Render(const Conversation& conversation,
+Result<RenderedChat> ChatTemplate::Render(const TemplateInput& conversation,
                                           const Tokenizer* tokenizer) const {
   RequireMemory((conversation.messages_json.size() + conversation.tools_json.size()) *
                 kMemoryPerJsonByte);

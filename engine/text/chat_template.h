@@ -21,7 +21,7 @@ namespace diffserve {
 // may trim it.
 inline constexpr std::string_view kContinuationMark = "CONTINUE_FINAL_MESSAGE_TAG ";
 
-struct Conversation {
+struct TemplateInput {
   std::string_view messages_json;       // array of {"role", "content", ...}
   std::string_view kwargs_json = "{}";  // object of extra variables
   bool add_generation_prompt = false;
@@ -44,7 +44,7 @@ class ChatTemplate {
   // With a tokenizer, special tokens written inside the conversation are treated as plain text: a
   // guard character in the rendered text keeps Tokenizer::Encode from finding them. Error:
   // kInvalidArgument, for an error that the template raised (raise_exception) or an exceeded limit.
-  Result<RenderedChat> Render(const Conversation& conversation, const Tokenizer* tokenizer) const;
+  Result<RenderedChat> Render(const TemplateInput& conversation, const Tokenizer* tokenizer) const;
 
   // The Jinja text of all templates; it shows the format of the model's answers.
   std::string Sources() const;

@@ -38,8 +38,7 @@ size_t PromptBytes(const Prompt& prompt) {
   if (const auto* text = std::get_if<std::string>(&prompt)) return text->size();
   if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt))
     return ids->size() * sizeof(int32_t);
-  const auto& chat = std::get<ChatPrompt>(prompt);
-  return chat.messages_json.size() + chat.tools_json.size() + chat.template_kwargs_json.size();
+  return std::get<Conversation>(prompt).TextBytes();
 }
 
 // Names have no order here and equal ones are one client.
@@ -48,7 +47,7 @@ uint64_t ClientOf(const GenerateRequest& request) {
 }
 
 const char* PromptParam(const Prompt& prompt) {
-  return std::holds_alternative<ChatPrompt>(prompt) ? "messages" : "prompt";
+  return std::holds_alternative<Conversation>(prompt) ? "messages" : "prompt";
 }
 
 Status WithParam(const Status& status, const char* param) {
@@ -148,13 +147,14 @@ Result<SharedTokens> Frontend::Impl::Tokens(Prompt& prompt, std::optional<bool> 
   if (auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) return SharedTokens(std::move(*ids));
   EncodeOptions encode;
   RenderedChat rendered;
-  const auto* const chat = std::get_if<ChatPrompt>(&prompt);
+  const auto* const chat = std::get_if<Conversation>(&prompt);
   if (chat != nullptr) {
     if (chat_template == nullptr)
       return InvalidArgument("this model has no chat template; use /v1/completions", "messages");
+    const TemplateJson json = TemplateJsonOf(*chat);
     Result<RenderedChat> made = chat_template->Render(
-        {chat->messages_json, chat->template_kwargs_json, chat->add_generation_prompt,
-         chat->tools_json, chat->continues_final_message},
+        {json.messages, json.kwargs, chat->add_generation_prompt, json.tools,
+         chat->continues_final_message},
         options.allow_special_tokens_in_content ? nullptr : &tokenizer);
     if (!made.ok()) return WithParam(made.status(), "messages");
     rendered = std::move(made).value();

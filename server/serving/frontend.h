@@ -24,6 +24,7 @@
 #include "engine/text/output_loop.h"
 #include "engine/text/tokenizer.h"
 #include "models/model_config.h"
+#include "server/serving/conversation.h"
 #include "server/serving/template_roles.h"
 #include "server/serving/tools/tool_format.h"
 
@@ -32,19 +33,10 @@ namespace diffserve {
 class HiddenStatePool;
 struct AttentionSource;
 
-struct ChatPrompt {
-  std::string messages_json;
-  std::string tools_json = {};  // a list of OpenAI's tools, for the template; empty: none
-  std::string template_kwargs_json = "{}";
-  bool add_generation_prompt = true;
-  // The answer continues the last message, whose content ends with kContinuationMark.
-  bool continues_final_message = false;
-};
-
-// Text is tokenized with special tokens added. A chat prompt is rendered first and tokenized
-// without them; ids are used unchanged. Special tokens written in a text prompt are special tokens.
-// In messages they are plain text, unless FrontendOptions says otherwise.
-using Prompt = std::variant<std::string, std::vector<int32_t>, ChatPrompt>;
+// Text is tokenized with special tokens added. A conversation is rendered first and
+// tokenized without them; ids are used unchanged. Special tokens written in a text prompt are
+// special tokens. In messages they are plain text, unless FrontendOptions says otherwise.
+using Prompt = std::variant<std::string, std::vector<int32_t>, Conversation>;
 
 // How much of an answer the transport buffers until its last byte is sent: one event, or all of it,
 // as text or with its tokens.

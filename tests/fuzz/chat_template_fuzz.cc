@@ -25,29 +25,25 @@ int64_t NumSpecial(const Tokenizer& tokenizer, const RenderedChat& chat) {
   return std::ranges::count_if(ids, [&](int32_t id) { return tokenizer.IsSpecial(id); });
 }
 
-// The same turns, but nothing said in them.
-std::string WithoutContents(const std::string& messages_json) {
-  nlohmann::json messages = nlohmann::json::parse(messages_json);
-  for (nlohmann::json& message : messages) message["content"] = "x";
-  return messages.dump();
+RenderedChat Rendered(const Conversation& conversation, const Tokenizer& tokenizer) {
+  static const auto chat_template = ChatTemplate::Load(kModel).value();
+  const TemplateJson json = TemplateJsonOf(conversation);
+  const Result<RenderedChat> rendered = chat_template->Render(
+      {json.messages, json.kwargs, conversation.add_generation_prompt}, &tokenizer);
+  DS_CHECK(rendered.ok(), "this template renders every conversation");
+  return *rendered;
 }
 
 void TakeConversation(std::string_view body) {
   static const auto tokenizer = Tokenizer::Load(kModel).value();
-  static const auto chat_template = ChatTemplate::Load(kModel).value();
   const FrontendOptions limits;
   const auto request = ParseChatRequest(body, {&limits, SamplingParams(), false});
   if (!request.ok()) return;
-  const auto& chat = std::get<ChatPrompt>(request->generate.prompts.front());
-  const Conversation conversation{chat.messages_json, chat.template_kwargs_json,
-                                  chat.add_generation_prompt};
-  const Result<RenderedChat> rendered = chat_template->Render(conversation, tokenizer.get());
-  DS_CHECK(rendered.ok(), "this template renders every conversation");
-  Conversation silent = conversation;
-  const std::string without = WithoutContents(chat.messages_json);
-  silent.messages_json = without;
-  DS_CHECK(NumSpecial(*tokenizer, *rendered) ==
-               NumSpecial(*tokenizer, chat_template->Render(silent, tokenizer.get()).value()),
+  const auto& chat = std::get<Conversation>(request->generate.prompts.front());
+  Conversation silent = chat;  // the same turns, but nothing said in them
+  for (Message& message : silent.messages) message.content = "x";
+  DS_CHECK(NumSpecial(*tokenizer, Rendered(chat, *tokenizer)) ==
+               NumSpecial(*tokenizer, Rendered(silent, *tokenizer)),
            "a message makes no special token");
 }
 

@@ -166,7 +166,8 @@ void CheckConstrained(const OpenAiRequest& request, uint64_t seed) {
   const AnswerMessage message = MessageOf(reading);
   if (!ended) return;
   DS_CHECK(!request.answer.forced_call || !message.calls.empty(), "a call was asked for: " + text);
-  const std::string& tools = std::get<ChatPrompt>(request.generate.prompts.front()).tools_json;
+  const std::string tools =
+      TemplateJsonOf(std::get<Conversation>(request.generate.prompts.front())).tools;
   for (const AnswerCall& call : message.calls) {
     DS_CHECK(tools.find("\"name\":\"" + call.name + '"') != tools.npos, "a tool's name: " + text);
     DS_CHECK(IsJsonObject(call.arguments), "arguments: " + text);
@@ -183,9 +184,11 @@ void CheckParsed(const Result<OpenAiRequest>& parsed, const FrontendOptions& lim
   }
   if (!CheckRequest(parsed->generate, FuzzedLimits(limits)).ok()) return;
   CheckPromises(parsed->generate, limits);
-  const auto& chat = std::get<ChatPrompt>(parsed->generate.prompts.front());
-  DS_CHECK(IsJson(chat.messages_json), "what a template gets is JSON: " + chat.messages_json);
-  DS_CHECK(chat.tools_json.empty() || IsJson(chat.tools_json), chat.tools_json);
+  const auto& chat = std::get<Conversation>(parsed->generate.prompts.front());
+  const TemplateJson json = TemplateJsonOf(chat);
+  DS_CHECK(IsJson(json.messages), "what a template gets is JSON: " + json.messages);
+  DS_CHECK(json.tools.empty() || IsJson(json.tools), json.tools);
+  DS_CHECK(IsJson(json.kwargs), json.kwargs);
   if (parsed->generate.grammar) CheckConstrained(*parsed, seed);
 }
 

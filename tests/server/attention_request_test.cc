@@ -53,7 +53,7 @@ TEST_F(AttentionRequestTest, ConversationOpensAnAnswerOnlyOnRequest) {
   const std::string messages = R"("messages":[{"role":"user","content":"a"}])";
   const auto opens = [&](const std::string& more) {
     const Result<OpenAiAttentionRequest> parsed = Parse("{" + messages + more + "}");
-    return std::get<ChatPrompt>(parsed->attention.prompt).add_generation_prompt;
+    return std::get<Conversation>(parsed->attention.prompt).add_generation_prompt;
   };
   EXPECT_FALSE(opens(""));
   EXPECT_TRUE(opens(R"(,"add_generation_prompt":true)"));

@@ -21,6 +21,7 @@ using testing::ServingFixture;
 using testing::ServingOptions;
 
 const std::string kMessages = R"([{"role":"user","content":"hello"}])";
+const Conversation kHello = ChatHistory("").With("hello");
 
 ChatOptions At(int port) {
   ChatOptions chat;
@@ -46,7 +47,7 @@ TEST(RemoteChatTest, RemoteAnswersEqualTheServers) {
   EXPECT_THAT(model->name(), HasSubstr("tiny at http://127.0.0.1:"));
   std::string streamed;
   const Result<ChatAnswer> answer = model->Answer(
-      kMessages, [&](std::string_view piece) { streamed += piece; }, {});
+      kHello, [&](std::string_view piece) { streamed += piece; }, {});
   ASSERT_TRUE(answer.ok()) << answer.status().message();
   testing::HttpClient client(server.port());
   const auto reply =
@@ -76,7 +77,7 @@ TEST(RemoteChatTest, StopEndsAnAnswerWhateverTheServerDoes) {
     source.request_stop();
   });
   const Result<ChatAnswer> answer = model->Answer(
-      kMessages, [](std::string_view) {}, source.get_token());
+      kHello, [](std::string_view) {}, source.get_token());
   ASSERT_TRUE(answer.ok()) << answer.status().message();
   EXPECT_EQ(answer->finish_reason, "");
   EXPECT_EQ(answer->text, "");
@@ -91,7 +92,7 @@ TEST(RemoteChatTest, EarlierStopIsNotForgotten) {
   std::stop_source source;
   source.request_stop();
   const Result<ChatAnswer> answer = model->Answer(
-      kMessages, [](std::string_view) {}, source.get_token());
+      kHello, [](std::string_view) {}, source.get_token());
   ASSERT_TRUE(answer.ok());
   EXPECT_EQ(answer->finish_reason, "");
 }
@@ -100,7 +101,7 @@ TEST(RemoteChatTest, RefusalShowsTheServersMessage) {
   ServingFixture server;
   ChatOptions chat = At(server.port());
   chat.max_tokens = 100'000;
-  const Result<ChatAnswer> answer = Connected(chat)->Answer(kMessages, [](std::string_view) {}, {});
+  const Result<ChatAnswer> answer = Connected(chat)->Answer(kHello, [](std::string_view) {}, {});
   ASSERT_FALSE(answer.ok());
   EXPECT_THAT(answer.status().message(), HasSubstr(chat.url + ": status 400: "));
   EXPECT_THAT(answer.status().message(),
@@ -118,7 +119,7 @@ TEST(RemoteChatTest, FirstKeyOfTheFileIsSent) {
   TemporaryDirectory directory;
   directory.Write("keys", "# ours\n\ngood\nother\n");
   chat.api_key_file = directory.path() / "keys";
-  EXPECT_TRUE(Connected(chat)->Answer(kMessages, [](std::string_view) {}, {}).ok());
+  EXPECT_TRUE(Connected(chat)->Answer(kHello, [](std::string_view) {}, {}).ok());
   directory.Write("keys", "# none\n");
   const auto empty = ConnectChatModel({}, {}, chat);
   ASSERT_FALSE(empty.ok());
@@ -158,7 +159,7 @@ TEST_F(LocalChatTest, ConversationIsRemembered) {
   const auto answer = [&](const std::string& question) {
     std::string streamed;
     const Result<ChatAnswer> found = (*model)->Answer(
-        history.MessagesJson(question), [&](std::string_view piece) { streamed += piece; }, {});
+        history.With(question), [&](std::string_view piece) { streamed += piece; }, {});
     EXPECT_TRUE(found.ok()) << found.status().message();
     EXPECT_EQ(streamed, found->text);
     EXPECT_EQ(found->finish_reason, "stop");
@@ -203,12 +204,12 @@ TEST_F(LocalChatTest, StopDuringAStepEndsTheAnswerAndTheNextIsComplete) {
       source.request_stop();
     });
     const Result<ChatAnswer> answer = (*model)->Answer(
-        kMessages, [](std::string_view) {}, source.get_token());
+        kHello, [](std::string_view) {}, source.get_token());
     ASSERT_TRUE(answer.ok()) << answer.status().message();
     EXPECT_EQ(answer->finish_reason, "");
   }
   gate.Open();
-  const Result<ChatAnswer> answer = (*model)->Answer(kMessages, [](std::string_view) {}, {});
+  const Result<ChatAnswer> answer = (*model)->Answer(kHello, [](std::string_view) {}, {});
   ASSERT_TRUE(answer.ok()) << answer.status().message();
   EXPECT_NE(answer->finish_reason, "");
   EXPECT_FALSE(answer->text.empty());

@@ -133,16 +133,18 @@ TEST(TerminalTextTest, QuoteIsOneShortLine) {
 TEST(ChatHistoryTest, MessagesAreJsonInTheirOrder) {
   ChatHistory history("Be \"brief\".");
   history.Add("one\n", "two");
-  const auto messages = nlohmann::json::parse(history.MessagesJson("three"), nullptr, false);
+  const auto messages = nlohmann::json::parse(TemplateJsonOf(history.With("three")).messages,
+                                              nullptr, false);
   const nlohmann::json expected = {{{"role", "system"}, {"content", "Be \"brief\"."}},
                                    {{"role", "user"}, {"content", "one\n"}},
                                    {{"role", "assistant"}, {"content", "two"}},
                                    {{"role", "user"}, {"content", "three"}}};
   EXPECT_EQ(messages, expected);
   history.Reset();
-  EXPECT_EQ(nlohmann::json::parse(history.MessagesJson("x"), nullptr, false).size(), 2u);
+  EXPECT_EQ(
+      nlohmann::json::parse(TemplateJsonOf(history.With("x")).messages, nullptr, false).size(), 2u);
   history.SetSystem("");
-  EXPECT_EQ(history.MessagesJson("x"), R"([{"role":"user","content":"x"}])");
+  EXPECT_EQ(TemplateJsonOf(history.With("x")).messages, R"([{"role":"user","content":"x"}])");
 }
 
 }  // namespace

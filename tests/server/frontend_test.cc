@@ -354,8 +354,8 @@ TEST(FrontendTest, SpecialTokensInMessagesNeedTheOperatorsFlag) {
     ServingOptions options;
     options.frontend.allow_special_tokens_in_content = allowed;
     ServingFixture server(options);
-    const ChatPrompt chat{.messages_json = R"([{"role": "user", "content": "<|end|>x"}])",
-                          .tools_json = {}};
+    Conversation chat;
+    chat.messages = {{.role = "user", .content = "<|end|>x"}};
     std::promise<Result<std::vector<int32_t>>> promise;
     ASSERT_TRUE(server.frontend
                     ->Tokenize("", chat, false,

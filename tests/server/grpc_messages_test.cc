@@ -140,8 +140,8 @@ TEST(GrpcMessagesTest, MessagesHaveTheFormThatTemplatesExpect) {
   chat.set_tools_json(R"([{"type": "function", "function": {"name": "look"}}])");
   message.mutable_tool_choice()->set_mode(v1::ToolChoice::NONE);
   const GenerateRequest request = *Mapped(message);
-  const auto& prompt = std::get<ChatPrompt>(request.prompts.front());
-  EXPECT_EQ(prompt.messages_json,
+  const auto& prompt = std::get<Conversation>(request.prompts.front());
+  EXPECT_EQ(TemplateJsonOf(prompt).messages,
             R"([{"role":"user","content":"hi","name":"Ann"},)"
             R"({"role":"assistant","content":"","tool_calls":[)"
             R"({"id":"c1","type":"function","function":{"name":"look","arguments":{"at": "sky"}}},)"
@@ -149,13 +149,14 @@ TEST(GrpcMessagesTest, MessagesHaveTheFormThatTemplatesExpect) {
             R"({"role":"tool","content":"blue","tool_call_id":"c1"}])");
   const std::string tools = R"([{"type":"function","function":{"name":"look","parameters":)"
                             R"({"type":"object","properties":{}}}}])";
-  EXPECT_EQ(prompt.tools_json, tools);
+  EXPECT_EQ(TemplateJsonOf(prompt).tools, tools);
   v1::TokenizeRequest tokenize;
   *tokenize.mutable_chat() = chat;
   const Result<Prompt> same = FromProto(tokenize, FrontendOptions());
   ASSERT_TRUE(same.ok()) << same.status().message();
-  EXPECT_EQ(std::get<ChatPrompt>(*same).tools_json, tools);
-  EXPECT_EQ(std::get<ChatPrompt>(*same).messages_json, prompt.messages_json);
+  EXPECT_EQ(TemplateJsonOf(std::get<Conversation>(*same)).tools, tools);
+  EXPECT_EQ(TemplateJsonOf(std::get<Conversation>(*same)).messages,
+            TemplateJsonOf(prompt).messages);
 }
 
 TEST(GrpcMessagesTest, InvalidCallIsRefusedWithItsPath) {
@@ -185,8 +186,8 @@ TEST(GrpcMessagesTest, NonObjectArgumentsBecomeAnObjectForTheTemplate) {
   call.set_arguments("{\"a\": \"cut");
   const Result<GenerateRequest> request = Mapped(message);
   ASSERT_TRUE(request.ok()) << request.status().message();
-  EXPECT_NE(std::get<ChatPrompt>(request->prompts.front())
-                .messages_json.find(R"("arguments":{"INVALID_JSON":"{\"a\": \"cut"})"),
+  EXPECT_NE(TemplateJsonOf(std::get<Conversation>(request->prompts.front()))
+                .messages.find(R"("arguments":{"INVALID_JSON":"{\"a\": \"cut"})"),
             std::string::npos);
 }
 
@@ -245,7 +246,7 @@ TEST_F(ToolsOverGrpcTest, NoneKeepsTheToolsInThePrompt) {
   const Result<OpenAiRequest> mapped = Mapped();
   ASSERT_TRUE(mapped.ok()) << mapped.status().message();
   EXPECT_FALSE(mapped->answer.parses());
-  EXPECT_THAT(std::get<ChatPrompt>(mapped->generate.prompts.front()).tools_json,
+  EXPECT_THAT(TemplateJsonOf(std::get<Conversation>(mapped->generate.prompts.front())).tools,
               HasSubstr("get_weather"));
 }
 

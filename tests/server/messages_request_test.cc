@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bodies of /v1/messages: the chat requests that they become, and the names in refusals.
+// Bodies of /v1/messages: the chat requests that mean the same, and the names in refusals.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -7,7 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "engine/text/chat_template.h"
 #include "server/api/anthropic/request.h"
+#include "tests/testing/request_summary.h"
 
 namespace diffserve {
 namespace {
@@ -16,36 +18,42 @@ using Json = nlohmann::json;
 
 class MessagesRequestTest : public ::testing::Test {
  protected:
-  Result<MessagesChat> Read(const std::string& body, bool strict = false) const {
-    return ChatOfMessages(body, {&limits_, SamplingParams(), strict}, /*answers=*/true);
+  MessagesRequestTest() { limits_.formats.tools = FindToolFormat("hermes"); }
+
+  OpenAiContext Context(bool strict = false) const { return {&limits_, SamplingParams(), strict}; }
+  Result<OpenAiRequest> Read(const std::string& body, bool strict = false) const {
+    return ParseMessagesRequest(body, Context(strict));
   }
   static std::string With(const std::string& member) {
     return R"({"model":"m","max_tokens":9,"messages":[{"role":"user","content":"a"}],)" + member +
            "}";
   }
-  Json Chat(const std::string& body) const {
-    const Result<MessagesChat> chat = Read(body);
-    EXPECT_TRUE(chat.ok()) << body << ": " << chat.status().message();
-    return chat.ok() ? Json::parse(chat->body) : Json();
-  }
+  Json Summary(const std::string& body) const { return testing::ChatSummary(Read(body)); }
   Json Messages(const std::string& list) const {
-    return Chat(R"({"max_tokens":9,"messages":)" + list + "}")["messages"];
+    return Summary(R"({"max_tokens":9,"messages":)" + list + "}")["messages"];
+  }
+  // The same of a body of /v1/chat/completions.
+  Json ChatSummary(const std::string& body) const {
+    return testing::ChatSummary(ParseChatRequest(body, Context()));
+  }
+  Json ChatMessages(const std::string& list) const {
+    return ChatSummary("{\"messages\":" + list + "}")["messages"];
   }
   // The member that a refusal names; "" if the body is accepted.
   std::string RefusedFor(const std::string& body, bool strict = false) const {
-    const Result<MessagesChat> chat = Read(body, strict);
-    if (chat.ok()) return "";
-    EXPECT_EQ(chat.status().code(), StatusCode::kInvalidArgument);
-    EXPECT_NE(chat.status().message().find(chat.status().param()), std::string::npos)
-        << chat.status().message();
-    return chat.status().param();
+    const Result<OpenAiRequest> request = Read(body, strict);
+    if (request.ok()) return "";
+    EXPECT_EQ(request.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(request.status().message().find(request.status().param()), std::string::npos)
+        << request.status().message();
+    return request.status().param();
   }
 
   FrontendOptions limits_;
 };
 
 TEST_F(MessagesRequestTest, SystemPromptAndTextBlocksBecomeMessages) {
-  const Json chat = Chat(R"({"model":"m","max_tokens":9,"stream":true,
+  const Json read = Summary(R"({"model":"m","max_tokens":9,"stream":true,
       "system":[{"type":"text","text":"Be","cache_control":{"type":"ephemeral"}},
                 {"type":"text","text":"brief."}],
       "messages":[{"role":"user","content":"Hi"},
@@ -53,7 +61,7 @@ TEST_F(MessagesRequestTest, SystemPromptAndTextBlocksBecomeMessages) {
                                                  {"type":"text","text":"Yes?"}]},
                   {"role":"user","content":[{"type":"text","text":"Go"},
                                             {"type":"text","text":"on"}]}]})");
-  EXPECT_EQ(chat, Json::parse(R"({"model":"m","max_tokens":9,"stream":true,"messages":[
+  EXPECT_EQ(read, ChatSummary(R"({"model":"m","max_tokens":9,"stream":true,"messages":[
       {"role":"system","content":[{"type":"text","text":"Be"},{"type":"text","text":"brief."}]},
       {"role":"user","content":"Hi"},{"role":"assistant","content":"Yes?"},
       {"role":"user","content":[{"type":"text","text":"Go"},{"type":"text","text":"on"}]}]})"));
@@ -69,7 +77,7 @@ TEST_F(MessagesRequestTest, ToolUseAndResultsBecomeCallsAndMessagesOfTools) {
                                                               {"type":"text","text":"two"}]},
           {"type":"tool_result","tool_use_id":"t2","is_error":true},
           {"type":"text","text":"Well?"}]}])"),
-            Json::parse(R"([{"role":"user","content":"Sum?"},
+            ChatMessages(R"([{"role":"user","content":"Sum?"},
         {"role":"assistant","content":"Let me add.","tool_calls":[
           {"id":"t1","type":"function","function":{"name":"add","arguments":"{\"a\":1}"}},
           {"id":"t2","type":"function","function":{"name":"now","arguments":"{}"}}]},
@@ -78,23 +86,29 @@ TEST_F(MessagesRequestTest, ToolUseAndResultsBecomeCallsAndMessagesOfTools) {
         {"role":"user","content":"Well?"}])"));
 }
 
-TEST_F(MessagesRequestTest, ToolsAndToolChoiceBecomeOpenAis) {
-  const Json chat = Chat(With(R"("tools":[{"name":"add","description":"Adds",
-      "input_schema":{"type":"object"}}],"tool_choice":{"type":"tool","name":"add",
-      "disable_parallel_tool_use":true})"));
-  EXPECT_EQ(chat["tools"], Json::parse(R"([{"type":"function","function":{"name":"add",
-      "description":"Adds","parameters":{"type":"object"}}}])"));
-  EXPECT_EQ(chat["tool_choice"], Json::parse(R"({"type":"function","function":{"name":"add"}})"));
-  EXPECT_EQ(chat["parallel_tool_calls"], false);
+TEST_F(MessagesRequestTest, ToolsAndToolChoiceMeanOpenAis) {
+  const std::string tools = R"("tools":[{"name":"add","description":"Adds",
+      "input_schema":{"type":"object"}}],"tool_choice":)";
+  const auto chat = [this](const std::string& members) {
+    return ChatSummary(With(R"("tools":[{"type":"function","function":{"name":"add",
+        "description":"Adds","parameters":{"type":"object"}}}],)" +
+                            members));
+  };
+  EXPECT_EQ(
+      Summary(With(tools + R"({"type":"tool","name":"add","disable_parallel_tool_use":true})")),
+      chat(R"("tool_choice":{"type":"function","function":{"name":"add"}},
+                    "parallel_tool_calls":false)"));
   for (const auto& [ours, theirs] : std::vector<std::pair<std::string, std::string>>{
            {"any", "required"}, {"auto", "auto"}, {"none", "none"}}) {
-    EXPECT_EQ(Chat(With(R"("tool_choice":{"type":")" + ours + "\"}"))["tool_choice"], theirs);
+    EXPECT_EQ(Summary(With(tools + R"({"type":")" + ours + "\"}")),
+              chat("\"tool_choice\":\"" + theirs + '"'))
+        << ours;
   }
 }
 
 struct FieldCase {
   const char* member;
-  const char* chat;     // its members in the chat body; {}: none
+  const char* chat;     // members of a chat body that mean the same; {}: none
   const char* refused;  // the param, if it is refused
 };
 const FieldCase kFieldCases[] = {
@@ -105,7 +119,8 @@ const FieldCase kFieldCases[] = {
     {R"("seed":5)", R"({"seed":5})", ""},
     {R"("ignore_eos":true)", R"({"ignore_eos":true})", ""},
     {R"("stream":false)", R"({"stream":false})", ""},
-    {R"("system":"s")", "{}", ""},
+    {R"("system":"s")",
+     R"({"messages":[{"role":"system","content":"s"},{"role":"user","content":"a"}]})", ""},
     {R"("metadata":{"user_id":"u"})", "{}", ""},
     {R"("service_tier":"auto")", "{}", ""},
     {R"("cache_control":{"type":"ephemeral"})", "{}", ""},
@@ -157,17 +172,15 @@ const FieldCase kFieldCases[] = {
     {R"("stop_sequences":5)", "", "stop_sequences"},
 };
 
-TEST_F(MessagesRequestTest, EveryFieldIsTranslatedIgnoredOrRefusedByName) {
-  const Json silent = Chat(With("\"x\":0"));
+TEST_F(MessagesRequestTest, EveryFieldIsReadIgnoredOrRefusedByName) {
   for (const FieldCase& one : kFieldCases) {
     EXPECT_EQ(RefusedFor(With(one.member)), one.refused) << one.member;
     if (*one.refused != '\0') continue;
-    Json chat = Chat(With(one.member));
-    if (std::string(one.member).find("system") != std::string::npos) continue;
-    for (const auto& [name, value] : silent.items()) {
-      if (!Json::parse(one.chat).contains(name)) chat.erase(name);
-    }
-    EXPECT_EQ(chat, Json::parse(one.chat)) << one.member;
+    const std::string members = Json::parse(one.chat).dump().substr(1);
+    EXPECT_EQ(Summary(With(one.member)),
+              ChatSummary(R"({"model":"m","messages":[{"role":"user","content":"a"}])" +
+                          std::string(members == "}" ? "" : ",") + members))
+        << one.member;
   }
 }
 
@@ -208,7 +221,7 @@ TEST_F(MessagesRequestTest, SystemMessagesFollowTheTemplate) {
             {"role":"system","content":"Now."}]})",
         {&limits_, SamplingParams(), false});
     EXPECT_TRUE(parsed.ok()) << parsed.status().message();
-    return std::get<ChatPrompt>(parsed->generate.prompts.front()).messages_json;
+    return TemplateJsonOf(std::get<Conversation>(parsed->generate.prompts.front())).messages;
   };
   const std::string in_place =
       R"({"role":"user","content":"a"},{"role":"system","content":"brief."},)"
@@ -226,11 +239,11 @@ TEST_F(MessagesRequestTest, SystemMessagesFollowTheTemplate) {
 // Claude Code's first block differs with each request.
 TEST_F(MessagesRequestTest, BillingLineIsRemovedFromThePrompt) {
   const auto system = [this](const std::string& json) {
-    return Chat(R"({"max_tokens":9,"system":)" + json +
-                R"(,"messages":[{"role":"user","content":"a"}]})")["messages"];
+    return Summary(R"({"max_tokens":9,"system":)" + json +
+                   R"(,"messages":[{"role":"user","content":"a"}]})")["messages"];
   };
-  const Json silent = Json::parse(R"([{"role":"user","content":"a"}])");
-  const Json brief = Json::parse(
+  const Json silent = ChatMessages(R"([{"role":"user","content":"a"}])");
+  const Json brief = ChatMessages(
       R"([{"role":"system","content":"Be brief."},{"role":"user","content":"a"}])");
   EXPECT_EQ(system(R"([{"type":"text","text":"x-anthropic-billing-header: cc=1; cch=2;"}])"),
             silent);
@@ -258,7 +271,7 @@ TEST_F(MessagesRequestTest, VendorBlocksAreOmittedAndDocumentsAreText) {
           {"type":"tool_use","id":"t","name":"n","input":{"b":1,"a":2},"caller":{"type":"direct"}}]},
         {"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":[
           {"type":"tool_reference","tool_name":"f"},{"type":"text","text":"r"}]}]}])"),
-            Json::parse(R"([{"role":"user","content":[{"type":"text","text":"T\nC\nD"},
+            ChatMessages(R"([{"role":"user","content":[{"type":"text","text":"T\nC\nD"},
           {"type":"text","text":"S\nT\nR"},{"type":"text","text":"a"}]},
         {"role":"assistant","content":"b","tool_calls":[{"id":"t","type":"function",
           "function":{"name":"n","arguments":"{\"b\":1,\"a\":2}"}}]},
@@ -270,37 +283,39 @@ TEST_F(MessagesRequestTest, EmptyAnswerAndCutCallAreAcceptedBack) {
                               R"([{"type":"text","text":""}])"}) {
     EXPECT_EQ(Messages(R"([{"role":"user","content":"a"},{"role":"assistant","content":)" +
                        std::string(content) + R"(},{"role":"user","content":"b"}])"),
-              Json::parse(R"([{"role":"user","content":"a"},{"role":"assistant","content":""},
+              ChatMessages(R"([{"role":"user","content":"a"},{"role":"assistant","content":""},
                               {"role":"user","content":"b"}])"))
         << content;
   }
   for (const auto& [input, arguments] : std::vector<std::pair<std::string, std::string>>{
-           {"null", ""}, {"{}", "{}"}, {R"("{\"a\": \"cu")", R"({"a": "cu)"}}) {
+           {"null", "{}"},
+           {"{}", "{}"},
+           {R"("{\"a\": \"cu")", R"({"INVALID_JSON":"{\"a\": \"cu"})"}}) {
     const Json call = Messages(
         R"([{"role":"user","content":"a"},{"role":"assistant","content":[
              {"type":"tool_use","id":"t","name":"n","input":)" +
         input + R"(}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"t"}]}])");
-    EXPECT_EQ(call[1]["tool_calls"][0]["function"]["arguments"], arguments);
+    EXPECT_EQ(call[1]["tool_calls"][0]["function"]["arguments"], Json::parse(arguments));
   }
 }
 
 TEST_F(MessagesRequestTest, AnswerContinuesALastAssistantMessage) {
   const auto chat = [this](const std::string& content) {
-    return Chat(R"({"max_tokens":9,"messages":[{"role":"user","content":"a"},
-                    {"role":"assistant","content":)" +
-                content + "}]}");
+    return Summary(R"({"max_tokens":9,"messages":[{"role":"user","content":"a"},
+                       {"role":"assistant","content":)" +
+                   content + "}]}");
   };
   for (const char* content :
        {R"("b")", R"([{"type":"text","text":"b"}])",
         R"([{"type":"thinking","thinking":"hm"},{"type":"text","text":"b"}])"}) {
     const Json continued = chat(content);
-    EXPECT_EQ(continued["continue_final_message"], true) << content;
-    EXPECT_EQ(continued["add_generation_prompt"], false) << content;
-    EXPECT_EQ(continued["messages"][1]["content"], "b") << content;
+    EXPECT_EQ(continued["continues_message"], true) << content;
+    EXPECT_EQ(continued["begins_answer"], false) << content;
+    EXPECT_EQ(continued["messages"][1]["content"], "b" + std::string(kContinuationMark)) << content;
   }
   for (const char* content : {R"("")", "null", "[]", R"([{"type":"thinking","thinking":"hm"}])"}) {
     const Json begun = chat(content);
-    EXPECT_FALSE(begun.contains("continue_final_message")) << content;
+    EXPECT_EQ(begun["continues_message"], false) << content;
     EXPECT_EQ(begun["messages"].size(), 1u) << content;
   }
   const auto refused = [this](const std::string& content) {
@@ -343,11 +358,11 @@ TEST_F(MessagesRequestTest, OnlyAStrictServerRefusesUnknownMembers) {
 }
 
 TEST_F(MessagesRequestTest, ThinkingBudgetLimitsTheReasoning) {
-  const Result<MessagesChat> chat = Read(
-      With(R"("thinking":{"type":"enabled","budget_tokens":8})"));
-  ASSERT_TRUE(chat.ok());
-  EXPECT_EQ(chat->max_reasoning_tokens, 8);
-  EXPECT_EQ(Read(With("\"x\":0"))->max_reasoning_tokens, -1);
+  const auto budget = [this](const std::string& member) {
+    return Read(With(member))->generate.max_reasoning_tokens;
+  };
+  EXPECT_EQ(budget(R"("thinking":{"type":"enabled","budget_tokens":8})"), 8);
+  EXPECT_EQ(budget("\"x\":0"), -1);
 }
 
 }  // namespace

@@ -306,12 +306,12 @@ TEST_F(OpenAiRequestTest, MessagesAreConvertedForTheTemplate) {
           {"type":"text","text":"b"}]},{"role":"assistant","content":""}],
           "add_generation_prompt":false,"chat_template_kwargs":{"shout":true,"k":1.5,"s":"x"},"logprobs":true,"top_logprobs":2})");
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
-  const auto& chat = std::get<ChatPrompt>(parsed.value().generate.prompts.at(0));
+  const auto& chat = std::get<Conversation>(parsed.value().generate.prompts.at(0));
   EXPECT_EQ(
-      chat.messages_json,
+      TemplateJsonOf(chat).messages,
       R"([{"role":"system","content":"be \"brief\""},{"role":"user","content":"a\nb","name":"bob"},)"
       R"({"role":"assistant","content":""}])");
-  EXPECT_EQ(chat.template_kwargs_json, R"({"k":1.5,"s":"x","shout":true})");
+  EXPECT_EQ(chat.template_kwargs, R"({"k":1.5,"s":"x","shout":true})");
   EXPECT_FALSE(chat.add_generation_prompt);
   EXPECT_EQ(parsed.value().generate.sampling.num_logprobs, 2);
   EXPECT_EQ(parsed.value().generate.max_tokens_default, 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bodies of /v1/responses: the chat requests that they become, the members that the reply repeats,
-// and the names in refusals.
+// Bodies of /v1/responses: the chat requests that mean the same, the members that the reply
+// repeats, and the names in refusals.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -10,6 +10,7 @@
 
 #include "server/api/responses/encoder.h"
 #include "server/api/responses/request.h"
+#include "tests/testing/request_summary.h"
 
 namespace diffserve {
 namespace {
@@ -18,6 +19,8 @@ using Json = nlohmann::json;
 
 class ResponsesRequestTest : public ::testing::Test {
  protected:
+  ResponsesRequestTest() { limits_.formats.tools = FindToolFormat("hermes"); }
+
   OpenAiContext Context(bool strict = false) const { return {&limits_, SamplingParams(), strict}; }
   Result<ResponsesRequest> Read(const std::string& body, bool strict = false) const {
     return ParseResponsesRequest(body, Context(strict));
@@ -25,10 +28,23 @@ class ResponsesRequestTest : public ::testing::Test {
   static std::string With(const std::string& member) {
     return R"({"model":"m","input":"a",)" + member + "}";
   }
+  Json Summary(const std::string& body) const { return SummaryOf(Read(body)); }
+  Json SummaryOf(const Result<ResponsesRequest>& request) const {
+    EXPECT_TRUE(request.ok()) << request.status().message();
+    if (!request.ok()) return Json();
+    const Result<ResponsesChat> chat = ChatOf(*request, nullptr, Context());
+    EXPECT_TRUE(chat.ok()) << chat.status().message();
+    return chat.ok() ? testing::ChatSummary(chat->request) : Json();
+  }
   Json Messages(const std::string& input) const {
-    const Result<ResponsesRequest> request = Read("{\"input\":" + input + "}");
-    EXPECT_TRUE(request.ok()) << input << ": " << request.status().message();
-    return request.ok() ? Json::parse("[" + request->messages + "]") : Json();
+    return Summary("{\"input\":" + input + "}")["messages"];
+  }
+  // The same of a body of /v1/chat/completions.
+  Json ChatSummary(const std::string& body) const {
+    return testing::ChatSummary(ParseChatRequest(body, Context()));
+  }
+  Json ChatMessages(const std::string& list) const {
+    return ChatSummary("{\"messages\":" + list + "}")["messages"];
   }
   std::string RefusedFor(const std::string& body, bool strict = false) const {
     const Result<ResponsesRequest> request = Read(body, strict);
@@ -43,7 +59,7 @@ class ResponsesRequestTest : public ::testing::Test {
 };
 
 TEST_F(ResponsesRequestTest, TextInputIsAUserMessage) {
-  EXPECT_EQ(Messages("\"Hi\""), Json::parse(R"([{"role":"user","content":"Hi"}])"));
+  EXPECT_EQ(Messages("\"Hi\""), ChatMessages(R"([{"role":"user","content":"Hi"}])"));
 }
 
 TEST_F(ResponsesRequestTest, ItemsBecomeMessagesCallsAndMessagesOfTools) {
@@ -58,7 +74,7 @@ TEST_F(ResponsesRequestTest, ItemsBecomeMessagesCallsAndMessagesOfTools) {
         {"type":"function_call_output","call_id":"c1","output":"2"},
         {"type":"function_call_output","call_id":"c2",
          "output":[{"type":"input_text","text":"noon"}]}])"),
-      Json::parse(R"([{"role":"developer","content":"Be brief."},{"role":"user","content":"Sum?"},
+      ChatMessages(R"([{"role":"developer","content":"Be brief."},{"role":"user","content":"Sum?"},
         {"role":"assistant","content":"Let me add.","tool_calls":[
           {"id":"c1","type":"function","function":{"name":"add","arguments":"{\"a\":1}"}},
           {"id":"c2","type":"function","function":{"name":"now","arguments":"{}"}}]},
@@ -80,7 +96,7 @@ TEST_F(ResponsesRequestTest, ClientRunCallsAreCalls) {
         {"type":"apply_patch_call_output","call_id":"c4","status":"completed"},
         {"type":"function_call","call_id":"c5","name":"f","arguments":"{\"a\": \"cut"},
         {"type":"function_call_output","call_id":"c5","output":null}])"),
-            Json::parse(R"([
+            ChatMessages(R"([
         {"role":"assistant","content":"","tool_calls":[{"id":"c1","type":"function",
           "function":{"name":"apply_patch","arguments":"{\"input\":\"+a\"}"}}]},
         {"role":"tool","tool_call_id":"c1","content":"ok"},
@@ -107,7 +123,7 @@ TEST_F(ResponsesRequestTest, VendorRunCallsAreOmitted) {
         "mcp_list_tools", "mcp_call", "mcp_approval_request", "ghost_snapshot", "other"}) {
     EXPECT_EQ(Messages(R"([{"role":"user","content":"Hi"},{"type":")" + std::string(type) +
                        R"(","id":"x","encrypted_content":"AAAA","status":"completed"}])"),
-              Json::parse(R"([{"role":"user","content":"Hi"}])"))
+              ChatMessages(R"([{"role":"user","content":"Hi"}])"))
         << type;
   }
 }
@@ -117,7 +133,7 @@ TEST_F(ResponsesRequestTest, AnswerMayBeEmpty) {
        {R"("content":[])", R"("content":null)", R"("phase":"final_answer")"}) {
     EXPECT_EQ(Messages(R"([{"type":"message","role":"assistant","id":"msg_1",)" +
                        std::string(content) + "}]"),
-              Json::parse(R"([{"role":"assistant","content":""}])"))
+              ChatMessages(R"([{"role":"assistant","content":""}])"))
         << content;
   }
 }
@@ -138,11 +154,7 @@ TEST_F(ResponsesRequestTest, ItemReferenceResolvesToTheStoredItem) {
             "\"}]}",
         Context(), find);
   };
-  const auto messages = [&](const std::string& id) {
-    const Result<ResponsesRequest> request = read(id);
-    EXPECT_TRUE(request.ok()) << id << ": " << request.status().message();
-    return request.ok() ? Json::parse("[" + request->messages + "]") : Json();
-  };
+  const auto messages = [&](const std::string& id) { return SummaryOf(read(id))["messages"]; };
   EXPECT_EQ(messages("rs_ab_0").size(), 1u);
   EXPECT_EQ(messages("msg_ab_1")[1], Json::parse(R"({"role":"assistant","content":"Yes?"})"));
   EXPECT_EQ(messages("fc_ab_2")[1]["tool_calls"][0]["id"], "call_ab_2");
@@ -167,17 +179,18 @@ TEST_F(ResponsesRequestTest, ItemsAreStoredWithTheirOwnIds) {
 
 struct ResponsesFieldCase {
   const char* member;
-  const char* chat;     // its members in the chat body; {}: none
+  const char* chat;     // members of a chat body that mean the same; {}: none
   const char* refused;  // the param, if it is refused
 };
 const ResponsesFieldCase kResponsesFieldCases[] = {
-    {R"("max_output_tokens":5)", R"({"max_completion_tokens":5})", ""},
+    {R"("max_output_tokens":5)", "{}", ""},
     {R"("temperature":0.5)", R"({"temperature":0.5})", ""},
     {R"("top_p":0.5)", R"({"top_p":0.5})", ""},
     {R"("seed":5)", R"({"seed":5})", ""},
     {R"("stop":["x"])", R"({"stop":["x"]})", ""},
     {R"("stream":true)", R"({"stream":true})", ""},
-    {R"("instructions":"i")", "{}", ""},
+    {R"("instructions":"i")",
+     R"({"messages":[{"role":"system","content":"i"},{"role":"user","content":"a"}]})", ""},
     {R"("store":false)", "{}", ""},
     {R"("metadata":{"k":"v"})", "{}", ""},
     {R"("previous_response_id":"resp_1")", "{}", ""},
@@ -201,9 +214,13 @@ const ResponsesFieldCase kResponsesFieldCases[] = {
      R"({"tools":[{"type":"function","function":{"name":"add","parameters":{"type":"object"},
          "strict":true}}]})",
      ""},
-    {R"("tool_choice":"required")", R"({"tool_choice":"required"})", ""},
-    {R"("tool_choice":{"type":"function","name":"add"})",
-     R"({"tool_choice":{"type":"function","function":{"name":"add"}}})", ""},
+    {R"("tools":[{"type":"function","name":"add"}],"tool_choice":"required")",
+     R"({"tools":[{"type":"function","function":{"name":"add"}}],"tool_choice":"required"})", ""},
+    {R"("tools":[{"type":"function","name":"add"}],
+        "tool_choice":{"type":"function","name":"add"})",
+     R"({"tools":[{"type":"function","function":{"name":"add"}}],
+         "tool_choice":{"type":"function","function":{"name":"add"}}})",
+     ""},
     {R"("background":false,"include":[])", "{}", ""},
     {R"("include":["reasoning.encrypted_content","web_search_call.action.sources"])", "{}", ""},
     {R"("max_tool_calls":2,"client_metadata":{"k":"v"},"context_management":[{"type":"compaction"}])",
@@ -233,14 +250,15 @@ const ResponsesFieldCase kResponsesFieldCases[] = {
     {R"("metadata":[])", "", "metadata"},
 };
 
-TEST_F(ResponsesRequestTest, EveryFieldIsTranslatedIgnoredOrRefusedByName) {
+TEST_F(ResponsesRequestTest, EveryFieldIsReadIgnoredOrRefusedByName) {
   for (const ResponsesFieldCase& one : kResponsesFieldCases) {
     EXPECT_EQ(RefusedFor(With(one.member)), one.refused) << one.member;
     if (*one.refused != '\0') continue;
-    Json chat = Json::parse(Read(With(one.member))->members);
-    EXPECT_EQ(chat["model"], "m");
-    chat.erase("model");
-    EXPECT_EQ(chat, Json::parse(one.chat)) << one.member;
+    const std::string members = Json::parse(one.chat).dump().substr(1);
+    EXPECT_EQ(Summary(With(one.member)),
+              ChatSummary(R"({"model":"m","messages":[{"role":"user","content":"a"}])" +
+                          std::string(members == "}" ? "" : ",") + members))
+        << one.member;
   }
 }
 
@@ -277,7 +295,7 @@ TEST_F(ResponsesRequestTest, ReplyRepeatsRequestedAndChosenSettings) {
       "tools":[],"tool_choice":"auto","text":{"format":{"type":"text"}},
       "reasoning":{"effort":null,"summary":null},"truncation":"disabled","temperature":0.5,
       "top_p":1.0})"));
-  EXPECT_EQ(std::get<ChatPrompt>(chat->request.generate.prompts[0]).messages_json,
+  EXPECT_EQ(TemplateJsonOf(std::get<Conversation>(chat->request.generate.prompts[0])).messages,
             R"([{"role":"system","content":"i"},{"role":"user","content":"a"}])");
   EXPECT_STREQ(chat->request.generate.max_tokens_name, "max_output_tokens");
 }
@@ -289,7 +307,7 @@ TEST_F(ResponsesRequestTest, DeveloperMessagesBecomeSystemPromptsIfTheTemplateLa
         {"role":"developer","content":"d"},{"role":"user","content":"a"}]})");
     const Result<ResponsesChat> chat = ChatOf(*request, nullptr, Context());
     EXPECT_TRUE(chat.ok()) << chat.status().message();
-    return std::get<ChatPrompt>(chat->request.generate.prompts[0]).messages_json;
+    return TemplateJsonOf(std::get<Conversation>(chat->request.generate.prompts[0])).messages;
   };
   const std::string user = R"({"role":"user","content":"a"}])";
   const std::string system = R"([{"role":"system","content":"i"},)";
@@ -306,7 +324,7 @@ TEST_F(ResponsesRequestTest, PreviousAnswerIsContinuedWithoutItsInstructions) {
   object->items[0].text = "hm";
   object->items[1].text = "Yes?";
   auto input = std::make_shared<ResponseInput>();
-  input->messages = R"({"role":"user","content":"Hi"})";
+  input->messages = {{.role = "user", .content = "Hi"}};
   const StoredResponse previous{object, input};
   const Result<ResponsesRequest> request = Read(R"({"input":"Go on","instructions":"new"})");
   ASSERT_TRUE(request.ok());
@@ -315,17 +333,17 @@ TEST_F(ResponsesRequestTest, PreviousAnswerIsContinuedWithoutItsInstructions) {
   const std::string conversation =
       R"({"role":"user","content":"Hi"},{"role":"assistant","content":"Yes?"},)"
       R"({"role":"user","content":"Go on"})";
-  EXPECT_EQ(chat->input->messages, conversation);
-  EXPECT_EQ(std::get<ChatPrompt>(chat->request.generate.prompts[0]).messages_json,
+  EXPECT_EQ(chat->input->messages.size(), 3u);
+  EXPECT_EQ(TemplateJsonOf(std::get<Conversation>(chat->request.generate.prompts[0])).messages,
             R"([{"role":"system","content":"new"},)" + conversation + "]");
 }
 
-TEST_F(ResponsesRequestTest, ChatErrorsUseThisRoutesNames) {
+TEST_F(ResponsesRequestTest, FrontendErrorsUseThisRoutesNames) {
   const auto named = [](const char* param) {
     return InResponsesNames(InvalidArgument(std::string(param) + " is wrong", param));
   };
   EXPECT_EQ(named("messages[3].role").param(), "input");
-  EXPECT_EQ(named("response_format").message(), "text.format is wrong");
+  EXPECT_EQ(named("truncate_prompt_tokens").message(), "truncation is wrong");
   EXPECT_EQ(named("temperature").param(), "temperature");
 }
 

@@ -232,7 +232,7 @@ TEST_F(ResponsesResponseTest, LongTextsAreSentInPieces) {
 
 TEST_F(ResponsesResponseTest, InputItemsAreListedInPages) {
   const ResponseInput input{
-      {"a", "b", "c"}, {"{\"id\":\"a\"}", "{\"id\":\"b\"}", "{\"id\":\"c\"}"}, ""};
+      {"a", "b", "c"}, {"{\"id\":\"a\"}", "{\"id\":\"b\"}", "{\"id\":\"c\"}"}, {}};
   EXPECT_EQ(InputItemsBody(input, true, 2, ""),
             R"({"object":"list","data":[{"id":"a"},{"id":"b"}],"first_id":"a","last_id":"b",)"
             R"("has_more":true})");

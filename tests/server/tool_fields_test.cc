@@ -32,8 +32,8 @@ class ToolFieldsTest : public ::testing::Test {
   Result<OpenAiRequest> Messages(const std::string& messages) const {
     return ParseChatRequest("{\"messages\":[" + messages + "]}", {&limits_, SamplingParams()});
   }
-  static const ChatPrompt& PromptOf(const Result<OpenAiRequest>& parsed) {
-    return std::get<ChatPrompt>(parsed.value().generate.prompts.at(0));
+  static const Conversation& PromptOf(const Result<OpenAiRequest>& parsed) {
+    return std::get<Conversation>(parsed.value().generate.prompts.at(0));
   }
 
   FrontendOptions limits_;
@@ -43,7 +43,7 @@ TEST_F(ToolFieldsTest, ToolsReachTheTemplateUnchanged) {
   limits_.formats.tools = FindToolFormat("hermes");
   const auto parsed = Tools(std::string(kWeatherTool) + ',' + kBareTool);
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
-  const OrderedJson tools = OrderedJson::parse(PromptOf(parsed).tools_json);
+  const OrderedJson tools = OrderedJson::parse(TemplateJsonOf(PromptOf(parsed)).tools);
   ASSERT_EQ(tools.size(), 2u);
   EXPECT_EQ(tools[0].dump(), OrderedJson::parse(kWeatherTool).dump());
   EXPECT_EQ(tools[1]["function"]["parameters"].dump(), R"({"type":"object","properties":{}})");
@@ -64,7 +64,7 @@ TEST_F(ToolFieldsTest, NoneKeepsTheToolsInThePromptAndParsesNoCall) {
   }
   const auto none = Tools(kWeatherTool, R"("tool_choice":"none")");
   ASSERT_TRUE(none.ok()) << none.status().message();
-  EXPECT_FALSE(PromptOf(none).tools_json.empty());
+  EXPECT_FALSE(TemplateJsonOf(PromptOf(none)).tools.empty());
   EXPECT_FALSE(none->answer.parses());
 }
 
@@ -168,8 +168,9 @@ TEST_F(ToolFieldsTest, ParametersOfEveryValidFormConstrainToAnObject) {
         R"({"type":"function","function":{"name":"f","parameters":)" + std::string(sent) + "}}",
         R"("tool_choice":{"type":"function","function":{"name":"f"}})");
     ASSERT_TRUE(parsed.ok()) << sent << ": " << parsed.status().message();
-    EXPECT_EQ(OrderedJson::parse(PromptOf(parsed).tools_json)[0]["function"]["parameters"],
-              OrderedJson::parse(shown))
+    EXPECT_EQ(
+        OrderedJson::parse(TemplateJsonOf(PromptOf(parsed)).tools)[0]["function"]["parameters"],
+        OrderedJson::parse(shown))
         << sent;
     EXPECT_EQ(OrderedJson::parse(parsed->generate.grammar->text), OrderedJson::parse(held)) << sent;
   }
@@ -250,7 +251,7 @@ TEST_F(ToolFieldsTest, ToolMessagesAreConvertedForTheTemplate) {
       {"role":"tool","tool_call_id":"call_1","content":"sunny"})");
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
   EXPECT_EQ(
-      PromptOf(parsed).messages_json,
+      TemplateJsonOf(PromptOf(parsed)).messages,
       R"([{"role":"user","content":"q"},{"role":"assistant","content":"","tool_calls":[)"
       R"({"id":"call_1","type":"function","function":{"name":"f","arguments":{"b": 1, "a": [2]}}},)"
       R"({"type":"function","function":{"name":"g","arguments":{}}}],"reasoning_content":"hm"},)"
@@ -283,10 +284,10 @@ TEST_F(ToolFieldsTest, OtherPartiesToolsAreOmitted) {
         R"({"type":"mcp","server_label":"x"})", R"({"type":"image_generation"})"}) {
     const auto parsed = Tools(std::string(other) + ',' + kBareTool);
     ASSERT_TRUE(parsed.ok()) << other << ": " << parsed.status().message();
-    EXPECT_EQ(OrderedJson::parse(PromptOf(parsed).tools_json).size(), 1u) << other;
+    EXPECT_EQ(OrderedJson::parse(TemplateJsonOf(PromptOf(parsed)).tools).size(), 1u) << other;
     const auto none = Tools(other);
     ASSERT_TRUE(none.ok()) << other << ": " << none.status().message();
-    EXPECT_EQ(PromptOf(none).tools_json, "") << other;
+    EXPECT_EQ(TemplateJsonOf(PromptOf(none)).tools, "") << other;
     EXPECT_EQ(Tools(other, R"("tool_choice":"required")").status().param(), "tool_choice");
   }
   EXPECT_EQ(Tools(R"({"type":"custom","custom":{"name":"patch"}})",
@@ -336,7 +337,7 @@ TEST_F(ToolFieldsTest, ArgumentsOfAnyFormAreAnObjectForTheTemplate) {
         std::string(R"({"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":)") +
         one.arguments + "}}]}");
     ASSERT_TRUE(parsed.ok()) << one.arguments << ": " << parsed.status().message();
-    EXPECT_EQ(PromptOf(parsed).messages_json,
+    EXPECT_EQ(TemplateJsonOf(PromptOf(parsed)).messages,
               std::string(R"([{"role":"assistant","content":"","tool_calls":[{"type":"function",)"
                           R"("function":{"name":"f","arguments":)") +
                   one.rendered + "}}]}]")
@@ -375,7 +376,7 @@ TEST_F(ToolFieldsTest, AnswersMembersAreAcceptedBack) {
   for (const Case& one : kCases) {
     const auto parsed = Messages(one.message);
     ASSERT_TRUE(parsed.ok()) << one.message << ": " << parsed.status().message();
-    EXPECT_EQ(PromptOf(parsed).messages_json, "[" + std::string(one.rendered) + "]");
+    EXPECT_EQ(TemplateJsonOf(PromptOf(parsed)).messages, "[" + std::string(one.rendered) + "]");
   }
 }
 
@@ -388,10 +389,10 @@ TEST_F(ToolFieldsTest, ReasoningFollowsServerParserAndRequestSwitches) {
   EXPECT_FALSE(plain->include_reasoning);
   const auto low = Chat(R"("reasoning_effort":"low","chat_template_kwargs":{"k":1})");
   ASSERT_TRUE(low.ok());
-  EXPECT_EQ(PromptOf(low).template_kwargs_json, R"({"k":1,"reasoning_effort":"low"})");
+  EXPECT_EQ(TemplateJsonOf(PromptOf(low)).kwargs, R"({"k":1,"reasoning_effort":"low"})");
   const auto none = Chat(R"("reasoning_effort":"none")");
   ASSERT_TRUE(none.ok());
-  EXPECT_EQ(PromptOf(none).template_kwargs_json,
+  EXPECT_EQ(TemplateJsonOf(PromptOf(none)).kwargs,
             R"({"reasoning_effort":"none","enable_thinking":false})");
   EXPECT_EQ(Chat(R"("reasoning_effort":7)").status().param(), "reasoning_effort");
 }

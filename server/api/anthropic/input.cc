@@ -115,14 +115,14 @@ struct Blocks {
   bool any = false;                // part of the message has been written
 };
 
-void EndTexts(Blocks& blocks, ChatMessages* messages) {
+void EndTexts(Blocks& blocks, TurnList* messages) {
   if (blocks.texts.empty()) return;
   messages->Say(blocks.role, std::exchange(blocks.texts, {}));
   blocks.any = true;
 }
 
 // `input` is an object, or the text of a call that was cut off, as SDKs keep it.
-void ReadToolUse(JsonFields& block, const std::string& path, ChatMessages* messages) {
+void ReadToolUse(JsonFields& block, const std::string& path, TurnList* messages) {
   const std::string id = ReadMessagesName(block, "id", path),
                     name = ReadMessagesName(block, "name", path);
   std::string input;
@@ -133,7 +133,7 @@ void ReadToolUse(JsonFields& block, const std::string& path, ChatMessages* messa
   if (block.status().ok()) messages->Call(id, name, input);
 }
 
-void ReadToolResult(JsonFields& block, const std::string& path, ChatMessages* messages) {
+void ReadToolResult(JsonFields& block, const std::string& path, TurnList* messages) {
   const std::string id = ReadMessagesName(block, "tool_use_id", path);
   std::string text;
   for (const std::string& part : ReadBlockTexts(block, "content", path + ".content"))
@@ -149,7 +149,7 @@ bool IsLeftOut(std::string_view type) {
          type == "mcp_tool_use" || type.ends_with("_tool_result");
 }
 
-void ReadBlock(JsonFields& block, const std::string& path, Blocks& blocks, ChatMessages* messages) {
+void ReadBlock(JsonFields& block, const std::string& path, Blocks& blocks, TurnList* messages) {
   const std::string type = ReadMessagesName(block, "type", path);
   const bool by_assistant = blocks.role == "assistant";
   if (type == "text") {
@@ -188,8 +188,7 @@ void CheckPrefill(JsonFields& message, const Blocks& said, const std::string& pa
 class MessagesReader {
  public:
   explicit MessagesReader(bool answers) : answers_(answers) {}
-  void Read(JsonFields& fields);
-  void AddTo(ChatBody* body);
+  Conversation Read(JsonFields& fields, const TemplateRoles& roles);
 
  private:
   void ReadMessage(JsonFields& message, const std::string& path, bool last);
@@ -202,7 +201,7 @@ class MessagesReader {
   }
 
   const bool answers_;
-  ChatMessages messages_;
+  TurnList messages_;
   bool continues_ = false;  // the answer continues the last message
 };
 
@@ -244,7 +243,7 @@ void MessagesReader::ReadMessage(JsonFields& message, const std::string& path, b
     messages_.Say(said.role, {});
 }
 
-void MessagesReader::Read(JsonFields& fields) {
+Conversation MessagesReader::Read(JsonFields& fields, const TemplateRoles& roles) {
   SaySystem(fields, "system", "system");
   if (!fields.Has("messages")) fields.Fail(InvalidArgument("messages is missing", "messages"));
   std::vector<JsonFields> messages = fields.Objects("messages", kMaxMessages);
@@ -253,13 +252,11 @@ void MessagesReader::Read(JsonFields& fields) {
     ReadMessage(messages[i], "messages[" + std::to_string(i) + "]", i + 1 == messages.size());
     fields.Fail(messages[i].status());
   }
-}
-
-void MessagesReader::AddTo(ChatBody* body) {
-  body->Add("messages", "[" + messages_.Take() + "]");
-  if (!continues_) return;
-  body->Add("add_generation_prompt", "false");
-  body->Add("continue_final_message", "true");
+  Conversation conversation;
+  conversation.messages = messages_.Take();
+  if (continues_) ContinueFinalMessage(&conversation);
+  FitRoles(roles, &conversation.messages);
+  return conversation;
 }
 
 }  // namespace
@@ -274,10 +271,8 @@ std::string ReadMessagesName(JsonFields& fields, const char* name, const std::st
   return text;
 }
 
-void ReadMessagesInput(JsonFields& fields, bool answers, ChatBody* body) {
-  MessagesReader reader(answers);
-  reader.Read(fields);
-  reader.AddTo(body);
+Conversation ReadMessagesInput(JsonFields& fields, bool answers, const TemplateRoles& roles) {
+  return MessagesReader(answers).Read(fields, roles);
 }
 
 }  // namespace diffserve

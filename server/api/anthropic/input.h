@@ -6,13 +6,14 @@
 #include <string>
 
 #include "server/api/json/json.h"
-#include "server/api/openai/chat_body.h"
+#include "server/serving/conversation.h"
 
 namespace diffserve {
 
-// Writes the conversation into `body`. `answers`: an answer is requested, so a last message of the
-// assistant must be one that it can continue. Errors are in `fields`.
-void ReadMessagesInput(JsonFields& fields, bool answers, ChatBody* body);
+// The conversation, in which system prompts stand where `roles` allows them. `answers`: an answer
+// is requested, so a last message of the assistant must be one that it can continue. Errors are in
+// `fields`.
+Conversation ReadMessagesInput(JsonFields& fields, bool answers, const TemplateRoles& roles);
 
 // A member that must be present and not empty; `path`: the path of `fields`.
 std::string ReadMessagesName(JsonFields& fields, const char* name, const std::string& path);

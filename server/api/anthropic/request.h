@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bodies of Anthropic's /v1/messages and /v1/messages/count_tokens, converted to chat requests.
-// No I/O, no engine.
+// The bodies of Anthropic's /v1/messages and /v1/messages/count_tokens, read into our own
+// types. No I/O, no engine.
 // Thread safety: pure functions.
 #pragma once
 
@@ -12,17 +12,10 @@
 
 namespace diffserve {
 
-struct MessagesChat {
-  std::string body;               // of the chat route
-  int max_reasoning_tokens = -1;  // -1: no limit
-};
-// `answers`: an answer is requested, not only the prompt's length. Thinking of earlier turns is
-// dropped from the conversation, and so are cache marks, the vendor's own tools and their results.
-// The answer continues a last message of the assistant. Error: kInvalidArgument with the member.
-Result<MessagesChat> ChatOfMessages(std::string_view body, const OpenAiContext& context,
-                                    bool answers);
-
-// `max_tokens` is an upper limit: the answer is shorter if the context leaves less.
+// Thinking of earlier turns is dropped from the conversation, and so are cache marks, the vendor's
+// own tools and their results. The answer continues a last message of the assistant.
+// `max_tokens` is an upper limit: the answer is shorter if the context leaves less. Error:
+// kInvalidArgument with the member.
 Result<OpenAiRequest> ParseMessagesRequest(std::string_view body, const OpenAiContext& context);
 // The same without max_tokens; only the prompt is used.
 Result<OpenAiRequest> ParseCountTokensRequest(std::string_view body, const OpenAiContext& context);

@@ -47,7 +47,7 @@ void ReadPrompt(JsonFields& fields, AttentionRequest* request) {
     fields.String("text", kMaxTextBytes, &text);
     request->prompt = std::move(text);
   } else {
-    request->prompt = ReadChatPrompt(fields, /*add_generation_prompt=*/false);
+    request->prompt = ReadConversation(fields, /*add_generation_prompt=*/false);
   }
 }
 

@@ -61,15 +61,8 @@ std::string ReadContent(JsonFields& message, const std::string& path, std::strin
   return content;
 }
 
-struct Message {
-  std::string role;
-  std::string content;
-  std::string others;  // ,"name":value for each other member
-};
-
 Message ReadMessage(JsonFields& message, const std::string& path) {
   Message read;
-  std::string name;
   message.String("role", kMaxNameBytes, &read.role);
   message.Fail(CheckRole(read.role, path, ToolMessages::kAllowed));
   for (const char* member : {"function_call", "audio"}) {
@@ -79,38 +72,15 @@ Message ReadMessage(JsonFields& message, const std::string& path) {
     message.Fail(InvalidArgument(path + ".tool_calls is allowed for the role assistant only",
                                  path + ".tool_calls"));
   }
-  message.String("name", kMaxNameBytes, &name);
+  message.String("name", kMaxNameBytes, &read.name);
   read.content = ReadContent(message, path, read.role);
   if (!message.status().ok()) return read;
-  if (!name.empty()) read.others += ",\"name\":" + JsonQuoted(name);
-  if (read.role == "assistant") read.others += ReadAssistantMembers(message, path);
-  if (read.role == "tool") read.others += ReadToolMembers(message, path);
+  if (read.role == "assistant") ReadAssistantMembers(message, path, &read);
+  if (read.role == "tool") ReadToolMembers(message, path, &read);
   return read;
 }
 
-void FitRoles(const TemplateRoles& roles, std::vector<Message>* messages) {
-  for (Message& message : *messages) {
-    if (!roles.developer && message.role == "developer") message.role = "system";
-  }
-  if (roles.later_system || messages->empty()) return;
-  std::string prompt;
-  bool first = true, any = false;
-  std::erase_if(*messages, [&](const Message& message) {
-    const bool is_system = message.role == "system";
-    if (is_system) prompt += (std::exchange(any, true) ? "\n" : "") + message.content;
-    const bool stays = std::exchange(first, false);
-    return is_system && !stays;
-  });
-  if (!any) return;
-  if (messages->front().role == "system")
-    messages->front().content = std::move(prompt);
-  else
-    messages->insert(messages->begin(), {"system", std::move(prompt), ""});
-}
-
-// The messages in the format of templates: [{"role", "content", "name"?, "tool_calls"?,
-// "reasoning_content"?, "tool_call_id"?}].
-std::string ReadMessages(JsonFields& fields, bool continues_last, const TemplateRoles& roles) {
+std::vector<Message> ReadMessages(JsonFields& fields) {
   if (!fields.Has("messages")) fields.Fail(InvalidArgument("messages is missing", "messages"));
   std::vector<JsonFields> entries = fields.Objects("messages", kMaxMessages);
   if (entries.empty()) fields.Fail(InvalidArgument("messages is empty", "messages"));
@@ -119,14 +89,7 @@ std::string ReadMessages(JsonFields& fields, bool continues_last, const Template
     messages.push_back(ReadMessage(entries[i], "messages[" + std::to_string(i) + "]"));
     fields.Fail(entries[i].status());
   }
-  if (continues_last && !messages.empty()) messages.back().content += kContinuationMark;
-  FitRoles(roles, &messages);
-  std::string json = "[";
-  for (const Message& message : messages) {
-    json += (json.size() > 1 ? ",{\"role\":" : "{\"role\":") + JsonQuoted(message.role) +
-            ",\"content\":" + JsonQuoted(message.content) + message.others + '}';
-  }
-  return json + "]";
+  return messages;
 }
 
 }  // namespace
@@ -136,25 +99,26 @@ Status Unsupported(std::string_view name, std::string_view why) {
                          std::string(name));
 }
 
-ChatPrompt ReadChatPrompt(JsonFields& fields, bool add_generation_prompt,
-                          const TemplateRoles& roles) {
-  ChatPrompt chat;
+Conversation ReadConversation(JsonFields& fields, bool add_generation_prompt) {
+  Conversation chat;
   chat.add_generation_prompt = add_generation_prompt;
   fields.Bool("add_generation_prompt", &chat.add_generation_prompt);
-  fields.Bool("continue_final_message", &chat.continues_final_message);
-  if (chat.continues_final_message && chat.add_generation_prompt) {
+  bool continues = false;
+  fields.Bool("continue_final_message", &continues);
+  if (continues && chat.add_generation_prompt) {
     fields.Fail(
         InvalidArgument("continue_final_message is true and add_generation_prompt is not false; an "
                         "answer either continues the last message or begins a new one",
                         "continue_final_message"));
   }
-  chat.messages_json = ReadMessages(fields, chat.continues_final_message, roles);
+  chat.messages = ReadMessages(fields);
+  if (continues) ContinueFinalMessage(&chat);
   constexpr std::string_view kReserved[] = {"messages",      "add_generation_prompt",
                                             "chat_template", "tokenize",
                                             "tools",         "documents",
                                             "bos_token",     "eos_token",
                                             "pad_token",     "unk_token"};
-  fields.Scalars("chat_template_kwargs", kMaxTemplateKwargs, kReserved, &chat.template_kwargs_json);
+  fields.Scalars("chat_template_kwargs", kMaxTemplateKwargs, kReserved, &chat.template_kwargs);
   return chat;
 }
 

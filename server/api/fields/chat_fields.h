@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "server/api/json/json.h"
-#include "server/serving/frontend.h"
+#include "server/serving/conversation.h"
 
 namespace diffserve {
 
@@ -15,10 +15,8 @@ inline constexpr size_t kMaxTextBytes = size_t{1} << 30;  // texts are bounded b
                                                           // limit
 
 // Reads `messages`, `add_generation_prompt` (with the given default), `continue_final_message` and
-// `chat_template_kwargs`. Messages with roles that `roles` lacks are added to the first message,
-// which then has the role system. Errors are in `fields`.
-ChatPrompt ReadChatPrompt(JsonFields& fields, bool add_generation_prompt,
-                          const TemplateRoles& roles = {});
+// `chat_template_kwargs`. Errors are in `fields`.
+Conversation ReadConversation(JsonFields& fields, bool add_generation_prompt);
 
 // The error for a member, or its value, that is known and not supported.
 Status Unsupported(std::string_view name, std::string_view why = {});

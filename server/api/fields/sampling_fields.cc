@@ -16,7 +16,7 @@ void ReadNumber(JsonFields& fields, const char* name, const NumberRange& range, 
   fields.Fail(CheckNumber(*out, range, name, fields.NumberText(name)));
 }
 
-void ReadSampling(JsonFields& fields, const FrontendOptions& limits, SamplingParams* sampling) {
+void ReadNumbers(JsonFields& fields, const FrontendOptions& limits, SamplingParams* sampling) {
   ReadNumber(fields, "temperature", kTemperatureRange, &sampling->temperature);
   ReadNumber(fields, "top_p", kTopPRange, &sampling->top_p);
   fields.Int("top_k", &sampling->top_k);
@@ -35,7 +35,6 @@ void ReadLengths(JsonFields& fields, GenerateRequest* request) {
     fields.Count(name, &request->max_tokens.emplace());
     request->max_tokens_name = name;
   }
-  fields.Int("min_tokens", &request->min_tokens);
   fields.Count("n", &request->n);
   int best_of = request->n;
   fields.Count("best_of", &best_of);
@@ -45,15 +44,6 @@ void ReadLengths(JsonFields& fields, GenerateRequest* request) {
           "; every continuation that is generated is returned, so best_of may only be 1 or n: ask "
           "for a larger n with logprobs, and choose",
       "best_of"));
-}
-
-void ReadStops(JsonFields& fields, const FrontendOptions& limits, GenerateRequest* request) {
-  const bool says_nothing = fields.IsString("stop") && fields.IsOff("stop");
-  if (!says_nothing) fields.StringOrStrings("stop", limits.max_stop_strings, &request->stop);
-  fields.Ints("stop_token_ids", limits.max_stop_token_ids, &request->stop_token_ids);
-  fields.Bool("include_stop_str_in_output", &request->include_stop_str_in_output);
-  fields.Bool("ignore_eos", &request->ignore_eos);
-  fields.Bool("skip_special_tokens", &request->skip_special_tokens);
 }
 
 void ReadTokenRules(JsonFields& fields, const FrontendOptions& limits, GenerateRequest* request) {
@@ -89,8 +79,22 @@ void ReadStream(JsonFields& fields, OpenAiRequest* request) {
   }
 }
 
+void ReadSampling(JsonFields& fields, const FrontendOptions& limits, GenerateRequest* request) {
+  ReadNumbers(fields, limits, &request->sampling);
+  fields.Int("min_tokens", &request->min_tokens);
+  fields.Ints("stop_token_ids", limits.max_stop_token_ids, &request->stop_token_ids);
+  fields.Bool("include_stop_str_in_output", &request->include_stop_str_in_output);
+  fields.Bool("ignore_eos", &request->ignore_eos);
+  fields.Bool("skip_special_tokens", &request->skip_special_tokens);
+}
+
+void ReadStops(JsonFields& fields, const FrontendOptions& limits, GenerateRequest* request) {
+  const bool says_nothing = fields.IsString("stop") && fields.IsOff("stop");
+  if (!says_nothing) fields.StringOrStrings("stop", limits.max_stop_strings, &request->stop);
+}
+
 void ReadGeneration(JsonFields& fields, const FrontendOptions& limits, GenerateRequest* request) {
-  ReadSampling(fields, limits, &request->sampling);
+  ReadSampling(fields, limits, request);
   ReadLengths(fields, request);
   ReadStops(fields, limits, request);
   ReadTokenRules(fields, limits, request);

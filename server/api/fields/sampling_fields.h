@@ -36,7 +36,27 @@ inline constexpr std::string_view kGenerationFields[] = {"max_tokens",
                                                          "truncate_prompt_tokens",
                                                          "truncation_side"};
 
+// The members that ReadSampling reads.
+inline constexpr std::string_view kPlainSamplingFields[] = {"temperature",
+                                                            "top_p",
+                                                            "top_k",
+                                                            "min_p",
+                                                            "presence_penalty",
+                                                            "frequency_penalty",
+                                                            "repetition_penalty",
+                                                            "logit_bias",
+                                                            "seed",
+                                                            "min_tokens",
+                                                            "stop_token_ids",
+                                                            "ignore_eos",
+                                                            "skip_special_tokens",
+                                                            "include_stop_str_in_output"};
+
 // REQUIRES: `request->sampling` has the defaults.
+void ReadSampling(JsonFields& fields, const FrontendOptions& limits, GenerateRequest* request);
+// `stop`.
+void ReadStops(JsonFields& fields, const FrontendOptions& limits, GenerateRequest* request);
+// Both, and the lengths, token rules and truncation of OpenAI's and vLLM's routes.
 void ReadGeneration(JsonFields& fields, const FrontendOptions& limits, GenerateRequest* request);
 // `stream` and `stream_options`.
 void ReadStream(JsonFields& fields, OpenAiRequest* request);

@@ -13,22 +13,21 @@ namespace diffserve {
 namespace {
 
 constexpr size_t kMaxCallIdBytes = 256;
-constexpr size_t kMaxEffortBytes = 32;
 constexpr size_t kMaxTypes = 7;  // of one schema
 
 // Stores the parameters' types. Arguments are always an object: a schema that also allows other
 // types, or names no type, is treated as one of objects.
-void ReadParameters(JsonFields& function, const std::string& path, Tool* tool) {
-  for (JsonFields& schema : function.Object("parameters")) {
+void ReadSchema(JsonFields& function, const char* name, const std::string& path, Tool* tool) {
+  for (JsonFields& schema : function.Object(name)) {
     std::vector<std::string> types;
     tool->has_type = schema.Has("type");
     schema.StringOrStrings("type", kMaxTypes, &types);
     tool->only_objects = types == std::vector<std::string>{"object"};
     if (schema.status().ok() && tool->has_type &&
         std::ranges::find(types, "object") == types.end()) {
+      const std::string member = path + "." + name + ".type";
       schema.Fail(InvalidArgument(
-          path + ".parameters.type is " + schema.JsonText("type") + "; expected is object",
-          path + ".parameters.type"));
+          member + " is " + schema.JsonText("type") + "; expected is object", member));
     }
     function.Fail(schema.status());
   }
@@ -68,16 +67,9 @@ ToolChoice ReadChoice(JsonFields& fields, bool any_tools) {
   return choice;
 }
 
-// Adds a member to an object's text.
-void AddMember(std::string_view name, const std::string& value, std::string* object) {
-  object->pop_back();
-  if (object->back() != '{') *object += ',';
-  *object += JsonQuoted(name) + ':' + value + '}';
-}
-
 // `reasoning_effort` becomes a template variable; the value none turns reasoning off if the
 // template has a switch for it.
-void ReadReasoning(JsonFields& fields, ChatPrompt* chat) {
+void ReadReasoning(JsonFields& fields, Conversation* chat) {
   bool switched = false, effort_given = false;
   for (JsonFields& kwargs : fields.Object("chat_template_kwargs")) {
     for (const char* name : {"enable_thinking", "thinking"}) {
@@ -90,48 +82,32 @@ void ReadReasoning(JsonFields& fields, ChatPrompt* chat) {
   }
   std::string effort;
   fields.String("reasoning_effort", kMaxEffortBytes, &effort);
-  if (effort.empty() || effort_given || !fields.status().ok()) return;
-  AddMember("reasoning_effort", JsonQuoted(effort), &chat->template_kwargs_json);
-  if (effort == "none" && !switched)
-    AddMember("enable_thinking", "false", &chat->template_kwargs_json);
+  if (!effort_given) SetReasoningEffort(std::move(effort), switched, chat);
 }
 
 // A call: a function with arguments (text or object), or a custom tool with its input text.
-std::string ReadCall(JsonFields& call, const std::string& path) {
-  std::string id, type = "function", name, arguments;
-  call.String("id", kMaxCallIdBytes, &id);
+ToolCall ReadCall(JsonFields& call, const std::string& path) {
+  ToolCall read;
+  std::string type = "function", arguments;
+  call.String("id", kMaxCallIdBytes, &read.id);
   call.String("type", kMaxNameBytes, &type);
   const bool custom = type == "custom";
   if (!custom && type != "function") call.Fail(Unsupported(path + ".type", " other than function"));
   const char* const member = custom ? "custom" : "function";
   for (JsonFields& function : call.Object(member)) {
-    function.String("name", kMaxNameBytes, &name);
+    function.String("name", kMaxNameBytes, &read.name);
     if (function.IsObject("arguments"))
       arguments = function.JsonText("arguments");
     else
       function.String(custom ? "input" : "arguments", kMaxTextBytes, &arguments);
     call.Fail(function.status());
   }
-  if (name.empty()) {
+  if (read.name.empty()) {
     const std::string place = path + "." + member + ".name";
     call.Fail(InvalidArgument(place + " is missing", place));
   }
-  std::string json = "{";
-  if (!id.empty()) json += "\"id\":" + JsonQuoted(id) + ',';
-  return json + "\"type\":\"function\",\"function\":{\"name\":" + JsonQuoted(name) +
-         ",\"arguments\":" + (custom ? CustomArguments(arguments) : CallArguments(arguments)) +
-         "}}";
-}
-
-std::string ReadCalls(JsonFields& message, const std::string& path) {
-  std::string json;
-  std::vector<JsonFields> calls = message.Objects("tool_calls", AnswerParser::kMaxCalls);
-  for (size_t i = 0; i < calls.size() && message.status().ok(); ++i) {
-    json += (i == 0 ? "" : ",") +
-            ReadCall(calls[i], path + ".tool_calls[" + std::to_string(i) + "]");
-    message.Fail(calls[i].status());
-  }
-  return json.empty() ? json : ",\"tool_calls\":[" + json + ']';
+  read.arguments = custom ? TextArguments(arguments) : CallArguments(arguments);
+  return read;
 }
 
 }  // namespace
@@ -142,87 +118,66 @@ bool IsToolOfOthers(JsonFields& tool, std::string_view own) {
   return tool.status().ok() && !type.empty() && type != own;
 }
 
-std::string CallArguments(const std::string& text) {
-  if (IsJsonObject(text)) return text;
-  constexpr std::string_view kSpace = " \t\r\n";
-  const size_t begin = std::min(text.find_first_not_of(kSpace), text.size());
-  const std::string_view bare = std::string_view(text).substr(
-      begin, text.find_last_not_of(kSpace) + 1 - begin);
-  if (bare.empty() || bare == "null" || bare == "[]") return "{}";
-  return "{\"INVALID_JSON\":" + JsonQuoted(text) + "}";
-}
-
-std::string CustomArguments(std::string_view text) {
-  return "{\"input\":" + JsonQuoted(text) + "}";
-}
-
-Tool ReadTool(JsonFields& tool, const std::string& path, const FrontendOptions& limits) {
+Tool ReadFunction(JsonFields& function, const char* schema, const std::string& path,
+                  const FrontendOptions& limits) {
   Tool read;
-  std::string type;
-  tool.String("type", kMaxNameBytes, &type);
-  if (tool.status().ok() && !type.empty() && type != "function")
-    tool.Fail(Unsupported(path + ".type", " other than function"));
-  const std::string inner = path + ".function";
-  if (!tool.Has("function")) tool.Fail(InvalidArgument(inner + " is missing", inner));
-  for (JsonFields& function : tool.Object("function")) {
-    function.String("name", kMaxNameBytes, &read.name);
-    if (function.status().ok() && !IsToolName(read.name)) {
-      function.Fail(InvalidArgument(inner + ".name must be 1 to " +
-                                        std::to_string(kMaxToolNameBytes) +
-                                        " letters, digits, underscores and dashes",
-                                    inner + ".name"));
-    }
-    function.String("description", limits.max_tools_bytes, &read.description);
-    function.Bool("strict", &read.strict);
-    if (!function.IsObject("parameters") && function.JsonText("parameters") == "true") {
-      read.parameters_json = "{}";
-    } else {
-      function.ObjectText("parameters", limits.max_tools_bytes, &read.parameters_json);
-      ReadParameters(function, inner, &read);
-    }
-    read.parameter_types = ParameterTypesOf(read.parameters_json);
-    tool.Fail(function.status());
+  function.String("name", kMaxNameBytes, &read.name);
+  if (function.status().ok() && !IsToolName(read.name)) {
+    function.Fail(InvalidArgument(path + ".name must be 1 to " + std::to_string(kMaxToolNameBytes) +
+                                      " letters, digits, underscores and dashes",
+                                  path + ".name"));
   }
+  function.String("description", limits.max_tools_bytes, &read.description);
+  function.Bool("strict", &read.strict);
+  if (!function.IsObject(schema) && function.JsonText(schema) == "true") {
+    read.parameters_json = "{}";
+  } else {
+    function.ObjectText(schema, limits.max_tools_bytes, &read.parameters_json);
+    ReadSchema(function, schema, path, &read);
+  }
+  read.parameter_types = ParameterTypesOf(read.parameters_json);
   return read;
+}
+
+Status AddTool(Tool tool, const std::string& name_path, const FrontendOptions& limits,
+               std::vector<Tool>* tools) {
+  if (std::ranges::find(*tools, tool.name, &Tool::name) != tools->end())
+    return InvalidArgument(name_path + " repeats the name of an earlier tool", name_path);
+  tools->push_back(std::move(tool));
+  size_t bytes = 0;
+  for (const Tool& each : *tools)
+    bytes += each.name.size() + each.description.size() + each.parameters_json.size();
+  if (bytes <= limits.max_tools_bytes) return {};
+  return InvalidArgument("tools has more than " + std::to_string(limits.max_tools_bytes) +
+                             " bytes of names, descriptions and schemas",
+                         "tools");
 }
 
 std::vector<Tool> ReadToolList(JsonFields& fields, const FrontendOptions& limits) {
   std::vector<Tool> tools;
   std::vector<JsonFields> entries = fields.Objects("tools", limits.max_tools);
-  size_t bytes = 0;
   for (size_t i = 0; i < entries.size() && fields.status().ok(); ++i) {
-    const std::string path = "tools[" + std::to_string(i) + "]";
-    if (IsToolOfOthers(entries[i], "function")) continue;
-    Tool tool = ReadTool(entries[i], path, limits);
-    fields.Fail(entries[i].status());
-    bytes += tool.name.size() + tool.description.size() + tool.parameters_json.size();
-    if (bytes > limits.max_tools_bytes) {
-      fields.Fail(InvalidArgument("tools has more than " + std::to_string(limits.max_tools_bytes) +
-                                      " bytes of names, descriptions and schemas",
-                                  "tools"));
+    JsonFields& entry = entries[i];
+    if (IsToolOfOthers(entry, "function")) continue;
+    const std::string path = "tools[" + std::to_string(i) + "].function";
+    if (!entry.Has("function")) entry.Fail(InvalidArgument(path + " is missing", path));
+    for (JsonFields& function : entry.Object("function")) {
+      Tool tool = ReadFunction(function, "parameters", path, limits);
+      function.Fail(AddTool(std::move(tool), path + ".name", limits, &tools));
+      entry.Fail(function.status());
     }
-    if (std::ranges::find(tools, tool.name, &Tool::name) != tools.end()) {
-      fields.Fail(InvalidArgument(path + ".function.name repeats the name of an earlier tool",
-                                  path + ".function.name"));
-    }
-    tools.push_back(std::move(tool));
+    fields.Fail(entry.status());
   }
   return tools;
 }
 
-void ReadTools(JsonFields& fields, const FrontendOptions& limits, OpenAiRequest* request) {
+Status PlanTools(const ToolChoice& choice, const FrontendOptions& limits, OpenAiRequest* request) {
   GenerateRequest& generate = request->generate;
-  auto& chat = std::get<ChatPrompt>(generate.prompts.front());
-  const std::vector<Tool> tools = ReadToolList(fields, limits);
-  const ToolChoice choice = ReadChoice(fields, !tools.empty());
-  ReadReasoning(fields, &chat);
-  fields.Bool("include_reasoning", &request->include_reasoning);
-  if (!fields.status().ok()) return;
-  Result<AnswerPlan> plan = PlanAnswer(tools, choice, limits.formats);
-  if (!plan.ok()) return fields.Fail(plan.status());
-  chat.tools_json = ToolsJson(tools);
+  const auto& chat = std::get<Conversation>(generate.prompts.front());
+  Result<AnswerPlan> plan = PlanAnswer(chat.tools, choice, limits.formats);
+  if (!plan.ok()) return plan.status();
   if (plan->form.tools != nullptr && generate.grammar) {
-    fields.Fail(CheckBesideForm(*plan->form.tools));
+    DS_RETURN_IF_ERROR(CheckBesideForm(*plan->form.tools));
     generate.call_marker = plan->form.tools->begin;
     generate.call_grammar = std::move(plan->grammar);
   } else if (plan->grammar) {
@@ -232,23 +187,33 @@ void ReadTools(JsonFields& fields, const FrontendOptions& limits, OpenAiRequest*
   request->hides_eos = plan->shows_special_tokens && generate.skip_special_tokens;
   if (request->hides_eos) generate.skip_special_tokens = false;
   request->answer = std::move(plan->form);
+  return {};
 }
 
-std::string ReadAssistantMembers(JsonFields& message, const std::string& path) {
-  std::string json = ReadCalls(message, path), reasoning;
+void ReadTools(JsonFields& fields, const FrontendOptions& limits, OpenAiRequest* request) {
+  auto& chat = std::get<Conversation>(request->generate.prompts.front());
+  chat.tools = ReadToolList(fields, limits);
+  const ToolChoice choice = ReadChoice(fields, !chat.tools.empty());
+  ReadReasoning(fields, &chat);
+  fields.Bool("include_reasoning", &request->include_reasoning);
+  if (fields.status().ok()) fields.Fail(PlanTools(choice, limits, request));
+}
+
+void ReadAssistantMembers(JsonFields& message, const std::string& path, Message* read) {
+  std::vector<JsonFields> calls = message.Objects("tool_calls", AnswerParser::kMaxCalls);
+  for (size_t i = 0; i < calls.size() && message.status().ok(); ++i) {
+    read->calls.push_back(ReadCall(calls[i], path + ".tool_calls[" + std::to_string(i) + "]"));
+    message.Fail(calls[i].status());
+  }
   for (const char* name : {"reasoning", "reasoning_content"})
-    message.String(name, kMaxTextBytes, &reasoning);
-  if (!reasoning.empty()) json += ",\"reasoning_content\":" + JsonQuoted(reasoning);
-  return json;
+    message.String(name, kMaxTextBytes, &read->reasoning);
 }
 
-std::string ReadToolMembers(JsonFields& message, const std::string& path) {
-  std::string id;
-  message.String("tool_call_id", kMaxCallIdBytes, &id);
-  if (id.empty()) {
+void ReadToolMembers(JsonFields& message, const std::string& path, Message* read) {
+  message.String("tool_call_id", kMaxCallIdBytes, &read->tool_call_id);
+  if (read->tool_call_id.empty()) {
     message.Fail(InvalidArgument(path + ".tool_call_id is missing", path + ".tool_call_id"));
   }
-  return ",\"tool_call_id\":" + JsonQuoted(id);
 }
 
 }  // namespace diffserve

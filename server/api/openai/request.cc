@@ -284,9 +284,7 @@ Result<OpenAiRequest> ParseChatRequest(std::string_view body, const OpenAiContex
   request.chat = true;
   ReadCommon(fields, body, context, &request);
   if (context.strict) RefuseUnknown(fields, kChatFields);
-  request.generate.prompts.emplace_back(
-      ReadChatPrompt(fields, /*add_generation_prompt=*/true,
-                     context.fits_roles ? context.limits->template_roles : TemplateRoles()));
+  request.generate.prompts.emplace_back(ReadConversation(fields, /*add_generation_prompt=*/true));
   fields.Bool("logprobs", &request.logprobs);
   int top_logprobs = 0;
   ReadLogprobs(fields, "top_logprobs", *context.limits, &top_logprobs);
@@ -309,7 +307,7 @@ Result<TokenizeRequest> ParseTokenizeRequest(std::string_view body, const OpenAi
   fields.String("model", kMaxTextBytes, &request.model);
   fields.Bool("return_token_strs", &request.return_token_strs);
   if (fields.Has("messages")) {
-    request.prompt = ReadChatPrompt(fields, /*add_generation_prompt=*/true);
+    request.prompt = ReadConversation(fields, /*add_generation_prompt=*/true);
     request.add_special_tokens = false;
   } else {
     std::string text;

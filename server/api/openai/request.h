@@ -16,8 +16,6 @@ struct OpenAiContext {
   const FrontendOptions* limits = nullptr;
   SamplingParams default_sampling;
   bool strict = false;  // refuse unknown members
-  // For APIs other than the chat route: system prompts are moved to where the template shows them.
-  bool fits_roles = false;
 };
 
 struct OpenAiRequest {

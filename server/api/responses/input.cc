@@ -2,6 +2,7 @@
 #include "server/api/responses/input.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,7 +11,7 @@
 
 #include "server/api/fields/chat_fields.h"
 #include "server/api/fields/tool_fields.h"
-#include "server/api/openai/chat_body.h"
+#include "server/api/json/json_writer.h"
 #include "server/api/responses/encoder.h"
 #include "server/api/trace_context.h"
 #include "server/serving/request_checks.h"
@@ -89,14 +90,15 @@ class InputReader {
   void Say(const std::string& role, const std::vector<std::string>& texts) {
     messages_.Say(role, texts);
     const bool output = role == "assistant";
-    std::string content;
-    for (const std::string& text : texts) {
-      content += std::string(content.empty() ? "" : ",") + "{\"type\":\"" +
-                 (output ? "output_text" : "input_text") + "\",\"text\":" + JsonQuoted(text) +
-                 (output ? ",\"annotations\":[]}" : "}");
-    }
-    Keep("msg_", "\"type\":\"message\",\"status\":\"completed\",\"role\":" + JsonQuoted(role) +
-                     ",\"content\":[" + content + "]");
+    Keep("msg_", "message", [&](JsonWriter& json) {
+      json.Add("role", role).Key("content").Begin('[');
+      for (const std::string& text : texts) {
+        json.Begin('{').Add("type", output ? "output_text" : "input_text").Add("text", text);
+        if (output) json.Key("annotations").Begin('[').End(']');
+        json.End('}');
+      }
+      json.End(']');
+    });
   }
   void ReadItem(JsonFields& item, const std::string& path);
   void Finish() { request_->messages = messages_.Take(); }
@@ -117,15 +119,19 @@ class InputReader {
   void ReadCallOutput(JsonFields& item, const std::string& type, const std::string& path);
   void ReadReference(JsonFields& item, const std::string& path);
   void Call(const std::string& id, const std::string& name, const std::string& arguments);
-  void Keep(const char* prefix, const std::string& members) {
+  // Keeps an item for the list of a response's input; `write` adds its own members.
+  void Keep(const char* prefix, const char* type, const std::function<void(JsonWriter&)>& write) {
     const std::string id = prefix + RandomHex16() + RandomHex16();
     request_->input.item_ids.push_back(id);
-    request_->input.items.push_back("{\"id\":\"" + id + "\"," + members + "}");
+    JsonWriter json(&request_->input.items.emplace_back());
+    json.Begin('{').Add("id", id).Add("type", type).Add("status", "completed");
+    write(json);
+    json.End('}');
   }
 
   ResponsesRequest* const request_;
   const FindResponseItem& find_;
-  ChatMessages messages_;
+  TurnList messages_;
 };
 
 void InputReader::ReadMessage(JsonFields& item, const std::string& path) {
@@ -143,8 +149,9 @@ void InputReader::ReadMessage(JsonFields& item, const std::string& path) {
 void InputReader::Call(const std::string& id, const std::string& name,
                        const std::string& arguments) {
   messages_.Call(id, name, arguments);
-  Keep("fc_", "\"type\":\"function_call\",\"status\":\"completed\",\"call_id\":" + JsonQuoted(id) +
-                  ",\"name\":" + JsonQuoted(name) + ",\"arguments\":" + JsonQuoted(arguments));
+  Keep("fc_", "function_call", [&](JsonWriter& json) {
+    json.Add("call_id", id).Add("name", name).Add("arguments", arguments);
+  });
 }
 
 void InputReader::ReadCall(JsonFields& item, const std::string& path) {
@@ -166,7 +173,7 @@ void InputReader::ReadClientCall(JsonFields& item, const ClientCall& call,
   std::string given;
   if (item.IsString(call.member)) {
     item.String(call.member, kMaxTextBytes, &given);
-    given = CustomArguments(given);
+    given = TextArguments(given);
   } else if (!item.Object(call.member).empty()) {
     given = item.JsonText(call.member);
   }
@@ -198,8 +205,8 @@ void InputReader::ReadCallOutput(JsonFields& item, const std::string& type,
     text += (text.empty() ? "" : "\n") + part;
   if (!item.status().ok()) return;
   messages_.Answer(id, text);
-  Keep("fco_", "\"type\":\"function_call_output\",\"status\":\"completed\",\"call_id\":" +
-                   JsonQuoted(id) + ",\"output\":" + JsonQuoted(text));
+  Keep("fco_", "function_call_output",
+       [&](JsonWriter& json) { json.Add("call_id", id).Add("output", text); });
 }
 
 // An item of a stored answer.

@@ -7,8 +7,9 @@
 #include <vector>
 
 #include "server/api/fields/chat_fields.h"
+#include "server/api/fields/sampling_fields.h"
 #include "server/api/fields/tool_fields.h"
-#include "server/api/json/text_pieces.h"
+#include "server/api/json/json_writer.h"
 #include "server/api/openai/chat_body.h"
 #include "server/api/responses/encoder.h"
 #include "server/api/responses/input.h"
@@ -35,7 +36,8 @@ const std::vector<std::string_view> kResponsesFields = {"model",
                                                         "truncation",
                                                         "include",
                                                         "stop",
-                                                        "priority"};
+                                                        "priority",
+                                                        "cache_salt"};
 // Members without effect, whatever their value.
 const std::vector<std::string_view> kHarmlessResponsesFields = {
     "user",           "service_tier",           "safety_identifier",  "prompt_cache_key",
@@ -50,123 +52,6 @@ constexpr std::string_view kIncluded[] = {
     "code_interpreter_call.outputs", "computer_call_output.output.image_url",
     "message.input_image.image_url"};
 constexpr size_t kMaxIncluded = 32;
-
-// {"type": "function", "name", "description", "parameters", "strict"}
-void ReadTools(JsonFields& fields, size_t max_tools, ResponsesRequest* request, ChatBody* body) {
-  std::vector<JsonFields> tools = fields.Objects("tools", max_tools);
-  std::string list, echo;
-  for (size_t i = 0; i < tools.size(); ++i) {
-    JsonFields& tool = tools[i];
-    const std::string path = "tools[" + std::to_string(i) + "]";
-    if (IsToolOfOthers(tool, "function")) continue;
-    std::string name, description;
-    tool.String("name", kMaxNameBytes, &name);
-    if (tool.status().ok() && name.empty())
-      tool.Fail(InvalidArgument(path + ".name is missing or empty", path + ".name"));
-    tool.String("description", kMaxTextBytes, &description);
-    tool.Object("parameters");
-    bool strict = false;
-    tool.Bool("strict", &strict);
-    fields.Fail(tool.status());
-    const std::string parameters = tool.JsonText("parameters"), strictly = tool.JsonText("strict");
-    list += (list.empty() ? "" : ",") + ChatTool(name, description, parameters, strictly);
-    echo += (echo.empty() ? "" : ",") + ("{\"type\":\"function\",\"name\":" + JsonQuoted(name)) +
-            ",\"description\":" + tool.JsonText("description") + ",\"parameters\":" + parameters +
-            ",\"strict\":" + strictly + "}";
-  }
-  if (!list.empty()) body->Add("tools", "[" + list + "]");
-  request->echo += ",\"tools\":[" + echo + "]";
-}
-
-void ReadToolChoice(JsonFields& fields, ResponsesRequest* request, ChatBody* body) {
-  std::string choice = "auto", json;
-  if (fields.IsOff("tool_choice")) {
-    request->echo += ",\"tool_choice\":\"auto\"";
-    return;
-  }
-  if (fields.IsString("tool_choice")) {
-    fields.String("tool_choice", kMaxNameBytes, &choice);
-    if (choice != "auto" && choice != "none" && choice != "required") {
-      fields.Fail(InvalidArgument(
-          "tool_choice must be auto, none, required or {\"type\": \"function\", \"name\"}",
-          "tool_choice"));
-    }
-    json = JsonQuoted(choice);
-  }
-  for (JsonFields& named :
-       fields.IsString("tool_choice") ? std::vector<JsonFields>() : fields.Object("tool_choice")) {
-    std::string type, name;
-    named.String("type", kMaxNameBytes, &type);
-    if (named.status().ok() && type != "function")
-      named.Fail(Unsupported("tool_choice.type", ": '" + type + "', only function is"));
-    named.String("name", kMaxNameBytes, &name);
-    if (named.status().ok() && name.empty())
-      named.Fail(InvalidArgument("tool_choice.name is missing or empty", "tool_choice.name"));
-    fields.Fail(named.status());
-    json = "{\"type\":\"function\",\"function\":{\"name\":" + JsonQuoted(name) + "}}";
-  }
-  if (!json.empty()) body->Add("tool_choice", json);
-  request->echo += ",\"tool_choice\":" + fields.JsonText("tool_choice");
-}
-
-void ReadText(JsonFields& fields, ResponsesRequest* request, ChatBody* body) {
-  std::string echo = "{\"type\":\"text\"}";
-  for (JsonFields& text : fields.Object("text")) {
-    for (JsonFields& format : text.Object("format")) {
-      std::string type, name = "answer";
-      format.String("type", kMaxNameBytes, &type);
-      echo = text.JsonText("format");
-      if (type == "json_object") {
-        body->Add("response_format", "{\"type\":\"json_object\"}");
-      } else if (type == "json_schema") {
-        format.String("name", kMaxNameBytes, &name);
-        if (format.Object("schema").empty())
-          format.Fail(InvalidArgument("text.format.schema is missing", "text.format.schema"));
-        std::string schema = "{\"name\":" + JsonQuoted(name) +
-                             ",\"schema\":" + format.JsonText("schema");
-        if (format.Has("strict")) schema += ",\"strict\":" + format.JsonText("strict");
-        body->Add("response_format", "{\"type\":\"json_schema\",\"json_schema\":" + schema + "}}");
-      } else if (type != "text") {
-        format.Fail(InvalidArgument("text.format.type must be text, json_object or json_schema",
-                                    "text.format.type"));
-      }
-      text.Fail(format.status());
-    }
-    fields.Fail(text.status());
-  }
-  request->echo += ",\"text\":{\"format\":" + echo + "}";
-}
-
-void ReadReasoning(JsonFields& fields, ResponsesRequest* request, ChatBody* body) {
-  std::string effort, summary = "auto";
-  for (JsonFields& reasoning : fields.Object("reasoning")) {
-    reasoning.String("effort", kMaxNameBytes, &effort);
-    reasoning.String("summary", kMaxNameBytes, &summary);
-    constexpr std::string_view kSummaries[] = {"auto", "concise", "detailed", "none"};
-    if (reasoning.status().ok() && std::ranges::find(kSummaries, summary) == std::end(kSummaries)) {
-      reasoning.Fail(InvalidArgument("reasoning.summary must be auto, concise, detailed or none",
-                                     "reasoning.summary"));
-    }
-    fields.Fail(reasoning.status());
-  }
-  if (!effort.empty()) {
-    std::string kwargs = "\"reasoning_effort\":" + JsonQuoted(effort);
-    if (effort == "none") kwargs += ",\"enable_thinking\":false";
-    body->Add("chat_template_kwargs", "{" + kwargs + "}");
-  }
-  request->echo += ",\"reasoning\":{\"effort\":" + (effort.empty() ? "null" : JsonQuoted(effort)) +
-                   ",\"summary\":null}";
-}
-
-void ReadTruncation(JsonFields& fields, ResponsesRequest* request, ChatBody* body) {
-  std::string truncation = "disabled";
-  fields.String("truncation", kMaxNameBytes, &truncation);
-  if (truncation == "auto")
-    body->Add("truncate_prompt_tokens", "-1");
-  else if (truncation != "disabled")
-    fields.Fail(InvalidArgument("truncation must be auto or disabled", "truncation"));
-  request->echo += ",\"truncation\":" + JsonQuoted(truncation);
-}
 
 // Refuses unsupported members, and with --strict unknown ones.
 void CheckMembers(JsonFields& fields, const OpenAiContext& context) {
@@ -185,32 +70,208 @@ void CheckMembers(JsonFields& fields, const OpenAiContext& context) {
   }
 }
 
-void ReadSmallMembers(JsonFields& fields, ResponsesRequest* request, ChatBody* body) {
-  IntAtLeast(fields, "max_output_tokens", 1, 0);
-  if (fields.Has("max_output_tokens"))
-    body->Add("max_completion_tokens", fields.JsonText("max_output_tokens"));
-  fields.Bool("store", &request->store);
-  fields.String("previous_response_id", kMaxNameBytes, &request->previous_response_id);
+// Reads the members of a body into `request`, and writes its echo.
+class ResponsesReader {
+ public:
+  ResponsesReader(JsonFields& fields, const FrontendOptions& limits, ResponsesRequest* request)
+      : fields_(fields),
+        limits_(limits),
+        request_(*request),
+        generate_(request->request.generate),
+        echo_(&request->echo) {}
+
+  void Read(const FindResponseItem& find);
+
+ private:
+  void ReadInstructions();
+  void ReadSmallMembers();
+  void ReadTools();
+  void ReadToolChoice();
+  void ReadText();
+  void ReadReasoning();
+  void ReadTruncation();
+  Conversation& conversation() { return std::get<Conversation>(generate_.prompts.front()); }
+  // Repeats a member as it was sent.
+  void Echo(const char* name) { echo_.Key(name).Json(fields_.JsonText(name)); }
+
+  JsonFields& fields_;
+  const FrontendOptions& limits_;
+  ResponsesRequest& request_;
+  GenerateRequest& generate_;
+  JsonWriter echo_;
+};
+
+void ResponsesReader::ReadInstructions() {
+  if (!fields_.IsOff("instructions")) {
+    Message message{.role = "system", .content = {}};
+    fields_.String("instructions", kMaxTextBytes, &message.content);
+    request_.instructions = std::move(message);
+  }
+  Echo("instructions");
+}
+
+void ResponsesReader::ReadSmallMembers() {
+  if (fields_.Has("max_output_tokens"))
+    generate_.max_tokens = IntAtLeast(fields_, "max_output_tokens", 1, 0);
+  generate_.max_tokens_name = "max_output_tokens";
+  fields_.Bool("store", &request_.store);
+  fields_.String("previous_response_id", kMaxNameBytes, &request_.previous_response_id);
   std::string metadata = "{}";
-  fields.Scalars("metadata", kMaxMetadata, {}, &metadata);
-  bool parallel = true;
-  fields.Bool("parallel_tool_calls", &parallel);
-  if (!parallel) body->Add("parallel_tool_calls", "false");
+  fields_.Scalars("metadata", kMaxMetadata, {}, &metadata);
+  fields_.Bool("parallel_tool_calls", &request_.tool_choice.parallel);
   std::string user;
   for (const char* name : {"user", "safety_identifier", "prompt_cache_key"})
-    fields.String(name, 4 * kMaxNameBytes, &user);
-  request->echo +=
-      ",\"background\":false,\"max_output_tokens\":" + fields.JsonText("max_output_tokens") +
-      ",\"max_tool_calls\":null" + ",\"metadata\":" + metadata +
-      ",\"parallel_tool_calls\":" + (parallel ? "true" : "false") +
-      ",\"previous_response_id\":" + fields.JsonText("previous_response_id") +
-      ",\"prompt_cache_key\":" + fields.JsonText("prompt_cache_key") +
-      ",\"safety_identifier\":" + fields.JsonText("safety_identifier") +
-      ",\"service_tier\":\"default\",\"store\":" + (request->store ? "true" : "false") +
-      ",\"top_logprobs\":0,\"user\":" + fields.JsonText("user");
+    fields_.String(name, 4 * kMaxNameBytes, &user);
+  echo_.Add("background", false);
+  Echo("max_output_tokens");
+  echo_.Add("max_tool_calls", nullptr).Key("metadata").Json(metadata);
+  echo_.Add("parallel_tool_calls", request_.tool_choice.parallel);
+  for (const char* name : {"previous_response_id", "prompt_cache_key", "safety_identifier"})
+    Echo(name);
+  echo_.Add("service_tier", "default").Add("store", request_.store).Add("top_logprobs", 0);
+  Echo("user");
+}
+
+// {"type": "function", "name", "description", "parameters", "strict"}
+void ResponsesReader::ReadTools() {
+  std::vector<JsonFields> tools = fields_.Objects("tools", limits_.max_tools);
+  echo_.Key("tools").Begin('[');
+  for (size_t i = 0; i < tools.size() && fields_.status().ok(); ++i) {
+    JsonFields& tool = tools[i];
+    const std::string path = "tools[" + std::to_string(i) + "]";
+    if (IsToolOfOthers(tool, "function")) continue;
+    if (!tool.Has("name"))
+      tool.Fail(InvalidArgument(path + ".name is missing or empty", path + ".name"));
+    Tool read = ReadFunction(tool, "parameters", path, limits_);
+    echo_.Begin('{').Add("type", "function").Add("name", read.name);
+    for (const char* name : {"description", "parameters", "strict"})
+      echo_.Key(name).Json(tool.JsonText(name));
+    echo_.End('}');
+    tool.Fail(AddTool(std::move(read), path + ".name", limits_, &conversation().tools));
+    fields_.Fail(tool.status());
+  }
+  echo_.End(']');
+}
+
+void ResponsesReader::ReadToolChoice() {
+  using Kind = ToolChoice::Kind;
+  ToolChoice& choice = request_.tool_choice;
+  choice.kind = conversation().tools.empty() ? Kind::kNone : Kind::kAuto;
+  if (fields_.IsOff("tool_choice")) {
+    echo_.Add("tool_choice", "auto");
+    return;
+  }
+  Echo("tool_choice");
+  if (fields_.IsString("tool_choice")) {
+    std::string word;
+    fields_.String("tool_choice", kMaxNameBytes, &word);
+    if (word == "none")
+      choice.kind = Kind::kNone;
+    else if (word == "required")
+      choice.kind = Kind::kRequired;
+    else if (word != "auto")
+      fields_.Fail(InvalidArgument(
+          "tool_choice must be auto, none, required or {\"type\": \"function\", \"name\"}",
+          "tool_choice"));
+    return;
+  }
+  for (JsonFields& named : fields_.Object("tool_choice")) {
+    std::string type;
+    named.String("type", kMaxNameBytes, &type);
+    if (named.status().ok() && type != "function")
+      named.Fail(Unsupported("tool_choice.type", ": '" + type + "', only function is"));
+    named.String("name", kMaxNameBytes, &choice.name);
+    if (named.status().ok() && choice.name.empty())
+      named.Fail(InvalidArgument("tool_choice.name is missing or empty", "tool_choice.name"));
+    choice.kind = Kind::kNamed;
+    fields_.Fail(named.status());
+  }
+}
+
+void ResponsesReader::ReadText() {
+  using Kind = GrammarSpec::Kind;
+  std::string echo;
+  JsonWriter(&echo).Begin('{').Add("type", "text").End('}');
+  for (JsonFields& text : fields_.Object("text")) {
+    for (JsonFields& format : text.Object("format")) {
+      std::string type, name;
+      bool strict = false;  // the schema is enforced either way
+      format.String("type", kMaxNameBytes, &type);
+      format.String("name", kMaxNameBytes, &name);
+      format.Bool("strict", &strict);
+      echo = text.JsonText("format");
+      if (type == "json_object") {
+        generate_.grammar = GrammarSpec{Kind::kJsonObject, "", "text.format"};
+      } else if (type == "json_schema") {
+        if (format.Object("schema").empty())
+          format.Fail(InvalidArgument("text.format.schema is missing", "text.format.schema"));
+        generate_.grammar = GrammarSpec{Kind::kJsonSchema, format.JsonText("schema"),
+                                        "text.format.schema"};
+      } else if (type != "text") {
+        format.Fail(InvalidArgument("text.format.type must be text, json_object or json_schema",
+                                    "text.format.type"));
+      }
+      text.Fail(format.status());
+    }
+    fields_.Fail(text.status());
+  }
+  echo_.Key("text").Begin('{').Key("format").Json(echo).End('}');
+}
+
+void ResponsesReader::ReadReasoning() {
+  std::string effort, summary = "auto";
+  for (JsonFields& reasoning : fields_.Object("reasoning")) {
+    reasoning.String("effort", kMaxNameBytes, &effort);
+    reasoning.String("summary", kMaxNameBytes, &summary);
+    constexpr std::string_view kSummaries[] = {"auto", "concise", "detailed", "none"};
+    if (reasoning.status().ok() && std::ranges::find(kSummaries, summary) == std::end(kSummaries)) {
+      reasoning.Fail(InvalidArgument("reasoning.summary must be auto, concise, detailed or none",
+                                     "reasoning.summary"));
+    }
+    fields_.Fail(reasoning.status());
+  }
+  echo_.Key("reasoning").Begin('{').Key("effort");
+  effort.empty() ? echo_.Value(nullptr) : echo_.Value(effort);
+  echo_.Add("summary", nullptr).End('}');
+  SetReasoningEffort(std::move(effort), /*thinking_is_set=*/false, &conversation());
+}
+
+void ResponsesReader::ReadTruncation() {
+  std::string truncation = "disabled";
+  fields_.String("truncation", kMaxNameBytes, &truncation);
+  if (truncation == "auto")
+    generate_.truncate_prompt_tokens = -1;
+  else if (truncation != "disabled")
+    fields_.Fail(InvalidArgument("truncation must be auto or disabled", "truncation"));
+  echo_.Add("truncation", truncation);
+}
+
+void ResponsesReader::Read(const FindResponseItem& find) {
+  generate_.prompts.emplace_back(Conversation());
+  ReadInstructions();
+  ReadResponsesInput(fields_, find, &request_);
+  fields_.String("model", kMaxTextBytes, &generate_.model);
+  fields_.Bool("stream", &request_.request.stream);
+  ReadStops(fields_, limits_, &generate_);
+  fields_.Int("priority", &generate_.priority);
+  fields_.String("cache_salt", limits_.max_cache_salt_bytes, &generate_.cache_salt);
+  ReadSampling(fields_, limits_, &generate_);
+  ReadSmallMembers();
+  ReadTools();
+  ReadToolChoice();
+  ReadText();
+  ReadReasoning();
+  ReadTruncation();
 }
 
 }  // namespace
+
+size_t ResponsesRequest::HeldBytes() const {
+  size_t bytes = echo.size() + std::get<Conversation>(request.generate.prompts.front()).TextBytes();
+  if (instructions) bytes += instructions->HeldBytes();
+  for (const Message& message : messages) bytes += message.HeldBytes();
+  return bytes;
+}
 
 Result<ResponsesRequest> ParseResponsesRequest(std::string_view body, const OpenAiContext& context,
                                                const FindResponseItem& find) {
@@ -219,42 +280,20 @@ Result<ResponsesRequest> ParseResponsesRequest(std::string_view body, const Open
   JsonFields& fields = *parsed;
   CheckMembers(fields, context);
   ResponsesRequest request;
-  ChatBody chat;
-  if (!fields.IsOff("instructions")) {
-    std::string instructions;
-    fields.String("instructions", kMaxTextBytes, &instructions);
-    ChatMessages message;
-    message.Say("system", {instructions});
-    request.instructions = message.Take();
-  }
-  request.echo = "\"instructions\":" + fields.JsonText("instructions");
-  ReadResponsesInput(fields, find, &request);
-  for (const char* name : {"model", "stream", "stop", "priority"}) chat.Copy(fields, name);
-  chat.CopySampling(fields);
-  ReadSmallMembers(fields, &request, &chat);
-  ReadTools(fields, context.limits->max_tools, &request, &chat);
-  ReadToolChoice(fields, &request, &chat);
-  ReadText(fields, &request, &chat);
-  ReadReasoning(fields, &request, &chat);
-  ReadTruncation(fields, &request, &chat);
+  request.request.chat = true;
+  request.request.generate.sampling = context.default_sampling;
+  ResponsesReader(fields, *context.limits, &request).Read(find);
   if (!fields.status().ok()) return fields.status();
-  request.members = chat.Take();
   return request;
 }
 
 Status InResponsesNames(const Status& status) {
   constexpr std::pair<std::string_view, const char*> kNames[] = {
-      {"messages", "input"},
-      {"prompt", "input"},
-      {"response_format", "text.format"},
-      {"max_completion_tokens", "max_output_tokens"},
-      {"truncate_prompt_tokens", "truncation"},
-      {"chat_template_kwargs", "reasoning"},
-  };
-  for (const auto& [chat, here] : kNames) {
-    if (!status.param().starts_with(chat)) continue;
+      {"messages", "input"}, {"prompt", "input"}, {"truncate_prompt_tokens", "truncation"}};
+  for (const auto& [ours, here] : kNames) {
+    if (!status.param().starts_with(ours)) continue;
     std::string message = status.message();
-    if (message.starts_with(chat)) message = here + message.substr(chat.size());
+    if (message.starts_with(ours)) message = here + message.substr(ours.size());
     return Status(status.code(), message, here).WithRetryAfter(status.retry_after_s());
   }
   return status;
@@ -262,37 +301,41 @@ Status InResponsesNames(const Status& status) {
 
 Result<ResponsesChat> ChatOf(const ResponsesRequest& request, const StoredResponse* previous,
                              const OpenAiContext& context) {
-  ChatMessages conversation;
+  TurnList said;
   if (previous != nullptr) {
-    conversation.Append(previous->input->messages);
+    said.Append(previous->input->messages);
     for (const ResponseItem& item : previous->object->items) {
       if (item.kind == AnswerPart::Kind::kContent)
-        conversation.Say("assistant", {item.text});
+        said.Say("assistant", {item.text});
       else if (item.kind == AnswerPart::Kind::kToolCall)
-        conversation.Call(item.call_id, item.name, item.text);
+        said.Call(item.call_id, item.name, item.text);
     }
   }
-  conversation.Append(request.messages);
+  said.Append(request.messages);
   ResponsesChat chat;
   auto input = std::make_shared<ResponseInput>(request.input);
-  input->messages = conversation.Take();
-  ChatMessages all;
-  all.Append(request.instructions);
-  all.Append(input->messages);
+  input->messages = said.Take();
+  chat.request = request.request;
+  auto& conversation = std::get<Conversation>(chat.request.generate.prompts.front());
+  if (request.instructions) conversation.messages.push_back(*request.instructions);
+  std::ranges::copy(input->messages, std::back_inserter(conversation.messages));
+  if (conversation.messages.empty()) return InvalidArgument("input is empty", "input");
+  if (conversation.messages.size() > kMaxMessages) {
+    return InvalidArgument("input has " + std::to_string(conversation.messages.size()) +
+                               " messages with those before; at most " +
+                               std::to_string(kMaxMessages) + " are allowed",
+                           "input");
+  }
+  FitRoles(context.limits->template_roles, &conversation.messages);
   chat.input = std::move(input);
-  const std::string members = request.members.substr(1, request.members.size() - 2);
-  Result<OpenAiRequest> parsed = ParseChatRequest(
-      "{\"messages\":[" + all.Take() + "]" + (members.empty() ? "" : ",") + members + "}",
-      FittingRoles(context));
-  if (!parsed.ok()) return InResponsesNames(parsed.status());
-  chat.request = std::move(parsed).value();
-  chat.request.generate.max_tokens_name = "max_output_tokens";
+  DS_RETURN_IF_ERROR(PlanTools(request.tool_choice, *context.limits, &chat.request));
   chat.request.generate.holds = AnswerHolds::kText;  // the last event repeats all of a stream
-  std::string echo = request.echo + ",\"temperature\":";
-  AppendJsonNumber(chat.request.generate.sampling.temperature, &echo);
-  echo += ",\"top_p\":";
-  AppendJsonNumber(chat.request.generate.sampling.top_p, &echo);
-  chat.echo = std::make_shared<const std::string>(std::move(echo));
+  auto echo = std::make_shared<std::string>();
+  JsonWriter(echo.get())
+      .Members(request.echo)
+      .Add("temperature", double{chat.request.generate.sampling.temperature})
+      .Add("top_p", double{chat.request.generate.sampling.top_p});
+  chat.echo = std::move(echo);
   return chat;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The body of OpenAI's /v1/responses, read in two steps: first its own members; then, when the
-// previous response is found, the chat request for both. No I/O, no engine.
+// previous response is found, the conversation of both. No I/O, no engine.
 // Thread safety: pure functions.
 #pragma once
 
@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kernels/base/status.h"
 #include "server/api/openai/request.h"
@@ -20,15 +21,14 @@ namespace diffserve {
 struct ResponsesRequest {
   std::string previous_response_id;  // empty: none
   bool store = true;
-  std::string members;       // of the chat body, without messages
-  std::string instructions;  // a message, or empty
-  std::string messages;      // of `input`
-  std::string echo;          // members of the request that the reply repeats
-  ResponseInput input;       // without the conversation
+  OpenAiRequest request;  // without `input`, instructions and what was said before
+  std::optional<Message> instructions;
+  std::vector<Message> messages;  // of `input`
+  ToolChoice tool_choice;
+  std::string echo;     // members of the request that the reply repeats
+  ResponseInput input;  // without the conversation
 
-  size_t HeldBytes() const {
-    return members.size() + instructions.size() + messages.size() + echo.size();
-  }
+  size_t HeldBytes() const;
 };
 
 // An item of a stored answer, by its id.
@@ -44,11 +44,11 @@ struct ResponsesChat {
   std::shared_ptr<const std::string> echo;     // with the server's choices
   std::shared_ptr<const ResponseInput> input;  // with the whole conversation
 };
-// `previous`: the response that is continued, or nothing. Error: as above, with this route's names.
+// `previous`: the response that is continued, or nothing. Error: as above.
 Result<ResponsesChat> ChatOf(const ResponsesRequest& request, const StoredResponse* previous,
                              const OpenAiContext& context);
 
-// Converts an error of the chat request to the member names of this route.
+// Converts an error of the frontend to the member names of this route.
 Status InResponsesNames(const Status& status);
 
 }  // namespace diffserve

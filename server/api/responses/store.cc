@@ -18,7 +18,8 @@ size_t BytesOf(const StoredResponse& response) {
 }  // namespace
 
 size_t ResponseInput::HeldBytes() const {
-  size_t bytes = messages.capacity();
+  size_t bytes = 0;
+  for (const Message& message : messages) bytes += message.HeldBytes();
   for (const std::string& item : items) bytes += sizeof(item) + item.capacity();
   for (const std::string& id : item_ids) bytes += sizeof(id) + id.capacity();
   return bytes;

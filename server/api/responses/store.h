@@ -15,6 +15,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "server/serving/conversation.h"
+
 namespace diffserve {
 
 struct ResponseObject;  // responses_response.h
@@ -28,8 +30,7 @@ struct ResponsesStoreLimits {
 struct ResponseInput {
   std::vector<std::string> item_ids;
   std::vector<std::string> items;  // of the request, each as JSON
-  std::string messages;            // the conversation up to the answer, without instructions, as
-                                   // ChatMessages has it
+  std::vector<Message> messages;   // the conversation up to the answer, without instructions
   size_t HeldBytes() const;
 };
 

@@ -151,7 +151,7 @@ Status Chat::Answer(const std::string& question) {
     Print(to_terminal_ ? terminal.Push(piece) : std::string(piece));
   };
   const std::stop_token stop = answer_stop_.Begin();
-  const Result<ChatAnswer> answer = model_.Answer(history_.MessagesJson(question), show, stop);
+  const Result<ChatAnswer> answer = model_.Answer(history_.With(question), show, stop);
   answer_stop_.End();
   Print(terminal.Finish() + "\n");
   if (!answer.ok()) return answer.status();

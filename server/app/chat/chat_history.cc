@@ -1,24 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/app/chat/chat_history.h"
 
-#include "server/api/json/json.h"
+#include <iterator>
 
 namespace diffserve {
-namespace {
 
-std::string Message(const char* role, std::string_view content) {
-  return std::string("{\"role\":\"") + role + "\",\"content\":" + JsonQuoted(content) + "}";
+void ChatHistory::Add(std::string question, std::string answer) {
+  turns_.push_back({.role = "user", .content = std::move(question)});
+  turns_.push_back({.role = "assistant", .content = std::move(answer)});
 }
 
-}  // namespace
-
-void ChatHistory::Add(std::string_view question, std::string_view answer) {
-  turns_ += Message("user", question) + ',' + Message("assistant", answer) + ',';
-}
-
-std::string ChatHistory::MessagesJson(std::string_view question) const {
-  const std::string before = system_.empty() ? "" : Message("system", system_) + ',';
-  return '[' + before + turns_ + Message("user", question) + ']';
+Conversation ChatHistory::With(std::string question) const {
+  Conversation conversation;
+  std::vector<Message>& messages = conversation.messages;
+  if (!system_.empty()) messages.push_back({.role = "system", .content = system_});
+  messages.insert(messages.end(), turns_.begin(), turns_.end());
+  messages.push_back({.role = "user", .content = std::move(question)});
+  return conversation;
 }
 
 }  // namespace diffserve

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// ChatHistory: the messages of a conversation so far, as the chat routes and the chat template take
-// them. Thread safety: one thread at a time.
+// ChatHistory: the messages of a conversation in the terminal so far.
+// Thread safety: one thread at a time.
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
+
+#include "server/serving/conversation.h"
 
 namespace diffserve {
 
@@ -17,14 +21,14 @@ class ChatHistory {
   const std::string& system() const { return system_; }
   void Reset() { turns_.clear(); }
   // Adds an answered turn. Unanswered questions are not part of the conversation.
-  void Add(std::string_view question, std::string_view answer);
+  void Add(std::string question, std::string answer);
 
-  // The JSON array of the messages, with `question` as the last one.
-  std::string MessagesJson(std::string_view question) const;
+  // The conversation with `question` as its last message.
+  Conversation With(std::string question) const;
 
  private:
   std::string system_;
-  std::string turns_;  // messages, each followed by a comma
+  std::vector<Message> turns_;
 };
 
 }  // namespace diffserve

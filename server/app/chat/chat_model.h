@@ -13,6 +13,7 @@
 
 #include "server/app/chat/lens_text.h"
 #include "server/app/commands/commands.h"
+#include "server/serving/conversation.h"
 
 namespace diffserve {
 
@@ -31,7 +32,7 @@ class ChatModel {
   virtual const std::string& name() const = 0;
   // Returns when the answer has ended, or soon after a stop is requested, whatever the model does.
   // `take` gets the text as it arrives.
-  virtual Result<ChatAnswer> Answer(const std::string& messages_json, const TakeText& take,
+  virtual Result<ChatAnswer> Answer(const Conversation& conversation, const TakeText& take,
                                     const std::stop_token& stop) = 0;
   // Where the model looked when it wrote the last token. REQUIRES: at least two tokens. Error:
   // kCancelled soon after a stop is requested.

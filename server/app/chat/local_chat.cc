@@ -120,10 +120,10 @@ class LocalChat : public ChatModel {
 
   const std::string& name() const override { return name_; }
 
-  Result<ChatAnswer> Answer(const std::string& messages_json, const TakeText& take,
+  Result<ChatAnswer> Answer(const Conversation& conversation, const TakeText& take,
                             const std::stop_token& stop) override {
     GenerateRequest request = request_;
-    request.prompts = {ChatPrompt{.messages_json = messages_json, .tools_json = {}}};
+    request.prompts = {conversation};
     const auto bell = std::make_shared<EventBell>();
     const auto stream = std::make_shared<ResponseStream>(frontend_->options().max_stream_bytes,
                                                          [bell] { bell->Ring(); });

@@ -92,10 +92,11 @@ class RemoteChat : public ChatModel {
 
   const std::string& name() const override { return name_; }
 
-  Result<ChatAnswer> Answer(const std::string& messages_json, const TakeText& take,
+  Result<ChatAnswer> Answer(const Conversation& conversation, const TakeText& take,
                             const std::stop_token& stop) override {
     HttpRequestText request{.method = "POST", .path = "/v1/chat/completions"};
-    request.body = JsonObject(head_).AddRaw("messages", messages_json).text();
+    request.body =
+        JsonObject(head_).AddRaw("messages", TemplateJsonOf(conversation).messages).text();
     ChatAnswer answer;
     ChunkReader reader;
     Status status;

@@ -117,9 +117,7 @@ PromptSize BoundOf(const Prompt& prompt, const GenerateRequest& request, size_t 
     return {std::min(ids->size(), context),
             request.want_prompt_text ? ids->size() * kTextBytesPerToken : 0};
   const auto* text = std::get_if<std::string>(&prompt);
-  const size_t bytes = text != nullptr ? text->size()
-                                       : std::get<ChatPrompt>(prompt).messages_json.size() +
-                                             std::get<ChatPrompt>(prompt).tools_json.size();
+  const size_t bytes = text != nullptr ? text->size() : std::get<Conversation>(prompt).TextBytes();
   return {std::min(bytes + kTemplateTokens, context), request.want_prompt_text ? bytes : 0};
 }
 

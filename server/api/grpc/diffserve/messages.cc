@@ -12,6 +12,7 @@
 #include "diffserve/v1/inference.pb.h"
 #include "server/api/fields/tool_fields.h"
 #include "server/api/json/json.h"
+#include "server/api/json/json_writer.h"
 #include "server/serving/request_checks.h"
 
 namespace diffserve {
@@ -27,14 +28,12 @@ Status CheckName(const std::string& value, const std::string& path) {
   return value.size() <= kMaxNameBytes ? Status() : TooLong(value.size(), kMaxNameBytes, path);
 }
 
-// The calls as templates expect them: arguments are an object, not its text.
-Status AppendCalls(const v1::ChatMessage& message, const std::string& path, std::string& json) {
+Status ReadCalls(const v1::ChatMessage& message, const std::string& path, Message* read) {
   if (message.tool_calls().empty()) return {};
   if (message.role() != "assistant") {
     return InvalidArgument(path + ".tool_calls is allowed only in a message of the assistant",
                            path + ".tool_calls");
   }
-  json += ",\"tool_calls\":[";
   for (int i = 0; i < message.tool_calls_size(); ++i) {
     const v1::ToolCall& call = message.tool_calls(i);
     const std::string call_path = path + ".tool_calls[" + std::to_string(i) + "]";
@@ -42,16 +41,12 @@ Status AppendCalls(const v1::ChatMessage& message, const std::string& path, std:
       return InvalidArgument(call_path + ".name is missing", call_path + ".name");
     DS_RETURN_IF_ERROR(CheckName(call.id(), call_path + ".id"));
     DS_RETURN_IF_ERROR(CheckName(call.name(), call_path + ".name"));
-    json += i == 0 ? "{" : ",{";
-    if (!call.id().empty()) json += "\"id\":" + JsonQuoted(call.id()) + ",";
-    json += "\"type\":\"function\",\"function\":{\"name\":" + JsonQuoted(call.name()) +
-            ",\"arguments\":" + CallArguments(call.arguments()) + "}}";
+    read->calls.push_back({call.id(), call.name(), CallArguments(call.arguments())});
   }
-  json += ']';
   return {};
 }
 
-Status AppendMessage(const v1::ChatMessage& message, const std::string& path, std::string& json) {
+Result<Message> ReadMessage(const v1::ChatMessage& message, const std::string& path) {
   DS_RETURN_IF_ERROR(CheckRole(message.role(), path, ToolMessages::kAllowed));
   DS_RETURN_IF_ERROR(CheckName(message.name(), path + ".name"));
   DS_RETURN_IF_ERROR(CheckName(message.tool_call_id(), path + ".tool_call_id"));
@@ -60,14 +55,10 @@ Status AppendMessage(const v1::ChatMessage& message, const std::string& path, st
         path + ".tool_call_id belongs to a message of the role tool, and to " + "each of them",
         path + ".tool_call_id");
   }
-  json += "{\"role\":" + JsonQuoted(message.role()) +
-          ",\"content\":" + JsonQuoted(message.content());
-  if (!message.name().empty()) json += ",\"name\":" + JsonQuoted(message.name());
-  if (!message.tool_call_id().empty())
-    json += ",\"tool_call_id\":" + JsonQuoted(message.tool_call_id());
-  DS_RETURN_IF_ERROR(AppendCalls(message, path, json));
-  json += '}';
-  return {};
+  Message read{.role = message.role(), .content = message.content(), .name = message.name()};
+  read.tool_call_id = message.tool_call_id();
+  DS_RETURN_IF_ERROR(ReadCalls(message, path, &read));
+  return read;
 }
 
 // Converts an error about the member `tools` of a body to one about the field that its value came
@@ -81,25 +72,25 @@ Status OfToolsJson(const Status& status) {
       "tools_json" + status.param().substr(kName.size()));
 }
 
-// Writes the tools and reasoning fields as members of an HTTP body, so that the same reader and
-// checks apply.
-Result<JsonFields> ToolFields(const std::string& tools_json, const FrontendOptions& limits,
-                              const std::string& others) {
+// `tools_json` is the list that a body of /v1/chat/completions has as `tools`.
+Status ReadTools(const std::string& tools_json, const FrontendOptions& limits,
+                 std::vector<Tool>* tools) {
+  if (tools_json.empty()) return {};
   if (tools_json.size() > limits.max_tools_bytes)
     return TooLong(tools_json.size(), limits.max_tools_bytes, "tools_json");
-  if (tools_json.empty()) return JsonFields::Parse("{" + others + "}");
-  Result<JsonFields> alone = JsonFields::Parse("{\"tools\":" + tools_json + "}");
-  if (!alone.ok() || !alone->Has("tools") || alone->Names().size() != 1) {
+  std::string body;
+  JsonWriter(&body).Begin('{').Key("tools").Json(tools_json).End('}');
+  Result<JsonFields> fields = JsonFields::Parse(body);
+  if (!fields.ok() || !fields->Has("tools") || fields->Names().size() != 1) {
     return InvalidArgument("tools_json must be a JSON list of tools" +
-                               (alone.ok() ? std::string() : ": " + alone.status().message()),
+                               (fields.ok() ? std::string() : ": " + fields.status().message()),
                            "tools_json");
   }
-  if (others.empty()) return alone;
-  return JsonFields::Parse("{\"tools\":" + tools_json + "," + others + "}");
+  *tools = ReadToolList(*fields, limits);
+  return OfToolsJson(fields->status());
 }
 
-// The chat without its tools.
-Result<ChatPrompt> ConversationOf(const v1::Chat& chat) {
+Result<Conversation> FromProto(const v1::Chat& chat, const FrontendOptions& limits) {
   const size_t count = static_cast<size_t>(chat.messages_size());
   if (count == 0) return InvalidArgument("messages is empty", "messages");
   if (count > kMaxMessages) {
@@ -107,27 +98,15 @@ Result<ChatPrompt> ConversationOf(const v1::Chat& chat) {
                                std::to_string(kMaxMessages) + " are allowed",
                            "messages");
   }
-  ChatPrompt prompt;
-  std::string& json = prompt.messages_json;
-  json += '[';
-  size_t index = 0;
+  Conversation conversation;
   for (const v1::ChatMessage& message : chat.messages()) {
-    if (index > 0) json += ',';
-    DS_RETURN_IF_ERROR(AppendMessage(message, "messages[" + std::to_string(index++) + "]", json));
+    const std::string path = "messages[" + std::to_string(conversation.messages.size()) + "]";
+    Result<Message> read = ReadMessage(message, path);
+    if (!read.ok()) return read.status();
+    conversation.messages.push_back(std::move(read).value());
   }
-  json += ']';
-  return prompt;
-}
-
-Result<Prompt> FromProto(const v1::Chat& chat, const FrontendOptions& limits) {
-  Result<ChatPrompt> prompt = ConversationOf(chat);
-  if (!prompt.ok()) return prompt.status();
-  if (chat.tools_json().empty()) return Prompt(std::move(prompt).value());
-  Result<JsonFields> fields = ToolFields(chat.tools_json(), limits, "");
-  if (!fields.ok()) return fields.status();
-  prompt->tools_json = ToolsJson(ReadToolList(*fields, limits));
-  DS_RETURN_IF_ERROR(OfToolsJson(fields->status()));
-  return Prompt(std::move(prompt).value());
+  DS_RETURN_IF_ERROR(ReadTools(chat.tools_json(), limits, &conversation.tools));
+  return conversation;
 }
 
 Status AssignGrammar(std::optional<GrammarSpec>* to, GrammarSpec::Kind kind, std::string text,
@@ -139,10 +118,12 @@ Status AssignGrammar(std::optional<GrammarSpec>* to, GrammarSpec::Kind kind, std
 }
 
 std::string JsonListOf(const v1::Choice& choice) {
-  std::string json = "[";
-  for (const std::string& text : choice.texts())
-    json += (json.size() > 1 ? "," : "") + JsonQuoted(text);
-  return json + "]";
+  std::string list;
+  JsonWriter json(&list);
+  json.Begin('[');
+  for (const std::string& text : choice.texts()) json.Value(text);
+  json.End(']');
+  return list;
 }
 
 Status ReadGrammar(const v1::Grammar& in, const GrammarLimits& limits,
@@ -175,17 +156,26 @@ Status ReadGrammar(const v1::Grammar& in, const GrammarLimits& limits,
       "grammar");
 }
 
-// tool_choice in the format of a body.
-Result<std::string> ToolChoiceJson(const v1::ToolChoice& choice) {
-  if (choice.kind_case() == v1::ToolChoice::kFunction)
-    return R"({"type":"function","function":{"name":)" + JsonQuoted(choice.function()) + "}}";
+Result<ToolChoice> FromProto(const v1::ToolChoice& choice, bool any_tools) {
+  using Kind = ToolChoice::Kind;
+  ToolChoice read;
+  read.parallel = !choice.has_parallel() || choice.parallel();
+  if (choice.kind_case() == v1::ToolChoice::kFunction) {
+    if (choice.function().empty())
+      return InvalidArgument("tool_choice.function is empty", "tool_choice");
+    read.kind = Kind::kNamed;
+    read.name = choice.function();
+    return read;
+  }
   switch (choice.mode()) {  // AUTO if neither is there
     case v1::ToolChoice::AUTO:
-      return std::string("\"auto\"");
+      read.kind = any_tools ? Kind::kAuto : Kind::kNone;
+      return read;
     case v1::ToolChoice::NONE:
-      return std::string("\"none\"");
+      return read;
     case v1::ToolChoice::REQUIRED:
-      return std::string("\"required\"");
+      read.kind = Kind::kRequired;
+      return read;
     default:
       return InvalidArgument("tool_choice.mode is " + std::to_string(choice.mode()) +
                                  "; allowed are AUTO, NONE and REQUIRED",
@@ -205,21 +195,15 @@ Status ReadAnswerForm(const v1::GenerateRequest& message, const FrontendOptions&
       return InvalidArgument(std::string(name) + " is allowed only with the prompt chat", name);
   }
   if (!is_chat) return {};
-  std::string others = "\"reasoning_effort\":" + JsonQuoted(message.reasoning_effort());
-  if (message.has_include_reasoning())
-    others += message.include_reasoning() ? ",\"include_reasoning\":true"
-                                          : ",\"include_reasoning\":false";
-  if (message.has_tool_choice()) {
-    const Result<std::string> choice = ToolChoiceJson(message.tool_choice());
-    if (!choice.ok()) return choice.status();
-    const bool parallel = !message.tool_choice().has_parallel() || message.tool_choice().parallel();
-    others += ",\"tool_choice\":" + *choice +
-              ",\"parallel_tool_calls\":" + (parallel ? "true" : "false");
-  }
-  Result<JsonFields> fields = ToolFields(message.chat().tools_json(), limits, others);
-  if (!fields.ok()) return fields.status();
-  ReadTools(*fields, limits, request);
-  return OfToolsJson(fields->status());
+  auto& conversation = std::get<Conversation>(request->generate.prompts.front());
+  const std::string& effort = message.reasoning_effort();
+  if (effort.size() > kMaxEffortBytes)
+    return TooLong(effort.size(), kMaxEffortBytes, "reasoning_effort");
+  SetReasoningEffort(effort, /*thinking_is_set=*/false, &conversation);
+  if (message.has_include_reasoning()) request->include_reasoning = message.include_reasoning();
+  const Result<ToolChoice> choice = FromProto(message.tool_choice(), !conversation.tools.empty());
+  if (!choice.ok()) return choice.status();
+  return OfToolsJson(PlanTools(*choice, limits, request));
 }
 
 // Reads the grammar, the reasoning budget, the rules for tokens, truncation and priority.
@@ -313,7 +297,7 @@ Result<OpenAiRequest> FromProto(const v1::GenerateRequest& message, const Fronte
       request.prompts.emplace_back(IdsOf(message.token_ids()));
       break;
     case v1::GenerateRequest::kChat: {
-      Result<ChatPrompt> chat = ConversationOf(message.chat());
+      Result<Conversation> chat = FromProto(message.chat(), limits);
       if (!chat.ok()) return chat.status();
       request.prompts.emplace_back(std::move(chat).value());
       answered.chat = true;
@@ -392,8 +376,10 @@ Result<AttentionRequest> FromProto(const v1::AttentionRequest& message,
       request.prompt_name = "token_ids";
       break;
     case v1::AttentionRequest::kChat: {
-      DS_RETURN_IF_ERROR(Assign(&request.prompt, FromProto(message.chat(), limits)));
-      std::get<ChatPrompt>(request.prompt).add_generation_prompt = false;
+      Result<Conversation> chat = FromProto(message.chat(), limits);
+      if (!chat.ok()) return chat.status();
+      chat->add_generation_prompt = false;
+      request.prompt = std::move(chat).value();
       request.prompt_name = "chat";
       break;
     }
@@ -412,8 +398,11 @@ Result<Prompt> FromProto(const v1::TokenizeRequest& message, const FrontendOptio
   switch (message.input_case()) {
     case v1::TokenizeRequest::kText:
       return Prompt(message.text());
-    case v1::TokenizeRequest::kChat:
-      return FromProto(message.chat(), limits);
+    case v1::TokenizeRequest::kChat: {
+      Result<Conversation> chat = FromProto(message.chat(), limits);
+      if (!chat.ok()) return chat.status();
+      return Prompt(std::move(chat).value());
+    }
     case v1::TokenizeRequest::INPUT_NOT_SET:
       break;
   }
