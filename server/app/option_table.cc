@@ -34,30 +34,17 @@ std::vector<std::string_view> NamesOf(std::span<const Format> formats) {
   return names;
 }
 
-std::optional<DType> DTypeOf(std::string_view name) {
-  for (DType dtype : kDTypes) {
-    if (name == NameOf(dtype)) return dtype;
+// Sets a member to the value of this name; to its default ("auto", "none") if none has it.
+template <const auto& kValues, auto... Path>
+void SetByName(Options& options, std::string_view name) {
+  auto& member = (options.*....*Path);
+  member = {};
+  for (const auto value : kValues) {
+    if (name == NameOf(value)) member = value;
   }
-  return std::nullopt;
-}
-
-void SetDType(Options& options, std::string_view value) { options.session.dtype = DTypeOf(value); }
-void SetQuantization(Options& options, std::string_view value) {
-  options.session.quantization.reset();
-  for (WeightFormat format : kQuantizedFormats) {
-    if (value == NameOf(format)) options.session.quantization = format;
-  }
-}
-void SetKvCacheDType(Options& options, std::string_view value) {
-  options.session.kv_cache_dtype = DTypeOf(value);
 }
 void SetLogitBits(Options& options, std::string_view value) {
   options.session.logit_quant.bits = value == "none" ? 0 : value.front() - '0';
-}
-void SetLogitScale(Options& options, std::string_view value) {
-  for (LogitScale scale : kLogitScales) {
-    if (value == NameOf(scale)) options.session.logit_quant.scale = scale;
-  }
 }
 void SetLoadFormat(Options& options, std::string_view value) {
   options.session.dummy_weights = value == "dummy";
@@ -73,7 +60,7 @@ void SetLogLevelOption(Options& options, std::string_view value) {
 }
 
 FlagSpec DeviceFlag() {
-  const FlagSpec flag(
+  FlagSpec flag(
       "--device NAME", kAllCommands, At<&Options::session, &SessionOptions::device>(),
       "where to run; auto: a GPU with kernels for the model if there is one, else the CPU");
   if (cuda::IsCompiledIn()) return flag.OneOf({"auto", "cpu", "cuda"});
@@ -83,16 +70,19 @@ FlagSpec DeviceFlag() {
 std::vector<FlagSpec> ModelFlags() {
   return {
       DeviceFlag(),
-      FlagSpec("--dtype TYPE", kAllCommands | kConvert, &SetDType,
+      FlagSpec("--dtype TYPE", kAllCommands | kConvert,
+               &SetByName<kDTypes, &Options::session, &SessionOptions::dtype>,
                "weight dtype; auto: the checkpoint's (float16 loads as float32), bfloat16 on a GPU")
           .OneOf({"auto", "float32", "bfloat16", "float16"})
           .Default("auto"),
-      FlagSpec("--quantization TYPE", kAllCommands | kConvert, &SetQuantization,
+      FlagSpec("--quantization TYPE", kAllCommands | kConvert,
+               &SetByName<kQuantizedFormats, &Options::session, &SessionOptions::quantization>,
                "format of the linear layers' weights, packed at load; convert stores them packed "
                "for --cpu-isa; none: as the checkpoint stores them; int8 and int4: CPU only")
           .OneOf({"none", "int8", "int4"})
           .Default("none"),
-      FlagSpec("--kv-cache-dtype TYPE", kAllCommands, &SetKvCacheDType,
+      FlagSpec("--kv-cache-dtype TYPE", kAllCommands,
+               &SetByName<kDTypes, &Options::session, &SessionOptions::kv_cache_dtype>,
                "dtype of the KV pages; auto: as --dtype; int8, int4 and fp8 have a scale per slot "
                "and head; float32 and float16: CPU only; fp8_e4m3: GPU only")
           .OneOf(
@@ -110,7 +100,9 @@ std::vector<FlagSpec> ModelFlags() {
                "experiment")
           .OneOf({"none", "8", "6", "4"})
           .Default("none"),
-      FlagSpec("--attention-logit-scale SCOPE", kAllCommands, &SetLogitScale,
+      FlagSpec("--attention-logit-scale SCOPE", kAllCommands,
+               &SetByName<kLogitScales, &Options::session, &SessionOptions::logit_quant,
+                          &LogitQuant::scale>,
                "with --attention-logit-bits: where the scale comes from; row: the largest "
                "magnitude over all slots that a query sees; tile: over 64 slots; anchored: codes "
                "count down from the largest logit")
@@ -438,39 +430,6 @@ FlagSpec::FlagSpec(std::string_view usage, unsigned commands, Target target, std
       target(target),
       help(help) {}
 
-FlagSpec FlagSpec::In(double low, double high, int step) const {
-  FlagSpec row = *this;
-  row.min = low;
-  row.max = high;
-  row.multiple_of = step;
-  return row;
-}
-
-FlagSpec FlagSpec::OneOf(std::vector<std::string_view> values) const {
-  FlagSpec row = *this;
-  row.allowed = std::move(values);
-  return row;
-}
-
-FlagSpec FlagSpec::Refusing(std::vector<std::string_view> values, std::string_view why) const {
-  FlagSpec row = *this;
-  row.refused = std::move(values);
-  row.refusal = why;
-  return row;
-}
-
-FlagSpec FlagSpec::OrShare() const {
-  FlagSpec row = *this;
-  row.is_share_allowed = true;
-  return row;
-}
-
-FlagSpec FlagSpec::Default(std::string_view text) const {
-  FlagSpec row = *this;
-  row.default_text = text;
-  return row;
-}
-
 std::span<const FlagSpec> FlagTable() {
   static const std::vector<FlagSpec> table = [] {
     const std::pair<std::string_view, std::vector<FlagSpec>> groups[] = {
@@ -492,6 +451,36 @@ std::span<const FlagSpec> FlagTable() {
     return all;
   }();
   return table;
+}
+
+std::span<const FlagSpec> ArgumentTable() {
+  static const FlagSpec table[] = {
+      {"--model-dir MODEL_DIR", kAllCommands | kConvert,
+       At<&Options::session, &SessionOptions::model_dir>(), ""},
+      {"--new-dir NEW_DIR", kConvert, At<&Options::conversion, &ConversionOptions::new_dir>(), ""},
+      {"--url URL", kProbe, At<&Options::probe, &ProbeOptions::url>(), ""},
+  };
+  return table;
+}
+
+std::span<const CommandSpec> CommandTable() {
+  static constexpr CommandSpec kTable[] = {
+      {"serve",
+       "serve HTTP and gRPC; prints one line \"ready http=... grpc=... model=...\" on stdout"},
+      {"logits", "write a prompt's logits to a .npy file (--tokens or --tokens-file, --output)"},
+      {"generate",
+       "print one continuation as it is generated (--prompt, --tokens or --tokens-file)"},
+      {"chat",
+       "chat in the terminal, with a local model or with a running server (--url instead of "
+       "MODEL_DIR)"},
+      {"bench", "measure prefill and decode speed, and the machine's own limits"},
+      {"inspect", "print family, shapes, parameters and memory; refuses what serve refuses"},
+      {"convert",
+       "write a clean copy of a checkpoint or of a unilm state dict, and load it as a check"},
+      {"probe",
+       "check whether the server at http://HOST:PORT[/PATH] is ready (default PATH: readyz)"},
+  };
+  return kTable;
 }
 
 }  // namespace diffserve

@@ -27,21 +27,12 @@ enum CommandBit : unsigned {
   kProbe = 128
 };
 
-// The positional arguments of a command, in order. All are required, except that chat needs none
-// with --url. In --config FILE the key is the name in lower case.
-struct ArgumentSpec {
-  std::string_view name;  // MODEL_DIR
-  std::string& (*place)(Options& options);
-};
-
 struct CommandSpec {
   std::string_view name;
-  std::vector<ArgumentSpec> arguments;
   std::string_view help;
 };
 
-// One row of the table. Members that most rows leave unchanged have setter functions, which return
-// the changed row.
+// One row of the table. Members that most rows leave unchanged have setter functions.
 struct FlagSpec {
   // The destination of the value. A setter gets a value that is in `allowed`.
   template <typename T>
@@ -53,14 +44,22 @@ struct FlagSpec {
 
   // `usage`: the name and, except for switches, the name of the value: "--port N".
   FlagSpec(std::string_view usage, unsigned commands, Target target, std::string_view help);
-  FlagSpec In(double low, double high, int step = 1) const;  // a number, or each one of a list
-  FlagSpec In(const NumberRange& range) const { return In(range.low, range.high); }
-  FlagSpec OneOf(std::vector<std::string_view> values) const;
+  // A number, or each one of a list.
+  FlagSpec& In(double low, double high, int step = 1) {
+    min = low, max = high, multiple_of = step;
+    return *this;
+  }
+  FlagSpec& In(const NumberRange& range) { return In(range.low, range.high); }
+  FlagSpec& OneOf(std::vector<std::string_view> values) {
+    return allowed = std::move(values), *this;
+  }
   // Known values that this build does not offer.
-  FlagSpec Refusing(std::vector<std::string_view> values, std::string_view why) const;
-  FlagSpec OrShare() const;                       // a MemorySize may be a share
-  FlagSpec Default(std::string_view text) const;  // the default's text, if the value itself does
-                                                  // not show it
+  FlagSpec& Refusing(std::vector<std::string_view> values, std::string_view why) {
+    return refused = std::move(values), refusal = why, *this;
+  }
+  FlagSpec& OrShare() { return is_share_allowed = true, *this; }  // a MemorySize may be a share
+  // The default's text, if the value itself does not show it.
+  FlagSpec& Default(std::string_view text) { return default_text = text, *this; }
 
   template <typename T>
   bool Is() const {
@@ -84,6 +83,10 @@ struct FlagSpec {
 
 std::span<const FlagSpec> FlagTable();
 std::span<const CommandSpec> CommandTable();  // in the order of CommandBit
+
+// The positional arguments, in order. `value_name` is the argument's name, `name` is its key in
+// --config FILE. All are required, except that chat needs none with --url.
+std::span<const FlagSpec> ArgumentTable();
 
 // The separator between the values of a flag that takes several texts, however they were given.
 inline constexpr char kTextSeparator = '\n';

@@ -36,17 +36,27 @@ std::string ShortCommandsText(unsigned commands) {
   return std::popcount(others) <= 2 ? "all but " + CommandsText(others) : CommandsText(commands);
 }
 
+std::vector<const FlagSpec*> ArgumentsOf(unsigned command) {
+  std::vector<const FlagSpec*> arguments;
+  for (const FlagSpec& argument : ArgumentTable()) {
+    if ((argument.commands & command) != 0) arguments.push_back(&argument);
+  }
+  return arguments;
+}
+
 // " MODEL_DIR NEW_DIR"
-std::string ArgumentsText(const CommandSpec& command) {
+std::string ArgumentsText(unsigned command) {
   std::string text;
-  for (const ArgumentSpec& argument : command.arguments) text += " " + std::string(argument.name);
+  for (const FlagSpec* argument : ArgumentsOf(command))
+    text += " " + std::string(argument->value_name);
   return text;
 }
 
-// The flag of this name for this command; nullptr if there is none. `elsewhere` gets the commands
+// The row of this name for this command; nullptr if there is none. `elsewhere` gets the commands
 // that have it.
-const FlagSpec* FindFlag(std::string_view name, unsigned command, unsigned& elsewhere) {
-  for (const FlagSpec& flag : FlagTable()) {
+const FlagSpec* FindFlag(std::span<const FlagSpec> table, std::string_view name, unsigned command,
+                         unsigned& elsewhere) {
+  for (const FlagSpec& flag : table) {
     if (flag.name != name) continue;
     if ((flag.commands & command) != 0) return &flag;
     elsewhere |= flag.commands;
@@ -54,26 +64,10 @@ const FlagSpec* FindFlag(std::string_view name, unsigned command, unsigned& else
   return nullptr;
 }
 
-// For "--no-FLAG" of a switch: the switch's name; else empty.
-std::string WithoutNo(std::string_view name) {
-  return name.starts_with("--no-") ? "--" + std::string(name.substr(5)) : std::string();
-}
-
 // ": did you mean --port?", or nothing.
 std::string Suggestion(std::string_view written, std::span<const std::string_view> names) {
   const std::optional<std::string_view> nearest = NearestName(written, names);
   return nearest ? ": did you mean " + std::string(*nearest) + "?" : "";
-}
-
-// Every name that is valid in place of a flag of these commands.
-std::vector<std::string> FlagNames(unsigned commands) {
-  std::vector<std::string> names = {"--help", "--version", "--config"};
-  for (const FlagSpec& flag : FlagTable()) {
-    if ((flag.commands & commands) == 0) continue;
-    names.emplace_back(flag.name);
-    if (flag.Is<bool>()) names.push_back("--no-" + std::string(flag.name.substr(2)));
-  }
-  return names;
 }
 
 Status UnknownFlag(const std::string& name, std::span<const std::string> allowed) {
@@ -84,117 +78,109 @@ Status UnknownFlag(const std::string& name, std::span<const std::string> allowed
                          name);
 }
 
-Status MisplacedFlag(const std::string& name, unsigned elsewhere, std::string_view command) {
-  return InvalidArgument(name + " does not apply to " + std::string(command) +
-                             "; it belongs to: " + CommandsText(elsewhere),
-                         name);
-}
-
-// Walks argv after the command: flags are collected with their values, in order.
 struct Assignment {
   const FlagSpec* flag;
   std::string value;
 };
 
+// Walks argv after the command: collects flags and arguments with their values, in order.
 class ArgumentReader {
  public:
-  ArgumentReader(const std::vector<std::string>& args, const CommandSpec& command, unsigned bit)
-      : args_(args), command_(command), bit_(bit) {}
+  ArgumentReader(const std::vector<std::string>& args, unsigned command)
+      : args_(args), command_(command) {}
 
   Status Read() {
+    const std::vector<const FlagSpec*> arguments = ArgumentsOf(command_);
+    size_t num_arguments = 0;
     for (next_ = 1; next_ < args_.size();) {
       const std::string& arg = args_[next_++];
-      if (!arg.starts_with("--")) {
-        if (arg.starts_with('-') && arg.size() > 1) return UnknownFlag(arg, FlagNames(bit_));
-        if (arguments.size() == command_.arguments.size()) {
-          const std::string last(command_.arguments.back().name);
-          return InvalidArgument("found \"" + arg + "\" after " + last + " \"" + arguments.back() +
-                                     "\"; allowed: one" + ArgumentsText(command_),
-                                 last);
-        }
-        arguments.push_back(arg);
-      } else {
+      if (arg.empty())
+        return InvalidArgument("found an empty argument, allowed:" + ArgumentsText(command_));
+      if (arg.starts_with('-') && arg.size() > 1) {
         DS_RETURN_IF_ERROR(ReadFlag(arg));
+      } else if (num_arguments < arguments.size()) {
+        Assign(*arguments[num_arguments++], arg);
+      } else if (list_ != nullptr) {
+        Assign(*list_, arg);
+      } else {
+        const FlagSpec* last = arguments.back();
+        const std::string name(last->value_name);
+        const auto& value = std::ranges::find(assignments, last, &Assignment::flag)->value;
+        return InvalidArgument("found \"" + arg + "\" after " + name + " \"" + value +
+                                   "\"; allowed: one" + ArgumentsText(command_),
+                               name);
       }
     }
     return {};
   }
 
   std::vector<Assignment> assignments;
-  std::vector<std::string> arguments;  // those without a flag
   std::string config_file;
-  bool help = false, version = false;
 
  private:
   Status ReadFlag(const std::string& arg) {
+    list_ = nullptr;
     const size_t equals = arg.find('=');
     const std::string name = arg.substr(0, equals);
     std::optional<std::string> value;
     if (equals != std::string::npos) value = arg.substr(equals + 1);
-    if (name == "--help") return help = true, Status();
-    if (name == "--version") return version = true, Status();
-    if (name == "--config") return TakeValue(name, value, config_file);
-
+    const bool is_off = name.starts_with("--no-"), is_config = name == "--config";
     unsigned elsewhere = 0;
-    if (const FlagSpec* flag = FindFlag(name, bit_, elsewhere)) {
-      std::string text = "true";
-      if (flag->Is<bool>()) {
-        text = value.value_or(text);
-      } else {
-        DS_RETURN_IF_ERROR(TakeValue(name, value, text));
-      }
-      const bool adds = flag->Is<std::vector<std::string>>();
-      const auto before = std::ranges::find(assignments, flag, &Assignment::flag);
-      if (adds && before != assignments.end()) {
-        before->value += kTextSeparator + text;
-      } else {
-        assignments.push_back({flag, std::move(text)});
-      }
-      if (adds) TakeFurtherValues(*std::ranges::find(assignments, flag, &Assignment::flag));
-      return {};
+    const FlagSpec* flag = FindFlag(FlagTable(), is_off ? "--" + name.substr(5) : name, command_,
+                                    elsewhere);
+    const bool is_switch = flag != nullptr && flag->Is<bool>();
+    if (is_off ? !is_switch : flag == nullptr && !is_config) {
+      if (elsewhere == 0) return UnknownFlag(name, FlagNames());
+      return InvalidArgument(
+          name + " does not apply to " + args_[0] + "; it belongs to: " + CommandsText(elsewhere),
+          name);
     }
-    const FlagSpec* positive = FindFlag(WithoutNo(name), bit_, elsewhere);
-    if (positive == nullptr || !positive->Is<bool>()) {
-      return elsewhere != 0 ? MisplacedFlag(name, elsewhere, args_[0])
-                            : UnknownFlag(name, FlagNames(bit_));
-    }
-    if (value) return InvalidArgument(name + " is \"" + *value + "\", allowed: no value", name);
-    assignments.push_back({positive, "false"});
+    if (is_off && value)
+      return InvalidArgument(name + " is \"" + *value + "\", allowed: no value", name);
+    if (!value && is_switch) value = is_off ? "false" : "true";
+    if (!value && next_ < args_.size() && !args_[next_].starts_with("--")) value = args_[next_++];
+    if (!value) return InvalidArgument(name + " needs a value", name);
+    if (is_config)
+      config_file = *value;
+    else
+      Assign(*flag, *value);
     return {};
   }
 
-  // A surplus argument is another value of the flag before it.
-  void TakeFurtherValues(Assignment& assignment) {
-    while (arguments.size() == command_.arguments.size() && next_ < args_.size() &&
-           !args_[next_].starts_with('-')) {
-      assignment.value += kTextSeparator + args_[next_++];
-    }
+  // A flag of several texts gets one more.
+  void Assign(const FlagSpec& flag, const std::string& value) {
+    list_ = flag.Is<std::vector<std::string>>() ? &flag : nullptr;
+    const auto before = std::ranges::find(assignments, list_, &Assignment::flag);
+    if (before != assignments.end())
+      before->value += kTextSeparator + value;
+    else
+      assignments.push_back({&flag, value});
   }
 
-  Status TakeValue(const std::string& name, const std::optional<std::string>& inline_value,
-                   std::string& out) {
-    if (inline_value) {
-      out = *inline_value;
-    } else if (next_ < args_.size() && !args_[next_].starts_with("--")) {
-      out = args_[next_++];
-    } else {
-      return InvalidArgument(name + " needs a value", name);
+  // Every name that is valid in place of a flag of this command.
+  std::vector<std::string> FlagNames() const {
+    std::vector<std::string> names = {"--help", "--version", "--config"};
+    for (const FlagSpec& flag : FlagTable()) {
+      if ((flag.commands & command_) == 0) continue;
+      names.emplace_back(flag.name);
+      if (flag.Is<bool>()) names.push_back("--no-" + std::string(flag.name.substr(2)));
     }
-    return {};
+    return names;
   }
 
   const std::vector<std::string>& args_;
-  const CommandSpec& command_;
-  const unsigned bit_;
+  const unsigned command_;
   size_t next_ = 0;
+  const FlagSpec* list_ = nullptr;  // a flag of several texts to which the last one belongs
 };
 
-// A JSON value as text for ApplyFlag; nullopt if no flag accepts such a value.
-std::optional<std::string> ValueText(const nlohmann::json& value) {
+// A JSON value as text for ApplyFlag; nullopt if the flag accepts no such value.
+std::optional<std::string> ValueText(const FlagSpec& flag, const nlohmann::json& value) {
   if (value.is_string()) return value.get<std::string>();
+  if (flag.group.empty()) return std::nullopt;  // an argument is a text
   if (value.is_boolean() || value.is_number()) return value.dump();
   if (!value.is_array() || value.empty()) return std::nullopt;
-  const bool of_texts = value.front().is_string();
+  const bool of_texts = flag.Is<std::vector<std::string>>();
   std::string text;
   for (const nlohmann::json& item : value) {
     if (of_texts ? !item.is_string() : !item.is_number()) return std::nullopt;
@@ -202,34 +188,6 @@ std::optional<std::string> ValueText(const nlohmann::json& value) {
     text += of_texts ? item.get<std::string>() : item.dump();
   }
   return text;
-}
-
-// A file's key for the argument, in a flag's form: "--model-dir".
-std::string KeyOf(const ArgumentSpec& argument) {
-  std::string key = "--" + std::string(argument.name);
-  for (char& c : key)
-    c = c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return key;
-}
-
-// The argument that a key of the file names, such as "model_dir"; nullptr if there is none. `name`
-// has a flag's form.
-const ArgumentSpec* FindArgument(std::string_view name) {
-  for (const CommandSpec& command : CommandTable()) {
-    for (const ArgumentSpec& argument : command.arguments) {
-      if (KeyOf(argument) == name) return &argument;
-    }
-  }
-  return nullptr;
-}
-
-Status UnknownKey(const std::string& name) {
-  std::vector<std::string> names;
-  for (const FlagSpec& flag : FlagTable()) names.emplace_back(flag.name);
-  for (const CommandSpec& command : CommandTable()) {
-    for (const ArgumentSpec& argument : command.arguments) names.push_back(KeyOf(argument));
-  }
-  return UnknownFlag(name, names);
 }
 
 // Applies the file's keys. Keys of other commands are skipped, so that one file can serve several
@@ -245,28 +203,26 @@ Status ApplyConfigFile(const std::string& path, unsigned command, Options& optio
   if (too_deep || !root.is_object())
     return InvalidArgument("--config " + path + ": expected one flat JSON object", "--config");
 
+  std::vector<std::string> names;
+  for (const auto table : {FlagTable(), ArgumentTable()}) {
+    for (const FlagSpec& flag : table) names.emplace_back(flag.name);
+  }
   for (const auto& [key, value] : root.items()) {
     std::string name = "--" + key;
-    std::replace(name.begin(), name.end(), '_', '-');
-    if (const ArgumentSpec* argument = FindArgument(name)) {
-      if (!value.is_string() || value.get_ref<const std::string&>().empty()) {
-        return InvalidArgument(
-            "--config " + path + ": " + key + " is " + value.dump() + ", allowed: text, not empty",
-            name);
-      }
-      argument->place(options) = value.get<std::string>();
-      continue;
-    }
+    std::ranges::replace(name, '_', '-');
     unsigned elsewhere = 0;
-    const FlagSpec* flag = FindFlag(name, command, elsewhere);
+    const FlagSpec* flag = FindFlag(FlagTable(), name, command, elsewhere);
+    if (flag == nullptr) flag = FindFlag(ArgumentTable(), name, command, elsewhere);
     if (flag == nullptr && elsewhere != 0) continue;
-    if (flag == nullptr)
-      return InvalidArgument("--config " + path + ": " + UnknownKey(name).message(), name);
-    const std::optional<std::string> as_text = ValueText(value);
-    const Status status = as_text ? ApplyFlag(*flag, *as_text, options)
-                                  : InvalidArgument(name + " is a JSON " + value.type_name() +
-                                                        ", allowed: " + AllowedText(*flag),
-                                                    name);
+    Status status;
+    if (flag == nullptr) {
+      status = UnknownFlag(name, names);
+    } else if (const std::optional<std::string> as_text = ValueText(*flag, value)) {
+      status = ApplyFlag(*flag, *as_text, options);
+    } else {
+      status = InvalidArgument(name + " is a JSON " + value.type_name() +
+                               ", allowed: " + AllowedText(*flag));
+    }
     if (!status.ok()) return InvalidArgument("--config " + path + ": " + status.message(), name);
   }
   return {};
@@ -287,12 +243,13 @@ Status CheckChatUrl(const Options& options) {
   return ParseServerUrl(chat.url).status();
 }
 
-Status CheckTogether(const CommandSpec& command, Options& options) {
+Status CheckTogether(unsigned command, Options& options) {
   if (options.command == "chat") DS_RETURN_IF_ERROR(CheckChatUrl(options));
   DS_RETURN_IF_ERROR(CrossOrigin::Parse(options.serve.cors_origins).status());
-  for (const ArgumentSpec& argument : command.arguments) {
-    if (!argument.place(options).empty() || !options.chat.url.empty()) continue;
-    const std::string name(argument.name);
+  for (const FlagSpec* argument : ArgumentsOf(command)) {
+    const auto text = std::get<FlagSpec::Place<std::string>>(argument->target);
+    if (!text(options).empty() || !options.chat.url.empty()) continue;
+    const std::string name(argument->value_name);
     return InvalidArgument(
         name + " is missing: diffserve " + options.command + ArgumentsText(command), name);
   }
@@ -348,46 +305,39 @@ Status CheckFlagsOfServer(const std::vector<Assignment>& assignments) {
 
 Result<Options> ParseOptions(const std::vector<std::string>& args) {
   Options options;
-  const auto commands = CommandTable();
-  const auto command = std::find_if(commands.begin(), commands.end(), [&](const CommandSpec& c) {
-    return !args.empty() && c.name == args[0];
-  });
-  if (command == commands.end()) {
-    for (const std::string& arg : args) {
-      if (arg == "--help" || arg == "-h" || arg == "help") return options.command = "help", options;
-      if (arg == "--version" || arg == "version") return options.command = "version", options;
-    }
-    return UnknownCommand(args.empty() ? "" : args[0]);
+  for (const std::string& arg : args) {
+    const bool is_first = &arg == &args[0];
+    const std::string name = arg.substr(0, arg.find('='));
+    if (name == "--help" || (is_first && (arg == "-h" || arg == "help")))
+      return options.command = "help", options;
+    if (name == "--version" || (is_first && arg == "version"))
+      return options.command = "version", options;
   }
-  options.command = command->name;
-  const unsigned bit = 1u << (command - commands.begin());
-  ArgumentReader reader(args, *command, bit);
+  const std::string first = args.empty() ? "" : args[0];
+  const auto command = std::ranges::find(CommandTable(), first, &CommandSpec::name);
+  if (command == CommandTable().end()) return UnknownCommand(first);
+  options.command = first;
+  const unsigned bit = 1u << (command - CommandTable().begin());
+  ArgumentReader reader(args, bit);
   DS_RETURN_IF_ERROR(reader.Read());
-  if (reader.help || reader.version)
-    return options.command = reader.help ? "help" : "version", options;
   if (!reader.config_file.empty())
     DS_RETURN_IF_ERROR(ApplyConfigFile(reader.config_file, bit, options));
-  for (size_t i = 0; i < reader.arguments.size(); ++i)
-    command->arguments[i].place(options) = reader.arguments[i];
-  for (const Assignment& assignment : reader.assignments)
-    DS_RETURN_IF_ERROR(ApplyFlag(*assignment.flag, assignment.value, options));
-  DS_RETURN_IF_ERROR(CheckTogether(*command, options));
+  for (const auto& [flag, value] : reader.assignments)
+    DS_RETURN_IF_ERROR(ApplyFlag(*flag, value, options));
+  DS_RETURN_IF_ERROR(CheckTogether(bit, options));
   if (options.command == "chat" && !options.chat.url.empty())
     DS_RETURN_IF_ERROR(CheckFlagsOfServer(reader.assignments));
   return options;
 }
 
-Result<MemorySize> ParseMemorySize(std::string_view text) {
+std::optional<MemorySize> ParseMemorySize(std::string_view text) {
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number,
                                             std::chars_format::fixed);
   std::string_view suffix(end, static_cast<size_t>(text.data() + text.size() - end));
-  const Status bad = InvalidArgument(
-      "\"" + std::string(text) +
-      "\" is not a size, allowed: bytes with suffix (2G, 512MiB) or a share (0.3)");
-  if (error != std::errc() || !std::isfinite(number) || number <= 0) return bad;
-  MemorySize size{std::string(text)};
-  if (suffix.empty() && number <= 1) return size.share = number, size;
+  if (error != std::errc() || !std::isfinite(number) || number <= 0) return std::nullopt;
+  if (suffix.empty() && number <= 1)
+    return MemorySize{.text = std::string(text), .bytes = 0, .share = number};
   // K, KB or KiB, and so on.
   constexpr std::string_view kUnits = "KMGT";
   const double factor = suffix.ends_with("iB") ? 1024 : 1000;
@@ -395,39 +345,31 @@ Result<MemorySize> ParseMemorySize(std::string_view text) {
     const size_t unit = kUnits.find(suffix.front());
     suffix.remove_prefix(1);
     if (unit == std::string_view::npos || (suffix != "" && suffix != "B" && suffix != "iB"))
-      return bad;
+      return std::nullopt;
     number *= std::pow(factor, static_cast<double>(unit + 1));
   }
-  if (number > 9e18) return bad;
-  return size.bytes = static_cast<int64_t>(number), size;
+  if (number > 9e18) return std::nullopt;
+  return MemorySize{.text = std::string(text), .bytes = static_cast<int64_t>(number)};
 }
 
 Result<std::vector<int32_t>> ParseTokenIds(std::string_view text, std::string_view param) {
+  constexpr std::string_view kSeparators = ", \n\t\r";
+  const std::string flag(param);
   std::vector<int32_t> ids;
-  const auto is_separator = [](char c) {
-    return c == ',' || c == ' ' || c == '\n' || c == '\t' || c == '\r';
-  };
-  for (size_t begin = 0; begin < text.size();) {
-    if (is_separator(text[begin])) {
-      ++begin;
-      continue;
-    }
-    size_t end = begin;
-    while (end < text.size() && !is_separator(text[end])) ++end;
+  size_t begin = 0;
+  while ((begin = text.find_first_not_of(kSeparators, begin)) != std::string_view::npos) {
+    const size_t end = std::min(text.find_first_of(kSeparators, begin), text.size());
     int32_t id = 0;
     const auto [stop, error] = std::from_chars(text.data() + begin, text.data() + end, id);
     if (error != std::errc() || stop != text.data() + end || id < 0) {
-      return InvalidArgument(
-          std::string(param) + ": \"" +
-              std::string(text.substr(begin, std::min<size_t>(end - begin, 40))) +
-              "\" is not a token id, allowed: 0..2147483647",
-          std::string(param));
+      const std::string found(text.substr(begin, std::min<size_t>(end - begin, 40)));
+      return InvalidArgument(flag + ": \"" + found + "\" is not a token id, allowed: 0..2147483647",
+                             flag);
     }
     ids.push_back(id);
     begin = end;
   }
-  if (ids.empty())
-    return InvalidArgument(std::string(param) + ": no token id found", std::string(param));
+  if (ids.empty()) return InvalidArgument(flag + ": no token id found", flag);
   return ids;
 }
 
@@ -440,9 +382,10 @@ std::string HelpText() {
     out << left << help;
   };
   out << "diffserve: an inference server for Diff Transformer models\n\n";
-  for (const CommandSpec& command : CommandTable()) {
-    entry("  diffserve " + std::string(command.name) + ArgumentsText(command), command.help);
+  for (unsigned bit = 1; const CommandSpec& command : CommandTable()) {
+    entry("  diffserve " + std::string(command.name) + ArgumentsText(bit), command.help);
     out << "\n";
+    bit *= 2;
   }
   out << "\n  --help, --version\n  --config FILE                 JSON object of flag names and "
          "values (and model_dir); flags on the command line take precedence\n  A switch can be "

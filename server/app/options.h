@@ -27,7 +27,7 @@ struct MemorySize {
   int64_t bytes = 0;
   double share = 0;  // (0, 1]; 0: `bytes` counts
 };
-Result<MemorySize> ParseMemorySize(std::string_view text);
+std::optional<MemorySize> ParseMemorySize(std::string_view text);  // nullopt: it is no size
 
 // Options of every command that reads a checkpoint.
 struct CheckpointOptions {
