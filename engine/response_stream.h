@@ -4,8 +4,8 @@
 // bounded in bytes: a reader that is too slow overflows it, and the request is cancelled.
 //
 // Thread safety: one thread pushes; the other methods may be called from any thread. `notify` runs
-// on the pushing thread after each event, without a lock that TryPop needs. It posts a wake-up;
-// the only method that it may call is Close.
+// on the pushing thread after each event, without a lock that TryPop needs. It must only post a
+// wake-up and may not call Close.
 #pragma once
 
 #include <algorithm>
@@ -97,7 +97,7 @@ class ResponseStream {
   bool Push(ResponseEvent event);
   std::optional<ResponseEvent> TryPop();
   // The transport has gone: nothing more is queued, and `notify` is never called after this
-  // returns. `notify` itself may call it, for example when it drops the last reference to a reader.
+  // returns.
   void Close();
   // Whether events are still accepted: false after ResponseDone, an overflow or Close.
   bool is_open() const;
@@ -111,9 +111,8 @@ class ResponseStream {
   bool overflowed_ = false;
   bool done_ = false;  // ResponseDone was pushed
   bool closed_ = false;
-  // Held during Push, so that Close waits for a notify_ that runs on another thread. Taken before
-  // mutex_.
-  std::recursive_mutex push_mutex_;
+  std::mutex push_mutex_;  // held during Push, so that Close waits for a running notify_; taken
+                           // before mutex_
   std::function<void()> notify_;
   std::shared_ptr<const void> kept_;
 };

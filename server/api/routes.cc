@@ -32,11 +32,11 @@ constexpr std::string_view kMessagesPath = "/v1/messages";
 
 std::span<const OpenAiRoutes::Impl::Route> OpenAiRoutes::Impl::Table() {
   static constexpr Route kRoutes[] = {
-      {{"POST", "/v1/completions"}, &Impl::Completions, true},
-      {{"POST", "/v1/chat/completions"}, &Impl::ChatCompletions, true},
-      {{"POST", kMessagesPath}, &Impl::Messages, true},
+      {{"POST", "/v1/completions"}, &Impl::Completions},
+      {{"POST", "/v1/chat/completions"}, &Impl::ChatCompletions},
+      {{"POST", kMessagesPath}, &Impl::Messages},
       {{"POST", "/v1/messages/count_tokens"}, &Impl::CountTokens},
-      {{"POST", "/v1/responses"}, &Impl::Responses, true},
+      {{"POST", "/v1/responses"}, &Impl::Responses},
       {{"GET", "/v1/responses/{id}"}, &Impl::GetResponse},
       {{"DELETE", "/v1/responses/{id}"}, &Impl::DeleteResponse},
       {{"POST", "/v1/responses/{id}/cancel"}, &Impl::CancelResponse},
@@ -45,7 +45,7 @@ std::span<const OpenAiRoutes::Impl::Route> OpenAiRoutes::Impl::Table() {
       {{"POST", "/v1/attention"}, &Impl::Attention},
       {{"POST", "/tokenize"}, &Impl::Tokenize},
       {{"POST", "/detokenize"}, &Impl::Detokenize},
-      {{"POST", "/inference/v1/generate"}, &Impl::TokensInOut, true},
+      {{"POST", "/inference/v1/generate"}, &Impl::TokensInOut},
       {{"POST", "/v1/completions/render"}, &Impl::RenderCompletion},
       {{"POST", "/v1/chat/completions/render"}, &Impl::RenderChat},
       {{"GET", "/tokenizer_info"}, &Impl::TokenizerInfo},
@@ -227,10 +227,6 @@ HttpAnswer OpenAiRoutes::Impl::Dispatch(RouteCall& call) {
       !IsJsonType(head.Field("content-type"))) {
     return ErrorWith(415, "Content-Type must be application/json", form);
   }
-  if (found->resumable) {
-    std::optional<HttpAnswer> resumed = Resumed(call, form);
-    if (resumed) return *std::move(resumed);
-  }
   return (this->*found->answer)(call);
 }
 
@@ -255,7 +251,7 @@ OpenAiRoutes::OpenAiRoutes(OpenAiRoutesOptions options, Frontend& frontend, cons
                            const ApiKeys& keys)
     : impl_(std::make_shared<Impl>(std::move(options), frontend, health, keys)) {}
 
-OpenAiRoutes::~OpenAiRoutes() { impl_->streams.Close(); }
+OpenAiRoutes::~OpenAiRoutes() = default;
 
 HttpAnswer OpenAiRoutes::Serve(HttpRequest request, std::function<void()> wake) {
   RouteCall call{std::move(request), {}, std::move(wake)};

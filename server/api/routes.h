@@ -13,7 +13,6 @@
 
 #include "server/api/api_key.h"
 #include "server/api/responses/store.h"
-#include "server/api/stream_store.h"
 #include "server/http/cross_origin.h"
 #include "server/http/gate.h"
 #include "server/http/message.h"
@@ -34,14 +33,12 @@ struct OpenAiRoutesOptions {
   bool loopback_hosts_only = false;
   int retry_after_s = 1;                                // minimum, of 429 and 503
   ResponsesStoreLimits responses_store;                 // of /v1/responses
-  StreamStoreLimits streams;                            // of resumable streams
   size_t max_body_bytes = HttpLimits().max_body_bytes;  // after its content coding is decoded
   std::function<std::string()> metrics_text;            // Prometheus text
   // Called once per request that was answered or whose client left first: when the reply's last
   // byte is made, before it is sent. `route` is a path of Routes() or kNoRoute; 499 means that the
   // client left before there was a status. Called from any I/O thread.
   std::function<void(std::string_view route, int status)> on_reply;
-  std::function<void(StreamFate)> on_stream;  // for resumable streams; called from any thread
 };
 
 class OpenAiRoutes {

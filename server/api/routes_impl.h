@@ -49,7 +49,6 @@ struct RouteAccount {
   std::string route;  // as in the table, for the log and the counters
   std::chrono::steady_clock::time_point begin;
   LoadFormat load_format = LoadFormat::kNone;  // format of the load report in the reply
-  bool resumable = false;                      // keep the stream, so that the client can resume it
 };
 
 struct RouteCall {
@@ -66,10 +65,7 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
         frontend(frontend_in),
         health(health_in),
         keys(keys_in),
-        responses(std::make_shared<ResponsesStore>(options.responses_store)),
-        streams(options.streams, std::chrono::steady_clock::now, options.on_stream) {
-    if (streams.keeps()) streams.Start();
-  }
+        responses(std::make_shared<ResponsesStore>(options.responses_store)) {}
 
   using Call = RouteCall;
   using Answer = HttpAnswer (Impl::*)(Call& call);
@@ -78,7 +74,6 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   struct Route {
     RouteInfo info;
     Answer answer;
-    bool resumable = false;  // its answer may be a resumable stream
   };
   static std::span<const Route> Table();
   static std::string MethodsOf(std::string_view path);
@@ -133,10 +128,6 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   }
 
   HttpAnswer Dispatch(Call& call);
-  // Handles the fields of resumable streams: whether to keep the answer, or which stream to resume.
-  // nullopt: the request has none and is answered as usual.
-  std::optional<HttpAnswer> Resumed(Call& call, ErrorForm error);
-  StreamOwner OwnerOf(const RouteAccount& account) const;
   void Count(std::string_view route, int status) const { options.on_reply(route, status); }
   void AddFields(const RouteAccount& account, HttpReply& reply) const;
   void End(const RouteAccount& account, int status) const;
@@ -219,7 +210,6 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   const Health& health;
   const ApiKeys& keys;
   const std::shared_ptr<ResponsesStore> responses;
-  StreamStore streams;
   const int64_t created = std::time(nullptr);
   const std::shared_ptr<std::atomic<int64_t>> in_flight = std::make_shared<std::atomic<int64_t>>(0);
 };

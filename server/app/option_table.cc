@@ -294,15 +294,6 @@ std::vector<FlagSpec> ConversationFlags() {
        At<&Options::serve, &ServeOptions::responses_store_bytes>(),
        "maximum memory of the answers kept for /v1/responses; the least recently used are removed "
        "first"},
-      FlagSpec("--resumable-streams-bytes SIZE", kServe,
-               At<&Options::serve, &ServeOptions::resumable_streams_bytes>(),
-               "memory for the events of streams with X-Resumable, 1 MiB per stream, to be sent "
-               "again on request")
-          .Default("none"),
-      FlagSpec("--resumable-streams-linger N", kServe,
-               At<&Options::serve, &ServeOptions::resumable_streams_linger_s>(),
-               "seconds for which a resumable stream continues after its connection is lost")
-          .In(1, 3600),
   };
 }
 

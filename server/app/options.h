@@ -79,8 +79,6 @@ struct ServeOptions {
   MemorySize max_answers_memory = {"2GiB", int64_t{2} << 30};
   int responses_store_entries = 1024;
   MemorySize responses_store_bytes = {"64MiB", int64_t{64} << 20};
-  MemorySize resumable_streams_bytes;  // 0: streams cannot be resumed
-  int resumable_streams_linger_s = 60;
   int cancelled_mass_sample = 256;
   int stall_timeout_s = 30;
   bool stall_exit = false;

@@ -72,9 +72,6 @@ Server::Server(ServerOptions options, ServerParts parts, std::unique_ptr<Executo
       metrics_.CountHttp(route, status);
     };
   }
-  if (!routes.on_stream) {
-    routes.on_stream = [this](StreamFate fate) { metrics_.CountStream(fate); };
-  }
   routes_ = std::make_unique<OpenAiRoutes>(std::move(routes), *frontend_, health_, parts_.keys);
 }
 

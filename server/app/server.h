@@ -28,8 +28,7 @@ namespace diffserve {
 struct ServerOptions {
   EngineOptions engine;
   FrontendOptions frontend;
-  OpenAiRoutesOptions routes;  // metrics_text, on_reply and on_stream are the server's own where
-                               // they are empty
+  OpenAiRoutesOptions routes;  // metrics_text and on_reply are the server's own where empty
   HttpServerOptions http;
   std::optional<int> health_port;  // a port for only the health paths; 0: a free port
   GrpcServerOptions grpc;

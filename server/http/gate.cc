@@ -164,9 +164,8 @@ bool IsOriginForm(std::string_view target) {
 }
 
 bool IsRepeatedSingle(const HeadParts& head) {
-  for (const std::string_view name :
-       {"authorization", "x-api-key", "content-type", "content-encoding", "x-request-id", "expect",
-        "last-event-id", "x-resumable"}) {
+  for (const std::string_view name : {"authorization", "x-api-key", "content-type",
+                                      "content-encoding", "x-request-id", "expect"}) {
     if (Count(head, name) > 1) return true;
   }
   return false;

@@ -23,8 +23,6 @@ const char* Reason(int status) {
       return "Method Not Allowed";
     case 408:
       return "Request Timeout";
-    case 410:
-      return "Gone";
     case 413:
       return "Content Too Large";
     case 414:

@@ -337,14 +337,6 @@ std::string MetricsExporter::OwnNames(const EngineStats& stats) const {
               static_cast<double>(num_cut(HttpCut::kErrorEvent)), {{"end", "error_event"}});
   own.Counter("http_replies_cut_total", "", static_cast<double>(num_cut(HttpCut::kReset)),
               {{"end", "reset"}});
-  constexpr char kStreamHelp[] =
-      "Resumable streams: resumed by a new connection, or expired because none came in time.";
-  const auto streams = [this](StreamFate fate) {
-    return static_cast<double>(streams_[static_cast<size_t>(fate)].load());
-  };
-  own.Counter("resumable_streams_total", kStreamHelp, streams(StreamFate::kResumed),
-              {{"fate", "resumed"}});
-  own.Counter("resumable_streams_total", "", streams(StreamFate::kExpired), {{"fate", "expired"}});
   FamilyList process("process_", {});
   AddProcess(process, start_);
   return TextOf(own.Take()) + TextOf(process.Take());

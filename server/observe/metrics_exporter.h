@@ -19,7 +19,6 @@
 #include <vector>
 
 #include "engine/stats.h"
-#include "server/api/stream_store.h"
 #include "server/http/message.h"
 
 namespace diffserve {
@@ -60,7 +59,6 @@ class MetricsExporter {
   // Sets the source of the gRPC port's counts; nullptr removes it.
   void WatchGrpc(std::function<GrpcCallCounts()> calls);
   void CountCut(HttpCut how) { ++cuts_[static_cast<size_t>(how)]; }
-  void CountStream(StreamFate fate) { ++streams_[static_cast<size_t>(fate)]; }
   uint64_t num_cut(HttpCut how) const { return cuts_[static_cast<size_t>(how)]; }
 
  private:
@@ -75,7 +73,6 @@ class MetricsExporter {
   RequestCounts http_, grpc_;
   std::function<GrpcCallCounts()> grpc_calls_;
   std::array<std::atomic<uint64_t>, static_cast<size_t>(HttpCut::kCount)> cuts_{};
-  std::array<std::atomic<uint64_t>, static_cast<size_t>(StreamFate::kCount)> streams_{};
 };
 
 }  // namespace diffserve

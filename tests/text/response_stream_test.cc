@@ -33,15 +33,6 @@ TEST(ResponseStreamTest, EventsComeInOrderAndEachIsNotified) {
   EXPECT_FALSE(stream.TryPop());
 }
 
-TEST(ResponseStreamTest, NotificationMayCloseTheStream) {
-  ResponseStream* own = nullptr;
-  ResponseStream stream(1 << 20, [&] { own->Close(); });
-  own = &stream;
-  EXPECT_TRUE(stream.Push(ResponseStarted{}));
-  EXPECT_FALSE(stream.Push(ResponseDone{}));
-  EXPECT_FALSE(stream.TryPop());
-}
-
 TEST(ResponseStreamTest, QueueIsBoundedInBytesAndDoneAlwaysFits) {
   ResponseStream stream(64 << 10, nullptr);
   size_t taken = 0;

@@ -78,19 +78,10 @@ HttpAnswer OpenAiRoutes::Impl::StartResponse(RouteCall& call, GenerateRequest re
   if (health.draining()) return RefuseDraining(response.error_reply);
   if (request.request_id.empty()) request.request_id = call.account.request_id;
   request.client = call.account.client;
-  std::function<void()> wake = std::move(call.wake);
-  StreamStore::Reading kept;  // without a stream: the answer ends with its connection
-  if (response.streams && call.account.resumable) {
-    Result<StreamStore::Reading> opened = streams.Open(OwnerOf(call.account), std::move(wake));
-    if (!opened.ok()) return response.error_reply(opened.status());
-    kept = std::move(opened).value();
-    wake = [weak = std::weak_ptr(kept.stream)] {
-      if (const auto stream = weak.lock()) stream->Wake();
-    };
-  }
   auto wake_due = std::make_shared<std::atomic<bool>>(false);
   auto stream = std::make_shared<ResponseStream>(
-      frontend.options().max_stream_bytes, GenerateExchange::NotifyOf(wake_due, std::move(wake)));
+      frontend.options().max_stream_bytes,
+      GenerateExchange::NotifyOf(wake_due, std::move(call.wake)));
   GenerateExchange::Hooks hooks;
   hooks.error_reply = response.error_reply;
   hooks.on_end = [in_flight = in_flight, account = call.account](const ExchangeOutcome& outcome) {
@@ -101,15 +92,11 @@ HttpAnswer OpenAiRoutes::Impl::StartResponse(RouteCall& call, GenerateRequest re
   auto exchange = std::make_unique<GenerateExchange>(frontend, stream, std::move(wake_due),
                                                      std::move(response.encoder), response.streams,
                                                      std::move(hooks));
-  std::unique_ptr<HttpExchange> reading;
-  if (kept.stream != nullptr) reading = std::make_unique<KeptStreamExchange>(streams, kept);
   const Result<ResponseId> id = frontend.Generate(std::move(request), std::move(stream));
   if (!id.ok()) return exchange->Refused(id.status());
   ++*in_flight;
   exchange->Begin(*id);
-  if (reading == nullptr) return exchange;
-  kept.stream->Begin(std::move(exchange));
-  return reading;
+  return exchange;
 }
 
 HttpAnswer OpenAiRoutes::Impl::TokenizeParsed(RouteCall& call, Result<TokenizeRequest> parsed) {

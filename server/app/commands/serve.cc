@@ -178,8 +178,6 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
   DS_RETURN_IF_ERROR(Assign(&server.routes.cross_origin, CrossOrigin::Parse(serve.cors_origins)));
   server.routes.responses_store = {static_cast<size_t>(serve.responses_store_entries),
                                    static_cast<size_t>(serve.responses_store_bytes.bytes)};
-  server.routes.streams.max_bytes = static_cast<size_t>(serve.resumable_streams_bytes.bytes);
-  server.routes.streams.linger = std::chrono::seconds(serve.resumable_streams_linger_s);
   server.routes.loopback_hosts_only = IsLoopback(serve.host) && !parts.keys.required();
   server.watchdog.stall_timeout_s = serve.stall_timeout_s;
   server.watchdog.exit_on_stall = serve.stall_exit;
