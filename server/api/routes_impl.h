@@ -113,7 +113,6 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
     return ParseThen(call, ParseChatRequest, &Impl::RenderParsed);
   }
   HttpAnswer TokenizerInfo(Call&) { return Json(options.tokenizer_info); }
-  HttpAnswer Scores(Call& call);
   HttpAnswer Models(Call&);
   HttpAnswer Model(Call& call);
   HttpAnswer Version(Call&) { return Json(VersionBody(BuildVersion(), BuildCommit())); }

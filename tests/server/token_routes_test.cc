@@ -280,16 +280,5 @@ TEST(TokenRoutesTest, TokenizerInfoReturnsTheFilesSettings) {
   EXPECT_FALSE(TokenizerInfoBody(dir.path()).ok());
 }
 
-TEST(TokenRoutesTest, RoutesForOtherModelsNameTheirNeeds) {
-  ServingFixture server;
-  HttpClient client(server.port());
-  for (const char* path : {"/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank"}) {
-    const ClientReply reply = client.Post(path, R"({"query":"a","documents":["b"]})");
-    EXPECT_EQ(reply.status, 400) << path;
-    const std::string message = reply.json()["error"]["message"];
-    EXPECT_EQ(message.find(std::string(path) + " is not supported by this server"), 0u) << message;
-  }
-}
-
 }  // namespace
 }  // namespace diffserve

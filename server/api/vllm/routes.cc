@@ -94,12 +94,4 @@ Result<std::string> OpenAiRoutes::Impl::RenderedText(const TokenizedRequest& ren
   return chat ? body : body + "]";
 }
 
-HttpAnswer OpenAiRoutes::Impl::Scores(RouteCall& call) {
-  return Error(InvalidArgument(
-      call.account.route +
-      " is not supported by this server: it needs a model that scores pairs of texts (a "
-      "cross-encoder), and this server runs models that generate; /v1/completions with echo and "
-      "logprobs returns the log-probabilities of a text"));
-}
-
 }  // namespace diffserve
