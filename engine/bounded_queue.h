@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A queue between threads with a fixed capacity. Push never blocks: a full queue refuses, and the
-// caller decides what that means.
+// A queue between threads with a capacity. The name of each push says what a full queue does to it:
+// TryPush is refused, PushWait waits for space, PushUnbounded appends beyond the capacity.
 #pragma once
 
 #include <chrono>
@@ -31,7 +31,7 @@ class BoundedQueue {
 
   // Waits while the queue is full; false if it is closed. For producers that may be slowed down
   // (engine -> output).
-  bool Push(T&& item) {
+  bool PushWait(T&& item) {
     {
       std::unique_lock lock(mutex_);
       space_.wait(lock, [&] { return closed_ || items_.size() < capacity_; });
@@ -44,7 +44,7 @@ class BoundedQueue {
 
   // Appends `items` even if the queue is full, for messages that are bounded by other means. Never
   // waits, allocates no memory. False if the queue is closed.
-  bool PushBeyond(std::list<T>&& items) noexcept {
+  bool PushUnbounded(std::list<T>&& items) noexcept {
     {
       std::lock_guard lock(mutex_);
       if (closed_) return false;

@@ -37,7 +37,7 @@ ResponseId OutputLoop::Open(OpenedResponse opened) {
     endings_.merge(ending);
     names_.merge(name);
     // Under the lock, so that a thread that finds the ending sends it after this message.
-    outbox_.PushBeyond(std::move(messages));
+    outbox_.PushUnbounded(std::move(messages));
   }
   return id;
 }
@@ -45,7 +45,7 @@ ResponseId OutputLoop::Open(OpenedResponse opened) {
 void OutputLoop::Submit(ResponseId id, TokenizedRequest tokenized) {
   Messages messages;
   messages.push_back(Tokenized{id, std::move(tokenized)});
-  outbox_.PushBeyond(std::move(messages));
+  outbox_.PushUnbounded(std::move(messages));
 }
 
 // Takes the response's ending message; empty if the response has ended or another caller has taken
@@ -60,10 +60,10 @@ void OutputLoop::End(ResponseId id, Status status) noexcept {
   Messages messages = TakeEnding(id);
   if (messages.empty()) return;
   std::get<Ending>(messages.front()).status = std::move(status);
-  outbox_.PushBeyond(std::move(messages));
+  outbox_.PushUnbounded(std::move(messages));
 }
 
-void OutputLoop::Abandon(ResponseId id) noexcept { outbox_.PushBeyond(TakeEnding(id)); }
+void OutputLoop::Abandon(ResponseId id) noexcept { outbox_.PushUnbounded(TakeEnding(id)); }
 
 bool OutputLoop::EndNewest(Status status) noexcept {
   ResponseId id = 0;
@@ -107,7 +107,7 @@ void OutputLoop::Post(TokenEvent event) {
   Message message = std::move(event);
   if (outbox_.TryPush(std::move(message))) return;
   ++num_waits_;
-  outbox_.Push(std::move(message));
+  outbox_.PushWait(std::move(message));
 }
 
 void OutputLoop::Handle(Message message) {

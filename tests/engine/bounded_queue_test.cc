@@ -27,21 +27,21 @@ TEST(BoundedQueueTest, AClosedQueueIsEmptiedAndThenEnds) {
   queue.TryPush(2);
   queue.Close();
   EXPECT_FALSE(queue.TryPush(3));
-  EXPECT_FALSE(queue.Push(3));
+  EXPECT_FALSE(queue.PushWait(3));
   EXPECT_EQ(queue.Pop(), 1);
   EXPECT_EQ(queue.TryPop(), 2);
   EXPECT_EQ(queue.Pop(), std::nullopt);
 }
 
-TEST(BoundedQueueTest, PushBeyondAcceptsAndCountsItemsAboveTheCapacity) {
+TEST(BoundedQueueTest, PushUnboundedAcceptsAndCountsItemsAboveTheCapacity) {
   BoundedQueue<int> queue(1);
   EXPECT_TRUE(queue.TryPush(1));
-  EXPECT_TRUE(queue.PushBeyond({2}));
+  EXPECT_TRUE(queue.PushUnbounded({2}));
   EXPECT_EQ(queue.Pop(), 1);
   EXPECT_FALSE(queue.TryPush(3));
   EXPECT_FALSE(queue.finished());
   queue.Close();
-  EXPECT_FALSE(queue.PushBeyond({4}));
+  EXPECT_FALSE(queue.PushUnbounded({4}));
   EXPECT_FALSE(queue.finished());
   EXPECT_EQ(queue.Pop(), 2);
   EXPECT_TRUE(queue.finished());
@@ -62,7 +62,7 @@ TEST(BoundedQueueTest, ItemsArriveOnceInProducerOrder) {
   std::vector<std::thread> producers;
   for (int p = 0; p < kProducers; ++p) {
     producers.emplace_back([&, p] {
-      for (int i = 0; i < kEach; ++i) EXPECT_TRUE(queue.Push({p, i}));
+      for (int i = 0; i < kEach; ++i) EXPECT_TRUE(queue.PushWait({p, i}));
     });
   }
   std::vector<int> next(kProducers, 0);
@@ -79,7 +79,7 @@ TEST(BoundedQueueTest, ItemsArriveOnceInProducerOrder) {
 TEST(BoundedQueueTest, CloseWakesAProducerThatWaits) {
   BoundedQueue<int> queue(1);
   queue.TryPush(1);
-  std::thread producer([&] { EXPECT_FALSE(queue.Push(2)); });
+  std::thread producer([&] { EXPECT_FALSE(queue.PushWait(2)); });
   std::thread consumer([&] { queue.Close(); });
   consumer.join();
   producer.join();
