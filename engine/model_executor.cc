@@ -5,32 +5,10 @@
 #include <utility>
 
 #include "kernels/base/check.h"
-#include "models/diagnostics/attention_capture.h"
-#include "models/diagnostics/hidden_state_pool.h"
+#include "models/diagnostics/batch_observer.h"
 
 namespace diffserve {
 namespace {
-
-// Whether the step computes positions that the request captures.
-bool Captures(const PlannedSequence& planned) {
-  const AttentionCapture* capture = planned.request->capture.get();
-  return capture != nullptr && !capture->is_complete() && planned.end() > capture->first();
-}
-
-// All observers of one step.
-class StepObserver : public LayerObserver {
- public:
-  CapturingObserver captures;
-  PoolingObserver pools;
-
-  bool empty() const { return captures.empty() && pools.StateRows().empty(); }
-  void OnAttention(int layer, const DiffAttentionArgs<float>& attention) override {
-    captures.OnAttention(layer, attention);
-  }
-  void OnHidden(int, std::span<const float>) override {}
-  std::span<const int32_t> StateRows() const override { return pools.StateRows(); }
-  void OnStates(std::span<const float> states) override { pools.OnStates(states); }
-};
 
 std::string OverflowHint(const KvCache& kv) {
   for (const KvFormat& format : kv.layers()) {
@@ -52,7 +30,7 @@ void ModelExecutor::Launch(const StepPlan& plan) {
   LaunchedStep step;
   step.num_sequences = plan.sequences.size();
   std::unordered_map<RequestId, int32_t> drawn;
-  StepObserver observer;
+  BatchObserver observer;
   masks_.Fill(plan);
   for (size_t i = 0; i < plan.sequences.size(); ++i) {
     const PlannedSequence& planned = plan.sequences[i];
@@ -63,10 +41,9 @@ void ModelExecutor::Launch(const StepPlan& plan) {
         {first_token, planned.num_planned, planned.num_computed, planned.pages.data(),
          planned.window_pages.empty() ? nullptr : planned.window_pages.data()});
     batch.states.push_back(planned.states);
-    if (Captures(planned)) observer.captures.Add(i, request.capture);
-    if (request.pool != nullptr) {
-      observer.pools.Add(request.pool, batch.sequences.back(), num_prompt_tokens);
-      step.pools.emplace_back(i, request.pool);
+    for (const std::shared_ptr<SequenceObserver>& sequence : request.observers) {
+      observer.Add(*sequence, i, batch.sequences.back(), num_prompt_tokens);
+      step.observers.emplace_back(i, sequence);
     }
     const DrawMasks::Entry& masks = masks_.entries()[i];
     if (!masks.error.ok()) step.errors.emplace_back(i, masks.error);
@@ -91,7 +68,6 @@ void ModelExecutor::Launch(const StepPlan& plan) {
   batch.masks = std::move(masks_.words());
   if (const Status status = model_->Forward(batch, kv_); !status.ok()) throw DeviceError(status);
   masks_.words() = std::move(batch.masks);
-  observer.captures.CompleteThoseThatEnd(batch.sequences);
   drawn_ = std::move(drawn);
   launched_.push_back(std::move(step));
 }
@@ -146,8 +122,9 @@ StepResult ModelExecutor::Collect() {
     }
   }
   for (const auto& [index, error] : step.errors) result[index].error = error;
-  for (const auto& [sequence, pool] : step.pools) {
-    if (pool->is_complete()) result[sequence].states = pool->status();
+  for (const auto& [sequence, observer] : step.observers) {
+    if (Status status = observer->status(); !status.ok())
+      result[sequence].observed = std::move(status);
   }
   return result;
 }

@@ -38,8 +38,7 @@ class ModelExecutor : public Executor {
     std::vector<size_t> owners;                     // [rows of logits] index into the plan
     std::vector<SampleTask> rows;                   // [rows of logits] how to sample it
     std::vector<std::pair<size_t, Status>> errors;  // constraint errors, by index into the plan
-    // Index into the plan, and the pool that receives that sequence's states.
-    std::vector<std::pair<size_t, std::shared_ptr<HiddenStatePool>>> pools;
+    std::vector<std::pair<size_t, std::shared_ptr<SequenceObserver>>> observers;  // likewise
   };
 
   SampleTask PackDraw(const PlannedSequence& planned, const DrawMasks::Entry& masks, int position,

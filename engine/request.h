@@ -3,20 +3,22 @@
 // token by token. Plain values that move between threads.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/shared_tokens.h"
 #include "kernels/base/status.h"
 #include "kernels/ops/sampling_types.h"
+#include "models/diagnostics/sequence_observer.h"
 
 namespace diffserve {
 
-class AttentionCapture;
-class HiddenStatePool;
 class TokenConstraint;
 
 using RequestId = uint64_t;  // unique in a process; one per continuation
@@ -27,20 +29,16 @@ struct Request {
   SharedTokens prompt;  // at least one token; each is below the vocabulary's size
   SamplingParams sampling;
   uint64_t sequence = 0;  // index among the n continuations; keys the draws together with the seed
-  int max_tokens = 0;     // >= 0; 0 only with prompt_logprobs, capture or pool
+  int max_tokens = 0;     // >= 0; 0 only with prompt_logprobs or observers
   int min_tokens = 0;     // EOS and stop ids are banned until then
   bool ignore_eos = false;
   std::vector<int32_t> eos_token_ids;   // end the sequence, finish_reason "stop"
   std::vector<int32_t> stop_token_ids;  // the same; stop_reason names the id
   int prompt_logprobs = -1;  // -1: none; 0..20: the logprob of each prompt token except the first,
                              // and this many top alternatives
-  // Filled while the prompt is computed; nullptr: nothing is captured. Its positions are prompt
-  // positions; its memory is reserved before Submit.
-  std::shared_ptr<AttentionCapture> capture;
-  int capture_from = 0;  // the first captured position
-  // Pools the prompt's final hidden states; nullptr: nothing is pooled.
-  std::shared_ptr<HiddenStatePool> pool;
-  bool pools_all_tokens = false;  // it needs every token's state, not only the last one
+  // See the prompt while it is computed. Their memory is reserved before Submit.
+  std::vector<std::shared_ptr<SequenceObserver>> observers;
+  int observed_from = std::numeric_limits<int>::max();  // no later position comes from the cache
   // Limits the next token; nullptr: any token. Not shared with other continuations.
   std::shared_ptr<TokenConstraint> constraint;
   // Shared by the continuations; nullptr: none. allowed_tokens: the only tokens that may be drawn,
@@ -55,6 +53,11 @@ struct Request {
   // A request that has not started by then is refused. Among the continuations of one response this
   // applies only to the first; the others follow it.
   TimePoint start_by = TimePoint::max();
+
+  void AddObserver(std::shared_ptr<SequenceObserver> observer) {
+    observed_from = std::min(observed_from, observer->first_position());
+    observers.push_back(std::move(observer));
+  }
 };
 
 enum class FinishReason { kNone, kStop, kLength, kCancelled, kError };

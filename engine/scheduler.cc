@@ -48,8 +48,7 @@ Status CheckFits(const EngineOptions& options, const Request& request) {
   const int64_t wanted = prompt + request.max_tokens;
   if (prompt == 0)
     return InvalidArgument("the prompt is empty; at least one token is needed", "prompt");
-  const bool needs_no_output = request.prompt_logprobs >= 0 || request.capture != nullptr ||
-                               request.pool != nullptr;
+  const bool needs_no_output = request.prompt_logprobs >= 0 || !request.observers.empty();
   if (request.max_tokens < 0 || (request.max_tokens == 0 && !needs_no_output)) {
     return InvalidArgument(
         "max_tokens is " + std::to_string(request.max_tokens) +
@@ -384,11 +383,11 @@ TokenEvent Scheduler::CommitSequence(Sequence& sequence, const Due& due,
   }
   const bool finite = std::ranges::all_of(result.prompt_scores, &SampleResult::finite) &&
                       (due.samples == 0 || result.samples.front().finite);
-  if (!finite || !result.states.ok()) {
+  if (!finite || !result.observed.ok()) {
     ForgetContent(sequence);
     ++counters_.corrupted;
     event.finish = FinishReason::kError;
-    event.error = finite ? result.states
+    event.error = finite ? result.observed
                          : Status(StatusCode::kInternal,
                                   "the model produced non-finite logits" + result.non_finite_hint);
     return event;

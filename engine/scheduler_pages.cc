@@ -76,7 +76,7 @@ bool Scheduler::HasRoomFor(const Sequence& head, const std::vector<int32_t>& hit
 
 bool Scheduler::TakesFromCache(const Sequence& sequence) const {
   return options_.enable_prefix_caching && !sequence.wants_prompt_scores() &&
-         !sequence.request.pools_all_tokens;
+         sequence.request.observed_from > 0;
 }
 
 bool Scheduler::IsKnown(const Sequence& sequence, int page) const {

@@ -106,12 +106,9 @@ struct Sequence {
   }
   bool wants_prompt_scores() const { return request.prompt_logprobs >= 0 && !prompt_scored; }
   // How many leading tokens may come from the prefix cache. The draw needs the logits of the last
-  // token. Prompt logprobs and a mean of states need every prompt token; a capture needs the tokens
-  // from its first position on.
+  // token, prompt logprobs need those of every prompt token.
   int max_tokens_from_cache() const {
-    if (wants_prompt_scores() || request.pools_all_tokens) return 0;
-    const int known = num_tokens() - 1;
-    return request.capture == nullptr ? known : std::min(known, request.capture_from);
+    return wants_prompt_scores() ? 0 : std::min(num_tokens() - 1, request.observed_from);
   }
   std::span<const int32_t> outputs() const {
     return std::span(tail).subspan(static_cast<size_t>(num_prompt_tokens() - prompt_pages_end));

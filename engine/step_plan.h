@@ -65,8 +65,8 @@ struct SequenceResult {
   // If scores_prompt: entry i scores prompt token num_computed + i + 1, given the planned token
   // before it, for all planned tokens that are followed by a prompt token.
   std::vector<SampleResult> prompt_scores;
-  Status error;   // the constraint's error if no token may be drawn; `samples` is then meaningless
-  Status states;  // status of the pooled hidden states, once they are complete
+  Status error;  // the constraint's error if no token may be drawn; `samples` is then meaningless
+  Status observed;              // an observer's error
   std::string non_finite_hint;  // another possible cause of a non-finite result, or empty
 };
 using StepResult = std::vector<SequenceResult>;  // in the plan's order

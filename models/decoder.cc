@@ -136,13 +136,14 @@ void Decoder::Narrow() {
 // Each row's norm is a chain of its own, so the states of logit_rows have the same bits without an
 // observer.
 void Decoder::ShowStates(LayerObserver& observer) {
-  const std::span<const int32_t> rows = observer.StateRows();
-  if (rows.empty()) return;
-  const Weights& weights = parts_.weights;
-  Norm(weights.final_norm, weights.final_norm_bias, static_cast<int>(rows.size()),
-       work_.normed.data(), rows.data());
-  observer.OnStates(
-      {work_.normed.data(), rows.size() * static_cast<size_t>(parts_.config.hidden_size)});
+  if (const std::span<const int32_t> rows = observer.StateRows(); !rows.empty()) {
+    const Weights& weights = parts_.weights;
+    Norm(weights.final_norm, weights.final_norm_bias, static_cast<int>(rows.size()),
+         work_.normed.data(), rows.data());
+    observer.OnStates(
+        {work_.normed.data(), rows.size() * static_cast<size_t>(parts_.config.hidden_size)});
+  }
+  observer.OnEnd();
 }
 
 // hidden += W_o attention(norm(hidden)); K and V of the batch's tokens are appended to their pages.

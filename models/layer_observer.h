@@ -17,14 +17,16 @@ class LayerObserver {
 
   // Called before layer `layer` attends: q is rotated, and the pages hold K and V of the batch's
   // tokens. The output has not been written yet.
-  virtual void OnAttention(int layer, const DiffAttentionArgs<float>& attention) = 0;
+  virtual void OnAttention(int /*layer*/, const DiffAttentionArgs<float>& /*attention*/) {}
   // Called after layer `layer` with the residual stream, [tokens, hidden_size].
-  virtual void OnHidden(int layer, std::span<const float> hidden) = 0;
+  virtual void OnHidden(int /*layer*/, std::span<const float> /*hidden*/) {}
 
   // Rows of the batch whose final normalised states are wanted, ascending. Called after all layers.
   virtual std::span<const int32_t> StateRows() const { return {}; }
   // Receives those states, [rows, hidden_size], if there are any rows.
-  virtual void OnStates(std::span<const float>) {}
+  virtual void OnStates(std::span<const float> /*states*/) {}
+  // Called last.
+  virtual void OnEnd() {}
 };
 
 }  // namespace diffserve

@@ -58,8 +58,8 @@ void AttentionCapture::Reserve() {
   std::iota(pages_.begin(), pages_.end(), 0);
 }
 
-void AttentionCapture::Take(int number, const DiffAttentionArgs<float>& attention,
-                            const SequenceTokens& sequence) {
+void AttentionCapture::OnAttention(int number, const DiffAttentionArgs<float>& attention,
+                                   const SequenceTokens& sequence) {
   const auto found = std::ranges::find(selection_.layers, number);
   if (found == selection_.layers.end()) return;
   Layer& layer = layers_[static_cast<size_t>(found - selection_.layers.begin())];
@@ -123,18 +123,6 @@ AttentionMaps AttentionCapture::MapsOf(size_t layer, size_t position, int head,
   return AttentionMapsRef(ArgsOf(layers_[layer]),
                           SequenceAt(static_cast<int>(position), selection_.positions[position]), 0,
                           head, keys);
-}
-
-void CapturingObserver::OnAttention(int layer, const DiffAttentionArgs<float>& attention) {
-  for (const auto& [sequence, capture] : captures_)
-    capture->Take(layer, attention, attention.batch[sequence]);
-}
-
-void CapturingObserver::CompleteThoseThatEnd(std::span<const SequenceTokens> batch) {
-  for (const auto& [sequence, capture] : captures_) {
-    if (batch[sequence].position + batch[sequence].num_tokens > capture->last())
-      capture->Complete();
-  }
 }
 
 }  // namespace diffserve

@@ -11,12 +11,10 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
-#include <span>
-#include <utility>
 #include <vector>
 
 #include "kernels/attention/attention_maps.h"
-#include "models/layer_observer.h"
+#include "models/diagnostics/sequence_observer.h"
 
 namespace diffserve {
 
@@ -29,7 +27,7 @@ struct AttentionSource {
   int num_maps() const { return spec.has_second_map() ? 2 : 1; }
 };
 
-class AttentionCapture {
+class AttentionCapture : public SequenceObserver {
  public:
   struct Selection {
     std::vector<int> layers;     // ascending, each once
@@ -49,11 +47,18 @@ class AttentionCapture {
   int first() const { return selection_.positions.front(); }
   int last() const { return selection_.positions.back(); }
 
+  int first_position() const override { return first(); }
+  bool Wants(int /*begin*/, int end, int /*num_tokens*/) const override {
+    return !is_complete() && end > first();
+  }
   // For a selected layer: copies its share of the sequence's tokens of this step. A sequence that
   // is recomputed from first() or before is captured anew.
-  void Take(int layer, const DiffAttentionArgs<float>& attention, const SequenceTokens& sequence);
-  // Called when all steps up to the one that computes last() are done.
-  void Complete() { is_complete_.store(true, std::memory_order_release); }
+  void OnAttention(int layer, const DiffAttentionArgs<float>& attention,
+                   const SequenceTokens& sequence) override;
+  // The step that computes last() completes the capture.
+  void OnEnd(int end) override {
+    if (end > last()) is_complete_.store(true, std::memory_order_release);
+  }
   bool is_complete() const { return is_complete_.load(std::memory_order_acquire); }
 
   // Keys of the selection's `layer`-th layer. REQUIRES: is_complete().
@@ -81,24 +86,6 @@ class AttentionCapture {
   std::vector<Layer> layers_;   // [selection.layers]
   std::vector<int32_t> pages_;  // 0, 1, 2 ...: page ids of the copies
   std::atomic<bool> is_complete_{false};
-};
-
-// Fills the captures of the sequences of one batch.
-class CapturingObserver : public LayerObserver {
- public:
-  // `sequence` is an index into the batch's sequences.
-  void Add(size_t sequence, std::shared_ptr<AttentionCapture> capture) {
-    captures_.emplace_back(sequence, std::move(capture));
-  }
-  bool empty() const { return captures_.empty(); }
-  // REQUIRES: the batch has been run.
-  void CompleteThoseThatEnd(std::span<const SequenceTokens> batch);
-
-  void OnAttention(int layer, const DiffAttentionArgs<float>& attention) override;
-  void OnHidden(int, std::span<const float>) override {}
-
- private:
-  std::vector<std::pair<size_t, std::shared_ptr<AttentionCapture>>> captures_;
 };
 
 }  // namespace diffserve

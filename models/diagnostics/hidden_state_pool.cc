@@ -24,13 +24,13 @@ void HiddenStatePool::Reserve() {
   values_.resize(dimensions_);
 }
 
-int HiddenStatePool::FirstWanted(int begin, int end, int num_tokens) const {
+int HiddenStatePool::FirstState(int begin, int end, int num_tokens) const {
   if (is_complete()) return end;
   const int wanted = wants_all() ? next_position_ : num_tokens - 1;
   return std::clamp(wanted, begin, end);
 }
 
-void HiddenStatePool::Take(int position, int num_tokens, std::span<const float> states) {
+void HiddenStatePool::OnStates(int position, int num_tokens, std::span<const float> states) {
   DS_CHECK(sum_.size() == dimensions_, "the memory is there before the step");
   DS_CHECK(!is_complete() && position == (wants_all() ? next_position_ : num_tokens - 1),
            "states come in the order of positions, each once");
@@ -54,25 +54,6 @@ void HiddenStatePool::Complete() {
   for (size_t i = 0; status_.ok() && i < dimensions_; ++i)
     values_[i] = static_cast<float>(sum_[i] / length);
   is_complete_.store(true, std::memory_order_release);
-}
-
-void PoolingObserver::Add(std::shared_ptr<HiddenStatePool> pool, const SequenceTokens& batch,
-                          int num_tokens) {
-  const int end = batch.position + batch.num_tokens;
-  const int first = pool->FirstWanted(batch.position, end, num_tokens);
-  if (first == end) return;
-  for (int position = first; position < end; ++position)
-    rows_.push_back(batch.first_row + position - batch.position);
-  sequences_.push_back({std::move(pool), first, static_cast<size_t>(end - first), num_tokens});
-}
-
-void PoolingObserver::OnStates(std::span<const float> states) {
-  const size_t width = rows_.empty() ? 0 : states.size() / rows_.size();
-  for (const PooledSequence& sequence : sequences_) {
-    sequence.pool->Take(sequence.position, sequence.num_tokens,
-                        states.first(sequence.rows * width));
-    states = states.subspan(sequence.rows * width);
-  }
 }
 
 }  // namespace diffserve

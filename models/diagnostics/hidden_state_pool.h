@@ -11,18 +11,15 @@
 
 #include <atomic>
 #include <cstddef>
-#include <cstdint>
-#include <memory>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "kernels/base/status.h"
-#include "models/layer_observer.h"
+#include "models/diagnostics/sequence_observer.h"
 
 namespace diffserve {
 
-class HiddenStatePool {
+class HiddenStatePool : public SequenceObserver {
  public:
   enum class Kind { kMean, kLast };
   // Uses the first `dimensions` numbers of each state: at least one, at most `hidden_size`.
@@ -35,17 +32,21 @@ class HiddenStatePool {
 
   int hidden_size() const { return static_cast<int>(hidden_size_); }
   bool wants_all() const { return kind_ == Kind::kMean; }
-  // The first of positions [begin, end) whose state is still wanted, in a sequence of `num_tokens`;
-  // all after it are wanted too. `end`: no position is.
-  int FirstWanted(int begin, int end, int num_tokens) const;
-  // Adds the states of positions [position, position + states.size() / hidden_size), which
-  // FirstWanted gave. The last of `num_tokens` completes the pool.
-  void Take(int position, int num_tokens, std::span<const float> states);
+  // A mean needs every token; the last one is computed anyway.
+  int first_position() const override {
+    return wants_all() ? 0 : SequenceObserver::first_position();
+  }
+  bool Wants(int begin, int end, int num_tokens) const override {
+    return FirstState(begin, end, num_tokens) < end;
+  }
+  int FirstState(int begin, int end, int num_tokens) const override;
+  // Adds the states. The last of `num_tokens` completes the pool.
+  void OnStates(int position, int num_tokens, std::span<const float> states) override;
 
   bool is_complete() const { return is_complete_.load(std::memory_order_acquire); }
-  // Valid once complete. Error: kInternal, there is no direction, as the states are not finite or
-  // the used numbers are all zero.
-  const Status& status() const { return status_; }
+  // Error once complete: kInternal, there is no direction, as the states are not finite or the used
+  // numbers are all zero.
+  Status status() const override { return status_; }
   // [dimensions], of unit length. REQUIRES: is_complete(), and an ok status.
   std::span<const float> values() const { return values_; }
 
@@ -60,28 +61,6 @@ class HiddenStatePool {
   std::vector<float> values_;
   Status status_;
   std::atomic<bool> is_complete_{false};
-};
-
-// Fills the pools of the sequences of one batch.
-class PoolingObserver : public LayerObserver {
- public:
-  // Adds the sequence of `num_tokens` tokens whose part in the batch is `batch`.
-  void Add(std::shared_ptr<HiddenStatePool> pool, const SequenceTokens& batch, int num_tokens);
-
-  void OnAttention(int, const DiffAttentionArgs<float>&) override {}
-  void OnHidden(int, std::span<const float>) override {}
-  std::span<const int32_t> StateRows() const override { return rows_; }
-  void OnStates(std::span<const float> states) override;
-
- private:
-  struct PooledSequence {
-    std::shared_ptr<HiddenStatePool> pool;
-    int position = 0;  // of the first row
-    size_t rows = 0;
-    int num_tokens = 0;
-  };
-  std::vector<PooledSequence> sequences_;  // their rows are consecutive
-  std::vector<int32_t> rows_;
 };
 
 }  // namespace diffserve

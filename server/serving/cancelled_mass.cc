@@ -72,8 +72,7 @@ void CancelledMass::Sample(TokenizedRequest& request) {
                                                          capture->working_bytes());
   if (share == nullptr) return;
   capture->Reserve();
-  first.capture = capture;
-  first.capture_from = capture->first();
+  first.AddObserver(capture);
   request.on_end = [state = state_, capture, share, numbers] {
     if (!capture->is_complete()) return;
     std::lock_guard lock(state->mutex);

@@ -295,17 +295,12 @@ Result<TokenizedRequest> Frontend::Impl::Prepare(GenerateRequest& request,
     continuation.eos_token_ids = config.eos_token_ids;
     continuation.stop_token_ids = request.stop_token_ids;
     continuation.prompt_logprobs = request.prompt_logprobs;
-    if (request.capture != nullptr) {
-      continuation.capture = request.capture;
-      continuation.capture_from = request.capture->first();
-    }
+    if (request.capture != nullptr) continuation.AddObserver(request.capture);
     continuation.allowed_tokens = rules->allowed;
     continuation.bad_words = rules->bad_words;
     continuation.priority = request.priority;
-    if (!request.pools.empty()) {
-      continuation.pool = request.pools[tokenized.prompts.size() - 1];
-      continuation.pools_all_tokens = continuation.pool->wants_all();
-    }
+    if (!request.pools.empty())
+      continuation.AddObserver(request.pools[tokenized.prompts.size() - 1]);
     continuation.cache_salt = request.cache_salt;
     continuation.arrival = arrival;
     continuation.client = ClientOf(request);

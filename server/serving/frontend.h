@@ -30,6 +30,7 @@
 
 namespace diffserve {
 
+class AttentionCapture;
 class HiddenStatePool;
 struct AttentionSource;
 

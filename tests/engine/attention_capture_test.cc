@@ -114,16 +114,19 @@ class EngineCaptureTest : public ::testing::Test {
                            std::vector<int> positions) {
     std::vector<int> layers;
     for (int layer = 0; layer < source.num_layers(); ++layer) layers.push_back(layer);
-    request.capture = std::make_shared<AttentionCapture>(
+    const auto capture = std::make_shared<AttentionCapture>(
         source, AttentionCapture::Selection{layers, std::move(positions)});
-    request.capture->Reserve();
-    request.capture_from = request.capture->first();
+    capture->Reserve();
+    request.AddObserver(capture);
     return request;
   }
 
+  static const AttentionCapture& CaptureOf(const Request& request) {
+    return dynamic_cast<const AttentionCapture&>(*request.observers.front());
+  }
   // The weights of all maps.
-  static std::vector<double> WeightsOf(const AttentionCapture& capture,
-                                       const AttentionSource& source) {
+  static std::vector<double> WeightsOf(const Request& request, const AttentionSource& source) {
+    const AttentionCapture& capture = CaptureOf(request);
     EXPECT_TRUE(capture.is_complete());
     std::vector<double> all;
     for (size_t layer = 0; layer < capture.selection().layers.size(); ++layer) {
@@ -143,7 +146,7 @@ class EngineCaptureTest : public ::testing::Test {
     ServedModel served(checkpoint_.dir(), pool_, Roomy());
     const Request request = Capturing(MakeRequest(id, 0), served.source, positions);
     served.Serve({request});
-    return WeightsOf(*request.capture, served.source);
+    return WeightsOf(request, served.source);
   }
 
   TinyCheckpoint checkpoint_;
@@ -156,7 +159,7 @@ TEST_F(EngineCaptureTest, ARequestWithoutOutputEndsWhenItsPromptIsComputed) {
   const CapturedAnswer answer = served.Serve({request}).at(1);
   EXPECT_TRUE(answer.error.ok());
   EXPECT_TRUE(answer.tokens.empty());
-  EXPECT_TRUE(request.capture->is_complete());
+  EXPECT_TRUE(CaptureOf(request).is_complete());
 }
 
 TEST_F(EngineCaptureTest, CaptureAndAnswersAreBitwiseIndependentOfChunksAndBatch) {
@@ -175,7 +178,7 @@ TEST_F(EngineCaptureTest, CaptureAndAnswersAreBitwiseIndependentOfChunksAndBatch
   std::map<RequestId, CapturedAnswer> answers = beside.Serve(all);
   answers.erase(1);
   EXPECT_TRUE(answers == alone);
-  EXPECT_EQ(WeightsOf(*request.capture, beside.source), expected);
+  EXPECT_EQ(WeightsOf(request, beside.source), expected);
 }
 
 TEST_F(EngineCaptureTest, CaptureDoesNotChangeTheOutput) {
@@ -184,7 +187,7 @@ TEST_F(EngineCaptureTest, CaptureDoesNotChangeTheOutput) {
   ServedModel captured(checkpoint_.dir(), pool_, Roomy());
   const Request request = Capturing(MakeRequest(1, 20), captured.source, {kPromptTokens - 1});
   EXPECT_TRUE(captured.Serve({request}) == plain);
-  EXPECT_EQ(WeightsOf(*request.capture, captured.source), Expected(1, {kPromptTokens - 1}));
+  EXPECT_EQ(WeightsOf(request, captured.source), Expected(1, {kPromptTokens - 1}));
 }
 
 TEST_F(EngineCaptureTest, PrefixHitEndsBeforeTheFirstCapturedPosition) {
@@ -196,7 +199,7 @@ TEST_F(EngineCaptureTest, PrefixHitEndsBeforeTheFirstCapturedPosition) {
     Request request = Capturing(MakeRequest(1, 0), served.source, positions);
     request.id = ++copies;
     EXPECT_EQ(served.Serve({request}).at(request.id).cached_tokens, cached) << positions.front();
-    EXPECT_EQ(WeightsOf(*request.capture, served.source), Expected(1, positions));
+    EXPECT_EQ(WeightsOf(request, served.source), Expected(1, positions));
   }
 }
 
@@ -211,7 +214,7 @@ TEST_F(EngineCaptureTest, CaptureIsBitwiseTheSameAfterPreemption) {
   const std::map<RequestId, CapturedAnswer> answers = served.Serve({MakeRequest(1, 60), request});
   EXPECT_GT(served.Stats().preemptions, 0u);
   EXPECT_EQ(answers.at(2).tokens.size(), 60u);
-  EXPECT_EQ(WeightsOf(*request.capture, served.source), expected);
+  EXPECT_EQ(WeightsOf(request, served.source), expected);
 }
 
 }  // namespace

@@ -75,9 +75,9 @@ class PoolingEngine {
     Request request;
     request.id = ++last_id_;
     request.prompt = std::move(prompt);
-    request.pool = std::make_shared<HiddenStatePool>(kind, hidden_size_, hidden_size_);
-    request.pool->Reserve();
-    request.pools_all_tokens = request.pool->wants_all();
+    const auto pool = std::make_shared<HiddenStatePool>(kind, hidden_size_, hidden_size_);
+    pool->Reserve();
+    request.AddObserver(pool);
     return request;
   }
   Request Generated(std::vector<int32_t> prompt, int max_tokens) {
@@ -121,9 +121,10 @@ class PoolingEngine {
 };
 
 std::vector<float> ValuesOf(const Request& request) {
-  EXPECT_TRUE(request.pool->is_complete());
-  EXPECT_TRUE(request.pool->status().ok()) << request.pool->status().message();
-  return {request.pool->values().begin(), request.pool->values().end()};
+  const auto& pool = dynamic_cast<const HiddenStatePool&>(*request.observers.front());
+  EXPECT_TRUE(pool.is_complete());
+  EXPECT_TRUE(pool.status().ok()) << pool.status().message();
+  return {pool.values().begin(), pool.values().end()};
 }
 
 std::vector<float> Alone(const std::vector<int32_t>& prompt, Kind kind) {
@@ -144,7 +145,7 @@ TEST_P(PooledStatesTest, PooledStateIsBitwiseIndependentOfBatchAndChunks) {
     requests.insert(requests.begin() + 2, engine.Generated(PromptOf(9, 50), 12));
     engine.Run(requests);
     for (const Request& request : requests) {
-      if (request.pool == nullptr) continue;
+      if (request.observers.empty()) continue;
       EXPECT_EQ(ValuesOf(request), Alone(request.prompt.ids(), GetParam())) << step_tokens;
     }
   }
@@ -160,7 +161,7 @@ TEST_P(PooledStatesTest, PooledStateIsBitwiseTheSameAfterPreemption) {
   engine.Run(requests);
   EXPECT_GT(engine.Stats().preemptions, 0u);
   for (const Request& request : requests) {
-    if (request.pool == nullptr) continue;
+    if (request.observers.empty()) continue;
     EXPECT_EQ(ValuesOf(request), Alone(request.prompt.ids(), GetParam()));
   }
 }

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "models/diagnostics/batch_observer.h"
 #include "models/model.h"
 #include "tests/testing/attention_batch.h"
 #include "tests/testing/attention_specs.h"
@@ -45,17 +46,13 @@ std::vector<double> RoundedToBits(std::vector<double> scores, int bits) {
   return scores;
 }
 
-// Observes one sequence of each batch and computes all its maps from the definition, in the head
-// order of diff_spec.h.
-class NaiveObserver : public LayerObserver {
+// Computes all maps of a sequence from the definition, in the head order of diff_spec.h.
+class NaiveObserver : public SequenceObserver {
  public:
-  explicit NaiveObserver(size_t sequence, LayerObserver& other)
-      : sequence_(sequence), other_(other) {}
-
-  void OnAttention(int layer, const DiffAttentionArgs<float>& args) override {
-    other_.OnAttention(layer, args);
+  bool Wants(int, int, int) const override { return true; }
+  void OnAttention(int layer, const DiffAttentionArgs<float>& args,
+                   const SequenceTokens& sequence) override {
     const DiffSpec& spec = args.spec;
-    const SequenceTokens& sequence = args.batch[sequence_];
     for (int i = 0; i < sequence.num_tokens; ++i) {
       const int row = sequence.first_row + i;
       for (int head = 0; head < spec.num_q1_heads; ++head) {
@@ -74,7 +71,6 @@ class NaiveObserver : public LayerObserver {
       }
     }
   }
-  void OnHidden(int, std::span<const float>) override {}
 
   std::map<Query, NaiveMaps> maps;
 
@@ -97,9 +93,6 @@ class NaiveObserver : public LayerObserver {
     if (args.logit_quant.is_on()) scores = RoundedToBits(scores, args.logit_quant.bits);
     return Softmax(std::move(scores));
   }
-
-  const size_t sequence_;
-  LayerObserver& other_;
 };
 
 class AttentionCaptureTest : public ::testing::TestWithParam<std::tuple<std::string, DType>> {
@@ -139,15 +132,13 @@ class AttentionCaptureTest : public ::testing::TestWithParam<std::tuple<std::str
 
   // Runs the sequence's tokens in chunks, after another sequence's if there is one. The capture
   // must complete exactly when the last position has been computed.
-  void Run(const std::shared_ptr<AttentionCapture>& capture, int chunk, bool beside,
-           NaiveObserver* naive, CapturingObserver& capturing) {
+  void Run(AttentionCapture& capture, int chunk, bool beside, SequenceObserver* other = nullptr) {
     constexpr int kPages = kCapturedTokens / kCapturePageSize + 1;
     std::vector<int32_t> pages(kPages), others(kPages);
     std::iota(pages.begin(), pages.end(), 0);
     std::reverse(pages.begin(), pages.end());
     std::iota(others.begin(), others.end(), kPages);
     KvCache kv = model_->MakeKvCache(source_.layers, {2 * kPages}).value();
-    capturing.Add(beside ? 1 : 0, capture);
     for (int begin = 0; begin < kCapturedTokens; begin += chunk) {
       const int count = std::min(chunk, kCapturedTokens - begin);
       Batch batch;
@@ -159,11 +150,15 @@ class AttentionCaptureTest : public ::testing::TestWithParam<std::tuple<std::str
           {static_cast<int>(batch.tokens.size()), count, begin, pages.data()});
       batch.tokens.insert(batch.tokens.end(), tokens_.begin() + begin,
                           tokens_.begin() + begin + count);
-      batch.observer = naive != nullptr ? static_cast<LayerObserver*>(naive) : &capturing;
-      EXPECT_FALSE(capture->is_complete());
+      BatchObserver observer;
+      for (SequenceObserver* each : {other, static_cast<SequenceObserver*>(&capture)}) {
+        if (each != nullptr)
+          observer.Add(*each, beside ? 1 : 0, batch.sequences.back(), kCapturedTokens);
+      }
+      if (!observer.empty()) batch.observer = &observer;
+      EXPECT_FALSE(capture.is_complete());
       ASSERT_TRUE(model_->Forward(batch, kv).ok());
-      capturing.CompleteThoseThatEnd(batch.sequences);
-      if (capture->is_complete()) return;
+      if (capture.is_complete()) return;
     }
   }
 
@@ -186,8 +181,7 @@ class AttentionCaptureTest : public ::testing::TestWithParam<std::tuple<std::str
 
   std::map<Query, AttentionMaps> Captured(int chunk, bool beside) {
     const auto capture = MakeCapture();
-    CapturingObserver capturing;
-    Run(capture, chunk, beside, nullptr, capturing);
+    Run(*capture, chunk, beside);
     EXPECT_TRUE(capture->is_complete());
     return AllMaps(*capture);
   }
@@ -202,9 +196,8 @@ class AttentionCaptureTest : public ::testing::TestWithParam<std::tuple<std::str
 
 void AttentionCaptureTest::ExpectMapsOfTheDefinition() {
   const auto capture = MakeCapture();
-  CapturingObserver capturing;
-  NaiveObserver naive(1, capturing);
-  Run(capture, 33, /*beside=*/true, &naive, capturing);
+  NaiveObserver naive;
+  Run(*capture, 33, /*beside=*/true, &naive);
   ASSERT_TRUE(capture->is_complete());
   const bool has_second = source_.num_maps() == 2;
   for (const auto& [query, found] : AllMaps(*capture)) {
@@ -246,8 +239,6 @@ TEST_P(AttentionCaptureTest, IsTakenAnewWhereTheSequenceIsComputedAnew) {
   constexpr int kPages = kCapturedTokens / kCapturePageSize + 1;
   KvCache kv = model_->MakeKvCache(source_.layers, {2 * kPages}).value();
   const auto capture = MakeCapture();
-  CapturingObserver capturing;
-  capturing.Add(0, capture);
   // 40 tokens on the first pages, which are lost. Then other pages, unknown to the capture.
   for (const auto& [first_page, shift, count] :
        {std::tuple(0, 1, 40), {kPages, 0, 33}, {kPages, 0, kCapturedTokens}}) {
@@ -258,9 +249,10 @@ TEST_P(AttentionCaptureTest, IsTakenAnewWhereTheSequenceIsComputedAnew) {
     for (int i = begin; i < count; ++i)
       batch.tokens.push_back(tokens_[static_cast<size_t>((i + shift) % kCapturedTokens)]);
     batch.sequences = {{0, count - begin, begin, pages.data()}};
-    batch.observer = &capturing;
+    BatchObserver observer;
+    observer.Add(*capture, 0, batch.sequences.back(), kCapturedTokens);
+    batch.observer = &observer;
     ASSERT_TRUE(model_->Forward(batch, kv).ok());
-    capturing.CompleteThoseThatEnd(batch.sequences);
   }
   ASSERT_TRUE(capture->is_complete());
   const std::map<Query, AttentionMaps> expected = Captured(kCapturedTokens, false);
@@ -285,10 +277,10 @@ TEST(AttentionCaptureOfAWindowTest, HasThePagesThatEachChunkSaw) {
   capture.Reserve();
   for (const auto& [begin, count] : {std::pair{10, 20}, {30, 3}, {33, 30}, {63, 7}}) {
     batch_of(begin, count, [&](const DiffAttentionArgs<float>& args) {
-      capture.Take(0, args, args.batch.front());
+      capture.OnAttention(0, args, args.batch.front());
     });
   }
-  capture.Complete();
+  capture.OnEnd(70);
   batch_of(0, 70, [&](const DiffAttentionArgs<float>& args) {
     for (int head = 0; head < spec.num_q1_heads; ++head) {
       const GroupKeys keys = capture.KeysOf(0, GroupOf(spec, head));

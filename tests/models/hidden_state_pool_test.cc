@@ -11,6 +11,7 @@
 #include <limits>
 #include <numeric>
 
+#include "models/diagnostics/batch_observer.h"
 #include "models/model.h"
 #include "tests/testing/golden_case.h"
 
@@ -41,46 +42,46 @@ double LengthOf(const std::vector<float>& values) {
 
 TEST(HiddenStatePoolTest, AMeanIsThatOfAllStatesAndOfUnitLength) {
   const auto pool = MakePool(Kind::kMean, 2, 2);
-  pool->Take(0, 3, std::vector<float>{1, 0, 2, 1});
+  pool->OnStates(0, 3, std::vector<float>{1, 0, 2, 1});
   EXPECT_FALSE(pool->is_complete());
-  pool->Take(2, 3, std::vector<float>{0, 3});
+  pool->OnStates(2, 3, std::vector<float>{0, 3});
   EXPECT_EQ(ValuesOf(*pool), (std::vector<float>{0.6f, 0.8f}));  // from (3, 4)
 }
 
 TEST(HiddenStatePoolTest, TheLastStateAloneIsWantedWhereItIsPooled) {
   const auto pool = MakePool(Kind::kLast, 2, 2);
-  EXPECT_EQ(pool->FirstWanted(0, 5, 8), 5);
-  EXPECT_EQ(pool->FirstWanted(5, 8, 8), 7);
-  pool->Take(7, 8, std::vector<float>{0, -2});
+  EXPECT_EQ(pool->FirstState(0, 5, 8), 5);
+  EXPECT_EQ(pool->FirstState(5, 8, 8), 7);
+  pool->OnStates(7, 8, std::vector<float>{0, -2});
   EXPECT_EQ(ValuesOf(*pool), (std::vector<float>{0, -1}));
 }
 
 TEST(HiddenStatePoolTest, FewerDimensionsAreTheFirstAtUnitLength) {
   const auto pool = MakePool(Kind::kLast, 3, 2);
-  pool->Take(0, 1, std::vector<float>{3, 4, 12});
+  pool->OnStates(0, 1, std::vector<float>{3, 4, 12});
   EXPECT_EQ(ValuesOf(*pool), (std::vector<float>{0.6f, 0.8f}));
 }
 
 TEST(HiddenStatePoolTest, RecomputedTokensAreNotAddedTwice) {
   const auto pool = MakePool(Kind::kMean, 1, 1);
-  pool->Take(0, 4, std::vector<float>{1, 1});
-  EXPECT_EQ(pool->FirstWanted(0, 2, 4), 2) << "nothing";
-  EXPECT_EQ(pool->FirstWanted(0, 4, 4), 2);
-  pool->Take(2, 4, std::vector<float>{1, 1});
-  EXPECT_EQ(pool->FirstWanted(0, 4, 4), 4) << "it is complete";
+  pool->OnStates(0, 4, std::vector<float>{1, 1});
+  EXPECT_EQ(pool->FirstState(0, 2, 4), 2) << "nothing";
+  EXPECT_EQ(pool->FirstState(0, 4, 4), 2);
+  pool->OnStates(2, 4, std::vector<float>{1, 1});
+  EXPECT_EQ(pool->FirstState(0, 4, 4), 4) << "it is complete";
   EXPECT_EQ(ValuesOf(*pool), std::vector<float>{1});
 }
 
 TEST(HiddenStatePoolTest, StatesWithoutDirectionAreAnError) {
   for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
     const auto pool = MakePool(Kind::kMean, 2, 2);
-    pool->Take(0, 2, std::vector<float>{1, bad, 1, -bad});
+    pool->OnStates(0, 2, std::vector<float>{1, bad, 1, -bad});
     ASSERT_TRUE(pool->is_complete());
     EXPECT_EQ(pool->status().code(), StatusCode::kInternal);
     EXPECT_THAT(pool->status().message(), HasSubstr("non-finite hidden states"));
   }
   const auto zero = MakePool(Kind::kMean, 2, 1);
-  zero->Take(0, 2, std::vector<float>{1, 5, -1, 5});
+  zero->OnStates(0, 2, std::vector<float>{1, 5, -1, 5});
   EXPECT_THAT(zero->status().message(), HasSubstr("no direction"));
 }
 
@@ -88,7 +89,6 @@ TEST(HiddenStatePoolTest, StatesWithoutDirectionAreAnError) {
 class ResidualObserver : public LayerObserver {
  public:
   explicit ResidualObserver(int last_layer) : last_layer_(last_layer) {}
-  void OnAttention(int, const DiffAttentionArgs<float>&) override {}
   void OnHidden(int layer, std::span<const float> states) override {
     if (layer == last_layer_) hidden.assign(states.begin(), states.end());
   }
@@ -138,8 +138,9 @@ class PooledModelTest : public ::testing::TestWithParam<std::string> {
       batch.tokens.insert(batch.tokens.end(), tokens_.begin() + begin,
                           tokens_.begin() + begin + count);
       batch.logit_rows = {static_cast<int32_t>(batch.tokens.size()) - 1};
-      PoolingObserver observer;
-      if (pool != nullptr) observer.Add(pool, batch.sequences.back(), kPooledTokens);
+      BatchObserver observer;
+      if (pool != nullptr)
+        observer.Add(*pool, batch.sequences.size() - 1, batch.sequences.back(), kPooledTokens);
       batch.observer = instead != nullptr ? instead : &observer;
       EXPECT_TRUE(model_->Forward(batch, kv).ok());
       const std::span<const float> found = model_->Logits(0, 1).value();

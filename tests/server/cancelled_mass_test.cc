@@ -43,7 +43,11 @@ class CancelledMassTest : public ::testing::Test {
     return request;
   }
   static bool HasCapture(const TokenizedRequest& request) {
-    return request.continuations.front().capture != nullptr;
+    return !request.continuations.front().observers.empty();
+  }
+  // As the step that computes the last prompt token does.
+  static void Complete(const TokenizedRequest& request) {
+    request.continuations.front().observers.front()->OnEnd(20);
   }
   static uint64_t CountOf(const ShareHistogram& histogram) {
     uint64_t count = 0;
@@ -60,7 +64,9 @@ TEST_F(CancelledMassTest, FirstOfEveryThreeRequestsIsSampledAtItsLastPromptToken
     const TokenizedRequest request = Sampled(*mass);
     EXPECT_EQ(HasCapture(request), i % 3 == 0) << i;
     EXPECT_EQ(static_cast<bool>(request.on_end), i % 3 == 0) << i;
-    EXPECT_EQ(request.continuations.front().capture_from, i % 3 == 0 ? 19 : 0) << i;
+    EXPECT_EQ(request.continuations.front().observed_from,
+              i % 3 == 0 ? 19 : std::numeric_limits<int>::max())
+        << i;
   }
 }
 
@@ -79,7 +85,8 @@ TEST_F(CancelledMassTest, PromptWithTooLargeMapsIsNotSampled) {
 }
 
 TEST_F(CancelledMassTest, SampleMemoryIsHeldUntilTheShareIsComputed) {
-  const auto capture = Sampled(*Make(1)).continuations.front().capture;
+  const auto capture = std::dynamic_pointer_cast<AttentionCapture>(
+      Sampled(*Make(1)).continuations.front().observers.front());
   const size_t bytes = capture->bytes() + capture->working_bytes();
   EXPECT_FALSE(HasCapture(Sampled(*Make(1, 2, 1 << 20, bytes - 1))));
   const auto mass = Make(1, 2, 1 << 20, bytes);
@@ -87,7 +94,7 @@ TEST_F(CancelledMassTest, SampleMemoryIsHeldUntilTheShareIsComputed) {
     const TokenizedRequest request = Sampled(*mass);
     ASSERT_TRUE(HasCapture(request));
     EXPECT_FALSE(HasCapture(Sampled(*mass)));
-    request.continuations.front().capture->Complete();
+    Complete(request);
     request.on_end();
   }
   EXPECT_FALSE(HasCapture(Sampled(*mass)));
@@ -112,7 +119,7 @@ TEST_F(CancelledMassTest, ResponseThatEndsAfterTheFrontendQueuesNothing) {
     request = Sampled(*mass);
     mass->Close();
   }
-  request->continuations.front().capture->Complete();
+  Complete(*request);
   request->on_end();
   EXPECT_TRUE(queued_.empty());
 }

@@ -37,7 +37,7 @@ std::shared_ptr<HiddenStatePool> Filled(int dimensions, int seed) {
   std::vector<float> state;
   for (int i = 0; i < dimensions; ++i)
     state.push_back(static_cast<float>((i * 37 + seed * 11) % 101 - 50) / 7.0f);
-  pool->Take(0, 1, state);
+  pool->OnStates(0, 1, state);
   return pool;
 }
 

@@ -397,18 +397,19 @@ class FakeExecutor : public Executor {
 
   // A state is the hash of its token's chain.
   void PoolStates(const PlannedSequence& planned, SequenceResult& result) {
-    const std::shared_ptr<HiddenStatePool>& pool = planned.request->pool;
-    if (pool == nullptr) return;
-    PoolingObserver observer;
-    observer.Add(pool, {0, planned.num_planned, planned.num_computed, nullptr},
-                 static_cast<int>(planned.request->prompt.size()));
-    std::vector<float> states;
-    for (const int32_t row : observer.StateRows()) {
-      const uint64_t chain = SlotOf(planned, planned.num_computed + row);
-      for (int i = 0; i < pool->hidden_size(); ++i) states.push_back(Score(chain, i));
+    const auto num_tokens = static_cast<int>(planned.request->prompt.size());
+    for (const std::shared_ptr<SequenceObserver>& observer : planned.request->observers) {
+      auto* const pool = dynamic_cast<HiddenStatePool*>(observer.get());
+      if (pool == nullptr) continue;
+      const int first = pool->FirstState(planned.num_computed, planned.end(), num_tokens);
+      std::vector<float> states;
+      for (int position = first; position < planned.end(); ++position) {
+        const uint64_t chain = SlotOf(planned, position);
+        for (int i = 0; i < pool->hidden_size(); ++i) states.push_back(Score(chain, i));
+      }
+      if (first < planned.end()) pool->OnStates(first, num_tokens, states);
+      result.observed = pool->status();
     }
-    observer.OnStates(states);
-    if (pool->is_complete()) result.states = pool->status();
   }
 
   const int page_size_;
