@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cstdint>
-#include <vector>
 
 #include "engine/request.h"
 
@@ -36,12 +35,6 @@ inline constexpr std::array<double, 12> kTokenCountBounds = {1,   8,   16,   32,
                                                              256, 512, 1024, 2048, 8192, 32768};
 struct TokenCountHistogram : Histogram<kTokenCountBounds.size()> {
   TokenCountHistogram() { bounds = kTokenCountBounds; }
-};
-
-// Upper bounds for a share in [0, 1].
-inline constexpr std::array<double, 9> kShareBounds = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9};
-struct ShareHistogram : Histogram<kShareBounds.size()> {
-  ShareHistogram() { bounds = kShareBounds; }
 };
 
 enum class MissReason { kNoPrefix, kEvicted, kSalt, kPartialPage, kDisabled, kNoSnapshot, kCount };
@@ -94,10 +87,6 @@ struct EngineStats {
   uint64_t proposals = 0, proposed_tokens = 0, accepted_tokens = 0;
   int corrupted_in_a_row = 0;  // corrupted requests since the last answer that ended normally
   uint64_t corrupted = 0;      // requests ended because of non-finite logits
-  uint64_t kv_events_published = 0, kv_events_dropped = 0;  // set by the server's publisher; 0
-                                                            // without one
-  // By layer, set by the server's front end; empty if it samples nothing.
-  std::vector<ShareHistogram> cancelled_mass;
 
   // Histograms.
   LatencyHistogram queue_seconds, time_to_first_token_seconds, inter_token_seconds, e2e_seconds,

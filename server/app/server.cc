@@ -120,12 +120,10 @@ void Server::Stop(steady_clock::time_point deadline) {
   output_.reset();  // before the engine, which it uses
 }
 
-EngineStats Server::Stats() const {
-  EngineStats stats = engine_.Snapshot();
-  const KvEventCounts counts = parts_.kv_events == nullptr ? KvEventCounts()
-                                                           : parts_.kv_events->counts();
-  stats.kv_events_published = counts.published;
-  stats.kv_events_dropped = counts.dropped;
+ServerStats Server::Stats() const {
+  ServerStats stats;
+  stats.engine = engine_.Snapshot();
+  if (parts_.kv_events != nullptr) stats.kv_events = parts_.kv_events->counts();
   if (frontend_ != nullptr) stats.cancelled_mass = frontend_->cancelled_mass();
   return stats;
 }

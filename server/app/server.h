@@ -67,7 +67,7 @@ class Server {
   GrpcServer& grpc() { return *grpc_; }
 
  private:
-  EngineStats Stats() const;
+  ServerStats Stats() const;
 
   const ServerOptions options_;
   const ServerParts parts_;

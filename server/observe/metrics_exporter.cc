@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <span>
 
 #include "kernels/base/log.h"
 #include "kernels/base/memory_reserve.h"
@@ -133,11 +134,6 @@ void AddWork(FamilyList& list, const EngineStats& s) {
                  static_cast<double>(s.prefix_misses[i]),
                  {{"reason", std::string(kMissReasons[i])}});
   }
-  list.Counter("kv_events_published_total", "KV pages published as stored or removed, by event.",
-               static_cast<double>(s.kv_events_published));
-  list.Counter("kv_events_dropped_total",
-               "KV events dropped because the publisher's queue was full.",
-               static_cast<double>(s.kv_events_dropped));
   for (size_t i = 0; i < s.refused.size(); ++i) {
     list.Counter("requests_refused_total", "Requests refused before they ran, by reason.",
                  static_cast<double>(s.refused[i]), {{"reason", std::string(kRefusalReasons[i])}});
@@ -179,12 +175,20 @@ void AddTimes(FamilyList& list, const EngineStats& s) {
                     s.request_generation_tokens);
 }
 
-void AddCancelledMass(FamilyList& list, const EngineStats& s) {
-  for (size_t layer = 0; layer < s.cancelled_mass.size(); ++layer) {
+void AddKvEvents(FamilyList& list, const KvEventCounts& events) {
+  list.Counter("kv_events_published_total", "KV pages published as stored or removed, by event.",
+               static_cast<double>(events.published));
+  list.Counter("kv_events_dropped_total",
+               "KV events dropped because the publisher's queue was full.",
+               static_cast<double>(events.dropped));
+}
+
+void AddCancelledMass(FamilyList& list, std::span<const ShareHistogram> layers) {
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
     list.Distribution("cancelled_mass",
                       "Share of the first attention map's mass that the second map removes, at the "
                       "last token of sampled prompts, by layer.",
-                      s.cancelled_mass[layer], {{"layer", std::to_string(layer)}});
+                      layers[layer], {{"layer", std::to_string(layer)}});
   }
 }
 
@@ -299,18 +303,19 @@ std::string TextOf(const std::vector<prometheus::MetricFamily>& families) {
 
 }  // namespace
 
-MetricsExporter::MetricsExporter(ServedModelInfo info, std::function<EngineStats()> snapshot)
+MetricsExporter::MetricsExporter(ServedModelInfo info, std::function<ServerStats()> snapshot)
     : info_(std::move(info)),
       snapshot_(std::move(snapshot)),
       start_(std::chrono::system_clock::now()) {}
 
-std::string MetricsExporter::OwnNames(const EngineStats& stats) const {
+std::string MetricsExporter::OwnNames(const ServerStats& stats) const {
   FamilyList own("diffserve_", {});
   AddModel(own, info_);
-  AddLoad(own, stats);
-  AddWork(own, stats);
-  AddTimes(own, stats);
-  AddCancelledMass(own, stats);
+  AddLoad(own, stats.engine);
+  AddWork(own, stats.engine);
+  AddKvEvents(own, stats.kv_events);
+  AddTimes(own, stats.engine);
+  AddCancelledMass(own, stats.cancelled_mass);
   {
     std::lock_guard lock(mutex_);
     for (const auto& [key, count] : http_) {
@@ -345,9 +350,9 @@ std::string MetricsExporter::OwnNames(const EngineStats& stats) const {
 std::string MetricsExporter::RenderOwnNames() const { return OwnNames(snapshot_()); }
 
 std::string MetricsExporter::Render() const {
-  const EngineStats stats = snapshot_();
+  const ServerStats stats = snapshot_();
   FamilyList vllm("vllm:", {{"model_name", info_.model_name}, {"engine", "0"}});
-  AddVllmNames(vllm, stats, info_);
+  AddVllmNames(vllm, stats.engine, info_);
   return OwnNames(stats) + TextOf(vllm.Take());
 }
 

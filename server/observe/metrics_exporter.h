@@ -20,6 +20,8 @@
 
 #include "engine/stats.h"
 #include "server/http/message.h"
+#include "server/observe/kv_event_publisher.h"
+#include "server/serving/cancelled_mass.h"
 
 namespace diffserve {
 
@@ -41,10 +43,16 @@ struct GrpcCallCounts {
   int64_t begun = 0;
 };
 
+// Counters and gauges at the time of a scrape.
+struct ServerStats {
+  EngineStats engine;
+  KvEventCounts kv_events = {};
+  std::vector<ShareHistogram> cancelled_mass = {};  // by layer; empty if nothing is sampled
+};
+
 class MetricsExporter {
  public:
-  // `snapshot` gives the engine's numbers at the time of a scrape.
-  MetricsExporter(ServedModelInfo info, std::function<EngineStats()> snapshot);
+  MetricsExporter(ServedModelInfo info, std::function<ServerStats()> snapshot);
 
   // Prometheus text format, version 0.0.4.
   std::string Render() const;
@@ -62,12 +70,12 @@ class MetricsExporter {
   uint64_t num_cut(HttpCut how) const { return cuts_[static_cast<size_t>(how)]; }
 
  private:
-  std::string OwnNames(const EngineStats& stats) const;
+  std::string OwnNames(const ServerStats& stats) const;
   using RequestCounts = std::map<std::pair<std::string, int>, uint64_t>;
   void Count(RequestCounts& counts, std::string_view name, int code);
 
   const ServedModelInfo info_;
-  const std::function<EngineStats()> snapshot_;
+  const std::function<ServerStats()> snapshot_;
   const std::chrono::system_clock::time_point start_;
   mutable std::mutex mutex_;
   RequestCounts http_, grpc_;

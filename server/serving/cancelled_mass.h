@@ -8,6 +8,7 @@
 // Thread safety: every method may be called from any thread.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -21,6 +22,12 @@
 #include "server/serving/answer/answer_price.h"
 
 namespace diffserve {
+
+// Upper bounds for a share in [0, 1].
+inline constexpr std::array<double, 9> kShareBounds = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9};
+struct ShareHistogram : Histogram<kShareBounds.size()> {
+  ShareHistogram() { bounds = kShareBounds; }
+};
 
 class CancelledMass {
  public:

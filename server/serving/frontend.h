@@ -33,6 +33,7 @@ namespace diffserve {
 class AttentionCapture;
 class HiddenStatePool;
 struct AttentionSource;
+struct ShareHistogram;  // server/serving/cancelled_mass.h
 
 // Text is tokenized with special tokens added. A conversation is rendered first and
 // tokenized without them; ids are used unchanged. Special tokens written in a text prompt are

@@ -95,7 +95,7 @@ TEST(LoadReportTest, EveryFormatHasTheSameValues) {
 }
 
 TEST(LoadReportTest, ReportEqualsTheMetricsOfThoseNames) {
-  MetricsExporter exporter(ServedModelInfo{}, SomeLoad);
+  MetricsExporter exporter(ServedModelInfo{}, [] { return ServerStats{.engine = SomeLoad()}; });
   const std::string text = exporter.Render();
   const auto value = [&text](const std::string& name) {
     const size_t at = text.find("\nvllm:" + name + "{");

@@ -93,7 +93,7 @@ Scrape Read(const std::string& text) {
 
 class MetricsTextTest : public ::testing::Test {
  protected:
-  MetricsExporter exporter_{SomeInfo(), [] { return SomeStats(); }};
+  MetricsExporter exporter_{SomeInfo(), [] { return ServerStats{.engine = SomeStats()}; }};
 };
 
 TEST_F(MetricsTextTest, EveryFamilyAppearsOnceWithItsSamples) {
