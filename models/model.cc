@@ -3,8 +3,8 @@
 
 #include <filesystem>
 
-#include "kernels/base/kernel_table.h"
 #include "kernels/base/machine_memory.h"
+#include "kernels/ops/weight_packer.h"
 #include "models/checkpoint.h"
 #include "models/decoder.h"
 #include "models/model_cuda.h"
@@ -58,7 +58,7 @@ Status CheckPacked(const ModelOptions& options, const ModelConfig& config) {
                                dtype,
                            "--dtype");
   }
-  if (options.dummy_weights || KernelsFor(options.isa).panel_columns == packed.panel_columns)
+  if (options.dummy_weights || cpu::PanelColumns(options.isa) == packed.panel_columns)
     return Status();
   return InvalidArgument(where + "panels of " + std::to_string(packed.panel_columns) +
                              " columns, and --cpu-isa is " + std::string(NameOf(options.isa)) +

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/packed_format.h"
 
-#include "kernels/base/kernel_table.h"
 #include "kernels/ops/weight_codec.h"
+#include "kernels/ops/weight_packer.h"
 #include "models/weight_table.h"
 
 namespace diffserve {
@@ -26,7 +26,7 @@ std::string StackedName(const std::vector<LinearTensors>& parts) {
 std::string PackedFormat::Levels() const {
   std::string levels;
   for (CpuIsa isa : kLevels) {
-    if (KernelsFor(isa).panel_columns == panel_columns)
+    if (cpu::PanelColumns(isa) == panel_columns)
       levels += (levels.empty() ? "" : ", ") + std::string(NameOf(isa));
   }
   return levels;

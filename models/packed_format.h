@@ -29,7 +29,7 @@ struct PackedFormat {
   static constexpr int kVersion = 1;  // of the layout; other versions are refused
 
   WeightFormat format = WeightFormat::kInt8;
-  int panel_columns = 0;  // KernelTable::panel_columns of the levels that read it
+  int panel_columns = 0;  // cpu::PanelColumns of the levels that read it
 
   int NumPanels(int64_t out_features) const {
     return static_cast<int>((out_features + panel_columns - 1) / panel_columns);

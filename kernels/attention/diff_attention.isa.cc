@@ -471,28 +471,30 @@ class Worker {
   CodeWeights* code_weights_;  // [outputs][2], for one range
 };
 
-template <typename Codec>
-void RunTask(const AttentionCall& call, const AttentionTask& task, float* workspace) {
-  Worker<Codec>(call, task, workspace).Run();
-}
-
 struct TaskInstance {
   DType dtype;
   void (*run)(const AttentionCall&, const AttentionTask&, float*);
 };
 template <typename Codec>
-constexpr TaskInstance kInstanceOf = {Codec::Description().dtype, RunTask<Codec>};
+constexpr TaskInstance kInstanceOf = {Codec::Description().dtype,
+                                      [](const auto& call, const auto& task, float* workspace) {
+                                        Worker<Codec>(call, task, workspace).Run();
+                                      }};
 constexpr TaskInstance kInstances[] = {kInstanceOf<Float32Codec>,    kInstanceOf<BFloat16Codec>,
                                        kInstanceOf<Float16Codec>,    kInstanceOf<Int8Codec>,
                                        kInstanceOf<Int8KInt4VCodec>, kInstanceOf<Int4Codec>};
 
-}  // namespace
-
-void Attention(const AttentionCall& call, const AttentionTask& task, float* workspace);
 void Attention(const AttentionCall& call, const AttentionTask& task, float* workspace) {
   for (const TaskInstance& instance : kInstances) {
     if (instance.dtype == call.kv.format.codec.dtype) return instance.run(call, task, workspace);
   }
 }
 
+}  // namespace
 }  // namespace diffserve::DS_ISA
+
+namespace diffserve {
+
+constinit const AttentionKernels AttentionKernels::DS_ISA = {.run = DS_ISA::Attention};
+
+}  // namespace diffserve

@@ -8,7 +8,7 @@
 #include "kernels/attention/diff_attention_kernel.h"
 #include "kernels/base/check.h"
 #include "kernels/base/cpu_isa.h"
-#include "kernels/base/kernel_table.h"
+#include "kernels/base/kernels_for.h"
 #include "kernels/base/thread_pool.h"
 
 namespace diffserve::cpu {
@@ -213,7 +213,7 @@ float* AttentionWorkspace::Floats(int64_t count) {
 void DiffAttention(const DiffAttentionArgs<float>& args, AttentionWorkspace& workspace, CpuIsa isa,
                    ThreadPool& pool) {
   CheckSpec(args);
-  const KernelTable& kernels = KernelsFor(isa);
+  const auto& kernels = KernelsFor<AttentionKernels>(isa);
   const AttentionCall call = CallOf(args);
   const std::vector<AttentionTask> tasks = TasksOf(call, args.batch);
   if (tasks.empty()) return;
@@ -229,7 +229,7 @@ void DiffAttention(const DiffAttentionArgs<float>& args, AttentionWorkspace& wor
       for (size_t i = next.fetch_add(1); i < list.size(); i = next.fetch_add(1)) {
         AttentionTask task = list[i];
         if (task.memory == nullptr) task.memory = mine + plan.workspace_floats;
-        kernels.attention(call, task, mine);
+        kernels.run(call, task, mine);
       }
     });
   }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/base/check.h"
-#include "kernels/base/kernel_table.h"
+#include "kernels/base/kernels_for.h"
 
 namespace diffserve {
 namespace {
@@ -31,7 +31,7 @@ ReadProbe::ReadProbe(CpuIsa isa) : isa_(isa), buffer_(kReadBytes) {
 }
 
 double ReadProbe::MeasureBytesPerSecond(ThreadPool& pool) {
-  const KernelTable& kernels = KernelsFor(isa_);
+  const auto& kernels = KernelsFor<ProbeKernels>(isa_);
   constexpr int kPieceFloats = 1 << 18;
   constexpr int kPieces = static_cast<int>(kReadBytes / (kPieceFloats * sizeof(float)));
   std::vector<float> sums(static_cast<size_t>(pool.num_threads()));
@@ -55,7 +55,7 @@ double MeasureReadBytesPerSecond(ThreadPool& pool) {
 
 double MeasureFlopsPerSecond(Arithmetic arithmetic, CpuIsa isa, ThreadPool& pool,
                              double* flops_done) {
-  const KernelTable& kernels = KernelsFor(isa);
+  const auto& kernels = KernelsFor<ProbeKernels>(isa);
   std::vector<double> flops(static_cast<size_t>(pool.num_threads()));
   constexpr int64_t kIterations = 1'000'000;
   double most = 0;

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "kernels/base/cpu_isa.h"
-#include "kernels/base/kernel_table.h"
+#include "kernels/base/machine_probe_kernel.h"
 #include "kernels/base/tensor.h"
 #include "kernels/base/thread_pool.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/base/kernel_table.h"
+#include "kernels/base/machine_probe_kernel.h"
 #include "kernels/base/simd.h"
 
 namespace diffserve::DS_ISA {
@@ -72,9 +72,6 @@ double Int8DotOperations(int64_t iterations) {
   return Operations(ReduceAdd(sum) > 0, iterations, 8);
 }
 
-}  // namespace
-
-double Flops(Arithmetic arithmetic, int64_t iterations);
 double Flops(Arithmetic arithmetic, int64_t iterations) {
   if (arithmetic == Arithmetic::kInt8Dot) return Int8DotOperations(iterations);
 #if defined(DS_HAS_BF16_DOT)
@@ -85,7 +82,6 @@ double Flops(Arithmetic arithmetic, int64_t iterations) {
 
 // Reads `count` floats (a multiple of 8 * kLanes) in four streams, the fastest way tried, and
 // returns a value that depends on all of them.
-float ReadAll(const float* p, int64_t count);
 float ReadAll(const float* p, int64_t count) {
   constexpr int kStreams = 4;
   const int64_t stream = count / kStreams;
@@ -103,4 +99,12 @@ float ReadAll(const float* p, int64_t count) {
   return ReduceAdd(sum);
 }
 
+}  // namespace
 }  // namespace diffserve::DS_ISA
+
+namespace diffserve {
+
+constinit const ProbeKernels ProbeKernels::DS_ISA = {.flops = DS_ISA::Flops,
+                                                     .read_all = DS_ISA::ReadAll};
+
+}  // namespace diffserve

@@ -31,7 +31,7 @@ namespace diffserve::DS_ISA {
 constexpr int MinInt(int a, int b) { return a < b ? a : b; }
 constexpr int MaxInt(int a, int b) { return a > b ? a : b; }
 
-inline constexpr int kPanelColumns = 2 * kLanes;  // KernelTable::panel_columns
+inline constexpr int kPanelColumns = 2 * kLanes;  // LinearKernels::panel_columns
 
 // kLanes bfloat16 pairs as float32: element 2i in lane i of `even`, element 2i + 1 in lane i of
 // `odd`.

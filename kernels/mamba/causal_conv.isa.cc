@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/mamba/causal_conv.h"
-
 #include "kernels/mamba/activation_lanes.h"
+#include "kernels/mamba/mamba_kernel.h"
 
 namespace diffserve::DS_ISA {
 namespace {
@@ -61,10 +60,6 @@ void ConvStrip(const CausalConvArgs<float>& args, const StateSequence& sequence,
   }
 }
 
-}  // namespace
-
-// For channels [begin, end).
-void CausalConv(const CausalConvArgs<float>& args, int begin, int end);
 void CausalConv(const CausalConvArgs<float>& args, int begin, int end) {
   for (int i = 0; i < args.batch.num_sequences; ++i) {
     if (args.batch.sequences[i].num_tokens == 0) continue;
@@ -73,4 +68,11 @@ void CausalConv(const CausalConvArgs<float>& args, int begin, int end) {
   }
 }
 
+}  // namespace
 }  // namespace diffserve::DS_ISA
+
+namespace diffserve {
+
+constinit const CausalConvKernels CausalConvKernels::DS_ISA = {.run = DS_ISA::CausalConv};
+
+}  // namespace diffserve

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/base/check.h"
 #include "kernels/base/cpu_isa.h"
-#include "kernels/base/kernel_table.h"
-#include "kernels/mamba/causal_conv.h"
+#include "kernels/base/kernels_for.h"
 #include "kernels/mamba/channel_shares.h"
+#include "kernels/mamba/mamba_kernel.h"
 
 namespace diffserve::cpu {
 
@@ -12,10 +12,10 @@ void CausalConv(const CausalConvArgs<float>& args, CpuIsa isa, ThreadPool& pool)
            "a convolution is 2 to 8 wide");
   DS_CHECK(args.x_stride >= args.channels, "rows of x overlap");
   DS_CHECK(args.state.stride >= args.StateFloats(), "slots of the convolution's rows overlap");
-  const KernelTable& kernels = KernelsFor(isa);
+  const auto& kernels = KernelsFor<CausalConvKernels>(isa);
   const int64_t elements = int64_t{args.channels} * args.batch.num_tokens;
   RunChannelShares(pool, args.channels, elements,
-                   [&](int begin, int end) { kernels.causal_conv(args, begin, end); });
+                   [&](int begin, int end) { kernels.run(args, begin, end); });
 }
 
 }  // namespace diffserve::cpu

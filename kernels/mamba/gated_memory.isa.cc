@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/mamba/gated_memory.h"
-
 #include "kernels/mamba/activation_lanes.h"
+#include "kernels/mamba/mamba_kernel.h"
 
 namespace diffserve::DS_ISA {
+namespace {
 
-// For tokens [begin, end).
-void GatedMemory(const GatedMemoryArgs<float>& args, int begin, int end);
 void GatedMemory(const GatedMemoryArgs<float>& args, int begin, int end) {
   for (int64_t token = begin; token < end; ++token) {
     const float* gate = args.gate + token * args.gate_stride;
@@ -19,4 +17,11 @@ void GatedMemory(const GatedMemoryArgs<float>& args, int begin, int end) {
   }
 }
 
+}  // namespace
 }  // namespace diffserve::DS_ISA
+
+namespace diffserve {
+
+constinit const GatedMemoryKernels GatedMemoryKernels::DS_ISA = {.run = DS_ISA::GatedMemory};
+
+}  // namespace diffserve

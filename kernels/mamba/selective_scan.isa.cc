@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Channels are in lanes, so no operation crosses lanes, and a channel's bits do not depend on the
 // number of lanes.
-#include "kernels/mamba/selective_scan.h"
-
 #include "kernels/mamba/activation_lanes.h"
+#include "kernels/mamba/mamba_kernel.h"
 
 namespace diffserve::DS_ISA {
 namespace {
@@ -112,10 +111,6 @@ void ScanStrip(const SelectiveScanArgs<float>& args, const StateSequence& sequen
   }
 }
 
-}  // namespace
-
-// For channels [begin, end).
-void SelectiveScan(const SelectiveScanArgs<float>& args, int begin, int end);
 void SelectiveScan(const SelectiveScanArgs<float>& args, int begin, int end) {
   for (int i = 0; i < args.batch.num_sequences; ++i) {
     for (int channel = begin; channel < end; channel += kStrip)
@@ -123,4 +118,11 @@ void SelectiveScan(const SelectiveScanArgs<float>& args, int begin, int end) {
   }
 }
 
+}  // namespace
 }  // namespace diffserve::DS_ISA
+
+namespace diffserve {
+
+constinit const SelectiveScanKernels SelectiveScanKernels::DS_ISA = {.run = DS_ISA::SelectiveScan};
+
+}  // namespace diffserve

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/base/check.h"
 #include "kernels/base/cpu_isa.h"
-#include "kernels/base/kernel_table.h"
+#include "kernels/base/kernels_for.h"
 #include "kernels/mamba/channel_shares.h"
-#include "kernels/mamba/selective_scan.h"
+#include "kernels/mamba/mamba_kernel.h"
 
 namespace diffserve::cpu {
 
@@ -12,10 +12,10 @@ void SelectiveScan(const SelectiveScanArgs<float>& args, CpuIsa isa, ThreadPool&
   DS_CHECK(args.bc_stride >= args.states, "rows of b and c overlap");
   DS_CHECK(args.z == nullptr || args.z_stride >= args.channels, "rows of z overlap");
   DS_CHECK(args.state.stride >= args.StateFloats(), "slots of the scan's states overlap");
-  const KernelTable& kernels = KernelsFor(isa);
+  const auto& kernels = KernelsFor<SelectiveScanKernels>(isa);
   const int64_t updates = args.StateFloats() * args.batch.num_tokens;
   RunChannelShares(pool, args.channels, updates,
-                   [&](int begin, int end) { kernels.selective_scan(args, begin, end); });
+                   [&](int begin, int end) { kernels.run(args, begin, end); });
 }
 
 }  // namespace diffserve::cpu

@@ -276,9 +276,6 @@ void Run(const LinearSlice& slice) {
   }
 }
 
-}  // namespace
-
-void Linear(const LinearSlice& slice);
 void Linear(const LinearSlice& slice) {
   if (slice.rows <= 0 || slice.panel_begin >= slice.panel_end) return;
   if (slice.x.kind != LinearInput::kFloat32) return LinearOfDots(slice);
@@ -295,4 +292,12 @@ void Linear(const LinearSlice& slice) {
   }
 }
 
+}  // namespace
 }  // namespace diffserve::DS_ISA
+
+namespace diffserve {
+
+constinit const LinearKernels LinearKernels::DS_ISA = {.panel_columns = DS_ISA::kPanelColumns,
+                                                       .linear = DS_ISA::Linear};
+
+}  // namespace diffserve

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <memory>
 
-#include "kernels/base/kernel_table.h"
+#include "kernels/base/kernels_for.h"
+#include "kernels/base/machine_probe_kernel.h"
 #include "kernels/ops/linear.h"
 #include "kernels/ops/linear_kernel.h"
 #include "kernels/ops/weight_packer.h"
@@ -13,8 +14,8 @@ namespace {
 class PackedInput {
  public:
   PackedInput(const PackedLinear& weight, const LinearArgs<float>& args, ThreadPool& pool) {
-    const KernelTable& kernels = KernelsFor(weight.isa());
-    x_.kind = kernels.linear_input(weight.format());
+    const auto& kernels = KernelsFor<LinearInputKernels>(weight.isa());
+    x_.kind = kernels.kind(weight.format());
     const int64_t rows = args.num_tokens, in_features = weight.in_features();
     if (x_.kind == LinearInput::kFloat32) {
       x_.values = const_cast<float*>(args.x);
@@ -31,10 +32,9 @@ class PackedInput {
     x_.values = memory_.get();
     x_.scales = reinterpret_cast<float*>(memory_.get() + value_bytes);
     x_.sums = reinterpret_cast<int32_t*>(memory_.get() + value_bytes + scale_bytes);
-    RunShares(pool, args.num_tokens, rows * in_features >= kElementsWorthWaking,
-              [&](int begin, int end) {
-                kernels.pack_linear_input({args.x, weight.in_features(), begin, end, x_});
-              });
+    RunShares(
+        pool, args.num_tokens, rows * in_features >= kElementsWorthWaking,
+        [&](int begin, int end) { kernels.pack({args.x, weight.in_features(), begin, end, x_}); });
   }
 
   const LinearX& x() const { return x_; }
@@ -47,7 +47,7 @@ class PackedInput {
 }  // namespace
 
 Arithmetic ArithmeticOf(WeightFormat format, CpuIsa isa) {
-  switch (KernelsFor(isa).linear_input(format)) {
+  switch (KernelsFor<LinearInputKernels>(isa).kind(format)) {
     case LinearInput::kFloat32:
       break;
     case LinearInput::kBFloat16:
@@ -61,7 +61,7 @@ Arithmetic ArithmeticOf(WeightFormat format, CpuIsa isa) {
 void Linear(const PackedLinear& weight, const LinearArgs<float>& args, ThreadPool& pool) {
   if (args.num_tokens == 0) return;
   constexpr int64_t kMultiplyAddsWorthWaking = 32768;
-  const KernelTable& kernels = KernelsFor(weight.isa());
+  const auto& kernels = KernelsFor<LinearKernels>(weight.isa());
   const PackedInput input(weight, args, pool);
   const int num_panels = (weight.out_features() + kernels.panel_columns - 1) /
                          kernels.panel_columns;

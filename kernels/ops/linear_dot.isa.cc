@@ -286,9 +286,6 @@ constexpr int Int4TileRows(int rows) {
   return kTileRows == 8 && rows > 8 && rows <= 24 ? 6 : kTileRows;
 }
 
-}  // namespace
-
-LinearInput LinearInputOf(WeightFormat format);
 LinearInput LinearInputOf(WeightFormat format) {
   if (IsQuantized(format)) return LinearInput::kInt8;
 #if defined(DS_HAS_BF16_DOT)
@@ -297,7 +294,6 @@ LinearInput LinearInputOf(WeightFormat format) {
   return LinearInput::kFloat32;
 }
 
-void PackLinearInput(const LinearInputSlice& slice);
 void PackLinearInput(const LinearInputSlice& slice) {
   for (int row = slice.begin; row < slice.end; ++row) {
     if (slice.to.kind == LinearInput::kInt8) PackInt8(slice, row);
@@ -306,6 +302,8 @@ void PackLinearInput(const LinearInputSlice& slice) {
 #endif
   }
 }
+
+}  // namespace
 
 void LinearOfDots(const LinearSlice& slice) {
   switch (slice.format) {
@@ -322,3 +320,10 @@ void LinearOfDots(const LinearSlice& slice) {
 }
 
 }  // namespace diffserve::DS_ISA
+
+namespace diffserve {
+
+constinit const LinearInputKernels LinearInputKernels::DS_ISA = {.kind = DS_ISA::LinearInputOf,
+                                                                 .pack = DS_ISA::PackLinearInput};
+
+}  // namespace diffserve

@@ -102,9 +102,6 @@ constexpr RopeInstance kInstances[] = {kInstanceOf<Float32Codec>,    kInstanceOf
                                        kInstanceOf<Float16Codec>,    kInstanceOf<Int8Codec>,
                                        kInstanceOf<Int8KInt4VCodec>, kInstanceOf<Int4Codec>};
 
-}  // namespace
-
-void RotateAndAppend(const RopeRow& row);
 void RotateAndAppend(const RopeRow& row) {
   const KvFormat& format = row.kv.format;
   for (int head = 0; head < row.num_q_heads; ++head)
@@ -117,4 +114,11 @@ void RotateAndAppend(const RopeRow& row) {
   }
 }
 
+}  // namespace
 }  // namespace diffserve::DS_ISA
+
+namespace diffserve {
+
+constinit const RopeKernels RopeKernels::DS_ISA = {.row = DS_ISA::RotateAndAppend};
+
+}  // namespace diffserve

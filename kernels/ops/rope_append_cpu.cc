@@ -3,7 +3,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/cpu_isa.h"
-#include "kernels/base/kernel_table.h"
+#include "kernels/base/kernels_for.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/ops/rope_append.h"
 #include "kernels/ops/rope_append_kernel.h"
@@ -11,7 +11,7 @@
 namespace diffserve::cpu {
 namespace {
 
-void AppendRow(const RopeAppendArgs<float>& args, const KernelTable& kernels,
+void AppendRow(const RopeAppendArgs<float>& args, const RopeKernels& kernels,
                const SequenceTokens& sequence, int row) {
   const DiffSpec& spec = args.spec;
   const KvFormat& format = args.kv.format;
@@ -35,7 +35,7 @@ void AppendRow(const RopeAppendArgs<float>& args, const KernelTable& kernels,
     rope_row.cos = args.rope.cos + int64_t{position} * args.rope.half_dim;
     rope_row.sin = args.rope.sin + int64_t{position} * args.rope.half_dim;
   }
-  kernels.rope_row(rope_row);
+  kernels.row(rope_row);
 }
 
 }  // namespace
@@ -53,7 +53,7 @@ void RopeAppend(const RopeAppendArgs<float>& args, CpuIsa isa, ThreadPool& pool)
   DS_CHECK(args.style == RopeStyle::kNone || 2 * args.rope.half_dim == spec.head_dim,
            "the rope table's width is not the head's");
   DS_CHECK(spec.head_dim <= 1024, "head_dim above 1024");
-  const KernelTable& kernels = KernelsFor(isa);
+  const auto& kernels = KernelsFor<RopeKernels>(isa);
   int64_t num_tokens = 0;
   for (const SequenceTokens& sequence : args.batch) num_tokens += sequence.num_tokens;
   const int num_workers = num_tokens * args.width() < kElementsWorthWaking ? 1 : pool.num_threads();

@@ -22,4 +22,11 @@ struct RopeRow {
   int slot;  // within the page
 };
 
+struct RopeKernels {
+  void (*row)(const RopeRow& row);
+
+  static const RopeKernels avx2, avx512, avx512_vnni, avx512_bf16;
+  [[gnu::weak]] static const RopeKernels paired16;
+};
+
 }  // namespace diffserve

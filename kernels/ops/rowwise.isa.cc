@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/ops/rowwise.h"
-
 #include "kernels/base/simd.h"
+#include "kernels/ops/rowwise_kernel.h"
 
 namespace diffserve::DS_ISA {
 namespace {
@@ -62,11 +61,8 @@ PowerSums SumPowers(const float* x, int width) {
           ReduceAdd(Add(sixth[0], sixth[1]))};
 }
 
-}  // namespace
-
 // For tokens [begin, end).
 
-void RmsNorm(const RmsNormArgs<float>& args, int begin, int end);
 void RmsNorm(const RmsNormArgs<float>& args, int begin, int end) {
   const int width = args.width;
   for (int64_t token = begin; token < end; ++token) {
@@ -84,7 +80,6 @@ void RmsNorm(const RmsNormArgs<float>& args, int begin, int end) {
   }
 }
 
-void LayerNorm(const LayerNormArgs<float>& args, int begin, int end);
 void LayerNorm(const LayerNormArgs<float>& args, int begin, int end) {
   const int width = args.width;
   const float count = static_cast<float>(width);
@@ -108,7 +103,6 @@ void LayerNorm(const LayerNormArgs<float>& args, int begin, int end) {
   }
 }
 
-void SiluMul(const SiluMulArgs<float>& args, int begin, int end);
 void SiluMul(const SiluMulArgs<float>& args, int begin, int end) {
   const int width = args.width;
   for (int64_t token = begin; token < end; ++token) {
@@ -124,7 +118,6 @@ void SiluMul(const SiluMulArgs<float>& args, int begin, int end) {
   }
 }
 
-void PolyNormMul(const PolyNormMulArgs<float>& args, int begin, int end);
 void PolyNormMul(const PolyNormMulArgs<float>& args, int begin, int end) {
   const int width = args.width;
   const float count = static_cast<float>(width);
@@ -148,7 +141,6 @@ void PolyNormMul(const PolyNormMulArgs<float>& args, int begin, int end) {
   }
 }
 
-void Sigmoid(float* x, int64_t count);
 void Sigmoid(float* x, int64_t count) {
   for (int64_t i = 0; i < count; i += kLanes) {
     const int n = count - i < kLanes ? static_cast<int>(count - i) : kLanes;
@@ -157,4 +149,15 @@ void Sigmoid(float* x, int64_t count) {
   }
 }
 
+}  // namespace
 }  // namespace diffserve::DS_ISA
+
+namespace diffserve {
+
+constinit const RowwiseKernels RowwiseKernels::DS_ISA = {.rms_norm = DS_ISA::RmsNorm,
+                                                         .layer_norm = DS_ISA::LayerNorm,
+                                                         .silu_mul = DS_ISA::SiluMul,
+                                                         .poly_norm_mul = DS_ISA::PolyNormMul,
+                                                         .sigmoid = DS_ISA::Sigmoid};
+
+}  // namespace diffserve

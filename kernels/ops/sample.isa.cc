@@ -177,15 +177,17 @@ int64_t Keep(float* z, const int32_t* ids, int64_t count, SampleCutoff cutoff, i
 }
 
 }  // namespace
-
-extern const SampleLoops kSampleLoops;
-constinit const SampleLoops kSampleLoops = {.extent = Extent,
-                                            .ban_unmasked = BanUnmasked,
-                                            .any_within = AnyWithin,
-                                            .scale = Scale,
-                                            .masses = Masses,
-                                            .sum_of_masses = SumOfMasses,
-                                            .buckets = Buckets,
-                                            .keep = Keep};
-
 }  // namespace diffserve::DS_ISA
+
+namespace diffserve {
+
+constinit const SampleLoops SampleLoops::DS_ISA = {.extent = DS_ISA::Extent,
+                                                   .ban_unmasked = DS_ISA::BanUnmasked,
+                                                   .any_within = DS_ISA::AnyWithin,
+                                                   .scale = DS_ISA::Scale,
+                                                   .masses = DS_ISA::Masses,
+                                                   .sum_of_masses = DS_ISA::SumOfMasses,
+                                                   .buckets = DS_ISA::Buckets,
+                                                   .keep = DS_ISA::Keep};
+
+}  // namespace diffserve

@@ -11,7 +11,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/cpu_isa.h"
-#include "kernels/base/kernel_table.h"
+#include "kernels/base/kernels_for.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/ops/sample.h"
 #include "kernels/ops/sample_arithmetic.h"
@@ -311,7 +311,7 @@ SampledToken SampleOne(const SampleLoops& loops, std::span<float> logits, const 
 void cpu::Sample(const SampleArgs& args, CpuIsa isa, ThreadPool& pool) {
   DS_CHECK(args.vocab_size > 0 && args.vocab_size <= kSampledVocabMax, "rows of logits");
   if (args.num_rows == 0) return;
-  const SampleLoops& loops = *KernelsFor(isa).sample;
+  const SampleLoops& loops = KernelsFor<SampleLoops>(isa);
   std::atomic<int> next{0};
   pool.Run([&](int) {
     for (int i = next.fetch_add(1); i < args.num_rows; i = next.fetch_add(1)) {

@@ -24,8 +24,8 @@ constexpr bool IsQuantized(WeightFormat format) {
   return format == WeightFormat::kInt8 || format == WeightFormat::kInt4;
 }
 
-// A panel holds P = KernelTable::panel_columns neighbouring output features, zero-padded at the end
-// of the matrix: [ceil(in_features / kInterleave)][P][kInterleave] elements. Those beyond
+// A panel holds P = LinearKernels::panel_columns neighbouring output features, zero-padded at the
+// end of the matrix: [ceil(in_features / kInterleave)][P][kInterleave] elements. Those beyond
 // in_features are zero.
 struct Float32Panel {
   using Element = float;

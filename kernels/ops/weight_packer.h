@@ -28,6 +28,9 @@ struct PackedMatrix {
   std::vector<float> bias;   // [out_features], or empty
 };
 
+// Output features in a panel of packed weights.
+int PanelColumns(CpuIsa isa);
+
 // The first panel of a quantised format that no packer writes and for which no kernel promises
 // products: one with an int8 code 0, or an int4 scale that is not finite. -1: all are good.
 int64_t FindBadPanel(WeightFormat format, int columns, int64_t in_features,

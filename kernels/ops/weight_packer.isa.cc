@@ -5,8 +5,6 @@
 
 namespace diffserve::DS_ISA {
 
-bool PackQuantizedPanel(const QuantizedPanel& to);
-
 namespace {
 
 constexpr int kPanel = kPanelColumns;
@@ -163,8 +161,6 @@ template <typename Use>
                                      : use(Float16Row());
 }
 
-}  // namespace
-
 bool PackQuantizedPanel(const QuantizedPanel& to) {
   const bool is_int8 = to.format == WeightFormat::kInt8;
   const int64_t groups = (to.in_features + kQuantGroup - 1) / kQuantGroup;
@@ -191,4 +187,11 @@ bool PackQuantizedPanel(const QuantizedPanel& to) {
   return fits;
 }
 
+}  // namespace
 }  // namespace diffserve::DS_ISA
+
+namespace diffserve {
+
+constinit const PackerKernels PackerKernels::DS_ISA = {.pack = DS_ISA::PackQuantizedPanel};
+
+}  // namespace diffserve

@@ -6,7 +6,8 @@
 #include <limits>
 
 #include "kernels/base/check.h"
-#include "kernels/base/kernel_table.h"
+#include "kernels/base/kernels_for.h"
+#include "kernels/ops/linear_kernel.h"
 #include "kernels/ops/weight_codec.h"
 #include "kernels/ops/weight_packer.h"
 #include "kernels/ops/weight_packer_kernel.h"
@@ -93,7 +94,7 @@ void WritePanel(std::span<const SourceRow> rows, int columns, int64_t in_feature
 }
 
 // The same for a quantised format. False: it cannot hold one of the values.
-bool WriteQuantizedPanel(const KernelTable& kernels, std::span<const SourceRow> rows,
+bool WriteQuantizedPanel(const PackerKernels& kernels, std::span<const SourceRow> rows,
                          QuantizedPanel to) {
   std::vector<PanelRow> sources;
   for (const SourceRow& row : rows) {
@@ -104,7 +105,7 @@ bool WriteQuantizedPanel(const KernelTable& kernels, std::span<const SourceRow> 
   }
   to.rows = sources.data();
   to.num_rows = static_cast<int>(sources.size());
-  return kernels.pack_quantized_panel(to);
+  return kernels.pack(to);
 }
 
 // Index of a value that the format cannot hold; -1: there is none.
@@ -120,6 +121,8 @@ int64_t FindOutside(WeightFormat format, std::span<const float> values) {
 }
 
 }  // namespace
+
+int PanelColumns(CpuIsa isa) { return KernelsFor<LinearKernels>(isa).panel_columns; }
 
 int64_t FindBadPanel(WeightFormat format, int columns, int64_t in_features,
                      std::span<const std::byte> panels) {
@@ -157,7 +160,7 @@ PackedLinear::PackedLinear(PackedMatrix matrix)
       panels_(std::move(matrix.panels)),
       scale_(std::move(matrix.scale)),
       bias_(std::move(matrix.bias)) {
-  const int columns = KernelsFor(isa_).panel_columns;
+  const int columns = PanelColumns(isa_);
   const size_t num_panels = static_cast<size_t>((out_features_ + columns - 1) / columns);
   panel_bytes_ = PanelBytes(format_, in_features_, columns);
   DS_CHECK(panels_.size_bytes() == num_panels * static_cast<size_t>(panel_bytes_),
@@ -197,8 +200,8 @@ PackedLinear WeightPacker::Linear(std::span<const LinearPart> parts, LinearOutpu
   PackedLinear packed;
   if (parts.empty() || !status_.ok()) return packed;
   const std::vector<SourceRow> rows = SourceRows(parts);
-  const KernelTable& kernels = KernelsFor(isa_);
-  const int columns = kernels.panel_columns;
+  const auto& kernels = KernelsFor<PackerKernels>(isa_);
+  const int columns = PanelColumns(isa_);
   const int num_panels = (static_cast<int>(rows.size()) + columns - 1) / columns;
   packed.out_features_ = static_cast<int>(rows.size());
   packed.in_features_ = static_cast<int>(parts[0].weight.shape[1]);

@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <set>
 
-#include "kernels/base/kernel_table.h"
 #include "kernels/base/regular_file.h"
 #include "kernels/ops/weight_packer.h"
 #include "models/convert/diff_mlx.h"
@@ -101,7 +100,7 @@ class Conversion {
     }
     dtype_ = options_.dtype;
     if (options_.quantization) {
-      packed_ = PackedFormat{*options_.quantization, KernelsFor(options_.isa).panel_columns};
+      packed_ = PackedFormat{*options_.quantization, cpu::PanelColumns(options_.isa)};
       report_.packed_for = packed_->Levels();
       if (!dtype_) dtype_ = DTypeServed(config_.checkpoint_dtype);
     }

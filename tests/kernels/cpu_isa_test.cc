@@ -9,8 +9,8 @@
 #include <fstream>
 
 #include "kernels/base/cpu_quota.h"
-#include "kernels/base/kernel_table.h"
 #include "kernels/base/machine_probe.h"
+#include "kernels/ops/weight_packer.h"
 
 namespace diffserve {
 namespace {
@@ -36,10 +36,10 @@ TEST(CpuIsaTest, AnUnknownOrUnsupportedNameIsRefusedWithTheAllowedOnes) {
 }
 
 TEST(CpuIsaTest, WiderLevelsUseWiderPanels) {
-  EXPECT_EQ(KernelsFor(CpuIsa::kAvx2).panel_columns, 16);
-  EXPECT_EQ(KernelsFor(CpuIsa::kAvx512).panel_columns, 32);
-  EXPECT_EQ(KernelsFor(CpuIsa::kAvx512Bf16).panel_columns, 32);
-  EXPECT_EQ(KernelsFor(CpuIsa::kPaired16).panel_columns, 32);
+  EXPECT_EQ(cpu::PanelColumns(CpuIsa::kAvx2), 16);
+  EXPECT_EQ(cpu::PanelColumns(CpuIsa::kAvx512), 32);
+  EXPECT_EQ(cpu::PanelColumns(CpuIsa::kAvx512Bf16), 32);
+  EXPECT_EQ(cpu::PanelColumns(CpuIsa::kPaired16), 32);
 }
 
 // A made-up /sys/fs/cgroup.

@@ -7,7 +7,6 @@
 #include <limits>
 #include <string>
 
-#include "kernels/base/kernel_table.h"
 #include "kernels/ops/linear.h"
 #include "kernels/ops/weight_codec.h"
 #include "kernels/ops/weight_packer.h"
@@ -194,7 +193,7 @@ TEST_P(LinearQuantizedTest, CodesAndScalesAreThoseOfTheDefinitionAtEveryLevel) {
       for (CpuIsa isa : KernelLevels()) {
         const auto packed = Pack(part, isa);
         ASSERT_TRUE(packed.ok()) << packed.status().message();
-        const int columns = KernelsFor(isa).panel_columns;
+        const int columns = cpu::PanelColumns(isa);
         for (int at = 0; at < (shape.out_features + columns - 1) / columns * columns; ++at) {
           std::vector<float> row(static_cast<size_t>(shape.in_features), 0.0f);
           if (at < shape.out_features) {

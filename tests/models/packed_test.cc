@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "kernels/base/kernel_table.h"
+#include "kernels/ops/weight_packer.h"
 #include "models/convert/convert.h"
 #include "tests/testing/damaged_json.h"
 #include "tests/testing/golden_case.h"
@@ -90,13 +90,13 @@ TEST_P(PackedGoldenTest, HasTheBitsAndSizesOfQuantizingTheOriginalAtEveryLevel) 
   const fs::path golden = GoldenCasesDir() + "/" + GetParam();
   for (WeightFormat format : kQuantizedFormats) {
     for (CpuIsa written_by : {CpuIsa::kAvx2, CpuIsa::kPaired16}) {
-      const int columns = KernelsFor(written_by).panel_columns;
+      const int columns = cpu::PanelColumns(written_by);
       ConvertOptions options = OptionsFor(golden, format, written_by);
       options.max_shard_bytes = 10'000;
       const ConvertReport report = Pack(options);
       EXPECT_GT(report.num_files, 1u);
       for (CpuIsa isa : testing::KernelLevels()) {
-        if (KernelsFor(isa).panel_columns != columns) continue;
+        if (cpu::PanelColumns(isa) != columns) continue;
         ModelOptions original = LoadOptions(golden, isa);
         original.linear_format = format;
         const std::vector<float> expected = Logits(original);
