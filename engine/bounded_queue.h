@@ -42,13 +42,13 @@ class BoundedQueue {
     return true;
   }
 
-  // Appends `items` even if the queue is full, for messages that are bounded by other means. Never
-  // waits, allocates no memory. False if the queue is closed.
-  bool PushUnbounded(std::list<T>&& items) noexcept {
+  // Appends even if the queue is full, for messages that are bounded by other means. Never waits.
+  // False if the queue is closed.
+  bool PushUnbounded(T item) {
     {
       std::lock_guard lock(mutex_);
       if (closed_) return false;
-      items_.splice(items_.end(), items);
+      items_.push_back(std::move(item));
     }
     ready_.notify_one();
     return true;

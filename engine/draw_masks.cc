@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <new>
 #include <string>
 
 #include "engine/token_constraint.h"
@@ -82,23 +81,19 @@ void DrawMasks::FillOne(const PlannedSequence& planned, Entry& entry) {
   const int first_position = planned.end() - planned.samples + 1;
   int accepted = 0;
   entry.num_draws = 0;
-  try {
-    for (int draw = 0; draw < planned.samples; ++draw) {
-      if (draw > 0) {
-        const int32_t token = planned.proposed[static_cast<size_t>(draw) - 1];
-        if (!MaskHas(MaskOf(entry, draw - 1).data(), token) || Ends(*planned.request, token)) break;
-        if (constraint != nullptr) {
-          if (!constraint->Accept(token).ok()) break;
-          ++accepted;
-        }
+  for (int draw = 0; draw < planned.samples; ++draw) {
+    if (draw > 0) {
+      const int32_t token = planned.proposed[static_cast<size_t>(draw) - 1];
+      if (!MaskHas(MaskOf(entry, draw - 1).data(), token) || Ends(*planned.request, token)) break;
+      if (constraint != nullptr) {
+        if (!constraint->Accept(token).ok()) break;
+        ++accepted;
       }
-      Status status = FillDraw(planned, first_position + draw, MaskOf(entry, draw));
-      if (draw == 0) entry.error = status;
-      if (!status.ok()) break;
-      entry.num_draws = draw + 1;
     }
-  } catch (const std::bad_alloc&) {
-    if (entry.num_draws == 0) entry.error = OutOfMemoryStatus();
+    Status status = FillDraw(planned, first_position + draw, MaskOf(entry, draw));
+    if (draw == 0) entry.error = status;
+    if (!status.ok()) break;
+    entry.num_draws = draw + 1;
   }
   if (accepted > 0) constraint->Rollback(accepted);
 }

@@ -10,7 +10,6 @@
 #include "engine/engine_loop.h"
 #include "engine/inbox.h"
 #include "kernels/base/log.h"
-#include "kernels/base/memory_reserve.h"
 #include "kernels/base/random_bits.h"
 #include "kernels/base/thread_registry.h"
 
@@ -37,7 +36,6 @@ struct Engine::Impl {
 
   void Run() {
     const NamedThread named("engine", "a turn");
-    const WorksForAllRequests uses_the_reserve;
     std::string reason;
     try {
       while (loop.Turn()) {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <iterator>
 #include <string>
 #include <utility>
 
@@ -99,15 +98,6 @@ Status Inbox::RefuseOverdue(const Request& request, TimePoint now) {
                     .WithRetryAfter(WholeSeconds(wait - allowed)));
 }
 
-// Reserves memory for one more request. After it, Submit and Cancel allocate only the entry in
-// live_.
-void Inbox::MakeRoomForOne() {
-  if (requests_.size() == requests_.capacity()) requests_.reserve(2 * requests_.size() + 8);
-  queue_.clients.reserve(queue_.clients.size() + 1);
-  const size_t endings = cancels_.size() + live_.size() + 1;
-  if (cancels_.capacity() < endings) cancels_.reserve(2 * endings);
-}
-
 Status Inbox::Submit(Request request) {
   const Status fits = CheckFits(options_, request);
   const auto tokens = static_cast<int64_t>(request.prompt.size());
@@ -117,7 +107,6 @@ Status Inbox::Submit(Request request) {
     if (!fits.ok() && !draining_ && !stop_ && !failed_)
       return Refuse(RefusalReason::kTooLong, fits);
     DS_RETURN_IF_ERROR(CheckRoom(request.client, tokens, request.start_by));
-    MakeRoomForOne();
     const bool is_new = live_.emplace(request.id, false).second;
     DS_CHECK(is_new, "a request id is used once");
     queue_.Add(request.client, 1, tokens);
@@ -127,7 +116,7 @@ Status Inbox::Submit(Request request) {
   return Status();
 }
 
-void Inbox::Cancel(RequestId request, FinishReason as) noexcept {
+void Inbox::Cancel(RequestId request, FinishReason as) {
   {
     std::lock_guard lock(mutex_);
     const auto it = live_.find(request);
@@ -174,8 +163,7 @@ Inbox::Incoming Inbox::Take(bool wait) {
   Incoming incoming;
   incoming.reset_prefix_cache = std::exchange(reset_prefix_cache_, false);
   incoming.requests = std::exchange(requests_, {});
-  incoming.cancels.assign(std::move_iterator(cancels_.begin()), std::move_iterator(cancels_.end()));
-  cancels_.clear();
+  incoming.cancels = std::exchange(cancels_, {});
   incoming.stop = stop_;
   incoming.failed = failed_;
   if (stop_) {

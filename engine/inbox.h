@@ -33,11 +33,10 @@ class Inbox {
       std::function<TimePoint()> now = [] { return std::chrono::steady_clock::now(); })
       : options_(options), now_(std::move(now)) {}
 
-  // The same as in engine.h. Submit throws std::bad_alloc without effect; Cancel allocates no
-  // memory.
+  // The same as in engine.h.
   Status Submit(Request request);
   Status CheckQueue(uint64_t client, TimePoint start_by);
-  void Cancel(RequestId request, FinishReason as) noexcept;
+  void Cancel(RequestId request, FinishReason as);
   void Drain(std::chrono::steady_clock::time_point deadline);
   void CountRefusal(RefusalReason reason);
   void ResetPrefixCache();
@@ -78,7 +77,6 @@ class Inbox {
  private:
   Status Refuse(RefusalReason reason, Status status);
   Status CheckRoom(uint64_t client, int64_t tokens, TimePoint start_by);
-  void MakeRoomForOne();
 
   const EngineOptions options_;
   const std::function<TimePoint()> now_;
@@ -86,7 +84,7 @@ class Inbox {
   std::condition_variable wake_;      // signals Take
   std::condition_variable all_done_;  // signals Drain
   std::vector<Request> requests_;
-  std::vector<Ending> cancels_;               // has capacity for every live request
+  std::vector<Ending> cancels_;
   std::unordered_map<RequestId, bool> live_;  // accepted, without terminal event -> whether a
                                               // cancellation was requested
   QueueState queue_;                          // inbox and scheduler together

@@ -58,12 +58,8 @@ bool ResponseStream::Push(ResponseEvent event) {
       overflowed_ = true;
       return false;
     }
-    if (is_done) {
-      last_event_ = std::get<ResponseDone>(std::move(event));
-    } else {
-      events_.emplace_back(std::move(event), bytes);
-      queued_bytes_ += bytes;
-    }
+    events_.emplace_back(std::move(event), bytes);
+    queued_bytes_ += bytes;
     done_ = is_done;
   }
   if (notify_) notify_();
@@ -77,7 +73,6 @@ bool ResponseStream::is_open() const {
 
 std::optional<ResponseEvent> ResponseStream::TryPop() {
   std::lock_guard lock(mutex_);
-  if (events_.empty() && last_event_) return std::exchange(last_event_, std::nullopt);
   if (events_.empty()) return std::nullopt;
   std::optional<ResponseEvent> event(std::move(events_.front().first));
   queued_bytes_ -= events_.front().second;
@@ -92,7 +87,6 @@ void ResponseStream::Close() {
   closed_ = true;
   queued_bytes_ = 0;
   dropped.swap(events_);
-  last_event_.reset();
 }
 
 }  // namespace diffserve

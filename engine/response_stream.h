@@ -92,8 +92,8 @@ class ResponseStream {
   void Keep(std::shared_ptr<const void> kept);
 
   // False once the queue has overflowed or Close was called; the producer then cancels the request.
-  // An event counts with the memory that it holds. ResponseDone always fits, even when memory is
-  // exhausted, and nothing is accepted after it.
+  // An event counts with the memory that it holds. ResponseDone always fits, and nothing is
+  // accepted after it.
   bool Push(ResponseEvent event);
   std::optional<ResponseEvent> TryPop();
   // The transport has gone: nothing more is queued, and `notify` is never called after this
@@ -104,8 +104,7 @@ class ResponseStream {
 
  private:
   mutable std::mutex mutex_;
-  std::list<std::pair<ResponseEvent, size_t>> events_;  // all except ResponseDone
-  std::optional<ResponseDone> last_event_;
+  std::list<std::pair<ResponseEvent, size_t>> events_;
   size_t queued_bytes_ = 0;
   size_t max_queued_bytes_;
   bool overflowed_ = false;

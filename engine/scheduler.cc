@@ -2,7 +2,6 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
-#include <new>
 #include <string>
 #include <utility>
 
@@ -11,14 +10,6 @@
 
 namespace diffserve {
 namespace {
-
-Status Accepted(TokenConstraint& constraint, int32_t token) {
-  try {
-    return constraint.Accept(token);
-  } catch (const std::bad_alloc&) {
-    return OutOfMemoryStatus();
-  }
-}
 
 PrefixIndex::Options Complete(PrefixIndex::Options index_options, const EngineOptions& options) {
   index_options.num_pages = options.num_pages;
@@ -442,7 +433,7 @@ void Scheduler::TakeToken(Sequence& sequence, int position, const SampleResult& 
   if (num_outputs >= request.max_tokens) {
     event.finish = FinishReason::kLength;
   } else if (request.constraint != nullptr) {
-    event.error = Accepted(*request.constraint, sample.token);
+    event.error = request.constraint->Accept(sample.token);
     if (!event.error.ok()) event.finish = FinishReason::kError;
   }
 }

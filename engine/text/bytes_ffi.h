@@ -15,14 +15,11 @@ inline diffserve_ffi::FfiStr Borrow(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-// Copies the library's bytes and frees them, also if the copy throws.
+// Copies the library's bytes and frees them.
 inline std::string Take(const diffserve_ffi::FfiBytes& bytes) {
-  struct Free {
-    ~Free() { diffserve_ffi::ffi_bytes_free(bytes); }
-    const diffserve_ffi::FfiBytes& bytes;
-  };
-  const Free freed{bytes};
-  return std::string(reinterpret_cast<const char*>(bytes.data), bytes.size);
+  std::string copy(reinterpret_cast<const char*>(bytes.data), bytes.size);
+  diffserve_ffi::ffi_bytes_free(bytes);
+  return copy;
 }
 
 }  // namespace diffserve

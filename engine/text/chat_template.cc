@@ -11,7 +11,6 @@
 #include "engine/text/model_file.h"
 #include "engine/text/token_files.h"
 #include "kernels/base/check.h"
-#include "kernels/base/memory_reserve.h"
 
 namespace diffserve {
 namespace {
@@ -20,9 +19,6 @@ constexpr size_t kMaxProcessorBytes = size_t{16} << 20;
 constexpr size_t kMaxTemplateBytes = size_t{1} << 20;
 constexpr size_t kMaxTemplateFiles = 64;
 constexpr char kFurtherTemplates[] = "additional_chat_templates";
-
-// Upper bound of the library's memory while it parses and renders.
-constexpr size_t kMemoryPerJsonByte = 32;
 
 // Cuts the text at the mark after the last message's content. A template that trims the content
 // also trims the text before the mark.
@@ -117,9 +113,6 @@ std::string ChatTemplate::Sources() const {
 
 Result<RenderedChat> ChatTemplate::Render(const TemplateInput& conversation,
                                           const Tokenizer* tokenizer) const {
-  RequireMemory((conversation.messages_json.size() + conversation.tools_json.size()) *
-                kMemoryPerJsonByte);
-  const WorksForAllRequests uses_the_reserve;  // without memory the library ends the process
   diffserve_ffi::FfiBytes text{};
   diffserve_ffi::FfiBytes message{};
   uint32_t guard = 0;

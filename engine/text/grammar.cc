@@ -13,16 +13,11 @@
 #include <utility>
 
 #include "engine/text/bytes_ffi.h"
-#include "kernels/base/memory_reserve.h"
 
 namespace diffserve {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// Upper bound of the library's memory while it compiles, beyond what remains.
-constexpr size_t kCompileBytes = size_t{32} << 20;
-constexpr size_t kMatcherBytes = size_t{1} << 20;  // per copy, which grows from token to token
 
 struct FreeMatcher {
   void operator()(diffserve_ffi::FfiMatcher* matcher) const {
@@ -39,8 +34,6 @@ struct FreeGrammars {
 using GrammarsHandle = std::unique_ptr<diffserve_ffi::FfiGrammars, FreeGrammars>;
 
 MatcherHandle CloneOf(const diffserve_ffi::FfiMatcher* matcher) {
-  RequireMemory(kMatcherBytes);
-  const WorksForAllRequests uses_the_reserve;  // without memory the library ends the process
   diffserve_ffi::FfiBytes message{};
   MatcherHandle copy(diffserve_ffi::ffi_matcher_clone(matcher, &message));
   DS_CHECK(copy != nullptr, Take(message));
@@ -52,7 +45,6 @@ class GrammarConstraint : public TokenConstraint {
   explicit GrammarConstraint(MatcherHandle matcher) : matcher_(std::move(matcher)) {}
 
   Status Fill(std::span<uint32_t> mask) override {
-    const WorksForAllRequests uses_the_reserve;
     diffserve_ffi::FfiBytes message{};
     if (diffserve_ffi::ffi_matcher_fill(matcher_.get(), mask.data(), mask.size(), &message))
       return {};
@@ -60,7 +52,6 @@ class GrammarConstraint : public TokenConstraint {
   }
 
   Status Accept(int32_t token) override {
-    const WorksForAllRequests uses_the_reserve;
     diffserve_ffi::FfiBytes message{};
     if (diffserve_ffi::ffi_matcher_accept(matcher_.get(), static_cast<uint32_t>(token), &message))
       return {};
@@ -69,7 +60,6 @@ class GrammarConstraint : public TokenConstraint {
 
   // Each byte counts as a token in Rollback.
   Status AcceptBytes(std::string_view bytes) {
-    const WorksForAllRequests uses_the_reserve;
     diffserve_ffi::FfiBytes message{};
     if (diffserve_ffi::ffi_matcher_accept_bytes(matcher_.get(), Borrow(bytes), &message)) return {};
     return Failed("a text may not begin so", message);
@@ -216,7 +206,7 @@ struct GrammarCompiler::Impl {
   Result<std::shared_ptr<Entry>> Compiled(const GrammarSpec& spec, Place place);
   std::shared_ptr<Entry> Find(const Key& key);
   void CompileInto(const GrammarSpec& spec, Place place, Entry* entry);
-  void Keep(const Key& key, const std::shared_ptr<Entry>& entry, bool compiled);
+  void Keep(const Key& key, const std::shared_ptr<Entry>& entry);
 
   const Tokenizer& tokenizer;
   const int vocab_size;
@@ -244,12 +234,7 @@ std::shared_ptr<GrammarCompiler::Impl::Entry> GrammarCompiler::Impl::Find(const 
   }
   auto entry = std::make_shared<Entry>();
   lines.emplace_front(key, entry);
-  try {
-    by_key[key] = lines.begin();
-  } catch (...) {
-    lines.pop_front();
-    throw;
-  }
+  by_key[key] = lines.begin();
   return entry;
 }
 
@@ -261,7 +246,6 @@ Result<const diffserve_ffi::FfiGrammars*> GrammarCompiler::Impl::Grammars(Place 
   const bool first = place == Place::kOpening;
   const std::vector<uint32_t>& ends = first ? table.first_ends : table.ends;
   const std::vector<uint32_t> eos(eos_token_ids.begin(), eos_token_ids.end());
-  const WorksForAllRequests uses_the_reserve;
   diffserve_ffi::FfiBytes message{};
   made.reset(diffserve_ffi::ffi_grammars_new(
       Borrow(first ? table.first_bytes : table.bytes), {ends.data(), ends.size()},
@@ -271,8 +255,6 @@ Result<const diffserve_ffi::FfiGrammars*> GrammarCompiler::Impl::Grammars(Place 
 }
 
 void GrammarCompiler::Impl::CompileInto(const GrammarSpec& spec, Place place, Entry* entry) {
-  RequireMemory(kCompileBytes);
-  const WorksForAllRequests uses_the_reserve;  // without memory the library ends the process
   const Result<const diffserve_ffi::FfiGrammars*> grammars = Grammars(place);
   if (!grammars.ok()) {
     entry->error = grammars.status();
@@ -301,17 +283,10 @@ void GrammarCompiler::Impl::CompileInto(const GrammarSpec& spec, Place place, En
 
 // Publishes the entry and keeps it in the cache. Refused texts are kept too, so that their error
 // costs its time once.
-void GrammarCompiler::Impl::Keep(const Key& key, const std::shared_ptr<Entry>& entry,
-                                 bool is_compiled) {
+void GrammarCompiler::Impl::Keep(const Key& key, const std::shared_ptr<Entry>& entry) {
   std::lock_guard lock(mutex);
   entry->done = true;
   compiled.notify_all();
-  if (!is_compiled) {
-    const auto found = by_key.find(key);
-    lines.erase(found->second);
-    by_key.erase(found);
-    return;
-  }
   ++stats.compiled;
   entry->bytes += 2 * std::get<std::string>(key).size() + sizeof(Entry);
   stats.cache_bytes += entry->bytes;
@@ -350,14 +325,8 @@ Result<std::shared_ptr<GrammarCompiler::Impl::Entry>> GrammarCompiler::Impl::Com
   const Key key(spec.kind, place, spec.text);
   std::shared_ptr<Entry> entry = Find(key);
   if (!entry->done) {
-    try {
-      CompileInto(spec, place, entry.get());
-    } catch (...) {
-      entry->error = OutOfMemoryStatus();
-      Keep(key, entry, /*is_compiled=*/false);
-      throw;
-    }
-    Keep(key, entry, /*is_compiled=*/true);
+    CompileInto(spec, place, entry.get());
+    Keep(key, entry);
   }
   if (entry->matcher != nullptr) return entry;
   return Status(entry->error.code(), std::string(spec.param) + ": " + entry->error.message(),

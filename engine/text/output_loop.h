@@ -8,8 +8,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <list>
-#include <map>
 #include <mutex>
 #include <set>
 #include <string>
@@ -38,17 +36,14 @@ class OutputLoop {
   ~OutputLoop();
 
   // Assigns the id of `opened`. From now on only the output thread writes to `opened.stream`, until
-  // it has pushed ResponseDone. Throws std::bad_alloc without effect.
+  // it has pushed ResponseDone.
   ResponseId Open(OpenedResponse opened);
   // Passes on the result of the response's text work.
   void Submit(ResponseId id, TokenizedRequest tokenized);
-  // Ends the response with `status`; ignored if it has ended. Allocates no memory: Open has made
-  // the message.
-  void End(ResponseId id, Status status) noexcept;
+  // Ends the response with `status`; ignored if it has ended.
+  void End(ResponseId id, Status status);
   // Ends the response because its client has disconnected.
-  void Abandon(ResponseId id) noexcept;
-  // Ends the response that was opened last. False if there is none.
-  bool EndNewest(Status status) noexcept;
+  void Abandon(ResponseId id);
   // Ends all responses with that name. False if there is none (any more).
   bool EndByName(const std::string& request_id, const Status& status);
   // The engine's EventSink. Waits while the outbox is full; num_waits() counts this.
@@ -66,7 +61,6 @@ class OutputLoop {
     Status status;
   };
   using Message = std::variant<OpenedResponse, Tokenized, Ending, TokenEvent>;
-  using Messages = std::list<Message>;  // one message; empty once it was sent
   using Name = std::pair<std::string, ResponseId>;
   struct NameOrder {
     using is_transparent = void;
@@ -74,8 +68,7 @@ class OutputLoop {
       return std::tie(a.first, a.second) < std::tie(b.first, b.second);
     }
   };
-  Messages TakeEnding(ResponseId id) noexcept;
-  void Forget(const OpenedResponse& opened) noexcept;
+  void Forget(const OpenedResponse& opened);
   void Run();
   void Handle(Message message);
 
@@ -83,11 +76,10 @@ class OutputLoop {
                                   // bounds the others
   std::atomic<uint64_t> num_waits_ = 0;
   std::atomic<ResponseId> last_id_ = 0;
-  std::mutex live_mutex_;                   // guards endings_ and names_
-  std::map<ResponseId, Messages> endings_;  // [live responses] the message that ends it
-  std::set<Name, NameOrder> names_;         // live responses that were not ended by name
-  Responses responses_;                     // output thread only
-  std::thread thread_;                      // declared last: it uses all members above
+  std::mutex names_mutex_;
+  std::set<Name, NameOrder> names_;  // live responses that were not ended by name
+  Responses responses_;              // output thread only
+  std::thread thread_;               // declared last: it uses all members above
 };
 
 inline OutputLoop::EngineCalls CallsTo(Engine& engine) {

@@ -2,27 +2,12 @@
 #include "engine/text/responses.h"
 
 #include <algorithm>
-#include <new>
 #include <span>
 #include <utility>
 
 #include "kernels/base/check.h"
-#include "kernels/base/log.h"
 
 namespace diffserve {
-namespace {
-
-// A copy of the status, without its message if memory is exhausted.
-Status CopyOf(const Status& status) noexcept {
-  try {
-    return status;
-  } catch (const std::bad_alloc&) {
-    return Status(status.code(), {});
-  }
-}
-
-}  // namespace
-
 struct Responses::Choice {
   Choice(const Tokenizer& tokenizer, const TokenizedRequest& tokenized,
          std::span<const int32_t> prompt)
@@ -59,36 +44,16 @@ Responses::Responses(const Tokenizer& tokenizer, Callbacks callbacks)
 Responses::~Responses() = default;
 
 void Responses::Open(OpenedResponse opened) {
-  const ResponseId id = opened.id;
-  try {
-    auto response = std::make_unique<Response>();
-    if (opened.deadline != TimePoint::max()) deadlines_.emplace(opened.deadline, id);
-    std::unique_ptr<Response>& place = responses_[id];
-    DS_CHECK(place == nullptr, "a response id is used once");
-    response->opened = std::move(opened);
-    place = std::move(response);
-  } catch (const std::bad_alloc&) {
-    Log(LogLevel::kError, "response_failed");
-    deadlines_.erase({opened.deadline, id});
-    callbacks_.ended(opened);
-    opened.stream->Push(ResponseDone{OutOfMemoryStatus(), {}});
-  }
-}
-
-template <typename Work>
-void Responses::Guarded(ResponseId id, const Work& work) {
-  try {
-    work();
-  } catch (const std::bad_alloc&) {
-    Log(LogLevel::kError, "response_failed");
-    End(id, OutOfMemoryStatus());
-  }
+  std::unique_ptr<Response>& response = responses_[opened.id];
+  DS_CHECK(response == nullptr, "a response id is used once");
+  if (opened.deadline != TimePoint::max()) deadlines_.emplace(opened.deadline, opened.id);
+  response = std::make_unique<Response>();
+  response->opened = std::move(opened);
 }
 
 void Responses::Submit(ResponseId id, TokenizedRequest tokenized) {
   const auto found = responses_.find(id);
-  if (found == responses_.end()) return;
-  Guarded(id, [&] { SubmitTo(*found->second, std::move(tokenized)); });
+  if (found != responses_.end()) SubmitTo(*found->second, std::move(tokenized));
 }
 
 void Responses::SubmitTo(Response& response, TokenizedRequest tokenized) {
@@ -124,9 +89,7 @@ void Responses::SubmitTo(Response& response, TokenizedRequest tokenized) {
 void Responses::Take(TokenEvent event) {
   const auto found = choices_.find(event.request);
   if (found == choices_.end()) return;
-  Response& response = *found->second.first;
-  const size_t index = found->second.second;
-  Guarded(response.opened.id, [&] { TakeFor(response, index, event); });
+  TakeFor(*found->second.first, found->second.second, event);
 }
 
 void Responses::TakeFor(Response& response, size_t index, TokenEvent& event) {
@@ -201,7 +164,7 @@ void Responses::End(ResponseId id, Status status) {
 
 // Ends a response; every ending comes through here. Cancels its running continuations, pushes the
 // last event, and forgets the response.
-void Responses::End(Response& response, Status status) noexcept {
+void Responses::End(Response& response, Status status) {
   Usage& usage = response.usage;
   for (size_t i = 0; i < response.choices.size(); ++i) {
     const Choice& choice = response.choices[i];
@@ -221,12 +184,13 @@ void Responses::End(Response& response, Status status) noexcept {
 
 void Responses::EndOverdue(TimePoint now) {
   while (next_deadline() <= now) {
-    End(deadlines_.begin()->second, CopyOf(overdue_));
+    End(deadlines_.begin()->second,
+        Status(StatusCode::kDeadlineExceeded, "the request's deadline has passed"));
   }
 }
 
 void Responses::EndAll(const Status& status) {
-  while (!responses_.empty()) End(*responses_.begin()->second, CopyOf(status));
+  while (!responses_.empty()) End(*responses_.begin()->second, status);
 }
 
 TimePoint Responses::next_deadline() const {

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Responses: all open responses, and the only writer of their streams. It turns the engine's token
 // events into text, matches stop strings, and ends each response exactly once, always through End.
-// If memory runs out for a response, that response ends with an error; ending allocates none. Used
-// only by the output thread; it has no thread and no clock, so a test can drive it directly.
+// Used only by the output thread; it has no thread and no clock, so a test can drive it directly.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -40,8 +38,8 @@ struct TokenizedRequest {
   std::vector<std::string> stop;
   bool include_stop_in_output = false;
   bool skip_special_tokens = true;
-  // Called when the response ends for any reason, if it was submitted; must neither wait nor throw.
-  // May be empty.
+  // Called when the response ends for any reason, if it was submitted; must not wait. May be
+  // empty.
   std::function<void()> on_end;
 };
 
@@ -51,7 +49,6 @@ class Responses {
   struct Callbacks {
     std::function<Status(Request)> submit;  // Engine::Submit
     // Engine::Cancel. `as` is kStop if the client has its whole answer (a stop string matched).
-    // Neither `cancel` nor `ended` may throw.
     std::function<void(RequestId, FinishReason as)> cancel;
     std::function<void(const OpenedResponse&)> ended;  // once per response
   };
@@ -79,10 +76,7 @@ class Responses {
  private:
   struct Choice;
   struct Response;
-  void End(Response& response, Status status) noexcept;
-  // Calls `work`; if memory runs out, ends that response.
-  template <typename Work>
-  void Guarded(ResponseId id, const Work& work);
+  void End(Response& response, Status status);
   void SubmitTo(Response& response, TokenizedRequest tokenized);
   void TakeFor(Response& response, size_t index, TokenEvent& event);
   void TakeScores(Response& response, size_t first, TokenEvent& event);
@@ -95,7 +89,6 @@ class Responses {
   std::unordered_map<ResponseId, std::unique_ptr<Response>> responses_;
   std::unordered_map<RequestId, std::pair<Response*, size_t>> choices_;  // of running continuations
   std::set<std::pair<std::chrono::steady_clock::time_point, ResponseId>> deadlines_;
-  const Status overdue_{StatusCode::kDeadlineExceeded, "the request's deadline has passed"};
 };
 
 }  // namespace diffserve

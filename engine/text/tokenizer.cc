@@ -5,23 +5,15 @@
 
 #include "engine/text/bytes_ffi.h"
 #include "engine/text/token_files.h"
-#include "kernels/base/memory_reserve.h"
 
 namespace diffserve {
 namespace {
 
-// Upper bound of the library's memory while it tokenizes.
-constexpr size_t kMemoryPerTextByte = 192;
-
-struct FreeIds {
-  ~FreeIds() { diffserve_ffi::ffi_ids_free(ids); }
-  const diffserve_ffi::FfiIds& ids;
-};
-
 template <typename T>
 std::vector<T> Take(const diffserve_ffi::FfiIds& ids) {
-  const FreeIds freed{ids};
-  return std::vector<T>(ids.data, ids.data + ids.size);
+  std::vector<T> copy(ids.data, ids.data + ids.size);
+  diffserve_ffi::ffi_ids_free(ids);
+  return copy;
 }
 
 }  // namespace
@@ -80,8 +72,6 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& model_dir)
 
 Result<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
                                                const EncodeOptions& options) const {
-  RequireMemory(text.size() * kMemoryPerTextByte);
-  const WorksForAllRequests uses_the_reserve;  // without memory the library ends the process
   diffserve_ffi::FfiIds ids{};
   diffserve_ffi::FfiBytes message{};
   if (!diffserve_ffi::ffi_tokenizer_encode(
@@ -109,7 +99,6 @@ Result<std::string> Tokenizer::Decode(std::span<const int32_t> ids,
     return text;
   }
   const std::vector<uint32_t> unsigned_ids(ids.begin(), ids.end());
-  const WorksForAllRequests uses_the_reserve;
   diffserve_ffi::FfiBytes decoded{};
   diffserve_ffi::FfiBytes message{};
   if (!diffserve_ffi::ffi_tokenizer_decode(impl_->handle, unsigned_ids.data(), unsigned_ids.size(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/base/crash_report.h"
 
+#include <cxxabi.h>
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <poll.h>
@@ -10,8 +11,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <initializer_list>
+#include <new>
+#include <typeinfo>
 
 #include "kernels/base/log.h"
 #include "kernels/base/thread_registry.h"
@@ -32,6 +37,8 @@ const char* build_commit = "";
 std::atomic<uint64_t> last_step{0};
 std::atomic<int> step_sequences{0}, step_tokens{0};
 char failed_check[512];  // empty: no failed check
+std::atomic<bool> memory_ran_out{false};
+std::atomic<const char*> uncaught{nullptr};  // the name of the exception's type
 
 // A text of bounded length that allocates nothing.
 class Line {
@@ -102,6 +109,8 @@ void Report(int signal) {
   line.Number(static_cast<uint64_t>(step_sequences.load())) << " tokens=";
   line.Number(static_cast<uint64_t>(step_tokens.load()));
   if (failed_check[0] != '\0') line << " check=\"" << failed_check << "\"";
+  if (memory_ran_out) line << " reason=\"out of memory\"";
+  if (uncaught != nullptr) line << " uncaught=" << uncaught.load();
   AddBacktrace(line);
   WaitForLog();
   line.WriteTo(STDERR_FILENO);
@@ -122,6 +131,18 @@ void OnFatalSignal(int signal) {
   raise(signal);  // delivered when the handler returns
 }
 
+// The text of an exception might quote a request, so the report has its type.
+void OnTerminate() {
+  if (const std::type_info* const type = abi::__cxa_current_exception_type())
+    uncaught = type->name();
+  std::abort();
+}
+
+void OnOutOfMemory() {
+  memory_ran_out = true;
+  std::abort();
+}
+
 }  // namespace
 
 void InstallCrashReport(const char* version, const char* commit) {
@@ -132,8 +153,11 @@ void InstallCrashReport(const char* version, const char* commit) {
   struct sigaction action{};
   action.sa_handler = OnFatalSignal;
   for (int signal : kFatalSignals) sigaction(signal, &action, nullptr);
+  std::set_terminate(OnTerminate);
   is_installed = true;
 }
+
+void CrashWhenMemoryRunsOut() { std::set_new_handler(OnOutOfMemory); }
 
 void NoteStep(uint64_t step, int num_sequences, int num_tokens) {
   last_step.store(step, std::memory_order_relaxed);

@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <new>
 #include <utility>
 
 #include "kernels/base/check.h"
@@ -66,8 +65,8 @@ LineWriter::~LineWriter() {
   if (out_ != options_.descriptor) close(out_);
 }
 
-void LineWriter::Push(std::string line) noexcept {
-  try {
+void LineWriter::Push(std::string line) {
+  {
     std::lock_guard lock(mutex_);
     if (bytes_ + line.size() > options_.max_bytes) return Drop(1);
     if (unreported_ > 0 && options_.gap_line != nullptr) {
@@ -80,9 +79,6 @@ void LineWriter::Push(std::string line) noexcept {
     lines_.push_back(std::move(line));
     bytes_ += size;
     pending_.fetch_add(1, std::memory_order_relaxed);
-  } catch (const std::bad_alloc&) {
-    std::lock_guard lock(mutex_);
-    return Drop(1);
   }
   wake_.notify_one();
 }

@@ -35,7 +35,7 @@ class LineWriter {
   LineWriter& operator=(const LineWriter&) = delete;
 
   // Never waits for the descriptor. `line` ends with a line feed.
-  void Push(std::string line) noexcept;
+  void Push(std::string line);
   // Returns true when all lines pushed before are written or dropped, false after `limit`.
   bool Flush(std::chrono::milliseconds limit);
   uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }

@@ -9,7 +9,6 @@
 #include <ctime>
 #include <memory>
 #include <mutex>
-#include <new>
 
 #include "kernels/base/line_writer.h"
 
@@ -92,11 +91,7 @@ void SetLogLevel(LogLevel level) { minimum_level = level; }
 
 void Log(LogLevel level, std::string_view event, LogFields fields) {
   if (level < minimum_level.load(std::memory_order_relaxed)) return;
-  try {
-    Write(Line(level, event, fields));
-  } catch (const std::bad_alloc&) {
-    dropped_by_callers.fetch_add(1, std::memory_order_relaxed);
-  }
+  Write(Line(level, event, fields));
 }
 
 void LogPlainLine(std::string_view text) { Write(std::string(text) + "\n"); }

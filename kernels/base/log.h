@@ -19,8 +19,7 @@ enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
 void SetLogLevel(LogLevel level);
 
-// Values with spaces, quotes or control characters are quoted and escaped. Never throws: a line for
-// which there is no memory is dropped.
+// Values with spaces, quotes or control characters are quoted and escaped.
 using LogFields = std::initializer_list<std::pair<std::string_view, std::string>>;
 void Log(LogLevel level, std::string_view event, LogFields fields = {});
 // Logs `text` unchanged, in order with the other lines.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// OutOfMemory: thrown where a large piece of memory cannot be allocated, with the bytes requested
-// and the bytes free. Every handler of std::bad_alloc catches it; at start-up the program reports
-// the numbers.
+// OutOfMemory: thrown at start-up where a large piece of memory cannot be allocated, with the bytes
+// requested and the bytes free, which the program reports.
 #pragma once
 
 #include <cstddef>

@@ -58,11 +58,6 @@ inline Status InvalidArgument(std::string message, std::string param = {}) {
   return Status(StatusCode::kInvalidArgument, std::move(message), std::move(param));
 }
 
-// The status of a request whose own work found no memory. Allocates nothing: the text is short.
-inline Status OutOfMemoryStatus() noexcept {
-  return Status(StatusCode::kResourceExhausted, "out of memory");
-}
-
 // A value, or the Status that says why there is none.
 template <typename T>
 class [[nodiscard]] Result {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 
 #include "kernels/base/check.h"
 #include "kernels/base/out_of_memory.h"
@@ -65,6 +66,16 @@ int64_t FindOutsideFloat16(std::span<const float> values) {
   return found == values.end() ? -1 : found - values.begin();
 }
 
+namespace {
+
+// As a failed operator new does: the handler first, with which a server ends.
+[[noreturn]] void ThrowOutOfMemory(size_t bytes) {
+  if (const std::new_handler handler = std::get_new_handler(); handler != nullptr) handler();
+  throw OutOfMemory(bytes);
+}
+
+}  // namespace
+
 void Buffer::Free::operator()(void* p) const {
   if (mapped_bytes > 0)
     munmap(p, mapped_bytes);
@@ -80,15 +91,15 @@ Buffer::Buffer(size_t size_bytes) : size_bytes_(size_bytes) {
                                ? kAlignment
                                : (size_bytes + kAlignment - 1) / kAlignment * kAlignment;
     data_.reset(std::aligned_alloc(kAlignment, rounded));
-    if (data_ == nullptr) throw OutOfMemory(rounded);
+    if (data_ == nullptr) ThrowOutOfMemory(rounded);
     std::memset(data_.get(), 0, rounded);
     return;
   }
-  if (size_bytes > SIZE_MAX - 2 * kHugePage) throw OutOfMemory(size_bytes);
+  if (size_bytes > SIZE_MAX - 2 * kHugePage) ThrowOutOfMemory(size_bytes);
   const size_t rounded = (size_bytes + kHugePage - 1) / kHugePage * kHugePage;
   void* const mapped = mmap(nullptr, rounded + kHugePage, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapped == MAP_FAILED) throw OutOfMemory(rounded + kHugePage);
+  if (mapped == MAP_FAILED) ThrowOutOfMemory(rounded + kHugePage);
   // Unmaps the parts before the first multiple of a huge page and after the buffer.
   char* const begin = static_cast<char*>(mapped);
   const size_t before = (kHugePage - reinterpret_cast<uintptr_t>(mapped) % kHugePage) % kHugePage;

@@ -18,7 +18,6 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/cpu_quota.h"
-#include "kernels/base/memory_reserve.h"
 #include "kernels/base/thread_registry.h"
 
 namespace diffserve {
@@ -97,7 +96,6 @@ struct ThreadPool::Impl {
 
   void WorkerMain(int worker) {
     const NamedThread named("worker", "its next job");
-    const WorksForAllRequests uses_the_reserve;
     uint32_t seen = 0;
     while (true) {
       WaitWhileEqual(job, seen);

@@ -2,10 +2,8 @@
 #include "server/api/exchange.h"
 
 #include <mutex>
-#include <new>
 #include <utility>
 
-#include "kernels/base/log.h"
 #include "server/api/json/text_pieces.h"
 #include "server/serving/status_codes.h"
 
@@ -26,14 +24,10 @@ GenerateExchange::~GenerateExchange() {
   stream_->Close();
   if (!id_) return;
   if (!response_->done()) frontend_.Abandon(*id_);
-  try {
-    outcome_.status = whole() ? response_->status()
-                              : Status(StatusCode::kCancelled, "the client left");
-    outcome_.completion_tokens = response_->completion_tokens();
-    hooks_.on_end(outcome_);
-  } catch (const std::bad_alloc&) {
-    Log(LogLevel::kError, "http_request_log_failed");
-  }
+  outcome_.status = whole() ? response_->status()
+                            : Status(StatusCode::kCancelled, "the client left");
+  outcome_.completion_tokens = response_->completion_tokens();
+  hooks_.on_end(outcome_);
 }
 
 std::function<void()> GenerateExchange::NotifyOf(std::shared_ptr<std::atomic<bool>> wake_due,
@@ -115,7 +109,7 @@ std::shared_ptr<PendingReplyExchange::Place> PendingReplyExchange::NewPlace(
   return place;
 }
 
-void PendingReplyExchange::Fill(Place& place, Result<HttpReply> reply) noexcept {
+void PendingReplyExchange::Fill(Place& place, Result<HttpReply> reply) {
   {
     std::lock_guard lock(place.mutex);
     place.reply = std::move(reply);
@@ -148,13 +142,9 @@ bool AccountedExchange::Frames(std::string* bytes) {
   return last;
 }
 
-void AccountedExchange::EndOnce() noexcept {
+void AccountedExchange::EndOnce() {
   if (std::exchange(ended_, true)) return;
-  try {
-    on_end_(status_.value_or(WireStatusOf(StatusCode::kCancelled).http));
-  } catch (const std::bad_alloc&) {
-    Log(LogLevel::kError, "http_request_log_failed");
-  }
+  on_end_(status_.value_or(WireStatusOf(StatusCode::kCancelled).http));
 }
 
 std::optional<HttpReply> DeferredExchange::Reply() {

@@ -83,7 +83,7 @@ class PendingReplyExchange : public HttpExchange {
   bool Frames(std::string*) override { return true; }
 
   static std::shared_ptr<Place> NewPlace(std::function<void()> wake);
-  static void Fill(Place& place, Result<HttpReply> reply) noexcept;  // from any thread, once
+  static void Fill(Place& place, Result<HttpReply> reply);  // from any thread, once
 
  private:
   const std::shared_ptr<Place> place_;
@@ -106,7 +106,7 @@ class AccountedExchange : public HttpExchange {
   bool EndedWithError() const override { return inner_->EndedWithError(); }
 
  private:
-  void EndOnce() noexcept;
+  void EndOnce();
 
   const std::unique_ptr<HttpExchange> inner_;
   const std::function<void(HttpReply&)> complete_;

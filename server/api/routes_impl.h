@@ -13,14 +13,12 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <variant>
 
-#include "kernels/base/log.h"
 #include "server/api/attention/request.h"
 #include "server/api/exchange.h"
 #include "server/api/load_report.h"
@@ -255,14 +253,9 @@ HttpAnswer OpenAiRoutes::Impl::ReadThen(
   auto place = std::make_shared<Place>();
   const Status status = frontend.RunOnTextThread(
       call.account.client, bytes, [place, read = std::move(read), wake = call.wake](bool run) {
-        Result<Parsed> parsed(OutOfMemoryStatus());
-        try {
-          parsed = run ? read()
-                       : Result<Parsed>(
-                             Status(StatusCode::kUnavailable, "the server is shutting down"));
-        } catch (const std::bad_alloc&) {
-          Log(LogLevel::kError, "text_work_failed");
-        }
+        Result<Parsed> parsed = run ? read()
+                                    : Result<Parsed>(Status(StatusCode::kUnavailable,
+                                                            "the server is shutting down"));
         {
           std::lock_guard lock(place->mutex);
           place->parsed = std::move(parsed);

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/app/server.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 #include "kernels/base/log.h"
@@ -37,14 +34,6 @@ HealthOptions HealthOf(const WatchdogOptions& watchdog) {
   health.max_seconds_without_progress = std::min(health.max_seconds_without_progress,
                                                  watchdog.stall_timeout_s);
   return health;
-}
-
-// Every answer has been sent or ended by now, so exiting loses nothing.
-[[noreturn]] void EndWithLostCall() {
-  Log(LogLevel::kError, "grpc_call_lost",
-      {{"reason", "memory was short, and gRPC does not end a call that it lost"}});
-  FlushLog(kLastReplies);
-  _exit(EXIT_FAILURE);
 }
 
 }  // namespace
@@ -105,13 +94,12 @@ void Server::Stop(steady_clock::time_point deadline) {
   frontend_->WaitForAnswers(deadline);     // until then both ports answer probes
   engine_.Fail("the server has stopped");  // a step that still runs delivers no result
   if (http_ != nullptr) http_->Stop(TimeUntil(deadline), kLastReplies);
-  const bool calls_ended = grpc_ == nullptr || grpc_->Shutdown(steady_clock::now() + kLastReplies);
+  if (grpc_ != nullptr) grpc_->Shutdown(steady_clock::now() + kLastReplies);
   if (listens_) {
     Log(LogLevel::kInfo, "drained",
         {{"replies_ended_by_error_event", std::to_string(metrics_.num_cut(HttpCut::kErrorEvent))},
          {"replies_reset", std::to_string(metrics_.num_cut(HttpCut::kReset))}});
   }
-  if (!calls_ended) EndWithLostCall();
   grpc_.reset();
   health_http_.reset();  // probes are answered to the end
   http_.reset();

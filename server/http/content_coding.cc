@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <new>
 #include <utility>
 
 #include "kernels/base/check.h"
@@ -32,10 +31,8 @@ class Inflater {
     // zlib's interface takes a non-const pointer for its input but only reads it.
     stream_.next_in = const_cast<Bytef*>(reinterpret_cast<const Bytef*>(in.data()));
     stream_.avail_in = static_cast<uInt>(in.size());
-    if (const int code = inflateInit2(&stream_, window_bits); code != Z_OK) {
-      DS_CHECK(code == Z_MEM_ERROR, "zlib takes these window bits");
-      throw std::bad_alloc();
-    }
+    DS_CHECK(inflateInit2(&stream_, window_bits) == Z_OK,
+             "zlib has memory and takes these window bits");
   }
   ~Inflater() { inflateEnd(&stream_); }
   Inflater(const Inflater&) = delete;
@@ -49,7 +46,7 @@ class Inflater {
     stream_.next_out = piece_.data();
     stream_.avail_out = static_cast<uInt>(piece_.size());
     const int code = inflate(&stream_, Z_NO_FLUSH);
-    if (code == Z_MEM_ERROR) throw std::bad_alloc();
+    DS_CHECK(code != Z_MEM_ERROR, "zlib has memory");
     out->append(reinterpret_cast<const char*>(piece_.data()), piece_.size() - stream_.avail_out);
     return code;
   }

@@ -4,11 +4,9 @@
 #include <unistd.h>
 
 #include <boost/asio/post.hpp>
-#include <new>
 #include <thread>
 #include <utility>
 
-#include "kernels/base/log.h"
 #include "kernels/base/thread_registry.h"
 #include "server/http/session.h"
 
@@ -25,8 +23,6 @@ void HttpShared::ConnectionEnded() {
 }
 
 struct HttpLoop::Impl {
-  std::shared_ptr<HttpSession> NewSession(int socket_fd, bool ipv6);
-
   std::shared_ptr<HttpShared> shared;
   // Also held by threads that may still wake one of its sessions.
   std::shared_ptr<HttpSessions> loop = std::make_shared<HttpSessions>();
@@ -38,14 +34,7 @@ HttpLoop::HttpLoop(std::shared_ptr<HttpShared> shared) : impl_(std::make_unique<
   impl_->thread = std::thread([loop = impl_->loop] {
     const NamedThread named("http", "the network");
     const auto work = asio::make_work_guard(loop->context);
-    for (;;) {
-      try {
-        loop->context.run();
-        return;
-      } catch (const std::bad_alloc&) {  // a connection that had not begun; it is closed
-        Log(LogLevel::kError, "http_connection_failed");
-      }
-    }
+    loop->context.run();
   });
 }
 
@@ -59,26 +48,16 @@ HttpLoop::~HttpLoop() {
   context.poll();
 }
 
-// Throws std::bad_alloc once the descriptor is closed.
-std::shared_ptr<HttpSession> HttpLoop::Impl::NewSession(int socket_fd, bool ipv6) {
-  tcp::socket socket(loop->context);
-  try {
-    socket.assign(ipv6 ? tcp::v6() : tcp::v4(), socket_fd);
-  } catch (const std::exception&) {
-    close(socket_fd);
-    throw std::bad_alloc();
-  }
-  ++shared->connections;
-  try {
-    return std::make_shared<HttpSession>(std::move(socket), loop, shared);
-  } catch (const std::bad_alloc&) {
-    --shared->connections;
-    throw;
-  }
-}
-
 void HttpLoop::Adopt(int socket_fd, bool ipv6) {
-  const std::shared_ptr<HttpSession> session = impl_->NewSession(socket_fd, ipv6);
+  tcp::socket socket(impl_->loop->context);
+  boost::system::error_code error;
+  socket.assign(ipv6 ? tcp::v6() : tcp::v4(), socket_fd, error);
+  if (error) {
+    close(socket_fd);
+    return;
+  }
+  ++impl_->shared->connections;
+  const auto session = std::make_shared<HttpSession>(std::move(socket), impl_->loop, impl_->shared);
   asio::post(impl_->loop->context, [loop = impl_->loop, session] {
     loop->sessions.insert(session);
     session->Start();

@@ -42,8 +42,7 @@ class HttpLoop {
   explicit HttpLoop(std::shared_ptr<HttpShared> shared);
   ~HttpLoop();  // cuts the remaining connections
 
-  // Takes ownership of a connected socket, which is closed if this throws std::bad_alloc. May be
-  // called from any thread, as may StopSessions.
+  // Takes ownership of a connected socket. May be called from any thread, as may StopSessions.
   void Adopt(int socket_fd, bool ipv6);
   void StopSessions(HttpEnding ending);
 

@@ -9,7 +9,6 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <new>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -29,7 +28,6 @@ using Clock = std::chrono::steady_clock;
 constexpr int kMaxConnectionsByDefault = 16384;
 constexpr std::chrono::milliseconds kAcceptRetry{200};  // when files have run out and no connection
                                                         // ends
-constexpr std::chrono::milliseconds kAcceptFailureWait{10};  // when there is no memory to wait by
 
 // A little less than half of the limit of open files, after raising that limit to its maximum.
 int DefaultMaxConnections() {
@@ -65,7 +63,7 @@ struct HttpServer::Impl {
   void Accept();
   void OnAccepted(ErrorCode error, tcp::socket socket);
   void PauseAccept();
-  void OnConnectionEnded() noexcept;
+  void OnConnectionEnded();
 
   const std::shared_ptr<HttpShared> shared;
   std::vector<std::unique_ptr<HttpLoop>> loops;
@@ -75,7 +73,6 @@ struct HttpServer::Impl {
   size_t next_loop = 0;
   Clock::time_point last_pause_log{};
   std::atomic<bool> accept_paused{false};
-  bool waits = false;  // for the next connection, or in a pause
   bool ipv6 = false;
   int bound_port = 0;
   std::thread thread;
@@ -107,26 +104,14 @@ Status HttpServer::Impl::Listen() {
 void HttpServer::Impl::Accept() {
   if (!acceptor.is_open() || shared->stopping) return;
   if (shared->connections >= shared->options.max_connections) return PauseAccept();
-  acceptor.async_accept([this](ErrorCode error, tcp::socket socket) {
-    waits = false;
-    OnAccepted(error, std::move(socket));
-  });
-  waits = true;
+  acceptor.async_accept(
+      [this](ErrorCode error, tcp::socket socket) { OnAccepted(error, std::move(socket)); });
 }
 
-// If memory runs out for a connection, others are still accepted.
 void HttpServer::Impl::Run() {
   const auto work = asio::make_work_guard(context);
-  for (;;) {
-    try {
-      if (!waits) Accept();
-      context.run();
-      return;
-    } catch (const std::bad_alloc&) {
-      Log(LogLevel::kError, "http_accept_failed");
-    }
-    if (!waits) std::this_thread::sleep_for(kAcceptFailureWait);
-  }
+  Accept();
+  context.run();
 }
 
 void HttpServer::Impl::OnAccepted(ErrorCode error, tcp::socket socket) {
@@ -149,19 +134,12 @@ void HttpServer::Impl::PauseAccept() {
   accept_paused = true;
   accept_timer.expires_after(kAcceptRetry);
   accept_timer.async_wait([this](ErrorCode) {
-    waits = false;
     if (accept_paused.exchange(false)) Accept();
   });
-  waits = true;
 }
 
-void HttpServer::Impl::OnConnectionEnded() noexcept {
-  if (!accept_paused.load()) return;
-  try {
-    asio::post(context, [this] { accept_timer.cancel(); });
-  } catch (const std::bad_alloc&) {
-    Log(LogLevel::kError, "http_accept_wakeup_failed");  // the pause ends by itself
-  }
+void HttpServer::Impl::OnConnectionEnded() {
+  if (accept_paused.load()) asio::post(context, [this] { accept_timer.cancel(); });
 }
 
 HttpServer::HttpServer(HttpServerOptions options, HttpService service)

@@ -4,6 +4,7 @@
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 
+#include <atomic>
 #include <boost/asio/post.hpp>
 #include <string>
 #include <utility>
@@ -11,7 +12,6 @@
 #include "kernels/base/check.h"
 #include "kernels/base/log.h"
 #include "server/http/peer_address.h"
-#include "server/http/wake_up.h"
 
 namespace diffserve {
 namespace {
@@ -35,18 +35,7 @@ bool IsNotYet(const ErrorCode& error) {
 
 }  // namespace
 
-template <typename Work>
-void HttpSession::Guarded(const Work& work) noexcept {
-  try {
-    work();
-  } catch (const std::exception&) {  // only memory can run out here
-    running_ = false;
-    Log(LogLevel::kError, "http_connection_failed");
-    Cut();
-  }
-}
-
-void HttpSession::Start() noexcept {
+void HttpSession::Start() {
   ErrorCode ignored;
   socket_.non_blocking(true, ignored);
   socket_.set_option(tcp::no_delay(true), ignored);
@@ -54,17 +43,11 @@ void HttpSession::Start() noexcept {
   if (options().send_buffer_bytes > 0) {
     socket_.set_option(asio::socket_base::send_buffer_size(options().send_buffer_bytes), ignored);
   }
-  Guarded([this] {
-    peer_ = PeerAddress(socket_.native_handle());
-    Run();
-  });
+  peer_ = PeerAddress(socket_.native_handle());
+  Run();
 }
 
-void HttpSession::Stop(HttpEnding ending) noexcept {
-  Guarded([this, ending] { Stopping(ending); });
-}
-
-void HttpSession::Stopping(HttpEnding ending) {
+void HttpSession::Stop(HttpEnding ending) {
   close_after_reply_ = true;
   const bool idle = phase_ == Phase::kLingering || (phase_ == Phase::kReading && out_.empty());
   if (ending == HttpEnding::kNow) return idle ? Close() : Cut();
@@ -91,7 +74,7 @@ void HttpSession::RunAgain() {
   asio::post(loop_->context, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) {
       self->waits_for_turn_ = false;
-      self->Guarded([&self] { self->Run(); });
+      self->Run();
     }
   });
 }
@@ -165,21 +148,19 @@ void HttpSession::Dispatch() {
   CountHeldBytes();
   phase_ = Phase::kAnswering;
   reply_sent_ = false;
-  const auto run = [](HttpSession& self) { self.Guarded([&self] { self.Run(); }); };
-  auto wake = [loop = loop_, weak = weak_from_this(), run, place = std::make_shared<WakePlace>()] {
-    if (place->taken.exchange(true)) return;  // an earlier wake-up is not handled yet
-    asio::post(loop->context, WakeUp<HttpSession, decltype(run)>{place, weak, run});
+  auto wake = [loop = loop_, weak = weak_from_this(),
+               waits = std::make_shared<std::atomic<bool>>(false)] {
+    if (waits->exchange(true)) return;  // an earlier wake-up is not handled yet
+    asio::post(loop->context, [weak, waits] {
+      waits->store(false);
+      if (const auto self = weak.lock()) self->Run();
+    });
   };
-  try {
-    HttpAnswer answer = shared_.service.serve(std::move(request), std::move(wake));
-    if (const auto* reply = std::get_if<HttpReply>(&answer))
-      QueueReply(*reply);
-    else
-      exchange_ = std::get<std::unique_ptr<HttpExchange>>(std::move(answer));
-  } catch (const std::exception&) {  // only memory can run out here
-    Log(LogLevel::kError, "http_request_failed");
-    QueueReply(shared_.service.refuse(500, "the request could not be handled", {}));
-  }
+  HttpAnswer answer = shared_.service.serve(std::move(request), std::move(wake));
+  if (const auto* reply = std::get_if<HttpReply>(&answer))
+    QueueReply(*reply);
+  else
+    exchange_ = std::get<std::unique_ptr<HttpExchange>>(std::move(answer));
 }
 
 void HttpSession::QueueReply(const HttpReply& reply) {
@@ -240,7 +221,7 @@ void HttpSession::WaitToPing() {
     const auto self = weak.lock();
     if (!self || error) return;
     self->ping_timer_waiting_ = false;
-    self->Guarded([&self] { self->OnPingTimer(); });
+    self->OnPingTimer();
   });
 }
 
@@ -394,7 +375,7 @@ void HttpSession::WantRead() {
     self->reading_ = false;
     if (self->phase_ == Phase::kClosed) return;
     if (error) return self->Close();
-    self->Guarded([&self] { self->OnReadable(); });
+    self->OnReadable();
   });
 }
 
@@ -405,7 +386,7 @@ void HttpSession::WantWrite() {
     self->writing_ = false;
     if (self->phase_ == Phase::kClosed) return;
     if (error) return self->Close();
-    self->Guarded([&self] { self->Run(); });
+    self->Run();
   });
 }
 
@@ -447,7 +428,7 @@ void HttpSession::Arm(Timer timer, Clock::time_point when) {
     const auto self = weak.lock();
     if (!self || error || self->phase_ == Phase::kClosed) return;
     self->timer_waiting_ = false;
-    self->Guarded([&self] { self->OnTimer(); });
+    self->OnTimer();
   });
 }
 

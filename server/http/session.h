@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // HttpSession: one connection, as a loop of small steps. Each step makes progress or has requested
 // a wake-up. It reads, answers one request after another, and ends the connection. A reply that
-// cannot be finished ends with a reset, so that no client takes it for complete; so does a
-// connection for which memory runs out. Other connections continue.
+// cannot be finished ends with a reset, so that no client takes it for complete.
 // Thread safety: only on its loop's thread.
 #pragma once
 
@@ -52,19 +51,16 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     shared_.ConnectionEnded();
   }
 
-  void Start() noexcept;
-  void Stop(HttpEnding ending) noexcept;
+  void Start();
+  void Stop(HttpEnding ending);
 
  private:
   enum class Phase { kReading, kAnswering, kLingering, kClosed };
   enum class Timer { kNone, kHead, kIdle, kBody, kWrite, kLinger };
 
   const HttpServerOptions& options() const { return shared_.options; }
-  template <typename Work>
-  void Guarded(const Work& work) noexcept;
   void Run();
   void RunAgain();
-  void Stopping(HttpEnding ending);
   bool Step();
   bool StepReading();
   bool StepAnswering();

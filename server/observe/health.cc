@@ -3,8 +3,6 @@
 
 #include <utility>
 
-#include "kernels/base/memory_reserve.h"
-
 namespace diffserve {
 
 Health::Health(std::function<EngineStats()> snapshot, HealthOptions options)
@@ -23,7 +21,6 @@ Status Health::Ready() const {
     std::lock_guard lock(mutex_);
     if (!failure_.empty()) return Status(StatusCode::kUnavailable, failure_);
   }
-  if (MemoryIsShort()) return Status(StatusCode::kUnavailable, "the server is short of memory");
   if (!snapshot_) return {};
   const EngineStats stats = snapshot_();
   if (stats.failed) return Status(StatusCode::kUnavailable, "the engine has failed");

@@ -31,8 +31,7 @@ class Health {
   void Fail(std::string reason);
   bool draining() const { return draining_.load(std::memory_order_relaxed); }
 
-  // OK, or kUnavailable with the reason: draining, failed, short of memory, no progress, or only
-  // corrupted answers.
+  // OK, or kUnavailable with the reason: draining, failed, no progress, or only corrupted answers.
   Status Ready() const;
 
  private:

@@ -11,7 +11,6 @@
 #include <span>
 
 #include "kernels/base/log.h"
-#include "kernels/base/memory_reserve.h"
 #include "server/api/load_report.h"
 
 namespace diffserve {
@@ -102,10 +101,6 @@ void AddLoad(FamilyList& list, const EngineStats& s) {
   list.Counter("log_lines_dropped_total",
                "Log lines dropped because stderr was not read in time or could not be written.",
                static_cast<double>(DroppedLogLines()));
-  list.Gauge("memory_short", "1 while the memory reserve is in use and new work is refused.",
-             MemoryIsShort() ? 1 : 0);
-  list.Counter("memory_shortages_total", "Times that memory ran out and the reserve was used.",
-               static_cast<double>(NumMemoryShortages()));
   list.Counter("steps_total", "Steps finished.", static_cast<double>(s.steps));
 }
 

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <new>
 #include <string>
 #include <utility>
 
@@ -41,12 +40,8 @@ void Watchdog::Run() {
   std::unique_lock lock(mutex_);
   while (!wake_.wait_for(lock, kPeriod, [&] { return stopping_; })) {
     lock.unlock();
-    try {
-      ReportReadiness();
-      ReportStall();
-    } catch (const std::bad_alloc&) {
-      Log(LogLevel::kError, "watchdog_log_failed");
-    }
+    ReportReadiness();
+    ReportStall();
     lock.lock();
   }
 }

@@ -3,12 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <new>
 #include <numeric>
 
 #include "engine/text/detokenizer.h"
 #include "kernels/base/check.h"
-#include "kernels/base/log.h"
 #include "server/serving/answer/answer_price.h"
 #include "server/serving/context_overflow.h"
 #include "server/serving/request_checks.h"
@@ -125,13 +123,8 @@ Status AttentionMapsCall::Check() {
 
 void AttentionMapsCall::TakeTokens(std::vector<int32_t> tokens) {
   if (is_abandoned()) return;
-  try {
-    const Status status = Submit(std::move(tokens));
-    if (!status.ok()) Finish(status);
-  } catch (const std::bad_alloc&) {
-    Finish(OutOfMemoryStatus());
-    Log(LogLevel::kError, "text_work_failed");
-  }
+  const Status status = Submit(std::move(tokens));
+  if (!status.ok()) Finish(status);
 }
 
 Status AttentionMapsCall::Submit(std::vector<int32_t> tokens) {
@@ -234,43 +227,34 @@ void AttentionMapsCall::Drain() {
   }
 }
 
-void AttentionMapsCall::QueueMaps() noexcept {
-  try {
-    const Status queued = frontend_.RunOnTextThread(
-        request_.client, num_numbers_ * sizeof(float), [call = shared_from_this()](bool run) {
-          if (run) return call->Compute();
-          call->Finish(Status(StatusCode::kUnavailable, "the server is shutting down"));
-        });
-    if (!queued.ok()) Finish(queued);
-  } catch (const std::bad_alloc&) {
-    Finish(OutOfMemoryStatus());
-  }
+void AttentionMapsCall::QueueMaps() {
+  const Status queued = frontend_.RunOnTextThread(
+      request_.client, num_numbers_ * sizeof(float), [call = shared_from_this()](bool run) {
+        if (run) return call->Compute();
+        call->Finish(Status(StatusCode::kUnavailable, "the server is shutting down"));
+      });
+  if (!queued.ok()) Finish(queued);
 }
 
 void AttentionMapsCall::Compute() {
   DS_CHECK(capture_->is_complete(), "the engine has computed every position");
-  try {
-    answer_->items.reserve(capture_->selection().layers.size() * request_.heads.size() *
-                           capture_->selection().positions.size());
-    const DiffSpec& spec = frontend_.options().attention->spec;
-    for (size_t layer = 0; layer < capture_->selection().layers.size(); ++layer) {
-      GroupKeys keys = capture_->KeysOf(layer, GroupOf(spec, request_.heads.front()));
-      for (int head : request_.heads) {
-        if (is_abandoned()) return;
-        if (keys.group != GroupOf(spec, head)) {
-          keys = {};  // one group's at a time
-          keys = capture_->KeysOf(layer, GroupOf(spec, head));
-        }
-        if (Status status = MakeItems(layer, head, keys); !status.ok()) return Finish(status);
+  answer_->items.reserve(capture_->selection().layers.size() * request_.heads.size() *
+                         capture_->selection().positions.size());
+  const DiffSpec& spec = frontend_.options().attention->spec;
+  for (size_t layer = 0; layer < capture_->selection().layers.size(); ++layer) {
+    GroupKeys keys = capture_->KeysOf(layer, GroupOf(spec, request_.heads.front()));
+    for (int head : request_.heads) {
+      if (is_abandoned()) return;
+      if (keys.group != GroupOf(spec, head)) {
+        keys = {};  // one group's at a time
+        keys = capture_->KeysOf(layer, GroupOf(spec, head));
       }
+      if (Status status = MakeItems(layer, head, keys); !status.ok()) return Finish(status);
     }
-    capture_ = nullptr;
-    answer_->kept = stream_;
-    Finish(SharedAttentionAnswer(std::move(answer_)));
-  } catch (const std::bad_alloc&) {
-    Finish(OutOfMemoryStatus());
-    Log(LogLevel::kError, "text_work_failed");
   }
+  capture_ = nullptr;
+  answer_->kept = stream_;
+  Finish(SharedAttentionAnswer(std::move(answer_)));
 }
 
 Status AttentionMapsCall::MakeItems(size_t layer, int head, const GroupKeys& keys) {

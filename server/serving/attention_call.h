@@ -81,7 +81,7 @@ class AttentionMapsCall : public std::enable_shared_from_this<AttentionMapsCall>
   Status Submit(std::vector<int32_t> tokens);
   Result<size_t> Price(size_t num_tokens);
   void Drain();
-  void QueueMaps() noexcept;
+  void QueueMaps();
   void Compute();
   Status MakeItems(size_t layer, int head, const GroupKeys& keys);
   void Finish(Result<SharedAttentionAnswer> answer);

@@ -3,12 +3,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <new>
 #include <span>
 #include <utility>
 
-#include "kernels/base/log.h"
-#include "kernels/base/memory_reserve.h"
 #include "kernels/base/random_bits.h"
 #include "models/diagnostics/attention_capture.h"
 #include "models/diagnostics/hidden_state_pool.h"
@@ -28,8 +25,6 @@ using Clock = std::chrono::steady_clock;
 
 // Lower temperatures are greedy: dividing logits by less would leave float's range.
 constexpr float kGreedyTemperature = 1e-4f;
-
-constexpr int kShortageRetryAfterS = 2;  // the reserve is checked more often
 
 // Whether a text that cannot fit the context is still tokenized to its end, to count its tokens.
 enum class Length { kAny, kContext };
@@ -55,17 +50,6 @@ Status WithParam(const Status& status, const char* param) {
 }
 
 Status ShuttingDown() { return Status(StatusCode::kUnavailable, "the server is shutting down"); }
-
-// Runs text work whose caller waits for `done`. If memory runs out in the work or while its result
-// is taken, `done` gets that error.
-template <typename Done, typename Work>
-void RunOrReportFailure(const Done& done, const Work& work) {
-  try {
-    work();
-  } catch (const std::bad_alloc&) {
-    done(OutOfMemoryStatus());
-  }
-}
 
 Status TextQueueFull() {
   return Status(StatusCode::kResourceExhausted, "too many prompts are waiting to be tokenized");
@@ -123,7 +107,6 @@ struct Frontend::Impl {
   Status SettlePrice(GenerateRequest& request, const TokenizedRequest& tokenized,
                      AnswerBudget::Share& share, ResponseStream& stream) const;
   Status AnswersFull(size_t bytes) const;
-  Status CheckMemory() const;
   Status Check(GenerateRequest& request) const;
   Result<TokenizedRequest> Prepare(GenerateRequest& request, Clock::time_point arrival) const;
 
@@ -226,14 +209,6 @@ Status Frontend::Impl::AnswersFull(size_t bytes) const {
                     std::to_string(bytes) + " bytes, and of " +
                     std::to_string(answers.max_bytes()) + " bytes " +
                     std::to_string(answers.taken_bytes()) + " are taken");
-}
-
-// While only the memory reserve is left, it is kept for running requests.
-Status Frontend::Impl::CheckMemory() const {
-  if (!MemoryIsShort()) return {};
-  engine.CountRefusal(RefusalReason::kMemoryFull);
-  return Status(StatusCode::kResourceExhausted, "the server is short of memory; retry later")
-      .WithRetryAfter(kShortageRetryAfterS);
 }
 
 Result<Frontend::Impl::Share> Frontend::Impl::SetAside(GenerateRequest& request) const {
@@ -345,7 +320,6 @@ Status Frontend::Impl::Check(GenerateRequest& request) const {
 Result<ResponseId> Frontend::Generate(GenerateRequest request,
                                       std::shared_ptr<ResponseStream> stream) {
   Impl& impl = *impl_;
-  DS_RETURN_IF_ERROR(impl.CheckMemory());
   DS_RETURN_IF_ERROR(impl.Check(request));
   const Clock::time_point arrival = Clock::now();
   const Clock::time_point deadline = request.deadline.value_or(Clock::time_point::max());
@@ -367,29 +341,20 @@ Result<ResponseId> Frontend::Generate(GenerateRequest request,
   auto work = [&impl, id, stream, shared, arrival, share = std::move(share).value()](bool run) {
     if (!run) return impl.output.End(id, ShuttingDown());
     if (!stream->is_open()) return impl.output.Abandon(id);  // its client is gone
-    try {
-      Result<TokenizedRequest> tokenized = impl.Prepare(*shared, arrival);
-      if (!tokenized.ok()) return impl.output.End(id, tokenized.status());
-      const Status settled = impl.SettlePrice(*shared, *tokenized, *share, *stream);
-      if (!settled.ok()) return impl.output.End(id, settled);
-      for (const auto& pool : shared->pools) pool->Reserve();
-      if (shared->capture != nullptr)
-        shared->capture->Reserve();
-      else
-        impl.cancelled_mass.Sample(*tokenized);
-      impl.output.Submit(id, std::move(tokenized).value());
-    } catch (const std::exception&) {  // only memory can run out here
-      impl.output.End(id, OutOfMemoryStatus());
-      Log(LogLevel::kError, "text_work_failed");
-    }
+    Result<TokenizedRequest> tokenized = impl.Prepare(*shared, arrival);
+    if (!tokenized.ok()) return impl.output.End(id, tokenized.status());
+    const Status settled = impl.SettlePrice(*shared, *tokenized, *share, *stream);
+    if (!settled.ok()) return impl.output.End(id, settled);
+    for (const auto& pool : shared->pools) pool->Reserve();
+    if (shared->capture != nullptr)
+      shared->capture->Reserve();
+    else
+      impl.cancelled_mass.Sample(*tokenized);
+    impl.output.Submit(id, std::move(tokenized).value());
   };
-  try {
-    if (!impl.pool.TrySubmit(shared->client, bytes, std::move(work))) {
-      impl.engine.CountRefusal(RefusalReason::kQueueFull);
-      impl.output.End(id, TextQueueFull());
-    }
-  } catch (const std::bad_alloc&) {
-    impl.output.End(id, OutOfMemoryStatus());
+  if (!impl.pool.TrySubmit(shared->client, bytes, std::move(work))) {
+    impl.engine.CountRefusal(RefusalReason::kQueueFull);
+    impl.output.End(id, TextQueueFull());
   }
   return id;
 }
@@ -397,7 +362,6 @@ Result<ResponseId> Frontend::Generate(GenerateRequest request,
 Status Frontend::Render(GenerateRequest request,
                         std::function<void(Result<TokenizedRequest>)> done) {
   Impl& impl = *impl_;
-  DS_RETURN_IF_ERROR(impl.CheckMemory());
   DS_RETURN_IF_ERROR(impl.Check(request));
   Result<Impl::Share> share = impl.SetAside(request);
   if (!share.ok()) return share.status();
@@ -407,7 +371,7 @@ Status Frontend::Render(GenerateRequest request,
   auto shared = std::make_shared<GenerateRequest>(std::move(request));
   auto work = [&impl, shared, done = std::move(done), share = std::move(share).value()](bool run) {
     if (!run) return done(ShuttingDown());
-    RunOrReportFailure(done, [&] { done(impl.Prepare(*shared, Clock::now())); });
+    done(impl.Prepare(*shared, Clock::now()));
   };
   return impl.pool.TrySubmit(client, bytes, std::move(work)) ? Status() : TextQueueFull();
 }
@@ -417,9 +381,7 @@ bool Frontend::Cancel(const std::string& request_id) {
                                  Status(StatusCode::kCancelled, "the request was cancelled"));
 }
 
-void Frontend::Abandon(ResponseId response) noexcept { impl_->output.Abandon(response); }
-
-bool Frontend::EndNewest() noexcept { return impl_->output.EndNewest(OutOfMemoryStatus()); }
+void Frontend::Abandon(ResponseId response) { impl_->output.Abandon(response); }
 
 void Frontend::WaitForAnswers(Clock::time_point deadline) const {
   impl_->answers.WaitUntilFree(deadline);
@@ -436,18 +398,15 @@ SamplingParams Frontend::DefaultSampling() const {
 
 Status Frontend::Tokenize(const std::string& client, Prompt prompt, bool add_special_tokens,
                           std::function<void(Result<std::vector<int32_t>>)> done) {
-  DS_RETURN_IF_ERROR(impl_->CheckMemory());
   const size_t bytes = PromptBytes(prompt);
   auto shared = std::make_shared<Prompt>(std::move(prompt));
   const bool queued = impl_->pool.TrySubmit(
       client, bytes,
       [impl = impl_.get(), shared, add_special_tokens, done = std::move(done)](bool run) {
         if (!run) return done(ShuttingDown());
-        RunOrReportFailure(done, [&] {
-          PromptInfo info;
-          const auto ids = impl->Tokens(*shared, add_special_tokens, Length::kAny, &info);
-          ids.ok() ? done(ids->ids()) : done(ids.status());
-        });
+        PromptInfo info;
+        const auto ids = impl->Tokens(*shared, add_special_tokens, Length::kAny, &info);
+        ids.ok() ? done(ids->ids()) : done(ids.status());
       });
   return queued ? Status() : TextQueueFull();
 }
@@ -460,20 +419,17 @@ Result<std::string> Frontend::Detokenize(const std::vector<int32_t>& ids) const 
 
 Status Frontend::Detokenize(const std::string& client, std::vector<int32_t> ids,
                             std::function<void(Result<std::string>)> done) {
-  DS_RETURN_IF_ERROR(impl_->CheckMemory());
   const size_t bytes = ids.size() * sizeof(int32_t);
   auto shared = std::make_shared<std::vector<int32_t>>(std::move(ids));
-  const bool queued = impl_->pool.TrySubmit(
-      client, bytes, [this, shared, done = std::move(done)](bool run) {
-        if (!run) return done(ShuttingDown());
-        RunOrReportFailure(done, [&] { done(Detokenize(*shared)); });
-      });
+  const bool queued = impl_->pool.TrySubmit(client, bytes,
+                                            [this, shared, done = std::move(done)](bool run) {
+                                              done(run ? Detokenize(*shared) : ShuttingDown());
+                                            });
   return queued ? Status() : TextQueueFull();
 }
 
 Status Frontend::RunOnTextThread(const std::string& client, size_t bytes,
                                  std::function<void(bool run)> work) {
-  DS_RETURN_IF_ERROR(impl_->CheckMemory());
   return impl_->pool.TrySubmit(client, bytes, std::move(work))
              ? Status()
              : Status(StatusCode::kResourceExhausted, "too many requests are waiting to be read");

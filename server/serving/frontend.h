@@ -144,9 +144,7 @@ class Frontend {
   // ended.
   bool Cancel(const std::string& request_id);
   // The transport's client is gone and the stream is closed: ends the response if it still runs.
-  void Abandon(ResponseId response) noexcept;
-  // Ends the newest response, because memory is short. False if there is none.
-  bool EndNewest() noexcept;
+  void Abandon(ResponseId response);
 
   // Returns when no transport holds an answer, or at `deadline`.
   void WaitForAnswers(std::chrono::steady_clock::time_point deadline) const;
@@ -160,7 +158,6 @@ class Frontend {
   // Renders and tokenizes on a text thread; `done` runs there. `client` is GenerateRequest's.
   Status Tokenize(const std::string& client, Prompt prompt, bool add_special_tokens,
                   std::function<void(Result<std::vector<int32_t>>)> done);
-  // If `done` throws std::bad_alloc, it is called a second time with an error; likewise below.
   Result<std::string> Detokenize(const std::vector<int32_t>& ids) const;
   // The same on a text thread, for transports whose own threads must not decode long lists.
   Status Detokenize(const std::string& client, std::vector<int32_t> ids,

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "kernels/base/check.h"
-#include "kernels/base/log.h"
 #include "kernels/base/thread_registry.h"
 
 namespace diffserve {
@@ -60,14 +59,9 @@ bool TextPool::TrySubmit(const std::string& client, size_t bytes, Task task) {
     std::lock_guard lock(mutex_);
     const auto found = clients_.find(client);
     if (!Fits(found == clients_.end() ? nullptr : &found->second, bytes)) return false;
-    std::list<Entry> entry;
-    entry.push_back({bytes, std::move(task)});
-    std::list<std::string> turn;
-    if (found == clients_.end()) turn.push_back(client);
+    if (found == clients_.end()) turns_.push_back(client);
     Client& line = found == clients_.end() ? clients_[client] : found->second;
-    turns_.splice(turns_.end(), turn);
-    std::list<Entry>& tasks = IsLong(bytes) ? line.long_tasks : line.short_tasks;
-    tasks.splice(tasks.end(), entry);
+    (IsLong(bytes) ? line.long_tasks : line.short_tasks).push_back({bytes, std::move(task)});
     line.bytes += bytes;
     queued_bytes_ += bytes;
     ++queued_tasks_;
@@ -135,11 +129,9 @@ void TextPool::Run() {
     wake_.wait(lock, [&] { return closed_ || (entry = Take()).has_value(); });
     if (!entry) return;
     lock.unlock();
-    try {
+    {
       const ScopedThreadActivity activity("a task");
       entry->task(true);
-    } catch (const std::exception& error) {  // memory for this task ran out
-      Log(LogLevel::kError, "text_work_failed", {{"reason", error.what()}});
     }
     entry->task = nullptr;  // frees its memory before the lock is taken again
     lock.lock();

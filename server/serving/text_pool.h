@@ -40,7 +40,7 @@ class TextPool {
   TextPool& operator=(const TextPool&) = delete;
 
   // False if the queue is full, or the client's share of it. `bytes`: the memory that the task
-  // holds. Throws std::bad_alloc without effect.
+  // holds.
   bool TrySubmit(const std::string& client, size_t bytes, Task task);
 
  private:

@@ -2,11 +2,13 @@
 """A crashing process writes one line that says what it was and where, and nothing of a request."""
 
 import re
+import resource
 import signal
 import subprocess
 import unittest
+from pathlib import Path
 
-from server_process import BINARY, GATED_BINARY, GatedServer
+from server_process import BINARY, GATED_BINARY, GatedServer, ServerProcess
 
 
 class CrashReport(unittest.TestCase):
@@ -39,6 +41,23 @@ class CrashReport(unittest.TestCase):
         line = self.crashed("DIFFSERVE_FAILED_CHECK_STEP", signal.SIGABRT)
         self.assertRegex(line, r'check="\S*gated_server\.cc:\d+: plan\.sequences\.empty\(\): '
                                'a step that is to fail"')
+
+    def test_memory_that_runs_out(self):
+        """A body that does not fit what the process may still have."""
+        with ServerProcess() as server:
+            status = Path(f"/proc/{server.process.pid}/status").read_text()
+            used = int(re.search(r"VmData:\s+(\d+) kB", status)[1]) << 10
+            resource.prlimit(server.process.pid, resource.RLIMIT_DATA,
+                             (used + (1 << 20), resource.RLIM_INFINITY))
+            with self.assertRaises((ConnectionError, OSError)):
+                server.post("/tokenize", {"prompt": "secret " * 500_000})
+            self.assertEqual(server.wait(), -signal.SIGABRT)
+            text = server.stderr()
+            server.code = 0  # the signal is intended
+        self.assertNotIn("secret", text)
+        self.assertRegex(text.splitlines()[-1],
+                         r'^diffserve: crashed signal=6 .* reason="out of memory" backtrace=')
+        self.assertEqual(text.count("crashed"), 1, text)
 
     def test_backtrace_names_a_function_to_addr2line(self):
         line = self.crashed("DIFFSERVE_CRASH_STEP", signal.SIGSEGV)

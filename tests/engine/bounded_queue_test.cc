@@ -36,12 +36,12 @@ TEST(BoundedQueueTest, AClosedQueueIsEmptiedAndThenEnds) {
 TEST(BoundedQueueTest, PushUnboundedAcceptsAndCountsItemsAboveTheCapacity) {
   BoundedQueue<int> queue(1);
   EXPECT_TRUE(queue.TryPush(1));
-  EXPECT_TRUE(queue.PushUnbounded({2}));
+  EXPECT_TRUE(queue.PushUnbounded(2));
   EXPECT_EQ(queue.Pop(), 1);
   EXPECT_FALSE(queue.TryPush(3));
   EXPECT_FALSE(queue.finished());
   queue.Close();
-  EXPECT_FALSE(queue.PushUnbounded({4}));
+  EXPECT_FALSE(queue.PushUnbounded(4));
   EXPECT_FALSE(queue.finished());
   EXPECT_EQ(queue.Pop(), 2);
   EXPECT_TRUE(queue.finished());

@@ -2,8 +2,6 @@
 #include "tests/faults/failpoints.h"
 
 #include <dlfcn.h>
-#include <execinfo.h>
-#include <malloc.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,11 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
-#include <new>
-
-#include "kernels/base/memory_reserve.h"
 
 namespace diffserve::testing {
 namespace {
@@ -23,15 +17,13 @@ namespace {
 constexpr int kMaxDescriptors = 1 << 16;
 
 std::atomic<bool> is_armed{false};
-Failpoint armed_point = Failpoint::kNew;
+Failpoint armed_point = Failpoint::kAccept;
 char armed_thread[16] = "";
 int armed_error = 0;
-pid_t test_thread = 0;
 std::atomic<int> calls_left{0};
 std::atomic<bool> accepted_for_grpc[kMaxDescriptors];  // by the listener of the gRPC port
 
 bool IsOnThread(const char* name) {
-  if (name[0] == 0) return gettid() != test_thread;
   char own[16] = "";
   prctl(PR_GET_NAME, own);
   return std::strcmp(own, name) == 0;
@@ -52,18 +44,6 @@ bool FailsAt(Failpoint point, int fd) {
   return IsOnThread(armed_thread) && --calls_left == 0;
 }
 
-// nlohmann::json's destructor asks for memory, so it ends the process where there is none. Only the
-// reserve helps there: these calls are left out.
-bool IsInJsonDestructor() {
-  void* frames[8];
-  const int count = backtrace(frames, 8);
-  return std::any_of(frames, frames + count, [](void* frame) {
-    Dl_info info{};
-    return dladdr(frame, &info) != 0 && info.dli_sname != nullptr &&
-           std::strstr(info.dli_sname, "json_value7destroy") != nullptr;
-  });
-}
-
 template <typename Function>
 Function* Real(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
@@ -75,9 +55,6 @@ void Arm(const Armed& armed) {
   armed_point = armed.point;
   armed_thread[armed.thread.copy(armed_thread, sizeof(armed_thread) - 1)] = 0;
   armed_error = armed.error;
-  test_thread = gettid();
-  void* frame = nullptr;
-  backtrace(&frame, 1);  // the first call asks for memory
   calls_left = armed.call;
   is_armed.store(true, std::memory_order_release);
 }
@@ -85,25 +62,6 @@ void Arm(const Armed& armed) {
 bool Disarm() {
   is_armed = false;
   return calls_left.load() <= 0;
-}
-
-void* New(size_t bytes, size_t alignment) {
-  void* const memory = Fails(Failpoint::kNew) && !IsInJsonDestructor() ? nullptr
-                       : alignment == 0 ? std::malloc(std::max<size_t>(bytes, 1))
-                                        : std::aligned_alloc(alignment, (bytes + alignment - 1) /
-                                                                            alignment * alignment);
-  return memory;
-}
-
-void* NewOrThrow(size_t bytes, size_t alignment) {
-  void* const memory = New(bytes, alignment);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-// Larger ones are not what the reserve is for.
-bool FailsSmall(size_t bytes) {
-  return bytes <= kSmallAllocationBytes && Fails(Failpoint::kMalloc);
 }
 
 // -1 with errno, or what the real call gives of `bytes` or of one.
@@ -132,28 +90,6 @@ ssize_t TransferMessage(Failpoint point, int fd, const msghdr* message, const Ca
 }  // namespace diffserve::testing
 
 using diffserve::testing::Failpoint;
-using diffserve::testing::FailsSmall;
-using diffserve::testing::New;
-using diffserve::testing::NewOrThrow;
-
-void* operator new(size_t bytes) { return NewOrThrow(bytes, 0); }
-void* operator new[](size_t bytes) { return NewOrThrow(bytes, 0); }
-void* operator new(size_t bytes, std::align_val_t alignment) {
-  return NewOrThrow(bytes, static_cast<size_t>(alignment));
-}
-void* operator new[](size_t bytes, std::align_val_t alignment) {
-  return NewOrThrow(bytes, static_cast<size_t>(alignment));
-}
-void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return New(bytes, 0); }
-void* operator new[](size_t bytes, const std::nothrow_t&) noexcept { return New(bytes, 0); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
 
 extern "C" {
 
@@ -208,27 +144,4 @@ ssize_t sendmsg(int fd, const msghdr* message, int flags) {
       Failpoint::kSend, fd, message, [&](const msghdr* cut) { return real(fd, cut, flags); });
 }
 
-#ifdef DIFFSERVE_WRAPS_MALLOC  // the linker leads malloc.cc's calls of glibc here
-
-void* __real___libc_malloc(size_t bytes);
-void* __wrap___libc_malloc(size_t bytes) {
-  return FailsSmall(bytes) ? nullptr : __real___libc_malloc(bytes);
-}
-
-void* __real___libc_calloc(size_t count, size_t bytes);
-void* __wrap___libc_calloc(size_t count, size_t bytes) {
-  return FailsSmall(count * bytes) ? nullptr : __real___libc_calloc(count, bytes);
-}
-
-void* __real___libc_realloc(void* memory, size_t bytes);
-void* __wrap___libc_realloc(void* memory, size_t bytes) {
-  return FailsSmall(bytes) ? nullptr : __real___libc_realloc(memory, bytes);
-}
-
-#endif
-
 }  // extern "C"
-
-// nlohmann::json's constructors keep what they had when an allocation within them throws: a few
-// hundred bytes each time.
-extern "C" const char* __lsan_default_suppressions() { return "leak:nlohmann::"; }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each allocation and each socket call of the server fails in turn, one in each run of a small
-// scenario: clients of every kind at once. Each of them must get its whole right answer, a clear
-// error or a closed connection; one failure harms one client at most; and afterwards everybody is
-// answered and nothing is left.
+// Each socket call of the server fails in turn, one in each run of a small scenario: clients of
+// every kind at once. Each of them must get its whole right answer, a clear error or a closed
+// connection; one failure harms one client at most; and afterwards everybody is answered and
+// nothing is left.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -16,7 +16,6 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/base/memory_reserve.h"
 #include "tests/faults/failpoints.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/grpc_stack.h"
@@ -26,10 +25,10 @@ namespace {
 
 constexpr int kPatienceS = 60;  // of a client; one that is still waiting then has been forgotten
 
-enum class Outcome { kWhole, kRefused, kError, kCut, kWrong, kForgotten };
+enum class Outcome { kWhole, kError, kCut, kWrong, kForgotten };
 
 const char* NameOf(Outcome outcome) {
-  constexpr const char* kNames[] = {"whole", "refused", "error", "cut", "wrong", "forgotten"};
+  constexpr const char* kNames[] = {"whole", "error", "cut", "wrong", "forgotten"};
   return kNames[static_cast<int>(outcome)];
 }
 
@@ -71,8 +70,6 @@ class HttpCall {
     if (status != "200") {
       const nlohmann::json error = nlohmann::json::parse(body, nullptr, false);
       const bool clear = error.is_object() && error.contains("error");
-      const bool short_of_memory = body.find("short of memory") != std::string::npos;
-      if (clear && status == "429" && short_of_memory) return Outcome::kRefused;
       return clear && (status == "429" || status[0] == '5') ? Outcome::kError : Outcome::kWrong;
     }
     bool has_error = false;
@@ -135,8 +132,7 @@ class Scenario {
     EXPECT_EQ(Run(), "") << "without a failure everybody is answered";
   }
 
-  // "", or what became of those that were not answered wholly. `harmed`: how many those are, but
-  // for those that were refused because memory is short.
+  // "", or what became of those that were not answered wholly. `harmed`: how many those are.
   std::string Run(int* harmed = nullptr) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(kPatienceS));
@@ -150,7 +146,7 @@ class Scenario {
     const auto tell = [&](const std::string& who, Outcome outcome) {
       if (outcome == Outcome::kWhole) return;
       report += who + " " + NameOf(outcome) + "; ";
-      if (harmed != nullptr && outcome != Outcome::kRefused) ++*harmed;
+      if (harmed != nullptr) ++*harmed;
       EXPECT_TRUE(outcome != Outcome::kWrong && outcome != Outcome::kForgotten) << report;
     };
     wanted_.resize(calls.size());
@@ -172,9 +168,7 @@ class Scenario {
       case grpc::StatusCode::OK:
         break;
       case grpc::StatusCode::RESOURCE_EXHAUSTED:
-        return generated.status.error_message().find("short of memory") != std::string::npos
-                   ? Outcome::kRefused
-                   : Outcome::kError;
+        return Outcome::kError;
       case grpc::StatusCode::DEADLINE_EXCEEDED:
         return Outcome::kForgotten;
       case grpc::StatusCode::UNAVAILABLE:
@@ -215,16 +209,14 @@ GrpcStackOptions Options() {
 // Runs the scenario with the first, second, ... such call failing, until none fails any more.
 class FaultsTest : public ::testing::Test {
  protected:
-  void FailEach(Armed armed, int every = 1, bool may_refuse = false) {
+  void FailEach(Armed armed) {
     int failures = 0, runs_with_harm = 0;
-    for (armed.call = 1;; armed.call += every) {
+    for (armed.call = 1;; ++armed.call) {
       int harmed = 0;
       Arm(armed);
       const std::string report = scenario_.Run(&harmed);
       const bool came = Disarm();
-      FillMemoryReserve();
       EXPECT_LE(harmed, 1) << "call " << armed.call << ": " << report;
-      EXPECT_TRUE(may_refuse || report.find("refused") == std::string::npos) << report;
       ExpectNothingIsLeft();
       if (HasFailure()) FAIL() << "call " << armed.call << " of " << armed.thread << ": " << report;
       if (!came) break;
@@ -232,8 +224,7 @@ class FaultsTest : public ::testing::Test {
       runs_with_harm += harmed;
     }
     std::printf("%s, error %d: %d calls failed, %d of them harmed a request\n",
-                armed.thread.empty() ? "any thread" : armed.thread.c_str(), armed.error, failures,
-                runs_with_harm);
+                armed.thread.c_str(), armed.error, failures, runs_with_harm);
     std::fflush(stdout);
     EXPECT_GT(failures, 0) << "nothing was made to fail on " << armed.thread;
     harmed_ = runs_with_harm;
@@ -245,48 +236,12 @@ class FaultsTest : public ::testing::Test {
     EXPECT_FALSE(stack_.Stats().failed);
   }
 
-  void TearDown() override {
-    DropMemoryReserve();
-    EXPECT_EQ(scenario_.Run(), "") << "in the end everybody is answered";
-  }
+  void TearDown() override { EXPECT_EQ(scenario_.Run(), "") << "in the end everybody is answered"; }
 
   GrpcStack stack_{Options()};
   Scenario scenario_{stack_};
   int harmed_ = 0;
 };
-
-TEST_F(FaultsTest, MemoryThatAConnectionLacksEndsThatOne) {
-  FailEach({.point = Failpoint::kNew, .thread = "http"});
-}
-
-TEST_F(FaultsTest, MemoryThatAcceptingLacksEndsThatConnection) {
-  FailEach({.point = Failpoint::kNew, .thread = "http-accept"});
-}
-
-TEST_F(FaultsTest, MemoryThatTextWorkLacksEndsThatRequest) {
-  FailEach({.point = Failpoint::kNew, .thread = "text"});
-}
-
-TEST_F(FaultsTest, MemoryThatAResponseLacksEndsThatOne) {
-  FailEach({.point = Failpoint::kNew, .thread = "output"});
-}
-
-#ifdef DIFFSERVE_WRAPS_MALLOC
-TEST_F(FaultsTest, ShortageThatTheReserveCoversHarmsNoRequest) {
-  ASSERT_TRUE(FillMemoryReserve());
-  const uint64_t before = NumMemoryShortages();
-  // Any thread's are thousands, gRPC's own on both sides among them: some of them are enough.
-  const std::pair<const char*, int> threads[] = {
-      {"http", 5},   {"http-accept", 1}, {"text", 5},       {"output", 5},
-      {"engine", 5}, {"grpc-accept", 1}, {"grpc-write", 1}, {"", 101}};
-  for (const auto& [thread, every] : threads) {
-    FailEach({.point = Failpoint::kMalloc, .thread = thread}, every, /*may_refuse=*/true);
-    EXPECT_EQ(harmed_, 0) << thread;
-    EXPECT_FALSE(MemoryIsShort());
-  }
-  EXPECT_GT(NumMemoryShortages(), before);
-}
-#endif
 
 TEST_F(FaultsTest, AConnectionThatCannotBeAcceptedNowIsAcceptedLater) {
   for (const char* thread : {"http-accept", "grpc-accept"}) {

@@ -3,12 +3,10 @@
 
 #include <algorithm>
 #include <mutex>
-#include <new>
 #include <span>
 #include <utility>
 
 #include "kernels/base/dtype.h"
-#include "kernels/base/log.h"
 #include "server/api/json/base64.h"
 
 namespace diffserve {
@@ -157,11 +155,7 @@ AttentionExchange::AttentionExchange(std::shared_ptr<AttentionMapsCall> call,
 
 AttentionExchange::~AttentionExchange() {
   call_->Abandon();
-  try {
-    hooks_.on_end(outcome_);
-  } catch (const std::bad_alloc&) {
-    Log(LogLevel::kError, "http_request_log_failed");
-  }
+  hooks_.on_end(outcome_);
 }
 
 std::optional<HttpReply> AttentionExchange::Reply() {

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/api/grpc/call_context.h"
 
-#include <new>
-
-#include "kernels/base/memory_reserve.h"
 #include "kernels/base/thread_registry.h"
 
 namespace diffserve {
@@ -12,7 +9,6 @@ using std::chrono::steady_clock;
 
 void WriteStarter::Run() {
   const NamedThread named("grpc-write", "its queue");
-  const WorksForAllRequests uses_the_reserve;
   std::unique_lock lock(mutex_);
   const auto woken = [this] { return stopping_ || !calls_.empty(); };
   while (true) {
@@ -21,21 +17,17 @@ void WriteStarter::Run() {
       wake_.wait(lock, [&] { return woken() || !watched_.empty(); });
     else
       wake_.wait_until(lock, next_look_, woken);
-    if (!watched_.empty() && steady_clock::now() >= next_look_) {
-      try {
-        EndStalled(lock);
-      } catch (const std::bad_alloc&) {  // the next check finds stalled calls
-        if (!lock.owns_lock()) lock.lock();
-      }
-    }
+    if (!watched_.empty() && steady_clock::now() >= next_look_) EndStalled(lock);
     if (stopping_ && calls_.empty()) return;
     if (calls_.empty()) continue;
-    WatchedCall::Place place;
-    place.splice(place.end(), calls_, calls_.begin());
-    std::shared_ptr<WatchedCall> call = place.front().lock();
-    if (call != nullptr) call->place_.splice(call->place_.end(), place);
+    const std::weak_ptr<WatchedCall> next = std::move(calls_.front());
+    calls_.pop_front();
     lock.unlock();
-    if (call != nullptr) call->Advance();
+    std::shared_ptr<WatchedCall> call = next.lock();
+    if (call != nullptr) {
+      call->queued_.store(false);
+      call->Advance();
+    }
     call.reset();
     lock.lock();
   }

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <list>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -26,17 +26,15 @@ namespace diffserve {
 // A call whose answer is a stream, as the WriteStarter sees it.
 class WatchedCall {
  public:
-  using Place = std::list<std::weak_ptr<WatchedCall>>;  // the list node of one call
-
   virtual ~WatchedCall() = default;
   // Starts the next write, or ends the call, unless a write is running.
-  virtual void Advance() noexcept = 0;
+  virtual void Advance() = 0;
   // Cancels the call if the same write has been running since `begin`.
   virtual void EndIfStalled(std::chrono::steady_clock::time_point begin) = 0;
 
  private:
   friend class WriteStarter;
-  Place place_;  // empty while it is in the queue; the WriteStarter's mutex guards it
+  std::atomic<bool> queued_{false};
 };
 
 // The queue of calls with new events, and the thread that starts their writes. A call is queued at
@@ -55,24 +53,21 @@ class WriteStarter {
     thread_.join();
   }
 
-  // Queues a watched call that has something new. Its list node moves into the queue, and back
-  // before the call may write, so no memory is allocated. A call without its node is queued
-  // already.
-  void Add(WatchedCall& call) noexcept {
+  // Queues a call that has something new, unless it is queued.
+  void Add(const std::shared_ptr<WatchedCall>& call) {
+    if (call->queued_.exchange(true)) return;
     {
       std::lock_guard lock(mutex_);
-      calls_.splice(calls_.end(), call.place_);
+      calls_.push_back(call);
     }
     wake_.notify_one();
   }
-  // Call once per call, before its first write. Throws std::bad_alloc without effect.
+  // Call once per call, before its first write.
   void Watch(const std::shared_ptr<WatchedCall>& call) {
-    WatchedCall::Place place = {call};
     {
       std::lock_guard lock(mutex_);
       watched_.push_back(call);
       if (watched_.size() == 1) next_look_ = std::chrono::steady_clock::now() + stall_timeout_ / 4;
-      call->place_.splice(call->place_.end(), place);
     }
     wake_.notify_one();
   }
@@ -84,7 +79,7 @@ class WriteStarter {
   const std::chrono::milliseconds stall_timeout_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  WatchedCall::Place calls_;
+  std::deque<std::weak_ptr<WatchedCall>> calls_;
   std::vector<std::weak_ptr<WatchedCall>> watched_;
   std::chrono::steady_clock::time_point next_look_;  // at the watched calls
   bool stopping_ = false;

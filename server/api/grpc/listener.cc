@@ -15,7 +15,6 @@
 #include <chrono>
 #include <cstring>
 #include <mutex>
-#include <new>
 #include <thread>
 #include <utility>
 
@@ -143,12 +142,8 @@ void GrpcListener::Impl::Run() {
     pollfd waits[2] = {{stop_event.get(), POLLIN, 0}, {socket.get(), POLLIN, 0}};
     poll(waits, exhausted ? 1 : 2, exhausted ? options.retry_ms : -1);
     if (waits[0].revents != 0) return;
-    try {
-      exhausted = !AcceptAll();
-      if (exhausted) WarnOnceASecond("no file descriptor is left");
-    } catch (const std::bad_alloc&) {
-      exhausted = true;
-    }
+    exhausted = !AcceptAll();
+    if (exhausted) WarnOnceASecond("no file descriptor is left");
   }
 }
 

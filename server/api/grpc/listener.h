@@ -32,7 +32,6 @@ class GrpcListener {
   ~GrpcListener();  // Stop
 
   int port() const;
-  // If `on_socket` throws std::bad_alloc, its socket is closed.
   void Start(std::function<void(int fd)> on_socket);
   void Stop();  // accepts no more; idempotent
 

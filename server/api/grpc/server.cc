@@ -11,9 +11,6 @@
 #include <grpcpp/server_posix.h>
 
 #include <atomic>
-#include <future>
-#include <new>
-#include <thread>
 #include <utility>
 
 #include "diffserve/v1/inference.grpc.pb.h"
@@ -40,7 +37,6 @@ namespace {
 using std::chrono::steady_clock;
 using std::chrono::system_clock;
 
-constexpr std::chrono::seconds kToEndCancelledCalls{10};
 constexpr char kServiceName[] = "diffserve.v1.Inference";
 
 using grpc::internal::CallbackServerStreamingHandler;
@@ -91,9 +87,7 @@ class InferenceService : public v1::Inference::Service {
   void Mark(Method method, Unary<Request, Response> handler) {
     MarkMethodCallback(method, new CallbackUnaryHandler<WireRequest<Request>, Response>(
                                    [this, handler](auto* context, auto* request, auto* response) {
-                                     return GuardedUnary(context, [&] {
-                                       return (this->*handler)(context, *request, response);
-                                     });
+                                     return (this->*handler)(context, *request, response);
                                    }));
   }
 
@@ -243,14 +237,12 @@ struct GrpcServer::Impl {
   grpc::CallbackGenericService unknown_methods;  // answers UNIMPLEMENTED; so they are watched too
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<GrpcListener> listener;
-  std::thread ending;  // in the library's Shutdown
-  std::future<void> ended;
 };
 
 GrpcServer::GrpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 GrpcServer::~GrpcServer() {
   if (impl_->shared.metrics != nullptr) impl_->shared.metrics->WatchGrpc(nullptr);
-  DS_CHECK(Shutdown(steady_clock::now()), "gRPC ends the calls that it has cancelled");
+  Shutdown(steady_clock::now());
 }
 
 Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOptions& options,
@@ -308,23 +300,10 @@ void GrpcServer::SetServing(bool serving) {
   impl_->shared.serving.store(serving);
 }
 
-bool GrpcServer::Shutdown(steady_clock::time_point deadline) {
-  const auto left = std::chrono::duration_cast<system_clock::duration>(deadline -
-                                                                       steady_clock::now());
+void GrpcServer::Shutdown(steady_clock::time_point deadline) {
   impl_->listener->Stop();
-  if (!impl_->ended.valid()) {
-    std::promise<void> done;
-    impl_->ended = done.get_future();
-    impl_->ending = std::thread([server = impl_->server.get(), end = system_clock::now() + left,
-                                 done = std::move(done)]() mutable {
-      server->Shutdown(end);
-      done.set_value();
-    });
-  }
-  if (impl_->ended.wait_until(deadline + kToEndCancelledCalls) != std::future_status::ready)
-    return false;
-  if (impl_->ending.joinable()) impl_->ending.join();
-  return true;
+  impl_->server->Shutdown(system_clock::now() + std::chrono::duration_cast<system_clock::duration>(
+                                                    deadline - steady_clock::now()));
 }
 
 }  // namespace diffserve

@@ -58,9 +58,8 @@ class GrpcServer {
   // Sets the health service's answer for "" and for each service of inference.
   void SetServing(bool serving);
   // Sends GOAWAY, lets running calls continue until `deadline`, cancels the rest and returns when
-  // all have ended. False: gRPC has lost a call, which 1.51 does if memory is short, and would wait
-  // for it forever. Then this object cannot be destroyed; the process must end by _exit.
-  bool Shutdown(std::chrono::steady_clock::time_point deadline);
+  // all have ended.
+  void Shutdown(std::chrono::steady_clock::time_point deadline);
 
  private:
   struct Impl;

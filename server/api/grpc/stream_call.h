@@ -9,43 +9,47 @@
 
 #include <grpc/grpc.h>
 
-#include <atomic>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <string>
 
 #include "kernels/base/log.h"
-#include "kernels/base/memory_reserve.h"
 #include "server/api/grpc/call_context.h"
 #include "server/serving/request_checks.h"
 
 namespace diffserve {
 
-inline grpc::Status OutOfMemoryOfCall() {
-  return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, OutOfMemoryStatus().message());
-}
-
-// Ends a call for which memory ran out before a StreamCall existed.
-template <typename Reactor>
-class RefusedCall : public Reactor {
- public:
-  RefusedCall() { this->Finish(OutOfMemoryOfCall()); }
-
- private:
-  void OnDone() override { delete this; }
-};
-
-// If memory runs out, only this call ends, with RESOURCE_EXHAUSTED.
 template <typename Message, typename Reactor = grpc::ServerWriteReactor<Message>>
 class StreamCall : public WatchedCall, public Reactor {
  public:
-  void Advance() noexcept override {
-    try {
-      AdvanceOrThrow();
-    } catch (const std::bad_alloc&) {
-      Fail();
+  void Advance() override {
+    const Message* to_write = nullptr;
+    grpc::Status status;
+    {
+      std::lock_guard lock(mutex_);
+      if (writing_ || finished_) return;
+      if (cancelled_) {
+        const bool late = context_->deadline() <= std::chrono::system_clock::now();
+        status = late ? grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED,
+                                     "the call's deadline has passed")
+                      : grpc::Status(grpc::StatusCode::CANCELLED, "the call was cancelled");
+      } else if (TakeNext(&current_)) {
+        to_write = &current_;
+      } else if (!done_) {
+        return;
+      } else {
+        status = record_.ToGrpc(*done_);
+      }
+      writing_ = to_write != nullptr;
+      if (writing_) write_begin_ = std::chrono::steady_clock::now();
+      finished_ = !writing_;
+    }
+    // Neither call may be made under the lock: gRPC may run a reaction before it returns.
+    if (to_write != nullptr) {
+      this->StartWrite(to_write);
+    } else {
+      End(status);
     }
   }
 
@@ -80,13 +84,8 @@ class StreamCall : public WatchedCall, public Reactor {
   template <typename Call, typename Start>
   static Reactor* Begin(CallContext& shared, grpc::CallbackServerContext* context,
                         const Status& request, const Start& start) {
-    std::shared_ptr<Call> call;
-    try {
-      call = std::make_shared<Call>(shared, context);
-      shared.write_starter.Watch(call);
-    } catch (const std::bad_alloc&) {
-      return new RefusedCall<Reactor>;
-    }
+    const auto call = std::make_shared<Call>(shared, context);
+    shared.write_starter.Watch(call);
     call->self_ = call;
     call->BeginWith(request, [&] { return start(*call); });
     return call.get();
@@ -116,7 +115,7 @@ class StreamCall : public WatchedCall, public Reactor {
   // end.
   static void Wake(const std::weak_ptr<StreamCall>& weak) {
     const std::shared_ptr<StreamCall> call = weak.lock();
-    if (call != nullptr && !call->queued_.exchange(true)) call->shared_.write_starter.Add(*call);
+    if (call != nullptr) call->shared_.write_starter.Add(call);
   }
 
   CallContext& shared_;
@@ -127,68 +126,17 @@ class StreamCall : public WatchedCall, public Reactor {
   std::optional<Status> done_;
 
  private:
-  void AdvanceOrThrow() {
-    const WorksForAllRequests uses_the_reserve;  // without memory gRPC ends the process
-    queued_.store(false);
-    const Message* to_write = nullptr;
-    grpc::Status status;
-    {
-      std::lock_guard lock(mutex_);
-      if (writing_ || finished_) return;
-      if (cancelled_) {
-        const bool late = context_->deadline() <= std::chrono::system_clock::now();
-        status = late ? grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED,
-                                     "the call's deadline has passed")
-                      : grpc::Status(grpc::StatusCode::CANCELLED, "the call was cancelled");
-      } else if (TakeNext(&current_)) {
-        to_write = &current_;
-      } else if (!done_) {
-        return;
-      } else {
-        status = record_.ToGrpc(*done_);
-      }
-      writing_ = to_write != nullptr;
-      if (writing_) write_begin_ = std::chrono::steady_clock::now();
-      finished_ = !writing_;
-    }
-    // Neither call may be made under the lock: gRPC may run a reaction before it returns.
-    if (to_write != nullptr) {
-      Write(*to_write);
-    } else {
-      End(status);
-    }
-  }
-
-  void Write(const Message& message) {
-    try {
-      this->StartWrite(&message);
-    } catch (const std::bad_alloc&) {
-      std::lock_guard lock(mutex_);
-      writing_ = false;
-      throw;
-    }
-  }
-
   template <typename Start>
   void BeginWith(const Status& request, const Start& start) {
-    Status status;
-    try {
-      status = record_.access().ok() ? request : record_.access();
-      if (status.ok()) status = TakePlace();
-      if (status.ok()) status = start();
-    } catch (const std::bad_alloc&) {
-      status = OutOfMemoryStatus();
-    }
+    Status status = record_.access().ok() ? request : record_.access();
+    if (status.ok()) status = TakePlace();
+    if (status.ok()) status = start();
     if (status.ok()) return;
     {
       std::lock_guard lock(mutex_);
       finished_ = true;
     }
-    try {
-      End(record_.ToGrpc(status));
-    } catch (const std::bad_alloc&) {
-      End(OutOfMemoryOfCall());
-    }
+    End(record_.ToGrpc(status));
   }
 
   Status TakePlace() {
@@ -198,23 +146,8 @@ class StreamCall : public WatchedCall, public Reactor {
   }
 
   void End(const grpc::Status& status) {
-    try {
-      shared_.End(record_, status, request_id_);
-    } catch (const std::bad_alloc&) {
-      Log(LogLevel::kError, "grpc_request_log_failed");
-    }
+    shared_.End(record_, status, request_id_);
     this->Finish(status);
-  }
-
-  // Ends this call because memory ran out.
-  void Fail() noexcept {
-    Abandon();
-    {
-      std::lock_guard lock(mutex_);
-      if (writing_ || finished_) return;
-      finished_ = true;
-    }
-    End(OutOfMemoryOfCall());
   }
 
   void Abandon() {
@@ -253,8 +186,7 @@ class StreamCall : public WatchedCall, public Reactor {
   virtual void Close() = 0;
 
   std::shared_ptr<StreamCall> self_;
-  bool has_place_ = false;           // among the open calls
-  std::atomic<bool> queued_{false};  // in the WriteStarter's queue
+  bool has_place_ = false;  // among the open calls
   bool writing_ = false;
   std::chrono::steady_clock::time_point write_begin_;
   bool finished_ = false;

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared parts of the gRPC port's unary calls: the key check, the counter, the log line, and the
-// end if memory runs out.
+// Shared parts of the gRPC port's unary calls: the key check, the counter and the log line.
 // Thread safety: any thread.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
-
-#include <new>
 
 #include "server/api/grpc/call_context.h"
 #include "server/api/grpc/stream_call.h"
@@ -34,18 +31,6 @@ grpc::ServerUnaryReactor* AnswerUnary(const char* method, CallContext& shared,
   const Status& checked = refused ? record.access() : request;
   EndUnary(shared, record, checked.ok() ? body() : checked, reactor);
   return reactor;
-}
-
-// If memory runs out before its work has started, the call ends with that error.
-template <typename Call>
-grpc::ServerUnaryReactor* GuardedUnary(grpc::CallbackServerContext* context, const Call& call) {
-  try {
-    return call();
-  } catch (const std::bad_alloc&) {
-    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-    reactor->Finish(OutOfMemoryOfCall());
-    return reactor;
-  }
 }
 
 }  // namespace diffserve

@@ -7,8 +7,6 @@
 #include <google/protobuf/message.h>
 #include <grpcpp/grpcpp.h>
 
-#include <new>
-
 #include "kernels/base/status.h"
 
 namespace diffserve {
@@ -32,11 +30,7 @@ class grpc::SerializationTraits<diffserve::WireRequest<Message>> {
  public:
   static grpc::Status Deserialize(grpc::ByteBuffer* bytes,
                                   diffserve::WireRequest<Message>* request) {
-    try {
-      request->status = diffserve::ParseWire(*bytes, request->message);
-    } catch (const std::bad_alloc&) {
-      request->status = diffserve::OutOfMemoryStatus();
-    }
+    request->status = diffserve::ParseWire(*bytes, request->message);
     bytes->Clear();
     return grpc::Status::OK;
   }

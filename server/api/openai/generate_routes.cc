@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/log.h"
 #include "server/api/attention/reply.h"
 #include "server/api/routes_impl.h"
 #include "server/serving/status_codes.h"

@@ -8,13 +8,12 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
-#include <new>
 #include <optional>
 #include <system_error>
 #include <utility>
 
+#include "kernels/base/crash_report.h"
 #include "kernels/base/line_writer.h"
-#include "kernels/base/memory_reserve.h"
 #include "kernels/base/thread_registry.h"
 #include "models/diagnostics/attention_capture.h"
 #include "server/api/vllm/encoder.h"
@@ -32,8 +31,6 @@ using std::chrono::steady_clock;
 
 constexpr timespec kHealthPeriod{.tv_sec = 0, .tv_nsec = 250'000'000};  // how often gRPC's health
                                                                         // service follows Health
-
-constexpr timespec kShortagePeriod{.tv_sec = 0, .tv_nsec = 100'000'000};  // while memory is short
 
 // The files of the model directory besides the weights.
 Status LoadTextFiles(const std::string& model_dir, ServerParts* parts) {
@@ -210,45 +207,12 @@ std::string ReadyLine(const std::string& host, Server& server) {
          " model=" + server.frontend().options().served_model_name;
 }
 
-// Logs that memory was short, and refills the reserve. While less than half of it is available,
-// each check ends the newest response: the older ones need its memory.
-class ReserveWatch {
- public:
-  explicit ReserveWatch(Frontend& frontend) : frontend_(frontend) { FillMemoryReserve(); }
-  ~ReserveWatch() { DropMemoryReserve(); }
-
-  void Look() {
-    const uint64_t shortages = NumMemoryShortages();
-    if (std::exchange(told_, shortages) != shortages) {
-      Log(LogLevel::kError, "memory_short",
-          {{"reserve_pieces_left", std::to_string(NumMemoryReservePieces())}});
-    }
-    const bool was_short = MemoryIsShort();
-    if (FillMemoryReserve()) {
-      if (was_short) Log(LogLevel::kInfo, "memory_reserve_restored");
-    } else if (NumMemoryReservePieces() < kMemoryReservePieces / 2 && frontend_.EndNewest()) {
-      Log(LogLevel::kError, "newest_response_ended", {{"reason", "memory"}});
-    }
-  }
-
- private:
-  Frontend& frontend_;
-  uint64_t told_ = NumMemoryShortages();
-};
-
 // Returns when a signal arrives, or with an error when the engine has failed and no request can be
 // answered any more.
 Status WaitForSignal(const sigset_t& signals, Server& server) {
   const ScopedThreadActivity activity("a signal");
-  const WorksForAllRequests uses_the_reserve;
-  ReserveWatch reserve(server.frontend());
-  while (sigtimedwait(&signals, nullptr, MemoryIsShort() ? &kShortagePeriod : &kHealthPeriod) < 0) {
-    try {
-      reserve.Look();
-      server.grpc().SetServing(server.health().Ready().ok());
-    } catch (const std::bad_alloc&) {
-      continue;  // the next check reports it
-    }
+  while (sigtimedwait(&signals, nullptr, &kHealthPeriod) < 0) {
+    server.grpc().SetServing(server.health().Ready().ok());
     if (server.engine().Snapshot().failed)
       return Status(StatusCode::kInternal, "the engine has failed");
   }
@@ -267,6 +231,7 @@ Status RunServe(const SessionOptions& options, const ServeOptions& serve,
   Result<LoadedServer> loaded = Load(options, serve, wrap);
   if (!loaded.ok()) return loaded.status();
   Server& server = *loaded->server;
+  CrashWhenMemoryRunsOut();
   ends_on_signal.reset();  // once a port answers, a signal drains
   DS_RETURN_IF_ERROR(server.Listen());
   if (serve.ui) {

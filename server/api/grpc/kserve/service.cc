@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "inference/grpc_service.grpc.pb.h"
-#include "kernels/base/memory_reserve.h"
 #include "server/api/grpc/kserve/messages.h"
 #include "server/api/grpc/stream_call.h"
 #include "server/api/grpc/unary_call.h"
@@ -146,10 +145,7 @@ class ModelStreamInferCall
  private:
   enum class State { kReading, kReceived, kAnswering, kAnswered };
 
-  void Read() {
-    const WorksForAllRequests uses_the_reserve;  // without memory gRPC ends the process
-    StartRead(&request_);
-  }
+  void Read() { StartRead(&request_); }
 
   void OnReadDone(bool ok) override {
     {
@@ -259,10 +255,8 @@ class KserveService : public inference::GRPCInferenceService::Service {
     MarkMethodCallback(
         method, new grpc::internal::CallbackUnaryHandler<WireRequest<Request>, Response>(
                     [this, name, access, body](auto* context, auto* request, auto* response) {
-                      return GuardedUnary(context, [&] {
-                        return AnswerUnary(name, shared_, context, request->status, access,
-                                           [&] { return body(request->message, response); });
-                      });
+                      return AnswerUnary(name, shared_, context, request->status, access,
+                                         [&] { return body(request->message, response); });
                     }));
   }
 

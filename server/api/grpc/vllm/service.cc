@@ -193,10 +193,8 @@ class VllmService : public vllm_v1::VllmEngine::Service {
     MarkMethodCallback(
         method, new CallbackUnaryHandler<WireRequest<Request>, Response>(
                     [this, name, access, body](auto* context, auto* request, auto* response) {
-                      return GuardedUnary(context, [&] {
-                        return AnswerUnary(name, shared_, context, request->status, access,
-                                           [&] { return body(request->message, response); });
-                      });
+                      return AnswerUnary(name, shared_, context, request->status, access,
+                                         [&] { return body(request->message, response); });
                     }));
   }
 

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/base/crash_report.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <stdexcept>
+#include <thread>
+
+#include "kernels/base/tensor.h"
+
+namespace diffserve {
+namespace {
+
+using ::testing::KilledBySignal;
+
+TEST(CrashReportDeathTest, AnAllocationThatFailsIsOneLine) {
+  const auto ask_for_too_much = [] {
+    InstallCrashReport("1.2.3", "abc");
+    CrashWhenMemoryRunsOut();
+    const Buffer buffer(size_t{1} << 60);
+  };
+  EXPECT_EXIT(ask_for_too_much(), KilledBySignal(SIGABRT),
+              "^diffserve: crashed signal=6 version=1.2.3 commit=abc .*"
+              "reason=\"out of memory\" backtrace=[^\n]*\n$");
+}
+
+TEST(CrashReportDeathTest, AnUncaughtExceptionIsOneLineWithItsTypeAndNotItsText) {
+  const auto throw_on_a_thread = [] {
+    InstallCrashReport("1.2.3", "abc");
+    std::thread([] { throw std::runtime_error("a secret"); }).join();
+  };
+  EXPECT_EXIT(throw_on_a_thread(), KilledBySignal(SIGABRT),
+              "^diffserve: crashed signal=6 version=1.2.3 commit=abc .*"
+              "uncaught=St13runtime_error backtrace=[^\n]*\n$");
+}
+
+}  // namespace
+}  // namespace diffserve
