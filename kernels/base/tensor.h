@@ -38,8 +38,8 @@ int64_t FindOutsideFloat16(std::span<const float> values);
 class Buffer {
  public:
   Buffer() = default;
-  // Zero-filled. Aborts if the system has no memory left: callers check sizes against the machine
-  // first.
+  // Zero-filled. Without memory it does what operator new does, and throws OutOfMemory. Callers
+  // check sizes against the machine first.
   explicit Buffer(size_t size_bytes);
 
   void* data() { return data_.get(); }

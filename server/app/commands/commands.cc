@@ -75,7 +75,8 @@ std::string OutOfMemoryLine(const std::string& what, const FreeMemory& free) {
 
 }  // namespace
 
-// Memory that ran out is an error like any other: one line with the numbers.
+// Memory that runs out before a server listens is an error like any other: one line with the
+// numbers.
 int RunProgram(int argc, char** argv, const ExecutorWrapper& wrap) {
   if (!StandardStreamsAreOpen()) return kExitFailure;  // no stream to report it on
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond the process's limit is an error of the write
