@@ -20,10 +20,11 @@
 #include "server/api/grpc/arrived_calls.h"
 #include "server/api/grpc/call_context.h"
 #include "server/api/grpc/call_watch.h"
+#include "server/api/grpc/diffserve/answer_messages.h"
 #include "server/api/grpc/diffserve/attention_stream.h"
 #include "server/api/grpc/diffserve/embed_call.h"
-#include "server/api/grpc/diffserve/generate_call.h"
 #include "server/api/grpc/diffserve/messages.h"
+#include "server/api/grpc/generate_call.h"
 #include "server/api/grpc/kserve/service.h"
 #include "server/api/grpc/listener.h"
 #include "server/api/grpc/unary_call.h"
@@ -42,6 +43,16 @@ constexpr char kServiceName[] = "diffserve.v1.Inference";
 using grpc::internal::CallbackServerStreamingHandler;
 using grpc::internal::CallbackUnaryHandler;
 
+struct GenerateApi {
+  using Message = v1::GenerateResponse;
+  using Answer = AnswerMessages;
+  static constexpr char kMethod[] = "Generate";
+  static std::unique_ptr<Answer> NewAnswer(const OpenAiRequest& request, const std::string& id,
+                                           const Tokenizer& tokenizer) {
+    return std::make_unique<Answer>(request, id, tokenizer);
+  }
+};
+
 struct EmbedApi {
   using Message = v1::EmbedResponse;
   static constexpr char kMethod[] = "Embed";
@@ -59,7 +70,7 @@ class InferenceService : public v1::Inference::Service {
         kGenerate,
         new CallbackServerStreamingHandler<WireRequest<v1::GenerateRequest>, v1::GenerateResponse>(
             [this](auto* context, auto* request) {
-              return BeginGenerate(shared_, context, *request);
+              return GenerateCall<GenerateApi>::Begin(shared_, context, *request);
             }));
     MarkMethodCallback(kAttention,
                        new CallbackServerStreamingHandler<WireRequest<v1::AttentionRequest>,

@@ -2,12 +2,11 @@
 #include "server/api/grpc/vllm/service.h"
 
 #include <chrono>
-#include <deque>
-#include <optional>
+#include <memory>
 #include <string>
-#include <utility>
 
 #include "server/api/grpc/diffserve/embed_call.h"
+#include "server/api/grpc/generate_call.h"
 #include "server/api/grpc/stream_call.h"
 #include "server/api/grpc/unary_call.h"
 #include "server/api/grpc/vllm/messages.h"
@@ -21,62 +20,14 @@ using grpc::internal::CallbackServerStreamingHandler;
 using grpc::internal::CallbackUnaryHandler;
 using std::chrono::steady_clock;
 
-class VllmGenerateCall : public StreamCall<vllm_v1::GenerateResponse> {
- public:
-  static auto* Begin(CallContext& shared, grpc::CallbackServerContext* context,
-                     const WireRequest<vllm_v1::GenerateRequest>& request) {
-    return StreamCall::Begin<VllmGenerateCall>(
-        shared, context, request.status,
-        [&](VllmGenerateCall& call) { return call.Start(request.message); });
+struct VllmGenerateApi {
+  using Message = vllm_v1::GenerateResponse;
+  using Answer = VllmAnswer;
+  static constexpr char kMethod[] = "VllmEngine.Generate";
+  static std::unique_ptr<Answer> NewAnswer(const VllmRequest& request, const std::string& /*id*/,
+                                           const Tokenizer& /*tokenizer*/) {
+    return std::make_unique<Answer>(request);
   }
-
-  VllmGenerateCall(CallContext& shared, grpc::CallbackServerContext* context)
-      : StreamCall("VllmEngine.Generate", shared, context) {}
-
- private:
-  Status Start(const vllm_v1::GenerateRequest& message) {
-    Frontend& frontend = shared_.frontend;
-    Result<VllmRequest> request = FromProto(message, frontend.options(),
-                                            frontend.DefaultSampling());
-    if (!request.ok()) return request.status();
-    GenerateRequest& generate = request->generate;
-    DS_RETURN_IF_ERROR(TakeRequestId(generate.request_id));
-    generate.request_id = request_id_;
-    generate.client = record_.client();
-    generate.deadline = deadline();
-    stream_ = std::make_shared<ResponseStream>(frontend.options().max_stream_bytes,
-                                               [call = weak_self()] { Wake(call); });
-    answer_.emplace(*request);
-    return Assign(&response_, frontend.Generate(std::move(generate), stream_));
-  }
-
-  bool TakeNext(vllm_v1::GenerateResponse* message) override {
-    while (!done_ && pending_.empty()) {
-      const std::optional<ResponseEvent> event = stream_->TryPop();
-      if (!event) return false;
-      answer_->Append(*event, &pending_);
-      if (const auto* done = std::get_if<ResponseDone>(&*event)) done_ = done->status;
-    }
-    if (pending_.empty()) return false;
-    *message = std::move(pending_.front());
-    pending_.pop_front();
-    return true;
-  }
-
-  void Cancel() override {
-    if (stream_ == nullptr) return;
-    stream_->Close();
-    shared_.frontend.Abandon(response_);
-  }
-
-  void Close() override {
-    if (stream_ != nullptr) stream_->Close();
-  }
-
-  std::optional<VllmAnswer> answer_;  // set before any reaction can run, as are the next two
-  std::shared_ptr<ResponseStream> stream_;
-  ResponseId response_ = 0;
-  std::deque<vllm_v1::GenerateResponse> pending_;
 };
 
 struct VllmEmbedApi {
@@ -113,12 +64,12 @@ class UnofferedCall : public StreamCall<Message> {
 class VllmService : public vllm_v1::VllmEngine::Service {
  public:
   explicit VllmService(CallContext& shared) : shared_(shared) {
-    MarkMethodCallback(kGenerate,
-                       new CallbackServerStreamingHandler<WireRequest<vllm_v1::GenerateRequest>,
-                                                          vllm_v1::GenerateResponse>(
-                           [this](auto* context, auto* request) {
-                             return VllmGenerateCall::Begin(shared_, context, *request);
-                           }));
+    MarkMethodCallback(
+        kGenerate, new CallbackServerStreamingHandler<WireRequest<vllm_v1::GenerateRequest>,
+                                                      vllm_v1::GenerateResponse>(
+                       [this](auto* context, auto* request) {
+                         return GenerateCall<VllmGenerateApi>::Begin(shared_, context, *request);
+                       }));
     MarkMethodCallback(
         kEmbed,
         new CallbackUnaryHandler<WireRequest<vllm_v1::EmbedRequest>, vllm_v1::EmbedResponse>(

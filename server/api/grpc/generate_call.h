@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// GenerateCall: one call that generates: from its request to the last message of its stream. `Api`
+// says what differs between services:
+//   using Message = ...;               // of the answer
+//   using Answer = ...;                // Append(event, &messages) makes messages of an event
+//   static constexpr char kMethod[];   // for the log and the counters
+//   static std::unique_ptr<Answer> NewAnswer(request, id, tokenizer);
+// FromProto gives the request, which has a GenerateRequest `generate`.
+// Thread safety: as StreamCall.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "server/api/grpc/stream_call.h"
+#include "server/api/grpc/wire_request.h"
+
+namespace diffserve {
+
+template <typename Api>
+class GenerateCall : public StreamCall<typename Api::Message> {
+  using Message = typename Api::Message;
+  using Base = StreamCall<Message>;
+
+ public:
+  template <typename Request>
+  static grpc::ServerWriteReactor<Message>* Begin(CallContext& shared,
+                                                  grpc::CallbackServerContext* context,
+                                                  const WireRequest<Request>& request) {
+    return Base::template Begin<GenerateCall>(
+        shared, context, request.status,
+        [&](GenerateCall& call) { return call.Start(request.message); });
+  }
+
+  GenerateCall(CallContext& shared, grpc::CallbackServerContext* context)
+      : Base(Api::kMethod, shared, context) {}
+
+ private:
+  template <typename Request>
+  Status Start(const Request& message) {
+    Frontend& frontend = this->shared_.frontend;
+    auto request = FromProto(message, frontend.options(), frontend.DefaultSampling());
+    if (!request.ok()) return request.status();
+    GenerateRequest& generate = request->generate;
+    DS_RETURN_IF_ERROR(this->TakeRequestId(generate.request_id));
+    generate.request_id = this->request_id_;
+    generate.client = this->record_.client();
+    generate.deadline = this->deadline();
+    answer_ = Api::NewAnswer(*request, this->request_id_, frontend.tokenizer());
+    stream_ = std::make_shared<ResponseStream>(
+        frontend.options().max_stream_bytes,
+        [call = this->weak_self()] { GenerateCall::Wake(call); });
+    return Assign(&response_, frontend.Generate(std::move(generate), stream_));
+  }
+
+  // The start's messages wait for the next event, which may be a refusal by the engine: client
+  // libraries retry only calls that got no message.
+  bool TakeNext(Message* message) override {
+    while (!this->done_ && (pending_.empty() || holds_start_)) {
+      const std::optional<ResponseEvent> event = stream_->TryPop();
+      if (!event) break;
+      const auto* done = std::get_if<ResponseDone>(&*event);
+      if (done != nullptr) this->done_ = done->status;
+      if (done != nullptr && !done->status.ok() && holds_start_) pending_.clear();
+      answer_->Append(*event, &pending_);
+      holds_start_ = std::holds_alternative<ResponseStarted>(*event);
+    }
+    if (pending_.empty() || holds_start_) return false;
+    *message = std::move(pending_.front());
+    pending_.pop_front();
+    return true;
+  }
+
+  void Cancel() override {
+    if (stream_ == nullptr) return;
+    stream_->Close();
+    this->shared_.frontend.Abandon(response_);
+  }
+
+  void Close() override {
+    if (stream_ != nullptr) stream_->Close();
+  }
+
+  // All set before any reaction can run.
+  std::unique_ptr<typename Api::Answer> answer_;
+  std::shared_ptr<ResponseStream> stream_;
+  ResponseId response_ = 0;
+  std::deque<Message> pending_;
+  bool holds_start_ = false;  // pending_ is only the start's
+};
+
+}  // namespace diffserve
