@@ -11,22 +11,20 @@ namespace diffserve {
 
 GenerateExchange::GenerateExchange(Frontend& frontend, std::shared_ptr<ResponseStream> stream,
                                    std::shared_ptr<std::atomic<bool>> wake_due,
-                                   std::unique_ptr<ResponseEncoder> response, bool streams,
-                                   Hooks hooks)
+                                   std::unique_ptr<AnswerWriter> writer, bool streams, Hooks hooks)
     : frontend_(frontend),
       stream_(std::move(stream)),
       wake_due_(std::move(wake_due)),
-      response_(std::move(response)),
+      response_(std::move(writer)),
       streams_(streams),
       hooks_(std::move(hooks)) {}
 
 GenerateExchange::~GenerateExchange() {
   stream_->Close();
   if (!id_) return;
-  if (!response_->done()) frontend_.Abandon(*id_);
-  outcome_.status = whole() ? response_->status()
-                            : Status(StatusCode::kCancelled, "the client left");
-  outcome_.completion_tokens = response_->completion_tokens();
+  if (!state().done) frontend_.Abandon(*id_);
+  outcome_.status = whole() ? state().status : Status(StatusCode::kCancelled, "the client left");
+  outcome_.completion_tokens = state().usage.completion_tokens;
   hooks_.on_end(outcome_);
 }
 
@@ -40,11 +38,11 @@ std::function<void()> GenerateExchange::NotifyOf(std::shared_ptr<std::atomic<boo
 std::optional<ResponseEvent> GenerateExchange::NextEvent() {
   if (!ends_with_error_) return stream_->TryPop();
   return ResponseDone{Status(StatusCode::kUnavailable, "the server is shutting down"),
-                      {.completion_tokens = response_->completion_tokens()}};
+                      {.completion_tokens = state().usage.completion_tokens}};
 }
 
 bool GenerateExchange::EndWithError() {
-  if (!streams_ || !response_->started() || response_->done()) return false;
+  if (!streams_ || !state().started || state().done) return false;
   ends_with_error_ = true;
   stream_->Close();
   frontend_.Abandon(*id_);
@@ -53,25 +51,25 @@ bool GenerateExchange::EndWithError() {
 
 void GenerateExchange::TakeEvents(std::string* bytes) {
   wake_due_->store(false);  // before the queue is read: a later event wakes again
-  while (response_->Write(kTurnBytes, bytes) && bytes->size() < kTurnBytes && !response_->done()) {
+  while (response_.Write(kTurnBytes, bytes) && bytes->size() < kTurnBytes && !state().done) {
     std::optional<ResponseEvent> event = NextEvent();
     if (!event) return;
-    response_->Take(std::move(*event));
+    response_.Take(std::move(*event));
   }
 }
 
 std::optional<HttpReply> GenerateExchange::Reply() {
   TakeEvents(&pending_);
-  if (!response_->done() && !(streams_ && response_->started())) return std::nullopt;
+  if (!state().done && !(streams_ && state().started)) return std::nullopt;
   HttpReply reply;
-  if (response_->done() && !response_->status().ok() && !(streams_ && response_->started())) {
-    reply = hooks_.error_reply(response_->status());
+  if (state().done && !state().status.ok() && !(streams_ && state().started)) {
+    reply = hooks_.error_reply(state().status);
   } else if (streams_) {
     reply.streams = true;
     reply.content_type = "text/event-stream; charset=utf-8";
     reply.fields = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
     reply.ping = ": ping\n\n";  // a comment, which every reader of events skips
-  } else if (response_->written()) {
+  } else if (response_.written()) {
     reply.body = std::exchange(pending_, {});
   } else {
     reply.streams = true;
@@ -81,7 +79,7 @@ std::optional<HttpReply> GenerateExchange::Reply() {
 }
 
 HttpReply GenerateExchange::Refused(const Status& status) {
-  response_->Take(ResponseDone{status, {}});
+  response_.Take(ResponseDone{status, {}});
   HttpReply reply = Reply().value();
   if (std::exchange(reply.streams, false)) {
     while (!Frames(&reply.body)) {

@@ -34,7 +34,7 @@ class GenerateExchange : public HttpExchange {
   // The stream's notify must wake the connection by `wake_due` (see NotifyOf).
   GenerateExchange(Frontend& frontend, std::shared_ptr<ResponseStream> stream,
                    std::shared_ptr<std::atomic<bool>> wake_due,
-                   std::unique_ptr<ResponseEncoder> response, bool streams, Hooks hooks);
+                   std::unique_ptr<AnswerWriter> writer, bool streams, Hooks hooks);
   ~GenerateExchange() override;
 
   // The reply if no response could start: an error, or the error event of its stream.
@@ -46,7 +46,7 @@ class GenerateExchange : public HttpExchange {
   bool Frames(std::string* bytes) override;
   bool EndWithError() override;
   bool EndedWithError() const override {
-    return response_->started() && response_->done() && !response_->status().ok();
+    return state().started && state().done && !state().status.ok();
   }
 
   // A notify function that wakes the connection once per check of the exchange, for any number of
@@ -58,13 +58,14 @@ class GenerateExchange : public HttpExchange {
   std::optional<ResponseEvent> NextEvent();
   // Writes events until there are none, the response is done, or `bytes` suffice for one turn.
   void TakeEvents(std::string* bytes);
-  bool whole() const { return response_->done() && response_->written() && pending_.empty(); }
+  const AnswerState& state() const { return response_.answer(); }
+  bool whole() const { return state().done && response_.written() && pending_.empty(); }
 
   Frontend& frontend_;
   const std::shared_ptr<ResponseStream> stream_;
   std::optional<ResponseId> id_;
   const std::shared_ptr<std::atomic<bool>> wake_due_;
-  const std::unique_ptr<ResponseEncoder> response_;
+  ResponseEncoder response_;
   const bool streams_;
   const Hooks hooks_;
   std::string pending_;           // generated, not sent yet

@@ -139,7 +139,7 @@ HttpAnswer OpenAiRoutes::Impl::Model(RouteCall& call) {
 
 HttpAnswer OpenAiRoutes::Impl::Ready(RouteCall&) {
   const Status status = health.Ready();
-  return status.ok() ? Json("{\"status\":\"ok\"}") : Error(status);
+  return status.ok() ? Json(JsonObjectOf("status", "ok")) : Error(status);
 }
 
 HttpAnswer OpenAiRoutes::Impl::Metrics(RouteCall&) {
@@ -160,7 +160,7 @@ HttpAnswer OpenAiRoutes::Impl::ResetPrefixCache(RouteCall& call) {
                                  kRunning));
   }
   frontend.engine().ResetPrefixCache();
-  return Json("{\"success\":true}");
+  return Json(JsonObjectOf("success", true));
 }
 
 // The methods of a path, as Allow lists them.

@@ -113,9 +113,13 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   HttpAnswer TokenizerInfo(Call&) { return Json(options.tokenizer_info); }
   HttpAnswer Models(Call&);
   HttpAnswer Model(Call& call);
-  HttpAnswer Version(Call&) { return Json(VersionBody(BuildVersion(), BuildCommit())); }
-  HttpAnswer Load(Call&) { return Json(LoadBody(in_flight->load())); }
-  HttpAnswer Live(Call&) { return Json("{\"status\":\"ok\"}"); }
+  HttpAnswer Version(Call&) {
+    return Json(JsonObjectOf([](JsonWriter& json) {
+      json.Add("version", BuildVersion()).Add("commit", BuildCommit());
+    }));
+  }
+  HttpAnswer Load(Call&) { return Json(JsonObjectOf("server_load", in_flight->load())); }
+  HttpAnswer Live(Call&) { return Json(JsonObjectOf("status", "ok")); }
   HttpAnswer Ready(Call& call);
   HttpAnswer Metrics(Call& call);
   HttpAnswer ResetPrefixCache(Call& call);
@@ -167,7 +171,7 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   // During a drain every request gets this error, whatever else is wrong with it.
   HttpAnswer Refused(const Status& status, const ErrorReply& error_reply) const;
   struct NewResponse {
-    std::unique_ptr<ResponseEncoder> encoder;
+    std::unique_ptr<AnswerWriter> writer;
     bool streams = false;
     ErrorReply error_reply;
   };

@@ -44,7 +44,11 @@ class ChatResponseTest : public ::testing::Test {
     };
     const TokenTexts texts = {bytes, bytes, [](int32_t id) { return id == kEos; }};
     return testing::EncodedText(
-        [&] { return OpenAiResponse(request_, {"chatcmpl-1", "tiny", "fp", 123}, texts); }, events);
+        [&] {
+          return std::make_unique<OpenAiResponse>(
+              request_, OpenAiIdentity{"chatcmpl-1", "tiny", "fp", 123}, texts);
+        },
+        events);
   }
   std::vector<Json> Stream(const std::vector<std::string>& pieces) {
     request_.stream = true;

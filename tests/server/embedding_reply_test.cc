@@ -44,13 +44,13 @@ std::shared_ptr<HiddenStatePool> Filled(int dimensions, int seed) {
 // The whole body, written `enough` at a time.
 std::string BodyOf(const std::vector<std::shared_ptr<HiddenStatePool>>& pools, bool base64,
                    size_t enough) {
-  EmbeddingReply reply(pools, base64, "tiny");
+  ResponseEncoder reply(std::make_unique<EmbeddingReply>(pools, base64, "tiny"));
   for (const auto& pool : pools) {
     reply.Take(ResponseDelta{});
-    EXPECT_FALSE(reply.done()) << pool->status().message();
+    EXPECT_FALSE(reply.answer().done) << pool->status().message();
   }
   reply.Take(ResponseDone{Status(), {.prompt_tokens = 9, .cached_tokens = 4}});
-  EXPECT_TRUE(reply.done() && !reply.started());
+  EXPECT_TRUE(reply.answer().done && !reply.answer().started);
   std::string body;
   for (bool whole = false; !whole;) {
     std::string piece;
@@ -99,10 +99,11 @@ TEST(EmbeddingReplyTest, NumbersAndBase64AreBitwiseTheVector) {
 }
 
 TEST(EmbeddingReplyTest, ErrorHasNoBody) {
-  EmbeddingReply reply({std::make_shared<HiddenStatePool>(PoolKind::kMean, 4, 4)}, false, "tiny");
+  const std::vector pools = {std::make_shared<HiddenStatePool>(PoolKind::kMean, 4, 4)};
+  ResponseEncoder reply(std::make_unique<EmbeddingReply>(pools, false, "tiny"));
   reply.Take(ResponseDone{Status(StatusCode::kDeadlineExceeded, "late"), {}});
-  EXPECT_TRUE(reply.done() && reply.written());
-  EXPECT_EQ(reply.status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(reply.answer().done && reply.written());
+  EXPECT_EQ(reply.answer().status.code(), StatusCode::kDeadlineExceeded);
 }
 
 class EmbeddingRouteTest : public ::testing::Test {

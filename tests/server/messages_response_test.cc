@@ -23,7 +23,8 @@ using Json = nlohmann::json;
 std::string Encoded(bool stream, std::vector<ResponseEvent> events) {
   return EncodedText(
       [stream] {
-        return MessagesResponse(stream, {"msg_1", "tiny", "toolu_1", "req-1"}, MarkedSplitter());
+        return std::make_unique<MessagesResponse>(
+            stream, MessagesIdentity{"msg_1", "tiny", "toolu_1", "req-1"}, MarkedSplitter());
       },
       std::move(events));
 }

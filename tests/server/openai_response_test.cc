@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "server/api/openai/encoder.h"
+#include "tests/testing/encoder_events.h"
 #include "tests/testing/http_client.h"
 
 namespace diffserve {
@@ -24,14 +25,15 @@ SampleResult Token(int32_t id, float logprob, std::vector<TokenLogprob> top = {}
 // A response fed with the usual events: one prompt "ab" (ids 10, 11), tokens "x" and "yz".
 class OpenAiResponseTest : public ::testing::Test {
  protected:
-  OpenAiResponse Make() {
-    return OpenAiResponse(request_, {"cmpl-1", "tiny", "fp", 123},
-                          {[this](int32_t id) { return bytes_.at(id); },
-                           [this](int32_t id) {
-                             const std::string& bytes = bytes_.at(id);
-                             return bytes.starts_with(' ') ? bytes.substr(1) : bytes;
-                           },
-                           [](int32_t id) { return id == 10; }});
+  std::unique_ptr<OpenAiResponse> Make() {
+    return std::make_unique<OpenAiResponse>(
+        request_, OpenAiIdentity{"cmpl-1", "tiny", "fp", 123},
+        TokenTexts{[this](int32_t id) { return bytes_.at(id); },
+                   [this](int32_t id) {
+                     const std::string& bytes = bytes_.at(id);
+                     return bytes.starts_with(' ') ? bytes.substr(1) : bytes;
+                   },
+                   [](int32_t id) { return id == 10; }});
   }
   // Frames for a stream, the body otherwise.
   std::string Run(std::vector<ResponseDelta> deltas, Status end = {}) {
@@ -45,24 +47,8 @@ class OpenAiResponseTest : public ::testing::Test {
     events.push_back(ResponseDone{end, {2, 2, 1}});
     return Written(events);
   }
-  // The whole output, written at once and in the smallest pieces.
   std::string Written(const std::vector<ResponseEvent>& events) {
-    std::string whole, pieces;
-    for (const bool at_once : {true, false}) {
-      OpenAiResponse response = Make();
-      for (const ResponseEvent& event : events) {
-        response.Take(event);
-        bool written = false;
-        while (!written) {
-          std::string piece;
-          written = response.Write(at_once ? ~size_t{0} : 1, &piece);
-          (at_once ? whole : pieces) += piece;
-        }
-      }
-      EXPECT_TRUE(response.done());
-    }
-    EXPECT_EQ(whole, pieces);
-    return whole;
+    return testing::EncodedText([this] { return Make(); }, events);
   }
   static std::vector<ResponseDelta> Deltas() {
     ResponseDelta first, last;
@@ -356,12 +342,12 @@ TEST_F(OpenAiResponseTest, ErrorInMidStreamIsTheLastEvent) {
 
 TEST_F(OpenAiResponseTest, ErrorBeforeTheFirstByteSendsNoEvent) {
   request_.stream = true;
-  OpenAiResponse response = Make();
+  ResponseEncoder response(Make());
   response.Take(ResponseStarted{{{{10}, "a"}}});
   response.Take(ResponseDone{Status(StatusCode::kResourceExhausted, "full"), {}});
-  EXPECT_FALSE(response.started());
+  EXPECT_FALSE(response.answer().started);
   EXPECT_TRUE(response.written());
-  EXPECT_EQ(response.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(response.answer().status.code(), StatusCode::kResourceExhausted);
 }
 
 TEST_F(OpenAiResponseTest, InvalidUtf8IsNeverSent) {

@@ -26,9 +26,10 @@ class ResponsesResponseTest : public ::testing::Test {
   std::string Encoded(bool stream, const std::vector<ResponseEvent>& events) {
     return EncodedText(
         [this, stream] {
-          return ResponsesResponse(
+          return std::make_unique<ResponsesResponse>(
               stream, Begun(), MarkedSplitter(),
-              {[this](auto object) { finished_ = std::move(object); }, [this] { ++dropped_; }});
+              ResponsesResponse::Hooks{[this](auto object) { finished_ = std::move(object); },
+                                       [this] { ++dropped_; }});
         },
         events);
   }
@@ -212,8 +213,9 @@ TEST_F(ResponsesResponseTest, ResponseThatEndsBeforeItBeginsIsDropped) {
 
 TEST_F(ResponsesResponseTest, AbandonedStreamIsDropped) {
   {
-    ResponsesResponse response(true, Begun(), MarkedSplitter(),
-                               {[](auto) { FAIL(); }, [this] { ++dropped_; }});
+    ResponseEncoder response(std::make_unique<ResponsesResponse>(
+        true, Begun(), MarkedSplitter(),
+        ResponsesResponse::Hooks{[](auto) { FAIL(); }, [this] { ++dropped_; }}));
     response.Take(Delta("Hel"));
   }
   EXPECT_EQ(dropped_, 1);

@@ -30,14 +30,14 @@ TEST(TextPiecesTest, AddedPiecesFollowTheirItem) {
     pieces.Add("<");
     pieces.AddItems(3, [&pieces](size_t i, std::string* out) {
       *out += std::to_string(i);
-      pieces.AddList(i, [&pieces, i](size_t j, std::string* out) {
+      pieces.AddItems(i, [&pieces, i](size_t j, std::string* out) {
         *out += static_cast<char>('a' + j);
         if (i == 2 && j == 0) pieces.Add("!");
       });
       pieces.Add(";");
     });
     pieces.Add(">");
-    EXPECT_EQ(Written(pieces, enough), "<0[];1[a];2[a!,b];>");
+    EXPECT_EQ(Written(pieces, enough), "<0;1a;2a!b;>");
   }
 }
 

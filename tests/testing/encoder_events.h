@@ -11,6 +11,7 @@
 
 #include "engine/response_stream.h"
 #include "server/api/answer_splitter.h"
+#include "server/api/response_encoder.h"
 
 namespace diffserve::testing {
 
@@ -42,13 +43,13 @@ inline AnswerSplitter MarkedSplitter() {
   return {[](const PromptInfo&) {}, read};
 }
 
-// The output of an encoder from `make` for `events`, at once and in the smallest pieces, which must
+// What writers from `make` write for `events`, at once and in the smallest pieces, which must
 // agree.
 template <typename Make>
 std::string EncodedText(const Make& make, const std::vector<ResponseEvent>& events) {
   std::string whole, pieces;
   for (const bool at_once : {true, false}) {
-    auto encoder = make();
+    ResponseEncoder encoder(make());
     for (const ResponseEvent& event : events) {
       encoder.Take(event);
       bool written = false;
@@ -58,7 +59,7 @@ std::string EncodedText(const Make& make, const std::vector<ResponseEvent>& even
         (at_once ? whole : pieces) += piece;
       }
     }
-    EXPECT_TRUE(encoder.done());
+    EXPECT_TRUE(encoder.answer().done);
   }
   EXPECT_EQ(whole, pieces);
   return whole;

@@ -4,8 +4,6 @@
 #include <utility>
 #include <variant>
 
-#include "kernels/base/check.h"
-#include "server/api/json/json.h"
 #include "server/serving/tools/json_scanner.h"
 
 namespace diffserve {
@@ -36,103 +34,77 @@ const char* ErrorType(StatusCode code) {
   }
 }
 
-std::string UsageJson(int64_t prompt, int64_t cached, int64_t output) {
-  return "{\"input_tokens\":" + std::to_string(prompt - cached) +
-         ",\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":" +
-         std::to_string(cached) + ",\"output_tokens\":" + std::to_string(output) + "}";
+void AddMessagesUsage(int64_t prompt, int64_t cached, int64_t output, JsonWriter& json) {
+  json.Key("usage").Begin('{').Add("input_tokens", prompt - cached);
+  json.Add("cache_creation_input_tokens", 0).Add("cache_read_input_tokens", cached);
+  json.Add("output_tokens", output).End('}');
 }
 
 }  // namespace
 
 std::string MessagesErrorBody(const Status& status, std::string_view request_id) {
-  std::string body = "{\"type\":\"error\",\"error\":{\"type\":\"" +
-                     std::string(ErrorType(status.code())) +
-                     "\",\"message\":" + JsonQuoted(status.message()) + "}";
-  if (!request_id.empty()) body += ",\"request_id\":" + JsonQuoted(request_id);
-  return body + "}";
+  return JsonObjectOf([&](JsonWriter& json) {
+    json.Add("type", "error").Key("error").Begin('{').Add("type", ErrorType(status.code()));
+    json.Add("message", status.message()).End('}');
+    if (!request_id.empty()) json.Add("request_id", request_id);
+  });
 }
 
-std::string InputTokensBody(size_t tokens) {
-  return "{\"input_tokens\":" + std::to_string(tokens) + "}";
-}
-
-MessagesResponse::MessagesResponse(bool stream, MessagesIdentity identity, AnswerSplitter split)
-    : stream_(stream), identity_(std::move(identity)), split_(std::move(split)) {}
-
-void MessagesResponse::Take(ResponseEvent event) {
-  DS_CHECK(written(), "an event is written before the next one comes");
-  if (done_) return;
-  if (auto* begun = std::get_if<ResponseStarted>(&event)) {
-    const PromptInfo& prompt = begun->prompts.front();
-    prompt_tokens_ = static_cast<int64_t>(prompt.token_ids.size());
-    split_.begin(prompt);
-  } else if (auto* delta = std::get_if<ResponseDelta>(&event)) {
-    OnDelta(std::move(*delta));
-  } else if (auto* done = std::get_if<ResponseDone>(&event)) {
-    OnDone(std::move(*done));
-  }
-}
-
-bool MessagesResponse::Write(size_t enough, std::string* out) {
-  pieces_.Write(enough, out);
-  return written();
-}
-
-void MessagesResponse::OnDelta(ResponseDelta event) {
-  tokens_ += static_cast<int64_t>(event.tokens.size());
+void MessagesResponse::OnDelta(ResponseDelta event, AnswerState* answer) {
   const bool ends = event.finish != FinishReason::kNone;
   parts_.clear();
   split_.read(event, &parts_);
-  if (stream_) Begin();
-  for (const AnswerPart& part : parts_) TakePart(part);
+  if (stream_) Begin(answer);
+  for (const AnswerPart& part : parts_) TakePart(part, answer);
   if (!ends) return;
-  CloseBlock();
+  CloseBlock(answer);
   finish_ = event.finish;
-  if (auto* text = std::get_if<std::string>(&event.stop_reason)) {
-    stop_sequence_ = std::move(*text);
-    has_stop_sequence_ = true;
-  }
+  if (auto* text = std::get_if<std::string>(&event.stop_reason)) stop_sequence_ = std::move(*text);
 }
 
-// The part of a message before its content. The cached tokens are reported at the end.
-std::string MessagesResponse::Head() const {
-  return "{\"id\":" + JsonQuoted(identity_.id) +
-         ",\"type\":\"message\",\"role\":\"assistant\",\"model\":" + JsonQuoted(identity_.model) +
-         ",\"content\":[";
+// The members of a message before its content. The cached tokens are reported at the end.
+void MessagesResponse::AddHead(JsonWriter& json) const {
+  json.Add("id", identity_.id).Add("type", "message").Add("role", "assistant");
+  json.Add("model", identity_.model).Key("content");
 }
 
-void MessagesResponse::Begin() {
-  if (std::exchange(started_, true)) return;
-  pieces_.Add("event: message_start\ndata: {\"type\":\"message_start\",\"message\":" + Head() +
-              "],\"stop_reason\":null,\"stop_sequence\":null,\"usage\":" +
-              UsageJson(prompt_tokens_, 0, 0) + "}}\n\nevent: ping\ndata: {\"type\":\"ping\"}\n\n");
+void MessagesResponse::Begin(AnswerState* answer) const {
+  if (std::exchange(answer->started, true)) return;
+  answer->AddEvent("message_start", [&](JsonWriter& json) {
+    json.Add("type", "message_start").Key("message").Begin('{');
+    AddHead(json);
+    json.Begin('[').End(']').Add("stop_reason", nullptr).Add("stop_sequence", nullptr);
+    AddMessagesUsage(answer->usage.prompt_tokens, 0, 0, json);
+    json.End('}');
+  });
+  answer->AddEvent("ping", [](JsonWriter& json) { json.Add("type", "ping"); });
 }
 
-void MessagesResponse::TakePart(const AnswerPart& part) {
+void MessagesResponse::TakePart(const AnswerPart& part, AnswerState* answer) {
   const bool begins_call = part.kind == Kind::kToolCall;
   const Kind kind = part.kind == Kind::kToolArguments ? Kind::kToolCall : part.kind;
   if (!begins_call && part.text.empty()) return;
   if (begins_call || !open_ || kind != open_kind_) {
-    CloseBlock();
-    OpenBlock(kind, begins_call ? std::string_view(part.text) : std::string_view());
+    CloseBlock(answer);
+    OpenBlock(kind, begins_call ? std::string_view(part.text) : std::string_view(), answer);
   }
   if (begins_call) return;
   if (!stream_) {
     blocks_.back().text += part.text;
     return;
   }
-  const char* const delta = kind == Kind::kContent ? "{\"type\":\"text_delta\",\"text\":"
-                            : kind == Kind::kReasoning
-                                ? "{\"type\":\"thinking_delta\",\"thinking\":"
-                                : "{\"type\":\"input_json_delta\","
-                                  "\"partial_json\":";
-  pieces_.Add("event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":" +
-              std::to_string(num_blocks_ - 1) + ",\"delta\":" + delta);
-  pieces_.AddQuoted(part.text);
-  pieces_.Add("}}\n\n");
+  using Names = std::pair<const char*, const char*>;
+  const auto [type, member] = kind == Kind::kContent ? Names("text_delta", "text")
+                              : kind == Kind::kReasoning
+                                  ? Names("thinking_delta", "thinking")
+                                  : Names("input_json_delta", "partial_json");
+  answer->AddEvent("content_block_delta", [&](JsonWriter& json) {
+    json.Add("type", "content_block_delta").Add("index", num_blocks_ - 1).Key("delta");
+    json.Begin('{').Add("type", type).Key(member).LongText(part.text).End('}');
+  });
 }
 
-void MessagesResponse::OpenBlock(Kind kind, std::string_view name) {
+void MessagesResponse::OpenBlock(Kind kind, std::string_view name, AnswerState* answer) {
   open_ = true;
   open_kind_ = kind;
   Block block;
@@ -143,80 +115,71 @@ void MessagesResponse::OpenBlock(Kind kind, std::string_view name) {
     ++num_calls_;
   }
   const int index = num_blocks_++;
-  if (!stream_) {
-    blocks_.push_back(std::move(block));
-    return;
-  }
-  pieces_.Add("event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":" +
-              std::to_string(index) + ",\"content_block\":");
-  AddBlock(block);
-  pieces_.Add("}\n\n");
+  if (!stream_) return blocks_.push_back(std::move(block));
+  answer->AddEvent("content_block_start", [&](JsonWriter& json) {
+    json.Add("type", "content_block_start").Add("index", index).Key("content_block");
+    AddBlock(block, json);
+  });
 }
 
-void MessagesResponse::CloseBlock() {
+void MessagesResponse::CloseBlock(AnswerState* answer) {
   if (!std::exchange(open_, false) || !stream_) return;
-  pieces_.Add("event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":" +
-              std::to_string(num_blocks_ - 1) + "}\n\n");
+  answer->AddEvent("content_block_stop", [&](JsonWriter& json) {
+    json.Add("type", "content_block_stop").Add("index", num_blocks_ - 1);
+  });
 }
 
 // `block` lives until it is written, or has no text.
-void MessagesResponse::AddBlock(const Block& block) {
+void MessagesResponse::AddBlock(const Block& block, JsonWriter& json) const {
+  json.Begin('{');
   if (block.kind == Kind::kToolCall) {
-    pieces_.Add("{\"type\":\"tool_use\",\"id\":" + JsonQuoted(block.call_id) +
-                ",\"name\":" + JsonQuoted(block.name) +
-                ",\"input\":" + (block.text.empty() ? std::string("{}") : block.text) + "}");
-    return;
+    json.Add("type", "tool_use").Add("id", block.call_id).Add("name", block.name).Key("input");
+    block.text.empty() ? json.Begin('{').End('}') : json.Json(block.text);
+  } else if (block.kind == Kind::kContent) {
+    json.Add("type", "text").Key("text").LongText(block.text);
+  } else {
+    json.Add("type", "thinking").Key("thinking").LongText(block.text).Add("signature", "");
   }
-  const bool text = block.kind == Kind::kContent;
-  pieces_.Add(text ? "{\"type\":\"text\",\"text\":" : "{\"type\":\"thinking\",\"thinking\":");
-  pieces_.AddQuoted(block.text);
-  pieces_.Add(text ? "}" : ",\"signature\":\"\"}");
+  json.End('}');
 }
 
-// "stop_reason":...,"stop_sequence":...
-void MessagesResponse::AddEnding() {
-  const char* const reason = finish_ == FinishReason::kLength ? "max_tokens"
-                             : has_stop_sequence_             ? "stop_sequence"
-                             : num_calls_ > 0                 ? "tool_use"
-                                                              : "end_turn";
-  pieces_.Add("\"stop_reason\":\"" + std::string(reason) +
-              "\",\"stop_sequence\":" + (has_stop_sequence_ ? JsonQuoted(stop_sequence_) : "null"));
+void MessagesResponse::AddEnding(JsonWriter& json) const {
+  json.Add("stop_reason", finish_ == FinishReason::kLength ? "max_tokens"
+                          : stop_sequence_                 ? "stop_sequence"
+                          : num_calls_ > 0                 ? "tool_use"
+                                                           : "end_turn");
+  json.Add("stop_sequence", stop_sequence_);
 }
 
-void MessagesResponse::OnDone(ResponseDone event) {
-  done_ = true;
-  status_ = std::move(event.status);
-  usage_ = event.usage;
-  if (!status_.ok()) {
-    if (started_)
-      pieces_.Add("event: error\ndata: " + MessagesErrorBody(status_, identity_.request_id) +
-                  "\n\n");
+void MessagesResponse::OnDone(AnswerState* answer) {
+  const Usage& usage = answer->usage;
+  if (!answer->status.ok()) {
+    if (answer->started)
+      answer->AddEvent("error", MessagesErrorBody(answer->status, identity_.request_id));
     return;
   }
-  if (!stream_) return AddBody();
-  Begin();
-  pieces_.Add("event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{");
-  AddEnding();
-  pieces_.Add("},\"usage\":" +
-              UsageJson(usage_.prompt_tokens, usage_.cached_tokens, usage_.completion_tokens) +
-              "}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
+  if (!stream_) return AddBody(usage, JsonWriter(&answer->pieces));
+  Begin(answer);
+  answer->AddEvent("message_delta", [&](JsonWriter& json) {
+    json.Add("type", "message_delta").Key("delta").Begin('{');
+    AddEnding(json);
+    json.End('}');
+    AddMessagesUsage(usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, json);
+  });
+  answer->AddEvent("message_stop", [](JsonWriter& json) { json.Add("type", "message_stop"); });
 }
 
 // A call that was cut, or whose arguments are malformed, has no usable input and is omitted.
-void MessagesResponse::AddBody() {
+void MessagesResponse::AddBody(const Usage& usage, JsonWriter json) {
   num_calls_ -= static_cast<int>(std::erase_if(blocks_, [](const Block& block) {
     return block.kind == Kind::kToolCall && !block.text.empty() && !IsJsonObject(block.text);
   }));
-  pieces_.Add(Head());
-  pieces_.AddItems(blocks_.size(), [this](size_t i, std::string* out) {
-    if (i > 0) *out += ',';
-    AddBlock(blocks_[i]);
-  });
-  pieces_.Add("],");
-  AddEnding();
-  pieces_.Add(",\"usage\":" +
-              UsageJson(usage_.prompt_tokens, usage_.cached_tokens, usage_.completion_tokens) +
-              "}");
+  json.Begin('{');
+  AddHead(json);
+  json.List(blocks_.size(), [this](size_t i, JsonWriter& item) { AddBlock(blocks_[i], item); });
+  AddEnding(json);
+  AddMessagesUsage(usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, json);
+  json.End('}');
 }
 
 }  // namespace diffserve

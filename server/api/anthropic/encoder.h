@@ -4,15 +4,15 @@
 // Thread safety: one thread at a time.
 #pragma once
 
-#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/response_stream.h"
 #include "kernels/base/status.h"
 #include "server/api/answer_splitter.h"
-#include "server/api/json/text_pieces.h"
 #include "server/api/response_encoder.h"
 
 namespace diffserve {
@@ -27,17 +27,14 @@ struct MessagesIdentity {
   std::string request_id;  // for error events
 };
 
-class MessagesResponse : public ResponseEncoder {
+class MessagesResponse : public AnswerWriter {
  public:
-  MessagesResponse(bool stream, MessagesIdentity identity, AnswerSplitter split);
+  MessagesResponse(bool stream, MessagesIdentity identity, AnswerSplitter split)
+      : stream_(stream), identity_(std::move(identity)), split_(std::move(split)) {}
 
-  void Take(ResponseEvent event) override;
-  bool Write(size_t enough, std::string* out) override;
-  bool written() const override { return pieces_.empty(); }
-  bool started() const override { return started_; }
-  bool done() const override { return done_; }
-  const Status& status() const override { return status_; }
-  int64_t completion_tokens() const override { return done_ ? usage_.completion_tokens : tokens_; }
+  void OnStarted(ResponseStarted event) override { split_.begin(event.prompts.front()); }
+  void OnDelta(ResponseDelta event, AnswerState* answer) override;
+  void OnDone(AnswerState* answer) override;
 
  private:
   struct Block {
@@ -46,16 +43,14 @@ class MessagesResponse : public ResponseEncoder {
     std::string name;  // of a call's tool
     std::string call_id;
   };
-  void OnDelta(ResponseDelta event);
-  void OnDone(ResponseDone event);
-  void Begin();
-  void TakePart(const AnswerPart& part);
-  void OpenBlock(AnswerPart::Kind kind, std::string_view name);
-  void CloseBlock();
-  void AddBody();
-  void AddBlock(const Block& block);
-  void AddEnding();
-  std::string Head() const;
+  void Begin(AnswerState* answer) const;
+  void TakePart(const AnswerPart& part, AnswerState* answer);
+  void OpenBlock(AnswerPart::Kind kind, std::string_view name, AnswerState* answer);
+  void CloseBlock(AnswerState* answer);
+  void AddBody(const Usage& usage, JsonWriter json);
+  void AddBlock(const Block& block, JsonWriter& json) const;
+  void AddHead(JsonWriter& json) const;
+  void AddEnding(JsonWriter& json) const;
 
   const bool stream_;
   const MessagesIdentity identity_;
@@ -67,17 +62,7 @@ class MessagesResponse : public ResponseEncoder {
   AnswerPart::Kind open_kind_ = AnswerPart::Kind::kContent;  // of the open block
   bool open_ = false;
   FinishReason finish_ = FinishReason::kNone;
-  std::string stop_sequence_;
-  bool has_stop_sequence_ = false;
-  int64_t prompt_tokens_ = 0;
-  int64_t tokens_ = 0;
-  Usage usage_;
-  Status status_;
-  bool started_ = false;
-  bool done_ = false;
-  TextPieces pieces_;
+  std::optional<std::string> stop_sequence_;
 };
-
-std::string InputTokensBody(size_t tokens);
 
 }  // namespace diffserve

@@ -28,13 +28,13 @@ HttpAnswer OpenAiRoutes::Impl::MessagesParsed(RouteCall& call, Result<OpenAiRequ
     return self->ErrorOf(error, MessagesErrorBody(error, id));
   };
   if (!parsed.ok()) return Refused(parsed.status(), errors);
-  auto encoder = std::make_unique<MessagesResponse>(
+  auto writer = std::make_unique<MessagesResponse>(
       parsed->stream,
       MessagesIdentity{"msg_" + call.account.request_id, frontend.options().served_model_name,
                        "toolu_" + RandomHex16(), call.account.request_id},
       SplitterOf(*parsed, TokenBytesOf()));
   return StartResponse(call, std::move(parsed->generate),
-                       {std::move(encoder), parsed->stream, errors});
+                       {std::move(writer), parsed->stream, errors});
 }
 
 HttpAnswer OpenAiRoutes::Impl::CountTokensParsed(RouteCall& call, Result<OpenAiRequest> parsed) {
@@ -45,8 +45,9 @@ HttpAnswer OpenAiRoutes::Impl::CountTokensParsed(RouteCall& call, Result<OpenAiR
   const Status status = frontend.Tokenize(
       call.account.client, std::move(parsed->generate.prompts.front()),
       /*add_special_tokens=*/false, [place](Result<std::vector<int32_t>> ids) {
-        PendingReplyExchange::Fill(*place, ids.ok() ? Json(InputTokensBody(ids->size()))
-                                                    : Result<HttpReply>(ids.status()));
+        PendingReplyExchange::Fill(*place, ids.ok()
+                                               ? Json(JsonObjectOf("input_tokens", ids->size()))
+                                               : Result<HttpReply>(ids.status()));
       });
   if (!status.ok()) return MessagesError(status);
   return std::make_unique<PendingReplyExchange>(std::move(place), ErrorsOf(&Impl::MessagesError));

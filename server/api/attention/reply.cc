@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/api/attention/reply.h"
 
-#include <algorithm>
 #include <mutex>
-#include <span>
 #include <utility>
 
 #include "kernels/base/dtype.h"
@@ -12,41 +10,17 @@
 namespace diffserve {
 namespace {
 
-constexpr size_t kNumbersPerMapPiece = 3 << 9;  // numbers per piece: a whole number of base64
-                                                // groups
-
-void AppendMember(const char* name, double value, std::string* out) {
-  *out += std::string(",\"") + name + "\":";
-  AppendJsonNumber(value, out);
+// A value that needs a second map.
+template <typename T>
+void AddOfMap2(const char* name, T value, int num_maps, JsonWriter& json) {
+  json.Key(name);
+  num_maps == 2 ? json.Value(value) : json.Value(nullptr);
 }
 
-// Members that need a second map.
-void AppendOfMap2(const char* name, double value, int num_maps, std::string* out) {
-  if (num_maps == 2) return AppendMember(name, value, out);
-  *out += std::string(",\"") + name + "\":null";
-}
-
-void AppendFloat16s(std::span<const float> numbers, std::string* out) {
-  std::string bytes;
-  for (float number : numbers) {
-    const uint16_t bits = FloatToFloat16(number);
-    bytes += static_cast<char>(bits & 0xff);
-    bytes += static_cast<char>(bits >> 8);
-  }
-  AppendBase64(bytes, out);
-}
-
-void AppendSlot(const AttentionSlot& slot, int num_maps, std::string* out) {
-  *out += "{\"slot\":" + std::to_string(slot.slot) + ",\"map1\":";
-  AppendJsonFloat(slot.map1, out);
-  *out += ",\"map2\":";
-  if (num_maps == 2)
-    AppendJsonFloat(slot.map2, out);
-  else
-    *out += "null";
-  *out += ",\"difference\":";
-  AppendJsonFloat(slot.difference, out);
-  *out += '}';
+void AddSlot(const AttentionSlot& slot, int num_maps, JsonWriter& json) {
+  json.Begin('{').Add("slot", slot.slot).Add("map1", slot.map1);
+  AddOfMap2("map2", slot.map2, num_maps, json);
+  json.Add("difference", slot.difference).End('}');
 }
 
 }  // namespace
@@ -54,70 +28,56 @@ void AppendSlot(const AttentionSlot& slot, int num_maps, std::string* out) {
 AttentionText::AttentionText(SharedAttentionAnswer answer, Options options)
     : answer_(std::move(answer)), options_(std::move(options)) {
   const AttentionAnswer& all = *answer_;
-  pieces_.Add("{\"object\":\"attention\",\"id\":");
-  pieces_.AddQuoted(options_.id);
-  pieces_.Add(",\"created\":" + std::to_string(options_.created) + ",\"model\":");
-  pieces_.AddQuoted(options_.model);
-  pieces_.Add(",\"maps\":" + std::to_string(all.num_maps) +
-              ",\"num_layers\":" + std::to_string(all.num_layers) +
-              ",\"num_heads\":" + std::to_string(all.num_heads) + ",\"tokens\":");
-  pieces_.AddList(all.tokens.size(),
-                  [&all](size_t i, std::string* out) { *out += std::to_string(all.tokens[i]); });
-  pieces_.Add(",\"token_texts\":");
-  pieces_.AddList(all.token_texts.size(), [&all](size_t i, std::string* out) {
-    AppendJsonString(all.token_texts[i], out);
+  JsonWriter json(&pieces_);
+  json.Begin('{').Add("object", "attention").Add("id", options_.id);
+  json.Add("created", options_.created).Add("model", options_.model).Add("maps", all.num_maps);
+  json.Add("num_layers", all.num_layers).Add("num_heads", all.num_heads).Key("tokens");
+  json.List(all.tokens.size(), [&all](size_t i, JsonWriter& item) { item.Value(all.tokens[i]); });
+  json.Key("token_texts").List(all.token_texts.size(), [&all](size_t i, JsonWriter& item) {
+    item.Value(all.token_texts[i]);
   });
-  pieces_.Add(",\"data\":");
-  pieces_.AddList(all.items.size(),
-                  [this, &all](size_t i, std::string*) { AddItem(all.items[i]); });
-  pieces_.Add("}");
+  json.Key("data").List(all.items.size(),
+                        [this, &all](size_t i, JsonWriter& item) { AddItem(all.items[i], item); });
+  json.End('}');
 }
 
-void AttentionText::AddItem(const AttentionQueryMaps& item) {
+void AttentionText::AddItem(const AttentionQueryMaps& item, JsonWriter& json) const {
   const int num_maps = answer_->num_maps;
-  std::string text = "{\"layer\":" + std::to_string(item.layer) +
-                     ",\"head\":" + std::to_string(item.head) +
-                     ",\"position\":" + std::to_string(item.position);
-  AppendMember("lambda", item.lambda, &text);
-  AppendMember("entropy1", item.entropy1, &text);
-  AppendOfMap2("entropy2", item.entropy2, num_maps, &text);
-  AppendMember("cancelled", item.cancelled, &text);
+  json.Begin('{').Add("layer", item.layer).Add("head", item.head).Add("position", item.position);
+  json.Add("lambda", item.lambda).Add("entropy1", item.entropy1);
+  AddOfMap2("entropy2", item.entropy2, num_maps, json);
+  json.Add("cancelled", item.cancelled);
   if (answer_->has_span) {
-    text += ",\"on_span\":{\"map1\":";
-    AppendJsonNumber(item.on_span.map1, &text);
-    AppendOfMap2("map2", item.on_span.map2, num_maps, &text);
-    AppendMember("difference", item.on_span.difference, &text);
-    text += '}';
+    json.Key("on_span").Begin('{').Add("map1", item.on_span.map1);
+    AddOfMap2("map2", item.on_span.map2, num_maps, json);
+    json.Add("difference", item.on_span.difference).End('}');
   }
-  pieces_.Add(text);
   if (answer_->top_k) {
-    pieces_.Add(",\"top\":");
-    pieces_.AddList(item.top.size(), [&item, num_maps](size_t i, std::string* out) {
-      AppendSlot(item.top[i], num_maps, out);
+    json.Key("top").List(item.top.size(), [&item, num_maps](size_t i, JsonWriter& slot) {
+      AddSlot(item.top[i], num_maps, slot);
     });
   } else {
-    AddMap("map1", item.map1);
-    AddMap("map2", item.map2);
+    AddMap("map1", item.map1, json);
+    AddMap("map2", item.map2, json);
   }
-  pieces_.Add("}");
+  json.End('}');
 }
 
 // Empty: there is no such map.
-void AttentionText::AddMap(const char* name, const std::vector<float>& map) {
-  pieces_.Add(std::string(",\"") + name + "\":");
-  if (map.empty()) return pieces_.Add("null");
-  if (!options_.float16) {
-    return pieces_.AddList(map.size(),
-                           [&map](size_t i, std::string* out) { AppendJsonFloat(map[i], out); });
+void AttentionText::AddMap(const char* name, const std::vector<float>& map,
+                           JsonWriter& json) const {
+  json.Key(name);
+  if (map.empty()) {
+    json.Value(nullptr);
+  } else if (options_.float16) {
+    const auto append = [&map](size_t i, std::string* bytes) {
+      const uint16_t bits = FloatToFloat16(map[i]);
+      *bytes += {static_cast<char>(bits & 0xff), static_cast<char>(bits >> 8)};
+    };
+    WriteBase64(map.size(), append, &json);
+  } else {
+    json.List(map.size(), [&map](size_t i, JsonWriter& item) { item.Value(map[i]); });
   }
-  pieces_.Add("\"");
-  pieces_.AddItems(
-      (map.size() + kNumbersPerMapPiece - 1) / kNumbersPerMapPiece,
-      [&map](size_t i, std::string* out) {
-        const std::span<const float> rest = std::span(map).subspan(i * kNumbersPerMapPiece);
-        AppendFloat16s(rest.first(std::min(kNumbersPerMapPiece, rest.size())), out);
-      });
-  pieces_.Add("\"");
 }
 
 bool AttentionText::Write(size_t enough, std::string* out) {

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "server/api/exchange.h"
-#include "server/api/json/text_pieces.h"
+#include "server/api/json/json_writer.h"
 #include "server/http/message.h"
 #include "server/serving/attention_call.h"
 
@@ -29,8 +29,8 @@ class AttentionText {
   bool Write(size_t enough, std::string* out);
 
  private:
-  void AddItem(const AttentionQueryMaps& item);
-  void AddMap(const char* name, const std::vector<float>& map);
+  void AddItem(const AttentionQueryMaps& item, JsonWriter& json) const;
+  void AddMap(const char* name, const std::vector<float>& map, JsonWriter& json) const;
 
   const SharedAttentionAnswer answer_;
   const Options options_;

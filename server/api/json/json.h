@@ -97,5 +97,6 @@ class JsonFields {
 
 // `text` as a JSON string literal; bytes that are not UTF-8 become U+FFFD.
 std::string JsonQuoted(std::string_view text);
+bool IsUtf8(std::string_view text);
 
 }  // namespace diffserve

@@ -10,7 +10,7 @@
 namespace diffserve {
 namespace {
 
-constexpr size_t kQuotedBytes = 16 << 10;  // of a long text in one item
+constexpr size_t kQuotedBytes = TextPieces::kQuotedBytes;
 
 bool IsContinuation(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
 
@@ -39,9 +39,9 @@ void AppendEscaped(std::string_view text, std::string* out) {
 
 }  // namespace
 
-void TextPieces::Add(std::string_view text) {
+std::string& TextPieces::Tail() {
   if (added_.empty() || added_.back().count > 0) added_.emplace_back();
-  added_.back().text += text;
+  return added_.back().text;
 }
 
 void TextPieces::AddItems(size_t count, AppendItem append) {
@@ -51,21 +51,8 @@ void TextPieces::AddItems(size_t count, AppendItem append) {
   added_.back().append = std::move(append);
 }
 
-void TextPieces::AddList(size_t count, AppendItem append) {
-  Add("[");
-  AddItems(count, [append = std::move(append)](size_t i, std::string* out) {
-    if (i > 0) *out += ',';
-    append(i, out);
-  });
-  Add("]");
-}
-
 void TextPieces::AddQuoted(std::string_view text) {
-  if (text.size() <= kQuotedBytes) {
-    std::string quoted;
-    AppendJsonString(text, &quoted);
-    return Add(quoted);
-  }
+  if (text.size() <= kQuotedBytes) return AppendJsonString(text, &Tail());
   Add("\"");
   AddItems((text.size() + kQuotedBytes - 1) / kQuotedBytes, [text](size_t i, std::string* out) {
     const size_t begin = PieceBegin(text, i);

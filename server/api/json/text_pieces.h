@@ -21,11 +21,12 @@ class TextPieces {
  public:
   // Appends item `i` of a list. Pieces that it adds itself follow it directly, before item i + 1.
   using AppendItem = std::function<void(size_t i, std::string* out)>;
+  static constexpr size_t kQuotedBytes = 16 << 10;  // of a long text in one item
 
-  void Add(std::string_view text);
+  void Add(std::string_view text) { Tail() += text; }
+  // Takes text until the next piece is added.
+  std::string& Tail();
   void AddItems(size_t count, AppendItem append);
-  // "[item,item,...]"
-  void AddList(size_t count, AppendItem append);
   // A JSON string; `text` must live until it is written.
   void AddQuoted(std::string_view text);
 

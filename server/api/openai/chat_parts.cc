@@ -9,42 +9,25 @@
 namespace diffserve {
 namespace {
 
-// `before`: the brace or comma before the member.
-void AddText(std::string_view name, const std::string& text, const char** before,
-             TextPieces* pieces) {
-  pieces->Add(std::exchange(*before, ","));
-  pieces->Add("\"" + std::string(name) + "\":");
-  pieces->AddQuoted(text);
-}
-
-void AddReasoning(const AnswerMessage& message, const char** before, TextPieces* pieces) {
+void AddReasoning(const AnswerMessage& message, JsonWriter* json) {
   if (message.reasoning.empty()) return;
   for (const char* name : {"reasoning_content", "reasoning"})  // vLLM's is the second one
-    AddText(name, message.reasoning, before, pieces);
+    json->Key(name).LongText(message.reasoning);
 }
 
 void AddCalls(const AnswerMessage& message, const ChatForm& form, int choice, bool streamed,
-              const char** before, TextPieces* pieces) {
+              JsonWriter* json) {
   if (message.calls.empty()) return;
-  pieces->Add(std::exchange(*before, ","));
-  pieces->Add("\"tool_calls\":");
-  const char* next = "[";
+  json->Key("tool_calls").Begin('[');
   for (const AnswerCall& call : message.calls) {
-    pieces->Add(std::exchange(next, ","));
-    pieces->Add("{");
-    if (streamed) pieces->Add("\"index\":" + std::to_string(call.index) + ",");
-    if (call.opens) {
-      pieces->Add("\"id\":\"" + CallIdOf(form, choice, call.index) + "\",\"type\":\"function\",");
-      pieces->Add("\"function\":{\"name\":");
-      pieces->AddQuoted(call.name);
-      pieces->Add(",\"arguments\":");
-    } else {
-      pieces->Add("\"function\":{\"arguments\":");
-    }
-    pieces->AddQuoted(call.arguments);
-    pieces->Add("}}");
+    json->Begin('{');
+    if (streamed) json->Add("index", call.index);
+    if (call.opens) json->Add("id", CallIdOf(form, choice, call.index)).Add("type", "function");
+    json->Key("function").Begin('{');
+    if (call.opens) json->Key("name").LongText(call.name);
+    json->Key("arguments").LongText(call.arguments).End('}').End('}');
   }
-  pieces->Add("]");
+  json->End(']');
 }
 
 }  // namespace
@@ -87,27 +70,25 @@ const char* ChatText::FinishName(FinishReason reason) const {
 }
 
 void AddChatMessage(const AnswerMessage& message, const ChatForm& form, int choice,
-                    TextPieces* pieces) {
-  const char* before = ",";
-  pieces->Add("{\"role\":\"assistant\"");
+                    JsonWriter* json) {
+  json->Begin('{').Add("role", "assistant").Key("content");
   if (message.content.empty() && !message.empty())
-    pieces->Add(",\"content\":null");
+    json->Value(nullptr);
   else
-    AddText("content", message.content, &before, pieces);
-  pieces->Add(",\"refusal\":null");
-  AddReasoning(message, &before, pieces);
-  AddCalls(message, form, choice, /*streamed=*/false, &before, pieces);
-  pieces->Add("}");
+    json->LongText(message.content);
+  json->Add("refusal", nullptr);
+  AddReasoning(message, json);
+  AddCalls(message, form, choice, /*streamed=*/false, json);
+  json->End('}');
 }
 
 void AddChatDelta(const AnswerMessage& message, const ChatForm& form, int choice,
-                  TextPieces* pieces) {
-  if (message.empty()) return pieces->Add("{}");
-  const char* before = "{";
-  AddReasoning(message, &before, pieces);
-  if (!message.content.empty()) AddText("content", message.content, &before, pieces);
-  AddCalls(message, form, choice, /*streamed=*/true, &before, pieces);
-  pieces->Add("}");
+                  JsonWriter* json) {
+  json->Begin('{');
+  AddReasoning(message, json);
+  if (!message.content.empty()) json->Key("content").LongText(message.content);
+  AddCalls(message, form, choice, /*streamed=*/true, json);
+  json->End('}');
 }
 
 }  // namespace diffserve

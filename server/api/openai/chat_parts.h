@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "engine/response_stream.h"
-#include "server/api/json/text_pieces.h"
+#include "server/api/json/json_writer.h"
 #include "server/serving/answer/answer_message.h"
 #include "server/serving/answer/answer_parser.h"
 
@@ -47,12 +47,11 @@ class ChatText {
   bool calls_tools_ = false;
 };
 
-// These write to `pieces`; the message must live until they are written.
+// REQUIRES: `json` is made over TextPieces. The message must live until they are written.
 // {"role":"assistant","content":...}
 void AddChatMessage(const AnswerMessage& message, const ChatForm& form, int choice,
-                    TextPieces* pieces);
+                    JsonWriter* json);
 // {"content":...}, empty if there is nothing.
-void AddChatDelta(const AnswerMessage& message, const ChatForm& form, int choice,
-                  TextPieces* pieces);
+void AddChatDelta(const AnswerMessage& message, const ChatForm& form, int choice, JsonWriter* json);
 
 }  // namespace diffserve

@@ -13,7 +13,7 @@
 
 #include "engine/response_stream.h"
 #include "kernels/base/status.h"
-#include "server/api/json/text_pieces.h"
+#include "server/api/json/json_writer.h"
 #include "server/api/openai/chat_parts.h"
 #include "server/api/openai/logprobs_text.h"
 #include "server/api/openai/request.h"
@@ -24,6 +24,9 @@ namespace diffserve {
 // {"error": {"message", "type", "param", "code"}}: always four keys; param and code are null if
 // there is nothing to say.
 std::string OpenAiErrorBody(const Status& status);
+void AddOpenAiError(const Status& status, JsonWriter* json);  // the member "error"
+// The member "usage", whose object the caller ends.
+void BeginOpenAiUsage(const Usage& usage, bool with_cached, JsonWriter* json);
 
 struct OpenAiIdentity {
   std::string id;  // "cmpl-..." or "chatcmpl-..."
@@ -32,19 +35,14 @@ struct OpenAiIdentity {
   int64_t created = 0;  // Unix seconds
 };
 
-class OpenAiResponse : public ResponseEncoder {
+class OpenAiResponse : public AnswerWriter {
  public:
   OpenAiResponse(const OpenAiRequest& request, OpenAiIdentity identity, TokenTexts texts);
 
-  void Take(ResponseEvent event) override;
-  bool Write(size_t enough, std::string* out) override;
-  bool written() const override { return pieces_.empty(); }
-  bool started() const override { return started_; }
-  bool done() const override { return done_; }
-  const Status& status() const override { return status_; }
-  int64_t completion_tokens() const override {
-    return done_ ? usage_.completion_tokens : streamed_tokens_;
-  }
+  void OnStarted(ResponseStarted event) override;
+  void OnPromptLogprobs(ResponsePromptLogprobs event, AnswerState* answer) override;
+  void OnDelta(ResponseDelta event, AnswerState* answer) override;
+  void OnDone(AnswerState* answer) override;
 
  private:
   struct Choice {
@@ -69,51 +67,32 @@ class OpenAiResponse : public ResponseEncoder {
     const ResponseDelta* end = nullptr;  // the delta that finishes the choice
     bool opens = false;
   };
-  void OnStarted(ResponseStarted event);
-  void OnPromptLogprobs(ResponsePromptLogprobs event);
-  void OnDelta(ResponseDelta event);
-  void OnDone(ResponseDone event);
-  void OpenChoice(int index);
-  void AddChunk(int index, const Chunk& chunk);
-  void AddBody();
-  void AddBodyChoice(size_t index);
-  // Tokens of an answer; the first is at the start of a text.
-  struct Generated {
-    const std::vector<SampleResult>& tokens;
-    size_t opening_tokens = 0;
-  };
+  void OpenChoice(int index, AnswerState* answer);
+  void AddChunk(int index, const Chunk& chunk, AnswerState* answer);
+  void AddChunkChoice(int index, const Chunk& chunk, JsonWriter& json);
+  void AddBody(const Usage& usage, JsonWriter json);
+  void AddBodyChoice(size_t index, JsonWriter& json);
   // Four parallel lists: for the prompt if `echo`, then for the generated tokens.
-  void AddCompletionLogprobs(int index, bool echo, Generated generated);
+  void AddCompletionLogprobs(int index, bool echo, GeneratedTokens generated, JsonWriter& json);
   // Past the prompt's token `i`, or past a generated one.
   void PassPromptToken(Choice& choice, const PromptInfo& prompt, size_t i) const;
   void PassToken(Choice& choice, int32_t id, bool opens_text) const;
-  void AddChatLogprobs(Generated generated);
-  void AddPromptLogprobs(const PromptScores& scores, const PromptInfo& prompt);
-  void AddIds(const std::vector<SampleResult>& tokens);
-  void AddIds(const SharedTokens& ids);
-  std::string RunningUsage() const;
-  std::string FinalUsage() const;
+  void AddChatLogprobs(GeneratedTokens generated, JsonWriter& json) const;
+  void AddFinalUsage(const Usage& usage, JsonWriter& json) const;
   const char* FinishName(const Choice& choice, FinishReason reason) const;
   const PromptInfo& PromptOf(int choice) const;
 
   const bool chat_, stream_, include_usage_, continuous_usage_, echo_, logprobs_, return_token_ids_;
-  const bool hides_eos_, tokens_as_ids_, skip_special_tokens_;
-  const int n_, num_logprobs_, prompt_logprobs_;
+  const bool hides_eos_, skip_special_tokens_;
+  const int n_;
   const OpenAiIdentity identity_;
   const ChatForm chat_form_;
-  const TokenTexts texts_;
-  std::string head_;  // of every chunk, up to "choices"
+  const LogprobForm logprob_form_;
+  std::string head_;  // members of every chunk before "choices"
   std::vector<PromptInfo> prompts_;
   std::vector<Choice> choices_;
   ResponseDelta delta_;  // of a stream, while its chunk is written
   AnswerMessage delta_message_;
-  int64_t prompt_tokens_ = 0;
-  int64_t streamed_tokens_ = 0;
-  Usage usage_;
-  Status status_;
-  bool started_ = false;
-  bool done_ = false;
-  TextPieces pieces_;
 };
 
 struct ModelCard {
@@ -126,8 +105,5 @@ std::string ModelBody(const ModelCard& card);
 std::string ModelListBody(const std::vector<ModelCard>& cards);
 std::string TokenizeBody(const std::vector<int32_t>& ids, int max_model_len,
                          const std::vector<std::string>* token_strs);
-std::string DetokenizeBody(std::string_view text);
-std::string VersionBody(std::string_view version, std::string_view commit);
-std::string LoadBody(int64_t requests);
 
 }  // namespace diffserve

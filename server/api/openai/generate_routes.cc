@@ -91,7 +91,7 @@ HttpAnswer OpenAiRoutes::Impl::StartResponse(RouteCall& call, GenerateRequest re
   };
   // Made before the response is opened: nothing after that can fail.
   auto exchange = std::make_unique<GenerateExchange>(frontend, stream, std::move(wake_due),
-                                                     std::move(response.encoder), response.streams,
+                                                     std::move(response.writer), response.streams,
                                                      std::move(hooks));
   const Result<ResponseId> id = frontend.Generate(std::move(request), std::move(stream));
   if (!id.ok()) return exchange->Refused(id.status());
@@ -128,8 +128,8 @@ HttpAnswer OpenAiRoutes::Impl::DetokenizeParsed(RouteCall& call, Result<Detokeni
   auto place = PendingReplyExchange::NewPlace(std::move(call.wake));
   const Status status = frontend.Detokenize(
       call.account.client, std::move(parsed->tokens), [place](Result<std::string> text) {
-        PendingReplyExchange::Fill(
-            *place, text.ok() ? Json(DetokenizeBody(*text)) : Result<HttpReply>(text.status()));
+        PendingReplyExchange::Fill(*place, text.ok() ? Json(JsonObjectOf("prompt", *text))
+                                                     : Result<HttpReply>(text.status()));
       });
   if (!status.ok()) return Error(status);
   return Pending(std::move(place));

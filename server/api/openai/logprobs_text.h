@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Log-probabilities as JSON in OpenAI's and vLLM's formats, one token at a time.
+// Log-probabilities as JSON in OpenAI's and vLLM's formats.
 // Thread safety: pure functions.
 #pragma once
 
@@ -7,8 +7,11 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "engine/response_stream.h"
 #include "kernels/ops/sampling_types.h"
+#include "server/api/json/json_writer.h"
 
 namespace diffserve {
 
@@ -24,23 +27,36 @@ struct TokenTexts {
   const TokenBytes& At(bool opens_text) const { return opens_text ? first_bytes : bytes; }
 };
 
-// A token's text as JSON. A token that is part of a character is shown as its bytes, so that
-// different tokens stay different.
-void AppendTokenKey(const std::string& bytes, std::string* out);
-// The same; with `as_id`, "token_id:ID".
-void AppendTokenName(int32_t id, const TokenBytes& token_bytes, bool as_id, std::string* out);
-void AppendLogprob(float logprob, std::string* out);
+// A token's text. A token that is part of a character is shown as its bytes, so that different
+// tokens stay different. With `as_id`, "token_id:ID".
+std::string TokenName(int32_t id, const TokenBytes& token_bytes, bool as_id);
+// JSON has no infinity; other servers send -9999 for a probability of zero.
+double LogprobNumber(float logprob);
 int64_t CharactersStartedIn(std::string_view bytes);
 
-// An entry of `top_logprobs` of a completion: {"text": logprob} for the first `num_top`
-// alternatives and the token itself. More may have been computed than are shown.
-void AppendTopLogprobs(const SampleResult& sample, int num_top, const TokenBytes& token_bytes,
-                       std::string* out, bool as_ids = false);
-// An entry of `content` of a chat's logprobs.
-void AppendChatLogprobs(const SampleResult& sample, int num_top, const TokenBytes& token_bytes,
-                        std::string* out, bool as_ids = false);
-// An entry of vLLM's `prompt_logprobs`: an object of id to {logprob, rank, decoded_token}.
-void AppendPromptLogprobs(const SampleResult& sample, int num_top, const TokenBytes& token_bytes,
-                          std::string* out);
+// How log-probabilities are shown. It outlives what is written in pieces.
+struct LogprobForm {
+  TokenTexts texts;
+  int num_top = 0;         // alternatives per generated token; more may have been computed
+  int num_prompt_top = 0;  // and per token of a prompt
+  bool as_ids = false;     // tokens are named by their ids
+};
+
+// Tokens of an answer; the first is at the start of a text.
+struct GeneratedTokens {
+  const std::vector<SampleResult>& tokens;
+  size_t opening_tokens = 0;
+};
+
+// An entry of `top_logprobs` of a completion: {"text": logprob} for the alternatives and the token
+// itself.
+void WriteTopLogprobs(const SampleResult& sample, const LogprobForm& form, bool opens_text,
+                      JsonWriter* json);
+// The list `content` of a chat's logprobs, in pieces.
+void WriteChatLogprobs(GeneratedTokens generated, const LogprobForm& form, JsonWriter* json);
+// vLLM's list `prompt_logprobs`, in pieces: null for the first token, then objects of id to
+// {logprob, rank, decoded_token}.
+void WritePromptLogprobs(PromptScores scores, size_t opening_tokens, const LogprobForm& form,
+                         JsonWriter* json);
 
 }  // namespace diffserve

@@ -16,7 +16,7 @@ HttpReply ReplyTo(const HttpHead& head, const Health& health) {
     status = Status(StatusCode::kNotFound, "this port serves only /livez, /readyz and /health");
   }
   reply.status = status.ok() ? 200 : WireStatusOf(status.code()).http;
-  reply.body = status.ok() ? "{\"status\":\"ok\"}" : OpenAiErrorBody(status);
+  reply.body = status.ok() ? JsonObjectOf("status", "ok") : OpenAiErrorBody(status);
   if (reply.status != 404 && head.method != "GET") {
     reply.status = 405;
     reply.body = OpenAiErrorBody(InvalidArgument("only GET is supported on this path"));

@@ -3,10 +3,7 @@
 
 #include <algorithm>
 #include <utility>
-#include <variant>
 
-#include "kernels/base/check.h"
-#include "server/api/json/json.h"
 #include "server/api/openai/encoder.h"
 #include "server/api/responses/request.h"
 #include "server/serving/status_codes.h"
@@ -48,45 +45,47 @@ const char* PrefixOf(Kind kind) {
   return kind == Kind::kContent ? "msg_" : kind == Kind::kReasoning ? "rs_" : "fc_";
 }
 
-// The name of an item's content events: output_text or reasoning_text.
+// The name of an item's content events.
 const char* ContentName(Kind kind) {
-  return kind == Kind::kContent ? "output_text" : "reasoning_text";
+  return kind == Kind::kContent     ? "output_text"
+         : kind == Kind::kReasoning ? "reasoning_text"
+                                    : "function_call_arguments";
 }
 
-void AddContentPart(const ResponseItem& item, bool with_text, TextPieces* pieces) {
-  pieces->Add("{\"type\":\"" + std::string(ContentName(item.kind)) + "\",\"text\":");
-  pieces->AddQuoted(with_text ? std::string_view(item.text) : std::string_view());
-  pieces->Add(item.kind == Kind::kContent ? ",\"annotations\":[],\"logprobs\":[]}" : "}");
+void AddContentPart(const ResponseItem& item, bool with_text, JsonWriter& json) {
+  json.Begin('{').Add("type", ContentName(item.kind)).Key("text");
+  json.LongText(with_text ? std::string_view(item.text) : std::string_view());
+  if (item.kind == Kind::kContent)
+    json.Key("annotations").Begin('[').End(']').Key("logprobs").Begin('[').End(']');
+  json.End('}');
 }
 
 // `opened`: the item is new and has no content yet.
-void AddItem(const ResponseItem& item, bool opened, TextPieces* pieces) {
-  const char* const status = opened ? "in_progress" : item.complete ? "completed" : "incomplete";
-  std::string head = "{\"id\":" + JsonQuoted(item.id) + ",\"status\":\"" + status + "\",\"type\":";
+void AddItem(const ResponseItem& item, bool opened, JsonWriter& json) {
+  json.Begin('{').Add("id", item.id);
+  json.Add("status", opened ? "in_progress" : item.complete ? "completed" : "incomplete");
   if (item.kind == Kind::kToolCall) {
-    pieces->Add(head + "\"function_call\",\"call_id\":" + JsonQuoted(item.call_id) +
-                ",\"name\":" + JsonQuoted(item.name) + ",\"arguments\":");
-    pieces->AddQuoted(opened ? std::string_view() : std::string_view(item.text));
-    pieces->Add("}");
-    return;
+    json.Add("type", "function_call").Add("call_id", item.call_id).Add("name", item.name);
+    json.Key("arguments").LongText(opened ? std::string_view() : std::string_view(item.text));
+  } else {
+    if (item.kind == Kind::kContent)
+      json.Add("type", "message").Add("role", "assistant");
+    else
+      json.Add("type", "reasoning").Key("summary").Begin('[').End(']');
+    json.Key("content").Begin('[');
+    if (!opened) AddContentPart(item, /*with_text=*/true, json);
+    json.End(']');
   }
-  pieces->Add(head +
-              (item.kind == Kind::kContent ? "\"message\",\"role\":\"assistant\""
-                                           : "\"reasoning\",\"summary\":[]") +
-              ",\"content\":[");
-  if (!opened) AddContentPart(item, /*with_text=*/true, pieces);
-  pieces->Add("]}");
+  json.End('}');
 }
 
-std::string UsageJson(const ResponseObject& object) {
+void AddResponsesUsage(const ResponseObject& object, JsonWriter& json) {
   const Usage& usage = object.usage;
-  return "{\"input_tokens\":" + std::to_string(usage.prompt_tokens) +
-         ",\"input_tokens_details\":{\"cached_tokens\":" + std::to_string(usage.cached_tokens) +
-         ",\"cache_write_tokens\":0},\"output_tokens\":" + std::to_string(usage.completion_tokens) +
-         ",\"output_tokens_details\":{\"reasoning_tokens\":" +
-         std::to_string(object.reasoning_tokens) +
-         "},\"total_tokens\":" + std::to_string(usage.prompt_tokens + usage.completion_tokens) +
-         "}";
+  json.Begin('{').Add("input_tokens", usage.prompt_tokens).Key("input_tokens_details").Begin('{');
+  json.Add("cached_tokens", usage.cached_tokens).Add("cache_write_tokens", 0).End('}');
+  json.Add("output_tokens", usage.completion_tokens).Key("output_tokens_details").Begin('{');
+  json.Add("reasoning_tokens", object.reasoning_tokens).End('}');
+  json.Add("total_tokens", usage.prompt_tokens + usage.completion_tokens).End('}');
 }
 
 }  // namespace
@@ -110,30 +109,33 @@ std::optional<ResponseItem> FindItem(const ResponseObject& object, std::string_v
   return found == object.items.end() ? std::nullopt : std::optional<ResponseItem>(*found);
 }
 
-void AddResponseObject(const ResponseObject& object, TextPieces* pieces) {
+void AddResponseObject(const ResponseObject& object, JsonWriter* json) {
   const bool ended = object.state != ResponseState::kInProgress;
-  pieces->Add("{\"id\":" + JsonQuoted(object.id) + ",\"object\":\"response\",\"created_at\":" +
-              std::to_string(object.created_at) + ",\"status\":\"" + NameOf(object.state) +
-              "\",\"model\":" + JsonQuoted(object.model) + ",\"error\":");
+  json->Begin('{').Add("id", object.id).Add("object", "response");
+  json->Add("created_at", object.created_at).Add("status", NameOf(object.state));
+  json->Add("model", object.model).Key("error");
   if (object.state == ResponseState::kFailed) {
-    pieces->Add("{\"code\":\"" + std::string(FailureCode(object.error.code())) +
-                "\",\"message\":" + JsonQuoted(object.error.message()) + "}");
+    json->Begin('{').Add("code", FailureCode(object.error.code()));
+    json->Add("message", object.error.message()).End('}');
   } else {
-    pieces->Add("null");
+    json->Value(nullptr);
   }
-  pieces->Add(",\"incomplete_details\":");
-  pieces->Add(object.state == ResponseState::kIncomplete ? "{\"reason\":\"max_output_tokens\"}"
-                                                         : "null");
-  pieces->Add(",\"output\":[");
-  const bool streams = !ended;  // its items have events of their own
-  pieces->AddItems(streams ? 0 : object.items.size(),
-                   [&object, pieces](size_t i, std::string* out) {
-                     if (i > 0) *out += ',';
-                     AddItem(object.items[i], /*opened=*/false, pieces);
-                   });
-  pieces->Add("],\"usage\":" + (ended ? UsageJson(object) : "null") + ",");
-  pieces->AddItems(1, [echo = object.echo](size_t, std::string* out) { *out += *echo; });
-  pieces->Add("}");
+  json->Key("incomplete_details");
+  if (object.state == ResponseState::kIncomplete)
+    json->Begin('{').Add("reason", "max_output_tokens").End('}');
+  else
+    json->Value(nullptr);
+  const size_t items = ended ? object.items.size() : 0;  // of a stream, they have their own events
+  json->Key("output").List(items, [&object](size_t i, JsonWriter& item) {
+    AddItem(object.items[i], /*opened=*/false, item);
+  });
+  json->Key("usage");
+  if (ended)
+    AddResponsesUsage(object, *json);
+  else
+    json->Value(nullptr);
+  json->Items(1, [echo = object.echo](size_t, JsonWriter& members) { members.Members(*echo); });
+  json->End('}');
 }
 
 ResponsesResponse::ResponsesResponse(bool stream, ResponseObject object, AnswerSplitter split,
@@ -147,88 +149,67 @@ ResponsesResponse::~ResponsesResponse() {
   if (!told_) hooks_.drop();
 }
 
-void ResponsesResponse::Take(ResponseEvent event) {
-  DS_CHECK(written(), "an event is written before the next one comes");
-  if (done_) return;
-  if (auto* begun = std::get_if<ResponseStarted>(&event)) {
-    const PromptInfo& prompt = begun->prompts.front();
-    prompt_tokens_ = static_cast<int64_t>(prompt.token_ids.size());
-    split_.begin(prompt);
-  } else if (auto* delta = std::get_if<ResponseDelta>(&event)) {
-    OnDelta(std::move(*delta));
-  } else if (auto* done = std::get_if<ResponseDone>(&event)) {
-    OnDone(std::move(*done));
-  }
+template <typename Write>
+void ResponsesResponse::AddEvent(const std::string& type, AnswerState* answer, const Write& write) {
+  answer->AddEvent(type, [&](JsonWriter& json) {
+    json.Add("type", type).Add("sequence_number", sequence_number_++);
+    write(json);
+  });
 }
 
-bool ResponsesResponse::Write(size_t enough, std::string* out) {
-  pieces_.Write(enough, out);
-  return written();
+void ResponsesResponse::AddPlace(bool of_content, JsonWriter& json) const {
+  json.Add("item_id", item().id).Add("output_index", object_->items.size() - 1);
+  if (of_content) json.Add("content_index", 0);
 }
 
-void ResponsesResponse::AddEvent(std::string_view type) {
-  pieces_.Add("event: " + std::string(type) + "\ndata: {\"type\":\"" + std::string(type) +
-              "\",\"sequence_number\":" + std::to_string(sequence_number_++));
+void ResponsesResponse::AddObjectEvent(const char* type, AnswerState* answer) {
+  AddEvent(type, answer, [this](JsonWriter& json) {
+    json.Key("response");
+    AddResponseObject(*object_, &json);
+  });
 }
 
-void ResponsesResponse::AddPlace(bool of_content) {
-  pieces_.Add(",\"item_id\":" + JsonQuoted(item().id) +
-              ",\"output_index\":" + std::to_string(object_->items.size() - 1) +
-              (of_content ? ",\"content_index\":0" : ""));
+void ResponsesResponse::Begin(AnswerState* answer) {
+  if (std::exchange(answer->started, true)) return;
+  AddObjectEvent("response.created", answer);
+  AddObjectEvent("response.in_progress", answer);
 }
 
-void ResponsesResponse::AddObjectEvent(std::string_view type) {
-  AddEvent(type);
-  pieces_.Add(",\"response\":");
-  AddResponseObject(*object_, &pieces_);
-  pieces_.Add("}\n\n");
-}
-
-void ResponsesResponse::Begin() {
-  if (std::exchange(started_, true)) return;
-  AddObjectEvent("response.created");
-  AddObjectEvent("response.in_progress");
-}
-
-void ResponsesResponse::OnDelta(ResponseDelta event) {
-  const auto tokens = static_cast<int64_t>(event.tokens.size());
-  const bool ends = event.finish != FinishReason::kNone;
-  tokens_ += tokens;
+void ResponsesResponse::OnDelta(ResponseDelta event, AnswerState* answer) {
   parts_.clear();
   split_.read(event, &parts_);
-  if (stream_) Begin();
-  for (const AnswerPart& part : parts_) TakePart(part);
+  if (stream_) Begin(answer);
+  for (const AnswerPart& part : parts_) TakePart(part, answer);
   // A token counts for the kind of part that it produced.
   if (!object_->items.empty() && item().kind == Kind::kReasoning)
-    object_->reasoning_tokens += tokens;
-  if (ends) finish_ = event.finish;
+    object_->reasoning_tokens += static_cast<int64_t>(event.tokens.size());
+  if (event.finish != FinishReason::kNone) finish_ = event.finish;
 }
 
-void ResponsesResponse::TakePart(const AnswerPart& part) {
+void ResponsesResponse::TakePart(const AnswerPart& part, AnswerState* answer) {
   const bool begins_call = part.kind == Kind::kToolCall;
   const Kind kind = part.kind == Kind::kToolArguments ? Kind::kToolCall : part.kind;
   if (!begins_call && part.text.empty()) return;
   if (begins_call || !open_ || kind != item().kind) {
-    CloseItem(/*complete=*/true);
-    OpenItem(kind, begins_call ? std::string_view(part.text) : std::string_view());
+    CloseItem(/*complete=*/true, answer);
+    OpenItem(kind, begins_call ? std::string_view(part.text) : std::string_view(), answer);
   }
   if (begins_call) return;
   item().text += part.text;
   if (!stream_) return;
-  if (kind == Kind::kToolCall)
-    AddEvent("response.function_call_arguments.delta");
-  else
-    AddEvent("response." + std::string(ContentName(kind)) + ".delta");
-  AddPlace(/*of_content=*/kind != Kind::kToolCall);
-  pieces_.Add(kind == Kind::kContent ? ",\"logprobs\":[],\"delta\":" : ",\"delta\":");
-  pieces_.AddQuoted(part.text);
-  pieces_.Add("}\n\n");
+  const bool call = kind == Kind::kToolCall;
+  AddEvent("response." + std::string(ContentName(kind)) + ".delta", answer, [&](JsonWriter& json) {
+    AddPlace(/*of_content=*/!call, json);
+    if (kind == Kind::kContent) json.Key("logprobs").Begin('[').End(']');
+    json.Key("delta").LongText(part.text);
+  });
 }
 
-void ResponsesResponse::OpenItem(Kind kind, std::string_view name) {
+void ResponsesResponse::OpenItem(Kind kind, std::string_view name, AnswerState* answer) {
   open_ = true;
+  const size_t index = object_->items.size();
   const std::string id = object_->id.substr(object_->id.find('_') + 1) + "_" +
-                         std::to_string(object_->items.size());
+                         std::to_string(index);
   ResponseItem& opened = object_->items.emplace_back();
   opened.kind = kind;
   opened.id = PrefixOf(kind) + id;
@@ -237,82 +218,81 @@ void ResponsesResponse::OpenItem(Kind kind, std::string_view name) {
     opened.name = name;
   }
   if (!stream_) return;
-  AddEvent("response.output_item.added");
-  pieces_.Add(",\"output_index\":" + std::to_string(object_->items.size() - 1) + ",\"item\":");
-  AddItem(opened, /*opened=*/true, &pieces_);
-  pieces_.Add("}\n\n");
+  AddEvent("response.output_item.added", answer, [&](JsonWriter& json) {
+    json.Add("output_index", index).Key("item");
+    AddItem(opened, /*opened=*/true, json);
+  });
   if (kind == Kind::kToolCall) return;
-  AddEvent("response.content_part.added");
-  AddPlace(/*of_content=*/true);
-  pieces_.Add(",\"part\":");
-  AddContentPart(opened, /*with_text=*/false, &pieces_);
-  pieces_.Add("}\n\n");
+  AddEvent("response.content_part.added", answer, [&](JsonWriter& json) {
+    AddPlace(/*of_content=*/true, json);
+    json.Key("part");
+    AddContentPart(opened, /*with_text=*/false, json);
+  });
 }
 
 // Events hold copies of the text: the same parts may open another item, which moves the vector of
 // items.
-void ResponsesResponse::CloseItem(bool complete) {
+void ResponsesResponse::CloseItem(bool complete, AnswerState* answer) {
   if (!std::exchange(open_, false)) return;
   item().complete = complete && (item().kind != Kind::kToolCall || IsJsonObject(item().text));
   if (!stream_) return;
   const auto closed = std::make_shared<const ResponseItem>(item());
   const bool call = closed->kind == Kind::kToolCall;
-  AddEvent(call ? "response.function_call_arguments.done"
-                : "response." + std::string(ContentName(closed->kind)) + ".done");
-  AddPlace(/*of_content=*/!call);
-  if (call) pieces_.Add(",\"name\":" + JsonQuoted(closed->name));
-  pieces_.Add(closed->kind == Kind::kContent ? ",\"logprobs\":[]" : "");
-  pieces_.Add(call ? ",\"arguments\":" : ",\"text\":");
-  pieces_.AddQuoted(closed->text);
-  pieces_.Add("}\n\n");
+  AddEvent("response." + std::string(ContentName(closed->kind)) + ".done", answer,
+           [&](JsonWriter& json) {
+             AddPlace(/*of_content=*/!call, json);
+             if (call) json.Add("name", closed->name);
+             if (closed->kind == Kind::kContent) json.Key("logprobs").Begin('[').End(']');
+             json.Key(call ? "arguments" : "text").LongText(closed->text);
+           });
   if (!call) {
-    AddEvent("response.content_part.done");
-    AddPlace(/*of_content=*/true);
-    pieces_.Add(",\"part\":");
-    AddContentPart(*closed, /*with_text=*/true, &pieces_);
-    pieces_.Add("}\n\n");
+    AddEvent("response.content_part.done", answer, [&](JsonWriter& json) {
+      AddPlace(/*of_content=*/true, json);
+      json.Key("part");
+      AddContentPart(*closed, /*with_text=*/true, json);
+    });
   }
-  AddEvent("response.output_item.done");
-  pieces_.Add(",\"output_index\":" + std::to_string(object_->items.size() - 1) + ",\"item\":");
-  AddItem(*closed, /*opened=*/false, &pieces_);
-  pieces_.Add("}");
-  pieces_.AddItems(1, [closed](size_t, std::string* out) { *out += "\n\n"; });
+  AddEvent("response.output_item.done", answer, [&](JsonWriter& json) {
+    json.Add("output_index", object_->items.size() - 1).Key("item");
+    AddItem(*closed, /*opened=*/false, json);
+    json.Then([closed] {});  // until then, its text lives
+  });
 }
 
-void ResponsesResponse::OnDone(ResponseDone event) {
-  done_ = true;
-  status_ = std::move(event.status);
-  object_->usage = event.usage;
-  const bool cancelled = status_.code() == StatusCode::kCancelled;
+void ResponsesResponse::OnDone(AnswerState* answer) {
+  const Status& status = answer->status;
+  object_->usage = answer->usage;
+  const bool cancelled = status.code() == StatusCode::kCancelled;
   const bool cut = finish_ == FinishReason::kLength;
   // For a too long prompt, OpenAI's service begins a stream, and some clients recognise the
   // overflow only by its events. Any other failure before the first token is an HTTP status.
-  if (stream_ && status_.code() == StatusCode::kContextExceeded) {
-    Begin();
-    AddEvent("error");
-    pieces_.Add("," + OpenAiErrorBody(InResponsesNames(status_)).substr(1) + "\n\n");
+  if (stream_ && status.code() == StatusCode::kContextExceeded) {
+    Begin(answer);
+    AddEvent("error", answer,
+             [&](JsonWriter& json) { AddOpenAiError(InResponsesNames(status), &json); });
   }
-  if (status_.ok()) {
-    if (stream_) Begin();
-    if (object_->items.empty()) OpenItem(Kind::kContent, {});
+  if (status.ok()) {
+    if (stream_) Begin(answer);
+    if (object_->items.empty()) OpenItem(Kind::kContent, {}, answer);
     object_->state = cut ? ResponseState::kIncomplete : ResponseState::kCompleted;
   } else {
     object_->state = cancelled ? ResponseState::kCancelled : ResponseState::kFailed;
-    object_->error = status_;
+    object_->error = status;
   }
   // On failure, the failure event replaces the item's end.
-  if (status_.ok())
-    CloseItem(!cut);
+  if (status.ok())
+    CloseItem(!cut, answer);
   else
     open_ = false;
-  if (!status_.ok() && !cancelled && !started_) return;  // an HTTP status; the hook drops it
-  if (status_.ok() || started_) {
-    if (stream_)
-      AddObjectEvent(!status_.ok() ? "response.failed"
-                     : cut         ? "response.incomplete"
-                                   : "response.completed");
-    else if (status_.ok())
-      AddResponseObject(*object_, &pieces_);
+  if (!status.ok() && !cancelled && !answer->started) return;  // an HTTP status; the hook drops it
+  if (stream_ && (status.ok() || answer->started)) {
+    AddObjectEvent(!status.ok() ? "response.failed"
+                   : cut        ? "response.incomplete"
+                                : "response.completed",
+                   answer);
+  } else if (status.ok()) {
+    JsonWriter json(&answer->pieces);
+    AddResponseObject(*object_, &json);
   }
   told_ = true;
   hooks_.finish(object_);
@@ -328,18 +308,18 @@ std::string InputItemsBody(const ResponseInput& input, bool ascending, size_t li
   if (found != order.end()) order.erase(order.begin(), found + 1);
   const bool more = order.size() > limit;
   order.resize(std::min(order.size(), limit));
-  std::string data;
-  for (const size_t i : order) data += (data.empty() ? "" : ",") + input.items[i];
-  const auto id = [&](bool first) {
-    if (order.empty()) return std::string("null");
-    return JsonQuoted(input.item_ids[first ? order.front() : order.back()]);
-  };
-  return "{\"object\":\"list\",\"data\":[" + data + "],\"first_id\":" + id(true) +
-         ",\"last_id\":" + id(false) + ",\"has_more\":" + (more ? "true" : "false") + "}";
-}
-
-std::string DeletedResponseBody(std::string_view id) {
-  return "{\"id\":" + JsonQuoted(id) + ",\"object\":\"response\",\"deleted\":true}";
+  return JsonObjectOf([&](JsonWriter& json) {
+    json.Add("object", "list").Key("data").Begin('[');
+    for (const size_t i : order) json.Json(input.items[i]);
+    json.End(']');
+    const auto id = [&](const char* name, size_t i) {
+      json.Key(name);
+      order.empty() ? json.Value(nullptr) : json.Value(input.item_ids[order[i]]);
+    };
+    id("first_id", 0);
+    id("last_id", order.size() - 1);
+    json.Add("has_more", more);
+  });
 }
 
 }  // namespace diffserve

@@ -15,7 +15,6 @@
 #include "engine/response_stream.h"
 #include "kernels/base/status.h"
 #include "server/api/answer_splitter.h"
-#include "server/api/json/text_pieces.h"
 #include "server/api/response_encoder.h"
 #include "server/api/responses/store.h"
 
@@ -52,9 +51,9 @@ std::string ResponseIdOf(std::string_view item_id);
 std::optional<ResponseItem> FindItem(const ResponseObject& object, std::string_view id);
 
 // The object as JSON. `object` and its texts must live until all is written.
-void AddResponseObject(const ResponseObject& object, TextPieces* pieces);
+void AddResponseObject(const ResponseObject& object, JsonWriter* json);
 
-class ResponsesResponse : public ResponseEncoder {
+class ResponsesResponse : public AnswerWriter {
  public:
   // Takes an object in progress without items. `finish` gets the object once, when a response that
   // began has ended. `drop` is called if it ends in another way or is destroyed before.
@@ -65,26 +64,22 @@ class ResponsesResponse : public ResponseEncoder {
   ResponsesResponse(bool stream, ResponseObject object, AnswerSplitter split, Hooks hooks);
   ~ResponsesResponse() override;
 
-  void Take(ResponseEvent event) override;
-  bool Write(size_t enough, std::string* out) override;
-  bool written() const override { return pieces_.empty(); }
-  bool started() const override { return started_; }
-  bool done() const override { return done_; }
-  const Status& status() const override { return status_; }
-  int64_t completion_tokens() const override {
-    return done_ ? object_->usage.completion_tokens : tokens_;
-  }
+  void OnStarted(ResponseStarted event) override { split_.begin(event.prompts.front()); }
+  void OnDelta(ResponseDelta event, AnswerState* answer) override;
+  void OnDone(AnswerState* answer) override;
 
  private:
-  void OnDelta(ResponseDelta event);
-  void OnDone(ResponseDone event);
-  void Begin();
-  void TakePart(const AnswerPart& part);
-  void OpenItem(AnswerPart::Kind kind, std::string_view name);
-  void CloseItem(bool complete);
-  void AddEvent(std::string_view type);  // up to its own members
-  void AddPlace(bool of_content);        // "item_id", "output_index" (and "content_index")
-  void AddObjectEvent(std::string_view type);
+  void Begin(AnswerState* answer);
+  void TakePart(const AnswerPart& part, AnswerState* answer);
+  void OpenItem(AnswerPart::Kind kind, std::string_view name, AnswerState* answer);
+  void CloseItem(bool complete, AnswerState* answer);
+  // `write` writes the members after the number.
+  template <typename Write>
+  void AddEvent(const std::string& type, AnswerState* answer, const Write& write);
+  // "item_id", "output_index" and, if it is of content, "content_index".
+  void AddPlace(bool of_content, JsonWriter& json) const;
+  void AddObjectEvent(const char* type, AnswerState* answer);
+  const ResponseItem& item() const { return object_->items.back(); }
   ResponseItem& item() { return object_->items.back(); }
 
   const bool stream_;
@@ -95,18 +90,11 @@ class ResponsesResponse : public ResponseEncoder {
   bool open_ = false;              // the last item may grow
   FinishReason finish_ = FinishReason::kNone;
   int64_t sequence_number_ = 0;
-  int64_t prompt_tokens_ = 0;
-  int64_t tokens_ = 0;
-  Status status_;
-  bool started_ = false;
-  bool done_ = false;
   bool told_ = false;  // a hook has been called
-  TextPieces pieces_;
 };
 
 // {"object": "list", ...} of at most `limit` of the request's items, after the item `after`.
 std::string InputItemsBody(const ResponseInput& input, bool ascending, size_t limit,
                            std::string_view after);
-std::string DeletedResponseBody(std::string_view id);
 
 }  // namespace diffserve

@@ -25,7 +25,8 @@ class StoredResponseExchange : public HttpExchange {
  public:
   explicit StoredResponseExchange(std::shared_ptr<const ResponseObject> object)
       : object_(std::move(object)) {
-    AddResponseObject(*object_, &pieces_);
+    JsonWriter json(&pieces_);
+    AddResponseObject(*object_, &json);
   }
   std::optional<HttpReply> Reply() override {
     HttpReply reply;
@@ -123,11 +124,11 @@ HttpAnswer OpenAiRoutes::Impl::ResponsesRead(RouteCall& call, const ResponsesReq
                       {std::make_shared<const ResponseObject>(object), chat->input});
     chat->request.generate.request_id = object.id;  // unique, so Cancel ends only this request
   }
-  auto encoder = std::make_unique<ResponsesResponse>(chat->request.stream, std::move(object),
-                                                     SplitterOf(chat->request, TokenBytesOf()),
-                                                     std::move(hooks));
+  auto writer = std::make_unique<ResponsesResponse>(chat->request.stream, std::move(object),
+                                                    SplitterOf(chat->request, TokenBytesOf()),
+                                                    std::move(hooks));
   return StartResponse(call, std::move(chat->request.generate),
-                       {std::move(encoder), chat->request.stream, errors});
+                       {std::move(writer), chat->request.stream, errors});
 }
 
 HttpAnswer OpenAiRoutes::Impl::GetResponse(RouteCall& call) {
@@ -145,7 +146,9 @@ HttpAnswer OpenAiRoutes::Impl::GetResponse(RouteCall& call) {
 HttpAnswer OpenAiRoutes::Impl::DeleteResponse(RouteCall& call) {
   const std::string id = IdOf(call);
   if (!responses->Erase(call.account.client, id)) return NoSuchResponse(id, "response_id");
-  return Json(DeletedResponseBody(id));
+  return Json(JsonObjectOf([&id](JsonWriter& json) {
+    json.Add("id", id).Add("object", "response").Add("deleted", true);
+  }));
 }
 
 HttpAnswer OpenAiRoutes::Impl::CancelResponse(RouteCall& call) {

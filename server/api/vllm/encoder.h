@@ -12,14 +12,13 @@
 
 #include "engine/text/responses.h"
 #include "engine/text/tokenizer.h"
-#include "server/api/json/text_pieces.h"
 #include "server/api/openai/logprobs_text.h"
 #include "server/api/response_encoder.h"
 #include "server/api/vllm/request.h"
 
 namespace diffserve {
 
-class TokenResponse : public ResponseEncoder {
+class TokenResponse : public AnswerWriter {
  public:
   struct Identity {
     std::string request_id;
@@ -28,15 +27,10 @@ class TokenResponse : public ResponseEncoder {
   };
   TokenResponse(const OpenAiRequest& request, const Identity& identity, TokenTexts texts);
 
-  void Take(ResponseEvent event) override;
-  bool Write(size_t enough, std::string* out) override;
-  bool written() const override { return pieces_.empty(); }
-  bool started() const override { return started_; }
-  bool done() const override { return done_; }
-  const Status& status() const override { return status_; }
-  int64_t completion_tokens() const override {
-    return done_ ? usage_.completion_tokens : num_tokens_;
-  }
+  void OnStarted(ResponseStarted event) override;
+  void OnPromptLogprobs(ResponsePromptLogprobs event, AnswerState* answer) override;
+  void OnDelta(ResponseDelta event, AnswerState* answer) override;
+  void OnDone(AnswerState* answer) override;
 
  private:
   struct Choice {
@@ -44,30 +38,17 @@ class TokenResponse : public ResponseEncoder {
     size_t opening_tokens = 0;  // as in ResponseDelta
     FinishReason finish = FinishReason::kNone;
   };
-  void OnStarted(const PromptInfo& prompt);
-  void OnDelta(ResponseDelta event);
-  void OnDone(ResponseDone event);
-  void AddChunk(int index);
-  void AddBody();
-  void AddChoice(int index, const Choice& choice);
-  void AddPromptLogprobs();
-  std::string RunningUsage() const;
+  void AddBody(const Usage& usage, JsonWriter json) const;
+  void AddChoice(size_t index, JsonWriter& json) const;
+  void AddPromptLogprobs(JsonWriter& json) const;
 
   const bool stream_, include_usage_, continuous_usage_, logprobs_;
-  const int num_logprobs_, prompt_logprobs_;
-  const TokenTexts texts_;
-  const std::string head_;       // of every chunk and of the body, up to "choices"
+  const LogprobForm logprob_form_;
+  std::string head_;             // members of every chunk and of the body before "choices"
   std::vector<Choice> choices_;  // of a stream: what is being written
   PromptScores prompt_scores_ = std::make_shared<const std::vector<SampleResult>>();
   size_t prompt_opening_tokens_ = 0;
   bool prompt_told_ = false;  // of a stream: its first chunk is made
-  int64_t prompt_tokens_ = 0;
-  int64_t num_tokens_ = 0;
-  Usage usage_;
-  Status status_;
-  bool started_ = false;
-  bool done_ = false;
-  TextPieces pieces_;
 };
 
 // The reply of /v1/completions/render and /v1/chat/completions/render: a body that
