@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "kernels/base/check.h"
+#include "server/api/json/json_writer.h"
 
 namespace diffserve {
 namespace {
@@ -31,11 +32,12 @@ std::string TextReport(const NamedMetrics& metrics) {
 }
 
 std::string JsonReport(const NamedMetrics& metrics) {
-  std::string members;
-  for (const auto& [name, value] : metrics) {
-    members += (members.empty() ? "\"" : ", \"") + std::string(name) + "\": " + Number(value);
-  }
-  return "JSON {\"named_metrics\": {" + members + "}}";
+  std::string report = "JSON ";
+  JsonWriter json(&report, /*spaced=*/true);
+  json.Begin('{').Key("named_metrics").Begin('{');
+  for (const auto& [name, value] : metrics) json.Key(name).Json(Number(value));
+  json.End('}').End('}');
+  return report;
 }
 
 // `map<string, double> named_metrics = 8` in protobuf's encoding: for each entry a message with key

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bodies that are written as a whole: a rendered prompt and the tokenizer info.
 #include <charconv>
-#include <cstdlib>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <system_error>
-#include <utility>
 #include <vector>
 
 #include "engine/text/model_file.h"
@@ -24,50 +22,63 @@ std::string Dump(const OrderedJson& json) {
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
-// The shortest number that is read as the same float.
-OrderedJson FloatJson(float value) {
-  char text[32];
-  const std::to_chars_result end = std::to_chars(text, text + sizeof(text) - 1, value);
-  if (end.ec != std::errc()) return value;
-  *end.ptr = '\0';
-  return std::strtod(text, nullptr);
+// The shortest number that is read as the same float, without an exponent down to 0.0001.
+std::string FloatText(float value) {
+  const bool tiny = value != 0 && std::abs(value) < 1e-4f;
+  char text[64];
+  const auto form = tiny ? std::chars_format::scientific : std::chars_format::fixed;
+  std::string number(text, std::to_chars(text, text + sizeof(text), value, form).ptr);
+  if (!tiny && number.find('.') == number.npos) number += ".0";
+  return number;
 }
-
-OrderedJson CountOrNull(int count) { return count < 0 ? OrderedJson(nullptr) : OrderedJson(count); }
 
 template <typename List>
-OrderedJson ListOrNull(const List& list) {
-  return list.empty() ? OrderedJson(nullptr) : OrderedJson(list);
+void AddListOrNull(const char* name, const List& list, JsonWriter& json) {
+  json.Key(name);
+  list.empty() ? json.Value(nullptr) : json.Value(list);
 }
 
-OrderedJson SamplingJson(const GenerateRequest& request, int max_tokens) {
+void AddCountOrNull(const char* name, int count, JsonWriter& json) {
+  json.Key(name);
+  count < 0 ? json.Value(nullptr) : json.Value(count);
+}
+
+void AddSampling(const GenerateRequest& request, int max_tokens, JsonWriter& json) {
   const SamplingParams& sampling = request.sampling;
-  OrderedJson bias = nullptr;
-  for (const auto& [id, value] : sampling.logit_bias) bias[std::to_string(id)] = FloatJson(value);
-  return OrderedJson{{"n", request.n},
-                     {"max_tokens", max_tokens},
-                     {"min_tokens", request.min_tokens},
-                     {"temperature", FloatJson(sampling.temperature)},
-                     {"top_p", FloatJson(sampling.top_p)},
-                     {"top_k", sampling.top_k},
-                     {"min_p", FloatJson(sampling.min_p)},
-                     {"presence_penalty", FloatJson(sampling.presence_penalty)},
-                     {"frequency_penalty", FloatJson(sampling.frequency_penalty)},
-                     {"repetition_penalty", FloatJson(sampling.repetition_penalty)},
-                     {"logit_bias", std::move(bias)},
-                     {"seed", sampling.seed},
-                     {"stop", ListOrNull(request.stop)},
-                     {"stop_token_ids", ListOrNull(request.stop_token_ids)},
-                     {"include_stop_str_in_output", request.include_stop_str_in_output},
-                     {"ignore_eos", request.ignore_eos},
-                     {"skip_special_tokens", request.skip_special_tokens},
-                     {"allowed_token_ids", ListOrNull(request.allowed_token_ids)},
-                     {"bad_words", ListOrNull(request.bad_words)},
-                     {"structured_outputs",
-                      request.grammar ? OrderedJson::parse(StructuredOutputsText(*request.grammar))
-                                      : OrderedJson(nullptr)},
-                     {"logprobs", CountOrNull(sampling.num_logprobs)},
-                     {"prompt_logprobs", CountOrNull(request.prompt_logprobs)}};
+  const auto add = [&json](const char* name, float value) {
+    json.Key(name).Json(FloatText(value));
+  };
+  json.Key("sampling_params").Begin('{').Add("n", request.n).Add("max_tokens", max_tokens);
+  json.Add("min_tokens", request.min_tokens);
+  add("temperature", sampling.temperature);
+  add("top_p", sampling.top_p);
+  json.Add("top_k", sampling.top_k);
+  add("min_p", sampling.min_p);
+  add("presence_penalty", sampling.presence_penalty);
+  add("frequency_penalty", sampling.frequency_penalty);
+  add("repetition_penalty", sampling.repetition_penalty);
+  json.Key("logit_bias");
+  if (sampling.logit_bias.empty()) {
+    json.Value(nullptr);
+  } else {
+    json.Begin('{');
+    for (const auto& [id, value] : sampling.logit_bias) add(std::to_string(id).c_str(), value);
+    json.End('}');
+  }
+  json.Add("seed", sampling.seed);
+  AddListOrNull("stop", request.stop, json);
+  AddListOrNull("stop_token_ids", request.stop_token_ids, json);
+  json.Add("include_stop_str_in_output", request.include_stop_str_in_output);
+  json.Add("ignore_eos", request.ignore_eos);
+  json.Add("skip_special_tokens", request.skip_special_tokens);
+  AddListOrNull("allowed_token_ids", request.allowed_token_ids, json);
+  AddListOrNull("bad_words", request.bad_words, json);
+  json.Key("structured_outputs");
+  json.Json(request.grammar ? Dump(OrderedJson::parse(StructuredOutputsText(*request.grammar)))
+                            : "null");
+  AddCountOrNull("logprobs", sampling.num_logprobs, json);
+  AddCountOrNull("prompt_logprobs", request.prompt_logprobs, json);
+  json.End('}');
 }
 
 OrderedJson Member(const OrderedJson& config, const char* name) {
@@ -93,15 +104,13 @@ OrderedJson LengthJson(const OrderedJson& config) {
 }  // namespace
 
 std::string RenderBody(const RenderedPrompt& prompt, const GenerateRequest& request) {
-  return Dump(
-      OrderedJson{{"request_id", prompt.request_id},
-                  {"model", prompt.model},
-                  {"prompt", prompt.text},
-                  {"token_ids", prompt.token_ids},
-                  {"sampling_params", SamplingJson(request, prompt.max_tokens)},
-                  {"cache_salt", request.cache_salt.empty() ? OrderedJson(nullptr)
-                                                            : OrderedJson(request.cache_salt)},
-                  {"priority", request.priority}});
+  return JsonObjectOf([&](JsonWriter& json) {
+    json.Add("request_id", prompt.request_id).Add("model", prompt.model);
+    json.Add("prompt", prompt.text).Add("token_ids", prompt.token_ids);
+    AddSampling(request, prompt.max_tokens, json);
+    AddListOrNull("cache_salt", request.cache_salt, json);
+    json.Add("priority", request.priority);
+  });
 }
 
 Result<std::string> TokenizerInfoBody(const std::string& model_dir) {
@@ -115,15 +124,18 @@ Result<std::string> TokenizerInfoBody(const std::string& model_dir) {
                                           /*allow_exceptions=*/false);
   if (!config.is_object())
     return InvalidArgument(model_dir + "/tokenizer_config.json: not a JSON object");
-  OrderedJson info;
-  info["tokenizer_class"] = Member(config, "tokenizer_class");
-  for (const char* name : {"bos_token", "eos_token", "pad_token", "unk_token"})
-    info[name] = TokenText(config, name);
-  for (const char* name : {"add_bos_token", "add_eos_token", "padding_side", "truncation_side"})
-    info[name] = Member(config, name);
-  info["model_max_length"] = LengthJson(config);
-  info["chat_template"] = jinja->empty() ? Member(config, "chat_template") : OrderedJson(*jinja);
-  return Dump(info);
+  return JsonObjectOf([&](JsonWriter& json) {
+    const auto add = [&json](const char* name, const OrderedJson& value) {
+      json.Key(name).Json(Dump(value));
+    };
+    add("tokenizer_class", Member(config, "tokenizer_class"));
+    for (const char* name : {"bos_token", "eos_token", "pad_token", "unk_token"})
+      add(name, TokenText(config, name));
+    for (const char* name : {"add_bos_token", "add_eos_token", "padding_side", "truncation_side"})
+      add(name, Member(config, name));
+    add("model_max_length", LengthJson(config));
+    add("chat_template", jinja->empty() ? Member(config, "chat_template") : OrderedJson(*jinja));
+  });
 }
 
 }  // namespace diffserve

@@ -80,18 +80,20 @@ Result<std::string> OpenAiRoutes::Impl::RenderedText(const TokenizedRequest& ren
                                                      const std::string& id, bool chat) const {
   DS_RETURN_IF_ERROR(CheckRendered(rendered, asked));
   const size_t n = rendered.continuations.size() / rendered.prompts.size();
-  std::string body = chat ? "" : "[";
+  std::string body;
+  JsonWriter json(&body);
+  if (!chat) json.Begin('[');
   for (size_t i = 0; i < rendered.prompts.size(); ++i) {
     const std::vector<int32_t>& ids = rendered.prompts[i].token_ids.ids();
     Result<std::string> text = frontend.tokenizer().Decode(ids, /*skip_special_tokens=*/false);
     if (!text.ok()) return text.status();
-    if (i > 0) body += ',';
-    body += RenderBody(
-        {chat ? id : id + "-" + std::to_string(i), frontend.options().served_model_name,
-         std::move(text).value(), ids, rendered.continuations[i * n].max_tokens},
-        asked);
+    json.Json(
+        RenderBody({chat ? id : id + "-" + std::to_string(i), frontend.options().served_model_name,
+                    std::move(text).value(), ids, rendered.continuations[i * n].max_tokens},
+                   asked));
   }
-  return chat ? body : body + "]";
+  if (!chat) json.End(']');
+  return body;
 }
 
 }  // namespace diffserve

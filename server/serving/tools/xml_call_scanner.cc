@@ -122,9 +122,8 @@ class XmlCallScanner : public CallScanner {
     std::string_view value = value_;  // its tags are on separate lines
     if (value.starts_with('\n')) value.remove_prefix(1);
     if (value.ends_with('\n')) value.remove_suffix(1);
-    std::string text = std::exchange(first_, false) ? "\"" : ", \"";
-    AppendJsonEscaped(key_, &text);
-    sink.Arguments(text + "\": " + ParameterJson(value, TypesOf()));
+    const std::string before = std::exchange(first_, false) ? "" : ", ";
+    sink.Arguments(before + QuotedJson(key_) + ": " + ParameterJson(value, TypesOf()));
     value_.clear();
   }
 

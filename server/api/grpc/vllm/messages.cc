@@ -11,8 +11,7 @@
 #include <variant>
 
 #include "server/api/fields/structured_fields.h"
-#include "server/api/json/json.h"
-#include "server/api/json/text_pieces.h"
+#include "server/api/json/json_writer.h"
 #include "server/serving/build_version.h"
 #include "server/serving/request_checks.h"
 
@@ -66,10 +65,12 @@ void ReadSampling(const vllm_v1::SamplingParams& in, SamplingParams* out) {
 }
 
 std::string JsonListOf(const vllm_v1::ChoiceConstraint& choice) {
-  std::string json = "[";
-  for (const std::string& text : choice.choices())
-    json += (json.size() > 1 ? "," : "") + JsonQuoted(text);
-  return json + "]";
+  std::string list;
+  JsonWriter json(&list);
+  json.Begin('[');
+  for (const std::string& text : choice.choices()) json.Value(text);
+  json.End(']');
+  return list;
 }
 
 Status ReadConstraint(const vllm_v1::SamplingParams& in, std::optional<GrammarSpec>* out) {
@@ -165,22 +166,19 @@ void Append(const SampleResult& in, int num_logprobs, vllm_v1::OutputLogProbs& o
 
 // The settings of the model's generation_config as a JSON object; empty: none.
 std::string DefaultsJson(const ModelConfig& config) {
-  std::string json;
-  const auto add = [&json](const char* name, auto value) {
-    json += (json.empty() ? "{\"" : ",\"") + std::string(name) + "\":";
-    if constexpr (std::is_same_v<decltype(value), int>)
-      json += std::to_string(value);
-    else
-      AppendJsonFloat(value, &json);
+  std::string members;
+  JsonWriter json(&members);
+  const auto add = [&json](const char* name, const auto& setting) {
+    if (setting) json.Add(name, *setting);
   };
-  if (config.default_temperature) add("temperature", *config.default_temperature);
-  if (config.default_top_p) add("top_p", *config.default_top_p);
-  if (config.default_min_p) add("min_p", *config.default_min_p);
-  if (config.default_top_k) add("top_k", *config.default_top_k);
-  if (config.default_max_tokens) add("max_tokens", *config.default_max_tokens);
-  if (config.default_repetition_penalty)
-    add("repetition_penalty", *config.default_repetition_penalty);
-  return json.empty() ? json : json + "}";
+  add("temperature", config.default_temperature);
+  add("top_p", config.default_top_p);
+  add("min_p", config.default_min_p);
+  add("top_k", config.default_top_k);
+  add("max_tokens", config.default_max_tokens);
+  add("repetition_penalty", config.default_repetition_penalty);
+  if (members.empty()) return {};
+  return JsonObjectOf([&members](JsonWriter& object) { object.Members(members); });
 }
 
 std::string UtcNow() {
