@@ -4,10 +4,10 @@
 
 #include "server/api/api_key.h"
 #include "server/api/json/json.h"
+#include "server/api/json/json_writer.h"
 #include "server/app/chat/chat_model.h"
 #include "server/app/chat/chunk_reader.h"
 #include "server/app/chat/terminal_text.h"
-#include "server/app/commands/json_object.h"
 #include "server/http/fetcher.h"
 
 namespace diffserve {
@@ -27,28 +27,28 @@ Status Refusal(const std::string& url, const HttpOutcome& outcome) {
 
 // Members of every request, except its messages. Values that are the API's defaults are omitted, so
 // that other servers accept the request too.
-JsonObject RequestHead(const std::string& model, const SessionOptions& options,
-                       const GenerateOptions& generate, const ChatOptions& chat) {
+std::string RequestHead(const std::string& model, const SessionOptions& options,
+                        const GenerateOptions& generate, const ChatOptions& chat) {
   const SamplingParams& sampling = generate.sampling;
   const SamplingParams api;
-  JsonObject head;
-  head.Add("model", model).Add("stream", true).Add("temperature", double{sampling.temperature});
-  head.Add("return_token_ids", true);
-  head.Add("seed", options.seed);
+  std::string members;
+  JsonWriter json(&members);
+  json.Add("model", model).Add("stream", true).Add("temperature", sampling.temperature);
+  json.Add("return_token_ids", true).Add("seed", options.seed);
   const auto add = [&](const char* name, auto value, auto silent) {
-    if (value != silent) head.Add(name, value);
+    if (value != silent) json.Add(name, value);
   };
   add("max_tokens", chat.max_tokens, 0);
   add("min_tokens", generate.min_tokens, 0);
-  add("top_p", double{sampling.top_p}, double{api.top_p});
+  add("top_p", sampling.top_p, api.top_p);
   add("top_k", sampling.top_k, api.top_k);
-  add("min_p", double{sampling.min_p}, double{api.min_p});
-  add("presence_penalty", double{sampling.presence_penalty}, double{api.presence_penalty});
-  add("frequency_penalty", double{sampling.frequency_penalty}, double{api.frequency_penalty});
-  add("repetition_penalty", double{sampling.repetition_penalty}, double{api.repetition_penalty});
+  add("min_p", sampling.min_p, api.min_p);
+  add("presence_penalty", sampling.presence_penalty, api.presence_penalty);
+  add("frequency_penalty", sampling.frequency_penalty, api.frequency_penalty);
+  add("repetition_penalty", sampling.repetition_penalty, api.repetition_penalty);
   add("ignore_eos", generate.ignore_eos, false);
-  if (!generate.stop.empty()) head.Add("stop", std::vector<std::string>{generate.stop});
-  return head;
+  if (!generate.stop.empty()) json.Add("stop", generate.stop);
+  return members;
 }
 
 // Reads the JSON of /v1/attention.
@@ -83,7 +83,7 @@ Result<LensAnswer> ParseLens(std::string_view body) {
 
 class RemoteChat : public ChatModel {
  public:
-  RemoteChat(HttpFetcher client, std::string url, const std::string& model, JsonObject head)
+  RemoteChat(HttpFetcher client, std::string url, const std::string& model, std::string head)
       : client_(std::move(client)),
         url_(std::move(url)),
         model_(model),
@@ -95,8 +95,9 @@ class RemoteChat : public ChatModel {
   Result<ChatAnswer> Answer(const Conversation& conversation, const TakeText& take,
                             const std::stop_token& stop) override {
     HttpRequestText request{.method = "POST", .path = "/v1/chat/completions"};
-    request.body =
-        JsonObject(head_).AddRaw("messages", TemplateJsonOf(conversation).messages).text();
+    request.body = JsonObjectOf([&](JsonWriter& json) {
+      json.Members(head_).Key("messages").Json(TemplateJsonOf(conversation).messages);
+    });
     ChatAnswer answer;
     ChunkReader reader;
     Status status;
@@ -125,12 +126,10 @@ class RemoteChat : public ChatModel {
   Result<LensAnswer> Look(const std::vector<int32_t>& tokens,
                           const std::stop_token& stop) override {
     HttpRequestText request{.method = "POST", .path = "/v1/attention"};
-    request.body = JsonObject()
-                       .Add("model", model_)
-                       .Add("tokens", tokens)
-                       .Add("positions", std::vector<int32_t>{-2})
-                       .Add("top_k", kLensSlots)
-                       .text();
+    request.body = JsonObjectOf([&](JsonWriter& json) {
+      json.Add("model", model_).Add("tokens", tokens);
+      json.Add("positions", std::vector<int32_t>{-2}).Add("top_k", kLensSlots);
+    });
     std::string body;
     const auto take = [&](std::string_view piece) {
       body += piece;
@@ -148,7 +147,7 @@ class RemoteChat : public ChatModel {
  private:
   const HttpFetcher client_;
   const std::string url_, model_, name_;
-  const JsonObject head_;
+  const std::string head_;
 };
 
 // The first model that the server serves.

@@ -10,9 +10,9 @@
 #include <numeric>
 
 #include "models/diagnostics/activation_figures.h"
+#include "server/api/json/json_writer.h"
 #include "server/app/commands/activation_texts.h"
 #include "server/app/commands/commands.h"
-#include "server/app/commands/json_object.h"
 #include "server/app/commands/model_session.h"
 
 namespace diffserve {
@@ -195,50 +195,44 @@ void PrintText(const MeasuredRun& run, const ActivationFigures& figures) {
   }
 }
 
-JsonObject JsonOf(const Magnitudes& magnitudes) {
-  JsonObject object;
-  object.Add("count", magnitudes.count());
-  for (int rank : kRanks) {
-    object.Add("top_" + std::to_string(rank), static_cast<double>(magnitudes.Top(rank)));
-  }
-  return object.Add("median", magnitudes.Quantile(0.5));
+void AddFigures(const char* name, const Magnitudes& magnitudes, JsonWriter& json) {
+  json.Key(name).Begin('{').Add("count", magnitudes.count());
+  for (int rank : kRanks) json.Add("top_" + std::to_string(rank), magnitudes.Top(rank));
+  json.Add("median", magnitudes.Quantile(0.5)).End('}');
 }
 
-JsonObject JsonOf(const HeadFigures& head) {
-  JsonObject object, answer;
-  answer.Add("queries", head.answer1.count())
-      .Add("w", head.answer.value())
-      .Add("p1", head.answer1.value())
-      .Add("p2", head.answer2.value());
-  return object.Add("kappa", head.kappa.value())
-      .Add("kappa_90", head.kappas.Quantile(kHighShare))
-      .Add("entropy_1", head.entropy1.value())
-      .Add("entropy_2", head.entropy2.value())
-      .Add("answer", answer);
+void AddFigures(const HeadFigures& head, JsonWriter& json) {
+  json.Begin('{').Add("kappa", head.kappa.value());
+  json.Add("kappa_90", head.kappas.Quantile(kHighShare));
+  json.Add("entropy_1", head.entropy1.value()).Add("entropy_2", head.entropy2.value());
+  json.Key("answer").Begin('{').Add("queries", head.answer1.count());
+  json.Add("w", head.answer.value()).Add("p1", head.answer1.value());
+  json.Add("p2", head.answer2.value()).End('}').End('}');
 }
 
-JsonObject JsonOf(const LayerFigures& layer) {
-  std::vector<JsonObject> heads;
-  for (const HeadFigures& head : layer.heads) heads.push_back(JsonOf(head));
-  JsonObject object;
-  object.Add("logits", JsonOf(Together(layer.logits1, layer.logits2)))
-      .Add("logits_1", JsonOf(layer.logits1))
-      .Add("logits_2", JsonOf(layer.logits2))
-      .Add("hidden", JsonOf(layer.hidden))
-      .Add("all_heads", JsonOf(layer.AllHeads()));
-  return object.Add("heads", heads);
+void AddFigures(const LayerFigures& layer, JsonWriter& json) {
+  json.Begin('{');
+  AddFigures("logits", Together(layer.logits1, layer.logits2), json);
+  AddFigures("logits_1", layer.logits1, json);
+  AddFigures("logits_2", layer.logits2, json);
+  AddFigures("hidden", layer.hidden, json);
+  json.Key("all_heads");
+  AddFigures(layer.AllHeads(), json);
+  json.Key("heads").Begin('[');
+  for (const HeadFigures& head : layer.heads) AddFigures(head, json);
+  json.End(']').End('}');
 }
 
 void PrintJson(const MeasuredRun& run, const ActivationFigures& figures) {
-  std::vector<JsonObject> layers;
-  for (const LayerFigures& layer : figures.layers()) layers.push_back(JsonOf(layer));
-  JsonObject object;
-  object.Add("texts", run.num_texts)
-      .Add("tokens", run.num_tokens)
-      .Add("seconds", run.seconds)
-      .Add("all", JsonOf(Overall(figures)))
-      .Add("layers", layers);
-  std::printf("%s\n", object.text().c_str());
+  const std::string text = JsonObjectOf([&](JsonWriter& json) {
+    json.Add("texts", run.num_texts).Add("tokens", run.num_tokens).Add("seconds", run.seconds);
+    json.Key("all");
+    AddFigures(Overall(figures), json);
+    json.Key("layers").Begin('[');
+    for (const LayerFigures& layer : figures.layers()) AddFigures(layer, json);
+    json.End(']');
+  });
+  std::printf("%s\n", text.c_str());
 }
 
 }  // namespace

@@ -11,8 +11,8 @@
 #include "kernels/base/machine_probe.h"
 #include "kernels/ops/device_probe.h"
 #include "kernels/ops/linear.h"
+#include "server/api/json/json_writer.h"
 #include "server/app/commands/commands.h"
-#include "server/app/commands/json_object.h"
 #include "server/app/commands/model_session.h"
 
 namespace diffserve {
@@ -31,8 +31,9 @@ Spread SpreadOf(std::vector<double> values) {
   return {values.front(), values[values.size() / 2], values.back()};
 }
 
-JsonObject ToJson(const Spread& spread) {
-  return JsonObject().Add("min", spread.min).Add("median", spread.median).Add("max", spread.max);
+void AddSpread(std::string_view name, const Spread& spread, JsonWriter& json) {
+  json.Key(name).Begin('{').Add("min", spread.min).Add("median", spread.median);
+  json.Add("max", spread.max).End('}');
 }
 
 // FLOPs from the shapes: two per multiply-add, without convolutions and scans.
@@ -385,37 +386,37 @@ class Bench {
   }
 
   void PrintJson() const {
-    std::vector<JsonObject> prefill, decode;
-    for (const Figure& figure : prefill_)
-      prefill.push_back(
-          FigureJson(figure, machine_.flops_key()).Add("flops_per_token", figure.per_token));
-    for (size_t i = 0; i < decode_.size(); ++i) {
-      decode.push_back(FigureJson(decode_[i], "read_bytes_per_s")
-                           .Add("bytes_per_token", decode_[i].per_token)
-                           .Add("flops_per_token", decode_flops_[i]));
-    }
     const SessionPlan& plan = session_.plan();
-    JsonObject object;
-    object.Add("device", plan.device_name)
-        .Add("family", plan.summary.config.family)
-        .Add("dtype", NameOf(plan.summary.weight_format))
-        .Add("linear_format", NameOf(plan.summary.linear_format))
-        .Add("kv_cache_dtype", NameOf(plan.layout.codec.dtype))
-        .Add("parameters", plan.summary.num_parameters)
-        .Add("weight_bytes", plan.summary.weight_bytes)
-        .Add("cpu_isa", NameOf(plan.model.isa))
-        .Add("threads", session_.pool().num_threads())
-        .Add("prefill", prefill)
-        .Add("decode", decode);
-    std::printf("%s\n", object.text().c_str());
+    const std::string text = JsonObjectOf([&](JsonWriter& json) {
+      json.Add("device", plan.device_name).Add("family", plan.summary.config.family);
+      json.Add("dtype", NameOf(plan.summary.weight_format));
+      json.Add("linear_format", NameOf(plan.summary.linear_format));
+      json.Add("kv_cache_dtype", NameOf(plan.layout.codec.dtype));
+      json.Add("parameters", plan.summary.num_parameters);
+      json.Add("weight_bytes", plan.summary.weight_bytes);
+      json.Add("cpu_isa", NameOf(plan.model.isa)).Add("threads", session_.pool().num_threads());
+      json.Key("prefill").Begin('[');
+      for (const Figure& figure : prefill_) {
+        AddFigure(figure, machine_.flops_key(), json);
+        json.Add("flops_per_token", figure.per_token).End('}');
+      }
+      json.End(']').Key("decode").Begin('[');
+      for (size_t i = 0; i < decode_.size(); ++i) {
+        AddFigure(decode_[i], "read_bytes_per_s", json);
+        json.Add("bytes_per_token", decode_[i].per_token);
+        json.Add("flops_per_token", decode_flops_[i]).End('}');
+      }
+      json.End(']');
+    });
+    std::printf("%s\n", text.c_str());
   }
 
-  static JsonObject FigureJson(const Figure& figure, const std::string& probe_name) {
-    return JsonObject()
-        .Add("name", figure.name)
-        .Add("tokens_per_s", ToJson(SpreadOf(figure.tokens_per_s)))
-        .Add(probe_name, ToJson(SpreadOf(figure.probe)))
-        .Add("ratio_to_probe", ToJson(SpreadOf(figure.ratio)));
+  // An object, which the caller ends.
+  static void AddFigure(const Figure& figure, std::string_view probe_name, JsonWriter& json) {
+    json.Begin('{').Add("name", figure.name);
+    AddSpread("tokens_per_s", SpreadOf(figure.tokens_per_s), json);
+    AddSpread(probe_name, SpreadOf(figure.probe), json);
+    AddSpread("ratio_to_probe", SpreadOf(figure.ratio), json);
   }
 
   const BenchOptions& options_;

@@ -13,10 +13,10 @@
 #include "engine/text/chat_template.h"
 #include "engine/text/detokenizer.h"
 #include "engine/text/tokenizer.h"
+#include "server/api/json/json_writer.h"
 #include "server/app/chat/chat_history.h"
 #include "server/app/chat/terminal_text.h"
 #include "server/app/commands/commands.h"
-#include "server/app/commands/json_object.h"
 #include "server/app/commands/model_session.h"
 #include "server/app/commands/prompt_input.h"
 
@@ -173,19 +173,14 @@ void Report(bool json, const std::vector<int32_t>& prompt, const Continuation& d
         done.finish_reason.c_str());
     return;
   }
-  JsonObject timings;
-  timings.Add("prompt_tokens", prompt.size())
-      .Add("cached_tokens", done.cached_tokens)
-      .Add("first_token_seconds", done.first_token_s)
-      .Add("total_seconds", done.total_s)
-      .Add("decode_tokens_per_second", decode_rate);
-  JsonObject object;
-  object.Add("prompt_token_ids", prompt)
-      .Add("token_ids", done.tokens)
-      .Add("text", done.text)
-      .Add("finish_reason", done.finish_reason)
-      .Add("timings", timings);
-  std::printf("%s\n", object.text().c_str());
+  const std::string object = JsonObjectOf([&](JsonWriter& out) {
+    out.Add("prompt_token_ids", prompt).Add("token_ids", done.tokens).Add("text", done.text);
+    out.Add("finish_reason", done.finish_reason).Key("timings").Begin('{');
+    out.Add("prompt_tokens", prompt.size()).Add("cached_tokens", done.cached_tokens);
+    out.Add("first_token_seconds", done.first_token_s).Add("total_seconds", done.total_s);
+    out.Add("decode_tokens_per_second", decode_rate).End('}');
+  });
+  std::printf("%s\n", object.c_str());
 }
 
 // Reports what ended an empty answer, and what may help.

@@ -7,8 +7,8 @@
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
 #include "kernels/attention/diff_attention.h"
+#include "server/api/json/json_writer.h"
 #include "server/app/commands/commands.h"
-#include "server/app/commands/json_object.h"
 #include "server/app/commands/model_session.h"
 
 namespace diffserve {
@@ -282,63 +282,55 @@ void PrintText(const SessionPlan& plan, const std::vector<float>& lambdas, bool 
   PrintLambdas(c, lambdas);
 }
 
+void AddAttention(const ModelConfig& c, const std::vector<float>& lambdas, JsonWriter& json) {
+  const DiffSpec& a = c.attention;
+  json.Key("attention").Begin('{').Add("output_heads", a.num_q1_heads);
+  json.Add("noise_heads", a.num_q2_heads).Add("kv_groups", a.num_kv_groups);
+  json.Add("k_maps", a.k_maps).Add("head_dim", a.head_dim).Add("v_dim", a.v_dim);
+  json.Add("lambda_kind", NameOf(a.lambda_kind)).Add("lambda", lambdas);
+  json.Add("lambda_init", c.lambda_init).Add("sub_norm", NameOf(a.sub_norm));
+  json.Add("pairing", Pairing(c)).End('}');
+}
+
+void AddMemory(const SessionPlan& plan, JsonWriter& json) {
+  json.Key("memory").Begin('{').Add("weight_bytes", plan.summary.memory_bytes);
+  json.Add("step_weight_bytes", plan.summary.weight_bytes);
+  json.Add("kv_bytes_per_token", plan.kv_bytes_per_token());
+  json.Key("kv_bytes_per_token_by_dtype").Begin('{');
+  for (const auto& [dtype, bytes] : KvBytesPerToken(plan)) json.Add(NameOf(dtype), bytes);
+  json.End('}').Add("kv_pages", plan.engine.num_pages).Add("kv_bytes", plan.kv_bytes());
+  json.Add("kv_bytes_full", FullKvBytes(plan));
+  json.Add("state_bytes_per_sequence", plan.slot_bytes());
+  json.Add("bytes_per_sequence_beside_pages", BytesBesidePages(plan));
+  json.Add("state_slots", plan.engine.num_state_slots);
+  json.Add("window_pages", plan.engine.num_window_pages).Add("state_bytes", plan.state_bytes());
+  json.Add("step_bytes", StepBytes(plan)).Add("total_bytes", TotalBytes(plan));
+  json.Add("free_bytes", plan.free_bytes).End('}');
+}
+
 void PrintJson(const SessionPlan& plan, const std::vector<float>& lambdas, bool has_chat_template) {
   const ModelConfig& c = plan.summary.config;
-  const DiffSpec& a = c.attention;
-  JsonObject attention, memory, object;
-  attention.Add("output_heads", a.num_q1_heads)
-      .Add("noise_heads", a.num_q2_heads)
-      .Add("kv_groups", a.num_kv_groups)
-      .Add("k_maps", a.k_maps)
-      .Add("head_dim", a.head_dim)
-      .Add("v_dim", a.v_dim)
-      .Add("lambda_kind", NameOf(a.lambda_kind))
-      .Add("lambda", std::vector<double>(lambdas.begin(), lambdas.end()))
-      .Add("lambda_init", std::vector<double>(c.lambda_init.begin(), c.lambda_init.end()))
-      .Add("sub_norm", NameOf(a.sub_norm))
-      .Add("pairing", Pairing(c));
-  JsonObject by_dtype;
-  for (const auto& [dtype, bytes] : KvBytesPerToken(plan)) by_dtype.Add(NameOf(dtype), bytes);
-  memory.Add("weight_bytes", plan.summary.memory_bytes)
-      .Add("step_weight_bytes", plan.summary.weight_bytes)
-      .Add("kv_bytes_per_token", plan.kv_bytes_per_token())
-      .Add("kv_bytes_per_token_by_dtype", by_dtype)
-      .Add("kv_pages", plan.engine.num_pages)
-      .Add("kv_bytes", plan.kv_bytes())
-      .Add("kv_bytes_full", FullKvBytes(plan))
-      .Add("state_bytes_per_sequence", plan.slot_bytes())
-      .Add("bytes_per_sequence_beside_pages", BytesBesidePages(plan))
-      .Add("state_slots", plan.engine.num_state_slots)
-      .Add("window_pages", plan.engine.num_window_pages)
-      .Add("state_bytes", plan.state_bytes())
-      .Add("step_bytes", StepBytes(plan))
-      .Add("total_bytes", TotalBytes(plan))
-      .Add("free_bytes", plan.free_bytes);
-  object.Add("device", plan.device_name)
-      .Add("family", c.family)
-      .Add("parameters", plan.summary.num_parameters)
-      .Add("dtype", NameOf(plan.summary.weight_format))
-      .Add("linear_format", NameOf(plan.summary.linear_format))
-      .Add("packed_for", c.packed ? c.packed->Levels() : "")
-      .Add("kv_cache_dtype", NameOf(plan.layout.codec.dtype))
-      .Add("kv_cache_layers", KvPages(plan))
-      .Add("attention_logit_bits", plan.model.logit_quant.bits)
-      .Add("attention_logit_scale", NameOf(plan.model.logit_quant.scale))
-      .Add("layers", c.num_layers)
-      .Add("hidden_size", c.hidden_size)
-      .Add("intermediate_size", c.intermediate_size)
-      .Add("vocab_size", c.vocab_size)
-      .Add("max_positions", c.max_positions)
-      .Add("max_model_len", plan.engine.max_model_len)
-      .Add("page_size", plan.engine.page_size)
-      .Add("tied_embeddings", c.tie_word_embeddings)
-      .Add("layer_kinds", DescribeLayers(c))
-      .Add("rope", c.rope.style == RopeStyle::kNone ? "none" : NameOf(c.rope.type))
-      .Add("rope_theta", c.rope.theta)
-      .Add("chat_template", has_chat_template)
-      .Add("attention", attention)
-      .Add("memory", memory);
-  std::printf("%s\n", object.text().c_str());
+  const std::string text = JsonObjectOf([&](JsonWriter& json) {
+    json.Add("device", plan.device_name).Add("family", c.family);
+    json.Add("parameters", plan.summary.num_parameters);
+    json.Add("dtype", NameOf(plan.summary.weight_format));
+    json.Add("linear_format", NameOf(plan.summary.linear_format));
+    json.Add("packed_for", c.packed ? c.packed->Levels() : "");
+    json.Add("kv_cache_dtype", NameOf(plan.layout.codec.dtype));
+    json.Add("kv_cache_layers", KvPages(plan));
+    json.Add("attention_logit_bits", plan.model.logit_quant.bits);
+    json.Add("attention_logit_scale", NameOf(plan.model.logit_quant.scale));
+    json.Add("layers", c.num_layers).Add("hidden_size", c.hidden_size);
+    json.Add("intermediate_size", c.intermediate_size).Add("vocab_size", c.vocab_size);
+    json.Add("max_positions", c.max_positions).Add("max_model_len", plan.engine.max_model_len);
+    json.Add("page_size", plan.engine.page_size).Add("tied_embeddings", c.tie_word_embeddings);
+    json.Add("layer_kinds", DescribeLayers(c));
+    json.Add("rope", c.rope.style == RopeStyle::kNone ? "none" : NameOf(c.rope.type));
+    json.Add("rope_theta", c.rope.theta).Add("chat_template", has_chat_template);
+    AddAttention(c, lambdas, json);
+    AddMemory(plan, json);
+  });
+  std::printf("%s\n", text.c_str());
 }
 
 }  // namespace
