@@ -15,7 +15,7 @@ from pathlib import Path
 
 import documents
 import language
-from source_text import blank, functions, line_of
+from source_text import LITERAL, blank, functions, line_of
 
 CPP, HEADER, CUDA = (".h", ".cc", ".cu", ".cuh"), (".h", ".cuh"), (".cu", ".cuh", "_cuda.cc")
 WEB = (".html", ".css", ".js")
@@ -31,8 +31,9 @@ HOMES = [
     ("gRPC", r"grpc|google/protobuf|diffserve/v1/|inference/|vllm/", ["server/api/grpc/*"]),
     ("Beast and Asio", r"boost/", ["server/http/*"]),
     ("zlib", r"zlib\.h$", ["server/http/content_coding.cc"]),
-    ("nlohmann", r"nlohmann/", ["server/api/*.cc", "server/api/json/json_tree.h",
-                                "server/app/options.cc", "server/observe/kv_event_message.cc",
+    ("nlohmann", r"nlohmann/", ["server/api/json/json*", "server/api/fields/*.cc",
+                                "server/api/vllm/bodies.cc", "server/app/options.cc",
+                                "server/observe/kv_event_message.cc",
                                 "models/config_reader.cc", "models/safetensors*.cc"]),
     ("ZeroMQ", r"zmq", ["server/observe/kv_event_publisher.cc"]),
     ("prometheus-cpp", r"prometheus/", ["server/observe/metrics_exporter.cc"]),
@@ -57,6 +58,23 @@ BANNED_CODE = [(r"\bstd::w?regex\b", "std::regex recurses on its input"),
                (r"(?<!\w)assert\s*\(", "use DS_CHECK, which is active in every build")]
 BANNED_WEB = re.compile(r"\b(inner|outer)HTML\b|insertAdjacentHTML|document\.write|\beval\("
                         r"|https?://(?!www\.w3\.org/)|\bstyle=|<script(?![^>]*src=)")
+# The end of a member's name in a text of C++, and the files of the server that may have some, with
+# their number: readers that make JSON of a request as text, the probes of a template, a help text.
+JSON_MEMBER = re.compile(r'\\?" ?:')
+JSON_BY_HAND = {
+    "server/api/anthropic/request.cc": 10,
+    "server/api/fields/chat_fields.cc": 4,
+    "server/api/fields/structured_fields.cc": 1,
+    "server/api/fields/tool_fields.cc": 13,
+    "server/api/grpc/arrived_calls.cc": 1,
+    "server/api/grpc/diffserve/messages.cc": 20,
+    "server/api/openai/chat_body.cc": 21,
+    "server/api/responses/input.cc": 17,
+    "server/api/responses/request.cc": 43,
+    "server/app/option_table.cc": 2,
+    "server/serving/template_roles.cc": 16,
+    "server/serving/tools/tool_plan.cc": 22,
+}
 PAGE_AS_BLOCK = re.compile(r"\w*_blocks?\b|\bblocks?_\w+|\b(?:KV|kv|cache|free|cached) blocks?\b"
                            r"|\w*Blocks?(?=[A-Z(]|\b)")
 DIARY = re.compile(r"((plan|note|log|changelog|todo)s?|journal|status|progress|history)"
@@ -203,6 +221,23 @@ def banned_code(tree):
         for pattern, message in BANNED_CODE:
             for match in re.finditer(pattern, text):
                 yield path, line_of(text, match.start()), message
+
+
+@rule
+def json_by_hand(tree):
+    """JSON is written by server/api/json/json_writer.h, not as escaped text."""
+    for path in tree.look(tree.select((".cc", ".h"), ["server/"])):
+        if path.startswith("server/api/json/"):
+            continue
+        text = tree.files[path]
+        literals = [found for found in re.finditer(LITERAL, text, re.S | re.M)
+                    if found.group().startswith(('"', "R"))]
+        members = [line_of(text, literal.start()) for literal in literals
+                   for _ in JSON_MEMBER.finditer(literal.group()[1:-1])]
+        if len(members) != JSON_BY_HAND.get(path, 0):
+            yield path, members[-1] if members else 1, (
+                f"{len(members)} members of JSON written by hand, {JSON_BY_HAND.get(path, 0)} "
+                "expected; use JsonWriter")
 
 
 @rule

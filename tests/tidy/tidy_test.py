@@ -156,6 +156,14 @@ class TidyTest(unittest.TestCase):
             findings({"engine/engine.cc": CLEAN["engine/engine.cc"] + "// no assert(x) here\n"}),
             set())
 
+    def test_json_by_hand(self):
+        for text in (r'auto a = "{\"id\":" + id;', r'auto a = "\"" + name + "\": 1";',
+                     'auto a = R"({"id":1})";'):
+            self.expect("json_by_hand", "server/app/main.cc", "int main() { " + text + " }\n")
+        for path, text in (("server/api/json/json_writer.cc", r'auto a = "\":";'),
+                           ("server/app/main.cc", r'auto a = "is \"" + b + "\"; c: " + ":";')):
+            self.assertEqual(findings({path: "int main() { " + text + " }\n"}), set())
+
     def test_headers_and_dead_files(self):
         self.expect("headers", "kernels/base/status.h", "// Says what it is.\nclass Status {};\n")
         self.expect("headers", "kernels/base/status.h", "#pragma once\nclass Status {};\n")
