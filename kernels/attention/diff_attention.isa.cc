@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A task is a few tokens of one sequence and one group; each (token, query head) of either map is a
 // query. The slots of a sequence are cut into ranges by absolute position. For each query:
-//
 // Stage 1: scores of the slots. All slots that the query sees, as exponents of 2, kept in memory.
 // Scores to be quantised are logits until then. If quantising needs all of a query's logits, it
 // waits for them, and so do the later stages.
@@ -10,7 +9,6 @@
 // Stage 3: output += p V. Once for both maps, with p1 / sum1 - lambda p2 / sum2 in the place of p.
 // Each range has its own sum; these are added in ascending order.
 // Stage 4: sub-norm, scale. Applied to the outputs.
-//
 // A query begins where its window does and ends at its own position, so no other slot enters it,
 // not even times zero. No bit depends on whether one worker takes all ranges or several share them.
 #include "kernels/attention/diff_attention_kernel.h"
@@ -24,7 +22,6 @@
 
 namespace diffserve::DS_ISA {
 namespace {
-
 constexpr float kLog2E = 1.44269504f;
 
 // Queries are numbered map 1 first, within a map by token and then head; outputs have the numbers
@@ -495,6 +492,9 @@ void Attention(const AttentionCall& call, const AttentionTask& task, float* work
 
 namespace diffserve {
 
-constinit const AttentionKernels AttentionKernels::DS_ISA = {.run = DS_ISA::Attention};
+const AttentionKernels& AttentionKernels::DS_ISA() {
+  static constexpr AttentionKernels kKernels = {.run = DS_ISA::Attention};
+  return kKernels;
+}
 
 }  // namespace diffserve

@@ -76,8 +76,8 @@ struct AttentionKernels {
   // `workspace`: the calling worker's own AttentionSizes::WorkspaceFloats, 64-byte aligned.
   void (*run)(const AttentionCall& call, const AttentionTask& task, float* workspace);
 
-  static const AttentionKernels avx2, avx512, avx512_vnni, avx512_bf16;
-  [[gnu::weak]] static const AttentionKernels paired16;
+  static const AttentionKernels &avx2(), &avx512(), &avx512_vnni(), &avx512_bf16();
+  [[gnu::weak]] static const AttentionKernels& paired16();
 };
 
 // How much memory a task takes, in floats. Every part begins on a cache line.

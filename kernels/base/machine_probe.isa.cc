@@ -104,7 +104,9 @@ float ReadAll(const float* p, int64_t count) {
 
 namespace diffserve {
 
-constinit const ProbeKernels ProbeKernels::DS_ISA = {.flops = DS_ISA::Flops,
-                                                     .read_all = DS_ISA::ReadAll};
+const ProbeKernels& ProbeKernels::DS_ISA() {
+  static constexpr ProbeKernels kKernels = {.flops = DS_ISA::Flops, .read_all = DS_ISA::ReadAll};
+  return kKernels;
+}
 
 }  // namespace diffserve

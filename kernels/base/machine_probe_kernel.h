@@ -16,8 +16,8 @@ struct ProbeKernels {
   // Reads `count` floats, a multiple of 128, and returns a value that depends on all of them.
   float (*read_all)(const float* p, int64_t count);
 
-  static const ProbeKernels avx2, avx512, avx512_vnni, avx512_bf16;
-  [[gnu::weak]] static const ProbeKernels paired16;
+  static const ProbeKernels &avx2(), &avx512(), &avx512_vnni(), &avx512_bf16();
+  [[gnu::weak]] static const ProbeKernels& paired16();
 };
 
 }  // namespace diffserve

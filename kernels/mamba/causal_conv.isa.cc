@@ -73,6 +73,9 @@ void CausalConv(const CausalConvArgs<float>& args, int begin, int end) {
 
 namespace diffserve {
 
-constinit const CausalConvKernels CausalConvKernels::DS_ISA = {.run = DS_ISA::CausalConv};
+const CausalConvKernels& CausalConvKernels::DS_ISA() {
+  static constexpr CausalConvKernels kKernels = {.run = DS_ISA::CausalConv};
+  return kKernels;
+}
 
 }  // namespace diffserve

@@ -22,6 +22,9 @@ void GatedMemory(const GatedMemoryArgs<float>& args, int begin, int end) {
 
 namespace diffserve {
 
-constinit const GatedMemoryKernels GatedMemoryKernels::DS_ISA = {.run = DS_ISA::GatedMemory};
+const GatedMemoryKernels& GatedMemoryKernels::DS_ISA() {
+  static constexpr GatedMemoryKernels kKernels = {.run = DS_ISA::GatedMemory};
+  return kKernels;
+}
 
 }  // namespace diffserve

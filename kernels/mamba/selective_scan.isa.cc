@@ -123,6 +123,9 @@ void SelectiveScan(const SelectiveScanArgs<float>& args, int begin, int end) {
 
 namespace diffserve {
 
-constinit const SelectiveScanKernels SelectiveScanKernels::DS_ISA = {.run = DS_ISA::SelectiveScan};
+const SelectiveScanKernels& SelectiveScanKernels::DS_ISA() {
+  static constexpr SelectiveScanKernels kKernels = {.run = DS_ISA::SelectiveScan};
+  return kKernels;
+}
 
 }  // namespace diffserve

@@ -297,7 +297,10 @@ void Linear(const LinearSlice& slice) {
 
 namespace diffserve {
 
-constinit const LinearKernels LinearKernels::DS_ISA = {.panel_columns = DS_ISA::kPanelColumns,
-                                                       .linear = DS_ISA::Linear};
+const LinearKernels& LinearKernels::DS_ISA() {
+  static constexpr LinearKernels kKernels = {.panel_columns = DS_ISA::kPanelColumns,
+                                             .linear = DS_ISA::Linear};
+  return kKernels;
+}
 
 }  // namespace diffserve

@@ -323,7 +323,10 @@ void LinearOfDots(const LinearSlice& slice) {
 
 namespace diffserve {
 
-constinit const LinearInputKernels LinearInputKernels::DS_ISA = {.kind = DS_ISA::LinearInputOf,
-                                                                 .pack = DS_ISA::PackLinearInput};
+const LinearInputKernels& LinearInputKernels::DS_ISA() {
+  static constexpr LinearInputKernels kKernels = {.kind = DS_ISA::LinearInputOf,
+                                                  .pack = DS_ISA::PackLinearInput};
+  return kKernels;
+}
 
 }  // namespace diffserve

@@ -57,16 +57,16 @@ struct LinearKernels {
   int panel_columns;  // output features in a panel of packed weights
   void (*linear)(const LinearSlice& slice);
 
-  static const LinearKernels avx2, avx512, avx512_vnni, avx512_bf16;
-  [[gnu::weak]] static const LinearKernels paired16;
+  static const LinearKernels &avx2(), &avx512(), &avx512_vnni(), &avx512_bf16();
+  [[gnu::weak]] static const LinearKernels& paired16();
 };
 
 struct LinearInputKernels {
   LinearInput (*kind)(WeightFormat format);  // what LinearKernels::linear reads
   void (*pack)(const LinearInputSlice& slice);
 
-  static const LinearInputKernels avx2, avx512, avx512_vnni, avx512_bf16;
-  [[gnu::weak]] static const LinearInputKernels paired16;
+  static const LinearInputKernels &avx2(), &avx512(), &avx512_vnni(), &avx512_bf16();
+  [[gnu::weak]] static const LinearInputKernels& paired16();
 };
 
 }  // namespace diffserve

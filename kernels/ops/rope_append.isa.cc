@@ -119,6 +119,9 @@ void RotateAndAppend(const RopeRow& row) {
 
 namespace diffserve {
 
-constinit const RopeKernels RopeKernels::DS_ISA = {.row = DS_ISA::RotateAndAppend};
+const RopeKernels& RopeKernels::DS_ISA() {
+  static constexpr RopeKernels kKernels = {.row = DS_ISA::RotateAndAppend};
+  return kKernels;
+}
 
 }  // namespace diffserve

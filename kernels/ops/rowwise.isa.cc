@@ -154,10 +154,13 @@ void Sigmoid(float* x, int64_t count) {
 
 namespace diffserve {
 
-constinit const RowwiseKernels RowwiseKernels::DS_ISA = {.rms_norm = DS_ISA::RmsNorm,
-                                                         .layer_norm = DS_ISA::LayerNorm,
-                                                         .silu_mul = DS_ISA::SiluMul,
-                                                         .poly_norm_mul = DS_ISA::PolyNormMul,
-                                                         .sigmoid = DS_ISA::Sigmoid};
+const RowwiseKernels& RowwiseKernels::DS_ISA() {
+  static constexpr RowwiseKernels kKernels = {.rms_norm = DS_ISA::RmsNorm,
+                                              .layer_norm = DS_ISA::LayerNorm,
+                                              .silu_mul = DS_ISA::SiluMul,
+                                              .poly_norm_mul = DS_ISA::PolyNormMul,
+                                              .sigmoid = DS_ISA::Sigmoid};
+  return kKernels;
+}
 
 }  // namespace diffserve

@@ -181,13 +181,16 @@ int64_t Keep(float* z, const int32_t* ids, int64_t count, SampleCutoff cutoff, i
 
 namespace diffserve {
 
-constinit const SampleLoops SampleLoops::DS_ISA = {.extent = DS_ISA::Extent,
-                                                   .ban_unmasked = DS_ISA::BanUnmasked,
-                                                   .any_within = DS_ISA::AnyWithin,
-                                                   .scale = DS_ISA::Scale,
-                                                   .masses = DS_ISA::Masses,
-                                                   .sum_of_masses = DS_ISA::SumOfMasses,
-                                                   .buckets = DS_ISA::Buckets,
-                                                   .keep = DS_ISA::Keep};
+const SampleLoops& SampleLoops::DS_ISA() {
+  static constexpr SampleLoops kKernels = {.extent = DS_ISA::Extent,
+                                           .ban_unmasked = DS_ISA::BanUnmasked,
+                                           .any_within = DS_ISA::AnyWithin,
+                                           .scale = DS_ISA::Scale,
+                                           .masses = DS_ISA::Masses,
+                                           .sum_of_masses = DS_ISA::SumOfMasses,
+                                           .buckets = DS_ISA::Buckets,
+                                           .keep = DS_ISA::Keep};
+  return kKernels;
+}
 
 }  // namespace diffserve

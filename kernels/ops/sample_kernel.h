@@ -39,8 +39,8 @@ struct SampleLoops {
   int64_t (*keep)(float* z, const int32_t* ids, int64_t count, SampleCutoff cutoff,
                   int32_t* kept_ids);
 
-  static const SampleLoops avx2, avx512, avx512_vnni, avx512_bf16;
-  [[gnu::weak]] static const SampleLoops paired16;
+  static const SampleLoops &avx2(), &avx512(), &avx512_vnni(), &avx512_bf16();
+  [[gnu::weak]] static const SampleLoops& paired16();
 };
 
 // Values tested together, to skip them if there is nothing to do.

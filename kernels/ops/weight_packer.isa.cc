@@ -192,6 +192,9 @@ bool PackQuantizedPanel(const QuantizedPanel& to) {
 
 namespace diffserve {
 
-constinit const PackerKernels PackerKernels::DS_ISA = {.pack = DS_ISA::PackQuantizedPanel};
+const PackerKernels& PackerKernels::DS_ISA() {
+  static constexpr PackerKernels kKernels = {.pack = DS_ISA::PackQuantizedPanel};
+  return kKernels;
+}
 
 }  // namespace diffserve

@@ -29,8 +29,8 @@ struct PackerKernels {
   // False if the format cannot hold one of the values; the panel is then unfinished.
   bool (*pack)(const QuantizedPanel& to);
 
-  static const PackerKernels avx2, avx512, avx512_vnni, avx512_bf16;
-  [[gnu::weak]] static const PackerKernels paired16;
+  static const PackerKernels &avx2(), &avx512(), &avx512_vnni(), &avx512_bf16();
+  [[gnu::weak]] static const PackerKernels& paired16();
 };
 
 // The largest weight that int4 holds: the scale of a group is an eighth of it, in float16.
