@@ -1,38 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/serving/template_roles.h"
 
+#include <algorithm>
 #include <initializer_list>
 #include <string>
-#include <string_view>
+#include <vector>
 
 #include "engine/text/chat_template.h"
+#include "server/serving/conversation.h"
 
 namespace diffserve {
 namespace {
 
-bool Shows(const ChatTemplate& chat_template, std::string_view messages,
-           std::initializer_list<std::string_view> contents) {
+bool Shows(const ChatTemplate& chat_template, const std::vector<const char*>& roles,
+           std::initializer_list<int> numbers) {
+  Conversation conversation;
+  const auto probe = [](int number) { return "probe-" + std::to_string(number); };
+  for (size_t i = 0; i < roles.size(); ++i)
+    conversation.messages.push_back({.role = roles[i], .content = probe(static_cast<int>(i))});
+  const TemplateJson json = TemplateJsonOf(conversation);
   const Result<RenderedChat> rendered = chat_template.Render(
-      {.messages_json = messages, .add_generation_prompt = true}, nullptr);
-  if (!rendered.ok()) return false;
-  for (const std::string_view content : contents) {
-    if (rendered->text.find(content) == std::string::npos) return false;
-  }
-  return true;
+      {.messages_json = json.messages, .add_generation_prompt = true}, nullptr);
+  return rendered.ok() && std::ranges::all_of(numbers, [&](int number) {
+           return rendered->text.find(probe(number)) != std::string::npos;
+         });
 }
 
 }  // namespace
 
 TemplateRoles RolesOf(const ChatTemplate* chat_template) {
   if (chat_template == nullptr) return {};
-  constexpr std::string_view kDeveloper =
-      R"([{"role":"developer","content":"probe-1"},{"role":"user","content":"probe-2"}])";
-  constexpr std::string_view kLaterSystem =
-      R"([{"role":"system","content":"probe-1"},{"role":"system","content":"probe-2"},)"
-      R"({"role":"user","content":"probe-3"},{"role":"assistant","content":"probe-4"},)"
-      R"({"role":"user","content":"probe-5"},{"role":"system","content":"probe-6"}])";
-  return {.developer = Shows(*chat_template, kDeveloper, {"probe-1", "probe-2"}),
-          .later_system = Shows(*chat_template, kLaterSystem, {"probe-1", "probe-2", "probe-6"})};
+  return {
+      .developer = Shows(*chat_template, {"developer", "user"}, {0, 1}),
+      .later_system = Shows(
+          *chat_template, {"system", "system", "user", "assistant", "user", "system"}, {0, 1, 5})};
 }
 
 }  // namespace diffserve

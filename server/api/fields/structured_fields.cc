@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "server/api/fields/chat_fields.h"
+#include "server/api/json/json_writer.h"
 #include "server/serving/request_checks.h"
 
 namespace diffserve {
@@ -192,26 +193,33 @@ void ReadStructuredOutputs(JsonFields& fields, std::string_view body, GenerateRe
 }
 
 std::string StructuredOutputsText(const GrammarSpec& grammar) {
-  const auto member = [](const char* name, const std::string& value) {
-    return "{\"" + std::string(name) + "\":" + value + "}";
-  };
+  std::string text;
+  JsonWriter json(&text);
+  json.Begin('{');
   switch (grammar.kind) {
     case GrammarKind::kJsonObject:
-      return member("json_object", "true");
+      json.Add("json_object", true);
+      break;
     case GrammarKind::kJsonSchema:
-      return member("json", JsonQuoted(grammar.text));
+      json.Add("json", grammar.text);
+      break;
     case GrammarKind::kRegex:
-      return member("regex", JsonQuoted(grammar.text));
+      json.Add("regex", grammar.text);
+      break;
     case GrammarKind::kChoice:
-      return member("choice", grammar.text);
+      json.Key("choice").Json(grammar.text);
+      break;
     case GrammarKind::kStructuralTag:
-      return member("structural_tag", JsonQuoted(grammar.text));
+      json.Add("structural_tag", grammar.text);
+      break;
     case GrammarKind::kLark:
     case GrammarKind::kEbnf:
+      if (GrammarKindOf(grammar.text) != grammar.kind) return "";
+      json.Add("grammar", grammar.text);
       break;
   }
-  return GrammarKindOf(grammar.text) == grammar.kind ? member("grammar", JsonQuoted(grammar.text))
-                                                     : "";
+  json.End('}');
+  return text;
 }
 
 void ReadStructuredFields(JsonFields& fields, std::string_view body, GenerateRequest* request) {

@@ -5,28 +5,47 @@
 #include <memory>
 #include <utility>
 
+#include "server/api/json/json_writer.h"
 #include "server/serving/tools/json_scanner.h"
 
 namespace diffserve {
 namespace {
 
-// A schema that only an object satisfies. If a name occurs twice, its last member counts.
-std::string ObjectSchema(const Tool& tool) {
-  if (tool.parameters_json.empty())
-    return R"({"type":"object","properties":{},"additionalProperties":false})";
-  if (tool.only_objects) return tool.parameters_json;
-  std::string schema = tool.parameters_json.substr(0, tool.parameters_json.rfind('}'));
-  const bool is_empty = schema.find('"') == schema.npos;
-  return schema + (is_empty ? "" : ",") + R"("type":"object"})";
+// The members of an object's text.
+std::string_view MembersOf(std::string_view object) {
+  const std::string_view members = object.substr(object.find('{') + 1,
+                                                 object.rfind('}') - object.find('{') - 1);
+  return members.find('"') == members.npos ? std::string_view() : members;
 }
 
-// The tools for the template: unchanged, with a missing type added.
+// A schema that only an object satisfies. If a name occurs twice, its last member counts.
+std::string ObjectSchema(const Tool& tool) {
+  if (tool.only_objects) return tool.parameters_json;
+  std::string schema;
+  JsonWriter json(&schema);
+  json.Begin('{').Members(MembersOf(tool.parameters_json)).Add("type", "object");
+  if (tool.parameters_json.empty()) {
+    json.Key("properties").Begin('{').End('}');
+    json.Add("additionalProperties", false);
+  }
+  json.End('}');
+  return schema;
+}
+
+// The schema for the template: unchanged, with a missing type added.
 std::string ShownSchema(const Tool& tool) {
-  if (tool.parameters_json.empty()) return R"({"type":"object","properties":{}})";
   if (tool.has_type) return tool.parameters_json;
-  const std::string rest = tool.parameters_json.substr(tool.parameters_json.find('{') + 1);
-  const bool is_empty = rest[rest.find_first_not_of(" \t\n\r")] == '}';
-  return std::string("{\"type\":\"object\"") + (is_empty ? "" : ",") + rest;
+  std::string schema;
+  JsonWriter json(&schema);
+  json.Begin('{').Add("type", "object").Members(MembersOf(tool.parameters_json));
+  if (tool.parameters_json.empty()) json.Key("properties").Begin('{').End('}');
+  json.End('}');
+  return schema;
+}
+
+// How a call in JSON begins, as models write it.
+std::string CallOpening(const Tool& tool) {
+  return "{\"name\": " + QuotedJson(tool.name) + ", \"arguments\": ";
 }
 
 GrammarSpec Grammar(GrammarSpec::Kind kind, std::string text) {
@@ -43,8 +62,8 @@ GrammarSpec RequiredGrammar(const std::vector<Tool>& tools, bool parallel) {
   text += '\n';
   for (size_t i = 0; i < tools.size(); ++i) {
     const std::string index = std::to_string(i);
-    const std::string opening = "{\"name\": " + QuotedJson(tools[i].name) + ", \"arguments\": ";
-    text += "call_" + index + ": " + QuotedJson(opening) + " arguments_" + index + " \"}\"\n";
+    text += "call_" + index + ": " + QuotedJson(CallOpening(tools[i])) + " arguments_" + index +
+            " \"}\"\n";
     text += "arguments_" + index + ": %json " + ObjectSchema(tools[i]) + '\n';
   }
   return Grammar(GrammarSpec::Kind::kLark, std::move(text));
@@ -53,16 +72,16 @@ GrammarSpec RequiredGrammar(const std::vector<Tool>& tools, bool parallel) {
 // In a call that the model opens by itself, the functions that are not strict may have any object.
 GrammarSpec StrictGrammar(const std::vector<Tool>& tools, const ToolFormat& format) {
   const std::string begin(format.begin);
-  std::string text = "{\"structures\":[";
+  std::string text, any_object;
+  JsonWriter(&any_object).Begin('{').Add("type", "object").End('}');
+  JsonWriter json(&text);
+  json.Begin('{').Key("structures").Begin('[');
   for (const Tool& tool : tools) {
-    if (&tool != &tools.front()) text += ',';
-    const std::string opening = begin + "\n{\"name\": " + QuotedJson(tool.name) +
-                                ", \"arguments\": ";
-    text += "{\"begin\":" + QuotedJson(opening) +
-            ",\"schema\":" + (tool.strict ? ObjectSchema(tool) : R"({"type":"object"})") +
-            ",\"end\":" + QuotedJson("}\n" + std::string(format.end)) + '}';
+    json.Begin('{').Add("begin", begin + "\n" + CallOpening(tool));
+    json.Key("schema").Json(tool.strict ? ObjectSchema(tool) : any_object);
+    json.Add("end", "}\n" + std::string(format.end)).End('}');
   }
-  text += "],\"triggers\":[" + QuotedJson(begin) + "]}";
+  json.End(']').Key("triggers").Begin('[').Value(begin).End(']').End('}');
   return Grammar(GrammarSpec::Kind::kStructuralTag, std::move(text));
 }
 
@@ -166,14 +185,17 @@ Status CheckBesideForm(const ToolFormat& format) {
 }
 
 std::string ToolsJson(const std::vector<Tool>& tools) {
-  std::string json;
+  std::string text;
+  if (tools.empty()) return text;
+  JsonWriter json(&text);
+  json.Begin('[');
   for (const Tool& tool : tools) {
-    json += json.empty() ? '[' : ',';
-    json += "{\"type\":\"function\",\"function\":{\"name\":" + QuotedJson(tool.name);
-    if (!tool.description.empty()) json += ",\"description\":" + QuotedJson(tool.description);
-    json += ",\"parameters\":" + ShownSchema(tool) + "}}";
+    json.Begin('{').Add("type", "function").Key("function").Begin('{').Add("name", tool.name);
+    if (!tool.description.empty()) json.Add("description", tool.description);
+    json.Key("parameters").Json(ShownSchema(tool)).End('}').End('}');
   }
-  return json.empty() ? json : json + ']';
+  json.End(']');
+  return text;
 }
 
 }  // namespace diffserve
