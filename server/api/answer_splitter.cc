@@ -10,7 +10,7 @@
 
 namespace diffserve {
 
-AnswerSplitter SplitterOf(const OpenAiRequest& request, TokenBytes token_bytes) {
+AnswerSplitter SplitterOf(const AnswerRequest& request, TokenBytes token_bytes) {
   if (!request.answer.parses()) {
     return {[](const PromptInfo&) {},
             [](const ResponseDelta& delta, std::vector<AnswerPart>* parts) {

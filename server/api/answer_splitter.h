@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "engine/response_stream.h"
-#include "server/api/openai/logprobs_text.h"
-#include "server/api/openai/request.h"
+#include "server/api/logprobs_text.h"
 #include "server/serving/answer/answer_parser.h"
+#include "server/serving/answer_request.h"
 
 namespace diffserve {
 
@@ -24,12 +24,12 @@ struct AnswerSplitter {
 
 // The splitter for the answer to `request`, which reads it as its AnswerForm says. Without tools
 // and reasoning, all of the answer is content.
-AnswerSplitter SplitterOf(const OpenAiRequest& request, TokenBytes token_bytes);
+AnswerSplitter SplitterOf(const AnswerRequest& request, TokenBytes token_bytes);
 
 // Whether something other than the model ended the text.
 bool IsCut(const ResponseDelta& last);
 
-// The delta's text. If OpenAiRequest::hides_eos is set, without the token that ended it.
+// The delta's text. If AnswerRequest::hides_eos is set, without the token that ended it.
 std::string_view ShownText(const ResponseDelta& delta, bool hides_eos,
                            const TokenBytes& token_bytes);
 

@@ -135,7 +135,7 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   // Reads a body. A named type, so that `Parsed` is not deduced from it.
   template <typename Parsed>
   using BodyParser =
-      std::type_identity_t<std::function<Result<Parsed>(std::string_view, const OpenAiContext&)>>;
+      std::type_identity_t<std::function<Result<Parsed>(std::string_view, const ReadContext&)>>;
   // Parses small bodies at once and large ones on a text thread. Bodies with a content coding are
   // decoded there first.
   template <typename Parsed>
@@ -147,8 +147,8 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   HttpAnswer ReadThen(Call& call, size_t bytes, std::function<Result<Parsed>()> read,
                       std::function<HttpAnswer(Impl&, Call&, Result<Parsed>)> start,
                       ErrorForm error = &Impl::Error);
-  HttpAnswer MessagesParsed(Call& call, Result<OpenAiRequest> parsed);
-  HttpAnswer CountTokensParsed(Call& call, Result<OpenAiRequest> parsed);
+  HttpAnswer MessagesParsed(Call& call, Result<AnswerRequest> parsed);
+  HttpAnswer CountTokensParsed(Call& call, Result<AnswerRequest> parsed);
   HttpAnswer ResponsesParsed(Call& call, Result<ResponsesRequest> parsed);
   HttpAnswer ResponsesRead(Call& call, const ResponsesRequest& request, Result<ResponsesChat> chat);
   HttpReply NoSuchResponse(std::string_view id, const char* param) const;
@@ -201,7 +201,7 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   HttpReply UnknownCoding(std::string_view coding, ErrorForm form) const;
   static HttpReply Json(std::string body);
   ModelCard Card(const std::string& name) const;
-  OpenAiContext Context() const {
+  ReadContext Context() const {
     return {&frontend.options(), frontend.DefaultSampling(), options.strict};
   }
   OpenAiIdentity Identity(const Call& call, bool chat) const;

@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
   diffserve::FrontendOptions limits;
-  const diffserve::OpenAiContext context{&limits, diffserve::SamplingParams(), (data[0] & 4) != 0};
+  const diffserve::ReadContext context{&limits, diffserve::SamplingParams(), (data[0] & 4) != 0};
   diffserve::Status status;
   const auto check = [&limits](const diffserve::OpenAiRequest& request) {
     const diffserve::Status checked = diffserve::CheckRequest(

@@ -192,7 +192,7 @@ void CheckParsed(const Result<OpenAiRequest>& parsed, const FrontendOptions& lim
   if (parsed->generate.grammar) CheckConstrained(*parsed, seed);
 }
 
-Result<OpenAiRequest> ParseResponses(std::string_view body, const OpenAiContext& context) {
+Result<OpenAiRequest> ParseResponses(std::string_view body, const ReadContext& context) {
   const Result<ResponsesRequest> parsed = ParseResponsesRequest(body, context);
   if (!parsed.ok()) return parsed.status();
   const Result<ResponsesChat> chat = ChatOf(*parsed, nullptr, context);
@@ -206,7 +206,7 @@ void Take(const uint8_t* head, std::string_view body) {
   FrontendOptions limits;
   limits.formats.tools = form.tools;
   limits.formats.reasoning = form.reasoning;
-  const OpenAiContext context{&limits, SamplingParams(), (head[0] & 4) != 0};
+  const ReadContext context{&limits, SamplingParams(), (head[0] & 4) != 0};
   switch (head[0] & 3) {
     case 0: {
       std::string text;

@@ -20,7 +20,7 @@ class MessagesRequestTest : public ::testing::Test {
  protected:
   MessagesRequestTest() { limits_.formats.tools = FindToolFormat("hermes"); }
 
-  OpenAiContext Context(bool strict = false) const { return {&limits_, SamplingParams(), strict}; }
+  ReadContext Context(bool strict = false) const { return {&limits_, SamplingParams(), strict}; }
   Result<OpenAiRequest> Read(const std::string& body, bool strict = false) const {
     return ParseMessagesRequest(body, Context(strict));
   }
@@ -330,7 +330,7 @@ TEST_F(MessagesRequestTest, AnswerContinuesALastAssistantMessage) {
 }
 
 TEST_F(MessagesRequestTest, MaxTokensLimitsTheAnswer) {
-  const OpenAiContext context{&limits_, SamplingParams(), false};
+  const ReadContext context{&limits_, SamplingParams(), false};
   const auto parsed = ParseMessagesRequest(
       R"({"max_tokens":64000,"messages":[{"role":"user","content":"a"}]})", context);
   ASSERT_TRUE(parsed.ok());
@@ -339,7 +339,7 @@ TEST_F(MessagesRequestTest, MaxTokensLimitsTheAnswer) {
 }
 
 TEST_F(MessagesRequestTest, CountingNeedsNoLimitAndMayEndWithTheAssistant) {
-  const OpenAiContext context{&limits_, SamplingParams(), false};
+  const ReadContext context{&limits_, SamplingParams(), false};
   EXPECT_TRUE(ParseCountTokensRequest(
                   R"({"messages":[{"role":"user","content":"a"}],
                       "thinking":{"type":"enabled","budget_tokens":1024}})",

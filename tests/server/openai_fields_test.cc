@@ -191,7 +191,7 @@ class OpenAiFieldsTest : public ::testing::Test {
     if (chat && std::string(member.name) == "top_logprobs")
       body.replace(body.size() - 1, 1, "true");
     body += std::string(",\"") + member.name + "\":" + member.value + "}";
-    const OpenAiContext context = {&limits_, SamplingParams(), strict};
+    const ReadContext context = {&limits_, SamplingParams(), strict};
     const Result<OpenAiRequest> parsed = chat ? ParseChatRequest(body, context)
                                               : ParseCompletionRequest(body, context);
     if (!parsed.ok()) return parsed.status();
@@ -265,7 +265,7 @@ TEST_F(OpenAiFieldsTest, MembersWithoutEffectAreAccepted) {
                              R"("user":null)",
                              R"("continue_final_message":false)",
                              R"("modalities":[])"}) {
-    const OpenAiContext context = {&limits_, SamplingParams(), true};
+    const ReadContext context = {&limits_, SamplingParams(), true};
     const auto parsed = ParseChatRequest(
         R"({"messages":[{"role":"user","content":"a","name":null,"tool_calls":null}],)" +
             std::string(member) + "}",

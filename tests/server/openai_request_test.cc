@@ -18,7 +18,7 @@ constexpr int kMaxModelLen = 512;
 
 class OpenAiRequestTest : public ::testing::Test {
  protected:
-  OpenAiContext Context(bool strict = false) const { return {&limits_, SamplingParams(), strict}; }
+  ReadContext Context(bool strict = false) const { return {&limits_, SamplingParams(), strict}; }
   Result<OpenAiRequest> Completion(const std::string& body) const {
     return ParseCompletionRequest(body, Context());
   }
@@ -50,7 +50,7 @@ class OpenAiRequestTest : public ::testing::Test {
 
 TEST_F(OpenAiRequestTest, EmptyRequestGetsTheDefaults) {
   limits_.served_model_name = "tiny";
-  OpenAiContext context = Context();
+  ReadContext context = Context();
   context.default_sampling.temperature = 0.6f;
   context.default_sampling.top_k = 20;
   context.default_sampling.seed = 77;

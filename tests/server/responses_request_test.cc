@@ -21,7 +21,7 @@ class ResponsesRequestTest : public ::testing::Test {
  protected:
   ResponsesRequestTest() { limits_.formats.tools = FindToolFormat("hermes"); }
 
-  OpenAiContext Context(bool strict = false) const { return {&limits_, SamplingParams(), strict}; }
+  ReadContext Context(bool strict = false) const { return {&limits_, SamplingParams(), strict}; }
   Result<ResponsesRequest> Read(const std::string& body, bool strict = false) const {
     return ParseResponsesRequest(body, Context(strict));
   }

@@ -233,7 +233,7 @@ class RouteFieldsTest : public ::testing::Test {
     limits_.served_model_name = "tiny";
     limits_.formats.tools = FindToolFormat("hermes");
   }
-  OpenAiContext Context(bool strict) const { return {&limits_, SamplingParams(), strict}; }
+  ReadContext Context(bool strict) const { return {&limits_, SamplingParams(), strict}; }
   Status Checked(const GenerateRequest& request) const {
     return CheckRequest(request, {&limits_, 1000, 512, 256});
   }

@@ -68,7 +68,7 @@ ToolChoice ReadToolChoice(JsonFields& fields, bool any_tools) {
   return read;
 }
 
-void ReadThinking(JsonFields& fields, int max_tokens, OpenAiRequest* request) {
+void ReadThinking(JsonFields& fields, int max_tokens, AnswerRequest* request) {
   auto& conversation = std::get<Conversation>(request->generate.prompts.front());
   for (JsonFields& thinking : fields.Object("thinking")) {
     std::string type;
@@ -115,7 +115,7 @@ void ReadFormat(JsonFields& holder, const char* name, const char* param,
   }
 }
 
-void ReadOutput(JsonFields& fields, OpenAiRequest* request) {
+void ReadOutput(JsonFields& fields, AnswerRequest* request) {
   auto& conversation = std::get<Conversation>(request->generate.prompts.front());
   ReadFormat(fields, "output_format", "output_format.schema", &request->generate);
   for (JsonFields& config : fields.Object("output_config")) {
@@ -130,7 +130,7 @@ void ReadOutput(JsonFields& fields, OpenAiRequest* request) {
 }
 
 // `answers`: an answer is requested, not only the prompt's length.
-Result<OpenAiRequest> Read(std::string_view body, const OpenAiContext& context, bool answers) {
+Result<AnswerRequest> Read(std::string_view body, const ReadContext& context, bool answers) {
   Result<JsonFields> parsed = JsonFields::Parse(body);
   if (!parsed.ok()) return parsed.status();
   JsonFields& fields = *parsed;
@@ -144,7 +144,7 @@ Result<OpenAiRequest> Read(std::string_view body, const OpenAiContext& context, 
       context.strict);
   if (answers && !fields.Has("max_tokens"))
     fields.Fail(InvalidArgument("max_tokens is missing", "max_tokens"));
-  OpenAiRequest request;
+  AnswerRequest request;
   GenerateRequest& generate = request.generate;
   request.chat = true;
   generate.sampling = context.default_sampling;
@@ -169,11 +169,11 @@ Result<OpenAiRequest> Read(std::string_view body, const OpenAiContext& context, 
 
 }  // namespace
 
-Result<OpenAiRequest> ParseMessagesRequest(std::string_view body, const OpenAiContext& context) {
+Result<AnswerRequest> ParseMessagesRequest(std::string_view body, const ReadContext& context) {
   return Read(body, context, /*answers=*/true);
 }
 
-Result<OpenAiRequest> ParseCountTokensRequest(std::string_view body, const OpenAiContext& context) {
+Result<AnswerRequest> ParseCountTokensRequest(std::string_view body, const ReadContext& context) {
   return Read(body, context, /*answers=*/false);
 }
 

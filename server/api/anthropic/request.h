@@ -8,7 +8,8 @@
 #include <string_view>
 
 #include "kernels/base/status.h"
-#include "server/api/openai/request.h"
+#include "server/api/fields/read_context.h"
+#include "server/serving/answer_request.h"
 
 namespace diffserve {
 
@@ -16,8 +17,8 @@ namespace diffserve {
 // own tools and their results. The answer continues a last message of the assistant.
 // `max_tokens` is an upper limit: the answer is shorter if the context leaves less. Error:
 // kInvalidArgument with the member.
-Result<OpenAiRequest> ParseMessagesRequest(std::string_view body, const OpenAiContext& context);
+Result<AnswerRequest> ParseMessagesRequest(std::string_view body, const ReadContext& context);
 // The same without max_tokens; only the prompt is used.
-Result<OpenAiRequest> ParseCountTokensRequest(std::string_view body, const OpenAiContext& context);
+Result<AnswerRequest> ParseCountTokensRequest(std::string_view body, const ReadContext& context);
 
 }  // namespace diffserve

@@ -22,7 +22,7 @@ HttpAnswer OpenAiRoutes::Impl::CountTokens(RouteCall& call) {
   return ParseThen(call, ParseCountTokensRequest, &Impl::CountTokensParsed, &Impl::MessagesError);
 }
 
-HttpAnswer OpenAiRoutes::Impl::MessagesParsed(RouteCall& call, Result<OpenAiRequest> parsed) {
+HttpAnswer OpenAiRoutes::Impl::MessagesParsed(RouteCall& call, Result<AnswerRequest> parsed) {
   const ErrorReply errors = [self = shared_from_this(),
                              id = call.account.request_id](const Status& error) {
     return self->ErrorOf(error, MessagesErrorBody(error, id));
@@ -37,7 +37,7 @@ HttpAnswer OpenAiRoutes::Impl::MessagesParsed(RouteCall& call, Result<OpenAiRequ
                        {std::move(writer), parsed->stream, errors});
 }
 
-HttpAnswer OpenAiRoutes::Impl::CountTokensParsed(RouteCall& call, Result<OpenAiRequest> parsed) {
+HttpAnswer OpenAiRoutes::Impl::CountTokensParsed(RouteCall& call, Result<AnswerRequest> parsed) {
   if (!parsed.ok()) return MessagesError(parsed.status());
   if (const Status status = CheckModel(parsed->generate.model); !status.ok())
     return MessagesError(status);

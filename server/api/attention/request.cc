@@ -93,7 +93,7 @@ void RefuseUnknownAttentionFields(JsonFields& fields) {
 }  // namespace
 
 Result<OpenAiAttentionRequest> ParseAttentionRequest(std::string_view body,
-                                                     const OpenAiContext& context) {
+                                                     const ReadContext& context) {
   Result<JsonFields> parsed = JsonFields::Parse(body);
   if (!parsed.ok()) return parsed.status();
   JsonFields& fields = *parsed;

@@ -4,7 +4,8 @@
 
 #include <string_view>
 
-#include "server/api/openai/request.h"
+#include "server/api/fields/read_context.h"
+#include "server/serving/answer_request.h"
 #include "server/serving/attention_call.h"
 
 namespace diffserve {
@@ -16,6 +17,6 @@ struct OpenAiAttentionRequest {
 
 // Errors: as for other bodies (server/api/openai/request.h).
 Result<OpenAiAttentionRequest> ParseAttentionRequest(std::string_view body,
-                                                     const OpenAiContext& context);
+                                                     const ReadContext& context);
 
 }  // namespace diffserve

@@ -68,7 +68,7 @@ void ReadTruncation(JsonFields& fields, GenerateRequest* request) {
 
 }  // namespace
 
-void ReadStream(JsonFields& fields, OpenAiRequest* request) {
+void ReadStream(JsonFields& fields, AnswerRequest* request) {
   fields.Bool("stream", &request->stream);
   for (JsonFields& options : fields.Object("stream_options")) {
     options.Bool("include_usage", &request->include_usage);

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "server/api/json/json.h"
-#include "server/api/openai/request.h"
+#include "server/serving/answer_request.h"
 #include "server/serving/frontend.h"
 
 namespace diffserve {
@@ -59,7 +59,7 @@ void ReadStops(JsonFields& fields, const FrontendOptions& limits, GenerateReques
 // Both, and the lengths, token rules and truncation of OpenAI's and vLLM's routes.
 void ReadGeneration(JsonFields& fields, const FrontendOptions& limits, GenerateRequest* request);
 // `stream` and `stream_options`.
-void ReadStream(JsonFields& fields, OpenAiRequest* request);
+void ReadStream(JsonFields& fields, AnswerRequest* request);
 // A count of alternatives. -1 is refused, because it means none internally.
 void ReadLogprobs(JsonFields& fields, const char* name, const FrontendOptions& limits, int* out);
 

@@ -171,7 +171,7 @@ std::vector<Tool> ReadToolList(JsonFields& fields, const FrontendOptions& limits
   return tools;
 }
 
-Status PlanTools(const ToolChoice& choice, const FrontendOptions& limits, OpenAiRequest* request) {
+Status PlanTools(const ToolChoice& choice, const FrontendOptions& limits, AnswerRequest* request) {
   GenerateRequest& generate = request->generate;
   const auto& chat = std::get<Conversation>(generate.prompts.front());
   Result<AnswerPlan> plan = PlanAnswer(chat.tools, choice, limits.formats);
@@ -190,7 +190,7 @@ Status PlanTools(const ToolChoice& choice, const FrontendOptions& limits, OpenAi
   return {};
 }
 
-void ReadTools(JsonFields& fields, const FrontendOptions& limits, OpenAiRequest* request) {
+void ReadTools(JsonFields& fields, const FrontendOptions& limits, AnswerRequest* request) {
   auto& chat = std::get<Conversation>(request->generate.prompts.front());
   chat.tools = ReadToolList(fields, limits);
   const ToolChoice choice = ReadChoice(fields, !chat.tools.empty());

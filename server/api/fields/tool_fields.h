@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "server/api/json/json.h"
-#include "server/api/openai/request.h"
+#include "server/serving/answer_request.h"
 #include "server/serving/conversation.h"
 #include "server/serving/tools/tool_plan.h"
 
@@ -19,11 +19,11 @@ inline constexpr std::string_view kToolFields[] = {"tools", "tool_choice", "reas
 
 // Reads `tools`, `tool_choice`, `parallel_tool_calls`, `include_reasoning` and `reasoning_effort`
 // for the request's single conversation, and plans the answer. Errors are in `fields`.
-void ReadTools(JsonFields& fields, const FrontendOptions& limits, OpenAiRequest* request);
+void ReadTools(JsonFields& fields, const FrontendOptions& limits, AnswerRequest* request);
 // Sets what follows from the conversation's tools and `choice`: how the answer is constrained and
 // how its text is read. With choice none the tools stay in the prompt. Call after all that may set
 // generate.grammar. Error: `param` is tools or tool_choice.
-Status PlanTools(const ToolChoice& choice, const FrontendOptions& limits, OpenAiRequest* request);
+Status PlanTools(const ToolChoice& choice, const FrontendOptions& limits, AnswerRequest* request);
 
 // Reads only the entries of `tools`.
 std::vector<Tool> ReadToolList(JsonFields& fields, const FrontendOptions& limits);

@@ -47,7 +47,7 @@ struct GenerateApi {
   using Message = v1::GenerateResponse;
   using Answer = AnswerMessages;
   static constexpr char kMethod[] = "Generate";
-  static std::unique_ptr<Answer> NewAnswer(const OpenAiRequest& request, const std::string& id,
+  static std::unique_ptr<Answer> NewAnswer(const AnswerRequest& request, const std::string& id,
                                            const Tokenizer& tokenizer) {
     return std::make_unique<Answer>(request, id, tokenizer);
   }

@@ -1,51 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The chat part of OpenAiResponse: it parses the text of a choice as the request's AnswerForm says,
-// and writes the parts as members of a message or of a streamed delta.
-// Thread safety: one thread at a time.
+// The parts of a choice of a chat as members of a message or of a streamed delta.
+// Thread safety: pure functions.
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <string_view>
-
-#include "engine/response_stream.h"
+#include "server/api/chat_text.h"
 #include "server/api/json/json_writer.h"
-#include "server/serving/answer/answer_message.h"
-#include "server/serving/answer/answer_parser.h"
 
 namespace diffserve {
-
-struct ChatForm {
-  AnswerForm answer;
-  bool include_reasoning = true;
-  std::string response_id;
-  int64_t created = 0;  // Unix seconds
-};
-
-// The id of a choice's call.
-std::string CallIdOf(const ChatForm& form, int choice, int call);
-
-class ChatText {
- public:
-  // `form` outlives it.
-  ChatText(const ChatForm& form, const PromptInfo& prompt);
-
-  // The parts of the delta, whose shown text is `text`; with the last delta also all held-back
-  // text.
-  AnswerMessage Read(const ResponseDelta& delta, std::string_view text);
-  // OpenAI's finish reason.
-  const char* FinishName(FinishReason reason) const;
-  // True if it ends with calls and the last one is complete.
-  bool calls_tools() const { return calls_tools_; }
-  int64_t reasoning_tokens() const { return reasoning_tokens_; }
-
- private:
-  const bool include_reasoning_;
-  std::optional<AnswerParser> parser_;  // nullopt: all text is content
-  int64_t reasoning_tokens_ = 0;
-  bool calls_tools_ = false;
-};
 
 // REQUIRES: `json` is made over TextPieces. The message must live until they are written.
 // {"role":"assistant","content":...}

@@ -5,28 +5,12 @@
 #include <optional>
 #include <string_view>
 
-#include "models/diagnostics/hidden_state_pool.h"
-#include "server/api/openai/request.h"
+#include "server/api/fields/read_context.h"
+#include "server/serving/embedding_request.h"
 
 namespace diffserve {
 
-struct EmbeddingRequest {
-  GenerateRequest generate;  // one prompt per input, without generation
-  HiddenStatePool::Kind pooling = HiddenStatePool::Kind::kMean;
-  std::optional<int> dimensions;  // nullopt: those of the hidden state
-  bool base64 = false;            // base64 of little-endian float32, else JSON numbers
-};
-
 // Errors: as for other bodies (server/api/openai/request.h).
-Result<EmbeddingRequest> ParseEmbeddingRequest(std::string_view body, const OpenAiContext& context);
-
-Status CheckDimensions(int dimensions);
-// Error: kInvalidArgument if this server makes no embeddings.
-Status CheckPoolsStates(const FrontendOptions& options);
-// Makes the pool of each prompt. Error: kInvalidArgument if the model's states have fewer
-// dimensions.
-Status AddPools(int hidden_size, EmbeddingRequest* request);
-// Converts the Frontend's error about a prompt to one about the member `input`.
-Status OfInput(const Status& status, const char* input);
+Result<EmbeddingRequest> ParseEmbeddingRequest(std::string_view body, const ReadContext& context);
 
 }  // namespace diffserve

@@ -14,19 +14,13 @@
 #include "engine/response_stream.h"
 #include "kernels/base/status.h"
 #include "server/api/json/json_writer.h"
+#include "server/api/logprobs_text.h"
 #include "server/api/openai/chat_parts.h"
-#include "server/api/openai/logprobs_text.h"
 #include "server/api/openai/request.h"
+#include "server/api/reply_members.h"
 #include "server/api/response_encoder.h"
 
 namespace diffserve {
-
-// {"error": {"message", "type", "param", "code"}}: always four keys; param and code are null if
-// there is nothing to say.
-std::string OpenAiErrorBody(const Status& status);
-void AddOpenAiError(const Status& status, JsonWriter* json);  // the member "error"
-// The member "usage", whose object the caller ends.
-void BeginOpenAiUsage(const Usage& usage, bool with_cached, JsonWriter* json);
 
 struct OpenAiIdentity {
   std::string id;  // "cmpl-..." or "chatcmpl-..."

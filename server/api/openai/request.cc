@@ -203,7 +203,7 @@ void RefuseUnknown(JsonFields& fields, Names known) {
 }
 
 // All members that both generating routes share.
-void ReadCommon(JsonFields& fields, std::string_view body, const OpenAiContext& context,
+void ReadCommon(JsonFields& fields, std::string_view body, const ReadContext& context,
                 OpenAiRequest* request) {
   const FrontendOptions& limits = *context.limits;
   GenerateRequest& generate = request->generate;
@@ -251,7 +251,7 @@ bool IsChatMember(std::string_view name) {
   return Contains(kChatFields, name) || IsServedOrRefused(name);
 }
 
-Result<OpenAiRequest> ParseCompletionRequest(std::string_view body, const OpenAiContext& context) {
+Result<OpenAiRequest> ParseCompletionRequest(std::string_view body, const ReadContext& context) {
   Result<JsonFields> parsed = JsonFields::Parse(body);
   if (!parsed.ok()) return parsed.status();
   JsonFields& fields = *parsed;
@@ -276,7 +276,7 @@ Result<OpenAiRequest> ParseCompletionRequest(std::string_view body, const OpenAi
   return request;
 }
 
-Result<OpenAiRequest> ParseChatRequest(std::string_view body, const OpenAiContext& context) {
+Result<OpenAiRequest> ParseChatRequest(std::string_view body, const ReadContext& context) {
   Result<JsonFields> parsed = JsonFields::Parse(body);
   if (!parsed.ok()) return parsed.status();
   JsonFields& fields = *parsed;
@@ -299,7 +299,7 @@ Result<OpenAiRequest> ParseChatRequest(std::string_view body, const OpenAiContex
   return request;
 }
 
-Result<TokenizeRequest> ParseTokenizeRequest(std::string_view body, const OpenAiContext& context) {
+Result<TokenizeRequest> ParseTokenizeRequest(std::string_view body, const ReadContext& context) {
   Result<JsonFields> parsed = JsonFields::Parse(body);
   if (!parsed.ok()) return parsed.status();
   JsonFields& fields = *parsed;
@@ -328,7 +328,7 @@ Result<TokenizeRequest> ParseTokenizeRequest(std::string_view body, const OpenAi
 }
 
 Result<DetokenizeRequest> ParseDetokenizeRequest(std::string_view body,
-                                                 const OpenAiContext& context) {
+                                                 const ReadContext& context) {
   Result<JsonFields> parsed = JsonFields::Parse(body);
   if (!parsed.ok()) return parsed.status();
   JsonFields& fields = *parsed;

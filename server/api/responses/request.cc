@@ -54,7 +54,7 @@ constexpr std::string_view kIncluded[] = {
 constexpr size_t kMaxIncluded = 32;
 
 // Refuses unsupported members, and with --strict unknown ones.
-void CheckMembers(JsonFields& fields, const OpenAiContext& context) {
+void CheckMembers(JsonFields& fields, const ReadContext& context) {
   for (const std::string_view name : kUnsupportedResponsesFields) {
     if (!fields.IsOff(name)) fields.Fail(Unsupported(name));
   }
@@ -273,7 +273,7 @@ size_t ResponsesRequest::HeldBytes() const {
   return bytes;
 }
 
-Result<ResponsesRequest> ParseResponsesRequest(std::string_view body, const OpenAiContext& context,
+Result<ResponsesRequest> ParseResponsesRequest(std::string_view body, const ReadContext& context,
                                                const FindResponseItem& find) {
   Result<JsonFields> parsed = JsonFields::Parse(body);
   if (!parsed.ok()) return parsed.status();
@@ -300,7 +300,7 @@ Status InResponsesNames(const Status& status) {
 }
 
 Result<ResponsesChat> ChatOf(const ResponsesRequest& request, const StoredResponse* previous,
-                             const OpenAiContext& context) {
+                             const ReadContext& context) {
   TurnList said;
   if (previous != nullptr) {
     said.Append(previous->input->messages);

@@ -12,16 +12,17 @@
 #include <vector>
 
 #include "kernels/base/status.h"
-#include "server/api/openai/request.h"
+#include "server/api/fields/read_context.h"
 #include "server/api/responses/encoder.h"
 #include "server/api/responses/store.h"
+#include "server/serving/answer_request.h"
 
 namespace diffserve {
 
 struct ResponsesRequest {
   std::string previous_response_id;  // empty: none
   bool store = true;
-  OpenAiRequest request;  // without `input`, instructions and what was said before
+  AnswerRequest request;  // without `input`, instructions and what was said before
   std::optional<Message> instructions;
   std::vector<Message> messages;  // of `input`
   ToolChoice tool_choice;
@@ -36,17 +37,17 @@ using FindResponseItem = std::function<std::optional<ResponseItem>(const std::st
 
 // Reasoning of earlier turns is dropped from the conversation, and so are the vendor's tools and
 // their results. Error: kInvalidArgument with the member.
-Result<ResponsesRequest> ParseResponsesRequest(std::string_view body, const OpenAiContext& context,
+Result<ResponsesRequest> ParseResponsesRequest(std::string_view body, const ReadContext& context,
                                                const FindResponseItem& find = {});
 
 struct ResponsesChat {
-  OpenAiRequest request;
+  AnswerRequest request;
   std::shared_ptr<const std::string> echo;     // with the server's choices
   std::shared_ptr<const ResponseInput> input;  // with the whole conversation
 };
 // `previous`: the response that is continued, or nothing. Error: as above.
 Result<ResponsesChat> ChatOf(const ResponsesRequest& request, const StoredResponse* previous,
-                             const OpenAiContext& context);
+                             const ReadContext& context);
 
 // Converts an error of the frontend to the member names of this route.
 Status InResponsesNames(const Status& status);

@@ -66,8 +66,8 @@ HttpReply OpenAiRoutes::Impl::NoSuchResponse(std::string_view id, const char* pa
 }
 
 HttpAnswer OpenAiRoutes::Impl::Responses(RouteCall& call) {
-  const auto parse = [store = responses, client = call.account.client](
-                         std::string_view body, const OpenAiContext& context) {
+  const auto parse = [store = responses, client = call.account.client](std::string_view body,
+                                                                       const ReadContext& context) {
     return ParseResponsesRequest(body, context, [&](const std::string& id) {
       const auto answer = store->Find(client, ResponseIdOf(id));
       return answer ? FindItem(*answer->object, id) : std::nullopt;

@@ -5,17 +5,17 @@
 #include <utility>
 
 #include "kernels/base/check.h"
-#include "server/api/openai/encoder.h"
+#include "server/api/reply_members.h"
 
 namespace diffserve {
-TokenResponse::TokenResponse(const OpenAiRequest& request, const Identity& identity,
+TokenResponse::TokenResponse(const AnswerRequest& request, const Identity& identity,
                              TokenTexts texts)
     : stream_(request.stream),
       include_usage_(request.include_usage),
       continuous_usage_(request.continuous_usage),
       logprobs_(request.logprobs),
       logprob_form_{std::move(texts), request.generate.sampling.num_logprobs,
-                    request.prompt_logprobs},
+                    request.generate.prompt_logprobs},
       choices_(static_cast<size_t>(request.generate.n)) {
   JsonWriter(&head_)
       .Add("request_id", identity.request_id)

@@ -12,7 +12,7 @@
 
 #include "engine/text/responses.h"
 #include "engine/text/tokenizer.h"
-#include "server/api/openai/logprobs_text.h"
+#include "server/api/logprobs_text.h"
 #include "server/api/response_encoder.h"
 #include "server/api/vllm/request.h"
 
@@ -25,7 +25,7 @@ class TokenResponse : public AnswerWriter {
     std::string model;
     int64_t created = 0;  // Unix seconds
   };
-  TokenResponse(const OpenAiRequest& request, const Identity& identity, TokenTexts texts);
+  TokenResponse(const AnswerRequest& request, const Identity& identity, TokenTexts texts);
 
   void OnStarted(ResponseStarted event) override;
   void OnPromptLogprobs(ResponsePromptLogprobs event, AnswerState* answer) override;

@@ -61,8 +61,8 @@ void RefuseUnknown(JsonFields& fields, std::span<const Names> known, const std::
 }
 
 // `text`: the text that `params` was parsed from.
-void ReadSamplingParams(JsonFields& params, std::string_view text, const OpenAiContext& context,
-                        OpenAiRequest* request) {
+void ReadSamplingParams(JsonFields& params, std::string_view text, const ReadContext& context,
+                        AnswerRequest* request) {
   const FrontendOptions& limits = *context.limits;
   GenerateRequest& generate = request->generate;
   const std::string path = "sampling_params.";
@@ -78,12 +78,12 @@ void ReadSamplingParams(JsonFields& params, std::string_view text, const OpenAiC
 
 }  // namespace
 
-Result<TokenRequest> ParseTokenRequest(std::string_view body, const OpenAiContext& context) {
+Result<TokenRequest> ParseTokenRequest(std::string_view body, const ReadContext& context) {
   Result<JsonFields> parsed = JsonFields::Parse(body);
   if (!parsed.ok()) return parsed.status();
   JsonFields& fields = *parsed;
   TokenRequest token_request;
-  OpenAiRequest& request = token_request.request;
+  AnswerRequest& request = token_request.request;
   GenerateRequest& generate = request.generate;
   Refuse(fields, kUnsupportedTokenFields, "");
   generate.sampling = context.default_sampling;
@@ -105,7 +105,6 @@ Result<TokenRequest> ParseTokenRequest(std::string_view body, const OpenAiContex
   if (context.strict) RefuseUnknown(fields, known, "");
   if (!fields.status().ok()) return fields.status();
   request.logprobs = generate.sampling.num_logprobs >= 0;
-  request.prompt_logprobs = generate.prompt_logprobs;
   generate.holds = request.stream ? AnswerHolds::kEvents : AnswerHolds::kTokens;
   return token_request;
 }

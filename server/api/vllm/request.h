@@ -7,18 +7,19 @@
 #include <string>
 #include <string_view>
 
-#include "server/api/openai/request.h"
+#include "server/api/fields/read_context.h"
+#include "server/serving/answer_request.h"
 
 namespace diffserve {
 
 struct TokenRequest {
-  OpenAiRequest request;
+  AnswerRequest request;
   std::string request_id;  // for the reply; empty: none was given
 };
 
 // Error: as for ParseCompletionRequest. Prompt errors that only the frontend finds have the `param`
 // "prompt"; TokenPromptError renames it.
-Result<TokenRequest> ParseTokenRequest(std::string_view body, const OpenAiContext& context);
+Result<TokenRequest> ParseTokenRequest(std::string_view body, const ReadContext& context);
 Status TokenPromptError(const Status& status);
 
 }  // namespace diffserve

@@ -42,7 +42,7 @@ HttpAnswer OpenAiRoutes::Impl::TokensParsed(RouteCall& call, Result<TokenRequest
     return self->Error(TokenPromptError(error));
   };
   if (!parsed.ok()) return Refused(parsed.status(), errors);
-  OpenAiRequest& request = parsed->request;
+  AnswerRequest& request = parsed->request;
   const std::string& id = parsed->request_id.empty() ? call.account.request_id : parsed->request_id;
   auto response = std::make_unique<TokenResponse>(
       request,

@@ -60,7 +60,7 @@ void Fill(AnswerMessage message, const ChatForm& form, v1::Delta& out) {
 
 }  // namespace
 
-AnswerMessages::AnswerMessages(const OpenAiRequest& request, std::string request_id,
+AnswerMessages::AnswerMessages(const AnswerRequest& request, std::string request_id,
                                const Tokenizer& tokenizer)
     : n_(request.generate.n),
       logprobs_(request.logprobs),

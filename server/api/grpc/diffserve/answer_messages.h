@@ -11,8 +11,8 @@
 
 #include "engine/response_stream.h"
 #include "engine/text/tokenizer.h"
-#include "server/api/openai/chat_parts.h"
-#include "server/api/openai/request.h"
+#include "server/api/chat_text.h"
+#include "server/serving/answer_request.h"
 
 namespace diffserve {
 
@@ -23,7 +23,7 @@ class GenerateResponse;
 class AnswerMessages {
  public:
   // `request`: the one that is answered; `request_id`: its id in the answer.
-  AnswerMessages(const OpenAiRequest& request, std::string request_id, const Tokenizer& tokenizer);
+  AnswerMessages(const AnswerRequest& request, std::string request_id, const Tokenizer& tokenizer);
   // Not movable: its choices refer to it.
   AnswerMessages(const AnswerMessages&) = delete;
   AnswerMessages& operator=(const AnswerMessages&) = delete;

@@ -18,7 +18,7 @@
 
 #include "models/diagnostics/hidden_state_pool.h"
 #include "server/api/grpc/stream_call.h"
-#include "server/api/openai/embedding_request.h"
+#include "server/serving/embedding_request.h"
 
 namespace diffserve {
 

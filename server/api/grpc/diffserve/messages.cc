@@ -185,7 +185,7 @@ Result<ToolChoice> FromProto(const v1::ToolChoice& choice, bool any_tools) {
 
 // Sets how the answer is read, and the token settings that follow from it.
 Status ReadAnswerForm(const v1::GenerateRequest& message, const FrontendOptions& limits,
-                      OpenAiRequest* request) {
+                      AnswerRequest* request) {
   const bool is_chat = message.has_chat();
   for (const auto& [found, name] :
        {std::pair(message.has_tool_choice(), "tool_choice"),
@@ -283,9 +283,9 @@ void Fill(const AttentionQueryMaps& in, const AttentionAnswer& answer, v1::Atten
 
 }  // namespace
 
-Result<OpenAiRequest> FromProto(const v1::GenerateRequest& message, const FrontendOptions& limits,
+Result<AnswerRequest> FromProto(const v1::GenerateRequest& message, const FrontendOptions& limits,
                                 const SamplingParams& defaults) {
-  OpenAiRequest answered;
+  AnswerRequest answered;
   GenerateRequest& request = answered.generate;
   request.request_id = message.request_id();
   request.model = message.model();

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "models/diagnostics/hidden_state_pool.h"
-#include "server/api/openai/embedding_request.h"
-#include "server/api/openai/request.h"
+#include "server/serving/answer_request.h"
 #include "server/serving/attention_call.h"
+#include "server/serving/embedding_request.h"
 #include "server/serving/frontend.h"
 
 namespace diffserve {
@@ -24,7 +24,7 @@ class TokenizeRequest;
 // `defaults` fill in absent sampling parameters. The Frontend checks ranges later. Error: no
 // prompt; a negative count where the Frontend has -1 for none; a grammar or a list of tools that is
 // too long; a call that is not JSON; or tools that server/api/fields/tool_fields.h refuses.
-Result<OpenAiRequest> FromProto(const v1::GenerateRequest& message, const FrontendOptions& limits,
+Result<AnswerRequest> FromProto(const v1::GenerateRequest& message, const FrontendOptions& limits,
                                 const SamplingParams& defaults);
 Result<Prompt> FromProto(const v1::TokenizeRequest& message, const FrontendOptions& limits);
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "models/diagnostics/hidden_state_pool.h"
-#include "server/api/openai/embedding_request.h"
+#include "server/serving/embedding_request.h"
 #include "server/serving/frontend.h"
 #include "vllm/grpc/engine/vllm_engine.pb.h"
 

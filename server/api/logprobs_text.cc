@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/api/openai/logprobs_text.h"
+#include "server/api/logprobs_text.h"
 
 #include <algorithm>
 #include <cmath>

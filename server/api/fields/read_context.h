@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// ReadContext: what a reader of bodies knows of the server.
+#pragma once
+
+#include "server/serving/frontend.h"
+
+namespace diffserve {
+
+struct ReadContext {
+  const FrontendOptions* limits = nullptr;
+  SamplingParams default_sampling;
+  bool strict = false;  // refuse unknown members
+};
+
+}  // namespace diffserve

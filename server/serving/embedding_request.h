@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// EmbeddingRequest: hidden states of prompts, pooled, for every API that has embeddings.
+#pragma once
+
+#include <optional>
+
+#include "models/diagnostics/hidden_state_pool.h"
+#include "server/serving/frontend.h"
+
+namespace diffserve {
+
+struct EmbeddingRequest {
+  GenerateRequest generate;  // one prompt per input, without generation
+  HiddenStatePool::Kind pooling = HiddenStatePool::Kind::kMean;
+  std::optional<int> dimensions;  // nullopt: those of the hidden state
+  bool base64 = false;            // base64 of little-endian float32, else JSON numbers
+};
+
+Status CheckDimensions(int dimensions);
+// Error: kInvalidArgument if this server makes no embeddings.
+Status CheckPoolsStates(const FrontendOptions& options);
+// Makes the pool of each prompt. Error: kInvalidArgument if the model's states have fewer
+// dimensions.
+Status AddPools(int hidden_size, EmbeddingRequest* request);
+// Converts the Frontend's error about a prompt to one about the member `input`.
+Status OfInput(const Status& status, const char* input);
+
+}  // namespace diffserve
