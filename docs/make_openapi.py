@@ -34,38 +34,40 @@ def routes():
     return [(method, prefixes.get(path, path)) for method, path in paths]
 
 
-def names_in(source):
-    """The strings of one table: `request.cc kChatFields`, or `chat_body.cc SamplingMembers`. A
-    third word is the function that has the table; further ones choose from it."""
-    file, table, *chosen = source.split()
-    text = (SERVER / file).read_text()
-    if chosen and f" {chosen[0]}(" in text:
-        text = text[text.index(f" {chosen.pop(0)}("):]
-    found = re.search(rf"\b{table}(?:\[\] =|\(\) \{{\s*return| =) \{{(.*?)\}};", text, re.S)
-    names = re.findall(r'"([^"]+)"', found.group(1)) if found else []
-    if not names or not set(chosen) <= set(names):
-        FAULTS.append(f"{source}: there is no such table, or it has no such name")
-    return chosen or names
+def tables():
+    """{array of tables: its rows (name, use)} of the headers that have the members of requests."""
+    rows, arrays = {}, {}
+    for path in SERVER.glob("*/*.h"):
+        text = path.read_text()
+        for name, body in re.findall(r"constexpr MemberRow (k\w+)\[\] = \{(.*?)\};\n", text, re.S):
+            rows[name] = [(member, use) for use, names in re.findall(
+                r'\{(k\w+),((?:\s+"[^"]*")+)', body) for member in re.findall(r"\w+", names)]
+        for name, body in re.findall(r"MemberTable (k\w+)\[\] = \{(.*?)\};\n", text, re.S):
+            arrays[name] = re.findall(r"k\w+", body)
+    return {name: [row for table in names for row in rows[table]]
+            for name, names in arrays.items()}
 
 
 def properties(route, overlay, own):
-    """The schema of a request body: what its tables name, with the types of the overlay."""
+    """The schema of a request body: the members of its tables, with the types of the overlay."""
     schema = {"type": "object", "properties": {}}
-    for kind in ("served", "passed_over"):
-        for source in own.get(kind, []):
-            for name in names_in(source):
-                field = own.get("fields", {}).get(name)
-                if field is None and name in overlay["fields"]:
-                    field = {"$ref": f"#/components/schemas/field.{name}"}
-                if field is None and kind == "passed_over":
-                    field = {"$ref": "#/components/schemas/passed_over"}
-                if field is None:
-                    FAULTS.append(f"{route}: {name} of {source} has no entry in {FIELDS.name}")
-                schema["properties"].setdefault(name, field)
+    rows = tables().get(own["members"], [])
+    if not rows:
+        FAULTS.append(f"{route}: the server has no tables {own['members']}")
+    for name, use in rows:
+        field = own.get("fields", {}).get(name)
+        if field is None and name in overlay["fields"]:
+            field = {"$ref": f"#/components/schemas/field.{name}"}
+        if use == "kIgnored":
+            field = {"$ref": "#/components/schemas/passed_over"}
+        if use == "kServed" and field is None:
+            FAULTS.append(f"{route}: {name} has no entry in {FIELDS.name}")
+        if use != "kRefused":
+            schema["properties"][name] = field
     for name in own.get("fields", {}):
         if name not in schema["properties"]:
             FAULTS.append(f"{route}: {name} is in no table of the server")
-    refused = [name for source in own.get("refused", []) for name in names_in(source)]
+    refused = [name for name, use in rows if use == "kRefused"]
     if refused:
         schema["x-refused"] = refused
     for key in ("required", "anyOf", "oneOf", "example"):
@@ -111,7 +113,7 @@ def operation(method, path, overlay, own):
                    for name, query in own.get("query", {}).items()]
     if parameters:
         out["parameters"] = parameters
-    if "served" in own:
+    if "members" in own:
         out["requestBody"] = {"required": True, "content": {
             "application/json": {"schema": properties(route, overlay, own)}}}
     if own.get("key", True):

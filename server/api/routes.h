@@ -25,7 +25,6 @@ struct OpenAiRoutesOptions {
   std::string model_root;             // shown as `root` in /v1/models
   std::string fingerprint;            // system_fingerprint
   std::string tokenizer_info = "{}";  // the body of /tokenizer_info
-  bool strict = false;                // refuse unknown members
   bool ui = true;                     // serve the page; else its paths are unknown
   CrossOrigin cross_origin;           // other origins whose web pages may use the server
   // Serve only Host fields with a loopback name, as protection from web pages that rebind their

@@ -201,9 +201,7 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   HttpReply UnknownCoding(std::string_view coding, ErrorForm form) const;
   static HttpReply Json(std::string body);
   ModelCard Card(const std::string& name) const;
-  ReadContext Context() const {
-    return {&frontend.options(), frontend.DefaultSampling(), options.strict};
-  }
+  ReadContext Context() const { return {&frontend.options(), frontend.DefaultSampling()}; }
   OpenAiIdentity Identity(const Call& call, bool chat) const;
 
   OpenAiRoutesOptions options;

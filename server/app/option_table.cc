@@ -203,8 +203,6 @@ std::vector<FlagSpec> ServerFlags() {
       FlagSpec("--api-key-file FILE", kServe, At<&Options::serve, &ServeOptions::api_key_file>(),
                "API keys, one per line; every route except health and the page then requires one")
           .Default("none"),
-      {"--strict", kServe, At<&Options::serve, &ServeOptions::strict>(),
-       "refuse unknown request fields"},
       {"--ui", kServe, At<&Options::serve, &ServeOptions::ui>(),
        "web page at http://HOST:PORT/ with chat, engine and attention lens; --no-ui turns it off"},
       FlagSpec("--cors-origin ORIGINS", kServe, At<&Options::serve, &ServeOptions::cors_origins>(),

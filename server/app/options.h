@@ -65,7 +65,6 @@ struct ServeOptions {
   int health_port = -1;                         // -1: no health port
   std::vector<std::string> served_model_names;  // empty: the directory's name
   std::string api_key_file;
-  bool strict = false;
   bool ui = true;
   std::vector<std::string> cors_origins;  // as CrossOrigin::Parse reads them; empty: none
   bool allow_special_tokens_in_content = false;

@@ -63,7 +63,7 @@ bool Take(std::string_view bytes, uint32_t cuts, Message& message) {
 
 void CheckGenerate(const v1::GenerateRequest& message) {
   const FrontendOptions limits;
-  const Result<OpenAiRequest> request = FromProto(message, limits, SamplingParams());
+  const Result<AnswerRequest> request = FromProto(message, limits, SamplingParams());
   const Status status = request.ok()
                             ? CheckRequest(request->generate, testing::FuzzedLimits(limits))
                             : request.status();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole HTTP requests: reader, gate, routes, OpenAI's bodies, frontend and engine, over an executor
-// without a model. Bit 0 of the first byte asks for a server with keys, strict bodies and loopback
-// names; bit 1 lets the client leave before its answer. The rest is what the client sends. Each
-// request gets one well-formed reply, whatever was asked, and is counted once.
+// without a model. Bit 0 of the first byte asks for a server with keys and loopback names; bit 1
+// lets the client leave before its answer. The rest is what the client sends. Each request gets one
+// well-formed reply, whatever was asked, and is counted once.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -56,9 +56,9 @@ struct FuzzedServer {
         open(Routes(false), server.frontend(), server.health(), no_keys),
         locked(Routes(true), server.frontend(), server.health(), keys) {}
 
-  OpenAiRoutesOptions Routes(bool strict) {
+  OpenAiRoutesOptions Routes(bool loopback_hosts_only) {
     OpenAiRoutesOptions routes;
-    routes.strict = routes.loopback_hosts_only = strict;
+    routes.loopback_hosts_only = loopback_hosts_only;
     routes.metrics_text = [this] { return server.metrics().Render(); };
     routes.on_reply = [this](std::string_view, int) { ++replies; };
     return routes;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Request bodies of all six routes. The first byte chooses the route and strictness, the rest is
-// the body. Whatever comes, it is parsed or refused; what is parsed and passes the checks keeps the
-// promises that the engine relies on.
+// Request bodies of all six routes. The first byte chooses the route, the rest is the body.
+// Whatever comes, it is parsed or refused; what is parsed and passes the checks keeps the promises
+// that the engine relies on.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -17,9 +17,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
   diffserve::FrontendOptions limits;
-  const diffserve::ReadContext context{&limits, diffserve::SamplingParams(), (data[0] & 4) != 0};
+  const diffserve::ReadContext context{&limits, diffserve::SamplingParams()};
   diffserve::Status status;
-  const auto check = [&limits](const diffserve::OpenAiRequest& request) {
+  const auto check = [&limits](const diffserve::AnswerRequest& request) {
     const diffserve::Status checked = diffserve::CheckRequest(
         request.generate, diffserve::testing::FuzzedLimits(limits));
     if (checked.ok()) diffserve::testing::CheckPromises(request.generate, limits);

@@ -150,7 +150,7 @@ bool Draw(TokenConstraint& constraint, const Tokenizer& tokenizer, uint64_t seed
   return false;
 }
 
-void CheckConstrained(const OpenAiRequest& request, uint64_t seed) {
+void CheckConstrained(const AnswerRequest& request, uint64_t seed) {
   static const auto tokenizer =
       Tokenizer::Load(DIFFSERVE_SOURCE_DIR "/tests/text/data/byte_bpe").value();
   static const auto compiler =
@@ -174,8 +174,8 @@ void CheckConstrained(const OpenAiRequest& request, uint64_t seed) {
   }
 }
 
-void CheckParsed(const Result<OpenAiRequest>& parsed, const FrontendOptions& limits,
-                 uint64_t seed) {
+template <typename Request>
+void CheckParsed(const Result<Request>& parsed, const FrontendOptions& limits, uint64_t seed) {
   if (!parsed.ok()) {
     const std::string& message = parsed.status().message();
     DS_CHECK(!message.empty() && message.size() < 1000, "a refusal is a line");
@@ -192,7 +192,7 @@ void CheckParsed(const Result<OpenAiRequest>& parsed, const FrontendOptions& lim
   if (parsed->generate.grammar) CheckConstrained(*parsed, seed);
 }
 
-Result<OpenAiRequest> ParseResponses(std::string_view body, const ReadContext& context) {
+Result<AnswerRequest> ParseResponses(std::string_view body, const ReadContext& context) {
   const Result<ResponsesRequest> parsed = ParseResponsesRequest(body, context);
   if (!parsed.ok()) return parsed.status();
   const Result<ResponsesChat> chat = ChatOf(*parsed, nullptr, context);
@@ -206,7 +206,7 @@ void Take(const uint8_t* head, std::string_view body) {
   FrontendOptions limits;
   limits.formats.tools = form.tools;
   limits.formats.reasoning = form.reasoning;
-  const ReadContext context{&limits, SamplingParams(), (head[0] & 4) != 0};
+  const ReadContext context{&limits, SamplingParams()};
   switch (head[0] & 3) {
     case 0: {
       std::string text;

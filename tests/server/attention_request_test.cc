@@ -11,8 +11,8 @@ namespace {
 
 class AttentionRequestTest : public ::testing::Test {
  protected:
-  Result<OpenAiAttentionRequest> Parse(const std::string& body, bool strict = false) const {
-    return ParseAttentionRequest(body, {&limits_, SamplingParams(), strict});
+  Result<OpenAiAttentionRequest> Parse(const std::string& body) const {
+    return ParseAttentionRequest(body, {&limits_, SamplingParams()});
   }
   // The member that the refusal of a body with this extra member names; "" if it is accepted.
   std::string RefusedFor(const std::string& member) const {
@@ -77,12 +77,6 @@ TEST_F(AttentionRequestTest, RefusalNamesTheMember) {
   EXPECT_EQ(RefusedFor(R"("span":[1,2,3])"), "span");
   EXPECT_EQ(RefusedFor(R"("encoding":"float64")"), "encoding");
   EXPECT_EQ(RefusedFor(R"("layers":[0],"heads":[-1])"), "");
-}
-
-TEST_F(AttentionRequestTest, UnknownMembersAreRefusedOnlyIfStrict) {
-  EXPECT_TRUE(Parse(R"({"text":"a","colour":1})").ok());
-  EXPECT_EQ(Parse(R"({"text":"a","colour":1})", true).status().param(), "colour");
-  EXPECT_TRUE(Parse(R"({"text":"a","encoding":"json"})", true).ok());
 }
 
 }  // namespace

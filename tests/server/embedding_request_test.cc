@@ -14,8 +14,8 @@ using PoolKind = HiddenStatePool::Kind;
 class EmbeddingRequestTest : public ::testing::Test {
  protected:
   EmbeddingRequestTest() { limits_.max_prompts = 4; }
-  Result<EmbeddingRequest> Parse(const std::string& body, bool strict = false) const {
-    return ParseEmbeddingRequest(body, {&limits_, SamplingParams(), strict});
+  Result<EmbeddingRequest> Parse(const std::string& body) const {
+    return ParseEmbeddingRequest(body, {&limits_, SamplingParams()});
   }
   std::vector<Prompt> PromptsOf(const std::string& input) const {
     Result<EmbeddingRequest> parsed = Parse("{\"input\":" + input + "}");
@@ -23,8 +23,8 @@ class EmbeddingRequestTest : public ::testing::Test {
     return parsed.ok() ? parsed->generate.prompts : std::vector<Prompt>();
   }
   // The member that a refusal names; "" if the body is accepted.
-  std::string RefusedFor(const std::string& body, bool strict = false) const {
-    const Status status = Parse(body, strict).status();
+  std::string RefusedFor(const std::string& body) const {
+    const Status status = Parse(body).status();
     EXPECT_TRUE(status.ok() || status.code() == StatusCode::kInvalidArgument) << body;
     return status.param();
   }
@@ -50,8 +50,7 @@ TEST_F(EmbeddingRequestTest, RequestedValuesAreRead) {
   const Result<EmbeddingRequest> parsed = Parse(
       R"({"input":["a"],"model":"m","encoding_format":"base64","dimensions":3,"pooling":"last",)"
       R"("user":"u","add_special_tokens":false,"truncate_prompt_tokens":7,"cache_salt":"s",)"
-      R"("normalize":true})",
-      /*strict=*/true);
+      R"("normalize":true})");
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
   EXPECT_EQ(parsed->pooling, PoolKind::kLast);
   EXPECT_TRUE(parsed->base64);
@@ -87,14 +86,6 @@ TEST_F(EmbeddingRequestTest, RefusalNamesTheMember) {
   EXPECT_EQ(RefusedWith(R"("pooling":"max")"), "pooling");
   EXPECT_EQ(RefusedWith(R"("add_special_tokens":1)"), "add_special_tokens");
   EXPECT_EQ(RefusedWith(R"("truncate_prompt_tokens":"all")"), "truncate_prompt_tokens");
-  EXPECT_EQ(RefusedWith(R"("normalize":false)"), "normalize");
-  EXPECT_EQ(RefusedWith(R"("messages":[{"role":"user"}])"), "messages");
-  EXPECT_EQ(RefusedWith(R"("embed_dtype":"float16")"), "embed_dtype");
-}
-
-TEST_F(EmbeddingRequestTest, UnknownMembersAreRefusedIfTheServerIsStrict) {
-  EXPECT_EQ(RefusedFor(R"({"input":"a","colour":1})"), "");
-  EXPECT_EQ(RefusedFor(R"({"input":"a","colour":1})", /*strict=*/true), "colour");
 }
 
 TEST_F(EmbeddingRequestTest, EachPromptGetsAPoolOfTheHiddenSize) {

@@ -23,7 +23,7 @@ v1::GenerateRequest Plain() {
 }
 
 Result<GenerateRequest> Mapped(const v1::GenerateRequest& message) {
-  Result<OpenAiRequest> mapped = FromProto(message, FrontendOptions(), SamplingParams());
+  Result<AnswerRequest> mapped = FromProto(message, FrontendOptions(), SamplingParams());
   if (!mapped.ok()) return mapped.status();
   return std::move(mapped->generate);
 }
@@ -216,9 +216,9 @@ class ToolsOverGrpcTest : public ::testing::Test {
  protected:
   ToolsOverGrpcTest() { message_.mutable_chat()->set_tools_json(kCityTools); }
 
-  Result<OpenAiRequest> Mapped() const { return FromProto(message_, limits_, SamplingParams()); }
+  Result<AnswerRequest> Mapped() const { return FromProto(message_, limits_, SamplingParams()); }
   std::string RefusedFor() const {
-    const Result<OpenAiRequest> mapped = Mapped();
+    const Result<AnswerRequest> mapped = Mapped();
     EXPECT_FALSE(mapped.ok());
     EXPECT_EQ(mapped.status().code(), StatusCode::kInvalidArgument);
     return mapped.status().param();
@@ -233,7 +233,7 @@ TEST_F(ToolsOverGrpcTest, AutoIsTheDefaultAndNeedsAParser) {
   message_.mutable_tool_choice()->set_mode(v1::ToolChoice::AUTO);
   EXPECT_EQ(RefusedFor(), "tool_choice");
   limits_.formats.tools = FindToolFormat("hermes");
-  const Result<OpenAiRequest> mapped = Mapped();
+  const Result<AnswerRequest> mapped = Mapped();
   ASSERT_TRUE(mapped.ok()) << mapped.status().message();
   EXPECT_EQ(mapped->answer.tools, limits_.formats.tools);
   EXPECT_TRUE(mapped->answer.parallel);
@@ -243,7 +243,7 @@ TEST_F(ToolsOverGrpcTest, AutoIsTheDefaultAndNeedsAParser) {
 
 TEST_F(ToolsOverGrpcTest, NoneKeepsTheToolsInThePrompt) {
   message_.mutable_tool_choice()->set_mode(v1::ToolChoice::NONE);
-  const Result<OpenAiRequest> mapped = Mapped();
+  const Result<AnswerRequest> mapped = Mapped();
   ASSERT_TRUE(mapped.ok()) << mapped.status().message();
   EXPECT_FALSE(mapped->answer.parses());
   EXPECT_THAT(TemplateJsonOf(std::get<Conversation>(mapped->generate.prompts.front())).tools,
@@ -252,12 +252,12 @@ TEST_F(ToolsOverGrpcTest, NoneKeepsTheToolsInThePrompt) {
 
 TEST_F(ToolsOverGrpcTest, RequiredCallIsConstrained) {
   message_.mutable_tool_choice()->set_function("get_weather");
-  const Result<OpenAiRequest> named = Mapped();
+  const Result<AnswerRequest> named = Mapped();
   ASSERT_TRUE(named.ok()) << named.status().message();
   EXPECT_EQ(named->answer.forced_name, "get_weather");
   EXPECT_EQ(named->generate.grammar->kind, GrammarSpec::Kind::kJsonSchema);
   message_.mutable_tool_choice()->set_mode(v1::ToolChoice::REQUIRED);
-  const Result<OpenAiRequest> required = Mapped();
+  const Result<AnswerRequest> required = Mapped();
   ASSERT_TRUE(required.ok()) << required.status().message();
   EXPECT_TRUE(required->answer.forced_call);
   EXPECT_EQ(required->generate.grammar->kind, GrammarSpec::Kind::kLark);
@@ -287,7 +287,7 @@ TEST_F(ToolsOverGrpcTest, ReasoningBudgetIsReadIfMarkersAreKnown) {
   limits_.formats.reasoning = FindReasoningFormat("deepseek_r1");
   message_.set_max_reasoning_tokens(9);
   message_.set_include_reasoning(false);
-  const Result<OpenAiRequest> mapped = Mapped();
+  const Result<AnswerRequest> mapped = Mapped();
   ASSERT_TRUE(mapped.ok()) << mapped.status().message();
   EXPECT_EQ(mapped->generate.reasoning, limits_.formats.reasoning);
   EXPECT_EQ(mapped->generate.max_reasoning_tokens, 9);

@@ -9,6 +9,7 @@
 
 #include "engine/text/chat_template.h"
 #include "server/api/anthropic/request.h"
+#include "server/api/openai/request.h"
 #include "tests/testing/request_summary.h"
 
 namespace diffserve {
@@ -20,9 +21,9 @@ class MessagesRequestTest : public ::testing::Test {
  protected:
   MessagesRequestTest() { limits_.formats.tools = FindToolFormat("hermes"); }
 
-  ReadContext Context(bool strict = false) const { return {&limits_, SamplingParams(), strict}; }
-  Result<OpenAiRequest> Read(const std::string& body, bool strict = false) const {
-    return ParseMessagesRequest(body, Context(strict));
+  ReadContext Context() const { return {&limits_, SamplingParams()}; }
+  Result<AnswerRequest> Read(const std::string& body) const {
+    return ParseMessagesRequest(body, Context());
   }
   static std::string With(const std::string& member) {
     return R"({"model":"m","max_tokens":9,"messages":[{"role":"user","content":"a"}],)" + member +
@@ -40,8 +41,8 @@ class MessagesRequestTest : public ::testing::Test {
     return ChatSummary("{\"messages\":" + list + "}")["messages"];
   }
   // The member that a refusal names; "" if the body is accepted.
-  std::string RefusedFor(const std::string& body, bool strict = false) const {
-    const Result<OpenAiRequest> request = Read(body, strict);
+  std::string RefusedFor(const std::string& body) const {
+    const Result<AnswerRequest> request = Read(body);
     if (request.ok()) return "";
     EXPECT_EQ(request.status().code(), StatusCode::kInvalidArgument);
     EXPECT_NE(request.status().message().find(request.status().param()), std::string::npos)
@@ -219,7 +220,7 @@ TEST_F(MessagesRequestTest, SystemMessagesFollowTheTemplate) {
                                          "cache_control":{"type":"ephemeral"}}]},
             {"role":"assistant","content":"b"},{"role":"user","content":"c"},
             {"role":"system","content":"Now."}]})",
-        {&limits_, SamplingParams(), false});
+        {&limits_, SamplingParams()});
     EXPECT_TRUE(parsed.ok()) << parsed.status().message();
     return TemplateJsonOf(std::get<Conversation>(parsed->generate.prompts.front())).messages;
   };
@@ -330,7 +331,7 @@ TEST_F(MessagesRequestTest, AnswerContinuesALastAssistantMessage) {
 }
 
 TEST_F(MessagesRequestTest, MaxTokensLimitsTheAnswer) {
-  const ReadContext context{&limits_, SamplingParams(), false};
+  const ReadContext context = Context();
   const auto parsed = ParseMessagesRequest(
       R"({"max_tokens":64000,"messages":[{"role":"user","content":"a"}]})", context);
   ASSERT_TRUE(parsed.ok());
@@ -339,7 +340,7 @@ TEST_F(MessagesRequestTest, MaxTokensLimitsTheAnswer) {
 }
 
 TEST_F(MessagesRequestTest, CountingNeedsNoLimitAndMayEndWithTheAssistant) {
-  const ReadContext context{&limits_, SamplingParams(), false};
+  const ReadContext context = Context();
   EXPECT_TRUE(ParseCountTokensRequest(
                   R"({"messages":[{"role":"user","content":"a"}],
                       "thinking":{"type":"enabled","budget_tokens":1024}})",
@@ -350,11 +351,6 @@ TEST_F(MessagesRequestTest, CountingNeedsNoLimitAndMayEndWithTheAssistant) {
                                   {"role":"assistant","content":"b"}]})",
                   context)
                   .ok());
-}
-
-TEST_F(MessagesRequestTest, OnlyAStrictServerRefusesUnknownMembers) {
-  EXPECT_EQ(RefusedFor(With("\"new_in_2030\":1"), /*strict=*/true), "new_in_2030");
-  EXPECT_EQ(RefusedFor(With(R"("metadata":{},"top_k":5,"system":"s")"), /*strict=*/true), "");
 }
 
 TEST_F(MessagesRequestTest, ThinkingBudgetLimitsTheReasoning) {

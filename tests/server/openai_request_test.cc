@@ -18,7 +18,7 @@ constexpr int kMaxModelLen = 512;
 
 class OpenAiRequestTest : public ::testing::Test {
  protected:
-  ReadContext Context(bool strict = false) const { return {&limits_, SamplingParams(), strict}; }
+  ReadContext Context() const { return {&limits_, SamplingParams()}; }
   Result<OpenAiRequest> Completion(const std::string& body) const {
     return ParseCompletionRequest(body, Context());
   }
@@ -259,45 +259,6 @@ TEST_F(OpenAiRequestTest, ListsAndObjectsAreCheckedEntryByEntry) {
   EXPECT_EQ(RefusedFor("\"bad_words\":[\"" + std::string(8193, 'x') + "\"]"), "bad_words");
   EXPECT_EQ(RefusedFor(R"("truncation_side":"middle")"), "truncation_side");
   EXPECT_EQ(RefusedFor(R"("truncation_side":"right")"), "");
-}
-
-TEST_F(OpenAiRequestTest, KnownButUnsupportedMembersAreRefusedByName) {
-  for (const char* member :
-       {R"("functions":[{}])", R"("response_format":{})", R"("response_format":"text")",
-        R"("audio":{"voice":"x"})", R"("modalities":["text","audio"])", R"("suffix":"x")",
-        R"("use_beam_search":true)", R"("prompt_embeds":"AAAA")", R"("lora_request":{"a":1})",
-        R"("logits_processors":["x"])", R"("function_call":"x")", R"("chat_template":"{{ 1 }}")"}) {
-    const std::string text = member;
-    const std::string name = text.substr(1, text.find('"', 1) - 1);
-    EXPECT_EQ(RefusedFor(text), name) << member;
-    EXPECT_EQ(ChatRefusedFor(text), name) << member;
-  }
-}
-
-TEST_F(OpenAiRequestTest, UnsupportedMembersThatAreOffAreAccepted) {
-  for (const char* member :
-       {R"("tools":[])", R"("tools":null)", R"("function_call":"none")",
-        R"("response_format":{"type":"text"})", R"("response_format":null)",
-        R"("modalities":["text"])", R"("suffix":"")", R"("use_beam_search":false)",
-        R"("bad_words":[])", R"("priority":0)", R"("parallel_tool_calls":true)",
-        R"("service_tier":"auto")", R"("some_future_member":{"a":[1,2]})"}) {
-    EXPECT_EQ(RefusedFor(member), "") << member;
-  }
-}
-
-TEST_F(OpenAiRequestTest, StrictRefusesUnknownMembers) {
-  const auto strict = [&](const std::string& member) {
-    return ParseCompletionRequest("{\"prompt\":\"a\"," + member + "}", Context(true))
-        .status()
-        .param();
-  };
-  EXPECT_EQ(strict(R"("some_future_member":1)"), "some_future_member");
-  EXPECT_EQ(strict(R"("some_future_member":null)"), "some_future_member");
-  EXPECT_EQ(strict(R"("messages":[])"), "messages");
-  for (const char* known : {R"("user":"u")", R"("temperature":1)", R"("tools":[])",
-                            R"("response_format":{"type":"text"})"}) {
-    EXPECT_EQ(strict(known), "") << known;
-  }
 }
 
 TEST_F(OpenAiRequestTest, MessagesAreConvertedForTheTemplate) {

@@ -192,7 +192,6 @@ TEST(OptionsTest, DefaultsMatchTheInterface) {
   EXPECT_EQ(o.serve.drain_timeout_s, 45);
   EXPECT_TRUE(o.session.engine.enable_prefix_caching);
   EXPECT_FALSE(o.session.prompt_lookup);
-  EXPECT_FALSE(o.serve.strict);
   EXPECT_FALSE(o.session.dtype.has_value());
 }
 
@@ -368,7 +367,7 @@ TEST(OptionsTest, ModelMayHaveSeveralNames) {
   };
   EXPECT_THAT(names({"serve", "DIR"}), ElementsAre());
   EXPECT_THAT(names({"serve", "DIR", "--served-model-name", "a"}), ElementsAre("a"));
-  EXPECT_THAT(names({"serve", "DIR", "--served-model-name", "a", "b", "--strict"}),
+  EXPECT_THAT(names({"serve", "DIR", "--served-model-name", "a", "b", "--no-ui"}),
               ElementsAre("a", "b"));
   EXPECT_THAT(
       names({"serve", "--served-model-name", "a", "DIR", "--served-model-name=b", "c", "a"}),

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "server/api/openai/request.h"
 #include "server/api/responses/encoder.h"
 #include "server/api/responses/request.h"
 #include "tests/testing/request_summary.h"
@@ -21,9 +22,9 @@ class ResponsesRequestTest : public ::testing::Test {
  protected:
   ResponsesRequestTest() { limits_.formats.tools = FindToolFormat("hermes"); }
 
-  ReadContext Context(bool strict = false) const { return {&limits_, SamplingParams(), strict}; }
-  Result<ResponsesRequest> Read(const std::string& body, bool strict = false) const {
-    return ParseResponsesRequest(body, Context(strict));
+  ReadContext Context() const { return {&limits_, SamplingParams()}; }
+  Result<ResponsesRequest> Read(const std::string& body) const {
+    return ParseResponsesRequest(body, Context());
   }
   static std::string With(const std::string& member) {
     return R"({"model":"m","input":"a",)" + member + "}";
@@ -46,8 +47,8 @@ class ResponsesRequestTest : public ::testing::Test {
   Json ChatMessages(const std::string& list) const {
     return ChatSummary("{\"messages\":" + list + "}")["messages"];
   }
-  std::string RefusedFor(const std::string& body, bool strict = false) const {
-    const Result<ResponsesRequest> request = Read(body, strict);
+  std::string RefusedFor(const std::string& body) const {
+    const Result<ResponsesRequest> request = Read(body);
     if (request.ok()) return "";
     EXPECT_EQ(request.status().code(), StatusCode::kInvalidArgument);
     EXPECT_NE(request.status().message().find(request.status().param()), std::string::npos)
@@ -275,11 +276,6 @@ TEST_F(ResponsesRequestTest, ItemErrorNamesTheMember) {
   EXPECT_EQ(refused(R"({"type":"computer_call","call_id":"c"})"), "input[0].type");
   EXPECT_EQ(refused(R"({"type":"custom_tool_call","call_id":"c","input":"x"})"), "input[0].name");
   EXPECT_EQ(refused(R"({"type":"function_call_output","output":"x"})"), "input[0].call_id");
-}
-
-TEST_F(ResponsesRequestTest, OnlyAStrictServerRefusesUnknownMembers) {
-  EXPECT_EQ(RefusedFor(With("\"new_in_2030\":1"), /*strict=*/true), "new_in_2030");
-  EXPECT_EQ(RefusedFor(With(R"("user":"u","top_k":5)"), /*strict=*/true), "");
 }
 
 TEST_F(ResponsesRequestTest, ReplyRepeatsRequestedAndChosenSettings) {

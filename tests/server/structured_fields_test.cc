@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/api/anthropic/request.h"
 #include "server/api/openai/request.h"
+#include "server/api/responses/request.h"
 
 namespace diffserve {
 namespace {
@@ -12,10 +14,9 @@ namespace {
 using GrammarKind = GrammarSpec::Kind;
 using ::testing::HasSubstr;
 
-Result<OpenAiRequest> Parse(const std::string& members, bool strict = false) {
+Result<OpenAiRequest> Parse(const std::string& members) {
   static const FrontendOptions limits;
-  return ParseCompletionRequest("{\"prompt\":\"a\"," + members + "}",
-                                {&limits, SamplingParams(), strict});
+  return ParseCompletionRequest("{\"prompt\":\"a\"," + members + "}", {&limits, SamplingParams()});
 }
 
 TEST(StructuredFieldsTest, EachFormIsRead) {
@@ -58,7 +59,7 @@ TEST(StructuredFieldsTest, EachFormIsRead) {
            {R"("regex":"a")", GrammarKind::kRegex, "a", "regex"},
            {R"("ebnf":"root ::= \"a\"")", GrammarKind::kEbnf, "root ::= \"a\"", "ebnf"},
            {R"("json_schema":"{}")", GrammarKind::kJsonSchema, "{}", "json_schema"}}) {
-    const auto parsed = Parse(each.members, /*strict=*/true);
+    const auto parsed = Parse(each.members);
     ASSERT_TRUE(parsed.ok()) << each.members << parsed.status().message();
     ASSERT_TRUE(parsed->generate.grammar.has_value()) << each.members;
     EXPECT_EQ(parsed->generate.grammar->kind, each.kind) << each.members;
@@ -76,7 +77,7 @@ TEST(StructuredFieldsTest, StructuredOutputsTextRoundTrips) {
                                 {GrammarKind::kLark, "start: \"::=\""},
                                 {GrammarKind::kEbnf, "root ::= \"a\""},
                                 {GrammarKind::kStructuralTag, R"({"triggers":[]})"}}) {
-    const auto parsed = Parse("\"structured_outputs\":" + StructuredOutputsText(spec), true);
+    const auto parsed = Parse("\"structured_outputs\":" + StructuredOutputsText(spec));
     ASSERT_TRUE(parsed.ok()) << spec.text << parsed.status().message();
     ASSERT_TRUE(parsed->generate.grammar.has_value()) << spec.text;
     EXPECT_EQ(parsed->generate.grammar->kind, spec.kind) << spec.text;
@@ -132,6 +133,34 @@ TEST(StructuredFieldsTest, MemberTextIsFoundAsWritten) {
   EXPECT_EQ(MemberText(kObject, "c"), "-1.5e3");
   EXPECT_EQ(MemberText(kObject, "d"), "");
   EXPECT_EQ(MemberText("{}", "a"), "");
+}
+
+// Each API generates the properties in the order in which the client wrote them.
+TEST(StructuredFieldsTest, SchemaKeepsTheOrderOfItsPropertiesInEveryApi) {
+  FrontendOptions limits;
+  limits.formats.tools = FindToolFormat("hermes");
+  const ReadContext context{&limits, SamplingParams()};
+  const std::string schema = R"({"type": "object", "properties": {"z": {}, "a": {}}})";
+  const std::string message = R"({"max_tokens":9,"messages":[{"role":"user","content":"a"}],)";
+  for (const std::string& members :
+       {R"("output_config":{"format":{"type":"json_schema","schema":)" + schema + "}}",
+        R"("tool_choice":{"type":"tool","name":"f"},"tools":[{"name":"f","input_schema":)" +
+            schema + "}]"}) {
+    const auto parsed = ParseMessagesRequest(message + members + "}", context);
+    ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+    EXPECT_EQ(parsed->generate.grammar->text, schema);
+  }
+  for (const std::string& members :
+       {R"("text":{"format":{"type":"json_schema","name":"a","schema":)" + schema + "}}",
+        R"("tool_choice":{"type":"function","name":"f"},"tools":[{"type":"function","name":"f",)"
+        R"("parameters":)" +
+            schema + "}]"}) {
+    const auto parsed = ParseResponsesRequest(R"({"input":"a",)" + members + "}", context);
+    ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+    const auto chat = ChatOf(*parsed, nullptr, context);
+    ASSERT_TRUE(chat.ok()) << chat.status().message();
+    EXPECT_EQ(chat->request.generate.grammar->text, schema);
+  }
 }
 
 }  // namespace

@@ -9,11 +9,11 @@
 #include <string>
 #include <variant>
 
-#include "server/api/openai/request.h"
+#include "server/serving/answer_request.h"
 
 namespace diffserve::testing {
 
-inline nlohmann::json ChatSummary(const OpenAiRequest& request) {
+inline nlohmann::json ChatSummary(const AnswerRequest& request) {
   const GenerateRequest& generate = request.generate;
   const auto& conversation = std::get<Conversation>(generate.prompts.at(0));
   const TemplateJson written = TemplateJsonOf(conversation);
@@ -43,7 +43,8 @@ inline nlohmann::json ChatSummary(const OpenAiRequest& request) {
           {"parallel", request.answer.parallel}};
 }
 
-inline nlohmann::json ChatSummary(const Result<OpenAiRequest>& request) {
+template <typename Request>
+nlohmann::json ChatSummary(const Result<Request>& request) {
   EXPECT_TRUE(request.ok()) << request.status().message();
   return request.ok() ? ChatSummary(*request) : nlohmann::json();
 }

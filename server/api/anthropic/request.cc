@@ -9,20 +9,10 @@
 #include "server/api/fields/chat_fields.h"
 #include "server/api/fields/sampling_fields.h"
 #include "server/api/fields/tool_fields.h"
-#include "server/api/openai/chat_body.h"
 #include "server/serving/request_checks.h"
 
 namespace diffserve {
 namespace {
-
-const std::vector<std::string_view> kMessagesFields = {
-    "model", "messages",    "system",   "max_tokens",    "stop_sequences", "stream",
-    "tools", "tool_choice", "thinking", "output_config", "output_format",  "cache_salt"};
-// Members without effect, whatever their value.
-const std::vector<std::string_view> kHarmlessMessagesFields = {
-    "metadata", "service_tier", "cache_control", "inference_geo",
-    "betas",    "speed",        "mcp_servers",   "context_management"};
-const std::vector<std::string_view> kUnsupportedMessagesFields = {"container", "prompt"};
 
 std::vector<Tool> ReadTools(JsonFields& fields, const FrontendOptions& limits) {
   std::vector<Tool> tools;
@@ -135,13 +125,7 @@ Result<AnswerRequest> Read(std::string_view body, const ReadContext& context, bo
   if (!parsed.ok()) return parsed.status();
   JsonFields& fields = *parsed;
   const FrontendOptions& limits = *context.limits;
-  for (const std::string_view name : kUnsupportedMessagesFields) {
-    if (!fields.IsOff(name)) fields.Fail(Unsupported(name));
-  }
-  RefuseMembersBeyond(
-      fields,
-      {kMessagesFields, kHarmlessMessagesFields, kUnsupportedMessagesFields, SamplingMembers()},
-      context.strict);
+  CheckMembers(fields, members::kMessagesTables, members::kChatTables);
   if (answers && !fields.Has("max_tokens"))
     fields.Fail(InvalidArgument("max_tokens is missing", "max_tokens"));
   AnswerRequest request;

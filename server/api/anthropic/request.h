@@ -8,10 +8,26 @@
 #include <string_view>
 
 #include "kernels/base/status.h"
+#include "server/api/fields/members.h"
 #include "server/api/fields/read_context.h"
 #include "server/serving/answer_request.h"
 
 namespace diffserve {
+
+namespace members {
+
+inline constexpr MemberRow kMessages[] = {
+    {kServed,
+     "model messages system max_tokens stop_sequences stream tools tool_choice thinking "
+     "output_config output_format cache_salt"},
+    {kIgnored,
+     "metadata service_tier cache_control inference_geo betas speed mcp_servers "
+     "context_management parallel_tool_calls include_reasoning"},
+    {kRefused, "container prompt"},
+};
+inline constexpr MemberTable kMessagesTables[] = {kMessages, kSampling};
+
+}  // namespace members
 
 // Thinking of earlier turns is dropped from the conversation, and so are cache marks, the vendor's
 // own tools and their results. The answer continues a last message of the assistant.

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/api/attention/request.h"
 
-#include <algorithm>
-#include <iterator>
-
 #include "server/api/fields/chat_fields.h"
 #include "server/serving/request_checks.h"
 
@@ -12,19 +9,6 @@ namespace {
 
 constexpr size_t kMaxIndices = 1 << 16;  // of layers, heads or positions
 constexpr size_t kMaxAttentionTokens = 1 << 20;
-
-constexpr std::string_view kAttentionFields[] = {"model",
-                                                 "tokens",
-                                                 "text",
-                                                 "messages",
-                                                 "add_generation_prompt",
-                                                 "chat_template_kwargs",
-                                                 "heads",
-                                                 "positions",
-                                                 "top_k",
-                                                 "span",
-                                                 "layers",
-                                                 "encoding"};
 
 void ReadPrompt(JsonFields& fields, AttentionRequest* request) {
   int given = 0;
@@ -81,22 +65,13 @@ bool ReadEncoding(JsonFields& fields) {
   return encoding == "float16";
 }
 
-void RefuseUnknownAttentionFields(JsonFields& fields) {
-  for (const std::string& name : fields.Names()) {
-    if (std::ranges::find(kAttentionFields, name) != std::end(kAttentionFields)) continue;
-    const std::string shown = name.substr(0, 64);
-    fields.Fail(
-        InvalidArgument("unknown member '" + shown + "' (the server runs with --strict)", shown));
-  }
-}
-
 }  // namespace
 
-Result<OpenAiAttentionRequest> ParseAttentionRequest(std::string_view body,
-                                                     const ReadContext& context) {
+Result<OpenAiAttentionRequest> ParseAttentionRequest(std::string_view body, const ReadContext&) {
   Result<JsonFields> parsed = JsonFields::Parse(body);
   if (!parsed.ok()) return parsed.status();
   JsonFields& fields = *parsed;
+  CheckMembers(fields, members::kAttentionTables);
   OpenAiAttentionRequest request;
   AttentionRequest& attention = request.attention;
   fields.String("model", kMaxTextBytes, &attention.model);
@@ -107,7 +82,6 @@ Result<OpenAiAttentionRequest> ParseAttentionRequest(std::string_view body,
   if (fields.Has("top_k")) fields.Int("top_k", &attention.top_k.emplace());
   ReadSpan(fields, &attention);
   request.float16 = ReadEncoding(fields);
-  if (context.strict) RefuseUnknownAttentionFields(fields);
   if (!fields.status().ok()) return fields.status();
   return request;
 }

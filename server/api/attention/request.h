@@ -4,11 +4,23 @@
 
 #include <string_view>
 
+#include "server/api/fields/members.h"
 #include "server/api/fields/read_context.h"
 #include "server/serving/answer_request.h"
 #include "server/serving/attention_call.h"
 
 namespace diffserve {
+
+namespace members {
+
+inline constexpr MemberRow kAttention[] = {
+    {kServed,
+     "model tokens text messages add_generation_prompt chat_template_kwargs heads positions "
+     "top_k span layers encoding"},
+};
+inline constexpr MemberTable kAttentionTables[] = {kAttention};
+
+}  // namespace members
 
 struct OpenAiAttentionRequest {
   AttentionRequest attention;

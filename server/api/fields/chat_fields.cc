@@ -99,6 +99,18 @@ Status Unsupported(std::string_view name, std::string_view why) {
                          std::string(name));
 }
 
+int IntAtLeast(JsonFields& fields, std::string_view name, int min, int absent) {
+  if (!fields.Has(name)) return absent;
+  int value = absent;
+  fields.Count(name, &value);
+  if (fields.status().ok() && value < min) {
+    fields.Fail(InvalidArgument(std::string(name) + " is " + std::to_string(value) + "; at least " +
+                                    std::to_string(min) + " is allowed",
+                                std::string(name)));
+  }
+  return value;
+}
+
 Conversation ReadConversation(JsonFields& fields, bool add_generation_prompt) {
   Conversation chat;
   chat.add_generation_prompt = add_generation_prompt;

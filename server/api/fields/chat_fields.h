@@ -18,6 +18,9 @@ inline constexpr size_t kMaxTextBytes = size_t{1} << 30;  // texts are bounded b
 // `chat_template_kwargs`. Errors are in `fields`.
 Conversation ReadConversation(JsonFields& fields, bool add_generation_prompt);
 
+// An integer of at least `min`; `absent` if it is missing.
+int IntAtLeast(JsonFields& fields, std::string_view name, int min, int absent);
+
 // The error for a member, or its value, that is known and not supported.
 Status Unsupported(std::string_view name, std::string_view why = {});
 

@@ -9,7 +9,6 @@ namespace diffserve {
 struct ReadContext {
   const FrontendOptions* limits = nullptr;
   SamplingParams default_sampling;
-  bool strict = false;  // refuse unknown members
 };
 
 }  // namespace diffserve

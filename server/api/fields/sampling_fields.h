@@ -3,60 +3,18 @@
 // Thread safety: pure functions.
 #pragma once
 
-#include <string_view>
-
 #include "server/api/json/json.h"
 #include "server/serving/answer_request.h"
 #include "server/serving/frontend.h"
 
 namespace diffserve {
 
-// The members that ReadGeneration reads.
-inline constexpr std::string_view kGenerationFields[] = {"max_tokens",
-                                                         "max_completion_tokens",
-                                                         "min_tokens",
-                                                         "n",
-                                                         "best_of",
-                                                         "temperature",
-                                                         "top_p",
-                                                         "top_k",
-                                                         "min_p",
-                                                         "presence_penalty",
-                                                         "frequency_penalty",
-                                                         "repetition_penalty",
-                                                         "logit_bias",
-                                                         "seed",
-                                                         "stop",
-                                                         "stop_token_ids",
-                                                         "include_stop_str_in_output",
-                                                         "ignore_eos",
-                                                         "skip_special_tokens",
-                                                         "allowed_token_ids",
-                                                         "bad_words",
-                                                         "truncate_prompt_tokens",
-                                                         "truncation_side"};
-
-// The members that ReadSampling reads.
-inline constexpr std::string_view kPlainSamplingFields[] = {"temperature",
-                                                            "top_p",
-                                                            "top_k",
-                                                            "min_p",
-                                                            "presence_penalty",
-                                                            "frequency_penalty",
-                                                            "repetition_penalty",
-                                                            "logit_bias",
-                                                            "seed",
-                                                            "min_tokens",
-                                                            "stop_token_ids",
-                                                            "ignore_eos",
-                                                            "skip_special_tokens",
-                                                            "include_stop_str_in_output"};
-
+// Reads members::kSampling.
 // REQUIRES: `request->sampling` has the defaults.
 void ReadSampling(JsonFields& fields, const FrontendOptions& limits, GenerateRequest* request);
 // `stop`.
 void ReadStops(JsonFields& fields, const FrontendOptions& limits, GenerateRequest* request);
-// Both, and the lengths, token rules and truncation of OpenAI's and vLLM's routes.
+// Both, and the rest of members::kGeneration.
 void ReadGeneration(JsonFields& fields, const FrontendOptions& limits, GenerateRequest* request);
 // `stream` and `stream_options`.
 void ReadStream(JsonFields& fields, AnswerRequest* request);

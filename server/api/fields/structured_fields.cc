@@ -15,18 +15,6 @@ namespace {
 
 using GrammarKind = GrammarSpec::Kind;
 
-constexpr std::string_view kNames[] = {"response_format",
-                                       "structured_outputs",
-                                       "guided_json",
-                                       "guided_regex",
-                                       "guided_choice",
-                                       "guided_grammar",
-                                       "regex",
-                                       "ebnf",
-                                       "json_schema",
-                                       "max_reasoning_tokens",
-                                       "thinking_token_budget"};
-
 size_t SkipSpace(std::string_view text, size_t at) {
   return std::min(text.find_first_not_of(" \t\r\n", at), text.size());
 }
@@ -185,8 +173,6 @@ GrammarSpec::Kind GrammarKindOf(std::string_view text) {
   }
   return GrammarKind::kLark;
 }
-
-std::span<const std::string_view> StructuredFieldNames() { return kNames; }
 
 void ReadStructuredOutputs(JsonFields& fields, std::string_view body, GenerateRequest* request) {
   FormReader(fields, request).ReadStructuredOutputs(body);

@@ -3,7 +3,6 @@
 // structured_outputs, guided_json, regex, ebnf and so on; and the token budget of the reasoning.
 #pragma once
 
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -11,8 +10,6 @@
 #include "server/serving/frontend.h"
 
 namespace diffserve {
-
-std::span<const std::string_view> StructuredFieldNames();
 
 // `body`: the text that `fields` was parsed from. Schemas are copied from it unchanged, because the
 // order of properties is the order in which they are generated. More than one format is refused.

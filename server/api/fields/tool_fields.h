@@ -14,9 +14,6 @@
 
 namespace diffserve {
 
-// The members that ReadTools reads; routes without tools refuse them.
-inline constexpr std::string_view kToolFields[] = {"tools", "tool_choice", "reasoning_effort"};
-
 // Reads `tools`, `tool_choice`, `parallel_tool_calls`, `include_reasoning` and `reasoning_effort`
 // for the request's single conversation, and plans the answer. Errors are in `fields`.
 void ReadTools(JsonFields& fields, const FrontendOptions& limits, AnswerRequest* request);

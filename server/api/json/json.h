@@ -39,6 +39,7 @@ class JsonFields {
   bool Has(std::string_view name) const;    // present and not null
   bool IsOff(std::string_view name) const;  // absent, null, false, 0, "", [] or {}
   std::vector<std::string> Names() const;
+  std::string PathOf(std::string_view name) const;  // "messages[3].NAME"
   const Status& status() const { return status_; }
   void Fail(Status status);  // keeps the first error
 
@@ -86,7 +87,6 @@ class JsonFields {
  private:
   JsonFields(std::shared_ptr<const JsonDocument> document, const void* node, std::string path)
       : document_(std::move(document)), node_(node), path_(std::move(path)) {}
-  std::string PathOf(std::string_view name) const;
   void Expected(std::string_view name, const char* what);
 
   std::shared_ptr<const JsonDocument> document_;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/api/openai/embedding_request.h"
 
-#include <algorithm>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,24 +11,6 @@
 
 namespace diffserve {
 namespace {
-
-constexpr std::string_view kEmbeddingFields[] = {"model",
-                                                 "input",
-                                                 "encoding_format",
-                                                 "dimensions",
-                                                 "pooling",
-                                                 "add_special_tokens",
-                                                 "truncate_prompt_tokens",
-                                                 "cache_salt",
-                                                 "user",
-                                                 "request_id",
-                                                 "normalize",
-                                                 "use_activation"};
-
-// Known and unsupported members: refused unless null, false, 0, or empty.
-constexpr std::string_view kUnsupportedEmbeddingFields[] = {
-    "messages",        "prompt_embeds",       "embed_dtype",   "endianness",
-    "truncation_side", "mm_processor_kwargs", "chat_template", "priority"};
 
 void ReadInput(JsonFields& fields, const FrontendOptions& limits, std::vector<Prompt>* prompts) {
   if (!fields.Has("input")) fields.Fail(InvalidArgument("input is missing", "input"));
@@ -70,26 +50,11 @@ void ReadTokenization(JsonFields& fields, const FrontendOptions& limits,
   fields.String("cache_salt", limits.max_cache_salt_bytes, &generate->cache_salt);
 }
 
-void RefuseUnsupportedEmbeddingFields(JsonFields& fields) {
-  for (const std::string_view name : kUnsupportedEmbeddingFields) {
-    if (!fields.IsOff(name)) fields.Fail(Unsupported(name));
-  }
+void ReadNormalization(JsonFields& fields) {
   for (const char* name : {"normalize", "use_activation"}) {
     bool normalize = true;
     fields.Bool(name, &normalize);
     if (!normalize) fields.Fail(Unsupported(name, " other than true: vectors are of unit length"));
-  }
-}
-
-void RefuseUnknownEmbeddingFields(JsonFields& fields) {
-  const auto is_in = [](const auto& names, const std::string& name) {
-    return std::ranges::find(names, name) != std::end(names);
-  };
-  for (const std::string& name : fields.Names()) {
-    if (is_in(kEmbeddingFields, name) || is_in(kUnsupportedEmbeddingFields, name)) continue;
-    const std::string shown = name.substr(0, 64);
-    fields.Fail(
-        InvalidArgument("unknown member '" + shown + "' (the server runs with --strict)", shown));
   }
 }
 
@@ -101,7 +66,8 @@ Result<EmbeddingRequest> ParseEmbeddingRequest(std::string_view body, const Read
   JsonFields& fields = *parsed;
   EmbeddingRequest request;
   GenerateRequest& generate = request.generate;
-  RefuseUnsupportedEmbeddingFields(fields);
+  CheckMembers(fields, members::kEmbeddingTables);
+  ReadNormalization(fields);
   generate.sampling = context.default_sampling;
   generate.max_tokens = 0;
   generate.holds = AnswerHolds::kText;
@@ -111,7 +77,6 @@ Result<EmbeddingRequest> ParseEmbeddingRequest(std::string_view body, const Read
   if (ReadSecond(fields, "pooling", "mean", "last")) request.pooling = HiddenStatePool::Kind::kLast;
   ReadDimensions(fields, &request);
   ReadTokenization(fields, *context.limits, &generate);
-  if (context.strict) RefuseUnknownEmbeddingFields(fields);
   if (!fields.status().ok()) return fields.status();
   return request;
 }

@@ -7,10 +7,26 @@
 #include <string_view>
 #include <vector>
 
+#include "server/api/fields/members.h"
 #include "server/api/fields/read_context.h"
 #include "server/serving/answer_request.h"
 
 namespace diffserve {
+
+namespace members {
+
+inline constexpr MemberRow kTokenize[] = {
+    {kServed,
+     "model prompt messages return_token_strs add_special_tokens add_generation_prompt "
+     "continue_final_message chat_template_kwargs"},
+};
+inline constexpr MemberTable kTokenizeTables[] = {kTokenize};
+inline constexpr MemberRow kDetokenize[] = {
+    {kServed, "model tokens"},
+};
+inline constexpr MemberTable kDetokenizeTables[] = {kDetokenize};
+
+}  // namespace members
 
 struct OpenAiRequest : AnswerRequest {
   bool echo = false;
@@ -23,8 +39,6 @@ struct OpenAiRequest : AnswerRequest {
 // unsupported member from a wrong value.
 Result<OpenAiRequest> ParseCompletionRequest(std::string_view body, const ReadContext& context);
 Result<OpenAiRequest> ParseChatRequest(std::string_view body, const ReadContext& context);
-// Whether the chat route uses or refuses a member of this name.
-bool IsChatMember(std::string_view name);
 
 struct TokenizeRequest {
   std::string model;

@@ -10,7 +10,6 @@
 #include "server/api/fields/sampling_fields.h"
 #include "server/api/fields/tool_fields.h"
 #include "server/api/json/json_writer.h"
-#include "server/api/openai/chat_body.h"
 #include "server/api/responses/encoder.h"
 #include "server/api/responses/input.h"
 #include "server/serving/request_checks.h"
@@ -20,31 +19,6 @@ namespace {
 
 constexpr size_t kMaxMetadata = 16;
 
-const std::vector<std::string_view> kResponsesFields = {"model",
-                                                        "input",
-                                                        "instructions",
-                                                        "max_output_tokens",
-                                                        "stream",
-                                                        "text",
-                                                        "tools",
-                                                        "tool_choice",
-                                                        "store",
-                                                        "previous_response_id",
-                                                        "metadata",
-                                                        "reasoning",
-                                                        "parallel_tool_calls",
-                                                        "truncation",
-                                                        "include",
-                                                        "stop",
-                                                        "priority",
-                                                        "cache_salt"};
-// Members without effect, whatever their value.
-const std::vector<std::string_view> kHarmlessResponsesFields = {
-    "user",           "service_tier",           "safety_identifier",  "prompt_cache_key",
-    "stream_options", "prompt_cache_retention", "context_management", "max_tool_calls",
-    "client_metadata"};
-const std::vector<std::string_view> kUnsupportedResponsesFields = {
-    "background", "conversation", "prompt", "top_logprobs", "moderation", "suffix"};
 // Values of `include`: parts of items that no answer here has, so nothing is omitted.
 constexpr std::string_view kIncluded[] = {
     "reasoning.encrypted_content",   "web_search_call.action.sources",
@@ -53,15 +27,7 @@ constexpr std::string_view kIncluded[] = {
     "message.input_image.image_url"};
 constexpr size_t kMaxIncluded = 32;
 
-// Refuses unsupported members, and with --strict unknown ones.
-void CheckMembers(JsonFields& fields, const ReadContext& context) {
-  for (const std::string_view name : kUnsupportedResponsesFields) {
-    if (!fields.IsOff(name)) fields.Fail(Unsupported(name));
-  }
-  RefuseMembersBeyond(
-      fields,
-      {kResponsesFields, kHarmlessResponsesFields, kUnsupportedResponsesFields, SamplingMembers()},
-      context.strict);
+void ReadIncluded(JsonFields& fields) {
   std::vector<std::string> included;
   fields.StringOrStrings("include", kMaxIncluded, &included);
   for (const std::string& part : included) {
@@ -278,7 +244,8 @@ Result<ResponsesRequest> ParseResponsesRequest(std::string_view body, const Read
   Result<JsonFields> parsed = JsonFields::Parse(body);
   if (!parsed.ok()) return parsed.status();
   JsonFields& fields = *parsed;
-  CheckMembers(fields, context);
+  CheckMembers(fields, members::kResponsesTables, members::kChatTables);
+  ReadIncluded(fields);
   ResponsesRequest request;
   request.request.chat = true;
   request.request.generate.sampling = context.default_sampling;

@@ -12,12 +12,29 @@
 #include <vector>
 
 #include "kernels/base/status.h"
+#include "server/api/fields/members.h"
 #include "server/api/fields/read_context.h"
 #include "server/api/responses/encoder.h"
 #include "server/api/responses/store.h"
 #include "server/serving/answer_request.h"
 
 namespace diffserve {
+
+namespace members {
+
+inline constexpr MemberRow kResponses[] = {
+    {kServed,
+     "model input instructions max_output_tokens stream text tools tool_choice store "
+     "previous_response_id metadata reasoning parallel_tool_calls truncation include stop "
+     "priority cache_salt user safety_identifier prompt_cache_key"},
+    {kIgnored,
+     "service_tier stream_options prompt_cache_retention context_management max_tool_calls "
+     "client_metadata include_reasoning"},
+    {kRefused, "background conversation prompt top_logprobs moderation suffix"},
+};
+inline constexpr MemberTable kResponsesTables[] = {kResponses, kSampling};
+
+}  // namespace members
 
 struct ResponsesRequest {
   std::string previous_response_id;  // empty: none

@@ -170,7 +170,6 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
   Result<std::string> tokenizer_info = TokenizerInfoBody(options.model_dir);
   if (!tokenizer_info.ok()) return tokenizer_info.status();
   server.routes.tokenizer_info = std::move(tokenizer_info).value();
-  server.routes.strict = serve.strict;
   server.routes.ui = serve.ui;
   DS_RETURN_IF_ERROR(Assign(&server.routes.cross_origin, CrossOrigin::Parse(serve.cors_origins)));
   server.routes.responses_store = {static_cast<size_t>(serve.responses_store_entries),
