@@ -164,16 +164,9 @@ std::vector<FlagSpec> EngineFlags() {
                "the output is the same; CPU only")
           .OneOf({"off", "prompt-lookup"})
           .Default("off"),
-      FlagSpec("--speculative-tokens N", kServe | kGenerate | kChat,
-               At<&Options::session, &SessionOptions::speculative_tokens>(),
-               "with --speculative: maximum tokens that a step verifies per sequence")
-          .In(1, 16),
       FlagSpec("--max-waiting-requests N", kServe, InEngine<&EngineOptions::max_waiting_requests>(),
                "maximum waiting continuations; further requests are refused")
           .In(1, 1 << 20),
-      FlagSpec("--max-waiting-tokens N", kServe, InEngine<&EngineOptions::max_waiting_tokens>(),
-               "maximum waiting prompt tokens; further requests are refused")
-          .In(1, 9e15),
       FlagSpec("--max-queue-wait SECONDS", kServe, InEngine<&EngineOptions::max_queue_wait_s>(),
                "maximum wait before a request starts; a request that waits longer, or is expected "
                "to, is refused")
@@ -209,29 +202,13 @@ std::vector<FlagSpec> ServerFlags() {
                "origins of other web pages that may use the HTTP port: https://chat.example.com, "
                "several separated by commas or in further flags, or * for all")
           .Default("none"),
-      FlagSpec("--http-threads N", kServe, At<&Options::serve, &ServeOptions::http_threads>(),
-               "threads for HTTP connections; at most one per CPU is started")
-          .In(1, 64),
-      FlagSpec("--keep-alive-timeout SECONDS", kServe,
-               At<&Options::serve, &ServeOptions::keep_alive_timeout_s>(),
-               "how long an idle HTTP connection stays open; must exceed the timeout of proxies in "
-               "front (60 to 120 s), or requests get lost")
-          .In(1, 86400),
-      {"--max-answer-memory SIZE", kServe, At<&Options::serve, &ServeOptions::max_answer_memory>(),
-       "maximum memory of one answer (prompts, n, tokens, log-probabilities); a request for more "
-       "is refused with 400"},
       {"--max-answers-memory SIZE", kServe,
        At<&Options::serve, &ServeOptions::max_answers_memory>(),
        "maximum memory of all running answers together; beyond it new requests are refused with "
-       "429"},
+       "429, and a request for more than an eighth of it with 400"},
       FlagSpec("--drain-timeout SECONDS", kServe,
                At<&Options::serve, &ServeOptions::drain_timeout_s>(),
                "how long running requests may take after SIGTERM")
-          .In(0, 3600),
-      FlagSpec("--sse-ping-interval SECONDS", kServe,
-               At<&Options::serve, &ServeOptions::sse_ping_interval_s>(),
-               "silence in an event stream after which a comment is sent, so that proxies keep the "
-               "connection open; 0: never")
           .In(0, 3600),
   };
 }
@@ -248,8 +225,6 @@ std::vector<FlagSpec> ReportFlags() {
                At<&Options::serve, &ServeOptions::stall_timeout_s>(),
                "a step that takes longer is logged, with what each thread was doing")
           .In(1, 3600),
-      {"--stall-exit", kServe, At<&Options::serve, &ServeOptions::stall_exit>(),
-       "exit with code 1 after logging a stalled step"},
       FlagSpec("--kv-events-endpoint ADDRESS", kServe,
                At<&Options::serve, &ServeOptions::kv_events_endpoint>(),
                "publish changes of the prefix cache, token ids included, in vLLM's format for "
@@ -280,18 +255,6 @@ std::vector<FlagSpec> ConversationFlags() {
                At<&Options::serve, &ServeOptions::reasoning_parser>(),
                "how the model marks its reasoning, which is returned apart from the answer")
           .OneOf(NamesOf(ReasoningFormats())),
-      {"--allow-special-tokens-in-content", kServe,
-       At<&Options::serve, &ServeOptions::allow_special_tokens_in_content>(),
-       "read special tokens that are written in message text as special tokens, as transformers "
-       "does"},
-      FlagSpec("--responses-store-entries N", kServe,
-               At<&Options::serve, &ServeOptions::responses_store_entries>(),
-               "answers of /v1/responses kept for GET and previous_response_id; 0: none")
-          .In(0, 1 << 20),
-      {"--responses-store-bytes SIZE", kServe,
-       At<&Options::serve, &ServeOptions::responses_store_bytes>(),
-       "maximum memory of the answers kept for /v1/responses; the least recently used are removed "
-       "first"},
   };
 }
 
@@ -339,9 +302,6 @@ std::vector<FlagSpec> AnswerFlags() {
       FlagSpec("--max-tokens N", kChat, At<&Options::chat, &ChatOptions::max_tokens>(),
                "maximum tokens of an answer; 0: as many as the context leaves")
           .In(0, 1 << 24),
-      FlagSpec("--min-tokens N", kAnswered, At<&Options::generate, &GenerateOptions::min_tokens>(),
-               "tokens to generate before the output may end")
-          .In(0, 1 << 24),
       FlagSpec("--temperature X", kAnswered, InSampling<&SamplingParams::temperature>(),
                "0: greedy")
           .In(kTemperatureRange),
@@ -351,15 +311,6 @@ std::vector<FlagSpec> AnswerFlags() {
           .In(0, kMaxInt),
       FlagSpec("--min-p X", kAnswered, InSampling<&SamplingParams::min_p>(), "0: off")
           .In(kMinPRange),
-      FlagSpec("--repetition-penalty X", kAnswered,
-               InSampling<&SamplingParams::repetition_penalty>(), "1: off")
-          .In(kRepetitionPenaltyRange),
-      FlagSpec("--presence-penalty X", kAnswered, InSampling<&SamplingParams::presence_penalty>(),
-               "0: off")
-          .In(kPenaltyRange),
-      FlagSpec("--frequency-penalty X", kAnswered, InSampling<&SamplingParams::frequency_penalty>(),
-               "0: off")
-          .In(kPenaltyRange),
       FlagSpec("--stop TEXT", kAnswered, At<&Options::generate, &GenerateOptions::stop>(),
                "end the output before this text")
           .Default("none"),
@@ -393,15 +344,6 @@ std::vector<FlagSpec> InspectFlags() {
   };
 }
 
-std::vector<FlagSpec> ConvertFlags() {
-  return {
-      {"--max-shard-size SIZE", kConvert,
-       At<&Options::conversion, &ConversionOptions::max_shard_size>(),
-       "maximum bytes of tensors per file, with suffix (5G, 512MiB); a larger tensor gets a file "
-       "of its own"},
-  };
-}
-
 std::vector<FlagSpec> ProbeFlags() {
   return {
       FlagSpec("--timeout SECONDS", kProbe, At<&Options::probe, &ProbeOptions::timeout_s>(),
@@ -431,7 +373,6 @@ std::span<const FlagSpec> FlagTable() {
         {"Answers of generate, chat", AnswerFlags()},
         {"Chat", ChatFlags()},
         {"Activations", InspectFlags()},
-        {"Output of convert", ConvertFlags()},
         {"Probe", ProbeFlags()}};
     std::vector<FlagSpec> all;
     for (const auto& [name, rows] : groups) {

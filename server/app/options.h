@@ -20,8 +20,8 @@
 
 namespace diffserve {
 
-// The value of --kv-cache-memory or --max-shard-size: an amount ("512MiB", "2G"), or a share of
-// free memory ("0.3").
+// The value of --kv-cache-memory or --max-answers-memory: an amount ("512MiB", "2G"), or a share
+// of free memory ("0.3").
 struct MemorySize {
   std::string text;  // as given; empty: not given
   int64_t bytes = 0;
@@ -49,7 +49,6 @@ struct SessionOptions : CheckpointOptions {
   uint64_t seed = 0;  // for sampling and dummy weights
   bool batch_invariant = false;
   bool prompt_lookup = false;          // --speculative
-  int speculative_tokens = 3;          // with prompt_lookup
   int state_snapshot_interval = 1024;  // EngineOptions'
   bool kv_cache_commit = false;
   MemorySize kv_cache_memory;  // not given: chosen from free memory
@@ -67,20 +66,12 @@ struct ServeOptions {
   std::string api_key_file;
   bool ui = true;
   std::vector<std::string> cors_origins;  // as CrossOrigin::Parse reads them; empty: none
-  bool allow_special_tokens_in_content = false;
   // Names of server/serving/tools/tool_format.h, none, or auto: as the chat template shows.
   std::string tool_call_parser = "auto", reasoning_parser = "auto";
   int drain_timeout_s = 45;
-  int sse_ping_interval_s = 30;  // 0: no pings
-  int http_threads = 2;
-  int keep_alive_timeout_s = 150;
-  MemorySize max_answer_memory = {"256MiB", int64_t{256} << 20};
   MemorySize max_answers_memory = {"2GiB", int64_t{2} << 30};
-  int responses_store_entries = 1024;
-  MemorySize responses_store_bytes = {"64MiB", int64_t{64} << 20};
   int cancelled_mass_sample = 256;
   int stall_timeout_s = 30;
-  bool stall_exit = false;
   std::string kv_events_endpoint, kv_events_replay_endpoint, kv_events_topic;
 };
 
@@ -99,7 +90,6 @@ struct LogitsOptions {
 struct GenerateOptions {
   SamplingParams sampling = {.temperature = 0};  // the seed is the session's
   int max_tokens = 64;
-  int min_tokens = 0;
   std::string stop;  // one stop string; empty: none
   bool ignore_eos = false;
 };
@@ -123,7 +113,6 @@ struct InspectOptions {
 
 struct ConversionOptions {
   std::string new_dir;
-  MemorySize max_shard_size = {"5G", 5'000'000'000};
 };
 
 struct ProbeOptions {

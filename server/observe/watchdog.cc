@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/observe/watchdog.h"
 
-#include <unistd.h>
-
 #include <chrono>
 #include <string>
 #include <utility>
@@ -14,8 +12,6 @@ namespace diffserve {
 namespace {
 
 constexpr std::chrono::milliseconds kPeriod{250};
-constexpr std::chrono::seconds kLastLines{1};
-constexpr int kExitStalled = 1;
 
 }  // namespace
 
@@ -70,9 +66,6 @@ void Watchdog::ReportStall() {
     Log(LogLevel::kError, "thread",
         {{"name", name}, {"activity", where}, {"id", std::to_string(thread)}});
   });
-  if (!options_.exit_on_stall) return;
-  FlushLog(kLastLines);
-  _exit(kExitStalled);
 }
 
 }  // namespace diffserve

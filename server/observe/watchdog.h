@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Watchdog: a thread that checks the engine's progress about four times per second. A step that
-// takes longer than the stall timeout is logged once, with each thread's activity, and optionally
-// ends the process. A change of readiness is logged too, with its reason.
+// takes longer than the stall timeout is logged once, with each thread's activity. A change of
+// readiness is logged too, with its reason.
 #pragma once
 
 #include <condition_variable>
@@ -16,8 +16,6 @@ namespace diffserve {
 
 struct WatchdogOptions {
   double stall_timeout_s = 30;
-  bool exit_on_stall = false;  // with exit code 1 and without any other work, for a supervisor that
-                               // restarts it
 };
 
 class Watchdog {

@@ -138,7 +138,7 @@ Result<SharedTokens> Frontend::Impl::Tokens(Prompt& prompt, std::optional<bool> 
     Result<RenderedChat> made = chat_template->Render(
         {json.messages, json.kwargs, chat->add_generation_prompt, json.tools,
          chat->continues_final_message},
-        options.allow_special_tokens_in_content ? nullptr : &tokenizer);
+        &tokenizer);
     if (!made.ok()) return WithParam(made.status(), "messages");
     rendered = std::move(made).value();
     encode.guard = rendered.guard;

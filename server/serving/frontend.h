@@ -120,7 +120,6 @@ struct FrontendOptions {
   int text_threads = 2;
   int max_text_queue = 1024;                         // requests waiting for a text thread
   size_t max_text_queue_bytes = size_t{64} << 20;    // their prompts together
-  bool allow_special_tokens_in_content = false;      // written in a message they are control tokens
   std::shared_ptr<const AttentionSource> attention;  // nullptr: maps are not available
   bool on_gpu = false;                               // no HiddenStatePool is filled there
   int cancelled_mass_sample = 256;  // one request in N is sampled (server/serving/cancelled_mass.h)

@@ -55,8 +55,7 @@ class LeavingTest(unittest.TestCase):
 
 class PriceTest(unittest.TestCase):
     def test_answers_have_a_limit_each_and_together(self):
-        flags = ("--max-answer-memory", "512KiB", "--max-answers-memory", "1MiB")
-        with GatedServer(*flags, model=DEMO_MODEL) as server:
+        with GatedServer("--max-answers-memory", "4MiB", model=DEMO_MODEL) as server:
             refused = server.post("/v1/completions", {**SCORED, "prompt": [SCORED["prompt"]] * 16})
             self.assertEqual(refused.status, 400)
             self.assertEqual(refused.error["param"], "prompt_logprobs")

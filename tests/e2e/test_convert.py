@@ -133,20 +133,17 @@ class ConvertTest(unittest.TestCase):
         np.testing.assert_array_equal(self.logits(result), self.logits(source))
         self.assertEqual(result.stat().st_mode & 0o777, source.stat().st_mode & 0o777)
 
-    def test_state_dict_of_unilm_becomes_a_model_in_bfloat16_shards(self):
+    def test_state_dict_of_unilm_becomes_a_model_in_bfloat16(self):
         source, result = self.folder / "source", self.folder / "result"
         source.mkdir()
         (source / "config.json").write_text(json.dumps(UNILM))
         (source / "state.safetensors").write_bytes(tiny_model.safetensors_bytes(state_dict()))
-        done = run(source, result, "--dtype", "bfloat16", "--max-shard-size", "10K")
+        done = run(source, result, "--dtype", "bfloat16")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("4 fused", done.stdout)
-        index = json.loads((result / "model.safetensors.index.json").read_text())
-        self.assertIn("model.layers.1.self_attn.k_proj.weight", index["weight_map"])
-        shards = set(index["weight_map"].values())
-        self.assertEqual(set(self.names(result)),
-                         shards | {"config.json", "model.safetensors.index.json"})
-        self.assertGreater(len(shards), 2)
+        self.assertEqual(self.names(result), ["config.json", "model.safetensors"])
+        self.assertIn(b"model.layers.1.self_attn.k_proj.weight",
+                      (result / "model.safetensors").read_bytes())
         self.assertEqual(json.loads((result / "config.json").read_text()),
                          UNILM | {"torch_dtype": "bfloat16"})
         self.assertTrue(np.isfinite(self.logits(result)).all())
@@ -222,7 +219,6 @@ class ConvertTest(unittest.TestCase):
             ((source, ), "NEW_DIR"),
             ((source, result, "more"), "more"),
             ((source, result, "--dtype", "int8"), "float32, bfloat16"),
-            ((source, result, "--max-shard-size", "0.5"), "--max-shard-size"),
             ((source, result, "--port", "1"), "--port"),
         ):
             with self.subTest(arguments=arguments):

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An operator's view: the process's name, ports in use, idle connections, large lists of inputs,
-and a reset of the prefix cache."""
+"""An operator's view: the process's name, ports in use, large lists of inputs, and
+a reset of the prefix cache."""
 
 import contextlib
 import json
-import re
 import socket
 import subprocess
-import time
 import unittest
 from pathlib import Path
 
@@ -57,23 +55,6 @@ class ProcessTest(unittest.TestCase):
                                                             for word in pair)],
                                           capture_output=True, text=True, timeout=60)
                     self.assertNotIn("drain", done.stderr)
-
-
-class KeepAliveTest(unittest.TestCase):
-    def test_idle_connection_is_kept_as_long_as_the_flag_says(self):
-        with ServerProcess("--keep-alive-timeout", 2) as server:
-            with socket.create_connection(("127.0.0.1", server.port)) as connection:
-                connection.settimeout(30)
-                connection.sendall(request_bytes("GET", "/version"))
-                self.assertTrue(connection.recv(65536).startswith(b"HTTP/1.1 200"))
-                begin = time.monotonic()
-                self.assertEqual(connection.recv(1), b"")
-                self.assertGreater(time.monotonic() - begin, 1.5)
-
-    def test_by_default_it_outlasts_the_pools_of_proxies(self):
-        help_text = subprocess.run([BINARY, "--help"], capture_output=True, text=True).stdout
-        default = re.search(r"--keep-alive-timeout SECONDS.*?\(default (\d+)\)", help_text, re.S)
-        self.assertGreater(int(default.group(1)), 120)
 
 
 @unittest.skipIf(DEVICE == "cuda", "embeddings are refused on a GPU")

@@ -58,15 +58,6 @@ class StallTest(unittest.TestCase):
             self.assertEqual(text.count("engine_stalled"), 1)
             self.assertNotIn("secret", text)
 
-    def test_stall_exit_ends_the_process(self):
-        with GatedServer("--stall-timeout", 1, "--stall-exit") as server:
-            server.close_gate()
-            client = self.start_request(server)
-            self.assertEqual(server.wait(), 1)
-            client.join()
-            self.assertIn("engine_stalled", server.stderr())
-            server.code = 0  # the exit with 1 is intended
-
 
 class CorruptedServerTest(unittest.TestCase):
     def test_eight_corrupted_answers_in_a_row_are_not_ready_until_a_good_one(self):

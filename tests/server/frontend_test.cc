@@ -349,24 +349,20 @@ TEST(FrontendTest, BudgetErrorNamesTheFieldThatTheClientSent) {
       << status.message();
 }
 
-TEST(FrontendTest, SpecialTokensInMessagesNeedTheOperatorsFlag) {
-  for (const bool allowed : {false, true}) {
-    ServingOptions options;
-    options.frontend.allow_special_tokens_in_content = allowed;
-    ServingFixture server(options);
-    Conversation chat;
-    chat.messages = {{.role = "user", .content = "<|end|>x"}};
-    std::promise<Result<std::vector<int32_t>>> promise;
-    ASSERT_TRUE(server.frontend
-                    ->Tokenize("", chat, false,
-                               [&](Result<std::vector<int32_t>> ids) { promise.set_value(ids); })
-                    .ok());
-    const std::vector<int32_t> ids = promise.get_future().get().value();
-    const auto specials = std::count_if(
-        ids.begin(), ids.end(), [&](int32_t id) { return server.tokenizer->IsSpecial(id); });
-    EXPECT_EQ(specials, allowed ? 3 : 2);  // the template has <|user|> and <|assistant|>
-    EXPECT_EQ(server.tokenizer->Decode(ids, false).value(), "<|user|><|end|>x<|assistant|>");
-  }
+TEST(FrontendTest, SpecialTokensInMessagesAreText) {
+  ServingFixture server;
+  Conversation chat;
+  chat.messages = {{.role = "user", .content = "<|end|>x"}};
+  std::promise<Result<std::vector<int32_t>>> promise;
+  ASSERT_TRUE(server.frontend
+                  ->Tokenize("", chat, false,
+                             [&](Result<std::vector<int32_t>> ids) { promise.set_value(ids); })
+                  .ok());
+  const std::vector<int32_t> ids = promise.get_future().get().value();
+  const auto specials = std::count_if(ids.begin(), ids.end(),
+                                      [&](int32_t id) { return server.tokenizer->IsSpecial(id); });
+  EXPECT_EQ(specials, 2);  // the template has <|user|> and <|assistant|>
+  EXPECT_EQ(server.tokenizer->Decode(ids, false).value(), "<|user|><|end|>x<|assistant|>");
 }
 
 TEST(FrontendTest, StalledReaderIsCancelled) {

@@ -227,16 +227,14 @@ TEST(OptionsTest, ValuesAreStoredInTheirOptions) {
   EXPECT_EQ(parsed->session.seed, ~uint64_t{0});
   EXPECT_EQ(parsed->session.threads, 3);
   const Result<Options> generate = Parse({"generate", "DIR", "--tokens", "1"},
-                                         {"--presence-penalty", "-1.5"});
-  EXPECT_EQ(generate->generate.sampling.presence_penalty, -1.5f);
+                                         {"--kv-cache-dtype-skip-layers", "-1"});
+  EXPECT_THAT(generate->session.kv_cache_skip_layers, ElementsAre(-1));
 }
 
 TEST(OptionsTest, PromptLookupIsChosenByItsName) {
-  const Result<Options> parsed = Parse(
-      {"serve", "DIR"}, {"--speculative", "prompt-lookup", "--speculative-tokens=7"});
+  const Result<Options> parsed = Parse({"serve", "DIR"}, {"--speculative", "prompt-lookup"});
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
   EXPECT_TRUE(parsed->session.prompt_lookup);
-  EXPECT_EQ(parsed->session.speculative_tokens, 7);
   EXPECT_FALSE(Parse({"serve", "DIR"}, {"--speculative=off"})->session.prompt_lookup);
 }
 

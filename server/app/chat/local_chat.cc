@@ -66,7 +66,6 @@ GenerateRequest RequestTemplate(const SessionOptions& options, const GenerateOpt
   request.client = "chat";
   if (chat.max_tokens > 0) request.max_tokens = chat.max_tokens;
   request.max_tokens_name = "--max-tokens";
-  request.min_tokens = generate.min_tokens;
   request.sampling = generate.sampling;
   request.sampling.seed = options.seed;
   request.ignore_eos = generate.ignore_eos;

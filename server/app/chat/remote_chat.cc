@@ -39,13 +39,9 @@ std::string RequestHead(const std::string& model, const SessionOptions& options,
     if (value != silent) json.Add(name, value);
   };
   add("max_tokens", chat.max_tokens, 0);
-  add("min_tokens", generate.min_tokens, 0);
   add("top_p", sampling.top_p, api.top_p);
   add("top_k", sampling.top_k, api.top_k);
   add("min_p", sampling.min_p, api.min_p);
-  add("presence_penalty", sampling.presence_penalty, api.presence_penalty);
-  add("frequency_penalty", sampling.frequency_penalty, api.frequency_penalty);
-  add("repetition_penalty", sampling.repetition_penalty, api.repetition_penalty);
   add("ignore_eos", generate.ignore_eos, false);
   if (!generate.stop.empty()) json.Add("stop", generate.stop);
   return members;

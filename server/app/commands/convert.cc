@@ -72,7 +72,6 @@ Status RunConvert(const CheckpointOptions& options, const ConversionOptions& con
   convert.output_dir = conversion.new_dir;
   convert.dtype = options.dtype;
   convert.quantization = options.quantization;
-  convert.max_shard_bytes = static_cast<uint64_t>(conversion.max_shard_size.bytes);
   convert.isa = isa.value();
   convert.interrupted = SignalIsWaiting;
   ThreadPool pool({.num_threads = options.threads});
@@ -82,11 +81,6 @@ Status RunConvert(const CheckpointOptions& options, const ConversionOptions& con
     convert.pace = progress.pace();
     return ConvertCheckpoint(convert, pool);
   }();
-  if (!report.ok() && report.status().param() == "max_shard_bytes") {
-    return InvalidArgument(
-        "--max-shard-size " + conversion.max_shard_size.text + ": " + report.status().message(),
-        "--max-shard-size");
-  }
   if (!report.ok()) return report.status();
   Print(convert, *report);
   return {};

@@ -22,6 +22,7 @@ namespace {
 constexpr double kDefaultKvShare = 0.4;
 constexpr double kLargestKvShare = 0.9;
 constexpr int kCpuPageSize = 16;
+constexpr int kSpeculativeTokens = 3;  // that a step verifies per sequence
 constexpr int kWantedTokensPerSequence = 256;
 
 // For the CPU: ChooseDevice may take a GPU.
@@ -176,7 +177,7 @@ Status ChooseSpeculation(const SessionOptions& options, SessionPlan* plan) {
     return InvalidArgument(
         "--speculative is prompt-lookup, allowed on a GPU: off (or --device cpu)", "--speculative");
   }
-  if (options.prompt_lookup) plan->engine.speculative_tokens = options.speculative_tokens;
+  if (options.prompt_lookup) plan->engine.speculative_tokens = kSpeculativeTokens;
   return {};
 }
 

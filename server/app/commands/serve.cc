@@ -29,6 +29,12 @@ namespace {
 
 using std::chrono::steady_clock;
 
+constexpr int kMaxHttpThreads = 2;
+// Longer than proxies in front keep an idle connection (60 to 120 s), or requests get lost.
+constexpr std::chrono::seconds kIdleTimeout{150};
+// Silence in an event stream after which a comment is sent, so that proxies keep it open.
+constexpr std::chrono::seconds kPingInterval{30};
+constexpr size_t kMinAnswersInMemory = 8;                               // each of the maximum size
 constexpr timespec kHealthPeriod{.tv_sec = 0, .tv_nsec = 250'000'000};  // how often gRPC's health
                                                                         // service follows Health
 
@@ -153,7 +159,6 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
   server.engine = (*session)->plan().engine;
   server.frontend.served_model_name = name;
   server.frontend.further_model_names.assign(names.begin() + 1, names.end());
-  server.frontend.allow_special_tokens_in_content = serve.allow_special_tokens_in_content;
   const SessionPlan& loaded = (*session)->plan();
   server.frontend.on_gpu = loaded.on_gpu();
   if (!loaded.on_gpu() &&
@@ -172,18 +177,15 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
   server.routes.tokenizer_info = std::move(tokenizer_info).value();
   server.routes.ui = serve.ui;
   DS_RETURN_IF_ERROR(Assign(&server.routes.cross_origin, CrossOrigin::Parse(serve.cors_origins)));
-  server.routes.responses_store = {static_cast<size_t>(serve.responses_store_entries),
-                                   static_cast<size_t>(serve.responses_store_bytes.bytes)};
   server.routes.loopback_hosts_only = IsLoopback(serve.host) && !parts.keys.required();
   server.watchdog.stall_timeout_s = serve.stall_timeout_s;
-  server.watchdog.exit_on_stall = serve.stall_exit;
   server.http.host = server.grpc.host = serve.host;
   server.http.port = serve.port;
-  server.http.ping_interval = std::chrono::seconds(serve.sse_ping_interval_s);
-  server.http.idle_timeout = std::chrono::seconds(serve.keep_alive_timeout_s);
-  server.http.io_threads = std::min(serve.http_threads, AvailableCpus());
-  server.frontend.max_answer_bytes = static_cast<size_t>(serve.max_answer_memory.bytes);
+  server.http.ping_interval = kPingInterval;
+  server.http.idle_timeout = kIdleTimeout;
+  server.http.io_threads = std::min(kMaxHttpThreads, AvailableCpus());
   server.frontend.max_answers_bytes = static_cast<size_t>(serve.max_answers_memory.bytes);
+  server.frontend.max_answer_bytes = server.frontend.max_answers_bytes / kMinAnswersInMemory;
   server.grpc.port = serve.grpc_port;
   if (serve.health_port >= 0) server.health_port = serve.health_port;
   std::unique_ptr<Executor> executor = (*session)->MakeExecutor();
