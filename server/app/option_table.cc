@@ -221,10 +221,6 @@ std::vector<FlagSpec> ReportFlags() {
                "one request in N is measured for diffserve_cancelled_mass: what the second "
                "attention map removes; 0: none; CPU only")
           .In(0, 1 << 30),
-      FlagSpec("--stall-timeout SECONDS", kServe,
-               At<&Options::serve, &ServeOptions::stall_timeout_s>(),
-               "a step that takes longer is logged, with what each thread was doing")
-          .In(1, 3600),
       FlagSpec("--kv-events-endpoint ADDRESS", kServe,
                At<&Options::serve, &ServeOptions::kv_events_endpoint>(),
                "publish changes of the prefix cache, token ids included, in vLLM's format for "

@@ -71,7 +71,6 @@ struct ServeOptions {
   int drain_timeout_s = 45;
   MemorySize max_answers_memory = {"2GiB", int64_t{2} << 30};
   int cancelled_mass_sample = 256;
-  int stall_timeout_s = 30;
   std::string kv_events_endpoint, kv_events_replay_endpoint, kv_events_topic;
 };
 

@@ -28,7 +28,7 @@ Engine::KvEventSink SinkOf(KvEventPublisher* publisher) {
   return [publisher](std::vector<KvEvent> events) { publisher->Publish(std::move(events)); };
 }
 
-// A stalled server stops being ready before the watchdog logs the stall or ends the process.
+// A stalled server stops being ready before the watchdog logs the stall.
 HealthOptions HealthOf(const WatchdogOptions& watchdog) {
   HealthOptions health;
   health.max_seconds_without_progress = std::min(health.max_seconds_without_progress,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A step that never ends, and a server with only corrupted answers: probes and log."""
+"""A step that takes long, and a server with only corrupted answers: probes and log."""
 
 import tempfile
 import threading
@@ -35,28 +35,22 @@ class StallTest(unittest.TestCase):
         except (ConnectionError, OSError):
             pass  # the server may end before its reply
 
-    def test_stalled_step_is_logged_with_each_threads_activity(self):
-        with GatedServer("--stall-timeout", 1) as server, channel(server) as connection:
+    def test_stalled_step_is_not_ready_until_it_ends(self):
+        with GatedServer() as server, channel(server) as connection:
             health = health_pb2_grpc.HealthStub(connection)
             server.close_gate()
             self.start_request(server)
-            eventually(lambda: "engine_stalled" in server.stderr(), "the stall is logged")
+            eventually(lambda: "not_ready" in server.stderr(), "the stall is logged")
             self.assertEqual(server.get("/livez").status, 200)
             response = server.get("/readyz")
             self.assertEqual(response.status, 503)
             self.assertIn("has finished no step for", response.body.decode())
             eventually(lambda: not grpc_is_serving(health), "gRPC says so too")
-            eventually(lambda: "name=watchdog" in server.stderr(), "the threads are logged")
             server.open_gate()
             eventually(lambda: server.get("/readyz").status == 200, "ready again")
             eventually(lambda: grpc_is_serving(health), "gRPC says so too")
-            eventually(lambda: "engine_resumed" in server.stderr(), "the end is logged")
-            text = server.stderr()
-            self.assertIn('thread name=engine activity="the launch of a step"', text)
-            for name in ("output", "http", "text", "main", "lines"):
-                self.assertIn(f"thread name={name} ", text)
-            self.assertEqual(text.count("engine_stalled"), 1)
-            self.assertNotIn("secret", text)
+            eventually(lambda: "ready_again" in server.stderr(), "the end is logged")
+            self.assertNotIn("secret", server.stderr())
 
 
 class CorruptedServerTest(unittest.TestCase):

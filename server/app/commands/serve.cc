@@ -178,7 +178,6 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
   server.routes.ui = serve.ui;
   DS_RETURN_IF_ERROR(Assign(&server.routes.cross_origin, CrossOrigin::Parse(serve.cors_origins)));
   server.routes.loopback_hosts_only = IsLoopback(serve.host) && !parts.keys.required();
-  server.watchdog.stall_timeout_s = serve.stall_timeout_s;
   server.http.host = server.grpc.host = serve.host;
   server.http.port = serve.port;
   server.http.ping_interval = kPingInterval;
