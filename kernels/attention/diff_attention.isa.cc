@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A task is a few tokens of one sequence and one group; each (token, query head) of either map is a
-// query. The slots of a sequence are cut into ranges by absolute position. For each query:
-// Stage 1: scores of the slots. All slots that the query sees, as exponents of 2, kept in memory.
-// Scores to be quantised are logits until then. If quantising needs all of a query's logits, it
-// waits for them, and so do the later stages.
-// Stage 2: maximum, p = exp(score - maximum). For each range separately, with the sum of p; then
-// for all ranges, ascending.
-// Stage 3: output += p V. Once for both maps, with p1 / sum1 - lambda p2 / sum2 in the place of p.
-// Each range has its own sum; these are added in ascending order.
-// Stage 4: sub-norm, scale. Applied to the outputs.
-// A query begins where its window does and ends at its own position, so no other slot enters it,
-// not even times zero. No bit depends on whether one worker takes all ranges or several share them.
+// query. The slots of a sequence are cut into ranges by absolute position. A query begins where its
+// window does and ends at its own position, so no other slot enters it, not even times zero. No bit
+// depends on whether one worker takes all ranges or several share them.
+#include "kernels/attention/attention_memory.h"
 #include "kernels/attention/diff_attention_kernel.h"
 #include "kernels/attention/kv_loads.h"
 #include "kernels/attention/quantise_lanes.h"
@@ -22,6 +15,7 @@
 
 namespace diffserve::DS_ISA {
 namespace {
+
 constexpr float kLog2E = 1.44269504f;
 
 // Queries are numbered map 1 first, within a map by token and then head; outputs have the numbers
@@ -42,25 +36,14 @@ class Worker {
         heads2_(call.num_q2_heads / format_.num_groups),
         min_range_(task.min_range()),
         outputs_(task.num_tokens * heads1_),
-        queries_(task.num_tokens * (heads1_ + heads2_)) {
-    scores_ = task.memory;
-    max_ = scores_ + sizes_.ScoresFloats();
-    sum_ = max_ + sizes_.StatisticFloats();
-    extent_ = sum_ + sizes_.StatisticFloats();
-    range_sums_ = max_ + sizes_.statistics * sizes_.StatisticFloats();
-    q_ = reinterpret_cast<Operand*>(workspace);
-    weights_ = reinterpret_cast<Operand*>(workspace + sizes_.QFloats());
-    factor_ = workspace + sizes_.QFloats() + sizes_.WeightFloats();
-    sums_ = factor_ + sizes_.StatisticFloats();
-    seen_.first = reinterpret_cast<int*>(sums_ + sizes_.SumFloats());
-    seen_.end = seen_.first + sizes_.QueryFloats();
-    q_scales_ = sums_ + sizes_.SumFloats() + 2 * sizes_.QueryFloats();
-    q_sums_ = reinterpret_cast<int32_t*>(q_scales_ + sizes_.QueryFloats());
-    code_weights_ = reinterpret_cast<CodeWeights*>(q_scales_ + 2 * sizes_.QueryFloats());
+        queries_(task.num_tokens * (heads1_ + heads2_)),
+        memory_(MemoryOf(task, sizes_)),
+        mine_(MineOf(workspace, sizes_)),
+        seen_{mine_.first_seen, mine_.end_seen} {
     for (int query = 0; query < queries_; ++query) {
       const int position = task_.position + TokenOf(query);
-      seen_.first[query] = FirstSlotSeen(position, call.window);
-      seen_.end[query] = position + 1;
+      mine_.first_seen[query] = FirstSlotSeen(position, call.window);
+      mine_.end_seen[query] = position + 1;
     }
   }
 
@@ -90,6 +73,15 @@ class Worker {
   }
 
  private:
+  static TaskMemory MemoryOf(const AttentionTask& task, const AttentionSizes& sizes) {
+    MemoryCutter cutter(task.memory);
+    return TaskMemory::Of(sizes, task.pass != AttentionTask::Pass::kAll, cutter);
+  }
+  static WorkerMemory<Operand> MineOf(float* workspace, const AttentionSizes& sizes) {
+    MemoryCutter cutter(workspace);
+    return WorkerMemory<Operand>::Of(sizes, cutter);
+  }
+
   int TokenOf(int query) const {
     return query < outputs_ ? query / heads1_ : (query - outputs_) / heads2_;
   }
@@ -97,7 +89,7 @@ class Worker {
   int FirstOf(int range) const { return seen_.First(range, 0); }
   int EndOf(int range) const { return MinInt(kRange, task_.num_slots() - range * kRange); }
   float* ScoresOf(int range, int query) const {
-    return scores_ + (int64_t{range - min_range_} * queries_ + query) * kRange;
+    return memory_.scores + (int64_t{range - min_range_} * queries_ + query) * kRange;
   }
   // Index of a query's statistics of a range.
   int64_t StatisticOf(int range, int query) const {
@@ -105,9 +97,10 @@ class Worker {
   }
   // The sums of an output over a range; a buffer per range, or one for all.
   float* KeptSums(int range, int output) const {
-    return range_sums_ + (range - min_range_) * sizes_.SumFloats() + output * sizes_.out_stride;
+    return memory_.range_sums + (range - min_range_) * sizes_.SumFloats() +
+           output * sizes_.out_stride;
   }
-  float* Sums(int output) const { return sums_ + output * sizes_.out_stride; }
+  float* Sums(int output) const { return mine_.sums + output * sizes_.out_stride; }
 
   // Calls body(begin, end, k_map) for runs of at most kTile queries that read the same K.
   template <typename Body>
@@ -119,7 +112,7 @@ class Worker {
   }
 
   Operand* QueriesOf(int begin) const {
-    return q_ + static_cast<int64_t>(begin) * (format_.head_dim / kQNumbers<Codec>);
+    return mine_.q + static_cast<int64_t>(begin) * (format_.head_dim / kQNumbers<Codec>);
   }
   // A tile's q, transposed to [head_dim][end - begin].
   void PackQueries(int begin, int end) {
@@ -134,8 +127,8 @@ class Worker {
       if constexpr (kHasScales<Codec>) {
         const QueryCodes codes = QuantiseQuery<Codec::Description().transforms_k()>(
             from, format_.head_dim, to + query - begin, end - begin);
-        q_scales_[query] = codes.scale;
-        q_sums_[query] = codes.sum;
+        mine_.q_scales[query] = codes.scale;
+        mine_.q_sums[query] = codes.sum;
       } else {
         for (int d = 0; d < format_.head_dim; d += kQNumbers<Codec>)
           to[d / kQNumbers<Codec> * (end - begin) + query - begin] = Loads::OperandOf(from + d);
@@ -143,7 +136,10 @@ class Worker {
     }
   }
 
-  // ---- Stages 1 and 2: the scores of the task's ranges become p.
+  // Stage 1: scores of the slots. All slots that the query sees, as exponents of 2, kept in memory.
+  // Scores to be quantised are logits until then. If quantising needs all of a query's logits, it
+  // waits for them, and so do the later stages; otherwise a range's scores become p at once.
+
   void ScoreRanges() {
     RangeRuns<Codec> runs(kv_, task_);
     for (int range = task_.first_range; range < task_.end_range; ++range) {
@@ -193,8 +189,8 @@ class Worker {
         .page_size = format_.page_size,
         .scale = call_.logit_quant.is_on() ? call_.scale : call_.scale * kLog2E};
     if constexpr (kHasScales<Codec>) {
-      tile.q_scales = q_scales_ + begin;
-      tile.q_sums = q_sums_ + begin;
+      tile.q_scales = mine_.q_scales + begin;
+      tile.q_sums = mine_.q_sums + begin;
       for (int run = 0; run < num_runs; ++run)
         k_scales[run] = scales[run] + format_.KScale(k_map, 0, 0);
     }
@@ -209,7 +205,8 @@ class Worker {
     }
   }
 
-  // ---- Quantised logits, which become exponents of 2.
+  // Stage 2: maximum, p = exp(score - maximum). For each range separately, with the sum of p; then
+  // for all ranges, ascending. Quantised logits become exponents of 2 before.
 
   void QuantiseTiles(int range, int query) {
     const int end = seen_.End(range, query);
@@ -223,23 +220,24 @@ class Worker {
   }
   void KeepExtent(int range, int query) {
     if (!seen_.SeesAny(range, query)) return;
-    extent_[StatisticOf(range, query)] = ExtentOf(ScoresOf(range, query), seen_.First(range, query),
-                                                  seen_.End(range, query), call_.logit_quant.scale);
+    memory_.extent[StatisticOf(range, query)] = ExtentOf(
+        ScoresOf(range, query), seen_.First(range, query), seen_.End(range, query),
+        call_.logit_quant.scale);
   }
   void QuantiseRanges() {
     for (int query = 0; query < queries_; ++query) {
-      float largest = extent_[StatisticOf(seen_.FirstRange(query), query)];
+      float largest = memory_.extent[StatisticOf(seen_.FirstRange(query), query)];
       for (int range = seen_.FirstRange(query); range < seen_.EndRange(query); ++range) {
-        const float extent = extent_[StatisticOf(range, query)];
+        const float extent = memory_.extent[StatisticOf(range, query)];
         largest = extent > largest ? extent : largest;
       }
-      factor_[query * sizes_.range_stride] = largest;
+      mine_.factor[query * sizes_.range_stride] = largest;
     }
     for (int range = task_.first_range; range < task_.end_range; ++range) {
       for (int query = 0; query < queries_; ++query) {
         if (!seen_.SeesAny(range, query)) continue;
         QuantiseLogits(ScoresOf(range, query), seen_.First(range, query), seen_.End(range, query),
-                       factor_[query * sizes_.range_stride], call_.logit_quant);
+                       mine_.factor[query * sizes_.range_stride], call_.logit_quant);
         Exponentials(range, query);
       }
     }
@@ -249,18 +247,21 @@ class Worker {
     if (!seen_.SeesAny(range, query)) return;
     const RangeSoftmax softmax = SoftmaxOfRange(ScoresOf(range, query), seen_.First(range, query),
                                                 seen_.End(range, query));
-    max_[StatisticOf(range, query)] = softmax.max;
-    sum_[StatisticOf(range, query)] = softmax.sum;
+    memory_.max[StatisticOf(range, query)] = softmax.max;
+    memory_.sum[StatisticOf(range, query)] = softmax.sum;
   }
 
-  // factor_ turns a range's p into probabilities among all slots that the query sees.
+  // mine_.factor turns a range's p into probabilities among all slots that the query sees.
   void JoinRanges(int query) {
     const int64_t at = query * sizes_.range_stride;
-    FactorsOfRanges(max_ + at, sum_ + at, seen_.FirstRange(query) - min_range_,
-                    seen_.EndRange(query) - min_range_, factor_ + at);
+    FactorsOfRanges(memory_.max + at, memory_.sum + at, seen_.FirstRange(query) - min_range_,
+                    seen_.EndRange(query) - min_range_, mine_.factor + at);
   }
 
-  // ---- Stage 3. `is_kept`: each range's sums stay in their own memory.
+  // Stage 3: output += p V. Once for both maps, with p1 / sum1 - lambda p2 / sum2 in the place of
+  // p. Each range has its own sum; these are added in ascending order.
+
+  // `is_kept`: each range's sums stay in their own memory.
   void AddRanges(bool is_kept) {
     RangeRuns<Codec> runs(kv_, task_);
     for (int range = task_.first_range; range < task_.end_range; ++range) {
@@ -271,7 +272,7 @@ class Worker {
   }
 
   void AddRange(int range, bool is_kept, const RangeRuns<Codec>& runs) {
-    float* sums = is_kept ? KeptSums(range, 0) : sums_;
+    float* sums = is_kept ? KeptSums(range, 0) : mine_.sums;
     // Few outputs read V as it is in memory. With codes they read a part at a time, whose sums then
     // stay in registers. Many outputs read a part of V that stays in the L1 cache.
     const bool many = outputs_ > kTile / 2;
@@ -324,8 +325,8 @@ class Worker {
     const int begin = seen_.First(range, output) / kLanes * kLanes;
     const int seen = seen_.End(range, output);
     const float* p1 = ScoresOf(range, output);
-    const F32 factor1 = Set1(factor_[StatisticOf(range, output)]);
-    Operand* weights = weights_ + output * kRangeOperands<Codec>;
+    const F32 factor1 = Set1(mine_.factor[StatisticOf(range, output)]);
+    Operand* weights = mine_.weights + output * kRangeOperands<Codec>;
     alignas(64) float unscaled[kRange];  // with int8 codes
     const auto store = [&](int i, F32 weight) {
       if constexpr (kHasScales<Codec>) {
@@ -343,7 +344,7 @@ class Worker {
     const int head = output % heads1_;
     const int query2 = outputs_ + token * heads2_ + head / (heads1_ / heads2_);
     const float* p2 = ScoresOf(range, query2);
-    const F32 factor2 = Set1(factor_[StatisticOf(range, query2)]);
+    const F32 factor2 = Set1(mine_.factor[StatisticOf(range, query2)]);
     const int64_t row = task_.first_row + token;
     const float lambda =
         call_.lambda_rows == nullptr
@@ -363,7 +364,7 @@ class Worker {
       const int of_part = format_.VScale(part * format_.head_dim, 0);
       const auto scales_of = [&](int i) { return runs.scales()[i / kRun] + of_part + i % kRun; };
       int16_t* codes = reinterpret_cast<int16_t*>(weights) + part * kRange;
-      code_weights_[2 * output + part] = QuantiseScaled<kVIs4Bits<Codec>>(
+      mine_.code_weights[2 * output + part] = QuantiseScaled<kVIs4Bits<Codec>>(
           unscaled, seen_.First(range, output), seen_.End(range, output), scales_of, codes);
     }
   }
@@ -371,7 +372,7 @@ class Worker {
   void ScaleSums(int output, float* sums) {
     for (int part = 0; part * format_.head_dim < format_.v_dim; ++part) {
       SumsToFloat<kVIs4Bits<Codec>>(sums + part * format_.head_dim, format_.head_dim,
-                                    code_weights_[2 * output + part]);
+                                    mine_.code_weights[2 * output + part]);
     }
   }
 
@@ -380,7 +381,7 @@ class Worker {
                float* sums) {
     const SeenPacks<Codec> packs = {seen_, range, first, end, begin, end_output};
     const auto point_at = [&](int output) {
-      tile.weights = weights_ + output * kRangeOperands<Codec>;
+      tile.weights = mine_.weights + output * kRangeOperands<Codec>;
       tile.sums = sums + output * sizes_.out_stride;
       if constexpr (kHasScales<Codec>)
         tile.weights += tile.first_column / format_.head_dim * (kRange / 2);
@@ -416,7 +417,7 @@ class Worker {
       AddSums(range, KeptSums(range, output), output, Sums(output));
   }
 
-  // ---- Stage 4.
+  // Stage 4: sub-norm, scale. Applied to an output.
   void Finish(int output, const float* sums) {
     const int token = output / heads1_;
     const int head = output % heads1_;
@@ -450,33 +451,22 @@ class Worker {
   const int min_range_;  // of the task
   const int outputs_;
   const int queries_;
-  // Memory of the task:
-  float* scores_;      // [ranges][queries][kRange], and then p
-  float* max_;         // [queries][range_stride]
-  float* sum_;         // [queries][range_stride], of p
-  float* extent_;      // [queries][range_stride], if logits are quantised by rows
-  float* range_sums_;  // [1 or ranges][outputs][out_stride]
-  // Memory of the worker:
-  Operand* q_;        // tiles of [head_dim][queries of the tile]
-  Operand* weights_;  // [outputs][kRange]
-  float* factor_;     // [queries][range_stride]
-  float* sums_;       // [outputs][out_stride]
-  SeenSlots seen_;
-  // With codes:
-  float* q_scales_;            // [queries]
-  int32_t* q_sums_;            // [queries], sums of the codes
-  CodeWeights* code_weights_;  // [outputs][2], for one range
+  const TaskMemory memory_;
+  const WorkerMemory<Operand> mine_;
+  const SeenSlots seen_;
 };
+
+template <typename Codec>
+void RunTask(const AttentionCall& call, const AttentionTask& task, float* workspace) {
+  Worker<Codec>(call, task, workspace).Run();
+}
 
 struct TaskInstance {
   DType dtype;
   void (*run)(const AttentionCall&, const AttentionTask&, float*);
 };
 template <typename Codec>
-constexpr TaskInstance kInstanceOf = {Codec::Description().dtype,
-                                      [](const auto& call, const auto& task, float* workspace) {
-                                        Worker<Codec>(call, task, workspace).Run();
-                                      }};
+constexpr TaskInstance kInstanceOf = {Codec::Description().dtype, RunTask<Codec>};
 constexpr TaskInstance kInstances[] = {kInstanceOf<Float32Codec>,    kInstanceOf<BFloat16Codec>,
                                        kInstanceOf<Float16Codec>,    kInstanceOf<Int8Codec>,
                                        kInstanceOf<Int8KInt4VCodec>, kInstanceOf<Int4Codec>};

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <vector>
 
+#include "kernels/attention/attention_memory.h"
 #include "kernels/attention/diff_attention.h"
 #include "kernels/attention/diff_attention_kernel.h"
 #include "kernels/base/check.h"
@@ -128,16 +129,16 @@ Plan PlanOf(const AttentionCall& call, const std::vector<AttentionTask>& tasks, 
     const AttentionSizes sizes = AttentionSizes::Of(call, task);
     const int64_t parts = std::min((CostOf(task) + part_cost - 1) / part_cost,
                                    task.num_ranges() / kRangesPerPart);
-    const int64_t floats = sizes.TaskFloats(/*is_shared=*/true);
+    const int64_t floats = TaskMemory::Floats(sizes, /*is_shared=*/true);
     const bool is_shared = num_workers > 1 && parts > 1 &&
                            plan.shared_floats + floats <= kSharedFloatsMax;
     plan.parts.push_back(is_shared ? static_cast<int>(parts) : 1);
     if (is_shared) {
       plan.shared_floats += floats;
     } else {
-      plan.task_floats = std::max(plan.task_floats, sizes.TaskFloats(/*is_shared=*/false));
+      plan.task_floats = std::max(plan.task_floats, TaskMemory::Floats(sizes, /*is_shared=*/false));
     }
-    plan.workspace_floats = std::max(plan.workspace_floats, sizes.WorkspaceFloats());
+    plan.workspace_floats = std::max(plan.workspace_floats, WorkerFloats(sizes));
   }
   return plan;
 }
@@ -169,7 +170,7 @@ PassLists ListsOf(const AttentionCall& call, const std::vector<AttentionTask>& t
     if (plan.parts[i] == 1) continue;
     AttentionTask task = tasks[i];
     task.memory = shared;
-    shared += AttentionSizes::Of(call, task).TaskFloats(/*is_shared=*/true);
+    shared += TaskMemory::Floats(AttentionSizes::Of(call, task), /*is_shared=*/true);
     AddShared(task, plan.parts[i], call.logit_quant.needs_row(), lists);
   }
   for (size_t i = 0; i < tasks.size(); ++i) {
@@ -197,7 +198,7 @@ int64_t AttentionWorkspaceBytes(const DiffSpec& spec, int64_t num_slots, int num
       std::min(num_slots, TokensPerTask(call, {.num_tokens = static_cast<int>(num_slots)})));
   task.position = static_cast<int>(num_slots) - task.num_tokens;
   const AttentionSizes sizes = AttentionSizes::Of(call, task);
-  return num_workers * (sizes.TaskFloats(/*is_shared=*/false) + sizes.WorkspaceFloats()) *
+  return num_workers * (TaskMemory::Floats(sizes, /*is_shared=*/false) + WorkerFloats(sizes)) *
          int64_t{sizeof(float)};
 }
 

@@ -62,7 +62,7 @@ struct AttentionTask {
   Pass pass;
   int first_range;
   int end_range;
-  float* memory;  // AttentionSizes::TaskFloats, 64-byte aligned; the task's, shared by its workers
+  float* memory;  // TaskMemory::Floats, 64-byte aligned; the task's, shared by its workers
 
   DIFFSERVE_HOST_DEVICE int num_slots() const { return position + num_tokens; }
   // Its tokens see slots of the num_ranges() ranges from min_range() on.
@@ -73,58 +73,11 @@ struct AttentionTask {
 };
 
 struct AttentionKernels {
-  // `workspace`: the calling worker's own AttentionSizes::WorkspaceFloats, 64-byte aligned.
+  // `workspace`: the calling worker's own WorkerFloats, 64-byte aligned.
   void (*run)(const AttentionCall& call, const AttentionTask& task, float* workspace);
 
   static const AttentionKernels &avx2(), &avx512(), &avx512_vnni(), &avx512_bf16();
   [[gnu::weak]] static const AttentionKernels& paired16();
-};
-
-// How much memory a task takes, in floats. Every part begins on a cache line.
-struct AttentionSizes {
-  int64_t queries;
-  int64_t outputs;  // one per token and signal head
-  int64_t ranges;
-  int64_t head_dim;
-  int64_t out_stride;    // v_dim, rounded up
-  int64_t range_stride;  // ranges, rounded up
-  int64_t statistics;    // per query and range: maximum and sum, and a third if quantising needs it
-
-  DIFFSERVE_HOST_DEVICE static AttentionSizes Of(const AttentionCall& call,
-                                                 const AttentionTask& task) {
-    const int64_t tokens = task.num_tokens;
-    return {.queries = tokens * call.QueriesPerToken(),
-            .outputs = tokens * call.OutputsPerToken(),
-            .ranges = task.num_ranges(),
-            .head_dim = call.kv.format.head_dim,
-            .out_stride = RoundUp(call.kv.format.v_dim),
-            .range_stride = RoundUp(task.num_ranges()),
-            .statistics = call.logit_quant.needs_row() ? 3 : 2};
-  }
-
-  // Scores; statistics per query and range; sums of values, one for all ranges or one per range.
-  DIFFSERVE_HOST_DEVICE int64_t ScoresFloats() const {
-    return ranges * queries * kAttentionRangeSlots;
-  }
-  DIFFSERVE_HOST_DEVICE int64_t StatisticFloats() const { return queries * range_stride; }
-  DIFFSERVE_HOST_DEVICE int64_t SumFloats() const { return outputs * out_stride; }
-  DIFFSERVE_HOST_DEVICE int64_t TaskFloats(bool is_shared) const {
-    return ScoresFloats() + statistics * StatisticFloats() + (is_shared ? ranges : 1) * SumFloats();
-  }
-
-  // Per worker: q as the kernels read it; weights of a range; factors that turn a range's p into
-  // probabilities; the sum of a range; the slots that each query sees. With codes also the scales
-  // and sums of q, and the scales and zeros of the weights.
-  DIFFSERVE_HOST_DEVICE int64_t QFloats() const { return RoundUp(queries * head_dim); }
-  DIFFSERVE_HOST_DEVICE int64_t WeightFloats() const { return outputs * kAttentionRangeSlots; }
-  DIFFSERVE_HOST_DEVICE int64_t QueryFloats() const { return RoundUp(queries); }
-  DIFFSERVE_HOST_DEVICE int64_t WorkspaceFloats() const {
-    return QFloats() + WeightFloats() + StatisticFloats() + SumFloats() + 4 * QueryFloats() +
-           RoundUp(4 * outputs);
-  }
-
- private:
-  DIFFSERVE_HOST_DEVICE static int64_t RoundUp(int64_t floats) { return (floats + 15) / 16 * 16; }
 };
 
 }  // namespace diffserve

@@ -3,7 +3,7 @@
 // *.isa.cc files include this.
 #pragma once
 
-#include "kernels/attention/diff_attention_kernel.h"
+#include "kernels/attention/attention_memory.h"
 #include "kernels/attention/hadamard.h"
 #include "kernels/attention/int8_row.h"
 #include "kernels/attention/kv_codec.h"
@@ -95,13 +95,6 @@ QueryCodes QuantiseQuery(const float* q, int head_dim, int32_t* to, int stride) 
   });
   return {scale, sum};
 }
-
-// Turns integer sums over the weights of a range into floats.
-struct CodeWeights {
-  float scale;    // NaN if a weight or a scale of V is not finite
-  int32_t zeros;  // for V in four bits: the sum of the weights' codes times the zeros of their
-                  // slots
-};
 
 // Weights of slots [first, end), times the scales of V's codes there, as 16 bits relative to the
 // largest. scales_of(i) points to the scales of slots from i on. In the vectors at both ends, codes
