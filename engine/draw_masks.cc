@@ -27,7 +27,8 @@ bool Ends(const Request& request, int32_t token) {
   const auto is_in = [token](const std::vector<int32_t>& ids) {
     return std::ranges::find(ids, token) != ids.end();
   };
-  return (!request.ignore_eos && is_in(request.eos_token_ids)) || is_in(request.stop_token_ids);
+  return (!request.sampling.ignore_eos && is_in(request.eos_token_ids)) ||
+         is_in(request.sampling.stop_token_ids);
 }
 
 // Whether the sequence has generated all but the last token of `word` just before `position`.
@@ -124,8 +125,8 @@ Status DrawMasks::FillDraw(const PlannedSequence& planned, int position,
   };
   for (int32_t token : planned.banned_tokens) ban(token);
   if (IsEmpty(mask)) {
-    return InvalidArgument("min_tokens is " + std::to_string(request.min_tokens) + ", but " +
-                               after() + "the answer may only end",
+    return InvalidArgument("min_tokens is " + std::to_string(request.sampling.min_tokens) +
+                               ", but " + after() + "the answer may only end",
                            "min_tokens");
   }
   if (request.bad_words == nullptr) return Status();

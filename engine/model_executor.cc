@@ -57,9 +57,9 @@ void ModelExecutor::Launch(const StepPlan& plan) {
       if (!scores && next <= planned.end() - planned.samples) continue;
       if (!scores) drawn[request.id] = static_cast<int32_t>(step.rows.size());
       batch.logit_rows.push_back(first_token + position - planned.num_computed);
-      step.rows.push_back(
-          scores ? PackScore(request.prompt[static_cast<size_t>(next)], request.prompt_logprobs)
-                 : PackDraw(planned, masks, next, batch));
+      step.rows.push_back(scores ? PackScore(request.prompt[static_cast<size_t>(next)],
+                                             request.sampling.prompt_logprobs)
+                                 : PackDraw(planned, masks, next, batch));
       step.owners.push_back(i);
     }
   }

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/sampling_spec.h"
 #include "engine/shared_tokens.h"
 #include "kernels/base/status.h"
 #include "kernels/ops/sampling_types.h"
@@ -27,15 +28,10 @@ using TimePoint = std::chrono::steady_clock::time_point;
 struct Request {
   RequestId id = 0;
   SharedTokens prompt;  // at least one token; each is below the vocabulary's size
-  SamplingParams sampling;
+  SamplingSpec sampling;
   uint64_t sequence = 0;  // index among the n continuations; keys the draws together with the seed
   int max_tokens = 0;     // >= 0; 0 only with prompt_logprobs or observers
-  int min_tokens = 0;     // EOS and stop ids are banned until then
-  bool ignore_eos = false;
-  std::vector<int32_t> eos_token_ids;   // end the sequence, finish_reason "stop"
-  std::vector<int32_t> stop_token_ids;  // the same; stop_reason names the id
-  int prompt_logprobs = -1;  // -1: none; 0..20: the logprob of each prompt token except the first,
-                             // and this many top alternatives
+  std::vector<int32_t> eos_token_ids;  // end the sequence, finish_reason "stop"
   // See the prompt while it is computed. Their memory is reserved before Submit.
   std::vector<std::shared_ptr<SequenceObserver>> observers;
   int observed_from = std::numeric_limits<int>::max();  // no later position comes from the cache

@@ -39,7 +39,7 @@ Status CheckFits(const EngineOptions& options, const Request& request) {
   const int64_t wanted = prompt + request.max_tokens;
   if (prompt == 0)
     return InvalidArgument("the prompt is empty; at least one token is needed", "prompt");
-  const bool needs_no_output = request.prompt_logprobs >= 0 || !request.observers.empty();
+  const bool needs_no_output = request.sampling.prompt_logprobs >= 0 || !request.observers.empty();
   if (request.max_tokens < 0 || (request.max_tokens == 0 && !needs_no_output)) {
     return InvalidArgument(
         "max_tokens is " + std::to_string(request.max_tokens) +
@@ -327,9 +327,9 @@ PlannedSequence Scheduler::Describe(Sequence& sequence) {
   planned.window_pages = sequence.state.window_pages;
   const auto num_outputs = static_cast<size_t>(sequence.num_outputs());
   if (planned.samples > 0) {
-    if (sequence.num_outputs() < request.min_tokens) {
-      planned.banned_tokens = request.stop_token_ids;
-      if (!request.ignore_eos) {
+    if (sequence.num_outputs() < request.sampling.min_tokens) {
+      planned.banned_tokens = request.sampling.stop_token_ids;
+      if (!request.sampling.ignore_eos) {
         planned.banned_tokens.insert(planned.banned_tokens.end(), request.eos_token_ids.begin(),
                                      request.eos_token_ids.end());
       }
@@ -419,12 +419,12 @@ void Scheduler::TakeToken(Sequence& sequence, int position, const SampleResult& 
   const auto is_in = [&](const std::vector<int32_t>& ids) {
     return std::ranges::find(ids, sample.token) != ids.end();
   };
-  if (num_outputs > request.min_tokens) {
-    if (!request.ignore_eos && is_in(request.eos_token_ids)) {
+  if (num_outputs > request.sampling.min_tokens) {
+    if (!request.sampling.ignore_eos && is_in(request.eos_token_ids)) {
       event.finish = FinishReason::kStop;
       return;
     }
-    if (is_in(request.stop_token_ids)) {
+    if (is_in(request.sampling.stop_token_ids)) {
       event.finish = FinishReason::kStop;
       event.stop_token = sample.token;
       return;

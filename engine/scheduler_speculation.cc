@@ -28,7 +28,7 @@ void Scheduler::PlanProposals() {
     const Request& request = sequence->request;
     int64_t limit = std::min<int64_t>(rows, MaxCachedTokens(request) - sequence->num_tokens());
     // All draws of a step share one list of banned tokens.
-    if (const int missing = request.min_tokens - sequence->num_outputs(); missing > 0)
+    if (const int missing = request.sampling.min_tokens - sequence->num_outputs(); missing > 0)
       limit = std::min<int64_t>(limit, missing - 1);
     sequence->proposed = sequence->proposer->Propose({request.prompt, sequence->outputs()},
                                                      static_cast<int>(limit));

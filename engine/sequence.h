@@ -104,7 +104,9 @@ struct Sequence {
     return request.sampling.uses_penalties() || request.constraint != nullptr ||
            request.bad_words != nullptr;
   }
-  bool wants_prompt_scores() const { return request.prompt_logprobs >= 0 && !prompt_scored; }
+  bool wants_prompt_scores() const {
+    return request.sampling.prompt_logprobs >= 0 && !prompt_scored;
+  }
   // How many leading tokens may come from the prefix cache. The draw needs the logits of the last
   // token, prompt logprobs need those of every prompt token.
   int max_tokens_from_cache() const {

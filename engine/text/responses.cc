@@ -66,9 +66,9 @@ void Responses::SubmitTo(Response& response, TokenizedRequest tokenized) {
   response.choices_per_prompt = continuations.size() / started.prompts.size();
   response.tokenized = std::move(tokenized);
   response.logprobs = continuations.front().sampling.num_logprobs >= 0;
-  response.min_tokens = continuations.front().min_tokens;
+  response.min_tokens = continuations.front().sampling.min_tokens;
   response.waits_for_scores.assign(started.prompts.size(),
-                                   continuations.front().prompt_logprobs >= 0);
+                                   continuations.front().sampling.prompt_logprobs >= 0);
   response.started = std::move(started);
   for (Request& request : continuations) {
     const RequestId request_id = request.id = ++last_request_;

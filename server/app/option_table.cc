@@ -310,7 +310,7 @@ std::vector<FlagSpec> AnswerFlags() {
       FlagSpec("--stop TEXT", kAnswered, At<&Options::generate, &GenerateOptions::stop>(),
                "end the output before this text")
           .Default("none"),
-      {"--ignore-eos", kAnswered, At<&Options::generate, &GenerateOptions::ignore_eos>(),
+      {"--ignore-eos", kAnswered, InSampling<&SamplingSpec::ignore_eos>(),
        "continue to --max-tokens"},
   };
 }

@@ -87,10 +87,9 @@ struct LogitsOptions {
 
 // Sampling options of generate and chat; chat has its own max_tokens.
 struct GenerateOptions {
-  SamplingParams sampling = {.temperature = 0};  // the seed is the session's
+  SamplingSpec sampling = {{.temperature = 0}};  // the seed is the session's
   int max_tokens = 64;
   std::string stop;  // one stop string; empty: none
-  bool ignore_eos = false;
 };
 
 struct ChatOptions {

@@ -185,9 +185,9 @@ Result<int> Frontend::Impl::OutputBudget(const GenerateRequest& request, size_t 
   }
   const int budget = request.max_tokens_default > 0 ? std::min(request.max_tokens_default, left)
                                                     : left;
-  if (request.min_tokens <= budget) return budget;
-  return InvalidArgument("min_tokens is " + std::to_string(request.min_tokens) + "; at most " +
-                             std::to_string(budget) + " tokens will be generated",
+  if (request.sampling.min_tokens <= budget) return budget;
+  return InvalidArgument("min_tokens is " + std::to_string(request.sampling.min_tokens) +
+                             "; at most " + std::to_string(budget) + " tokens will be generated",
                          "min_tokens");
 }
 
@@ -265,11 +265,7 @@ Result<TokenizedRequest> Frontend::Impl::Prepare(GenerateRequest& request,
     continuation.prompt = std::move(ids).value();
     continuation.sampling = request.sampling;
     continuation.max_tokens = *budget;
-    continuation.min_tokens = request.min_tokens;
-    continuation.ignore_eos = request.ignore_eos;
     continuation.eos_token_ids = config.eos_token_ids;
-    continuation.stop_token_ids = request.stop_token_ids;
-    continuation.prompt_logprobs = request.prompt_logprobs;
     if (request.capture != nullptr) continuation.AddObserver(request.capture);
     continuation.allowed_tokens = rules->allowed;
     continuation.bad_words = rules->bad_words;
@@ -285,8 +281,8 @@ Result<TokenizedRequest> Frontend::Impl::Prepare(GenerateRequest& request,
     for (int i = 0; i < request.n; ++i) {
       continuation.sequence = static_cast<uint64_t>(i);
       // The first one scores the prompt for all; without output there must be something to do.
-      if (i == 1 && request.prompt_logprobs >= 0)
-        continuation.prompt_logprobs = *budget > 0 ? -1 : 0;
+      if (i == 1 && request.sampling.prompt_logprobs >= 0)
+        continuation.sampling.prompt_logprobs = *budget > 0 ? -1 : 0;
       tokenized.continuations.push_back(continuation);
       continuation.start_by = TimePoint::max();
     }
@@ -389,8 +385,8 @@ void Frontend::WaitForAnswers(Clock::time_point deadline) const {
 
 int Frontend::MaxTokens() const { return impl_->MaxTokens(); }
 
-SamplingParams Frontend::DefaultSampling() const {
-  SamplingParams sampling = SamplingDefaults(impl_->config);
+SamplingSpec Frontend::DefaultSampling() const {
+  SamplingSpec sampling = SamplingDefaults(impl_->config);
   sampling.seed = SplitMix64(impl_->seed_base +
                              impl_->seeds_drawn.fetch_add(1, std::memory_order_relaxed));
   return sampling;

@@ -53,16 +53,12 @@ struct GenerateRequest {
   std::optional<int> max_tokens;  // nullopt: max_tokens_default, as far as the context allows
   const char* max_tokens_name = "max_tokens";  // the name that the client used
   int max_tokens_default = 0;                  // 0: all that the context leaves
-  int min_tokens = 0;
-  SamplingParams sampling;  // start from Frontend::DefaultSampling()
+  SamplingSpec sampling;                       // start from Frontend::DefaultSampling()
   std::vector<std::string> stop;
-  std::vector<int32_t> stop_token_ids;
   bool include_stop_str_in_output = false;
-  bool ignore_eos = false;
   bool skip_special_tokens = true;
   std::optional<bool> add_special_tokens;  // nullopt: as described at Prompt
   bool want_prompt_text = false;           // decode id prompts for PromptInfo::text (echo)
-  int prompt_logprobs = -1;
   AnswerHolds holds = AnswerHolds::kEvents;
   // For a single prompt: filled when the response is done; its memory is reserved after the price
   // check. nullptr: nothing is captured.
@@ -152,7 +148,7 @@ class Frontend {
   int MaxTokens() const;
 
   // The defaults of a request: generation_config's values, and a fresh seed at each call.
-  SamplingParams DefaultSampling() const;
+  SamplingSpec DefaultSampling() const;
 
   // Renders and tokenizes on a text thread; `done` runs there. `client` is GenerateRequest's.
   Status Tokenize(const std::string& client, Prompt prompt, bool add_special_tokens,

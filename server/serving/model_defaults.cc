@@ -3,8 +3,8 @@
 
 namespace diffserve {
 
-SamplingParams SamplingDefaults(const ModelConfig& config) {
-  SamplingParams sampling;
+SamplingSpec SamplingDefaults(const ModelConfig& config) {
+  SamplingSpec sampling;
   sampling.temperature = config.default_temperature.value_or(sampling.temperature);
   sampling.top_p = config.default_top_p.value_or(sampling.top_p);
   sampling.top_k = config.default_top_k.value_or(sampling.top_k);

@@ -8,7 +8,7 @@
 namespace diffserve {
 
 // All sampling parameters except the seed.
-SamplingParams SamplingDefaults(const ModelConfig& config);
+SamplingSpec SamplingDefaults(const ModelConfig& config);
 
 // The default length of an answer. The API's default or the request's value takes precedence.
 void SetDefaultLength(const ModelConfig& config, GenerateRequest* request);

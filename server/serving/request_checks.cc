@@ -73,9 +73,9 @@ Status CheckStops(const GenerateRequest& request, const RequestLimits& limits) {
                                " are allowed",
                            "stop");
   }
-  DS_RETURN_IF_ERROR(CheckListSize(request.stop_token_ids.size(),
+  DS_RETURN_IF_ERROR(CheckListSize(request.sampling.stop_token_ids.size(),
                                    limits.options->max_stop_token_ids, "stop_token_ids"));
-  return CheckTokenIds(request.stop_token_ids, limits.vocab_size, "stop_token_ids");
+  return CheckTokenIds(request.sampling.stop_token_ids, limits.vocab_size, "stop_token_ids");
 }
 
 Status CheckTokenRules(const GenerateRequest& request, const RequestLimits& limits) {
@@ -117,22 +117,23 @@ Status CheckLengths(const GenerateRequest& request, const RequestLimits& limits)
     const char* const name = request.max_tokens_name;
     if (*request.max_tokens < 0)
       return CheckCount(*request.max_tokens, 0, limits.max_model_len, name);
-    if (request.max_tokens == 0 && request.prompt_logprobs < 0 && request.capture == nullptr &&
-        request.pools.empty()) {
+    if (request.max_tokens == 0 && request.sampling.prompt_logprobs < 0 &&
+        request.capture == nullptr && request.pools.empty()) {
       return InvalidArgument(
           std::string(name) + " is 0; that is allowed only with prompt log-probabilities (echo)",
           name);
     }
-    if (request.min_tokens > *request.max_tokens) {
-      return InvalidArgument("min_tokens is " + std::to_string(request.min_tokens) + " and " +
-                                 name + " only " + std::to_string(*request.max_tokens),
+    if (request.sampling.min_tokens > *request.max_tokens) {
+      return InvalidArgument("min_tokens is " + std::to_string(request.sampling.min_tokens) +
+                                 " and " + name + " only " + std::to_string(*request.max_tokens),
                              "min_tokens");
     }
   }
-  DS_RETURN_IF_ERROR(CheckCount(request.min_tokens, 0, limits.max_model_len, "min_tokens"));
-  return request.prompt_logprobs == -1
+  DS_RETURN_IF_ERROR(
+      CheckCount(request.sampling.min_tokens, 0, limits.max_model_len, "min_tokens"));
+  return request.sampling.prompt_logprobs == -1
              ? Status()
-             : CheckLogprobs(request.prompt_logprobs, options, "prompt_logprobs");
+             : CheckLogprobs(request.sampling.prompt_logprobs, options, "prompt_logprobs");
 }
 
 }  // namespace

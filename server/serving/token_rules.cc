@@ -99,7 +99,7 @@ SharedTokens Truncated(SharedTokens ids, const GenerateRequest& request, int con
   int most = *request.truncate_prompt_tokens;
   if (most < 0) {
     const int output = request.max_tokens.value_or(
-        std::max({1, request.max_tokens_default, request.min_tokens}));
+        std::max({1, request.max_tokens_default, request.sampling.min_tokens}));
     most = std::max(1, context - output);
   }
   const std::vector<int32_t>& all = ids.ids();

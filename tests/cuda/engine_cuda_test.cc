@@ -107,7 +107,7 @@ class CudaEngineTest : public ::testing::Test {
     if (id % 4 == 1) request.sampling.top_p = 0.8f;
     if (id % 4 == 2) request.sampling.repetition_penalty = 1.3f;
     if (id % 4 == 3) request.sampling.logit_bias = {{3, 2.0f}, {5, -4.0f}};
-    if (id % 4 == 3) request.prompt_logprobs = 1;
+    if (id % 4 == 3) request.sampling.prompt_logprobs = 1;
     if (id % 4 >= 2) {
       request.constraint = std::make_shared<testing::FakeConstraint>(
           testing::FakeConstraint::Options{.seed = id, .vocab_size = vocab_, .one_of = 3});

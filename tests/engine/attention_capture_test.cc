@@ -104,7 +104,7 @@ class EngineCaptureTest : public ::testing::Test {
       prompt.push_back(static_cast<int32_t>((static_cast<int>(id) * 11 + i * i) % 80 + 20));
     request.prompt = prompt;
     request.max_tokens = max_tokens;
-    request.ignore_eos = true;
+    request.sampling.ignore_eos = true;
     request.sampling.temperature = 0;
     request.sampling.num_logprobs = 1;
     return request;

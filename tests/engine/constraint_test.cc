@@ -55,7 +55,7 @@ TEST(ConstraintTest, ConstraintErrorEndsOnlyItsSequence) {
     FakeConstraint::Options options = {.one_of = 1};
     (at_fill ? options.fill_fails_after : options.accept_fails_after) = 3;
     Request request = Constrained(1, 50, options);
-    request.ignore_eos = true;  // so that it meets the error
+    request.sampling.ignore_eos = true;  // so that it meets the error
     const Request other = MakeRequest(2, 6, 8, 40);
     bench.Add(request);
     bench.Add(other);
@@ -74,7 +74,7 @@ TEST(ConstraintTest, ConstraintErrorEndsOnlyItsSequence) {
 TEST(ConstraintTest, UnreachableMinTokensAreReported) {
   SchedulerBench bench(SmallEngine());
   Request request = Constrained(1, 50, {.one_of = 1, .ends_after = 2});
-  request.min_tokens = 10;
+  request.sampling.min_tokens = 10;
   bench.Add(request);
   bench.RunToEnd();
   EXPECT_EQ(bench.ends.at(1).finish, FinishReason::kError);

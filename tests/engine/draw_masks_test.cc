@@ -147,7 +147,7 @@ TEST_F(DrawMasksTest, NothingIsDrawnAfterAForbiddenProposedToken) {
   decode.proposed = {bad, good};
   EXPECT_EQ(Fill(decode).num_draws, 1);
   decode.proposed = {good, good};
-  decode.request.stop_token_ids = {good};
+  decode.request.sampling.stop_token_ids = {good};
   EXPECT_EQ(Fill(decode).num_draws, 1) << "it ends the sequence";
   EXPECT_EQ(constraint.num_accepted(), 0);
 }
@@ -181,7 +181,7 @@ TEST_F(DrawMasksTest, ErrorNamesTheRuleThatLeavesNoToken) {
   too_short.Constrain({.ends = {2}, .ends_after = 0});
   EXPECT_TRUE(Fill(too_short).error.ok());
   EXPECT_EQ(TokensOf(0), Tokens{2});
-  too_short.request.min_tokens = 4;
+  too_short.request.sampling.min_tokens = 4;
   too_short.banned = {2};
   EXPECT_EQ(Fill(too_short).error.param(), "min_tokens");
   EXPECT_EQ(Fill(too_short).error.message(),

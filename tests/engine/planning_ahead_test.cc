@@ -96,7 +96,7 @@ TEST_F(PlanningAheadTest, SequenceThatIsCertainToEndIsNotPlannedAgain) {
 
 TEST_F(PlanningAheadTest, APromptThatIsOnlyScoredIsNotPlannedAgain) {
   Request request = MakeRequest(1, 20, 0);
-  request.prompt_logprobs = 0;
+  request.sampling.prompt_logprobs = 0;
   Add(request);
   EXPECT_EQ(Plan().at(0).num_planned, 16);
   EXPECT_EQ(Plan().at(0).num_planned, 4);
@@ -152,9 +152,9 @@ TEST_F(PlanningAheadTest, PenaltiesWaitForTheTokenTheyCount) {
 
 TEST_F(PlanningAheadTest, MinTokensCountTheDrawInFlight) {
   Request request = MakeRequest(1, 5, 5);
-  request.min_tokens = 2;
+  request.sampling.min_tokens = 2;
   request.eos_token_ids = {9};
-  request.stop_token_ids = {8};
+  request.sampling.stop_token_ids = {8};
   Add(request);
   EXPECT_EQ(Plan().at(0).banned_tokens, (Tokens{8, 9}));
   EXPECT_EQ(Plan().at(0).banned_tokens, (Tokens{8, 9}));

@@ -85,7 +85,7 @@ class PoolingEngine {
     request.id = ++last_id_;
     request.prompt = std::move(prompt);
     request.max_tokens = max_tokens;
-    request.ignore_eos = true;
+    request.sampling.ignore_eos = true;
     return request;
   }
 

@@ -164,7 +164,8 @@ TEST(SchedulerTest, EqualPromptsThatRunTogetherEndUpOnTheSamePages) {
   bench.Add(scored);
   bench.Step();
   scored.id = 2;
-  scored.prompt_logprobs = 0;  // takes nothing from the cache, so it computes the same pages again
+  scored.sampling.prompt_logprobs = 0;  // takes nothing from the cache, so it computes the same
+                                        // pages again
   bench.Add(scored);
   bench.Step();
   bench.Step();
@@ -192,7 +193,7 @@ TEST(SchedulerTest, CountsReasonsOfPrefixMisses) {
   run(salted);
   EXPECT_EQ(misses(MissReason::kSalt), 1u);
   Request scored = MakeRequest(4, 9, 1);
-  scored.prompt_logprobs = 1;
+  scored.sampling.prompt_logprobs = 1;
   run(scored);
   EXPECT_EQ(misses(MissReason::kDisabled), 1u);
   run(MakeRequest(5, 120, 8, 1000));  // takes every page
@@ -277,14 +278,14 @@ TEST(SchedulerTest, EosAndStopIdsEndASequence) {
   EXPECT_EQ(tokens, std::vector<int32_t>(outputs.begin(), outputs.begin() + 4))
       << "the end token itself is reported";
 
-  request.ignore_eos = true;
+  request.sampling.ignore_eos = true;
   EXPECT_EQ(run(request).second, outputs);
-  request.stop_token_ids = {outputs[5]};
+  request.sampling.stop_token_ids = {outputs[5]};
   std::tie(end, tokens) = run(request);
   EXPECT_EQ(end.stop_token, outputs[5]);
   EXPECT_EQ(tokens.size(), 6u);
 
-  request.min_tokens = 8;
+  request.sampling.min_tokens = 8;
   std::tie(end, tokens) = run(request);
   EXPECT_GE(tokens.size(), 9u);
   for (int i = 0; i < 8; ++i)
@@ -299,9 +300,9 @@ TEST(SchedulerTest, PromptLogprobsAreTheSameInChunksAndAfterPreemption) {
   SchedulerBench bench(options);
   bench.Add(MakeRequest(1, 4, 40));
   Request scored = MakeRequest(2, 30, 4, 60);
-  scored.prompt_logprobs = 2;
+  scored.sampling.prompt_logprobs = 2;
   Request only_scored = MakeRequest(3, 13, 0, 60);
-  only_scored.prompt_logprobs = 0;
+  only_scored.sampling.prompt_logprobs = 0;
   bench.Add(scored);
   bench.Add(only_scored);
   bench.RunToEnd();

@@ -138,7 +138,7 @@ TEST(SpeculationTest, StopTokenEndsTheSequenceAtAnyDraw) {
   const Tokens all = FakeExecutor::Continue(RepeatingRequest(1, 30));
   for (size_t last = 0; last < 6; ++last) {
     Request request = RepeatingRequest(1, 30);
-    request.stop_token_ids = {all[last]};
+    request.sampling.stop_token_ids = {all[last]};
     Steps steps = FakeSteps(Speculating(8));
     steps.scheduler.Add(request);
     steps.RunToEnd();
@@ -153,7 +153,7 @@ TEST(SpeculationTest, TokensBannedUntilMinTokensAreAllowedInLaterDraws) {
   for (int min_tokens = 0; min_tokens < 9; ++min_tokens) {
     Request request = RepeatingRequest(1, 30);
     request.eos_token_ids = {all[3], all[5]};
-    request.min_tokens = min_tokens;
+    request.sampling.min_tokens = min_tokens;
     Steps steps = FakeSteps(Speculating(8));
     steps.scheduler.Add(request);
     steps.RunToEnd();
@@ -225,8 +225,8 @@ std::vector<Request> AllKindsOfRequests() {
     if (id % 5 == 1) request.sampling.repetition_penalty = 1.01f;
     if (id % 5 == 3) request.sampling.frequency_penalty = 0.01f;
     if (id % 4 == 2) request.sampling.logit_bias = {{30, -2.0f}, {41, 0.5f}};
-    if (id % 6 == 4) request.prompt_logprobs = 1;
-    if (id % 5 == 0) request.min_tokens = 20;
+    if (id % 6 == 4) request.sampling.prompt_logprobs = 1;
+    if (id % 5 == 0) request.sampling.min_tokens = 20;
     request.eos_token_ids = {2};
     requests.push_back(std::move(request));
   }

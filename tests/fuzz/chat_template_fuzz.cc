@@ -37,7 +37,7 @@ RenderedChat Rendered(const Conversation& conversation, const Tokenizer& tokeniz
 void TakeConversation(std::string_view body) {
   static const auto tokenizer = Tokenizer::Load(kModel).value();
   const FrontendOptions limits;
-  const auto request = ParseChatRequest(body, {&limits, SamplingParams()});
+  const auto request = ParseChatRequest(body, {&limits, SamplingSpec()});
   if (!request.ok()) return;
   const auto& chat = std::get<Conversation>(request->generate.prompts.front());
   Conversation silent = chat;  // the same turns, but nothing said in them

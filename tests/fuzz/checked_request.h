@@ -54,13 +54,15 @@ inline void CheckPromises(const GenerateRequest& request, const FrontendOptions&
   DS_CHECK(request.n >= 1 && request.n <= limits.max_n, "n");
   const int max_tokens = request.max_tokens.value_or(kFuzzedModelLen);
   DS_CHECK(max_tokens >= 0, "max_tokens");
-  DS_CHECK(request.min_tokens >= 0 && request.min_tokens <= max_tokens, "min_tokens");
-  DS_CHECK(request.prompt_logprobs >= -1 && request.prompt_logprobs <= limits.max_logprobs,
+  DS_CHECK(request.sampling.min_tokens >= 0 && request.sampling.min_tokens <= max_tokens,
+           "min_tokens");
+  DS_CHECK(request.sampling.prompt_logprobs >= -1 &&
+               request.sampling.prompt_logprobs <= limits.max_logprobs,
            "prompt_logprobs");
   DS_CHECK(request.stop.size() <= limits.max_stop_strings, "stop strings are bounded");
   for (const std::string& stop : request.stop)
     DS_CHECK(!stop.empty() && stop.size() <= limits.max_stop_bytes, "a stop string");
-  CheckIds(request.stop_token_ids);
+  CheckIds(request.sampling.stop_token_ids);
   CheckIds(request.allowed_token_ids);
   DS_CHECK(request.allowed_token_ids.size() <= limits.max_allowed_token_ids, "allowed tokens");
   DS_CHECK(request.bad_words.size() <= limits.max_bad_words, "bad words are bounded");

@@ -63,7 +63,7 @@ bool Take(std::string_view bytes, uint32_t cuts, Message& message) {
 
 void CheckGenerate(const v1::GenerateRequest& message) {
   const FrontendOptions limits;
-  const Result<AnswerRequest> request = FromProto(message, limits, SamplingParams());
+  const Result<AnswerRequest> request = FromProto(message, limits, SamplingSpec());
   const Status status = request.ok()
                             ? CheckRequest(request->generate, testing::FuzzedLimits(limits))
                             : request.status();
@@ -74,7 +74,7 @@ void CheckGenerate(const v1::GenerateRequest& message) {
 void CheckEmbed(const v1::EmbedRequest& message) {
   constexpr int kHiddenSize = 8;
   const FrontendOptions limits;
-  Result<EmbeddingRequest> request = FromProto(message, SamplingParams());
+  Result<EmbeddingRequest> request = FromProto(message, SamplingSpec());
   Status status = request.ok() ? AddPools(kHiddenSize, &*request) : request.status();
   if (status.ok()) status = CheckRequest(request->generate, testing::FuzzedLimits(limits));
   if (status.ok()) return testing::CheckPromises(request->generate, limits);
@@ -85,7 +85,7 @@ void CheckInfer(const inference::ModelInferRequest& message) {
   FrontendOptions limits;
   limits.served_model_name = message.model_name();
   for (const bool streams : {false, true}) {
-    const Result<InferRequest> request = FromProto(message, limits, SamplingParams(), streams);
+    const Result<InferRequest> request = FromProto(message, limits, SamplingSpec(), streams);
     const Status status = request.ok()
                               ? CheckRequest(request->generate, testing::FuzzedLimits(limits))
                               : request.status();

@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
   diffserve::FrontendOptions limits;
-  const diffserve::ReadContext context{&limits, diffserve::SamplingParams()};
+  const diffserve::ReadContext context{&limits, diffserve::SamplingSpec()};
   diffserve::Status status;
   const auto check = [&limits](const diffserve::AnswerRequest& request) {
     const diffserve::Status checked = diffserve::CheckRequest(

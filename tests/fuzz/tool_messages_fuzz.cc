@@ -206,7 +206,7 @@ void Take(const uint8_t* head, std::string_view body) {
   FrontendOptions limits;
   limits.formats.tools = form.tools;
   limits.formats.reasoning = form.reasoning;
-  const ReadContext context{&limits, SamplingParams()};
+  const ReadContext context{&limits, SamplingSpec()};
   switch (head[0] & 3) {
     case 0: {
       std::string text;

@@ -48,8 +48,8 @@ GenerateRequest Ask(Frontend& frontend, int prompts, int n) {
   request.prompts.assign(static_cast<size_t>(prompts), ids);
   request.n = n;
   request.max_tokens = 50;
-  request.ignore_eos = true;
   request.sampling = frontend.DefaultSampling();
+  request.sampling.ignore_eos = true;
   return request;
 }
 
@@ -83,7 +83,7 @@ TEST(AnswerPriceTest, PriceCoversTheEventsWithinASmallFactor) {
     for (const int logprobs : {-1, 0, 20}) {
       for (const int n : {1, 8}) {
         GenerateRequest request = Ask(*server.frontend, 3, n);
-        request.prompt_logprobs = prompt_logprobs;
+        request.sampling.prompt_logprobs = prompt_logprobs;
         request.sampling.num_logprobs = logprobs;
         const AnswerPrice streamed = PriceOf(request);
         request.holds = AnswerHolds::kTokens;

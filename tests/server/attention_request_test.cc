@@ -12,7 +12,7 @@ namespace {
 class AttentionRequestTest : public ::testing::Test {
  protected:
   Result<OpenAiAttentionRequest> Parse(const std::string& body) const {
-    return ParseAttentionRequest(body, {&limits_, SamplingParams()});
+    return ParseAttentionRequest(body, {&limits_, SamplingSpec()});
   }
   // The member that the refusal of a body with this extra member names; "" if it is accepted.
   std::string RefusedFor(const std::string& member) const {

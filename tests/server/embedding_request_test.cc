@@ -15,7 +15,7 @@ class EmbeddingRequestTest : public ::testing::Test {
  protected:
   EmbeddingRequestTest() { limits_.max_prompts = 4; }
   Result<EmbeddingRequest> Parse(const std::string& body) const {
-    return ParseEmbeddingRequest(body, {&limits_, SamplingParams()});
+    return ParseEmbeddingRequest(body, {&limits_, SamplingSpec()});
   }
   std::vector<Prompt> PromptsOf(const std::string& input) const {
     Result<EmbeddingRequest> parsed = Parse("{\"input\":" + input + "}");

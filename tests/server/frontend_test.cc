@@ -70,8 +70,8 @@ GenerateRequest Ask(Frontend& frontend, const std::string& id, int max_tokens) {
   request.request_id = id;
   request.prompts = {std::string("hello")};
   request.max_tokens = max_tokens;
-  request.ignore_eos = true;
   request.sampling = frontend.DefaultSampling();
+  request.sampling.ignore_eos = true;
   return request;
 }
 
@@ -157,7 +157,7 @@ TEST(FrontendTest, ModelsEndTokensEndASequence) {
   ServingFixture server(options);
   Collector client;
   GenerateRequest request = Ask(*server.frontend, "a", 50);
-  request.ignore_eos = false;
+  request.sampling.ignore_eos = false;
   ASSERT_TRUE(server.frontend->Generate(std::move(request), client.stream).ok());
   EXPECT_TRUE(client.WaitForEnd().ok());
   EXPECT_EQ(client.tokens, 1);

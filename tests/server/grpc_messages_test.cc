@@ -23,7 +23,7 @@ v1::GenerateRequest Plain() {
 }
 
 Result<GenerateRequest> Mapped(const v1::GenerateRequest& message) {
-  Result<AnswerRequest> mapped = FromProto(message, FrontendOptions(), SamplingParams());
+  Result<AnswerRequest> mapped = FromProto(message, FrontendOptions(), SamplingSpec());
   if (!mapped.ok()) return mapped.status();
   return std::move(mapped->generate);
 }
@@ -216,7 +216,7 @@ class ToolsOverGrpcTest : public ::testing::Test {
  protected:
   ToolsOverGrpcTest() { message_.mutable_chat()->set_tools_json(kCityTools); }
 
-  Result<AnswerRequest> Mapped() const { return FromProto(message_, limits_, SamplingParams()); }
+  Result<AnswerRequest> Mapped() const { return FromProto(message_, limits_, SamplingSpec()); }
   std::string RefusedFor() const {
     const Result<AnswerRequest> mapped = Mapped();
     EXPECT_FALSE(mapped.ok());
@@ -304,7 +304,7 @@ TEST(GrpcMessagesTest, EmbeddingInputsAndPoolingAreRead) {
   message.set_add_special_tokens(false);
   message.set_truncate_prompt_tokens(-1);
   message.set_cache_salt("s");
-  const Result<EmbeddingRequest> request = FromProto(message, SamplingParams());
+  const Result<EmbeddingRequest> request = FromProto(message, SamplingSpec());
   ASSERT_TRUE(request.ok()) << request.status().message();
   EXPECT_EQ(std::get<std::string>(request->generate.prompts.at(0)), "a");
   EXPECT_THAT(std::get<std::vector<int32_t>>(request->generate.prompts.at(1)), ElementsAre(7));
@@ -319,13 +319,13 @@ TEST(GrpcMessagesTest, EmbeddingInputsAndPoolingAreRead) {
 TEST(GrpcMessagesTest, InvalidEmbeddingRequestIsRefusedByName) {
   v1::EmbedRequest message;
   message.add_inputs();
-  EXPECT_EQ(FromProto(message, SamplingParams()).status().param(), "inputs[0]");
+  EXPECT_EQ(FromProto(message, SamplingSpec()).status().param(), "inputs[0]");
   message.mutable_inputs(0)->set_text("a");
   message.set_dimensions(0);
-  EXPECT_EQ(FromProto(message, SamplingParams()).status().param(), "dimensions");
+  EXPECT_EQ(FromProto(message, SamplingSpec()).status().param(), "dimensions");
   message.clear_dimensions();
   message.set_pooling(static_cast<v1::Pooling>(9));
-  EXPECT_EQ(FromProto(message, SamplingParams()).status().param(), "pooling");
+  EXPECT_EQ(FromProto(message, SamplingSpec()).status().param(), "pooling");
 }
 
 }  // namespace

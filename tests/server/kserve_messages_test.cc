@@ -53,7 +53,7 @@ ModelInferRequest TextInput(const std::string& text = "hi") {
 }
 
 Result<InferRequest> Mapped(const ModelInferRequest& message, bool streams = false) {
-  SamplingParams defaults;
+  SamplingSpec defaults;
   defaults.top_k = 11;
   return FromProto(message, Limits(), defaults, streams);
 }

@@ -146,7 +146,7 @@ const ReadContext& Context() {
     options->formats.tools = FindToolFormat("hermes");
     return options;
   }();
-  static const ReadContext context = {limits, SamplingParams()};
+  static const ReadContext context = {limits, SamplingSpec()};
   return context;
 }
 

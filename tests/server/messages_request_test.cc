@@ -21,7 +21,7 @@ class MessagesRequestTest : public ::testing::Test {
  protected:
   MessagesRequestTest() { limits_.formats.tools = FindToolFormat("hermes"); }
 
-  ReadContext Context() const { return {&limits_, SamplingParams()}; }
+  ReadContext Context() const { return {&limits_, SamplingSpec()}; }
   Result<AnswerRequest> Read(const std::string& body) const {
     return ParseMessagesRequest(body, Context());
   }
@@ -220,7 +220,7 @@ TEST_F(MessagesRequestTest, SystemMessagesFollowTheTemplate) {
                                          "cache_control":{"type":"ephemeral"}}]},
             {"role":"assistant","content":"b"},{"role":"user","content":"c"},
             {"role":"system","content":"Now."}]})",
-        {&limits_, SamplingParams()});
+        {&limits_, SamplingSpec()});
     EXPECT_TRUE(parsed.ok()) << parsed.status().message();
     return TemplateJsonOf(std::get<Conversation>(parsed->generate.prompts.front())).messages;
   };

@@ -18,7 +18,7 @@ constexpr int kMaxModelLen = 512;
 
 class OpenAiRequestTest : public ::testing::Test {
  protected:
-  ReadContext Context() const { return {&limits_, SamplingParams()}; }
+  ReadContext Context() const { return {&limits_, SamplingSpec()}; }
   Result<OpenAiRequest> Completion(const std::string& body) const {
     return ParseCompletionRequest(body, Context());
   }
@@ -93,10 +93,10 @@ TEST_F(OpenAiRequestTest, EveryFieldIsRead) {
             (std::vector<std::pair<int32_t, float>>{{3, -100.0f}, {4, 5.5f}}));
   EXPECT_EQ(generate.sampling.seed, static_cast<uint64_t>(-3));
   EXPECT_EQ(generate.sampling.num_logprobs, 3);
-  EXPECT_EQ(generate.min_tokens, 2);
+  EXPECT_EQ(generate.sampling.min_tokens, 2);
   EXPECT_EQ(generate.stop, (std::vector<std::string>{"x", "y"}));
-  EXPECT_EQ(generate.stop_token_ids, (std::vector<int32_t>{5, 6}));
-  EXPECT_TRUE(generate.include_stop_str_in_output && generate.ignore_eos &&
+  EXPECT_EQ(generate.sampling.stop_token_ids, (std::vector<int32_t>{5, 6}));
+  EXPECT_TRUE(generate.include_stop_str_in_output && generate.sampling.ignore_eos &&
               !generate.skip_special_tokens);
   EXPECT_EQ(generate.n, 2);
   EXPECT_EQ(generate.cache_salt, "s");
@@ -306,12 +306,14 @@ TEST_F(OpenAiRequestTest, InvalidMessagesAreRefusedWithTheirPath) {
 TEST_F(OpenAiRequestTest, EchoWithoutOutputStillScoresThePrompt) {
   EXPECT_EQ(Completion(R"({"prompt":"a","echo":true,"max_tokens":0,"logprobs":3})")
                 .value()
-                .generate.prompt_logprobs,
+                .generate.sampling.prompt_logprobs,
             3);
-  EXPECT_EQ(
-      Completion(R"({"prompt":"a","echo":true,"max_tokens":0})").value().generate.prompt_logprobs,
-      0);
-  EXPECT_EQ(Completion(R"({"prompt":"a","echo":true})").value().generate.prompt_logprobs, -1);
+  EXPECT_EQ(Completion(R"({"prompt":"a","echo":true,"max_tokens":0})")
+                .value()
+                .generate.sampling.prompt_logprobs,
+            0);
+  EXPECT_EQ(Completion(R"({"prompt":"a","echo":true})").value().generate.sampling.prompt_logprobs,
+            -1);
   EXPECT_EQ(RefusedFor(R"("max_tokens":0)"), "max_tokens");
 }
 

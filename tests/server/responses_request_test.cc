@@ -22,7 +22,7 @@ class ResponsesRequestTest : public ::testing::Test {
  protected:
   ResponsesRequestTest() { limits_.formats.tools = FindToolFormat("hermes"); }
 
-  ReadContext Context() const { return {&limits_, SamplingParams()}; }
+  ReadContext Context() const { return {&limits_, SamplingSpec()}; }
   Result<ResponsesRequest> Read(const std::string& body) const {
     return ParseResponsesRequest(body, Context());
   }

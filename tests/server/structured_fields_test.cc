@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 Result<OpenAiRequest> Parse(const std::string& members) {
   static const FrontendOptions limits;
-  return ParseCompletionRequest("{\"prompt\":\"a\"," + members + "}", {&limits, SamplingParams()});
+  return ParseCompletionRequest("{\"prompt\":\"a\"," + members + "}", {&limits, SamplingSpec()});
 }
 
 TEST(StructuredFieldsTest, EachFormIsRead) {
@@ -139,7 +139,7 @@ TEST(StructuredFieldsTest, MemberTextIsFoundAsWritten) {
 TEST(StructuredFieldsTest, SchemaKeepsTheOrderOfItsPropertiesInEveryApi) {
   FrontendOptions limits;
   limits.formats.tools = FindToolFormat("hermes");
-  const ReadContext context{&limits, SamplingParams()};
+  const ReadContext context{&limits, SamplingSpec()};
   const std::string schema = R"({"type": "object", "properties": {"z": {}, "a": {}}})";
   const std::string message = R"({"max_tokens":9,"messages":[{"role":"user","content":"a"}],)";
   for (const std::string& members :

@@ -29,7 +29,7 @@ constexpr char kGeneratePath[] = "/inference/v1/generate";
 class TokenRequestTest : public ::testing::Test {
  protected:
   Result<TokenRequest> Parse(const std::string& members) const {
-    return ParseTokenRequest("{" + members + "}", {&limits_, SamplingParams()});
+    return ParseTokenRequest("{" + members + "}", {&limits_, SamplingSpec()});
   }
   std::string RefusedFor(const std::string& members) const {
     return Parse(members).status().param();
@@ -62,7 +62,7 @@ TEST_F(TokenRequestTest, EveryMemberIsRead) {
   EXPECT_EQ(generate.allowed_token_ids, std::vector<int32_t>{8});
   EXPECT_TRUE(request.stream && request.include_usage && request.logprobs);
   EXPECT_EQ(generate.sampling.num_logprobs, 2);
-  EXPECT_EQ(generate.prompt_logprobs, 1);
+  EXPECT_EQ(generate.sampling.prompt_logprobs, 1);
 }
 
 TEST_F(TokenRequestTest, EmptyRequestGetsTheDefaults) {

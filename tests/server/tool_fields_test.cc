@@ -24,13 +24,13 @@ class ToolFieldsTest : public ::testing::Test {
  protected:
   Result<OpenAiRequest> Chat(const std::string& members) const {
     return ParseChatRequest(R"({"messages":[{"role":"user","content":"a"}],)" + members + "}",
-                            {&limits_, SamplingParams()});
+                            {&limits_, SamplingSpec()});
   }
   Result<OpenAiRequest> Tools(const std::string& tools, const std::string& members = "") const {
     return Chat("\"tools\":[" + tools + "]" + (members.empty() ? "" : "," + members));
   }
   Result<OpenAiRequest> Messages(const std::string& messages) const {
-    return ParseChatRequest("{\"messages\":[" + messages + "]}", {&limits_, SamplingParams()});
+    return ParseChatRequest("{\"messages\":[" + messages + "]}", {&limits_, SamplingSpec()});
   }
   static const Conversation& PromptOf(const Result<OpenAiRequest>& parsed) {
     return std::get<Conversation>(parsed.value().generate.prompts.at(0));
@@ -235,11 +235,10 @@ TEST_F(ToolFieldsTest, CompletionsHaveNoTools) {
   for (const char* member : {R"("tools":[{"type":"function"}])", R"("tool_choice":"required")",
                              R"("reasoning_effort":"low")"}) {
     const std::string text = member;
-    EXPECT_EQ(
-        ParseCompletionRequest("{\"prompt\":\"a\"," + text + "}", {&limits_, SamplingParams()})
-            .status()
-            .param(),
-        text.substr(1, text.find('"', 1) - 1));
+    EXPECT_EQ(ParseCompletionRequest("{\"prompt\":\"a\"," + text + "}", {&limits_, SamplingSpec()})
+                  .status()
+                  .param(),
+              text.substr(1, text.find('"', 1) - 1));
   }
 }
 

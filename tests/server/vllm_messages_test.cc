@@ -22,8 +22,8 @@ vllm_v1::GenerateRequest IdsOf(const std::vector<uint32_t>& ids) {
   return message;
 }
 
-SamplingParams Defaults() {
-  SamplingParams defaults;
+SamplingSpec Defaults() {
+  SamplingSpec defaults;
   defaults.temperature = 0.3f;
   defaults.top_p = 0.4f;
   defaults.seed = 77;
@@ -47,7 +47,7 @@ TEST(VllmMessagesTest, UnsetParametersHaveVllmsDefaults) {
   EXPECT_EQ(generate.max_tokens, std::nullopt);
   EXPECT_EQ(generate.n, 1);
   EXPECT_EQ(generate.sampling.num_logprobs, -1);
-  EXPECT_EQ(generate.prompt_logprobs, -1);
+  EXPECT_EQ(generate.sampling.prompt_logprobs, -1);
   EXPECT_FALSE(generate.skip_special_tokens || read->stream || generate.grammar);
 }
 
@@ -91,14 +91,14 @@ TEST(VllmMessagesTest, EveryParameterIsRead) {
   EXPECT_EQ(generate.sampling.presence_penalty, 0.3f);
   EXPECT_EQ(generate.sampling.repetition_penalty, 1.5f);
   EXPECT_EQ(generate.max_tokens, 0);
-  EXPECT_EQ(generate.min_tokens, 2);
+  EXPECT_EQ(generate.sampling.min_tokens, 2);
   EXPECT_THAT(generate.stop, ElementsAre("x"));
-  EXPECT_THAT(generate.stop_token_ids, ElementsAre(9));
-  EXPECT_TRUE(generate.skip_special_tokens && generate.ignore_eos);
+  EXPECT_THAT(generate.sampling.stop_token_ids, ElementsAre(9));
+  EXPECT_TRUE(generate.skip_special_tokens && generate.sampling.ignore_eos);
   EXPECT_TRUE(generate.include_stop_str_in_output);
   EXPECT_EQ(generate.n, 3);
   EXPECT_EQ(generate.sampling.num_logprobs, 2);
-  EXPECT_EQ(generate.prompt_logprobs, 0);
+  EXPECT_EQ(generate.sampling.prompt_logprobs, 0);
   EXPECT_EQ(generate.sampling.seed, ~uint64_t{0});
   EXPECT_THAT(generate.sampling.logit_bias, ElementsAre(std::pair(4, 1.5f)));
   EXPECT_EQ(generate.truncate_prompt_tokens, -1);
@@ -186,7 +186,7 @@ class VllmAnswerTest : public ::testing::Test {
     request.stream = stream;
     request.generate.n = 2;
     request.generate.sampling.num_logprobs = 1;
-    request.generate.prompt_logprobs = 1;
+    request.generate.sampling.prompt_logprobs = 1;
     answer_.emplace(request);
     Take(ResponseStarted{{PromptInfo{SharedTokens{5, 6}, ""}}});
     const auto scores = std::make_shared<const std::vector<SampleResult>>(

@@ -95,9 +95,9 @@ class FakeExecutor : public Executor {
     uint64_t chain = Root(request);
     for (int32_t token : request.prompt) chain = Chain(chain, token);
     while (static_cast<int>(outputs.size()) < request.max_tokens) {
-      const bool may_stop = static_cast<int>(outputs.size()) >= request.min_tokens;
-      std::vector<int32_t> stops = request.stop_token_ids;
-      if (!request.ignore_eos)
+      const bool may_stop = static_cast<int>(outputs.size()) >= request.sampling.min_tokens;
+      std::vector<int32_t> stops = request.sampling.stop_token_ids;
+      if (!request.sampling.ignore_eos)
         stops.insert(stops.end(), request.eos_token_ids.begin(), request.eos_token_ids.end());
       const int position = static_cast<int>(request.prompt.size() + outputs.size());
       const int32_t before = outputs.empty() ? request.prompt.ids().back() : outputs.back();
@@ -345,12 +345,12 @@ class FakeExecutor : public Executor {
     Require(!needs_outputs || std::ranges::equal(planned.outputs, outputs),
             "penalties, constraints and bad words know what was generated");
     const int last = static_cast<int>(outputs.size() + planned.proposed.size());
-    Require(planned.banned_tokens.empty() || last < request.min_tokens,
+    Require(planned.banned_tokens.empty() || last < request.sampling.min_tokens,
             "nothing is banned from min_tokens on");
-    const bool may_ban = !request.stop_token_ids.empty() ||
-                         (!request.ignore_eos && !request.eos_token_ids.empty());
+    const bool may_ban = !request.sampling.stop_token_ids.empty() ||
+                         (!request.sampling.ignore_eos && !request.eos_token_ids.empty());
     Require(!planned.banned_tokens.empty() || !may_ban ||
-                static_cast<int>(outputs.size()) >= request.min_tokens,
+                static_cast<int>(outputs.size()) >= request.sampling.min_tokens,
             "what may not end yet is banned");
   }
 

@@ -50,7 +50,7 @@ class FollowedRequest {
       if (outcome.prompt_logprobs != FakeExecutor::PromptScores(request))
         return "12: prompt logprobs are those of a run alone";
     }
-    const bool due = request.prompt_logprobs >= 0 && request.prompt.size() > 1;
+    const bool due = request.sampling.prompt_logprobs >= 0 && request.prompt.size() > 1;
     if (!event.tokens.empty() && has_scores_ != due)
       return "11: prompt logprobs come before or with the first token";
     return {};
@@ -68,7 +68,8 @@ class FollowedRequest {
     if (end.finish == FinishReason::kError) {
       if (corrupt_position <= 0 || end.error.code() != StatusCode::kInternal)
         return "an error has a cause";
-      const bool in_prompt = request.prompt_logprobs >= 0 && corrupt_position < prompt_tokens;
+      const bool in_prompt = request.sampling.prompt_logprobs >= 0 &&
+                             corrupt_position < prompt_tokens;
       return in_prompt || corrupt_position == prompt_tokens + num_tokens
                  ? ""
                  : "an error comes where its cause is";

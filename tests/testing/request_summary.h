@@ -32,7 +32,7 @@ inline nlohmann::json ChatSummary(const AnswerRequest& request) {
           {"top_p", generate.sampling.top_p},
           {"top_k", generate.sampling.top_k},
           {"seed", generate.sampling.seed},
-          {"ignore_eos", generate.ignore_eos},
+          {"ignore_eos", generate.sampling.ignore_eos},
           {"stop", generate.stop},
           {"truncate", generate.truncate_prompt_tokens.value_or(0)},
           {"grammar", generate.grammar ? generate.grammar->text : "none"},

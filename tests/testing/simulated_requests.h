@@ -90,12 +90,12 @@ class RandomRequests {
     request.sampling.seed = dice.Pick(0, 3);
     if (dice.Chance(penalty_percent_)) request.sampling.presence_penalty = 1.0f;
     if (dice.Chance(20)) request.sampling.num_logprobs = dice.Pick(0, 3);
-    if (dice.Chance(10)) request.prompt_logprobs = dice.Pick(0, 2);
-    if (request.prompt_logprobs >= 0 && dice.Chance(50)) request.max_tokens = 0;
+    if (dice.Chance(10)) request.sampling.prompt_logprobs = dice.Pick(0, 2);
+    if (request.sampling.prompt_logprobs >= 0 && dice.Chance(50)) request.max_tokens = 0;
     if (dice.Chance(60)) request.eos_token_ids = {3, 5};
-    if (dice.Chance(30)) request.stop_token_ids = {7};
-    if (dice.Chance(20)) request.ignore_eos = true;
-    if (dice.Chance(20)) request.min_tokens = dice.Pick(0, request.max_tokens);
+    if (dice.Chance(30)) request.sampling.stop_token_ids = {7};
+    if (dice.Chance(20)) request.sampling.ignore_eos = true;
+    if (dice.Chance(20)) request.sampling.min_tokens = dice.Pick(0, request.max_tokens);
     if (dice.Chance(25)) request.cache_salt = "tenant";
     if (dice.Chance(masked_percent_)) Constrain(dice, &request);
     if (num_priorities_ > 1) request.priority = dice.Pick(-1, num_priorities_ - 2);

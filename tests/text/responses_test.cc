@@ -137,7 +137,7 @@ TEST_F(ResponsesTest, StopStringsApplyOnlyAfterMinTokens) {
   Client client;
   TokenizedRequest spec = Ask({10}, 1);
   spec.stop = {"3"};
-  for (Request& request : spec.continuations) request.min_tokens = 4;
+  for (Request& request : spec.continuations) request.sampling.min_tokens = 4;
   Start(client, spec);
   for (const char* digit : {"1", "3", "1", "3", "1", "3", "1"})
     responses_.Take(Event(1, Encode(digit)));
@@ -193,7 +193,7 @@ TEST_F(ResponsesTest, LogprobsCarryTheAlternatives) {
   TokenizedRequest spec = Ask({10}, 1);
   for (Request& request : spec.continuations) {
     request.sampling.num_logprobs = 2;
-    request.prompt_logprobs = 1;
+    request.sampling.prompt_logprobs = 1;
   }
   Start(client, spec);
   const auto ids = Encode("न");
@@ -217,7 +217,7 @@ TEST_F(ResponsesTest, LogprobsCarryTheAlternatives) {
 TEST_F(ResponsesTest, PromptScoresAreHeldOnceAndPrecedeItsChoices) {
   Client client;
   TokenizedRequest spec = Ask({10, 10}, 3);
-  for (Request& request : spec.continuations) request.prompt_logprobs = 0;
+  for (Request& request : spec.continuations) request.sampling.prompt_logprobs = 0;
   Start(client, spec);
   const auto ids = Encode("न");
   const auto score = [&](RequestId id) {
@@ -251,7 +251,7 @@ TEST_F(ResponsesTest, OneTokenPromptHasEmptyScoresOncePerChoice) {
   for (const FinishReason finish : {FinishReason::kNone, FinishReason::kLength}) {
     Client client;
     TokenizedRequest spec = Ask({1}, 2);
-    for (Request& request : spec.continuations) request.prompt_logprobs = 0;
+    for (Request& request : spec.continuations) request.sampling.prompt_logprobs = 0;
     const RequestId first = Start(client, spec);
     responses_.Take(Event(first, {Encode("a")[0]}, finish));
     responses_.Take(Event(first + 1, {Encode("b")[0]}, FinishReason::kLength));
@@ -267,7 +267,7 @@ TEST_F(ResponsesTest, OneTokenPromptHasEmptyScoresOncePerChoice) {
 TEST_F(ResponsesTest, ChoiceThatIsCancelledBeforeItsPromptIsScoredHasNoScores) {
   Client client;
   TokenizedRequest spec = Ask({10}, 1);
-  spec.continuations[0].prompt_logprobs = 0;
+  spec.continuations[0].sampling.prompt_logprobs = 0;
   responses_.Take(Event(Start(client, spec), {}, FinishReason::kCancelled));
   client.Read();
   EXPECT_TRUE(client.prompt_logprobs.empty());
@@ -276,7 +276,7 @@ TEST_F(ResponsesTest, ChoiceThatIsCancelledBeforeItsPromptIsScoredHasNoScores) {
 TEST_F(ResponsesTest, ChoiceThatFailsDoesNotWaitForScores) {
   Client client;
   TokenizedRequest spec = Ask({10}, 2);
-  for (Request& request : spec.continuations) request.prompt_logprobs = 0;
+  for (Request& request : spec.continuations) request.sampling.prompt_logprobs = 0;
   Start(client, spec);
   responses_.Take(Event(2, {}, FinishReason::kError));
   client.Read();

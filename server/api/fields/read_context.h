@@ -8,7 +8,7 @@ namespace diffserve {
 
 struct ReadContext {
   const FrontendOptions* limits = nullptr;
-  SamplingParams default_sampling;
+  SamplingSpec default_sampling;
 };
 
 }  // namespace diffserve

@@ -81,10 +81,10 @@ void ReadStream(JsonFields& fields, AnswerRequest* request) {
 
 void ReadSampling(JsonFields& fields, const FrontendOptions& limits, GenerateRequest* request) {
   ReadNumbers(fields, limits, &request->sampling);
-  fields.Int("min_tokens", &request->min_tokens);
-  fields.Ints("stop_token_ids", limits.max_stop_token_ids, &request->stop_token_ids);
+  fields.Int("min_tokens", &request->sampling.min_tokens);
+  fields.Ints("stop_token_ids", limits.max_stop_token_ids, &request->sampling.stop_token_ids);
   fields.Bool("include_stop_str_in_output", &request->include_stop_str_in_output);
-  fields.Bool("ignore_eos", &request->ignore_eos);
+  fields.Bool("ignore_eos", &request->sampling.ignore_eos);
   fields.Bool("skip_special_tokens", &request->skip_special_tokens);
 }
 

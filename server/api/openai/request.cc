@@ -51,7 +51,7 @@ void ReadCommon(JsonFields& fields, std::string_view body, const ReadContext& co
   ReadStream(fields, request);
   ReadStructuredFields(fields, body, &generate);
   ReadLogprobs(fields, "prompt_logprobs", limits, &request->prompt_logprobs);
-  generate.prompt_logprobs = request->prompt_logprobs;
+  generate.sampling.prompt_logprobs = request->prompt_logprobs;
 }
 
 void ReadTextPrompts(JsonFields& fields, const FrontendOptions& limits,
@@ -89,10 +89,12 @@ Result<OpenAiRequest> ParseCompletionRequest(std::string_view body, const ReadCo
   generate.max_tokens_default = 16;  // the API's own default for this route
   if (request.echo) {
     generate.want_prompt_text = true;
-    generate.prompt_logprobs = std::max(generate.prompt_logprobs, generate.sampling.num_logprobs);
+    generate.sampling.prompt_logprobs = std::max(generate.sampling.prompt_logprobs,
+                                                 generate.sampling.num_logprobs);
     // An echo without output still needs a pass over the prompt. The engine runs such a request
     // only to score the prompt.
-    if (generate.max_tokens == 0) generate.prompt_logprobs = std::max(generate.prompt_logprobs, 0);
+    if (generate.max_tokens == 0)
+      generate.sampling.prompt_logprobs = std::max(generate.sampling.prompt_logprobs, 0);
   }
   if (!fields.status().ok()) return fields.status();
   generate.holds = Holds(request);

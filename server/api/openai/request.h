@@ -30,7 +30,8 @@ inline constexpr MemberTable kDetokenizeTables[] = {kDetokenize};
 
 struct OpenAiRequest : AnswerRequest {
   bool echo = false;
-  int prompt_logprobs = -1;  // as the client asked; generate.prompt_logprobs also serves echo
+  int prompt_logprobs = -1;  // as the client asked; generate.sampling.prompt_logprobs also serves
+                             // echo
   bool return_token_ids = false;
   bool tokens_as_ids = false;  // log-probabilities name tokens "token_id:ID"
 };

@@ -44,12 +44,12 @@ void AddCountOrNull(const char* name, int count, JsonWriter& json) {
 }
 
 void AddSampling(const GenerateRequest& request, int max_tokens, JsonWriter& json) {
-  const SamplingParams& sampling = request.sampling;
+  const SamplingSpec& sampling = request.sampling;
   const auto add = [&json](const char* name, float value) {
     json.Key(name).Json(FloatText(value));
   };
   json.Key("sampling_params").Begin('{').Add("n", request.n).Add("max_tokens", max_tokens);
-  json.Add("min_tokens", request.min_tokens);
+  json.Add("min_tokens", sampling.min_tokens);
   add("temperature", sampling.temperature);
   add("top_p", sampling.top_p);
   json.Add("top_k", sampling.top_k);
@@ -67,9 +67,9 @@ void AddSampling(const GenerateRequest& request, int max_tokens, JsonWriter& jso
   }
   json.Add("seed", sampling.seed);
   AddListOrNull("stop", request.stop, json);
-  AddListOrNull("stop_token_ids", request.stop_token_ids, json);
+  AddListOrNull("stop_token_ids", sampling.stop_token_ids, json);
   json.Add("include_stop_str_in_output", request.include_stop_str_in_output);
-  json.Add("ignore_eos", request.ignore_eos);
+  json.Add("ignore_eos", sampling.ignore_eos);
   json.Add("skip_special_tokens", request.skip_special_tokens);
   AddListOrNull("allowed_token_ids", request.allowed_token_ids, json);
   AddListOrNull("bad_words", request.bad_words, json);
@@ -77,7 +77,7 @@ void AddSampling(const GenerateRequest& request, int max_tokens, JsonWriter& jso
   json.Json(request.grammar ? Dump(OrderedJson::parse(StructuredOutputsText(*request.grammar)))
                             : "null");
   AddCountOrNull("logprobs", sampling.num_logprobs, json);
-  AddCountOrNull("prompt_logprobs", request.prompt_logprobs, json);
+  AddCountOrNull("prompt_logprobs", sampling.prompt_logprobs, json);
   json.End('}');
 }
 

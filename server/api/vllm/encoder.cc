@@ -15,7 +15,7 @@ TokenResponse::TokenResponse(const AnswerRequest& request, const Identity& ident
       continuous_usage_(request.continuous_usage),
       logprobs_(request.logprobs),
       logprob_form_{std::move(texts), request.generate.sampling.num_logprobs,
-                    request.generate.prompt_logprobs},
+                    request.generate.sampling.prompt_logprobs},
       choices_(static_cast<size_t>(request.generate.n)) {
   JsonWriter(&head_)
       .Add("request_id", identity.request_id)

@@ -25,7 +25,7 @@ void ReadSamplingParams(JsonFields& params, std::string_view text, const ReadCon
   ReadGeneration(params, limits, &generate);
   ReadStructuredOutputs(params, text, &generate);
   ReadLogprobs(params, "logprobs", limits, &generate.sampling.num_logprobs);
-  ReadLogprobs(params, "prompt_logprobs", limits, &generate.prompt_logprobs);
+  ReadLogprobs(params, "prompt_logprobs", limits, &generate.sampling.prompt_logprobs);
 }
 
 }  // namespace

@@ -68,7 +68,6 @@ GenerateRequest RequestTemplate(const SessionOptions& options, const GenerateOpt
   request.max_tokens_name = "--max-tokens";
   request.sampling = generate.sampling;
   request.sampling.seed = options.seed;
-  request.ignore_eos = generate.ignore_eos;
   if (!generate.stop.empty()) request.stop = {generate.stop};
   return request;
 }

@@ -29,7 +29,7 @@ Status Refusal(const std::string& url, const HttpOutcome& outcome) {
 // that other servers accept the request too.
 std::string RequestHead(const std::string& model, const SessionOptions& options,
                         const GenerateOptions& generate, const ChatOptions& chat) {
-  const SamplingParams& sampling = generate.sampling;
+  const SamplingSpec& sampling = generate.sampling;
   const SamplingParams api;
   std::string members;
   JsonWriter json(&members);
@@ -42,7 +42,7 @@ std::string RequestHead(const std::string& model, const SessionOptions& options,
   add("top_p", sampling.top_p, api.top_p);
   add("top_k", sampling.top_k, api.top_k);
   add("min_p", sampling.min_p, api.min_p);
-  add("ignore_eos", generate.ignore_eos, false);
+  add("ignore_eos", sampling.ignore_eos, false);
   if (!generate.stop.empty()) json.Add("stop", generate.stop);
   return members;
 }

@@ -73,7 +73,6 @@ Request MakeRequest(const GenerateOptions& options, const SessionPlan& plan,
   request.sampling = options.sampling;
   request.sampling.seed = plan.model.seed;
   request.max_tokens = options.max_tokens;
-  request.ignore_eos = options.ignore_eos;
   ModelConfig config = plan.summary.config;
   if (tokenizer != nullptr) config.AddEndOfText(tokenizer->eos_token_id());
   request.eos_token_ids = std::move(config.eos_token_ids);

@@ -69,7 +69,7 @@ Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::Make(const GenerateR
   if (request.grammar) {
     DS_RETURN_IF_ERROR(Assign(&answer, Compile(*request.grammar, StartOf(request, prompt))));
     // After the compilation: a fault of the form is named first.
-    if (request.ignore_eos) {
+    if (request.sampling.ignore_eos) {
       return InvalidArgument(std::string("ignore_eos cannot be combined with ") +
                                  request.grammar->param +
                                  ": the format says nothing about text after the answer's end",

@@ -46,7 +46,7 @@ size_t ChoiceBytes(const GenerateRequest& request) {
   const size_t grammars = (request.grammar ? 1 : 0) + (request.call_grammar ? 1 : 0);
   return kChoiceBytes + grammars * kGrammarBytes + 3 * stop_bytes +
          2 * HeapBytes(request.sampling.logit_bias.size() * sizeof(std::pair<int32_t, float>)) +
-         2 * HeapBytes(request.stop_token_ids.size() * sizeof(int32_t));
+         2 * HeapBytes(request.sampling.stop_token_ids.size() * sizeof(int32_t));
 }
 
 std::string MiB(size_t bytes) {
@@ -59,7 +59,7 @@ const char* ParamOf(const AnswerPrice& price, const GenerateRequest& request) {
   if (request.capture != nullptr) return "layers";
   if (price.output > price.prompts)
     return request.sampling.num_logprobs > 0 ? "logprobs" : request.max_tokens_name;
-  return request.prompt_logprobs >= 0 ? "prompt_logprobs" : "prompt";
+  return request.sampling.prompt_logprobs >= 0 ? "prompt_logprobs" : "prompt";
 }
 
 std::string Asked(const GenerateRequest& request) {
@@ -75,8 +75,8 @@ std::string Asked(const GenerateRequest& request) {
     text += std::string(", ") + request.max_tokens_name + " " + std::to_string(*request.max_tokens);
   if (request.sampling.num_logprobs >= 0)
     text += ", logprobs " + std::to_string(request.sampling.num_logprobs);
-  if (request.prompt_logprobs >= 0)
-    text += ", prompt_logprobs " + std::to_string(request.prompt_logprobs);
+  if (request.sampling.prompt_logprobs >= 0)
+    text += ", prompt_logprobs " + std::to_string(request.sampling.prompt_logprobs);
   return text;
 }
 
@@ -85,20 +85,20 @@ std::string Asked(const GenerateRequest& request) {
 AnswerPrice PriceOf(const GenerateRequest& request, std::span<const PromptSize> prompts,
                     size_t context, size_t max_stream_bytes) {
   const size_t n = Count(request.n);
-  const bool scored = request.prompt_logprobs >= 0;
+  const bool scored = request.sampling.prompt_logprobs >= 0;
   AnswerPrice price;
   size_t longest = 0;
   for (const PromptSize& prompt : prompts) {
     longest = std::max(longest, prompt.tokens);
     price.prompts += sizeof(PromptInfo) + 2 * HeapBytes(prompt.tokens * sizeof(int32_t)) +
                      2 * HeapBytes(prompt.text_bytes) + n * ChoiceBytes(request);
-    if (scored) price.prompts += prompt.tokens * ScoredBytes(request.prompt_logprobs);
+    if (scored) price.prompts += prompt.tokens * ScoredBytes(request.sampling.prompt_logprobs);
   }
   price.prompts += request.capture_bytes;
   for (const auto& pool : request.pools) price.prompts += pool->bytes();
   const bool events = request.holds == AnswerHolds::kEvents;
   if (scored && events)
-    price.prompts += longest * (Count(request.prompt_logprobs) + 1) * kMessageBytes;
+    price.prompts += longest * (Count(request.sampling.prompt_logprobs) + 1) * kMessageBytes;
   size_t tokens = request.max_tokens               ? Count(*request.max_tokens)
                   : request.max_tokens_default > 0 ? Count(request.max_tokens_default)
                                                    : context;

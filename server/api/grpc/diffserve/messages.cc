@@ -232,15 +232,16 @@ std::vector<int32_t> IdsOf(const v1::TokenIds& ids) { return {ids.ids().begin(),
 
 void ReadStopping(const v1::StoppingParams& stopping, GenerateRequest& request) {
   if (stopping.has_max_tokens()) request.max_tokens = stopping.max_tokens();
-  request.min_tokens = stopping.min_tokens();
+  request.sampling.min_tokens = stopping.min_tokens();
   request.stop.assign(stopping.stop().begin(), stopping.stop().end());
-  request.stop_token_ids.assign(stopping.stop_token_ids().begin(), stopping.stop_token_ids().end());
+  request.sampling.stop_token_ids.assign(stopping.stop_token_ids().begin(),
+                                         stopping.stop_token_ids().end());
   request.include_stop_str_in_output = stopping.include_stop_str_in_output();
-  request.ignore_eos = stopping.ignore_eos();
+  request.sampling.ignore_eos = stopping.ignore_eos();
 }
 
-SamplingParams FromProto(const v1::SamplingParams& in, const SamplingParams& defaults) {
-  SamplingParams out = defaults;
+SamplingSpec FromProto(const v1::SamplingParams& in, const SamplingSpec& defaults) {
+  SamplingSpec out = defaults;
   if (in.has_temperature()) out.temperature = in.temperature();
   if (in.has_top_p()) out.top_p = in.top_p();
   if (in.has_top_k()) out.top_k = in.top_k();
@@ -284,7 +285,7 @@ void Fill(const AttentionQueryMaps& in, const AttentionAnswer& answer, v1::Atten
 }  // namespace
 
 Result<AnswerRequest> FromProto(const v1::GenerateRequest& message, const FrontendOptions& limits,
-                                const SamplingParams& defaults) {
+                                const SamplingSpec& defaults) {
   AnswerRequest answered;
   GenerateRequest& request = answered.generate;
   request.request_id = message.request_id();
@@ -318,14 +319,13 @@ Result<AnswerRequest> FromProto(const v1::GenerateRequest& message, const Fronte
   ReadStopping(message.stopping(), request);
   request.skip_special_tokens = message.has_skip_special_tokens() ? message.skip_special_tokens()
                                                                   : true;
-  request.prompt_logprobs = message.has_prompt_logprobs() ? message.prompt_logprobs() : -1;
+  request.sampling.prompt_logprobs = message.has_prompt_logprobs() ? message.prompt_logprobs() : -1;
   request.cache_salt = message.cache_salt();
   DS_RETURN_IF_ERROR(ReadAnswerForm(message, limits, &answered));
   return answered;
 }
 
-Result<EmbeddingRequest> FromProto(const v1::EmbedRequest& message,
-                                   const SamplingParams& defaults) {
+Result<EmbeddingRequest> FromProto(const v1::EmbedRequest& message, const SamplingSpec& defaults) {
   EmbeddingRequest request;
   GenerateRequest& generate = request.generate;
   generate.request_id = message.request_id();

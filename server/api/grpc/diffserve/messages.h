@@ -25,11 +25,11 @@ class TokenizeRequest;
 // prompt; a negative count where the Frontend has -1 for none; a grammar or a list of tools that is
 // too long; a call that is not JSON; or tools that server/api/fields/tool_fields.h refuses.
 Result<AnswerRequest> FromProto(const v1::GenerateRequest& message, const FrontendOptions& limits,
-                                const SamplingParams& defaults);
+                                const SamplingSpec& defaults);
 Result<Prompt> FromProto(const v1::TokenizeRequest& message, const FrontendOptions& limits);
 
 // Error: an input without a prompt, no such pooling, or no dimensions.
-Result<EmbeddingRequest> FromProto(const v1::EmbedRequest& message, const SamplingParams& defaults);
+Result<EmbeddingRequest> FromProto(const v1::EmbedRequest& message, const SamplingSpec& defaults);
 // REQUIRES: the pools are complete, with an ok status.
 void FillEmbeddings(const std::vector<std::shared_ptr<HiddenStatePool>>& pools, const Usage& usage,
                     v1::EmbedResponse& out);

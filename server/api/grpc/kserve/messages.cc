@@ -190,7 +190,7 @@ Status CheckModelName(std::string_view name, std::string_view version,
 }
 
 Result<InferRequest> FromProto(const inference::ModelInferRequest& message,
-                               const FrontendOptions& limits, const SamplingParams& defaults,
+                               const FrontendOptions& limits, const SamplingSpec& defaults,
                                bool streams) {
   DS_RETURN_IF_ERROR(CheckModelName(message.model_name(), message.model_version(), limits));
   InferRequest request;

@@ -45,7 +45,7 @@ Status CheckModelName(std::string_view name, std::string_view version,
 // `streams`: the request came by ModelStreamInfer. The Frontend checks ranges later. Error:
 // kNotFound as above, or kInvalidArgument with the tensor or the parameter.
 Result<InferRequest> FromProto(const inference::ModelInferRequest& message,
-                               const FrontendOptions& limits, const SamplingParams& defaults,
+                               const FrontendOptions& limits, const SamplingSpec& defaults,
                                bool streams);
 
 void FillMetadata(const Frontend& frontend, inference::ModelMetadataResponse& out);

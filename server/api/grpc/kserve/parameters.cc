@@ -101,7 +101,9 @@ constexpr ParameterRow kParameters[] = {
     {"max_tokens",
      [](const Parameter& in, Choices& out) { return in.Int32(&out.request.generate.max_tokens); }},
     {"min_tokens",
-     [](const Parameter& in, Choices& out) { return in.Int32(&out.request.generate.min_tokens); }},
+     [](const Parameter& in, Choices& out) {
+       return in.Int32(&out.request.generate.sampling.min_tokens);
+     }},
     {"temperature",
      [](const Parameter& in, Choices& out) {
        return in.Float(&out.request.generate.sampling.temperature);
@@ -134,8 +136,8 @@ constexpr ParameterRow kParameters[] = {
      [](const Parameter& in, Choices& out) {
        return in.Bool(&out.request.generate.include_stop_str_in_output);
      }},
-    {"ignore_eos",
-     [](const Parameter& in, Choices& out) { return in.Bool(&out.request.generate.ignore_eos); }},
+    {"ignore_eos", [](const Parameter& in,
+                      Choices& out) { return in.Bool(&out.request.generate.sampling.ignore_eos); }},
     {"skip_special_tokens",
      [](const Parameter& in, Choices& out) {
        return in.Bool(&out.request.generate.skip_special_tokens);

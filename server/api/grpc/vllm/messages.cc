@@ -110,7 +110,7 @@ Status ReadLogprobs(const vllm_v1::SamplingParams& in, const FrontendOptions& li
   }
   if (in.has_prompt_logprobs()) {
     DS_RETURN_IF_ERROR(CheckLogprobs(in.prompt_logprobs(), limits, "prompt_logprobs"));
-    out->prompt_logprobs = in.prompt_logprobs();
+    out->sampling.prompt_logprobs = in.prompt_logprobs();
   }
   return {};
 }
@@ -121,12 +121,12 @@ Status ReadParams(const vllm_v1::SamplingParams& in, const FrontendOptions& limi
   DS_RETURN_IF_ERROR(ToInt(in.top_k(), "top_k", &out->sampling.top_k));
   if (in.has_max_tokens())
     DS_RETURN_IF_ERROR(ToInt(in.max_tokens(), "max_tokens", &out->max_tokens.emplace()));
-  DS_RETURN_IF_ERROR(ToInt(in.min_tokens(), "min_tokens", &out->min_tokens));
+  DS_RETURN_IF_ERROR(ToInt(in.min_tokens(), "min_tokens", &out->sampling.min_tokens));
   DS_RETURN_IF_ERROR(ToInt(std::max(in.n(), uint32_t{1}), "n", &out->n));
   out->stop.assign(in.stop().begin(), in.stop().end());
-  DS_RETURN_IF_ERROR(ToIds(in.stop_token_ids(), "stop_token_ids", &out->stop_token_ids));
+  DS_RETURN_IF_ERROR(ToIds(in.stop_token_ids(), "stop_token_ids", &out->sampling.stop_token_ids));
   out->skip_special_tokens = in.skip_special_tokens();
-  out->ignore_eos = in.ignore_eos();
+  out->sampling.ignore_eos = in.ignore_eos();
   out->include_stop_str_in_output = in.include_stop_str_in_output();
   if (in.has_truncate_prompt_tokens()) out->truncate_prompt_tokens = in.truncate_prompt_tokens();
   DS_RETURN_IF_ERROR(ReadLogprobs(in, limits, out));
@@ -194,7 +194,7 @@ double ShareOf(double part, double whole) { return whole > 0 ? part / whole : 0;
 }  // namespace
 
 Result<VllmRequest> FromProto(const vllm_v1::GenerateRequest& message,
-                              const FrontendOptions& limits, const SamplingParams& defaults) {
+                              const FrontendOptions& limits, const SamplingSpec& defaults) {
   VllmRequest request;
   GenerateRequest& generate = request.generate;
   DS_RETURN_IF_ERROR(RefuseTransfers(message));
@@ -217,7 +217,7 @@ Result<VllmRequest> FromProto(const vllm_v1::GenerateRequest& message,
 }
 
 Result<EmbeddingRequest> FromProto(const vllm_v1::EmbedRequest& message,
-                                   const SamplingParams& defaults) {
+                                   const SamplingSpec& defaults) {
   if (!message.has_tokenized()) return InvalidArgument("tokenized is missing", "tokenized");
   EmbeddingRequest request;
   GenerateRequest& generate = request.generate;
@@ -233,7 +233,7 @@ VllmAnswer::VllmAnswer(const VllmRequest& request)
     : stream_(request.stream),
       num_outputs_(request.generate.n),
       num_logprobs_(request.generate.sampling.num_logprobs),
-      num_prompt_logprobs_(request.generate.prompt_logprobs) {}
+      num_prompt_logprobs_(request.generate.sampling.prompt_logprobs) {}
 
 void VllmAnswer::Append(const ResponseEvent& event, Messages* out) {
   std::visit([&](const auto& alternative) { AppendOne(alternative, out); }, event);

@@ -27,9 +27,9 @@ struct VllmRequest {
 // `defaults` has the values that vLLM leaves to the server: the seed. The Frontend checks ranges
 // later. Error: kInvalidArgument or kUnimplemented with the field.
 Result<VllmRequest> FromProto(const vllm_v1::GenerateRequest& message,
-                              const FrontendOptions& limits, const SamplingParams& defaults);
+                              const FrontendOptions& limits, const SamplingSpec& defaults);
 Result<EmbeddingRequest> FromProto(const vllm_v1::EmbedRequest& message,
-                                   const SamplingParams& defaults);
+                                   const SamplingSpec& defaults);
 
 // Converts the events of one response to its messages.
 // Thread safety: one thread at a time.
