@@ -18,6 +18,8 @@
 
 namespace diffserve {
 
+inline constexpr size_t kEventBytes = 512;  // of an event with one token
+
 struct AnswerState {
   TextPieces pieces;  // made, not written yet
   // Part of a stream was made: a later error can no longer become an HTTP status.
@@ -34,8 +36,10 @@ struct AnswerState {
   template <typename Write>
     requires std::invocable<Write, JsonWriter&>
   void AddEvent(std::string_view name, const Write& write) {
-    if (!name.empty()) pieces.Tail().append("event: ").append(name) += '\n';
-    pieces.Add("data: ");
+    std::string& text = pieces.Tail();
+    text.reserve(text.size() + kEventBytes);
+    if (!name.empty()) text.append("event: ").append(name) += '\n';
+    text += "data: ";
     JsonWriter json(&pieces);
     json.Begin('{');
     write(json);

@@ -25,7 +25,8 @@ namespace diffserve {
 
 class JsonWriter {
  public:
-  // Both outlive the writer. `spaced`: with a space after each comma and colon.
+  // Both outlive the writer; until its end, nothing else adds to the pieces. `spaced`: with a space
+  // after each comma and colon.
   explicit JsonWriter(std::string* out, bool spaced = false) : out_(out), spaced_(spaced) {}
   explicit JsonWriter(TextPieces* pieces) : pieces_(pieces) {}
 
@@ -82,11 +83,11 @@ class JsonWriter {
   JsonWriter& Then(std::function<void()> act);
 
  private:
-  std::string& Out() { return out_ != nullptr ? *out_ : pieces_->Tail(); }
+  std::string& Out() { return out_ != nullptr ? *out_ : *(out_ = &pieces_->Tail()); }
   std::string& Next();  // after a comma if one is due
   TextPieces& Pieces();
 
-  std::string* out_ = nullptr;  // nullptr: the end of the pieces
+  std::string* out_ = nullptr;  // nullptr: the tail of the pieces, which is not known yet
   TextPieces* pieces_ = nullptr;
   bool needs_comma_ = false;
   bool spaced_ = false;

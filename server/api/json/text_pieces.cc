@@ -25,14 +25,16 @@ size_t PieceBegin(std::string_view text, size_t i) {
   return wanted;
 }
 
-bool NeedsNoEscape(char c) { return c >= 0x20 && c < 0x7F && c != '"' && c != '\\'; }
+bool NeedsNoEscape(std::string_view text) {
+  for (const char c : text) {
+    if (c < 0x20 || c >= 0x7F || c == '"' || c == '\\') return false;
+  }
+  return true;
+}
 
 // Appends `text` escaped for the inside of a JSON string.
 void AppendEscaped(std::string_view text, std::string* out) {
-  if (std::ranges::all_of(text, NeedsNoEscape)) {
-    *out += text;
-    return;
-  }
+  if (NeedsNoEscape(text)) return void(*out += text);
   const std::string quoted = JsonQuoted(text);
   out->append(quoted, 1, quoted.size() - 2);
 }
