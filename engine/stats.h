@@ -94,6 +94,10 @@ struct EngineStats {
   LatencyHistogram plan_seconds, execute_seconds, commit_seconds;  // phases of a step
   TokenCountHistogram step_tokens, request_prompt_tokens, request_generation_tokens;
 
+  // Share of the KV pages that requests hold, 0 to 1.
+  double kv_cache_usage() const {
+    return pages_total > 0 ? static_cast<double>(pages_used) / pages_total : 0;
+  }
   uint64_t num_finished(FinishReason reason) const { return finished[static_cast<size_t>(reason)]; }
 };
 

@@ -4,7 +4,7 @@
 #include <mutex>
 #include <utility>
 
-#include "server/api/json/text_pieces.h"
+#include "server/json/text_pieces.h"
 #include "server/serving/status_codes.h"
 
 namespace diffserve {

@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "server/api/response_encoder.h"
+#include "server/api/reply/response_encoder.h"
 #include "server/http/message.h"
 #include "server/serving/frontend.h"
 

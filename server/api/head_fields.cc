@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "server/api/trace_context.h"
-#include "server/serving/request_checks.h"
+#include "server/serving/request/request_checks.h"
 
 namespace diffserve {
 

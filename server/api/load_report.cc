@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "kernels/base/check.h"
-#include "server/api/json/json_writer.h"
+#include "server/json/json_writer.h"
 
 namespace diffserve {
 namespace {
@@ -61,10 +61,6 @@ std::string Binary(const NamedMetrics& metrics) {
 
 }  // namespace
 
-double KvCacheUsage(const EngineStats& stats) {
-  return stats.pages_total > 0 ? static_cast<double>(stats.pages_used) / stats.pages_total : 0;
-}
-
 LoadFormat LoadFormatOf(std::string_view word) {
   constexpr std::pair<std::string_view, LoadFormat> kWords[] = {
       {"text", LoadFormat::kText}, {"json", LoadFormat::kJson}, {"bin", LoadFormat::kBinary}};
@@ -78,7 +74,7 @@ LoadFormat LoadFormatOf(std::string_view word) {
 }
 
 std::string LoadReport(const EngineStats& stats, LoadFormat format) {
-  const NamedMetrics metrics = {{{"kv_cache_usage_perc", KvCacheUsage(stats)},
+  const NamedMetrics metrics = {{{"kv_cache_usage_perc", stats.kv_cache_usage()},
                                  {"num_requests_waiting", static_cast<double>(stats.waiting)}}};
   DS_CHECK(format != LoadFormat::kNone, "a format was asked for");
   if (format == LoadFormat::kBinary) return Binary(metrics);

@@ -17,9 +17,6 @@ inline constexpr char kLoadFormatField[] = "endpoint-load-metrics-format";  // o
 inline constexpr char kLoadField[] = "endpoint-load-metrics";  // of the reply: TEXT and JSON
 inline constexpr char kLoadFieldBinary[] = "endpoint-load-metrics-bin";  // of the reply: BIN
 
-// Share of the KV pages that requests hold, 0 to 1.
-double KvCacheUsage(const EngineStats& stats);
-
 // The named format; kNone for any other word.
 LoadFormat LoadFormatOf(std::string_view word);
 // The field's value; for kBinary the bytes of a xds.data.orca.v3.OrcaLoadReport. REQUIRES: not

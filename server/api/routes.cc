@@ -13,10 +13,9 @@
 #include "server/api/client_identity.h"
 #include "server/api/head_fields.h"
 #include "server/api/routes_impl.h"
-#include "server/app/options.h"
 #include "server/http/gate.h"
 #include "server/http/url.h"
-#include "server/serving/request_checks.h"
+#include "server/serving/request/request_checks.h"
 #include "server/serving/status_codes.h"
 #include "server/ui/files.h"
 

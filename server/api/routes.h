@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "server/api/api_key.h"
+#include "server/api/cross_origin.h"
 #include "server/api/responses/store.h"
-#include "server/http/cross_origin.h"
 #include "server/http/gate.h"
 #include "server/http/message.h"
 #include "server/observe/health.h"

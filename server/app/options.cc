@@ -11,9 +11,9 @@
 
 #include "kernels/base/cuda/device.h"
 #include "kernels/base/regular_file.h"
+#include "server/api/cross_origin.h"
 #include "server/app/nearest_name.h"
 #include "server/app/option_table.h"
-#include "server/http/cross_origin.h"
 #include "server/http/url.h"
 #include "server/serving/build_version.h"
 

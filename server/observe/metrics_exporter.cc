@@ -11,7 +11,6 @@
 #include <span>
 
 #include "kernels/base/log.h"
-#include "server/api/load_report.h"
 
 namespace diffserve {
 namespace {
@@ -213,7 +212,8 @@ void AddModel(FamilyList& list, const ServedModelInfo& info) {
 void AddVllmNames(FamilyList& list, const EngineStats& s, const ServedModelInfo& info) {
   list.Gauge("num_requests_running", "Number of requests in model execution batches.", s.running);
   list.Gauge("num_requests_waiting", "Number of requests waiting to be processed.", s.waiting);
-  list.Gauge("kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.", KvCacheUsage(s));
+  list.Gauge("kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.",
+             s.kv_cache_usage());
   list.Gauge("cache_config_info", "Information of the KV cache.", 1,
              {{"block_size", std::to_string(info.page_size)},
               {"num_gpu_blocks", std::to_string(info.num_pages)},

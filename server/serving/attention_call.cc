@@ -8,8 +8,8 @@
 #include "engine/text/detokenizer.h"
 #include "kernels/base/check.h"
 #include "server/serving/answer/answer_price.h"
-#include "server/serving/context_overflow.h"
-#include "server/serving/request_checks.h"
+#include "server/serving/request/context_overflow.h"
+#include "server/serving/request/request_checks.h"
 
 namespace diffserve {
 namespace {

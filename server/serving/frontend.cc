@@ -12,11 +12,11 @@
 #include "server/serving/answer/answer_constraints.h"
 #include "server/serving/answer/answer_price.h"
 #include "server/serving/cancelled_mass.h"
-#include "server/serving/context_overflow.h"
-#include "server/serving/model_defaults.h"
-#include "server/serving/request_checks.h"
+#include "server/serving/request/context_overflow.h"
+#include "server/serving/request/model_defaults.h"
+#include "server/serving/request/request_checks.h"
+#include "server/serving/request/token_rules.h"
 #include "server/serving/text_pool.h"
-#include "server/serving/token_rules.h"
 
 namespace diffserve {
 namespace {

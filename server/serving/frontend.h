@@ -24,8 +24,8 @@
 #include "engine/text/output_loop.h"
 #include "engine/text/tokenizer.h"
 #include "models/model_config.h"
-#include "server/serving/conversation.h"
-#include "server/serving/template_roles.h"
+#include "server/serving/request/conversation.h"
+#include "server/serving/request/template_roles.h"
 #include "server/serving/tools/tool_format.h"
 
 namespace diffserve {

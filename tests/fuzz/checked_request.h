@@ -9,7 +9,7 @@
 
 #include "kernels/base/check.h"
 #include "server/serving/frontend.h"
-#include "server/serving/request_checks.h"
+#include "server/serving/request/request_checks.h"
 
 namespace diffserve::testing {
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "server/api/json/base64.h"
+#include "server/json/base64.h"
 #include "tests/testing/http_client.h"
 #include "tests/testing/serving_fixture.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "server/serving/request_checks.h"
+#include "server/serving/request/request_checks.h"
 #include "tests/testing/grpc_stack.h"
 #include "tests/testing/http_client.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/api/json/json_writer.h"
+#include "server/json/json_writer.h"
 
 #include <gtest/gtest.h>
 

@@ -17,7 +17,7 @@
 #include "server/api/openai/request.h"
 #include "server/api/responses/request.h"
 #include "server/api/vllm/request.h"
-#include "server/serving/request_checks.h"
+#include "server/serving/request/request_checks.h"
 
 namespace diffserve {
 namespace {

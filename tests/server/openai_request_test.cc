@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "server/api/openai/request.h"
-#include "server/serving/request_checks.h"
+#include "server/serving/request/request_checks.h"
 
 namespace diffserve {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Roles of chat templates, on templates written like those of well-known models.
-#include "server/serving/template_roles.h"
+#include "server/serving/request/template_roles.h"
 
 #include <gtest/gtest.h>
 

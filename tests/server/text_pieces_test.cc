@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Texts that are made in pieces equal those made at once.
-#include "server/api/json/text_pieces.h"
+#include "server/json/text_pieces.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <random>
 #include <string>
 
-#include "server/api/json/json.h"
+#include "server/json/json.h"
 
 namespace diffserve {
 namespace {

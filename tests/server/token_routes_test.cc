@@ -9,7 +9,7 @@
 
 #include "server/api/vllm/encoder.h"
 #include "server/api/vllm/request.h"
-#include "server/serving/request_checks.h"
+#include "server/serving/request/request_checks.h"
 #include "server/serving/tools/tool_format.h"
 #include "tests/testing/http_client.h"
 #include "tests/testing/serving_fixture.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // allowed_token_ids, bad_words and truncation: from a request to the engine's rules.
-#include "server/serving/token_rules.h"
+#include "server/serving/request/token_rules.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "engine/response_stream.h"
-#include "server/api/answer_splitter.h"
-#include "server/api/response_encoder.h"
+#include "server/api/reply/answer_splitter.h"
+#include "server/api/reply/response_encoder.h"
 
 namespace diffserve::testing {
 

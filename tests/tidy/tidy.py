@@ -15,6 +15,7 @@ from pathlib import Path
 
 import documents
 import language
+import server_layers
 from source_text import LITERAL, blank, functions, line_of
 
 CPP, HEADER, CUDA = (".h", ".cc", ".cu", ".cuh"), (".h", ".cuh"), (".cu", ".cuh", "_cuda.cc")
@@ -31,7 +32,7 @@ HOMES = [
     ("gRPC", r"grpc|google/protobuf|diffserve/v1/|inference/|vllm/", ["server/api/grpc/*"]),
     ("Beast and Asio", r"boost/", ["server/http/*"]),
     ("zlib", r"zlib\.h$", ["server/http/content_coding.cc"]),
-    ("nlohmann", r"nlohmann/", ["server/api/json/json*", "server/api/fields/*.cc",
+    ("nlohmann", r"nlohmann/", ["server/json/json*", "server/api/fields/*.cc",
                                 "server/api/vllm/bodies.cc", "server/app/options.cc",
                                 "server/observe/kv_event_message.cc",
                                 "models/config_reader.cc", "models/safetensors*.cc"]),
@@ -218,9 +219,9 @@ def banned_code(tree):
 
 @rule
 def json_by_hand(tree):
-    """JSON is written by server/api/json/json_writer.h, not as escaped text."""
+    """JSON is written by server/json/json_writer.h, not as escaped text."""
     for path in tree.look(tree.select((".cc", ".h"), ["server/"])):
-        if path.startswith("server/api/json/"):
+        if path.startswith("server/json/"):
             continue
         text = tree.files[path]
         literals = [found for found in re.finditer(LITERAL, text, re.S | re.M)
@@ -319,7 +320,7 @@ def whitespace(tree):
                 yield path, number, f"{len(line)} columns, at most {COLUMNS}"
 
 
-RULES += documents.RULES + language.RULES
+RULES += documents.RULES + language.RULES + server_layers.RULES
 
 
 def findings(check, tree):

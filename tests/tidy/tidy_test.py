@@ -6,6 +6,7 @@ import unittest
 from pathlib import Path
 
 import language
+import server_layers
 import tidy
 
 HEADER = "// Says what it is.\n#pragma once\n"
@@ -125,6 +126,17 @@ class TidyTest(unittest.TestCase):
         self.extend("policy_and_memory_apart", "engine/scheduler.h",
                     "auto t = std::chrono::steady_clock::now();\n")
 
+    def test_folders_of_the_server(self):
+        api, json = "server/api/openai/request.h", "server/json/json.h"
+        seen = {api: HEADER, json: HEADER,
+                "server/app/main.cc": f'#include "{api}"\n' + CLEAN["server/app/main.cc"],
+                "server/api/openai/request.cc": f'#include "{api}"\n#include "{json}"\n'}
+        self.assertEqual(findings(seen), set())
+        for path in ("server/json/json.cc", "server/api/vllm/request.cc"):
+            self.assertEqual(findings(seen | {path: f'#include "{api}"\n'}), {"server_layers"})
+        many = {f"server/http/file_{i}.cc": "" for i in range(server_layers.FILES + 1)}
+        self.assertEqual(findings(many), {"folder_size"})
+
     def test_homes(self):
         for path, name in (("engine/engine.cc", "grpcpp/grpcpp.h"),
                            ("server/api/grpc/server.cc", "boost/beast.hpp"),
@@ -160,7 +172,7 @@ class TidyTest(unittest.TestCase):
         for text in (r'auto a = "{\"id\":" + id;', r'auto a = "\"" + name + "\": 1";',
                      'auto a = R"({"id":1})";'):
             self.expect("json_by_hand", "server/app/main.cc", "int main() { " + text + " }\n")
-        for path, text in (("server/api/json/json_writer.cc", r'auto a = "\":";'),
+        for path, text in (("server/json/json_writer.cc", r'auto a = "\":";'),
                            ("server/app/main.cc", r'auto a = "is \"" + b + "\"; c: " + ":";')):
             self.assertEqual(findings({path: "int main() { " + text + " }\n"}), set())
 

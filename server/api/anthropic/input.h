@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "server/api/json/json.h"
-#include "server/serving/conversation.h"
+#include "server/json/json.h"
+#include "server/serving/request/conversation.h"
 
 namespace diffserve {
 

@@ -9,7 +9,7 @@
 #include "server/api/fields/chat_fields.h"
 #include "server/api/fields/sampling_fields.h"
 #include "server/api/fields/tool_fields.h"
-#include "server/serving/request_checks.h"
+#include "server/serving/request/request_checks.h"
 
 namespace diffserve {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "kernels/base/dtype.h"
-#include "server/api/json/base64.h"
+#include "server/json/base64.h"
 
 namespace diffserve {
 namespace {

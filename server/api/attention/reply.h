@@ -10,8 +10,8 @@
 #include <string>
 
 #include "server/api/exchange.h"
-#include "server/api/json/json_writer.h"
 #include "server/http/message.h"
+#include "server/json/json_writer.h"
 #include "server/serving/attention_call.h"
 
 namespace diffserve {

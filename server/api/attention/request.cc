@@ -2,7 +2,7 @@
 #include "server/api/attention/request.h"
 
 #include "server/api/fields/chat_fields.h"
-#include "server/serving/request_checks.h"
+#include "server/serving/request/request_checks.h"
 
 namespace diffserve {
 namespace {

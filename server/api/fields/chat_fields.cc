@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "server/api/fields/tool_fields.h"
-#include "server/serving/request_checks.h"
+#include "server/serving/request/request_checks.h"
 
 namespace diffserve {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "server/api/json/json.h"
-#include "server/serving/conversation.h"
+#include "server/json/json.h"
+#include "server/serving/request/conversation.h"
 
 namespace diffserve {
 

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "server/api/json/json.h"
+#include "server/json/json.h"
 
 namespace diffserve {
 

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "server/api/fields/chat_fields.h"
-#include "server/serving/request_checks.h"
-#include "server/serving/sampling_ranges.h"
+#include "server/serving/request/request_checks.h"
+#include "server/serving/request/sampling_ranges.h"
 
 namespace diffserve {
 namespace {
@@ -25,7 +25,11 @@ void ReadNumbers(JsonFields& fields, const FrontendOptions& limits, SamplingPara
   ReadNumber(fields, "presence_penalty", kPenaltyRange, &sampling->presence_penalty);
   ReadNumber(fields, "frequency_penalty", kPenaltyRange, &sampling->frequency_penalty);
   ReadNumber(fields, "repetition_penalty", kRepetitionPenaltyRange, &sampling->repetition_penalty);
-  fields.LogitBias("logit_bias", limits.max_logit_bias, &sampling->logit_bias);
+  const auto check_bias = [path = fields.PathOf("logit_bias")](float bias,
+                                                               const std::string& written) {
+    return CheckNumber(bias, kLogitBiasRange, path, written);
+  };
+  fields.LogitBias("logit_bias", limits.max_logit_bias, check_bias, &sampling->logit_bias);
   fields.Seed("seed", &sampling->seed);
 }
 

@@ -3,9 +3,9 @@
 // Thread safety: pure functions.
 #pragma once
 
-#include "server/api/json/json.h"
-#include "server/serving/answer_request.h"
+#include "server/json/json.h"
 #include "server/serving/frontend.h"
+#include "server/serving/request/answer_request.h"
 
 namespace diffserve {
 

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "server/api/fields/chat_fields.h"
-#include "server/api/json/json_writer.h"
-#include "server/serving/request_checks.h"
+#include "server/json/json_writer.h"
+#include "server/serving/request/request_checks.h"
 
 namespace diffserve {
 namespace {

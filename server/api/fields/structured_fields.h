@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/api/json/json.h"
+#include "server/json/json.h"
 #include "server/serving/frontend.h"
 
 namespace diffserve {

@@ -6,7 +6,7 @@
 
 #include "server/api/fields/chat_fields.h"
 #include "server/api/fields/parameter_types.h"
-#include "server/serving/request_checks.h"
+#include "server/serving/request/request_checks.h"
 #include "server/serving/tools/json_scanner.h"
 
 namespace diffserve {

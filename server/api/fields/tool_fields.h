@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "server/api/json/json.h"
-#include "server/serving/answer_request.h"
-#include "server/serving/conversation.h"
+#include "server/json/json.h"
+#include "server/serving/request/answer_request.h"
+#include "server/serving/request/conversation.h"
 #include "server/serving/tools/tool_plan.h"
 
 namespace diffserve {

@@ -22,15 +22,15 @@
 #include "server/api/grpc/call_watch.h"
 #include "server/api/grpc/diffserve/answer_messages.h"
 #include "server/api/grpc/diffserve/attention_stream.h"
-#include "server/api/grpc/diffserve/embed_call.h"
 #include "server/api/grpc/diffserve/messages.h"
+#include "server/api/grpc/embed_call.h"
 #include "server/api/grpc/generate_call.h"
 #include "server/api/grpc/kserve/service.h"
 #include "server/api/grpc/listener.h"
 #include "server/api/grpc/unary_call.h"
 #include "server/api/grpc/vllm/service.h"
 #include "server/api/grpc/wire_request.h"
-#include "server/serving/request_checks.h"
+#include "server/serving/request/request_checks.h"
 
 namespace diffserve {
 namespace {

@@ -16,7 +16,7 @@
 
 #include "kernels/base/log.h"
 #include "server/api/grpc/call_context.h"
-#include "server/serving/request_checks.h"
+#include "server/serving/request/request_checks.h"
 
 namespace diffserve {
 

@@ -10,7 +10,7 @@
 #include <map>
 #include <string>
 
-#include "server/serving/request_checks.h"
+#include "server/serving/request/request_checks.h"
 
 namespace diffserve {
 namespace {

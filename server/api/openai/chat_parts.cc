@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/api/answer_splitter.h"
+#include "server/api/reply/answer_splitter.h"
 
 namespace diffserve {
 namespace {

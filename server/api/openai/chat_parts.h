@@ -3,8 +3,8 @@
 // Thread safety: pure functions.
 #pragma once
 
-#include "server/api/chat_text.h"
-#include "server/api/json/json_writer.h"
+#include "server/api/reply/chat_text.h"
+#include "server/json/json_writer.h"
 
 namespace diffserve {
 

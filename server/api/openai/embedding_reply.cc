@@ -6,7 +6,7 @@
 #include <span>
 
 #include "kernels/base/check.h"
-#include "server/api/json/base64.h"
+#include "server/json/base64.h"
 
 namespace diffserve {
 namespace {

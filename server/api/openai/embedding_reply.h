@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "models/diagnostics/hidden_state_pool.h"
-#include "server/api/response_encoder.h"
+#include "server/api/reply/response_encoder.h"
 
 namespace diffserve {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "server/api/fields/chat_fields.h"
-#include "server/serving/request_checks.h"
+#include "server/serving/request/request_checks.h"
 
 namespace diffserve {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "server/api/fields/members.h"
 #include "server/api/fields/read_context.h"
-#include "server/serving/embedding_request.h"
+#include "server/serving/request/embedding_request.h"
 
 namespace diffserve {
 

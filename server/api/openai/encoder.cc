@@ -5,7 +5,7 @@
 #include <iterator>
 #include <utility>
 
-#include "server/api/answer_splitter.h"
+#include "server/api/reply/answer_splitter.h"
 #include "server/serving/status_codes.h"
 
 namespace diffserve {

@@ -13,12 +13,12 @@
 
 #include "engine/response_stream.h"
 #include "kernels/base/status.h"
-#include "server/api/json/json_writer.h"
-#include "server/api/logprobs_text.h"
 #include "server/api/openai/chat_parts.h"
 #include "server/api/openai/request.h"
-#include "server/api/reply_members.h"
-#include "server/api/response_encoder.h"
+#include "server/api/reply/logprobs_text.h"
+#include "server/api/reply/reply_members.h"
+#include "server/api/reply/response_encoder.h"
+#include "server/json/json_writer.h"
 
 namespace diffserve {
 

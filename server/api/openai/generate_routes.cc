@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "kernels/base/log.h"
-#include "server/api/attention/reply.h"
 #include "server/api/routes_impl.h"
 #include "server/serving/status_codes.h"
 
@@ -32,34 +31,6 @@ void OpenAiRoutes::Impl::LogEnd(const RouteAccount& account, const ExchangeOutco
        {"completion_tokens", std::to_string(outcome.completion_tokens)},
        {"ms", std::to_string(ms)},
        {"request_id", account.request_id}});
-}
-
-HttpAnswer OpenAiRoutes::Impl::AttentionParsed(RouteCall& call,
-                                               Result<OpenAiAttentionRequest> parsed) {
-  if (!parsed.ok() || health.draining()) return Refused(parsed.status(), OpenAiErrors());
-  parsed->attention.request_id = call.account.request_id;
-  parsed->attention.client = call.account.client;
-  const auto place = AttentionExchange::NewPlace(std::move(call.wake));
-  Result<std::shared_ptr<AttentionMapsCall>> started = AttentionMapsCall::Start(
-      frontend, std::move(parsed->attention), [place](Result<SharedAttentionAnswer> answer) {
-        AttentionExchange::Fill(*place, std::move(answer));
-      });
-  if (!started.ok()) return Error(started.status());
-  AttentionExchange::Hooks hooks;
-  hooks.error_reply = [self = shared_from_this()](const Status& error) {
-    return self->Error(error);
-  };
-  hooks.on_end = [in_flight = in_flight, account = call.account](const ExchangeOutcome& outcome) {
-    --*in_flight;
-    LogEnd(account, outcome);
-  };
-  AttentionText::Options options = {"attn-" + call.account.request_id,
-                                    frontend.options().served_model_name, std::time(nullptr),
-                                    parsed->float16};
-  auto exchange = std::make_unique<AttentionExchange>(std::move(started).value(), place,
-                                                      std::move(options), std::move(hooks));
-  ++*in_flight;  // until on_end
-  return exchange;
 }
 
 HttpAnswer OpenAiRoutes::Impl::Generate(RouteCall& call, Result<OpenAiRequest> parsed) {

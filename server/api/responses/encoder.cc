@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "server/api/reply_members.h"
+#include "server/api/reply/reply_members.h"
 #include "server/api/responses/request.h"
 #include "server/serving/status_codes.h"
 #include "server/serving/tools/json_scanner.h"

@@ -14,8 +14,8 @@
 
 #include "engine/response_stream.h"
 #include "kernels/base/status.h"
-#include "server/api/answer_splitter.h"
-#include "server/api/response_encoder.h"
+#include "server/api/reply/answer_splitter.h"
+#include "server/api/reply/response_encoder.h"
 #include "server/api/responses/store.h"
 
 namespace diffserve {

@@ -3,8 +3,8 @@
 // Thread safety: as of JsonFields.
 #pragma once
 
-#include "server/api/json/json.h"
 #include "server/api/responses/request.h"
+#include "server/json/json.h"
 
 namespace diffserve {
 

@@ -9,10 +9,10 @@
 #include "server/api/fields/chat_fields.h"
 #include "server/api/fields/sampling_fields.h"
 #include "server/api/fields/tool_fields.h"
-#include "server/api/json/json_writer.h"
 #include "server/api/responses/encoder.h"
 #include "server/api/responses/input.h"
-#include "server/serving/request_checks.h"
+#include "server/json/json_writer.h"
+#include "server/serving/request/request_checks.h"
 
 namespace diffserve {
 namespace {

@@ -15,7 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "server/serving/conversation.h"
+#include "server/serving/request/conversation.h"
 
 namespace diffserve {
 

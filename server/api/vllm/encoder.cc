@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "kernels/base/check.h"
-#include "server/api/reply_members.h"
+#include "server/api/reply/reply_members.h"
 
 namespace diffserve {
 TokenResponse::TokenResponse(const AnswerRequest& request, const Identity& identity,

@@ -12,8 +12,8 @@
 
 #include "engine/text/responses.h"
 #include "engine/text/tokenizer.h"
-#include "server/api/logprobs_text.h"
-#include "server/api/response_encoder.h"
+#include "server/api/reply/logprobs_text.h"
+#include "server/api/reply/response_encoder.h"
 #include "server/api/vllm/request.h"
 
 namespace diffserve {

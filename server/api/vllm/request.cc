@@ -7,8 +7,8 @@
 #include "server/api/fields/chat_fields.h"
 #include "server/api/fields/sampling_fields.h"
 #include "server/api/fields/structured_fields.h"
-#include "server/api/json/json.h"
-#include "server/serving/request_checks.h"
+#include "server/json/json.h"
+#include "server/serving/request/request_checks.h"
 
 namespace diffserve {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/serving/conversation.h"
+#include "server/serving/request/conversation.h"
 
 namespace diffserve {
 

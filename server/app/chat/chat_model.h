@@ -13,7 +13,7 @@
 
 #include "server/app/chat/lens_text.h"
 #include "server/app/commands/commands.h"
-#include "server/serving/conversation.h"
+#include "server/serving/request/conversation.h"
 
 namespace diffserve {
 

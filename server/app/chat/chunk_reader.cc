@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/app/chat/chunk_reader.h"
 
-#include "server/api/json/json.h"
+#include "server/json/json.h"
 
 namespace diffserve {
 namespace {

@@ -3,12 +3,12 @@
 #include <utility>
 
 #include "server/api/api_key.h"
-#include "server/api/json/json.h"
-#include "server/api/json/json_writer.h"
 #include "server/app/chat/chat_model.h"
 #include "server/app/chat/chunk_reader.h"
 #include "server/app/chat/terminal_text.h"
-#include "server/http/fetcher.h"
+#include "server/http/client/fetcher.h"
+#include "server/json/json.h"
+#include "server/json/json_writer.h"
 
 namespace diffserve {
 namespace {

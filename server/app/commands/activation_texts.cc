@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "kernels/base/regular_file.h"
-#include "server/api/json/json.h"
 #include "server/app/commands/prompt_input.h"
+#include "server/json/json.h"
 
 namespace diffserve {
 namespace {

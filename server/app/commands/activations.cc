@@ -10,10 +10,10 @@
 #include <numeric>
 
 #include "models/diagnostics/activation_figures.h"
-#include "server/api/json/json_writer.h"
 #include "server/app/commands/activation_texts.h"
 #include "server/app/commands/commands.h"
 #include "server/app/commands/model_session.h"
+#include "server/json/json_writer.h"
 
 namespace diffserve {
 namespace {

@@ -11,9 +11,9 @@
 #include "kernels/base/machine_probe.h"
 #include "kernels/ops/device_probe.h"
 #include "kernels/ops/linear.h"
-#include "server/api/json/json_writer.h"
 #include "server/app/commands/commands.h"
 #include "server/app/commands/model_session.h"
+#include "server/json/json_writer.h"
 
 namespace diffserve {
 namespace {

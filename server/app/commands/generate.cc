@@ -13,12 +13,12 @@
 #include "engine/text/chat_template.h"
 #include "engine/text/detokenizer.h"
 #include "engine/text/tokenizer.h"
-#include "server/api/json/json_writer.h"
 #include "server/app/chat/chat_history.h"
 #include "server/app/chat/terminal_text.h"
 #include "server/app/commands/commands.h"
 #include "server/app/commands/model_session.h"
 #include "server/app/commands/prompt_input.h"
+#include "server/json/json_writer.h"
 
 namespace diffserve {
 namespace {

@@ -7,9 +7,9 @@
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
 #include "kernels/attention/diff_attention.h"
-#include "server/api/json/json_writer.h"
 #include "server/app/commands/commands.h"
 #include "server/app/commands/model_session.h"
+#include "server/json/json_writer.h"
 
 namespace diffserve {
 namespace {

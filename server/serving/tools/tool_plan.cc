@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "server/api/json/json_writer.h"
+#include "server/json/json_writer.h"
 #include "server/serving/tools/json_scanner.h"
 
 namespace diffserve {

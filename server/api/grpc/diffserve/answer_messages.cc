@@ -7,7 +7,7 @@
 #include <variant>
 
 #include "diffserve/v1/inference.pb.h"
-#include "server/api/answer_splitter.h"
+#include "server/api/reply/answer_splitter.h"
 
 namespace diffserve {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "engine/response_stream.h"
 #include "engine/text/tokenizer.h"
-#include "server/api/chat_text.h"
-#include "server/serving/answer_request.h"
+#include "server/api/reply/chat_text.h"
+#include "server/serving/request/answer_request.h"
 
 namespace diffserve {
 

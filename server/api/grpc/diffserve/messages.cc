@@ -11,9 +11,9 @@
 
 #include "diffserve/v1/inference.pb.h"
 #include "server/api/fields/tool_fields.h"
-#include "server/api/json/json.h"
-#include "server/api/json/json_writer.h"
-#include "server/serving/request_checks.h"
+#include "server/json/json.h"
+#include "server/json/json_writer.h"
+#include "server/serving/request/request_checks.h"
 
 namespace diffserve {
 namespace {

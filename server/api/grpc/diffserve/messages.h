@@ -3,10 +3,10 @@
 #pragma once
 
 #include "models/diagnostics/hidden_state_pool.h"
-#include "server/serving/answer_request.h"
 #include "server/serving/attention_call.h"
-#include "server/serving/embedding_request.h"
 #include "server/serving/frontend.h"
+#include "server/serving/request/answer_request.h"
+#include "server/serving/request/embedding_request.h"
 
 namespace diffserve {
 

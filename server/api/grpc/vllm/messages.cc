@@ -11,9 +11,9 @@
 #include <variant>
 
 #include "server/api/fields/structured_fields.h"
-#include "server/api/json/json_writer.h"
+#include "server/json/json_writer.h"
 #include "server/serving/build_version.h"
-#include "server/serving/request_checks.h"
+#include "server/serving/request/request_checks.h"
 
 namespace diffserve {
 namespace {

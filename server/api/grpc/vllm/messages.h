@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "models/diagnostics/hidden_state_pool.h"
-#include "server/serving/embedding_request.h"
 #include "server/serving/frontend.h"
+#include "server/serving/request/embedding_request.h"
 #include "vllm/grpc/engine/vllm_engine.pb.h"
 
 namespace diffserve {

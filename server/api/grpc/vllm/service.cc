@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "server/api/grpc/diffserve/embed_call.h"
+#include "server/api/grpc/embed_call.h"
 #include "server/api/grpc/generate_call.h"
 #include "server/api/grpc/stream_call.h"
 #include "server/api/grpc/unary_call.h"

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules about server/: which of its folders may include which, and how many files a folder has.
+
+Each rule yields (path, line, message), as those of tidy.py do.
+"""
+
+from collections import defaultdict
+
+FILES = 20  # .cc and .h of a folder
+# What a folder and those in it see of the server's other folders.
+SEES = {
+    "server/json/": (),
+    "server/http/": (),
+    "server/ui/": ("server/http/",),
+    "server/serving/": ("server/json/",),
+    "server/observe/": ("server/serving/", "server/http/"),
+    "server/api/": ("server/json/", "server/http/", "server/ui/", "server/serving/",
+                    "server/observe/"),
+    "server/app/": ("server/",),
+}
+# No API includes another.
+APIS = tuple(f"server/api/{name}/" for name in
+             ("anthropic attention openai ops responses vllm grpc/diffserve grpc/kserve "
+              "grpc/vllm").split())
+
+
+def folder_of(path, folders):
+    return next((folder for folder in folders if path.startswith(folder)), None)
+
+
+def server_layers(tree):
+    for path, line, name, _ in tree.look(tree.product_includes()):
+        mine = folder_of(path, SEES)
+        if mine is None or not name.startswith("server/") or name.startswith(mine):
+            api = folder_of(path, APIS)
+            if api is not None and folder_of(name, APIS) not in (api, None):
+                yield path, line, f"{api} includes {name}, which is another API's"
+        elif not name.startswith(SEES[mine] or ("-",)):
+            yield path, line, f"{mine} includes {name}; it sees {SEES[mine] or 'itself'}"
+
+
+def folder_size(tree):
+    files = defaultdict(list)
+    for path in tree.look(tree.select((".cc", ".h"), ["server/"])):
+        files[path.rpartition("/")[0]].append(path)
+    for folder, paths in files.items():
+        if len(paths) > FILES:
+            yield min(paths), 1, f"{folder} has {len(paths)} files, at most {FILES}"
+
+
+RULES = [server_layers, folder_size]
