@@ -64,7 +64,7 @@ TEST(KvEventMessageTest, MessageHasTheFormatThatRoutersRead) {
   EXPECT_EQ(Decoded(KvClearedPayload(2.0))[1].dump(), R"([{"type":"AllBlocksCleared"}])");
 }
 
-struct Message {
+struct ZmqMessage {
   std::string topic;
   int64_t number = -2;
   OrderedJson batch;
@@ -107,21 +107,21 @@ class KvEventPublisherTest : public ::testing::Test {
     } while (frames.back().more());
     return frames;
   }
-  static Message MessageOf(const std::vector<zmq::message_t>& frames, size_t begin) {
+  static ZmqMessage MessageOf(const std::vector<zmq::message_t>& frames, size_t begin) {
     if (frames.size() != begin + 3) return {};
     const zmq::message_t& payload = frames[begin + 2];
     return {frames[begin].to_string(), NumberOf(frames[begin + 1]),
             payload.size() == 0 ? OrderedJson() : Decoded(payload.to_string())};
   }
   // What the replay socket gives from `first` on, the end mark included.
-  std::vector<Message> Replayed(uint64_t first) {
+  std::vector<ZmqMessage> Replayed(uint64_t first) {
     zmq::socket_t client = Connected(zmq::socket_type::dealer, publisher_->replay_endpoint());
     std::string number(8, '\0');
     for (int i = 0; i < 8; ++i)
       number[static_cast<size_t>(i)] = static_cast<char>(first >> (8 * (7 - i)));
     client.send(zmq::message_t(), zmq::send_flags::sndmore);
     client.send(zmq::buffer(number), zmq::send_flags::none);
-    std::vector<Message> messages;
+    std::vector<ZmqMessage> messages;
     do messages.push_back(MessageOf(Frames(client), 1));
     while (messages.back().number >= 0);
     return messages;
@@ -140,7 +140,7 @@ TEST_F(KvEventPublisherTest, SubscriberGetsNumberedBatchesInOrder) {
   zmq::socket_t subscriber = Connected(zmq::socket_type::sub, publisher_->endpoint());
   // A publisher does not learn when a subscription takes effect: publish until one batch arrives,
   // then count from there.
-  Message first;
+  ZmqMessage first;
   subscriber.set(zmq::sockopt::rcvtimeo, 20);
   for (uint64_t hash = 1; first.number < 0; ++hash) {
     publisher_->Publish({Stored({hash})});
@@ -148,7 +148,7 @@ TEST_F(KvEventPublisherTest, SubscriberGetsNumberedBatchesInOrder) {
   }
   subscriber.set(zmq::sockopt::rcvtimeo, 20000);
   publisher_->Publish({Removed({4242})});
-  Message message = first;
+  ZmqMessage message = first;
   for (int64_t number = first.number; message.batch[1][0]["type"] != "BlockRemoved"; ++number) {
     EXPECT_EQ(message.topic, "kv@pod@model");
     EXPECT_EQ(message.number, number);
@@ -162,7 +162,7 @@ TEST_F(KvEventPublisherTest, MissedBatchesComeFromTheReplaySocket) {
   Start(MakeOptions());
   for (uint64_t hash = 1; hash <= 5; ++hash) publisher_->Publish({Stored({hash})});
   WaitUntilPublished(6);
-  const std::vector<Message> all = Replayed(0);
+  const std::vector<ZmqMessage> all = Replayed(0);
   ASSERT_EQ(all.size(), 7u);
   EXPECT_EQ(all[0].batch[1][0]["type"], "AllBlocksCleared");
   for (int64_t number = 1; number <= 5; ++number) {
@@ -182,7 +182,7 @@ TEST_F(KvEventPublisherTest, ReplayKeepsOnlyTheNewestBatches) {
   Start(options);
   for (uint64_t hash = 1; hash <= 5; ++hash) publisher_->Publish({Stored({hash})});
   WaitUntilPublished(6);
-  const std::vector<Message> kept = Replayed(0);
+  const std::vector<ZmqMessage> kept = Replayed(0);
   ASSERT_EQ(kept.size(), 3u);
   EXPECT_EQ(kept[0].number, 4);
   EXPECT_EQ(kept[1].number, 5);
@@ -196,7 +196,7 @@ TEST_F(KvEventPublisherTest, BadReplayRequestsAreNotAnsweredAndDoNoHarm) {
   client.send(zmq::str_buffer("short"), zmq::send_flags::none);
   for (int i = 0; i < 20; ++i)
     client.send(zmq::message_t(), i < 19 ? zmq::send_flags::sndmore : zmq::send_flags::none);
-  const std::vector<Message> all = Replayed(0);
+  const std::vector<ZmqMessage> all = Replayed(0);
   EXPECT_EQ(all.size(), 2u);
   client.set(zmq::sockopt::rcvtimeo, 0);
   EXPECT_TRUE(Frames(client).empty());
@@ -220,7 +220,7 @@ TEST_F(KvEventPublisherTest, ManyEventsAreSplitIntoAcceptedPayloads) {
     events.push_back(Stored({hash}));
   publisher_->Publish(std::move(events));
   WaitUntilPublished(kMaxKvEventsInPayload + 2);
-  const std::vector<Message> all = Replayed(1);
+  const std::vector<ZmqMessage> all = Replayed(1);
   ASSERT_EQ(all.size(), 3u);
   EXPECT_EQ(all[0].batch[1].size(), kMaxKvEventsInPayload);
   EXPECT_EQ(all[1].batch[1].size(), 1u);
@@ -236,7 +236,7 @@ TEST_F(KvEventPublisherTest, EndpointWithoutAStarIsConnectedTo) {
   options.replay_endpoint.clear();
   Start(options);
   EXPECT_EQ(publisher_->endpoint(), options.endpoint);
-  Message message;
+  ZmqMessage message;
   while (message.number < 1) {
     publisher_->Publish({Stored({1})});
     message = MessageOf(Frames(subscriber), 0);

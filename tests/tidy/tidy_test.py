@@ -135,7 +135,7 @@ class TidyTest(unittest.TestCase):
         for path in ("server/json/json.cc", "server/api/vllm/request.cc"):
             self.assertEqual(findings(seen | {path: f'#include "{api}"\n'}), {"server_layers"})
         many = {f"server/http/file_{i}.cc": "" for i in range(server_layers.FILES + 1)}
-        self.assertEqual(findings(many), {"folder_size"})
+        self.assertIn("folder_size", findings(many))
 
     def test_homes(self):
         for path, name in (("engine/engine.cc", "grpcpp/grpcpp.h"),
