@@ -140,7 +140,8 @@ class CommandsTest(Phi4FlashTest):
         with tempfile.TemporaryDirectory() as folder:
             told = [json.loads(self.command("inspect", tiny_phi4flash.write(
                 Path(folder) / str(window), sliding_window=window), "--json", "--max-num-seqs",
-                2048, *DEVICE_FLAGS).stdout) for window in (context, 1 << 24)]
+                2048, "--kv-cache-memory", "256M", *DEVICE_FLAGS).stdout)
+                    for window in (context, 1 << 24)]
         self.assertEqual(told[0]["memory"]["window_pages"], told[1]["memory"]["window_pages"])
 
     def test_activations_are_refused(self):
