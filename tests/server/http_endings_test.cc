@@ -56,6 +56,7 @@ TEST(HttpEndingsTest, ReplyIsCompleteAfterTooManyExtraBytesAndTheConnectionClose
   HttpClient client(server.port());
   AskLong(server, client);
   ASSERT_TRUE(client.Send(std::string(kMoreThanIsKept, 'x')));
+  ASSERT_TRUE(Eventually([&] { return client.IsDrained(); }));
   server.steps.Open();
   const ClientReply reply = client.ReadReply();
   EXPECT_EQ(reply.status, 200);

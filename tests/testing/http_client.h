@@ -14,7 +14,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -167,6 +169,27 @@ class HttpClient {
     if (!buffer_.empty() || poll(&waiting, 1, timeout_ms) != 1) return false;
     char byte;
     return recv(fd_, &byte, 1, MSG_PEEK) <= 0;
+  }
+  // No byte of this connection waits in the system: the server has read all that was sent.
+  bool IsDrained() const {
+    sockaddr_in own{}, peer{};
+    socklen_t size = sizeof(own);
+    getsockname(fd_, reinterpret_cast<sockaddr*>(&own), &size);
+    getpeername(fd_, reinterpret_cast<sockaddr*>(&peer), &size);
+    const unsigned ports[] = {ntohs(own.sin_port), ntohs(peer.sin_port)};
+    for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+      std::ifstream lines(table);
+      for (std::string line; std::getline(lines, line);) {
+        unsigned local = 0, remote = 0, sending = 0, receiving = 0;
+        if (std::sscanf(line.c_str(), " %*d: %*[^:]:%x %*[^:]:%x %*x %x:%x", &local, &remote,
+                        &sending, &receiving) != 4)
+          continue;
+        const bool ours = (local == ports[0] && remote == ports[1]) ||
+                          (local == ports[1] && remote == ports[0]);
+        if (ours && (sending > 0 || receiving > 0)) return false;
+      }
+    }
+    return true;
   }
   // Drops what comes until the peer has ended the connection; false if it does not in time.
   bool ReadToEnd() {
