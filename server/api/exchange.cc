@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/api/exchange.h"
 
-#include <mutex>
 #include <utility>
 
 #include "server/json/text_pieces.h"
@@ -94,33 +93,8 @@ bool GenerateExchange::Frames(std::string* bytes) {
   return whole();
 }
 
-struct PendingReplyExchange::Place {
-  std::function<void()> wake;
-  std::mutex mutex;
-  std::optional<Result<HttpReply>> reply;
-};
-
-std::shared_ptr<PendingReplyExchange::Place> PendingReplyExchange::NewPlace(
-    std::function<void()> wake) {
-  auto place = std::make_shared<Place>();
-  place->wake = std::move(wake);
-  return place;
-}
-
-void PendingReplyExchange::Fill(Place& place, Result<HttpReply> reply) {
-  {
-    std::lock_guard lock(place.mutex);
-    place.reply = std::move(reply);
-  }
-  place.wake();
-}
-
 std::optional<HttpReply> PendingReplyExchange::Reply() {
-  std::optional<Result<HttpReply>> reply;
-  {
-    std::lock_guard lock(place_->mutex);
-    reply = std::exchange(place_->reply, std::nullopt);
-  }
+  std::optional<Result<HttpReply>> reply = pending_->Take();
   if (!reply) return std::nullopt;
   return reply->ok() ? std::move(*reply).value() : error_reply_(reply->status());
 }

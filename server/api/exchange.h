@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "server/api/pending_result.h"
 #include "server/api/reply/response_encoder.h"
 #include "server/http/message.h"
 #include "server/serving/frontend.h"
@@ -40,7 +41,7 @@ class GenerateExchange : public HttpExchange {
   // The reply if no response could start: an error, or the error event of its stream.
   HttpReply Refused(const Status& status);
   // Sets the response that writes the stream. Before this call, the exchange has no answer to end.
-  void Begin(ResponseId id) noexcept { id_ = id; }
+  void Begin(ResponseId id) { id_ = id; }
 
   std::optional<HttpReply> Reply() override;
   bool Frames(std::string* bytes) override;
@@ -73,21 +74,19 @@ class GenerateExchange : public HttpExchange {
   ExchangeOutcome outcome_;
 };
 
+using PendingReply = PendingResult<HttpReply>;
+
 // A reply that another thread makes.
 class PendingReplyExchange : public HttpExchange {
  public:
   using ErrorReply = std::function<HttpReply(const Status& status)>;
-  struct Place;
-  PendingReplyExchange(std::shared_ptr<Place> place, ErrorReply error_reply)
-      : place_(std::move(place)), error_reply_(std::move(error_reply)) {}
+  PendingReplyExchange(std::shared_ptr<PendingReply> pending, ErrorReply error_reply)
+      : pending_(std::move(pending)), error_reply_(std::move(error_reply)) {}
   std::optional<HttpReply> Reply() override;
   bool Frames(std::string*) override { return true; }
 
-  static std::shared_ptr<Place> NewPlace(std::function<void()> wake);
-  static void Fill(Place& place, Result<HttpReply> reply);  // from any thread, once
-
  private:
-  const std::shared_ptr<Place> place_;
+  const std::shared_ptr<PendingReply> pending_;
   const ErrorReply error_reply_;
 };
 

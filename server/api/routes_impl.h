@@ -12,7 +12,6 @@
 #include <ctime>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -191,9 +190,9 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   HttpReply MessagesError(const Status& status) const;   // Anthropic's form
   HttpReply ResponsesError(const Status& status) const;  // members by the names of /v1/responses
   HttpReply ErrorOf(const Status& status, std::string body) const;
-  HttpAnswer Pending(std::shared_ptr<PendingReplyExchange::Place> place) const {
+  HttpAnswer Pending(std::shared_ptr<PendingReply> pending) const {
     return std::make_unique<PendingReplyExchange>(
-        std::move(place),
+        std::move(pending),
         [self = shared_from_this()](const Status& error) { return self->Error(error); });
   }
   HttpReply ErrorWith(int http_status, std::string_view reason,
@@ -248,30 +247,21 @@ HttpAnswer OpenAiRoutes::Impl::ReadThen(
     Call& call, size_t bytes, std::function<Result<Parsed>()> read,
     std::function<HttpAnswer(Impl&, Call&, Result<Parsed>)> start, ErrorForm error) {
   if (bytes <= kMaxInlineBodyBytes) return start(*this, call, read());
-  struct Place {
-    std::mutex mutex;
-    std::optional<Result<Parsed>> parsed;
-  };
-  auto place = std::make_shared<Place>();
+  auto parsed = std::make_shared<PendingResult<Parsed>>(call.wake);
   const Status status = frontend.RunOnTextThread(
-      call.account.client, bytes, [place, read = std::move(read), wake = call.wake](bool run) {
-        Result<Parsed> parsed = run ? read()
-                                    : Result<Parsed>(Status(StatusCode::kUnavailable,
-                                                            "the server is shutting down"));
-        {
-          std::lock_guard lock(place->mutex);
-          place->parsed = std::move(parsed);
-        }
-        wake();
+      call.account.client, bytes, [parsed, read = std::move(read)](bool run) {
+        parsed->Fill(
+            run ? read()
+                : Result<Parsed>(Status(StatusCode::kUnavailable, "the server is shutting down")));
       });
   if (!status.ok()) return (this->*error)(status);
   auto later = std::make_shared<Call>(Call{{}, call.account, call.wake});
   return std::make_unique<DeferredExchange>(
-      [self = shared_from_this(), place, later,
+      [self = shared_from_this(), parsed, later,
        start = std::move(start)]() -> std::optional<HttpAnswer> {
-        std::lock_guard lock(place->mutex);
-        if (!place->parsed) return std::nullopt;
-        return start(*self, *later, *std::exchange(place->parsed, std::nullopt));
+        std::optional<Result<Parsed>> taken = parsed->Take();
+        if (!taken) return std::nullopt;
+        return start(*self, *later, *std::move(taken));
       });
 }
 

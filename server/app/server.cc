@@ -28,14 +28,6 @@ Engine::KvEventSink SinkOf(KvEventPublisher* publisher) {
   return [publisher](std::vector<KvEvent> events) { publisher->Publish(std::move(events)); };
 }
 
-// A stalled server stops being ready before the watchdog logs the stall.
-HealthOptions HealthOf(const WatchdogOptions& watchdog) {
-  HealthOptions health;
-  health.max_seconds_without_progress = std::min(health.max_seconds_without_progress,
-                                                 watchdog.stall_timeout_s);
-  return health;
-}
-
 }  // namespace
 
 Server::Server(ServerOptions options, ServerParts parts, std::unique_ptr<Executor> executor)
@@ -45,9 +37,8 @@ Server::Server(ServerOptions options, ServerParts parts, std::unique_ptr<Executo
           options_.engine, std::move(executor),
           [this](TokenEvent event) { output_->Post(std::move(event)); },
           SinkOf(parts_.kv_events.get())),
-      health_([this] { return engine_.Snapshot(); }, HealthOf(options_.watchdog)),
-      watchdog_(
-          health_, [this] { return engine_.Snapshot(); }, options_.watchdog),
+      health_([this] { return engine_.Snapshot(); }),
+      watchdog_(health_, [this] { return engine_.Snapshot(); }),
       metrics_(parts_.info, [this] { return Stats(); }) {
   output_ = std::make_unique<OutputLoop>(*parts_.tokenizer, kOutboxEvents, CallsTo(engine_));
   FrontendOptions frontend = options_.frontend;

@@ -32,7 +32,6 @@ struct ServerOptions {
   HttpServerOptions http;
   std::optional<int> health_port;  // a port for only the health paths; 0: a free port
   GrpcServerOptions grpc;
-  WatchdogOptions watchdog;
 };
 
 // Objects that must be loaded before.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // JsonFields: a request body parsed under limits, with typed access to the members of its objects.
-// This is the home of the JSON library for input; response.cc is the one for output.
+// This is the home of the JSON library for input; json_writer.h writes output.
 //
 // Getters leave *out unchanged if the member is absent or null. The first member of a wrong type is
 // stored in status(), with its path as `param`; later getters then do nothing.

@@ -21,7 +21,8 @@ struct WatchdogOptions {
 class Watchdog {
  public:
   // Both outlive this.
-  Watchdog(const Health& health, std::function<EngineStats()> snapshot, WatchdogOptions options);
+  Watchdog(const Health& health, std::function<EngineStats()> snapshot,
+           WatchdogOptions options = {});
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;

@@ -41,16 +41,15 @@ HttpAnswer OpenAiRoutes::Impl::CountTokensParsed(RouteCall& call, Result<AnswerR
   if (!parsed.ok()) return MessagesError(parsed.status());
   if (const Status status = CheckModel(parsed->generate.model); !status.ok())
     return MessagesError(status);
-  auto place = PendingReplyExchange::NewPlace(std::move(call.wake));
+  auto pending = std::make_shared<PendingReply>(std::move(call.wake));
   const Status status = frontend.Tokenize(
       call.account.client, std::move(parsed->generate.prompts.front()),
-      /*add_special_tokens=*/false, [place](Result<std::vector<int32_t>> ids) {
-        PendingReplyExchange::Fill(*place, ids.ok()
-                                               ? Json(JsonObjectOf("input_tokens", ids->size()))
-                                               : Result<HttpReply>(ids.status()));
+      /*add_special_tokens=*/false, [pending](Result<std::vector<int32_t>> ids) {
+        pending->Fill(ids.ok() ? Json(JsonObjectOf("input_tokens", ids->size()))
+                               : Result<HttpReply>(ids.status()));
       });
   if (!status.ok()) return MessagesError(status);
-  return std::make_unique<PendingReplyExchange>(std::move(place), ErrorsOf(&Impl::MessagesError));
+  return std::make_unique<PendingReplyExchange>(std::move(pending), ErrorsOf(&Impl::MessagesError));
 }
 
 }  // namespace diffserve

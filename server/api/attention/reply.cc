@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/api/attention/reply.h"
 
-#include <mutex>
 #include <utility>
 
 #include "kernels/base/dtype.h"
@@ -85,31 +84,11 @@ bool AttentionText::Write(size_t enough, std::string* out) {
   return pieces_.empty();
 }
 
-struct AttentionExchange::Place {
-  std::function<void()> wake;
-  std::mutex mutex;
-  std::optional<Result<SharedAttentionAnswer>> answer;
-};
-
-std::shared_ptr<AttentionExchange::Place> AttentionExchange::NewPlace(std::function<void()> wake) {
-  auto place = std::make_shared<Place>();
-  place->wake = std::move(wake);
-  return place;
-}
-
-void AttentionExchange::Fill(Place& place, Result<SharedAttentionAnswer> answer) {
-  {
-    std::lock_guard lock(place.mutex);
-    place.answer = std::move(answer);
-  }
-  place.wake();
-}
-
 AttentionExchange::AttentionExchange(std::shared_ptr<AttentionMapsCall> call,
-                                     std::shared_ptr<Place> place, AttentionText::Options options,
-                                     Hooks hooks)
+                                     std::shared_ptr<PendingAnswer> answer,
+                                     AttentionText::Options options, Hooks hooks)
     : call_(std::move(call)),
-      place_(std::move(place)),
+      pending_answer_(std::move(answer)),
       options_(std::move(options)),
       hooks_(std::move(hooks)) {}
 
@@ -119,11 +98,7 @@ AttentionExchange::~AttentionExchange() {
 }
 
 std::optional<HttpReply> AttentionExchange::Reply() {
-  std::optional<Result<SharedAttentionAnswer>> answer;
-  {
-    std::lock_guard lock(place_->mutex);
-    answer = std::exchange(place_->answer, std::nullopt);
-  }
+  std::optional<Result<SharedAttentionAnswer>> answer = pending_answer_->Take();
   if (!answer) return std::nullopt;
   HttpReply reply;
   if (!answer->ok()) {

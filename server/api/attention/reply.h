@@ -43,12 +43,8 @@ class AttentionExchange : public HttpExchange {
     std::function<HttpReply(const Status& status)> error_reply;
     std::function<void(const ExchangeOutcome& outcome)> on_end;
   };
-  // The place to which the call delivers its answer.
-  struct Place;
-  static std::shared_ptr<Place> NewPlace(std::function<void()> wake);
-  static void Fill(Place& place, Result<SharedAttentionAnswer> answer);  // from any thread, once
-
-  AttentionExchange(std::shared_ptr<AttentionMapsCall> call, std::shared_ptr<Place> place,
+  using PendingAnswer = PendingResult<SharedAttentionAnswer>;  // the call delivers its answer there
+  AttentionExchange(std::shared_ptr<AttentionMapsCall> call, std::shared_ptr<PendingAnswer> answer,
                     AttentionText::Options options, Hooks hooks);
   ~AttentionExchange() override;
 
@@ -57,7 +53,7 @@ class AttentionExchange : public HttpExchange {
 
  private:
   const std::shared_ptr<AttentionMapsCall> call_;
-  const std::shared_ptr<Place> place_;
+  const std::shared_ptr<PendingAnswer> pending_answer_;
   const AttentionText::Options options_;
   const Hooks hooks_;
   std::optional<AttentionText> text_;

@@ -14,11 +14,10 @@ HttpAnswer OpenAiRoutes::Impl::AttentionParsed(RouteCall& call,
   if (!parsed.ok() || health.draining()) return Refused(parsed.status(), OpenAiErrors());
   parsed->attention.request_id = call.account.request_id;
   parsed->attention.client = call.account.client;
-  const auto place = AttentionExchange::NewPlace(std::move(call.wake));
+  const auto pending = std::make_shared<AttentionExchange::PendingAnswer>(std::move(call.wake));
   Result<std::shared_ptr<AttentionMapsCall>> started = AttentionMapsCall::Start(
-      frontend, std::move(parsed->attention), [place](Result<SharedAttentionAnswer> answer) {
-        AttentionExchange::Fill(*place, std::move(answer));
-      });
+      frontend, std::move(parsed->attention),
+      [pending](Result<SharedAttentionAnswer> answer) { pending->Fill(std::move(answer)); });
   if (!started.ok()) return Error(started.status());
   AttentionExchange::Hooks hooks;
   hooks.error_reply = [self = shared_from_this()](const Status& error) {
@@ -31,7 +30,7 @@ HttpAnswer OpenAiRoutes::Impl::AttentionParsed(RouteCall& call,
   AttentionText::Options options = {"attn-" + call.account.request_id,
                                     frontend.options().served_model_name, std::time(nullptr),
                                     parsed->float16};
-  auto exchange = std::make_unique<AttentionExchange>(std::move(started).value(), place,
+  auto exchange = std::make_unique<AttentionExchange>(std::move(started).value(), pending,
                                                       std::move(options), std::move(hooks));
   ++*in_flight;  // until on_end
   return exchange;

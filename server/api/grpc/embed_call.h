@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "models/diagnostics/hidden_state_pool.h"
-#include "server/api/grpc/stream_call.h"
+#include "server/api/grpc/response_call.h"
 #include "server/serving/request/embedding_request.h"
 
 namespace diffserve {
@@ -25,9 +25,9 @@ namespace diffserve {
 using StatePools = std::vector<std::shared_ptr<HiddenStatePool>>;
 
 template <typename Api>
-class EmbedCall : public StreamCall<typename Api::Message, OneAnswer<typename Api::Message>> {
+class EmbedCall : public ResponseCall<typename Api::Message, OneAnswer<typename Api::Message>> {
   using Message = typename Api::Message;
-  using Base = StreamCall<Message, OneAnswer<Message>>;
+  using Base = ResponseCall<Message, OneAnswer<Message>>;
 
  public:
   // `received` is the status of the message; `read()` gives its Result<EmbeddingRequest>.
@@ -51,19 +51,14 @@ class EmbedCall : public StreamCall<typename Api::Message, OneAnswer<typename Ap
     DS_RETURN_IF_ERROR(CheckPoolsStates(frontend.options()));
     DS_RETURN_IF_ERROR(AddPools(frontend.model_config().hidden_size, &*request));
     GenerateRequest& generate = request->generate;
-    DS_RETURN_IF_ERROR(this->TakeRequestId(generate.request_id));
-    generate.request_id = this->request_id_;
-    generate.client = this->record_.client();
-    generate.deadline = this->deadline();
+    DS_RETURN_IF_ERROR(this->Identify(&generate));
     pools_ = generate.pools;
-    stream_ = std::make_shared<ResponseStream>(
-        frontend.options().max_stream_bytes, [call = this->weak_self()] { EmbedCall::Wake(call); });
-    return Assign(&response_, frontend.Generate(std::move(generate), stream_));
+    return this->Generate(std::move(generate));
   }
 
   bool TakeNext(Message* message) override {
     while (!this->done_) {
-      const std::optional<ResponseEvent> event = stream_->TryPop();
+      const std::optional<ResponseEvent> event = this->NextEvent();
       if (!event) return false;
       const auto* const done = std::get_if<ResponseDone>(&*event);
       if (done == nullptr) continue;
@@ -75,19 +70,7 @@ class EmbedCall : public StreamCall<typename Api::Message, OneAnswer<typename Ap
     return false;
   }
 
-  void Cancel() override {
-    if (stream_ == nullptr) return;
-    stream_->Close();
-    this->shared_.frontend.Abandon(response_);
-  }
-
-  void Close() override {
-    if (stream_ != nullptr) stream_->Close();
-  }
-
-  StatePools pools_;  // all set before any reaction can run
-  std::shared_ptr<ResponseStream> stream_;
-  ResponseId response_ = 0;
+  StatePools pools_;  // set before any reaction can run
 };
 
 }  // namespace diffserve

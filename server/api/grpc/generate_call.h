@@ -15,15 +15,15 @@
 #include <utility>
 #include <variant>
 
-#include "server/api/grpc/stream_call.h"
+#include "server/api/grpc/response_call.h"
 #include "server/api/grpc/wire_request.h"
 
 namespace diffserve {
 
 template <typename Api>
-class GenerateCall : public StreamCall<typename Api::Message> {
+class GenerateCall : public ResponseCall<typename Api::Message> {
   using Message = typename Api::Message;
-  using Base = StreamCall<Message>;
+  using Base = ResponseCall<Message>;
 
  public:
   template <typename Request>
@@ -45,22 +45,16 @@ class GenerateCall : public StreamCall<typename Api::Message> {
     auto request = FromProto(message, frontend.options(), frontend.DefaultSampling());
     if (!request.ok()) return request.status();
     GenerateRequest& generate = request->generate;
-    DS_RETURN_IF_ERROR(this->TakeRequestId(generate.request_id));
-    generate.request_id = this->request_id_;
-    generate.client = this->record_.client();
-    generate.deadline = this->deadline();
+    DS_RETURN_IF_ERROR(this->Identify(&generate));
     answer_ = Api::NewAnswer(*request, this->request_id_, frontend.tokenizer());
-    stream_ = std::make_shared<ResponseStream>(
-        frontend.options().max_stream_bytes,
-        [call = this->weak_self()] { GenerateCall::Wake(call); });
-    return Assign(&response_, frontend.Generate(std::move(generate), stream_));
+    return this->Generate(std::move(generate));
   }
 
   // The start's messages wait for the next event, which may be a refusal by the engine: client
   // libraries retry only calls that got no message.
   bool TakeNext(Message* message) override {
     while (!this->done_ && (pending_.empty() || holds_start_)) {
-      const std::optional<ResponseEvent> event = stream_->TryPop();
+      const std::optional<ResponseEvent> event = this->NextEvent();
       if (!event) break;
       const auto* done = std::get_if<ResponseDone>(&*event);
       if (done != nullptr) this->done_ = done->status;
@@ -74,20 +68,7 @@ class GenerateCall : public StreamCall<typename Api::Message> {
     return true;
   }
 
-  void Cancel() override {
-    if (stream_ == nullptr) return;
-    stream_->Close();
-    this->shared_.frontend.Abandon(response_);
-  }
-
-  void Close() override {
-    if (stream_ != nullptr) stream_->Close();
-  }
-
-  // All set before any reaction can run.
-  std::unique_ptr<typename Api::Answer> answer_;
-  std::shared_ptr<ResponseStream> stream_;
-  ResponseId response_ = 0;
+  std::unique_ptr<typename Api::Answer> answer_;  // set before any reaction can run
   std::deque<Message> pending_;
   bool holds_start_ = false;  // pending_ is only the start's
 };

@@ -60,7 +60,7 @@ HttpAnswer OpenAiRoutes::Impl::StartResponse(RouteCall& call, GenerateRequest re
     --*in_flight;
     LogEnd(account, outcome);
   };
-  // Made before the response is opened: nothing after that can fail.
+  // Made before the response is opened, because it writes a refusal too.
   auto exchange = std::make_unique<GenerateExchange>(frontend, stream, std::move(wake_due),
                                                      std::move(response.writer), response.streams,
                                                      std::move(hooks));
@@ -74,36 +74,35 @@ HttpAnswer OpenAiRoutes::Impl::StartResponse(RouteCall& call, GenerateRequest re
 HttpAnswer OpenAiRoutes::Impl::TokenizeParsed(RouteCall& call, Result<TokenizeRequest> parsed) {
   if (!parsed.ok()) return Error(parsed.status());
   if (const Status status = CheckModel(parsed->model); !status.ok()) return Error(status);
-  auto place = PendingReplyExchange::NewPlace(std::move(call.wake));
+  auto pending = std::make_shared<PendingReply>(std::move(call.wake));
   const bool with_texts = parsed->return_token_strs;
   const int max_model_len = frontend.engine().options().max_model_len;
   const Status status = frontend.Tokenize(
       call.account.client, std::move(parsed->prompt), parsed->add_special_tokens,
-      [self = shared_from_this(), place, with_texts,
+      [self = shared_from_this(), pending, with_texts,
        max_model_len](Result<std::vector<int32_t>> ids) {
-        if (!ids.ok()) return PendingReplyExchange::Fill(*place, ids.status());
+        if (!ids.ok()) return pending->Fill(ids.status());
         std::vector<std::string> texts;
         if (with_texts) {
           for (const int32_t id : *ids) texts.push_back(self->frontend.tokenizer().TokenBytes(id));
         }
-        PendingReplyExchange::Fill(
-            *place, Json(TokenizeBody(*ids, max_model_len, with_texts ? &texts : nullptr)));
+        pending->Fill(Json(TokenizeBody(*ids, max_model_len, with_texts ? &texts : nullptr)));
       });
   if (!status.ok()) return Error(status);
-  return Pending(std::move(place));
+  return Pending(std::move(pending));
 }
 
 HttpAnswer OpenAiRoutes::Impl::DetokenizeParsed(RouteCall& call, Result<DetokenizeRequest> parsed) {
   if (!parsed.ok()) return Error(parsed.status());
   if (const Status status = CheckModel(parsed->model); !status.ok()) return Error(status);
-  auto place = PendingReplyExchange::NewPlace(std::move(call.wake));
+  auto pending = std::make_shared<PendingReply>(std::move(call.wake));
   const Status status = frontend.Detokenize(
-      call.account.client, std::move(parsed->tokens), [place](Result<std::string> text) {
-        PendingReplyExchange::Fill(*place, text.ok() ? Json(JsonObjectOf("prompt", *text))
-                                                     : Result<HttpReply>(text.status()));
+      call.account.client, std::move(parsed->tokens), [pending](Result<std::string> text) {
+        pending->Fill(text.ok() ? Json(JsonObjectOf("prompt", *text))
+                                : Result<HttpReply>(text.status()));
       });
   if (!status.ok()) return Error(status);
-  return Pending(std::move(place));
+  return Pending(std::move(pending));
 }
 
 }  // namespace diffserve

@@ -106,7 +106,7 @@ bool ResponsesStore::Erase(const std::string& client, const std::string& id) {
   return true;
 }
 
-void ResponsesStore::Drop(const std::string& client, const std::string& id) noexcept {
+void ResponsesStore::Drop(const std::string& client, const std::string& id) {
   std::list<Entry> gone;
   std::lock_guard lock(mutex_);
   const Entry* const entry = FindEntry(client, id);

@@ -50,7 +50,7 @@ class ResponsesStore {
   bool Finish(const std::string& client, std::shared_ptr<const ResponseObject> object);
   bool Erase(const std::string& client, const std::string& id);
   // Removes the object of this id if it is in progress.
-  void Drop(const std::string& client, const std::string& id) noexcept;
+  void Drop(const std::string& client, const std::string& id);
 
   size_t entries() const;
   size_t bytes() const;

@@ -55,23 +55,22 @@ HttpAnswer OpenAiRoutes::Impl::TokensParsed(RouteCall& call, Result<TokenRequest
 HttpAnswer OpenAiRoutes::Impl::RenderParsed(RouteCall& call, Result<OpenAiRequest> parsed) {
   if (!parsed.ok()) return Error(parsed.status());
   if (const Status status = CheckRenders(parsed->generate); !status.ok()) return Error(status);
-  auto place = PendingReplyExchange::NewPlace(std::move(call.wake));
+  auto pending = std::make_shared<PendingReply>(std::move(call.wake));
   GenerateRequest request = std::move(parsed->generate);
   request.client = call.account.client;
   // Rendering consumes the request; a copy without the long prompts is kept for the reply.
   std::vector<Prompt> prompts = std::exchange(request.prompts, {});
   auto asked = std::make_shared<const GenerateRequest>(request);
   request.prompts = std::move(prompts);
-  auto fill = [self = shared_from_this(), place, asked, chat = parsed->chat,
+  auto fill = [self = shared_from_this(), pending, asked, chat = parsed->chat,
                id = Identity(call, parsed->chat).id](Result<TokenizedRequest> rendered) {
-    if (!rendered.ok()) return PendingReplyExchange::Fill(*place, rendered.status());
+    if (!rendered.ok()) return pending->Fill(rendered.status());
     Result<std::string> body = self->RenderedText(*rendered, *asked, id, chat);
-    PendingReplyExchange::Fill(
-        *place, body.ok() ? Json(std::move(body).value()) : Result<HttpReply>(body.status()));
+    pending->Fill(body.ok() ? Json(std::move(body).value()) : Result<HttpReply>(body.status()));
   };
   const Status status = frontend.Render(std::move(request), std::move(fill));
   if (!status.ok()) return Error(status);
-  return Pending(std::move(place));
+  return Pending(std::move(pending));
 }
 
 // One object for a conversation, a list of objects for a completion's prompts.
