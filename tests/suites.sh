@@ -78,7 +78,10 @@ run_gtest() {  # run_gtest NAME PROGRAM
   p=$(total 'PASSED ')
   s=$(total 'SKIPPED')
   f=$(grep -cE '^\[  FAILED  \] .* \([0-9]+ ms\)$' "$log")
-  [ $code -ne 0 ] && grep -vE '^\[( RUN      |       OK |-+)\]' "$log" | tail -n 80
+  if [ $code -ne 0 ]; then
+    grep -vE '^\[( RUN      |       OK |-+)\]' "$log" | tail -n 80
+    grep -E '^\[  FAILED  \] .* \([0-9]+ ms\)$' "$log"
+  fi
   echo "${p:-0} passed, ${f:-0} failed, ${s:-0} skipped" >>"$log"
   count "$name" "$log" $code
 }

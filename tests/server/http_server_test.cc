@@ -255,8 +255,7 @@ TEST(HttpServerTest, ClientThatLeavesFreesItsPages) {
       else
         client.Close();
       EXPECT_TRUE(Eventually([&] { return server.http->num_connections() == 0; }));
-      server.steps.Open();
-      EXPECT_TRUE(server.EngineIsEmpty());
+      EXPECT_TRUE(server.BecomesIdle());
     }
   }
   EXPECT_EQ(server.Stats().num_finished(FinishReason::kCancelled), 4u);
@@ -386,8 +385,7 @@ TEST(HttpServerTest, StopCutsConnectionsThatDoNotEnd) {
   server.http->Stop(std::chrono::milliseconds(10));
   EXPECT_EQ(server.http->num_connections(), 0);
   EXPECT_TRUE(client.AtEnd());
-  server.steps.Open();
-  EXPECT_TRUE(server.EngineIsEmpty());
+  EXPECT_TRUE(server.BecomesIdle());
   EXPECT_EQ(server.Stats().num_finished(FinishReason::kCancelled), 1u);
 }
 
