@@ -22,15 +22,17 @@ FAULTS = []
 
 
 def routes():
-    """(method, path) of each row of the route table; prefixes end in a parameter."""
-    text = (SERVER / "routes.cc").read_text() + (SERVER / "routes_impl.h").read_text()
-    table = text[text.index("kRoutes[] = {"):]
-    constants = dict(re.findall(r'string_view (k\w+) = ("[^"]*");', text))
-    rows = re.findall(r'\{\{"(\w+)", ("[^"]+"|k\w+)', table[:table.index("};")])
-    if len(rows) != table[:table.index("};")].count("{{"):
-        FAULTS.append("routes.cc: a row of kRoutes cannot be read")
+    """(method, path) of each row of the APIs' route tables; prefixes end in a parameter."""
+    paths = []
+    for name in re.findall(r'#include "server/api/(\w+/routes)\.h"',
+                           (SERVER / "apis.cc").read_text()):
+        text = (SERVER / f"{name}.cc").read_text()
+        constants = dict(re.findall(r'string_view (k\w+) = ("[^"]*");', text))
+        rows = re.findall(r'\{"(GET|POST|DELETE|PUT|PATCH)",\s+("[^"]+"|k\w+)', text)
+        if not rows or len(rows) != len(re.findall(r'"[A-Z]{3,}"', text)):
+            FAULTS.append(f"{name}.cc: a row of its routes cannot be read")
+        paths += [(method.lower(), constants.get(path, path).strip('"')) for method, path in rows]
     prefixes = {"/v1/models/": "/v1/models/{id}", "/ui/": "/ui/{file}"}
-    paths = [(method.lower(), constants.get(path, path).strip('"')) for method, path in rows]
     return [(method, prefixes.get(path, path)) for method, path in paths]
 
 

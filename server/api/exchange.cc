@@ -10,7 +10,8 @@ namespace diffserve {
 
 GenerateExchange::GenerateExchange(Frontend& frontend, std::shared_ptr<ResponseStream> stream,
                                    std::shared_ptr<std::atomic<bool>> wake_due,
-                                   std::unique_ptr<AnswerWriter> writer, bool streams, Hooks hooks)
+                                   std::unique_ptr<AnswerWriter> writer, bool streams,
+                                   ExchangeHooks hooks)
     : frontend_(frontend),
       stream_(std::move(stream)),
       wake_due_(std::move(wake_due)),

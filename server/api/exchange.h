@@ -25,17 +25,18 @@ struct ExchangeOutcome {
   int64_t completion_tokens = 0;
 };
 
+struct ExchangeHooks {
+  // Converts an error before the first byte to a reply.
+  std::function<HttpReply(const Status& status)> error_reply;
+  std::function<void(const ExchangeOutcome& outcome)> on_end;
+};
+
 class GenerateExchange : public HttpExchange {
  public:
-  struct Hooks {
-    // Converts an error before the first byte to a reply.
-    std::function<HttpReply(const Status& status)> error_reply;
-    std::function<void(const ExchangeOutcome& outcome)> on_end;
-  };
   // The stream's notify must wake the connection by `wake_due` (see NotifyOf).
   GenerateExchange(Frontend& frontend, std::shared_ptr<ResponseStream> stream,
                    std::shared_ptr<std::atomic<bool>> wake_due,
-                   std::unique_ptr<AnswerWriter> writer, bool streams, Hooks hooks);
+                   std::unique_ptr<AnswerWriter> writer, bool streams, ExchangeHooks hooks);
   ~GenerateExchange() override;
 
   // The reply if no response could start: an error, or the error event of its stream.
@@ -68,7 +69,7 @@ class GenerateExchange : public HttpExchange {
   const std::shared_ptr<std::atomic<bool>> wake_due_;
   ResponseEncoder response_;
   const bool streams_;
-  const Hooks hooks_;
+  const ExchangeHooks hooks_;
   std::string pending_;           // generated, not sent yet
   bool ends_with_error_ = false;  // after the started event is written
   ExchangeOutcome outcome_;

@@ -3,251 +3,122 @@
 
 #include <algorithm>
 #include <chrono>
-#include <ctime>
 #include <iterator>
 #include <optional>
-#include <span>
+#include <string>
 #include <utility>
+#include <variant>
 
 #include "kernels/base/log.h"
-#include "server/api/client_identity.h"
-#include "server/api/head_fields.h"
-#include "server/api/routes_impl.h"
-#include "server/http/gate.h"
+#include "server/api/apis.h"
+#include "server/api/head/client_identity.h"
+#include "server/api/head/head_fields.h"
 #include "server/http/url.h"
-#include "server/serving/request/request_checks.h"
-#include "server/serving/status_codes.h"
-#include "server/ui/files.h"
 
 namespace diffserve {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::string_view kModelPrefix = "/v1/models/";
-constexpr std::string_view kMessagesPath = "/v1/messages";
+bool IsAtOrBelow(std::string_view path, std::string_view prefix) {
+  return !prefix.empty() && path.starts_with(prefix) &&
+         (path.size() == prefix.size() || path[prefix.size()] == '/');
+}
 
 }  // namespace
 
-std::span<const OpenAiRoutes::Impl::Route> OpenAiRoutes::Impl::Table() {
-  static constexpr Route kRoutes[] = {
-      {{"POST", "/v1/completions"}, &Impl::Completions},
-      {{"POST", "/v1/chat/completions"}, &Impl::ChatCompletions},
-      {{"POST", kMessagesPath}, &Impl::Messages},
-      {{"POST", "/v1/messages/count_tokens"}, &Impl::CountTokens},
-      {{"POST", "/v1/responses"}, &Impl::Responses},
-      {{"GET", "/v1/responses/{id}"}, &Impl::GetResponse},
-      {{"DELETE", "/v1/responses/{id}"}, &Impl::DeleteResponse},
-      {{"POST", "/v1/responses/{id}/cancel"}, &Impl::CancelResponse},
-      {{"GET", "/v1/responses/{id}/input_items"}, &Impl::ResponseInputItems},
-      {{"POST", "/v1/embeddings"}, &Impl::Embeddings},
-      {{"POST", "/v1/attention"}, &Impl::Attention},
-      {{"POST", "/tokenize"}, &Impl::Tokenize},
-      {{"POST", "/detokenize"}, &Impl::Detokenize},
-      {{"POST", "/inference/v1/generate"}, &Impl::TokensInOut},
-      {{"POST", "/v1/completions/render"}, &Impl::RenderCompletion},
-      {{"POST", "/v1/chat/completions/render"}, &Impl::RenderChat},
-      {{"GET", "/tokenizer_info"}, &Impl::TokenizerInfo},
-      {{"GET", "/v1/models"}, &Impl::Models},
-      {{"GET", kModelPrefix}, &Impl::Model},
-      {{"GET", "/version"}, &Impl::Version},
-      {{"GET", "/load"}, &Impl::Load},
-      {{"GET", "/metrics"}, &Impl::Metrics},
-      {{"POST", "/reset_prefix_cache"}, &Impl::ResetPrefixCache},
-      {{"GET", "/livez", false}, &Impl::Live},
-      {{"GET", "/readyz", false}, &Impl::Ready},
-      {{"GET", "/health", false}, &Impl::Ready},
-      {{"GET", "/", false}, &Impl::Page},
-      {{"GET", "/ui/", false}, &Impl::Page},
-  };
-  return kRoutes;
+HttpRoutes::HttpRoutes(HttpRoutesOptions options, Frontend& frontend, const Health& health,
+                       const ApiKeys& keys)
+    : context_(std::make_shared<ApiContext>(std::move(options), frontend, health)),
+      keys_(keys),
+      apis_(AllApis(context_->options)) {}
+
+std::vector<Route> HttpRoutes::routes() const {
+  std::vector<Route> routes;
+  for (const Api& api : apis_) std::ranges::copy(api.routes, std::back_inserter(routes));
+  return routes;
 }
 
-HttpReply OpenAiRoutes::Impl::Json(std::string body) {
-  HttpReply reply;
-  reply.body = std::move(body);
-  return reply;
-}
-
-HttpReply OpenAiRoutes::Impl::Error(const Status& status) const {
-  return ErrorOf(status, OpenAiErrorBody(status));
-}
-
-HttpReply OpenAiRoutes::Impl::ErrorOf(const Status& status, std::string body) const {
-  HttpReply reply = Json(std::move(body));
-  reply.status = WireStatusOf(status.code()).http;
-  const int retry_after_s = std::max(options.retry_after_s, status.retry_after_s());
-  if (reply.status == 429 || reply.status == 503)
-    reply.fields.emplace_back("Retry-After", std::to_string(retry_after_s));
-  if (reply.status == 401) reply.fields.emplace_back("WWW-Authenticate", "Bearer");
-  return reply;
-}
-
-// For errors that exist only in HTTP: their statuses have no StatusCode.
-HttpReply OpenAiRoutes::Impl::ErrorWith(int http_status, std::string_view reason,
-                                        ErrorForm form) const {
-  const StatusCode code = http_status == 503   ? StatusCode::kUnavailable
-                          : http_status == 500 ? StatusCode::kInternal
-                          : http_status == 413 ? StatusCode::kTooLarge
-                                               : StatusCode::kInvalidArgument;
-  HttpReply reply = (this->*form)(Status(code, std::string(reason)));
-  reply.status = http_status;
-  return reply;
-}
-
-HttpReply OpenAiRoutes::Impl::UnknownCoding(std::string_view coding, ErrorForm form) const {
-  HttpReply reply = ErrorWith(415,
-                              "Content-Encoding is \"" + std::string(coding.substr(0, 64)) +
-                                  "\"; allowed is one of " + kAcceptedCodings,
-                              form);
-  reply.fields.emplace_back("Accept-Encoding", kAcceptedCodings);
-  return reply;
-}
-
-ModelCard OpenAiRoutes::Impl::Card(const std::string& name) const {
-  return {name, options.model_root, frontend.engine().options().max_model_len, created};
-}
-
-HttpAnswer OpenAiRoutes::Impl::Models(RouteCall&) {
-  std::vector<ModelCard> cards = {Card(frontend.options().served_model_name)};
-  for (const std::string& name : frontend.options().further_model_names)
-    cards.push_back(Card(name));
-  return Json(ModelListBody(cards));
-}
-
-Status OpenAiRoutes::Impl::CheckModel(const std::string& model) const {
-  if (model.empty() || frontend.options().Serves(model)) return {};
-  return Status(StatusCode::kNotFound,
-                "the model '" + model.substr(0, kMaxRequestIdBytes) + "' is not served here",
-                "model");
-}
-
-OpenAiIdentity OpenAiRoutes::Impl::Identity(const RouteCall& call, bool chat) const {
-  return {(chat ? "chatcmpl-" : "cmpl-") + call.account.request_id,
-          frontend.options().served_model_name, options.fingerprint, std::time(nullptr)};
-}
-
-HttpAnswer OpenAiRoutes::Impl::Model(RouteCall& call) {
-  const std::string name = PercentDecoded(
-      std::string_view(call.request.head.path).substr(kModelPrefix.size()));
-  if (!frontend.options().Serves(name)) {
-    return Error(Status(StatusCode::kNotFound, "this model is not served here", "model"));
+HttpRoutes::Found HttpRoutes::Find(const HttpHead& head) const {
+  Found found;
+  for (const Api& api : apis_) {
+    if (found.api == nullptr && IsAtOrBelow(head.path, api.prefix)) found.api = &api;
+    for (const Route& route : api.routes) {
+      if (!IsPathOf(head.path, route.path)) continue;
+      if (route.method == head.method) return {&api, &route, true};
+      if (found.route == nullptr) found = {&api, &route, false};
+    }
   }
-  return Json(ModelBody(Card(name)));
+  return found;
 }
 
-HttpAnswer OpenAiRoutes::Impl::Ready(RouteCall&) {
-  const Status status = health.Ready();
-  return status.ok() ? Json(JsonObjectOf("status", "ok")) : Error(status);
-}
-
-HttpAnswer OpenAiRoutes::Impl::Metrics(RouteCall&) {
-  HttpReply reply = Json(options.metrics_text());
-  reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
-  return reply;
-}
-
-// As in vLLM, except that running requests never prevent the reset.
-HttpAnswer OpenAiRoutes::Impl::ResetPrefixCache(RouteCall& call) {
-  constexpr char kRunning[] = "reset_running_requests";
-  const std::string_view running = QueryParameter(call.request.head.query, kRunning);
-  if (!running.empty() && running != "false" && running != "0") {
-    return Error(InvalidArgument(std::string(kRunning) + " is " +
-                                     std::string(running.substr(0, 64)) +
-                                     "; allowed is false: the cache is reset while requests run, "
-                                     "and they keep their pages",
-                                 kRunning));
-  }
-  frontend.engine().ResetPrefixCache();
-  return Json(JsonObjectOf("success", true));
-}
-
-// The methods of a path, as Allow lists them.
-std::string OpenAiRoutes::Impl::MethodsOf(std::string_view path) {
+std::string HttpRoutes::MethodsOf(std::string_view path) const {
   std::string methods;
-  for (const Route& route : Table()) {
-    if (route.info.path != path) continue;
+  for (const Route& route : routes()) {
+    if (route.path != path) continue;
     if (!methods.empty()) methods += ", ";
-    methods += route.info.method;
+    methods += route.method;
   }
   return methods;
 }
 
-OpenAiRoutes::Impl::ErrorForm OpenAiRoutes::Impl::FormOf(std::string_view path) {
-  const bool is_messages = path.starts_with(kMessagesPath) &&
-                           (path.size() == kMessagesPath.size() ||
-                            path[kMessagesPath.size()] == '/');
-  return is_messages ? &Impl::MessagesError : &Impl::Error;
-}
-
-HttpAnswer OpenAiRoutes::Impl::Dispatch(RouteCall& call) {
+HttpAnswer HttpRoutes::Dispatch(RouteCall& call) {
   const HttpHead& head = call.request.head;
-  const auto matches = [this, &head](const Route& route) {
-    return (options.ui || route.answer != &Impl::Page) && IsPathOf(head.path, route.info.path);
-  };
-  const auto routes = Table();
-  auto found = std::find_if(routes.begin(), routes.end(), [&](const Route& route) {
-    return route.info.method == head.method && matches(route);
-  });
-  const bool takes_method = found != routes.end();
-  if (!takes_method) found = std::find_if(routes.begin(), routes.end(), matches);
-  const ErrorForm form = FormOf(head.path);
-  if (found != routes.end()) call.account.route = found->info.path;
+  const HttpRoutesOptions& options = context_->options;
+  const Found found = Find(head);
+  const ErrorBody errors = found.error_body();
+  if (found.route != nullptr) call.account.route = found.route->path;
   if (options.loopback_hosts_only && !IsLoopbackHost(head.Field("host"))) {
-    return ErrorWith(421,
-                     "only loopback host names are served; use 127.0.0.1 or localhost, or start "
-                     "the server with API keys",
-                     form);
+    return context_->HttpError(
+        421,
+        "only loopback host names are served; use 127.0.0.1 or localhost, or start the server "
+        "with API keys",
+        errors);
   }
   if (std::optional<HttpReply> preflight = options.cross_origin.Preflight(head))
     return *std::move(preflight);
-  call.account.client = ClientName(keys, call.request);
-  const bool authorised = !keys.required() || !call.account.client.empty();
-  if ((found == routes.end() || found->info.needs_key) && !authorised) {
-    return (this->*form)(
+  call.account.client = ClientName(keys_, call.request);
+  const bool authorised = !keys_.required() || !call.account.client.empty();
+  if ((found.route == nullptr || found.route->needs_key) && !authorised) {
+    return context_->Error(
         Status(StatusCode::kUnauthenticated,
-               "a valid API key is needed, as Authorization: Bearer KEY or X-Api-Key"));
+               "a valid API key is needed, as Authorization: Bearer KEY or X-Api-Key"),
+        errors);
   }
-  if (found == routes.end())
-    return (this->*form)(Status(StatusCode::kNotFound, "there is no such path"));
-  if (found->info.needs_key) call.account.load_format = HttpLoadFormat(head);
-  if (!takes_method) {
-    HttpReply reply = ErrorWith(405, "this path does not support the method; see the Allow header",
-                                form);
-    reply.fields.emplace_back("Allow", MethodsOf(found->info.path));
+  if (found.route == nullptr)
+    return context_->Error(Status(StatusCode::kNotFound, "there is no such path"), errors);
+  if (found.route->needs_key) call.account.load_format = HttpLoadFormat(head);
+  if (!found.takes_method) {
+    HttpReply reply = context_->HttpError(
+        405, "this path does not support the method; see the Allow header", errors);
+    reply.fields.emplace_back("Allow", MethodsOf(found.route->path));
     return reply;
   }
   if (head.method == "POST" && head.HasField("content-type") &&
       !IsJsonType(head.Field("content-type"))) {
-    return ErrorWith(415, "Content-Type must be application/json", form);
+    return context_->HttpError(415, "Content-Type must be application/json", errors);
   }
-  return (this->*found->answer)(call);
+  return found.route->answer(*context_, call);
 }
 
-void OpenAiRoutes::Impl::AddFields(const RouteAccount& account, HttpReply& reply) const {
+void HttpRoutes::AddFields(const RouteAccount& account, HttpReply& reply) const {
   reply.fields.emplace_back("X-Request-Id", account.request_id);
-  options.cross_origin.AddFields(account.origin, &reply);
+  context_->options.cross_origin.AddFields(account.origin, &reply);
   if (account.trace)
     std::ranges::move(TraceFields(*account.trace), std::back_inserter(reply.fields));
   if (account.load_format != LoadFormat::kNone) {
-    reply.fields.emplace_back(kLoadField,
-                              LoadReport(frontend.engine().Snapshot(), account.load_format));
+    reply.fields.emplace_back(
+        kLoadField, LoadReport(context_->frontend.engine().Snapshot(), account.load_format));
   }
 }
 
-void OpenAiRoutes::Impl::End(const RouteAccount& account, int status) const {
+void HttpRoutes::End(const RouteAccount& account, int status) const {
   if (account.trace)
     LogTraced(*account.trace, account.route, status, account.request_id, account.begin);
-  Count(account.route, status);
+  context_->options.on_reply(account.route, status);
 }
 
-OpenAiRoutes::OpenAiRoutes(OpenAiRoutesOptions options, Frontend& frontend, const Health& health,
-                           const ApiKeys& keys)
-    : impl_(std::make_shared<Impl>(std::move(options), frontend, health, keys)) {}
-
-OpenAiRoutes::~OpenAiRoutes() = default;
-
-HttpAnswer OpenAiRoutes::Serve(HttpRequest request, std::function<void()> wake) {
+HttpAnswer HttpRoutes::Serve(HttpRequest request, std::function<void()> wake) {
   RouteCall call{std::move(request), {}, std::move(wake)};
   const HttpHead& head = call.request.head;
   call.account = {RequestIdOf(head.Field("x-request-id")),
@@ -256,35 +127,34 @@ HttpAnswer OpenAiRoutes::Serve(HttpRequest request, std::function<void()> wake) 
                   TraceOf(head.fields),
                   std::string(kNoRoute),
                   Clock::now()};
-  HttpAnswer answer = impl_->Dispatch(call);
+  HttpAnswer answer = Dispatch(call);
   if (auto* exchange = std::get_if<std::unique_ptr<HttpExchange>>(&answer)) {
     const auto account = std::make_shared<const RouteAccount>(std::move(call.account));
     return std::make_unique<AccountedExchange>(
-        std::move(*exchange),
-        [impl = impl_, account](HttpReply& reply) { impl->AddFields(*account, reply); },
-        [impl = impl_, account](int status) { impl->End(*account, status); });
+        std::move(*exchange), [this, account](HttpReply& reply) { AddFields(*account, reply); },
+        [this, account](int status) { End(*account, status); });
   }
   HttpReply& reply = std::get<HttpReply>(answer);
-  impl_->AddFields(call.account, reply);
+  AddFields(call.account, reply);
   Log(reply.status < 400 ? LogLevel::kDebug : LogLevel::kInfo, "http_request",
       {{"route", call.account.route},
        {"status", std::to_string(reply.status)},
        {"request_id", call.account.request_id}});
-  impl_->End(call.account, reply.status);
+  End(call.account, reply.status);
   return answer;
 }
 
-HttpReply OpenAiRoutes::Refuse(int status, std::string_view reason, const HttpHead& head) const {
+HttpReply HttpRoutes::Refuse(int status, std::string_view reason, const HttpHead& head) const {
   Log(LogLevel::kInfo, "http_refused",
       {{"status", std::to_string(status)}, {"reason", std::string(reason)}});
-  HttpReply reply = impl_->ErrorWith(status, reason, Impl::FormOf(head.path));
-  impl_->options.cross_origin.AddFields(head.Field("origin"), &reply);
+  HttpReply reply = context_->HttpError(status, reason, Find(head).error_body());
+  context_->options.cross_origin.AddFields(head.Field("origin"), &reply);
   reply.close = true;
-  impl_->Count(kNoRoute, reply.status);
+  context_->options.on_reply(kNoRoute, reply.status);
   return reply;
 }
 
-HttpService OpenAiRoutes::Service() {
+HttpService HttpRoutes::Service() {
   HttpService service;
   service.serve = [this](HttpRequest request, std::function<void()> wake) {
     return Serve(std::move(request), std::move(wake));
@@ -292,14 +162,8 @@ HttpService OpenAiRoutes::Service() {
   service.refuse = [this](int status, std::string_view reason, const HttpHead& head) {
     return Refuse(status, reason, head);
   };
-  service.draining = [this] { return impl_->health.draining(); };
+  service.draining = [this] { return context_->health.draining(); };
   return service;
-}
-
-std::vector<OpenAiRoutes::RouteInfo> OpenAiRoutes::Routes() {
-  std::vector<RouteInfo> routes;
-  for (const auto& route : Impl::Table()) routes.push_back(route.info);
-  return routes;
 }
 
 }  // namespace diffserve

@@ -11,7 +11,7 @@
 
 #include "kernels/base/cuda/device.h"
 #include "kernels/base/regular_file.h"
-#include "server/api/cross_origin.h"
+#include "server/api/head/cross_origin.h"
 #include "server/app/nearest_name.h"
 #include "server/app/option_table.h"
 #include "server/http/url.h"

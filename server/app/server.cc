@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "kernels/base/log.h"
-#include "server/api/ops/health_routes.h"
+#include "server/api/health_routes.h"
 
 namespace diffserve {
 namespace {
@@ -45,14 +45,14 @@ Server::Server(ServerOptions options, ServerParts parts, std::unique_ptr<Executo
   frontend.template_roles = RolesOf(parts_.chat_template.get());
   frontend_ = std::make_unique<Frontend>(std::move(frontend), parts_.config, *parts_.tokenizer,
                                          parts_.chat_template.get(), engine_, *output_);
-  OpenAiRoutesOptions routes = options_.routes;
+  HttpRoutesOptions routes = options_.routes;
   if (!routes.metrics_text) routes.metrics_text = [this] { return metrics_.Render(); };
   if (!routes.on_reply) {
     routes.on_reply = [this](std::string_view route, int status) {
       metrics_.CountHttp(route, status);
     };
   }
-  routes_ = std::make_unique<OpenAiRoutes>(std::move(routes), *frontend_, health_, parts_.keys);
+  routes_ = std::make_unique<HttpRoutes>(std::move(routes), *frontend_, health_, parts_.keys);
 }
 
 Status Server::Listen() {

@@ -13,8 +13,8 @@
 #include "engine/text/chat_template.h"
 #include "engine/text/output_loop.h"
 #include "engine/text/tokenizer.h"
-#include "server/api/api_key.h"
 #include "server/api/grpc/server.h"
+#include "server/api/head/api_key.h"
 #include "server/api/routes.h"
 #include "server/http/server.h"
 #include "server/observe/health.h"
@@ -28,7 +28,7 @@ namespace diffserve {
 struct ServerOptions {
   EngineOptions engine;
   FrontendOptions frontend;
-  OpenAiRoutesOptions routes;  // metrics_text and on_reply are the server's own where empty
+  HttpRoutesOptions routes;  // metrics_text and on_reply are the server's own where empty
   HttpServerOptions http;
   std::optional<int> health_port;  // a port for only the health paths; 0: a free port
   GrpcServerOptions grpc;
@@ -60,6 +60,7 @@ class Server {
   MetricsExporter& metrics() { return metrics_; }
   // REQUIRES: Stop has not been called; for http and grpc, Listen has succeeded.
   Frontend& frontend() { return *frontend_; }
+  const HttpRoutes& routes() const { return *routes_; }
   HttpServer& http() { return *http_; }
   // Serves only the health paths; nullptr without `health_port`.
   const HttpServer* health_http() const { return health_http_.get(); }
@@ -77,7 +78,7 @@ class Server {
   Watchdog watchdog_;
   MetricsExporter metrics_;
   std::unique_ptr<Frontend> frontend_;
-  std::unique_ptr<OpenAiRoutes> routes_;
+  std::unique_ptr<HttpRoutes> routes_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<HttpServer> health_http_;
   std::unique_ptr<GrpcServer> grpc_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // HTTP requests and replies as values, and HttpExchange: an answer that is not ready yet. The
-// interface between the sockets (server.h) and the routes (openai/routes.h), which do not know each
-// other.
+// interface between the sockets (server.h) and the routes (server/api/routes.h), which do not know
+// each other.
 #pragma once
 
 #include <functional>

@@ -58,12 +58,9 @@ class JsonFields {
   void Seed(std::string_view name, uint64_t* out);  // any integer of 64 bits, signed or not
   void String(std::string_view name, size_t max_bytes, std::string* out);
   void StringOrStrings(std::string_view name, size_t max_entries, std::vector<std::string>* out);
-  void Ints(std::string_view name, size_t max_entries, std::vector<int32_t>* out);  // each 0 ..
-                                                                                    // A list of
-                                                                                    // pairs of such
-                                                                                    // integers:
-                                                                                    // [[1, 2], [5,
-                                                                                    // 7]].
+  // Each integer is at least 0.
+  void Ints(std::string_view name, size_t max_entries, std::vector<int32_t>* out);
+  // A list of pairs of such integers: [[1, 2], [5, 7]].
   void IntPairs(std::string_view name, size_t max_entries,
                 std::vector<std::pair<int32_t, int32_t>>* out);
   void SignedInts(std::string_view name, size_t max_entries, std::vector<int>* out);  // of 32 bits

@@ -56,8 +56,8 @@ struct FuzzedServer {
         open(Routes(false), server.frontend(), server.health(), no_keys),
         locked(Routes(true), server.frontend(), server.health(), keys) {}
 
-  OpenAiRoutesOptions Routes(bool loopback_hosts_only) {
-    OpenAiRoutesOptions routes;
+  HttpRoutesOptions Routes(bool loopback_hosts_only) {
+    HttpRoutesOptions routes;
     routes.loopback_hosts_only = loopback_hosts_only;
     routes.metrics_text = [this] { return server.metrics().Render(); };
     routes.on_reply = [this](std::string_view, int) { ++replies; };
@@ -67,7 +67,7 @@ struct FuzzedServer {
   std::atomic<int> replies = 0;
   Server server;
   ApiKeys no_keys, keys;
-  OpenAiRoutes open, locked;
+  HttpRoutes open, locked;
 };
 
 // What a connection is woken by.
@@ -147,14 +147,14 @@ bool HoldsKey(const HttpHead& head) {
       head.fields, [](const auto& field) { return field.second.find(kKey) != std::string::npos; });
 }
 
-bool NeedsKey(const HttpHead& head) {
-  const auto routes = OpenAiRoutes::Routes();
-  return std::ranges::none_of(
-      routes, [&](const auto& route) { return route.path == head.path && !route.needs_key; });
+bool NeedsKey(const HttpRoutes& server, const HttpHead& head) {
+  return std::ranges::none_of(server.routes(), [&](const auto& route) {
+    return route.path == head.path && !route.needs_key;
+  });
 }
 
-void TakeRequest(OpenAiRoutes& routes, bool is_locked, HttpRequest request, bool leaves) {
-  const bool is_barred = is_locked && NeedsKey(request.head) && !HoldsKey(request.head);
+void TakeRequest(HttpRoutes& routes, bool is_locked, HttpRequest request, bool leaves) {
+  const bool is_barred = is_locked && NeedsKey(routes, request.head) && !HoldsKey(request.head);
   auto wakes = std::make_shared<Wakes>();
   HttpAnswer answer = routes.Serve(std::move(request), [wakes] { wakes->Wake(); });
   if (is_barred) {
@@ -173,7 +173,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   SetLogLevel(LogLevel::kError);
   static FuzzedServer server;
   const bool is_locked = (data[0] & 1) != 0;
-  OpenAiRoutes& routes = is_locked ? server.locked : server.open;
+  HttpRoutes& routes = is_locked ? server.locked : server.open;
   HttpReader reader{HttpLimits()};
   reader.Feed({reinterpret_cast<const char*>(data) + 1, size - 1});
   const int before = server.replies;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Clients' names in the queues: the key's number or the address, never the key.
-#include "server/api/client_identity.h"
+#include "server/api/head/client_identity.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reply fields for browsers, by the rules of the Fetch standard.
-#include "server/api/cross_origin.h"
+#include "server/api/head/cross_origin.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

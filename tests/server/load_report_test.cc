@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The load report in replies: its three formats, who gets it, and that it equals /metrics.
-#include "server/api/load_report.h"
+#include "server/api/head/load_report.h"
 
 #include <gmock/gmock.h>
 #include <google/protobuf/descriptor.pb.h>

@@ -22,7 +22,7 @@ TEST(OpenAiAccessTest, WithoutAKeyOnlyTheHealthPathsAndThePageAnswer) {
   options.keys = "# comment\nsecret-one\n\nsecret-two\n";
   ServingFixture server(options);
   std::set<std::string> open;
-  for (const auto& route : OpenAiRoutes::Routes()) {
+  for (const auto& route : server.Routes()) {
     const std::string path = ExampleOf(route.path);
     if (!route.needs_key) open.insert(path);
     for (const char* method :
@@ -51,7 +51,7 @@ TEST(OpenAiAccessTest, KeyInEitherHeaderOpensEveryRoute) {
   for (const char* fields :
        {"Authorization: Bearer secret-one\r\n", "authorization: bearer   secret-two\r\n",
         "X-Api-Key: secret-two\r\n"}) {
-    for (const auto& route : OpenAiRoutes::Routes()) {
+    for (const auto& route : server.Routes()) {
       const std::string path = ExampleOf(route.path);
       const int status = Once(server.port(), std::string(route.method), path, fields).status;
       const bool is_stored = path.find("resp_none") != std::string::npos;  // no such response

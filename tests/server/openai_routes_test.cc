@@ -26,7 +26,7 @@ using Json = nlohmann::json;
 
 TEST(OpenAiRoutesTest, WrongMethodReturnsAllowHeader) {
   ServingFixture server;
-  const auto routes = OpenAiRoutes::Routes();
+  const auto routes = server.Routes();
   for (const auto& route : routes) {
     const std::string path = ExampleOf(route.path);
     std::string allowed;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Accepted `traceparent` values, and the trace in replies of both ports and in the log.
-#include "server/api/trace_context.h"
+#include "server/api/head/trace_context.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

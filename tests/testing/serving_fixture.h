@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "kernels/base/log.h"
-#include "server/api/vllm/encoder.h"
+#include "server/api/reply/tokenizer_info.h"
 #include "server/app/server.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/fake_executor.h"
@@ -91,6 +91,7 @@ class ServingFixture {
   void Drain(std::chrono::steady_clock::time_point deadline) { server_->Stop(deadline); }
 
   int port() const { return http->port(); }
+  std::vector<Route> Routes() const { return server_->routes().routes(); }
   int health_port() const { return server_->health_http()->port(); }
   EngineStats Stats() const { return engine->Snapshot(); }
 

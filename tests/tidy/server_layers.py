@@ -18,10 +18,12 @@ SEES = {
                     "server/observe/"),
     "server/app/": ("server/",),
 }
-# No API includes another.
+# No API includes another, and only REGISTRIES include one: without its folder and its line there,
+# an API is gone.
 APIS = tuple(f"server/api/{name}/" for name in
              ("anthropic attention openai ops responses vllm grpc/diffserve grpc/kserve "
               "grpc/vllm").split())
+REGISTRIES = ("server/api/apis.cc", "server/api/grpc/server.cc")
 
 
 def folder_of(path, folders):
@@ -30,11 +32,11 @@ def folder_of(path, folders):
 
 def server_layers(tree):
     for path, line, name, _ in tree.look(tree.product_includes()):
-        mine = folder_of(path, SEES)
-        if mine is None or not name.startswith("server/") or name.startswith(mine):
-            api = folder_of(path, APIS)
-            if api is not None and folder_of(name, APIS) not in (api, None):
-                yield path, line, f"{api} includes {name}, which is another API's"
+        mine, api = folder_of(path, SEES), folder_of(name, APIS)
+        if api is not None and not path.startswith(api) and path not in REGISTRIES:
+            yield path, line, f"{path} includes {name}, which is an API's; only {REGISTRIES} may"
+        elif mine is None or not name.startswith("server/") or name.startswith(mine):
+            continue
         elif not name.startswith(SEES[mine] or ("-",)):
             yield path, line, f"{mine} includes {name}; it sees {SEES[mine] or 'itself'}"
 

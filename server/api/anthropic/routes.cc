@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "server/api/anthropic/routes.h"
+
 #include <memory>
 #include <string>
 #include <utility>
@@ -6,50 +8,50 @@
 
 #include "server/api/anthropic/encoder.h"
 #include "server/api/anthropic/request.h"
-#include "server/api/routes_impl.h"
+#include "server/api/api_context.h"
 
 namespace diffserve {
+namespace {
 
-HttpReply OpenAiRoutes::Impl::MessagesError(const Status& status) const {
-  return ErrorOf(status, MessagesErrorBody(status));
-}
+std::string MessagesErrorOf(const Status& status) { return MessagesErrorBody(status); }
 
-HttpAnswer OpenAiRoutes::Impl::Messages(RouteCall& call) {
-  return ParseThen(call, ParseMessagesRequest, &Impl::MessagesParsed, &Impl::MessagesError);
-}
-
-HttpAnswer OpenAiRoutes::Impl::CountTokens(RouteCall& call) {
-  return ParseThen(call, ParseCountTokensRequest, &Impl::CountTokensParsed, &Impl::MessagesError);
-}
-
-HttpAnswer OpenAiRoutes::Impl::MessagesParsed(RouteCall& call, Result<AnswerRequest> parsed) {
-  const ErrorReply errors = [self = shared_from_this(),
-                             id = call.account.request_id](const Status& error) {
-    return self->ErrorOf(error, MessagesErrorBody(error, id));
+HttpAnswer Messages(ApiContext& api, RouteCall& call, Result<AnswerRequest> parsed) {
+  const ErrorBody errors = [id = call.account.request_id](const Status& error) {
+    return MessagesErrorBody(error, id);
   };
-  if (!parsed.ok()) return Refused(parsed.status(), errors);
+  if (!parsed.ok()) return api.Refused(parsed.status(), errors);
   auto writer = std::make_unique<MessagesResponse>(
       parsed->stream,
-      MessagesIdentity{"msg_" + call.account.request_id, frontend.options().served_model_name,
-                       "toolu_" + RandomHex16(), call.account.request_id},
-      SplitterOf(*parsed, TokenBytesOf()));
-  return StartResponse(call, std::move(parsed->generate),
-                       {std::move(writer), parsed->stream, errors});
+      MessagesIdentity{"msg_" + call.account.request_id, api.model_name(), "toolu_" + RandomHex16(),
+                       call.account.request_id},
+      SplitterOf(*parsed, api.token_texts().bytes));
+  return api.StartResponse(
+      call, {std::move(parsed->generate), std::move(writer), parsed->stream, errors});
 }
 
-HttpAnswer OpenAiRoutes::Impl::CountTokensParsed(RouteCall& call, Result<AnswerRequest> parsed) {
-  if (!parsed.ok()) return MessagesError(parsed.status());
-  if (const Status status = CheckModel(parsed->generate.model); !status.ok())
-    return MessagesError(status);
+HttpAnswer CountTokens(ApiContext& api, RouteCall& call, Result<AnswerRequest> parsed) {
+  if (!parsed.ok()) return api.Error(parsed.status(), MessagesErrorOf);
+  if (const Status status = api.CheckModel(parsed->generate.model); !status.ok())
+    return api.Error(status, MessagesErrorOf);
   auto pending = std::make_shared<PendingReply>(std::move(call.wake));
-  const Status status = frontend.Tokenize(
+  const Status status = api.frontend.Tokenize(
       call.account.client, std::move(parsed->generate.prompts.front()),
       /*add_special_tokens=*/false, [pending](Result<std::vector<int32_t>> ids) {
-        pending->Fill(ids.ok() ? Json(JsonObjectOf("input_tokens", ids->size()))
+        pending->Fill(ids.ok() ? JsonReply(JsonObjectOf("input_tokens", ids->size()))
                                : Result<HttpReply>(ids.status()));
       });
-  if (!status.ok()) return MessagesError(status);
-  return std::make_unique<PendingReplyExchange>(std::move(pending), ErrorsOf(&Impl::MessagesError));
+  if (!status.ok()) return api.Error(status, MessagesErrorOf);
+  return api.Pending(std::move(pending), MessagesErrorOf);
+}
+
+}  // namespace
+
+Api AnthropicApi() {
+  return {{{"POST", "/v1/messages", OnBody(ParseMessagesRequest, Messages, MessagesErrorOf)},
+           {"POST", "/v1/messages/count_tokens",
+            OnBody(ParseCountTokensRequest, CountTokens, MessagesErrorOf)}},
+          MessagesErrorOf,
+          "/v1/messages"};
 }
 
 }  // namespace diffserve

@@ -86,7 +86,7 @@ bool AttentionText::Write(size_t enough, std::string* out) {
 
 AttentionExchange::AttentionExchange(std::shared_ptr<AttentionMapsCall> call,
                                      std::shared_ptr<PendingAnswer> answer,
-                                     AttentionText::Options options, Hooks hooks)
+                                     AttentionText::Options options, ExchangeHooks hooks)
     : call_(std::move(call)),
       pending_answer_(std::move(answer)),
       options_(std::move(options)),

@@ -39,13 +39,9 @@ class AttentionText {
 
 class AttentionExchange : public HttpExchange {
  public:
-  struct Hooks {
-    std::function<HttpReply(const Status& status)> error_reply;
-    std::function<void(const ExchangeOutcome& outcome)> on_end;
-  };
   using PendingAnswer = PendingResult<SharedAttentionAnswer>;  // the call delivers its answer there
   AttentionExchange(std::shared_ptr<AttentionMapsCall> call, std::shared_ptr<PendingAnswer> answer,
-                    AttentionText::Options options, Hooks hooks);
+                    AttentionText::Options options, ExchangeHooks hooks);
   ~AttentionExchange() override;
 
   std::optional<HttpReply> Reply() override;
@@ -55,7 +51,7 @@ class AttentionExchange : public HttpExchange {
   const std::shared_ptr<AttentionMapsCall> call_;
   const std::shared_ptr<PendingAnswer> pending_answer_;
   const AttentionText::Options options_;
-  const Hooks hooks_;
+  const ExchangeHooks hooks_;
   std::optional<AttentionText> text_;
   std::string pending_;  // generated, not sent yet
   ExchangeOutcome outcome_ = {.status = Status(StatusCode::kCancelled, "the client went away")};

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "kernels/base/log.h"
-#include "server/api/client_identity.h"
+#include "server/api/head/client_identity.h"
 #include "server/http/peer_address.h"
 #include "server/serving/status_codes.h"
 

@@ -13,9 +13,9 @@
 #include <string_view>
 
 #include "engine/engine.h"
-#include "server/api/api_key.h"
-#include "server/api/load_report.h"
-#include "server/api/trace_context.h"
+#include "server/api/head/api_key.h"
+#include "server/api/head/load_report.h"
+#include "server/api/head/trace_context.h"
 
 namespace diffserve {
 

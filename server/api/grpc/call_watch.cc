@@ -18,9 +18,6 @@ namespace {
 
 using Point = grpc::experimental::InterceptionHookPoints;
 
-constexpr std::string_view kOwnMethods = "/diffserve.v1.Inference/";
-constexpr std::string_view kKserveMethods = "/inference.GRPCInferenceService/";
-constexpr std::string_view kVllmMethods = "/vllm.grpc.engine.VllmEngine/";
 constexpr std::string_view kHealthMethods = "/grpc.health.v1.Health/";
 constexpr std::string_view kReflectionMethods = "/grpc.reflection.";
 
@@ -78,8 +75,8 @@ class CallWatch::Interceptor : public grpc::experimental::Interceptor {
     connection_ = watch_.Begun(info_->server_context()->peer());
     // Health needs no key, and our own methods check the key first. The handlers of other services
     // do not, so this ends their calls.
-    for (const std::string_view checked :
-         {kHealthMethods, kOwnMethods, kKserveMethods, kVllmMethods}) {
+    if (method_.starts_with(kHealthMethods)) return;
+    for (const std::string& checked : watch_.checked_methods_) {
       if (method_.starts_with(checked)) return;
     }
     const Status access = CheckKey(watch_.keys_, metadata);
@@ -111,6 +108,10 @@ class CallWatch::Factory : public grpc::experimental::ServerInterceptorFactoryIn
  private:
   CallWatch& watch_;
 };
+
+void CallWatch::ChecksItsKeys(const std::string& service) {
+  checked_methods_.push_back("/" + service + "/");
+}
 
 void CallWatch::Opened(int fd) {
   auto connection = std::make_shared<Connection>();

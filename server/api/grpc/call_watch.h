@@ -15,8 +15,9 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
-#include "server/api/api_key.h"
+#include "server/api/head/api_key.h"
 
 namespace diffserve {
 
@@ -30,6 +31,8 @@ class CallWatch {
  public:
   CallWatch(CallWatchOptions options, const ApiKeys& keys) : options_(options), keys_(keys) {}
 
+  // The methods of this service check the key themselves. Call before the server starts.
+  void ChecksItsKeys(const std::string& service);
   // Call before gRPC gets the socket.
   void Opened(int fd);
   std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> NewFactory();
@@ -52,6 +55,7 @@ class CallWatch {
 
   const CallWatchOptions options_;
   const ApiKeys& keys_;
+  std::vector<std::string> checked_methods_;  // "/SERVICE/"
   std::atomic<int64_t> num_begun_ = 0;
   std::mutex mutex_;
   std::unordered_map<int, std::shared_ptr<Connection>> connections_;  // by descriptor; each until

@@ -14,7 +14,7 @@
 #include <string>
 
 #include "kernels/base/status.h"
-#include "server/api/api_key.h"
+#include "server/api/head/api_key.h"
 #include "server/observe/metrics_exporter.h"
 #include "server/serving/frontend.h"
 

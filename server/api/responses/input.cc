@@ -11,8 +11,8 @@
 
 #include "server/api/fields/chat_fields.h"
 #include "server/api/fields/tool_fields.h"
+#include "server/api/head/trace_context.h"
 #include "server/api/responses/encoder.h"
-#include "server/api/trace_context.h"
 #include "server/json/json_writer.h"
 #include "server/serving/request/request_checks.h"
 

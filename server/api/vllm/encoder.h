@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // TokenResponse: a response of token ids, in the format of vLLM's /inference/v1/generate, whole or
-// as server-sent events; log-probabilities have the chat format. Also the other bodies of the
-// routes for clients that do the text work themselves.
+// as server-sent events; log-probabilities have the chat format.
 // Thread safety: one thread at a time.
 #pragma once
 
@@ -50,21 +49,5 @@ class TokenResponse : public AnswerWriter {
   size_t prompt_opening_tokens_ = 0;
   bool prompt_told_ = false;  // of a stream: its first chunk is made
 };
-
-// The reply of /v1/completions/render and /v1/chat/completions/render: a body that
-// /inference/v1/generate accepts, and the prompt's text.
-struct RenderedPrompt {
-  std::string request_id;
-  std::string model;
-  std::string text;
-  std::vector<int32_t> token_ids;
-  int max_tokens = 0;
-};
-// REQUIRES: a grammar of the request has a StructuredOutputsText.
-std::string RenderBody(const RenderedPrompt& prompt, const GenerateRequest& request);
-
-// The reply of /tokenizer_info: the settings in tokenizer_config.json and chat_template.jinja of a
-// model directory; absent ones are null. Error: one line with the file and the fault.
-Result<std::string> TokenizerInfoBody(const std::string& model_dir);
 
 }  // namespace diffserve

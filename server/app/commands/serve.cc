@@ -16,7 +16,7 @@
 #include "kernels/base/line_writer.h"
 #include "kernels/base/thread_registry.h"
 #include "models/diagnostics/attention_capture.h"
-#include "server/api/vllm/encoder.h"
+#include "server/api/reply/tokenizer_info.h"
 #include "server/app/commands/commands.h"
 #include "server/app/commands/model_session.h"
 #include "server/app/server.h"

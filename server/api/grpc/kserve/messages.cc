@@ -86,9 +86,9 @@ Status ReadIds(const InputTensor& input, const std::string* raw, GenerateRequest
   const auto& in32 = input.contents().int_contents();
   const auto& in64 = input.contents().int64_contents();
   if (input.datatype() == "INT32")
-    return ReadIdsOf(input, raw, std::span<const int32_t>(in32.data(), in32.size()), to);
+    return ReadIdsOf(input, raw, std::span(in32.data(), static_cast<size_t>(in32.size())), to);
   if (input.datatype() == "INT64")
-    return ReadIdsOf(input, raw, std::span<const int64_t>(in64.data(), in64.size()), to);
+    return ReadIdsOf(input, raw, std::span(in64.data(), static_cast<size_t>(in64.size())), to);
   return Wrong(input, "must be INT32 or INT64");
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/api/head_fields.h"
+#include "server/api/head/head_fields.h"
 
 #include <algorithm>
 
-#include "server/api/trace_context.h"
+#include "server/api/head/trace_context.h"
 #include "server/serving/request/request_checks.h"
 
 namespace diffserve {

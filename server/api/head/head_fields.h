@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/api/load_report.h"
+#include "server/api/head/load_report.h"
 #include "server/http/message.h"
 
 namespace diffserve {

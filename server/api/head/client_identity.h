@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/api/api_key.h"
+#include "server/api/head/api_key.h"
 #include "server/http/message.h"
 
 namespace diffserve {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/api/client_identity.h"
+#include "server/api/head/client_identity.h"
 
 #include <optional>
 

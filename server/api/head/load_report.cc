@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/api/load_report.h"
+#include "server/api/head/load_report.h"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/api/trace_context.h"
+#include "server/api/head/trace_context.h"
 
 #include <algorithm>
 #include <cstdint>

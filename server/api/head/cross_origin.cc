@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/api/cross_origin.h"
+#include "server/api/head/cross_origin.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/api/ops/health_routes.h"
+#include "server/api/health_routes.h"
 
 #include "server/api/reply/reply_members.h"
 #include "server/serving/status_codes.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/api/api_key.h"
+#include "server/api/head/api_key.h"
 
 #include <openssl/crypto.h>
 #include <openssl/sha.h>

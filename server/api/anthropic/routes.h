@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// The routes of Anthropic's Messages API.
+#pragma once
+
+#include "server/api/route.h"
+
+namespace diffserve {
+
+Api AnthropicApi();
+
+}  // namespace diffserve

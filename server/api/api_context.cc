@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/api/api_context.h"
+
+#include <chrono>
+
+#include "kernels/base/log.h"
+#include "server/serving/request/request_checks.h"
+#include "server/serving/status_codes.h"
+
+namespace diffserve {
+namespace {
+
+void LogEnd(const RouteAccount& account, const ExchangeOutcome& outcome) {
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(
+                      std::chrono::steady_clock::now() - account.begin)
+                      .count();
+  Log(LogLevel::kInfo, "http_request",
+      {{"route", account.route},
+       {"status", std::to_string(outcome.http_status)},
+       {"end", outcome.status.ok() ? "ok" : WireStatusOf(outcome.status.code()).openai_type},
+       {"completion_tokens", std::to_string(outcome.completion_tokens)},
+       {"ms", std::to_string(ms)},
+       {"request_id", account.request_id}});
+}
+
+}  // namespace
+
+HttpReply JsonReply(std::string body) {
+  HttpReply reply;
+  reply.body = std::move(body);
+  return reply;
+}
+
+TokenTexts ApiContext::token_texts() const {
+  const Tokenizer& tokenizer = frontend.tokenizer();
+  return {[&tokenizer](int32_t id) { return tokenizer.TokenBytes(id); },
+          [&tokenizer](int32_t id) { return tokenizer.FirstTokenBytes(id); },
+          [&tokenizer](int32_t id) { return tokenizer.IsSpecial(id); }};
+}
+
+Status ApiContext::CheckModel(const std::string& model) const {
+  if (model.empty() || frontend.options().Serves(model)) return {};
+  return Status(StatusCode::kNotFound,
+                "the model '" + model.substr(0, kMaxRequestIdBytes) + "' is not served here",
+                "model");
+}
+
+HttpReply ApiContext::Error(const Status& status, const ErrorBody& body) const {
+  HttpReply reply = JsonReply(body(status));
+  reply.status = WireStatusOf(status.code()).http;
+  const int retry_after_s = std::max(options.retry_after_s, status.retry_after_s());
+  if (reply.status == 429 || reply.status == 503)
+    reply.fields.emplace_back("Retry-After", std::to_string(retry_after_s));
+  if (reply.status == 401) reply.fields.emplace_back("WWW-Authenticate", "Bearer");
+  return reply;
+}
+
+HttpReply ApiContext::HttpError(int http_status, std::string_view reason,
+                                const ErrorBody& body) const {
+  const StatusCode code = http_status == 503   ? StatusCode::kUnavailable
+                          : http_status == 500 ? StatusCode::kInternal
+                          : http_status == 413 ? StatusCode::kTooLarge
+                                               : StatusCode::kInvalidArgument;
+  HttpReply reply = Error(Status(code, std::string(reason)), body);
+  reply.status = http_status;
+  return reply;
+}
+
+HttpReply ApiContext::UnknownCoding(std::string_view coding, const ErrorBody& error) const {
+  HttpReply reply = HttpError(415,
+                              "Content-Encoding is \"" + std::string(coding.substr(0, 64)) +
+                                  "\"; allowed is one of " + kAcceptedCodings,
+                              error);
+  reply.fields.emplace_back("Accept-Encoding", kAcceptedCodings);
+  return reply;
+}
+
+HttpReply ApiContext::Refused(const Status& status, const ErrorBody& body) const {
+  if (!health.draining()) return Error(status, body);
+  frontend.engine().CountRefusal(RefusalReason::kDraining);
+  HttpReply reply = Error(Status(StatusCode::kUnavailable, "the server is draining"), body);
+  reply.close = true;
+  return reply;
+}
+
+HttpAnswer ApiContext::Pending(std::shared_ptr<PendingReply> pending, ErrorBody body) const {
+  return std::make_unique<PendingReplyExchange>(
+      std::move(pending), [self = shared_from_this(), body = std::move(body)](const Status& error) {
+        return self->Error(error, body);
+      });
+}
+
+ExchangeHooks ApiContext::HooksOf(const RouteAccount& account, ErrorBody body) const {
+  return {[self = shared_from_this(), body = std::move(body)](const Status& error) {
+            return self->Error(error, body);
+          },
+          [in_flight = in_flight, account](const ExchangeOutcome& outcome) {
+            --*in_flight;
+            LogEnd(account, outcome);
+          }};
+}
+
+HttpAnswer ApiContext::StartResponse(RouteCall& call, NewResponse response) {
+  if (health.draining()) return Refused({}, response.error_body);
+  GenerateRequest& request = response.request;
+  if (request.request_id.empty()) request.request_id = call.account.request_id;
+  request.client = call.account.client;
+  auto wake_due = std::make_shared<std::atomic<bool>>(false);
+  auto stream = std::make_shared<ResponseStream>(
+      frontend.options().max_stream_bytes,
+      GenerateExchange::NotifyOf(wake_due, std::move(call.wake)));
+  // Made before the response is opened, because it writes a refusal too.
+  auto exchange = std::make_unique<GenerateExchange>(
+      frontend, stream, std::move(wake_due), std::move(response.writer), response.streams,
+      HooksOf(call.account, std::move(response.error_body)));
+  const Result<ResponseId> id = frontend.Generate(std::move(request), std::move(stream));
+  if (!id.ok()) return exchange->Refused(id.status());
+  ++*in_flight;  // until on_end
+  exchange->Begin(*id);
+  return exchange;
+}
+
+}  // namespace diffserve

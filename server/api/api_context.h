@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// ApiContext: what the routes of every API share: the frontend, and the steps from a request's body
+// to its reply. OnBody makes a route's answer from a body's parser and a function of what it read.
+// Thread safety: every method may be called from any I/O thread. A reply that is made on a text
+// thread holds a shared pointer to the context, and may end after the server has stopped.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <ctime>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "server/api/exchange.h"
+#include "server/api/fields/read_context.h"
+#include "server/api/head/api_key.h"
+#include "server/api/head/cross_origin.h"
+#include "server/api/reply/logprobs_text.h"
+#include "server/api/route.h"
+#include "server/http/content_coding.h"
+#include "server/http/gate.h"
+#include "server/observe/health.h"
+#include "server/serving/frontend.h"
+
+namespace diffserve {
+
+struct HttpRoutesOptions {
+  std::string model_root;             // shown as `root` in /v1/models
+  std::string fingerprint;            // system_fingerprint
+  std::string tokenizer_info = "{}";  // the body of /tokenizer_info
+  bool ui = true;                     // serve the page; else its paths are unknown
+  CrossOrigin cross_origin;           // other origins whose web pages may use the server
+  // Serve only Host fields with a loopback name, as protection from web pages that rebind their
+  // name to this machine. For servers on a loopback address without API keys.
+  bool loopback_hosts_only = false;
+  int retry_after_s = 1;                                // minimum, of 429 and 503
+  size_t max_body_bytes = HttpLimits().max_body_bytes;  // after its content coding is decoded
+  std::function<std::string()> metrics_text;            // Prometheus text
+  // Called once per request that was answered or whose client left first: when the reply's last
+  // byte is made, before it is sent. `route` is a path of HttpRoutes::routes() or kNoRoute; 499
+  // means that the client left before there was a status. Called from any I/O thread.
+  std::function<void(std::string_view route, int status)> on_reply;
+};
+
+HttpReply JsonReply(std::string body);
+
+// An answer of the engine that is about to start.
+struct NewResponse {
+  GenerateRequest request;
+  std::unique_ptr<AnswerWriter> writer;
+  bool streams = false;
+  ErrorBody error_body = OpenAiErrorBody;
+};
+
+struct ApiContext : std::enable_shared_from_this<ApiContext> {
+  // The references outlive it.
+  ApiContext(HttpRoutesOptions options_in, Frontend& frontend_in, const Health& health_in)
+      : options(std::move(options_in)), frontend(frontend_in), health(health_in) {}
+
+  ReadContext read_context() const { return {&frontend.options(), frontend.DefaultSampling()}; }
+  TokenTexts token_texts() const;
+  const std::string& model_name() const { return frontend.options().served_model_name; }
+  // Error: kNotFound, if the name is neither empty nor served.
+  Status CheckModel(const std::string& model) const;
+
+  HttpReply Error(const Status& status, const ErrorBody& body = OpenAiErrorBody) const;
+  // An error of HTTP, whose status has no StatusCode.
+  HttpReply HttpError(int http_status, std::string_view reason, const ErrorBody& body) const;
+  // Refuses a generation. During a drain every request gets the drain's error.
+  HttpReply Refused(const Status& status, const ErrorBody& body = OpenAiErrorBody) const;
+
+  // A reply that another thread makes.
+  HttpAnswer Pending(std::shared_ptr<PendingReply> pending, ErrorBody body = OpenAiErrorBody) const;
+  HttpAnswer StartResponse(RouteCall& call, NewResponse response);
+  // The end of the exchange is logged, and ends its place among those in flight.
+  ExchangeHooks HooksOf(const RouteAccount& account, ErrorBody body) const;
+
+  // `start(api, call, parsed)` gives the answer, after `parse(body, read_context)` has run: at once
+  // for a small body, on a text thread for a large one and for one with a content coding.
+  template <typename Parsed>
+  using Start = std::function<HttpAnswer(ApiContext& api, RouteCall& call, Result<Parsed> parsed)>;
+  template <typename Parsed>
+  using Parse = std::function<Result<Parsed>(std::string_view body, const ReadContext& context)>;
+  template <typename Parsed>
+  HttpAnswer ParseThen(RouteCall& call, Parse<Parsed> parse, Start<Parsed> start,
+                       const ErrorBody& error = OpenAiErrorBody);
+  // The same for any work; `bytes`: the size of its input.
+  template <typename Parsed>
+  HttpAnswer ReadThen(RouteCall& call, size_t bytes, std::function<Result<Parsed>()> read,
+                      Start<Parsed> start, const ErrorBody& error = OpenAiErrorBody);
+
+  const HttpRoutesOptions options;
+  Frontend& frontend;
+  const Health& health;
+  const int64_t created = std::time(nullptr);  // Unix seconds
+  const std::shared_ptr<std::atomic<int64_t>> in_flight = std::make_shared<std::atomic<int64_t>>(0);
+
+ private:
+  HttpReply UnknownCoding(std::string_view coding, const ErrorBody& error) const;
+};
+
+inline constexpr size_t kMaxInlineBodyBytes = 64 << 10;  // parsed in well under a millisecond
+
+template <typename Parsed>
+HttpAnswer ApiContext::ParseThen(RouteCall& call, Parse<Parsed> parse, Start<Parsed> start,
+                                 const ErrorBody& error) {
+  auto body = std::make_shared<std::string>(std::move(call.request.body));
+  const std::string_view coding_name = call.request.head.Field("content-encoding");
+  const std::optional<ContentCoding> coding = ContentCodingOf(coding_name);
+  if (!coding) return UnknownCoding(coding_name, error);
+  if (*coding != ContentCoding::kIdentity) {
+    using Decoded = std::variant<std::string, HttpRefusal>;
+    return ReadThen<Decoded>(
+        call, std::max(body->size(), kMaxInlineBodyBytes + 1),
+        [coding = *coding, body, max_bytes = options.max_body_bytes]() -> Result<Decoded> {
+          return DecodeBody(coding, *body, max_bytes);
+        },
+        [parse, start, error](ApiContext& api, RouteCall& later,
+                              Result<Decoded> decoded) -> HttpAnswer {
+          if (!decoded.ok()) return api.Error(decoded.status(), error);
+          if (const auto* refusal = std::get_if<HttpRefusal>(&*decoded))
+            return api.HttpError(refusal->status, refusal->reason, error);
+          later.request.body = std::get<std::string>(*std::move(decoded));
+          return api.ParseThen<Parsed>(later, parse, start, error);
+        },
+        error);
+  }
+  return ReadThen<Parsed>(
+      call, body->size(),
+      [self = shared_from_this(), body, parse] { return parse(*body, self->read_context()); },
+      std::move(start), error);
+}
+
+template <typename Parsed>
+HttpAnswer ApiContext::ReadThen(RouteCall& call, size_t bytes, std::function<Result<Parsed>()> read,
+                                Start<Parsed> start, const ErrorBody& error) {
+  if (bytes <= kMaxInlineBodyBytes) return start(*this, call, read());
+  auto parsed = std::make_shared<PendingResult<Parsed>>(call.wake);
+  const Status status = frontend.RunOnTextThread(
+      call.account.client, bytes, [parsed, read = std::move(read)](bool run) {
+        parsed->Fill(
+            run ? read()
+                : Result<Parsed>(Status(StatusCode::kUnavailable, "the server is shutting down")));
+      });
+  if (!status.ok()) return Error(status, error);
+  auto later = std::make_shared<RouteCall>(RouteCall{{}, call.account, call.wake});
+  return std::make_unique<DeferredExchange>(
+      [self = shared_from_this(), parsed, later,
+       start = std::move(start)]() -> std::optional<HttpAnswer> {
+        std::optional<Result<Parsed>> taken = parsed->Take();
+        if (!taken) return std::nullopt;
+        return start(*self, *later, *std::move(taken));
+      });
+}
+
+// The answer of a route that reads a body first.
+template <typename Parsed>
+auto OnBody(Result<Parsed> (*parse)(std::string_view body, const ReadContext& context),
+            HttpAnswer (*start)(ApiContext& api, RouteCall& call, Result<Parsed> parsed),
+            ErrorBody error = OpenAiErrorBody) {
+  return [=](ApiContext& api, RouteCall& call) {
+    return api.ParseThen<Parsed>(call, parse, start, error);
+  };
+}
+
+}  // namespace diffserve

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/api/openai/routes.h"
+
+#include <ctime>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/api/api_context.h"
+#include "server/api/openai/embedding_reply.h"
+#include "server/api/openai/embedding_request.h"
+#include "server/api/openai/encoder.h"
+#include "server/api/openai/request.h"
+#include "server/api/openai/text_routes.h"
+#include "server/http/url.h"
+
+namespace diffserve {
+namespace {
+
+constexpr std::string_view kModelPrefix = "/v1/models/";
+
+HttpAnswer Generate(ApiContext& api, RouteCall& call, Result<OpenAiRequest> parsed) {
+  if (!parsed.ok()) return api.Refused(parsed.status());
+  const OpenAiIdentity identity = {OpenAiId(call, parsed->chat), api.model_name(),
+                                   api.options.fingerprint, std::time(nullptr)};
+  auto writer = std::make_unique<OpenAiResponse>(*parsed, identity, api.token_texts());
+  return api.StartResponse(call, {std::move(parsed->generate), std::move(writer), parsed->stream});
+}
+
+std::string EmbeddingErrorBody(const Status& error) {
+  return OpenAiErrorBody(OfInput(error, "input"));
+}
+
+HttpAnswer Embeddings(ApiContext& api, RouteCall& call, Result<EmbeddingRequest> parsed) {
+  if (!parsed.ok()) return api.Refused(parsed.status(), EmbeddingErrorBody);
+  const Frontend& frontend = api.frontend;
+  if (const Status status = CheckPoolsStates(frontend.options()); !status.ok())
+    return api.Refused(status, EmbeddingErrorBody);
+  if (const Status status = AddPools(frontend.model_config().hidden_size, &*parsed); !status.ok())
+    return api.Refused(status, EmbeddingErrorBody);
+  auto reply = std::make_unique<EmbeddingReply>(parsed->generate.pools, parsed->base64,
+                                                api.model_name());
+  return api.StartResponse(call, {std::move(parsed->generate), std::move(reply),
+                                  /*streams=*/false, EmbeddingErrorBody});
+}
+
+ModelCard CardOf(const ApiContext& api, const std::string& name) {
+  return {name, api.options.model_root, api.frontend.engine().options().max_model_len, api.created};
+}
+
+HttpAnswer Models(ApiContext& api, RouteCall&) {
+  std::vector<ModelCard> cards = {CardOf(api, api.model_name())};
+  for (const std::string& name : api.frontend.options().further_model_names)
+    cards.push_back(CardOf(api, name));
+  return JsonReply(ModelListBody(cards));
+}
+
+HttpAnswer Model(ApiContext& api, RouteCall& call) {
+  const std::string name = PercentDecoded(
+      std::string_view(call.request.head.path).substr(kModelPrefix.size()));
+  if (!api.frontend.options().Serves(name))
+    return api.Error(Status(StatusCode::kNotFound, "this model is not served here", "model"));
+  return JsonReply(ModelBody(CardOf(api, name)));
+}
+
+}  // namespace
+
+Api OpenAiApi() {
+  return {{
+      {"POST", "/v1/completions", OnBody(ParseCompletionRequest, Generate)},
+      {"POST", "/v1/chat/completions", OnBody(ParseChatRequest, Generate)},
+      {"POST", "/v1/embeddings", OnBody(ParseEmbeddingRequest, Embeddings)},
+      {"POST", "/tokenize", OnBody(ParseTokenizeRequest, TokenizeText)},
+      {"POST", "/detokenize", OnBody(ParseDetokenizeRequest, DetokenizeIds)},
+      {"POST", "/v1/completions/render", OnBody(ParseCompletionRequest, RenderRequest)},
+      {"POST", "/v1/chat/completions/render", OnBody(ParseChatRequest, RenderRequest)},
+      {"GET", "/v1/models", Models},
+      {"GET", kModelPrefix, Model},
+  }};
+}
+
+}  // namespace diffserve

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// Health, metrics, version, load, the prefix cache's reset, and the page that a person opens.
+#pragma once
+
+#include "server/api/api_context.h"
+#include "server/api/route.h"
+
+namespace diffserve {
+
+Api OpsApi(const HttpRoutesOptions& options);
+
+}  // namespace diffserve
