@@ -105,13 +105,11 @@ HttpAnswer ApiContext::StartResponse(RouteCall& call, NewResponse response) {
   GenerateRequest& request = response.request;
   if (request.request_id.empty()) request.request_id = call.account.request_id;
   request.client = call.account.client;
-  auto wake_due = std::make_shared<std::atomic<bool>>(false);
-  auto stream = std::make_shared<ResponseStream>(
-      frontend.options().max_stream_bytes,
-      GenerateExchange::NotifyOf(wake_due, std::move(call.wake)));
+  auto stream = std::make_shared<ResponseStream>(frontend.options().max_stream_bytes,
+                                                 std::move(call.wake));
   // Made before the response is opened, because it writes a refusal too.
   auto exchange = std::make_unique<GenerateExchange>(
-      frontend, stream, std::move(wake_due), std::move(response.writer), response.streams,
+      frontend, stream, std::move(response.writer), response.streams,
       HooksOf(call.account, std::move(response.error_body)));
   const Result<ResponseId> id = frontend.Generate(std::move(request), std::move(stream));
   if (!id.ok()) return exchange->Refused(id.status());

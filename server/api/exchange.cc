@@ -9,12 +9,10 @@
 namespace diffserve {
 
 GenerateExchange::GenerateExchange(Frontend& frontend, std::shared_ptr<ResponseStream> stream,
-                                   std::shared_ptr<std::atomic<bool>> wake_due,
                                    std::unique_ptr<AnswerWriter> writer, bool streams,
                                    ExchangeHooks hooks)
     : frontend_(frontend),
       stream_(std::move(stream)),
-      wake_due_(std::move(wake_due)),
       response_(std::move(writer)),
       streams_(streams),
       hooks_(std::move(hooks)) {}
@@ -26,13 +24,6 @@ GenerateExchange::~GenerateExchange() {
   outcome_.status = whole() ? state().status : Status(StatusCode::kCancelled, "the client left");
   outcome_.completion_tokens = state().usage.completion_tokens;
   hooks_.on_end(outcome_);
-}
-
-std::function<void()> GenerateExchange::NotifyOf(std::shared_ptr<std::atomic<bool>> wake_due,
-                                                 std::function<void()> wake) {
-  return [wake_due = std::move(wake_due), wake = std::move(wake)] {
-    if (!wake_due->exchange(true)) wake();
-  };
 }
 
 std::optional<ResponseEvent> GenerateExchange::NextEvent() {
@@ -50,7 +41,6 @@ bool GenerateExchange::EndWithError() {
 }
 
 void GenerateExchange::TakeEvents(std::string* bytes) {
-  wake_due_->store(false);  // before the queue is read: a later event wakes again
   while (response_.Write(kTurnBytes, bytes) && bytes->size() < kTurnBytes && !state().done) {
     std::optional<ResponseEvent> event = NextEvent();
     if (!event) return;

@@ -4,7 +4,6 @@
 // destroying it before its end cancels the work.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -33,9 +32,8 @@ struct ExchangeHooks {
 
 class GenerateExchange : public HttpExchange {
  public:
-  // The stream's notify must wake the connection by `wake_due` (see NotifyOf).
+  // The stream's notify must wake the connection.
   GenerateExchange(Frontend& frontend, std::shared_ptr<ResponseStream> stream,
-                   std::shared_ptr<std::atomic<bool>> wake_due,
                    std::unique_ptr<AnswerWriter> writer, bool streams, ExchangeHooks hooks);
   ~GenerateExchange() override;
 
@@ -51,11 +49,6 @@ class GenerateExchange : public HttpExchange {
     return state().started && state().done && !state().status.ok();
   }
 
-  // A notify function that wakes the connection once per check of the exchange, for any number of
-  // events.
-  static std::function<void()> NotifyOf(std::shared_ptr<std::atomic<bool>> wake_due,
-                                        std::function<void()> wake);
-
  private:
   std::optional<ResponseEvent> NextEvent();
   // Writes events until there are none, the response is done, or `bytes` suffice for one turn.
@@ -66,7 +59,6 @@ class GenerateExchange : public HttpExchange {
   Frontend& frontend_;
   const std::shared_ptr<ResponseStream> stream_;
   std::optional<ResponseId> id_;
-  const std::shared_ptr<std::atomic<bool>> wake_due_;
   ResponseEncoder response_;
   const bool streams_;
   const ExchangeHooks hooks_;

@@ -44,7 +44,12 @@ void SetByName(Options& options, std::string_view name) {
   }
 }
 void SetLogitBits(Options& options, std::string_view value) {
-  options.session.logit_quant.bits = value == "none" ? 0 : value.front() - '0';
+  LogitQuant& quant = options.session.logit_quant = {};
+  if (value == "none") return;
+  quant.bits = value.front() - '0';
+  for (const LogitScale scale : kLogitScales) {
+    if (value.ends_with(NameOf(scale))) quant.scale = scale;
+  }
 }
 void SetLoadFormat(Options& options, std::string_view value) {
   options.session.dummy_weights = value == "dummy";
@@ -97,17 +102,11 @@ std::vector<FlagSpec> ModelFlags() {
           .In(-1024, 1023),
       FlagSpec("--attention-logit-bits BITS", kAllCommands, &SetLogitBits,
                "round attention logits to this many bits before the softmax, as in the paper's "
-               "experiment")
-          .OneOf({"none", "8", "6", "4"})
+               "experiment; the scale: by the largest magnitude over all slots that a query sees; "
+               "tile: over 64 slots; anchored: codes count down from the largest logit")
+          .OneOf({"none", "8", "6", "4", "8:tile", "6:tile", "4:tile", "8:anchored", "6:anchored",
+                  "4:anchored"})
           .Default("none"),
-      FlagSpec("--attention-logit-scale SCOPE", kAllCommands,
-               &SetByName<kLogitScales, &Options::session, &SessionOptions::logit_quant,
-                          &LogitQuant::scale>,
-               "with --attention-logit-bits: where the scale comes from; row: the largest "
-               "magnitude over all slots that a query sees; tile: over 64 slots; anchored: codes "
-               "count down from the largest logit")
-          .OneOf({"row", "tile", "anchored"})
-          .Default("row"),
       FlagSpec("--load-format FORMAT", kAllCommands, &SetLoadFormat,
                "auto: the checkpoint's weights; dummy: random weights, made from config.json only")
           .OneOf({"auto", "dummy"})
@@ -262,9 +261,7 @@ std::vector<FlagSpec> PromptFlags() {
       {"--chat", kGenerate, At<&Options::prompt, &PromptOptions::chat>(),
        "wrap the prompt in the model's chat template, as a user's message"},
       {"--tokens IDS", kPrompted, At<&Options::prompt, &PromptOptions::tokens>(),
-       "token ids of the prompt: 1,2,3"},
-      {"--tokens-file FILE", kPrompted, At<&Options::prompt, &PromptOptions::tokens_file>(),
-       "file with token ids, separated by white space"},
+       "token ids of the prompt: 1,2,3, or @FILE with ids separated by commas or white space"},
       {"--output FILE", kLogits, At<&Options::logits, &LogitsOptions::output>(),
        ".npy file for the logits: float32 [T, vocab]"},
       FlagSpec("--chunk N", kLogits, At<&Options::logits, &LogitsOptions::chunk>(),
@@ -300,13 +297,13 @@ std::vector<FlagSpec> AnswerFlags() {
           .In(0, 1 << 24),
       FlagSpec("--temperature X", kAnswered, InSampling<&SamplingParams::temperature>(),
                "0: greedy")
-          .In(kTemperatureRange),
+          .In(RangeOf(&SamplingParams::temperature)),
       FlagSpec("--top-p X", kAnswered, InSampling<&SamplingParams::top_p>(), "1: off")
-          .In(kTopPRange),
+          .In(RangeOf(&SamplingParams::top_p)),
       FlagSpec("--top-k N", kAnswered, InSampling<&SamplingParams::top_k>(), "0: off")
           .In(0, kMaxInt),
       FlagSpec("--min-p X", kAnswered, InSampling<&SamplingParams::min_p>(), "0: off")
-          .In(kMinPRange),
+          .In(RangeOf(&SamplingParams::min_p)),
       FlagSpec("--stop TEXT", kAnswered, At<&Options::generate, &GenerateOptions::stop>(),
                "end the output before this text")
           .Default("none"),
@@ -393,9 +390,8 @@ std::span<const CommandSpec> CommandTable() {
   static constexpr CommandSpec kTable[] = {
       {"serve",
        "serve HTTP and gRPC; prints one line \"ready http=... grpc=... model=...\" on stdout"},
-      {"logits", "write a prompt's logits to a .npy file (--tokens or --tokens-file, --output)"},
-      {"generate",
-       "print one continuation as it is generated (--prompt, --tokens or --tokens-file)"},
+      {"logits", "write a prompt's logits to a .npy file (--tokens, --output)"},
+      {"generate", "print one continuation as it is generated (--prompt or --tokens)"},
       {"chat",
        "chat in the terminal, with a local model or with a running server (--url instead of "
        "MODEL_DIR)"},

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "server/app/options.h"
-#include "server/serving/request/sampling_ranges.h"
+#include "server/serving/request/sampling_numbers.h"
 
 namespace diffserve {
 

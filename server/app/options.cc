@@ -254,22 +254,17 @@ Status CheckTogether(unsigned command, Options& options) {
         name + " is missing: diffserve " + options.command + ArgumentsText(command), name);
   }
   if (options.command == "probe") return ParseHttpUrl(options.probe.url).status();
-  const int prompts = !options.prompt.text.empty() + !options.prompt.tokens.empty() +
-                      !options.prompt.tokens_file.empty();
+  const int prompts = !options.prompt.text.empty() + !options.prompt.tokens.empty();
   if (options.command == "generate" && prompts != 1) {
     return InvalidArgument(
-        "found " + std::to_string(prompts) +
-            " prompts, allowed: exactly one of --prompt, --tokens, --tokens-file",
+        "found " + std::to_string(prompts) + " prompts, allowed: exactly one of --prompt, --tokens",
         "--prompt");
   }
   if (options.command == "generate" && options.prompt.chat && options.prompt.text.empty())
     return InvalidArgument("--chat needs --prompt: token ids are used as they are", "--chat");
   if (options.command == "logits") {
-    if (prompts != 1) {
-      return InvalidArgument("found " + std::to_string(prompts) +
-                                 " prompts, allowed: exactly one of --tokens, --tokens-file",
-                             "--tokens");
-    }
+    if (prompts == 0)
+      return InvalidArgument("--tokens is missing: the prompt's token ids", "--tokens");
     if (options.logits.output.empty())
       return InvalidArgument("--output is missing: the .npy file to write", "--output");
   }

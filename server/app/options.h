@@ -76,8 +76,8 @@ struct ServeOptions {
 
 // The prompt of logits or generate: one of these is given.
 struct PromptOptions {
-  std::string text, tokens, tokens_file;
-  bool chat = false;  // `text` is a user's message
+  std::string text, tokens;  // ids, or "@FILE"
+  bool chat = false;         // `text` is a user's message
 };
 
 struct LogitsOptions {

@@ -173,10 +173,8 @@ class LogitRowExactnessTest(Exactness, unittest.TestCase):
 
 
 class LogitTileExactnessTest(Exactness, unittest.TestCase):
-    FORMATS = ("--dtype", "bfloat16", "--attention-logit-bits", "6", "--attention-logit-scale",
-               "tile")
+    FORMATS = ("--dtype", "bfloat16", "--attention-logit-bits", "6:tile")
 
 
 class LogitAnchoredExactnessTest(Exactness, unittest.TestCase):
-    FORMATS = ("--dtype", "bfloat16", "--attention-logit-bits", "8", "--attention-logit-scale",
-               "anchored")
+    FORMATS = ("--dtype", "bfloat16", "--attention-logit-bits", "8:anchored")

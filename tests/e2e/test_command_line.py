@@ -129,7 +129,7 @@ class GenerateTest(unittest.TestCase):
                 json.loads(
                     run("generate", tiny_model.directory(), *source, "--max-tokens", 8,
                         "--json").stdout)
-                for source in (("--tokens", ",".join(map(str, PROMPT))), ("--tokens-file", path))
+                for source in (("--tokens", ",".join(map(str, PROMPT))), ("--tokens", f"@{path}"))
             ]
         self.assertEqual(answers[0]["token_ids"], answers[1]["token_ids"])
         self.assertEqual(answers[0]["prompt_token_ids"], PROMPT)

@@ -95,7 +95,8 @@ class LongContextTest(unittest.TestCase):
         cls.tokens_file.write_text(" ".join(map(str, tokens())))
         cls.output = folder / "logits.npy"
         subprocess.run(
-            [BINARY, "logits", cls.model, "--tokens-file", cls.tokens_file, "--output", cls.output],
+            [BINARY, "logits", cls.model, "--tokens", f"@{cls.tokens_file}", "--output",
+             cls.output],
             check=True, timeout=300)
 
     @classmethod

@@ -69,7 +69,7 @@ class NoFile(unittest.TestCase):
             os.mkfifo(pipe)
             self.refused(pipe, 1, "serve", model, "--api-key-file", pipe)
             self.refused(pipe, 2, "serve", model, "--config", pipe)
-            self.refused(pipe, 2, "generate", model, "--tokens-file", pipe)
+            self.refused(pipe, 2, "generate", model, "--tokens", f"@{pipe}")
             self.refused(pipe, 2, "inspect", model, "--activations", pipe)
 
     def refused(self, pipe: Path, code: int, *arguments) -> None:

@@ -4,7 +4,7 @@
 the Diff Transformer and its twin: a block of docs/results/experiments.md, a plot, and the figures
 in logit_bits.json beside this file. Usage: experiment.py; `measure` has --samples 200.
 
-For each scale of --attention-logit-scale and number of bits: accuracy of one needle among four,
+For each scale and number of --attention-logit-bits: accuracy of one needle among four,
 over all five digits; accuracy of multiple choice by log-probabilities (choices.py); perplexity of
 held-out replies; and how often the most likely next token is that of logits that are not quantised.
 
@@ -133,8 +133,8 @@ def measure(samples):
         for scale in SCALES:
             for bits in BITS:
                 models[model][f"{scale} {bits}"], _ = figures_of(
-                    model, samples, best, "--attention-logit-bits", bits,
-                    "--attention-logit-scale", scale)
+                    model, samples, best, "--attention-logit-bits",
+                    bits if scale == "row" else f"{bits}:{scale}")
         figures, largest[model], difference = measure_tensor(model, samples)
         models[model].update(figures)
         differences.append(difference)

@@ -42,8 +42,8 @@ def logprobs(model, name, tokens):
     with tempfile.TemporaryDirectory() as folder:
         ids, output = Path(folder) / "ids", Path(folder) / "logits.npy"
         ids.write_text(",".join(map(str, tokens)))
-        run(ROOT / "build/diffserve", "logits", ROOT / "models/demo" / model, "--tokens-file", ids,
-            "--output", output, "--kv-cache-dtype", name, "--threads", 1)
+        run(ROOT / "build/diffserve", "logits", ROOT / "models/demo" / model, "--tokens",
+            f"@{ids}", "--output", output, "--kv-cache-dtype", name, "--threads", 1)
         logits = np.load(output).astype(np.float64)
     logits -= logits.max(-1, keepdims=True)
     return logits - np.log(np.exp(logits).sum(-1, keepdims=True))

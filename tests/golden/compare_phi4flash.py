@@ -77,7 +77,7 @@ def ask_diffserve(arguments, prompt, continuation):
     def run(command, tokens, *more):
         file = folder / "tokens"
         file.write_text(" ".join(str(token) for token in tokens) + "\n")
-        line = [arguments.diffserve, command, arguments.model_dir, "--tokens-file", file, *flags,
+        line = [arguments.diffserve, command, arguments.model_dir, "--tokens", f"@{file}", *flags,
                 *more]
         done = subprocess.run(line, stdout=subprocess.PIPE, check=False)
         if done.returncode != 0:

@@ -96,7 +96,7 @@ TEST(AnswerParserTest, XmlCallsBecomeJson) {
            "<tool_call>\n<function=f>\n<parameter=zip>\n01234\n</parameter>\n"
            "<parameter=n>\n5\n</parameter>\n<parameter=code>\nif a < \"b\":\n  x\n</parameter>\n"
            "</function>\n</tool_call>"),
-      "||f({\"zip\": \"01234\", \"n\": 5, \"code\": \"if a < \\\"b\\\":\\u000a  x\"})");
+      "||f({\"zip\": \"01234\", \"n\": 5, \"code\": \"if a < \\\"b\\\":\\n  x\"})");
   EXPECT_EQ(
       Read(form,
            "ok <tool_call><function=g></function></tool_call><tool_call><function=h></function>"),

@@ -66,7 +66,7 @@ TEST_F(CommandsTest, LogitsAreBitwiseEqualForEveryChunking) {
   for (int i = 0; i < 100; ++i) tokens += std::to_string(i * 37 % 96) + "\n";
   Write("ids", tokens);
   for (const std::string chunk : {"0", "1", "7", "64"}) {
-    Output({"logits", "--tokens-file", dir_ + "/ids", "--chunk", chunk, "--output",
+    Output({"logits", "--tokens", "@" + dir_ + "/ids", "--chunk", chunk, "--output",
             dir_ + "/" + chunk + ".npy"});
   }
   const std::string whole = Bytes("0.npy");

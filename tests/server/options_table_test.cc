@@ -34,7 +34,7 @@ std::vector<std::string> Arguments(std::string_view command, std::string_view fl
   if (command == "chat" && flag == "--url") args.pop_back();  // it replaces MODEL_DIR
   if (command == "chat" && flag == "--api-key-file") args.back() = "--url=http://host:80";
   if (command == "generate" && flag == "--chat") return {"generate", "DIR", "--prompt", "text"};
-  const bool is_prompt = flag == "--prompt" || flag == "--tokens" || flag == "--tokens-file";
+  const bool is_prompt = flag == "--prompt" || flag == "--tokens";
   if ((command == "logits" || command == "generate") && !is_prompt)
     args.insert(args.end(), {"--tokens", "1"});
   if (command == "logits" && flag != "--output") args.insert(args.end(), {"--output", "x.npy"});
@@ -246,8 +246,9 @@ TEST(OptionsTest, AttentionLogitsAreRoundedOnlyOnRequest) {
   EXPECT_FALSE(logits({"--attention-logit-bits=none"}).is_on());
   EXPECT_EQ(logits({"--attention-logit-bits=4"}).bits, 4);
   EXPECT_EQ(logits({"--attention-logit-bits=4"}).scale, LogitScale::kRow);
-  EXPECT_EQ(logits({"--attention-logit-bits", "6", "--attention-logit-scale", "anchored"}).scale,
-            LogitScale::kAnchored);
+  EXPECT_EQ(logits({"--attention-logit-bits", "6:anchored"}).bits, 6);
+  EXPECT_EQ(logits({"--attention-logit-bits", "6:anchored"}).scale, LogitScale::kAnchored);
+  EXPECT_EQ(logits({"--attention-logit-bits", "8:tile"}).scale, LogitScale::kTile);
   const Result<Options> refused = Parse({"serve", "DIR"}, {"--attention-logit-bits=5"});
   ASSERT_FALSE(refused.ok());
   EXPECT_THAT(refused.status().message(), HasSubstr("--attention-logit-bits"));
@@ -288,7 +289,7 @@ TEST(OptionsTest, WrongUsageNamesTheError) {
       {{"serve", "DIR", "--hlep"}, "did you mean --help?"},
       {{"serve", "DIR", "-port", "1"}, "-port is not a flag: did you mean --port?"},
       {{"serve", "DIR", "-p", "1"}, "-p is not a flag; diffserve --help lists all flags"},
-      {{"generate", "DIR"}, "exactly one of --prompt, --tokens, --tokens-file"},
+      {{"generate", "DIR"}, "exactly one of --prompt, --tokens"},
       {{"generate", "DIR", "--prompt", "a", "--tokens", "1"}, "found 2 prompts"},
       {{"generate", "DIR", "--tokens", "1", "--chat"}, "--chat needs --prompt"},
       {{"chat"}, "MODEL_DIR is missing: diffserve chat MODEL_DIR"},
@@ -301,7 +302,7 @@ TEST(OptionsTest, WrongUsageNamesTheError) {
       {{"chat", "--url", "http://h:80", "--device", "cpu"},
        "--device does not apply to chat --url"},
       {{"logits", "DIR", "--tokens", "1"}, "--output is missing"},
-      {{"logits", "DIR", "--output", "x"}, "found 0 prompts"},
+      {{"logits", "DIR", "--output", "x"}, "--tokens is missing"},
   };
   for (const auto& [args, message] : cases) {
     const Result<Options> options = ParseOptions(args);
@@ -420,7 +421,7 @@ TEST(OptionsTest, MemorySizesHaveSuffixesOrAreShares) {
 
 TEST(OptionsTest, TokenIdsAreSeparatedByCommasOrWhiteSpace) {
   EXPECT_THAT(*ParseTokenIds("1,2,3", "--tokens"), ElementsAre(1, 2, 3));
-  EXPECT_THAT(*ParseTokenIds(" 1\n2\t3\r\n", "--tokens-file"), ElementsAre(1, 2, 3));
+  EXPECT_THAT(*ParseTokenIds(" 1\n2\t3\r\n", "--tokens"), ElementsAre(1, 2, 3));
   for (const char* bad : {"", " ", "1,x", "-1", "2147483648", "1.5"}) {
     const auto ids = ParseTokenIds(bad, "--tokens");
     ASSERT_FALSE(ids.ok()) << bad;

@@ -5,26 +5,19 @@
 
 #include "server/api/fields/chat_fields.h"
 #include "server/serving/request/request_checks.h"
-#include "server/serving/request/sampling_ranges.h"
+#include "server/serving/request/sampling_numbers.h"
 
 namespace diffserve {
 namespace {
 
-void ReadNumber(JsonFields& fields, const char* name, const NumberRange& range, float* out) {
-  if (!fields.Has(name)) return;
-  fields.Float(name, out);
-  fields.Fail(CheckNumber(*out, range, name, fields.NumberText(name)));
-}
-
 void ReadNumbers(JsonFields& fields, const FrontendOptions& limits, SamplingParams* sampling) {
-  ReadNumber(fields, "temperature", kTemperatureRange, &sampling->temperature);
-  ReadNumber(fields, "top_p", kTopPRange, &sampling->top_p);
+  for (const auto& [name, member, range] : kSamplingNumbers) {
+    if (!fields.Has(name)) continue;
+    fields.Float(name, &(sampling->*member));
+    fields.Fail(CheckNumber(sampling->*member, range, name, fields.NumberText(name)));
+  }
   fields.Int("top_k", &sampling->top_k);
   if (sampling->top_k == -1) sampling->top_k = 0;  // both mean off
-  ReadNumber(fields, "min_p", kMinPRange, &sampling->min_p);
-  ReadNumber(fields, "presence_penalty", kPenaltyRange, &sampling->presence_penalty);
-  ReadNumber(fields, "frequency_penalty", kPenaltyRange, &sampling->frequency_penalty);
-  ReadNumber(fields, "repetition_penalty", kRepetitionPenaltyRange, &sampling->repetition_penalty);
   const auto check_bias = [path = fields.PathOf("logit_bias")](float bias,
                                                                const std::string& written) {
     return CheckNumber(bias, kLogitBiasRange, path, written);

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "server/serving/request/request_checks.h"
+#include "server/serving/request/sampling_numbers.h"
 
 namespace diffserve {
 namespace {
@@ -111,6 +112,15 @@ Status ParseWire(grpc::ByteBuffer& bytes, google::protobuf::Message& out) {
   grpc::ProtoBufferReader reader(&bytes);
   if (reader.status().ok() && out.ParseFromZeroCopyStream(&reader)) return {};
   return InvalidArgument("the message is not a " + out.GetDescriptor()->full_name());
+}
+
+void ReadSamplingNumbers(const google::protobuf::Message& message, SamplingParams* out) {
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  for (const SamplingNumber& number : kSamplingNumbers) {
+    const FieldDescriptor* const field = message.GetDescriptor()->FindFieldByName(number.name);
+    if (field != nullptr && reflection.HasField(message, field))
+      out->*number.member = reflection.GetFloat(message, field);
+  }
 }
 
 }  // namespace diffserve

@@ -7,6 +7,7 @@
 #include <google/protobuf/message.h>
 #include <grpcpp/grpcpp.h>
 
+#include "engine/sampling_spec.h"
 #include "kernels/base/status.h"
 
 namespace diffserve {
@@ -14,6 +15,10 @@ namespace diffserve {
 // Error: kInvalidArgument with the field, what was found and what is allowed; kCancelled if the
 // call ended before its message came.
 Status ParseWire(grpc::ByteBuffer& bytes, google::protobuf::Message& out);
+
+// Sets the sampling numbers whose fields the message has: those with a value, where a field has
+// presence, and those that are not 0 elsewhere.
+void ReadSamplingNumbers(const google::protobuf::Message& message, SamplingParams* out);
 
 template <typename Message>
 struct WireRequest {

@@ -7,6 +7,7 @@
 
 #include "server/api/fields/structured_fields.h"
 #include "server/json/json_writer.h"
+#include "server/serving/request/sampling_numbers.h"
 
 namespace diffserve {
 namespace {
@@ -39,13 +40,8 @@ void AddSampling(const GenerateRequest& request, int max_tokens, JsonWriter& jso
   };
   json.Key("sampling_params").Begin('{').Add("n", request.n).Add("max_tokens", max_tokens);
   json.Add("min_tokens", sampling.min_tokens);
-  add("temperature", sampling.temperature);
-  add("top_p", sampling.top_p);
+  for (const SamplingNumber& number : kSamplingNumbers) add(number.name, sampling.*number.member);
   json.Add("top_k", sampling.top_k);
-  add("min_p", sampling.min_p);
-  add("presence_penalty", sampling.presence_penalty);
-  add("frequency_penalty", sampling.frequency_penalty);
-  add("repetition_penalty", sampling.repetition_penalty);
   json.Key("logit_bias");
   if (sampling.logit_bias.empty()) {
     json.Value(nullptr);

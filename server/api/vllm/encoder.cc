@@ -49,7 +49,7 @@ void TokenResponse::OnDelta(ResponseDelta event, AnswerState* answer) {
     json.Members(head_).Key("choices").Begin('[');
     AddChoice(index, json);
     json.End(']');
-    if (!std::exchange(prompt_told_, true) && logprob_form_.num_prompt_top >= 0)
+    if (!std::exchange(prompt_sent_, true) && logprob_form_.num_prompt_top >= 0)
       AddPromptLogprobs(json);
     if (!continuous_usage_) return void(json.Add("usage", nullptr));
     BeginOpenAiUsage(answer->usage, /*with_cached=*/false, &json);

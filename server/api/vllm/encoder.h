@@ -47,7 +47,7 @@ class TokenResponse : public AnswerWriter {
   std::vector<Choice> choices_;  // of a stream: what is being written
   PromptScores prompt_scores_ = std::make_shared<const std::vector<SampleResult>>();
   size_t prompt_opening_tokens_ = 0;
-  bool prompt_told_ = false;  // of a stream: its first chunk is made
+  bool prompt_sent_ = false;  // of a stream: its first chunk is made
 };
 
 }  // namespace diffserve

@@ -223,7 +223,7 @@ Status RunGenerate(const SessionOptions& asked, const PromptOptions& prompt_opti
   Result<SessionPlan> plan = PlanSession(options, needs);
   if (!plan.ok()) return plan.status();
   DS_RETURN_IF_ERROR(CheckIds(*prompt, plan->summary.config.vocab_size,
-                              prompt_options.text.empty() ? "--tokens" : "--prompt"));
+                              prompt_options.text.empty() ? kTokensFlag : "--prompt"));
   Result<std::unique_ptr<ModelSession>> loaded = ModelSession::Load(options,
                                                                     std::move(plan).value());
   if (!loaded.ok()) return loaded.status();

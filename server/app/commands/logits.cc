@@ -100,8 +100,7 @@ Status RunLogits(const SessionOptions& options, const PromptOptions& prompt,
   Result<SessionPlan> plan = PlanSession(options, needs);
   if (!plan.ok()) return plan.status();
   const int vocab_size = plan->summary.config.vocab_size;
-  DS_RETURN_IF_ERROR(
-      CheckIds(tokens, vocab_size, prompt.tokens.empty() ? "--tokens-file" : "--tokens"));
+  DS_RETURN_IF_ERROR(CheckIds(tokens, vocab_size, kTokensFlag));
   if (count > plan->engine.max_model_len) {
     return InvalidArgument("the prompt has " + std::to_string(count) + " tokens, allowed: 1.." +
                            std::to_string(plan->engine.max_model_len));

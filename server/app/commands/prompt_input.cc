@@ -25,16 +25,16 @@ Status CheckIds(const std::vector<int32_t>& ids, int vocab_size, const std::stri
 
 Result<std::vector<int32_t>> PromptTokenIds(const PromptOptions& prompt, int vocab_size) {
   std::string text = prompt.tokens;
-  std::string param = "--tokens";
-  if (!prompt.tokens_file.empty()) {
-    param = "--tokens-file";
-    Result<std::string> read = ReadRegularFile(prompt.tokens_file, kMaxTokensFileBytes);
-    if (!read.ok()) return InvalidArgument("--tokens-file " + read.status().message(), param);
+  if (text.starts_with('@')) {
+    Result<std::string> read = ReadRegularFile(text.substr(1), kMaxTokensFileBytes);
+    if (!read.ok())
+      return InvalidArgument(std::string(kTokensFlag) + ": " + read.status().message(),
+                             kTokensFlag);
     text = std::move(read).value();
   }
-  Result<std::vector<int32_t>> ids = ParseTokenIds(text, param);
+  Result<std::vector<int32_t>> ids = ParseTokenIds(text, kTokensFlag);
   if (!ids.ok()) return ids;
-  DS_RETURN_IF_ERROR(CheckIds(ids.value(), vocab_size, param));
+  DS_RETURN_IF_ERROR(CheckIds(ids.value(), vocab_size, kTokensFlag));
   return ids;
 }
 

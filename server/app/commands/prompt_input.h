@@ -10,7 +10,10 @@
 
 namespace diffserve {
 
-// From --tokens or --tokens-file. Error: unreadable, no id, or an id outside the vocabulary.
+inline constexpr char kTokensFlag[] = "--tokens";
+
+// From --tokens, where @FILE names a file. Error: unreadable, no id, or an id outside the
+// vocabulary.
 Result<std::vector<int32_t>> PromptTokenIds(const PromptOptions& prompt, int vocab_size);
 
 Status CheckIds(const std::vector<int32_t>& ids, int vocab_size, const std::string& param);

@@ -36,14 +36,9 @@ Status CheckListSize(size_t size, size_t max_size, const char* param) {
 }
 
 Status CheckSampling(const SamplingParams& sampling, const RequestLimits& limits) {
-  DS_RETURN_IF_ERROR(CheckNumber(sampling.temperature, kTemperatureRange, "temperature"));
-  DS_RETURN_IF_ERROR(CheckNumber(sampling.top_p, kTopPRange, "top_p"));
+  for (const auto& [name, member, range] : kSamplingNumbers)
+    DS_RETURN_IF_ERROR(CheckNumber(sampling.*member, range, name));
   DS_RETURN_IF_ERROR(CheckCount(sampling.top_k, 0, std::numeric_limits<int>::max(), "top_k"));
-  DS_RETURN_IF_ERROR(CheckNumber(sampling.min_p, kMinPRange, "min_p"));
-  DS_RETURN_IF_ERROR(CheckNumber(sampling.presence_penalty, kPenaltyRange, "presence_penalty"));
-  DS_RETURN_IF_ERROR(CheckNumber(sampling.frequency_penalty, kPenaltyRange, "frequency_penalty"));
-  DS_RETURN_IF_ERROR(
-      CheckNumber(sampling.repetition_penalty, kRepetitionPenaltyRange, "repetition_penalty"));
   DS_RETURN_IF_ERROR(
       CheckListSize(sampling.logit_bias.size(), limits.options->max_logit_bias, "logit_bias"));
   for (const auto& [id, bias] : sampling.logit_bias) {

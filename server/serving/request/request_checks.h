@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "server/serving/frontend.h"
-#include "server/serving/request/sampling_ranges.h"
+#include "server/serving/request/sampling_numbers.h"
 
 namespace diffserve {
 

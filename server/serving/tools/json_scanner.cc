@@ -231,26 +231,4 @@ std::string JsonUnescaped(std::string_view text) {
   return out;
 }
 
-void AppendJsonEscaped(std::string_view text, std::string* out) {
-  constexpr char kHex[] = "0123456789abcdef";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      *out += '\\';
-      *out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      *out += "\\u00";
-      *out += kHex[static_cast<unsigned char>(c) >> 4];
-      *out += kHex[c & 0xF];
-    } else {
-      *out += c;
-    }
-  }
-}
-
-std::string QuotedJson(std::string_view text) {
-  std::string quoted = "\"";
-  AppendJsonEscaped(text, &quoted);
-  return quoted + '"';
-}
-
 }  // namespace diffserve

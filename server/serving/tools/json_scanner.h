@@ -84,9 +84,4 @@ bool IsJsonObject(std::string_view text);
 // An unpaired surrogate becomes U+FFFD.
 std::string JsonUnescaped(std::string_view text);
 
-// Appends `text`, escaped for the inside of a JSON string.
-void AppendJsonEscaped(std::string_view text, std::string* out);
-// `text` as a JSON string, with its quotes.
-std::string QuotedJson(std::string_view text);
-
 }  // namespace diffserve

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "server/json/json.h"
 #include "server/serving/tools/json_scanner.h"
 
 namespace diffserve {
@@ -45,7 +46,7 @@ std::optional<std::string_view> CopyString(std::string_view text, std::string* j
   std::string value;
   for (size_t i = 1; i < text.size(); ++i) {
     if (text[i] == quote) {
-      *json += QuotedJson(value);
+      *json += JsonQuoted(value);
       return text.substr(i + 1);
     }
     if (text[i] != '\\') {
@@ -104,10 +105,10 @@ std::string ParameterJson(std::string_view text, uint8_t types) {
   const bool is_null = word == "null" || word == "none";
   if (types == ParameterType::kAny) {
     const bool container = value.starts_with('{') || value.starts_with('[');
-    return container && IsJson(value) ? std::string(value) : QuotedJson(text);
+    return container && IsJson(value) ? std::string(value) : JsonQuoted(text);
   }
   if (is_null && (types & ParameterType::kNull) != 0) return "null";
-  if ((types & ParameterType::kString) != 0) return QuotedJson(text);
+  if ((types & ParameterType::kString) != 0) return JsonQuoted(text);
   if (is_null) return "null";
   if ((types & ParameterType::kBoolean) != 0 && (word == "true" || word == "false")) return word;
   if ((types & ParameterType::kInteger) != 0) {
@@ -117,7 +118,7 @@ std::string ParameterJson(std::string_view text, uint8_t types) {
     if (IsNumber(value)) return std::string(value);
     if (const std::optional<std::string> integer = IntegerJson(value)) return *integer;
   }
-  return ContainerJson(value, types).value_or(QuotedJson(text));
+  return ContainerJson(value, types).value_or(JsonQuoted(text));
 }
 
 }  // namespace diffserve

@@ -5,8 +5,8 @@
 #include <memory>
 #include <utility>
 
+#include "server/json/json.h"
 #include "server/json/json_writer.h"
-#include "server/serving/tools/json_scanner.h"
 
 namespace diffserve {
 namespace {
@@ -45,7 +45,7 @@ std::string ShownSchema(const Tool& tool) {
 
 // How a call in JSON begins, as models write it.
 std::string CallOpening(const Tool& tool) {
-  return "{\"name\": " + QuotedJson(tool.name) + ", \"arguments\": ";
+  return "{\"name\": " + JsonQuoted(tool.name) + ", \"arguments\": ";
 }
 
 GrammarSpec Grammar(GrammarSpec::Kind kind, std::string text) {
@@ -62,7 +62,7 @@ GrammarSpec RequiredGrammar(const std::vector<Tool>& tools, bool parallel) {
   text += '\n';
   for (size_t i = 0; i < tools.size(); ++i) {
     const std::string index = std::to_string(i);
-    text += "call_" + index + ": " + QuotedJson(CallOpening(tools[i])) + " arguments_" + index +
+    text += "call_" + index + ": " + JsonQuoted(CallOpening(tools[i])) + " arguments_" + index +
             " \"}\"\n";
     text += "arguments_" + index + ": %json " + ObjectSchema(tools[i]) + '\n';
   }

@@ -2,6 +2,7 @@
 #include <string>
 #include <utility>
 
+#include "server/json/json.h"
 #include "server/serving/answer/answer_parser.h"
 #include "server/serving/tools/call_scanner.h"
 #include "server/serving/tools/json_scanner.h"
@@ -123,7 +124,7 @@ class XmlCallScanner : public CallScanner {
     if (value.starts_with('\n')) value.remove_prefix(1);
     if (value.ends_with('\n')) value.remove_suffix(1);
     const std::string before = std::exchange(first_, false) ? "" : ", ";
-    sink.Arguments(before + QuotedJson(key_) + ": " + ParameterJson(value, TypesOf()));
+    sink.Arguments(before + JsonQuoted(key_) + ": " + ParameterJson(value, TypesOf()));
     value_.clear();
   }
 

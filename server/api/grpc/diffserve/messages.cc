@@ -11,6 +11,7 @@
 
 #include "diffserve/v1/inference.pb.h"
 #include "server/api/fields/tool_fields.h"
+#include "server/api/grpc/wire_request.h"
 #include "server/json/json.h"
 #include "server/json/json_writer.h"
 #include "server/serving/request/request_checks.h"
@@ -242,14 +243,9 @@ void ReadStopping(const v1::StoppingParams& stopping, GenerateRequest& request) 
 
 SamplingSpec FromProto(const v1::SamplingParams& in, const SamplingSpec& defaults) {
   SamplingSpec out = defaults;
-  if (in.has_temperature()) out.temperature = in.temperature();
-  if (in.has_top_p()) out.top_p = in.top_p();
+  ReadSamplingNumbers(in, &out);
   if (in.has_top_k()) out.top_k = in.top_k();
-  if (in.has_min_p()) out.min_p = in.min_p();
-  if (in.has_repetition_penalty()) out.repetition_penalty = in.repetition_penalty();
   if (in.has_seed()) out.seed = in.seed();
-  out.presence_penalty = in.presence_penalty();
-  out.frequency_penalty = in.frequency_penalty();
   // A map has no order; sorted, equal requests are equal.
   for (const auto& [token, bias] : in.logit_bias()) out.logit_bias.emplace_back(token, bias);
   std::sort(out.logit_bias.begin(), out.logit_bias.end());

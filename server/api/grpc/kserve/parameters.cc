@@ -10,6 +10,7 @@
 #include <string>
 
 #include "inference/grpc_service.pb.h"
+#include "server/serving/request/sampling_numbers.h"
 
 namespace diffserve {
 namespace {
@@ -97,6 +98,7 @@ struct ParameterRow {
   Status (*read)(const Parameter& in, Choices& out);
 };
 
+// Those that are no SamplingNumber.
 constexpr ParameterRow kParameters[] = {
     {"max_tokens",
      [](const Parameter& in, Choices& out) { return in.Int32(&out.request.generate.max_tokens); }},
@@ -104,28 +106,8 @@ constexpr ParameterRow kParameters[] = {
      [](const Parameter& in, Choices& out) {
        return in.Int32(&out.request.generate.sampling.min_tokens);
      }},
-    {"temperature",
-     [](const Parameter& in, Choices& out) {
-       return in.Float(&out.request.generate.sampling.temperature);
-     }},
-    {"top_p", [](const Parameter& in,
-                 Choices& out) { return in.Float(&out.request.generate.sampling.top_p); }},
     {"top_k", [](const Parameter& in,
                  Choices& out) { return in.Int32(&out.request.generate.sampling.top_k); }},
-    {"min_p", [](const Parameter& in,
-                 Choices& out) { return in.Float(&out.request.generate.sampling.min_p); }},
-    {"presence_penalty",
-     [](const Parameter& in, Choices& out) {
-       return in.Float(&out.request.generate.sampling.presence_penalty);
-     }},
-    {"frequency_penalty",
-     [](const Parameter& in, Choices& out) {
-       return in.Float(&out.request.generate.sampling.frequency_penalty);
-     }},
-    {"repetition_penalty",
-     [](const Parameter& in, Choices& out) {
-       return in.Float(&out.request.generate.sampling.repetition_penalty);
-     }},
     {"seed", [](const Parameter& in,
                 Choices& out) { return in.Bits(&out.request.generate.sampling.seed); }},
     {"stop",  // one
@@ -172,12 +154,17 @@ Status ReadInferParameters(const inference::ModelInferRequest& message, bool str
   Choices choices{to, std::nullopt};
   to.shape.stream = streams;
   for (const auto& [name, value] : message.parameters()) {
+    const Parameter parameter(name, value);
+    if (const SamplingNumber* number = FindSamplingNumber(name)) {
+      DS_RETURN_IF_ERROR(parameter.Float(&(to.generate.sampling.*number->member)));
+      continue;
+    }
     const auto row = std::ranges::find(kParameters, std::string_view(name), &ParameterRow::name);
     if (row == std::end(kParameters)) {
       return InvalidArgument("the parameter " + Cited(name) + " is not supported by this server",
                              name.substr(0, kMaxCitedBytes));
     }
-    DS_RETURN_IF_ERROR(row->read(Parameter(name, value), choices));
+    DS_RETURN_IF_ERROR(row->read(parameter, choices));
   }
   if (to.shape.stream && !streams)
     return InvalidArgument("stream is true; ModelStreamInfer streams, ModelInfer does not",

@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "server/api/fields/structured_fields.h"
+#include "server/api/grpc/wire_request.h"
 #include "server/json/json_writer.h"
 #include "server/serving/build_version.h"
 #include "server/serving/request/request_checks.h"
@@ -48,16 +49,8 @@ Status ToIds(const Ids& ids, const char* field, std::vector<int32_t>* out) {
   return {};
 }
 
-// Zero means not set.
-float OrOne(float value) { return value == 0 ? 1 : value; }
-
 void ReadSampling(const vllm_v1::SamplingParams& in, SamplingParams* out) {
-  out->temperature = in.has_temperature() ? in.temperature() : 1;
-  out->top_p = OrOne(in.top_p());
-  out->min_p = in.min_p();
-  out->frequency_penalty = in.frequency_penalty();
-  out->presence_penalty = in.presence_penalty();
-  out->repetition_penalty = OrOne(in.repetition_penalty());
+  ReadSamplingNumbers(in, out);
   if (in.has_seed()) out->seed = static_cast<uint64_t>(int64_t{in.seed()});
   // A map has no order; sorted, equal requests are equal.
   for (const auto& [token, bias] : in.logit_bias()) out->logit_bias.emplace_back(token, bias);
