@@ -105,8 +105,8 @@ Engine::~Engine() = default;
 
 Status Engine::Submit(Request request) { return impl_->inbox.Submit(std::move(request)); }
 
-Status Engine::CheckQueue(uint64_t client, TimePoint start_by) {
-  return impl_->inbox.CheckQueue(client, start_by);
+Result<std::shared_ptr<QueuePlace>> Engine::Announce(uint64_t client, TimePoint start_by) {
+  return impl_->inbox.Announce(client, start_by);
 }
 
 void Engine::Cancel(RequestId request, FinishReason as) { impl_->inbox.Cancel(request, as); }

@@ -40,9 +40,9 @@ class Engine {
   // already, or the request would not start in time. kUnavailable: the engine is draining. After
   // ok, exactly one terminal event follows. Never blocks.
   Status Submit(Request request);
-  // Checks only the queue limits of Submit, so that a caller can skip its text work for a request
-  // that would be refused.
-  Status CheckQueue(uint64_t client, TimePoint start_by);
+  // Checks the queue limits of Submit before the text work of a request, and keeps its place in the
+  // queue. The place is for Request::place and must not outlive the engine.
+  Result<std::shared_ptr<QueuePlace>> Announce(uint64_t client, TimePoint start_by);
   // Idempotent; unknown and finished ids are ignored. The pages are free for the next step. `as` is
   // the finish reason of the terminal event and the statistics: kCancelled, or kStop if the client
   // already has its whole answer (a stop string matched).

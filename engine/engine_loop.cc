@@ -29,7 +29,10 @@ bool EngineLoop::Turn() {
   const bool was_idle = idle();
   if (was_idle) busy_since_ns_ = 0;
   Inbox::Incoming incoming = Take(was_idle);
-  if (was_idle) busy_since_ns_ = NowNs();
+  if (was_idle) {
+    busy_since_ns_ = NowNs();
+    recorder_.OnWake(world_.now());
+  }
   if (incoming.failed) return false;
   const bool stop = incoming.stop;
   Accept(std::move(incoming));
@@ -132,11 +135,7 @@ void EngineLoop::Publish() {
   recorder_.ReadGauges(scheduler_);
   world_.publish(recorder_.stats());  // before SetQueue: a started request is counted as waiting or
                                       // running at any time
-  inbox_.SetQueue({.clients = scheduler_.queue().Counts(),
-                   .running = static_cast<int>(scheduler_.running().size()),
-                   .free_seats = scheduler_.free_seats(),
-                   .mean_generated_tokens = recorder_.mean_generated_tokens(),
-                   .cost = recorder_.step_cost()});
+  inbox_.SetQueue(recorder_.QueueOf(scheduler_));
   if (std::vector<KvEvent> changes = scheduler_.TakeKvEvents(); !changes.empty())
     world_.kv_events(std::move(changes));
   for (TokenEvent& event : std::exchange(events_, {})) world_.deliver(std::move(event));

@@ -35,6 +35,12 @@ std::string SecondsText(double seconds) {
   return text;
 }
 
+void Count(const Request& request, QueueState& queue) {
+  ClientShare& share = queue.Of(request.client);
+  ++share.requests;
+  share.tokens += static_cast<int64_t>(request.prompt.size());
+}
+
 int WholeSeconds(double seconds) { return std::max(1, static_cast<int>(std::ceil(seconds))); }
 
 }  // namespace
@@ -57,12 +63,11 @@ Status Inbox::CheckRoom(uint64_t client, int64_t tokens, TimePoint start_by) {
     return Refuse(RefusalReason::kDraining,
                   Status(StatusCode::kUnavailable, "the engine has stopped after a failure"));
   }
-  const ClientWaiting* const found = queue_.Find(client);
-  const ClientWaiting own = found != nullptr ? *found : ClientWaiting();
-  const ClientWaiting all = queue_.Sum();
-  if (own.requests >= kClientToOthersRatioMax * (options_.max_waiting_requests - all.requests)) {
+  const ClientShare own = queue_.Find(client);
+  const ClientShare all = queue_.Sum();
+  if (own.ahead() >= kClientToOthersRatioMax * (options_.max_waiting_requests - all.ahead())) {
     return Refuse(RefusalReason::kQueueFull,
-                  TooMany(own.requests, all.requests, "requests", options_.max_waiting_requests));
+                  TooMany(own.ahead(), all.ahead(), "requests", options_.max_waiting_requests));
   }
   const int64_t tokens_left = options_.max_waiting_tokens - all.tokens;
   if (all.requests > 0 &&
@@ -82,9 +87,22 @@ Status Inbox::CheckRoom(uint64_t client, int64_t tokens, TimePoint start_by) {
           .WithRetryAfter(WholeSeconds(wait - allowed)));
 }
 
-Status Inbox::CheckQueue(uint64_t client, TimePoint start_by) {
+Result<std::shared_ptr<QueuePlace>> Inbox::Announce(uint64_t client, TimePoint start_by) {
   std::lock_guard lock(mutex_);
-  return CheckRoom(client, 0, start_by);
+  DS_RETURN_IF_ERROR(CheckRoom(client, 0, start_by));
+  ++announced_[client];
+  ++queue_.Of(client).announced;
+  return std::make_shared<QueuePlace>([this, client] {
+    std::lock_guard lock(mutex_);
+    LeavePlace(client);
+  });
+}
+
+// REQUIRES: mutex_ is held, and the client has announced a request.
+void Inbox::LeavePlace(uint64_t client) {
+  const auto announced = announced_.find(client);
+  queue_.Of(client).announced = --announced->second;
+  if (announced->second == 0) announced_.erase(announced);
 }
 
 Status Inbox::RefuseOverdue(const Request& request, TimePoint now) {
@@ -102,14 +120,19 @@ Status Inbox::Submit(Request request) {
   const Status fits = CheckFits(options_, request);
   const auto tokens = static_cast<int64_t>(request.prompt.size());
   if (request.arrival == TimePoint()) request.arrival = now_();
+  const std::shared_ptr<QueuePlace> place = std::move(request.place);
   {
     std::lock_guard lock(mutex_);
+    if (place != nullptr) {
+      place->Take();
+      LeavePlace(request.client);
+    }
     if (!fits.ok() && !draining_ && !stop_ && !failed_)
       return Refuse(RefusalReason::kTooLong, fits);
     DS_RETURN_IF_ERROR(CheckRoom(request.client, tokens, request.start_by));
     const bool is_new = live_.emplace(request.id, false).second;
     DS_CHECK(is_new, "a request id is used once");
-    queue_.Add(request.client, 1, tokens);
+    Count(request, queue_);
     requests_.push_back(std::move(request));
   }
   wake_.notify_one();
@@ -179,8 +202,8 @@ void Inbox::SetQueue(QueueState queue) {
   std::lock_guard lock(mutex_);
   if (failed_) return;
   queue_ = std::move(queue);
-  for (const Request& request : requests_)
-    queue_.Add(request.client, 1, static_cast<int64_t>(request.prompt.size()));
+  for (const Request& request : requests_) Count(request, queue_);
+  for (const auto& [client, number] : announced_) queue_.Of(client).announced = number;
 }
 
 bool Inbox::IsLive(RequestId request) const {
@@ -216,7 +239,7 @@ bool Inbox::failed() const {
 
 void Inbox::Describe(EngineStats& stats) const {
   std::lock_guard lock(mutex_);
-  const ClientWaiting all = queue_.Sum();
+  const ClientShare all = queue_.Sum();
   stats.waiting = all.requests;
   stats.waiting_tokens = all.tokens;
   stats.refused = refused_;

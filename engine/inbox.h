@@ -11,6 +11,8 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -35,7 +37,7 @@ class Inbox {
 
   // The same as in engine.h.
   Status Submit(Request request);
-  Status CheckQueue(uint64_t client, TimePoint start_by);
+  Result<std::shared_ptr<QueuePlace>> Announce(uint64_t client, TimePoint start_by);
   void Cancel(RequestId request, FinishReason as);
   void Drain(std::chrono::steady_clock::time_point deadline);
   void CountRefusal(RefusalReason reason);
@@ -77,6 +79,7 @@ class Inbox {
  private:
   Status Refuse(RefusalReason reason, Status status);
   Status CheckRoom(uint64_t client, int64_t tokens, TimePoint start_by);
+  void LeavePlace(uint64_t client);
 
   const EngineOptions options_;
   const std::function<TimePoint()> now_;
@@ -88,6 +91,7 @@ class Inbox {
   std::unordered_map<RequestId, bool> live_;  // accepted, without terminal event -> whether a
                                               // cancellation was requested
   QueueState queue_;                          // inbox and scheduler together
+  std::map<uint64_t, int> announced_;         // by client; no zeros
   std::array<uint64_t, static_cast<size_t>(RefusalReason::kCount)> refused_{};
   bool reset_prefix_cache_ = false;
   bool draining_ = false;

@@ -4,49 +4,50 @@
 #include <algorithm>
 
 namespace diffserve {
-namespace {
 
-auto PositionOf(std::vector<ClientWaiting>& clients, uint64_t client) {
-  return std::ranges::lower_bound(clients, client, {}, &ClientWaiting::client);
-}
-
-}  // namespace
-
-ClientWaiting QueueState::Sum() const {
-  ClientWaiting sum;
-  for (const ClientWaiting& waiting : clients) {
-    sum.requests += waiting.requests;
-    sum.tokens += waiting.tokens;
+ClientShare QueueState::Sum() const {
+  ClientShare sum;
+  for (const ClientShare& share : clients) {
+    sum.running += share.running;
+    sum.requests += share.requests;
+    sum.tokens += share.tokens;
+    sum.announced += share.announced;
   }
   return sum;
 }
 
-const ClientWaiting* QueueState::Find(uint64_t client) const {
-  const auto place = std::ranges::lower_bound(clients, client, {}, &ClientWaiting::client);
-  return place != clients.end() && place->client == client ? &*place : nullptr;
+ClientShare QueueState::Find(uint64_t client) const {
+  const auto place = std::ranges::lower_bound(clients, client, {}, &ClientShare::client);
+  return place != clients.end() && place->client == client ? *place : ClientShare();
 }
 
-void QueueState::Add(uint64_t client, int requests, int64_t tokens) {
-  auto place = PositionOf(clients, client);
+ClientShare& QueueState::Of(uint64_t client) {
+  auto place = std::ranges::lower_bound(clients, client, {}, &ClientShare::client);
   if (place == clients.end() || place->client != client)
     place = clients.insert(place, {.client = client});
-  place->requests += requests;
-  place->tokens += tokens;
+  return *place;
 }
 
 double EstimatedWait(const QueueState& queue, uint64_t client) {
-  const ClientWaiting* const own = queue.Find(client);
-  if (own == nullptr || !queue.cost) return 0;
+  if (!queue.cost) return 0;
+  const ClientShare own = queue.Find(client);
   double requests = 0, tokens = 0;
-  for (const ClientWaiting& other : queue.clients) {
-    const double share = std::min(1.0, static_cast<double>(own->requests) / other.requests);
-    requests += share * other.requests;
-    tokens += share * static_cast<double>(other.tokens);
+  int num_clients = own.running + own.ahead() > 0 ? 0 : 1;
+  for (const ClientShare& other : queue.clients) {
+    num_clients += other.running + other.ahead() > 0 ? 1 : 0;
+    if (other.ahead() == 0) continue;
+    const double turns = std::min(own.ahead(), other.ahead());
+    requests += turns;
+    tokens += turns / other.ahead() * static_cast<double>(other.tokens);
   }
-  const double to_end = std::max(0.0, requests - queue.free_seats) * queue.mean_generated_tokens;
-  const double decode_seconds = queue.cost->overhead_seconds / std::max(1, queue.running) +
-                                queue.cost->token_seconds;
-  return tokens * queue.cost->token_seconds + to_end * decode_seconds;
+  const int seats = queue.seats.seats();
+  const double token_seconds = queue.cost->token_seconds;
+  const double prompt_seconds = tokens * token_seconds;
+  if (own.running + own.ahead() < std::max(1, seats / num_clients)) return prompt_seconds;
+  const double steps = queue.seats.TokensUntilStart(requests);
+  if (steps == 0) return prompt_seconds;
+  return prompt_seconds + static_cast<double>(queue.prompt_tokens_left) * token_seconds +
+         steps * (queue.cost->overhead_seconds + seats * token_seconds);
 }
 
 }  // namespace diffserve

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/queue_place.h"
 #include "engine/sampling_spec.h"
 #include "engine/shared_tokens.h"
 #include "kernels/base/status.h"
@@ -49,6 +50,7 @@ struct Request {
   // A request that has not started by then is refused. Among the continuations of one response this
   // applies only to the first; the others follow it.
   TimePoint start_by = TimePoint::max();
+  std::shared_ptr<QueuePlace> place;  // Engine::Announce's, which Submit takes
 
   void AddObserver(std::shared_ptr<SequenceObserver> observer) {
     observed_from = std::min(observed_from, observer->first_position());

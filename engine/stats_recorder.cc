@@ -2,6 +2,7 @@
 #include "engine/stats_recorder.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace diffserve {
 namespace {
@@ -16,6 +17,10 @@ void StatsRecorder::OnAdd(const Request& request) {
   Times& times = times_[request.id];
   times.arrival = request.arrival;
   times.prompt_tokens = static_cast<int>(request.prompt.size());
+  constexpr double kKeep = 0.95;
+  mean_max_tokens_ = times_.size() == 1
+                         ? request.max_tokens
+                         : kKeep * mean_max_tokens_ + (1 - kKeep) * request.max_tokens;
 }
 
 void StatsRecorder::OnPlan(const StepPlan& plan, TimePoint now) {
@@ -43,6 +48,7 @@ void StatsRecorder::OnEvent(const TokenEvent& event, TimePoint now) {
     times.last_token = now;
     times.generated += static_cast<int>(event.tokens.size());
     stats_.generation_tokens += event.tokens.size();
+    recent_tokens_ += static_cast<double>(event.tokens.size());
   }
   if (event.finish == FinishReason::kNone) return;
   OnEnd(event, times, now);
@@ -51,8 +57,9 @@ void StatsRecorder::OnEvent(const TokenEvent& event, TimePoint now) {
 
 void StatsRecorder::OnEnd(const TokenEvent& event, const Times& times, TimePoint now) {
   if (times.started != TimePoint()) {
-    constexpr double kKeep = 0.95;
-    mean_generated_tokens_ = kKeep * mean_generated_tokens_ + (1 - kKeep) * times.generated;
+    constexpr double kKeep = 0.99;
+    recent_tokens_ *= kKeep;
+    recent_stops_ = kKeep * recent_stops_ + (event.finish == FinishReason::kLength ? 0 : 1);
   }
   // A request that left the queue because it could not start in time is counted as refused.
   if (event.error.code() == StatusCode::kResourceExhausted) return;
@@ -75,9 +82,26 @@ void StatsRecorder::OnStep(const StepRecord& step) {
   stats_.plan_seconds.Observe(Seconds(step.begin, step.planned));
   const double execute_seconds = Seconds(std::max(step.planned, last_executed_), step.executed);
   stats_.execute_seconds.Observe(execute_seconds);
-  step_cost_.Take(step.num_tokens, execute_seconds);
+  // What the engine does between two steps is part of their cost.
+  step_cost_.Take(step.num_tokens, Seconds(last_executed_, step.executed));
   stats_.commit_seconds.Observe(Seconds(step.executed, step.committed));
   last_executed_ = step.executed;
+}
+
+QueueState StatsRecorder::QueueOf(const Scheduler& scheduler) const {
+  QueueState queue;
+  std::vector<int> tokens_left;
+  for (const auto& sequence : scheduler.running()) {
+    tokens_left.push_back(sequence->request.max_tokens - sequence->num_outputs());
+    queue.prompt_tokens_left += std::max(0, sequence->num_remaining() - 1);
+  }
+  queue.clients = scheduler.queue().Counts();
+  queue.seats = SeatForecast(
+      tokens_left, scheduler.free_seats(),
+      {.max_tokens = mean_max_tokens_,
+       .stop_chance = std::min(1.0, recent_stops_ / std::max(1.0, recent_tokens_))});
+  queue.cost = step_cost_.cost();
+  return queue;
 }
 
 void StatsRecorder::ReadGauges(const Scheduler& scheduler) {

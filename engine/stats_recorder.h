@@ -7,6 +7,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "engine/queue_state.h"
 #include "engine/scheduler.h"
 #include "engine/stats.h"
 #include "engine/step_cost.h"
@@ -25,15 +26,17 @@ class StatsRecorder {
   void OnAdd(const Request& request);
   void OnPlan(const StepPlan& plan, TimePoint now);
   void OnEvent(const TokenEvent& event, TimePoint now);
+  // The engine was idle until now.
+  void OnWake(TimePoint now) { last_executed_ = now; }
   // Call in step order. The execution time of a step that was launched while another ran begins
   // when that one finished.
   void OnStep(const StepRecord& step);
   void ReadGauges(const Scheduler& scheduler);
+  // What the inbox needs to estimate waits.
+  QueueState QueueOf(const Scheduler& scheduler) const;
 
   const EngineStats& stats() const { return stats_; }
   const std::optional<StepCost>& step_cost() const { return step_cost_.cost(); }
-  // Average over started requests that have ended lately.
-  double mean_generated_tokens() const { return mean_generated_tokens_; }
 
  private:
   struct Times {
@@ -44,9 +47,12 @@ class StatsRecorder {
   void OnEnd(const TokenEvent& event, const Times& times, TimePoint now);
 
   std::unordered_map<RequestId, Times> times_;
-  TimePoint last_executed_;
+  TimePoint last_executed_;  // or when the engine had nothing to do for the last time
   StepCostMeter step_cost_;
-  double mean_generated_tokens_ = 0;
+  // Tokens that were generated lately, and sequences that ended before their max_tokens; at first
+  // half a one, because none may have been seen yet.
+  double recent_tokens_ = 0, recent_stops_ = 0.5;
+  double mean_max_tokens_ = 0;  // over requests that have arrived lately
   EngineStats stats_;
 };
 

@@ -18,12 +18,15 @@ void StepCostMeter::Take(int tokens, double seconds) {
   tokens_squared_ = kKeep * tokens_squared_ + n * n;
   tokens_seconds_ = kKeep * tokens_seconds_ + n * seconds;
   // Weighted variance of the sizes; steps of nearly equal size do not determine the slope.
-  const double mean = tokens_ / weight_;
+  const double mean = tokens_ / weight_, mean_seconds = seconds_ / weight_;
   const double variance = tokens_squared_ / weight_ - mean * mean;
-  if (variance < 0.01 * mean * mean) return;
-  const double slope = (tokens_seconds_ / weight_ - mean * seconds_ / weight_) / variance;
-  if (slope <= 0) return;
-  cost_ = {std::max(0.0, seconds_ / weight_ - slope * mean), slope};
+  if (variance >= 0.01 * mean * mean) {
+    const double slope = (tokens_seconds_ / weight_ - mean * mean_seconds) / variance;
+    if (slope > 0) slope_ = slope;
+  }
+  if (slope_ == 0) return;
+  const double token_seconds = std::min(slope_, mean_seconds / mean);
+  cost_ = {mean_seconds - token_seconds * mean, token_seconds};
 }
 
 }  // namespace diffserve

@@ -18,12 +18,14 @@ struct StepCost {
 class StepCostMeter {
  public:
   void Take(int tokens, double seconds);
-  // The last plausible fit; nullopt until steps of different sizes were measured.
+  // The last plausible slope through the mean of the latest steps; nullopt until steps of different
+  // sizes were measured.
   const std::optional<StepCost>& cost() const { return cost_; }
 
  private:
   // Weighted sums over the steps; each step's weight is kKeep times that of the next one.
   double weight_ = 0, tokens_ = 0, seconds_ = 0, tokens_squared_ = 0, tokens_seconds_ = 0;
+  double slope_ = 0;  // seconds per token; 0: not known yet
   std::optional<StepCost> cost_;
 };
 

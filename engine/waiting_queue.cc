@@ -105,11 +105,13 @@ std::vector<const Sequence*> WaitingQueue::ByArrival() const {
   return sequences;
 }
 
-std::vector<ClientWaiting> WaitingQueue::Counts() const {
-  std::vector<ClientWaiting> counts;
+std::vector<ClientShare> WaitingQueue::Counts() const {
+  std::vector<ClientShare> counts;
   for (const auto& [id, client] : clients_) {
-    if (!client.waiting.empty())
-      counts.push_back({id, static_cast<int>(client.waiting.size()), client.waiting_tokens});
+    counts.push_back({.client = id,
+                      .running = client.num_running,
+                      .requests = static_cast<int>(client.waiting.size()),
+                      .tokens = client.waiting_tokens});
   }
   return counts;
 }

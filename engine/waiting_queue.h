@@ -60,7 +60,7 @@ class WaitingQueue {
   const std::map<uint64_t, ClientQueue>& clients() const { return clients_; }
   int num_waiting() const { return num_waiting_; }
   std::vector<const Sequence*> ByArrival() const;
-  std::vector<ClientWaiting> Counts() const;
+  std::vector<ClientShare> Counts() const;
 
  private:
   ClientQueue* NextClient() const;

@@ -167,8 +167,8 @@ std::vector<FlagSpec> EngineFlags() {
                "maximum waiting continuations; further requests are refused")
           .In(1, 1 << 20),
       FlagSpec("--max-queue-wait SECONDS", kServe, InEngine<&EngineOptions::max_queue_wait_s>(),
-               "maximum wait before a request starts; a request that waits longer, or is expected "
-               "to, is refused")
+               "maximum wait before a request starts; a request that is expected to wait longer is "
+               "refused at once, and one that has waited twice as long leaves the queue")
           .In(0.001, 86400),
   };
 }

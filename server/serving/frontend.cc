@@ -26,6 +26,10 @@ using Clock = std::chrono::steady_clock;
 // Lower temperatures are greedy: dividing logits by less would leave float's range.
 constexpr float kGreedyTemperature = 1e-4f;
 
+// A request that was expected to start within --max-queue-wait, and so was let in, is refused only
+// after this many times as long.
+constexpr float kWaitsMax = 2;
+
 // Whether a text that cannot fit the context is still tokenized to its end, to count its tokens.
 enum class Length { kAny, kContext };
 
@@ -89,10 +93,18 @@ struct Frontend::Impl {
     return static_cast<int>(std::min<int64_t>(engine.options().max_model_len, pool_tokens));
   }
 
-  // The time by which a request that arrived at `arrival` must have started.
-  TimePoint StartBy(TimePoint arrival, TimePoint deadline) const {
-    const std::chrono::duration<float> wait(engine.options().max_queue_wait_s);
-    return std::min(deadline, arrival + std::chrono::duration_cast<Clock::duration>(wait));
+  // Keeps a place in the queue for a request that is expected to start in time. nullptr for a
+  // prompt that can never fit: it is refused for its length, even if the queue is long.
+  using Place = std::shared_ptr<QueuePlace>;
+  Result<Place> Announce(const GenerateRequest& request, TimePoint arrival) const {
+    if (request.max_tokens && *request.max_tokens > MaxTokens()) return Place();
+    return engine.Announce(ClientOf(request), StartBy(request, arrival, 1));
+  }
+  // `waits`: how many times --max-queue-wait.
+  TimePoint StartBy(const GenerateRequest& request, TimePoint arrival, float waits) const {
+    const std::chrono::duration<float> wait(waits * engine.options().max_queue_wait_s);
+    return std::min(request.deadline.value_or(TimePoint::max()),
+                    arrival + std::chrono::duration_cast<Clock::duration>(wait));
   }
 
   Result<SharedTokens> Tokens(Prompt& prompt, std::optional<bool> add_special_tokens, Length length,
@@ -275,9 +287,8 @@ Result<TokenizedRequest> Frontend::Impl::Prepare(GenerateRequest& request,
     continuation.cache_salt = request.cache_salt;
     continuation.arrival = arrival;
     continuation.client = ClientOf(request);
-    continuation.start_by = tokenized.continuations.empty()
-                                ? StartBy(arrival, request.deadline.value_or(TimePoint::max()))
-                                : TimePoint::max();
+    continuation.start_by = tokenized.continuations.empty() ? StartBy(request, arrival, kWaitsMax)
+                                                            : TimePoint::max();
     for (int i = 0; i < request.n; ++i) {
       continuation.sequence = static_cast<uint64_t>(i);
       // The first one scores the prompt for all; without output there must be something to do.
@@ -323,9 +334,8 @@ Result<ResponseId> Frontend::Generate(GenerateRequest request,
     impl.engine.CountRefusal(RefusalReason::kDeadline);
     return Status(StatusCode::kDeadlineExceeded, "the deadline passed before the request was read");
   }
-  // A prompt that can never fit is refused for its length, even if the queue is long.
-  if (!request.max_tokens || *request.max_tokens <= impl.MaxTokens())
-    DS_RETURN_IF_ERROR(impl.engine.CheckQueue(ClientOf(request), impl.StartBy(arrival, deadline)));
+  Result<Impl::Place> place = impl.Announce(request, arrival);
+  if (!place.ok()) return place.status();
   Result<Impl::Share> share = impl.SetAside(request);
   if (!share.ok()) return share.status();
   stream->Keep(*share);
@@ -334,7 +344,8 @@ Result<ResponseId> Frontend::Generate(GenerateRequest request,
   auto shared = std::make_shared<GenerateRequest>(std::move(request));
   const ResponseId id = impl.output.Open(
       {.request_id = shared->request_id, .stream = stream, .deadline = deadline});
-  auto work = [&impl, id, stream, shared, arrival, share = std::move(share).value()](bool run) {
+  auto work = [&impl, id, stream, shared, arrival, place = std::move(place).value(),
+               share = std::move(share).value()](bool run) mutable {
     if (!run) return impl.output.End(id, ShuttingDown());
     if (!stream->is_open()) return impl.output.Abandon(id);  // its client is gone
     Result<TokenizedRequest> tokenized = impl.Prepare(*shared, arrival);
@@ -346,6 +357,7 @@ Result<ResponseId> Frontend::Generate(GenerateRequest request,
       shared->capture->Reserve();
     else
       impl.cancelled_mass.Sample(*tokenized);
+    tokenized->continuations.front().place = std::move(place);
     impl.output.Submit(id, std::move(tokenized).value());
   };
   if (!impl.pool.TrySubmit(shared->client, bytes, std::move(work))) {

@@ -276,6 +276,29 @@ TEST(FrontendTest, FullTextQueueRefuses) {
   EXPECT_TRUE(clients[1].WaitForEnd().ok());
 }
 
+// The two that wait for a text thread take the whole queue; one of them never reaches it.
+TEST(FrontendTest, RequestsInTheTextQueueHoldPlacesInTheEnginesQueue) {
+  ServingOptions options;
+  options.engine.max_waiting_requests = 2;
+  ServingFixture server(options);
+  HeldTextThread held(*server.frontend);
+  Collector served, cancelled, last;
+  ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "a", 1), served.stream).ok());
+  ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "b", 1), cancelled.stream).ok());
+  const auto refused = server.frontend->Generate(Ask(*server.frontend, "c", 1), last.stream);
+  EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(server.Refused(RefusalReason::kQueueFull), 1u);
+  EXPECT_EQ(server.Stats().waiting, 0);
+  server.frontend->Cancel("b");
+  held.Release();
+  EXPECT_TRUE(served.WaitForEnd().ok());
+  EXPECT_EQ(cancelled.WaitForEnd().code(), StatusCode::kCancelled);
+  EXPECT_TRUE(Eventually([&] {
+    return server.frontend->Generate(Ask(*server.frontend, "d", 1), last.stream).ok();
+  })) << "both places are free again";
+  EXPECT_TRUE(last.WaitForEnd().ok());
+}
+
 TEST(FrontendTest, TextQueueIsBoundedInBytes) {
   ServingOptions options;
   options.frontend.max_text_queue_bytes = 1000;
