@@ -201,12 +201,12 @@ if has_part correctness; then
 fi
 
 # ---- sanitizer: racecheck gives false alarms about bulk copies, so it gets the cases without them.
-small='PtxTest.*:WgmmaTest.Products*:RowwiseCudaTest.*:*RopeAppendTest.Both*'
-small+=':AttentionPlanOnDeviceTest.*:SampleCudaTest.Random*'
-decode='*DiffAttentionTest.EveryFamily*/decode*:*DiffAttentionTest.AnEmptyBatch*/decode*'
+small='PtxTest.*:WgmmaTest.Products*:RowwiseTest.RmsNorm*:*RopeAppendTest.EveryStyle*'
+small+=':AttentionPlanOnDeviceTest.*:SampleTest.Random*'
+decode='*DiffAttentionTest.EveryFamily*/decode*:*DiffAttentionTest.EmptyBatch*/decode*'
 prefill='*DiffAttentionTest.EveryFamily*/prefill*'
-without_bulk='RowwiseCudaTest.RmsNorm*:*RopeAppendTest.Both*:AttentionPlanOnDeviceTest.*'
-without_bulk+=':DiffDecodeTest.WithoutBulk*:*DiffAttentionTest.EveryFamily*/prefill'
+without_bulk='RowwiseTest.RmsNorm*:*RopeAppendTest.EveryStyle*:AttentionPlanOnDeviceTest.*'
+without_bulk+=':DiffDecodeTest.MixedBatchWithoutBulk*:*DiffAttentionTest.EveryFamily*/prefill'
 if has_part sanitizer; then
   tool=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null |
     tail -n 1)

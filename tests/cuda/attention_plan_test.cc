@@ -112,7 +112,7 @@ TEST(AttentionPlanTest, SplitsBeforeTheWindowHaveNoItems) {
 
 class AttentionPlanOnDeviceTest : public testing::OnDeviceTest {};
 
-TEST_F(AttentionPlanOnDeviceTest, OneWarpWritesWhatTheHostWrites) {
+TEST_F(AttentionPlanOnDeviceTest, OneWarpWritesTheSamePlanAsTheHost) {
   const AttentionTiling tiling = {3, 8, kSplitSlots, 1000};
   for (size_t count : {0, 1, 31, 32, 33, 100}) {
     const std::vector<DeviceSequence> sequences = RandomSequences(count,
@@ -146,7 +146,7 @@ TEST(AttentionPlanTest, ItemsBeyondTheCapacityAreCountedAndNotWritten) {
   EXPECT_EQ(planned.items.back().split, 6);
 }
 
-TEST(AttentionPlanTest, TheBoundOnItemsHoldsForEveryBatch) {
+TEST(AttentionPlanTest, BoundOnItemsHoldsForEveryBatch) {
   DiffSpec spec = {.num_q1_heads = 8,
                    .num_q2_heads = 8,
                    .num_kv_groups = 2,

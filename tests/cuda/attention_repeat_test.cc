@@ -141,7 +141,7 @@ class FarPagesTest : public testing::OnDeviceTest {
   }
 };
 
-TEST_F(FarPagesTest, DecodeAndPrefillReadThemAsTheyReadNearOnes) {
+TEST_F(FarPagesTest, DecodeAndPrefillReadFarPagesLikeNearOnes) {
   const DiffSpec spec = DiffLlamaSpec(2, 1, 128);
   ImageBatch batch(spec, {{600, 1}, {70, 3}});
   const int32_t pages_before = PagesBefore(cuda::ImageFormat(spec).PageElements());
@@ -161,7 +161,7 @@ TEST_F(FarPagesTest, DecodeAndPrefillReadThemAsTheyReadNearOnes) {
   }
 }
 
-TEST_F(FarPagesTest, AppendWritesThemAsItWritesNearOnes) {
+TEST_F(FarPagesTest, AppendWritesFarPagesLikeNearOnes) {
   const DiffSpec spec = DiffLlamaSpec(2, 1, 64);
   ImageBatch batch(spec, {{60, 9}});
   const testing::DeviceArray<float> angles(testing::RandomFloats(128 * 32, 3), *stream_);

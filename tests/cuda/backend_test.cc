@@ -16,7 +16,7 @@ using cuda::StatusOfCudaError;
 using ::testing::HasSubstr;
 using testing::IsOk;
 
-TEST(CudaErrorTest, TheCallAndCudasNameAreInTheMessage) {
+TEST(CudaErrorTest, MessageHasTheCallAndCudasErrorName) {
   EXPECT_TRUE(StatusOfCudaError(0, "cudaMalloc").ok());
   const Status status = StatusOfCudaError(1, "cudaMalloc");
   EXPECT_EQ(status.code(), StatusCode::kInternal);
@@ -24,7 +24,7 @@ TEST(CudaErrorTest, TheCallAndCudasNameAreInTheMessage) {
   EXPECT_THAT(status.message(), HasSubstr("(cudaErrorInvalidValue)"));
 }
 
-TEST(CudaErrorTest, OnlyWhatPoisonsTheContextCountsAsLost) {
+TEST(CudaErrorTest, OnlyErrorsThatPoisonTheContextLoseTheDevice) {
   for (int sticky : {214, 700, 702, 715, 716, 717, 718, 719}) {
     EXPECT_TRUE(cuda::IsContextLost(StatusOfCudaError(sticky, "a kernel"))) << sticky;
     EXPECT_THAT(StatusOfCudaError(sticky, "a kernel").message(),
@@ -38,14 +38,14 @@ TEST(CudaErrorTest, OnlyWhatPoisonsTheContextCountsAsLost) {
 }
 
 #if !defined(DIFFSERVE_CUDA_ON_CPU)  // the shim always has a replacement of cuBLASLt
-TEST(MatrixLibraryTest, AnAbsentLibraryIsSaidWithThePlaceThatWasTried) {
+TEST(MatrixLibraryTest, MissingLibraryIsReportedWithTheTriedPath) {
   const auto library = MatrixLibrary::Open({.path = "/nonexistent/libcublasLt.so.13"});
   ASSERT_FALSE(library.ok());
   EXPECT_EQ(library.status().code(), StatusCode::kNotFound);
   EXPECT_THAT(library.status().message(), HasSubstr("/nonexistent/libcublasLt.so.13"));
 }
 
-TEST(MatrixLibraryTest, ALibraryThatIsSomethingElseIsRefused) {
+TEST(MatrixLibraryTest, UnrelatedLibraryIsRefused) {
   const auto library = MatrixLibrary::Open({.path = "libm.so.6"});
   ASSERT_FALSE(library.ok());
   EXPECT_THAT(library.status().message(), HasSubstr("no function cublasLt"));
@@ -62,7 +62,7 @@ TEST(MatrixLibraryTest, WithoutADeviceOpeningFailsWithAStatus) {
 // Everything below needs a device.
 class CudaBackendTest : public testing::OnDeviceTest {};
 
-TEST_F(CudaBackendTest, AnAllocationThatDoesNotFitSaysTheSizes) {
+TEST_F(CudaBackendTest, TooLargeAllocationReportsTheSizes) {
   const auto buffer = cuda::DeviceBuffer::Allocate(size_t{1} << 46);
   ASSERT_FALSE(buffer.ok());
   EXPECT_EQ(buffer.status().code(), StatusCode::kResourceExhausted);
@@ -70,7 +70,7 @@ TEST_F(CudaBackendTest, AnAllocationThatDoesNotFitSaysTheSizes) {
   EXPECT_TRUE(cuda::DeviceBuffer::Allocate(1 << 20).ok()) << "the error stuck";
 }
 
-TEST_F(CudaBackendTest, BytesComeBackFromThePlaceTheyWereCopiedTo) {
+TEST_F(CudaBackendTest, CopiedBytesAreReadBack) {
   auto buffer = cuda::DeviceBuffer::Allocate(1000);
   auto pinned = cuda::PinnedBuffer::Allocate(1000);
   ASSERT_TRUE(buffer.ok() && pinned.ok());
@@ -85,7 +85,7 @@ TEST_F(CudaBackendTest, BytesComeBackFromThePlaceTheyWereCopiedTo) {
   EXPECT_EQ(pinned->bytes()[999], std::byte{3});
 }
 
-TEST_F(CudaBackendTest, RowsAreCopiedAndWhatLiesBetweenThemStays) {
+TEST_F(CudaBackendTest, CopyOfRowsLeavesTheBytesBetweenThem) {
   auto from = cuda::DeviceBuffer::Allocate(12), to = cuda::DeviceBuffer::Allocate(9);
   auto pinned = cuda::PinnedBuffer::Allocate(9);
   ASSERT_TRUE(from.ok() && to.ok() && pinned.ok());
@@ -108,7 +108,7 @@ TEST_F(CudaBackendTest, RowsAreCopiedAndWhatLiesBetweenThemStays) {
   EXPECT_TRUE(IsOk(cuda::CopyRowsOnDevice({}, *stream_)));
 }
 
-TEST_F(CudaBackendTest, EventsOrderStreamsAndTakeTime) {
+TEST_F(CudaBackendTest, EventsOrderStreamsAndMeasureTime) {
   auto begin = cuda::Event::Create(true), end = cuda::Event::Create(true);
   auto other = cuda::Stream::Create();
   auto buffer = cuda::DeviceBuffer::Allocate(64 << 20);

@@ -96,7 +96,7 @@ TEST_P(CodePagesOnDeviceTest, QuantisedLogitsMatchTheReference) {
   }
 }
 
-TEST_P(CodePagesOnDeviceTest, NeitherCompanyNorChunksChangeABit) {
+TEST_P(CodePagesOnDeviceTest, RowIsBitwiseIndependentOfBatchAndChunks) {
   for (const DiffSpec& spec : EveryForm()) {
     for (const LogitQuant& quant : {LogitQuant{}, LogitQuant{4, LogitScale::kRow}}) {
       ImageBatch together = MakeBatch(spec, {{30, 1}, {500, 20}});
@@ -120,7 +120,7 @@ TEST_P(CodePagesOnDeviceTest, EveryScheduleAndEveryTimingOfCopiesGivesTheSameBit
   OnEverySchedule([&] { EXPECT_TRUE(SameBits(Attend(batch), expected)); });
 }
 
-TEST_P(CodePagesOnDeviceTest, NansStayInTheirSequenceAndReachWhatAttendsToThem) {
+TEST_P(CodePagesOnDeviceTest, NansReachOnlyTheRowsOfTheirSequenceThatAttendToThem) {
   for (const DiffSpec& spec : EveryForm()) {
     ImageBatch batch = MakeBatch(spec, {{70, 10}, {5, 12}, {100, 4}});
     const std::vector<float> clean = Attend(batch);
@@ -133,7 +133,7 @@ TEST_P(CodePagesOnDeviceTest, NansStayInTheirSequenceAndReachWhatAttendsToThem) 
   }
 }
 
-TEST_P(CodePagesOnDeviceTest, ANonFiniteQueryYieldsNanInItsHeadAlone) {
+TEST_P(CodePagesOnDeviceTest, NonFiniteQueryYieldsNanOnlyInItsHead) {
   for (float poison : {kNan, std::numeric_limits<float>::infinity()}) {
     const DiffSpec spec = DiffLlamaSpec(2, 1, 64);
     ImageBatch batch = MakeBatch(spec, {{10, 9}, {100, 1}});
@@ -168,7 +168,7 @@ TEST_P(CodePagesOnDeviceTest, ExtremeCodesDoNotOverflow) {
 }
 
 // Two slots; q prefers the first by a dim that is less than half a code, half a code, or more.
-TEST_P(CodePagesOnDeviceTest, QMeetsCodesOfEightBitsAsCodes) {
+TEST_P(CodePagesOnDeviceTest, QueryIsRoundedToCodesForKeysOfEightBits) {
   DiffSpec spec = testing::PlainSpec(1, 1, 64);
   spec.sub_norm = SubNorm::kNone;
   for (const auto& [number, expected] :
@@ -192,7 +192,7 @@ TEST_P(CodePagesOnDeviceTest, QMeetsCodesOfEightBitsAsCodes) {
 using Fp8PagesOnDeviceTest = testing::OnDeviceTest;
 
 // Every code except the NaNs, which no page contains.
-TEST_F(Fp8PagesOnDeviceTest, EveryCodeIsItsNumber) {
+TEST_F(Fp8PagesOnDeviceTest, EveryCodeDecodesToItsNumber) {
   DiffSpec spec = testing::PlainSpec(1, 1, 128);
   spec.sub_norm = SubNorm::kNone;
   const std::vector<SequenceShape> shapes = {{0, 1}, {0, 1}};  // a single V is attended to
@@ -277,7 +277,7 @@ class CodeAppendOnDeviceTest : public testing::OnDeviceTest,
   }
 };
 
-TEST_P(CodeAppendOnDeviceTest, CodesAndScalesAreThoseOfTheDefinition) {
+TEST_P(CodeAppendOnDeviceTest, CodesAndScalesEqualTheDefinition) {
   for (RopeStyle style : {RopeStyle::kHalfSplit, RopeStyle::kInterleaved, RopeStyle::kNone}) {
     for (int head_dim : {16, 48, 64, 96, 128}) {
       for (const DiffSpec& spec : {DiffLlamaSpec(4, 2, head_dim), V2Spec(2, 2, head_dim)}) {
@@ -292,7 +292,7 @@ TEST_P(CodeAppendOnDeviceTest, CodesAndScalesAreThoseOfTheDefinition) {
   }
 }
 
-TEST_P(CodeAppendOnDeviceTest, WithoutKAndVQIsTheSameAndNoPageIsTouched) {
+TEST_P(CodeAppendOnDeviceTest, QueryWithoutKAndVIsTheSameAndTouchesNoPage) {
   for (RopeStyle style : {RopeStyle::kHalfSplit, RopeStyle::kNone}) {
     const DiffSpec spec = DiffLlamaSpec(4, 2, 48);
     testing::RopeCase whole = Case(spec, style, 0.3), q_alone = Case(spec, style, 0.3);
@@ -310,7 +310,7 @@ TEST_P(CodeAppendOnDeviceTest, WithoutKAndVQIsTheSameAndNoPageIsTouched) {
   }
 }
 
-TEST_P(CodeAppendOnDeviceTest, RotatedNumbersAreWithinHalfAStepOfWhatOtherPagesHold) {
+TEST_P(CodeAppendOnDeviceTest, RotatedNumbersAreWithinHalfAStepOfUnquantisedPages) {
   for (RopeStyle style : {RopeStyle::kHalfSplit, RopeStyle::kInterleaved}) {
     const DiffSpec spec = DiffLlamaSpec(4, 2, 48);
     testing::RopeCase codes = Case(spec, style, 0.3),
@@ -352,7 +352,7 @@ TEST_P(CodeAppendOnDeviceTest, NonFiniteValueMakesTheScaleNan) {
   }
 }
 
-TEST_P(CodeAppendOnDeviceTest, SlotsBehindTheLastRowOfAFreshPageAreZeros) {
+TEST_P(CodeAppendOnDeviceTest, SlotsAfterTheLastRowOfAFreshPageAreZero) {
   testing::RopeCase rope = Case(DiffLlamaSpec(2, 2, 48), RopeStyle::kHalfSplit, 0.1);
   Append(rope);
   const KvFormat& format = rope.memory.format();

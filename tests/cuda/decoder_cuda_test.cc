@@ -52,7 +52,7 @@ class CudaDecoderTest : public ::testing::Test {
   ThreadPool pool_{{.num_threads = 1, .pin = false, .spin_us = 0}};
 };
 
-TEST_F(CudaDecoderTest, EveryFamilyIsWithinTwiceTheReferencesOwnBFloat16Error) {
+TEST_F(CudaDecoderTest, EveryFamilyIsWithinTwiceTheReferencesBFloat16Error) {
   std::map<std::string, int> found;
   for (const GoldenCase& golden : Cases()) {
     const std::unique_ptr<Model> model = Load(golden);
@@ -69,7 +69,7 @@ TEST_F(CudaDecoderTest, EveryFamilyIsWithinTwiceTheReferencesOwnBFloat16Error) {
 }
 
 // The error of bfloat16, compared with that of codes.
-TEST_F(CudaDecoderTest, PagesOfCodesAreWithinTheirMultipleOfTheBFloat16Error) {
+TEST_F(CudaDecoderTest, QuantisedPagesAreWithinTheirMultipleOfTheBFloat16Error) {
   for (const char* name : {"diff_mha_tied", "unilm_v2_mha", "motif_gda_ratio4_bf16"}) {
     const GoldenCase golden = ReadGoldenCase(name).value();
     const std::unique_ptr<Model> model = Load(golden);
@@ -174,7 +174,7 @@ TEST_F(CudaWideHeadsTest, LayersMayDifferInTheirPages) {
 }
 
 // Activations are bfloat16 here and float32 on the CPU, so some codes differ by one.
-TEST_F(CudaDecoderTest, QuantisedLogitsAreNearerToTheCpusQuantisedThanToTheUnquantised) {
+TEST_F(CudaDecoderTest, QuantisedLogitsAreNearerToTheCpusThanToUnquantisedOnes) {
   const auto distance = [](const GoldenRun& a, const GoldenRun& b) {
     double squares = 0;
     for (size_t i = 0; i < a.logits.size(); ++i)
@@ -198,7 +198,7 @@ TEST_F(CudaDecoderTest, QuantisedLogitsAreNearerToTheCpusQuantisedThanToTheUnqua
   }
 }
 
-TEST_F(CudaDecoderTest, AModelForOneSequenceLoads) {
+TEST_F(CudaDecoderTest, ModelForOneSequenceLoads) {
   ModelOptions options = OptionsOf(ReadGoldenCase("llama_mha_tied_bf16").value());
   options.limits.num_sequences = 1;
   options.limits.num_tokens = 1;
@@ -241,7 +241,7 @@ TEST_F(CudaDecoderTest, EveryScheduleGivesTheSameBits) {
 
 // Generated rows of several sequences, with room for the partial results of one row: every row is
 // its own pass.
-TEST_F(CudaDecoderTest, AStepInManyPassesHasTheBitsOfOneInOnePass) {
+TEST_F(CudaDecoderTest, StepInManyPassesHasTheBitsOfOnePass) {
   const GoldenCase golden = ReadGoldenCase("diff_mha_tied").value();
   const auto logits_and_draws = [&](size_t partial_bytes) {
     ModelOptions options = OptionsOf(golden);
@@ -272,7 +272,7 @@ TEST_F(CudaDecoderTest, AStepInManyPassesHasTheBitsOfOneInOnePass) {
   EXPECT_EQ(logits_and_draws(1), logits_and_draws(size_t{256} << 20));
 }
 
-TEST_F(CudaDecoderTest, AModelWithoutKernelsIsRefusedByWhatItHas) {
+TEST_F(CudaDecoderTest, ModelWithoutKernelsIsRefusedWithItsShape) {
   ModelOptions options = OptionsOf(ReadGoldenCase("diff_head_dim_linear").value());
   EXPECT_THAT(InspectModel(options).status().message(),
               ::testing::HasSubstr("intermediate_size is 51, allowed: a multiple of 8"));

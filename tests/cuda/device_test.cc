@@ -27,7 +27,7 @@ TEST(DeviceTest, MissingSupportIsReportedInOneLineWithoutAbort) {
   }
 }
 
-TEST(DeviceTest, ADeviceThatOpensHasCodeAndMemory) {
+TEST(DeviceTest, OpenedDeviceHasCodeAndMemory) {
   const Result<cuda::DeviceInfo> device = cuda::OpenDevice(0);
   if (!device.ok()) GTEST_SKIP() << device.status().message();
   EXPECT_THAT(device->compute_capability, Ge(cuda::kComputeCapabilityMin));
@@ -37,7 +37,7 @@ TEST(DeviceTest, ADeviceThatOpensHasCodeAndMemory) {
   EXPECT_THAT(memory->total_bytes, Ge(memory->free_bytes));
 }
 
-TEST(DeviceTest, AnOrdinalThatDoesNotExistIsNamed) {
+TEST(DeviceTest, MissingOrdinalIsNamed) {
   const Result<cuda::DeviceInfo> device = cuda::OpenDevice(0);
   if (!device.ok()) GTEST_SKIP() << device.status().message();
   EXPECT_EQ(cuda::OpenDevice(-1).status().code(), StatusCode::kInvalidArgument);

@@ -33,7 +33,7 @@ class DiffDecodeTest : public testing::OnDeviceTest {};
 const std::vector<SequenceShape> kMixedBatch = {{0, 1}, {70, 1}, {520, 1}, {61, 2}, {15, 1}};
 
 // Used with compute-sanitizer's racecheck: bulk copies give it false alarms.
-TEST_F(DiffDecodeTest, WithoutBulkCopiesAMixedBatchMatchesTheReference) {
+TEST_F(DiffDecodeTest, MixedBatchWithoutBulkCopiesMatchesTheReference) {
   for (const DiffSpec& spec : {DiffLlamaSpec(2, 1, 64), PlainSpec(4, 2, 64)}) {
     ImageBatch batch(spec, kMixedBatch);
     testing::ExpectLikeReference(batch, testing::Decode(batch, false));
@@ -114,7 +114,7 @@ TEST_F(DiffDecodeTest, WindowedRowIsBitwiseIndependentOfChunks) {
   }
 }
 
-TEST_F(DiffDecodeTest, AWindowGivesTheSameBitsOnEveryScheduleAndNumberOfStages) {
+TEST_F(DiffDecodeTest, WindowHasTheSameBitsOnEveryScheduleAndNumberOfStages) {
   ImageBatch batch(DiffLlamaSpec(2, 1, 64), {{300, 1}, {1230, 2}});
   batch.window = 530;
   batch.ForgetPagesBehindWindow();
@@ -128,7 +128,7 @@ TEST_F(DiffDecodeTest, AWindowGivesTheSameBitsOnEveryScheduleAndNumberOfStages) 
 }
 
 // Rows that pad a graph's batch belong to no sequence and have neither items nor partials.
-TEST_F(DiffDecodeTest, RowsThatFillUpABatchAreLeftAlone) {
+TEST_F(DiffDecodeTest, PaddingRowsOfABatchAreNotWritten) {
   constexpr int kPadded = 3;
   for (int window : {0, 530}) {
     ImageBatch batch(DiffLlamaSpec(2, 1, 64), {{1230, 1}, {70, 1}});
@@ -178,7 +178,7 @@ TEST_F(DiffDecodeTest, QuantisedLogitsHaveTheSameBitsOnEveryScheduleAndNumberOfS
   }
 }
 
-TEST_F(DiffDecodeTest, AShapeOrAFormatWithoutAKernelIsRefusedByName) {
+TEST_F(DiffDecodeTest, ShapeOrFormatWithoutAKernelIsRefusedByName) {
   const auto refusal = [](const DiffSpec& spec, int page_size, DType dtype) {
     const char* reason = cuda::DiffAttentionUnsupported(
         spec, KvFormat::Of(spec, page_size, dtype, KvArrangement::kImage));

@@ -107,7 +107,7 @@ TEST_P(DiffPrefillTest, AnyNumberOfMultiprocessorsAndStagesGivesTheSameBitsOfAWi
   }
 }
 
-TEST_P(DiffPrefillTest, ALayerWithAWindowTakesThePortableKernel) {
+TEST_P(DiffPrefillTest, LayerWithAWindowUsesThePortableKernel) {
   for (const DiffSpec& spec : EveryForm()) {
     ImageBatch batch(spec, {{10, 70}});
     const std::vector<float> portable = testing::Prefill(batch, false);
@@ -117,7 +117,7 @@ TEST_P(DiffPrefillTest, ALayerWithAWindowTakesThePortableKernel) {
   }
 }
 
-TEST_P(DiffPrefillTest, AnotherDevicesTilingIsRefused) {
+TEST_P(DiffPrefillTest, TilingOfAnotherDeviceIsRefused) {
   ImageBatch batch(DiffLlamaSpec(1, 1, 64), {{0, 3}});
   DiffAttentionArgs<BFloat16> args;
   args.spec = batch.spec;
@@ -130,7 +130,7 @@ TEST_P(DiffPrefillTest, AnotherDevicesTilingIsRefused) {
   EXPECT_FALSE(cuda::DiffAttention(args, schedule, *stream_).ok());
 }
 
-TEST_P(DiffPrefillTest, ATilingOfAnotherWindowIsRefused) {
+TEST_P(DiffPrefillTest, TilingOfAnotherWindowIsRefused) {
   ImageBatch batch(DiffLlamaSpec(1, 1, 64), {{0, 3}});
   DiffAttentionArgs<BFloat16> args;
   args.spec = batch.spec;

@@ -137,11 +137,11 @@ class CudaEngineTest : public ::testing::Test {
   ThreadPool pool_{{.num_threads = 1, .pin = false, .spin_us = 0}};
 };
 
-TEST_F(CudaEngineTest, ASequenceGetsTheSameAloneAndInCompanyThroughChunksAndPreemptions) {
+TEST_F(CudaEngineTest, OutputIsIndependentOfBatchChunksAndPreemptions) {
   ExpectTheSameAloneAndInCompany();
 }
 
-TEST_F(CudaEngineTest, OutputWithStatesAndWindowsIsIndependentOfCompany) {
+TEST_F(CudaEngineTest, OutputWithStatesAndWindowsIsIndependentOfBatch) {
   case_ = "phi4flash_stored_lm_head_shards";
   vocab_ = 100;
   options_.num_state_slots = options_.MaxRunning();
@@ -150,7 +150,7 @@ TEST_F(CudaEngineTest, OutputWithStatesAndWindowsIsIndependentOfCompany) {
   ExpectTheSameAloneAndInCompany();
 }
 
-TEST_F(CudaEngineTest, AnExecutorMayEndWithStepsInFlight) {
+TEST_F(CudaEngineTest, ExecutorEndsWithStepsInFlight) {
   const std::unique_ptr<Executor> executor = MakeExecutor();
   const Request request = MakeRequest(1, 20, 5);
   const std::vector<int32_t> pages = {3}, outputs = {kDrawnByStepBefore};
@@ -169,7 +169,7 @@ TEST_F(CudaEngineTest, AnExecutorMayEndWithStepsInFlight) {
 }
 
 #if defined(DIFFSERVE_CUDA_ON_CPU)
-TEST_F(CudaEngineTest, ALostDeviceEndsEveryStreamWithAnErrorEvent) {
+TEST_F(CudaEngineTest, LostDeviceEndsEveryStreamWithAnErrorEvent) {
   options_.num_pages = 16;
   std::vector<Request> requests;
   for (RequestId id = 1; id <= 4; ++id) requests.push_back(MakeRequest(id, 10, 200));

@@ -62,7 +62,7 @@ TEST_F(CudaHybridTest, EveryScheduleGivesTheSameBits) {
   }
 }
 
-TEST_F(CudaHybridTest, TokensThatOnlySomeLayersComputeChangeNoBitOfTheOthers) {
+TEST_F(CudaHybridTest, SkippingLayersOfTokensChangesNoBitOfOtherTokens) {
   ExpectTheBitsAloneOfSomeTokens();
 }
 
@@ -86,7 +86,7 @@ TEST_F(CudaHybridTest, LastLayersSkipUnwantedTokens) {
 
 // Generated tokens with room for the partial results of one: each is its own pass. Later sequences
 // begin from states saved before, at and after the end of the prompt.
-TEST_F(CudaHybridTest, StatesAreKeptOnTheWayWhateverThePasses) {
+TEST_F(CudaHybridTest, SnapshotsAreIndependentOfThePasses) {
   for (size_t partial_bytes : {size_t{1}, size_t{256} << 20}) {
     options_.limits.attention_partial_bytes_max = partial_bytes;
     const std::unique_ptr<Model> model = Load();
@@ -173,7 +173,7 @@ TEST_F(CudaHybridTest, WideHeadsAgreeWithTheCpu) {
   EXPECT_GT(worst, 0.0f) << "one computed both";
 }
 
-TEST_F(CudaHybridTest, SlotsAreAlignedBehindThePagesAndCopiesOfThemAreBegunFrom) {
+TEST_F(CudaHybridTest, StateSlotsAreAlignedAfterThePagesAndStartFromCopies) {
   const std::unique_ptr<Model> model = Load();
   ASSERT_NE(model, nullptr);
   KvCache kv = Cache(*model);

@@ -146,12 +146,12 @@ TEST_F(PtxTest, BulkCopiesArriveBeforeTheirBarriersPhaseEnds) {
   EXPECT_EQ(Run<uint32_t>(from, 2048, testing::RunBulkCopy), from);
 }
 
-TEST_F(PtxTest, ANamedBarrierIsMetByTheWarpsThatNameIt) {
+TEST_F(PtxTest, NamedBarrierWaitsOnlyForItsWarps) {
   const std::vector<uint32_t> from = Numbers(32);
   EXPECT_EQ(Run<uint32_t>(from, 32, testing::RunNamedBarrier), from);
 }
 
-TEST_F(PtxTest, Exp2ReciprocalAndPackBFloat16AreAsTheManualSays) {
+TEST_F(PtxTest, Exp2ReciprocalAndPackBFloat16MatchTheManual) {
   const float infinity = std::numeric_limits<float>::infinity(),
               nan = std::numeric_limits<float>::quiet_NaN();
   std::vector<float> x = {0,   -0.0f, 1,    -1,     infinity, -infinity, nan,         -126,
@@ -195,7 +195,7 @@ TEST_F(PtxTest, Exp2ReciprocalAndPackBFloat16AreAsTheManualSays) {
 }
 
 // Fused, the sum would be the product's rounding error.
-TEST_F(PtxTest, MulRoundedIsNotFusedWithTheAdditionBehindIt) {
+TEST_F(PtxTest, MulRoundedIsNotFusedWithTheAdditionAfterIt) {
   const std::vector<float> x = testing::RandomFloats(256, 2), y = testing::RandomFloats(256, 3);
   std::vector<float> z(256);
   for (size_t i = 0; i < 256; ++i) z[i] = -static_cast<float>(double{x[i]} * double{y[i]});

@@ -89,7 +89,7 @@ TEST(StepBatchTest, PassesCoverEachRowOnceInOrderAndKeepWithinTheItems) {
   }
 }
 
-TEST(StepBatchTest, APackedStepHoldsEveryTokenItsPageAndItsDrawGeneratedRowsFirst) {
+TEST(StepBatchTest, PackedStepHoldsTokensPagesAndDrawsWithGeneratedRowsFirst) {
   std::mt19937 random(2);
   for (int trial = 0; trial < 200; ++trial) {
     OwnedBatch owned = RandomBatch(random);
@@ -230,7 +230,7 @@ TEST(StepBatchTest, TokensThatAllLayersComputeComeFirstAndWindowsHaveTheirPages)
   }
 }
 
-TEST(StepBatchTest, StatesAreTakenOnInTheOrderOfTheTokensAndKeptOnTheWay) {
+TEST(StepBatchTest, StatesAdvanceInTokenOrderWithSnapshotsBetweenTokens) {
   std::mt19937 random(4);
   for (int trial = 0; trial < 200; ++trial) {
     const HybridBatch owned(random);
@@ -296,7 +296,7 @@ TEST(StepBatchTest, ShapeOfAPaddedStepIsIndependentOfItsSequences) {
   }
 }
 
-TEST(StepBatchTest, FewGraphsServeAllSizesOfDecodeWithLittlePadding) {
+TEST(StepBatchTest, FewGraphsServeAllDecodeSizesWithLittlePadding) {
   for (int rows_max : {1, 3, 6, 256, 4096}) {
     std::set<int> sizes;
     for (int rows = 1; rows <= rows_max; ++rows) {
@@ -314,7 +314,7 @@ TEST(StepBatchTest, FewGraphsServeAllSizesOfDecodeWithLittlePadding) {
   }
 }
 
-TEST(StepBatchTest, OnlyAStepOfSingleGeneratedRowsThatAllDrawIsADecode) {
+TEST(StepBatchTest, DecodeStepHasOnlySingleGeneratedRowsThatDraw) {
   OwnedBatch owned;
   for (int s = 0; s < 3; ++s) owned.Add(9 + s, 1, 0);
   EXPECT_TRUE(IsDecode(owned.batch));

@@ -126,13 +126,13 @@ TEST_F(WgmmaTest, ProductsWithBothMajorsAndAllWidthsAreExact) {
   }
 }
 
-TEST_F(WgmmaTest, RegistersOfAThatAreHeldUntilTheEndAreReadRight) {
+TEST_F(WgmmaTest, RegistersOfAHeldUntilTheEndAreReadCorrectly) {
   EXPECT_EQ(Reuse(true), ReuseExpected());
 }
 
 // ptxas before 13.3 is reported to reuse A's registers too early. The attention kernels hold
 // theirs; this test reports whether they must.
-TEST_F(WgmmaTest, WhetherTheCompilerReusesRegistersThatAreNotHeldIsSaid) {
+TEST_F(WgmmaTest, ReuseOfUnheldRegistersIsReported) {
   if (!testing::kHasGpu) GTEST_SKIP() << "needs a GPU: it asks about ptxas";
   const std::vector<float> expected = ReuseExpected();
   int wrong = 0;

@@ -153,7 +153,7 @@ class EngineCaptureTest : public ::testing::Test {
   ThreadPool pool_{{.num_threads = 1, .pin = false, .spin_us = 0}};
 };
 
-TEST_F(EngineCaptureTest, ARequestWithoutOutputEndsWhenItsPromptIsComputed) {
+TEST_F(EngineCaptureTest, RequestWithoutOutputEndsWhenItsPromptIsComputed) {
   ServedModel served(checkpoint_.dir(), pool_, Roomy());
   const Request request = Capturing(MakeRequest(1, 0), served.source, {0, 74});
   const CapturedAnswer answer = served.Serve({request}).at(1);

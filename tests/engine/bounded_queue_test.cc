@@ -11,7 +11,7 @@
 namespace diffserve {
 namespace {
 
-TEST(BoundedQueueTest, AFullQueueRefusesAndLeavesTheItem) {
+TEST(BoundedQueueTest, FullQueueRefusesAndLeavesTheItem) {
   BoundedQueue<std::unique_ptr<int>> queue(1);
   EXPECT_TRUE(queue.TryPush(std::make_unique<int>(1)));
   auto item = std::make_unique<int>(2);
@@ -21,7 +21,7 @@ TEST(BoundedQueueTest, AFullQueueRefusesAndLeavesTheItem) {
   EXPECT_TRUE(queue.TryPush(std::move(item)));
 }
 
-TEST(BoundedQueueTest, AClosedQueueIsEmptiedAndThenEnds) {
+TEST(BoundedQueueTest, ClosedQueueIsEmptiedAndThenEnds) {
   BoundedQueue<int> queue(4);
   queue.TryPush(1);
   queue.TryPush(2);
@@ -76,7 +76,7 @@ TEST(BoundedQueueTest, ItemsArriveOnceInProducerOrder) {
   EXPECT_EQ(queue.TryPop(), std::nullopt);
 }
 
-TEST(BoundedQueueTest, CloseWakesAProducerThatWaits) {
+TEST(BoundedQueueTest, CloseWakesAWaitingProducer) {
   BoundedQueue<int> queue(1);
   queue.TryPush(1);
   std::thread producer([&] { EXPECT_FALSE(queue.PushWait(2)); });

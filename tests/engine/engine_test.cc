@@ -152,7 +152,7 @@ TEST_P(EngineTest, LaunchesTheNextStepBeforeCollectingWithDepthTwo) {
       << "step 3 is already running when step 2 turns out to be the last";
 }
 
-TEST_P(EngineTest, ARequestGetsItsTokensAndOneTerminalEvent) {
+TEST_P(EngineTest, RequestGetsItsTokensAndOneTerminalEvent) {
   Events events;
   const EngineOptions options = SmallOptions();
   Engine engine(options, MakeExecutor(options), events.sink());
@@ -193,7 +193,7 @@ TEST_P(EngineTest, StatisticsCountAnEventBeforeItIsDelivered) {
   EXPECT_EQ(stats.step_tokens.sum, 9 + 6);
 }
 
-TEST_P(EngineTest, RequestsOfManyThreadsGetTheSameTokensAsAlone) {
+TEST_P(EngineTest, ConcurrentRequestsGetTheTokensOfSeparateOnes) {
   Events events;
   EngineOptions options = SmallOptions();
   options.num_pages = 24;  // preemptions happen
@@ -271,7 +271,7 @@ TEST_P(EngineTest, CancelledRequestEndsAfterTheRunningStep) {
   EXPECT_EQ(engine.Snapshot().pages_used, 0);
 }
 
-TEST_P(EngineTest, ACancellationForAStopStringCountsAsStop) {
+TEST_P(EngineTest, CancellationForAStopStringCountsAsStop) {
   Events events;
   StepGate gate(StepGate::State::kClosed);
   const EngineOptions options = SmallOptions();
@@ -385,7 +385,7 @@ TEST_P(EngineTest, DestructionCancelsRemainingRequests) {
   }
 }
 
-TEST_P(EngineTest, AnExecutorThatThrowsEndsEveryRequestWithAnError) {
+TEST_P(EngineTest, ExecutorThatThrowsEndsEveryRequestWithAnError) {
   Events events;
   const EngineOptions options = SmallOptions();
   FakeExecutor::Options fake;

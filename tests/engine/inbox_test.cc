@@ -117,7 +117,7 @@ TEST_F(InboxTest, AnnouncedRequestsCountAgainstTheLimitButDoNotWaitYet) {
   EXPECT_EQ(inbox_.Announce(1, TimePoint::max()).status().code(), StatusCode::kUnavailable);
 }
 
-TEST_F(InboxTest, AResetOfThePrefixCacheWakesTheEngineOnce) {
+TEST_F(InboxTest, PrefixCacheResetWakesTheEngineOnce) {
   std::thread asks([this] { inbox_.ResetPrefixCache(); });
   EXPECT_TRUE(inbox_.Take(/*wait=*/true).reset_prefix_cache);
   asks.join();

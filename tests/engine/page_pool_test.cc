@@ -46,7 +46,7 @@ TEST(PagePoolTest, AllocatesFreePagesThenTheLeastRecentlyReleased) {
   pool.CheckInvariants();
 }
 
-TEST(PagePoolTest, AForgottenPageIsFree) {
+TEST(PagePoolTest, ForgottenPageIsFree) {
   PagePool pool(2);
   const int32_t a = pool.Allocate()->page;
   pool.Release(a, true);

@@ -71,7 +71,7 @@ TEST_F(PlanningAheadTest, ExecutorFillsInTheTokenInFlight) {
       << "nothing is in flight, so the token is known";
 }
 
-TEST_F(PlanningAheadTest, ALongPromptIsPlannedAheadChunkByChunk) {
+TEST_F(PlanningAheadTest, LongPromptIsPlannedAheadChunkByChunk) {
   Add(MakeRequest(1, 40, 2));
   EXPECT_EQ(Plan().at(0).num_computed, 0);
   EXPECT_EQ(Plan().at(0).num_computed, 16);
@@ -94,7 +94,7 @@ TEST_F(PlanningAheadTest, SequenceThatIsCertainToEndIsNotPlannedAgain) {
   EXPECT_EQ(scheduler_->running().size(), 1u);
 }
 
-TEST_F(PlanningAheadTest, APromptThatIsOnlyScoredIsNotPlannedAgain) {
+TEST_F(PlanningAheadTest, ScoredPromptIsNotPlannedAgain) {
   Request request = MakeRequest(1, 20, 0);
   request.sampling.prompt_logprobs = 0;
   Add(request);

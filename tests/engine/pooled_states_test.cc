@@ -177,7 +177,7 @@ TEST_P(PooledStatesTest, OnlyLastStatePoolingUsesThePrefixCache) {
   EXPECT_EQ(ValuesOf(second), Alone(prompt, GetParam()));
 }
 
-TEST_P(PooledStatesTest, APromptOfOneTokenIsPooled) {
+TEST_P(PooledStatesTest, PromptOfOneTokenIsPooled) {
   EXPECT_EQ(Alone({11}, GetParam()), Alone({11}, Kind::kLast));
 }
 

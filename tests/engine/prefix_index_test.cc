@@ -57,7 +57,7 @@ TEST_F(PrefixIndexTest, FirstIndexedPageOfAChainIsKept) {
   EXPECT_EQ(index_.size(), 1);
 }
 
-TEST_F(PrefixIndexTest, SaltsHaveChainsOfTheirOwn) {
+TEST_F(PrefixIndexTest, EachSaltHasItsOwnChains) {
   const Tokens a = {1, 2};
   const std::string salt = "tenant";
   EXPECT_EQ(index_.Insert(First(a), 1), 1);
@@ -68,7 +68,7 @@ TEST_F(PrefixIndexTest, SaltsHaveChainsOfTheirOwn) {
   EXPECT_EQ(index_.Find(First(a, salt)), 2);
 }
 
-TEST_F(PrefixIndexTest, SaysWhyAPrefixIsMissing) {
+TEST_F(PrefixIndexTest, MissReportsItsReason) {
   const Tokens a = {1, 2}, b = {5, 6};
   EXPECT_EQ(index_.WhyMissing(First(a)), MissReason::kNoPrefix);
   index_.Insert(First(a), 1);
@@ -81,7 +81,7 @@ TEST_F(PrefixIndexTest, SaysWhyAPrefixIsMissing) {
       << "what was forgotten on purpose was not evicted";
 }
 
-TEST_F(PrefixIndexTest, EraseTakesAllThatFollows) {
+TEST_F(PrefixIndexTest, EraseRemovesAllFollowingPages) {
   const Tokens a = {1, 2}, b = {3, 4}, c = {5, 6}, d = {7, 8};
   index_.Insert(First(a), 1);
   index_.Insert(After(First(a), 1, b), 2);
@@ -96,7 +96,7 @@ TEST_F(PrefixIndexTest, EraseTakesAllThatFollows) {
       << "its parent is not indexed any more";
 }
 
-TEST_F(PrefixIndexTest, ACollisionOfHashesNeverServesAWrongPage) {
+TEST_F(PrefixIndexTest, HashCollisionNeverServesAWrongPage) {
   // With two possible hashes nearly every lookup collides. The index must agree with an exact map
   // from chains to pages whenever it finds something.
   std::mt19937 random(3);
@@ -161,7 +161,7 @@ TEST_F(PrefixIndexTest, ClearedIndexIsEmptyAndEmitsOneEvent) {
   EXPECT_FALSE(index.TakeEvents().front().parent);
 }
 
-TEST_F(PrefixIndexTest, TheMemoryOfEvictionsIsBounded) {
+TEST_F(PrefixIndexTest, MemoryOfEvictionsIsBounded) {
   for (int i = 0; i < 5000; ++i) {
     const Tokens tokens = {i, i};
     index_.Insert(First(tokens), i % 16);

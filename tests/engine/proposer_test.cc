@@ -96,7 +96,7 @@ Tokens ProposeByReading(const Tokens& text, int max_tokens) {
   return {};
 }
 
-TEST(ProposerTest, ProposesWhatReadingTheWholeTextWould) {
+TEST(ProposerTest, ProposalsEqualThoseOfASearchOfTheWholeText) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     std::mt19937_64 random(seed);
     const uint64_t vocab = 2 + random() % 40;

@@ -20,7 +20,7 @@ using testing::SmallEngine;
 
 using PlannedTokens = std::map<RequestId, int>;
 
-TEST(SchedulerTest, ALongPromptIsComputedInChunksAndThenDecodes) {
+TEST(SchedulerTest, LongPromptIsComputedInChunksAndThenDecodes) {
   SchedulerBench bench(SmallEngine());
   bench.Add(MakeRequest(1, 40, 3));
   EXPECT_EQ(bench.Step(), (PlannedTokens{{1, 16}}));
@@ -244,7 +244,7 @@ TEST(SchedulerTest, PreemptionsOfOneSequenceAreBounded) {
   }
 }
 
-TEST(SchedulerTest, ACancelledSequenceFreesItsPagesAtOnce) {
+TEST(SchedulerTest, CancelledSequenceFreesItsPagesAtOnce) {
   EngineOptions options = SmallEngine();
   options.enable_prefix_caching = false;
   SchedulerBench bench(options);
@@ -369,7 +369,7 @@ TEST(SchedulerTest, AdmissionProvesThatARequestFits) {
   EXPECT_EQ(bench.outputs[1].size(), 29u);
 }
 
-TEST(SchedulerTest, TheSameCallsGiveTheSamePlans) {
+TEST(SchedulerTest, EqualCallsGiveEqualPlans) {
   std::vector<std::vector<testing::PlannedCopy>> plans[2];
   for (auto& steps : plans) {
     EngineOptions options = SmallEngine();

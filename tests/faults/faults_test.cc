@@ -243,7 +243,7 @@ class FaultsTest : public ::testing::Test {
   int harmed_ = 0;
 };
 
-TEST_F(FaultsTest, AConnectionThatCannotBeAcceptedNowIsAcceptedLater) {
+TEST_F(FaultsTest, FailedAcceptIsRetried) {
   for (const char* thread : {"http-accept", "grpc-accept"}) {
     for (const int error : {EMFILE, ENFILE, ECONNABORTED, ENOBUFS}) {
       FailEach({.point = Failpoint::kAccept, .thread = thread, .error = error});
@@ -252,7 +252,7 @@ TEST_F(FaultsTest, AConnectionThatCannotBeAcceptedNowIsAcceptedLater) {
   }
 }
 
-TEST_F(FaultsTest, AReadThatFailsEndsItsConnection) {
+TEST_F(FaultsTest, FailedReadEndsItsConnection) {
   for (const char* thread : {"http", "grpc-accept"}) {
     for (const int error : {ECONNRESET, ENOBUFS, EINTR, 0}) {
       FailEach({.point = Failpoint::kReceive, .thread = thread, .error = error});
@@ -263,7 +263,7 @@ TEST_F(FaultsTest, AReadThatFailsEndsItsConnection) {
   }
 }
 
-TEST_F(FaultsTest, AWriteThatFailsEndsItsConnection) {
+TEST_F(FaultsTest, FailedWriteEndsItsConnection) {
   for (const char* thread : {"http", "grpc-accept"}) {
     for (const int error : {EPIPE, ECONNRESET, ENOBUFS, EINTR, 0}) {
       FailEach({.point = Failpoint::kSend, .thread = thread, .error = error});

@@ -27,7 +27,7 @@ double SumOf(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
-TEST(AttentionMapsTest, BothMapsOfOneSlotAreOne) {
+TEST(AttentionMapsTest, BothMapsOfASingleSlotAreOne) {
   AttentionBatch batch = MakeBatch(testing::DiffLlamaSpec(2, 1, 8), DType::kFloat32);
   std::vector<float> out;
   const DiffAttentionArgs<float> args = batch.Args(out);
@@ -98,7 +98,7 @@ TEST(AttentionMapsTest, EachHeadReadsItsGroupAndItsNoiseHead) {
   }
 }
 
-TEST(AttentionMapsTest, LambdaMayBeOfTheTokenAndHead) {
+TEST(AttentionMapsTest, LambdaMayDependOnTokenAndHead) {
   AttentionBatch batch = MakeBatch(testing::V2Spec(4, 2, 8), DType::kFloat32);
   std::vector<float> out;
   const DiffAttentionArgs<float> args = batch.Args(out);
@@ -116,7 +116,7 @@ TEST(AttentionMapsTest, PlainAttentionHasOneMap) {
 }
 
 // The same as over only the slots of the window.
-TEST(AttentionMapsTest, AWindowLeavesNothingToTheSlotsBeforeIt) {
+TEST(AttentionMapsTest, SlotsBeforeTheWindowGetNoWeight) {
   for (const DiffSpec& spec : {testing::DiffLlamaSpec(4, 2, 8), testing::PlainSpec(2, 1, 8)}) {
     AttentionBatch batch = MakeBatch(spec, DType::kFloat32);
     std::vector<float> out;
@@ -170,7 +170,7 @@ TEST(AttentionMapsTest, LogitsAreTheQuantisedOnes) {
   EXPECT_EQ(AttentionMapsRef(args, args.batch[1], 2, 1).first.logits, expected);
 }
 
-TEST(DecodedKeysTest, LogitsAreThoseOfTheReferenceWhateverThePages) {
+TEST(DecodedKeysTest, LogitsEqualTheReferenceForEveryPageFormat) {
   ThreadPool pool({.num_threads = 2, .pin = false});
   for (DType pages : kPageTypes) {
     for (const DiffSpec& spec : {testing::DiffLlamaSpec(4, 2, 16), testing::V2Spec(4, 2, 20),

@@ -119,7 +119,7 @@ TEST_P(AttentionWindowTest, QuantisedLogitsMatchTheReference) {
   }
 }
 
-TEST_P(AttentionWindowTest, AWindowThatNoRowFillsChangesNoBit) {
+TEST_P(AttentionWindowTest, UnfilledWindowChangesNoBit) {
   for (const DiffSpec& spec : EveryForm()) {
     AttentionBatch batch = MakeBatch(spec, {{0, 20}, {300, 1}, {540, 2}}, 0);
     const std::vector<float> without = GetParam().run(batch);
@@ -133,7 +133,7 @@ TEST_P(AttentionWindowTest, AWindowThatNoRowFillsChangesNoBit) {
   }
 }
 
-TEST_P(AttentionWindowTest, AWindowOfOneSlotIsTheTokensOwnValueTimesOneMinusLambda) {
+TEST_P(AttentionWindowTest, WindowOfOneSlotGivesTheTokensOwnValueTimesOneMinusLambda) {
   DiffSpec spec = DiffLlamaSpec(1, 1, 64);
   spec.sub_norm = SubNorm::kNone;
   for (int position : {0, 1, 64, 301}) {
@@ -219,7 +219,7 @@ TEST_P(AttentionWindowTest, RowIsBitwiseIndependentOfBatch) {
 }
 
 // Slots 0 to 194; rows from 215 on see none of them through a window of 20.
-TEST_P(AttentionWindowTest, NansReachTheRowsThatSeeThemAndOnTheCpuNoOthers) {
+TEST_P(AttentionWindowTest, NansReachTheRowsThatSeeThemAndNoOtherRowsOnTheCpu) {
   constexpr int kPosition = 205, kRows = 20, kWindow = 20, kEnd = 195;
   for (const DiffSpec& spec : EveryForm()) {
     AttentionBatch batch = MakeBatch(spec, {{kPosition, kRows}, {kPosition + 10, 4}}, kWindow);

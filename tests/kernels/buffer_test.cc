@@ -57,7 +57,7 @@ TEST(BufferTest, MovesItsMemoryWithoutTouchingIt) {
   }
 }
 
-TEST(BufferTest, ALargeOneTakesMemoryOnlyWhereItIsWritten) {
+TEST(BufferTest, LargeBufferTakesMemoryOnlyWhereItIsWritten) {
   Buffer buffer(64 * kHugePage);
   EXPECT_EQ(ResidentBytes(buffer), 0u);
   buffer.as<char>()[10 * kHugePage + 5] = 1;

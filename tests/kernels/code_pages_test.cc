@@ -80,7 +80,7 @@ TEST_P(CodePagesTest, EveryFamilyMatchesTheReference) {
   }
 }
 
-TEST_P(CodePagesTest, AnyQIsNearTheReferenceWithItsCodes) {
+TEST_P(CodePagesTest, RoundedQueryIsNearTheReference) {
   AttentionBatch batch = MakeBatch(testing::DiffLlamaSpec(4, 2, 64), {{300, 5}});
   batch.spec.sub_norm = SubNorm::kNone;
   const testing::Errors errors = testing::ErrorsOf(Attend(batch, GetParam().isa),
@@ -89,7 +89,7 @@ TEST_P(CodePagesTest, AnyQIsNearTheReferenceWithItsCodes) {
   EXPECT_LE(errors.rms, 6e-4);
 }
 
-TEST_P(CodePagesTest, NeitherBatchNorChunkNorThreadsNorPageSizeChangeABit) {
+TEST_P(CodePagesTest, RowIsBitwiseIndependentOfBatchChunksThreadsAndPageSize) {
   for (const DiffSpec& spec : Specs()) {
     const std::vector<SequenceShape> shapes = {{30, 1}, {0, 25}, {1530, 8}};
     AttentionBatch together = MakeBatch(spec, shapes);
@@ -108,7 +108,7 @@ TEST_P(CodePagesTest, NeitherBatchNorChunkNorThreadsNorPageSizeChangeABit) {
   }
 }
 
-TEST_P(CodePagesTest, NansStayInTheirSequenceAndReachWhatAttendsToThem) {
+TEST_P(CodePagesTest, NansReachOnlyTheRowsOfTheirSequenceThatAttendToThem) {
   for (const DiffSpec& spec : Specs()) {
     AttentionBatch batch = MakeBatch(spec, {{70, 10}, {5, 12}, {100, 4}});
     const std::vector<float> clean = Attend(batch, GetParam().isa);
@@ -124,7 +124,7 @@ TEST_P(CodePagesTest, NansStayInTheirSequenceAndReachWhatAttendsToThem) {
   }
 }
 
-TEST_P(CodePagesTest, ANonFiniteQueryYieldsNanInItsHeadAlone) {
+TEST_P(CodePagesTest, NonFiniteQueryYieldsNanOnlyInItsHead) {
   for (float poison : {kUnwritten, std::numeric_limits<float>::infinity()}) {
     const DiffSpec spec = testing::DiffLlamaSpec(2, 1, 64);
     AttentionBatch batch = MakeBatch(spec, {{10, 9}, {100, 1}});
@@ -173,7 +173,7 @@ void ExpectWithinHalfAStep(const std::vector<double>& stored, std::vector<double
   }
 }
 
-TEST_P(CodePagesTest, RowsAreWrittenWithinHalfAStepOfWhatFloat32PagesHold) {
+TEST_P(CodePagesTest, RowsAreWithinHalfAStepOfFloat32Pages) {
   for (const DiffSpec& spec : Specs()) {
     const std::vector<SequenceShape> shapes = {{14, 5}, {0, 1}};
     const size_t width = static_cast<size_t>(spec.q_width() + spec.k_width() + spec.v_width());
@@ -221,7 +221,7 @@ TEST_P(CodePagesTest, RowsAreWrittenWithinHalfAStepOfWhatFloat32PagesHold) {
 }
 
 // Two workers never write to the same byte.
-TEST(CutRowTest, SlotsThatShareBytesOfVAreOneWorkers) {
+TEST(CutRowTest, SlotsThatShareBytesOfVBelongToOneWorker) {
   const KvCodec four = Int4Codec::Description();
   for (int position : {0, 3, 8, 21}) {
     for (int num_tokens : {1, 7, 8, 30}) {

@@ -24,7 +24,7 @@ TEST(CpuIsaTest, AutoIsTheBestSupportedLevelAndEverySupportedNameIsAccepted) {
   for (CpuIsa level : levels) EXPECT_EQ(*ChooseCpuIsa(NameOf(level)), level);
 }
 
-TEST(CpuIsaTest, AnUnknownOrUnsupportedNameIsRefusedWithTheAllowedOnes) {
+TEST(CpuIsaTest, UnknownOrUnsupportedNameIsRefusedWithTheAllowedOnes) {
   for (const char* name : {"", "sse2", "AVX2", "paired16"}) {
     const Result<CpuIsa> choice = ChooseCpuIsa(name);
     ASSERT_FALSE(choice.ok()) << name;
@@ -65,14 +65,14 @@ TEST_F(CgroupCpuQuotaTest, NoFilesOrMaxMeanNoLimit) {
   EXPECT_EQ(CgroupCpuQuota("0::/a\n", root_), 0);
 }
 
-TEST_F(CgroupCpuQuotaTest, TheTightestAncestorOfVersion2Counts) {
+TEST_F(CgroupCpuQuotaTest, TightestAncestorOfVersion2Counts) {
   Write("/a/b/cpu.max", "400000 100000\n");
   Write("/a/cpu.max", "150000 100000\n");
   Write("/cpu.max", "max 100000\n");
   EXPECT_EQ(CgroupCpuQuota("0::/a/b\n", root_), 1.5);
 }
 
-TEST_F(CgroupCpuQuotaTest, AContainersOwnGroupIsSeenAtTheRoot) {
+TEST_F(CgroupCpuQuotaTest, ContainerReadsItsOwnGroupAtTheRoot) {
   Write("/cpu.max", "250000 100000\n");
   EXPECT_EQ(CgroupCpuQuota("0::/docker/0123abcd\n", root_), 2.5);
   EXPECT_EQ(CgroupCpuQuota("0::/\n", root_), 2.5);

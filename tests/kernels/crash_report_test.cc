@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::KilledBySignal;
 
-TEST(CrashReportDeathTest, AnAllocationThatFailsIsOneLine) {
+TEST(CrashReportDeathTest, FailedAllocationIsOneLine) {
   const auto ask_for_too_much = [] {
     InstallCrashReport("1.2.3", "abc");
     CrashWhenMemoryRunsOut();
@@ -25,7 +25,7 @@ TEST(CrashReportDeathTest, AnAllocationThatFailsIsOneLine) {
               "reason=\"out of memory\" backtrace=[^\n]*\n$");
 }
 
-TEST(CrashReportDeathTest, AnUncaughtExceptionIsOneLineWithItsTypeAndNotItsText) {
+TEST(CrashReportDeathTest, UncaughtExceptionIsOneLineWithItsTypeAndNotItsText) {
   const auto throw_on_a_thread = [] {
     InstallCrashReport("1.2.3", "abc");
     std::thread([] { throw std::runtime_error("a secret"); }).join();

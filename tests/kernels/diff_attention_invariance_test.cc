@@ -40,7 +40,7 @@ std::vector<float> AttendOnce(const DiffSpec& spec, int page_size, DType pages, 
   return AttendOnce(batch, isa, num_threads);
 }
 
-TEST(DiffAttentionInvarianceTest, ThePageSizeChangesNoBit) {
+TEST(DiffAttentionInvarianceTest, PageSizeChangesNoBit) {
   for (const DiffSpec& spec : Specs()) {
     for (DType pages : kFormats) {
       for (CpuIsa isa : KernelLevels()) {
@@ -52,7 +52,7 @@ TEST(DiffAttentionInvarianceTest, ThePageSizeChangesNoBit) {
   }
 }
 
-TEST(DiffAttentionInvarianceTest, TheNumberOfThreadsChangesNoBit) {
+TEST(DiffAttentionInvarianceTest, NumberOfThreadsChangesNoBit) {
   for (CpuIsa isa : KernelLevels()) {
     const std::vector<float> expected = AttendOnce(Specs()[0], 16, DType::kFloat32, isa, 1);
     for (int threads : {2, 3, 5})
@@ -62,7 +62,7 @@ TEST(DiffAttentionInvarianceTest, TheNumberOfThreadsChangesNoBit) {
 }
 
 // One worker takes a long sequence as a whole; several workers share it by ranges of slots.
-TEST(DiffAttentionInvarianceTest, HowALongSequenceIsSharedChangesNoBit) {
+TEST(DiffAttentionInvarianceTest, SplitOfALongSequenceChangesNoBit) {
   for (const DiffSpec& spec : Specs()) {
     for (DType pages : kFormats) {
       const KvFormat format = KvFormat::Of(spec, 16, pages);
@@ -81,7 +81,7 @@ TEST(DiffAttentionInvarianceTest, HowALongSequenceIsSharedChangesNoBit) {
   }
 }
 
-TEST(DiffAttentionInvarianceTest, HowALongSequenceIsSharedChangesNoQuantisedLogit) {
+TEST(DiffAttentionInvarianceTest, SplitOfALongSequenceChangesNoQuantisedLogit) {
   for (const LogitQuant& quant : testing::LogitQuants()) {
     for (CpuIsa isa : KernelLevels()) {
       AttentionBatch batch(Specs()[0], {{40, 2}, {1530, 3}},
@@ -95,7 +95,7 @@ TEST(DiffAttentionInvarianceTest, HowALongSequenceIsSharedChangesNoQuantisedLogi
 }
 
 // Ranges wholly before the window belong to no worker; the window begins inside the first one.
-TEST(DiffAttentionInvarianceTest, HowAWindowIsSharedChangesNoBit) {
+TEST(DiffAttentionInvarianceTest, SplitOfAWindowChangesNoBit) {
   for (const DiffSpec& spec : Specs()) {
     for (DType pages : kFormats) {
       for (CpuIsa isa : KernelLevels()) {
@@ -114,7 +114,7 @@ TEST(DiffAttentionInvarianceTest, HowAWindowIsSharedChangesNoBit) {
   }
 }
 
-TEST(DiffAttentionInvarianceTest, HowAWindowIsSharedChangesNoQuantisedLogitAndNoCode) {
+TEST(DiffAttentionInvarianceTest, SplitOfAWindowChangesNoQuantisedLogitAndNoCode) {
   const DiffSpec spec = testing::DiffLlamaSpec(4, 2, 16);
   for (DType pages : {DType::kBFloat16, DType::kInt8, DType::kInt4}) {
     for (LogitScale scale : kLogitScales) {
@@ -131,7 +131,7 @@ TEST(DiffAttentionInvarianceTest, HowAWindowIsSharedChangesNoQuantisedLogitAndNo
   }
 }
 
-TEST(DiffAttentionInvarianceTest, ThePageSizeChangesNoBitOfAWindow) {
+TEST(DiffAttentionInvarianceTest, PageSizeChangesNoBitOfAWindow) {
   for (const DiffSpec& spec : Specs()) {
     for (DType pages : kFormats) {
       for (CpuIsa isa : KernelLevels()) {
@@ -151,7 +151,7 @@ TEST(DiffAttentionInvarianceTest, ThePageSizeChangesNoBitOfAWindow) {
 }
 
 // A preempted sequence computes in one chunk the tokens that it had generated one by one.
-TEST(DiffAttentionInvarianceTest, ATokenOfALongChunkIsTheSameAsByItselfShared) {
+TEST(DiffAttentionInvarianceTest, TokenOfALongChunkEqualsTheSameTokenDecodedByManyThreads) {
   constexpr int kPosition = 1270, kRows = 20;  // they cross a range's end, in one chunk and singly
   for (const DiffSpec& spec : Specs()) {
     for (DType pages : kFormats) {
@@ -173,7 +173,7 @@ TEST(DiffAttentionInvarianceTest, ATokenOfALongChunkIsTheSameAsByItselfShared) {
 }
 
 // Dot products of bfloat16 round only q and the weights.
-TEST(DiffAttentionInvarianceTest, QRoundedBeforehandChangesNoBitWhereTheLevelRoundsIt) {
+TEST(DiffAttentionInvarianceTest, RoundingTheQueryBeforehandChangesNoBitWhereTheLevelRoundsIt) {
   const std::vector<CpuIsa> levels = SupportedCpuIsas();
   if (std::find(levels.begin(), levels.end(), CpuIsa::kAvx512Bf16) == levels.end())
     GTEST_SKIP() << "no AVX512_BF16 here";

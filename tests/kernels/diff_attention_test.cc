@@ -77,7 +77,7 @@ TEST_P(DiffAttentionTest, EveryHeadWidthMatchesTheReference) {
   }
 }
 
-TEST_P(DiffAttentionTest, AValueWidthThatFillsNoVectorMatchesTheReference) {
+TEST_P(DiffAttentionTest, ValueWidthBelowAVectorMatchesTheReference) {
   if (!GetParam().takes_every_v_dim) GTEST_SKIP() << "its widths are multiples of 16";
   for (int v_dim : {1, 7, 9, 19, 33}) {
     DiffSpec spec = DiffLlamaSpec(2, 2, 16);
@@ -156,12 +156,12 @@ TEST_P(DiffAttentionTest, QuantisedLogitsOfAZeroQueryAverageTheValues) {
   }
 }
 
-TEST_P(DiffAttentionTest, AnEmptyBatchIsSkipped) {
+TEST_P(DiffAttentionTest, EmptyBatchIsSkipped) {
   AttentionBatch batch = MakeBatch(DiffLlamaSpec(2, 1, 64), {{0, 0}});
   EXPECT_TRUE(Attend(batch).empty());
 }
 
-TEST_P(DiffAttentionTest, LambdaZeroEqualsPlainAttentionToTheBit) {
+TEST_P(DiffAttentionTest, LambdaZeroIsBitwiseEqualToPlainAttention) {
   DiffSpec spec = V2Spec(4, 2, 64);
   spec.lambda_kind = LambdaKind::kPerLayer;
   AttentionBatch batch = MakeBatch(spec, {{20, 9}, {530, 1}});
@@ -211,7 +211,7 @@ TEST_P(DiffAttentionTest, EqualScoresAverageIntegerValuesExactly) {
   }
 }
 
-TEST_P(DiffAttentionTest, TheFirstTokenIsItsOwnValueTimesOneMinusLambda) {
+TEST_P(DiffAttentionTest, FirstTokenGivesItsOwnValueTimesOneMinusLambda) {
   DiffSpec spec = DiffLlamaSpec(1, 1, 64);
   spec.sub_norm = SubNorm::kNone;
   AttentionBatch batch = MakeBatch(spec, {{0, 1}});
@@ -224,7 +224,7 @@ TEST_P(DiffAttentionTest, TheFirstTokenIsItsOwnValueTimesOneMinusLambda) {
 
 // Each row's q picks one slot by a score far above all others, so the output is exactly that slot's
 // V. Any wrong row, dim, page, lane or fragment gives another number.
-TEST_P(DiffAttentionTest, AQueryThatPicksOneSlotReadsItsVExactly) {
+TEST_P(DiffAttentionTest, QueryThatPicksOneSlotReadsItsVExactly) {
   constexpr int kPosition = 100, kRows = 40, kSlots = kPosition + kRows;
   for (DiffSpec spec : EveryForm()) {
     spec.num_q1_heads = 2;
@@ -283,7 +283,7 @@ TEST_P(DiffAttentionTest, VeryUnequalScoresStayFiniteAndMatchTheReference) {
   EXPECT_LE(testing::ErrorsOf(Attend(batch), batch.Reference()).max, allowed);
 }
 
-TEST_P(DiffAttentionTest, ANonFiniteQueryYieldsNanInItsHeadAlone) {
+TEST_P(DiffAttentionTest, NonFiniteQueryYieldsNanOnlyInItsHead) {
   for (float poison : {kQuietNan, std::numeric_limits<float>::infinity()}) {
     const DiffSpec spec = DiffLlamaSpec(2, 1, 64);
     AttentionBatch batch = MakeBatch(spec, {{10, 9}, {100, 1}});
@@ -301,7 +301,7 @@ TEST_P(DiffAttentionTest, ANonFiniteQueryYieldsNanInItsHeadAlone) {
   }
 }
 
-TEST_P(DiffAttentionTest, ANonFiniteQueryYieldsNanInItsHeadAloneIfLogitsAreQuantised) {
+TEST_P(DiffAttentionTest, NonFiniteQueryYieldsNanOnlyInItsHeadIfLogitsAreQuantised) {
   for (const LogitQuant& quant : testing::LogitQuants()) {
     for (float poison : {kQuietNan, std::numeric_limits<float>::infinity()}) {
       const DiffSpec spec = DiffLlamaSpec(2, 1, 64);
@@ -319,7 +319,7 @@ TEST_P(DiffAttentionTest, ANonFiniteQueryYieldsNanInItsHeadAloneIfLogitsAreQuant
   }
 }
 
-TEST_P(DiffAttentionTest, NansInKAndVOfOneSequenceStayInItAndReachWhatAttendsToThem) {
+TEST_P(DiffAttentionTest, NansInKAndVReachOnlyTheRowsOfTheirSequenceThatAttendToThem) {
   for (const DiffSpec& spec : EveryForm()) {
     AttentionBatch batch = MakeBatch(spec, {{70, 10}, {5, 12}, {100, 4}});
     const std::vector<float> clean = Attend(batch);
@@ -332,7 +332,7 @@ TEST_P(DiffAttentionTest, NansInKAndVOfOneSequenceStayInItAndReachWhatAttendsToT
   }
 }
 
-TEST_P(DiffAttentionTest, ThePlacesOfPagesChangeNoBit) {
+TEST_P(DiffAttentionTest, PlacementOfPagesChangesNoBit) {
   const std::vector<SequenceShape> shapes = {{100, 3}, {530, 1}};
   AttentionBatch one = MakeBatch(GroupedSpec(1, 64), shapes, 1);
   AttentionBatch other = MakeBatch(GroupedSpec(1, 64), shapes, 99);

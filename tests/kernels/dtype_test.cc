@@ -23,7 +23,7 @@ double Float16ByDefinition(uint16_t bits) {
 
 bool IsNan(uint16_t bits) { return (bits & 0x7fff) > 0x7c00; }
 
-TEST(DTypeTest, EveryFloat16IsWhatItsBitsSayAndComesBackToThem) {
+TEST(DTypeTest, EveryFloat16HasTheValueOfItsBitsAndRoundTrips) {
   for (uint32_t i = 0; i < 0x10000; ++i) {
     const uint16_t bits = static_cast<uint16_t>(i);
     if (IsNan(bits)) {
@@ -36,7 +36,7 @@ TEST(DTypeTest, EveryFloat16IsWhatItsBitsSayAndComesBackToThem) {
   }
 }
 
-TEST(DTypeTest, AFloatBecomesTheNearestFloat16AndAMiddleTheEvenOne) {
+TEST(DTypeTest, FloatBecomesTheNearestFloat16WithTiesToEven) {
   for (uint16_t bits = 0; bits < 0x7c00; ++bits) {
     // Half-way to the next number; after the largest, half-way to where the next would be.
     const double below = Float16ByDefinition(bits);
@@ -63,7 +63,7 @@ double Fp8E4M3ByDefinition(uint32_t bits) {
   return (bits & 0x80) != 0 ? -magnitude : magnitude;
 }
 
-TEST(DTypeTest, EveryFp8E4M3IsWhatItsBitsSayAndComesBackToThem) {
+TEST(DTypeTest, EveryFp8E4M3HasTheValueOfItsBitsAndRoundTrips) {
   for (uint32_t bits = 0; bits < 0x100; ++bits) {
     const float value = Fp8E4M3ToFloat(static_cast<uint8_t>(bits));
     if ((bits & 0x7f) == 0x7f) {
@@ -78,7 +78,7 @@ TEST(DTypeTest, EveryFp8E4M3IsWhatItsBitsSayAndComesBackToThem) {
 
 // The oracle tries every code. Inputs: floats of every exponent, and numbers at and beside each
 // midpoint.
-TEST(DTypeTest, AFloatBecomesTheNearestFp8E4M3AndAMiddleTheEvenOne) {
+TEST(DTypeTest, FloatBecomesTheNearestFp8E4M3WithTiesToEven) {
   const auto nearest = [](double value) {
     uint32_t best = 0;
     for (uint32_t code = 1; code < 0x7f; ++code) {
@@ -107,7 +107,7 @@ TEST(DTypeTest, AFloatBecomesTheNearestFp8E4M3AndAMiddleTheEvenOne) {
   }
 }
 
-TEST(DTypeTest, AFloatBecomesTheNearestBFloat16AndANanStaysOne) {
+TEST(DTypeTest, FloatBecomesTheNearestBFloat16AndNanStaysNan) {
   EXPECT_EQ(FloatToBFloat16(1.0f), 0x3f80);
   EXPECT_EQ(FloatToBFloat16(std::bit_cast<float>(0x3f808000u)), 0x3f80);  // a midpoint: to even
   EXPECT_EQ(FloatToBFloat16(std::bit_cast<float>(0x3f818000u)), 0x3f82);

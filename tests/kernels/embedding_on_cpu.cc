@@ -36,7 +36,7 @@ std::vector<EmbeddingBackend> EmbeddingBackends() {
 
 }  // namespace testing
 
-TEST(EmbeddingLookupDeathTest, ATokenOutsideTheVocabularyIsABug) {
+TEST(EmbeddingLookupDeathTest, TokenOutsideTheVocabularyIsABug) {
   ThreadPool pool({.num_threads = 1});
   const testing::StoredTensor table({0, 1}, {2, 1});
   cpu::WeightPacker packer(WeightFormat::kFloat32, WeightFormat::kFloat32, CpuIsa::kAvx2, pool);

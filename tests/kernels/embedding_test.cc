@@ -50,12 +50,12 @@ TEST_F(EmbeddingTest, RowsAreCopiedExactlyAtAnyWidth) {
   ExpectRows(8, {});
 }
 
-TEST_F(EmbeddingTest, ANegativeTokenIsWhatAnEarlierStepDrew) {
+TEST_F(EmbeddingTest, NegativeTokenMeansAnEarlierStepsDraw) {
   ExpectRows(8, {-1, 4, -3}, {9, 2, 5});
   ExpectRows(8, {-2, -1, 0}, {9, 100, 100, 7, 100, 100}, 3);
 }
 
-TEST_F(EmbeddingTest, AWiderTableIsRoundedToTheFormat) {
+TEST_F(EmbeddingTest, WiderTableIsRoundedToTheFormat) {
   const std::vector<float> values = RandomFloats(2 * 24, 14);
   const StoredTensor table(values, {2, 24});
   const int32_t tokens[] = {0, 1};

@@ -68,7 +68,7 @@ std::string Describe(const KvFormat& format) {
          (format.arrangement == KvArrangement::kImage ? ", image" : ", slot lanes");
 }
 
-TEST(KvFormatTest, EveryNumberHasAPlaceOfItsOwnAndThePageIsFull) {
+TEST(KvFormatTest, EveryNumberHasItsOwnOffsetAndThePageIsFull) {
   for (const KvFormat& format : Formats()) {
     std::vector<int> owners(static_cast<size_t>(format.ScaleBegin() * 8));  // of each bit
     const auto take = [&](int offset, int bits) {
@@ -87,7 +87,7 @@ TEST(KvFormatTest, EveryNumberHasAPlaceOfItsOwnAndThePageIsFull) {
   }
 }
 
-TEST(KvFormatTest, EveryGroupOfDimsHasAScaleOfItsOwnBehindTheNumbersAndThePageEndsThere) {
+TEST(KvFormatTest, ScalePerGroupOfDimsFollowsTheNumbersAndEndsThePage) {
   for (const KvFormat& format : Formats()) {
     const int group = format.codec.scale_group;
     if (group == 0) {
@@ -108,7 +108,7 @@ TEST(KvFormatTest, EveryGroupOfDimsHasAScaleOfItsOwnBehindTheNumbersAndThePageEn
   }
 }
 
-TEST(KvFormatTest, APageOfFourBitsHasAnEighthOfFloat32AndItsScales) {
+TEST(KvFormatTest, FourBitPageHasAnEighthOfFloat32PlusScales) {
   const DiffSpec spec = {.num_kv_groups = 3, .k_maps = 2, .head_dim = 64, .v_dim = 128};
   const KvFormat four = KvFormat::Of(spec, 64, DType::kInt4);
   // 64 slots of 256 numbers; 4 scales of 4 bytes per slot.
@@ -117,7 +117,7 @@ TEST(KvFormatTest, APageOfFourBitsHasAnEighthOfFloat32AndItsScales) {
             64 * (128 + 128 / 2) + 64 * 4 * 4);
 }
 
-TEST(KvFormatTest, TheArrangementChangesNoSize) {
+TEST(KvFormatTest, ArrangementChangesNoSize) {
   for (KvFormat format : Formats()) {
     const int64_t bytes = format.PageBytes();
     format.arrangement = KvArrangement::kSlotLanes;
@@ -125,7 +125,7 @@ TEST(KvFormatTest, TheArrangementChangesNoSize) {
   }
 }
 
-TEST(KvFormatTest, AnImageOf4BitsHasWholeChunksForEachScaleAndTwoHalvesOf16DimsShareBytes) {
+TEST(KvFormatTest, FourBitImageHasWholeChunksPerScaleAndPairsHalvesOf16Dims) {
   for (int head_dim : {16, 48, 96}) {
     const int columns = (head_dim + 31) / 32 * 32;
     const DiffSpec spec = {
@@ -150,7 +150,7 @@ TEST(KvFormatTest, AnImageOf4BitsHasWholeChunksForEachScaleAndTwoHalvesOf16DimsS
   }
 }
 
-TEST(KvFormatTest, NeighbouringSlotsOfKLieInNeighbouringLanesOf32BitsOrLess) {
+TEST(KvFormatTest, NeighbouringSlotsOfKAreInNeighbouringLanesOf32BitsOrLess) {
   for (const KvFormat& format : Formats()) {
     if (format.arrangement != KvArrangement::kSlotLanes) continue;
     const int pack = format.codec.k_pack;
@@ -167,7 +167,7 @@ TEST(KvFormatTest, NeighbouringSlotsOfKLieInNeighbouringLanesOf32BitsOrLess) {
   }
 }
 
-TEST(KvFormatTest, NeighbouringColumnsOfVLieInNeighbouringLanesOf32BitsOrLess) {
+TEST(KvFormatTest, NeighbouringColumnsOfVAreInNeighbouringLanesOf32BitsOrLess) {
   for (const KvFormat& format : Formats()) {
     if (format.arrangement != KvArrangement::kSlotLanes) continue;
     const int pack = format.codec.v_pack;
@@ -184,7 +184,7 @@ TEST(KvFormatTest, NeighbouringColumnsOfVLieInNeighbouringLanesOf32BitsOrLess) {
   }
 }
 
-TEST(KvFormatTest, APairOfBFloat16IsTheOperandOfADotProduct) {
+TEST(KvFormatTest, PairsOfBFloat16AreAdjacentForDotProducts) {
   const KvFormat format = {
       16, 1, 1, 64, 128, BFloat16Codec::Description(), KvArrangement::kSlotLanes};
   for (int pair = 0; pair < 16; pair += 2) {
@@ -224,7 +224,7 @@ TEST(KvFormatTest, StoredValueIsTheNearestOfTheFormat) {
   }
 }
 
-TEST(KvFormatTest, AnInt8RowIsWithinHalfAStepOfItsLargestAndEachHalfOfVHasItsOwn) {
+TEST(KvFormatTest, Int8RowIsWithinHalfAStepAndEachHalfOfVHasItsOwnScale) {
   const KvFormat format = KvFormat::Of(
       {.num_kv_groups = 1, .k_maps = 2, .head_dim = 16, .v_dim = 32}, 16, DType::kInt8);
   EXPECT_EQ(format.PageBytes(), 16 * (64 + 4 * 4)) << "a float for K1, K2 and either half of V";
@@ -250,7 +250,7 @@ TEST(KvFormatTest, AnInt8RowIsWithinHalfAStepOfItsLargestAndEachHalfOfVHasItsOwn
   for (int i = 16; i < 32; ++i) EXPECT_TRUE(std::isnan(VValue(format, page.data(), i, 3)));
 }
 
-TEST(KvFormatTest, ARowOfE4M3HasItsLargestAsTheLargestNumberAndTheNearestOfAll) {
+TEST(KvFormatTest, E4M3RowScalesItsLargestToTheLargestCodeAndRoundsToNearest) {
   const KvFormat format = KvFormat::Of(
       {.num_kv_groups = 1, .k_maps = 2, .head_dim = 16, .v_dim = 32}, 16, DType::kFp8E4M3);
   EXPECT_EQ(format.PageBytes(), 16 * (64 + 4 * 4)) << "a float for K1, K2 and either half of V";
@@ -277,7 +277,7 @@ TEST(KvFormatTest, ARowOfE4M3HasItsLargestAsTheLargestNumberAndTheNearestOfAll) 
     EXPECT_EQ(std::isnan(VValue(format, page.data(), i, 3)), i >= 16) << i;
 }
 
-TEST(KvFormatTest, AFourBitRowIsWithinHalfAStepBeforeItsTransform) {
+TEST(KvFormatTest, FourBitRowIsWithinHalfAStepBeforeItsTransform) {
   const KvFormat format = KvFormat::Of(
       {.num_kv_groups = 1, .k_maps = 2, .head_dim = 24, .v_dim = 48}, 16, DType::kInt4);
   std::vector<std::byte> page(static_cast<size_t>(format.PageBytes()), std::byte{0xff});
@@ -306,7 +306,7 @@ TEST(KvFormatTest, AFourBitRowIsWithinHalfAStepBeforeItsTransform) {
   for (size_t i = 0; i < 48; ++i) EXPECT_EQ(std::isnan(poisoned[i]), i >= 24) << i;
 }
 
-TEST(KvFormatTest, FourBitsHoldARowThatTheyCanExactly) {
+TEST(KvFormatTest, RepresentableRowIsExactInFourBits) {
   // Transformed, this is whole numbers from -4 to 11.
   const KvFormat format = KvFormat::Of({.num_kv_groups = 1, .head_dim = 16, .v_dim = 16}, 16,
                                        DType::kInt4);
@@ -323,7 +323,7 @@ TEST(KvFormatTest, FourBitsHoldARowThatTheyCanExactly) {
   }
 }
 
-TEST(KvFormatTest, TheHadamardTransformIsItsOwnInverseAndKeepsDotProducts) {
+TEST(KvFormatTest, HadamardTransformIsItsOwnInverseAndKeepsDotProducts) {
   for (int count : {1, 2, 6, 16, 48, 96, 128}) {
     std::vector<double> a, b, scratch(128);
     for (int i = 0; i < count; ++i) {
@@ -364,7 +364,7 @@ TEST(KvImageTest, EightNeighbouringElementsAreOneAlignedChunk) {
 
 // The 128-byte swizzle as the manuals define it: bits 4-6 of a byte address in the tile are XORed
 // with bits 7-9.
-TEST(KvImageTest, ATileOf128BytesHasNvidias128ByteSwizzle) {
+TEST(KvImageTest, TileOf128BytesHasNvidias128ByteSwizzle) {
   const KvFormat image = {64, 1, 1, 128, 256, BFloat16Codec::Description(), KvArrangement::kImage};
   for (int slot = 0; slot < 64; ++slot) {
     for (int dim = 0; dim < 256; ++dim) {
@@ -376,7 +376,7 @@ TEST(KvImageTest, ATileOf128BytesHasNvidias128ByteSwizzle) {
 }
 
 // One phase of ldmatrix reads 8 rows of 16 bytes; they must be in 8 different groups of 4 banks.
-TEST(KvImageTest, NeitherLdmatrixNorItsTransposedFormMeetsABankTwice) {
+TEST(KvImageTest, LdmatrixAndItsTransposedFormHaveNoBankConflict) {
   for (const KvFormat& image : Images()) {
     for (int first_slot = 0; first_slot < image.page_size; first_slot += 8) {
       for (int dim = 0; dim < image.v_dim; dim += 8) {
@@ -394,7 +394,7 @@ TEST(KvImageTest, NeitherLdmatrixNorItsTransposedFormMeetsABankTwice) {
   }
 }
 
-TEST(KvImageTest, AStripIsAPageOf16Slots) {
+TEST(KvImageTest, StripEqualsAPageOf16Slots) {
   for (const KvFormat& image : Images()) {
     for (int slot = 0; slot < image.page_size; ++slot) {
       for (int dim = 0; dim < image.v_dim; ++dim) {

@@ -106,7 +106,7 @@ TEST(LineWriterTest, LinesThatCannotBeWrittenAreCounted) {
   close(full);
 }
 
-TEST(LineWriterTest, APipeWithoutReaderIsNoSignal) {
+TEST(LineWriterTest, PipeWithoutReaderRaisesNoSignal) {
   int ends[2];
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
   close(ends[0]);
@@ -119,7 +119,7 @@ TEST(LineWriterTest, APipeWithoutReaderIsNoSignal) {
   close(ends[1]);
 }
 
-TEST(LogTest, AThreadWritesTheLinesAndTellsWhatIsLost) {
+TEST(LogTest, ThreadWritesTheLinesAndCountsLostOnes) {
   FullPipe pipe;
   const uint64_t before = DroppedLogLines();
   {

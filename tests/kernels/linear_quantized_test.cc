@@ -183,7 +183,7 @@ std::vector<float> EdgeRows(int rows, int in_features) {
   return w;
 }
 
-TEST_P(LinearQuantizedTest, CodesAndScalesAreThoseOfTheDefinitionAtEveryLevel) {
+TEST_P(LinearQuantizedTest, CodesAndScalesEqualTheDefinitionAtEveryLevel) {
   for (const Shape shape : {Shape{1, 1}, Shape{40, 63}, Shape{33, 64}, Shape{70, 700}}) {
     const std::vector<float> values = EdgeRows(shape.out_features, shape.in_features);
     for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
@@ -228,7 +228,7 @@ TEST_P(LinearQuantizedTest, OddShapesMatchTheDefinitionWithTheSameBitsAtEveryLev
 }
 
 // Codes at both ends of the range: no sum of them saturates.
-TEST_P(LinearQuantizedTest, TheLargestCodesAreSummedExactly) {
+TEST_P(LinearQuantizedTest, LargestCodesAreSummedExactly) {
   constexpr Shape kShape{40, 256};
   const bool is_int8 = GetParam() == WeightFormat::kInt8;
   const float low = is_int8 ? -127 : -8, high = is_int8 ? 127 : 7;
@@ -250,7 +250,7 @@ TEST_P(LinearQuantizedTest, TheLargestCodesAreSummedExactly) {
   }
 }
 
-TEST_P(LinearQuantizedTest, ATokenHasTheSameBitsAloneAndInAnyBatch) {
+TEST_P(LinearQuantizedTest, TokenIsBitwiseIndependentOfBatch) {
   constexpr Shape kShape{150, 200};
   const StoredTensor weight(RandomFloats(Elements(kShape.out_features, kShape.in_features), 5),
                             {kShape.out_features, kShape.in_features});
@@ -327,7 +327,7 @@ TEST_P(LinearQuantizedTest, ZerosAndTheSmallestNumbersGiveZeros) {
   }
 }
 
-TEST_P(LinearQuantizedTest, AWeightThatTheFormatCannotHoldIsRefusedByName) {
+TEST_P(LinearQuantizedTest, WeightBeyondTheFormatIsRefusedByName) {
   std::vector<float> values(64 * 4, 0.5f);
   values[64 * 2 + 7] = std::numeric_limits<float>::infinity();
   StoredTensor weight(values, {4, 64});
@@ -341,7 +341,7 @@ TEST_P(LinearQuantizedTest, AWeightThatTheFormatCannotHoldIsRefusedByName) {
 }
 
 // Uniform numbers: int8 has steps of 1/127 of the largest, int4 of 1/8.
-TEST_P(LinearQuantizedTest, TheErrorIsWhatTheStepsSay) {
+TEST_P(LinearQuantizedTest, ErrorMatchesTheStepSize) {
   constexpr Shape kShape{64, 512};
   const auto w = RandomFloats(Elements(kShape.out_features, kShape.in_features), 16);
   const auto x = RandomFloats(512, 17);

@@ -138,7 +138,7 @@ TEST_F(LinearTest, SmallIntegersAreExact) {
 }
 
 // A single token is too little work to wake other threads.
-TEST_F(LinearTest, ATokenHasTheSameBitsAloneAndInAnyBatch) {
+TEST_F(LinearTest, TokenIsBitwiseIndependentOfBatch) {
   constexpr int kTokens = 201;  // more than two blocks of 96 rows
   struct Shape {
     int out_features;
@@ -176,7 +176,7 @@ TEST_F(LinearTest, ATokenHasTheSameBitsAloneAndInAnyBatch) {
   }
 }
 
-TEST_F(LinearTest, ANanStaysWithItsOwnToken) {
+TEST_F(LinearTest, NanStaysWithItsToken) {
   constexpr int kIn = 24, kOut = 40;
   const StoredTensor weight(RandomFloats(kIn * kOut, 14), {kOut, kIn});
   for (const LinearBackend& backend : backends_) {

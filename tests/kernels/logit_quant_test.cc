@@ -31,14 +31,14 @@ TEST(LogitQuantTest, WithoutBitsNothingChanges) {
   EXPECT_THAT(Quantised({0.3, -7.1}, {}), ElementsAre(0.3, -7.1));
 }
 
-TEST(LogitQuantTest, ARowIsRoundedToTheNearestOfItsLevelsAndHalvesToEven) {
+TEST(LogitQuantTest, RowIsRoundedToTheNearestLevelWithTiesToEven) {
   const LogitQuant quant = {4, LogitScale::kRow};
   EXPECT_THAT(Quantised({7, 3.4, -7, 0.5, 1.5, -2.5}, quant), ElementsAre(7, 3, -7, 0, 2, -2));
   EXPECT_THAT(Quantised({-14, 3}, quant), ElementsAre(-14, 4)) << "1.5 levels of 2";
   EXPECT_THAT(Quantised({0, 0}, quant), ElementsAre(0, 0));
 }
 
-TEST(LogitQuantTest, EachTileOfSixtyFourSlotsHasAScaleOfItsOwn) {
+TEST(LogitQuantTest, EachTileOfSixtyFourSlotsHasItsOwnScale) {
   std::vector<double> logits(66, 0.6);
   logits[3] = 7;
   logits[64] = 0.7;

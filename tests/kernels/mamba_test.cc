@@ -187,7 +187,7 @@ void ExpectTheSameInChunksAndAlone(const MambaBackend& backend, const Case& prob
   EXPECT_TRUE(SameBits(found.state, whole.state)) << backend.name << ", one after another";
 }
 
-TEST_F(MambaTest, AConvolutionOfAnyWidthMatchesTheReference) {
+TEST_F(MambaTest, ConvolutionOfAnyWidthMatchesTheReference) {
   for (const MambaBackend& backend : backends_) {
     for (int width = kConvWidthMin; width <= kConvWidthMax; ++width) {
       for (int channels : {1, 8, 37, 130}) {
@@ -199,21 +199,21 @@ TEST_F(MambaTest, AConvolutionOfAnyWidthMatchesTheReference) {
   }
 }
 
-TEST_F(MambaTest, AConvolutionOfManyChannelsMatchesTheReference) {
+TEST_F(MambaTest, ConvolutionOfManyChannelsMatchesTheReference) {
   for (const MambaBackend& backend : backends_) {
     ExpectLikeReference(backend, MakeConv(backend.activations, kRagged, 1100, 4),
                         KernelOp::kCausalConv, {0, 0});
   }
 }
 
-TEST_F(MambaTest, AConvolutionOfALongPromptMatchesTheReference) {
+TEST_F(MambaTest, ConvolutionOfALongPromptMatchesTheReference) {
   for (const MambaBackend& backend : backends_) {
     ExpectLikeReference(backend, MakeConv(backend.activations, {{4200, Start::kInPlace}}, 3, 4),
                         KernelOp::kCausalConv, {0, 0});
   }
 }
 
-TEST_F(MambaTest, NeitherChunksNorTheBatchChangeABitOfAConvolution) {
+TEST_F(MambaTest, ConvolutionIsBitwiseIndependentOfChunksAndBatch) {
   for (const MambaBackend& backend : backends_) {
     for (int width : {2, 4, 8}) {
       backend.on_every_schedule([&] {
@@ -223,7 +223,7 @@ TEST_F(MambaTest, NeitherChunksNorTheBatchChangeABitOfAConvolution) {
   }
 }
 
-TEST_F(MambaTest, AScanOfAnyNumberOfStatesMatchesTheReference) {
+TEST_F(MambaTest, ScanOfAnyNumberOfStatesMatchesTheReference) {
   for (const MambaBackend& backend : backends_) {
     for (int states : {1, 3, 4, 5, 8, 16, 17, 32, 64, 100, 128}) {
       for (int channels : {1, 16, 37, 70}) {
@@ -236,7 +236,7 @@ TEST_F(MambaTest, AScanOfAnyNumberOfStatesMatchesTheReference) {
   }
 }
 
-TEST_F(MambaTest, NeitherChunksNorTheBatchChangeABitOfAScan) {
+TEST_F(MambaTest, ScanIsBitwiseIndependentOfChunksAndBatch) {
   for (const MambaBackend& backend : backends_) {
     for (int states : {5, 16}) {
       backend.on_every_schedule([&] {
@@ -247,7 +247,7 @@ TEST_F(MambaTest, NeitherChunksNorTheBatchChangeABitOfAScan) {
 }
 
 // A state over many tokens neither drifts from the reference nor depends on its chunks.
-TEST_F(MambaTest, AScanOfALongPromptMatchesTheReference) {
+TEST_F(MambaTest, ScanOfALongPromptMatchesTheReference) {
   for (const MambaBackend& backend : backends_) {
     const ScanCase scan = MakeScan(backend.activations, {{1500, Start::kFresh}}, 20, 16);
     ExpectLikeReference(backend, scan, KernelOp::kSelectiveScan,
@@ -260,7 +260,7 @@ TEST_F(MambaTest, AScanOfALongPromptMatchesTheReference) {
 }
 
 // One token whose y is only delta.
-TEST_F(MambaTest, TheStepSizeIsSoftplusOverTheWholeRange) {
+TEST_F(MambaTest, StepSizeIsSoftplusOverTheWholeRange) {
   constexpr int kChannels = 16001;
   const float infinity = std::numeric_limits<float>::infinity();
   const float extremes[] = {-infinity, -1e38f,   0.0f,
@@ -287,7 +287,7 @@ TEST_F(MambaTest, TheStepSizeIsSoftplusOverTheWholeRange) {
 }
 
 // One token without input, with step size 30 and rates from 0 to -4.
-TEST_F(MambaTest, AStateDecaysAsTheReferenceSaysOverTheWholeRange) {
+TEST_F(MambaTest, DecayOfAStateMatchesTheReferenceOverTheWholeRange) {
   constexpr int kChannels = 12001;
   for (const MambaBackend& backend : backends_) {
     ScanCase scan = MakeScan(backend.activations, {{1, Start::kInPlace}}, kChannels, 1);
@@ -310,7 +310,7 @@ TEST_F(MambaTest, AStateDecaysAsTheReferenceSaysOverTheWholeRange) {
   }
 }
 
-TEST_F(MambaTest, AStepOfNoSizeKeepsEveryBitOfTheState) {
+TEST_F(MambaTest, StepOfSizeZeroKeepsEveryBitOfTheState) {
   for (const MambaBackend& backend : backends_) {
     ScanCase scan = MakeScan(backend.activations, {{9, Start::kInPlace}}, 40, 16);
     std::fill(scan.dt.begin(), scan.dt.end(), -256.0f);
@@ -320,7 +320,7 @@ TEST_F(MambaTest, AStepOfNoSizeKeepsEveryBitOfTheState) {
   }
 }
 
-TEST_F(MambaTest, TheGateOfAScanIsThatOfAGatedMemory) {
+TEST_F(MambaTest, GateOfAScanEqualsThatOfAGatedMemory) {
   for (const MambaBackend& backend : backends_) {
     if (backend.activations != DType::kFloat32) continue;  // its memory is rounded first
     ScanCase gated = MakeScan(DType::kFloat32, {{30, Start::kFresh}}, 40, 16);
@@ -346,7 +346,7 @@ std::vector<float> GateReference(GatedMemoryArgs<float> args) {
   return out;
 }
 
-TEST_F(MambaTest, AGatedMemoryOfAnyWidthMatchesTheReference) {
+TEST_F(MambaTest, GatedMemoryOfAnyWidthMatchesTheReference) {
   constexpr int kTokens = 11;
   for (const MambaBackend& backend : backends_) {
     for (int width : {1, 7, 8, 15, 16, 17, 64, 100, 2047, 2048, 2056}) {
@@ -376,7 +376,7 @@ TEST_F(MambaTest, AGatedMemoryOfAnyWidthMatchesTheReference) {
   }
 }
 
-TEST_F(MambaTest, AGatedMemoryMatchesTheReferenceOverTheWholeRange) {
+TEST_F(MambaTest, GatedMemoryMatchesTheReferenceOverTheWholeRange) {
   constexpr int kWidth = 24001;
   const float infinity = std::numeric_limits<float>::infinity();
   const float extremes[] = {-1e38f, 0.0f, 1e38f, infinity, std::numeric_limits<float>::quiet_NaN()};
@@ -398,7 +398,7 @@ TEST_F(MambaTest, AGatedMemoryMatchesTheReferenceOverTheWholeRange) {
   }
 }
 
-TEST_F(MambaTest, NothingInABatchIsNothingDone) {
+TEST_F(MambaTest, EmptyBatchIsSkipped) {
   for (const MambaBackend& backend : backends_) {
     ConvCase conv = MakeConv(backend.activations, {{0, Start::kInPlace}}, 8, 4);
     ScanCase scan = MakeScan(backend.activations, {{0, Start::kInPlace}}, 8, 4);

@@ -164,7 +164,7 @@ class RopeAppendTest : public ::testing::TestWithParam<RopeAppendBackend> {
   mutable std::map<size_t, double> expected_;  // by number of the whole cache
 };
 
-TEST_P(RopeAppendTest, EveryStyleFollowsTheFormulaAndKAndVLandInTheirSlots) {
+TEST_P(RopeAppendTest, EveryStyleFollowsTheFormulaAndWritesKAndVToTheirSlots) {
   for (RopeStyle style : {RopeStyle::kHalfSplit, RopeStyle::kInterleaved, RopeStyle::kNone}) {
     for (int page_size : GetParam().page_sizes) {
       RopeCase rope = MakeCase(SpecOf(2, 16, 32), style, kShapes, page_size);
@@ -189,7 +189,7 @@ TEST_P(RopeAppendTest, EveryWidthFollowsTheFormula) {
 }
 
 // A layer that attends to another's K and V. The page table is not read either.
-TEST_P(RopeAppendTest, WithoutKAndVQAloneIsWrittenAndNoPageIsTouched) {
+TEST_P(RopeAppendTest, QueryWithoutKAndVTouchesNoPage) {
   for (RopeStyle style : {RopeStyle::kHalfSplit, RopeStyle::kInterleaved, RopeStyle::kNone}) {
     RopeCase rope = MakeCase(SpecOf(2, 16, 32), style, kShapes, GetParam().page_sizes.back(),
                              /*has_kv=*/false);
@@ -199,7 +199,7 @@ TEST_P(RopeAppendTest, WithoutKAndVQAloneIsWrittenAndNoPageIsTouched) {
   }
 }
 
-TEST_P(RopeAppendTest, TheAttentionFactorScalesQAndKButNotV) {
+TEST_P(RopeAppendTest, AttentionFactorScalesQAndKButNotV) {
   attention_factor_ = 1.25;
   RopeCase rope = MakeCase(SpecOf(2, 16, 32), RopeStyle::kHalfSplit, {{3, 20}},
                            GetParam().page_sizes.back());

@@ -103,7 +103,7 @@ TEST_F(RowwiseTest, RmsNormMatchesTheReferenceAtAnyWidth) {
   }
 }
 
-TEST_F(RowwiseTest, RmsNormTakesTheTokensThatAreNamed) {
+TEST_F(RowwiseTest, RmsNormReadsTheNamedTokens) {
   constexpr int kTokens = 6, kWidth = 72;
   const std::vector<float> x = RandomOf(DType::kFloat32, kTokens, kWidth, 6, 3);
   const std::vector<float> weight = RandomFloats(kWidth, 7, 0.5f, 1.5f);
@@ -143,7 +143,7 @@ TEST_F(RowwiseTest, LayerNormMatchesTheReferenceAtAnyWidth) {
   }
 }
 
-TEST_F(RowwiseTest, LayerNormTakesTheTokensThatAreNamed) {
+TEST_F(RowwiseTest, LayerNormReadsTheNamedTokens) {
   constexpr int kTokens = 6, kWidth = 72;
   const std::vector<float> x = RandomOf(DType::kFloat32, kTokens, kWidth, 6, 3);
   const std::vector<float> weight = RandomFloats(kWidth, 7, 0.5f, 1.5f),
@@ -236,7 +236,7 @@ TEST_F(RowwiseTest, EachTermOfPolyNormIsNormalisedOverItsToken) {
   }
 }
 
-TEST_F(RowwiseTest, ATokensBitsDoNotDependOnTheBatch) {
+TEST_F(RowwiseTest, TokenIsBitwiseIndependentOfBatch) {
   constexpr int kTokens = 41, kWidth = 1031;  // enough to wake other threads
   const std::vector<float> weight = RandomFloats(2 * kWidth, 4);
   for (const RowwiseBackend& backend : backends_) {
@@ -276,7 +276,7 @@ TEST_F(RowwiseTest, SigmoidMatchesTheReferenceOverTheWholeRangeAtAnyOffset) {
   }
 }
 
-TEST_F(RowwiseTest, NoTokensGiveNothing) {
+TEST_F(RowwiseTest, EmptyBatchIsSkipped) {
   const std::vector<float> weight = RandomFloats(8, 4);
   for (const RowwiseBackend& backend : backends_) {
     EXPECT_TRUE(backend.rms_norm({.weight = weight.data(), .width = 8}, 0).empty());

@@ -211,7 +211,7 @@ TEST(SampleDefinitionTest, FiltersKeepTheSetOfTheReference) {
   }
 }
 
-TEST(SampleDefinitionTest, ALargeVocabularyIsFilteredToo) {
+TEST(SampleDefinitionTest, LargeVocabularyIsFiltered) {
   std::vector<float> row = RandomRow(130000, 1, 1.0f);
   for (const SamplingParams& params :
        {SamplingParams{.top_k = 40, .seed = 2}, SamplingParams{.top_p = 0.001f, .seed = 2},
@@ -262,7 +262,7 @@ TEST(SampleDefinitionTest, PenaltiesMoveTheGreedyChoiceAsDefined) {
   EXPECT_EQ(Sample(args).token, 2) << "1.9 + 2 * 0.1";
 }
 
-TEST(SampleDefinitionTest, TheDrawDependsOnSeedSequenceAndPositionAlone) {
+TEST(SampleDefinitionTest, DrawDependsOnlyOnSeedSequenceAndPosition) {
   const std::vector<float> row = RandomRow(1000, 3);
   const std::vector<float> other_row = RandomRow(5000, 4);
   SamplingParams params{.seed = 77};
@@ -305,7 +305,7 @@ TEST(SampleDefinitionTest, DrawsHaveTheseValuesOnEveryMachine) {
   EXPECT_EQ(tokens, (std::vector<int32_t>{58344, 44040, 16213, 23409}));
 }
 
-TEST(SampleDefinitionTest, ARowThatIsNotFiniteSaysSo) {
+TEST(SampleDefinitionTest, NonFiniteRowIsReported) {
   SamplingParams params;
   for (int vocab : {1, 16, 100, 8193}) {
     for (float bad : {kNanLogit, -kNanLogit, kInf}) {
@@ -328,7 +328,7 @@ TEST(SampleDefinitionTest, ARowThatIsNotFiniteSaysSo) {
   }
 }
 
-TEST(SampleDefinitionTest, AMaskedTokenIsNeverDrawn) {
+TEST(SampleDefinitionTest, MaskedTokenIsNeverDrawn) {
   std::vector<float> row(64, -kInf);
   row[30] = row[31] = -500.0f;
   for (const SamplingParams& params :
@@ -342,7 +342,7 @@ TEST(SampleDefinitionTest, AMaskedTokenIsNeverDrawn) {
   }
 }
 
-TEST(SampleDefinitionTest, LogprobsAreThoseOfTheRawLogits) {
+TEST(SampleDefinitionTest, LogprobsAreOfTheRawLogits) {
   for (int vocab : {3, 100, 5000}) {
     const std::vector<float> row = RandomRow(vocab, vocab, 4.0f);
     double sum = 0;
@@ -408,7 +408,7 @@ TEST(SampleDefinitionTest, ExtremeParametersStillDraw) {
   }
 }
 
-TEST(SampleDefinitionTest, AMassIsTheExponentialInFixedPoint) {
+TEST(SampleDefinitionTest, MassIsTheExponentialInFixedPoint) {
   EXPECT_EQ(MassOf(0.0f), uint64_t{1} << kMassBits);
   EXPECT_EQ(MassOf(-0.0f), uint64_t{1} << kMassBits);
   for (float z : {-29.0f, -30.0f, -31.0f, -87.0f, -1e30f, -kInf}) EXPECT_LE(MassOf(z), 1u) << z;
@@ -423,7 +423,7 @@ TEST(SampleDefinitionTest, AMassIsTheExponentialInFixedPoint) {
   }
 }
 
-TEST(SampleDefinitionTest, TheTotalMassGivesLogprobsToASixthDecimal) {
+TEST(SampleDefinitionTest, TotalMassGivesLogprobsToSixDecimals) {
   std::mt19937 random(3);
   for (float spread : {0.0f, 0.01f, 1.0f, 2.5f, 6.0f, 30.0f}) {
     std::normal_distribution<float> normal(0.0f, 1.0f);

@@ -229,7 +229,7 @@ class SampleTest : public ::testing::Test {
   const std::vector<SampleBackend> backends_ = testing::SampleBackends();
 };
 
-TEST_F(SampleTest, RandomRowsAreThoseOfTheReference) {
+TEST_F(SampleTest, RandomRowsEqualTheReference) {
   std::mt19937 random(1);
   for (int vocab : {1, 2, 3, 4, 31, 32, 33, 100, 255, 256, 257, 1769, 2048}) {
     std::vector<RowCase> cases;
@@ -238,7 +238,7 @@ TEST_F(SampleTest, RandomRowsAreThoseOfTheReference) {
   }
 }
 
-TEST_F(SampleTest, RowsOfLargerVocabulariesAreThoseOfTheReference) {
+TEST_F(SampleTest, RowsOfLargerVocabulariesEqualTheReference) {
   std::mt19937 random(2);
   for (int vocab : {2049, 5000, 128256}) {
     std::vector<RowCase> cases;
@@ -249,7 +249,7 @@ TEST_F(SampleTest, RowsOfLargerVocabulariesAreThoseOfTheReference) {
 }
 
 // Every combination of filters on rows where the cutoffs fall among ties.
-TEST_F(SampleTest, FiltersThatEndAmongTiesAreThoseOfTheReference) {
+TEST_F(SampleTest, FiltersThatEndAmongTiesEqualTheReference) {
   std::mt19937 random(3);
   std::vector<RowCase> cases;
   for (int i = 0; i < 32; ++i) {
@@ -267,7 +267,7 @@ TEST_F(SampleTest, FiltersThatEndAmongTiesAreThoseOfTheReference) {
 }
 
 // Many tokens of nearly equal mass: one that is wrongly kept or dropped changes most draws.
-TEST_F(SampleTest, FiltersThatEndWithinAPartOfTheHistogramAreThoseOfTheReference) {
+TEST_F(SampleTest, FiltersThatEndWithinAPartOfTheHistogramEqualTheReference) {
   std::mt19937 random(5);
   std::normal_distribution<float> normal(0.0f, 2.0f);
   std::vector<RowCase> cases;
@@ -288,7 +288,7 @@ TEST_F(SampleTest, FiltersThatEndWithinAPartOfTheHistogramAreThoseOfTheReference
 
 // The kernel searches alternatives from the largest logits of its warps down, and a warp has 128
 // neighbours.
-TEST_F(SampleTest, AlternativesOfWhichEachWarpHasOneAreAllFound) {
+TEST_F(SampleTest, AlternativesSpreadOverAllWarpsAreFound) {
   std::vector<RowCase> cases;
   for (int num_top : {1, 2, 11, 20}) {
     RowCase row{.is_scored = true,
@@ -303,7 +303,7 @@ TEST_F(SampleTest, AlternativesOfWhichEachWarpHasOneAreAllFound) {
 }
 
 // Every vocabulary size around a mask word and a thread block, and from one token to all allowed.
-TEST_F(SampleTest, RowsWithMasksAreThoseOfTheReference) {
+TEST_F(SampleTest, RowsWithMasksEqualTheReference) {
   std::mt19937 random(7);
   for (int vocab : {1, 31, 32, 33, 63, 64, 65, 127, 128, 129, 1769, 5000}) {
     std::vector<RowCase> cases;
@@ -328,7 +328,7 @@ TEST_F(SampleTest, RowsWithMasksAreThoseOfTheReference) {
 }
 
 // The largest logits are masked, so the reported ones do not help the draw.
-TEST_F(SampleTest, AMaskedRowDrawsAmongItsTokensAndReportsTheModelsLogprobs) {
+TEST_F(SampleTest, MaskedRowDrawsAmongItsTokensAndReportsTheModelsLogprobs) {
   constexpr int kVocab = 300;
   for (const SampleBackend& backend : backends_) {
     for (int allowed : {0, 31, 32, 250, 299}) {
@@ -360,7 +360,7 @@ TEST_F(SampleTest, AMaskedRowDrawsAmongItsTokensAndReportsTheModelsLogprobs) {
   }
 }
 
-TEST_F(SampleTest, ARowWithNothingLeftIsNotFinite) {
+TEST_F(SampleTest, RowWithEveryTokenMaskedIsNotFinite) {
   for (const SampleBackend& backend : backends_) {
     RowCase nothing = {.logits = std::vector<float>(70, 1.0f), .mask = std::vector<uint32_t>(3, 0)};
     nothing.mask[2] = ~uint32_t{0} << 6;  // beyond the vocabulary
@@ -405,7 +405,7 @@ TEST_F(SampleTest, EveryScheduleOfTheThreadsGivesTheSameBits) {
 }
 
 // A mass that is one too small or too large changes the draw at the number where a token begins.
-TEST_F(SampleTest, WhereOneTokenEndsAndTheNextBeginsIsThatOfTheReference) {
+TEST_F(SampleTest, BoundariesBetweenTokensEqualTheReference) {
   std::mt19937 random(6);
   for (int vocab : {2, 17, 255, 257, 600}) {
     for (int temperature : {1, 30}) {

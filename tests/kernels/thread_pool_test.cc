@@ -44,7 +44,7 @@ TEST(ThreadPoolTest, JobsFindWorkersThatHaveGoneToSleep) {
   EXPECT_EQ(calls.load(), 60);
 }
 
-TEST(ThreadPoolTest, AWorkerThatTakesLongIsWaitedFor) {
+TEST(ThreadPoolTest, SlowWorkerIsWaitedFor) {
   ThreadPool pool({.num_threads = 2, .pin = false, .spin_us = 0});
   int value = 0;
   pool.Run([&](int worker) {
@@ -55,7 +55,7 @@ TEST(ThreadPoolTest, AWorkerThatTakesLongIsWaitedFor) {
   EXPECT_EQ(value, 1);
 }
 
-TEST(ThreadPoolTest, AnotherThreadMayBeTheCallerLater) {
+TEST(ThreadPoolTest, CallingThreadMayChange) {
   ThreadPool pool({.num_threads = 2, .pin = false});
   std::atomic<int> calls{0};
   std::thread other([&] { pool.Run([&](int) { calls.fetch_add(1); }); });
@@ -83,7 +83,7 @@ TEST(ThreadPoolTest, ZeroThreadsMeansAllAvailableCpus) {
   EXPECT_EQ(ThreadPool({}).num_threads(), AvailableCpus());
 }
 
-TEST(ThreadPoolTest, ACallerKeepsItsAffinityAndLaterPoolsSeeAllCpus) {
+TEST(ThreadPoolTest, CallerKeepsItsAffinityAndLaterPoolsSeeAllCpus) {
   const int cpus = AvailableCpus();
   {
     ThreadPool pool({.num_threads = cpus, .pin = true});

@@ -46,7 +46,7 @@ TEST(ThreadRegistryTest, ReportsTheActivityOfEachLiveThread) {
   EXPECT_THAT(Threads(), Not(Contains(Thread("waiter", "the latch", id))));
 }
 
-TEST(ThreadRegistryTest, PlacesNestAndAreGivenBack) {
+TEST(ThreadRegistryTest, PlacesNestAndAreReleased) {
   std::thread([] {
     const ScopedThreadActivity nowhere("a thread without name");
     EXPECT_THAT(Threads(), IsEmpty());
@@ -62,7 +62,7 @@ TEST(ThreadRegistryTest, PlacesNestAndAreGivenBack) {
   }).join();
 }
 
-TEST(ThreadRegistryTest, MoreThreadsThanPlacesRunWithoutOne) {
+TEST(ThreadRegistryTest, ThreadsBeyondThePlacesRunWithoutOne) {
   std::latch all_there(kMaxThreads + 2), may_leave(1);
   std::vector<std::thread> threads;
   for (int i = 0; i < kMaxThreads + 2; ++i) {

@@ -164,7 +164,7 @@ class ActivationFiguresTest : public ::testing::TestWithParam<std::string> {
   std::unique_ptr<Model> model_;
 };
 
-TEST_P(ActivationFiguresTest, AreThoseOfTheNaiveComputationWhateverTheChunks) {
+TEST_P(ActivationFiguresTest, FiguresEqualTheNaiveComputationForEveryChunking) {
   for (int chunk : {kTokens, 33}) {
     ActivationFigures figures(model_->config(), pool_);
     figures.SetSpans(kSpans);
@@ -208,7 +208,7 @@ TEST_P(ActivationFiguresTest, TokensWithoutAnAnswerAreNotCounted) {
   EXPECT_EQ(head.entropy1.count(), 2 * kTokens);
 }
 
-TEST_P(ActivationFiguresTest, AreTheSameWithOneThreadAndWithFour) {
+TEST_P(ActivationFiguresTest, FiguresAreTheSameWithOneAndWithFourThreads) {
   std::vector<double> found[2];
   for (int i : {0, 1}) {
     ThreadPool pool({.num_threads = i == 0 ? 1 : 4, .pin = false, .spin_us = 0});
@@ -228,7 +228,7 @@ TEST_P(ActivationFiguresTest, AreTheSameWithOneThreadAndWithFour) {
   EXPECT_EQ(found[0], found[1]);
 }
 
-TEST_P(ActivationFiguresTest, LookingChangesNoBitOfTheLogits) {
+TEST_P(ActivationFiguresTest, MeasuringChangesNoBitOfTheLogits) {
   const std::vector<float> unobserved = Run(nullptr, kTokens);
   ActivationFigures figures(model_->config(), pool_);
   EXPECT_EQ(Run(&figures, kTokens), unobserved);

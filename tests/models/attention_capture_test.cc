@@ -216,14 +216,14 @@ void AttentionCaptureTest::ExpectMapsOfTheDefinition() {
   }
 }
 
-TEST_P(AttentionCaptureTest, ItsMapsAreThoseOfTheDefinition) { ExpectMapsOfTheDefinition(); }
+TEST_P(AttentionCaptureTest, MapsEqualTheDefinition) { ExpectMapsOfTheDefinition(); }
 
-TEST_P(AttentionCaptureTest, ItsMapsAreOfTheLogitsThatTheKernelsRound) {
+TEST_P(AttentionCaptureTest, MapsAreOfTheRoundedLogits) {
   Load({.bits = 6, .scale = LogitScale::kRow});
   ExpectMapsOfTheDefinition();
 }
 
-TEST_P(AttentionCaptureTest, IsTheSameToTheBitInChunksAndBesideAnotherSequence) {
+TEST_P(AttentionCaptureTest, CaptureIsBitwiseIndependentOfChunksAndBatch) {
   const std::map<Query, AttentionMaps> whole = Captured(kCapturedTokens, false);
   for (const auto& [chunk, beside] : {std::pair(7, false), {1, false}, {33, true}}) {
     const std::map<Query, AttentionMaps> found = Captured(chunk, beside);
@@ -235,7 +235,7 @@ TEST_P(AttentionCaptureTest, IsTheSameToTheBitInChunksAndBesideAnotherSequence) 
   }
 }
 
-TEST_P(AttentionCaptureTest, IsTakenAnewWhereTheSequenceIsComputedAnew) {
+TEST_P(AttentionCaptureTest, RecomputedTokensAreCapturedAgain) {
   constexpr int kPages = kCapturedTokens / kCapturePageSize + 1;
   KvCache kv = model_->MakeKvCache(source_.layers, {2 * kPages}).value();
   const auto capture = MakeCapture();
@@ -260,7 +260,7 @@ TEST_P(AttentionCaptureTest, IsTakenAnewWhereTheSequenceIsComputedAnew) {
 }
 
 // After a chunk's windows its pages may be gone, even those that an earlier chunk has seen.
-TEST(AttentionCaptureOfAWindowTest, HasThePagesThatEachChunkSaw) {
+TEST(WindowCaptureTest, HasThePagesThatEachChunkSaw) {
   constexpr int kWindow = 20;
   const DiffSpec spec = testing::DiffLlamaSpec(4, 2, 16);
   const auto batch_of = [&](int position, int num_tokens, const auto& body) {

@@ -17,24 +17,24 @@ AttentionMaps MapsOf(std::vector<double> p1, std::vector<double> p2, double lamb
   return maps;
 }
 
-TEST(AttentionSharesTest, EntropyIsZeroOfOneSlotAndLogNOfEqualOnes) {
+TEST(AttentionSharesTest, EntropyIsZeroForOneSlotAndLogNForNEqualSlots) {
   EXPECT_EQ(Entropy({1, 0, 0}), 0);
   EXPECT_NEAR(Entropy({0.25, 0.25, 0.25, 0.25}), std::log(4), 1e-15);
   EXPECT_TRUE(std::isnan(Entropy({NAN, 1})));
 }
 
-TEST(AttentionSharesTest, NoMoreIsCancelledThanMapOneHas) {
+TEST(AttentionSharesTest, CancelledMassIsAtMostThatOfMapOne) {
   // The difference removes all of map 1's mass in the first slot, and half of it in the second.
   EXPECT_NEAR(CancelledShare(MapsOf({0.2, 0.8}, {0.5, 0.5}, 0.8)), 0.2 + 0.4, 1e-15);
   EXPECT_NEAR(CancelledShare(MapsOf({0.2, 0.8}, {0.2, 0.8}, 1)), 1, 1e-15);
 }
 
-TEST(AttentionSharesTest, ANegativeLambdaAndOneMapCancelNothing) {
+TEST(AttentionSharesTest, NegativeLambdaOrASingleMapCancelsNothing) {
   EXPECT_EQ(CancelledShare(MapsOf({0.2, 0.8}, {0.5, 0.5}, -0.5)), 0);
   EXPECT_EQ(CancelledShare(MapsOf({0.2, 0.8}, {}, 0)), 0);
 }
 
-TEST(AttentionSharesTest, OnASpanTheDifferenceCountsByMagnitude) {
+TEST(AttentionSharesTest, ShareOfASpanUsesTheMagnitudeOfTheDifference) {
   const AttentionMaps maps = MapsOf({0.1, 0.6, 0.3}, {0.5, 0.25, 0.25}, 0.8);
   // The difference: -0.3, 0.4, 0.1.
   const SpanShares shares = SharesOn(maps, 0, 2);

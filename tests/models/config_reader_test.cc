@@ -52,7 +52,7 @@ TEST(ConfigReaderTest, FilesThatAreMissingEmptyOrTooLargeAreRefused) {
   EXPECT_TRUE(ConfigReader::Open(path, 102).ok());
 }
 
-TEST(ConfigReaderTest, TheFirstProblemIsKeptAndNestedOnesCount) {
+TEST(ConfigReaderTest, FirstProblemIsKeptAndNestedOnesCount) {
   Result<ConfigReader> reader = ConfigReader::Parse("{\"a\": {\"b\": \"line\\nbreak\"}, \"c\": 1}",
                                                     "f.json");
   ASSERT_TRUE(reader.ok());
@@ -64,7 +64,7 @@ TEST(ConfigReaderTest, TheFirstProblemIsKeptAndNestedOnesCount) {
             "f.json: a.b is \"line\\nbreak\", expected an integer in 0..1");
 }
 
-TEST(ConfigReaderTest, KeysAreThoseOfTheObjectThatAreNotNull) {
+TEST(ConfigReaderTest, KeysWithNullAreNotListed) {
   Result<ConfigReader> reader = ConfigReader::Parse("{\"b\": 1, \"a\": {\"c\": 2}, \"d\": null}",
                                                     "f.json");
   ASSERT_TRUE(reader.ok());

@@ -144,7 +144,7 @@ TEST(ModelConfigTest, GenerationConfigIsCheckedToo) {
   }
 }
 
-TEST(ModelConfigTest, AGenerationConfigThatIsALinkToNothingIsRefused) {
+TEST(ModelConfigTest, GenerationConfigThatIsADanglingLinkIsRefused) {
   TemporaryDirectory directory;
   WriteFile(directory.path() / "config.json", TinyConfigJson({}));
   std::filesystem::create_symlink("nowhere", directory.path() / "generation_config.json");
@@ -174,11 +174,11 @@ TEST(ModelConfigTest, SamplingDefaultsAndAllEosIdsComeFromGenerationConfig) {
   EXPECT_FALSE(without->default_min_p || without->default_max_tokens);
 }
 
-TEST(ModelConfigTest, ATopKOfMinusOneIsAllTokens) {
+TEST(ModelConfigTest, TopKOfMinusOneMeansAllTokens) {
   EXPECT_EQ(LoadWith({}, "diffllama", "{\"top_k\": -1}")->default_top_k, 0);
 }
 
-TEST(ModelConfigTest, TheTokenizersEndIsAddedOnceAndOnlyIfItHasARow) {
+TEST(ModelConfigTest, TokenizersEndIsAddedOnceAndOnlyIfItHasARow) {
   ModelConfig config = LoadWith({{"eos_token_id", "[3, 4]"}}, "diffllama", "{}").value();
   config.AddEndOfText(std::nullopt);
   config.AddEndOfText(config.vocab_size);
@@ -213,7 +213,7 @@ TEST(ModelConfigTest, BothRopeSpellingsMeanTheSame) {
 }
 
 // Expected values: transformers' own functions, in float32.
-TEST(InverseFrequenciesTest, EqualTransformers) {
+TEST(InverseFrequenciesTest, FrequenciesEqualTransformers) {
   RopeConfig rope;
   rope.type = RopeConfig::Type::kLlama3;
   rope.factor = 8.0;
@@ -275,7 +275,7 @@ TEST(InverseFrequenciesTest, YarnEqualsTransformers) {
   EXPECT_NEAR(both.attention_factor, (0.2 * std::log(4.0) + 1) / (0.05 * std::log(4.0) + 1), 1e-15);
 }
 
-TEST(InverseFrequenciesTest, DynamicIsTheDefaultWithinTheContextThatIsServed) {
+TEST(InverseFrequenciesTest, DynamicEqualsTheDefaultWithinTheServedContext) {
   const Result<ModelConfig> config = LoadWith(
       {{"rope_scaling", R"({"type": "dynamic", "factor": 4.0})"}});
   ASSERT_TRUE(config.ok()) << config.status().message();
@@ -283,7 +283,7 @@ TEST(InverseFrequenciesTest, DynamicIsTheDefaultWithinTheContextThatIsServed) {
   EXPECT_EQ(InverseFrequencies(config->rope, 16), InverseFrequencies(RopeConfig{}, 16));
 }
 
-TEST(ModelConfigTest, TheOriginalLengthBesideTheScalingWins) {
+TEST(ModelConfigTest, OriginalLengthBesideTheScalingWins) {
   const Result<ModelConfig> config = LoadWith(
       {{"original_max_position_embeddings", "33"},
        {"rope_scaling", R"({"rope_type": "yarn", "factor": 4.0,
@@ -335,7 +335,7 @@ TEST(DiffTransformerFamilyTest, HeadsArePairedSideBySideAndCountedInPairs) {
   EXPECT_FLOAT_EQ(config->lambda_init.at(0), 0.2f);
 }
 
-TEST(DiffTransformerFamilyTest, TheAblationsAreKeys) {
+TEST(DiffTransformerFamilyTest, AblationsAreReadFromTheirKeys) {
   const auto with = [](const Changes& changes) { return LoadWith(changes, "diff_transformer"); };
   EXPECT_EQ(with({{"subln_affine", "false"}})->attention.sub_norm, SubNorm::kPlain);
   EXPECT_EQ(with({{"use_subln", "false"}})->attention.sub_norm, SubNorm::kNone);
@@ -375,7 +375,7 @@ const Changes kGroupedMotif = {{"hidden_act", "\"poly_norm\""},
                                {"head_dim", "6"},
                                {"attn_rms_norm_eps", "1e-3"}};
 
-TEST(MotifFamilyTest, TheLastHeadOfAGroupIsTheNoiseHeadOfTheOthers) {
+TEST(MotifFamilyTest, LastHeadOfAGroupIsTheNoiseHeadOfTheOthers) {
   const Result<ModelConfig> config = LoadWith(kGroupedMotif, "motif");
   ASSERT_TRUE(config.ok()) << config.status().message();
   const DiffSpec& spec = config->attention;

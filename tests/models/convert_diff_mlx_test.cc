@@ -181,7 +181,7 @@ class ConvertDiffMlxTest : public ::testing::Test {
   ThreadPool pool_{{.num_threads = 2, .pin = false, .spin_us = 0}};
 };
 
-TEST_F(ConvertDiffMlxTest, ItsModelHasTheBitsOfTheSameWeightsWrittenAsServed) {
+TEST_F(ConvertDiffMlxTest, ConvertedModelHasTheBitsOfTheSameWeightsInTheServedForm) {
   const std::vector<float> expected = Logits(served());
   ASSERT_FALSE(expected.empty());
   EXPECT_TRUE(std::ranges::all_of(expected, [](float logit) { return std::isfinite(logit); }));
@@ -201,7 +201,7 @@ TEST_F(ConvertDiffMlxTest, ItsModelHasTheBitsOfTheSameWeightsWrittenAsServed) {
   }
 }
 
-TEST_F(ConvertDiffMlxTest, EachTensorCountsInThatComparison) {
+TEST_F(ConvertDiffMlxTest, ChangeOfAnyTensorChangesTheLogits) {
   const std::vector<float> expected = Logits(served());
   for (size_t i = 0; i < TensorsOfDiffMlx().size(); ++i) {
     std::vector<FileTensor> tensors = TensorsOfDiffMlx();
@@ -227,7 +227,7 @@ TEST_F(ConvertDiffMlxTest, OptimizerStateIsDroppedAndReported) {
   EXPECT_TRUE(Logits(result()) == expected);
 }
 
-TEST_F(ConvertDiffMlxTest, OtherDTypesAndPackedWeightsHaveThoseBitsToo) {
+TEST_F(ConvertDiffMlxTest, OtherDTypesAndPackedWeightsHaveTheSameBits) {
   ConvertOptions bfloat16, int8;
   bfloat16.dtype = DType::kBFloat16;
   int8.quantization = WeightFormat::kInt8;
@@ -242,7 +242,7 @@ TEST_F(ConvertDiffMlxTest, OtherDTypesAndPackedWeightsHaveThoseBitsToo) {
   }
 }
 
-TEST_F(ConvertDiffMlxTest, TheDTypeWrittenIsTheOneStored) {
+TEST_F(ConvertDiffMlxTest, WrittenDTypeEqualsTheStoredOne) {
   std::vector<FileTensor> tensors = TensorsOfDiffMlx();
   for (FileTensor& tensor : tensors) {
     std::string halves;
@@ -263,7 +263,7 @@ TEST_F(ConvertDiffMlxTest, MissingConfigFieldsHaveTheDefaultsOfDiffMlx) {
   EXPECT_THAT(FileBytes(result() / "config.json"), HasSubstr("\"rope_theta\": 10000,\n"));
 }
 
-TEST_F(ConvertDiffMlxTest, GenerationConfigAndTokenizerGoWithIt) {
+TEST_F(ConvertDiffMlxTest, GenerationConfigAndTokenizerAreCopied) {
   WriteFile(source() / "generation_config.json", "{\"eos_token_id\": 95}");
   WriteFile(source() / "tokenizer.json", "{}");
   Converted(source());
@@ -276,7 +276,7 @@ TEST_F(ConvertDiffMlxTest, GenerationConfigAndTokenizerGoWithIt) {
   EXPECT_THAT(Refusal(), HasSubstr("generation_config.json: eos_token_id is 96, expected"));
 }
 
-TEST_F(ConvertDiffMlxTest, AValueThatCannotBeServedIsRefusedByItsKey) {
+TEST_F(ConvertDiffMlxTest, UnservableValueIsRefusedByItsKey) {
   EXPECT_EQ(Refusal("rms_eps", "1e-06"),
             "model.rms_eps is 1e-06, expected 1e-05, which the norm of each head has here");
   EXPECT_EQ(Refusal("rms_eps", "\"1e-05\""),
@@ -320,7 +320,7 @@ TEST_F(ConvertDiffMlxTest, AValueThatCannotBeServedIsRefusedByItsKey) {
               HasSubstr("model of config.json with 1 layers for tensor model.blocks.1."));
 }
 
-TEST_F(ConvertDiffMlxTest, AnotherConfigWithoutAModelTypeIsNotTakenForOne) {
+TEST_F(ConvertDiffMlxTest, OtherConfigWithoutAModelTypeIsNotRecognized) {
   for (const char* config : {"{\"model\": \"diff\"}", "{\"model\": null}", "{}"}) {
     Write(config, TensorsOfDiffMlx());
     EXPECT_EQ(Refusal(), (source() / "config.json").string() + ": model_type is missing");
@@ -329,7 +329,7 @@ TEST_F(ConvertDiffMlxTest, AnotherConfigWithoutAModelTypeIsNotTakenForOne) {
   EXPECT_THAT(Refusal(), HasSubstr("model_type is \"gpt2\", expected one of those served"));
 }
 
-TEST_F(ConvertDiffMlxTest, PlainAttentionIsRefusedByItsName) {
+TEST_F(ConvertDiffMlxTest, PlainAttentionIsRefusedByName) {
   std::vector<FileTensor> vanilla = TensorsOfDiffMlx();
   std::erase_if(vanilla, [](const FileTensor& tensor) {
     return tensor.name.find("lambda") != std::string::npos ||
@@ -344,7 +344,7 @@ TEST_F(ConvertDiffMlxTest, PlainAttentionIsRefusedByItsName) {
   }
 }
 
-TEST_F(ConvertDiffMlxTest, AMissingTensorIsRefusedByItsName) {
+TEST_F(ConvertDiffMlxTest, MissingTensorIsRefusedByName) {
   const auto without = [&](const std::string& name) {
     std::vector<FileTensor> tensors = WithOptimizerState(TensorsOfDiffMlx());
     EXPECT_EQ(std::erase_if(tensors, [&](const auto& tensor) { return tensor.name == name; }), 1u);

@@ -66,7 +66,7 @@ std::string RefusalOf(const Result<TensorPlan>& plan) {
   return plan.status().message();
 }
 
-TEST(TensorNamesTest, NamesAroundUnilmsCodeFindTheirPlaces) {
+TEST(TensorNamesTest, NamesOfUnilmAndItsTrainersAreMapped) {
   const std::pair<const char*, std::vector<std::string>> cases[] = {
       {"model.layers.1.self_attn.q_proj.weight",
        {"1.q_proj.weight", "layers.1.self_attn.q_proj.weight", "layers.1.attn.q_proj.weight",
@@ -113,7 +113,7 @@ TEST(TensorNamesTest, NamesAroundUnilmsCodeFindTheirPlaces) {
                   "model.layers.0.self_attn.lambda_proj.weight"));
 }
 
-TEST(TensorNamesTest, OuterNamesMayStandBelowTheModulesThatHoldTheLayers) {
+TEST(TensorNamesTest, OuterNamesMayBeBelowTheModulesThatHoldTheLayers) {
   const std::vector<std::string> sources = {"module.model.layers.0.attn.wq.weight",
                                             "module.model.tok_embeddings.weight",
                                             "module.output.weight", "module.model.norm.weight"};
@@ -154,7 +154,7 @@ TEST(TensorNamesTest, FusedTensorsAreDividedByTheRowsThatTheConfigImplies) {
       "SRC: tensor 0.feed_forward.w13.weight has shape [], expected 24 + 24 rows from config.json");
 }
 
-TEST(TensorNamesTest, TheOrderIsThatOfTheModel) {
+TEST(TensorNamesTest, OrderEqualsTheModels) {
   const std::vector<std::string> sources = {"lm_head.weight",
                                             "model.norm.weight",
                                             "model.layers.1.mlp.down_proj.weight",
@@ -187,7 +187,7 @@ TEST(TensorNamesTest, UnneededTensorsAreDroppedByName) {
   EXPECT_EQ(plan->dropped.size(), 5u);
 }
 
-TEST(TensorNamesTest, AnotherFamilyTakesTheNamesOfTransformersAlone) {
+TEST(TensorNamesTest, OtherFamiliesAcceptOnlyTheNamesOfTransformers) {
   for (const char* name :
        {"model.layers.0.self_attn.wq.weight", "layers.0.self_attn.q_proj.weight", "norm.weight",
         "model.layers.0.self_attn.qkv_proj.weight", "model.layers.0.self_attn.out_proj.weight",
@@ -201,7 +201,7 @@ TEST(TensorNamesTest, AnotherFamilyTakesTheNamesOfTransformersAlone) {
   }
 }
 
-TEST(TensorNamesTest, ATensorWithoutAPlaceIsRefusedWithWhatIsAccepted) {
+TEST(TensorNamesTest, UnknownTensorIsRefusedWithTheAcceptedNames) {
   EXPECT_EQ(
       RefusalOf(Plan("diff_transformer_v2", Tensors({"layers.0.a", "layers.0.b", "layers.0.c",
                                                      "layers.0.d", "layers.0.e"}))),
@@ -236,7 +236,7 @@ TEST(TensorNamesTest, ATensorWithoutAPlaceIsRefusedWithWhatIsAccepted) {
               HasSubstr("subln"));
 }
 
-TEST(TensorNamesTest, TwoTensorsForOnePlaceAreRefused) {
+TEST(TensorNamesTest, TwoTensorsOfOneNameAreRefused) {
   EXPECT_EQ(RefusalOf(Plan("diff_transformer",
                            Tensors({"layers.0.attn.q_proj.weight", "layers.0.wq.weight"}))),
             "SRC: tensors layers.0.attn.q_proj.weight and layers.0.wq.weight are both "

@@ -127,7 +127,7 @@ TEST_F(ConvertTest, EveryGoldenCaseGivesTheSameBitsInEachDType) {
   }
 }
 
-TEST_F(ConvertTest, AConvertedDirectoryConvertsToItself) {
+TEST_F(ConvertTest, ConvertedDirectoryConvertsToItself) {
   WriteModel();
   Converted(source(), std::nullopt, 9'000);
   fs::rename(result(), root() / "first");
@@ -137,7 +137,7 @@ TEST_F(ConvertTest, AConvertedDirectoryConvertsToItself) {
     EXPECT_EQ(FileBytes(result() / name), FileBytes(root() / "first" / name));
 }
 
-TEST_F(ConvertTest, StateDictsOfUnilmGiveTheSameBitsHoweverTheyAreNamed) {
+TEST_F(ConvertTest, UnilmStateDictsGiveTheSameBitsUnderEveryNaming) {
   const Replacements bare = {{"model.layers.", ""}, {"self_attn.", ""}, {"model.", ""}};
   const Replacements like_llama = {{"model.", ""},
                                    {"self_attn", "attention"},
@@ -217,7 +217,7 @@ TEST_F(ConvertTest, BFloat16RoundsMatricesToNearestEvenAndKeepsVectors) {
   EXPECT_EQ((*file)->header().at("model.norm.weight").dtype_name, "F32");
 }
 
-TEST_F(ConvertTest, AWeightThatIsOrBecomesInfiniteIsRefused) {
+TEST_F(ConvertTest, WeightThatIsOrBecomesInfiniteIsRefused) {
   for (float value : {std::numeric_limits<float>::quiet_NaN(), 3.4e38f}) {
     std::vector<FileTensor> tensors = TinyTensors({});
     const auto matrix = std::ranges::find(tensors, "model.layers.1.mlp.up_proj.weight",
@@ -231,7 +231,7 @@ TEST_F(ConvertTest, AWeightThatIsOrBecomesInfiniteIsRefused) {
   }
 }
 
-TEST_F(ConvertTest, AWeightThatFloat16CannotHoldIsRefused) {
+TEST_F(ConvertTest, WeightBeyondFloat16IsRefused) {
   std::vector<FileTensor> tensors = TinyTensors({});
   const auto matrix = std::ranges::find(tensors, "model.layers.1.mlp.up_proj.weight",
                                         &FileTensor::name);
@@ -292,7 +292,7 @@ TEST_F(ConvertTest, FurtherTemplatesAreCopied) {
   EXPECT_EQ(FileBytes(result() / "additional_chat_templates" / "tool_use.jinja"), "{{ tools }}");
 }
 
-TEST_F(ConvertTest, ATiedOutputMatrixGoesIfItIsTheEmbedding) {
+TEST_F(ConvertTest, TiedOutputMatrixEqualToTheEmbeddingIsDropped) {
   TinyCheckpointOptions options;
   WriteModel(options);
   std::vector<FileTensor> tensors = TinyTensors(options);
@@ -312,7 +312,7 @@ TEST_F(ConvertTest, ATiedOutputMatrixGoesIfItIsTheEmbedding) {
   EXPECT_TRUE(Logits(result()) == Logits(source()));
 }
 
-TEST_F(ConvertTest, ATiedOutputMatrixGoesWhateverTheFinalNormIsCalled) {
+TEST_F(ConvertTest, TiedOutputMatrixIsDroppedForEveryNameOfTheFinalNorm) {
   const fs::path golden = fs::path(DIFFSERVE_SOURCE_DIR) / "tests/golden/cases" / kStoredTiedHead;
   EXPECT_THAT(Converted(golden).dropped, ElementsAre("lm_head.weight"));
   const auto file = SafetensorsFile::Open(result() / "model.safetensors");
@@ -333,7 +333,7 @@ TEST_F(ConvertTest, OneFileOfAnyNameIsASource) {
                 "model.safetensors.index.json, or exactly one file");
 }
 
-TEST_F(ConvertTest, AnEmptyDirectoryIsFilledAndAnyOtherIsKept) {
+TEST_F(ConvertTest, EmptyDirectoryIsFilledAndAnyOtherIsKept) {
   WriteModel();
   fs::create_directory(result());
   EXPECT_TRUE(Convert(source()).ok());
@@ -351,7 +351,7 @@ TEST_F(ConvertTest, AnEmptyDirectoryIsFilledAndAnyOtherIsKept) {
   EXPECT_THAT(Refusal(source()), HasSubstr("nothing is overwritten"));
 }
 
-TEST_F(ConvertTest, NothingOutsideOfTheSourceIsRead) {
+TEST_F(ConvertTest, NothingOutsideTheSourceIsRead) {
   WriteModel();
   WriteFile(root() / "secret", "key");
   fs::create_symlink(root() / "secret", source() / "chat_template.jinja");
@@ -373,7 +373,7 @@ TEST_F(ConvertTest, NothingOutsideOfTheSourceIsRead) {
               StartsWith((source() / "config.json").string() + ": is a link to "));
 }
 
-TEST_F(ConvertTest, ASnapshotInAHuggingFaceCacheIsASource) {
+TEST_F(ConvertTest, SnapshotInAHuggingFaceCacheIsASource) {
   WriteModel();
   const fs::path repository = root() / "models--a--b";
   fs::create_directories(repository / "snapshots" / "0123");
@@ -432,7 +432,7 @@ TEST_F(ConvertTest, UnconvertibleModelIsRefusedInOneLine) {
             in + "/tokenizer_config.json: has a key with escapes, expected plain keys");
 }
 
-TEST_F(ConvertTest, AnInterruptedConversionLeavesNothing) {
+TEST_F(ConvertTest, InterruptedConversionLeavesNothing) {
   WriteModel();
   ConvertOptions options;
   options.source_dir = source();

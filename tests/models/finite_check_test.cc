@@ -23,7 +23,7 @@ namespace {
 using ::testing::EndsWith;
 
 // Every 16-bit number separately.
-TEST(FiniteCheckTest, NumbersOf16BitsAreRefusedExactlyWhereTheyAreNotFinite) {
+TEST(FiniteCheckTest, NonFiniteNumbersOf16BitsAreRefused) {
   for (DType dtype : {DType::kBFloat16, DType::kFloat16}) {
     for (int bits = 0; bits < 1 << 16; ++bits) {
       const auto number = static_cast<uint16_t>(bits);
@@ -35,7 +35,7 @@ TEST(FiniteCheckTest, NumbersOf16BitsAreRefusedExactlyWhereTheyAreNotFinite) {
   }
 }
 
-TEST(FiniteCheckTest, Float32IsRefusedWhereItOrWhatItIsRoundedToIsNotFinite) {
+TEST(FiniteCheckTest, Float32IsRefusedIfItOrItsRoundedValueIsNotFinite) {
   std::mt19937 random(1);
   for (int i = 0; i < 1 << 20; ++i) {
     // Half of them are near bfloat16's upper limit.
@@ -52,7 +52,7 @@ TEST(FiniteCheckTest, Float32IsRefusedWhereItOrWhatItIsRoundedToIsNotFinite) {
   }
 }
 
-TEST(FiniteCheckTest, TheFirstIsNamedAndAllAreCountedHoweverTheTensorIsCut) {
+TEST(FiniteCheckTest, FirstIsNamedAndAllAreCountedIndependentlyOfTheCuts) {
   constexpr int kRows = 50, kColumns = 20;
   std::vector<float> values(kRows * kColumns, 1.0f);
   values[7 * kColumns + 3] = std::numeric_limits<float>::quiet_NaN();
@@ -99,7 +99,7 @@ class FiniteWeightsTest : public ::testing::Test {
   ThreadPool pool_{{.num_threads = 2, .pin = false}};
 };
 
-TEST_F(FiniteWeightsTest, ANanAndAnInfinityAnywhereAreRefusedAtLoad) {
+TEST_F(FiniteWeightsTest, NanAndInfinityInAnyTensorAreRefusedAtLoad) {
   TinyCheckpointOptions tiny;
   tiny.tie_word_embeddings = false;
   for (const FileTensor& tensor : TinyTensors(tiny)) {
@@ -122,7 +122,7 @@ TEST_F(FiniteWeightsTest, ValueThatOverflowsBFloat16IsRefusedForBFloat16Weights)
               ::testing::HasSubstr("expected finite numbers that bfloat16 holds; 2 of"));
 }
 
-TEST_F(FiniteWeightsTest, ALambdaThatOverflowsIsRefused) {
+TEST_F(FiniteWeightsTest, OverflowingLambdaIsRefused) {
   std::vector<FileTensor> tensors = TinyTensors({});
   for (const char* name : {"lambda_q1", "lambda_k1"}) {
     const auto tensor = std::ranges::find(tensors, "model.layers.1.self_attn." + std::string(name),
@@ -142,7 +142,7 @@ TEST_F(FiniteWeightsTest, ALambdaThatOverflowsIsRefused) {
 }
 
 // exp(x) exceeds float32 from 88.73 on.
-TEST_F(FiniteWeightsTest, ARateOfAScanThatOverflowsIsRefused) {
+TEST_F(FiniteWeightsTest, OverflowingRateOfAScanIsRefused) {
   const std::string name = "model.layers.2.attn.A_log";
   const TemporaryDirectory directory;
   std::filesystem::copy(GoldenCasesDir() + "/phi4flash_float32_d_state_4", directory.path());

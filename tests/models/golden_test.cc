@@ -127,7 +127,7 @@ TEST_P(GoldenTest, Float16PagesAreWithinAQuarterOfTheBFloat16Error) {
 
 // 8-bit codes round about as bfloat16 weights do, in these heads of width 16; 4-bit codes round
 // more.
-TEST_P(GoldenTest, PagesOfCodesAreWithinTheirMultipleOfTheBFloat16Error) {
+TEST_P(GoldenTest, QuantisedPagesAreWithinTheirMultipleOfTheBFloat16Error) {
   for (CpuIsa isa : SupportedCpuIsas()) {
     const auto model = Load(WeightFormat::kFloat32, isa);
     ASSERT_NE(model, nullptr);
@@ -234,7 +234,7 @@ TEST_P(GoldenTest, FewerBitsOfAttentionLogitsCostMore) {
 INSTANTIATE_TEST_SUITE_P(Cases, GoldenTest, ::testing::ValuesIn(GoldenCaseNames()),
                          [](const auto& info) { return info.param; });
 
-TEST(GoldenCasesTest, CoverEveryFamily) {
+TEST(GoldenCasesTest, CasesCoverEveryFamily) {
   std::map<std::string, int> found;
   for (const std::string& name : GoldenCaseNames()) {
     const GoldenCase golden = ReadCase(name);
@@ -296,9 +296,9 @@ std::string MistakeName(const ::testing::TestParamInfo<Mistake>& info) {
 }
 
 // A golden test must detect this: a misread key of the config is far outside the tolerance.
-class AKeyReadWrongly : public MistakeTest {};
+class KeyMistakeTest : public MistakeTest {};
 
-TEST_P(AKeyReadWrongly, IsFarOutsideTheTolerance) {
+TEST_P(KeyMistakeTest, IsFarOutsideTheTolerance) {
   auto model = Load();
   ASSERT_TRUE(model.ok()) << model.status().message();
   const std::vector<int32_t> tokens = golden_.AllTokens();
@@ -307,7 +307,7 @@ TEST_P(AKeyReadWrongly, IsFarOutsideTheTolerance) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Keys, AKeyReadWrongly,
+    Keys, KeyMistakeTest,
     ::testing::Values(
         Mistake{"diff_llama3_bf16_tied", "\"llama3\"", "\"default\""},
         Mistake{"diff_llama3_f16_shards", "\"low_freq_factor\": 1.0", "\"low_freq_factor\": 2.0"},
@@ -347,12 +347,12 @@ INSTANTIATE_TEST_SUITE_P(
     MistakeName);
 
 // If a wrong count changes a shape, the checkpoint is not loaded at all.
-class AHeadCountReadWrongly : public MistakeTest {};
+class HeadCountMistakeTest : public MistakeTest {};
 
-TEST_P(AHeadCountReadWrongly, IsRefused) { EXPECT_FALSE(Load().ok()); }
+TEST_P(HeadCountMistakeTest, IsRefused) { EXPECT_FALSE(Load().ok()); }
 
 INSTANTIATE_TEST_SUITE_P(
-    Keys, AHeadCountReadWrongly,
+    Keys, HeadCountMistakeTest,
     ::testing::Values(
         Mistake{"motif_gda_ratio4_bf16", "\"num_noise_heads\": 2", "\"num_noise_heads\": 5"},
         Mistake{"motif_gda_ratio4_bf16", "\"num_noise_heads\": 2,", ""},
@@ -368,7 +368,7 @@ INSTANTIATE_TEST_SUITE_P(
 // Several sequences in one step: each row has the same bits as when its sequence runs by itself.
 class BatchInvarianceTest : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(BatchInvarianceTest, ASequenceIsTheSameAloneAndInABatch) {
+TEST_P(BatchInvarianceTest, SequenceIsBitwiseIndependentOfBatch) {
   const GoldenCase golden = ReadCase(GetParam());
   ThreadPool pool({.num_threads = 2, .pin = false, .spin_us = 0});
   for (CpuIsa isa : SupportedCpuIsas()) {

@@ -40,7 +40,7 @@ double LengthOf(const std::vector<float>& values) {
   return std::sqrt(squares);
 }
 
-TEST(HiddenStatePoolTest, AMeanIsThatOfAllStatesAndOfUnitLength) {
+TEST(HiddenStatePoolTest, MeanOfAllStatesHasUnitLength) {
   const auto pool = MakePool(Kind::kMean, 2, 2);
   pool->OnStates(0, 3, std::vector<float>{1, 0, 2, 1});
   EXPECT_FALSE(pool->is_complete());
@@ -48,7 +48,7 @@ TEST(HiddenStatePoolTest, AMeanIsThatOfAllStatesAndOfUnitLength) {
   EXPECT_EQ(ValuesOf(*pool), (std::vector<float>{0.6f, 0.8f}));  // from (3, 4)
 }
 
-TEST(HiddenStatePoolTest, TheLastStateAloneIsWantedWhereItIsPooled) {
+TEST(HiddenStatePoolTest, LastPoolReadsOnlyTheLastState) {
   const auto pool = MakePool(Kind::kLast, 2, 2);
   EXPECT_EQ(pool->FirstState(0, 5, 8), 5);
   EXPECT_EQ(pool->FirstState(5, 8, 8), 7);
@@ -56,7 +56,7 @@ TEST(HiddenStatePoolTest, TheLastStateAloneIsWantedWhereItIsPooled) {
   EXPECT_EQ(ValuesOf(*pool), (std::vector<float>{0, -1}));
 }
 
-TEST(HiddenStatePoolTest, FewerDimensionsAreTheFirstAtUnitLength) {
+TEST(HiddenStatePoolTest, FewerDimensionsAreTheFirstOnesAtUnitLength) {
   const auto pool = MakePool(Kind::kLast, 3, 2);
   pool->OnStates(0, 1, std::vector<float>{3, 4, 12});
   EXPECT_EQ(ValuesOf(*pool), (std::vector<float>{0.6f, 0.8f}));
@@ -181,7 +181,7 @@ std::vector<double> PooledModelTest::Expected(Kind kind, int dimensions) {
   return sum;
 }
 
-TEST_P(PooledModelTest, PoolsAreThoseOfTheDefinition) {
+TEST_P(PooledModelTest, PoolsEqualTheDefinition) {
   for (const Kind kind : {Kind::kMean, Kind::kLast}) {
     for (const int dimensions : {hidden_size(), hidden_size() / 2, 3}) {
       const std::vector<double> expected = Expected(kind, dimensions);
@@ -203,7 +203,7 @@ TEST_P(PooledModelTest, ChunksAndOtherSequencesChangeNoBit) {
   }
 }
 
-TEST_P(PooledModelTest, ASequenceThatIsComputedAnewChangesNoBit) {
+TEST_P(PooledModelTest, RecomputedSequenceChangesNoBit) {
   for (const Kind kind : {Kind::kMean, Kind::kLast}) {
     const auto pool = MakePool(kind, hidden_size(), hidden_size());
     Run(pool, 40, 9, true);

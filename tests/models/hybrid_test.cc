@@ -19,7 +19,7 @@ class CpuHybridTest : public testing::HybridTest {
   static constexpr int kPageSize = 64;
 };
 
-TEST_F(CpuHybridTest, TokensThatOnlySomeLayersComputeChangeNoBitOfTheOthers) {
+TEST_F(CpuHybridTest, SkippingLayersOfTokensChangesNoBitOfOtherTokens) {
   ExpectTheBitsAloneOfSomeTokens();
 }
 

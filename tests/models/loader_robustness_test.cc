@@ -145,21 +145,21 @@ class LoaderRobustnessTest : public ::testing::TestWithParam<CheckpointToDamage>
   int loaded_ = 0, refused_ = 0, failures_ = 0;
 };
 
-TEST_P(LoaderRobustnessTest, AFileThatEndsTooSoonIsRefused) {
+TEST_P(LoaderRobustnessTest, TruncatedFileIsRefused) {
   ExpectGood();
   for (const auto& [name, bytes] : copy_.good()) TryAll(Cuts(copy_, name, kCutStride));
   EXPECT_EQ(loaded_, 0);
   ExpectGood();
 }
 
-TEST_P(LoaderRobustnessTest, FlippedBitsOfWeightsAreServedAndOthersRefusedOrRead) {
+TEST_P(LoaderRobustnessTest, FlippedBitsAreRefusedOrServed) {
   for (const auto& [name, bytes] : copy_.good()) TryAll(Flips(copy_, name, kFlips, 18));
   EXPECT_GT(refused_, 80);
   EXPECT_GT(loaded_, 80);
   ExpectGood();
 }
 
-TEST_P(LoaderRobustnessTest, AHeaderThatLiesIsRefused) {
+TEST_P(LoaderRobustnessTest, HeaderThatContradictsTheFileIsRefused) {
   TryAll(LyingHeaders(copy_, copy_.TensorFiles().back()));
   ExpectGood();
 }
@@ -180,7 +180,7 @@ INSTANTIATE_TEST_SUITE_P(Families, LoaderRobustnessTest, ::testing::ValuesIn(Che
 // Tests that do not depend on the family use one checkpoint.
 class LoaderFilesTest : public LoaderRobustnessTest {};
 
-TEST_P(LoaderFilesTest, AHeaderOfWrongFormOrLengthIsRefused) {
+TEST_P(LoaderFilesTest, HeaderOfWrongFormOrLengthIsRefused) {
   std::vector<Damage> damages = BrokenHeaders(copy_, copy_.TensorFiles().back());
   // Only some of the cases of 100 MB, which take most of this program's time.
   std::erase_if(damages, [](const Damage& damage) {
@@ -203,7 +203,7 @@ TEST_P(LoaderFilesTest, BrokenJsonIsRefused) {
   EXPECT_EQ(loaded_, 0);
 }
 
-TEST_P(LoaderFilesTest, AnIndexThatLiesIsRefused) {
+TEST_P(LoaderFilesTest, IndexThatContradictsTheFilesIsRefused) {
   if (copy_.good().contains(kIndexName)) TryAll(LyingIndexes(copy_));
 }
 
@@ -215,7 +215,7 @@ std::vector<CheckpointToDamage> OneFamily() {
 INSTANTIATE_TEST_SUITE_P(OneFamily, LoaderFilesTest, ::testing::ValuesIn(OneFamily()), ParamName);
 
 // A header of many tensors, all valid, takes the most memory for its size.
-TEST(LoaderMemoryTest, AHeaderTakesLessThanTwiceItsSize) {
+TEST(LoaderMemoryTest, HeaderTakesLessThanTwiceItsSize) {
   for (const bool long_names : {false, true}) {
     const TemporaryDirectory directory;
     std::string json = "{";

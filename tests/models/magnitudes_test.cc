@@ -29,7 +29,7 @@ std::vector<float> SortedMagnitudes(std::vector<float> numbers) {
   return numbers;
 }
 
-TEST(MagnitudesTest, TheLargestAreExactAndQuantilesWithinAFifthOfAPercent) {
+TEST(MagnitudesTest, LargestAreExactAndQuantilesWithinAFifthOfAPercent) {
   const std::vector<float> numbers = Numbers(30'000);
   const std::vector<float> sorted = SortedMagnitudes(numbers);
   Magnitudes magnitudes;
@@ -44,7 +44,7 @@ TEST(MagnitudesTest, TheLargestAreExactAndQuantilesWithinAFifthOfAPercent) {
   }
 }
 
-TEST(MagnitudesTest, PartsInAnyOrderGiveTheSame) {
+TEST(MagnitudesTest, OrderOfPartsDoesNotMatter) {
   const std::vector<float> numbers = Numbers(3'000);
   Magnitudes whole, parts[3], merged;
   whole.Add(numbers);
@@ -66,7 +66,7 @@ TEST(MagnitudesTest, FewNumbersHaveNoHundredth) {
   EXPECT_NEAR(magnitudes.Quantile(0.5), 2.0, 2.0 / 256);
 }
 
-TEST(MagnitudesTest, ZerosVeryLargeNumbersAndThoseThatAreNotFinite) {
+TEST(MagnitudesTest, ZerosAndLargeNumbersCountAndNonFiniteOnesDoNot) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   constexpr float kMax = std::numeric_limits<float>::max();
   const float numbers[] = {0.0f,  -0.0f,     1e-30f,     kMax,

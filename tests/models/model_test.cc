@@ -83,7 +83,7 @@ TEST_F(ModelTest, TensorsThatDoNotFitTheConfigAreRefusedByOneLine) {
   }
 }
 
-TEST_F(ModelTest, BiasesThatTheConfigDoesNotSpeakOfAreRefused) {
+TEST_F(ModelTest, BiasesThatTheConfigDoesNotNameAreRefused) {
   const TinyCheckpoint checkpoint;
   std::vector<FileTensor> tensors = TinyTensors({});
   tensors.push_back({"model.layers.0.self_attn.q_proj.bias", "F32", {32}, std::string(128, '\0')});
@@ -108,7 +108,7 @@ TEST_F(ModelTest, DirectoriesThatCannotBeReadAreRefused) {
   EXPECT_EQ(Refusal(checkpoint), "config.json: no such file; the directory is empty");
 }
 
-TEST_F(ModelTest, WeightsBeyondTheMachineAreRefusedBeforeTheyAreMade) {
+TEST_F(ModelTest, WeightsBeyondTheMachinesMemoryAreRefusedBeforeAllocation) {
   TinyCheckpointOptions options;
   options.config_changes = {
       {"hidden_size", "1048576"}, {"num_attention_heads", "1024"}, {"num_hidden_layers", "1024"}};
@@ -142,7 +142,7 @@ TEST_F(ModelTest, TiedWeightsMayBeStoredUnderEitherName) {
   EXPECT_TRUE(Logits(**model) == expected);
 }
 
-TEST_F(ModelTest, WhereATiedCheckpointHoldsBothTablesBothAreUsed) {
+TEST_F(ModelTest, TiedCheckpointWithBothTablesUsesBoth) {
   TinyCheckpointOptions options;
   options.tie_word_embeddings = false;
   const std::vector<float> untied = Logits(**Load(TinyCheckpoint(options).dir()));
@@ -171,7 +171,7 @@ TEST_F(ModelTest, ParametersBytesAndLambdasAreReported) {
 }
 
 // A value that float16 rounds to its largest is accepted.
-TEST_F(ModelTest, AWeightThatFloat16CannotHoldIsRefusedByTheNameOfItsTensor) {
+TEST_F(ModelTest, WeightBeyondFloat16IsRefusedByTheNameOfItsTensor) {
   const auto load = [&](const std::string& name, float value) {
     TinyCheckpointOptions tiny;
     tiny.tie_word_embeddings = false;

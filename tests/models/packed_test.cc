@@ -138,7 +138,7 @@ TEST_F(PackedTest, EachDTypeHasTheBitsOfServingTheOriginalInIt) {
   }
 }
 
-TEST_F(PackedTest, NumbersOfThreadsDoNotMatter) {
+TEST_F(PackedTest, NumberOfThreadsChangesNoByte) {
   PackTiny(WeightFormat::kInt8);
   const std::vector<float> expected = Logits(LoadOptions(result()));
   ThreadPool five({.num_threads = 5, .pin = false, .spin_us = 0});
@@ -146,7 +146,7 @@ TEST_F(PackedTest, NumbersOfThreadsDoNotMatter) {
   EXPECT_TRUE(testing::SameBits(Logits(LoadOptions(result())), expected));
 }
 
-TEST_F(PackedTest, TheFilesAreWhatTheFormatSays) {
+TEST_F(PackedTest, FilesHaveTheDocumentedFormat) {
   const ConvertReport report = PackTiny(WeightFormat::kInt8);
   EXPECT_EQ(report.packed_for, "avx2");
   EXPECT_THAT(FileBytes(result() / "config.json"),
@@ -214,7 +214,7 @@ TEST_F(PackedTest, OptionsThatNeedAnotherConversionAreRefused) {
                 "avx512_bf16, or convert the original with --cpu-isa avx2");
 }
 
-TEST_F(PackedTest, AConfigurationOfAnotherKindIsRefused) {
+TEST_F(PackedTest, ConfigurationOfAnotherKindIsRefused) {
   const auto packed = [](const std::string& members) {
     return "{\"quant_method\": \"diffserve\", \"version\": " + members + "}";
   };
@@ -243,7 +243,7 @@ TEST_F(PackedTest, DummyWeightsAreQuantizedAsTheDirectoryIs) {
   EXPECT_TRUE(testing::SameBits(Logits(packed), Logits(original)));
 }
 
-TEST_F(PackedTest, APackedDirectoryIsNotConvertedAgain) {
+TEST_F(PackedTest, PackedDirectoryIsNotConvertedAgain) {
   PackTiny(WeightFormat::kInt8);
   fs::rename(result(), directory_.path() / "first");
   const Result<ConvertReport> report = ConvertCheckpoint(
@@ -254,7 +254,7 @@ TEST_F(PackedTest, APackedDirectoryIsNotConvertedAgain) {
   EXPECT_FALSE(fs::exists(result()));
 }
 
-TEST_F(PackedTest, ASourceThatLacksATensorOrHoldsNoNumberIsRefusedByName) {
+TEST_F(PackedTest, SourceWithAMissingTensorOrANanIsRefusedByName) {
   WriteTiny();
   const auto refusal = [&](const std::vector<FileTensor>& tensors) {
     WriteFile(source() / "model.safetensors", SafetensorsBytes(tensors));
@@ -318,7 +318,7 @@ TEST_F(PackedTest, CodesAndScalesThatNoPackerWritesAreRefusedByName) {
                         "expected finite numbers; 1 of 4096 are not");
 }
 
-TEST_F(PackedTest, AFileOfAnotherFormatOrWidthIsRefused) {
+TEST_F(PackedTest, FileOfAnotherFormatOrWidthIsRefused) {
   PackTiny(WeightFormat::kInt8);
   const std::string int8 = FileBytes(result() / "model.safetensors");
   PackTiny(WeightFormat::kInt8, CpuIsa::kPaired16);

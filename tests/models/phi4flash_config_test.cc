@@ -24,7 +24,7 @@ std::vector<T> OfLayers(const ModelConfig& config, T LayerConfig::* member) {
   return values;
 }
 
-TEST(Phi4FlashFamilyTest, TheHalvesOfItsLayersAreOfOtherKinds) {
+TEST(Phi4FlashFamilyTest, TwoHalvesOfTheLayersHaveDifferentKinds) {
   const Result<ModelConfig> config = Load({});
   ASSERT_TRUE(config.ok()) << config.status().message();
   constexpr MixerKind kScan = MixerKind::kMamba, kAttend = MixerKind::kAttention,
@@ -48,7 +48,7 @@ TEST(Phi4FlashFamilyTest, TheHalvesOfItsLayersAreOfOtherKinds) {
   EXPECT_EQ(config->last_keeping_layer(), 5);
 }
 
-TEST(Phi4FlashFamilyTest, AListOfWindowsMeansWhatItsNumberDoes) {
+TEST(Phi4FlashFamilyTest, ListOfWindowsEqualsItsNumber) {
   const Result<ModelConfig> config = Load(
       {{"sliding_window", "[null, 6, null, 6, null, null, null, null]"}});
   ASSERT_TRUE(config.ok()) << config.status().message();

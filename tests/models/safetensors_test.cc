@@ -121,7 +121,7 @@ TEST(SafetensorsHeaderTest, TensorsMustCoverTheDataExactly) {
   EXPECT_EQ(error(""), "f: has 12 bytes of data, expected 0 for its tensors");
 }
 
-TEST(SafetensorsHeaderTest, TheLengthFieldIsNotTrusted) {
+TEST(SafetensorsHeaderTest, LengthFieldIsNotTrusted) {
   EXPECT_EQ(ParseError("", 0), "f: has 0 bytes, too few for a safetensors header");
   EXPECT_EQ(ParseError("1234567", 7), "f: has 7 bytes, too few for a safetensors header");
   const auto with_length = [](uint64_t length) {
@@ -231,7 +231,7 @@ TEST_F(CheckpointTest, ShardsAreReadThroughTheIndex) {
   EXPECT_EQ(y->At(1), 2.0f);
 }
 
-TEST_F(CheckpointTest, TheIndexCannotLeaveTheDirectory) {
+TEST_F(CheckpointTest, IndexCannotLeaveTheDirectory) {
   WriteShard("a.safetensors", "x");
   for (const std::string shard : {"../a.safetensors", "/etc/passwd", "..", ".", "",
                                   "sub/a.safetensors", "a\\\\b", "./a.safetensors"}) {
@@ -305,7 +305,7 @@ TEST_F(CheckpointTest, ShapeAndTypeAreCheckedWhenATensorIsAskedFor) {
             Path("model.safetensors") + ": tensor i has dtype I32, expected F32, BF16 or F16");
 }
 
-TEST_F(CheckpointTest, AFileThatShrinksWhileItIsReadIsAnError) {
+TEST_F(CheckpointTest, FileThatShrinksDuringReadingIsAnError) {
   WriteShard("model.safetensors", "x");
   auto opened = Checkpoint::Open(directory_.path().string());
   ASSERT_TRUE(opened.ok());
@@ -314,7 +314,7 @@ TEST_F(CheckpointTest, AFileThatShrinksWhileItIsReadIsAnError) {
             Path("model.safetensors") + ": became shorter while it was read");
 }
 
-TEST_F(CheckpointTest, AFileThatIsWrittenToWhileItIsReadIsAnError) {
+TEST_F(CheckpointTest, FileModifiedDuringReadingIsAnError) {
   WriteShard("model.safetensors", "x");
   auto opened = Checkpoint::Open(directory_.path().string());
   ASSERT_TRUE(opened.ok());
@@ -325,7 +325,7 @@ TEST_F(CheckpointTest, AFileThatIsWrittenToWhileItIsReadIsAnError) {
             Path("model.safetensors") + ": was changed while it was read");
 }
 
-TEST_F(CheckpointTest, AFileThatIsReplacedWhileItIsReadIsReadAsItWas) {
+TEST_F(CheckpointTest, FileReplacedDuringReadingIsReadAsItWas) {
   WriteShard("model.safetensors", "x");
   auto opened = Checkpoint::Open(directory_.path().string());
   ASSERT_TRUE(opened.ok());
@@ -336,7 +336,7 @@ TEST_F(CheckpointTest, AFileThatIsReplacedWhileItIsReadIsReadAsItWas) {
   EXPECT_EQ(x->At(1), 2.0f);
 }
 
-TEST_F(CheckpointTest, AListOfObjectsIsReadInTimeInProportionToIt) {
+TEST_F(CheckpointTest, ListOfObjectsIsReadInLinearTime) {
   std::string json = "{\"weight_map\": {}, \"metadata\": [{}";
   for (int i = 0; i < ConfigReader::kMaxValues - 10; ++i) json += ",{}";
   Write(kIndex, json + "]}");

@@ -82,7 +82,7 @@ TEST(SafetensorsWriterTest, WrittenValuesAreReadBack) {
   }
 }
 
-TEST(SafetensorsWriterTest, AFileIsAlignedInOrderAndNoLargerThanAllowed) {
+TEST(SafetensorsWriterTest, FileIsAlignedInOrderAndNoLargerThanAllowed) {
   std::mt19937 random(2);
   for (int round = 0; round < 60; ++round) {
     const Sample sample = RandomSample(random);
@@ -117,7 +117,7 @@ TEST(SafetensorsWriterTest, AFileIsAlignedInOrderAndNoLargerThanAllowed) {
   }
 }
 
-TEST(SafetensorsWriterTest, TheIndexTellsTheSizeOfAllTensors) {
+TEST(SafetensorsWriterTest, IndexHasTheSizeOfAllTensors) {
   TemporaryDirectory dir;
   const auto writer = SafetensorsWriter::Create(
       dir.path(), {{"a", DType::kFloat32, {3}}, {"b", DType::kBFloat16, {2, 2}}}, 12);
@@ -132,7 +132,7 @@ TEST(SafetensorsWriterTest, TheIndexTellsTheSizeOfAllTensors) {
                     {"b", "model-00002-of-00002.safetensors"}}));
 }
 
-TEST(SafetensorsWriterTest, HeadersAndSizesAreThereBeforeTheData) {
+TEST(SafetensorsWriterTest, HeadersAndSizesAreWrittenBeforeTheData) {
   TemporaryDirectory dir;
   const std::vector<OutputTensor> tensors = {{"a", DType::kFloat32, {5, 7}},
                                              {"b", DType::kFloat16, {9}}};

@@ -63,7 +63,7 @@ std::vector<uint8_t> FromBase64(const std::string& text) {
   return bytes;
 }
 
-TEST(AttentionReplyTest, ReplyHasAllMembersWhateverThePieceSize) {
+TEST(AttentionReplyTest, ReplyHasAllMembersForEveryPieceSize) {
   const auto answer = MakeAnswer(2, 3);
   answer->has_span = true;
   answer->items[0].on_span = {0.25, 0.5, 0.75};
@@ -117,7 +117,7 @@ TEST(AttentionReplyTest, TopKOmitsFullMaps) {
             Json({{"slot", 1}, {"map1", 0.5}, {"map2", 0.25}, {"difference", 0.375}}));
 }
 
-TEST(AttentionReplyTest, Float16IsLittleEndianInBase64WhateverTheLength) {
+TEST(AttentionReplyTest, Float16OfAnyLengthIsLittleEndianInBase64) {
   for (int slots : {1, 2, 3, 1535, 1536, 1537, 5000}) {
     const auto answer = MakeAnswer(2, slots);
     const Json item = Json::parse(Text(answer, true, 4096))["data"][0];

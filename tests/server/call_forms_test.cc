@@ -43,7 +43,7 @@ void ExpectAll(const AnswerForm& form, const std::vector<Form>& forms) {
   for (const Form& each : forms) EXPECT_EQ(Read(form, each.text), each.shown) << each.text;
 }
 
-TEST(CallFormsTest, Hermes) {
+TEST(CallFormsTest, HermesCallsRoundTrip) {
   ExpectAll(
       FormOf("hermes"),
       {{R"(<tool_call>{"name":"f","arguments":{"n":1}})", R"(||f({"n":1}))"},
@@ -68,7 +68,7 @@ TEST(CallFormsTest, ArgumentsMayBeTheTextOfAnObjectOrNull) {
         R"(<tool_call>{"name":"f","arguments":"no"}</tool_call>|)"}});
 }
 
-TEST(CallFormsTest, Llama) {
+TEST(CallFormsTest, LlamaCallsRoundTrip) {
   ExpectAll(
       FormOf("llama3_json"),
       {{R"({"name": "f", "parameters": {"n": 1}}; {"name": "g", "parameters": {}})",
@@ -85,7 +85,7 @@ TEST(CallFormsTest, Llama) {
         R"(Hm.||f({"n": 1})|g({}))"}});
 }
 
-TEST(CallFormsTest, Mistral) {
+TEST(CallFormsTest, MistralCallsRoundTrip) {
   ExpectAll(FormOf("mistral"),
             {{R"([TOOL_CALLS][{"name": "f", "arguments": {"n": 1}}, {"name": "g"}])",
               R"(||f({"n": 1})|g({}))"},
@@ -105,7 +105,7 @@ TEST(CallFormsTest, Mistral) {
              {R"([TOOL_CALLS]f{"n": 1} Done, I think.)", R"(Done, I think.||f({"n": 1}))"}});
 }
 
-TEST(CallFormsTest, XmlWithTagsMissing) {
+TEST(CallFormsTest, XmlMayLackTags) {
   ExpectAll(
       XmlForm(),
       {{"<tool_call><function=f><parameter=n>1<parameter=s>a</parameter></function></tool_call>",

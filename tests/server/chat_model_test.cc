@@ -66,7 +66,7 @@ TEST(RemoteChatTest, RemoteAnswersEqualTheServers) {
   EXPECT_EQ(streamed, answer->text);
 }
 
-TEST(RemoteChatTest, StopEndsAnAnswerWhateverTheServerDoes) {
+TEST(RemoteChatTest, StopEndsAnAnswerOfAnyServer) {
   ServingOptions options;
   options.hold_steps = true;
   ServingFixture server(std::move(options));

@@ -248,7 +248,7 @@ TEST(GrpcAnswersTest, InvalidEmbeddingInputIsRefusedByName) {
   EXPECT_EQ(Embed(*stub, request).status.error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
-TEST(GrpcAnswersTest, ServerWithoutEmbeddingsSaysSo) {
+TEST(GrpcAnswersTest, ServerWithoutEmbeddingsRefusesThem) {
   GrpcStackOptions options = WithTemplate();
   options.frontend.on_gpu = true;
   GrpcStack stack(std::move(options));

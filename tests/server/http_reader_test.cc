@@ -33,14 +33,14 @@ int Fed(const std::string& bytes, size_t piece) {
   return StatusOf(reader);
 }
 
-TEST(HttpReaderTest, EveryHeadIsServedOrRefusedAsTheTableSays) {
+TEST(HttpReaderTest, EveryHeadOfTheTableIsServedOrRefused) {
   for (const HttpCase& c : testing::HttpHeadCases()) {
     EXPECT_EQ(Fed(c.bytes, c.bytes.size()), c.status) << c.name;
     EXPECT_EQ(Fed(c.bytes, 1) == 200, c.status == 200) << c.name << ", byte by byte";
   }
 }
 
-TEST(HttpReaderTest, EveryBodyIsReadOrRefusedAsTheTableSays) {
+TEST(HttpReaderTest, EveryBodyOfTheTableIsReadOrRefused) {
   for (const HttpCase& c : testing::HttpBodyCases()) {
     const int expected = c.status == 405 ? 200 : c.status;
     EXPECT_EQ(Fed(c.bytes, c.bytes.size()), expected) << c.name;

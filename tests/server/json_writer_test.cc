@@ -29,7 +29,7 @@ TEST(JsonWriterTest, WritesEveryKindOfValue) {
             "\"float\":0.1,\"none\":null,\"list\":[1,{},[],\"x\"],\"raw\":{\"k\":1}}");
 }
 
-TEST(JsonWriterTest, WhatIsMissingIsNull) {
+TEST(JsonWriterTest, MissingValueIsNull) {
   const char* const no_text = nullptr;
   EXPECT_EQ(JsonObjectOf([&](JsonWriter& json) {
               json.Add("text", no_text).Add("nan", std::nan("")).Add("inf", -HUGE_VALF);
@@ -55,7 +55,7 @@ TEST(JsonWriterTest, TakesMembersOfAnotherWriter) {
   EXPECT_EQ(out, "{\"id\":\"a\",\"created\":5,\"last\":true}");
 }
 
-TEST(JsonWriterTest, ItemsAreSeparatedWhenTheirTurnComes) {
+TEST(JsonWriterTest, LazyItemsAreSeparatedByCommas) {
   const std::string text = "long";
   TextPieces pieces;
   JsonWriter json(&pieces);
@@ -73,7 +73,7 @@ TEST(JsonWriterTest, ItemsAreSeparatedWhenTheirTurnComes) {
             "{\"t\":\"long\",\"last\":1},\"end\"]}");
 }
 
-TEST(JsonWriterTest, LongTextsOfItemsStayInTheirPlace) {
+TEST(JsonWriterTest, LongTextsKeepTheirOrderAmongLazyItems) {
   const std::string text(100'000, 'x');
   int whole = 0;
   TextPieces pieces;

@@ -73,7 +73,7 @@ TEST_F(TokenRequestTest, EmptyRequestGetsTheDefaults) {
   EXPECT_FALSE(parsed->request.stream || parsed->request.logprobs);
 }
 
-TEST_F(TokenRequestTest, AnswerFormIsThatOfStructuredOutputs) {
+TEST_F(TokenRequestTest, AnswerFormEqualsStructuredOutputs) {
   const Result<TokenRequest> parsed = Parse(
       R"("token_ids":[5],"sampling_params":{"structured_outputs":{"json":{"b":0,"a":1}}})");
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();

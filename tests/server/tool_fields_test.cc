@@ -296,7 +296,7 @@ TEST_F(ToolFieldsTest, OtherPartiesToolsAreOmitted) {
             "tool_choice");
 }
 
-TEST_F(ToolFieldsTest, ChoosingAnOtherPartysToolIsRefusedByName) {
+TEST_F(ToolFieldsTest, ChoosingAnotherPartysToolIsRefusedByName) {
   const auto refused = Tools(R"({"type":"web_search"})",
                              R"("tool_choice":{"type":"function","function":{"name":"search"}})");
   EXPECT_EQ(refused.status().param(), "tool_choice");

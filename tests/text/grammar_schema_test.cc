@@ -24,7 +24,7 @@ std::string Pattern(const std::string& pattern) {
 
 std::string Quoted(const std::string& text) { return '"' + text + '"'; }
 
-TEST_F(GrammarSchemaTest, SpacesAreThoseOfEcmaScript) {
+TEST_F(GrammarSchemaTest, SpacesEqualEcmaScripts) {
   for (const char* space : {" ", "\\n", "\\t", kByteOrderMark, kLineSeparator, kNoBreakSpace}) {
     EXPECT_TRUE(Accepts(Kind::kJsonSchema, Pattern("^\\s$"), Quoted(space)));
     EXPECT_FALSE(Accepts(Kind::kJsonSchema, Pattern("^\\S$"), Quoted(space)));

@@ -79,7 +79,7 @@ TEST_F(GrammarTest, WalksOfAnExpressionMatchIt) {
   });
 }
 
-TEST_F(GrammarTest, WalksOfAChoiceAreOneOfIt) {
+TEST_F(GrammarTest, WalksOfAChoiceGiveOneOfItsStrings) {
   ExpectWalks(Kind::kChoice, R"(["yes","no","yes, but","\"n\u00e4\"\n"])",
               [](const std::string& text) {
                 return text == "yes" || text == "no" || text == "yes, but" || text == "\"nä\"\n";
@@ -217,7 +217,7 @@ TEST_F(GrammarTest, RunsOfWhitespaceAreLimited) {
   EXPECT_FALSE(Accepts(Kind::kJsonObject, "", text(21)));
 }
 
-TEST_F(GrammarTest, DatesAreThoseOfTheCalendar) {
+TEST_F(GrammarTest, DatesMustExistInTheCalendar) {
   const char* schema = R"({"type":"string","format":"date"})";
   EXPECT_TRUE(Accepts(Kind::kJsonSchema, schema, "\"2024-02-29\""));
   EXPECT_TRUE(Accepts(Kind::kJsonSchema, schema, "\"2000-02-29\""));
@@ -226,7 +226,7 @@ TEST_F(GrammarTest, DatesAreThoseOfTheCalendar) {
   EXPECT_FALSE(Accepts(Kind::kJsonSchema, schema, "\"0000-01-01\""));
 }
 
-TEST_F(GrammarTest, RollbackAndACloneEqualAReplay) {
+TEST_F(GrammarTest, RollbackAndCloneEqualAReplay) {
   const std::unique_ptr<TokenConstraint> first = Make(Kind::kJsonSchema, kPerson);
   ASSERT_NE(first, nullptr);
   for (uint64_t seed = 1; seed <= 8; ++seed) {
@@ -258,7 +258,7 @@ TEST_F(GrammarTest, ForbiddenTokenIsAnError) {
   EXPECT_FALSE(constraint->Clone()->Accept(-1).ok());
 }
 
-TEST_F(GrammarTest, EndOfATextMayComeAgain) {
+TEST_F(GrammarTest, EndTokenMayRepeat) {
   const std::unique_ptr<TokenConstraint> constraint = Make(Kind::kChoice, R"(["yes"])");
   ASSERT_NE(constraint, nullptr);
   EXPECT_TRUE(Accepts(*constraint, "yes"));

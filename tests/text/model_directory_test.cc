@@ -95,7 +95,7 @@ TEST(ModelDirectoryTest, TextsAreEncodedAsTransformersDoes) {
   EXPECT_GE(count, 100);
 }
 
-TEST(ModelDirectoryTest, TokenIsSpecialIfEitherFileSaysSo) {
+TEST(ModelDirectoryTest, TokenIsSpecialIfEitherFileMarksIt) {
   for (const json& item : Golden()["cases"]) {
     const ModelDirectory dir(item["files"]);
     const auto tokenizer = Tokenizer::Load(dir.path()).value();

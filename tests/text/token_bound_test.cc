@@ -64,7 +64,7 @@ void ExpectBounded(const Tokenizer& tokenizer, const std::string& name) {
   }
 }
 
-TEST(TokenBoundTest, NoTextHasFewerTokensThanTheBoundSays) {
+TEST(TokenBoundTest, NoTextHasFewerTokensThanTheBound) {
   for (const std::string name : {"byte_bpe", "sentencepiece"})
     ExpectBounded(*LoadTokenizerFixture(name), name);
   const auto demo = Tokenizer::Load(std::string(DIFFSERVE_SOURCE_DIR) + "/models/demo/diff");

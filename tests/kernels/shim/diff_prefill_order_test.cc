@@ -50,7 +50,7 @@ TEST(DiffPrefillOrderTest, EveryTileOfEveryGroupIsTakenOnce) {
 }
 
 // A block with more pages than the mean makes all others wait at the end.
-TEST(DiffPrefillOrderTest, BlocksGetTheSameNumberOfPagesOfACausalPrompt) {
+TEST(DiffPrefillOrderTest, BlocksGetEqualNumbersOfPagesOfACausalPrompt) {
   for (const auto& [num_tiles, worst] :
        std::vector<std::pair<int, double>>{{32, 1.11}, {64, 1.01}, {256, 1.002}}) {
     std::vector<int64_t> pages;  // per block; item i of the prompt's 64-row tiles reads i + 1

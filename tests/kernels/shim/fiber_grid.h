@@ -31,8 +31,8 @@
 //   early), misaligned vector loads from global memory, offsets beyond 2^31 elements, bank
 //   conflicts (kv_format_test computes those of ldmatrix).
 //   8. The meaning of a wgmma descriptor: its fields are decoded here by the kernel's own reading
-//   of the PTX manual. Run DiffPrefillTest.AQueryThatPicksOneSlotReadsItsVExactly/Hopper: wrong
-//   numbers identify the slot and the column.
+//   of the PTX manual. Run DiffAttentionTest.QueryThatPicksOneSlotReadsItsVExactly on a Hopper GPU:
+//   wrong numbers identify the slot and the column.
 //   9. A register written between wgmma.fence and the wgmma that uses it: this only requires one
 //   fence since the last wait.
 #pragma once

@@ -40,7 +40,7 @@ TEST(FiberGridTest, EveryThreadOfEveryBlockRunsOnce) {
   EXPECT_TRUE(std::all_of(runs.begin(), runs.end(), [](int count) { return count == 1; }));
 }
 
-TEST(FiberGridTest, SyncthreadsSeparatesAndItsAbsenceIsSeen) {
+TEST(FiberGridTest, SyncthreadsOrdersThreadsAndItsAbsenceIsDetected) {
   for (bool has_barrier : {true, false}) {
     int wrong = 0;
     for (uint32_t seed = 0; seed < kSeeds; ++seed) {
@@ -59,7 +59,7 @@ TEST(FiberGridTest, SyncthreadsSeparatesAndItsAbsenceIsSeen) {
   }
 }
 
-TEST(FiberGridTest, SyncwarpSeparatesAndItsAbsenceIsSeen) {
+TEST(FiberGridTest, SyncwarpOrdersLanesAndItsAbsenceIsDetected) {
   for (bool has_barrier : {true, false}) {
     int wrong = 0;
     for (uint32_t seed = 0; seed < kSeeds; ++seed) {
@@ -77,7 +77,7 @@ TEST(FiberGridTest, SyncwarpSeparatesAndItsAbsenceIsSeen) {
   }
 }
 
-TEST(FiberGridTest, ANamedBarrierWaitsForItsOwnThreadsOnly) {
+TEST(FiberGridTest, NamedBarrierWaitsOnlyForItsOwnThreads) {
   int after = 0;
   EXPECT_EQ(RunBlock(96, 0,
                      [&] {
@@ -139,7 +139,7 @@ TEST(FiberGridTest, ShufflesAndVotesReachTheRightLanes) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST(FiberGridTest, AnAsynchronousCopyIsThereAfterItsWaitAndNotBefore) {
+TEST(FiberGridTest, AsynchronousCopyArrivesAtItsWaitAndNotBefore) {
   std::vector<uint32_t> source(4 * 32, 7);
   int early = 0;
   int late = 0;
@@ -164,7 +164,7 @@ TEST(FiberGridTest, AnAsynchronousCopyIsThereAfterItsWaitAndNotBefore) {
   EXPECT_EQ(late, 0);
 }
 
-TEST(FiberGridTest, ACopyInFlightOverwritesADestinationThatIsStillRead) {
+TEST(FiberGridTest, CopyInFlightOverwritesADestinationThatIsStillRead) {
   std::vector<uint32_t> source(4, 7);
   for (CopyTiming timing : {CopyTiming::kEarly, CopyTiming::kLate}) {
     uint32_t seen = 0;
@@ -183,7 +183,7 @@ TEST(FiberGridTest, ACopyInFlightOverwritesADestinationThatIsStillRead) {
   }
 }
 
-TEST(FiberGridTest, AThreadThatEndsWithCopiesInFlightIsReported) {
+TEST(FiberGridTest, ThreadThatEndsWithCopiesInFlightIsReported) {
   std::vector<uint32_t> source(4, 7);
   EXPECT_NE(RunBlock(1, 16, [&] { cuda::CpAsync16(0, source.data()); },
                      {.copy_timing = CopyTiming::kLate}),
@@ -222,7 +222,7 @@ TEST(FiberGridTest, BulkCopiesArriveBeforeTheirBarrierAndInAnyOrder) {
 }
 
 // A ring of one stage: one warp fills it, two empty it.
-TEST(FiberGridTest, ABarrierCountsTheArrivalsOfSeveralWarps) {
+TEST(FiberGridTest, BarrierCountsTheArrivalsOfSeveralWarps) {
   constexpr uint32_t kFull = 64, kEmpty = 72, kRounds = 5;
   std::vector<uint32_t> source(kRounds * 4);
   for (uint32_t i = 0; i < source.size(); ++i) source[i] = i;
@@ -255,7 +255,7 @@ TEST(FiberGridTest, ABarrierCountsTheArrivalsOfSeveralWarps) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST(FiberGridTest, SharedMemoryHoldsNansAndEndsWhereItEnds) {
+TEST(FiberGridTest, SharedMemoryStartsAsNansAndItsEndIsChecked) {
   int finite = 0;
   EXPECT_EQ(
       RunBlock(1, 64,
@@ -325,7 +325,7 @@ TEST(FiberGridTest, FragmentsMultiplyLikeMatrices) {
   }
 }
 
-TEST(FiberGridTest, AtomicsAddEveryThread) {
+TEST(FiberGridTest, AtomicsAddTheValuesOfEveryThread) {
   int total = 0;
   EXPECT_EQ(RunGrid({{5, 1, 1}, {64, 1, 1}, 0},
                     [&] { atomicAdd(&total, static_cast<int>(threadIdx.x)); }),

@@ -129,7 +129,7 @@ TEST(WgmmaOnCpuTest, AnyOperandMultipliesLikeAMatrix) {
 }
 
 // A page's K is K-major and its V is MN-major, in their stored form.
-TEST(WgmmaOnCpuTest, AnImagePageIsWhatDescriptorsDescribe) {
+TEST(WgmmaOnCpuTest, DescriptorsDescribeAnImagePage) {
   for (int columns : {64, 128, 256}) {
     const Operand v = {1024, 64 * 128, 1024, 0, true};
     for (uint32_t slot = 0; slot < 64; ++slot) {
@@ -172,7 +172,7 @@ std::string RunTrial(CopyTiming timing, const std::function<void(Trial&)>& spoil
       {.copy_timing = timing});
 }
 
-TEST(WgmmaOnCpuTest, AccumulatorsAreThereAfterTheWaitAndNotBefore) {
+TEST(WgmmaOnCpuTest, AccumulatorsArriveAtTheWaitAndNotBefore) {
   std::vector<float> result;
   int finite = 0;
   EXPECT_EQ(
@@ -206,7 +206,7 @@ TEST(WgmmaOnCpuTest, RegistersOfAAndSharedMemoryAreReadUntilTheWait) {
   }
 }
 
-TEST(WgmmaOnCpuTest, AnAccumulatorThatIsWrittenInFlightIsReported) {
+TEST(WgmmaOnCpuTest, AccumulatorWrittenInFlightIsReported) {
   std::vector<float> result;
   EXPECT_EQ(RunTrial(
                 CopyTiming::kEarly,
@@ -219,7 +219,7 @@ TEST(WgmmaOnCpuTest, AnAccumulatorThatIsWrittenInFlightIsReported) {
 }
 
 // Groups are waited for in commit order; multiplications of one accumulator run in issue order.
-TEST(WgmmaOnCpuTest, AWaitCoversAllButTheNewestGroups) {
+TEST(WgmmaOnCpuTest, WaitCoversAllButTheNewestGroups) {
   for (CopyTiming timing : {CopyTiming::kEarly, CopyTiming::kLate, CopyTiming::kShuffled}) {
     int wrong = 0;
     EXPECT_EQ(RunBlock(
