@@ -4,6 +4,7 @@
 Each rule yields (path, line, message), as those of tidy.py do.
 """
 
+import fnmatch
 import re
 
 from source_text import line_of
@@ -37,16 +38,15 @@ PHRASES = [(re.compile(pattern), advice) for pattern, advice in [
      "use the field's word: Release, Activity, Options, Report, Queue, Min, Max"),
 ]]
 
-# Where the phrases are refused: what users and newcomers read, and what has been revised since.
-REVISED = ("docs/", "deploy/", "proto/", ".github/", ".devcontainer/", "tests/tidy/", "README.md",
-           "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "THIRD_PARTY.md",
-           "CMakeLists.txt")
-
 TYPE = re.compile(r"^(?:template <[^\n]*>\n)?(?:class|struct|enum(?: class| struct)?|union) "
                   r"(?:alignas\([^)]*\) )?(\w+)(?: final)?(?: :[^;{]*)?\s*\{", re.M)
 # Files that give the same name to the same thing: a CPU file and its CUDA twin, and the levels of
 # SIMD, in namespaces of their own.
 TWIN = re.compile(r"_cuda(?=\.\w+$)|(?<=simd)_\w+(?=\.h$)")
+# The definition of a test in C++, a reference to one or to several, and words that a name lacks.
+TEST = re.compile(r"^TEST(?:_[FP])?\((\w+),\s*(\w+)\)", re.M)
+TEST_REFERENCE = re.compile(r"\b(\w+Test)\.((?:[A-Z]|\*)[\w*]*)")
+TEST_WORDS = re.compile(r"^(?:An?|The)(?=[A-Z])|Company|Stands|Told|ToTheBit|Whatever")
 SPDX = "SPDX-License-Identifier: Apache-2.0"
 
 
@@ -77,10 +77,27 @@ def type_names(tree):
                 yield path, line, f"{name} is also a type of {places[0][0]}"
 
 
+def test_names(tree):
+    """The name of a test is a statement, the subject first. Where a document, a script or a comment
+    names tests, there are some."""
+    tests = [(path, line_of(tree.files[path], found.start()), *found.groups())
+             for path in tree.select(PROSE) for found in TEST.finditer(tree.files[path])]
+    for path, line, _, name in tree.look(tests):
+        if found := TEST_WORDS.search(name):
+            yield path, line, f'"{found.group()}" in {name}: begin with the subject, in plain words'
+    for path in tree.select((".sh", ".md", ".cmake") + CODE):
+        for found in TEST_REFERENCE.finditer(tree.files[path]):
+            suite, name = found.groups()
+            if path != "CHANGELOG.md" and not any(
+                    suite == of and fnmatch.fnmatchcase(test, name) for *_, of, test in tests):
+                line = line_of(tree.files[path], found.start())
+                yield path, line, f"no test is called {found.group()}"
+
+
 def licence(tree):
     for path in tree.look(tree.select(CODE + (".py", ".sh", ".proto", ".js", "CMakeLists.txt"))):
         if SPDX not in "\n".join(tree.files[path].split("\n", 3)[:3]):
             yield path, 1, f"one of the first three lines says {SPDX}"
 
 
-RULES = [phrases, type_names, licence]
+RULES = [phrases, type_names, test_names, licence]

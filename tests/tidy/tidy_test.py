@@ -31,7 +31,8 @@ CLEAN = {
         '#include "diffserve/v1/inference.pb.h"\n',
     "server/app/main.cc": "#include <sys/socket.h>\nint main() { return 0; }\n",
     "tests/engine/scheduler_test.cc":
-        '#include <gtest/gtest.h>\n#include "engine/scheduler.h"\nstatic_assert(true);\n',
+        '#include <gtest/gtest.h>\n#include "engine/scheduler.h"\n'
+        "TEST(SchedulerTest, PlansAreEqual) { EXPECT_TRUE(true); }\nstatic_assert(true);\n",
     "server/ui/index.html": '<script type="module" src="ui/main.js"></script>\n',
     "server/ui/main.js": 'const svg = "http://www.w3.org/2000/svg";\n',
     "README.md": "# diffserve\n[the scheduler](engine/scheduler.h)\n",
@@ -239,6 +240,16 @@ class TidyTest(unittest.TestCase):
             findings({path: CLEAN[path] + "struct Tile {};\n" for path in
                       ("kernels/attention/decode.h", "kernels/attention/decode_cuda.cu")}),
             {"type_names"})
+
+    def test_names_of_tests(self):
+        path = "tests/engine/scheduler_test.cc"
+        for name in ("AFullQueueRefuses", "AnErrorEnds", "TheStepEnds", "OutputIsEqualInCompany"):
+            self.extend("test_names", path, f"TEST_F(SchedulerTest, {name}) {{ Run(); }}\n")
+        self.extend("test_names", "README.md", "Run SchedulerTest.PlansAreNot*.\n")
+        self.expect("test_names", "deploy/run.sh", "filter='*EngineTest.*'\n")
+        good = {"deploy/run.sh": "filter='SchedulerTest.*:*SchedulerTest.PlansAre*/cuda'\n",
+                path: CLEAN[path] + "TEST(SchedulerTest, AnotherStepEnds) { Run(); }\n"}
+        self.assertEqual(findings(good), set())
 
     def test_licence(self):
         tree = tidy.Tree(licensed(CLEAN) | {"server/app/main.cc": CLEAN["server/app/main.cc"]})
