@@ -32,7 +32,7 @@ class ContextWindowTest(unittest.TestCase):
             "max_retries": 0, "timeout": 60
         }
 
-    def test_long_chat_by_every_provider_that_speaks_to_us(self):
+    def test_long_chat_of_every_provider_is_the_context_error(self):
         for provider in ("openai", "hosted_vllm", "anthropic"):
             for text in (LONG, TOO_MANY_BYTES):
                 for stream in (False, True):
@@ -43,7 +43,7 @@ class ContextWindowTest(unittest.TestCase):
                                                         stream=stream, **self.options(provider))
                             list(answer if stream else ())
 
-    def test_too_many_tokens_requested(self):
+    def test_too_many_requested_tokens_are_the_context_error(self):
         with self.assertRaises(litellm.ContextWindowExceededError):
             litellm.completion(messages=[{"role": "user", "content": "hi"}], max_tokens=4096,
                                **self.options("openai"))
@@ -59,7 +59,7 @@ class ContextWindowTest(unittest.TestCase):
             with self.subTest(api=name), self.assertRaises(litellm.ContextWindowExceededError):
                 call()
 
-    def test_other_mistakes_are_no_such_error(self):
+    def test_other_mistakes_are_other_errors(self):
         with self.assertRaises(litellm.BadRequestError) as raised:
             litellm.completion(messages=[{"role": "user", "content": "hi"}], temperature=1000,
                                **self.options("openai"))

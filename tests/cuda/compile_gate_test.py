@@ -53,7 +53,7 @@ class CompileGateTest(unittest.TestCase):
     def test_spills_fail_everywhere(self):
         self.expect(findings({OPS: report_of("spill")}), "Spilling sm_80", "spills 752 bytes")
 
-    def test_local_memory_fails_in_attention_kernels_alone(self):
+    def test_local_memory_fails_only_in_attention_kernels(self):
         self.expect(findings({ATTENTION: report_of("local_array")}), "LocalArray sm_80",
                     "256 bytes of local memory")
         self.assertEqual(findings({OPS: report_of("local_array")}), [])
@@ -94,16 +94,16 @@ class CompileGateTest(unittest.TestCase):
         report.kernels += report_of("clean").kernels[:1]
         self.expect(findings({OPS: report}, self.table), "two kernels of this name")
 
-    def test_a_report_without_kernels_or_registers_fails(self):
+    def test_report_without_kernels_or_registers_fails(self):
         self.expect(findings({OPS: compile_gate.parse_report("")}), "holds no kernel")
         truncated = compile_gate.parse_report(
             "ptxas info    : Compiling entry function '_Z1kPf' for 'sm_80'\n")
         self.expect(findings({OPS: truncated}), "says nothing about its registers")
 
-    def test_another_compiler_is_judged_by_the_absolute_rules_alone(self):
+    def test_other_compilers_are_judged_only_by_the_absolute_rules(self):
         self.assertEqual(findings(self.clean, None), [])
 
-    def test_names_do_not_depend_on_where_the_file_lies(self):
+    def test_names_are_independent_of_the_files_folder(self):
         names = [
             "_ZN9diffserve4cuda52_GLOBAL__N__16fa8cfa_19_diff_decode_cuda_cu_9192e9ca6"
             "HiddenILi8EEEvPf",
@@ -111,7 +111,7 @@ class CompileGateTest(unittest.TestCase):
         ]
         self.assertEqual(compile_gate.demangle(names), ["diffserve::cuda::Hidden<8>"] * 2)
 
-    def test_the_table_is_written_as_it_is_read(self):
+    def test_table_is_written_as_it_is_read(self):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "table.json"
             compile_gate.write_table("13.0.88", self.table, path)

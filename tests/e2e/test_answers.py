@@ -109,7 +109,7 @@ class LongAnswerTest(unittest.TestCase):
                          server.stderr())
         return int(line[1]), int(line[2])
 
-    def test_it_is_whole_and_the_prompt_is_scored_once(self):
+    def test_long_answer_is_whole_and_its_prompt_scored_once(self):
         with ServerProcess(model=DEMO_MODEL) as server:
             one = server.post("/v1/completions", SCORED).json()
             before = server.metric("process_resident_memory_bytes")

@@ -68,7 +68,7 @@ class HttpKeyTest(unittest.TestCase):
                 server.post("/v1/completions", {"prompt": "x", "max_tokens": 1},
                             headers=headers).status, 200)
 
-    def test_no_disguise_of_a_path_gets_past(self):
+    def test_disguised_paths_need_a_key_too(self):
         for path in DISGUISES:
             with self.subTest(path):
                 answer = exchange(server.port, request_bytes("GET", path))

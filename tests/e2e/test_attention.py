@@ -318,7 +318,7 @@ class GrpcTest(unittest.TestCase):
             for name in ("slot", "map1", "map2", "difference"):
                 self.assertEqual(np.float32(getattr(slot, name)), np.float32(other[name]))
 
-    def test_text_and_chat(self):
+    def test_text_and_chat_equal_http(self):
         chat = pb.Chat(messages=[pb.ChatMessage(role="user", content="hello")])
         messages = [{"role": "user", "content": "hello"}]
         for request, body in ((pb.AttentionRequest(text="hello"), {"text": "hello"}),
@@ -382,7 +382,7 @@ class CancelledMassTest(unittest.TestCase):
                 server.post("/v1/completions", {"prompt": [BOS_ID, 9 + i], "max_tokens": 1})
             eventually(lambda: self.counts(server) == [3] * LAYERS, "requests 1, 4 and 7")
 
-    def test_it_is_off_with_0_and_absent_for_one_map(self):
+    def test_metric_is_off_with_0_and_absent_for_one_map(self):
         for flags, options in ((("--cancelled-mass-sample", 0), {}),
                                ((), {"model": DEMO_MODEL.with_name("twin")})):
             with ServerProcess(*flags, **options) as server:

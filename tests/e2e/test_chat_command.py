@@ -188,7 +188,7 @@ class PipeTest(unittest.TestCase):
             for word in words:
                 self.assertIn(word, result.stderr.decode())
 
-    def test_answer_that_ends_at_once_says_so(self):
+    def test_answer_that_ends_at_once_is_reported(self):
         with StandInServer("") as server:
             result = chat("--url", server.url, lines="hello\n")
         self.assertEqual((result.returncode, result.stdout), (0, b"\n"))

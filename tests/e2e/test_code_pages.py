@@ -39,7 +39,7 @@ class CodePagesTest(unittest.TestCase):
             self.assertLess(sum(distances) / len(distances), far, name)
             self.assertNotEqual(answers, expected)
 
-    def test_token_takes_a_code_a_number_and_a_float_a_head(self):
+    def test_token_takes_one_code_per_number_and_one_float_per_head(self):
         def bytes_per_token(*flags):
             return inspected(*flags)["memory"]["kv_bytes_per_token"]
 
@@ -113,7 +113,7 @@ class CodePagesTest(unittest.TestCase):
         self.assertEqual(found, {"bfloat16": 32 * heads}
                          | dict.fromkeys((*FAR, "fp8_e4m3"), (16 + 4) * heads))
 
-    def test_fp8_is_a_gpus(self):
+    def test_fp8_needs_a_gpu(self):
         refused = subprocess.run([BINARY, "serve", tiny_model.directory(), *PAGES, "fp8_e4m3"],
                                  capture_output=True, text=True)
         self.assertEqual(refused.returncode, 2)

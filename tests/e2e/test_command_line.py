@@ -112,7 +112,7 @@ class GenerateTest(unittest.TestCase):
         self.assertEqual((len(answer["token_ids"]), answer["finish_reason"]), (12, "length"))
         self.assertTrue(answer["timings"])
 
-    def test_terminal_and_the_server_say_the_same(self):
+    def test_generate_and_the_server_give_the_same_text(self):
         plain = run("generate", tiny_model.directory(), "--prompt", "abc", "--max-tokens", 20,
                     "--ignore-eos")
         with ServerProcess() as server:
@@ -175,7 +175,7 @@ class LogitsTest(unittest.TestCase):
             np.testing.assert_array_equal(self.logits(PROMPT, "--chunk", chunk), whole)
         np.testing.assert_array_equal(self.logits(PROMPT[:10]), whole[:10])
 
-    def test_without_room_for_all_of_them_nothing_is_left(self):
+    def test_file_that_does_not_fit_is_removed(self):
         def limit_file_size():
             resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 

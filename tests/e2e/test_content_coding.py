@@ -92,7 +92,7 @@ class ContentCodingTest(unittest.TestCase):
                 self.assertEqual(response.headers.get("accept-encoding"), accepted)
         self.assertEqual(send("gzip", GZIP).status, 200, "the server goes on")
 
-    def test_every_route_takes_them_and_refuses_in_its_own_form(self):
+    def test_every_route_accepts_them_and_refuses_in_its_own_form(self):
         chat = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
         for path, body in (("/v1/chat/completions", chat), ("/v1/messages", chat),
                            ("/v1/messages/count_tokens", {"messages": chat["messages"]}),

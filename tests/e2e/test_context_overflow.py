@@ -75,7 +75,7 @@ class RecognisedTest(unittest.TestCase):
         self.assertEqual((stored["status"], stored["error"]), ("failed", failed["error"]))
         return Response(400, {}, json.dumps({"error": error}).encode())
 
-    def test_any_other_fault_of_a_stream_is_an_http_status(self):
+    def test_other_errors_before_a_stream_are_http_statuses(self):
         for more, status in (({"model": "other"}, 404), ({"temperature": -1}, 400),
                              ({"input": []}, 400), ({"previous_response_id": "resp_0"}, 404)):
             with self.subTest(more=more):
@@ -83,7 +83,7 @@ class RecognisedTest(unittest.TestCase):
                 self.assertEqual(response.status, status)
                 self.assertEqual(response.headers["content-type"], "application/json")
 
-    def test_every_route_of_openai_says_it_with_the_code(self):
+    def test_every_openai_route_returns_the_code(self):
         for name, path, body, limit in OPENAI:
             for text in (LONG, TOO_MANY_BYTES):
                 for stream in (False, True):
@@ -104,7 +104,7 @@ class RecognisedTest(unittest.TestCase):
                 self.assertEqual((named, again, asked, context), (limit, limit, "4096", "256"))
                 self.assertIn(int(length), range(1, CONTEXT))
 
-    def test_token_ids_embeddings_attention_and_tokens_in_say_it_too(self):
+    def test_token_ids_embeddings_attention_and_tokens_in_return_it(self):
         ids = [5] * (CONTEXT + 1)
         cases = [("/v1/completions", {"prompt": ids}),
                  ("/inference/v1/generate", {"token_ids": ids, "sampling_params": {}})]
@@ -128,7 +128,7 @@ class RecognisedTest(unittest.TestCase):
             error = server.post("/v1/completions", body).error
             self.assertEqual(error["code"], None, error)
 
-    def test_messages_says_it_in_anthropics_form(self):
+    def test_messages_returns_anthropics_form(self):
         for text in (LONG, TOO_MANY_BYTES):
             for stream in (False, True):
                 body = {"messages": chat(text), "max_tokens": 5, "stream": stream}
@@ -138,7 +138,7 @@ class RecognisedTest(unittest.TestCase):
                     error = self.check(response, TOO_LONG)
                     self.assertEqual(set(error), {"type", "message"})
 
-    def test_grpc_says_the_same_words(self):
+    def test_grpc_returns_the_same_words(self):
         with channel(server) as connection:
             stub = pb_grpc.InferenceStub(connection)
             with self.assertRaises(grpc.RpcError) as raised:
@@ -164,7 +164,7 @@ class SdkTest(unittest.TestCase):
         with self.assertRaises(ContextOverflowError):
             ChatOpenAI(**options, max_tokens=4096).invoke("hi")
 
-    def test_openai_has_the_code(self):
+    def test_openais_client_gets_the_code(self):
         client = openai.OpenAI(base_url=server.url + "/v1", api_key="unused", max_retries=0)
         for stream in (False, True):
             with self.assertRaises(openai.BadRequestError) as raised:
@@ -172,7 +172,7 @@ class SdkTest(unittest.TestCase):
                                                stream=stream)
             self.assertEqual(raised.exception.code, "context_length_exceeded")
 
-    def test_openai_has_the_code_of_responses_too(self):
+    def test_openais_client_gets_the_code_of_responses(self):
         client = openai.OpenAI(base_url=server.url + "/v1", api_key="unused", max_retries=0)
         for text in (LONG, TOO_MANY_BYTES):
             with self.assertRaises(openai.BadRequestError) as raised:
@@ -186,7 +186,7 @@ class SdkTest(unittest.TestCase):
             self.assertRegex(raised.exception.message, TOO_LONG)
             self.assertEqual(events, ["response.created", "response.in_progress"])
 
-    def test_anthropic_has_the_words(self):
+    def test_anthropics_client_gets_the_words(self):
         client = anthropic.Anthropic(base_url=server.url, api_key="unused", max_retries=0)
         with self.assertRaises(anthropic.BadRequestError) as raised:
             client.messages.create(model=server.name, messages=chat(LONG), max_tokens=5)

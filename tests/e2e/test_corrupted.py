@@ -80,7 +80,7 @@ class CorruptedRequestTest(unittest.TestCase):
         for ids, expected in zip(GOOD, self.expected):
             self.assertEqual(self.answer(self.stub, ids), expected)
 
-    def test_it_is_not_cached(self):
+    def test_corrupted_prompt_is_not_cached(self):
         for _ in range(2):
             self.expect_error([*GOOD[5], self.poison, *encode("x" * 10)])
         self.assertEqual(self.answer(self.stub, GOOD[5]), self.expected[5])

@@ -61,7 +61,7 @@ class FormsTest(unittest.TestCase):
                     (name, arguments), = calls
                     self.assertEqual((name, json.loads(arguments)), ("weather", {"city": "Oslo"}))
 
-    def test_end_of_the_prompt_says_whether_an_answer_begins_in_reasoning(self):
+    def test_end_of_the_prompt_shows_whether_an_answer_begins_in_reasoning(self):
         for end, answer, expected in (
                 ("<think>", "I think</think>It rains.", ("It rains.", "I think")),
                 ("<think></think>", "It rains.", ("It rains.", "")),

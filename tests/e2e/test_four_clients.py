@@ -188,7 +188,7 @@ class GrpcurlTest(unittest.TestCase):
         self.assertLessEqual({SERVICE, "grpc.health.v1.Health"}, set(services))
         self.assertIn(f"{SERVICE}.Generate", grpcurl(self.server, "list", SERVICE).split())
 
-    def test_describes_a_method_and_its_messages(self):
+    def test_method_and_its_messages_are_described(self):
         method = grpcurl(self.server, "describe", f"{SERVICE}.Generate")
         self.assertIn("returns ( stream .diffserve.v1.GenerateResponse )", method)
         self.assertIn("int32 max_tokens = 1",

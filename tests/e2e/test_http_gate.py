@@ -140,7 +140,7 @@ class GateTest(unittest.TestCase):
         self.assertEqual(server.metric("diffserve_requests_finished_total", reason="cancelled"),
                          cancelled + 2)
 
-    def test_client_that_does_not_read_is_given_up(self):
+    def test_client_that_does_not_read_is_cut(self):
         body = {
             "prompt": "deaf", "max_tokens": 8000, "stream": True, "ignore_eos": True, "logprobs": 20
         }

@@ -84,7 +84,7 @@ class Stream:
 
 
 class MetadataTest(unittest.TestCase):
-    def test_it_lives_and_is_ready(self):
+    def test_server_is_live_and_ready(self):
         self.assertTrue(client.is_server_live())
         self.assertTrue(client.is_server_ready())
         self.assertTrue(client.is_model_ready(server.name))

@@ -159,7 +159,7 @@ class KvEventsTest(unittest.TestCase):
             self.assertEqual(server.metric("diffserve_kv_pages", state="cached"),
                              len(follower.pages))
 
-    def test_it_comes_without_asking_too(self):
+    def test_live_events_need_no_replay_request(self):
         with ServerProcess(*FLAGS) as server:
             follower = Follower(self, server)
             seed = 0

@@ -88,7 +88,7 @@ class LangchainTest(unittest.TestCase):
         self.check_turn(messages[4:])
         self.assertEqual(len(asked), 2)
 
-    def test_streamed_agent_says_the_same(self):
+    def test_streamed_agent_gives_the_same_answer(self):
         whole = self.agent().invoke({"messages": [QUESTION]})["messages"]
         pieces, calls = "", AIMessageChunk("")
         for chunk, _ in self.agent().stream({"messages": [QUESTION]}, stream_mode="messages"):

@@ -76,7 +76,7 @@ class ServingTest(Phi4FlashTest):
                     self.assertEqual(server.metric("diffserve_" + what, state="used"), 0)
                     self.assertGreater(server.metric("diffserve_" + what, state="snapshot"), 0)
 
-    def test_match_before_the_first_snapshot_is_a_miss_for_want_of_one(self):
+    def test_match_before_the_first_snapshot_is_a_miss(self):
         shared = [5] * PAGE_SLOTS
         with ServerProcess(model=self.model) as server:
             for own, missed in ((6, 0), (7, 1)):
@@ -87,7 +87,7 @@ class ServingTest(Phi4FlashTest):
                 self.assertEqual(
                     server.metric("diffserve_prefix_misses_total", reason="no_snapshot"), missed)
 
-    def test_text_is_cut_as_tiktoken_cuts_it(self):
+    def test_text_is_split_as_tiktoken_splits_it(self):
         oracle = Encoding("stand_in", **tiny_phi4flash.tiktoken_arguments())
         expected = oracle.encode(TEXT)
         turn = oracle.encode(f"<|user|>{TEXT}<|end|><|assistant|>", allowed_special="all")
@@ -103,7 +103,7 @@ class ServingTest(Phi4FlashTest):
 
 
 class CommandsTest(Phi4FlashTest):
-    def test_generate_logits_bench_and_inspect_take_it(self):
+    def test_generate_logits_bench_and_inspect_accept_the_model(self):
         tokens = ",".join(str(5 + i % 200) for i in range(60))
         made = self.command("generate", self.model, "--tokens", tokens, "--max-tokens", 8, "--json",
                             *DEVICE_FLAGS)

@@ -97,7 +97,7 @@ class ProbeTest(unittest.TestCase):
             self.assert_not_ready(probe(url, "--timeout", "0.3"), url,
                                   "no connection in time (0.3 s)")
 
-    def test_answers_that_mean_nothing(self):
+    def test_malformed_and_failed_answers_are_not_ready(self):
         for answer, word in ((b"", "closed without an answer"), (b"SSH-2.0-OpenSSH\r\n",
                                                                  "not HTTP: SSH-2.0-OpenSSH"),
                              (b"\x00\x00\x12\x04" + bytes(200), "not HTTP"), (b"HTTP/1.1 20",
@@ -113,7 +113,7 @@ class ProbeTest(unittest.TestCase):
                 self.assertTrue(result.stderr.strip().isprintable())
                 self.assertLess(len(result.stderr), 400)
 
-    def test_it_asks_for_the_path_and_names_the_host(self):
+    def test_request_has_the_path_and_the_host(self):
         for family, address, shown in ((socket.AF_INET, "127.0.0.1", "127.0.0.1"),
                                        (socket.AF_INET6, "::1", "[::1]")):
             with self.subTest(address=address), listener(b"HTTP/1.0 200 OK\r\n", family,

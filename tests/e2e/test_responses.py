@@ -54,7 +54,7 @@ class ResponsesTest(unittest.TestCase):
         self.assertEqual((response.status, response.incomplete_details.reason),
                          ("incomplete", "max_output_tokens"))
 
-    def test_store(self):
+    def test_response_is_stored_continued_and_listed(self):
         first = ask()
         self.assertEqual(client.responses.retrieve(first.id).output_text, first.output_text)
         items = client.responses.input_items.list(first.id)

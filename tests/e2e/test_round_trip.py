@@ -58,7 +58,7 @@ EACH = list(itertools.product(range(len(ANSWERS)), CUTS))
 
 
 class RoundTripTest(unittest.TestCase):
-    def test_chat(self):
+    def test_chat_answer_is_accepted_back(self):
         kinds = set()
         for number, cut in EACH:
             ask = {"model": "m", "temperature": 0, "tools": CHAT_TOOLS}
@@ -78,7 +78,7 @@ class RoundTripTest(unittest.TestCase):
                     self.assertEqual(answer.choices[0].message.content, "Fine, then")
         self.assertEqual(len(kinds), 4)
 
-    def test_messages(self):
+    def test_messages_answer_is_accepted_back(self):
         kinds = set()
         for number, cut in EACH:
             ask = {"model": "m", "extra_body": {"temperature": 0}, "tools": MESSAGES_TOOLS}
@@ -99,7 +99,7 @@ class RoundTripTest(unittest.TestCase):
                     claude.messages.count_tokens(model="m", messages=conversation)
         self.assertEqual(kinds, {"text", "thinking", "tool_use", "nothing"})
 
-    def test_responses(self):
+    def test_responses_answer_is_accepted_back(self):
         kinds = set()
         for number, cut in EACH:
             ask = {"model": "m", "temperature": 0, "tools": RESPONSES_TOOLS}

@@ -89,7 +89,7 @@ def model(name: str, make, normalizer, pre_tokenizer, decoder):
 
 
 class SentencePieceTest(unittest.TestCase):
-    def test_every_form(self):
+    def test_every_form_of_decoder_is_served(self):
         for form in FORMS:
             with ServerProcess("--device", DEVICE, model=model(*form)) as server:
                 for check in (self.check_text, self.check_echo, self.check_stops,

@@ -118,7 +118,7 @@ class SigtermTest(unittest.TestCase):
             server.open_gate()
             self.assertEqual(server.wait(), 0)
 
-    def test_second_sigterm_means_now(self):
+    def test_second_sigterm_ends_it_at_once(self):
         with GatedServer("--drain-timeout", 600) as server:
             clients = start_clients(server, 8000)
             server.terminate()

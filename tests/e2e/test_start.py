@@ -48,7 +48,7 @@ class SignalWhileLoading(unittest.TestCase):
                     self.check(tiny_model.directory(), command, number)
 
     @unittest.skipIf("cuda" in DEVICE_FLAGS, "packed weights are the CPU's")
-    def test_packed_directory_too(self):
+    def test_packed_directory_ends_too(self):
         packed = self.folder / "packed"
         convert = [BINARY, "convert", tiny_model.directory(), packed, "--quantization", "int8"]
         subprocess.run(convert, check=True, capture_output=True)

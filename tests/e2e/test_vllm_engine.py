@@ -146,7 +146,7 @@ class RefusalTest(unittest.TestCase):
 
 
 class OtherCallsTest(unittest.TestCase):
-    def test_it_says_what_it_is(self):
+    def test_model_server_and_loads_are_described(self):
         model = stub.GetModelInfo(vllm_pb.GetModelInfoRequest())
         self.assertEqual((model.served_model_name, model.model_type, model.vocab_size,
                           model.max_context_length, list(model.eos_token_ids)),

@@ -211,7 +211,7 @@ class LiveTest(unittest.TestCase):
 
 
 class DashboardFilesTest(unittest.TestCase):
-    def test_each_panel_says_what_it_shows_in_which_unit_from_the_chosen_source(self):
+    def test_each_panel_has_a_description_a_unit_and_the_chosen_source(self):
         boards = dashboards.boards()
         self.assertEqual(len({board["uid"] for board in boards.values()}), len(boards))
         for name, board in boards.items():
@@ -242,7 +242,7 @@ class ComposeTest(unittest.TestCase):
         compose.validate()
         cls.services = compose.to_dict()["services"]
 
-    def test_services_are_closed_up(self):
+    def test_services_have_no_privileges(self):
         self.assertEqual(set(self.services), {"diffserve", "prometheus", "grafana"})
         for name, service in self.services.items():
             with self.subTest(name):
@@ -272,7 +272,7 @@ class ComposeTest(unittest.TestCase):
                             "grafana/provisioning/dashboards/diffserve.yml").read_text())[1]
         self.assertIn(f"./grafana:{folder}:ro", self.services["grafana"]["volumes"])
 
-    def test_there_is_time_to_drain(self):
+    def test_grace_period_covers_the_drain(self):
         text = subprocess.run([BINARY, "--help"], capture_output=True, text=True, timeout=30).stdout
         drain_s = int(re.search(r"--drain-timeout .*\(default (\d+)\)", text)[1])
         self.assertGreaterEqual(

@@ -182,7 +182,7 @@ class ProtocolTest(unittest.TestCase):
                     router.request("POST", COMPLETIONS, b"{}", headers).status, (400, 431))
             self.assertEqual(requests_taken(replica), before)
 
-    def test_more_than_the_replicas_take_waits_in_the_proxy(self):
+    def test_excess_requests_wait_in_the_proxy(self):
         flags = ("--max-num-seqs", 1, "--max-waiting-requests", 1)
         with GatedReplica(*flags) as first, GatedReplica(*flags) as second:
             with Router("haproxy", [first, second], REPLICA_MAXCONN=1) as router:

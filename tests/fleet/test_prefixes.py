@@ -214,7 +214,7 @@ class SpeedTest(unittest.TestCase):
         self.assertEqual(done, self.CLIENTS * self.REQUESTS * self.TOKENS)
         return done / took
 
-    def test_two_replicas_of_one_thread_beside_one_of_two(self):
+    def test_two_replicas_of_one_thread_are_compared_with_one_of_two(self):
         with Replica("--threads", 2) as one:
             alone = self.speed(one, [one])
         figures = [f"one replica, 2 threads: {alone:.0f} tokens/s"]

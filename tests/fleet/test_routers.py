@@ -72,7 +72,7 @@ class RouterCases:
         figure(f"{self.name}: errors worded by the router itself",
                f"{own} of {len(OWN_RULES)} kinds that it may check")
 
-    def test_killed_replica_takes_only_its_own_streams_along(self):
+    def test_killed_replica_ends_only_its_own_streams(self):
         with self.fleet(GatedReplica, GatedReplica) as (killed, other, router):
             for replica in (killed, other):
                 replica.close_gate()

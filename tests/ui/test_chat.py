@@ -174,7 +174,7 @@ class ConversationTest(unittest.TestCase):
             page.hover(one)
             self.assertTrue(page.fits(), one.text)
 
-    def test_keyboard_suffices_to_ask_read_and_open_the_lens(self):
+    def test_keyboard_can_ask_read_and_open_the_lens(self):
         page = self.page
         page.until_text("#model", "diff")
         page.keys(WHO, Keys.ENTER)

@@ -10,7 +10,7 @@ LAMBDAS = [0.252, 0.620, 0.692]  # of the bundled model's layers, as in its READ
 
 
 class EngineTest(unittest.TestCase):
-    def test_it_shows_work_as_it_goes_on(self):
+    def test_engine_view_shows_work_in_progress(self):
         with GatedServer(model=DEMO_MODEL) as server, Browser(server.url) as page:
             page.ask("Who are you?")
             page.answered()
@@ -47,7 +47,7 @@ class EngineTest(unittest.TestCase):
                                 for name in ("sum", "count"))
                 page.until_text("#lambdas", f"cancels {100 * share / count:.1f} % of map 1")
 
-    def test_it_asks_only_while_it_is_shown(self):
+    def test_engine_view_polls_only_while_shown(self):
         with GatedServer(model=DEMO_MODEL) as server, Browser(server.url) as page:
             def polls():
                 return sum(url.endswith("/metrics") for url in page.requests())

@@ -93,7 +93,7 @@ class LensTest(unittest.TestCase):
         names = [button.text for button in self.page.all("#ranking button")]
         self.assertEqual(names, [f"layer {one['layer']}, head {one['head']}" for one in ranked])
 
-    def test_it_opens_on_the_needles_with_the_papers_figures_beside(self):
+    def test_lens_opens_on_the_needles_with_the_papers_figures(self):
         self.page.open("#lens")
         self.wait()
         self.assertIn("What “ is”", self.page.text("#lens_what"))
@@ -101,7 +101,7 @@ class LensTest(unittest.TestCase):
         self.assertEqual(self.page.text("#context .matters bdi").split(), list("48213"))
         self.assertIn("Diff to the answer0.270.300.310.320.40", self.page.text("#paper"))
 
-    def test_picture_of_it(self):
+    def test_lens_is_pictured(self):
         self.page.driver.set_window_size(1100, 1180)
         self.look(layer=1, head=3)
         self.page.run("document.querySelector('#lens_what').scrollIntoView()")
@@ -184,7 +184,7 @@ class LensTest(unittest.TestCase):
         self.page.until_text("#maps_note", "The last 384 of 1")
         self.assertEqual(self.page.text("#notice"), "")
 
-    def test_it_saves_a_picture_and_a_state_that_another_model_is_compared_with(self):
+    def test_lens_saves_a_picture_and_a_state_to_compare_with(self):
         with ServerProcess(model=TWIN) as twin, Browser(twin.url) as other:
             other.open(address(layer=1, head=1))
             other.until_text("#lens_what", "This model has one map: nothing is subtracted.")
@@ -222,7 +222,7 @@ class LensTest(unittest.TestCase):
 
 
 class RefusedTest(unittest.TestCase):
-    def test_servers_own_words_are_shown(self):
+    def test_error_of_the_server_is_shown(self):
         with (ServerProcess(model=DEMO_MODEL) as server,
               Browser(server.url, expected_errors=["status of 400"]) as page):
             page.open(address(layer=7, head=0))

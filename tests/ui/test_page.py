@@ -22,7 +22,7 @@ HOSTILE = {
 
 
 class LoadingTest(unittest.TestCase):
-    def test_every_view_loads_without_an_error_or_a_request_to_another_place(self):
+    def test_every_view_loads_without_an_error_or_a_foreign_request(self):
         with ServerProcess(model=DEMO_MODEL) as server, Browser(server.url) as page:
             self.assertIn(f"page address={server.url}/", server.stderr())
             for view in VIEWS:
@@ -37,7 +37,7 @@ class LoadingTest(unittest.TestCase):
             self.assertIsNotNone(paint)
             print(f"\nfirst contentful paint after {paint:.0f} ms", flush=True)
 
-    def test_it_can_be_turned_off(self):
+    def test_page_can_be_turned_off(self):
         with ServerProcess("--no-ui") as server:
             for path in ("/", "/ui/main.js", "/ui/style.css"):
                 self.assertEqual(server.get(path).status, 404)
