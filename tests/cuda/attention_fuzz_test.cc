@@ -2,6 +2,9 @@
 // Random shapes of every attention kernel against the double-precision reference, for
 // DIFFSERVE_FUZZ_SECONDS: by default 2 on a GPU, and six fixed seeds on the shim. A failure prints
 // its seed; DIFFSERVE_FUZZ_SEED=N starts there.
+#include <gtest/gtest.h>
+
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <random>

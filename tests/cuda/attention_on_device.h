@@ -2,6 +2,9 @@
 // An attention call on the device: a GPU, or the kernels' own source on the CPU shim.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <vector>

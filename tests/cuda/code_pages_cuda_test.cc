@@ -3,6 +3,7 @@
 // double-precision reference, which reads the same codes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>

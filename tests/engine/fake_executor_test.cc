@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <span>
+#include <stdexcept>
+
 namespace diffserve {
 namespace {
 

@@ -2,6 +2,7 @@
 // Any text through each kind of tokenizer: there and back. The first byte chooses the tokenizer,
 // the second a limit of tokens; the rest is the text, and then, two bytes each, ids to decode.
 #include <cstdint>
+#include <iterator>
 #include <memory>
 
 #include "tests/fuzz/tokenizer_checks.h"

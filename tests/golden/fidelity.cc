@@ -2,6 +2,8 @@
 // golden_fidelity: how near the golden cases' references the kernels of this machine's lowest and
 // highest level come, in every format of linear layers and schedule, as JSON on standard output.
 // tests/golden/report.py makes a table of it.
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <optional>
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "kernels/attention/hadamard.h"
 #include "kernels/ops/rope_append.h"

@@ -2,6 +2,8 @@
 // Embedding lookup on every backend and in every weight format: exactly the reference's rows.
 #include "kernels/ops/embedding.h"
 
+#include <gtest/gtest.h>
+
 #include "kernels/ops/weight_codec.h"
 #include "tests/testing/op_backends.h"
 #include "tests/testing/stored_values.h"

@@ -3,6 +3,8 @@
 // reference, exact on integers, and bitwise equal for every number of tokens.
 #include "kernels/ops/linear.h"
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <limits>
 

@@ -3,6 +3,8 @@
 // a large score nor a value.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/testing/attention_batch.h"
 #include "tests/testing/attention_specs.h"
 

@@ -2,6 +2,8 @@
 // RmsNorm, LayerNorm, SiLU, PolyNorm and sigmoid on every backend.
 #include "kernels/ops/rowwise.h"
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <limits>
 

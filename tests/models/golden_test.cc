@@ -3,6 +3,9 @@
 // against the authors' own code.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <set>
 

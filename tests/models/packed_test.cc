@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+
 #include "kernels/ops/weight_packer.h"
 #include "models/convert/convert.h"
 #include "tests/testing/damaged_json.h"

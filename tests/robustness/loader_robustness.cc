@@ -6,8 +6,10 @@
 //   loader_robustness [--flips N] [--family NAME] [--binary PATH] [--sample N]
 // --flips: bits a file (10000). --family: only this one. --binary: diffserve; every N-th case
 // (--sample, 50) is also given to its `inspect`. Takes minutes; TMPDIR=/dev/shm spares the disk.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 
 #include "engine/text/chat_template.h"

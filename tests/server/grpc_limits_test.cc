@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages that the gRPC port refuses before it allocates anything, and calls that it ends.
 #include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 
 #include <string>

@@ -6,12 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <functional>
 #include <memory>
-#include <random>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "engine/text/grammar.h"
@@ -32,53 +29,14 @@ class GrammarFixture : public ::testing::Test {
   using Kind = GrammarSpec::Kind;
 
  protected:
-  static void SetUpTestSuite() {
-    tokenizer_ = Tokenizer::Load(std::string(DIFFSERVE_SOURCE_DIR) + "/models/demo/diff").value();
-    eos_ = -1;
-    for (int32_t id = 0; id < tokenizer_->vocab_size() && eos_ < 0; ++id) {
-      if (tokenizer_->IsSpecial(id)) eos_ = id;
-    }
-    vocab_size_ = tokenizer_->vocab_size() + 40;  // rows that pad the model's embedding
-    compiler_ = GrammarCompiler::Make(*tokenizer_, vocab_size_, {eos_}).value();
-  }
-  static void TearDownTestSuite() {
-    compiler_.reset();
-    tokenizer_.reset();
-  }
-
-  static Result<std::unique_ptr<TokenConstraint>> Compile(Kind kind, std::string text) {
-    return compiler_->Compile({kind, std::move(text), "response_format"});
-  }
-  static std::unique_ptr<TokenConstraint> Make(Kind kind, std::string text) {
-    Result<std::unique_ptr<TokenConstraint>> made = Compile(kind, std::move(text));
-    EXPECT_TRUE(made.ok()) << made.status().message();
-    return made.ok() ? std::move(made).value() : nullptr;
-  }
-  static std::string Refusal(Kind kind, std::string text) {
-    const auto made = Compile(kind, std::move(text));
-    if (made.ok()) return "compiled";
-    EXPECT_EQ(made.status().code(), StatusCode::kInvalidArgument);
-    EXPECT_EQ(made.status().param(), "response_format");
-    return made.status().message();
-  }
-  static std::string SchemaRefusal(const std::string& schema) {
-    return Refusal(Kind::kJsonSchema, schema);
-  }
-
-  static std::vector<uint32_t> MaskOf(TokenConstraint& constraint) {
-    std::vector<uint32_t> mask(MaskWords(vocab_size_), ~0u);
-    const Status status = constraint.Fill(mask);
-    EXPECT_TRUE(status.ok()) << status.message();
-    return mask;
-  }
-  static std::vector<int32_t> Allowed(TokenConstraint& constraint) {
-    const std::vector<uint32_t> mask = MaskOf(constraint);
-    std::vector<int32_t> tokens;
-    for (int32_t id = 0; id < static_cast<int32_t>(mask.size() * 32); ++id) {
-      if ((mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0) tokens.push_back(id);
-    }
-    return tokens;
-  }
+  static void SetUpTestSuite();
+  static void TearDownTestSuite();
+  static Result<std::unique_ptr<TokenConstraint>> Compile(Kind kind, std::string text);
+  static std::unique_ptr<TokenConstraint> Make(Kind kind, std::string text);
+  static std::string Refusal(Kind kind, std::string text);
+  static std::string SchemaRefusal(const std::string& schema);
+  static std::vector<uint32_t> MaskOf(TokenConstraint& constraint);
+  static std::vector<int32_t> Allowed(TokenConstraint& constraint);
 
   struct Walk {
     std::string text;
@@ -86,54 +44,12 @@ class GrammarFixture : public ::testing::Test {
     bool ended = false;  // by the token that ends a text
   };
   // Ends the text where it may end once `hurry` tokens are drawn; then it prefers what closes.
-  static Walk WalkOf(TokenConstraint& constraint, uint64_t seed) {
-    std::mt19937_64 random(seed);
-    Walk walk;
-    while (walk.tokens.size() < kMaxWalk) {
-      const std::vector<int32_t> allowed = Allowed(constraint);
-      EXPECT_FALSE(allowed.empty());
-      if (allowed.empty()) return walk;
-      int32_t token = allowed[random() % allowed.size()];
-      if (std::ranges::find(allowed, eos_) != allowed.end() && random() % 4 == 0) token = eos_;
-      const Status status = constraint.Accept(token);
-      EXPECT_TRUE(status.ok()) << status.message();
-      if (token == eos_) {
-        walk.ended = true;
-        return walk;
-      }
-      EXPECT_FALSE(tokenizer_->IsSpecial(token));
-      EXPECT_LT(token, tokenizer_->vocab_size());
-      walk.tokens.push_back(token);
-      walk.text += tokenizer_->TokenBytes(token);
-    }
-    return walk;
-  }
-  static bool Accepts(TokenConstraint& constraint, const std::string& text) {
-    const auto tokens = tokenizer_->Encode(text, false).value();
-    for (const int32_t token : tokens) {
-      if (!constraint.Accept(token).ok()) return false;
-    }
-    const std::vector<int32_t> allowed = Allowed(constraint);
-    return std::ranges::find(allowed, eos_) != allowed.end();
-  }
-  static bool Accepts(Kind kind, const std::string& grammar, const std::string& text) {
-    const std::unique_ptr<TokenConstraint> constraint = Make(kind, grammar);
-    return constraint != nullptr && Accepts(*constraint, text);
-  }
+  static Walk WalkOf(TokenConstraint& constraint, uint64_t seed);
+  static bool Accepts(TokenConstraint& constraint, const std::string& text);
+  static bool Accepts(Kind kind, const std::string& grammar, const std::string& text);
   // Every walk that ends gives a text of the form; some do.
   static void ExpectWalks(Kind kind, const std::string& grammar,
-                          const std::function<bool(const std::string&)>& is_right) {
-    const std::unique_ptr<TokenConstraint> constraint = Make(kind, grammar);
-    ASSERT_NE(constraint, nullptr);
-    int ended = 0;
-    for (int i = 0; i < kWalks; ++i) {
-      const Walk walk = WalkOf(*constraint->Clone(), static_cast<uint64_t>(i) + 1);
-      if (!walk.ended) continue;
-      ++ended;
-      EXPECT_TRUE(is_right(walk.text)) << walk.text;
-    }
-    EXPECT_GT(ended, 0) << grammar;
-  }
+                          const std::function<bool(const std::string&)>& is_right);
 
   static inline std::unique_ptr<Tokenizer> tokenizer_;
   static inline std::unique_ptr<GrammarCompiler> compiler_;

@@ -20,36 +20,17 @@ class StepGate {
   explicit StepGate(State state) : open_(state == State::kOpen) {}
 
   // The executor's side: returns when the step may pass.
-  void Pass() {
-    std::unique_lock lock(mutex_);
-    const int64_t number = ++arrived_;
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return open_ || number <= allowed_; });
-  }
+  void Pass();
 
   // The test's side.
-  void Open() {
-    std::lock_guard lock(mutex_);
-    open_ = true;
-    changed_.notify_all();
-  }
+  void Open();
   // Holds all steps that arrive from now on.
-  void Close() {
-    std::lock_guard lock(mutex_);
-    if (std::exchange(open_, false)) allowed_ = arrived_;
-  }
+  void Close();
   // Lets `steps` more steps pass through the closed gate, now if they wait or else when they
   // arrive.
-  void Allow(int steps) {
-    std::lock_guard lock(mutex_);
-    allowed_ += steps;
-    changed_.notify_all();
-  }
+  void Allow(int steps);
   // Waits until a step waits at the closed gate.
-  void WaitForArrival() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return arrived_ > allowed_; });
-  }
+  void WaitForArrival();
 
  private:
   std::mutex mutex_;
@@ -60,13 +41,7 @@ class StepGate {
 };
 
 // `options` with the gate before the caller's own on_collect. `gate` outlives the executor.
-inline FakeExecutor::Options WithGate(FakeExecutor::Options options, StepGate& gate) {
-  options.on_collect = [&gate, then = std::move(options.on_collect)](uint64_t step) {
-    gate.Pass();
-    if (then) then(step);
-  };
-  return options;
-}
+FakeExecutor::Options WithGate(FakeExecutor::Options options, StepGate& gate);
 
 // Wraps any executor; its launches pass a gate that outlives it.
 class GatedExecutor : public Executor {
@@ -75,10 +50,7 @@ class GatedExecutor : public Executor {
       : executor_(std::move(executor)), gate_(gate) {}
 
   int depth() const override { return executor_->depth(); }
-  void Launch(const StepPlan& plan) override {
-    gate_.Pass();
-    executor_->Launch(plan);
-  }
+  void Launch(const StepPlan& plan) override;
   StepResult Collect() override { return executor_->Collect(); }
 
  private:

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conversations whose last message is continued. The expected texts come from transformers 4.57:
 // apply_chat_template with continue_final_message.
+#include <gtest/gtest.h>
+
 #include "engine/text/chat_template.h"
 #include "tests/testing/text_fixture.h"
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/text/chat_template.h"
 
+#include <gtest/gtest.h>
+
 #include <chrono>
 
 #include "tests/testing/text_fixture.h"

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Special tokens written in a conversation are text; those of the template stay tokens.
+#include <gtest/gtest.h>
+
 #include <random>
 
 #include "engine/text/chat_template.h"

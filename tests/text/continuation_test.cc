@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The text after a prompt, from the engine's events to a response: decoded as the prompt's
 // continuation for stop strings, choices and log-probabilities.
+#include <gtest/gtest.h>
+
 #include <random>
 
 #include "engine/text/responses.h"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/text/detokenizer.h"
 
+#include <gtest/gtest.h>
+
 #include <map>
 #include <random>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The limits of grammars: refusals by name, and the cost of hostile grammars.
 #include <chrono>
+#include <random>
 
 #include "tests/testing/grammar_fixture.h"
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "tests/testing/grammar_fixture.h"
 

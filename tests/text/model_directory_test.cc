@@ -2,6 +2,9 @@
 // Model directories as transformers reads them: directories.json has the directories of
 // directory_cases.py and the results of two versions. If they differ, the newer one counts, except
 // for what only the older one knows.
+#include <gtest/gtest.h>
+
+#include <fstream>
 #include <set>
 
 #include "engine/text/chat_template.h"

@@ -3,6 +3,8 @@
 // over a real engine.
 #include "engine/text/output_loop.h"
 
+#include <gtest/gtest.h>
+
 #include <condition_variable>
 #include <map>
 #include <mutex>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // All endings of Responses, in random order from a seed.
+#include <gtest/gtest.h>
+
 #include <deque>
 #include <map>
 #include <random>

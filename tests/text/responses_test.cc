@@ -2,6 +2,8 @@
 // Responses driven by hand, and the events of their streams.
 #include "engine/text/responses.h"
 
+#include <gtest/gtest.h>
+
 #include "tests/testing/response_client.h"
 #include "tests/testing/text_fixture.h"
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bound of a token's bytes: never too small, and absent if there is none.
+#include <gtest/gtest.h>
+
 #include <random>
 
 #include "tests/testing/text_fixture.h"
