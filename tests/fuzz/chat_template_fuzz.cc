@@ -13,12 +13,12 @@
 #include "engine/text/chat_template.h"
 #include "server/api/openai/request.h"
 #include "tests/fuzz/model_file.h"
+#include "tests/testing/source_directory.h"
 
 namespace diffserve {
 namespace {
 
 constexpr size_t kMaxTextBytes = size_t{32} << 20;  // as the library limits it
-constexpr char kModel[] = DIFFSERVE_SOURCE_DIR "/models/demo/diff";
 
 int64_t NumSpecial(const Tokenizer& tokenizer, const RenderedChat& chat) {
   const auto ids = tokenizer.Encode(chat.text, {.guard = chat.guard}).value();
@@ -26,7 +26,8 @@ int64_t NumSpecial(const Tokenizer& tokenizer, const RenderedChat& chat) {
 }
 
 RenderedChat Rendered(const Conversation& conversation, const Tokenizer& tokenizer) {
-  static const auto chat_template = ChatTemplate::Load(kModel).value();
+  static const auto chat_template =
+      ChatTemplate::Load(SourceDirectory() + "/models/demo/diff").value();
   const TemplateJson json = TemplateJsonOf(conversation);
   const Result<RenderedChat> rendered = chat_template->Render(
       {json.messages, json.kwargs, conversation.add_generation_prompt}, &tokenizer);
@@ -35,7 +36,7 @@ RenderedChat Rendered(const Conversation& conversation, const Tokenizer& tokeniz
 }
 
 void TakeConversation(std::string_view body) {
-  static const auto tokenizer = Tokenizer::Load(kModel).value();
+  static const auto tokenizer = Tokenizer::Load(SourceDirectory() + "/models/demo/diff").value();
   const FrontendOptions limits;
   const auto request = ParseChatRequest(body, {&limits, SamplingSpec()});
   if (!request.ok()) return;

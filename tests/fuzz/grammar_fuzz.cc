@@ -8,6 +8,7 @@
 
 #include "engine/text/grammar.h"
 #include "kernels/base/check.h"
+#include "tests/testing/source_directory.h"
 
 namespace diffserve {
 namespace {
@@ -34,7 +35,7 @@ constexpr std::string_view kPanicked = "text library failed";
 
 void Take(GrammarSpec::Kind kind, std::string_view text) {
   static const auto tokenizer =
-      Tokenizer::Load(DIFFSERVE_SOURCE_DIR "/tests/text/data/byte_bpe").value();
+      Tokenizer::Load(SourceDirectory() + "/tests/text/data/byte_bpe").value();
   static const int vocab_size = tokenizer->vocab_size() + 3;
   static const auto compiler = GrammarCompiler::Make(*tokenizer, vocab_size, {0}).value();
   const auto made = compiler->Compile({kind, std::string(text), "grammar"});

@@ -22,6 +22,7 @@
 #include "server/app/server.h"
 #include "server/http/reader.h"
 #include "tests/testing/fake_executor.h"
+#include "tests/testing/source_directory.h"
 
 namespace diffserve {
 namespace {
@@ -42,8 +43,8 @@ ServerOptions Options() {
 
 ServerParts Parts() {
   ServerParts parts;
-  parts.tokenizer = Tokenizer::Load(DIFFSERVE_SOURCE_DIR "/tests/text/data/byte_bpe").value();
-  parts.chat_template = ChatTemplate::Load(DIFFSERVE_SOURCE_DIR "/models/demo/diff").value();
+  parts.tokenizer = Tokenizer::Load(SourceDirectory() + "/tests/text/data/byte_bpe").value();
+  parts.chat_template = ChatTemplate::Load(SourceDirectory() + "/models/demo/diff").value();
   parts.config.vocab_size = parts.tokenizer->vocab_size();
   return parts;
 }

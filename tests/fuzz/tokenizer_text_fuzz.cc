@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "tests/fuzz/tokenizer_checks.h"
+#include "tests/testing/source_directory.h"
 #include "tests/testing/temporary_directory.h"
 
 namespace diffserve {
@@ -18,8 +19,7 @@ constexpr const char* kTokenizers[] = {"tests/text/data/byte_bpe",  "tests/text/
 const Tokenizer& Loaded(size_t index) {
   static std::unique_ptr<Tokenizer> loaded[std::size(kTokenizers)];
   if (loaded[index] == nullptr) {
-    loaded[index] =
-        Tokenizer::Load(std::string(DIFFSERVE_SOURCE_DIR) + "/" + kTokenizers[index]).value();
+    loaded[index] = Tokenizer::Load(SourceDirectory() + "/" + kTokenizers[index]).value();
   }
   return *loaded[index];
 }

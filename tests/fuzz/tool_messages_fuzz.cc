@@ -21,6 +21,7 @@
 #include "server/serving/answer/answer_message.h"
 #include "server/serving/tools/json_scanner.h"
 #include "tests/fuzz/checked_request.h"
+#include "tests/testing/source_directory.h"
 
 namespace diffserve {
 namespace {
@@ -152,7 +153,7 @@ bool Draw(TokenConstraint& constraint, const Tokenizer& tokenizer, uint64_t seed
 
 void CheckConstrained(const AnswerRequest& request, uint64_t seed) {
   static const auto tokenizer =
-      Tokenizer::Load(DIFFSERVE_SOURCE_DIR "/tests/text/data/byte_bpe").value();
+      Tokenizer::Load(SourceDirectory() + "/tests/text/data/byte_bpe").value();
   static const auto compiler =
       GrammarCompiler::Make(*tokenizer, tokenizer->vocab_size(), {0}).value();
   const auto made = compiler->Compile(*request.generate.grammar);

@@ -18,6 +18,7 @@
 #include "models/safetensors.h"
 #include "tests/testing/checkpoint_writer.h"
 #include "tests/testing/short_prompt.h"
+#include "tests/testing/source_directory.h"
 #include "tests/testing/unilm_state_dict.h"
 
 namespace diffserve {
@@ -105,8 +106,7 @@ class ConvertTest : public ::testing::Test {
 };
 
 TEST_F(ConvertTest, EveryGoldenCaseGivesTheSameBitsInEachDType) {
-  for (const auto& golden :
-       fs::directory_iterator(std::string(DIFFSERVE_SOURCE_DIR) + "/tests/golden/cases")) {
+  for (const auto& golden : fs::directory_iterator(SourceDirectory() + "/tests/golden/cases")) {
     const std::string name = golden.path().filename();
     const ConvertReport as_stored = Converted(golden, std::nullopt, 20'000);
     EXPECT_GT(as_stored.num_files, 1u) << name;
@@ -315,7 +315,7 @@ TEST_F(ConvertTest, TiedOutputMatrixEqualToTheEmbeddingIsDropped) {
 }
 
 TEST_F(ConvertTest, TiedOutputMatrixIsDroppedForEveryNameOfTheFinalNorm) {
-  const fs::path golden = fs::path(DIFFSERVE_SOURCE_DIR) / "tests/golden/cases" / kStoredTiedHead;
+  const fs::path golden = fs::path(SourceDirectory()) / "tests/golden/cases" / kStoredTiedHead;
   EXPECT_THAT(Converted(golden).dropped, ElementsAre("lm_head.weight"));
   const auto file = SafetensorsFile::Open(result() / "model.safetensors");
   ASSERT_TRUE(file.ok()) << file.status().message();

@@ -17,6 +17,7 @@
 #include "tests/robustness/limited_process.h"
 #include "tests/testing/damaged_json.h"
 #include "tests/testing/load_outcome.h"
+#include "tests/testing/source_directory.h"
 
 namespace diffserve {
 namespace {
@@ -219,8 +220,7 @@ bool TryFamily(const CheckpointToDamage& checkpoint, const Arguments& arguments)
   DamagedCopy copy(checkpoint.dir, checkpoint.two_shards);
   if (!arguments.binary.empty()) {
     for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
-      std::filesystem::copy(std::string(DIFFSERVE_SOURCE_DIR "/models/demo/diff/") + name,
-                            copy.Path(name));
+      std::filesystem::copy(SourceDirectory() + "/models/demo/diff/" + name, copy.Path(name));
     }
   }
   const std::string name = checkpoint.family + (checkpoint.two_shards ? " shards" : "");
@@ -246,7 +246,7 @@ bool TryFamily(const CheckpointToDamage& checkpoint, const Arguments& arguments)
 }
 
 bool TryTextFiles(const Arguments& arguments) {
-  DamagedCopy copy(DIFFSERVE_SOURCE_DIR "/models/demo/diff");
+  DamagedCopy copy(SourceDirectory() + "/models/demo/diff");
   Runner runner(copy, "text files", arguments, &LoadTextAndUse);
   uint64_t seed = 1800;
   for (const char* file : {"tokenizer.json", "tokenizer_config.json"}) {

@@ -13,6 +13,7 @@
 
 #include "engine/text/grammar.h"
 #include "kernels/base/check.h"
+#include "tests/testing/source_directory.h"
 
 namespace diffserve {
 namespace {
@@ -56,7 +57,7 @@ class SchemaSuite {
   }
 
   const std::unique_ptr<Tokenizer> tokenizer_ =
-      Tokenizer::Load(DIFFSERVE_SOURCE_DIR "/models/demo/diff").value();
+      Tokenizer::Load(SourceDirectory() + "/models/demo/diff").value();
   int32_t eos_ = 0;
   std::unique_ptr<GrammarCompiler> compiler_;
 };

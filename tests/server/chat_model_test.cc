@@ -13,6 +13,7 @@
 #include "server/app/chat/chat_history.h"
 #include "tests/testing/http_client.h"
 #include "tests/testing/serving_fixture.h"
+#include "tests/testing/source_directory.h"
 
 namespace diffserve {
 namespace {
@@ -150,7 +151,7 @@ class LocalChatTest : public ::testing::Test {
     options.threads = 2;
     return LoadChatModel(options, {}, {}, wrap);
   }
-  const std::string demo_ = DIFFSERVE_SOURCE_DIR "/models/demo/diff";
+  const std::string demo_ = SourceDirectory() + "/models/demo/diff";
 };
 
 TEST_F(LocalChatTest, ConversationIsRemembered) {

@@ -13,6 +13,7 @@
 
 #include "kernels/base/machine_memory.h"
 #include "server/app/commands/model_session.h"
+#include "tests/testing/source_directory.h"
 #include "tests/testing/temporary_directory.h"
 
 namespace diffserve {
@@ -199,7 +200,7 @@ TEST_F(CommandsTest, InspectRefusesWhatServeRefusesInTheSameWords) {
 }
 
 TEST_F(CommandsTest, PackedConversionIsInspectableAndGeneratesTheSameTokens) {
-  const std::string demo = DIFFSERVE_SOURCE_DIR "/models/demo/diff", packed = dir_ + "/packed";
+  const std::string demo = SourceDirectory() + "/models/demo/diff", packed = dir_ + "/packed";
   const auto output = [](std::vector<std::string> args) {
     for (const char* arg : {"--threads", "2", "--cpu-isa", "avx2"}) args.push_back(arg);
     ::testing::internal::CaptureStdout();
@@ -228,7 +229,7 @@ TEST_F(CommandsTest, PackedConversionIsInspectableAndGeneratesTheSameTokens) {
 }
 
 TEST_F(CommandsTest, EmptyAnswerReportsItsCauseAndAHint) {
-  const std::string demo = DIFFSERVE_SOURCE_DIR "/models/demo/diff";
+  const std::string demo = SourceDirectory() + "/models/demo/diff";
   const auto told = [&](std::vector<std::string> flags) {
     std::vector<std::string> args = {"generate", demo, "--threads", "2"};
     args.insert(args.end(), flags.begin(), flags.end());

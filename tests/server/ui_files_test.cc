@@ -9,6 +9,7 @@
 #include "server/ui/files.h"
 #include "tests/testing/http_client.h"
 #include "tests/testing/serving_fixture.h"
+#include "tests/testing/source_directory.h"
 #include "tests/testing/temporary_directory.h"
 
 namespace diffserve {
@@ -29,7 +30,7 @@ TEST(UiFilesTest, EachFileIsServedByteForByte) {
   ServingFixture server;
   std::set<std::string> names;
   size_t bytes = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(DIFFSERVE_SOURCE_DIR "/server/ui")) {
+  for (const auto& entry : std::filesystem::directory_iterator(SourceDirectory() + "/server/ui")) {
     const std::string name = entry.path().filename();
     if (!name.ends_with(".html") && !name.ends_with(".css") && !name.ends_with(".js")) continue;
     names.insert(name);

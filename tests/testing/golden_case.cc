@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "kernels/base/check.h"
+#include "tests/testing/source_directory.h"
 
 namespace diffserve {
 namespace {
@@ -40,7 +41,7 @@ std::vector<int32_t> GoldenCase::AllTokens() const {
   return tokens;
 }
 
-std::string GoldenCasesDir() { return std::string(DIFFSERVE_SOURCE_DIR) + "/tests/golden/cases"; }
+std::string GoldenCasesDir() { return SourceDirectory() + "/tests/golden/cases"; }
 
 std::vector<std::string> GoldenCaseNames() {
   std::vector<std::string> names;

@@ -5,10 +5,12 @@
 #include <random>
 #include <utility>
 
+#include "tests/testing/source_directory.h"
+
 namespace diffserve {
 
 void GrammarFixture::SetUpTestSuite() {
-  tokenizer_ = Tokenizer::Load(std::string(DIFFSERVE_SOURCE_DIR) + "/models/demo/diff").value();
+  tokenizer_ = Tokenizer::Load(SourceDirectory() + "/models/demo/diff").value();
   eos_ = -1;
   for (int32_t id = 0; id < tokenizer_->vocab_size() && eos_ < 0; ++id) {
     if (tokenizer_->IsSpecial(id)) eos_ = id;

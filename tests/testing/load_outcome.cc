@@ -4,6 +4,8 @@
 #include <memory>
 #include <numeric>
 
+#include "tests/testing/source_directory.h"
+
 namespace diffserve {
 namespace {
 
@@ -49,7 +51,7 @@ std::string ProblemOf(const LoadOutcome& outcome, const Damage& damage, const st
 }
 
 std::vector<CheckpointToDamage> CheckpointsToDamage() {
-  const std::filesystem::path cases = std::filesystem::path(DIFFSERVE_SOURCE_DIR) /
+  const std::filesystem::path cases = std::filesystem::path(SourceDirectory()) /
                                       "tests/golden/cases";
   constexpr const char* kFamilies[] = {"diff_",      "llama_", "unilm_v1_", "unilm_v2_",
                                        "motif_gda_", "motif_", "phi4flash_"};

@@ -12,11 +12,12 @@
 #include <vector>
 
 #include "engine/text/tokenizer.h"
+#include "tests/testing/source_directory.h"
 #include "tests/testing/temporary_directory.h"
 
 namespace diffserve {
 
-inline std::string TextDataDir() { return std::string(DIFFSERVE_SOURCE_DIR) + "/tests/text/data"; }
+inline std::string TextDataDir() { return SourceDirectory() + "/tests/text/data"; }
 
 std::vector<std::string> TokenizerFixtures();
 std::unique_ptr<Tokenizer> LoadTokenizerFixture(const std::string& name);

@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "tests/testing/source_directory.h"
 #include "tests/testing/text_fixture.h"
 
 namespace diffserve {
@@ -69,7 +70,7 @@ void ExpectBounded(const Tokenizer& tokenizer, const std::string& name) {
 TEST(TokenBoundTest, NoTextHasFewerTokensThanTheBound) {
   for (const std::string name : {"byte_bpe", "sentencepiece"})
     ExpectBounded(*LoadTokenizerFixture(name), name);
-  const auto demo = Tokenizer::Load(std::string(DIFFSERVE_SOURCE_DIR) + "/models/demo/diff");
+  const auto demo = Tokenizer::Load(SourceDirectory() + "/models/demo/diff");
   ASSERT_TRUE(demo.ok());
   ExpectBounded(**demo, "demo");
 }
