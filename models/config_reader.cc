@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "kernels/base/regular_file.h"
+#include "models/regular_file.h"
 
 namespace diffserve {
 namespace {

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "kernels/base/regular_file.h"
+#include "models/regular_file.h"
 
 namespace diffserve {
 namespace {

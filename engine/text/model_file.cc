@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "kernels/base/regular_file.h"
+#include "models/regular_file.h"
 
 namespace diffserve {
 

@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <set>
 
-#include "kernels/base/regular_file.h"
 #include "kernels/ops/weight_packer.h"
 #include "models/convert/diff_mlx.h"
 #include "models/convert/json_members.h"
@@ -16,6 +15,7 @@
 #include "models/convert/source_directory.h"
 #include "models/convert/tensor_names.h"
 #include "models/model.h"
+#include "models/regular_file.h"
 #include "models/safetensors_writer.h"
 #include "models/weights.h"
 

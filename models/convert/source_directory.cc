@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <map>
 
-#include "kernels/base/regular_file.h"
 #include "models/checkpoint.h"
+#include "models/regular_file.h"
 
 namespace diffserve {
 namespace {

@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "kernels/base/cuda/device.h"
-#include "kernels/base/regular_file.h"
+#include "models/regular_file.h"
 #include "server/api/head/cross_origin.h"
 #include "server/app/nearest_name.h"
 #include "server/app/option_table.h"

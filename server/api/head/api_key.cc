@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "kernels/base/log.h"
-#include "kernels/base/regular_file.h"
+#include "models/regular_file.h"
 
 namespace diffserve {
 namespace {

@@ -7,7 +7,7 @@
 #include <sstream>
 #include <utility>
 
-#include "kernels/base/regular_file.h"
+#include "models/regular_file.h"
 #include "server/app/commands/prompt_input.h"
 #include "server/json/json.h"
 

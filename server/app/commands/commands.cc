@@ -15,8 +15,8 @@
 #include "kernels/base/log.h"
 #include "kernels/base/machine_memory.h"
 #include "kernels/base/out_of_memory.h"
-#include "kernels/base/standard_streams.h"
 #include "server/app/commands/model_session.h"
+#include "server/app/standard_streams.h"
 #include "server/app/stop_signals.h"
 #include "server/serving/build_version.h"
 

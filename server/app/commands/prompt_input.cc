@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "kernels/base/regular_file.h"
+#include "models/regular_file.h"
 
 namespace diffserve {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/base/regular_file.h"
+#include "models/regular_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/base/standard_streams.h"
+#include "server/app/standard_streams.h"
 
 #include <fcntl.h>
 #include <unistd.h>
