@@ -2,9 +2,6 @@
 #include "server/http/gate.h"
 
 #include <algorithm>
-#include <boost/asio/buffer.hpp>
-#include <boost/beast/http/empty_body.hpp>
-#include <boost/beast/http/parser.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,7 +14,6 @@ constexpr size_t kMethodAndVersionBytes = 64;  // of a request line without its 
 using FieldView = std::pair<std::string_view, std::string_view>;  // name as sent, value trimmed
 
 struct HeadParts {
-  std::string_view raw;
   std::string_view method, target, version;
   std::vector<FieldView> fields;
 };
@@ -171,37 +167,6 @@ bool IsRepeatedSingle(const HeadParts& head) {
   return false;
 }
 
-// Checks that the parser library reads the same head as we: the same method, target, and number and
-// order of fields and values.
-bool ParserDisagrees(const HeadParts& head, const HttpLimits& limits) {
-  namespace http = boost::beast::http;
-  http::request_parser<http::empty_body> parser;
-  parser.header_limit(static_cast<std::uint32_t>(limits.max_head_bytes));
-  parser.body_limit(boost::none);
-  parser.skip(true);
-  boost::beast::error_code error;
-  size_t used = parser.put(boost::asio::buffer(head.raw.data(), head.raw.size()), error);
-  if (error || used != head.raw.size() || !parser.is_header_done()) return true;
-  const auto& message = parser.get();
-  const auto text = [](boost::beast::string_view view) {
-    return std::string_view(view.data(), view.size());
-  };
-  if (text(message.method_string()) != head.method || text(message.target()) != head.target)
-    return true;
-  size_t count = 0;
-  for (const auto& field : message) {
-    const std::string_view name = text(field.name_string());
-    const bool same = std::any_of(head.fields.begin(), head.fields.end(),
-                                  [&](const FieldView& ours) {
-                                    return EqualsIgnoringCase(name, LowerCase(ours.first)) &&
-                                           text(field.value()) == ours.second;
-                                  });
-    if (!same) return true;
-    ++count;
-  }
-  return count != head.fields.size();
-}
-
 // Counted on the line and not on the target, so that a line cut anywhere is refused or served
 // alike.
 bool IsRequestLineTooLong(std::string_view raw, const HttpLimits& limits) {
@@ -273,7 +238,6 @@ constexpr HeadRule kHeadRules[] = {
      [](const HeadParts& h, const HttpLimits&) {
        return Has(h, "expect") && !EqualsIgnoringCase(Value(h, "expect"), "100-continue");
      }},
-    {400, "the head is malformed", ParserDisagrees},
 };
 
 void SplitRequestLine(std::string_view line, HeadParts* parts) {
@@ -285,7 +249,6 @@ void SplitRequestLine(std::string_view line, HeadParts* parts) {
 
 HeadParts Split(std::string_view raw) {
   HeadParts parts;
-  parts.raw = raw;
   const auto lines = Lines(raw);
   SplitRequestLine(lines.front(), &parts);
   for (size_t i = 1; i < lines.size(); ++i) {
@@ -365,12 +328,8 @@ std::optional<HttpRefusal> CheckPartialHead(std::string_view bytes, size_t begin
                                             const HttpLimits& limits) {
   if (bytes.empty()) return std::nullopt;
   if (!IsTokenChar(bytes.front())) return HttpRefusal{400, "the request line is malformed"};
-  const std::string_view unchecked = bytes.substr(begin > 0 ? begin - 1 : 0);  // with the character
-                                                                               // A LF at the start
-                                                                               // can only be the
-                                                                               // second half of a
-                                                                               // line end that is
-                                                                               // checked already.
+  const std::string_view unchecked = bytes.substr(begin > 0 ? begin - 1 : 0);
+  // A LF at the start can only be the second half of a line end that is checked already.
   if (HasBareLineEnd(unchecked.front() == '\n' ? unchecked.substr(1) : unchecked))
     return HttpRefusal{400, kRawRules[0].reason};
   if (HasControl(unchecked)) return HttpRefusal{400, kRawRules[1].reason};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The strict gate in front of the HTTP parser, which gets only accepted request heads. The rules
-// are two tables in gate.cc. Pure functions of bytes. gate.cc is the parser library's home.
+// The strict parser of request heads: what it accepts is read in one way by every other parser. The
+// rules are two tables in gate.cc; tests compare what is accepted with what Boost.Beast reads. Pure
+// functions of bytes.
 #pragma once
 
 #include <cstddef>

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes of a connection: what is read as a request keeps the limits, and how the bytes were cut
-// never matters. The first byte seeds the cuts, the rest is what the client sends.
+// The bytes of a connection: what is read as a request keeps the limits, how the bytes were cut
+// never matters, and a second parser reads no other head. The first byte seeds the cuts, the rest
+// is what the client sends.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "server/http/reader.h"
+#include "tests/testing/second_reading.h"
 
 namespace {
 
@@ -79,5 +82,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   Require(ReadAll(bytes, 0) == ReadAll(bytes, data[0] + 1u));
+  const size_t end = bytes.find("\r\n\r\n");
+  if (end == bytes.npos) return 0;
+  const std::string_view raw = bytes.substr(0, end + 4);
+  const auto checked = diffserve::CheckHead(raw, kLimits);
+  if (const auto* head = std::get_if<diffserve::HttpHead>(&checked))
+    Require(diffserve::testing::ReadAgain(raw, *head) != diffserve::testing::SecondReading::kOther);
   return 0;
 }

@@ -8,6 +8,7 @@
 
 #include "server/http/reader.h"
 #include "tests/testing/http_cases.h"
+#include "tests/testing/second_reading.h"
 
 namespace diffserve {
 namespace {
@@ -38,6 +39,19 @@ TEST(HttpReaderTest, EveryHeadOfTheTableIsServedOrRefused) {
     EXPECT_EQ(Fed(c.bytes, c.bytes.size()), c.status) << c.name;
     EXPECT_EQ(Fed(c.bytes, 1) == 200, c.status == 200) << c.name << ", byte by byte";
   }
+}
+
+TEST(HttpReaderTest, SecondParserReadsTheSameFromEveryServedHead) {
+  int served = 0;
+  for (const HttpCase& c : testing::HttpHeadCases()) {
+    HttpReader reader{HttpLimits()};
+    reader.Feed(c.bytes);
+    if (StatusOf(reader) != 200) continue;
+    const std::string raw = c.bytes.substr(0, c.bytes.find("\r\n\r\n") + 4);
+    EXPECT_EQ(testing::ReadAgain(raw, reader.Take().head), testing::SecondReading::kSame) << c.name;
+    ++served;
+  }
+  EXPECT_GT(served, 10);
 }
 
 TEST(HttpReaderTest, EveryBodyOfTheTableIsReadOrRefused) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "server/api/reply/tokenizer_info.h"
 #include "server/api/vllm/encoder.h"
 #include "server/api/vllm/request.h"
 #include "server/serving/request/request_checks.h"

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/testing/second_reading.h"
+
+#include <algorithm>
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/http/empty_body.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <cctype>
+#include <map>
+#include <string>
+#include <utility>
+
+namespace diffserve::testing {
+
+SecondReading ReadAgain(std::string_view raw, const HttpHead& head) {
+  namespace beast = boost::beast;
+  beast::http::request_parser<beast::http::empty_body> parser;
+  parser.body_limit(boost::none);
+  parser.header_limit(static_cast<uint32_t>(raw.size() + 1));
+  parser.skip(true);
+  beast::error_code error;
+  const size_t used = parser.put(boost::asio::buffer(raw.data(), raw.size()), error);
+  if (error) return SecondReading::kRefused;
+  const auto& message = parser.get();
+  const std::string target = head.path + (raw.find('?') < raw.find('\r') ? "?" : "") + head.query;
+  if (used != raw.size() || !parser.is_header_done() || message.method_string() != head.method ||
+      message.target() != target) {
+    return SecondReading::kOther;
+  }
+  // Beast keeps fields of one name together, in the order in which they came.
+  std::multimap<std::string, std::string> ours(head.fields.begin(), head.fields.end()), theirs;
+  for (const auto& field : message) {
+    std::string name(field.name_string());
+    std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+    theirs.emplace(std::move(name), std::string(field.value()));
+  }
+  return ours == theirs ? SecondReading::kSame : SecondReading::kOther;
+}
+
+}  // namespace diffserve::testing
