@@ -37,6 +37,7 @@ class Overload {
  public:
   struct Options {
     std::vector<Load> loads;
+    double wait = kWait;
     double text_seconds = 0;      // from arrival to submission
     bool random_lengths = false;  // answers end at random, after kAnswer tokens on average
     std::function<double(double)> slowness = [](double) { return 1; };  // of a step, over time
@@ -143,7 +144,7 @@ class Overload {
     const double next = now_ + std::exponential_distribution<>(load.rate)(random_);
     if (next < load.end) Expect(next, [this, load] { Arrive(load); });
     ++Of(load.client).arrived;
-    auto place = inbox_.Announce(load.client, AtSeconds(now_ + kWait));
+    auto place = inbox_.Announce(load.client, AtSeconds(now_ + options_.wait));
     if (!place.ok()) {
       ++Of(load.client).refused;
       return;
@@ -151,7 +152,7 @@ class Overload {
     Request request;
     request.client = load.client;
     request.arrival = AtSeconds(now_);
-    request.start_by = AtSeconds(now_ + 2 * kWait);
+    request.start_by = AtSeconds(now_ + 2 * options_.wait);
     request.place = std::move(place).value();
     Expect(now_ + options_.text_seconds, [this, request]() mutable { Submit(std::move(request)); });
   }
@@ -264,6 +265,17 @@ TEST_P(OverloadTest, RequestsInTheirTextWorkCountAsWaiting) {
   overload.RunUntil(kSeconds);
   EXPECT_GT(ShareOfPeak(overload.Sum()), 0.98);
   EXPECT_LT(overload.Sum().last_refused_later, kWait) << "when no answer had ended yet";
+}
+
+// An answer takes about 0.7 s.
+TEST_P(OverloadTest, RequestsMayWaitForLessThanTheTimeOfAnAnswer) {
+  Overload::Options options = Options({Times(10)});
+  options.wait = 0.2;
+  Overload overload(options);
+  overload.RunUntil(kSeconds);
+  const Overload::Count count = overload.Sum();
+  EXPECT_GT(ShareOfPeak(count), 0.96);
+  EXPECT_LT(count.refused_later, count.refused / 100);
 }
 
 TEST_P(OverloadTest, EstimateFollowsStepsThatBecomeSlower) {
