@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/attention/attention_window.h"
+
 namespace diffserve::testing {
 namespace {
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <utility>
 
 #include "kernels/base/check.h"
 #include "tests/testing/source_directory.h"

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/testing/load_outcome.h"
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <numeric>
+#include <utility>
 
 #include "tests/testing/source_directory.h"
 

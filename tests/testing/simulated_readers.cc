@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/testing/simulated_readers.h"
 
+#include <algorithm>
+#include <random>
 #include <set>
 #include <utility>
 #include <variant>

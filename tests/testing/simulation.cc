@@ -2,6 +2,7 @@
 #include "tests/testing/simulation.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <random>
 #include <stdexcept>
