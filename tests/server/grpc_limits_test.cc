@@ -126,35 +126,6 @@ TEST(GrpcLimitsTest, CallsAreCountedAtArrivalAndAtBegin) {
   }
 }
 
-TEST(GrpcLimitsTest, ConnectionWithMoreCutThanAnsweredCallsIsClosed) {
-  GrpcStackOptions options = WithTemplateOnly();
-  options.grpc.max_excess_cuts = 20;
-  options.hold_steps = true;
-  GrpcStack stack(options);
-  const auto hostile = stack.NewChannel();
-  const auto stub = v1::Inference::NewStub(hostile), bystander = stack.NewStub();
-  v1::GetModelResponse model;
-  const auto ask = [&model](v1::Inference::Stub& by) {
-    grpc::ClientContext context;
-    return by.GetModel(&context, {}, &model).error_code();
-  };
-  EXPECT_EQ(ask(*bystander), grpc::StatusCode::OK);
-  grpc::ClientContext held_context;
-  const auto held = stub->Generate(&held_context, RequestOf({1}, 5));
-  for (int i = 0; i < 20; ++i) {
-    EXPECT_EQ(ask(*stub), grpc::StatusCode::OK) << "answered calls make up for those cut off";
-    for (int k = 0; k < 2; ++k) {
-      grpc::ClientContext context;
-      const auto call = stub->Generate(&context, RequestOf({1}, 5));
-      context.TryCancel();
-      Finish(context, *call);
-    }
-  }
-  EXPECT_EQ(Finish(held_context, *held).status.error_code(), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_EQ(ask(*bystander), grpc::StatusCode::OK);
-  EXPECT_EQ(ask(*stack.NewStub()), grpc::StatusCode::OK);
-}
-
 TEST(GrpcLimitsTest, OneClientMayHoldThreeQuartersOfTheOpenCalls) {
   GrpcStackOptions options;
   options.grpc.max_open_calls = 4;

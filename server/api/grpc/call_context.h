@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "server/api/grpc/call_record.h"
+#include "server/api/grpc/call_watch.h"
 #include "server/api/grpc/server.h"
 #include "server/observe/metrics_exporter.h"
 #include "server/serving/frontend.h"
@@ -120,7 +121,7 @@ class OpenCalls {
 // Shared by all calls.
 struct CallContext {
   Frontend& frontend;
-  const ApiKeys& api_keys;
+  const CallWatch& watch;
   MetricsExporter* metrics;
   GrpcServerOptions options;
   OpenCalls open_calls{options.max_open_calls};
@@ -130,9 +131,9 @@ struct CallContext {
   // them and they must not be guessed.
   std::atomic<uint64_t> next_id{(uint64_t{std::random_device{}()} << 32) | std::random_device{}()};
 
-  CallContext(Frontend& frontend_in, const ApiKeys& keys, MetricsExporter* metrics_in,
+  CallContext(Frontend& frontend_in, const CallWatch& watch_in, MetricsExporter* metrics_in,
               const GrpcServerOptions& options_in)
-      : frontend(frontend_in), api_keys(keys), metrics(metrics_in), options(options_in) {}
+      : frontend(frontend_in), watch(watch_in), metrics(metrics_in), options(options_in) {}
 
   // Before Finish.
   void End(const CallRecord& record, const grpc::Status& status, std::string_view request_id = {}) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kernels/base/log.h"
+#include "server/api/grpc/call_watch.h"
 #include "server/api/head/client_identity.h"
 #include "server/http/peer_address.h"
 #include "server/serving/status_codes.h"
@@ -58,12 +59,12 @@ std::string ClientOf(const ApiKeys& keys, const GrpcMetadata& metadata, std::str
   return ClientName(keys, KeyOf(keys, metadata), PeerAddress(DescriptorOf(peer)));
 }
 
-CallRecord::CallRecord(const char* method, const ApiKeys& keys,
+CallRecord::CallRecord(const char* method, const CallWatch& watch,
                        grpc::CallbackServerContext* context)
     : method_(method),
       context_(context),
-      access_(CheckKey(keys, context->client_metadata())),
-      client_(ClientOf(keys, context->client_metadata(), context->peer())),
+      access_(watch.Access(*context)),
+      client_(ClientOf(watch.keys(), context->client_metadata(), context->peer())),
       trace_(TraceOf(context->client_metadata())) {
   if (trace_) {
     for (const auto& [name, value] : TraceFields(*trace_))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// CallRecord: what an RPC needs besides its answer. It checks the key, passes the caller's trace on
-// in the initial metadata, and at the end adds the requested load report and writes the log line of
-// a traced call.
+// CallRecord: what an RPC needs besides its answer. It asks for access, passes the caller's trace
+// on in the initial metadata, and at the end adds the requested load report and writes the log line
+// of a traced call.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -19,6 +19,8 @@
 
 namespace diffserve {
 
+class CallWatch;
+
 using GrpcMetadata = std::multimap<grpc::string_ref, grpc::string_ref>;  // of a call, as the client
                                                                          // sent it
 
@@ -33,10 +35,10 @@ std::string ClientOf(const ApiKeys& keys, const GrpcMetadata& metadata, std::str
 // Copyable; the context outlives it. REQUIRES: the initial metadata is not sent yet.
 class CallRecord {
  public:
-  CallRecord(const char* method, const ApiKeys& keys, grpc::CallbackServerContext* context);
+  CallRecord(const char* method, const CallWatch& watch, grpc::CallbackServerContext* context);
 
   const char* method() const { return method_; }
-  const Status& access() const { return access_; }  // CheckKey of this call
+  const Status& access() const { return access_; }  // CallWatch::Access of this call
   const std::string& client() const { return client_; }
 
   // Converts an error to gRPC's Status; the trailers name the field at fault.

@@ -6,12 +6,13 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "kernels/base/log.h"
 #include "server/api/grpc/call_record.h"
+#include "server/serving/status_codes.h"
 
 namespace diffserve {
 namespace {
@@ -30,10 +31,22 @@ ino_t SocketNumber(int fd) {
 }  // namespace
 
 struct CallWatch::Connection {
+  // The peer gets all that was written, and then the end of the connection.
+  void Close() const {
+    if (SocketNumber(fd) == number) shutdown(fd, SHUT_WR);
+  }
+  // Drops unread data too. gRPC, which owns the socket, notices the reset and frees it.
+  void Reset() const {
+    const sockaddr no_address{.sa_family = AF_UNSPEC, .sa_data = {}};
+    if (SocketNumber(fd) == number) connect(fd, &no_address, sizeof(no_address));
+  }
+
   int fd = -1;
   ino_t number = 0;
-  int64_t open = 0, answered = 0, cut = 0;
-  bool closed = false;
+  int64_t held = 0;       // calls begun and not freed
+  int64_t under_way = 0;  // those of them that were not refused
+  bool refuses = false;   // new calls
+  bool is_reset = false;
 };
 
 // A stream of reflection; it holds a reference of its call.
@@ -52,37 +65,30 @@ class CallWatch::Interceptor : public grpc::experimental::Interceptor {
       : watch_(watch), info_(info), method_(info->method()) {}
   ~Interceptor() override {
     if (stream_ != nullptr) watch_.RemoveReflection(stream_);
-    if (!ended_ && connection_ != nullptr) watch_.Ended(*connection_, true);
+    if (connection_ != nullptr) watch_.Freed(*connection_, admitted_);
   }
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
-    if (methods->QueryInterceptionHookPoint(Point::POST_RECV_INITIAL_METADATA))
-      Begin(*methods->GetRecvInitialMetadata());
-    if (methods->QueryInterceptionHookPoint(Point::PRE_SEND_STATUS)) {
-      const grpc::StatusCode code = methods->GetSendStatus().error_code();
-      const bool was_cut = code == grpc::StatusCode::CANCELLED ||
-                           code == grpc::StatusCode::DEADLINE_EXCEEDED;
-      if (!std::exchange(ended_, true) && connection_ != nullptr)
-        watch_.Ended(*connection_, was_cut);
-    }
+    if (methods->QueryInterceptionHookPoint(Point::POST_RECV_INITIAL_METADATA)) Begin();
     methods->Proceed();
   }
 
  private:
-  void Begin(const GrpcMetadata& metadata) {
+  void Begin() {
     ++watch_.num_begun_;
-    grpc_call* const call = info_->server_context()->c_call();
-    connection_ = watch_.Begun(info_->server_context()->peer());
-    // Health needs no key, and our own methods check the key first. The handlers of other services
+    grpc::ServerContextBase& context = *info_->server_context();
+    std::tie(connection_, admitted_) = watch_.Begun(context.peer());
+    // Health is for all, and our own methods ask for access first. The handlers of other services
     // do not, so this ends their calls.
     if (method_.starts_with(kHealthMethods)) return;
-    for (const std::string& checked : watch_.checked_methods_) {
-      if (method_.starts_with(checked)) return;
+    for (const std::string& asking : watch_.asking_methods_) {
+      if (method_.starts_with(asking)) return;
     }
-    const Status access = CheckKey(watch_.keys_, metadata);
+    grpc_call* const call = context.c_call();
+    const Status access = watch_.Access(context);
     if (!access.ok()) {
-      grpc_call_cancel_with_status(call, GRPC_STATUS_UNAUTHENTICATED, access.message().c_str(),
-                                   nullptr);
+      const auto code = static_cast<grpc_status_code>(WireStatusOf(access.code()).grpc);
+      grpc_call_cancel_with_status(call, code, access.message().c_str(), nullptr);
     } else if (method_.starts_with(kReflectionMethods)) {
       stream_ = std::make_shared<Stream>(call);
       watch_.AddReflection(stream_);
@@ -94,7 +100,7 @@ class CallWatch::Interceptor : public grpc::experimental::Interceptor {
   const std::string_view method_;
   std::shared_ptr<Connection> connection_;
   std::shared_ptr<Stream> stream_;
-  bool ended_ = false;
+  bool admitted_ = true;
 };
 
 class CallWatch::Factory : public grpc::experimental::ServerInterceptorFactoryInterface {
@@ -109,8 +115,8 @@ class CallWatch::Factory : public grpc::experimental::ServerInterceptorFactoryIn
   CallWatch& watch_;
 };
 
-void CallWatch::ChecksItsKeys(const std::string& service) {
-  checked_methods_.push_back("/" + service + "/");
+void CallWatch::AsksForAccess(const std::string& service) {
+  asking_methods_.push_back("/" + service + "/");
 }
 
 void CallWatch::Opened(int fd) {
@@ -125,38 +131,43 @@ std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> CallWatch
   return std::make_unique<Factory>(*this);
 }
 
-std::shared_ptr<CallWatch::Connection> CallWatch::Begun(const std::string& peer) {
-  const int fd = DescriptorOf(peer);
-  std::lock_guard lock(mutex_);
-  const auto found = connections_.find(fd);
-  if (found == connections_.end()) return nullptr;
-  ++found->second->open;
-  CloseIfHostile(*found->second);
-  return found->second;
+Status CallWatch::Access(const grpc::ServerContextBase& context) const {
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = connections_.find(DescriptorOf(context.peer()));
+    if (found != connections_.end() && found->second->refuses)
+      return Status(StatusCode::kUnavailable,
+                    "too many calls of this connection were cut off: open a new connection");
+  }
+  return CheckKey(keys_, context.client_metadata());
 }
 
-void CallWatch::Ended(Connection& connection, bool was_cut) {
+std::pair<std::shared_ptr<CallWatch::Connection>, bool> CallWatch::Begun(const std::string& peer) {
   std::lock_guard lock(mutex_);
-  --connection.open;
-  ++(was_cut ? connection.cut : connection.answered);
-  CloseIfHostile(connection);
+  const auto found = connections_.find(DescriptorOf(peer));
+  if (found == connections_.end()) return {nullptr, true};
+  Connection& connection = *found->second;
+  ++connection.held;
+  const auto warn = [&](std::string_view event) {
+    Log(LogLevel::kWarning, event,
+        {{"held", std::to_string(connection.held)},
+         {"under_way", std::to_string(connection.under_way)}});
+  };
+  if (connection.held > 2 * options_.max_streams && !std::exchange(connection.refuses, true))
+    warn("grpc_calls_refused");
+  // gRPC reads on, so a flood takes memory although its calls are refused.
+  if (connection.held > 3 * options_.max_streams && !std::exchange(connection.is_reset, true)) {
+    warn("grpc_connection_reset");
+    connection.Reset();
+  }
+  if (!connection.refuses) ++connection.under_way;
+  return {found->second, !connection.refuses};
 }
 
-void CallWatch::CloseIfHostile(Connection& connection) {
-  // gRPC allows max_streams open streams, so those beyond were cut off and only wait to end.
-  const int64_t waiting = std::max<int64_t>(0, connection.open - options_.max_streams);
-  const int64_t excess = connection.cut + waiting - connection.answered;
-  if (connection.closed || excess < options_.max_excess_cuts) return;
-  connection.closed = true;
-  // The connection ends with a reset, which drops unread data. gRPC, which owns the socket, notices
-  // the reset and frees it.
-  if (SocketNumber(connection.fd) != connection.number) return;
-  const sockaddr no_address{.sa_family = AF_UNSPEC, .sa_data = {}};
-  connect(connection.fd, &no_address, sizeof(no_address));
-  Log(LogLevel::kWarning, "grpc_connection_closed",
-      {{"reason", "more calls were cut off than answered"},
-       {"cut", std::to_string(connection.cut)},
-       {"answered", std::to_string(connection.answered)}});
+void CallWatch::Freed(Connection& connection, bool was_admitted) {
+  std::lock_guard lock(mutex_);
+  --connection.held;
+  if (was_admitted && --connection.under_way == 0 && connection.refuses) connection.Close();
 }
 
 void CallWatch::AddReflection(const std::shared_ptr<Stream>& stream) {

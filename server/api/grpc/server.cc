@@ -86,12 +86,10 @@ void Configure(const GrpcServerOptions& options, grpc::ServerBuilder& builder) {
 struct GrpcServer::Impl {
   Impl(Frontend& frontend, const ApiKeys& keys, MetricsExporter* metrics,
        const GrpcServerOptions& options)
-      : watch({options.max_excess_cuts, options.max_streams_per_connection,
-               options.max_reflection_streams},
-              keys),
-        shared(frontend, keys, metrics, options),
+      : watch({options.max_streams_per_connection, options.max_reflection_streams}, keys),
+        shared(frontend, watch, metrics, options),
         services(AllServices(shared)) {
-    for (const NamedService& own : services) watch.ChecksItsKeys(own.name);
+    for (const NamedService& own : services) watch.AsksForAccess(own.name);
   }
 
   CallWatch watch;

@@ -38,9 +38,7 @@ struct GrpcServerOptions {
   int keepalive_timeout_ms = 20'000;
   int min_client_ping_interval_ms = 10'000;
   int max_ping_strikes = 2;
-  int64_t max_excess_cuts = 1000;  // calls of a connection that were cut off, beyond those that
-                                   // were answered; then it is closed
-  int max_open_calls = 4096;       // generating calls; one client may have three quarters
+  int max_open_calls = 4096;            // generating calls; one client may have three quarters
   int write_stall_timeout_ms = 30'000;  // after this time without a read, the call is ended
   int max_reflection_streams = 8;       // beyond this the oldest is ended
 };

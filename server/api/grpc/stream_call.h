@@ -70,7 +70,7 @@ class StreamCall : public WatchedCall, public Reactor {
 
  protected:
   StreamCall(const char* method, CallContext& shared, grpc::CallbackServerContext* context)
-      : shared_(shared), context_(context), record_(method, shared.api_keys, context) {}
+      : shared_(shared), context_(context), record_(method, shared.watch, context) {}
 
   // Takes the next message of the answer; false if there is none yet. Sets done_ if there will be
   // none.

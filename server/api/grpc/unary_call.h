@@ -26,7 +26,7 @@ grpc::ServerUnaryReactor* AnswerUnary(const char* method, CallContext& shared,
                                       grpc::CallbackServerContext* context, const Status& request,
                                       CallAccess access, const Body& body) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const CallRecord record(method, shared.api_keys, context);
+  const CallRecord record(method, shared.watch, context);
   const bool refused = access == CallAccess::kWithKey && !record.access().ok();
   const Status& checked = refused ? record.access() : request;
   EndUnary(shared, record, checked.ok() ? body() : checked, reactor);

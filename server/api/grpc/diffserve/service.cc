@@ -84,7 +84,7 @@ class InferenceService : public v1::Inference::Service {
                                          const WireRequest<v1::TokenizeRequest>& request,
                                          v1::TokenizeResponse* response) {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    const CallRecord record("Tokenize", shared_.api_keys, context);
+    const CallRecord record("Tokenize", shared_.watch, context);
     const v1::TokenizeRequest& message = request.message;
     Status status = record.access().ok() ? request.status : record.access();
     if (status.ok()) {
@@ -109,7 +109,7 @@ class InferenceService : public v1::Inference::Service {
                                            const WireRequest<v1::DetokenizeRequest>& request,
                                            v1::DetokenizeResponse* response) {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    const CallRecord record("Detokenize", shared_.api_keys, context);
+    const CallRecord record("Detokenize", shared_.watch, context);
     const auto& ids = request.message.ids();
     Status status = record.access().ok() ? request.status : record.access();
     if (status.ok() && static_cast<size_t>(ids.size()) > kMaxDetokenizeIds) {
