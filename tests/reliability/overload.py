@@ -41,7 +41,7 @@ class Setting:
 
 
 SLOW = Setting(16, 32, ("--load-format", "dummy", "--threads", 1, "--dtype", "bfloat16"))
-BUNDLED = Setting(256, 128, ())
+BUNDLED = Setting(256, 256, ())
 
 
 def body(number: int, output: int) -> dict:
