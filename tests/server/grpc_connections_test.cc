@@ -25,7 +25,7 @@ using testing::HttpClient;
 using testing::RequestOf;
 using testing::WithHeldSteps;
 
-constexpr char kGenerate[] = "/diffserve.v1.Inference/Generate";
+constexpr char kGenerateMethod[] = "/diffserve.v1.Inference/Generate";
 constexpr char kGetModel[] = "/diffserve.v1.Inference/GetModel";
 
 bool CallsOfStage(const GrpcStack& stack, const std::string& stage, int count) {
@@ -52,7 +52,7 @@ class FrameClient {
 
   static std::string Frame(Kind kind, char flags, uint32_t stream, const std::string& payload) {
     const std::string size = BigEndian(static_cast<uint32_t>(payload.size()));
-    return size.substr(1) + kind + flags + BigEndian(stream) + payload;
+    return size.substr(1) + static_cast<char>(kind) + flags + BigEndian(stream) + payload;
   }
   // The frames of a call on the next stream. `timeout` is as in the field grpc-timeout.
   std::string Call(const std::string& path, const std::string& message,
@@ -128,7 +128,7 @@ class FrameClient {
 TEST(GrpcConnectionsTest, CallsPastTheirDeadlineDoNotAffectOthers) {
   GrpcStack stack(WithHeldSteps());
   FrameClient client(stack.grpc_server->port());
-  client.Send(client.Call(kGenerate, RequestOf({1}, 5).SerializeAsString()));
+  client.Send(client.Call(kGenerateMethod, RequestOf({1}, 5).SerializeAsString()));
   const uint32_t other = client.stream();
   EXPECT_TRUE(Eventually([&] { return stack.Stats().running + stack.Stats().waiting == 1; }));
 
@@ -136,7 +136,7 @@ TEST(GrpcConnectionsTest, CallsPastTheirDeadlineDoNotAffectOthers) {
   for (int arrived = 1; arrived < 1201; arrived += 100) {
     std::string calls, resets;
     for (int i = 0; i < 100; ++i) {
-      calls += client.Call(kGenerate, request, "1m");
+      calls += client.Call(kGenerateMethod, request, "1m");
       resets += client.ResetOf(client.stream());
     }
     client.Send(calls);
