@@ -66,17 +66,22 @@ Damage FlipOf(const std::string& file, size_t bit, Expected expected) {
           [file, bit](DamagedCopy& c) { c.Flip(file, bit); }};
 }
 
-// Whether the weight that holds a bit of the data section is a finite number with it flipped.
-bool StaysFinite(const SafetensorsHeader& header, std::string_view data, size_t bit) {
+// What becomes of the file with a bit of its data section flipped: the weight that holds it must
+// stay finite, and where the loader takes an exponential of the weight, that too.
+Expected OutcomeOfFlip(const SafetensorsHeader& header, std::string_view data, size_t bit) {
   const size_t byte = bit / 8;
   for (const auto& [name, entry] : header) {
     if (byte < entry.begin || byte >= entry.end || !entry.is_float) continue;
     const size_t in_number = (byte - entry.begin) % SizeOf(entry.dtype);
     std::string number(data.substr(byte - in_number, SizeOf(entry.dtype)));
     number[in_number] ^= static_cast<char>(1 << bit % 8);
-    return std::isfinite(TensorView{number.data(), entry.dtype, {1}}.At(0));
+    if (!std::isfinite(TensorView{number.data(), entry.dtype, {1}}.At(0)))
+      return Expected::kRefused;
+    const bool has_exponential = name.ends_with(".A_log") ||
+                                 name.find(".lambda_") != std::string::npos;
+    return has_exponential ? Expected::kEither : Expected::kLoaded;
   }
-  return true;
+  return Expected::kLoaded;
 }
 
 }  // namespace
@@ -208,8 +213,7 @@ std::vector<Damage> Flips(const DamagedCopy& copy, const std::string& file, size
   const std::string_view data = std::string_view(bytes).substr(header_bytes);
   add(8 * bytes.size(), [&](size_t bit) {
     if (bit < 8 * header_bytes) return Expected::kEither;
-    return StaysFinite(header, data, bit - 8 * header_bytes) ? Expected::kLoaded
-                                                             : Expected::kRefused;
+    return OutcomeOfFlip(header, data, bit - 8 * header_bytes);
   });
   add(8 * header_bytes, either);
   return damages;

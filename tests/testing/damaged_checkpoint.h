@@ -66,7 +66,8 @@ struct Damage {
 std::vector<Damage> Cuts(const DamagedCopy& copy, const std::string& file, size_t stride = 1);
 
 // `count` bits over the whole file; for a file of tensors as many again over its header. Files of
-// no more bits: every bit, if `count` allows. Flipped weights must load while they are finite.
+// no more bits: every bit, if `count` allows. Flipped weights must load while they, and what the
+// loader computes of them, are finite.
 std::vector<Damage> Flips(const DamagedCopy& copy, const std::string& file, size_t count,
                           uint64_t seed);
 
