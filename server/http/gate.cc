@@ -89,33 +89,25 @@ bool HasControl(std::string_view raw) {
   });
 }
 
-bool HasFoldedLine(std::string_view raw) {
-  const auto lines = Lines(raw);
-  return std::any_of(lines.begin(), lines.end(), [](std::string_view line) {
-    return line.front() == ' ' || line.front() == '\t';
-  });
-}
-
-bool HasBadFieldName(std::string_view raw) {
-  const auto lines = Lines(raw);
-  for (size_t i = 1; i < lines.size(); ++i) {
-    const size_t colon = lines[i].find(':');
-    if (colon == std::string_view::npos || !IsToken(lines[i].substr(0, colon))) return true;
-  }
-  return false;
-}
-
-// Exactly "method SP target SP version".
-bool HasBadRequestLine(std::string_view raw) {
-  const auto lines = Lines(raw);
-  if (lines.empty()) return true;
-  const std::string_view line = lines.front();
+// A request line is exactly "method SP target SP version". False, with nothing changed, for others.
+bool SplitRequestLine(std::string_view line, HeadParts* parts) {
   const size_t first = line.find(' ');
   const size_t last = line.rfind(' ');
   if (first == std::string_view::npos || last <= first + 1 || line.find(' ', first + 1) != last)
-    return true;
-  return !IsToken(line.substr(0, first)) || line.substr(last + 1).substr(0, 5) != "HTTP/" ||
-         line.find('\t') != std::string_view::npos;
+    return false;
+  const std::string_view method = line.substr(0, first), version = line.substr(last + 1);
+  if (!IsToken(method) || version.substr(0, 5) != "HTTP/" || line.find('\t') != line.npos)
+    return false;
+  parts->method = method;
+  parts->target = line.substr(first + 1, last - first - 1);
+  parts->version = version;
+  return true;
+}
+
+std::optional<FieldView> SplitField(std::string_view line) {
+  const size_t colon = line.find(':');
+  if (colon == std::string_view::npos || !IsToken(line.substr(0, colon))) return std::nullopt;
+  return FieldView(line.substr(0, colon), Trimmed(line.substr(colon + 1)));
 }
 
 bool IsValidHost(std::string_view host) {
@@ -167,32 +159,42 @@ bool IsRepeatedSingle(const HeadParts& head) {
   return false;
 }
 
+// The comma-separated elements of all fields of this name.
+std::vector<std::string_view> Elements(const HeadParts& head, std::string_view name) {
+  std::vector<std::string_view> elements;
+  for (const auto& [field, value] : head.fields) {
+    if (!EqualsIgnoringCase(field, name)) continue;
+    for (std::string_view rest = value; !rest.empty();) {
+      const size_t comma = std::min(rest.find(','), rest.size());
+      elements.push_back(Trimmed(rest.substr(0, comma)));
+      rest.remove_prefix(std::min(comma + 1, rest.size()));
+    }
+  }
+  return elements;
+}
+
+bool IsTokenList(const HeadParts& head, std::string_view name) {
+  const auto elements = Elements(head, name);
+  return std::ranges::all_of(elements, [](auto e) { return e.empty() || IsToken(e); });
+}
+
 // Counted on the line and not on the target, so that a line cut anywhere is refused or served
 // alike.
 bool IsRequestLineTooLong(std::string_view raw, const HttpLimits& limits) {
   return std::min(raw.find('\r'), raw.size()) > limits.max_target_bytes + kMethodAndVersionBytes;
 }
 
-struct RawRule {
-  int status;
-  const char* reason;
-  bool (*broken)(std::string_view raw);
-};
 struct HeadRule {
   int status;
   const char* reason;
   bool (*broken)(const HeadParts& head, const HttpLimits& limits);
 };
 
-// Applied in this order; the first broken rule gives the answer.
-constexpr RawRule kRawRules[] = {
-    {400, "a line of the head does not end in CRLF", HasBareLineEnd},
-    {400, "the head holds a control character", HasControl},
-    {400, "a field is folded over two lines", HasFoldedLine},
-    {400, "the request line is malformed", HasBadRequestLine},
-    {400, "a field name is malformed or followed by white space", HasBadFieldName},
-};
+constexpr HttpRefusal kBareLineEnd = {400, "a line of the head does not end in CRLF"};
+constexpr HttpRefusal kControl = {400, "the head holds a control character"};
+constexpr HttpRefusal kBadRequestLine = {400, "the request line is malformed"};
 
+// Applied in this order; the first broken rule gives the answer.
 constexpr HeadRule kHeadRules[] = {
     {505, "only HTTP/1.0 and HTTP/1.1 are supported",
      [](const HeadParts& h, const HttpLimits&) {
@@ -238,39 +240,34 @@ constexpr HeadRule kHeadRules[] = {
      [](const HeadParts& h, const HttpLimits&) {
        return Has(h, "expect") && !EqualsIgnoringCase(Value(h, "expect"), "100-continue");
      }},
+    {400, "a Connection field is no list of names",
+     [](const HeadParts& h, const HttpLimits&) {
+       return !IsTokenList(h, "connection") || !IsTokenList(h, "proxy-connection");
+     }},
 };
 
-void SplitRequestLine(std::string_view line, HeadParts* parts) {
-  const size_t first = line.find(' '), last = line.rfind(' ');
-  parts->method = line.substr(0, first);
-  parts->target = line.substr(first + 1, last - first - 1);
-  parts->version = line.substr(last + 1);
-}
-
-HeadParts Split(std::string_view raw) {
-  HeadParts parts;
+// Splits a head whose lines are whole.
+std::optional<HttpRefusal> Split(std::string_view raw, HeadParts* parts) {
+  if (HasBareLineEnd(raw)) return kBareLineEnd;
+  if (HasControl(raw)) return kControl;
   const auto lines = Lines(raw);
-  SplitRequestLine(lines.front(), &parts);
+  const auto is_folded = [](std::string_view line) { return line[0] == ' ' || line[0] == '\t'; };
+  if (std::ranges::any_of(lines, is_folded))
+    return HttpRefusal{400, "a field is folded over two lines"};
+  if (lines.empty() || !SplitRequestLine(lines.front(), parts)) return kBadRequestLine;
   for (size_t i = 1; i < lines.size(); ++i) {
-    const size_t colon = lines[i].find(':');
-    parts.fields.emplace_back(lines[i].substr(0, colon), Trimmed(lines[i].substr(colon + 1)));
+    const std::optional<FieldView> field = SplitField(lines[i]);
+    if (!field) return HttpRefusal{400, "a field name is malformed or followed by white space"};
+    parts->fields.push_back(*field);
   }
-  return parts;
+  return std::nullopt;
 }
 
-// "close" and "keep-alive" among the comma-separated options of all Connection fields.
 bool KeepAlive(const HeadParts& parts) {
   bool keep_alive = parts.version == "HTTP/1.1";
-  for (const auto& [name, value] : parts.fields) {
-    if (!EqualsIgnoringCase(name, "connection")) continue;
-    std::string_view rest = value;
-    while (!rest.empty()) {
-      const size_t comma = std::min(rest.find(','), rest.size());
-      const std::string_view option = Trimmed(rest.substr(0, comma));
-      if (EqualsIgnoringCase(option, "close")) return false;
-      if (EqualsIgnoringCase(option, "keep-alive")) keep_alive = true;
-      rest.remove_prefix(std::min(comma + 1, rest.size()));
-    }
+  for (const std::string_view option : Elements(parts, "connection")) {
+    if (EqualsIgnoringCase(option, "close")) return false;
+    if (EqualsIgnoringCase(option, "keep-alive")) keep_alive = true;
   }
   return keep_alive;
 }
@@ -294,11 +291,10 @@ HttpHead ReadableHead(std::string_view bytes) {
   for (const std::string_view line : Lines(bytes)) {
     const std::string_view with_end(line.data(), line.size() + 2);
     const bool clean = !HasBareLineEnd(with_end) && !HasControl(line);
-    const size_t colon = std::min(line.find(':'), line.size());
     if (std::exchange(is_request_line, false)) {
-      if (clean && !HasBadRequestLine(with_end)) SplitRequestLine(line, &parts);
-    } else if (clean && IsToken(line.substr(0, colon)) && colon < line.size()) {
-      parts.fields.emplace_back(line.substr(0, colon), Trimmed(line.substr(colon + 1)));
+      if (clean) SplitRequestLine(line, &parts);
+    } else if (const auto field = SplitField(line); clean && field) {
+      parts.fields.push_back(*field);
     }
   }
   return HeadOf(parts);
@@ -307,10 +303,8 @@ HttpHead ReadableHead(std::string_view bytes) {
 std::variant<HttpHead, HttpRefusal> CheckHead(std::string_view raw, const HttpLimits& limits) {
   if (IsRequestLineTooLong(raw, limits)) return HttpRefusal{414, "the request line is too long"};
   if (raw.size() > limits.max_head_bytes) return HttpRefusal{431, "the head is too large"};
-  for (const RawRule& rule : kRawRules) {
-    if (rule.broken(raw)) return HttpRefusal{rule.status, rule.reason};
-  }
-  const HeadParts parts = Split(raw);
+  HeadParts parts;
+  if (const auto refusal = Split(raw, &parts)) return *refusal;
   for (const HeadRule& rule : kHeadRules) {
     if (rule.broken(parts, limits)) return HttpRefusal{rule.status, rule.reason};
   }
@@ -327,12 +321,12 @@ std::variant<HttpHead, HttpRefusal> CheckHead(std::string_view raw, const HttpLi
 std::optional<HttpRefusal> CheckPartialHead(std::string_view bytes, size_t begin,
                                             const HttpLimits& limits) {
   if (bytes.empty()) return std::nullopt;
-  if (!IsTokenChar(bytes.front())) return HttpRefusal{400, "the request line is malformed"};
+  if (!IsTokenChar(bytes.front())) return kBadRequestLine;
   const std::string_view unchecked = bytes.substr(begin > 0 ? begin - 1 : 0);
   // A LF at the start can only be the second half of a line end that is checked already.
   if (HasBareLineEnd(unchecked.front() == '\n' ? unchecked.substr(1) : unchecked))
-    return HttpRefusal{400, kRawRules[0].reason};
-  if (HasControl(unchecked)) return HttpRefusal{400, kRawRules[1].reason};
+    return kBareLineEnd;
+  if (HasControl(unchecked)) return kControl;
   if (IsRequestLineTooLong(bytes, limits)) return HttpRefusal{414, "the request line is too long"};
   if (bytes.size() > limits.max_head_bytes) return HttpRefusal{431, "the head is too large"};
   return std::nullopt;

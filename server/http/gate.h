@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The strict parser of request heads: what it accepts is read in one way by every other parser. The
-// rules are two tables in gate.cc; tests compare what is accepted with what Boost.Beast reads. Pure
+// rules are a table in gate.cc; tests compare what is accepted with what Boost.Beast reads. Pure
 // functions of bytes.
 #pragma once
 

@@ -48,7 +48,7 @@ TEST(HttpReaderTest, SecondParserReadsTheSameFromEveryServedHead) {
     reader.Feed(c.bytes);
     if (StatusOf(reader) != 200) continue;
     const std::string raw = c.bytes.substr(0, c.bytes.find("\r\n\r\n") + 4);
-    EXPECT_EQ(testing::ReadAgain(raw, reader.Take().head), testing::SecondReading::kSame) << c.name;
+    EXPECT_TRUE(testing::IsReadAlike(raw, reader.Take().head)) << c.name;
     ++served;
   }
   EXPECT_GT(served, 10);

@@ -149,6 +149,9 @@ std::vector<HttpCase> RepeatedFieldCases() {
       {"two content types", Get("Host: a\r\nContent-Type: a/b\r\nContent-Type: a/b\r\n"), 400},
       {"two request ids", Get("Host: a\r\nX-Request-Id: a\r\nX-Request-Id: b\r\n"), 400},
       {"unknown expectation", Post("Expect: 200-maybe\r\nContent-Length: 2\r\n", "{}"), 417},
+      {"words in Connection", Post("Connection: a b\r\nContent-Length: 2\r\n", "{}"), 400},
+      {"quote in Proxy-Connection", Post("Proxy-Connection: \"\r\nContent-Length: 2\r\n", "{}"),
+       400},
   };
 }
 

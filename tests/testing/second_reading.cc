@@ -12,7 +12,7 @@
 
 namespace diffserve::testing {
 
-SecondReading ReadAgain(std::string_view raw, const HttpHead& head) {
+bool IsReadAlike(std::string_view raw, const HttpHead& head) {
   namespace beast = boost::beast;
   beast::http::request_parser<beast::http::empty_body> parser;
   parser.body_limit(boost::none);
@@ -20,12 +20,11 @@ SecondReading ReadAgain(std::string_view raw, const HttpHead& head) {
   parser.skip(true);
   beast::error_code error;
   const size_t used = parser.put(boost::asio::buffer(raw.data(), raw.size()), error);
-  if (error) return SecondReading::kRefused;
   const auto& message = parser.get();
   const std::string target = head.path + (raw.find('?') < raw.find('\r') ? "?" : "") + head.query;
-  if (used != raw.size() || !parser.is_header_done() || message.method_string() != head.method ||
-      message.target() != target) {
-    return SecondReading::kOther;
+  if (error || used != raw.size() || !parser.is_header_done() ||
+      message.method_string() != head.method || message.target() != target) {
+    return false;
   }
   // Beast keeps fields of one name together, in the order in which they came.
   std::multimap<std::string, std::string> ours(head.fields.begin(), head.fields.end()), theirs;
@@ -34,7 +33,7 @@ SecondReading ReadAgain(std::string_view raw, const HttpHead& head) {
     std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
     theirs.emplace(std::move(name), std::string(field.value()));
   }
-  return ours == theirs ? SecondReading::kSame : SecondReading::kOther;
+  return ours == theirs;
 }
 
 }  // namespace diffserve::testing

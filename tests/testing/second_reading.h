@@ -9,10 +9,8 @@
 
 namespace diffserve::testing {
 
-enum class SecondReading { kSame, kOther, kRefused };
-
 // Whether Beast reads the method, target and fields of `head` from `raw`, which runs through the
 // empty line.
-SecondReading ReadAgain(std::string_view raw, const HttpHead& head);
+bool IsReadAlike(std::string_view raw, const HttpHead& head);
 
 }  // namespace diffserve::testing
