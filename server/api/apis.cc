@@ -6,6 +6,7 @@
 #include "server/api/openai/routes.h"
 #include "server/api/ops/routes.h"
 #include "server/api/responses/routes.h"
+#include "server/api/trial/routes.h"
 #include "server/api/vllm/routes.h"
 
 namespace diffserve {
@@ -17,6 +18,7 @@ std::vector<Api> AllApis(const HttpRoutesOptions& options) {
       ResponsesApi(),  //
       AttentionApi(),  //
       VllmApi(),       //
+      TrialApi(),      //
       OpsApi(options),
   };
 }
