@@ -6,7 +6,6 @@
 #include "server/api/openai/routes.h"
 #include "server/api/ops/routes.h"
 #include "server/api/responses/routes.h"
-#include "server/api/trial/routes.h"
 #include "server/api/vllm/routes.h"
 
 namespace diffserve {
@@ -18,7 +17,6 @@ std::vector<Api> AllApis(const HttpRoutesOptions& options) {
       ResponsesApi(),  //
       AttentionApi(),  //
       VllmApi(),       //
-      TrialApi(),      //
       OpsApi(options),
   };
 }
