@@ -129,8 +129,11 @@ class TidyTest(unittest.TestCase):
 
     def test_folders_of_the_server(self):
         api, json = "server/api/openai/request.h", "server/json/json.h"
-        seen = {api: HEADER, json: HEADER, "server/api/apis.cc": f'#include "{api}"\n',
-                "server/api/openai/request.cc": f'#include "{api}"\n#include "{json}"\n'}
+        routes = "server/api/openai/routes.h"
+        seen = {api: HEADER, json: HEADER, routes: HEADER,
+                "server/api/apis.cc": f'#include "{routes}"\n',
+                "server/api/openai/request.cc": f'#include "{api}"\n#include "{json}"\n',
+                "server/api/openai/routes.cc": f'#include "{routes}"\n#include "{api}"\n'}
         self.assertEqual(findings(seen), set())
         for path in ("server/json/json.cc", "server/api/vllm/request.cc", "server/api/routes.cc"):
             self.assertEqual(findings(seen | {path: f'#include "{api}"\n'}), {"server_layers"})
