@@ -148,16 +148,13 @@ std::pair<std::shared_ptr<CallWatch::Connection>, bool> CallWatch::Begun(const s
   if (found == connections_.end()) return {nullptr, true};
   Connection& connection = *found->second;
   ++connection.held;
-  const auto warn = [&](std::string_view event) {
-    Log(LogLevel::kWarning, event,
-        {{"held", std::to_string(connection.held)},
-         {"under_way", std::to_string(connection.under_way)}});
-  };
+  const LogFields counts = {{"held", std::to_string(connection.held)},
+                            {"under_way", std::to_string(connection.under_way)}};
   if (connection.held > 2 * options_.max_streams && !std::exchange(connection.refuses, true))
-    warn("grpc_calls_refused");
+    Log(LogLevel::kWarning, "grpc_calls_refused", counts);
   // gRPC reads on, so a flood takes memory although its calls are refused.
   if (connection.held > 3 * options_.max_streams && !std::exchange(connection.is_reset, true)) {
-    warn("grpc_connection_reset");
+    Log(LogLevel::kWarning, "grpc_connection_reset", counts);
     connection.Reset();
   }
   if (!connection.refuses) ++connection.under_way;
