@@ -31,6 +31,13 @@ HttpReply JsonReply(std::string body) {
   return reply;
 }
 
+void LogReply(const RouteAccount& account, int status) {
+  Log(status < 400 ? LogLevel::kDebug : LogLevel::kInfo, "http_request",
+      {{"route", account.route},
+       {"status", std::to_string(status)},
+       {"request_id", account.request_id}});
+}
+
 TokenTexts ApiContext::token_texts() const {
   const Tokenizer& tokenizer = frontend.tokenizer();
   return {[&tokenizer](int32_t id) { return tokenizer.TokenBytes(id); },
@@ -83,10 +90,14 @@ HttpReply ApiContext::Refused(const Status& status, const ErrorBody& body) const
   return reply;
 }
 
-HttpAnswer ApiContext::Pending(std::shared_ptr<PendingReply> pending, ErrorBody body) const {
+HttpAnswer ApiContext::Pending(const RouteCall& call, std::shared_ptr<PendingReply> pending,
+                               ErrorBody body) const {
   return std::make_unique<PendingReplyExchange>(
-      std::move(pending), [self = shared_from_this(), body = std::move(body)](const Status& error) {
-        return self->Error(error, body);
+      std::move(pending), [self = shared_from_this(), account = call.account,
+                           body = std::move(body)](Result<HttpReply> made) {
+        HttpReply reply = made.ok() ? std::move(made).value() : self->Error(made.status(), body);
+        LogReply(account, reply.status);
+        return reply;
       });
 }
 

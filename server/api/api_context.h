@@ -49,6 +49,8 @@ struct HttpRoutesOptions {
 };
 
 HttpReply JsonReply(std::string body);
+// The log line of a reply that is no generated answer.
+void LogReply(const RouteAccount& account, int status);
 
 // An answer of the engine that is about to start.
 struct NewResponse {
@@ -75,8 +77,9 @@ struct ApiContext : std::enable_shared_from_this<ApiContext> {
   // Refuses a generation. During a drain every request gets the drain's error.
   HttpReply Refused(const Status& status, const ErrorBody& body = OpenAiErrorBody) const;
 
-  // A reply that another thread makes.
-  HttpAnswer Pending(std::shared_ptr<PendingReply> pending, ErrorBody body = OpenAiErrorBody) const;
+  // A reply that another thread makes. It is logged like one that is there at once.
+  HttpAnswer Pending(const RouteCall& call, std::shared_ptr<PendingReply> pending,
+                     ErrorBody body = OpenAiErrorBody) const;
   HttpAnswer StartResponse(RouteCall& call, NewResponse response);
   // The end of the exchange is logged, and ends its place among those in flight.
   ExchangeHooks HooksOf(const RouteAccount& account, ErrorBody body) const;
@@ -155,7 +158,10 @@ HttpAnswer ApiContext::ReadThen(RouteCall& call, size_t bytes, std::function<Res
        start = std::move(start)]() -> std::optional<HttpAnswer> {
         std::optional<Result<Parsed>> taken = parsed->Take();
         if (!taken) return std::nullopt;
-        return start(*self, *later, *std::move(taken));
+        HttpAnswer answer = start(*self, *later, *std::move(taken));
+        if (const auto* reply = std::get_if<HttpReply>(&answer))
+          LogReply(later->account, reply->status);
+        return answer;
       });
 }
 

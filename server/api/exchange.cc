@@ -85,9 +85,9 @@ bool GenerateExchange::Frames(std::string* bytes) {
 }
 
 std::optional<HttpReply> PendingReplyExchange::Reply() {
-  std::optional<Result<HttpReply>> reply = pending_->Take();
-  if (!reply) return std::nullopt;
-  return reply->ok() ? std::move(*reply).value() : error_reply_(reply->status());
+  std::optional<Result<HttpReply>> made = pending_->Take();
+  if (!made) return std::nullopt;
+  return finish_(*std::move(made));
 }
 
 std::optional<HttpReply> AccountedExchange::Reply() {

@@ -72,15 +72,16 @@ using PendingReply = PendingResult<HttpReply>;
 // A reply that another thread makes.
 class PendingReplyExchange : public HttpExchange {
  public:
-  using ErrorReply = std::function<HttpReply(const Status& status)>;
-  PendingReplyExchange(std::shared_ptr<PendingReply> pending, ErrorReply error_reply)
-      : pending_(std::move(pending)), error_reply_(std::move(error_reply)) {}
+  // `finish` gets what was made, and gives the reply.
+  using Finish = std::function<HttpReply(Result<HttpReply> made)>;
+  PendingReplyExchange(std::shared_ptr<PendingReply> pending, Finish finish)
+      : pending_(std::move(pending)), finish_(std::move(finish)) {}
   std::optional<HttpReply> Reply() override;
   bool Frames(std::string*) override { return true; }
 
  private:
   const std::shared_ptr<PendingReply> pending_;
-  const ErrorReply error_reply_;
+  const Finish finish_;
 };
 
 // Decorates an exchange: completes its reply, and reports its end exactly once, when the last byte

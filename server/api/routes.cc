@@ -136,10 +136,7 @@ HttpAnswer HttpRoutes::Serve(HttpRequest request, std::function<void()> wake) {
   }
   HttpReply& reply = std::get<HttpReply>(answer);
   AddFields(call.account, reply);
-  Log(reply.status < 400 ? LogLevel::kDebug : LogLevel::kInfo, "http_request",
-      {{"route", call.account.route},
-       {"status", std::to_string(reply.status)},
-       {"request_id", call.account.request_id}});
+  LogReply(call.account, reply.status);
   End(call.account, reply.status);
   return answer;
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tokens in and tokens out, rendered prompts, the tokenizer's files, and small request fields."""
 
+import gzip
 import json
 import unittest
 
@@ -26,6 +27,22 @@ def events(body: dict, path: str = GENERATE) -> list[dict]:
     *lines, done, rest = response.body.decode().split("\n\n")
     assert (response.status, done, rest) == (200, "data: [DONE]", ""), response.body
     return [json.loads(line.removeprefix("data: ")) for line in lines]
+
+
+class LogLineTest(unittest.TestCase):
+    def test_refusal_of_a_text_thread_is_logged_once(self):
+        zipped = gzip.compress(b"{")  # unpacked on a text thread
+        refused = [server.post("/tokenize", zipped, headers={
+            "Content-Encoding": "gzip", "X-Request-Id": "zipped-1"}).status]
+        long = {"messages": [{"role": "user", "content": "x" * 9000}]}
+        for path in ("/tokenize", "/v1/chat/completions/render"):
+            refused.append(server.post(path, long, headers={
+                "X-Request-Id": f"long-{len(refused)}"}).status)
+        self.assertEqual(refused, [400, 200, 400])
+        for name in ("zipped-1", "long-2"):
+            lines = [line for line in server.stderr().splitlines() if name in line]
+            self.assertEqual(len(lines), 1, lines)
+            self.assertRegex(lines[0], "http_request route=/[a-z0-9/]+ status=400")
 
 
 class TokensInOutTest(unittest.TestCase):

@@ -41,7 +41,7 @@ HttpAnswer CountTokens(ApiContext& api, RouteCall& call, Result<AnswerRequest> p
                                : Result<HttpReply>(ids.status()));
       });
   if (!status.ok()) return api.Error(status, MessagesErrorOf);
-  return api.Pending(std::move(pending), MessagesErrorOf);
+  return api.Pending(call, std::move(pending), MessagesErrorOf);
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ HttpAnswer TokenizeText(ApiContext& api, RouteCall& call, Result<TokenizeRequest
         pending->Fill(JsonReply(TokenizeBody(*ids, max_model_len, with_texts ? &texts : nullptr)));
       });
   if (!status.ok()) return api.Error(status);
-  return api.Pending(std::move(pending));
+  return api.Pending(call, std::move(pending));
 }
 
 HttpAnswer DetokenizeIds(ApiContext& api, RouteCall& call, Result<DetokenizeRequest> parsed) {
@@ -89,7 +89,7 @@ HttpAnswer DetokenizeIds(ApiContext& api, RouteCall& call, Result<DetokenizeRequ
                                 : Result<HttpReply>(text.status()));
       });
   if (!status.ok()) return api.Error(status);
-  return api.Pending(std::move(pending));
+  return api.Pending(call, std::move(pending));
 }
 
 HttpAnswer RenderRequest(ApiContext& api, RouteCall& call, Result<OpenAiRequest> parsed) {
@@ -111,7 +111,7 @@ HttpAnswer RenderRequest(ApiContext& api, RouteCall& call, Result<OpenAiRequest>
   };
   const Status status = api.frontend.Render(std::move(request), std::move(fill));
   if (!status.ok()) return api.Error(status);
-  return api.Pending(std::move(pending));
+  return api.Pending(call, std::move(pending));
 }
 
 }  // namespace diffserve
