@@ -81,7 +81,7 @@ struct ApiContext : std::enable_shared_from_this<ApiContext> {
   HttpAnswer Pending(const RouteCall& call, std::shared_ptr<PendingReply> pending,
                      ErrorBody body = OpenAiErrorBody) const;
   HttpAnswer StartResponse(RouteCall& call, NewResponse response);
-  // The end of the exchange is logged, and ends its place among those in flight.
+  // At its end the exchange is logged and leaves `in_flight`; who starts it adds it there.
   ExchangeHooks HooksOf(const RouteAccount& account, ErrorBody body) const;
 
   // `start(api, call, parsed)` gives the answer, after `parse(body, read_context)` has run: at once
