@@ -57,7 +57,7 @@ void StatsRecorder::OnEvent(const TokenEvent& event, TimePoint now) {
 
 void StatsRecorder::OnEnd(const TokenEvent& event, const Times& times, TimePoint now) {
   if (times.started != TimePoint()) {
-    constexpr double kKeep = 0.99;
+    constexpr double kKeep = 0.998;
     recent_tokens_ *= kKeep;
     recent_stops_ = kKeep * recent_stops_ + (event.finish == FinishReason::kLength ? 0 : 1);
   }

@@ -2,21 +2,23 @@
 #include "engine/step_cost.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace diffserve {
 namespace {
 
-constexpr double kKeep = 0.98;  // about the last 50 steps count
+// The latest seconds count, as a wait that is estimated has many steps, but at least 50 steps.
+constexpr double kMemorySeconds = 5, kKeepMin = 0.98;
 
 }  // namespace
 
 void StepCostMeter::Take(int tokens, double seconds) {
-  const double n = tokens;
-  weight_ = kKeep * weight_ + 1;
-  tokens_ = kKeep * tokens_ + n;
-  seconds_ = kKeep * seconds_ + seconds;
-  tokens_squared_ = kKeep * tokens_squared_ + n * n;
-  tokens_seconds_ = kKeep * tokens_seconds_ + n * seconds;
+  const double n = tokens, keep = std::max(kKeepMin, std::exp(-seconds / kMemorySeconds));
+  weight_ = keep * weight_ + 1;
+  tokens_ = keep * tokens_ + n;
+  seconds_ = keep * seconds_ + seconds;
+  tokens_squared_ = keep * tokens_squared_ + n * n;
+  tokens_seconds_ = keep * tokens_seconds_ + n * seconds;
   // Weighted variance of the sizes; steps of nearly equal size do not determine the slope.
   const double mean = tokens_ / weight_, mean_seconds = seconds_ / weight_;
   const double variance = tokens_squared_ / weight_ - mean * mean;

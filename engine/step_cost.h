@@ -23,7 +23,7 @@ class StepCostMeter {
   const std::optional<StepCost>& cost() const { return cost_; }
 
  private:
-  // Weighted sums over the steps; each step's weight is kKeep times that of the next one.
+  // Weighted sums over the steps; a step's weight decays with the time of the steps after it.
   double weight_ = 0, tokens_ = 0, seconds_ = 0, tokens_squared_ = 0, tokens_seconds_ = 0;
   double slope_ = 0;  // seconds per token; 0: not known yet
   std::optional<StepCost> cost_;

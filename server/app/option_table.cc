@@ -264,9 +264,6 @@ std::vector<FlagSpec> PromptFlags() {
        "token ids of the prompt: 1,2,3, or @FILE with ids separated by commas or white space"},
       {"--output FILE", kLogits, At<&Options::logits, &LogitsOptions::output>(),
        ".npy file for the logits: float32 [T, vocab]"},
-      FlagSpec("--chunk N", kLogits, At<&Options::logits, &LogitsOptions::chunk>(),
-               "tokens per step; 0: as the scheduler chooses")
-          .In(0, 1 << 20),
       {"--json", kGenerate | kBench | kInspect, At<&Options::json>(), "print one JSON object"},
       FlagSpec("--prompt N,N", kBench, At<&Options::bench, &BenchOptions::prompt>(),
                "prompt lengths for prefill")
@@ -337,14 +334,6 @@ std::vector<FlagSpec> InspectFlags() {
   };
 }
 
-std::vector<FlagSpec> ProbeFlags() {
-  return {
-      FlagSpec("--timeout SECONDS", kProbe, At<&Options::probe, &ProbeOptions::timeout_s>(),
-               "maximum time for the whole probe")
-          .In(0.001, 3600),
-  };
-}
-
 }  // namespace
 
 FlagSpec::FlagSpec(std::string_view usage, unsigned commands, Target target, std::string_view help)
@@ -365,8 +354,7 @@ std::span<const FlagSpec> FlagTable() {
         {"Prompt and output of logits, generate, bench", PromptFlags()},
         {"Answers of generate, chat", AnswerFlags()},
         {"Chat", ChatFlags()},
-        {"Activations", InspectFlags()},
-        {"Probe", ProbeFlags()}};
+        {"Activations", InspectFlags()}};
     std::vector<FlagSpec> all;
     for (const auto& [name, rows] : groups) {
       for (const FlagSpec& row : rows) all.emplace_back(row).group = name;

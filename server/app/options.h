@@ -82,7 +82,6 @@ struct PromptOptions {
 
 struct LogitsOptions {
   std::string output;
-  int chunk = 0;
 };
 
 // Sampling options of generate and chat; chat has its own max_tokens.
@@ -115,7 +114,6 @@ struct ConversionOptions {
 
 struct ProbeOptions {
   std::string url;
-  float timeout_s = 5;
 };
 
 // The whole command line; each command gets the parts that it needs.

@@ -296,6 +296,18 @@ TEST_P(OverloadTest, EstimateFollowsStepsThatBecomeFaster) {
   EXPECT_EQ(overload.Sum().refused_later, 0);
 }
 
+// Steps take half and one and a half of their time in turns, and many of both fit into the wait.
+TEST_P(OverloadTest, WaitIsEstimatedFromStepsOfItsOwnLength) {
+  constexpr double kLongWait = 5;
+  Overload::Options options = Options({Times(10)});
+  options.wait = kLongWait;
+  options.slowness = [](double seconds) { return std::fmod(seconds, 1) < 0.5 ? 0.5 : 1.5; };
+  Overload overload(options);
+  overload.RunUntil(kSeconds);
+  EXPECT_LT(overload.Sum().longest_wait, (GetParam().random_lengths ? 1.4 : 1.2) * kLongWait);
+  EXPECT_EQ(overload.Sum().refused_later, 0);
+}
+
 TEST_P(OverloadTest, ClientWithinItsShareIsNeverRefused) {
   Overload overload(Options({Times(5, 1), Times(5, 2), Times(0.1, 3)}));
   overload.RunUntil(kSeconds);

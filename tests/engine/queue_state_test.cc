@@ -47,7 +47,7 @@ TEST(StepCostMeterTest, StepsOfEqualSizeSetTheLevel) {
     return meter.cost()->overhead_seconds + 4 * meter.cost()->token_seconds;
   };
   for (const double seconds : {5 * kStep, kToken}) {
-    for (int i = 0; i < 1000; ++i) meter.Take(4, seconds);
+    for (int i = 0; i < 10000; ++i) meter.Take(4, seconds);
     EXPECT_NEAR(seconds_of_4(), seconds, 1e-6);
     EXPECT_GE(meter.cost()->overhead_seconds, 0);
   }

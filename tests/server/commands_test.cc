@@ -62,15 +62,15 @@ class CommandsTest : public ::testing::Test {
   const std::string dir_ = directory_.path();
 };
 
-TEST_F(CommandsTest, LogitsAreBitwiseEqualForEveryChunking) {
+TEST_F(CommandsTest, LogitsAreBitwiseEqualForEveryStepSize) {
   std::string tokens;
   for (int i = 0; i < 100; ++i) tokens += std::to_string(i * 37 % 96) + "\n";
   Write("ids", tokens);
-  for (const std::string chunk : {"0", "1", "7", "64"}) {
-    Output({"logits", "--tokens", "@" + dir_ + "/ids", "--chunk", chunk, "--output",
-            dir_ + "/" + chunk + ".npy"});
+  for (const std::string step : {"2048", "16", "23", "64"}) {
+    Output({"logits", "--tokens", "@" + dir_ + "/ids", "--max-num-batched-tokens", step, "--output",
+            dir_ + "/" + step + ".npy"});
   }
-  const std::string whole = Bytes("0.npy");
+  const std::string whole = Bytes("2048.npy");
   ASSERT_GE(whole.size(), 128u);
   EXPECT_EQ(whole.substr(0, 8), std::string("\x93NUMPY\x01\x00", 8));
   const size_t data = 10 + static_cast<unsigned char>(whole[8]) +
@@ -84,7 +84,7 @@ TEST_F(CommandsTest, LogitsAreBitwiseEqualForEveryChunking) {
     std::memcpy(&value, whole.data() + i, sizeof(value));
     ASSERT_TRUE(std::isfinite(value)) << i;
   }
-  for (const char* other : {"1.npy", "7.npy", "64.npy"}) EXPECT_EQ(Bytes(other), whole) << other;
+  for (const char* other : {"16.npy", "23.npy", "64.npy"}) EXPECT_EQ(Bytes(other), whole) << other;
 }
 
 TEST_F(CommandsTest, GenerateContinuesWithTheLargestLogit) {

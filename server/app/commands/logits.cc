@@ -94,7 +94,6 @@ Status RunLogits(const SessionOptions& options, const PromptOptions& prompt,
   const auto count = static_cast<int64_t>(tokens.size());
   SessionNeeds needs;
   needs.kv = [count](int, int) { return KvDemand{count, count}; };
-  needs.step_tokens = logits_options.chunk;
   needs.sequences = 1;
   needs.has_window_pages = false;
   Result<SessionPlan> plan = PlanSession(options, needs);
@@ -114,8 +113,7 @@ Status RunLogits(const SessionOptions& options, const PromptOptions& prompt,
 
   std::vector<int32_t> pages(static_cast<size_t>(session.plan().engine.num_pages));
   std::iota(pages.begin(), pages.end(), 0);
-  const int chunk = logits_options.chunk > 0 ? logits_options.chunk
-                                             : options.engine.max_num_batched_tokens;
+  const int chunk = options.engine.max_num_batched_tokens;
   const int slice = static_cast<int>(std::max<int64_t>(1, kMaxLogitElements / vocab_size));
   for (int64_t begin = 0; begin < count; begin += chunk) {
     const int step_tokens = static_cast<int>(std::min<int64_t>(chunk, count - begin));

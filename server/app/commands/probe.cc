@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <future>
 #include <memory>
@@ -24,6 +23,8 @@ namespace {
 
 using std::chrono::steady_clock;
 
+// For the whole probe: less than the 5 s that the image allows its health check.
+constexpr std::chrono::seconds kTimeout{4};
 constexpr size_t kMaxAnswerBytes = 64 << 10;
 constexpr size_t kShownCharacters = 200;
 constexpr int kReady = 200;  // of HTTP's status codes
@@ -176,14 +177,11 @@ Status Probe(const HttpUrl& url, steady_clock::time_point deadline) {
 Status RunProbe(const ProbeOptions& options) {
   const Result<HttpUrl> url = ParseHttpUrl(options.url);
   if (!url.ok()) return url.status();
-  const auto timeout = std::chrono::duration_cast<steady_clock::duration>(
-      std::chrono::duration<float>(options.timeout_s));
-  const steady_clock::time_point deadline = steady_clock::now() + timeout;
+  const steady_clock::time_point deadline = steady_clock::now() + kTimeout;
   const Status status = Probe(*url, deadline);
   if (status.ok()) return status;
-  char limit[40] = "";
-  if (steady_clock::now() >= deadline)
-    std::snprintf(limit, sizeof(limit), " (%g s)", static_cast<double>(options.timeout_s));
+  std::string limit;
+  if (steady_clock::now() >= deadline) limit = " (" + std::to_string(kTimeout.count()) + " s)";
   return Status(status.code(), options.url + " is not ready: " + status.message() + limit);
 }
 
