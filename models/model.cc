@@ -39,18 +39,13 @@ Status CheckPacked(const ModelOptions& options, const ModelConfig& config) {
   const PackedFormat& packed = *config.packed;
   const std::string format(NameOf(packed.format)), dtype(NameOf(config.checkpoint_dtype));
   const std::string where = options.model_dir + "/config.json: quantization_config: ";
-  if (options.device == Device::kCuda) {
-    return InvalidArgument(
-        where + "its " + format +
-            " weights are packed for the CPU, and --device is cuda, allowed: cpu",
-        "--device");
-  }
   if (options.linear_format.value_or(packed.format) != packed.format) {
     return InvalidArgument(where + "is packed in " + format + ", and --quantization is " +
                                std::string(NameOf(*options.linear_format)) +
                                ", allowed: " + format + ", or not to give it",
                            "--quantization");
   }
+  if (options.device == Device::kCuda) return Status();
   if (options.weight_format.value_or(WeightFormatOf(config.checkpoint_dtype)) !=
       WeightFormatOf(config.checkpoint_dtype)) {
     return InvalidArgument(where + "is packed with " + dtype + " for the rest, and --dtype is " +
@@ -83,7 +78,8 @@ Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
   std::optional<PackedFormat>& packed = model.config.packed;
   if (packed) {
     DS_RETURN_IF_ERROR(CheckPacked(options, model.config));
-    model.weight_format = WeightFormatOf(model.config.checkpoint_dtype);
+    model.weight_format = on_cuda ? options.weight_format.value_or(WeightFormat::kBFloat16)
+                                  : WeightFormatOf(model.config.checkpoint_dtype);
     model.linear_format = packed->format;
     if (options.dummy_weights) packed.reset();  // dummy weights are quantised as any others
   } else {
@@ -93,8 +89,7 @@ Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
     model.linear_format = options.linear_format.value_or(model.weight_format);
   }
   if (on_cuda)
-    DS_RETURN_IF_ERROR(cuda::CheckModel(options.model_dir, model.config, model.weight_format,
-                                        model.linear_format));
+    DS_RETURN_IF_ERROR(cuda::CheckModel(options.model_dir, model.config, model.weight_format));
   model.max_positions = options.max_positions > 0 ? options.max_positions
                                                   : model.config.max_positions;
 
@@ -106,8 +101,9 @@ Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
     model.checkpoint = std::move(checkpoint).value();
     model.checkpoint->KeepMatricesAs(DTypeOf(model.weight_format));
   }
+  const bool packs_tied_head = !on_cuda || IsQuantized(model.linear_format);
   Result<WeightSizes> sizes = CheckWeights(model.config, *model.checkpoint, model.weight_format,
-                                           model.linear_format, /*packs_tied_head=*/!on_cuda);
+                                           model.linear_format, packs_tied_head);
   if (!sizes.ok()) return sizes.status();
   model.sizes = *sizes;
   const size_t head_dim = static_cast<size_t>(model.config.attention.head_dim);
@@ -148,7 +144,8 @@ Result<ModelSummary> InspectModel(const ModelOptions& options) {
                           0,
                           std::move(model->sizes.unused)};
   if (options.device == Device::kCuda)
-    summary.device_step_bytes = cuda::StepBytes(model->config, options.limits, options.logit_quant);
+    summary.device_step_bytes = cuda::StepBytes(model->config, options.limits, options.logit_quant,
+                                                model->linear_format);
   return summary;
 }
 
@@ -161,22 +158,23 @@ Result<std::unique_ptr<Model>> Model::Load(const ModelOptions& options, ThreadPo
   }
   if (options.device == Device::kCuda) {
     return cuda::LoadModel({.config = std::move(model->config),
+                            .linear_format = model->linear_format,
+                            .isa = options.isa,
                             .max_positions = model->max_positions,
                             .sizes = model->sizes,
                             .limits = options.limits,
                             .logit_quant = options.logit_quant,
                             .batch_invariant = options.batch_invariant},
-                           *model->checkpoint);
+                           *model->checkpoint, pool);
   }
   cpu::Decoder::Parts parts;
   parts.limits = options.limits;
   cpu::WeightPacker packer(model->weight_format, model->linear_format, options.isa, pool);
-  DS_RETURN_IF_ERROR(
-      Assign(&parts.weights,
-             model->config.packed
-                 ? LoadPackedWeights(model->config, *model->checkpoint,
-                                     {.isa = options.isa, .format = model->weight_format}, pool)
-                 : LoadWeights<cpu::Weights>(model->config, *model->checkpoint, packer)));
+  DS_RETURN_IF_ERROR(Assign(
+      &parts.weights, model->config.packed
+                          ? LoadPackedWeights<cpu::Weights>(model->config, *model->checkpoint,
+                                                            packer, options.isa, pool)
+                          : LoadWeights<cpu::Weights>(model->config, *model->checkpoint, packer)));
   parts.config = std::move(model->config);
   parts.weight_format = model->weight_format;
   parts.isa = options.isa;

@@ -43,8 +43,8 @@ struct ModelOptions {
   Device device = Device::kCpu;
   // nullopt: the checkpoint's (float16 becomes float32); on a CUDA device bfloat16
   std::optional<WeightFormat> weight_format;
-  // Format of linear layers; nullopt: weight_format, or the format of a packed directory. Only the
-  // CPU has quantised formats. For a packed directory both formats must be its own.
+  // Format of linear layers; nullopt: weight_format, or the format of a packed directory. A packed
+  // directory's must be its own, and on the CPU its weight_format too.
   std::optional<WeightFormat> linear_format;
   bool dummy_weights = false;  // --load-format dummy
   uint64_t seed = 0;           // of the dummy weights

@@ -11,10 +11,10 @@ Status NotCompiledIn() {
 
 }  // namespace
 
-Status CheckModel(const std::string&, const ModelConfig&, WeightFormat, WeightFormat) {
+Status CheckModel(const std::string&, const ModelConfig&, WeightFormat) { return NotCompiledIn(); }
+size_t StepBytes(const ModelConfig&, StepLimits, const LogitQuant&, WeightFormat) { return 0; }
+Result<std::unique_ptr<Model>> LoadModel(LoadOptions, Checkpoint&, ThreadPool&) {
   return NotCompiledIn();
 }
-size_t StepBytes(const ModelConfig&, StepLimits, const LogitQuant&) { return 0; }
-Result<std::unique_ptr<Model>> LoadModel(LoadOptions, Checkpoint&) { return NotCompiledIn(); }
 
 }  // namespace diffserve::cuda

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/base/cuda/device.h"
+#include "models/packed_weights.h"
 #include "models/step_runner_cuda.h"
 #include "models/step_transfer_cuda.h"
 
@@ -36,14 +37,22 @@ Status UploadRope(const ModelConfig& config, int max_positions, const Stream& st
   return Status();
 }
 
+size_t WideWeightBytes(WeightFormat linear_format) {
+  return IsQuantized(linear_format) ? size_t{32} << 20 : 0;
+}
+
 Status LoadParts(const LoadOptions& options, Checkpoint& checkpoint, WeightPacker& packer,
-                 const Stream& stream, Decoder::Parts* parts) {
+                 ThreadPool& pool, const Stream& stream, Decoder::Parts* parts) {
   parts->config = options.config;
   MatrixLibraryOptions matrices;
   matrices.batch_invariant = options.batch_invariant;
+  matrices.wide_weight_bytes = WideWeightBytes(options.linear_format);
   DS_RETURN_IF_ERROR(Assign(&parts->matrices, MatrixLibrary::Open(matrices)));
-  DS_RETURN_IF_ERROR(
-      Assign(&parts->weights, LoadWeights<Weights>(options.config, checkpoint, packer)));
+  DS_RETURN_IF_ERROR(Assign(
+      &parts->weights, options.config.packed
+                           ? LoadPackedWeights<Weights>(options.config, checkpoint, packer,
+                                                        options.config.packed->FirstLevel(), pool)
+                           : LoadWeights<Weights>(options.config, checkpoint, packer)));
   DS_RETURN_IF_ERROR(UploadRope(options.config, options.max_positions, stream, parts));
   parts->logit_quant = options.logit_quant;
   DS_RETURN_IF_ERROR(Assign(
@@ -75,13 +84,7 @@ Status WarmUp(Model& model) {
 
 }  // namespace
 
-Status CheckModel(const std::string& model_dir, const ModelConfig& config, WeightFormat format,
-                  WeightFormat linear_format) {
-  if (IsQuantized(linear_format)) {
-    return InvalidArgument("--quantization is " + std::string(NameOf(linear_format)) +
-                               ", allowed with --device cuda: none",
-                           "--quantization");
-  }
+Status CheckModel(const std::string& model_dir, const ModelConfig& config, WeightFormat format) {
   if (format != WeightFormat::kBFloat16) {
     return InvalidArgument("--dtype is " + std::string(NameOf(format)) +
                                ", allowed with --device cuda: auto, bfloat16",
@@ -105,21 +108,23 @@ Status CheckModel(const std::string& model_dir, const ModelConfig& config, Weigh
                          "; allowed head_dim: 16, 48, 64, 96, 128");
 }
 
-size_t StepBytes(const ModelConfig& config, StepLimits limits, const LogitQuant& logits) {
+size_t StepBytes(const ModelConfig& config, StepLimits limits, const LogitQuant& logits,
+                 WeightFormat linear_format) {
   Complete(config, &limits);
   return Workspace::Bytes(config, limits, logits) + MatrixLibraryOptions().workspace_bytes +
-         StepUpload::kBytes;
+         WideWeightBytes(linear_format) + StepUpload::kBytes;
 }
 
-Result<std::unique_ptr<Model>> LoadModel(LoadOptions options, Checkpoint& checkpoint) {
+Result<std::unique_ptr<Model>> LoadModel(LoadOptions options, Checkpoint& checkpoint,
+                                         ThreadPool& pool) {
   Complete(options.config, &options.limits);
   DS_RETURN_IF_ERROR(OpenDevice(0).status());
   Result<Stream> created = Stream::Create();
   if (!created.ok()) return created.status();
   auto stream = std::make_unique<Stream>(std::move(*created));
   Decoder::Parts parts;
-  WeightPacker packer(*stream);
-  const Status loaded = LoadParts(options, checkpoint, packer, *stream, &parts);
+  WeightPacker packer(*stream, options.linear_format, options.isa, pool);
+  const Status loaded = LoadParts(options, checkpoint, packer, pool, *stream, &parts);
   // Also after an error: queued work still uses the parts' memory and the packer's.
   const Status done = stream->Synchronize();
   DS_RETURN_IF_ERROR(loaded);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "kernels/base/thread_pool.h"
 #include "models/checkpoint.h"
 #include "models/model.h"
 #include "models/weights.h"
@@ -15,14 +16,16 @@ namespace diffserve::cuda {
 
 // Whether there are kernels for this model. Errors: kUnimplemented without the backend; otherwise
 // kInvalidArgument with found and allowed.
-Status CheckModel(const std::string& model_dir, const ModelConfig& config, WeightFormat format,
-                  WeightFormat linear_format);
+Status CheckModel(const std::string& model_dir, const ModelConfig& config, WeightFormat format);
 
 // Device memory for steps within the limits.
-size_t StepBytes(const ModelConfig& config, StepLimits limits, const LogitQuant& logits);
+size_t StepBytes(const ModelConfig& config, StepLimits limits, const LogitQuant& logits,
+                 WeightFormat linear_format);
 
 struct LoadOptions {
   ModelConfig config;
+  WeightFormat linear_format = WeightFormat::kBFloat16;
+  CpuIsa isa = CpuIsa::kAvx2;  // quantises
   int max_positions = 0;
   WeightSizes sizes;
   StepLimits limits;
@@ -33,6 +36,7 @@ struct LoadOptions {
 // Opens the device, uploads the weights, allocates the memory of steps within the limits, and runs
 // one small step. All memory that is then free can hold KV pages. Errors: as OpenDevice,
 // kResourceExhausted with the numbers, and those of reading.
-Result<std::unique_ptr<Model>> LoadModel(LoadOptions options, Checkpoint& checkpoint);
+Result<std::unique_ptr<Model>> LoadModel(LoadOptions options, Checkpoint& checkpoint,
+                                         ThreadPool& pool);
 
 }  // namespace diffserve::cuda

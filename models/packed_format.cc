@@ -32,6 +32,10 @@ std::string PackedFormat::Levels() const {
   return levels;
 }
 
+CpuIsa PackedFormat::FirstLevel() const {
+  return *std::ranges::find(kLevels, panel_columns, cpu::PanelColumns);
+}
+
 std::string PackedFormat::ToJson() const {
   return std::string("{\"quant_method\": \"") + kMethod +
          "\", \"version\": " + std::to_string(kVersion) + ", \"format\": \"" +

@@ -36,6 +36,7 @@ struct PackedFormat {
   }
   // The levels that read it, as --cpu-isa names them: "avx512, avx512_vnni".
   std::string Levels() const;
+  CpuIsa FirstLevel() const;
   std::string ToJson() const;  // the value of quantization_config
   // nullopt: there is no quantization_config. One of another kind is refused.
   static std::optional<PackedFormat> Read(ConfigReader& config);

@@ -20,6 +20,7 @@ struct TensorList {
   WeightFormat linear_format = WeightFormat::kFloat32;
   std::vector<NamedShape> tensors = {};
   std::optional<PackedFormat> packed = {};
+  DType table_dtype = DType::kFloat32;  // in a packed directory
   std::vector<std::string> absent = {};
   std::set<std::string> vectors = {};
   size_t memory_bytes = 0;
@@ -47,7 +48,7 @@ struct TensorList {
   }
   void Tables(Nothing&, const LinearTensors& table, Nothing&, const LinearTensors& head) {
     Matrix(table, format);
-    if (packed) tensors.back().dtype = FileNameOf(DTypeOf(format));
+    if (packed) tensors.back().dtype = FileNameOf(table_dtype);
     if (packed) return Packed({head});
     if (head.name != table.name) Matrix(head, linear_format);
   }
@@ -126,7 +127,10 @@ Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& ch
                                  WeightFormat format, WeightFormat linear_format,
                                  bool packs_tied_head) {
   const TableNames tables = FindTables(config, checkpoint);
-  TensorList list{.format = format, .linear_format = linear_format, .packed = config.packed};
+  TensorList list{.format = format,
+                  .linear_format = linear_format,
+                  .packed = config.packed,
+                  .table_dtype = config.checkpoint_dtype};
   TensorList::Weights nothing;
   VisitWeights(config, tables.embedding, tables.lm_head, nothing, list);
   WeightSizes sizes;

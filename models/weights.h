@@ -7,7 +7,6 @@
 #include <functional>
 #include <set>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -106,7 +105,7 @@ class WeightLoader {
     use(values);
     reader_.ReleaseMemory();
   }
-  // A tied projection is the table itself if the backend can multiply by it.
+  // A tied projection is the table itself if the packer can multiply by it.
   template <typename Table, typename Weight>
   void Tables(Table& embedding, const LinearTensors& table, Weight& lm_head,
               const LinearTensors& head) {
@@ -116,10 +115,8 @@ class WeightLoader {
     if (table.name != head.name) {
       reader_.ReleaseMemory();
       lm_head = packer_.Linear(reader_.Parts({head}), LinearOutput::kFloat32);
-    } else if constexpr (std::is_constructible_v<Weight, const Table&>) {
-      lm_head = Weight(embedding);
     } else {
-      lm_head = packer_.Linear(rows, LinearOutput::kFloat32);
+      lm_head = packer_.TiedLinear(embedding, rows[0]);
     }
     reader_.ReleaseMemory();
   }

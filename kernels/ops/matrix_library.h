@@ -21,6 +21,7 @@
 #include <memory>
 #include <string>
 
+#include "kernels/base/cuda/memory.h"
 #include "kernels/base/cuda/stream.h"
 #include "kernels/base/dtype.h"
 
@@ -32,6 +33,8 @@ struct MatrixLibraryOptions {
   int shapes_max = 4096;  // shapes remembered; all are forgotten when one more comes
   // A row's bits do not depend on the number of rows; slower for few rows.
   bool batch_invariant = false;
+  // Device memory for a part of a quantised matrix as bfloat16, taken at Open; 0: none.
+  size_t wide_weight_bytes = 0;
 };
 
 // y = x W^T (+ bias) (+ y). Pointers are device memory. REQUIRES: weight, x and y are 16-byte
@@ -42,7 +45,8 @@ struct MatrixProduct {
   int out_features = 0;
   const void* x = nullptr;  // bfloat16 [num_rows, in_features]
   int num_rows = 0;
-  void* y = nullptr;                 // [num_rows, out_features]
+  void* y = nullptr;                 // [num_rows, out_features], rows y_stride apart
+  int y_stride = 0;                  // in elements; 0: out_features
   DType y_dtype = DType::kBFloat16;  // or kFloat32
   const void* bias = nullptr;        // [out_features] of y_dtype, or nullptr
   bool accumulate = false;
@@ -59,10 +63,14 @@ class MatrixLibrary {
   // kUnimplemented if cuBLASLt has no kernel.
   Status Multiply(const MatrixProduct& product, const Stream& stream);
 
+  // The memory of wide_weight_bytes; empty with batch_invariant.
+  const DeviceBuffer& wide_weight() const { return wide_weight_; }
+
  private:
   class State;
-  explicit MatrixLibrary(std::unique_ptr<State> state);
+  MatrixLibrary(std::unique_ptr<State> state, DeviceBuffer wide_weight);
   std::unique_ptr<State> state_;
+  DeviceBuffer wide_weight_;
 };
 
 }  // namespace diffserve::cuda

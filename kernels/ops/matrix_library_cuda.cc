@@ -81,6 +81,9 @@ Result<Library> OpenShared(const std::string& path) {
 constexpr int kInvariantRows = 128;  // a batch-invariant layer's kernel is chosen for this number
 constexpr uint32_t kAlignment = 16;  // bytes, for every pointer: rows of a batch may start anywhere
 
+int YStride(const MatrixProduct& product) {
+  return product.y_stride > 0 ? product.y_stride : product.out_features;
+}
 cudaDataType_t TypeOf(DType dtype) { return dtype == DType::kFloat32 ? CUDA_R_32F : CUDA_R_16BF; }
 
 }  // namespace
@@ -108,7 +111,7 @@ class MatrixLibrary::State {
     DS_CHECK(product.y_dtype != DType::kFloat16, "products are float32 or bfloat16");
     if (product.num_rows == 0) return Status();
     const Shape shape = {product.num_rows, product.in_features, product.out_features,
-                         product.y_dtype, product.bias != nullptr};
+                         YStride(product), product.y_dtype,     product.bias != nullptr};
     auto found = prepared_.find(shape);
     if (found == prepared_.end()) {
       if (prepared_.size() >= static_cast<size_t>(options_.shapes_max)) Forget();
@@ -123,7 +126,7 @@ class MatrixLibrary::State {
   }
 
  private:
-  using Shape = std::tuple<int, int, int, DType, bool>;
+  using Shape = std::tuple<int, int, int, int, DType, bool>;
 
   // cuBLASLt counts columns first: its D is y^T [out_features, rows], A is W transposed back, B is
   // x^T.
@@ -191,7 +194,7 @@ class MatrixLibrary::State {
     DS_RETURN_IF_ERROR(ToStatus(
         f_.layout_create(&prepared->b, CUDA_R_16BF, in, rows, product.in_features), kCall));
     return ToStatus(
-        f_.layout_create(&prepared->d, TypeOf(product.y_dtype), out, rows, product.out_features),
+        f_.layout_create(&prepared->d, TypeOf(product.y_dtype), out, rows, YStride(product)),
         kCall);
   }
 
@@ -263,13 +266,18 @@ class MatrixLibrary::State {
   std::map<Shape, Prepared> prepared_;
 };
 
-MatrixLibrary::MatrixLibrary(std::unique_ptr<State> state) : state_(std::move(state)) {}
+MatrixLibrary::MatrixLibrary(std::unique_ptr<State> state, DeviceBuffer wide_weight)
+    : state_(std::move(state)), wide_weight_(std::move(wide_weight)) {}
 MatrixLibrary::~MatrixLibrary() = default;
 
 Result<std::unique_ptr<MatrixLibrary>> MatrixLibrary::Open(const MatrixLibraryOptions& options) {
   Result<std::unique_ptr<State>> state = State::Open(options);
   if (!state.ok()) return state.status();
-  return std::unique_ptr<MatrixLibrary>(new MatrixLibrary(std::move(*state)));
+  Result<DeviceBuffer> wide_weight = DeviceBuffer::Allocate(
+      options.batch_invariant ? 0 : options.wide_weight_bytes);
+  if (!wide_weight.ok()) return wide_weight.status();
+  return std::unique_ptr<MatrixLibrary>(
+      new MatrixLibrary(std::move(*state), std::move(*wide_weight)));
 }
 
 Status MatrixLibrary::Multiply(const MatrixProduct& product, const Stream& stream) {

@@ -97,8 +97,18 @@ class WeightPacker {
   // share in_features.
   PackedLinear Linear(std::span<const LinearPart> parts,
                       LinearOutput output = LinearOutput::kFloat32, bool may_quantize = true);
+  // A matrix that was packed before, for this level.
+  PackedLinear Quantized(PackedLinear matrix, LinearOutput) { return matrix; }
   // A table [vocab, width]; the same error.
   EmbeddingTable Table(const TensorView& table);
+  // Takes `memory`, which has the packer's format.
+  EmbeddingTable Table(Buffer memory, DType, std::pair<int, int> shape) {
+    return EmbeddingTable(shape.first, shape.second, format_, std::move(memory));
+  }
+  // The output projection of a model with tied weights: a second copy.
+  PackedLinear TiedLinear(const EmbeddingTable&, const LinearPart& table) {
+    return Linear({&table, 1});
+  }
   std::vector<float> Floats(std::vector<float> values) { return values; }
 
   const Status& status() const { return status_; }

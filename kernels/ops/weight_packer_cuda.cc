@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/ops/weight_tiles.h"
+
 namespace diffserve::cuda {
 namespace {
 
@@ -11,21 +13,29 @@ constexpr size_t kStagingBytes = size_t{16} << 20;  // of each of two buffers
 
 }  // namespace
 
-PackedLinear::PackedLinear(const EmbeddingTable& table)
-    : out_features_(table.vocab()), in_features_(table.width()), weight_(table.memory_) {}
-
-WeightPacker::WeightPacker(const Stream& stream) : stream_(stream) {
+WeightPacker::WeightPacker(const Stream& stream, WeightFormat linear_format, CpuIsa isa,
+                           ThreadPool& pool)
+    : stream_(stream),
+      linear_format_(linear_format),
+      pool_(pool),
+      quantizer_(WeightFormat::kBFloat16, linear_format, isa, pool) {
   for (Staging& staging : staging_) Open(&staging);
 }
 
 PackedLinear WeightPacker::Linear(std::span<const LinearPart> parts, LinearOutput output,
-                                  bool /*may_quantize*/) {
+                                  bool may_quantize) {
+  const auto is_empty = [](const LinearPart& part) { return part.weight.data == nullptr; };
+  if (!status_.ok() || std::ranges::any_of(parts, is_empty)) return {};
+  if (IsQuantized(linear_format_) && may_quantize) {
+    const cpu::PackedLinear matrix = quantizer_.Linear(parts, output);
+    if (status_.ok()) status_ = quantizer_.status();
+    return Quantized(matrix, output);
+  }
   PackedLinear linear;
   linear.output_ = output;
   std::vector<float> bias;
   bool has_bias = false;
   for (const LinearPart& part : parts) {
-    if (part.weight.data == nullptr) return linear;
     has_bias = has_bias || part.bias.data != nullptr;
     linear.in_features_ = static_cast<int>(part.weight.shape[1]);
     for (int64_t i = 0; i < part.out_features(); ++i)
@@ -39,7 +49,40 @@ PackedLinear WeightPacker::Linear(std::span<const LinearPart> parts, LinearOutpu
     CopyRows(*linear.weight_, offset, part);
     offset += static_cast<size_t>(part.out_features()) * row_bytes;
   }
-  if (has_bias) linear.bias_ = output == LinearOutput::kFloat32 ? Floats(bias) : BFloat16s(bias);
+  if (has_bias) linear.bias_ = Bias(bias, output);
+  return linear;
+}
+
+PackedLinear WeightPacker::Quantized(const cpu::PackedLinear& matrix, LinearOutput output) {
+  PackedLinear linear;
+  linear.output_ = output;
+  linear.format_ = linear_format_;
+  linear.in_features_ = matrix.in_features();
+  linear.out_features_ = matrix.out_features();
+  if (linear.out_features_ == 0) return linear;
+  const auto tile_row_bytes = static_cast<size_t>(NumQuantGroups(matrix.in_features()) *
+                                                  TileBytes(matrix.format()));
+  const int num_tiles = static_cast<int>(NumRowTiles(matrix.out_features()));
+  const int per_copy = static_cast<int>(std::max<size_t>(1, kStagingBytes / tile_row_bytes));
+  linear.weight_ = std::make_shared<DeviceBuffer>(
+      Allocate(static_cast<size_t>(num_tiles) * tile_row_bytes));
+  for (int first = 0; first < num_tiles; first += per_copy) {
+    const int count = std::min(per_copy, num_tiles - first);
+    CopyPiece(*linear.weight_, static_cast<size_t>(first) * tile_row_bytes,
+              static_cast<size_t>(count) * tile_row_bytes, [&](std::byte* bytes) {
+                RunShares(pool_, count, /*worth_waking=*/true, [&](int begin, int end) {
+                  for (int i = begin; i < end; ++i)
+                    cpu::WriteWeightTiles(matrix, first + i,
+                                          bytes + static_cast<size_t>(i) * tile_row_bytes);
+                });
+              });
+  }
+  const auto features = static_cast<size_t>(matrix.out_features());
+  const auto copy = [&](const float* values) {
+    return std::vector<float>(values, values + features);
+  };
+  if (matrix.scale() != nullptr) linear.scale_ = Floats(copy(matrix.scale()));
+  if (matrix.bias() != nullptr) linear.bias_ = Bias(copy(matrix.bias()), output);
   return linear;
 }
 
@@ -53,6 +96,19 @@ EmbeddingTable WeightPacker::Table(const TensorView& table) {
   return packed;
 }
 
+EmbeddingTable WeightPacker::Table(const Buffer& memory, DType dtype, std::pair<int, int> shape) {
+  return Table({.data = memory.data(), .dtype = dtype, .shape = {shape.first, shape.second}});
+}
+
+PackedLinear WeightPacker::TiedLinear(const EmbeddingTable& embedding, const LinearPart& table) {
+  if (IsQuantized(linear_format_)) return Linear({&table, 1}, LinearOutput::kFloat32);
+  PackedLinear linear;
+  linear.out_features_ = embedding.vocab();
+  linear.in_features_ = embedding.width();
+  linear.weight_ = embedding.memory_;
+  return linear;
+}
+
 DeviceBuffer WeightPacker::Floats(const std::vector<float>& values) {
   DeviceBuffer to = Allocate(values.size() * sizeof(float));
   const size_t per_copy = kStagingBytes / sizeof(float);
@@ -63,6 +119,10 @@ DeviceBuffer WeightPacker::Floats(const std::vector<float>& values) {
     });
   }
   return to;
+}
+
+DeviceBuffer WeightPacker::Bias(const std::vector<float>& bias, LinearOutput output) {
+  return output == LinearOutput::kFloat32 ? Floats(bias) : BFloat16s(bias);
 }
 
 DeviceBuffer WeightPacker::BFloat16s(const std::vector<float>& values) {

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// weight_packer.h for a device: WeightFormat::kBFloat16, matrices as checkpoints store them, rows
-// in the requested order. Values are converted in pinned memory, one piece while the previous is
-// copied. The results own their device memory; a tied output projection shares the embedding
-// table's.
+// weight_packer.h for a device. Matrices of WeightFormat::kBFloat16 are as checkpoints store them,
+// rows in the requested order. Quantised ones are made by the CPU's packer, and put in the order of
+// weight_tiles.h. Values are converted in pinned memory, one piece while the previous is copied.
+// The results own their device memory; a tied output projection shares the embedding table's,
+// unless it is quantised.
 #pragma once
 
 #include <array>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/cuda/memory.h"
 #include "kernels/ops/linear.h"
+#include "kernels/ops/linear_quantized_cuda.h"
+#include "kernels/ops/weight_packer.h"
 
 namespace diffserve::cuda {
 
@@ -32,13 +36,18 @@ class EmbeddingTable {
 class PackedLinear {
  public:
   PackedLinear() = default;
-  // The output projection of a model with tied weights: float32 logits from the table itself.
-  explicit PackedLinear(const EmbeddingTable& table);
 
   int out_features() const { return out_features_; }
   int in_features() const { return in_features_; }
   LinearOutput output() const { return output_; }
+  WeightFormat format() const { return format_; }
+  // [out_features, in_features] of kBFloat16, or tiles
   const void* weight() const { return weight_ == nullptr ? nullptr : weight_->data(); }
+  // REQUIRES: the format is quantised.
+  QuantizedMatrix quantized() const {
+    return {format_, weight(), static_cast<const float*>(scale_.data()), in_features_,
+            out_features_};
+  }
   const void* bias() const { return bias_.data(); }  // [out_features] of y's type, or nullptr
 
  private:
@@ -46,7 +55,9 @@ class PackedLinear {
   int out_features_ = 0;
   int in_features_ = 0;
   LinearOutput output_ = LinearOutput::kFloat32;
-  std::shared_ptr<DeviceBuffer> weight_;  // [out_features, in_features]
+  WeightFormat format_ = WeightFormat::kBFloat16;
+  std::shared_ptr<DeviceBuffer> weight_;
+  DeviceBuffer scale_;  // kInt8: [out_features]
   DeviceBuffer bias_;
 };
 
@@ -54,12 +65,18 @@ class PackedLinear {
 // results.
 class WeightPacker {
  public:
-  explicit WeightPacker(const Stream& stream);
+  // Matrices that may be quantised have `linear_format`: kBFloat16, kInt8 or kInt4.
+  WeightPacker(const Stream& stream, WeightFormat linear_format, CpuIsa isa, ThreadPool& pool);
 
   // As cpu::WeightPacker's.
   PackedLinear Linear(std::span<const LinearPart> parts,
                       LinearOutput output = LinearOutput::kFloat32, bool may_quantize = true);
+  // A quantised matrix that the CPU's packer made.
+  PackedLinear Quantized(const cpu::PackedLinear& matrix, LinearOutput output);
   EmbeddingTable Table(const TensorView& table);
+  EmbeddingTable Table(const Buffer& memory, DType dtype, std::pair<int, int> shape);
+  // The output projection of a model with tied weights: the table itself, or a quantised copy.
+  PackedLinear TiedLinear(const EmbeddingTable& embedding, const LinearPart& table);
   DeviceBuffer Floats(const std::vector<float>& values);
 
   const Status& status() const { return status_; }
@@ -72,6 +89,8 @@ class WeightPacker {
 
   void Open(Staging* staging);
   DeviceBuffer Allocate(size_t size_bytes);
+  // In y's type.
+  DeviceBuffer Bias(const std::vector<float>& bias, LinearOutput output);
   // fill(bytes) writes the pinned side.
   template <typename Fill>
   void CopyPiece(const DeviceBuffer& to, size_t offset, size_t size_bytes, const Fill& fill);
@@ -80,6 +99,9 @@ class WeightPacker {
   DeviceBuffer BFloat16s(const std::vector<float>& values);
 
   const Stream& stream_;
+  const WeightFormat linear_format_;
+  ThreadPool& pool_;
+  cpu::WeightPacker quantizer_;
   std::array<Staging, 2> staging_;
   size_t next_ = 0;
   Status status_;

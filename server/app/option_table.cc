@@ -83,7 +83,7 @@ std::vector<FlagSpec> ModelFlags() {
       FlagSpec("--quantization TYPE", kAllCommands | kConvert,
                &SetByName<kQuantizedFormats, &Options::session, &SessionOptions::quantization>,
                "format of the linear layers' weights, packed at load; convert stores them packed "
-               "for --cpu-isa; none: as the checkpoint stores them; int8 and int4: CPU only")
+               "for --cpu-isa; none: as the checkpoint stores them")
           .OneOf({"none", "int8", "int4"})
           .Default("none"),
       FlagSpec("--kv-cache-dtype TYPE", kAllCommands,

@@ -286,10 +286,6 @@ TEST_F(CudaDecoderTest, ModelWithoutKernelsIsRefusedWithItsShape) {
   options.weight_format = WeightFormat::kFloat32;
   EXPECT_EQ(InspectModel(options).status().message(),
             "--dtype is float32, allowed with --device cuda: auto, bfloat16");
-  options.weight_format.reset();
-  options.linear_format = WeightFormat::kInt8;
-  EXPECT_EQ(InspectModel(options).status().message(),
-            "--quantization is int8, allowed with --device cuda: none");
 }
 
 TEST_F(CudaDecoderTest, PagesThatDoNotFitAreRefusedWithTheNumbers) {

@@ -9,7 +9,8 @@ namespace {
 std::vector<float> Lookup(const TensorView& table, EmbeddingLookupArgs args,
                           const std::vector<int32_t>& drawn) {
   const cuda::Stream stream = cuda::Stream::Create().value();
-  cuda::WeightPacker packer(stream);
+  ThreadPool pool({.num_threads = 1, .pin = false});
+  cuda::WeightPacker packer(stream, WeightFormat::kBFloat16, CpuIsa::kAvx2, pool);
   const cuda::EmbeddingTable packed = packer.Table(table);
   EXPECT_TRUE(IsOk(packer.status()));
   const std::vector<int32_t> ids(args.tokens, args.tokens + args.num_tokens);

@@ -31,7 +31,8 @@ std::vector<Y> Run(const OnDevice& device, const LinearTestInput& input, const s
 
 PackedRun Pack(const std::vector<LinearPart>& parts, LinearOutput output) {
   const auto device = std::make_shared<OnDevice>();
-  cuda::WeightPacker packer(device->stream);
+  ThreadPool pool({.num_threads = 1, .pin = false});
+  cuda::WeightPacker packer(device->stream, WeightFormat::kBFloat16, CpuIsa::kAvx2, pool);
   device->weight = packer.Linear(parts, output);
   EXPECT_TRUE(IsOk(packer.status()));
   EXPECT_TRUE(IsOk(device->stream.Synchronize()));

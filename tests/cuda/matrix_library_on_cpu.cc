@@ -10,11 +10,15 @@
 namespace diffserve::cuda {
 
 class MatrixLibrary::State {};
-MatrixLibrary::MatrixLibrary(std::unique_ptr<State> state) : state_(std::move(state)) {}
+MatrixLibrary::MatrixLibrary(std::unique_ptr<State> state, DeviceBuffer wide_weight)
+    : state_(std::move(state)), wide_weight_(std::move(wide_weight)) {}
 MatrixLibrary::~MatrixLibrary() = default;
 
-Result<std::unique_ptr<MatrixLibrary>> MatrixLibrary::Open(const MatrixLibraryOptions&) {
-  return std::unique_ptr<MatrixLibrary>(new MatrixLibrary(nullptr));
+Result<std::unique_ptr<MatrixLibrary>> MatrixLibrary::Open(const MatrixLibraryOptions& options) {
+  Result<DeviceBuffer> wide_weight = DeviceBuffer::Allocate(
+      options.batch_invariant ? 0 : options.wide_weight_bytes);
+  if (!wide_weight.ok()) return wide_weight.status();
+  return std::unique_ptr<MatrixLibrary>(new MatrixLibrary(nullptr, std::move(*wide_weight)));
 }
 
 namespace {
@@ -35,7 +39,7 @@ cudaError_t Compute(const MatrixProduct& p) {
       const BFloat16* x = static_cast<const BFloat16*>(p.x) + row * p.in_features;
       float sum = 0;
       for (size_t in = 0; in < weight.size(); ++in) sum += weight[in] * BFloat16ToFloat(x[in]);
-      const int64_t at = row * p.out_features + out;
+      const int64_t at = row * (p.y_stride > 0 ? p.y_stride : p.out_features) + out;
       if (p.bias != nullptr) sum += Read(p.bias, p.y_dtype, out);
       if (p.accumulate) sum += Read(p.y, p.y_dtype, at);
       if (p.y_dtype == DType::kFloat32) {

@@ -10,6 +10,7 @@
 #include "kernels/ops/linear.h"
 #include "kernels/ops/weight_codec.h"
 #include "kernels/ops/weight_packer.h"
+#include "tests/testing/kept_weights.h"
 #include "tests/testing/kernel_levels.h"
 #include "tests/testing/stored_values.h"
 
@@ -17,6 +18,7 @@ namespace diffserve {
 namespace {
 
 using testing::AllClose;
+using testing::KeptWeights;
 using testing::KernelLevels;
 using testing::KernelOp;
 using testing::RandomFloats;
@@ -60,23 +62,6 @@ class LinearQuantizedTest : public ::testing::TestWithParam<WeightFormat> {
     return packed.ok() ? Run(*packed, x) : std::vector<float>();
   }
 
-  // The weights as their format keeps them.
-  std::vector<float> Kept(std::span<const float> row) const {
-    std::vector<float> kept;
-    for (size_t begin = 0; begin < row.size(); begin += kQuantGroup) {
-      const auto group = row.subspan(begin, std::min<size_t>(kQuantGroup, row.size() - begin));
-      for (float value : group) {
-        if (GetParam() == WeightFormat::kInt8) {
-          const float scale = Int8WeightCodec::ScaleOf(row);
-          kept.push_back(Int8WeightCodec::Decode(Int8WeightCodec::Encode(value, scale), scale));
-        } else {
-          const uint16_t scale = Int4WeightCodec::ScaleOf(group);
-          kept.push_back(Int4WeightCodec::Decode(Int4WeightCodec::Encode(value, scale), scale));
-        }
-      }
-    }
-    return kept;
-  }
   // Checks that column `at` of the panels holds `row`, followed by zeros.
   void ExpectColumn(const cpu::PackedLinear& packed, int columns, int at, std::vector<float> row) {
     const auto* panel = static_cast<const uint8_t*>(packed.panels()) +
@@ -129,7 +114,7 @@ class LinearQuantizedTest : public ::testing::TestWithParam<WeightFormat> {
     for (size_t token = 0; token < num_tokens; ++token) {
       const std::vector<float> codes = Quantized(x.subspan(token * in, in));
       for (size_t feature = 0; feature < out; ++feature) {
-        const std::vector<float> weights = Kept(w.subspan(feature * in, in));
+        const std::vector<float> weights = KeptWeights(GetParam(), w.subspan(feature * in, in));
         double sum = 0;
         for (size_t i = 0; i < in; ++i) sum += static_cast<double>(weights[i]) * codes[i];
         y[token * out + feature] = static_cast<float>(sum);

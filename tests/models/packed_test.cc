@@ -202,11 +202,6 @@ TEST_F(PackedTest, OptionsThatNeedAnotherConversionAreRefused) {
             where +
                 "is packed with float32 for the rest, and --dtype is bfloat16, allowed: auto, "
                 "float32");
-  options = LoadOptions(result());
-  options.device = Device::kCuda;
-  EXPECT_EQ(Refusal(options), where +
-                                  "its int8 weights are packed for the CPU, and --device is cuda, "
-                                  "allowed: cpu");
   EXPECT_EQ(Refusal(LoadOptions(result(), CpuIsa::kAvx512)),
             where +
                 "panels of 16 columns, and --cpu-isa is avx512, allowed: avx2, or convert the "

@@ -165,6 +165,7 @@ inline uint32_t FmaBFloat16(uint32_t x, uint32_t y, uint32_t z) {
 inline float Exp2(float x) { return std::exp2(x); }
 inline float Reciprocal(float x) { return 1.0f / x; }
 inline float MulRounded(float x, float y) { return x * y; }
+inline float WidenFloat16(uint16_t bits) { return Float16ToFloat(bits); }
 inline uint32_t PackBFloat16(float low, float high) {
   return static_cast<uint32_t>(FloatToBFloat16(low)) | static_cast<uint32_t>(FloatToBFloat16(high))
                                                            << 16;

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models with int8 and int4 weights on a device. The reference is the CPU's float32 decoder on the
+// weights that the format keeps, so the difference is that of bfloat16 activations.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "models/convert/convert.h"
+#include "models/safetensors.h"
+#include "tests/cuda/device_array.h"
+#include "tests/testing/checkpoint_writer.h"
+#include "tests/testing/golden_case.h"
+#include "tests/testing/kept_weights.h"
+
+namespace diffserve {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A copy of a golden case's checkpoint, with its matrices as the format keeps them.
+class KeptCheckpoint {
+ public:
+  KeptCheckpoint(const fs::path& from, WeightFormat format) {
+    for (const auto& entry : fs::directory_iterator(from)) {
+      if (entry.path().filename().string().starts_with("model")) CopyTensors(entry.path(), format);
+    }
+    fs::copy_file(from / "config.json", path() / "config.json");
+    std::ofstream(path() / "model.safetensors") << SafetensorsBytes(tensors_);
+  }
+  fs::path path() const { return directory_.path(); }
+
+ private:
+  void CopyTensors(const fs::path& path, WeightFormat format) {
+    if (path.extension() != ".safetensors") return;
+    const auto file = SafetensorsFile::Open(path).value();
+    for (const auto& [name, entry] : file->header()) {
+      std::vector<std::byte> bytes(entry.end - entry.begin);
+      ASSERT_TRUE(file->Read(entry, bytes.data()).ok());
+      std::vector<float> values(bytes.size() / SizeOf(entry.dtype));
+      CopyToFloat({.data = bytes.data(), .dtype = entry.dtype, .shape = entry.shape}, 0,
+                  std::ssize(values), values.data());
+      if (entry.shape.size() == 2 && name.ends_with(".weight")) {
+        const auto width = static_cast<size_t>(entry.shape[1]);
+        for (size_t row = 0; row < values.size(); row += width)
+          std::ranges::copy(testing::KeptWeights(format, std::span(values).subspan(row, width)),
+                            values.begin() + static_cast<std::ptrdiff_t>(row));
+      }
+      tensors_.push_back({name, "F32", entry.shape,
+                          std::string(reinterpret_cast<const char*>(values.data()),
+                                      values.size() * sizeof(float))});
+    }
+  }
+
+  const TemporaryDirectory directory_;
+  std::vector<FileTensor> tensors_;
+};
+
+class QuantizedDecoderTest : public ::testing::TestWithParam<WeightFormat> {
+ protected:
+  void SetUp() override {
+    if (!testing::KernelsCanRun()) GTEST_SKIP() << cuda::OpenDevice(0).status().message();
+  }
+
+  static ModelOptions OnDevice(const std::string& dir, WeightFormat linear_format) {
+    ModelOptions options;
+    options.model_dir = dir;
+    options.device = Device::kCuda;
+    options.linear_format = linear_format;
+    options.limits.num_tokens = 320;
+    options.limits.num_sequences = 8;
+    return options;
+  }
+  std::unique_ptr<Model> Load(const ModelOptions& options) {
+    Result<std::unique_ptr<Model>> model = Model::Load(options, pool_);
+    EXPECT_TRUE(model.ok()) << model.status().message();
+    return model.ok() ? std::move(*model) : nullptr;
+  }
+  static GoldenRun RunOf(Model& model, const std::vector<int32_t>& tokens, int page_size) {
+    return GoldenRunner(model, tokens.size(), page_size).Chunks(tokens, tokens.size());
+  }
+  // What a device computes of the case.
+  std::vector<float> LogitsOf(const ModelOptions& options, const GoldenCase& golden) {
+    const std::unique_ptr<Model> model = Load(options);
+    return model == nullptr ? std::vector<float>()
+                            : RunOf(*model, golden.prompt, cuda::kPageSize).logits;
+  }
+  // The first case of each family and its variants that differ in what is multiplied.
+  static std::vector<GoldenCase> Cases() {
+    std::vector<GoldenCase> cases;
+    std::set<std::string> families;
+    for (const std::string& name : GoldenCaseNames()) {
+      GoldenCase golden = ReadGoldenCase(name).value();
+      const bool varies = name.find("bias") != std::string::npos ||
+                          name.find("tied") != std::string::npos;
+      if (!InspectModel(OnDevice(golden.dir, GetParam())).ok()) continue;
+      if (families.insert(golden.family).second || varies) cases.push_back(std::move(golden));
+    }
+    return cases;
+  }
+
+  ThreadPool pool_{{.num_threads = 2, .pin = false, .spin_us = 0}};
+};
+
+TEST_P(QuantizedDecoderTest, EveryFamilyIsWithinTwiceTheReferencesBFloat16Error) {
+  std::set<std::string> families;
+  for (const GoldenCase& golden : Cases()) {
+    const KeptCheckpoint kept(golden.dir, GetParam());
+    ModelOptions on_cpu;
+    on_cpu.model_dir = kept.path();
+    on_cpu.weight_format = WeightFormat::kFloat32;
+    on_cpu.isa = SupportedCpuIsas().front();
+    const std::unique_ptr<Model> reference = Load(on_cpu);
+    ASSERT_NE(reference, nullptr);
+    GoldenCase expected = golden;
+    expected.logits = RunOf(*reference, golden.prompt, kGoldenPageSize).logits;
+    const std::unique_ptr<Model> model = Load(OnDevice(kept.path(), GetParam()));
+    ASSERT_NE(model, nullptr);
+    const GoldenRun run = RunOf(*model, golden.prompt, cuda::kPageSize);
+    EXPECT_LE(GoldenError(expected, run), kGoldenBFloat16Share * golden.bfloat16_error)
+        << golden.name;
+    families.insert(golden.family);
+  }
+  EXPECT_EQ(families.size(), 7u);
+}
+
+TEST_P(QuantizedDecoderTest, ConvertedDirectoriesGiveTheBitsOfQuantisingAtLoad) {
+  for (const char* name :
+       {"diff_mha_tied", "phi4flash_as_released_bf16", "motif_gda_ratio4_bf16"}) {
+    const GoldenCase golden = ReadGoldenCase(name).value();
+    if (!InspectModel(OnDevice(golden.dir, GetParam())).ok()) continue;
+    const std::vector<float> expected = LogitsOf(OnDevice(golden.dir, GetParam()), golden);
+    for (const CpuIsa isa : SupportedCpuIsas()) {
+      const TemporaryDirectory directory;
+      ConvertOptions options;
+      options.source_dir = golden.dir;
+      options.output_dir = directory.path() / "packed";
+      options.quantization = GetParam();
+      options.isa = isa;
+      ASSERT_TRUE(ConvertCheckpoint(options, pool_).ok());
+      ModelOptions packed = OnDevice(options.output_dir, GetParam());
+      packed.linear_format.reset();
+      EXPECT_EQ(LogitsOf(packed, golden), expected) << name << " " << NameOf(isa);
+    }
+  }
+}
+
+TEST_P(QuantizedDecoderTest, PlanCountsTheQuantisedCopyOfATiedTable) {
+  const GoldenCase golden = ReadGoldenCase("diff_mha_tied").value();
+  const ModelSummary wide = InspectModel(OnDevice(golden.dir, WeightFormat::kBFloat16)).value();
+  const ModelSummary quantized = InspectModel(OnDevice(golden.dir, GetParam())).value();
+  EXPECT_LT(quantized.weight_bytes, wide.weight_bytes * 3 / 4);
+  EXPECT_GT(quantized.memory_bytes, quantized.weight_bytes);
+  EXPECT_EQ(quantized.device_step_bytes - wide.device_step_bytes, size_t{32} << 20);
+  const std::unique_ptr<Model> model = Load(OnDevice(golden.dir, GetParam()));
+  ASSERT_NE(model, nullptr);
+  EXPECT_EQ(model->weight_bytes(), quantized.weight_bytes);
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, QuantizedDecoderTest, ::testing::ValuesIn(kQuantizedFormats),
+                         [](const auto& format) { return std::string(NameOf(format.param)); });
+
+}  // namespace
+}  // namespace diffserve
