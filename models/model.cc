@@ -88,6 +88,10 @@ Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
                 : WeightFormatOf(DTypeServed(model.config.checkpoint_dtype)));
     model.linear_format = options.linear_format.value_or(model.weight_format);
   }
+  if (!on_cuda && model.linear_format == WeightFormat::kFp8E4M3) {
+    return InvalidArgument("--quantization is fp8, allowed with --device cpu: none, int8, int4",
+                           "--quantization");
+  }
   if (on_cuda)
     DS_RETURN_IF_ERROR(cuda::CheckModel(options.model_dir, model.config, model.weight_format));
   model.max_positions = options.max_positions > 0 ? options.max_positions

@@ -37,7 +37,8 @@ Status UploadRope(const ModelConfig& config, int max_positions, const Stream& st
   return Status();
 }
 
-size_t WideWeightBytes(WeightFormat linear_format) {
+size_t ScratchBytes(WeightFormat linear_format) {
+  if (linear_format == WeightFormat::kFp8E4M3) return size_t{64} << 20;
   return IsQuantized(linear_format) ? size_t{32} << 20 : 0;
 }
 
@@ -46,7 +47,7 @@ Status LoadParts(const LoadOptions& options, Checkpoint& checkpoint, WeightPacke
   parts->config = options.config;
   MatrixLibraryOptions matrices;
   matrices.batch_invariant = options.batch_invariant;
-  matrices.wide_weight_bytes = WideWeightBytes(options.linear_format);
+  matrices.scratch_bytes = ScratchBytes(options.linear_format);
   DS_RETURN_IF_ERROR(Assign(&parts->matrices, MatrixLibrary::Open(matrices)));
   DS_RETURN_IF_ERROR(Assign(
       &parts->weights, options.config.packed
@@ -112,13 +113,20 @@ size_t StepBytes(const ModelConfig& config, StepLimits limits, const LogitQuant&
                  WeightFormat linear_format) {
   Complete(config, &limits);
   return Workspace::Bytes(config, limits, logits) + MatrixLibraryOptions().workspace_bytes +
-         WideWeightBytes(linear_format) + StepUpload::kBytes;
+         ScratchBytes(linear_format) + StepUpload::kBytes;
 }
 
 Result<std::unique_ptr<Model>> LoadModel(LoadOptions options, Checkpoint& checkpoint,
                                          ThreadPool& pool) {
   Complete(options.config, &options.limits);
-  DS_RETURN_IF_ERROR(OpenDevice(0).status());
+  const Result<DeviceInfo> device = OpenDevice(0);
+  if (!device.ok()) return device.status();
+  if (options.linear_format == WeightFormat::kFp8E4M3 && device->compute_capability < 89) {
+    return InvalidArgument("--quantization is fp8, and " + Describe(*device) +
+                               " multiplies no such numbers, allowed: none, int8, int4, or a GPU "
+                               "of compute capability 8.9 or more",
+                           "--quantization");
+  }
   Result<Stream> created = Stream::Create();
   if (!created.ok()) return created.status();
   auto stream = std::make_unique<Stream>(std::move(*created));

@@ -288,6 +288,7 @@ void Linear(const LinearSlice& slice) {
       return Run<Float16Weights>(slice);
     case WeightFormat::kInt8:
     case WeightFormat::kInt4:
+    case WeightFormat::kFp8E4M3:
       break;
   }
 }

@@ -11,17 +11,15 @@ namespace diffserve::cuda {
 namespace {
 
 // More tokens than these multiply by the weights as bfloat16, a part of the matrix at a time.
-constexpr int kQuantizedTokensMax = 64;
+constexpr int kCodedTokensMax = 64;
 
-Status MultiplyQuantized(const QuantizedProduct& product, MatrixLibrary& library,
-                         const Stream& stream) {
-  const DeviceBuffer& wide = library.wide_weight();
-  if (product.num_tokens <= kQuantizedTokensMax || wide.size_bytes() == 0)
-    return LinearQuantized(product, stream);
+Status MultiplyInts(const QuantizedProduct& product, MatrixLibrary& library, const Stream& stream) {
+  const DeviceBuffer& wide = library.scratch();
   const QuantizedMatrix& weight = product.weight;
   const size_t row_bytes = static_cast<size_t>(weight.in_features) * sizeof(BFloat16);
   const int rows_at_once = static_cast<int>(wide.size_bytes() / row_bytes) / kTileRows * kTileRows;
-  if (rows_at_once == 0) return LinearQuantized(product, stream);
+  if (product.num_tokens <= kCodedTokensMax || library.batch_invariant() || rows_at_once == 0)
+    return LinearQuantized(product, stream);
   const size_t y_bytes = SizeOf(product.y_dtype);
   for (int first = 0; first < weight.out_features; first += rows_at_once) {
     const int rows = std::min(rows_at_once, weight.out_features - first);
@@ -43,6 +41,58 @@ Status MultiplyQuantized(const QuantizedProduct& product, MatrixLibrary& library
   return Status();
 }
 
+// Where a product's intermediate results lie in the scratch memory. The sizes do not depend on the
+// number of tokens, so neither do a token's bits.
+struct Fp8Scratch {
+  static constexpr int kFeatures = 4096;  // of sums at a time
+
+  explicit Fp8Scratch(const DeviceBuffer& memory, int in_features) {
+    const size_t token_bytes = static_cast<size_t>(Fp8Padded(in_features)) + sizeof(float) +
+                               kFeatures * sizeof(float);
+    tokens = static_cast<int>(memory.size_bytes() / token_bytes) / 4 * 4;
+    codes = memory.as<uint8_t>();
+    scale = reinterpret_cast<float*>(codes + static_cast<size_t>(tokens) *
+                                                 static_cast<size_t>(Fp8Padded(in_features)));
+    sums = scale + tokens;
+  }
+  int tokens = 0;  // at a time
+  uint8_t* codes;  // [tokens, Fp8Padded(in_features)]
+  float* scale;    // [tokens]
+  float* sums;     // [tokens, up to kFeatures]
+};
+
+Status MultiplyFp8(const QuantizedProduct& whole, MatrixLibrary& library, const Stream& stream) {
+  const QuantizedMatrix& weight = whole.weight;
+  const Fp8Scratch scratch(library.scratch(), weight.in_features);
+  DS_CHECK(scratch.tokens > 0, "the library has scratch memory for fp8 weights");
+  const int in_features = Fp8Padded(weight.in_features);
+  for (int begin = 0; begin < whole.num_tokens; begin += scratch.tokens) {
+    QuantizedProduct product = whole;
+    product.num_tokens = std::min(scratch.tokens, whole.num_tokens - begin);
+    product.x += static_cast<int64_t>(begin) * weight.in_features;
+    product.y = static_cast<std::byte*>(whole.y) + static_cast<size_t>(begin) *
+                                                       static_cast<size_t>(weight.out_features) *
+                                                       SizeOf(whole.y_dtype);
+    DS_RETURN_IF_ERROR(QuantizeToFp8(product.x, product.num_tokens, weight.in_features,
+                                     scratch.codes, scratch.scale, stream));
+    for (int first = 0; first < weight.out_features; first += Fp8Scratch::kFeatures) {
+      const int features = std::min(Fp8Scratch::kFeatures, weight.out_features - first);
+      DS_RETURN_IF_ERROR(library.Multiply(
+          {.input_dtype = DType::kFp8E4M3,
+           .weight = static_cast<const uint8_t*>(weight.codes) + int64_t{first} * in_features,
+           .in_features = in_features,
+           .out_features = Fp8Padded(features),
+           .x = scratch.codes,
+           .num_rows = product.num_tokens,
+           .y = scratch.sums,
+           .y_dtype = DType::kFloat32},
+          stream));
+      DS_RETURN_IF_ERROR(FinishFp8(product, scratch.scale, scratch.sums, first, features, stream));
+    }
+  }
+  return Status();
+}
+
 template <typename Y>
 Status Multiply(const PackedLinear& weight, const LinearArgs<BFloat16, Y>& args, DType y_dtype,
                 MatrixLibrary& library, const Stream& stream) {
@@ -50,14 +100,15 @@ Status Multiply(const PackedLinear& weight, const LinearArgs<BFloat16, Y>& args,
   DS_CHECK(wants_float32 == (y_dtype == DType::kFloat32),
            "y has the type that the weight was packed for");
   if (IsQuantized(weight.format())) {
-    return MultiplyQuantized({.weight = weight.quantized(),
-                              .x = args.x,
-                              .num_tokens = args.num_tokens,
-                              .y = args.y,
-                              .y_dtype = y_dtype,
-                              .bias = weight.bias(),
-                              .accumulate = args.accumulate},
-                             library, stream);
+    const QuantizedProduct product = {.weight = weight.quantized(),
+                                      .x = args.x,
+                                      .num_tokens = args.num_tokens,
+                                      .y = args.y,
+                                      .y_dtype = y_dtype,
+                                      .bias = weight.bias(),
+                                      .accumulate = args.accumulate};
+    return weight.format() == WeightFormat::kFp8E4M3 ? MultiplyFp8(product, library, stream)
+                                                     : MultiplyInts(product, library, stream);
   }
   return library.Multiply({.weight = weight.weight(),
                            .in_features = weight.in_features(),

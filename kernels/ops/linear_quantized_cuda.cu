@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(kThreads) LinearQuantizedKernel(QuantizedProdu
   const int groups = (call.weight.in_features + kQuantGroup - 1) / kQuantGroup;
   const int64_t tile_row_bytes = int64_t{groups} * Lane::Tile::kBytes;
   const Ring ring = {DynamicShared() + warp * Ring::kBytes,
-                     static_cast<const std::byte*>(call.weight.tiles) +
+                     static_cast<const std::byte*>(call.weight.codes) +
                          int64_t{blockIdx.x} * kTiles * tile_row_bytes,
                      tile_row_bytes, lane};
   // The warp's part of each sum.
@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(kThreads)
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int groups = (weight.in_features + kQuantGroup - 1) / kQuantGroup;
   const int first_row = static_cast<int>(blockIdx.x) * kTileRows + lane / 4;  // of `to`
-  const std::byte* tiles = static_cast<const std::byte*>(weight.tiles) +
+  const std::byte* tiles = static_cast<const std::byte*>(weight.codes) +
                            (int64_t{first} / kTileRows + blockIdx.x) * groups * Lane::Tile::kBytes;
   for (int group = static_cast<int>(threadIdx.x) / 32; group < groups; group += kParts) {
     Lane weights;
@@ -277,6 +277,54 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// Grid: tokens. A thread codes eight features at a time.
+__global__ void __launch_bounds__(kThreads)
+    QuantizeToFp8Kernel(const BFloat16* x, int in_features, uint8_t* codes, float* scale) {
+  __shared__ float largest_of[kParts];
+  const int thread = static_cast<int>(threadIdx.x), padded = Fp8Padded(in_features);
+  x += static_cast<int64_t>(blockIdx.x) * in_features;
+  float largest = 0;
+  for (int i = thread * kVecWide; i < in_features; i += kThreads * kVecWide) {
+    float values[kVecWide];
+    LoadRow<kVecWide>(x + i, values);
+#pragma unroll
+    for (int k = 0; k < kVecWide; ++k) largest = fmaxf(largest, fabsf(values[k]));
+  }
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2)
+    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
+  if (thread % 32 == 0) largest_of[thread / 32] = largest;
+  __syncthreads();
+#pragma unroll
+  for (int warp = 0; warp < kParts; ++warp) largest = fmaxf(largest, largest_of[warp]);
+  const float step = largest / kFp8E4M3Max;
+  if (thread == 0) scale[blockIdx.x] = step;
+  for (int i = thread * kVecWide; i < padded; i += kThreads * kVecWide) {
+    float values[kVecWide] = {};
+    if (i < in_features) LoadRow<kVecWide>(x + i, values);
+    uint32_t words[2] = {};
+#pragma unroll
+    for (int k = 0; k < kVecWide; ++k) {
+      const uint32_t code = step == 0 && values[k] == 0 ? 0 : FloatToFp8E4M3(values[k] / step);
+      words[k / 4] |= code << k % 4 * 8;
+    }
+    *reinterpret_cast<uint2*>(codes + static_cast<int64_t>(blockIdx.x) * padded + i) = uint2{
+        words[0], words[1]};
+  }
+}
+
+// Grid: tokens, slices of kThreads features.
+template <typename Y>
+__global__ void __launch_bounds__(kThreads)
+    FinishFp8Kernel(QuantizedProduct call, const float* token_scale, const float* sums, int first,
+                    int num_features) {
+  const int token = static_cast<int>(blockIdx.x);
+  const int feature = static_cast<int>(blockIdx.y * kThreads + threadIdx.x);
+  if (feature >= num_features) return;
+  const float sum = sums[static_cast<int64_t>(token) * Fp8Padded(num_features) + feature];
+  Finish<Y>(call, token, first + feature, MulRounded(sum, token_scale[token]));
+}
+
 }  // namespace
 
 Status LinearQuantized(const QuantizedProduct& product, const Stream& stream) {
@@ -298,6 +346,23 @@ Status WidenWeights(const QuantizedMatrix& weight, int first, int num_rows, BFlo
                 weight.format == WeightFormat::kInt8 ? WidenWeightsKernel<Int8Lane>
                                                      : WidenWeightsKernel<Int4Lane>,
                 weight, first, num_rows, to);
+}
+
+Status QuantizeToFp8(const BFloat16* x, int num_tokens, int in_features, uint8_t* codes,
+                     float* scale, const Stream& stream) {
+  return Launch("QuantizeToFp8", {dim3(static_cast<unsigned>(num_tokens)), dim3(kThreads)}, stream,
+                QuantizeToFp8Kernel, x, in_features, codes, scale);
+}
+
+Status FinishFp8(const QuantizedProduct& product, const float* token_scale, const float* sums,
+                 int first, int num_features, const Stream& stream) {
+  const LaunchShape shape = {dim3(static_cast<unsigned>(product.num_tokens),
+                                  static_cast<unsigned>((num_features + kThreads - 1) / kThreads)),
+                             dim3(kThreads)};
+  return Launch(
+      "FinishFp8", shape, stream,
+      product.y_dtype == DType::kFloat32 ? FinishFp8Kernel<float> : FinishFp8Kernel<BFloat16>,
+      product, token_scale, sums, first, num_features);
 }
 
 }  // namespace diffserve::cuda

@@ -17,9 +17,10 @@ namespace diffserve::cuda {
 
 // Device memory. REQUIRES: in_features is a multiple of 8, and pointers are 16-byte aligned.
 struct QuantizedMatrix {
-  WeightFormat format = WeightFormat::kInt8;  // or kInt4
-  const void* tiles = nullptr;                // [row tiles][groups][TileBytes]
-  const float* scale = nullptr;               // kInt8: [out_features]
+  WeightFormat format = WeightFormat::kInt8;
+  // kInt8, kInt4: [row tiles][groups][TileBytes]; kFp8E4M3: [Fp8Padded(out)][Fp8Padded(in)]
+  const void* codes = nullptr;
+  const float* scale = nullptr;  // but for kInt4: [out_features]
   int in_features = 0;
   int out_features = 0;
 };
@@ -35,12 +36,25 @@ struct QuantizedProduct {
   bool accumulate = false;
 };
 
-// For few tokens: reads the weights once per 32 of them.
+// int8 and int4 weights, for few tokens: reads the weights once per 32 of them.
 Status LinearQuantized(const QuantizedProduct& product, const Stream& stream);
 
-// Writes rows [first, first + num_rows) of the weights, rounded to bfloat16, to `to`: [num_rows,
-// in_features]. REQUIRES: first is a multiple of 16.
+// Writes rows [first, first + num_rows) of int8 or int4 weights, rounded to bfloat16, to `to`:
+// [num_rows, in_features]. REQUIRES: first is a multiple of 16.
 Status WidenWeights(const QuantizedMatrix& weight, int first, int num_rows, BFloat16* to,
                     const Stream& stream);
+
+// Zeros fill rows and columns up to a multiple of 16, for cuBLASLt.
+constexpr int Fp8Padded(int features) { return (features + 15) / 16 * 16; }
+
+// Each token's x becomes codes [num_tokens, Fp8Padded(in_features)] and a scale [num_tokens], as
+// Fp8WeightCodec does.
+Status QuantizeToFp8(const BFloat16* x, int num_tokens, int in_features, uint8_t* codes,
+                     float* scale, const Stream& stream);
+
+// y of features [first, first + num_features): sums times both scales, plus bias and y as product
+// says. `sums`: [num_tokens, Fp8Padded(num_features)] of codes.
+Status FinishFp8(const QuantizedProduct& product, const float* token_scale, const float* sums,
+                 int first, int num_features, const Stream& stream);
 
 }  // namespace diffserve::cuda

@@ -33,17 +33,19 @@ struct MatrixLibraryOptions {
   int shapes_max = 4096;  // shapes remembered; all are forgotten when one more comes
   // A row's bits do not depend on the number of rows; slower for few rows.
   bool batch_invariant = false;
-  // Device memory for a part of a quantised matrix as bfloat16, taken at Open; 0: none.
-  size_t wide_weight_bytes = 0;
+  // Device memory for products with quantised weights, taken at Open; 0: none.
+  size_t scratch_bytes = 0;
 };
 
 // y = x W^T (+ bias) (+ y). Pointers are device memory. REQUIRES: weight, x and y are 16-byte
-// aligned.
+// aligned. With 8-bit inputs, which need compute capability 8.9: features are multiples of 16, y is
+// float32, and there is neither bias nor accumulation.
 struct MatrixProduct {
-  const void* weight = nullptr;  // bfloat16 [out_features, in_features]
+  DType input_dtype = DType::kBFloat16;  // of weight and x: or kFp8E4M3
+  const void* weight = nullptr;          // [out_features, in_features]
   int in_features = 0;
   int out_features = 0;
-  const void* x = nullptr;  // bfloat16 [num_rows, in_features]
+  const void* x = nullptr;  // [num_rows, in_features]
   int num_rows = 0;
   void* y = nullptr;                 // [num_rows, out_features], rows y_stride apart
   int y_stride = 0;                  // in elements; 0: out_features
@@ -63,14 +65,16 @@ class MatrixLibrary {
   // kUnimplemented if cuBLASLt has no kernel.
   Status Multiply(const MatrixProduct& product, const Stream& stream);
 
-  // The memory of wide_weight_bytes; empty with batch_invariant.
-  const DeviceBuffer& wide_weight() const { return wide_weight_; }
+  bool batch_invariant() const { return batch_invariant_; }
+  // The memory of scratch_bytes, for one product at a time.
+  const DeviceBuffer& scratch() const { return scratch_; }
 
  private:
   class State;
-  MatrixLibrary(std::unique_ptr<State> state, DeviceBuffer wide_weight);
+  MatrixLibrary(std::unique_ptr<State> state, DeviceBuffer scratch, bool batch_invariant);
   std::unique_ptr<State> state_;
-  DeviceBuffer wide_weight_;
+  DeviceBuffer scratch_;
+  bool batch_invariant_ = false;
 };
 
 }  // namespace diffserve::cuda

@@ -84,7 +84,10 @@ constexpr uint32_t kAlignment = 16;  // bytes, for every pointer: rows of a batc
 int YStride(const MatrixProduct& product) {
   return product.y_stride > 0 ? product.y_stride : product.out_features;
 }
-cudaDataType_t TypeOf(DType dtype) { return dtype == DType::kFloat32 ? CUDA_R_32F : CUDA_R_16BF; }
+cudaDataType_t TypeOf(DType dtype) {
+  if (dtype == DType::kFp8E4M3) return CUDA_R_8F_E4M3;
+  return dtype == DType::kFloat32 ? CUDA_R_32F : CUDA_R_16BF;
+}
 
 }  // namespace
 
@@ -110,8 +113,9 @@ class MatrixLibrary::State {
   Status Multiply(const MatrixProduct& product, const Stream& stream) {
     DS_CHECK(product.y_dtype != DType::kFloat16, "products are float32 or bfloat16");
     if (product.num_rows == 0) return Status();
-    const Shape shape = {product.num_rows, product.in_features, product.out_features,
-                         YStride(product), product.y_dtype,     product.bias != nullptr};
+    const Shape shape = {product.input_dtype,    product.num_rows, product.in_features,
+                         product.out_features,   YStride(product), product.y_dtype,
+                         product.bias != nullptr};
     auto found = prepared_.find(shape);
     if (found == prepared_.end()) {
       if (prepared_.size() >= static_cast<size_t>(options_.shapes_max)) Forget();
@@ -126,7 +130,7 @@ class MatrixLibrary::State {
   }
 
  private:
-  using Shape = std::tuple<int, int, int, int, DType, bool>;
+  using Shape = std::tuple<DType, int, int, int, int, DType, bool>;
 
   // cuBLASLt counts columns first: its D is y^T [out_features, rows], A is W transposed back, B is
   // x^T.
@@ -168,9 +172,9 @@ class MatrixLibrary::State {
           Set(prepared->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, TypeOf(product.y_dtype)));
       DS_RETURN_IF_ERROR(Set(prepared->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias));
     }
-    DS_RETURN_IF_ERROR(
-        ToStatus(f_.layout_create(&prepared->a, CUDA_R_16BF, in, out, product.in_features),
-                 "cublasLtMatrixLayoutCreate"));
+    DS_RETURN_IF_ERROR(ToStatus(
+        f_.layout_create(&prepared->a, TypeOf(product.input_dtype), in, out, product.in_features),
+        "cublasLtMatrixLayoutCreate"));
     if (!options_.batch_invariant || product.num_rows == kInvariantRows) {
       DS_RETURN_IF_ERROR(LayRows(product, product.num_rows, prepared));
       return Choose(product, prepared);
@@ -192,7 +196,8 @@ class MatrixLibrary::State {
                out = static_cast<uint64_t>(product.out_features);
     constexpr const char* kCall = "cublasLtMatrixLayoutCreate";
     DS_RETURN_IF_ERROR(ToStatus(
-        f_.layout_create(&prepared->b, CUDA_R_16BF, in, rows, product.in_features), kCall));
+        f_.layout_create(&prepared->b, TypeOf(product.input_dtype), in, rows, product.in_features),
+        kCall));
     return ToStatus(
         f_.layout_create(&prepared->d, TypeOf(product.y_dtype), out, rows, YStride(product)),
         kCall);
@@ -266,18 +271,18 @@ class MatrixLibrary::State {
   std::map<Shape, Prepared> prepared_;
 };
 
-MatrixLibrary::MatrixLibrary(std::unique_ptr<State> state, DeviceBuffer wide_weight)
-    : state_(std::move(state)), wide_weight_(std::move(wide_weight)) {}
+MatrixLibrary::MatrixLibrary(std::unique_ptr<State> state, DeviceBuffer scratch,
+                             bool batch_invariant)
+    : state_(std::move(state)), scratch_(std::move(scratch)), batch_invariant_(batch_invariant) {}
 MatrixLibrary::~MatrixLibrary() = default;
 
 Result<std::unique_ptr<MatrixLibrary>> MatrixLibrary::Open(const MatrixLibraryOptions& options) {
   Result<std::unique_ptr<State>> state = State::Open(options);
   if (!state.ok()) return state.status();
-  Result<DeviceBuffer> wide_weight = DeviceBuffer::Allocate(
-      options.batch_invariant ? 0 : options.wide_weight_bytes);
-  if (!wide_weight.ok()) return wide_weight.status();
+  Result<DeviceBuffer> scratch = DeviceBuffer::Allocate(options.scratch_bytes);
+  if (!scratch.ok()) return scratch.status();
   return std::unique_ptr<MatrixLibrary>(
-      new MatrixLibrary(std::move(*state), std::move(*wide_weight)));
+      new MatrixLibrary(std::move(*state), std::move(*scratch), options.batch_invariant));
 }
 
 Status MatrixLibrary::Multiply(const MatrixProduct& product, const Stream& stream) {

@@ -46,6 +46,7 @@ constexpr decltype(auto) WithCodec(WeightFormat format, Use&& use) {
       return use(Float16WeightCodec());
     case WeightFormat::kInt8:
     case WeightFormat::kInt4:
+    case WeightFormat::kFp8E4M3:
       break;
   }
   DS_CHECK(false, "not a format of numbers");
@@ -93,6 +94,19 @@ struct Int4WeightCodec {
   }
 };
 
+// One output feature, or one token's activations: the largest magnitude becomes 448.
+struct Fp8WeightCodec {
+  static float ScaleOf(std::span<const float> row) {
+    float largest = 0;
+    for (float value : row) largest = std::max(largest, std::abs(value));
+    return largest / kFp8E4M3Max;
+  }
+  static uint8_t Encode(float value, float scale) {
+    return scale == 0 ? 0 : FloatToFp8E4M3(value / scale);
+  }
+  static float Decode(uint8_t code, float scale) { return scale * Fp8E4M3ToFloat(code); }
+};
+
 // Type of one element, and the default type of KV pages. REQUIRES: !IsQuantized(format).
 constexpr DType DTypeOf(WeightFormat format) {
   return WithCodec(format, [](auto codec) { return codec.kDType; });
@@ -106,6 +120,7 @@ constexpr WeightFormat WeightFormatOf(DType dtype) {
 constexpr std::string_view NameOf(WeightFormat format) {
   if (format == WeightFormat::kInt8) return "int8";
   if (format == WeightFormat::kInt4) return "int4";
+  if (format == WeightFormat::kFp8E4M3) return "fp8";
   return NameOf(DTypeOf(format));
 }
 
@@ -127,7 +142,7 @@ constexpr int64_t PanelBytes(WeightFormat format, int64_t in_features, int colum
 constexpr size_t WeightBytes(WeightFormat format, int64_t out_features, int64_t in_features) {
   const size_t elements = static_cast<size_t>(out_features) * static_cast<size_t>(in_features);
   const size_t groups = static_cast<size_t>(out_features * NumQuantGroups(in_features));
-  if (format == WeightFormat::kInt8)
+  if (format == WeightFormat::kInt8 || format == WeightFormat::kFp8E4M3)
     return elements + static_cast<size_t>(out_features) * sizeof(float);
   if (format == WeightFormat::kInt4) return elements / 2 + groups * sizeof(uint16_t);
   return elements * SizeOf(DTypeOf(format));

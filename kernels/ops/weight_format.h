@@ -10,9 +10,10 @@
 
 namespace diffserve {
 
-enum class WeightFormat : uint8_t { kFloat32, kBFloat16, kFloat16, kInt8, kInt4 };
+enum class WeightFormat : uint8_t { kFloat32, kBFloat16, kFloat16, kInt8, kInt4, kFp8E4M3 };
 
-// Formats whose elements are independent numbers; only linear layers can have the others.
+// Formats whose elements are independent numbers; only linear layers can have the others. kFp8E4M3
+// is a device's: weight = scale[output feature] * code, and so are the activations per token.
 inline constexpr WeightFormat kFloatFormats[] = {WeightFormat::kFloat32, WeightFormat::kBFloat16,
                                                  WeightFormat::kFloat16};
 inline constexpr WeightFormat kQuantizedFormats[] = {WeightFormat::kInt8, WeightFormat::kInt4};
@@ -20,9 +21,7 @@ inline constexpr WeightFormat kWeightFormats[] = {WeightFormat::kFloat32, Weight
                                                   WeightFormat::kFloat16, WeightFormat::kInt8,
                                                   WeightFormat::kInt4};
 
-constexpr bool IsQuantized(WeightFormat format) {
-  return format == WeightFormat::kInt8 || format == WeightFormat::kInt4;
-}
+constexpr bool IsQuantized(WeightFormat format) { return format >= WeightFormat::kInt8; }
 
 // A panel holds P = LinearKernels::panel_columns neighbouring output features, zero-padded at the
 // end of the matrix: [ceil(in_features / kInterleave)][P][kInterleave] elements. Those beyond

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/ops/weight_codec.h"
 #include "kernels/ops/weight_tiles.h"
 
 namespace diffserve::cuda {
@@ -26,6 +27,7 @@ PackedLinear WeightPacker::Linear(std::span<const LinearPart> parts, LinearOutpu
                                   bool may_quantize) {
   const auto is_empty = [](const LinearPart& part) { return part.weight.data == nullptr; };
   if (!status_.ok() || std::ranges::any_of(parts, is_empty)) return {};
+  if (linear_format_ == WeightFormat::kFp8E4M3 && may_quantize) return Fp8(parts, output);
   if (IsQuantized(linear_format_) && may_quantize) {
     const cpu::PackedLinear matrix = quantizer_.Linear(parts, output);
     if (status_.ok()) status_ = quantizer_.status();
@@ -83,6 +85,58 @@ PackedLinear WeightPacker::Quantized(const cpu::PackedLinear& matrix, LinearOutp
   };
   if (matrix.scale() != nullptr) linear.scale_ = Floats(copy(matrix.scale()));
   if (matrix.bias() != nullptr) linear.bias_ = Bias(copy(matrix.bias()), output);
+  return linear;
+}
+
+PackedLinear WeightPacker::Fp8(std::span<const LinearPart> parts, LinearOutput output) {
+  PackedLinear linear;
+  linear.output_ = output;
+  linear.format_ = WeightFormat::kFp8E4M3;
+  struct Row {
+    const LinearPart* part;
+    int64_t index;
+  };
+  std::vector<Row> rows;
+  std::vector<float> bias;
+  bool has_bias = false;
+  for (const LinearPart& part : parts) {
+    has_bias = has_bias || part.bias.data != nullptr;
+    linear.in_features_ = static_cast<int>(part.weight.shape[1]);
+    for (int64_t i = 0; i < part.out_features(); ++i) {
+      rows.push_back({&part, part.RowOf(i)});
+      bias.push_back(part.bias.data == nullptr ? 0 : part.bias.At(part.RowOf(i)));
+    }
+  }
+  linear.out_features_ = static_cast<int>(rows.size());
+  const auto in = static_cast<size_t>(linear.in_features_),
+             row_bytes = static_cast<size_t>(Fp8Padded(linear.in_features_));
+  const int num_rows = Fp8Padded(linear.out_features_);
+  const int per_copy = static_cast<int>(std::max<size_t>(1, kStagingBytes / row_bytes));
+  std::vector<float> scale(rows.size());
+  linear.weight_ = std::make_shared<DeviceBuffer>(
+      Allocate(static_cast<size_t>(num_rows) * row_bytes));
+  for (int first = 0; first < num_rows; first += per_copy) {
+    const int count = std::min(per_copy, num_rows - first);
+    const size_t size = static_cast<size_t>(count) * row_bytes;
+    CopyPiece(*linear.weight_, static_cast<size_t>(first) * row_bytes, size, [&](std::byte* bytes) {
+      std::memset(bytes, 0, size);
+      RunShares(pool_, count, /*worth_waking=*/true, [&](int begin, int end) {
+        std::vector<float> wide(in);
+        for (int i = begin; i < end; ++i) {
+          const auto row = static_cast<size_t>(first + i);
+          if (row >= rows.size()) break;
+          CopyToFloat(rows[row].part->weight, rows[row].index * static_cast<int64_t>(in),
+                      static_cast<int64_t>(in), wide.data());
+          scale[row] = Fp8WeightCodec::ScaleOf(wide);
+          std::ranges::transform(
+              wide, reinterpret_cast<uint8_t*>(bytes) + static_cast<size_t>(i) * row_bytes,
+              [&](float value) { return Fp8WeightCodec::Encode(value, scale[row]); });
+        }
+      });
+    });
+  }
+  linear.scale_ = Floats(scale);
+  if (has_bias) linear.bias_ = Bias(bias, output);
   return linear;
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // weight_packer.h for a device. Matrices of WeightFormat::kBFloat16 are as checkpoints store them,
-// rows in the requested order. Quantised ones are made by the CPU's packer, and put in the order of
-// weight_tiles.h. Values are converted in pinned memory, one piece while the previous is copied.
-// The results own their device memory; a tied output projection shares the embedding table's,
-// unless it is quantised.
+// rows in the requested order. int8 and int4 ones are made by the CPU's packer, and put in the
+// order of weight_tiles.h; fp8 ones are made here. Values are converted in pinned memory, one piece
+// while the previous is copied. The results own their device memory; a tied output projection
+// shares the embedding table's, unless it is quantised.
 #pragma once
 
 #include <array>
@@ -41,7 +41,7 @@ class PackedLinear {
   int in_features() const { return in_features_; }
   LinearOutput output() const { return output_; }
   WeightFormat format() const { return format_; }
-  // [out_features, in_features] of kBFloat16, or tiles
+  // [out_features, in_features] of kBFloat16, or codes
   const void* weight() const { return weight_ == nullptr ? nullptr : weight_->data(); }
   // REQUIRES: the format is quantised.
   QuantizedMatrix quantized() const {
@@ -57,7 +57,7 @@ class PackedLinear {
   LinearOutput output_ = LinearOutput::kFloat32;
   WeightFormat format_ = WeightFormat::kBFloat16;
   std::shared_ptr<DeviceBuffer> weight_;
-  DeviceBuffer scale_;  // kInt8: [out_features]
+  DeviceBuffer scale_;  // kInt8, kFp8E4M3: [out_features]
   DeviceBuffer bias_;
 };
 
@@ -65,13 +65,13 @@ class PackedLinear {
 // results.
 class WeightPacker {
  public:
-  // Matrices that may be quantised have `linear_format`: kBFloat16, kInt8 or kInt4.
+  // Matrices that may be quantised have `linear_format`: kBFloat16 or a quantised one.
   WeightPacker(const Stream& stream, WeightFormat linear_format, CpuIsa isa, ThreadPool& pool);
 
   // As cpu::WeightPacker's.
   PackedLinear Linear(std::span<const LinearPart> parts,
                       LinearOutput output = LinearOutput::kFloat32, bool may_quantize = true);
-  // A quantised matrix that the CPU's packer made.
+  // An int8 or int4 matrix that the CPU's packer made.
   PackedLinear Quantized(const cpu::PackedLinear& matrix, LinearOutput output);
   EmbeddingTable Table(const TensorView& table);
   EmbeddingTable Table(const Buffer& memory, DType dtype, std::pair<int, int> shape);
@@ -89,6 +89,7 @@ class WeightPacker {
 
   void Open(Staging* staging);
   DeviceBuffer Allocate(size_t size_bytes);
+  PackedLinear Fp8(std::span<const LinearPart> parts, LinearOutput output);
   // In y's type.
   DeviceBuffer Bias(const std::vector<float>& bias, LinearOutput output);
   // fill(bytes) writes the pinned side.

@@ -99,6 +99,10 @@ class Conversion {
                              ": quantization_config: is packed already, expected the original");
     }
     dtype_ = options_.dtype;
+    if (options_.quantization == WeightFormat::kFp8E4M3) {
+      return InvalidArgument("--quantization is fp8, allowed with convert: none, int8, int4",
+                             "--quantization");
+    }
     if (options_.quantization) {
       packed_ = PackedFormat{*options_.quantization, cpu::PanelColumns(options_.isa)};
       report_.packed_for = packed_->Levels();

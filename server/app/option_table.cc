@@ -34,6 +34,9 @@ std::vector<std::string_view> NamesOf(std::span<const Format> formats) {
   return names;
 }
 
+constexpr WeightFormat kQuantizations[] = {WeightFormat::kInt8, WeightFormat::kInt4,
+                                           WeightFormat::kFp8E4M3};
+
 // Sets a member to the value of this name; to its default ("auto", "none") if none has it.
 template <const auto& kValues, auto... Path>
 void SetByName(Options& options, std::string_view name) {
@@ -81,10 +84,10 @@ std::vector<FlagSpec> ModelFlags() {
           .OneOf({"auto", "float32", "bfloat16", "float16"})
           .Default("auto"),
       FlagSpec("--quantization TYPE", kAllCommands | kConvert,
-               &SetByName<kQuantizedFormats, &Options::session, &SessionOptions::quantization>,
+               &SetByName<kQuantizations, &Options::session, &SessionOptions::quantization>,
                "format of the linear layers' weights, packed at load; convert stores them packed "
-               "for --cpu-isa; none: as the checkpoint stores them")
-          .OneOf({"none", "int8", "int4"})
+               "for --cpu-isa; none: as the checkpoint stores them; fp8: GPU only, activations too")
+          .OneOf({"none", "int8", "int4", "fp8"})
           .Default("none"),
       FlagSpec("--kv-cache-dtype TYPE", kAllCommands,
                &SetByName<kDTypes, &Options::session, &SessionOptions::kv_cache_dtype>,

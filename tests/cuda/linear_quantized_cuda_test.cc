@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products with int8 and int4 weights on a device: against the double-precision product of the
-// weights that the format keeps, with the same bits for every number of tokens, and by way of
-// bfloat16 weights.
+// Products with quantised weights on a device: against the double-precision product of the weights
+// that the format keeps, with the same bits for every number of tokens, and by way of bfloat16
+// weights. With fp8 weights the activations are quantised too.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -44,13 +44,8 @@ class LinearQuantizedCudaTest : public ::testing::TestWithParam<WeightFormat> {
   void SetUp() override {
     if (!testing::KernelsCanRun()) GTEST_SKIP() << "there is no device";
     stream_.emplace(cuda::Stream::Create().value());
-    library_ = cuda::MatrixLibrary::Open({.batch_invariant = true}).value();
-  }
-  // Rows of bfloat16 weights that fit into the memory for them at once: 32.
-  void UseWideWeights(int in_features) {
-    library_ = cuda::MatrixLibrary::Open(
-                   {.wide_weight_bytes = 2 * size_t{40} * static_cast<size_t>(in_features)})
-                   .value();
+    library_ =
+        cuda::MatrixLibrary::Open({.batch_invariant = true, .scratch_bytes = 1 << 20}).value();
   }
 
   cuda::PackedLinear Pack(const std::vector<LinearPart>& parts, LinearOutput output) {
@@ -88,8 +83,11 @@ class LinearQuantizedCudaTest : public ::testing::TestWithParam<WeightFormat> {
     for (size_t feature = 0; feature < out; ++feature) {
       const std::vector<float> weights = KeptWeights(GetParam(), w.subspan(feature * in, in));
       for (size_t token = 0; token < x.size() / in; ++token) {
+        std::vector<float> row(x.begin() + static_cast<std::ptrdiff_t>(token * in),
+                               x.begin() + static_cast<std::ptrdiff_t>((token + 1) * in));
+        if (GetParam() == WeightFormat::kFp8E4M3) row = KeptWeights(GetParam(), row);
         double sum = bias.empty() ? 0 : bias[feature];
-        for (size_t i = 0; i < in; ++i) sum += double{weights[i]} * x[token * in + i];
+        for (size_t i = 0; i < in; ++i) sum += double{weights[i]} * row[i];
         sums[token * out + feature] = static_cast<float>(
             sum + (y.empty() ? 0 : y[token * out + feature]));
       }
@@ -101,6 +99,9 @@ class LinearQuantizedCudaTest : public ::testing::TestWithParam<WeightFormat> {
   std::optional<cuda::Stream> stream_;
   std::unique_ptr<cuda::MatrixLibrary> library_;
 };
+
+class LinearIntCudaTest : public LinearQuantizedCudaTest {};
+class LinearFp8CudaTest : public LinearQuantizedCudaTest {};
 
 std::vector<float> RandomTokens(int num_tokens, int in_features) {
   return Rounded(RandomFloats(Elements(num_tokens, in_features), 4), DType::kBFloat16);
@@ -162,7 +163,7 @@ TEST_P(LinearQuantizedCudaTest, StackedPartsKeepTheirOrderBiasAndResidual) {
 }
 
 // Codes at both ends of the range; products and sums are whole numbers that float32 holds.
-TEST_P(LinearQuantizedCudaTest, WholeNumbersAreExact) {
+TEST_P(LinearIntCudaTest, WholeNumbersAreExact) {
   constexpr Shape kShape{40, 200};
   const int low = GetParam() == WeightFormat::kInt8 ? -127 : -8, high = -low - 1;
   std::vector<float> w(Elements(kShape.out_features, kShape.in_features));
@@ -220,9 +221,9 @@ TEST_P(LinearQuantizedCudaTest, NanStaysWithItsToken) {
 }
 
 // 70 rows of weights are widened in three parts.
-TEST_P(LinearQuantizedCudaTest, ManyTokensMultiplyByWidenedWeights) {
+TEST_P(LinearIntCudaTest, ManyTokensMultiplyByWidenedWeights) {
   constexpr Shape kShape{70, 136};
-  UseWideWeights(kShape.in_features);
+  library_ = cuda::MatrixLibrary::Open({.scratch_bytes = 40 * kShape.in_features * 2}).value();
   const auto w = RandomFloats(Elements(kShape.out_features, kShape.in_features), 3);
   const StoredTensor weight(w, {kShape.out_features, kShape.in_features});
   const std::vector<float> bias_values = RandomFloats(70, 7);
@@ -253,7 +254,21 @@ TEST_P(LinearQuantizedCudaTest, ManyTokensMultiplyByWidenedWeights) {
   EXPECT_FALSE(SameBits(few, std::span(found).first(few.size()))) << "64 tokens take the codes";
 }
 
-TEST_P(LinearQuantizedCudaTest, EveryCodeOfATileHasAPlaceOfItsOwn) {
+// The scratch memory holds 16 tokens at a time.
+TEST_P(LinearFp8CudaTest, TokensBeyondTheScratchMemoryAreMultipliedLater) {
+  constexpr Shape kShape{21, 40};
+  const auto w = RandomFloats(Elements(kShape.out_features, kShape.in_features), 3);
+  const StoredTensor weight(w, {kShape.out_features, kShape.in_features});
+  const auto packed = Pack({Part(weight)}, LinearOutput::kActivation);
+  const std::vector<float> x = RandomTokens(40, kShape.in_features);
+  const std::vector<BFloat16> whole = Run<BFloat16>(packed, x);
+  library_ = cuda::MatrixLibrary::Open(
+                 {.batch_invariant = true, .scratch_bytes = 16 * (48 + 4 * 4097)})
+                 .value();
+  EXPECT_EQ(Run<BFloat16>(packed, x), whole);
+}
+
+TEST(WeightTilesTest, EveryCodeHasAPlaceOfItsOwn) {
   std::vector<int> uses(Int8Tile::kBytes);
   std::vector<int> nibbles(2 * Int4Tile::kScalesAt);
   for (int row = 0; row < kTileRows; ++row) {
@@ -266,8 +281,17 @@ TEST_P(LinearQuantizedCudaTest, EveryCodeOfATileHasAPlaceOfItsOwn) {
   EXPECT_EQ(std::ranges::count(nibbles, 1), std::ssize(nibbles));
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, LinearQuantizedCudaTest, ::testing::ValuesIn(kQuantizedFormats),
-                         [](const auto& format) { return std::string(NameOf(format.param)); });
+std::string NameOfFormat(const ::testing::TestParamInfo<WeightFormat>& format) {
+  return std::string(NameOf(format.param));
+}
+INSTANTIATE_TEST_SUITE_P(Formats, LinearQuantizedCudaTest,
+                         ::testing::Values(WeightFormat::kInt8, WeightFormat::kInt4,
+                                           WeightFormat::kFp8E4M3),
+                         NameOfFormat);
+INSTANTIATE_TEST_SUITE_P(Formats, LinearIntCudaTest, ::testing::ValuesIn(kQuantizedFormats),
+                         NameOfFormat);
+INSTANTIATE_TEST_SUITE_P(Formats, LinearFp8CudaTest, ::testing::Values(WeightFormat::kFp8E4M3),
+                         NameOfFormat);
 
 }  // namespace
 }  // namespace diffserve

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models with int8 and int4 weights on a device. The reference is the CPU's float32 decoder on the
-// weights that the format keeps, so the difference is that of bfloat16 activations.
+// Models with quantised weights on a device. For int8 and int4 the reference is the CPU's float32
+// decoder on the weights that the format keeps, so the difference is that of bfloat16 activations.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -159,8 +159,40 @@ TEST_P(QuantizedDecoderTest, PlanCountsTheQuantisedCopyOfATiedTable) {
   EXPECT_EQ(model->weight_bytes(), quantized.weight_bytes);
 }
 
+// Activations are quantised as well, so the reference is the authors' code.
+class Fp8DecoderTest : public QuantizedDecoderTest {};
+
+TEST_P(Fp8DecoderTest, EveryFamilyIsWithinItsMultipleOfTheBFloat16Error) {
+  for (const GoldenCase& golden : Cases()) {
+    const std::unique_ptr<Model> model = Load(OnDevice(golden.dir, GetParam()));
+    ASSERT_NE(model, nullptr);
+    const GoldenRun run = RunOf(*model, golden.prompt, cuda::kPageSize);
+    EXPECT_LE(GoldenError(golden, run), kGoldenFp8Share * golden.bfloat16_error) << golden.name;
+  }
+}
+
+TEST_P(Fp8DecoderTest, CpuAndOlderDevicesRefuseIt) {
+  ModelOptions options = OnDevice(ReadGoldenCase("diff_mha_tied").value().dir, GetParam());
+  options.device = Device::kCpu;
+  EXPECT_EQ(InspectModel(options).status().message(),
+            "--quantization is fp8, allowed with --device cpu: none, int8, int4");
+#if defined(DIFFSERVE_CUDA_ON_CPU)
+  options.device = Device::kCuda;
+  shim::simulated_device.compute_capability_major = 8;
+  EXPECT_THAT(Model::Load(options, pool_).status().message(),
+              ::testing::HasSubstr("multiplies no such numbers, allowed: none, int8, int4, or a "
+                                   "GPU of compute capability 8.9 or more"));
+  shim::simulated_device.compute_capability_major = 9;
+#endif
+}
+
+std::string NameOfFormat(const ::testing::TestParamInfo<WeightFormat>& format) {
+  return std::string(NameOf(format.param));
+}
 INSTANTIATE_TEST_SUITE_P(Formats, QuantizedDecoderTest, ::testing::ValuesIn(kQuantizedFormats),
-                         [](const auto& format) { return std::string(NameOf(format.param)); });
+                         NameOfFormat);
+INSTANTIATE_TEST_SUITE_P(Formats, Fp8DecoderTest, ::testing::Values(WeightFormat::kFp8E4M3),
+                         NameOfFormat);
 
 }  // namespace
 }  // namespace diffserve

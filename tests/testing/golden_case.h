@@ -27,6 +27,7 @@ struct GoldenPagesShare {
 constexpr GoldenPagesShare kGoldenPagesShares[] = {
     {DType::kInt8, 3.0}, {DType::kInt8KInt4V, 12.0}, {DType::kInt4, 24.0}, {DType::kFp8E4M3, 8.0}};
 constexpr double kGoldenInt4Share = 50.0;
+constexpr double kGoldenFp8Share = 16.0;  // with activations
 constexpr int kGoldenPageSize = 16;
 
 // Some cases have heads that are not whole packs of four bits; only GPUs have fp8.

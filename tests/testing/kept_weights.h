@@ -10,9 +10,16 @@
 
 namespace diffserve::testing {
 
-// `row`: one output feature's. REQUIRES: IsQuantized(format).
+// `row`: one output feature's, or, with kFp8E4M3, one token's activations. REQUIRES:
+// IsQuantized(format).
 inline std::vector<float> KeptWeights(WeightFormat format, std::span<const float> row) {
   std::vector<float> kept;
+  if (format == WeightFormat::kFp8E4M3) {
+    const float scale = Fp8WeightCodec::ScaleOf(row);
+    for (const float value : row)
+      kept.push_back(Fp8WeightCodec::Decode(Fp8WeightCodec::Encode(value, scale), scale));
+    return kept;
+  }
   const float row_scale = Int8WeightCodec::ScaleOf(row);
   for (size_t begin = 0; begin < row.size(); begin += kQuantGroup) {
     const auto group = row.subspan(begin, std::min<size_t>(kQuantGroup, row.size() - begin));
