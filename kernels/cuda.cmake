@@ -2,10 +2,14 @@
 # fits neither the layout of the Python wheels nor (CMake 3.25) CUDA 13. Defines DIFFSERVE_NVCC, the
 # targets diffserve_cudart and diffserve_cublas_header, and diffserve_cuda_sources().
 #
-# Machine code: sm_80 (runs on every 8.x) and sm_90a (Hopper). Everything newer takes the compute_80
-# PTX of the portable kernels, which the driver compiles on first use (kept in its own cache). A
-# file *_sm90a_cuda.cu is compiled for sm_90a alone.
+# Machine code: sm_80 (runs on every 8.x) and sm_90a (Hopper) if DIFFSERVE_CUDA_ARCHITECTURES does
+# not say otherwise. Everything newer takes the compute_80 PTX of the portable kernels, which the
+# driver compiles on first use (kept in its own cache), or machine code made of it here. A file
+# *_sm90a_cuda.cu is compiled for sm_90a alone.
 
+set(DIFFSERVE_CUDA_ARCHITECTURES "80;90a" CACHE STRING
+  "GPUs to make machine code for: 90a; 80, 100, 120 and so on (the portable kernels)")
+set(DIFFSERVE_CUDA_FLAGS -lineinfo CACHE STRING "More arguments for nvcc")
 set(DIFFSERVE_NVCC "" CACHE FILEPATH "nvcc >= 13.0; empty: what deploy/install_cuda.sh --find says")
 if(NOT DIFFSERVE_NVCC)
   execute_process(COMMAND ${CMAKE_SOURCE_DIR}/deploy/install_cuda.sh --find
@@ -69,10 +73,26 @@ string(TOUPPER "${CMAKE_BUILD_TYPE}" cuda_build_type)
 separate_arguments(cuda_config_flags UNIX_COMMAND "${CMAKE_CXX_FLAGS_${cuda_build_type}}")
 list(FILTER cuda_config_flags INCLUDE REGEX "^-(O|D)")
 set(DIFFSERVE_NVCC_FLAGS
-    -ccbin ${DIFFSERVE_CUDA_HOST_COMPILER} -std=c++20 ${cuda_config_flags} -lineinfo
+    -ccbin ${DIFFSERVE_CUDA_HOST_COMPILER} -std=c++20 ${cuda_config_flags}
       --expt-relaxed-constexpr
     -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra,-Werror,-fstack-protector-strong -Xptxas -v
-      -I${CMAKE_SOURCE_DIR})
+      -I${CMAKE_SOURCE_DIR} ${DIFFSERVE_CUDA_FLAGS})
+
+# diffserve_cuda_targets(VARIABLE STEM): nvcc's arguments for the machine code of a file.
+function(diffserve_cuda_targets variable stem)
+  set(targets "")
+  set(portable ${DIFFSERVE_CUDA_ARCHITECTURES})
+  list(FILTER portable EXCLUDE REGEX "a$")
+  if(portable AND NOT stem MATCHES "_sm90a_cuda$")
+    list(TRANSFORM portable PREPEND sm_)
+    list(JOIN portable "," codes)
+    list(APPEND targets -gencode arch=compute_80,code=[${codes},compute_80])
+  endif()
+  if("90a" IN_LIST DIFFSERVE_CUDA_ARCHITECTURES OR stem MATCHES "_sm90a_cuda$")
+    list(APPEND targets -gencode arch=compute_90a,code=sm_90a)
+  endif()
+  set(${variable} ${targets} PARENT_SCOPE)
+endfunction()
 
 # diffserve_cuda_sources(TARGET FOLDER...): the folders' *.cu become part of TARGET. Beside each
 # object lies the compiler's report on its kernels; cuda_sources.txt lists them (source, object,
@@ -86,10 +106,7 @@ function(diffserve_cuda_sources target)
       get_filename_component(stem ${source} NAME_WE)
       set(object ${CMAKE_CURRENT_BINARY_DIR}/${stem}.cu.o)
       set(report ${CMAKE_CURRENT_BINARY_DIR}/${stem}.ptxas)
-      set(targets -gencode arch=compute_90a,code=sm_90a)
-      if(NOT stem MATCHES "_sm90a_cuda$")
-        list(PREPEND targets -gencode arch=compute_80,code=[sm_80,compute_80])
-      endif()
+      diffserve_cuda_targets(targets ${stem})
       add_custom_command(
         OUTPUT ${object} ${report}
         COMMAND ${CMAKE_SOURCE_DIR}/kernels/compile_cu.sh ${report} ${DIFFSERVE_NVCC}
@@ -106,5 +123,8 @@ function(diffserve_cuda_sources target)
   endforeach()
   add_custom_target(cuda_kernels DEPENDS ${reports})
   file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/cuda_sources.txt CONTENT "${listing}" @ONLY)
+  list(JOIN DIFFSERVE_CUDA_ARCHITECTURES " " architectures)
+  set_source_files_properties(${CMAKE_CURRENT_SOURCE_DIR}/base/cuda/device_cuda.cc PROPERTIES
+    COMPILE_DEFINITIONS "DIFFSERVE_CUDA_ARCHITECTURES=\"${architectures}\"")
   target_link_libraries(${target} PUBLIC diffserve_cudart PRIVATE diffserve_cublas_header)
 endfunction()

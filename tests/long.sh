@@ -16,11 +16,12 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 
 usual=(cuda cuda_gate schema templates e2e_long ui helm asan tsan)
-others=(image package fleet clients reliability soak fuzz loader)
+others=(gpu_check image package fleet clients reliability soak fuzz loader)
 declare -A minutes about
 about_check() { minutes[$1]=$2 about[$1]=$3; }
 about_check cuda 6 "the CUDA backend on the CPU shim: its tests, its bench, one end-to-end file"
 about_check cuda_gate 6 "the CUDA compiler's report on each kernel"
+about_check gpu_check 20 "the archive for a GPU machine: its size; it starts in an empty root"
 about_check schema 1 "JSON Schema's own test suite against masks"
 about_check templates 1 "Jinja2's own test suite against chat templates"
 about_check e2e_long 7 "the long end-to-end files"
@@ -77,7 +78,7 @@ limit_s=3600
 # The reason why this machine cannot run a check, or nothing.
 obstacle() {  # obstacle NAME
   case "$1" in
-    image | package)
+    gpu_check | image | package)
       [ "$(id -u)" -eq 0 ] || { echo "needs root"; return; }
       unshare --mount --pid --net --fork true 2>/dev/null || echo "needs namespaces"
       ;;
@@ -96,6 +97,20 @@ check_cuda() {
 check_cuda_gate() {
   run_unittest cuda_gate_test tests/cuda/compile_gate_test.py
   run cuda_gate bash -c 'deploy/install_cuda.sh && python3 tests/cuda/compile_gate.py'
+}
+# Kernels for Hopper show the archive's size; with the shim's in their place it runs here.
+check_gpu_check() {
+  run_unittest gpu_check_test tests/cuda/gpu_check_test.py
+  deploy/install_cuda.sh || return 1
+  # shellcheck disable=SC2016
+  run gpu_check_size bash -c 'deploy/gpu_check.sh collect "$0" && echo "1 passed, 0 failed"' \
+    build/gpu-check/archive
+  build release gpu_check
+  local on_shim=build/release/gpu_check
+  # shellcheck disable=SC2016
+  run gpu_check_on_shim bash -c '.venv/bin/python deploy/gpu_check/collect.py "$0" "$1" &&
+    python3 tests/cuda/empty_root.py "$1/gpu_check.tar.xz" check --sample 12 -- \
+      prove e2e_LogitRowExactnessTest' build/release/tests/gpu_check $on_shim
 }
 check_schema() {
   build release schema_suite

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the CUDA kernels reach on this device, beside what the device itself does in the same
-// seconds: prints one JSON object.
-//   cuda_bench           some 60 seconds on an H200
-//   cuda_bench --smoke   every figure's code once with tiny sizes, and no figure: the names of what
-//   ran
-// Decode finds its pages outside the L2 cache; alternatives are measured in turns; figures are
-// medians of 21 rounds.
+#include "tests/bench/cuda_bench.h"
+
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -32,8 +27,9 @@ constexpr double kCacheMultiple = 4;  // that the copies of one problem's pages 
 
 class Bench {
  public:
-  Bench(const cuda::DeviceInfo& device, const cuda::Stream& stream, bool smoke)
-      : device_(device), stream_(stream), timer_(stream, smoke), smoke_(smoke) {}
+  Bench(const cuda::DeviceInfo& device, const cuda::Stream& stream, bool smoke,
+        const std::string& only)
+      : device_(device), stream_(stream), timer_(stream, smoke), smoke_(smoke), only_(only) {}
 
   void Run() {
     MakeCalibration();
@@ -71,6 +67,7 @@ class Bench {
   }
 
  private:
+  bool Wants(const std::string& name) const { return name.starts_with(only_); }
   void Add(const std::string& name, double value) { figures_.emplace_back(name, value); }
 
   void MakeCalibration() {
@@ -166,14 +163,16 @@ class Bench {
                 {.batch = 64, .position = 4095});
   }
 
-  void DecodeShare(const std::string& name, const DiffSpec& spec, const ProblemShape& shape) {
+  void DecodeShare(const std::string& shape_name, const DiffSpec& spec, const ProblemShape& shape) {
+    const std::string name = "decode_share_" + shape_name;
+    if (!Wants(name)) return;
     const Problem problem(spec, Cold(spec, shape), stream_);
     if (!smoke_ && problem.KvBytes() < kDecodeBytesMin)
       Must(Status(StatusCode::kInternal, name + " has too little KV"));
     const auto seconds = timer_.Rounds(
         {[&](int run) { problem.Queue(run); }, [&](int) { Read(read_grid_); }});
     const double read_bytes = static_cast<double>(read_bytes_);
-    Add("decode_share_" + name, Speedup(seconds[0], seconds[1]) * problem.KvBytes() / read_bytes);
+    Add(name, Speedup(seconds[0], seconds[1]) * problem.KvBytes() / read_bytes);
   }
 
   // The same K, V and q in pages of the layouts that plain attention needs: (K1 | K2) x (left |
@@ -181,6 +180,10 @@ class Bench {
   // Their concatenation, subtraction and norm, which the fused call includes, are left out of the
   // calls' time.
   void AgainstPlainCalls(int head_dim) {
+    const std::string name = "_v1_d" + std::to_string(head_dim) + "_batch16_length4096";
+    const std::string over_four = "decode_over_four_calls" + name,
+                      over_two = "decode_over_two_calls" + name;
+    if (!Wants(over_four) && !Wants(over_two)) return;
     const int heads = 12 * 128 / head_dim;
     DiffSpec fused_spec = DiffLlamaSpec(heads, heads, head_dim);
     const DiffSpec four_spec = PlainSpec(heads, heads, head_dim);
@@ -208,9 +211,8 @@ class Bench {
     };
     const auto seconds = timer_.Rounds({[&](int run) { fused.Queue(run); }, all(four), all(two)});
     CheckSameResult(unnormed, two, four);
-    const std::string name = "_v1_d" + std::to_string(head_dim) + "_batch16_length4096";
-    Add("decode_over_four_calls" + name, Speedup(seconds[0], seconds[1]));
-    Add("decode_over_two_calls" + name, Speedup(seconds[0], seconds[2]));
+    Add(over_four, Speedup(seconds[0], seconds[1]));
+    Add(over_two, Speedup(seconds[0], seconds[2]));
   }
 
   static void CheckSameResult(const Problem& fused,
@@ -241,6 +243,7 @@ class Bench {
   // Operations of a model's layers one after another in a graph, each with pages of its own; the
   // step's one plan is not in it.
   void OneOperation(const std::string& name, const DiffSpec& spec) {
+    if (!Wants(name)) return;
     const ProblemShape shape = Cold(spec, {.batch = 1, .position = 4095});
     const Problem problem(spec, shape, stream_);
     const int count = std::max(shape.copies, smoke_ ? 2 : 32);
@@ -253,6 +256,7 @@ class Bench {
 
   // 12 d operations a pair: two maps of Q K with d, and of P V with 2 d.
   void Prefill(const std::string& name, const DiffSpec& spec, const ProblemShape& shape) {
+    if (!Wants(name)) return;
     ProblemShape small = shape;
     if (smoke_)
       small.position = std::min(shape.position, 64), small.rows = std::min(shape.rows, 33);
@@ -270,6 +274,7 @@ class Bench {
   const cuda::Stream& stream_;
   Timer timer_;
   bool smoke_;
+  std::string only_;
   std::vector<std::pair<std::string, double>> figures_;
   cuda::DeviceBuffer read_data_, sink_;
   size_t read_bytes_ = 0;
@@ -280,13 +285,12 @@ class Bench {
 };
 
 }  // namespace
-}  // namespace diffserve::bench
 
-int main(int argc, char** argv) {
-  using namespace diffserve;
+int RunCudaBench(int argc, char** argv) {
   const bool smoke = argc == 2 && std::strcmp(argv[1], "--smoke") == 0;
-  if (argc > 1 && !smoke) {
-    std::fprintf(stderr, "usage: cuda_bench [--smoke]\n");
+  const char* const only = argc == 3 && std::strcmp(argv[1], "--only") == 0 ? argv[2] : "";
+  if (argc > 1 && !smoke && *only == '\0') {
+    std::fprintf(stderr, "usage: cuda_bench [--smoke | --only NAME]\n");
     return 2;
   }
 #if defined(DIFFSERVE_CUDA_ON_CPU)
@@ -295,10 +299,12 @@ int main(int argc, char** argv) {
     return 1;
   }
 #endif
-  const cuda::DeviceInfo device = bench::Must(cuda::OpenDevice(0));
-  const cuda::Stream stream = bench::Must(cuda::Stream::Create());
-  bench::Bench bench(device, stream, smoke);
+  const cuda::DeviceInfo device = Must(cuda::OpenDevice(0));
+  const cuda::Stream stream = Must(cuda::Stream::Create());
+  Bench bench(device, stream, smoke, only);
   bench.Run();
   bench.Print();
   return 0;
 }
+
+}  // namespace diffserve::bench

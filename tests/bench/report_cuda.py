@@ -6,8 +6,8 @@ column for each kind of GPU.
     report_cuda.py                         rewrites the block
     report_cuda.py --check                 exits 1 if the block differs from the results; runs
                                            nothing
-    report_cuda.py --combine LOGS RESULTS  makes RESULTS/cuda_<GPU>.json of what
-                                           deploy/gpu_check.sh left in LOGS
+    report_cuda.py --combine FILE...       makes tests/bench/results/cuda_<GPU>.json of the files
+                                           results.json of deploy/gpu_check/run.py
 
 Only the standard library is needed. Where a figure is missing the table says so; none is made up.
 Ends with `N passed, N failed` for --check.
@@ -15,7 +15,6 @@ Ends with `N passed, N failed` for --check.
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -167,30 +166,25 @@ def section(results):
     return parts
 
 
-def combine(logs, results):
-    """One JSON file of the parts that are there; the GPU's name comes from cuda_bench."""
-    parts = {}
-    for name in ("kernels", "diff_3b", "transformer_3b", "engine", "streams"):
-        path = logs / f"{name}.json"
-        if path.is_file() and path.stat().st_size:
-            parts[name] = json.loads(path.read_text())
-    if "kernels" not in parts or parts["kernels"]["smoke"]:
-        print("report_cuda.py: no figures of cuda_bench", file=sys.stderr)
+def combine(paths):
+    """One JSON file of the parts of several calls on one GPU with one archive."""
+    calls = [json.loads(Path(path).read_text()) for path in paths]
+    made_by = {(call["device"]["name"], call["commit"]) for call in calls}
+    parts = {name: part for call in calls for name, part in call["parts"].items()}
+    if len(made_by) != 1 or "kernels" not in parts:
+        print(f"report_cuda.py: {len(made_by)} GPUs and commits instead of one, or no figures of "
+              "the kernels", file=sys.stderr)
         return 1
-    gpu = parts["kernels"]["device"]["name"]
-    commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT,
-                            capture_output=True, text=True).stdout.strip()
-    name = re.sub(r"[^a-z0-9]+", "_", gpu.lower()).strip("_")
-    results.mkdir(parents=True, exist_ok=True)
-    (results / f"cuda_{name}.json").write_text(
-        json.dumps({"gpu": gpu, "commit": commit or "unknown", **parts}, indent=1) + "\n")
-    print(f"wrote {results / f'cuda_{name}.json'}")
+    gpu, commit = made_by.pop()
+    path = RESULTS / f"cuda_{re.sub(r'[^a-z0-9]+', '_', gpu.lower()).strip('_')}.json"
+    path.write_text(json.dumps({"gpu": gpu, "commit": commit, **parts}, indent=1) + "\n")
+    print(f"wrote {path}")
     return 0
 
 
 def main(arguments):
-    if arguments[:1] == ["--combine"] and len(arguments) == 3:
-        return combine(Path(arguments[1]), Path(arguments[2]))
+    if arguments[:1] == ["--combine"] and len(arguments) > 1:
+        return combine(arguments[1:])
     if arguments not in ([], ["--check"]):
         print(__doc__, file=sys.stderr)
         return 2

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// diffserve with a gate before each step, so that a test decides what shares a batch and what still
-// runs, on machines of any speed. The file named by DIFFSERVE_GATE has "ROUND STEPS": for each new
-// ROUND the engine may launch STEPS more steps (-1: no limit) and then waits. With
-// DIFFSERVE_HELD_READ, the first read of a tensor creates the named file and never returns. Step
-// DIFFSERVE_CRASH_STEP raises a fatal signal; step DIFFSERVE_FAILED_CHECK_STEP fails a check.
-// Without these variables it is diffserve.
+#include "tests/e2e/gated_server.h"
+
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -85,10 +81,14 @@ extern "C" ssize_t pread(int descriptor, void* out, size_t count, off_t offset) 
   return syscall(SYS_pread64, descriptor, out, count, offset);
 }
 
-int main(int argc, char** argv) {
+namespace diffserve {
+
+int RunGatedProgram(int argc, char** argv) {
   const char* const gate = std::getenv("DIFFSERVE_GATE");
-  if (gate == nullptr) return diffserve::RunProgram(argc, argv);
-  return diffserve::RunProgram(argc, argv, [gate](std::unique_ptr<diffserve::Executor> inner) {
-    return std::make_unique<diffserve::GatedExecutor>(std::move(inner), gate);
+  if (gate == nullptr) return RunProgram(argc, argv);
+  return RunProgram(argc, argv, [gate](std::unique_ptr<Executor> inner) {
+    return std::make_unique<GatedExecutor>(std::move(inner), gate);
   });
 }
+
+}  // namespace diffserve

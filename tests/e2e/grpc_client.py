@@ -1,40 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python stubs of our .proto files, generated at run time into a temporary directory, and a small
-client of diffserve.v1."""
+"""Python stubs of our .proto files, generated at run time into a temporary directory if
+DIFFSERVE_GRPC_STUBS names none, and a small client of diffserve.v1."""
 
 import atexit
+import os
 import shutil
 import sys
 import tempfile
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import grpc
-from grpc_tools import protoc
 
-from server_process import REPOSITORY
+import grpc_stubs
 
 
-def _generate():
-    out = tempfile.mkdtemp(prefix="diffserve-stubs-")
-    atexit.register(shutil.rmtree, out, ignore_errors=True)
-    proto = REPOSITORY / "proto"
-    arguments = [
-        "protoc", f"-I{proto}", f"--python_out={out}", f"--grpc_python_out={out}",
-        "diffserve/v1/inference.proto", "smg/grpc/router.proto",
-        "vllm/grpc/engine/vllm_engine.proto"
-    ]
-    if protoc.main(arguments) != 0:
-        raise RuntimeError("protoc failed")
-    for folder in Path(out).glob("**/"):  # an installed package of the same name would come first
-        (folder / "__init__.py").touch()
-    sys.path.insert(0, out)
+def _import():
+    stubs = os.environ.get("DIFFSERVE_GRPC_STUBS")
+    if stubs is None:
+        stubs = tempfile.mkdtemp(prefix="diffserve-stubs-")
+        atexit.register(shutil.rmtree, stubs, ignore_errors=True)
+        grpc_stubs.generate(stubs)
+    sys.path.insert(0, stubs)
     from diffserve.v1 import inference_pb2, inference_pb2_grpc
     from vllm.grpc.engine import vllm_engine_pb2, vllm_engine_pb2_grpc
     return inference_pb2, inference_pb2_grpc, vllm_engine_pb2, vllm_engine_pb2_grpc
 
 
-pb, pb_grpc, vllm_pb, vllm_pb_grpc = _generate()
+pb, pb_grpc, vllm_pb, vllm_pb_grpc = _import()
 
 
 def channel(server) -> grpc.Channel:

@@ -6,14 +6,19 @@ Its greedy output is arbitrary bytes that depend on the whole prompt, which is w
 want; half of it is not UTF-8, which is what streaming tests want.
 """
 
+from __future__ import annotations
+
 import atexit
 import functools
 import json
+import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 MAX_MODEL_LEN = 8192
 EOS = "<|end|>"
@@ -113,6 +118,8 @@ def tokenizer_json() -> dict:
 def weights(config: dict, seed: int = 1) -> dict[str, np.ndarray]:
     """Random float32 tensors with Hugging Face's names, scaled so that attention and the next token
     are both clearly decided."""
+    import numpy as np
+
     rng = np.random.default_rng(seed)
     width, inner, vocab, head_dim = (config[k] for k in ("hidden_size", "intermediate_size",
                                                          "vocab_size", "head_dim"))
@@ -172,7 +179,10 @@ def write(directory: Path, config: dict = CONFIG) -> Path:
 
 @functools.cache
 def directory() -> Path:
-    """The model directory of this run, called tiny; removed at exit."""
+    """The model directory of this run, called tiny: that of DIFFSERVE_TINY_MODEL, for machines
+    without numpy, or one that is removed at exit."""
+    if made := os.environ.get("DIFFSERVE_TINY_MODEL"):
+        return Path(made)
     parent = Path(tempfile.mkdtemp(prefix="diffserve-e2e-"))
     atexit.register(shutil.rmtree, parent, ignore_errors=True)
     return write(parent / "tiny")

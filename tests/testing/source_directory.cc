@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/testing/source_directory.h"
 
+#include <cstdlib>
+
 namespace diffserve {
 
-std::string SourceDirectory() { return DIFFSERVE_SOURCE_DIR; }
+std::string SourceDirectory() {
+  const char* const elsewhere = std::getenv("DIFFSERVE_SOURCE_DIR");
+  return elsewhere == nullptr ? DIFFSERVE_SOURCE_DIR : elsewhere;
+}
 
 }  // namespace diffserve
