@@ -35,6 +35,8 @@ int NumUnwanted(const Batch& batch, const StepPiece& piece) {
                                           : std::min(*wanted - first_row, piece.num_tokens);
 }
 
+int End(const StepPiece& piece) { return piece.first + piece.num_tokens; }
+
 // Arrays of a pass, collected before its sizes are known.
 struct StepArrays {
   std::vector<StepPiece> pieces;           // an entry each
@@ -70,15 +72,18 @@ void OrderPieces(const Batch& batch, const StepPass& pass, bool may_skip, StepAr
 
 // Adds the entries of the pieces and their tokens.
 void AddEntries(const Batch& batch, int page_size, bool has_windows, StepArrays& arrays) {
+  // The pieces of a sequence in a pass follow one another.
+  std::vector<int> ends(batch.sequences.size(), 0);
+  for (const StepPiece& piece : arrays.pieces) {
+    int& end = ends[static_cast<size_t>(piece.sequence)];
+    end = std::max(end, End(piece));
+  }
   for (const StepPiece& piece : arrays.pieces) {
     const SequenceTokens& rows = batch.sequences[static_cast<size_t>(piece.sequence)];
     const int position = rows.position + piece.first;
     DeviceSequence entry = {static_cast<int32_t>(arrays.tokens.size()), piece.num_tokens, position,
                             static_cast<int32_t>(arrays.pages.size())};
-    for (const StepPiece& other : arrays.pieces) {
-      if (other.sequence == piece.sequence && other.first > piece.first)
-        entry.num_tokens_after += other.num_tokens;
-    }
+    entry.num_tokens_after = ends[static_cast<size_t>(piece.sequence)] - End(piece);
     const int num_pages = (position + piece.num_tokens + page_size - 1) / page_size;
     arrays.pages.insert(arrays.pages.end(), rows.pages, rows.pages + num_pages);
     for (int i = 0; i < piece.num_tokens; ++i) {
@@ -102,15 +107,15 @@ void AddEntries(const Batch& batch, int page_size, bool has_windows, StepArrays&
 void AddWaves(const Batch& batch, StepArrays& arrays) {
   DS_CHECK(batch.states.empty() || batch.states.size() == batch.sequences.size(),
            "slots for each sequence");
+  // The pieces of a sequence stand in descending order of their tokens.
+  std::vector<size_t> pieces_left(batch.sequences.size(), 0);
+  for (const StepPiece& piece : arrays.pieces) ++pieces_left[static_cast<size_t>(piece.sequence)];
   std::vector<StateWaves> turns;
   for (size_t i = 0; i < arrays.pieces.size(); ++i) {
     const StepPiece& piece = arrays.pieces[i];
-    const auto before = static_cast<size_t>(
-        std::ranges::count_if(arrays.pieces, [&](const StepPiece& other) {
-          return other.sequence == piece.sequence && other.first < piece.first;
-        }));
-    if (turns.size() <= before) turns.resize(before + 1);
     const auto s = static_cast<size_t>(piece.sequence);
+    const size_t before = --pieces_left[s];
+    if (turns.size() <= before) turns.resize(before + 1);
     AddToWaves(
         {batch.sequences[s].position, arrays.sequences[i].first_row, piece.first, piece.num_tokens},
         batch.states.empty() ? StateSlotUse{piece.sequence, piece.sequence} : batch.states[s],
