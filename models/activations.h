@@ -24,7 +24,6 @@ struct Activations {
   Memory projected;  // [tokens, 2 * inner]: x and z; a gated memory unit's gate: [tokens, inner]
   Memory convolved;  // [tokens, inner]
   Memory selection;  // [tokens, dt_rank + 2 * state_dim]: dt before its projection, B, C
-  Memory dt_in;      // [tokens, dt_rank]
   Memory dt;         // [tokens, inner]
   Memory scanned;    // [tokens, inner], the input of out_proj
   Memory memory;     // [tokens, inner], from the layer that makes it
@@ -34,7 +33,7 @@ struct Activations {
     int width;
     bool is_float32 = false;
   };
-  static std::array<Sized, 15> PerToken(const ModelConfig& config) {
+  static std::array<Sized, 14> PerToken(const ModelConfig& config) {
     const DiffSpec& spec = config.attention;
     const MambaSpec& mamba = config.mamba;
     const bool has_lambdas = spec.lambda_kind == LambdaKind::kPerTokenHead;
@@ -49,7 +48,6 @@ struct Activations {
              {&Activations::projected, 2 * mamba.inner},
              {&Activations::convolved, mamba.inner},
              {&Activations::selection, mamba.dt_rank + 2 * mamba.state_dim},
-             {&Activations::dt_in, mamba.dt_rank},
              {&Activations::dt, mamba.inner},
              {&Activations::scanned, mamba.inner},
              {&Activations::memory, mamba.inner}}};

@@ -45,14 +45,13 @@ void Decoder::Mamba(int l, KvCache& kv) {
   }
 
   // The inputs of the selection: dt, B and C of each token.
-  const int rank = mamba.dt_rank, width = rank + 2 * mamba.state_dim;
   Linear(layer.x_proj,
          {.x = work_.convolved.data(), .num_tokens = tokens, .y = work_.selection.data()}, pool_);
-  for (int t = 0; t < tokens; ++t) {
-    std::copy_n(work_.selection.data() + int64_t{t} * width, rank,
-                work_.dt_in.data() + int64_t{t} * rank);
-  }
-  Linear(layer.dt_proj, {.x = work_.dt_in.data(), .num_tokens = tokens, .y = work_.dt.data()},
+  Linear(layer.dt_proj,
+         {.x = work_.selection.data(),
+          .num_tokens = tokens,
+          .y = work_.dt.data(),
+          .x_stride = mamba.dt_rank + 2 * int64_t{mamba.state_dim}},
          pool_);
 
   Scan(l, kv);

@@ -19,7 +19,6 @@ Status Decoder::Mamba(int l, const DeviceStep& step, KvCache& kv) {
   auto* const projected = work.projected.as<BFloat16>();
   auto* const convolved = work.convolved.as<BFloat16>();
   auto* const selection = work.selection.as<BFloat16>();
-  auto* const dt_in = work.dt_in.as<BFloat16>();
   auto* const dt = work.dt.as<BFloat16>();
   // The input of the convolution, x, and the gate, z.
   DS_RETURN_IF_ERROR(Norm(layer.input_norm, layer.input_norm_bias, tokens, normed));
@@ -42,18 +41,14 @@ Status Decoder::Mamba(int l, const DeviceStep& step, KvCache& kv) {
   }
 
   // The inputs of the selection: dt, B and C of each token.
-  const int rank = mamba.dt_rank, width = rank + 2 * mamba.state_dim;
   DS_RETURN_IF_ERROR(Linear(layer.x_proj, {.x = convolved, .num_tokens = tokens, .y = selection},
                             matrices, stream_));
-  DS_RETURN_IF_ERROR(CopyRowsOnDevice({.from = selection,
-                                       .from_stride = static_cast<size_t>(width) * sizeof(BFloat16),
-                                       .to = dt_in,
-                                       .to_stride = static_cast<size_t>(rank) * sizeof(BFloat16),
-                                       .row_bytes = static_cast<size_t>(rank) * sizeof(BFloat16),
-                                       .num_rows = static_cast<size_t>(tokens)},
-                                      stream_));
-  DS_RETURN_IF_ERROR(
-      Linear(layer.dt_proj, {.x = dt_in, .num_tokens = tokens, .y = dt}, matrices, stream_));
+  DS_RETURN_IF_ERROR(Linear(layer.dt_proj,
+                            {.x = selection,
+                             .num_tokens = tokens,
+                             .y = dt,
+                             .x_stride = mamba.dt_rank + 2 * int64_t{mamba.state_dim}},
+                            matrices, stream_));
 
   DS_RETURN_IF_ERROR(Scan(l, step, kv));
 

@@ -63,6 +63,7 @@ class DeviceProbe::State {
     product.x = data_.as<BFloat16>() + kElements;
     product.y = data_.as<BFloat16>() + 2 * kElements;
     product.in_features = product.out_features = product.num_rows = kWidth;
+    product.x_stride = kWidth;
     const Result<double> seconds = SecondsOf(kProducts,
                                              [&] { return library_->Multiply(product, *stream_); });
     if (!seconds.ok()) return seconds.status();

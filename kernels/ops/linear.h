@@ -53,6 +53,9 @@ struct LinearArgs {
   int num_tokens = 0;
   Y* y = nullptr;           // [num_tokens, out_features]
   bool accumulate = false;  // y += x W^T (the residual connection)
+  int64_t x_stride = 0;     // elements from row to row of x; 0: in_features
+
+  int64_t XStride(int64_t in_features) const { return x_stride == 0 ? in_features : x_stride; }
 };
 
 // Naive double-precision y from the checkpoint's own tensors: the oracle.

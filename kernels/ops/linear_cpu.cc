@@ -19,7 +19,7 @@ class PackedInput {
     const int64_t rows = args.num_tokens, in_features = weight.in_features();
     if (x_.kind == LinearInput::kFloat32) {
       x_.values = const_cast<float*>(args.x);
-      x_.stride = in_features;
+      x_.stride = args.XStride(in_features);
       return;
     }
     const int64_t groups = NumQuantGroups(in_features);
@@ -33,8 +33,9 @@ class PackedInput {
     x_.scales = reinterpret_cast<float*>(memory_.get() + value_bytes);
     x_.sums = reinterpret_cast<int32_t*>(memory_.get() + value_bytes + scale_bytes);
     RunShares(
-        pool, args.num_tokens, rows * in_features >= kElementsWorthWaking,
-        [&](int begin, int end) { kernels.pack({args.x, weight.in_features(), begin, end, x_}); });
+        pool, args.num_tokens, rows * in_features >= kElementsWorthWaking, [&](int begin, int end) {
+          kernels.pack({args.x, args.XStride(in_features), weight.in_features(), begin, end, x_});
+        });
   }
 
   const LinearX& x() const { return x_; }

@@ -30,6 +30,7 @@ Status MultiplyInts(const QuantizedProduct& product, MatrixLibrary& library, con
                                          .in_features = weight.in_features,
                                          .out_features = rows,
                                          .x = product.x,
+                                         .x_stride = product.x_stride,
                                          .num_rows = product.num_tokens,
                                          .y = static_cast<std::byte*>(product.y) + offset,
                                          .y_stride = weight.out_features,
@@ -69,12 +70,11 @@ Status MultiplyFp8(const QuantizedProduct& whole, MatrixLibrary& library, const 
   for (int begin = 0; begin < whole.num_tokens; begin += scratch.tokens) {
     QuantizedProduct product = whole;
     product.num_tokens = std::min(scratch.tokens, whole.num_tokens - begin);
-    product.x += static_cast<int64_t>(begin) * weight.in_features;
+    product.x += begin * whole.x_stride;
     product.y = static_cast<std::byte*>(whole.y) + static_cast<size_t>(begin) *
                                                        static_cast<size_t>(weight.out_features) *
                                                        SizeOf(whole.y_dtype);
-    DS_RETURN_IF_ERROR(QuantizeToFp8(product.x, product.num_tokens, weight.in_features,
-                                     scratch.codes, scratch.scale, stream));
+    DS_RETURN_IF_ERROR(QuantizeToFp8(product, scratch.codes, scratch.scale, stream));
     for (int first = 0; first < weight.out_features; first += Fp8Scratch::kFeatures) {
       const int features = std::min(Fp8Scratch::kFeatures, weight.out_features - first);
       DS_RETURN_IF_ERROR(library.Multiply(
@@ -83,6 +83,7 @@ Status MultiplyFp8(const QuantizedProduct& whole, MatrixLibrary& library, const 
            .in_features = in_features,
            .out_features = Fp8Padded(features),
            .x = scratch.codes,
+           .x_stride = in_features,
            .num_rows = product.num_tokens,
            .y = scratch.sums,
            .y_dtype = DType::kFloat32},
@@ -102,6 +103,7 @@ Status Multiply(const PackedLinear& weight, const LinearArgs<BFloat16, Y>& args,
   if (IsQuantized(weight.format())) {
     const QuantizedProduct product = {.weight = weight.quantized(),
                                       .x = args.x,
+                                      .x_stride = args.XStride(weight.in_features()),
                                       .num_tokens = args.num_tokens,
                                       .y = args.y,
                                       .y_dtype = y_dtype,
@@ -114,6 +116,7 @@ Status Multiply(const PackedLinear& weight, const LinearArgs<BFloat16, Y>& args,
                            .in_features = weight.in_features(),
                            .out_features = weight.out_features(),
                            .x = args.x,
+                           .x_stride = args.XStride(weight.in_features()),
                            .num_rows = args.num_tokens,
                            .y = args.y,
                            .y_dtype = y_dtype,

@@ -29,7 +29,7 @@ constexpr bool kHasInt8Dot = false;
 void PackInt8(const LinearInputSlice& slice, int row) {
   const LinearX& to = slice.to;
   const int64_t groups = NumQuantGroups(slice.in_features);
-  const float* x = slice.x + static_cast<int64_t>(row) * slice.in_features;
+  const float* x = slice.x + row * slice.x_stride;
   int8_t* codes = static_cast<int8_t*>(to.values) + row * to.stride;
   constexpr int kVectors = kQuantGroup / kLanes;
   for (int64_t group = 0; group < groups; ++group, codes += kQuantGroup) {
@@ -63,7 +63,7 @@ void PackInt8(const LinearInputSlice& slice, int row) {
 #if defined(DS_HAS_BF16_DOT)
 
 void PackBFloat16(const LinearInputSlice& slice, int row) {
-  const float* x = slice.x + static_cast<int64_t>(row) * slice.in_features;
+  const float* x = slice.x + row * slice.x_stride;
   uint16_t* to = static_cast<uint16_t*>(slice.to.values) + row * slice.to.stride;
   for (int64_t at = 0; at < slice.to.stride; at += kLanes) {
     const int64_t left = slice.in_features - at;

@@ -29,6 +29,7 @@ struct LinearX {
 // Rows [begin, end) of x, to convert into another kind of LinearX.
 struct LinearInputSlice {
   const float* x;  // [rows, in_features]
+  int64_t x_stride;
   int in_features;
   int begin;
   int end;

@@ -84,7 +84,7 @@ struct ActivationLane {
       const int feature = group * kQuantGroup + lane % 4 * 16 + half * 8;
       words[half] = {};
       if (token < call.num_tokens && feature < call.weight.in_features) {
-        words[half] = *reinterpret_cast<const Words4*>(call.x + token * call.weight.in_features +
+        words[half] = *reinterpret_cast<const Words4*>(call.x + token * call.x_stride +
                                                        feature);
       }
     }
@@ -279,10 +279,11 @@ __global__ void __launch_bounds__(kThreads)
 
 // Grid: tokens. A thread codes eight features at a time.
 __global__ void __launch_bounds__(kThreads)
-    QuantizeToFp8Kernel(const BFloat16* x, int in_features, uint8_t* codes, float* scale) {
+    QuantizeToFp8Kernel(QuantizedProduct call, uint8_t* codes, float* scale) {
   __shared__ float largest_of[kParts];
-  const int thread = static_cast<int>(threadIdx.x), padded = Fp8Padded(in_features);
-  x += static_cast<int64_t>(blockIdx.x) * in_features;
+  const int thread = static_cast<int>(threadIdx.x), in_features = call.weight.in_features;
+  const int padded = Fp8Padded(in_features);
+  const BFloat16* x = call.x + blockIdx.x * call.x_stride;
   float largest = 0;
   for (int i = thread * kVecWide; i < in_features; i += kThreads * kVecWide) {
     float values[kVecWide];
@@ -348,10 +349,11 @@ Status WidenWeights(const QuantizedMatrix& weight, int first, int num_rows, BFlo
                 weight, first, num_rows, to);
 }
 
-Status QuantizeToFp8(const BFloat16* x, int num_tokens, int in_features, uint8_t* codes,
-                     float* scale, const Stream& stream) {
-  return Launch("QuantizeToFp8", {dim3(static_cast<unsigned>(num_tokens)), dim3(kThreads)}, stream,
-                QuantizeToFp8Kernel, x, in_features, codes, scale);
+Status QuantizeToFp8(const QuantizedProduct& product, uint8_t* codes, float* scale,
+                     const Stream& stream) {
+  return Launch("QuantizeToFp8",
+                {dim3(static_cast<unsigned>(product.num_tokens)), dim3(kThreads)}, stream,
+                QuantizeToFp8Kernel, product, codes, scale);
 }
 
 Status FinishFp8(const QuantizedProduct& product, const float* token_scale, const float* sums,

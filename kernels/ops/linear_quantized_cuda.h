@@ -29,6 +29,7 @@ struct QuantizedMatrix {
 struct QuantizedProduct {
   QuantizedMatrix weight;
   const BFloat16* x = nullptr;  // [num_tokens, in_features]
+  int64_t x_stride = 0;         // elements from row to row of x, a multiple of 8
   int num_tokens = 0;
   void* y = nullptr;                 // [num_tokens, out_features]
   DType y_dtype = DType::kBFloat16;  // or kFloat32
@@ -49,8 +50,8 @@ constexpr int Fp8Padded(int features) { return (features + 15) / 16 * 16; }
 
 // Each token's x becomes codes [num_tokens, Fp8Padded(in_features)] and a scale [num_tokens], as
 // Fp8WeightCodec does.
-Status QuantizeToFp8(const BFloat16* x, int num_tokens, int in_features, uint8_t* codes,
-                     float* scale, const Stream& stream);
+Status QuantizeToFp8(const QuantizedProduct& product, uint8_t* codes, float* scale,
+                     const Stream& stream);
 
 // y of features [first, first + num_features): sums times both scales, plus bias and y as product
 // says. `sums`: [num_tokens, Fp8Padded(num_features)] of codes.

@@ -14,7 +14,7 @@ void LinearRef(std::span<const LinearPart> parts, const LinearArgs<float>& args)
       for (int64_t token = 0; token < args.num_tokens; ++token) {
         double sum = part.bias.data != nullptr ? part.bias.At(row) : 0.0;
         for (int64_t k = 0; k < in_features; ++k) {
-          sum += static_cast<double>(args.x[token * in_features + k]) *
+          sum += static_cast<double>(args.x[token * args.XStride(in_features) + k]) *
                  static_cast<double>(part.weight.At(row * in_features + k));
         }
         float& y = args.y[token * out_features + column];

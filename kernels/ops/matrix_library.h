@@ -7,11 +7,12 @@
 // nor a driver. It is searched by name in the loader's paths, then in the toolkit of the build,
 // then in /usr/local/cuda.
 //
-// *Invariants*: nothing is allocated on the device after Open. The kernel depends only on the shape
-// (rows, in, out, types) and is chosen once per shape, so equal calls give equal bits. A row's bits
-// may differ between numbers of rows: cuBLASLt picks its kernel by them, and may split a product
-// over in_features. With batch_invariant they do not: a layer's kernel is the one chosen for 128
-// rows, unsplit, so each output element is the same chain for any number of rows.
+// *Invariants*: nothing is allocated on the device after Open, except for padding. The kernel
+// depends only on the shape (rows, in, out, types) and is chosen once per shape, so equal calls
+// give equal bits. A row's bits may differ between numbers of rows: cuBLASLt picks its kernel by
+// them, and may split a product over in_features. With batch_invariant they do not: a layer's
+// kernel is the one chosen for 128 rows, unsplit, so each output element is the same chain for any
+// number of rows. If that kernel refuses a number of rows, they are padded to 128, which is logged.
 //
 // Thread safety: none.
 #pragma once
@@ -39,16 +40,18 @@ struct MatrixLibraryOptions {
 
 // y = x W^T (+ bias) (+ y). Pointers are device memory. REQUIRES: weight, x and y are 16-byte
 // aligned. With 8-bit inputs, which need compute capability 8.9: features are multiples of 16, y is
-// float32, and there is neither bias nor accumulation.
+// float32, and there is neither bias nor accumulation. Only a library that is not batch_invariant
+// has a y_stride.
 struct MatrixProduct {
   DType input_dtype = DType::kBFloat16;  // of weight and x: or kFp8E4M3
   const void* weight = nullptr;          // [out_features, in_features]
   int in_features = 0;
   int out_features = 0;
   const void* x = nullptr;  // [num_rows, in_features]
+  int64_t x_stride = 0;     // elements from row to row of x
   int num_rows = 0;
-  void* y = nullptr;                 // [num_rows, out_features], rows y_stride apart
-  int y_stride = 0;                  // in elements; 0: out_features
+  void* y = nullptr;                 // [num_rows, out_features]
+  int64_t y_stride = 0;              // elements from row to row of y; 0: out_features
   DType y_dtype = DType::kBFloat16;  // or kFloat32
   const void* bias = nullptr;        // [out_features] of y_dtype, or nullptr
   bool accumulate = false;

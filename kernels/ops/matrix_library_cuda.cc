@@ -2,13 +2,17 @@
 #include <cublasLt.h>
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <array>
 #include <map>
+#include <span>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "kernels/base/cuda/device.h"
 #include "kernels/base/cuda/memory.h"
+#include "kernels/base/log.h"
 #include "kernels/ops/matrix_library.h"
 
 namespace diffserve::cuda {
@@ -35,6 +39,7 @@ struct Functions {
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
   decltype(&cublasLtMatmulAlgoGetHeuristic) get_heuristic;
   decltype(&cublasLtMatmulAlgoCheck) check_algorithm;
+  decltype(&cublasLtMatmulAlgoConfigGetAttribute) algorithm_attribute;
   decltype(&cublasLtMatmul) matmul;
 };
 
@@ -59,6 +64,8 @@ Status FindAll(void* library, Functions* f) {
   DS_RETURN_IF_ERROR(Find(library, "cublasLtMatmulPreferenceSetAttribute", &f->preference_set));
   DS_RETURN_IF_ERROR(Find(library, "cublasLtMatmulAlgoGetHeuristic", &f->get_heuristic));
   DS_RETURN_IF_ERROR(Find(library, "cublasLtMatmulAlgoCheck", &f->check_algorithm));
+  DS_RETURN_IF_ERROR(
+      Find(library, "cublasLtMatmulAlgoConfigGetAttribute", &f->algorithm_attribute));
   return Find(library, "cublasLtMatmul", &f->matmul);
 }
 
@@ -79,9 +86,10 @@ Result<Library> OpenShared(const std::string& path) {
 }
 
 constexpr int kInvariantRows = 128;  // a batch-invariant layer's kernel is chosen for this number
+constexpr int kCandidatesMax = 8;    // kernels that a choice is made from
 constexpr uint32_t kAlignment = 16;  // bytes, for every pointer: rows of a batch may start anywhere
 
-int YStride(const MatrixProduct& product) {
+int64_t YStride(const MatrixProduct& product) {
   return product.y_stride > 0 ? product.y_stride : product.out_features;
 }
 cudaDataType_t TypeOf(DType dtype) {
@@ -113,31 +121,33 @@ class MatrixLibrary::State {
   Status Multiply(const MatrixProduct& product, const Stream& stream) {
     DS_CHECK(product.y_dtype != DType::kFloat16, "products are float32 or bfloat16");
     if (product.num_rows == 0) return Status();
-    const Shape shape = {product.input_dtype,    product.num_rows, product.in_features,
-                         product.out_features,   YStride(product), product.y_dtype,
-                         product.bias != nullptr};
+    DS_CHECK(product.y_stride == 0 || !options_.batch_invariant, "rows of y are contiguous");
+    const Shape shape = {product.input_dtype, product.num_rows,  product.in_features,
+                         product.out_features, product.x_stride, YStride(product),
+                         product.y_dtype,      product.bias != nullptr};
     auto found = prepared_.find(shape);
     if (found == prepared_.end()) {
       if (prepared_.size() >= static_cast<size_t>(options_.shapes_max)) Forget();
       Prepared prepared;
-      if (Status status = Make(product, &prepared); !status.ok()) {
+      if (Status status = Make(product, stream, &prepared); !status.ok()) {
         Destroy(prepared);
         return status;
       }
       found = prepared_.emplace(shape, prepared).first;
     }
-    return Launch(found->second, product, stream);
+    return Run(found->second, product, stream);
   }
 
  private:
-  using Shape = std::tuple<DType, int, int, int, int, DType, bool>;
+  using Shape = std::tuple<DType, int, int, int, int64_t, int64_t, DType, bool>;
 
   // cuBLASLt counts columns first: its D is y^T [out_features, rows], A is W transposed back, B is
-  // x^T.
+  // x^T. `is_padded`: B and D have kInvariantRows rows, whatever the number of the product's.
   struct Prepared {
     cublasLtMatmulDesc_t desc = nullptr;
     cublasLtMatrixLayout_t a = nullptr, b = nullptr, d = nullptr;
     cublasLtMatmulAlgo_t algorithm = {};
+    bool is_padded = false;
   };
 
   State(const MatrixLibraryOptions& options, Library library)
@@ -147,9 +157,8 @@ class MatrixLibrary::State {
     if (status == CUBLAS_STATUS_SUCCESS) return Status();
     // The status does not say whether the context is alive; CUDA does.
     const Result<DeviceMemory> memory = MemoryOfDevice();
-    const bool lost = !memory.ok() && IsContextLost(memory.status());
-    return Status(lost ? StatusCode::kUnavailable : StatusCode::kInternal,
-                  std::string(call) + ": " + f_.status_string(status));
+    if (!memory.ok() && IsContextLost(memory.status())) return memory.status();
+    return Status(StatusCode::kInternal, std::string(call) + ": " + f_.status_string(status));
   }
 
   template <typename Value>
@@ -159,7 +168,7 @@ class MatrixLibrary::State {
                     "cublasLtMatmulDescSetAttribute");
   }
 
-  Status Make(const MatrixProduct& product, Prepared* prepared) const {
+  Status Make(const MatrixProduct& product, const Stream& stream, Prepared* prepared) {
     const auto in = static_cast<uint64_t>(product.in_features),
                out = static_cast<uint64_t>(product.out_features);
     DS_RETURN_IF_ERROR(ToStatus(f_.desc_create(&prepared->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F),
@@ -181,22 +190,57 @@ class MatrixLibrary::State {
     }
     DS_RETURN_IF_ERROR(LayRows(product, kInvariantRows, prepared));
     DS_RETURN_IF_ERROR(Choose(product, prepared));
-    f_.layout_destroy(std::exchange(prepared->b, nullptr));
-    f_.layout_destroy(std::exchange(prepared->d, nullptr));
     DS_RETURN_IF_ERROR(LayRows(product, product.num_rows, prepared));
     cublasLtMatmulHeuristicResult_t found = {};
-    return ToStatus(f_.check_algorithm(handle_, prepared->desc, prepared->a, prepared->b,
-                                       prepared->d, prepared->d, &prepared->algorithm, &found),
-                    "cublasLtMatmulAlgoCheck");
+    const cublasStatus_t status = f_.check_algorithm(handle_, prepared->desc, prepared->a,
+                                                     prepared->b, prepared->d, prepared->d,
+                                                     &prepared->algorithm, &found);
+    if (status == CUBLAS_STATUS_SUCCESS && found.workspaceSize <= workspace_.size_bytes())
+      return Status();
+    Log(LogLevel::kWarning, "matrix_rows_padded",
+        {{"shape", Describe(product)},
+         {"reason", f_.status_string(status)},
+         {"workspace_bytes", std::to_string(found.workspaceSize)}});
+    return Pad(product, stream, prepared);
+  }
+
+  // The layers' one kernel does not take this number of rows by itself: it gets kInvariantRows at a
+  // time, the last of them from memory of our own.
+  Status Pad(const MatrixProduct& product, const Stream& stream, Prepared* prepared) {
+    prepared->is_padded = true;
+    DS_RETURN_IF_ERROR(LayRows(product, kInvariantRows, prepared));
+    const size_t x_bytes = XBytes(product, product.x_stride) * kInvariantRows;
+    const size_t y_bytes = RowBytesOfY(product) * kInvariantRows;
+    for (const auto& [buffer, bytes] : {std::pair(&padded_x_, x_bytes), {&padded_y_, y_bytes}}) {
+      if (buffer->size_bytes() >= bytes) continue;
+      DS_RETURN_IF_ERROR(stream.Synchronize());
+      *buffer = DeviceBuffer();
+      DS_RETURN_IF_ERROR(Assign(buffer, DeviceBuffer::Allocate(bytes)));
+    }
+    return Status();
+  }
+
+  static size_t XBytes(const MatrixProduct& product, int64_t elements) {
+    return static_cast<size_t>(elements) * SizeOf(product.input_dtype);
+  }
+  static size_t RowBytesOfY(const MatrixProduct& product) {
+    return static_cast<size_t>(product.out_features) * (product.y_dtype == DType::kFloat32 ? 4 : 2);
+  }
+  static std::string Describe(const MatrixProduct& product) {
+    return std::to_string(product.num_rows) + " x " + std::to_string(product.in_features) + " x " +
+           std::to_string(product.out_features);
   }
 
   Status LayRows(const MatrixProduct& product, int num_rows, Prepared* prepared) const {
+    for (cublasLtMatrixLayout_t* layout : {&prepared->b, &prepared->d}) {
+      if (*layout != nullptr) f_.layout_destroy(std::exchange(*layout, nullptr));
+    }
     const auto rows = static_cast<uint64_t>(num_rows);
     const auto in = static_cast<uint64_t>(product.in_features),
                out = static_cast<uint64_t>(product.out_features);
     constexpr const char* kCall = "cublasLtMatrixLayoutCreate";
     DS_RETURN_IF_ERROR(ToStatus(
-        f_.layout_create(&prepared->b, TypeOf(product.input_dtype), in, rows, product.in_features),
+        f_.layout_create(&prepared->b, TypeOf(product.input_dtype), in, rows, product.x_stride),
         kCall));
     return ToStatus(
         f_.layout_create(&prepared->d, TypeOf(product.y_dtype), out, rows, YStride(product)),
@@ -222,21 +266,95 @@ class MatrixLibrary::State {
       if (status == CUBLAS_STATUS_SUCCESS)
         status = f_.preference_set(preference, attribute, &kAlignment, sizeof(kAlignment));
     }
-    cublasLtMatmulHeuristicResult_t best = {};
+    std::array<cublasLtMatmulHeuristicResult_t, kCandidatesMax> candidates = {};
     int count = 0;
     if (status == CUBLAS_STATUS_SUCCESS) {
-      status = f_.get_heuristic(handle_, prepared->desc, prepared->a, prepared->b, prepared->d,
-                                prepared->d, preference, 1, &best, &count);
+      status = f_.get_heuristic(
+          handle_, prepared->desc, prepared->a, prepared->b, prepared->d, prepared->d, preference,
+          options_.batch_invariant ? kCandidatesMax : 1, candidates.data(), &count);
     }
     f_.preference_destroy(preference);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && count == 0)) {
-      return Status(StatusCode::kUnimplemented, "cuBLASLt has no kernel for rows x in x out = " +
-                                                    std::to_string(product.num_rows) + " x " +
-                                                    std::to_string(product.in_features) + " x " +
-                                                    std::to_string(product.out_features));
+    if (status != CUBLAS_STATUS_SUCCESS && status != CUBLAS_STATUS_NOT_SUPPORTED)
+      return ToStatus(status, "cublasLtMatmulAlgoGetHeuristic");
+    for (const auto& candidate : std::span(candidates).first(static_cast<size_t>(count))) {
+      if (!Fits(candidate)) continue;
+      prepared->algorithm = candidate.algo;
+      LogChoice(product, candidate);
+      return Status();
     }
-    prepared->algorithm = best.algo;
-    return ToStatus(status, "cublasLtMatmulAlgoGetHeuristic");
+    return Status(StatusCode::kUnimplemented,
+                  "cuBLASLt has no kernel for rows x in x out = " + Describe(product) + ", of " +
+                      std::to_string(count) + " that it names");
+  }
+
+  // A kernel that splits a product over in_features adds in another order for each number of rows.
+  bool Fits(const cublasLtMatmulHeuristicResult_t& candidate) const {
+    if (candidate.state != CUBLAS_STATUS_SUCCESS ||
+        candidate.workspaceSize > workspace_.size_bytes()) {
+      return false;
+    }
+    return !options_.batch_invariant ||
+           AttributeOf(candidate.algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM) <= 1;
+  }
+
+  // A number of 32 bits; -1 if the library does not tell.
+  int AttributeOf(const cublasLtMatmulAlgo_t& algorithm,
+                  cublasLtMatmulAlgoConfigAttributes_t attribute) const {
+    int32_t value = -1;
+    size_t written = 0;
+    const cublasStatus_t status = f_.algorithm_attribute(&algorithm, attribute, &value,
+                                                         sizeof(value), &written);
+    return status == CUBLAS_STATUS_SUCCESS ? value : -1;
+  }
+
+  void LogChoice(const MatrixProduct& product,
+                 const cublasLtMatmulHeuristicResult_t& choice) const {
+    const auto attribute = [&](cublasLtMatmulAlgoConfigAttributes_t name) {
+      return std::to_string(AttributeOf(choice.algo, name));
+    };
+    Log(LogLevel::kDebug, "matrix_kernel_chosen",
+        {{"shape", Describe(product)},
+         {"tile", attribute(CUBLASLT_ALGO_CONFIG_TILE_ID)},
+         {"stages", attribute(CUBLASLT_ALGO_CONFIG_STAGES_ID)},
+         {"split_k", attribute(CUBLASLT_ALGO_CONFIG_SPLITK_NUM)},
+         {"workspace_bytes", std::to_string(choice.workspaceSize)}});
+  }
+
+  Status Run(const Prepared& prepared, const MatrixProduct& product, const Stream& stream) const {
+    if (!prepared.is_padded) return Launch(prepared, product, stream);
+    for (int first = 0; first < product.num_rows; first += kInvariantRows) {
+      MatrixProduct rows = product;
+      rows.x = static_cast<const std::byte*>(product.x) +
+               static_cast<size_t>(first) * XBytes(product, product.x_stride);
+      rows.y = static_cast<std::byte*>(product.y) +
+               static_cast<size_t>(first) * RowBytesOfY(product);
+      rows.num_rows = std::min(product.num_rows - first, kInvariantRows);
+      DS_RETURN_IF_ERROR(rows.num_rows == kInvariantRows ? Launch(prepared, rows, stream)
+                                                         : LaunchPadded(prepared, rows, stream));
+    }
+    return Status();
+  }
+
+  Status LaunchPadded(const Prepared& prepared, const MatrixProduct& product,
+                      const Stream& stream) const {
+    MatrixProduct padded = product;
+    padded.x = padded_x_.data();
+    padded.y = padded_y_.data();
+    const size_t x_stride = XBytes(product, product.x_stride);
+    const auto num_rows = static_cast<size_t>(product.num_rows);
+    DS_RETURN_IF_ERROR(CopyRowsOnDevice({.from = product.x,
+                                         .from_stride = x_stride,
+                                         .to = padded_x_.data(),
+                                         .to_stride = x_stride,
+                                         .row_bytes = XBytes(product, product.in_features),
+                                         .num_rows = num_rows},
+                                        stream));
+    auto* const y = static_cast<std::byte*>(product.y);
+    const size_t y_bytes = num_rows * RowBytesOfY(product);
+    if (product.accumulate)
+      DS_RETURN_IF_ERROR(CopyOnDevice(y, padded_y_.as<std::byte>(), y_bytes, stream));
+    DS_RETURN_IF_ERROR(Launch(prepared, padded, stream));
+    return CopyOnDevice(padded_y_.as<std::byte>(), y, y_bytes, stream);
   }
 
   Status Launch(const Prepared& prepared, const MatrixProduct& product,
@@ -268,6 +386,7 @@ class MatrixLibrary::State {
   Functions f_ = {};
   cublasLtHandle_t handle_ = nullptr;
   DeviceBuffer workspace_;
+  DeviceBuffer padded_x_, padded_y_;  // of the largest padded product
   std::map<Shape, Prepared> prepared_;
 };
 

@@ -113,6 +113,7 @@ class Bench {
     cuda::MatrixProduct product;
     product.weight = product_[0].data();
     product.in_features = product.out_features = product.num_rows = product_width_;
+    product.x_stride = product_width_;
     product.x = product_[1].data();
     product.y = product_[2].data();
     Must(library_->Multiply(product, stream_));

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA backend apart from its kernels: errors, memory, streams, and cuBLASLt, which may be
-// absent. Only in builds that have the backend.
+// The CUDA backend apart from its kernels: errors, memory, streams. Only in builds that have the
+// backend.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "kernels/base/cuda/error.h"
-#include "kernels/ops/matrix_library.h"
 #include "tests/cuda/device_array.h"
 
 namespace diffserve {
 namespace {
 
-using cuda::MatrixLibrary;
 using cuda::StatusOfCudaError;
 using ::testing::HasSubstr;
 using testing::IsOk;
@@ -36,28 +34,6 @@ TEST(CudaErrorTest, OnlyErrorsThatPoisonTheContextLoseTheDevice) {
   EXPECT_EQ(StatusOfCudaError(2, "cudaMalloc").code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(StatusOfCudaError(35, "cudaSetDevice").code(), StatusCode::kNotFound);
 }
-
-#if !defined(DIFFSERVE_CUDA_ON_CPU)  // the shim always has a replacement of cuBLASLt
-TEST(MatrixLibraryTest, MissingLibraryIsReportedWithTheTriedPath) {
-  const auto library = MatrixLibrary::Open({.path = "/nonexistent/libcublasLt.so.13"});
-  ASSERT_FALSE(library.ok());
-  EXPECT_EQ(library.status().code(), StatusCode::kNotFound);
-  EXPECT_THAT(library.status().message(), HasSubstr("/nonexistent/libcublasLt.so.13"));
-}
-
-TEST(MatrixLibraryTest, UnrelatedLibraryIsRefused) {
-  const auto library = MatrixLibrary::Open({.path = "libm.so.6"});
-  ASSERT_FALSE(library.ok());
-  EXPECT_THAT(library.status().message(), HasSubstr("no function cublasLt"));
-}
-
-TEST(MatrixLibraryTest, WithoutADeviceOpeningFailsWithAStatus) {
-  if (cuda::OpenDevice(0).ok()) GTEST_SKIP() << "there is a device";
-  const auto library = MatrixLibrary::Open();
-  ASSERT_FALSE(library.ok());
-  EXPECT_THAT(library.status().message(), HasSubstr("cublasLt"));
-}
-#endif
 
 // Everything below needs a device.
 class CudaBackendTest : public testing::OnDeviceTest {};

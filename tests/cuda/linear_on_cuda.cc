@@ -24,7 +24,8 @@ std::vector<Y> Run(const OnDevice& device, const LinearTestInput& input, const s
   const LinearArgs<BFloat16, Y> args = {.x = x.data(),
                                         .num_tokens = input.num_tokens,
                                         .y = device_y.data(),
-                                        .accumulate = input.accumulate};
+                                        .accumulate = input.accumulate,
+                                        .x_stride = input.x_stride};
   EXPECT_TRUE(IsOk(cuda::Linear(device.weight, args, *device.library, device.stream)));
   return device_y.Read(device.stream);
 }

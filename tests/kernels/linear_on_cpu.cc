@@ -23,7 +23,8 @@ PackedRun Pack(const std::vector<LinearPart>& parts, LinearOutput output, Weight
                 {.x = input.x.data(),
                  .num_tokens = input.num_tokens,
                  .y = y.data(),
-                 .accumulate = input.accumulate},
+                 .accumulate = input.accumulate,
+                 .x_stride = input.x_stride},
                 *pool);
     return y;
   };

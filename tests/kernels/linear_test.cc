@@ -41,7 +41,8 @@ class LinearTest : public ::testing::Test {
     LinearRef(parts, {.x = input.x.data(),
                       .num_tokens = input.num_tokens,
                       .y = input.y.data(),
-                      .accumulate = input.accumulate});
+                      .accumulate = input.accumulate,
+                      .x_stride = input.x_stride});
     return input.y;
   }
 
@@ -174,6 +175,25 @@ TEST_F(LinearTest, TokenIsBitwiseIndependentOfBatch) {
         ASSERT_TRUE(SameBits(y, std::span(alone).first(y.size())))
             << num_tokens << " tokens, " << backend.name;
       }
+    }
+  }
+}
+
+TEST_F(LinearTest, RowsMayBeFartherApartThanTheirWidth) {
+  constexpr int kIn = 24, kOut = 40, kStride = 72;
+  const StoredTensor weight(RandomFloats(kIn * kOut, 16), {kOut, kIn});
+  for (const LinearBackend& backend : backends_) {
+    const PackedRun run = backend.pack({Part(weight)}, LinearOutput::kFloat32);
+    for (int num_tokens : {1, 3, 30}) {
+      const std::vector<float> apart = RandomOf(backend.inputs, num_tokens, kStride, 17);
+      std::vector<float> dense;
+      for (int token = 0; token < num_tokens; ++token) {
+        const auto row = apart.begin() + token * kStride;
+        dense.insert(dense.end(), row, row + kIn);
+      }
+      EXPECT_TRUE(SameBits(run({.x = apart, .num_tokens = num_tokens, .x_stride = kStride}),
+                           run({.x = dense, .num_tokens = num_tokens})))
+          << num_tokens << " tokens, " << backend.name;
     }
   }
 }

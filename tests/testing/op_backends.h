@@ -22,15 +22,16 @@ struct LinearTestInput {
   int num_tokens = 0;
   std::vector<float> y = {};  // what is accumulated to
   bool accumulate = false;
+  int64_t x_stride = 0;  // as LinearArgs'
 };
 using PackedRun = std::function<std::vector<float>(const LinearTestInput& input)>;  // y
 
 struct LinearBackend {
   std::string name;
   WeightFormat format;
-  DType activations;  // of y, where that is asked for
-  DType inputs;       // what x is rounded to
-  int unit = 1;       // features are a multiple of it
+  DType activations;               // of y, where that is asked for
+  DType inputs;                    // what x is rounded to
+  int unit = 1;                    // features are a multiple of it
   std::function<PackedRun(const std::vector<LinearPart>& parts, LinearOutput output)> pack;
 };
 std::vector<LinearBackend> LinearBackends();

@@ -42,7 +42,7 @@ HOMES = [
     ("libedit", r"histedit\.h$", ["server/app/chat/line_editor.cc"]),
     ("the Rust library", r"(engine/text/ffi/.*|.*_ffi)\.h$|diffserve_text",
      ["engine/text/*.cc", "engine/text/bytes_ffi.h"]),
-    ("cuBLASLt", r"cublas", ["kernels/ops/matrix_library_cuda.cc"]),
+    ("cuBLASLt", r"cublas", ["kernels/ops/matrix_library_cuda.cc", "tests/kernels/shim/cublas*"]),
     ("CUDA", r"cuda|cub/|cooperative_groups|mma\.h$", ["*_cuda.cu", "*_cuda.cc", "*.cuh"]),
     ("intrinsics", r"\w*intrin\.h$", ["kernels/base/simd*.h", "*.isa.cc"]),
 ]

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "kernels/base/dtype.h"
+#include "tests/kernels/shim/cublasLt.h"
+#include "tests/kernels/shim/dlfcn.h"
+#include "tests/kernels/shim/simulated_products.h"
+// The loader's own functions here.
+#undef dlopen
+#undef dlsym
+#undef dlclose
+
+struct cublasLtContext {};
+struct cublasLtMatmulDescOpaque {
+  cublasOperation_t transpose_a = CUBLAS_OP_N;
+  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  const void* bias = nullptr;
+  cudaDataType_t bias_type = CUDA_R_32F;
+};
+struct cublasLtMatrixLayoutOpaque {
+  cudaDataType_t type;
+  int64_t rows, columns, stride;
+};
+struct cublasLtMatmulPreferenceOpaque {
+  uint64_t workspace_bytes_max = 0;
+};
+
+namespace {
+
+namespace shim = diffserve::shim;
+
+template <typename T>
+cublasStatus_t Create(T** object, T value = {}) {
+  *object = new T(value);
+  return CUBLAS_STATUS_SUCCESS;
+}
+template <typename T>
+cublasStatus_t Destroy(T* object) {
+  delete object;
+  return CUBLAS_STATUS_SUCCESS;
+}
+template <typename T>
+cublasStatus_t Set(T* to, const void* value, size_t size_bytes) {
+  if (size_bytes != sizeof(T)) return CUBLAS_STATUS_INVALID_VALUE;
+  std::memcpy(to, value, sizeof(T));
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+float Read(const void* data, cudaDataType_t type, int64_t i) {
+  return type == CUDA_R_32F
+             ? static_cast<const float*>(data)[i]
+             : diffserve::BFloat16ToFloat(static_cast<const diffserve::BFloat16*>(data)[i]);
+}
+void Write(void* data, cudaDataType_t type, int64_t i, float value) {
+  if (type == CUDA_R_32F) {
+    static_cast<float*>(data)[i] = value;
+  } else {
+    static_cast<diffserve::BFloat16*>(data)[i] = diffserve::FloatToBFloat16(value);
+  }
+}
+
+// D = A^T B (+ bias) (+ C), with the descriptors' values at the call.
+struct Product {
+  cublasLtMatmulDescOpaque desc;
+  cublasLtMatrixLayoutOpaque a, b, d;
+  const void *weight, *x;
+  void* y;
+  bool accumulate;
+  size_t split_k = 1;
+
+  bool IsConsistent() const {
+    return desc.transpose_a == CUBLAS_OP_T && a.rows == b.rows && a.columns == d.rows &&
+           b.columns == d.columns && a.stride >= a.rows && b.stride >= b.rows &&
+           d.stride >= d.rows && a.type == CUDA_R_16BF && b.type == CUDA_R_16BF &&
+           (desc.epilogue != CUBLASLT_EPILOGUE_BIAS || desc.bias_type == d.type);
+  }
+
+  cudaError_t Compute() const {
+    shim::multiply_adds += b.columns * a.rows * a.columns;
+    shim::simulated_products.rows_multiplied += b.columns;
+    std::vector<float> factors(static_cast<size_t>(a.rows));
+    for (int64_t out = 0; out < a.columns; ++out) {
+      for (int64_t in = 0; in < a.rows; ++in)
+        factors[static_cast<size_t>(in)] = Read(weight, a.type, out * a.stride + in);
+      for (int64_t row = 0; row < b.columns; ++row) {
+        const auto* values = static_cast<const diffserve::BFloat16*>(x) + row * b.stride;
+        float sum = 0;
+        const size_t part = (factors.size() + split_k - 1) / split_k;
+        for (size_t begin = 0; begin < factors.size(); begin += part) {
+          float partial = 0;
+          for (size_t in = begin; in < std::min(begin + part, factors.size()); ++in)
+            partial += factors[in] * diffserve::BFloat16ToFloat(values[in]);
+          sum += partial;
+        }
+        const int64_t at = row * d.stride + out;
+        if (desc.epilogue == CUBLASLT_EPILOGUE_BIAS) sum += Read(desc.bias, desc.bias_type, out);
+        if (accumulate) sum += Read(y, d.type, at);
+        Write(y, d.type, at, sum);
+      }
+    }
+    return cudaSuccess;
+  }
+};
+
+// The library's functions by name.
+const std::map<std::string, void*>& Functions() {
+  const auto address = [](auto* function) { return reinterpret_cast<void*>(function); };
+  static const std::map<std::string, void*> functions = {
+      {"cublasLtCreate", address(&cublasLtCreate)},
+      {"cublasLtDestroy", address(&cublasLtDestroy)},
+      {"cublasLtGetStatusString", address(&cublasLtGetStatusString)},
+      {"cublasLtMatmulDescCreate", address(&cublasLtMatmulDescCreate)},
+      {"cublasLtMatmulDescDestroy", address(&cublasLtMatmulDescDestroy)},
+      {"cublasLtMatmulDescSetAttribute", address(&cublasLtMatmulDescSetAttribute)},
+      {"cublasLtMatrixLayoutCreate", address(&cublasLtMatrixLayoutCreate)},
+      {"cublasLtMatrixLayoutDestroy", address(&cublasLtMatrixLayoutDestroy)},
+      {"cublasLtMatmulPreferenceCreate", address(&cublasLtMatmulPreferenceCreate)},
+      {"cublasLtMatmulPreferenceDestroy", address(&cublasLtMatmulPreferenceDestroy)},
+      {"cublasLtMatmulPreferenceSetAttribute", address(&cublasLtMatmulPreferenceSetAttribute)},
+      {"cublasLtMatmulAlgoGetHeuristic", address(&cublasLtMatmulAlgoGetHeuristic)},
+      {"cublasLtMatmulAlgoCheck", address(&cublasLtMatmulAlgoCheck)},
+      {"cublasLtMatmulAlgoConfigGetAttribute", address(&cublasLtMatmulAlgoConfigGetAttribute)},
+      {"cublasLtMatmul", address(&cublasLtMatmul)}};
+  return functions;
+}
+
+char cublas;  // its address stands for the open library
+
+}  // namespace
+
+namespace diffserve::shim {
+
+void* OpenLibrary(const char* path, int flags) {
+  return std::string(path).starts_with("libcublasLt.so") ? &cublas : dlopen(path, flags);
+}
+void* FindFunction(void* library, const char* name) {
+  if (library != &cublas) return dlsym(library, name);
+  const auto found = Functions().find(name);
+  return found == Functions().end() ? nullptr : found->second;
+}
+int CloseLibrary(void* library) { return library == &cublas ? 0 : dlclose(library); }
+
+}  // namespace diffserve::shim
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) { return Create(handle); }
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) { return Destroy(handle); }
+const char* cublasLtGetStatusString(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_SUCCESS         ? "CUBLAS_STATUS_SUCCESS"
+         : status == CUBLAS_STATUS_NOT_SUPPORTED ? "CUBLAS_STATUS_NOT_SUPPORTED"
+                                                 : "another cublasStatus_t";
+}
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t,
+                                        cudaDataType_t) {
+  return Create(desc);
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) { return Destroy(desc); }
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+                                              cublasLtMatmulDescAttributes_t attribute,
+                                              const void* value, size_t size_bytes) {
+  switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+      return Set(&desc->transpose_a, value, size_bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+      return Set(&desc->epilogue, value, size_bytes);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+      return Set(&desc->bias, value, size_bytes);
+    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
+      return Set(&desc->bias_type, value, size_bytes);
+  }
+  return CUBLAS_STATUS_INVALID_VALUE;
+}
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type,
+                                          uint64_t rows, uint64_t columns, int64_t stride) {
+  return Create(layout, {type, static_cast<int64_t>(rows), static_cast<int64_t>(columns), stride});
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+  return Destroy(layout);
+}
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
+  return Create(preference);
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+  return Destroy(preference);
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void* value, size_t size_bytes) {
+  if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES)
+    return Set(&preference->workspace_bytes_max, value, size_bytes);
+  return size_bytes == sizeof(uint32_t) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+// The first candidate may split the product; the second never does.
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int wanted,
+                                              cublasLtMatmulHeuristicResult_t* results,
+                                              int* found) {
+  if (!Product{*desc, *a, *b, *d, nullptr, nullptr, nullptr, false}.IsConsistent())
+    return CUBLAS_STATUS_INVALID_VALUE;
+  const size_t workspace = shim::simulated_products.workspace_bytes_of_candidates;
+  *found = 0;
+  if (workspace > preference->workspace_bytes_max) return CUBLAS_STATUS_NOT_SUPPORTED;
+  for (int split_k : {shim::simulated_products.split_k_of_first_candidate, 1}) {
+    if (*found == wanted) break;
+    results[(*found)++] = {{split_k}, workspace, CUBLAS_STATUS_SUCCESS};
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t,
+                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                       const cublasLtMatmulAlgo_t* algorithm,
+                                       cublasLtMatmulHeuristicResult_t* result) {
+  if (b->columns == shim::simulated_products.rows_refused) return CUBLAS_STATUS_NOT_SUPPORTED;
+  *result = {*algorithm, shim::simulated_products.workspace_bytes_of_candidates,
+             CUBLAS_STATUS_SUCCESS};
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algorithm,
+                                                    cublasLtMatmulAlgoConfigAttributes_t attribute,
+                                                    void* value, size_t size_bytes,
+                                                    size_t* written) {
+  if (size_bytes != sizeof(int32_t)) return CUBLAS_STATUS_INVALID_VALUE;
+  const int32_t known = attribute == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? algorithm->split_k : 0;
+  std::memcpy(value, &known, sizeof(known));
+  *written = sizeof(known);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha,
+                              const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
+                              cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
+                              cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t d_layout,
+                              const cublasLtMatmulAlgo_t* algorithm, void*, size_t workspace_bytes,
+                              cudaStream_t stream) {
+  const Product product = {*desc,
+                           *a_layout,
+                           *b_layout,
+                           *d_layout,
+                           a,
+                           b,
+                           d,
+                           *static_cast<const float*>(beta) == 1,
+                           static_cast<size_t>(algorithm->split_k)};
+  if (*static_cast<const float*>(alpha) != 1 || c != d ||
+      workspace_bytes < shim::simulated_products.workspace_bytes_of_candidates ||
+      b_layout->columns == shim::simulated_products.rows_refused || !product.IsConsistent()) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  const cudaError_t error = shim::Enqueue(stream, [product] { return product.Compute(); });
+  return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
+}
