@@ -20,11 +20,15 @@ void Complete(const ModelConfig& config, StepLimits* limits) {
   if (limits->max_model_len == 0) limits->max_model_len = config.max_positions;
 }
 
-Status UploadRope(const ModelConfig& config, int max_positions, const Stream& stream,
-                  Decoder::Parts* parts) {
-  if (config.rope.style == RopeStyle::kNone) return Status();
-  const RopeTable rope(InverseFrequencies(config.rope, config.attention.head_dim), max_positions,
-                       config.rope.attention_factor);
+RopeTable TableOf(const LoadOptions& options) {
+  const ModelConfig& config = options.config;
+  if (config.rope.style == RopeStyle::kNone) return {};
+  return {InverseFrequencies(config.rope, config.attention.head_dim), options.max_positions,
+          config.rope.attention_factor};
+}
+
+// The table must live until the stream has executed the copies.
+Status UploadRope(const RopeTable& rope, const Stream& stream, Decoder::Parts* parts) {
   parts->rope = rope.angles();
   const size_t angles = static_cast<size_t>(parts->rope.num_positions) *
                         static_cast<size_t>(parts->rope.half_dim);
@@ -54,7 +58,6 @@ Status LoadParts(const LoadOptions& options, Checkpoint& checkpoint, WeightPacke
                            ? LoadPackedWeights<Weights>(options.config, checkpoint, packer,
                                                         options.config.packed->FirstLevel(), pool)
                            : LoadWeights<Weights>(options.config, checkpoint, packer)));
-  DS_RETURN_IF_ERROR(UploadRope(options.config, options.max_positions, stream, parts));
   parts->logit_quant = options.logit_quant;
   DS_RETURN_IF_ERROR(Assign(
       &parts->work, Workspace::Allocate(options.config, options.limits, options.logit_quant)));
@@ -132,8 +135,10 @@ Result<std::unique_ptr<Model>> LoadModel(LoadOptions options, Checkpoint& checkp
   auto stream = std::make_unique<Stream>(std::move(*created));
   Decoder::Parts parts;
   WeightPacker packer(*stream, options.linear_format, options.isa, pool);
-  const Status loaded = LoadParts(options, checkpoint, packer, pool, *stream, &parts);
-  // Also after an error: queued work still uses the parts' memory and the packer's.
+  const RopeTable rope = TableOf(options);
+  Status loaded = LoadParts(options, checkpoint, packer, pool, *stream, &parts);
+  if (loaded.ok()) loaded = UploadRope(rope, *stream, &parts);
+  // Also after an error: queued work still uses the parts' memory, the packer's and the table.
   const Status done = stream->Synchronize();
   DS_RETURN_IF_ERROR(loaded);
   DS_RETURN_IF_ERROR(done);

@@ -26,6 +26,7 @@ template <typename T>
 cuda::DeviceBuffer Problem::Upload(const std::vector<T>& values) const {
   cuda::DeviceBuffer buffer = Must(cuda::DeviceBuffer::Allocate(values.size() * sizeof(T)));
   Must(cuda::CopyToDevice(std::as_bytes(std::span(values)), buffer, 0, stream_));
+  Must(stream_.Synchronize());
   return buffer;
 }
 

@@ -55,6 +55,7 @@ class DeviceArray {
     buffer_ = std::move(*buffer);
     EXPECT_TRUE(IsOk(
         cuda::CopyToDevice(std::as_bytes(std::span(values)), buffer_, shift * sizeof(T), stream)));
+    EXPECT_TRUE(IsOk(stream.Synchronize()));
   }
 
   // nullptr for no elements, as an absent argument.
@@ -73,6 +74,7 @@ class DeviceArray {
   void Write(const std::vector<T>& values, const cuda::Stream& stream) const {
     EXPECT_TRUE(IsOk(
         cuda::CopyToDevice(std::as_bytes(std::span(values)), buffer_, shift_ * sizeof(T), stream)));
+    EXPECT_TRUE(IsOk(stream.Synchronize()));
   }
 
  private:

@@ -66,8 +66,8 @@ class PinnedBuffer : public OwnedMemory<FreePinnedMemory> {
   using OwnedMemory::OwnedMemory;
 };
 
-// to[offset_bytes, + from.size()) = from. If the memory is not pinned, the call returns only when
-// `from` has been read.
+// to[offset_bytes, + from.size()) = from. Some devices read memory that is not pinned by
+// themselves: it too must live, unchanged, until the stream has executed the copy.
 Status CopyToDevice(std::span<const std::byte> from, const DeviceBuffer& to, size_t offset_bytes,
                     const Stream& stream);
 // to = from[offset_bytes, + to.size()).

@@ -205,7 +205,8 @@ cudaError_t cudaFreeHost(void* data) {
   return cudaSuccess;
 }
 
-// Unpinned host memory is read at once, and written only after the stream has been waited for.
+// Unpinned host memory is read when the copy runs, as by a device that reads it by itself, and
+// written only after the stream has been waited for.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size_bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   const bool from_device = kind != cudaMemcpyHostToDevice,
@@ -214,13 +215,9 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size_bytes, cudaM
       (to_device && !IsWithin(device_memory, to, size_bytes))) {
     return cudaErrorInvalidValue;
   }
-  if (!from_device && !IsWithin(pinned_memory, from, size_bytes)) {
-    const char* bytes = static_cast<const char*>(from);
-    if (stream != nullptr && stream->captures) return cudaErrorStreamCaptureUnsupported;
-    return shim::Enqueue(stream, [to, copy = std::vector<char>(bytes, bytes + size_bytes)] {
-      return Copy(to, copy.data(), copy.size());
-    });
-  }
+  const bool is_unpinned = !from_device && !IsWithin(pinned_memory, from, size_bytes);
+  if (is_unpinned && stream != nullptr && stream->captures)
+    return cudaErrorStreamCaptureUnsupported;
   const cudaError_t error = shim::Enqueue(
       stream, [to, from, size_bytes] { return Copy(to, from, size_bytes); });
   if (error != cudaSuccess || to_device || IsWithin(pinned_memory, to, size_bytes)) return error;
