@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/base/cuda/device.h"
+#include "kernels/base/log.h"
 #include "models/packed_weights.h"
 #include "models/step_runner_cuda.h"
 #include "models/step_transfer_cuda.h"
@@ -129,6 +130,11 @@ Result<std::unique_ptr<Model>> LoadModel(LoadOptions options, Checkpoint& checkp
                                " multiplies no such numbers, allowed: none, int8, int4, or a GPU "
                                "of compute capability 8.9 or more",
                            "--quantization");
+  }
+  if (device->needs_compilation) {
+    Log(LogLevel::kWarning, "kernels_need_compilation",
+        {{"device", Describe(*device)},
+         {"expect", "minutes at the first start, until the driver has cached them"}});
   }
   Result<Stream> created = Stream::Create();
   if (!created.ok()) return created.status();

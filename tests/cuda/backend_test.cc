@@ -38,6 +38,15 @@ TEST(CudaErrorTest, OnlyErrorsThatPoisonTheContextLoseTheDevice) {
 // Everything below needs a device.
 class CudaBackendTest : public testing::OnDeviceTest {};
 
+#if defined(DIFFSERVE_CUDA_ON_CPU)
+TEST_F(CudaBackendTest, DeviceNewerThanTheMachineCodeNeedsCompilation) {
+  for (const auto& [major, needs] : {std::pair(8, false), {9, false}, {10, true}, {12, true}}) {
+    SimulateComputeCapability(major);
+    EXPECT_EQ(cuda::OpenDevice(0).value().needs_compilation, needs) << major;
+  }
+}
+#endif
+
 TEST_F(CudaBackendTest, TooLargeAllocationReportsTheSizes) {
   const auto buffer = cuda::DeviceBuffer::Allocate(size_t{1} << 46);
   ASSERT_FALSE(buffer.ok());

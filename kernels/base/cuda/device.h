@@ -32,6 +32,9 @@ struct DeviceInfo {
   size_t memory_bytes = 0;
   size_t l2_bytes = 0;
   size_t shared_memory_bytes_max = 0;  // maximum per thread block
+  // The build has no machine code for it: the driver compiles the kernels when they are first used,
+  // for minutes, and keeps them in its cache.
+  bool needs_compilation = false;
 };
 
 struct DeviceMemory {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <sstream>
 
 #include "kernels/base/cuda/device.h"
 #include "kernels/base/cuda/error.cuh"
@@ -46,6 +47,18 @@ Result<int> CountDevices() {
   return count;
 }
 
+// An architecture's machine code runs on devices of the same major and no lower minor version; if a
+// letter follows, only on that one.
+bool HasMachineCode(int compute_capability) {
+  std::istringstream architectures(DIFFSERVE_CUDA_ARCHITECTURES);
+  for (std::string one; std::getline(architectures, one, ' ');) {
+    const int number = std::atoi(one.c_str());
+    const bool is_alike = number / 10 == compute_capability / 10 && number <= compute_capability;
+    if (one.ends_with('a') ? number == compute_capability : is_alike) return true;
+  }
+  return false;
+}
+
 Result<DeviceInfo> InfoOf(int ordinal) {
   cudaDeviceProp properties = {};
   DS_RETURN_IF_ERROR(
@@ -58,6 +71,7 @@ Result<DeviceInfo> InfoOf(int ordinal) {
   info.memory_bytes = properties.totalGlobalMem;
   info.l2_bytes = static_cast<size_t>(std::max(properties.l2CacheSize, 0));
   info.shared_memory_bytes_max = properties.sharedMemPerBlockOptin;
+  info.needs_compilation = !HasMachineCode(info.compute_capability);
   return info;
 }
 
