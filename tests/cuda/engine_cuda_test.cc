@@ -50,7 +50,7 @@ class CudaEngineTest : public ::testing::Test {
     model_options.device = Device::kCuda;
     model_options.limits = {options_.max_num_batched_tokens, options_.max_num_seqs,
                             options_.max_model_len, size_t{1} << 20};
-    model_options.batch_invariant = true;
+    model_options.batch_invariant = batch_invariant_;
     std::unique_ptr<Model> model = std::move(Model::Load(model_options, pool_)).value();
     EXPECT_EQ(model->config().vocab_size, vocab_);
     KvCache kv = model
@@ -133,6 +133,7 @@ class CudaEngineTest : public ::testing::Test {
 
   std::string case_ = "unilm_v2_gqa2_bf16";  // lambda per token, both maps on one K
   int vocab_ = 105;
+  bool batch_invariant_ = true;
   EngineOptions options_;
   ThreadPool pool_{{.num_threads = 1, .pin = false, .spin_us = 0}};
 };
@@ -148,6 +149,16 @@ TEST_F(CudaEngineTest, OutputWithStatesAndWindowsIsIndependentOfBatch) {
   options_.window = 7;
   options_.num_window_pages = static_cast<int>(options_.WindowPagesMin(options_.MaxRunning()));
   ExpectTheSameAloneAndInCompany();
+}
+
+TEST_F(CudaEngineTest, RequestAloneGetsTheSameAnswerAgainWithoutBatchInvariance) {
+  batch_invariant_ = false;
+  for (RequestId id = 1; id <= 4; ++id) {
+    const Request request = MakeRequest(id, 20, 8);
+    const Answer first = Serve({request}).at(id);
+    EXPECT_EQ(first.tokens.size(), 8u);
+    EXPECT_TRUE(Serve({request}).at(id) == first) << "request " << id;
+  }
 }
 
 TEST_F(CudaEngineTest, ExecutorEndsWithStepsInFlight) {

@@ -11,9 +11,10 @@ namespace diffserve::testing {
 namespace {
 
 struct OnDevice {
+  explicit OnDevice(bool batch_invariant)
+      : library(cuda::MatrixLibrary::Open({.batch_invariant = batch_invariant}).value()) {}
   cuda::Stream stream = cuda::Stream::Create().value();
-  std::unique_ptr<cuda::MatrixLibrary> library =
-      cuda::MatrixLibrary::Open({.batch_invariant = true}).value();
+  std::unique_ptr<cuda::MatrixLibrary> library;
   cuda::PackedLinear weight;
 };
 
@@ -30,8 +31,8 @@ std::vector<Y> Run(const OnDevice& device, const LinearTestInput& input, const s
   return device_y.Read(device.stream);
 }
 
-PackedRun Pack(const std::vector<LinearPart>& parts, LinearOutput output) {
-  const auto device = std::make_shared<OnDevice>();
+PackedRun Pack(const std::vector<LinearPart>& parts, LinearOutput output, bool batch_invariant) {
+  const auto device = std::make_shared<OnDevice>(batch_invariant);
   ThreadPool pool({.num_threads = 1, .pin = false});
   cuda::WeightPacker packer(device->stream, WeightFormat::kBFloat16, CpuIsa::kAvx2, pool);
   device->weight = packer.Linear(parts, output);
@@ -50,12 +51,19 @@ PackedRun Pack(const std::vector<LinearPart>& parts, LinearOutput output) {
 
 std::vector<LinearBackend> LinearBackends() {
   if (!KernelsCanRun()) return {};
-  return {{.name = "cuda",
-           .format = WeightFormat::kBFloat16,
-           .activations = DType::kBFloat16,
-           .inputs = DType::kBFloat16,
-           .unit = 8,
-           .pack = Pack}};
+  std::vector<LinearBackend> backends;
+  for (bool batch_invariant : {true, false}) {
+    backends.push_back({.name = batch_invariant ? "cuda, batch-invariant" : "cuda",
+                        .format = WeightFormat::kBFloat16,
+                        .activations = DType::kBFloat16,
+                        .inputs = DType::kBFloat16,
+                        .unit = 8,
+                        .is_batch_invariant = batch_invariant,
+                        .pack = [=](const std::vector<LinearPart>& parts, LinearOutput output) {
+                          return Pack(parts, output, batch_invariant);
+                        }});
+  }
+  return backends;
 }
 
 }  // namespace diffserve::testing

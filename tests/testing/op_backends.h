@@ -32,6 +32,7 @@ struct LinearBackend {
   DType activations;               // of y, where that is asked for
   DType inputs;                    // what x is rounded to
   int unit = 1;                    // features are a multiple of it
+  bool is_batch_invariant = true;  // a token's bits do not depend on the number of tokens
   std::function<PackedRun(const std::vector<LinearPart>& parts, LinearOutput output)> pack;
 };
 std::vector<LinearBackend> LinearBackends();
