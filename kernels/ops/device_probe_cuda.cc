@@ -3,9 +3,13 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <random>
+#include <span>
+#include <vector>
 
 #include "kernels/base/cuda/device.h"
 #include "kernels/base/cuda/memory.h"
+#include "kernels/base/dtype.h"
 #include "kernels/ops/device_probe.h"
 #include "kernels/ops/matrix_library.h"
 #include "kernels/ops/read_stream_cuda.h"
@@ -43,8 +47,8 @@ class DeviceProbe::State {
     Result<std::unique_ptr<MatrixLibrary>> library = MatrixLibrary::Open();
     if (!library.ok()) return library.status();
     library_ = std::move(*library);
-    // 0x3f3f is 0.746 in bfloat16: finite products.
-    return FillBytes(data_, std::byte{0x3f}, *stream_);
+    DS_RETURN_IF_ERROR(FillBytes(data_, std::byte{0}, *stream_));
+    return FillOperands();
   }
 
   Result<double> ReadBytesPerSecond() {
@@ -75,6 +79,22 @@ class DeviceProbe::State {
     Result<DeviceBuffer> taken = DeviceBuffer::Allocate(size_bytes);
     if (taken.ok()) *buffer = std::move(*taken);
     return taken.status();
+  }
+
+  // Random numbers in (-1, 1): a product of constants draws less power, so it runs at a higher
+  // clock.
+  Status FillOperands() {
+    constexpr size_t kPiece = size_t{4} << 20, kOperands = size_t{2} * kWidth * kWidth;
+    static_assert(kOperands % kPiece == 0);
+    std::vector<BFloat16> piece(kPiece);
+    std::mt19937 random(1);
+    std::uniform_real_distribution<float> number(-1, 1);
+    for (BFloat16& value : piece) value = FloatToBFloat16(number(random));
+    for (size_t begin = 0; begin < kOperands; begin += kPiece) {
+      DS_RETURN_IF_ERROR(
+          CopyToDevice(std::as_bytes(std::span(piece)), data_, begin * sizeof(BFloat16), *stream_));
+    }
+    return stream_->Synchronize();
   }
 
   // Mean seconds of one of `runs` runs, after a warm-up run.
