@@ -3,7 +3,7 @@
 # Makes what another machine needs for all that only a GPU can prove or measure: one archive, of at
 # most 30 MiB, for a machine with an NVIDIA driver and Python 3.12 and without compiler or network.
 #   deploy/gpu_check.sh collect DIR [ARCHITECTURE...]   DIR/gpu_check.tar.xz with kernels for 90a
-#                               (Hopper), or for those named (80: Ampere and every newer one)
+#                               (Hopper), or for those named (80: all others)
 # There, unpacked, deploy/gpu_check/run.py runs it (docs/gpu.md). Needs deploy/install_deps.sh
 # --test and deploy/install_cuda.sh.
 set -euo pipefail

@@ -80,7 +80,9 @@ obstacle() {  # obstacle NAME
   case "$1" in
     gpu_check | image | package)
       [ "$(id -u)" -eq 0 ] || { echo "needs root"; return; }
-      unshare --mount --pid --net --fork true 2>/dev/null || echo "needs namespaces"
+      unshare --mount --pid --net --fork true 2>/dev/null || { echo "needs namespaces"; return; }
+      [ "$1" != gpu_check ] || python3 tests/cuda/empty_root.py --python >/dev/null 2>&1 ||
+        echo "needs Python 3.12"
       ;;
     clients) command -v npm >/dev/null || echo "needs Node.js" ;;
   esac

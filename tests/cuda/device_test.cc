@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kernels/base/cuda/architectures.h"
+
 namespace diffserve {
 namespace {
 
@@ -35,6 +37,20 @@ TEST(DeviceTest, OpenedDeviceHasCodeAndMemory) {
   const Result<cuda::DeviceMemory> memory = cuda::MemoryOfDevice();
   ASSERT_TRUE(memory.ok()) << memory.status().message();
   EXPECT_THAT(memory->total_bytes, Ge(memory->free_bytes));
+}
+
+TEST(DeviceTest, MachineCodeRunsOnItsMajorVersionAndPtxElsewhereExceptOnHopper) {
+  using cuda::HasMachineCode, cuda::HasPortableCode;
+  for (int device : {80, 86, 89, 90}) EXPECT_TRUE(HasMachineCode("80 90a", device)) << device;
+  for (int device : {100, 103, 120}) {
+    EXPECT_FALSE(HasMachineCode("80 90a", device)) << device;
+    EXPECT_TRUE(HasMachineCode("80 90a 100 120", device)) << device;
+    EXPECT_TRUE(HasPortableCode("80 90a", device)) << device;
+    EXPECT_FALSE(HasPortableCode("90a", device)) << device;
+  }
+  EXPECT_FALSE(HasMachineCode("86 90a", 80));
+  EXPECT_FALSE(HasMachineCode("80", 90));
+  EXPECT_FALSE(HasPortableCode("80", 90)) << "its prefill and bulk copies are of sm_90a alone";
 }
 
 TEST(DeviceTest, MissingOrdinalIsNamed) {

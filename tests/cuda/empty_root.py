@@ -4,6 +4,7 @@
 and nothing else, and runs calls of it there without network.
 
     empty_root.py ARCHIVE CALL [ARGUMENT...] [-- CALL [ARGUMENT...]]...
+    empty_root.py --python       the folder of the Python 3.12 that it takes
 
 Needs root and namespaces. Prints `N passed, N failed, N skipped` of all calls last; exit code 1 if
 anything failed.
@@ -108,6 +109,9 @@ def calls_of(arguments):
 
 
 def main():
+    if sys.argv[1:] == ["--python"]:
+        print(python_prefix())
+        return 0
     if len(sys.argv) < 3:
         print(__doc__, file=sys.stderr)
         return 2

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <sstream>
 
+#include "kernels/base/cuda/architectures.h"
 #include "kernels/base/cuda/device.h"
 #include "kernels/base/cuda/error.cuh"
 
@@ -47,17 +47,7 @@ Result<int> CountDevices() {
   return count;
 }
 
-// An architecture's machine code runs on devices of the same major and no lower minor version; if a
-// letter follows, only on that one.
-bool HasMachineCode(int compute_capability) {
-  std::istringstream architectures(DIFFSERVE_CUDA_ARCHITECTURES);
-  for (std::string one; std::getline(architectures, one, ' ');) {
-    const int number = std::atoi(one.c_str());
-    const bool is_alike = number / 10 == compute_capability / 10 && number <= compute_capability;
-    if (one.ends_with('a') ? number == compute_capability : is_alike) return true;
-  }
-  return false;
-}
+constexpr const char* kArchitectures = DIFFSERVE_CUDA_ARCHITECTURES;
 
 Result<DeviceInfo> InfoOf(int ordinal) {
   cudaDeviceProp properties = {};
@@ -71,7 +61,7 @@ Result<DeviceInfo> InfoOf(int ordinal) {
   info.memory_bytes = properties.totalGlobalMem;
   info.l2_bytes = static_cast<size_t>(std::max(properties.l2CacheSize, 0));
   info.shared_memory_bytes_max = properties.sharedMemPerBlockOptin;
-  info.needs_compilation = !HasMachineCode(info.compute_capability);
+  info.needs_compilation = !HasMachineCode(kArchitectures, info.compute_capability);
   return info;
 }
 
@@ -79,6 +69,12 @@ Status TooOld(const DeviceInfo& device) {
   return Status(StatusCode::kNotFound,
                 device.name + " is sm_" + std::to_string(device.compute_capability) +
                     ", the kernels need sm_" + std::to_string(kComputeCapabilityMin) + " or newer");
+}
+
+Status NoCode(const DeviceInfo& device) {
+  return Status(StatusCode::kNotFound, device.name + " is sm_" +
+                                           std::to_string(device.compute_capability) +
+                                           ", this build has kernels for " + kArchitectures);
 }
 
 }  // namespace
@@ -95,6 +91,8 @@ Result<DeviceInfo> OpenDevice(int ordinal) {
   Result<DeviceInfo> info = InfoOf(ordinal);
   if (!info.ok()) return info.status();
   if (info->compute_capability < kComputeCapabilityMin) return TooOld(*info);
+  if (info->needs_compilation && !HasPortableCode(kArchitectures, info->compute_capability))
+    return NoCode(*info);
   DS_RETURN_IF_ERROR(ToStatus(cudaSetDevice(ordinal), "cudaSetDevice"));
   return info;
 }
