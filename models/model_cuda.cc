@@ -125,7 +125,8 @@ Result<std::unique_ptr<Model>> LoadModel(LoadOptions options, Checkpoint& checkp
   Complete(options.config, &options.limits);
   const Result<DeviceInfo> device = OpenDevice(0);
   if (!device.ok()) return device.status();
-  if (options.linear_format == WeightFormat::kFp8E4M3 && device->compute_capability < 89) {
+  if (options.linear_format == WeightFormat::kFp8E4M3 &&
+      device->compute_capability < kFp8ComputeCapabilityMin) {
     return InvalidArgument("--quantization is fp8, and " + Describe(*device) +
                                " multiplies no such numbers, allowed: none, int8, int4, or a GPU "
                                "of compute capability 8.9 or more",

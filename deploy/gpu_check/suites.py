@@ -13,6 +13,8 @@ CORRECTNESS = [
     ("backend", 30, "CudaErrorTest.*:CudaBackendTest.*:MatrixLibraryTest.*:DeviceTest.*"
                     ":StepBatchTest.*"),
     ("linear", 40, "*LinearTest.*"),
+    ("quantized", 60, "WeightTilesTest.*:*Linear*CudaTest.*:*QuantizedDecoderTest.*"
+                      ":*Fp8DecoderTest.*"),
     ("rows", 40, "RowwiseTest.*:EmbeddingTest.*:RopeTableTest.*:*RopeAppendTest.*"),
     ("mamba", 30, "Mamba*"),
     ("decode", 40, "DiffDecodeTest.*:AttentionPlan*"),
@@ -41,7 +43,8 @@ KNOWN_SKIPS = (
     r"^needs 1[06] GiB of free device memory, has \d+$",
     "^(refused there|the default there|its pages have 64 slots anyway)$",
 )
-KNOWN_SKIPS_BEFORE_HOPPER = (" has no wgmma$", "which has no bulk copies$")
+KNOWN_SKIPS_BEFORE_HOPPER = (" has no wgmma$", "which has no bulk copies$",
+                             " multiplies no fp8 numbers$")
 KNOWN_SKIPS_SIMULATED = ("^needs a GPU: ", )
 
 # compute-sanitizer's shards: tool, name, seconds, filter. Racecheck takes bulk copies for races, so

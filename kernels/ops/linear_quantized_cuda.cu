@@ -84,8 +84,7 @@ struct ActivationLane {
       const int feature = group * kQuantGroup + lane % 4 * 16 + half * 8;
       words[half] = {};
       if (token < call.num_tokens && feature < call.weight.in_features) {
-        words[half] = *reinterpret_cast<const Words4*>(call.x + token * call.x_stride +
-                                                       feature);
+        words[half] = *reinterpret_cast<const Words4*>(call.x + token * call.x_stride + feature);
       }
     }
   }
@@ -351,9 +350,8 @@ Status WidenWeights(const QuantizedMatrix& weight, int first, int num_rows, BFlo
 
 Status QuantizeToFp8(const QuantizedProduct& product, uint8_t* codes, float* scale,
                      const Stream& stream) {
-  return Launch("QuantizeToFp8",
-                {dim3(static_cast<unsigned>(product.num_tokens)), dim3(kThreads)}, stream,
-                QuantizeToFp8Kernel, product, codes, scale);
+  return Launch("QuantizeToFp8", {dim3(static_cast<unsigned>(product.num_tokens)), dim3(kThreads)},
+                stream, QuantizeToFp8Kernel, product, codes, scale);
 }
 
 Status FinishFp8(const QuantizedProduct& product, const float* token_scale, const float* sums,

@@ -122,8 +122,8 @@ class MatrixLibrary::State {
     DS_CHECK(product.y_dtype != DType::kFloat16, "products are float32 or bfloat16");
     if (product.num_rows == 0) return Status();
     DS_CHECK(product.y_stride == 0 || !options_.batch_invariant, "rows of y are contiguous");
-    const Shape shape = {product.input_dtype, product.num_rows,  product.in_features,
-                         product.out_features, product.x_stride, YStride(product),
+    const Shape shape = {product.input_dtype,  product.num_rows,       product.in_features,
+                         product.out_features, product.x_stride,       YStride(product),
                          product.y_dtype,      product.bias != nullptr};
     auto found = prepared_.find(shape);
     if (found == prepared_.end()) {

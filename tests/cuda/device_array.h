@@ -12,6 +12,7 @@
 
 #include "kernels/base/cuda/device.h"
 #include "kernels/base/cuda/memory.h"
+#include "kernels/ops/weight_format.h"
 #if defined(DIFFSERVE_CUDA_ON_CPU)
 #include "tests/kernels/shim/host_calls.h"
 #endif
@@ -29,6 +30,12 @@ inline constexpr bool kHasGpu = true;
 inline bool KernelsCanRun() {
   const Result<cuda::DeviceInfo> device = cuda::OpenDevice(0);
   return device.ok() || device.status().code() != StatusCode::kNotFound;
+}
+
+inline bool DeviceMultiplies(WeightFormat format) {
+  const Result<cuda::DeviceInfo> device = cuda::OpenDevice(0);
+  return format != WeightFormat::kFp8E4M3 || !device.ok() ||
+         device->compute_capability >= cuda::kFp8ComputeCapabilityMin;
 }
 
 // For tests whose parameter is whether products are batch-invariant.

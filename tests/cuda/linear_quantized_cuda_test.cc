@@ -43,6 +43,8 @@ class LinearQuantizedCudaTest : public ::testing::TestWithParam<WeightFormat> {
  protected:
   void SetUp() override {
     if (!testing::KernelsCanRun()) GTEST_SKIP() << "there is no device";
+    if (!testing::DeviceMultiplies(GetParam()))
+      GTEST_SKIP() << cuda::OpenDevice(0)->name << " multiplies no fp8 numbers";
     stream_.emplace(cuda::Stream::Create().value());
     library_ =
         cuda::MatrixLibrary::Open({.batch_invariant = true, .scratch_bytes = 1 << 20}).value();

@@ -62,6 +62,8 @@ class QuantizedDecoderTest : public ::testing::TestWithParam<WeightFormat> {
  protected:
   void SetUp() override {
     if (!testing::KernelsCanRun()) GTEST_SKIP() << cuda::OpenDevice(0).status().message();
+    if (!testing::DeviceMultiplies(GetParam()))
+      GTEST_SKIP() << cuda::OpenDevice(0)->name << " multiplies no fp8 numbers";
   }
 
   static ModelOptions OnDevice(const std::string& dir, WeightFormat linear_format) {

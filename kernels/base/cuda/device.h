@@ -24,6 +24,8 @@ constexpr DType kPageTypes[] = {DType::kBFloat16, DType::kInt8, DType::kInt8KInt
 // We ship no kernels for devices below this.
 constexpr int kComputeCapabilityMin = 80;
 
+inline constexpr int kFp8ComputeCapabilityMin = 89;  // of products with 8-bit floats
+
 struct DeviceInfo {
   int ordinal = 0;             // among the devices that CUDA_VISIBLE_DEVICES leaves
   std::string name;            // "NVIDIA H200"

@@ -20,7 +20,7 @@ enum cublasStatus_t {
   CUBLAS_STATUS_NOT_SUPPORTED,
   CUBLAS_STATUS_EXECUTION_FAILED
 };
-enum cudaDataType_t { CUDA_R_32F, CUDA_R_16BF };
+enum cudaDataType_t { CUDA_R_32F, CUDA_R_16BF, CUDA_R_8F_E4M3 };
 enum cublasComputeType_t { CUBLAS_COMPUTE_32F };
 enum cublasOperation_t { CUBLAS_OP_N, CUBLAS_OP_T };
 enum cublasLtEpilogue_t { CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS };

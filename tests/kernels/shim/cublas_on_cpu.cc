@@ -51,6 +51,8 @@ cublasStatus_t Set(T* to, const void* value, size_t size_bytes) {
 }
 
 float Read(const void* data, cudaDataType_t type, int64_t i) {
+  if (type == CUDA_R_8F_E4M3)
+    return diffserve::Fp8E4M3ToFloat(static_cast<const uint8_t*>(data)[i]);
   return type == CUDA_R_32F
              ? static_cast<const float*>(data)[i]
              : diffserve::BFloat16ToFloat(static_cast<const diffserve::BFloat16*>(data)[i]);
@@ -72,10 +74,16 @@ struct Product {
   bool accumulate;
   size_t split_k = 1;
 
+  // As cuBLASLt wants it, and no more than the backend uses.
+  bool IsFp8() const {
+    return a.type == CUDA_R_8F_E4M3 && a.rows % 16 == 0 && a.columns % 16 == 0 &&
+           a.stride % 16 == 0 && b.stride % 16 == 0 && d.type == CUDA_R_32F &&
+           desc.epilogue == CUBLASLT_EPILOGUE_DEFAULT && !accumulate;
+  }
   bool IsConsistent() const {
     return desc.transpose_a == CUBLAS_OP_T && a.rows == b.rows && a.columns == d.rows &&
            b.columns == d.columns && a.stride >= a.rows && b.stride >= b.rows &&
-           d.stride >= d.rows && a.type == CUDA_R_16BF && b.type == CUDA_R_16BF &&
+           d.stride >= d.rows && a.type == b.type && (a.type == CUDA_R_16BF || IsFp8()) &&
            (desc.epilogue != CUBLASLT_EPILOGUE_BIAS || desc.bias_type == d.type);
   }
 
@@ -87,13 +95,12 @@ struct Product {
       for (int64_t in = 0; in < a.rows; ++in)
         factors[static_cast<size_t>(in)] = Read(weight, a.type, out * a.stride + in);
       for (int64_t row = 0; row < b.columns; ++row) {
-        const auto* values = static_cast<const diffserve::BFloat16*>(x) + row * b.stride;
         float sum = 0;
         const size_t part = (factors.size() + split_k - 1) / split_k;
         for (size_t begin = 0; begin < factors.size(); begin += part) {
           float partial = 0;
           for (size_t in = begin; in < std::min(begin + part, factors.size()); ++in)
-            partial += factors[in] * diffserve::BFloat16ToFloat(values[in]);
+            partial += factors[in] * Read(x, b.type, row * b.stride + static_cast<int64_t>(in));
           sum += partial;
         }
         const int64_t at = row * d.stride + out;
