@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 if [ "${1:-}" != collect ] || [ $# -lt 2 ]; then
-  sed -n '3,9p' "$0" | sed 's/^# \{0,1\}//' >&2
+  sed -n '3,8p' "$0" | sed 's/^# \{0,1\}//' >&2
   exit 2
 fi
 folder=$2

@@ -130,7 +130,8 @@ class Call:
         self.run(suites.exactness(self.archive, sys.executable))
 
     def finish(self):
-        if unknown := set(self.options.suites) - {result.name for result in self.runner.results}:
+        ran = {result.name for result in self.runner.results}
+        if self.device and (unknown := set(self.options.suites) - ran):
             self.runner.fail("arguments", [f"no suite is called {name}" for name in unknown])
         result = {
             "call": self.options.call, "device": self.device,

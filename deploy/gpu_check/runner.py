@@ -19,6 +19,8 @@ DEATH_S = 10  # from SIGKILL to giving up on a process that the driver holds
 ENDED = 124  # in place of an exit code: the suite reached its limit
 ALARM_CODE = 9  # the exit code that compute-sanitizer is asked for if it found something
 
+LINE_MAX = 200  # characters of a log's line in a result
+
 GTEST_RESULT = re.compile(r"\[       OK \] (?P<ok>[^\s,]+)|\[  SKIPPED \] (?P<skipped>[^\s,]+) \("
                           r"|\[ RUN      \] (?P<run>\S+)")
 GTEST_SKIP_REASON = re.compile(r": Skipped\n(.*)")
@@ -157,7 +159,8 @@ class Runner:
         """The result of a suite that ended with this exit code and this log."""
         remarks, passed, skipped, begun = [], 0, 0, []
         if suite.read is None:
-            failures = [] if code == 0 else [suite.name]
+            lines = log.strip().splitlines() or ["no output"]
+            failures = [] if code == 0 else [lines[-1][:LINE_MAX]]
             passed = 1 - len(failures)
         else:
             outcome = suite.read(log)

@@ -25,6 +25,8 @@ PROGRAM = """#!/usr/bin/env python3
 import os, signal, subprocess, sys, time
 part, tests = sys.argv[1], os.environ["FAKE_TESTS"].split()
 say = lambda text: print(text, flush=True)
+if part == "cuda_device" and "FAKE_DEVICE" in os.environ:
+    sys.exit(os.environ["FAKE_DEVICE"])
 if part == "cuda_device":
     say('{"name": "fake", "compute_capability": 90, "num_sms": 1, "memory_bytes": 1, '
         '"simulated": %s}' % os.environ.get("FAKE_SIMULATED", "false"))
@@ -119,7 +121,8 @@ class RunnerTest(Folder):
 
     def test_program_that_does_not_start_is_a_failure(self):
         self.runner.run(Suite("gone", [str(self.folder / "none")], 5))
-        self.assertEqual(self.runner.results[-1].failures, ["gone: gone"])
+        failure, = self.runner.results[-1].failures
+        self.assertIn("none does not start: [Errno 2] No such file", failure)
 
     def test_suite_without_time_is_not_run(self):
         now = [0]
@@ -187,6 +190,11 @@ class CallTest(Folder):
         self.lines = done.stdout.splitlines()
         self.code, self.json = done.returncode, json.loads(self.lines[-1])
         return {name: counts for name, *counts in self.json["suites"]}
+
+    def test_without_a_device_the_reason_is_the_only_failure(self):
+        self.assertEqual(list(self.call("check", "ptx", FAKE_DEVICE="no driver")), ["device"])
+        self.assertEqual(self.json["failures"], ["device: no driver"])
+        self.assertEqual(self.code, 1)
 
     def test_results_come_as_a_line_and_two_files(self):
         found = self.call("check")
