@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "kernels/base/check.h"
+#include "kernels/ops/weight_codec.h"
 #include "models/config_reader.h"
 #include "models/dummy_weights.h"
 #include "models/finite_check.h"
@@ -16,6 +17,7 @@ namespace {
 constexpr size_t kMaxIndexBytes = size_t{16} << 20;
 constexpr size_t kMaxShards = 4096;
 constexpr size_t kCheckedPieceBytes = size_t{1} << 20;  // read and checked while it is in L2
+constexpr char kFp8Name[] = "F8_E4M3";
 
 // A shard must be in the model directory itself: a plain file name, which also appears in error
 // lines.
@@ -176,6 +178,7 @@ Status Checkpoint::Check(const NamedShape& tensor) const {
                            ShapeString(entry.shape) + ", expected " + ShapeString(shape) +
                            " from config.json");
   }
+  if (dtype.empty() && IsFp8(name)) return CheckScale(tensor);
   const bool is_expected = dtype.empty() ? entry.is_float : entry.dtype_name == dtype;
   if (is_expected) return Status();
   return InvalidArgument(file.path() + ": tensor " + name + " has dtype " + entry.dtype_name +
@@ -206,12 +209,83 @@ Result<TensorView> Checkpoint::Get(const std::string& name, const std::vector<in
   const Located& found = *Find(name);
   const SafetensorsFile& file = *files_[found.file];
   const SafetensorsEntry entry = file.index().entry(found.index);
+  view.name = file.path() + ": tensor " + name;
+  if (IsFp8(name)) {
+    DS_RETURN_IF_ERROR(DecodeFp8(file, entry, &view));
+    return view;
+  }
   std::byte* memory = Allocate(entry.end - entry.begin);
   view.dtype = entry.dtype;
-  view.name = file.path() + ": tensor " + name;
   view.data = memory;
   DS_RETURN_IF_ERROR(ReadChecked(file, entry, view, memory));
   return view;
+}
+
+bool Checkpoint::IsFp8(const std::string& name) const {
+  if (!allows_fp8_) return false;
+  const Located* found = Find(name);
+  return found != nullptr &&
+         files_[found->file]->index().entry(found->index).dtype_name == kFp8Name;
+}
+
+Status Checkpoint::CheckScale(const NamedShape& matrix) const {
+  const std::string name = ScaleName(matrix.name);
+  const Located* found = Find(name);
+  if (found == nullptr) {
+    return InvalidArgument(PathOf(matrix.name) + ": tensor " + matrix.name + " has dtype " +
+                           kFp8Name + ", and " + name + " is missing");
+  }
+  const SafetensorsFile& file = *files_[found->file];
+  const SafetensorsEntry entry = file.index().entry(found->index);
+  const TensorView view{nullptr, entry.dtype, entry.shape};
+  const int64_t num_rows = matrix.shape[0], count = view.num_elements();
+  if (!entry.is_float || (count != 1 && (count != num_rows || entry.shape[0] != num_rows))) {
+    return InvalidArgument(file.path() + ": tensor " + name + " has dtype " + entry.dtype_name +
+                           " and shape " + ShapeString(entry.shape) +
+                           ", expected a float type and 1 or " + std::to_string(num_rows) +
+                           " elements");
+  }
+  return Status();
+}
+
+Result<TensorView> Checkpoint::ScaleOf(const std::string& matrix, int64_t num_rows) {
+  if (dummy_ || !IsFp8(matrix)) return TensorView();
+  const std::string name = ScaleName(matrix);
+  const Located& found = *Find(name);
+  const SafetensorsEntry entry = files_[found.file]->index().entry(found.index);
+  const Result<TensorView> stored = Get(name, entry.shape);
+  if (!stored.ok()) return stored.status();
+  TensorView scale{nullptr, DType::kFloat32, {num_rows}, stored->name};
+  auto* values = reinterpret_cast<float*>(Allocate(static_cast<size_t>(num_rows) * sizeof(float)));
+  for (int64_t row = 0; row < num_rows; ++row) {
+    values[row] = stored->At(stored->num_elements() == 1 ? 0 : row);
+    if (values[row] >= 0) continue;
+    return InvalidArgument(stored->name + ": element [" + std::to_string(row) + "] is " +
+                           std::to_string(values[row]) + ", expected 0 or more");
+  }
+  scale.data = values;
+  return scale;
+}
+
+Status Checkpoint::DecodeFp8(const SafetensorsFile& file, const SafetensorsEntry& entry,
+                             TensorView* tensor) {
+  const int64_t rows = tensor->shape[0];
+  const std::string matrix = tensor->name.substr(tensor->name.rfind(' ') + 1);
+  const Result<TensorView> scale = ScaleOf(matrix, rows);
+  if (!scale.ok()) return scale.status();
+  std::vector<uint8_t> codes(entry.end - entry.begin);
+  DS_RETURN_IF_ERROR(file.Read(entry, reinterpret_cast<std::byte*>(codes.data())));
+  std::byte* memory = Allocate(codes.size() * sizeof(float));
+  auto* values = reinterpret_cast<float*>(memory);
+  const size_t width = codes.size() / static_cast<size_t>(rows);
+  for (size_t i = 0; i < codes.size(); ++i) {
+    values[i] = Fp8WeightCodec::Decode(codes[i], static_cast<const float*>(scale->data)[i / width]);
+  }
+  tensor->dtype = DType::kFloat32;
+  tensor->data = memory;
+  FiniteCheck check(DType::kFloat32, matrices_kept_as_);
+  check.Add(0, {memory, codes.size() * sizeof(float)});
+  return check.status(*tensor);
 }
 
 Status Checkpoint::ReadChecked(const SafetensorsFile& file, const SafetensorsEntry& entry,

@@ -33,6 +33,11 @@ class TensorSource {
   // The tensor, in memory that lives until ReleaseMemory. Error: there is no float tensor with this
   // name, or it cannot be read.
   virtual Result<TensorView> Get(const std::string& name, const std::vector<int64_t>& shape) = 0;
+  // The scales [num_rows] of a matrix that is stored in fp8 codes, float32; without data if it is
+  // not. Lives as long as what Get returns. REQUIRES: Get has returned the matrix.
+  virtual Result<TensorView> ScaleOf(const std::string& /*matrix*/, int64_t /*num_rows*/) {
+    return TensorView();
+  }
   virtual void ReleaseMemory() = 0;
 };
 
@@ -56,12 +61,19 @@ class Checkpoint : public TensorSource {
   Status Check(const NamedShape& tensor) const;
   // Bytes of a tensor's data. REQUIRES: Check has accepted it.
   size_t SizeBytes(const NamedShape& tensor) const;
-  // Errors: those of Check, those of reading, and a weight that is not finite.
+  // Errors: those of Check, those of reading, and a weight that is not finite. fp8 codes become
+  // float32: codes times scales.
   Result<TensorView> Get(const std::string& name, const std::vector<int64_t>& shape) override;
+  Result<TensorView> ScaleOf(const std::string& matrix, int64_t num_rows) override;
   void ReleaseMemory() override;
   // Reads a tensor's data from byte `begin` on. REQUIRES: Check has accepted it. Several threads
   // may call this at once.
   Status ReadBytes(const std::string& name, size_t begin, std::span<std::byte> out) const;
+
+  // Tensors may be F8_E4M3 if NAME_scale is there: one number, or one per row.
+  void AllowFp8() { allows_fp8_ = true; }
+  bool IsFp8(const std::string& name) const;
+  static std::string ScaleName(const std::string& matrix) { return matrix + "_scale"; }
 
   // The dtype that matrices are rounded to; their weights must be finite in it.
   void KeepMatricesAs(DType dtype) { matrices_kept_as_ = dtype; }
@@ -85,6 +97,10 @@ class Checkpoint : public TensorSource {
     return files_[tensor.file]->index().name(tensor.index);
   }
   const Located* Find(std::string_view name) const;
+  // What is wrong with the scale of a matrix of fp8 codes. REQUIRES: IsFp8.
+  Status CheckScale(const NamedShape& matrix) const;
+  // Float32 values of a matrix of fp8 codes.
+  Status DecodeFp8(const SafetensorsFile& file, const SafetensorsEntry& entry, TensorView* tensor);
   // Fills `memory`, the memory of `tensor`.
   Status ReadChecked(const SafetensorsFile& file, const SafetensorsEntry& entry,
                      const TensorView& tensor, std::byte* memory) const;
@@ -100,6 +116,7 @@ class Checkpoint : public TensorSource {
   DType dummy_dtype_ = DType::kFloat32;
   uint64_t dummy_seed_ = 0;
   DType matrices_kept_as_ = DType::kFloat32;
+  bool allows_fp8_ = false;
   LoadProgress* progress_ = nullptr;
   size_t read_bytes_ = 0;  // since the last report to progress_
 };

@@ -86,7 +86,10 @@ Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
     model.weight_format = options.weight_format.value_or(
         on_cuda ? WeightFormat::kBFloat16
                 : WeightFormatOf(DTypeServed(model.config.checkpoint_dtype)));
-    model.linear_format = options.linear_format.value_or(model.weight_format);
+    const bool keeps_fp8 = on_cuda && model.config.stores_fp8;
+    model.linear_format = options.linear_format.value_or(keeps_fp8 ? WeightFormat::kFp8E4M3
+                                                                   : model.weight_format);
+    if (options.dummy_weights) model.config.stores_fp8 = false;
   }
   if (!on_cuda && model.linear_format == WeightFormat::kFp8E4M3) {
     return InvalidArgument("--quantization is fp8, allowed with --device cpu: none, int8, int4",
@@ -104,8 +107,11 @@ Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
     if (!checkpoint.ok()) return checkpoint.status();
     model.checkpoint = std::move(checkpoint).value();
     model.checkpoint->KeepMatricesAs(DTypeOf(model.weight_format));
+    if (model.config.stores_fp8) model.checkpoint->AllowFp8();
   }
-  const bool packs_tied_head = !on_cuda || IsQuantized(model.linear_format);
+  const bool keeps_others = model.config.stores_fp8 &&
+                            model.linear_format == WeightFormat::kFp8E4M3;
+  const bool packs_tied_head = !on_cuda || (IsQuantized(model.linear_format) && !keeps_others);
   Result<WeightSizes> sizes = CheckWeights(model.config, *model.checkpoint, model.weight_format,
                                            model.linear_format, packs_tied_head);
   if (!sizes.ok()) return sizes.status();

@@ -85,7 +85,8 @@ Result<ModelConfig> ReadModelConfig(ConfigReader& json) {
   Result<const Family*> family = FindFamily(json);
   if (!family.ok()) return family.status();
   ModelConfig config;
-  config.packed = PackedFormat::Read(json);
+  config.stores_fp8 = StoresFp8(json);
+  if (!config.stores_fp8) config.packed = PackedFormat::Read(json);
   RefuseUnservedFeatures(json, **family);
 
   config.family = (*family)->name;

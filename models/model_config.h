@@ -110,6 +110,7 @@ struct ModelConfig {
   TensorNames names;
   RopeConfig rope;
   std::optional<PackedFormat> packed;  // linear layers are stored as kernels read them
+  bool stores_fp8 = false;             // linear layers may be stored as fp8 codes and scales
   std::vector<float> lambda_init;      // [num_layers] for LambdaKind::kPerLayer, else empty
 
   // Tokens that end a text: generation_config.json's ids, else config.json's; AddEndOfText adds the

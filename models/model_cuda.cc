@@ -128,8 +128,8 @@ Result<std::unique_ptr<Model>> LoadModel(LoadOptions options, Checkpoint& checkp
   if (options.linear_format == WeightFormat::kFp8E4M3 &&
       device->compute_capability < kFp8ComputeCapabilityMin) {
     return InvalidArgument("--quantization is fp8, and " + Describe(*device) +
-                               " multiplies no such numbers, allowed: none, int8, int4, or a GPU "
-                               "of compute capability 8.9 or more",
+                               " multiplies no such numbers, allowed: int8, int4, or a GPU of "
+                               "compute capability 8.9 or more",
                            "--quantization");
   }
   if (device->needs_compilation) {
@@ -142,6 +142,8 @@ Result<std::unique_ptr<Model>> LoadModel(LoadOptions options, Checkpoint& checkp
   auto stream = std::make_unique<Stream>(std::move(*created));
   Decoder::Parts parts;
   WeightPacker packer(*stream, options.linear_format, options.isa, pool);
+  if (options.config.stores_fp8 && options.linear_format == WeightFormat::kFp8E4M3)
+    packer.KeepOthersThanFp8();
   const RopeTable rope = TableOf(options);
   Status loaded = LoadParts(options, checkpoint, packer, pool, *stream, &parts);
   if (loaded.ok()) loaded = UploadRope(rope, *stream, &parts);

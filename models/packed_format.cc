@@ -68,6 +68,20 @@ std::optional<PackedFormat> PackedFormat::Read(ConfigReader& config) {
   return packed;
 }
 
+bool StoresFp8(ConfigReader& config) {
+  std::optional<ConfigReader> json = config.Object(kKey);
+  if (!json || !json->IsString("quant_method")) return false;
+  const std::string method = json->String("quant_method", "");
+  if (method == "fp8") {
+    if (json->Has("weight_block_size"))
+      json->Refuse("weight_block_size", "none: a scale per tensor or per output feature");
+    return true;
+  }
+  if (method != "compressed-tensors") return false;
+  if (json->String("format", "") != "float-quantized") json->Refuse("format", "float-quantized");
+  return true;
+}
+
 PackedLinearTensors PackedLinearTensors::Of(const std::vector<LinearTensors>& parts,
                                             const PackedFormat& packed) {
   const std::string name = StackedName(parts);

@@ -42,6 +42,10 @@ struct PackedFormat {
   static std::optional<PackedFormat> Read(ConfigReader& config);
 };
 
+// Whether quantization_config says that matrices are E4M3 codes with one scale per tensor or per
+// output feature, as llm-compressor and vLLM write them. Other kinds of these methods are refused.
+bool StoresFp8(ConfigReader& config);
+
 // A tensor of a checkpoint: its name and its required shape and type.
 struct NamedShape {
   std::string name;

@@ -18,6 +18,7 @@ constexpr char kLmHead[] = "lm_head";
 struct TensorList {
   WeightFormat format = WeightFormat::kFloat32;
   WeightFormat linear_format = WeightFormat::kFloat32;
+  const Checkpoint* stored_fp8 = nullptr;  // keeps others than fp8 matrices in `format`
   std::vector<NamedShape> tensors = {};
   std::optional<PackedFormat> packed = {};
   DType table_dtype = DType::kFloat32;  // in a packed directory
@@ -33,7 +34,7 @@ struct TensorList {
               bool may_quantize = true) {
     if (packed && may_quantize) return Packed(parts);
     for (const LinearTensors& part : parts) {
-      Matrix(part, may_quantize ? linear_format : format);
+      Matrix(part, may_quantize ? FormatOf(part) : format);
       if (part.has_bias) Vector(part.name + ".bias", {part.out_features});
       if (!part.has_bias && !part.has_bias_apart) absent.push_back(part.name + ".bias");
     }
@@ -50,10 +51,15 @@ struct TensorList {
     Matrix(table, format);
     if (packed) tensors.back().dtype = FileNameOf(table_dtype);
     if (packed) return Packed({head});
-    if (head.name != table.name) Matrix(head, linear_format);
+    if (head.name != table.name) Matrix(head, FormatOf(head));
   }
 
  private:
+  WeightFormat FormatOf(const LinearTensors& matrix) const {
+    const bool keeps = linear_format == WeightFormat::kFp8E4M3 && stored_fp8 != nullptr &&
+                       !stored_fp8->IsFp8(matrix.name + ".weight");
+    return keeps ? format : linear_format;
+  }
   void Matrix(const LinearTensors& matrix, WeightFormat kept_in) {
     tensors.push_back({matrix.name + ".weight", {matrix.out_features, matrix.in_features}});
     memory_bytes += WeightBytes(kept_in, matrix.out_features, matrix.in_features);
@@ -129,15 +135,22 @@ Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& ch
   const TableNames tables = FindTables(config, checkpoint);
   TensorList list{.format = format,
                   .linear_format = linear_format,
+                  .stored_fp8 = config.stores_fp8 ? &checkpoint : nullptr,
                   .packed = config.packed,
                   .table_dtype = config.checkpoint_dtype};
   TensorList::Weights nothing;
   VisitWeights(config, tables.embedding, tables.lm_head, nothing, list);
   WeightSizes sizes;
   sizes.memory_bytes = list.memory_bytes;
+  std::vector<NamedShape> scales;
   for (const NamedShape& tensor : list.tensors) {
     DS_RETURN_IF_ERROR(checkpoint.Check(tensor));
     sizes.stored_bytes += checkpoint.SizeBytes(tensor);
+    if (checkpoint.IsFp8(tensor.name)) scales.push_back({Checkpoint::ScaleName(tensor.name), {}});
+  }
+  for (const NamedShape& scale : scales) {
+    sizes.stored_bytes += checkpoint.SizeBytes(scale);
+    list.tensors.push_back(scale);
   }
   sizes.unused = UnusedTensors(checkpoint, list.tensors);
   sizes.num_parameters = list.num_parameters;
@@ -180,6 +193,10 @@ std::vector<LinearPart> TensorReader::Parts(const std::vector<LinearTensors>& pa
   for (const LinearTensors& tensors : parts) {
     LinearPart& part = read.emplace_back();
     part.weight = View(tensors.name + ".weight", {tensors.out_features, tensors.in_features});
+    if (status_.ok()) {
+      status_ = Assign(&part.scale,
+                       source_.ScaleOf(tensors.name + ".weight", tensors.out_features));
+    }
     if (tensors.has_bias) part.bias = View(tensors.name + ".bias", {tensors.out_features});
     if (tensors.head_order == nullptr) continue;
     for (int32_t head : *tensors.head_order) {

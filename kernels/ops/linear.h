@@ -33,7 +33,8 @@ struct LinearPart {
   TensorView weight;  // [n, in_features], float32, bfloat16 or float16
   // Output feature i of this part is weight row row_order[i]; empty: as stored.
   std::vector<int32_t> row_order;
-  TensorView bias;  // [n] in the checkpoint's order, or data == nullptr
+  TensorView bias;        // [n] in the checkpoint's order, or data == nullptr
+  TensorView scale = {};  // the same, float32: the weight is fp8 codes times these (Fp8WeightCodec)
 
   int64_t out_features() const {
     return row_order.empty() ? weight.shape[0] : static_cast<int64_t>(row_order.size());

@@ -27,8 +27,11 @@ PackedLinear WeightPacker::Linear(std::span<const LinearPart> parts, LinearOutpu
                                   bool may_quantize) {
   const auto is_empty = [](const LinearPart& part) { return part.weight.data == nullptr; };
   if (!status_.ok() || std::ranges::any_of(parts, is_empty)) return {};
-  if (linear_format_ == WeightFormat::kFp8E4M3 && may_quantize) return Fp8(parts, output);
-  if (IsQuantized(linear_format_) && may_quantize) {
+  const auto has_scale = [](const LinearPart& part) { return part.scale.data != nullptr; };
+  if (linear_format_ == WeightFormat::kFp8E4M3) {
+    if (may_quantize && (!keeps_others_ || std::ranges::all_of(parts, has_scale)))
+      return Fp8(parts, output);
+  } else if (IsQuantized(linear_format_) && may_quantize) {
     const cpu::PackedLinear matrix = quantizer_.Linear(parts, output);
     if (status_.ok()) status_ = quantizer_.status();
     return Quantized(matrix, output);
@@ -127,7 +130,9 @@ PackedLinear WeightPacker::Fp8(std::span<const LinearPart> parts, LinearOutput o
           if (row >= rows.size()) break;
           CopyToFloat(rows[row].part->weight, rows[row].index * static_cast<int64_t>(in),
                       static_cast<int64_t>(in), wide.data());
-          scale[row] = Fp8WeightCodec::ScaleOf(wide);
+          const TensorView& stored = rows[row].part->scale;
+          scale[row] = stored.data == nullptr ? Fp8WeightCodec::ScaleOf(wide)
+                                              : stored.At(rows[row].index);
           std::ranges::transform(
               wide, reinterpret_cast<uint8_t*>(bytes) + static_cast<size_t>(i) * row_bytes,
               [&](float value) { return Fp8WeightCodec::Encode(value, scale[row]); });
@@ -155,7 +160,8 @@ EmbeddingTable WeightPacker::Table(const Buffer& memory, DType dtype, std::pair<
 }
 
 PackedLinear WeightPacker::TiedLinear(const EmbeddingTable& embedding, const LinearPart& table) {
-  if (IsQuantized(linear_format_)) return Linear({&table, 1}, LinearOutput::kFloat32);
+  if (IsQuantized(linear_format_) && !keeps_others_)
+    return Linear({&table, 1}, LinearOutput::kFloat32);
   PackedLinear linear;
   linear.out_features_ = embedding.vocab();
   linear.in_features_ = embedding.width();

@@ -68,7 +68,10 @@ class WeightPacker {
   // Matrices that may be quantised have `linear_format`: kBFloat16 or a quantised one.
   WeightPacker(const Stream& stream, WeightFormat linear_format, CpuIsa isa, ThreadPool& pool);
 
-  // As cpu::WeightPacker's.
+  // With the format kFp8E4M3: matrices that the checkpoint does not store in it stay bfloat16.
+  void KeepOthersThanFp8() { keeps_others_ = true; }
+
+  // As cpu::WeightPacker's. Matrices stored in fp8 keep their codes in that format.
   PackedLinear Linear(std::span<const LinearPart> parts,
                       LinearOutput output = LinearOutput::kFloat32, bool may_quantize = true);
   // An int8 or int4 matrix that the CPU's packer made.
@@ -101,6 +104,7 @@ class WeightPacker {
 
   const Stream& stream_;
   const WeightFormat linear_format_;
+  bool keeps_others_ = false;
   ThreadPool& pool_;
   cpu::WeightPacker quantizer_;
   std::array<Staging, 2> staging_;

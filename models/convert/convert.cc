@@ -98,6 +98,10 @@ class Conversion {
       return InvalidArgument(Joined(options_.source_dir, "config.json") +
                              ": quantization_config: is packed already, expected the original");
     }
+    if (config_.stores_fp8) {
+      return InvalidArgument(Joined(options_.source_dir, "config.json") +
+                             ": quantization_config: is fp8, expected the original");
+    }
     dtype_ = options_.dtype;
     if (options_.quantization == WeightFormat::kFp8E4M3) {
       return InvalidArgument("--quantization is fp8, allowed with convert: none, int8, int4",

@@ -12,6 +12,7 @@
 #include "models/safetensors.h"
 #include "tests/cuda/device_array.h"
 #include "tests/testing/checkpoint_writer.h"
+#include "tests/testing/fp8_checkpoint.h"
 #include "tests/testing/golden_case.h"
 #include "tests/testing/kept_weights.h"
 
@@ -162,7 +163,14 @@ TEST_P(QuantizedDecoderTest, PlanCountsTheQuantisedCopyOfATiedTable) {
 }
 
 // Activations are quantised as well, so the reference is the authors' code.
-class Fp8DecoderTest : public QuantizedDecoderTest {};
+class Fp8DecoderTest : public QuantizedDecoderTest {
+ protected:
+  static GoldenCase Prompt() {
+    GoldenCase prompt;
+    for (int i = 0; i < 40; ++i) prompt.prompt.push_back(i * 7 % 100 + 3);
+    return prompt;
+  }
+};
 
 TEST_P(Fp8DecoderTest, EveryFamilyIsWithinItsMultipleOfTheBFloat16Error) {
   for (const GoldenCase& golden : Cases()) {
@@ -171,6 +179,29 @@ TEST_P(Fp8DecoderTest, EveryFamilyIsWithinItsMultipleOfTheBFloat16Error) {
     const GoldenRun run = RunOf(*model, golden.prompt, cuda::kPageSize);
     EXPECT_LE(GoldenError(golden, run), kGoldenFp8Share * golden.bfloat16_error) << golden.name;
   }
+}
+
+TEST_P(Fp8DecoderTest, StoredCodesGiveTheBitsOfQuantisingAtLoad) {
+  TinyCheckpointOptions tiny;
+  tiny.hidden_size = 64;
+  tiny.tie_word_embeddings = false;
+  const TinyCheckpoint plain(tiny);
+  tiny.config_changes = {{"quantization_config", testing::kFp8Config}};
+  const TinyCheckpoint stored(tiny);
+  const auto logits_with = [&](bool lm_head_in_fp8) {
+    const auto tensors = testing::ToFp8(TinyTensors(tiny), testing::Fp8Scales::kPerRow,
+                                        lm_head_in_fp8);
+    stored.Write("model.safetensors", SafetensorsBytes(tensors.stored));
+    ModelOptions options = OnDevice(stored.dir(), GetParam());
+    options.linear_format.reset();
+    return LogitsOf(options, Prompt());
+  };
+  const std::vector<float> quantised = LogitsOf(OnDevice(plain.dir(), GetParam()), Prompt());
+  EXPECT_EQ(logits_with(/*lm_head_in_fp8=*/true), quantised);
+  EXPECT_NE(logits_with(/*lm_head_in_fp8=*/false), quantised) << "the projection stays bfloat16";
+  const ModelSummary summary = InspectModel(OnDevice(stored.dir(), GetParam())).value();
+  EXPECT_GT(summary.weight_bytes,
+            InspectModel(OnDevice(plain.dir(), GetParam())).value().weight_bytes);
 }
 
 TEST_P(Fp8DecoderTest, CpuAndOlderDevicesRefuseIt) {
@@ -182,8 +213,8 @@ TEST_P(Fp8DecoderTest, CpuAndOlderDevicesRefuseIt) {
   options.device = Device::kCuda;
   shim::simulated_device.compute_capability_major = 8;
   EXPECT_THAT(Model::Load(options, pool_).status().message(),
-              ::testing::HasSubstr("multiplies no such numbers, allowed: none, int8, int4, or a "
-                                   "GPU of compute capability 8.9 or more"));
+              ::testing::HasSubstr("multiplies no such numbers, allowed: int8, int4, or a GPU of "
+                                   "compute capability 8.9 or more"));
   shim::simulated_device.compute_capability_major = 9;
 #endif
 }
