@@ -170,7 +170,7 @@ struct StripRing {
   __device__ __forceinline__ void Issue(int strip, const typename Strip::Element* page,
                                         int index) const {
     if constexpr (kBulk) {
-      if (lane == 0)
+      if (ElectedLane())
         Strip::CopyInBulk(Stage(strip), page, index,
                           barriers + static_cast<uint32_t>(strip % num_stages * 8));
     } else {

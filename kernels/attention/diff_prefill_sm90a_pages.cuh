@@ -99,9 +99,9 @@ __device__ __forceinline__ int NumPages(const QueryTile& tile) {
 
 // Fetches only K; V's barrier counts as full.
 template <typename Shape>
-__device__ __forceinline__ void FetchK(const PageRing<Shape>& ring, int stage, const uint16_t* page,
-                                       int lane) {
-  if (lane != 0) return;
+__device__ __forceinline__ void FetchK(const PageRing<Shape>& ring, int stage,
+                                       const uint16_t* page) {
+  if (!ElectedLane()) return;
   BarrierArriveExpect(ring.KFull(stage), Shape::kKBytes);
   BulkCopy(ring.K(stage), page, Shape::kKBytes, ring.KFull(stage));
   BarrierArrive(ring.VFull(stage));
@@ -124,7 +124,7 @@ __device__ __forceinline__ void FetchPage(const PageRing<Shape>& ring, int stage
     ProxyFence();
     __syncwarp();
   }
-  if (lane != 0) return;
+  if (!ElectedLane()) return;
   BarrierArriveExpect(ring.KFull(stage), Shape::kKBytes);
   BulkCopy(ring.K(stage), page, Shape::kKBytes, ring.KFull(stage));
   const uint32_t tile_bytes = static_cast<uint32_t>(num_slots) * kImageRowBytes;
@@ -145,10 +145,10 @@ __device__ __forceinline__ void FetchTile(const AttentionLaunch& call, const Pag
     if (page % 32 == 0) page_of_lane = page + lane < num_pages ? pages[page + lane] : 0;
     const int32_t id = __shfl_sync(kAllLanes, page_of_lane, page % 32);
     BarrierWait(ring.Empty(at.stage), at.parity ^ 1);
-    __syncwarp();  // lane 0's copy may end the phase after next, which has the same parity
+    __syncwarp();  // a lane's copy may end the phase after next, which has the same parity
     const uint16_t* source = ImagePage<typename Shape::Codec>(call.kv, id, tile.group);
     if constexpr (kKAlone) {
-      FetchK<Shape>(ring, at.stage, source, lane);
+      FetchK<Shape>(ring, at.stage, source);
     } else {
       FetchPage<Shape>(ring, at.stage, source,
                        min(tile.end_slot - page * kImagePageSize, kImagePageSize), lane);

@@ -74,6 +74,7 @@ __global__ void __launch_bounds__(64) BulkCopyKernel(const uint32_t* from, uint3
   const int thread = static_cast<int>(threadIdx.x);
   const uint32_t base = SharedAddress(shared);
   const uint32_t barrier = base + kBulkBytes, read_by_all = barrier + 8;
+  const int warp = __shfl_sync(0xffffffffu, thread / 32, 0);
   if (thread == 0) {
     BarrierInit(barrier, 1);
     BarrierInit(read_by_all, 64);
@@ -81,7 +82,7 @@ __global__ void __launch_bounds__(64) BulkCopyKernel(const uint32_t* from, uint3
   }
   __syncthreads();
   for (uint32_t phase = 0; phase < 2; ++phase) {
-    if (thread == 0) {
+    if (warp == 0 && ElectedLane()) {
       const uint32_t* source = from + phase * kBulkBytes / 4;
       if (phase > 0) BarrierWait(read_by_all, 0);
       BarrierArriveExpect(barrier, kBulkBytes);
@@ -96,6 +97,10 @@ __global__ void __launch_bounds__(64) BulkCopyKernel(const uint32_t* from, uint3
     ProxyFence();
     BarrierArrive(read_by_all);
   }
+}
+
+__global__ void __launch_bounds__(64) ElectedLaneKernel(uint32_t* to) {
+  for (unsigned turn = 0; turn < 2; ++turn) to[64 * turn + threadIdx.x] = ElectedLane() ? 1 : 0;
 }
 
 __global__ void __launch_bounds__(96) NamedBarrierKernel(const uint32_t* from, uint32_t* to) {
@@ -155,6 +160,9 @@ int RunCpAsync(const uint32_t* from, uint32_t* to, CUstream_st* stream) {
 }
 int RunBulkCopy(const uint32_t* from, uint32_t* to, CUstream_st* stream) {
   return RunOnce(BulkCopyKernel, 1, 64, stream, from, to);
+}
+int RunElectedLane(uint32_t* to, CUstream_st* stream) {
+  return RunOnce(ElectedLaneKernel, 1, 64, stream, to);
 }
 int RunNamedBarrier(const uint32_t* from, uint32_t* to, CUstream_st* stream) {
   return RunOnce(NamedBarrierKernel, 1, 96, stream, from, to);

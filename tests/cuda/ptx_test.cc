@@ -146,6 +146,22 @@ TEST_F(PtxTest, BulkCopiesArriveBeforeTheirBarriersPhaseEnds) {
   EXPECT_EQ(Run<uint32_t>(from, 2048, testing::RunBulkCopy), from);
 }
 
+TEST_F(PtxTest, OneLaneOfEachWarpIsElectedAndTheSameEachTime) {
+  if (device_.compute_capability / 10 != 9)
+    GTEST_SKIP() << device_.name << " takes the code of sm_80, which elects no lane";
+  const DeviceArray<uint32_t> to(std::vector<uint32_t>(128, 77), *stream_);
+  ASSERT_TRUE(IsOk(testing::RunElectedLane(to.data(), stream_->handle())));
+  const std::vector<uint32_t> elected = to.Read(*stream_);
+  for (size_t warp = 0; warp < 2; ++warp) {
+    uint32_t count = 0;
+    for (size_t i = 32 * warp; i < 32 * (warp + 1); ++i) {
+      count += elected[i];
+      EXPECT_EQ(elected[i], elected[64 + i]) << i;
+    }
+    EXPECT_EQ(count, 1u) << warp;
+  }
+}
+
 TEST_F(PtxTest, NamedBarrierWaitsOnlyForItsWarps) {
   const std::vector<uint32_t> from = Numbers(32);
   EXPECT_EQ(Run<uint32_t>(from, 32, testing::RunNamedBarrier), from);

@@ -52,6 +52,20 @@ __device__ __forceinline__ void BarrierArriveExpect(uint32_t barrier, uint32_t b
 __device__ __forceinline__ void BarrierArrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
+// True in one lane of the warp, the same each time. Called by all lanes. The compiler sees that one
+// lane runs, as it does not with a comparison, and then makes no loop over the lanes for what is
+// the same in a warp (BulkCopy).
+__device__ __forceinline__ bool ElectedLane() {
+  uint32_t elected;
+  asm volatile(
+      "{\n"
+      ".reg .pred elected;\n"
+      "elect.sync _|elected, 0xffffffff;\n"
+      "selp.b32 %0, 1, 0, elected;\n"
+      "}\n"
+      : "=r"(elected));
+  return elected != 0;
+}
 // Waits until the phase with that parity is over.
 __device__ __forceinline__ void BarrierWait(uint32_t barrier, uint32_t parity) {
   asm volatile(
@@ -64,7 +78,8 @@ __device__ __forceinline__ void BarrierWait(uint32_t barrier, uint32_t parity) {
       "r"(parity)
       : "memory");
 }
-// `bytes` and both addresses are multiples of 16. The barrier counts `bytes` when the copy is done.
+// Called by one thread, an ElectedLane. `bytes` and both addresses are multiples of 16. The barrier
+// counts `bytes` when the copy is done.
 __device__ __forceinline__ void BulkCopy(uint32_t destination, const void* source, uint32_t bytes,
                                          uint32_t barrier) {
   asm volatile(
@@ -82,6 +97,10 @@ __device__ __forceinline__ void BarrierInit(uint32_t, int) { __trap(); }
 __device__ __forceinline__ void BarrierInitFence() {}
 __device__ __forceinline__ void BarrierArriveExpect(uint32_t, uint32_t) { __trap(); }
 __device__ __forceinline__ void BarrierArrive(uint32_t) { __trap(); }
+__device__ __forceinline__ bool ElectedLane() {
+  __trap();
+  return false;
+}
 __device__ __forceinline__ void BarrierWait(uint32_t, uint32_t) { __trap(); }
 __device__ __forceinline__ void BulkCopy(uint32_t, const void*, uint32_t, uint32_t) { __trap(); }
 __device__ __forceinline__ void ProxyFence() {}

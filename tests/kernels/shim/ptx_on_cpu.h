@@ -35,6 +35,12 @@ inline void BarrierArriveExpect(uint32_t barrier, uint32_t bytes) {
 }
 inline void BarrierArrive(uint32_t barrier) { shim::BarrierArrive(barrier, 0); }
 inline void BarrierWait(uint32_t barrier, uint32_t parity) { shim::BarrierWait(barrier, parity); }
+// Which lane it is, the hardware does not say.
+inline bool ElectedLane() {
+  char nothing = 0;
+  shim::MeetWarp(0xffffffffu, "elect", &nothing, [](void* const(&)[32]) {});
+  return shim::CurrentLane() == 21;
+}
 inline void BulkCopy(uint32_t destination, const void* source, uint32_t bytes, uint32_t barrier) {
   shim::BulkCopyAsync(destination, source, bytes, barrier);
 }
