@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// DecodeGraphs: steps of only decodes as CUDA graphs, one per number of tokens. The first step of a
-// size runs without a graph, which loads its kernels and chooses its products. Later ones run as a
-// graph.
+// DecodeGraphs: steps of only decodes as CUDA graphs, one per number of tokens, and one more for
+// contexts of several splits. The first step of a kind runs without a graph, which loads its
+// kernels and chooses its products. Later ones run as a graph.
 //
 // Thread safety: none; owned by the step runner.
 #pragma once
 
+#include <compare>
 #include <functional>
 #include <map>
 #include <optional>
@@ -25,10 +26,17 @@ class DecodeGraphs {
     friend bool operator==(const Memory&, const Memory&) = default;
   };
 
-  // Queues queue_work() for `num_tokens` tokens, or its graph. Runs without a graph if it cannot be
+  // What decides which kernels queue_work() queues and how large their grids are.
+  struct Kind {
+    int num_tokens = 0;
+    bool may_have_splits = false;
+    friend auto operator<=>(const Kind&, const Kind&) = default;
+  };
+
+  // Queues queue_work() for a step of this kind, or its graph. Runs without a graph if it cannot be
   // recorded now: cuBLASLt must choose a product's kernel again and does not do so while recording,
   // or there is no memory for the graph. Graphs of other memory than this are dropped.
-  Status Run(int num_tokens, const Memory& memory, const Stream& stream,
+  Status Run(const Kind& kind, const Memory& memory, const Stream& stream,
              const std::function<Status()>& queue_work);
 
  private:
@@ -36,7 +44,7 @@ class DecodeGraphs {
     std::optional<Graph> graph;
     int attempts_left = 2;  // attempts to record it
   };
-  std::map<int, Entry> entries_;  // by tokens; an entry has run once outside a graph
+  std::map<Kind, Entry> entries_;  // an entry has run once outside a graph
   Memory memory_;
 };
 

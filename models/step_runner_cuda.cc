@@ -116,7 +116,8 @@ Status StepRunner::Forward(const Batch& batch, KvCache& kv) {
 Status StepRunner::RunDecode(const DeviceStep& step, KvCache& kv) {
   const DecodeGraphs::Memory memory = {upload_.memory(), kv.Layer(0).base, kv.StatesFrom(0).data,
                                        kv.layout().Bytes()};
-  return graphs_.Run(step.rows.all.num_tokens, memory, *stream_, [&] {
+  const DecodeGraphs::Kind kind = {step.rows.all.num_tokens, MayHaveSplits(step.rows.generated)};
+  return graphs_.Run(kind, memory, *stream_, [&] {
     DS_RETURN_IF_ERROR(decoder_.Forward(step, kv, 0));
     return decoder_.SampleAll(step);
   });

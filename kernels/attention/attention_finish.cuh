@@ -51,6 +51,82 @@ __device__ __forceinline__ RowState<kVDim> MergeStates(int count, const Source& 
   return merged;
 }
 
+// One row's states in partial results (AttentionLaunch::partials), one per split, map after map.
+struct SplitStates {
+  const float* first;
+  int64_t split_stride;
+  int map_stride;
+  int v_dim;
+  __device__ __forceinline__ const float* Of(int split, int map) const {
+    return first + split * split_stride + map * map_stride;
+  }
+  __device__ __forceinline__ float2 MaxAndSum(int split, int map) const {
+    return *reinterpret_cast<const float2*>(Of(split, map) + v_dim);
+  }
+  __device__ __forceinline__ float2 O(int split, int map, int column) const {
+    return *reinterpret_cast<const float2*>(Of(split, map) + column);
+  }
+};
+
+// The maximum of each map over `count` splits. Called by a warp.
+template <int kMaps>
+__device__ __forceinline__ void FindMaxima(float (&maxima)[kMaps], int count,
+                                           const SplitStates& states, int lane) {
+#pragma unroll
+  for (int map = 0; map < kMaps; ++map) maxima[map] = kMinusInfinity;
+  for (int split = lane; split < count; split += 32) {
+#pragma unroll
+    for (int map = 0; map < kMaps; ++map)
+      maxima[map] = fmaxf(maxima[map], states.MaxAndSum(split, map).x);
+  }
+#pragma unroll
+  for (int map = 0; map < kMaps; ++map) {
+#pragma unroll
+    for (int bits = 16; bits > 0; bits /= 2)
+      maxima[map] = fmaxf(maxima[map], __shfl_xor_sync(kAllLanes, maxima[map], bits));
+  }
+}
+
+// Sums both maps of splits [begin, end) in order, relative to the maxima. Several splits are loaded
+// before the first is added, since a load takes longer than all that is done with it.
+template <int kVDim, int kMaps>
+__device__ __forceinline__ void AddSplits(RowState<kVDim> (&merged)[2],
+                                          const float (&maxima)[kMaps], int begin, int end,
+                                          const SplitStates& states, int lane) {
+  constexpr int kPairs = RowState<kVDim>::kPairs;
+  constexpr int kAtOnce = kPairs > 2 ? 4 : 8;
+  for (int first = begin; first < end; first += kAtOnce) {
+    float2 max_and_sum[kMaps][kAtOnce];
+    float2 o[kMaps][kAtOnce][kPairs];
+#pragma unroll
+    for (int i = 0; i < kMaps * kAtOnce; ++i) {
+      const int map = i % kMaps;
+      const int split = min(first + i / kMaps, end - 1);
+      max_and_sum[map][i / kMaps] = states.MaxAndSum(split, map);
+#pragma unroll
+      for (int pair = 0; pair < kPairs; ++pair) {
+        const int column = 2 * lane + 64 * pair;
+        o[map][i / kMaps][pair] = column < kVDim ? states.O(split, map, column)
+                                                 : make_float2(0.0f, 0.0f);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+#pragma unroll
+      for (int map = 0; map < kMaps; ++map) {
+        const float weight = first + i < end ? Exp2(max_and_sum[map][i].x - FiniteMax(maxima[map]))
+                                             : 0.0f;
+        merged[map].sum += weight * max_and_sum[map][i].y;
+#pragma unroll
+        for (int pair = 0; pair < kPairs; ++pair) {
+          merged[map].o[pair].x += weight * o[map][i][pair].x;
+          merged[map].o[pair].y += weight * o[map][i][pair].y;
+        }
+      }
+    }
+  }
+}
+
 struct AttentionFinish {
   uint16_t* out;  // bf16 [rows, num_q1_heads * v_dim]
   int num_q1_heads;

@@ -37,6 +37,10 @@ inline constexpr int kSplitSlots = 512;  // per split, in decode
 inline constexpr int kSplitPages = kSplitSlots / kImagePageSize;
 inline constexpr int kNoSplitSlots = 1 << 30;  // one split
 
+// Whether a row of the batch may attend to slots of several splits. Decode then has one more
+// kernel, which merges them.
+inline bool MayHaveSplits(const PagedBatch& batch) { return batch.num_slots_max > kSplitSlots; }
+
 struct AttentionItem {
   int32_t sequence;
   int32_t tile;

@@ -77,20 +77,6 @@ struct WarpStates {
   }
 };
 
-// One row's states in `partials`, one per split.
-struct SplitStates {
-  const float* first;
-  int64_t stride;
-  int v_dim;
-  __device__ __forceinline__ float Max(int split) const { return first[split * stride + v_dim]; }
-  __device__ __forceinline__ float Sum(int split) const {
-    return first[split * stride + v_dim + 1];
-  }
-  __device__ __forceinline__ float2 O(int split, int column) const {
-    return *reinterpret_cast<const float2*>(first + split * stride + column);
-  }
-};
-
 template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
 __device__ __forceinline__ void PublishWarp(
     const AttentionWarp<Codec, kHeadDim, kVDim, kKMaps>& warp_state, const DecodeShared& layout,
@@ -321,15 +307,57 @@ __global__ void __launch_bounds__(kDecodeThreads, 2)
   DecodeItems<Codec, kHeadDim, kVDim, kKMaps, false, true>(call);
 }
 
-// Rows with several splits: one warp per row and signal head.
+// What the first warp adds to its own sums.
+template <int kVDim>
+struct OtherQuarters {
+  float2 o[kDecodeWarps - 1][2][RowState<kVDim>::kPairs][32];
+  float sum[kDecodeWarps - 1][2];
+};
+
+// The states of a row with several splits, by a thread block of four warps. Each warp sums a
+// quarter of the splits, and the quarters are added in order: the order depends only on the number
+// of the row's splits. Returns true in the warp that has the sums.
+template <int kVDim, int kMaps>
+__device__ __forceinline__ bool MergeSplits(RowState<kVDim> (&merged)[2],
+                                            OtherQuarters<kVDim>& others, int num_splits,
+                                            const SplitStates& states, int warp, int lane) {
+  constexpr int kPairs = RowState<kVDim>::kPairs;
+  float maxima[kMaps];
+  FindMaxima<kMaps>(maxima, num_splits, states, lane);
+  AddSplits<kVDim, kMaps>(merged, maxima, num_splits * warp / kDecodeWarps,
+                          num_splits * (warp + 1) / kDecodeWarps, states, lane);
+#pragma unroll
+  for (int map = 0; map < kMaps; ++map) {
+    if (warp == 0) continue;
+    if (lane == 0) others.sum[warp - 1][map] = merged[map].sum;
+#pragma unroll
+    for (int pair = 0; pair < kPairs; ++pair)
+      others.o[warp - 1][map][pair][lane] = merged[map].o[pair];
+  }
+  __syncthreads();
+  if (warp != 0) return false;
+#pragma unroll
+  for (int i = 0; i < (kDecodeWarps - 1) * kMaps; ++i) {
+    RowState<kVDim>& sums = merged[i % kMaps];
+    sums.sum += others.sum[i / kMaps][i % kMaps];
+#pragma unroll
+    for (int pair = 0; pair < kPairs; ++pair) {
+      const float2 o = others.o[i / kMaps][i % kMaps][pair][lane];
+      sums.o[pair].x += o.x;
+      sums.o[pair].y += o.y;
+    }
+  }
+  return true;
+}
+
+// A thread block per row and signal head; rows with one split are done already.
 template <int kVDim, int kBlock>
 __global__ void __launch_bounds__(kDecodeThreads)
     DiffDecodeCombineKernel(const __grid_constant__ AttentionLaunch call) {
+  const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int64_t row_head = int64_t{blockIdx.x} * kDecodeWarps + threadIdx.x / 32;
-  const int64_t row = row_head / call.finish.num_q1_heads;
-  const int head = static_cast<int>(row_head % call.finish.num_q1_heads);
-  if (row >= call.batch.num_tokens) return;
+  const int64_t row = blockIdx.x / static_cast<unsigned>(call.finish.num_q1_heads);
+  const int head = static_cast<int>(blockIdx.x % static_cast<unsigned>(call.finish.num_q1_heads));
   const int index = call.batch.token_sequences[row];
   const DeviceSequence sequence = call.batch.sequences[index];
   if (sequence.num_tokens == 0) return;  // it pads a graph's batch: no items
@@ -344,15 +372,15 @@ __global__ void __launch_bounds__(kDecodeThreads)
                        int64_t{tile} * call.tiling.ItemsPerTile(sequence) + first_split -
                        call.tiling.FirstSplit(sequence);
   const int query = in_sequence * heads + head % heads - tile * call.tiling.rows_per_tile;
-  const int64_t stride = call.Partial(1, 0, 0, 0, kVDim) - call.Partial(0, 0, 0, 0, kVDim);
+  const float* const first = call.Partial(item, head / heads, query, 0, kVDim);
+  const SplitStates states = {first, call.Partial(item + 1, head / heads, query, 0, kVDim) - first,
+                              kVDim + 2, kVDim};
+  __shared__ OtherQuarters<kVDim> others;
   RowState<kVDim> maps[2] = {};
-#pragma unroll
-  for (int map = 0; map < 2; ++map) {
-    if (map >= call.num_maps()) continue;
-    const SplitStates states = {call.Partial(item, head / heads, query, map, kVDim), stride, kVDim};
-    maps[map] = MergeStates<kVDim>(num_splits, states, lane);
-  }
-  FinishRow<kVDim, kBlock>(call.finish, maps[0], maps[1], row, head, lane);
+  const bool has_sums = call.finish.has_second_map
+                            ? MergeSplits<kVDim, 2>(maps, others, num_splits, states, warp, lane)
+                            : MergeSplits<kVDim, 1>(maps, others, num_splits, states, warp, lane);
+  if (has_sums) FinishRow<kVDim, kBlock>(call.finish, maps[0], maps[1], row, head, lane);
 }
 
 }  // namespace diffserve::cuda

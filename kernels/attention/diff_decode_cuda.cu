@@ -175,10 +175,10 @@ Status DiffDecode(const DiffAttentionArgs<BFloat16>& args, const AttentionSchedu
         LaunchAttention("extents of attention logits", quantised.extents, shape, stream, call));
   }
   DS_RETURN_IF_ERROR(LaunchAttention("decode attention", kernel, shape, stream, call));
+  if (!MayHaveSplits(args.batch)) return Status();
   const int64_t row_heads = int64_t{args.batch.num_tokens} * args.spec.num_q1_heads;
-  const int64_t grid = (row_heads + kDecodeWarps - 1) / kDecodeWarps;
   return Launch("decode attention's merge",
-                {.grid = dim3(static_cast<unsigned>(grid)), .threads = dim3(kDecodeThreads)},
+                {.grid = dim3(static_cast<unsigned>(row_heads)), .threads = dim3(kDecodeThreads)},
                 stream, instance->combine, call);
 }
 

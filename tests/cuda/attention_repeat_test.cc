@@ -123,6 +123,24 @@ TEST_F(AttentionRepeatTest, PlanDecodeAndCombineInAGraphGiveTheSameBitsEveryTime
   }
 }
 
+// One kernel per layer, and one more to merge splits.
+TEST_F(AttentionRepeatTest, DecodeMergesSplitsOnlyInABatchThatMayHaveThem) {
+  for (const auto& [length, num_kernels] :
+       {std::pair{cuda::kSplitSlots, 1u}, {cuda::kSplitSlots + 1, 2u}}) {
+    ImageBatch batch(DiffLlamaSpec(2, 1, 64), {{3, 1}, {length - 1, 1}});
+    AttentionRun run(batch, cuda::DiffDecodeTiling(batch.spec, 1), *stream_);
+    ASSERT_TRUE(IsOk(stream_->Synchronize()));
+    ASSERT_TRUE(IsOk(cudaStreamBeginCapture(stream_->handle(), cudaStreamCaptureModeThreadLocal)));
+    run.Queue();
+    cudaGraph_t graph = nullptr;
+    ASSERT_TRUE(IsOk(cudaStreamEndCapture(stream_->handle(), &graph)));
+    size_t num_nodes = 0;
+    EXPECT_TRUE(IsOk(cudaGraphGetNodes(graph, nullptr, &num_nodes)));
+    EXPECT_EQ(num_nodes, num_kernels) << length;
+    EXPECT_TRUE(IsOk(cudaGraphDestroy(graph)));
+  }
+}
+
 // Page ids so high that element offsets exceed 2^32 (which would wrap a 32-bit offset, signed or
 // not).
 class FarPagesTest : public testing::OnDeviceTest {

@@ -317,6 +317,12 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
   return cudaSuccess;
 }
 
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* num_nodes) {
+  if (nodes != nullptr) return cudaErrorInvalidValue;
+  *num_nodes = graph->operations.size();
+  return cudaSuccess;
+}
+
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   return shim::Enqueue(stream, [operations = exec->operations] {
     for (const Operation& operation : *operations) {
