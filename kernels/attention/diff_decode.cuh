@@ -210,6 +210,7 @@ __device__ __forceinline__ void StreamStrips(
     AttentionWarp<Codec, kHeadDim, kVDim, kKMaps>& state,
     StripRing<KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>, kBulk>& ring, int warp,
     const DecodeShared& layout) {
+  using Strip = KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>;
   const int lane = state.lane;
   const int num_pages = (tile.end_slot - tile.first_slot + kImagePageSize - 1) / kImagePageSize;
   // Strip j begins kImagePageSize * j slots later.
@@ -224,7 +225,7 @@ __device__ __forceinline__ void StreamStrips(
   for (int j = -ahead; j < num_strips; ++j) {
     const int next = j + ahead;
     const int page = __shfl_sync(kAllLanes, page_of_lane, next & 31);
-    if (next < num_strips) ring.Issue(next, ImagePage<Codec>(call.kv, page, tile.group), warp);
+    if (next < num_strips) ring.Issue(next, ImagePage<Strip>(call.kv, page, tile.group), warp);
     ring.Commit();
     if (j < 0) continue;
     ring.Wait(j);
@@ -232,8 +233,7 @@ __device__ __forceinline__ void StreamStrips(
     const int slot = first_slot + kImagePageSize * j;
     if (slot < unmasked.first_of_any || slot + kStripSlots > tile.end_slot) {
       std::byte* bytes = DynamicShared() + (strip - SharedAddress(DynamicShared()));
-      KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>::ClearV(
-          bytes, unmasked.first_of_any - slot, tile.end_slot - slot, lane);
+      Strip::ClearV(bytes, unmasked.first_of_any - slot, tile.end_slot - slot, lane);
       if constexpr (kBulk) ProxyFence();  // a later strip's copy may overwrite what was cleared
       __syncwarp();
     }

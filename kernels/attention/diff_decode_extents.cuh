@@ -65,7 +65,7 @@ __device__ __forceinline__ void StreamExtents(
     const int next = j + ahead;
     const int page = __shfl_sync(kAllLanes, page_of_lane, strips.Page(next) & 31);
     if (next < strips.count)
-      ring.Issue(next, ImagePage<Codec>(call.kv, page, tile.group), next % kStripsPerPage);
+      ring.Issue(next, ImagePage<Strip>(call.kv, page, tile.group), next % kStripsPerPage);
     ring.Commit();
     if (j < 0) continue;
     ring.Wait(j);

@@ -106,8 +106,7 @@ __device__ __forceinline__ void StreamPages(const AttentionLaunch& call, const Q
                                                 next % call.num_stages * kStripsPerPage + strip) *
                                                 Strip::kBytes;
       Strip::CopyByLanes(destination,
-                         ImagePage<typename Strip::Codec>(
-                             call.kv, call.batch.pages[first_page + next], tile.group),
+                         ImagePage<Strip>(call.kv, call.batch.pages[first_page + next], tile.group),
                          strip, lane);
     }
     CpAsyncCommit();

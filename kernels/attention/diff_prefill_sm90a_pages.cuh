@@ -20,6 +20,7 @@ inline constexpr uint32_t kImageRowBytes = 2 * kImageTileColumns;
 template <typename Codec_, int kHeadDim_, int kVDim_, int kKMaps_>
 struct HopperShape {
   using Codec = Codec_;
+  static constexpr KvFormat kPage = ImageOf<Codec, kHeadDim_, kVDim_, kKMaps_>(kImagePageSize);
   static_assert(Codec::Description().dtype == DType::kBFloat16, "wgmma reads a page as it lies");
   static_assert(kHeadDim_ % kImageTileColumns == 0 && kVDim_ % kImageTileColumns == 0);
   static constexpr int kHeadDim = kHeadDim_;
@@ -146,7 +147,7 @@ __device__ __forceinline__ void FetchTile(const AttentionLaunch& call, const Pag
     const int32_t id = __shfl_sync(kAllLanes, page_of_lane, page % 32);
     BarrierWait(ring.Empty(at.stage), at.parity ^ 1);
     __syncwarp();  // a lane's copy may end the phase after next, which has the same parity
-    const uint16_t* source = ImagePage<typename Shape::Codec>(call.kv, id, tile.group);
+    const uint16_t* source = ImagePage<Shape>(call.kv, id, tile.group);
     if constexpr (kKAlone) {
       FetchK<Shape>(ring, at.stage, source);
     } else {

@@ -31,10 +31,15 @@ __device__ __forceinline__ uint32_t StripOffset(int chunks, int unit, int row, i
                                KvImageOffset(kStripSlots, chunks, row, unit + half, 1));
 }
 
-template <typename Codec>
-__device__ __forceinline__ const typename Codec::Element* ImagePage(const PagedKv& kv, int32_t id,
-                                                                    int group) {
-  return kv.PageAs<Codec, KvArrangement::kImage>(id, group);
+// A page of Shape::kPage, whose size the compiler knows.
+template <typename Shape>
+__device__ __forceinline__ const typename Shape::Codec::Element* ImagePage(const PagedKv& kv,
+                                                                           int32_t id, int group) {
+  const uint64_t page = uint64_t{static_cast<uint32_t>(id)} *
+                            static_cast<uint32_t>(kv.format.num_groups) +
+                        static_cast<uint32_t>(group);
+  return reinterpret_cast<const typename Shape::Codec::Element*>(
+      kv.base + page * static_cast<uint32_t>(Shape::kPage.PageBytes()));
 }
 
 // One group's page of a shape known at compile time.
