@@ -17,7 +17,8 @@ pins=(
   nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88 \
     nvidia-cuda-cccl==13.0.85 nvidia-cuda-runtime==13.0.96
   nvidia-cublas==13.1.0.3
-  nvidia-cuda-cuobjdump==13.2.51  # the oldest there is; it reads older objects
+  # The oldest there are; they read older objects.
+  nvidia-cuda-cuobjdump==13.2.51 nvidia-cuda-nvdisasm==13.2.51
 )
 stamp=.cuda/.pins
 

@@ -7,18 +7,23 @@ Usage: compile_gate.py [BUILD] [--update]. BUILD is a build folder of preset cud
 build/cuda-release; configured if it is not there). A kernel fails if it spills, if it keeps local
 memory and lies in kernels/attention, if ptxas serialises its wgmma instructions (C7510 to C7519),
 or if its registers or static shared memory differ from kernels/cuda_resources.json, which --update
-rewrites. The PTX that newer GPUs compile at first use must pass ptxas for sm_100 and sm_120. Prints
-`N passed, N failed` last; exit code 1 on any failure.
+rewrites. Hopper's machine code must keep the rules of sass_walk.py. The PTX that newer GPUs compile
+at first use must pass ptxas for sm_100 and sm_120. Prints `N passed, N failed` last; exit code 1 on
+any failure.
 """
 
 import argparse
+import collections
 import dataclasses
 import json
+import os
 import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+import sass_walk
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "kernels/cuda_resources.json"
@@ -216,6 +221,25 @@ def judge_jit(compiled, bin_folder):
         stamp.touch()
 
 
+def judge_sass(compiled, bin_folder):
+    """What sass_walk.judge says about the object's code for Hopper. cuobjdump calls nvdisasm."""
+    command = [bin_folder / "cuobjdump", "-sass", "-arch", "sm_90a", compiled]
+    environment = dict(os.environ, PATH=f"{bin_folder}{os.pathsep}{os.environ['PATH']}")
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        verdicts, counts = sass_walk.judge(process.stdout)
+    if process.returncode != 0:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    names = demangle([name for name, _, _ in verdicts])
+    return [(f"{compiled.name} {name}: {rule}", findings)
+            for name, (_, rule, findings) in zip(names, verdicts)], counts
+
+
+def judge_counts(counts):
+    """(name, findings) of each rule of sass_walk.py."""
+    for rule in sass_walk.RULES:
+        yield f"{rule}: {counts[rule]} looked at", [] if counts[rule] else ["that is nothing"]
+
+
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("build", nargs="?", type=Path, default=ROOT / "build/cuda-release")
@@ -242,8 +266,14 @@ def main(arguments):
             f"figures are not compared"
         )
     checks = list(judge(reports, table))
+    counts = collections.Counter()
     for compiled in objects:
         checks += judge_jit(compiled, nvcc.parent)
+        verdicts, found = judge_sass(compiled, nvcc.parent)
+        checks += verdicts
+        counts += found
+    checks += judge_counts(counts)
+    print(", ".join(name for name, _ in judge_counts(counts)))
     for name, findings in checks:
         for finding in findings:
             print(

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The gate must be able to fail: compile_gate.py on what nvcc 13.0.88 really printed for kernels
-that are wrong on purpose (samples/)."""
+that are wrong on purpose (samples/), and sass_walk.py on a small kernel with faults put in."""
 
 import json
 import tempfile
@@ -9,6 +9,7 @@ import unittest
 from pathlib import Path
 
 import compile_gate
+import sass_walk
 
 OPS, ATTENTION = "kernels/ops/sample_cuda.cu", "kernels/attention/sample_cuda.cu"
 
@@ -116,6 +117,82 @@ class CompileGateTest(unittest.TestCase):
             path = Path(folder) / "table.json"
             compile_gate.write_table("13.0.88", self.table, path)
             self.assertEqual(json.loads(path.read_text())["kernels"], self.table)
+
+
+class SassWalkTest(unittest.TestCase):
+    """samples/sass.txt: two warpgroups, of which one fetches. Without change it is right."""
+
+    def judge(self, **changes):
+        """Findings after the text of the instruction at each address is replaced."""
+        lines = (Path(__file__).parent / "samples/sass.txt").read_text().splitlines()
+        for name, text in changes.items():
+            at = [i for i, line in enumerate(lines) if f"/*{name.removeprefix('at_')}*/" in line]
+            self.assertEqual(len(at), 1, name)
+            lines[at[0]] = f"        /*{name.removeprefix('at_')}*/   {text} ;"
+        verdicts, counts = sass_walk.judge(lines)
+        return [f"{rule}: {finding}" for _, rule, found in verdicts for finding in found], counts
+
+    def expect(self, found, *parts):
+        self.assertEqual(len(found), 1, found)
+        for part in parts:
+            self.assertIn(part, found[0])
+
+    def test_right_kernel_passes_and_everything_in_it_is_counted(self):
+        found, counts = self.judge()
+        self.assertEqual(found, [])
+        self.assertEqual(counts, {"wgmma": 3, "setmaxnreg": 2, "bulk copy": 1})
+
+    def test_touched_registers_of_unfinished_wgmma_fail(self):
+        for change, expected in (("FADD R60, R1, R2", "accumulators R56"),
+                                 ("STS.128 [R1], R84", "accumulators R56"),
+                                 ("STS [R1], R88", None),
+                                 ("STS.64 [R1], R54", None),
+                                 ("STS.128 [R1], R54", "accumulators R56"),
+                                 ("LDS.64 R194, [R1]", "writes A R192"),
+                                 ("IMAD.WIDE R188, R1, R2, R55", "accumulators R56"),
+                                 ("MOV R101, R192", None)):
+            found, _ = self.judge(at_00b0=change)
+            if expected is None:
+                self.assertEqual(found, [], change)
+            else:
+                self.expect(found, "wgmma: 0xb0 ", expected)
+
+    def test_every_path_is_followed(self):
+        found, _ = self.judge(at_0120="SHFL.BFLY P0, R56, R239, R7, R8")
+        self.expect(found, "wgmma: 0x120 ", "accumulators R56")
+        found, _ = self.judge(at_0080="NOP", at_0090="NOP", at_00c0="NOP", at_00d0="NOP",
+                              at_00e0="NOP")
+        self.assertTrue(any("without a wait" in finding for finding in found), found)
+        found, _ = self.judge(at_0140="BRX R2 -0x10")
+        self.expect(found, "every path: 0x140 ", "cannot be followed")
+
+    def test_missing_wait_fails(self):
+        found, _ = self.judge(at_0080="WARPGROUP.DEPBAR.LE gsb0, 0x2")
+        self.expect(found, "wgmma: 0x90 ", "accumulators R24")
+
+    def test_wgmma_that_reads_or_overwrites_what_another_uses_fails(self):
+        for change in ("HGMMA.64x64x16.F32.BF16 R56, R24, gdesc[UR4].tnspB, R56, gsb0",
+                       "HGMMA.64x64x16.F32.BF16 R32, R192, gdesc[UR4].tnspB, R32, gsb0"):
+            found, _ = self.judge(at_0070=change)
+            self.expect(found, "wgmma: 0x70 ", "accumulators R24")
+        found, _ = self.judge(
+            at_0070="HGMMA.64x64x16.F32.BF16 R160, R56, gdesc[UR4].tnspB, R160, gsb0")
+        self.expect(found, "wgmma: 0x70 ", "writes A R184")
+
+    def test_registers_that_setmaxnreg_released_fail(self):
+        found, _ = self.judge(at_0170="IMAD.WIDE R22, R2, 0x4, R23")
+        self.expect(found, "setmaxnreg: 0x170 ", "24 registers of 0x150")
+        found, _ = self.judge(at_0120="SHFL.BFLY P0, R240, R239, R7, R8")
+        self.expect(found, "setmaxnreg: 0x120 ", "240 registers of 0x30")
+
+    def test_bulk_copy_in_a_loop_over_lanes_fails(self):
+        found, _ = self.judge(at_01a0="@P2 BRA.U.ANY 0x160")
+        self.expect(found, "bulk copy: 0x190 ", "loop over the warp's lanes")
+
+    def test_rule_that_found_nothing_to_look_at_fails(self):
+        _, counts = self.judge(at_0190="NOP")
+        self.assertEqual([name for name, found in compile_gate.judge_counts(counts) if found],
+                         ["bulk copy: 0 looked at"])
 
 
 if __name__ == "__main__":

@@ -21,9 +21,9 @@
 //   tests (raw bulk copies give racecheck false alarms).
 //   4. Order between thread blocks, and between kernels of a stream: blocks run whole, and kernels
 //   run one at a time. Run decode with its combine in a graph 1,000 times and require equal bits.
-//   5. The compiler: ptxas before 13.3 may reuse the A registers of a wgmma too early
-//   (integer-valued cases with wgmma), and once gave wrong shared addresses to an mma.sync kernel
-//   (the cases that expect exact values).
+//   5. The compiler: ptxas before 13.3 may reuse the A registers of a wgmma too early (no GPU is
+//   needed: tests/cuda/sass_walk.py looks at the machine code), and once gave wrong shared
+//   addresses to an mma.sync kernel (the cases that expect exact values).
 //   6. Rounding: ex2.approx, rsqrt.approx (2 ulp) and the truncating sums of mma and wgmma; rerun
 //   the tests against the reference. Also whether a product of zeros leaves an accumulator's bits
 //   unchanged, which a row's independence of its tile requires.
