@@ -118,6 +118,12 @@ def pack(tree, archive):
                     tar.add(path, path.relative_to(tree))
 
 
+def fits(archive):
+    mib = archive.stat().st_size / (1 << 20)
+    print(f"{archive}: {mib:.1f} MiB, at most {SIZE_MIB_MAX}")
+    return mib <= SIZE_MIB_MAX
+
+
 def main():
     if len(sys.argv) != 3:
         print(__doc__, file=sys.stderr)
@@ -131,9 +137,7 @@ def main():
         add_python(tree / "python")
         add_files(Path(sys.argv[1]).resolve(), tree)
         pack(tree, archive)
-    mib = archive.stat().st_size / (1 << 20)
-    print(f"{archive}: {mib:.1f} MiB, at most {SIZE_MIB_MAX}")
-    return 0 if mib <= SIZE_MIB_MAX else 1
+    return 0 if fits(archive) else 1
 
 
 if __name__ == "__main__":

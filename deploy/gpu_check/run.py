@@ -97,6 +97,7 @@ class Call:
         if self.device["simulated"]:
             self.runner.known_skips += suites.KNOWN_SKIPS_SIMULATED
             self.archive.environment["DIFFSERVE_FUZZ_SECONDS"] = "2"
+            self.runner.patience = 5
             return True
         link_cublas()
         if self.device["compute_capability"] // 10 != 9:

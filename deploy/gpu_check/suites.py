@@ -12,7 +12,7 @@ CORRECTNESS = [
     ("wgmma", 30, "WgmmaTest.*"),
     ("backend", 30, "CudaErrorTest.*:CudaBackendTest.*:MatrixLibraryTest.*:DeviceTest.*"
                     ":StepBatchTest.*"),
-    ("linear", 40, "*LinearTest.*"),
+    ("linear", 40, "*LinearTest.*:MatrixProductTest.*"),
     ("quantized", 60, "WeightTilesTest.*:*Linear*CudaTest.*:*QuantizedDecoderTest.*"
                       ":*Fp8DecoderTest.*"),
     ("rows", 40, "RowwiseTest.*:EmbeddingTest.*:RopeTableTest.*:*RopeAppendTest.*"),
@@ -82,8 +82,8 @@ MODELS = ("diff_3b", "transformer_3b")
 BENCH = ("--device", "cuda", "--json")
 # What ncu looks at: a figure of cuda_bench, and the kernels in it.
 PROFILES = (
-    ("profile_decode", "decode_share_v1_d128_heads16_groups4_batch64", "regex:Decode"),
-    ("profile_prefill", "prefill_v1_d128_full", "regex:Prefill|Hopper"),
+    ("profile_decode", "decode_share_v1_d128_heads16_groups4_batch64", "regex:DiffDecode"),
+    ("profile_prefill", "prefill_v1_d128_full", "regex:DiffPrefill"),
 )
 SECTIONS = ("LaunchStats", "Occupancy", "SpeedOfLight", "MemoryWorkloadAnalysis",
             "SchedulerStats", "WarpStateStats")

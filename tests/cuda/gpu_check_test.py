@@ -3,6 +3,8 @@
 """deploy/gpu_check with a program that behaves as its tests' names say: what hangs, crashes, is
 skipped or missing costs its own line only."""
 
+import contextlib
+import io
 import json
 import os
 import shutil
@@ -16,6 +18,7 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parents[2] / "deploy/gpu_check"
 sys.path.insert(0, str(FOLDER))
 
+import collect  # noqa: E402
 import run  # noqa: E402
 import suites  # noqa: E402
 from runner import Runner, Suite, matching, read_gtest, read_unittest  # noqa: E402
@@ -175,6 +178,21 @@ class SuitesTest(unittest.TestCase):
         self.assertEqual(len(names), len(set(names)))
 
 
+class CollectTest(unittest.TestCase):
+    def test_archive_of_more_than_30_mib_does_not_fit(self):
+        with tempfile.NamedTemporaryFile() as file:
+            for size, fits in ((30 << 20, True), ((30 << 20) + 1, False)):
+                file.truncate(size)
+                with contextlib.redirect_stdout(io.StringIO()):
+                    self.assertEqual(collect.fits(Path(file.name)), fits)
+
+    def test_libraries_of_glibc_and_cublas_stay_behind(self):
+        stays = ("linux-vdso.so.1", "libc.so.6", "libm.so.6", "libcublasLt.so.13")
+        comes = ("libcrypto.so.3", "libcares.so.2", "libmd.so.0", "libstdc++.so.6", "libz.so.1")
+        for name in stays + comes:
+            self.assertEqual(bool(collect.LEFT_OUT.match(name)), name in stays, name)
+
+
 class CallTest(Folder):
     """The whole call with the program in an archive."""
 
@@ -231,6 +249,13 @@ class CallTest(Folder):
         self.call("figures", "device", PATH=os.path.dirname(sys.executable))
         self.assertIn("-- no profiles: ncu is not on this machine", self.lines)
         self.assertEqual(self.code, 0)
+
+    def test_kernels_of_another_archive_are_measured_in_turns(self):
+        found = self.call("figures", "before_1", "after_1", "before_2", "after_2", "--before",
+                          str(self.folder), PATH=os.path.dirname(sys.executable))
+        self.assertEqual(list(found), ["device", "before_1", "after_1", "before_2", "after_2"])
+        whole = json.loads((self.folder / "out/results.json").read_text())
+        self.assertEqual(whole["parts"]["before_2"], {"figures": {"launch_us": 2.5}})
 
     def test_last_line_fits_the_end_of_a_long_output(self):
         tests = " ".join(f"PtxTest.Fails{'Long' * 40}{i}" for i in range(300))
