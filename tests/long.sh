@@ -20,7 +20,7 @@ others=(gpu_check image package fleet clients reliability soak fuzz loader)
 declare -A minutes about
 about_check() { minutes[$1]=$2 about[$1]=$3; }
 about_check cuda 6 "the CUDA backend on the CPU shim: its tests, its bench, one end-to-end file"
-about_check cuda_gate 6 "the CUDA compiler's report on each kernel"
+about_check cuda_gate 8 "the CUDA compiler's report on each kernel, and its machine code"
 about_check gpu_check 20 "the archive for a GPU machine: its size; it starts in an empty root"
 about_check schema 1 "JSON Schema's own test suite against masks"
 about_check templates 1 "Jinja2's own test suite against chat templates"

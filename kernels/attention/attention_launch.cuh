@@ -135,11 +135,10 @@ struct QuantisedDecode {
 QuantisedDecode FindQuantisedDecode(const DiffSpec& spec, DType dtype);
 void (*FindQuantisedPrefill(const DiffSpec& spec, DType dtype))(AttentionLaunch);
 
-// Queries per tile of the Hopper kernel for this spec, these pages and this device, in layers
-// without a window. 0: there is no such kernel.
+// Queries per tile of the Hopper kernel for this spec, these pages and this device. 0: there is no
+// such kernel.
 int HopperPrefillQueries(const DiffSpec& spec, DType dtype, const DeviceLimits& limits);
-// REQUIRES: HopperPrefillQueries is schedule.tiling.rows_per_tile, and schedule.tiling.window is
-// kWholeContext.
+// REQUIRES: HopperPrefillQueries is schedule.tiling.rows_per_tile.
 Status LaunchHopperPrefill(const DiffAttentionArgs<BFloat16>& args,
                            const AttentionSchedule& schedule, const DeviceLimits& limits,
                            const Stream& stream);

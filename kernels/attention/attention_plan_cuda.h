@@ -7,8 +7,8 @@
 // K2 and V once for up to 8 query rows of a group (16 without a second map), in splits of 512
 // slots. Prefill is for chunks of a prompt: 64 or 128 query rows of a group at a time, without
 // splits. Their chains of operations differ, so a row's bits repeat only within the same kernel.
-// Hopper has its own prefill kernels for head widths of 64 and 128 over bfloat16 pages in layers
-// without a window; their bits differ from the portable kernels'.
+// Hopper has its own prefill kernels for head widths of 64 and 128; their bits differ from the
+// portable kernels'.
 //
 // The query rows of one sequence and group are its tokens times the group's signal heads, token by
 // token. They are cut into tiles of rows and, for decode, the sequence's slots into splits. A work

@@ -31,17 +31,9 @@ const CodecInstances<PrefillInstance> kTable[] = {
     {DType::kFp8E4M3, kHeadShapes<Fp8E4M3Codec, PrefillInstance>},
 };
 
-// A layer with a window takes the portable kernel on every device. Hopper's has no register left
-// for a second bound on a row's slots, and would gain little over a window's few pages.
-bool AllowsHopper(bool allow_bulk_copies, int window) {
-  return allow_bulk_copies && WindowSlots(window) == kWholeContext;
-}
-
 AttentionTiling TilingOf(const DiffSpec& spec, DType dtype, const DeviceLimits& limits,
                          bool allow_bulk_copies, int window) {
-  const int hopper_queries = AllowsHopper(allow_bulk_copies, window)
-                                 ? HopperPrefillQueries(spec, dtype, limits)
-                                 : 0;
+  const int hopper_queries = allow_bulk_copies ? HopperPrefillQueries(spec, dtype, limits) : 0;
   const int portable_queries = kPrefillWarps * (spec.has_second_map() ? 8 : kMmaRows);
   return {spec.num_q1_heads / spec.num_kv_groups,
           hopper_queries > 0 ? hopper_queries : portable_queries, kNoSplitSlots,
@@ -84,8 +76,7 @@ Status DiffPrefill(const DiffAttentionArgs<BFloat16>& args, const AttentionSched
   const DType dtype = args.kv.format.codec.dtype;
   const AttentionTiling tiling = TilingOf(args.spec, dtype, limits, allow_bulk_copies, args.window);
   if (schedule.tiling.rows_per_tile != tiling.rows_per_tile) return NoKernel();
-  const bool has_hopper = AllowsHopper(allow_bulk_copies, args.window) &&
-                          HopperPrefillQueries(args.spec, dtype, limits) > 0;
+  const bool has_hopper = allow_bulk_copies && HopperPrefillQueries(args.spec, dtype, limits) > 0;
   return (has_hopper ? LaunchHopperPrefill : LaunchPortable)(args, schedule, limits, stream);
 }
 

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel of DiffPrefill for Hopper (sm_90a), for head widths of 64 and 128 in layers without a
-// window.
+// The kernel of DiffPrefill for Hopper (sm_90a), for head widths of 64 and 128.
 //
-// A thread block takes a tile of query rows and a group, and walks the pages from slot 0 to the
-// tile's last. One warp fetches the pages into a ring in shared memory. wgmma reads a page there as
-// it is stored: K along its rows, V across them. Two warpgroups of 64 accumulator rows compute,
-// with q and p in registers. While p V of one step runs, the scores of the next are computed and
-// weighted. The meaning of the rows depends on the shape:
+// A thread block takes a tile of query rows and a group, and walks the pages from the first to the
+// last that any of them sees. One warp fetches the pages into a ring in shared memory; if they hold
+// codes, its warpgroup widens them there. wgmma reads a page's numbers as they lie: K along its
+// rows, V across them. Two warpgroups of 64 accumulator rows compute, with q and p in registers.
+// While p V of one step runs, the scores of the next are computed and weighted. The meaning of the
+// rows depends on the shape:
 //   k_maps 1: 64 queries of one map. With a second map rows 0-7 of each warp are queries and rows
 //   8-15 the same queries of map 2, so that V is multiplied once for both.
-//   k_maps 2, v_dim up to 128: 64 queries; a warpgroup holds the outputs of both maps and
-//   alternates between the maps.
-//   k_maps 2, v_dim 256: both warpgroups take the same 64 queries, the first for map 1, the second
-//   for map 2. At the end the second hands its output over.
+//   k_maps 2, heads of 64 over bfloat16 pages: 64 queries; a warpgroup holds the outputs of both
+//   maps and alternates between the maps.
+//   k_maps 2, others: both warpgroups take the same 64 queries, the first for map 1, the second for
+//   map 2. At the end the second hands its output over.
 // In the first two cases a thread holds the same columns of both maps of a query, so the
 // subtraction needs no exchange.
 //
-// A row's chain of operations goes by pages of 64 slots from slot 0. The tile's other rows add only
-// pages whose weights are all 0 and which leave the maximum unchanged. These change no bit,
-// provided that the hardware adds zeros exactly.
+// A row's chain of operations goes by pages of 64 slots. The tile's other rows add only pages whose
+// weights are all 0 and which leave the maximum unchanged. These change no bit, provided that the
+// hardware adds zeros exactly.
 //
 // Quantised logits whose codes need the whole row take two walks. The first reads only K, for the
 // extents of the rows. Codes per tile need no such walk, as a page is a tile.
@@ -35,18 +35,12 @@
 namespace diffserve::cuda {
 
 inline constexpr int kHopperThreads = 3 * kWarpgroupThreads;  // one warpgroup fetches, two compute
-// Registers per thread: 128 * 24 + 256 * 240 equals 384 threads of 168.
-inline constexpr int kFetchRegisters = 24;
-inline constexpr int kComputeRegisters = 240;
-// Named barriers of both warpgroups.
-inline constexpr int kExchangeWritten = 1;
-inline constexpr int kExchangeRead = 2;
 
 // The state of one of a thread's two rows in a warpgroup, for one map.
 struct PrefillRow {
   bool exists;
   const uint16_t* q;
-  int num_slots;     // it attends to slots 0 .. num_slots - 1
+  int num_slots;     // it attends to the slots of its window before this one
   int64_t row_head;  // index in the output
 };
 
@@ -64,6 +58,16 @@ __device__ __forceinline__ PrefillRow PrefillRowOf(const AttentionLaunch& call,
           row * num_q1_heads + head};
 }
 
+// A page as a part of a tile sees it.
+struct MaskedPage {
+  int first_slot;
+  bool masked;  // some query does not attend to all of its slots
+
+  __device__ __forceinline__ static MaskedPage Of(const UnmaskedSlots& unmasked, int first_slot) {
+    return {first_slot, !unmasked.Hold(first_slot, kImagePageSize)};
+  }
+};
+
 // One warpgroup's softmaxes of 64 rows. A thread has two of them: rows lane / 4 and lane / 4 + 8 of
 // its warp's 16.
 template <typename Shape, bool kQuantised>
@@ -76,10 +80,15 @@ struct PrefillWarpgroup {
   float o[kOutputs][Shape::kVDim / 2];
   float max[kOutputs][2];  // of raw scores
   float sum[kOutputs][2];  // this lane's part
-  int num_slots[2];
-  int warpgroup;  // 0 or 1
-  int warp;       // in the warpgroup
+  int warpgroup;           // 0 or 1
+  int warp;                // in the warpgroup
   int lane;
+
+  __device__ __forceinline__ void FindPlace() {
+    const int thread = ThreadAgain();
+    warp = thread / 32 % 4;
+    lane = thread % 32;
+  }
 
   // Whether rows 8-15 of each warp are map 2 of the queries in rows 0-7.
   __device__ __forceinline__ static bool Paired(const AttentionLaunch& call) {
@@ -98,13 +107,14 @@ struct PrefillWarpgroup {
     return PrefillRowOf(call, part, 16 * warp + lane / 4 + 8 * half, second);
   }
 
-  __device__ __forceinline__ void Begin(const AttentionLaunch& call, const QueryTile& part) {
+  __device__ __forceinline__ void Begin(const AttentionLaunch& call, const PageRing<Shape>& ring,
+                                        const QueryTile& part) {
 #pragma unroll
     for (int output = 0; output < kOutputs; ++output) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const PrefillRow row = Row(call, part, half, output);
-        num_slots[half] = row.num_slots;
+        if (output == 0 && lane % 4 == 0) EndOfRow(ring, half) = row.num_slots;
         max[output][half] = kMinusInfinity;
         sum[output][half] = 0.0f;
 #pragma unroll
@@ -114,9 +124,42 @@ struct PrefillWarpgroup {
                                                    ? *reinterpret_cast<const uint32_t*>(row.q + dim)
                                                    : 0;
         }
+        if constexpr (Shape::Codec::Description().has_int8_k()) RoundToCodes(q[output], half);
       }
 #pragma unroll
       for (int i = 0; i < Shape::kVDim / 2; ++i) o[output][i] = 0.0f;
+    }
+    __syncwarp();
+  }
+
+  // A row of q as int8 codes times their scale (int8_row.h).
+  __device__ __forceinline__ static void RoundToCodes(uint32_t (&of_rows)[Shape::kKSteps][4],
+                                                      int half) {
+    float largest = 0.0f;
+    float poison = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4 * Shape::kKSteps; ++i) {
+      const uint32_t pair = of_rows[i / 4][i / 2 % 2 * 2 + half];
+      const float number = BFloat16ToFloat(static_cast<uint16_t>(pair >> i % 2 * 16));
+      largest = fmaxf(largest, fabsf(number));
+      poison += number * 0.0f;
+    }
+#pragma unroll
+    for (int bit = 1; bit < 4; bit *= 2) {
+      largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, bit));
+      poison += __shfl_xor_sync(kAllLanes, poison, bit);
+    }
+    const Int8Row codes = Int8Row::Of(largest, poison);
+#pragma unroll
+    for (int i = 0; i < 2 * Shape::kKSteps; ++i) {
+      uint32_t& pair = of_rows[i / 2][i % 2 * 2 + half];
+      float numbers[2];
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const float number = BFloat16ToFloat(static_cast<uint16_t>(pair >> j * 16));
+        numbers[j] = static_cast<float>(codes.CodeOf(number)) * codes.scale;
+      }
+      pair = PackBFloat16(numbers[0], numbers[1]);
     }
   }
 
@@ -144,22 +187,50 @@ struct PrefillWarpgroup {
     for (int step = 0; step < Shape::kVSteps; ++step) WgmmaHold(p[step]);
   }
 
-  __device__ __forceinline__ bool Attends(int i, int first_slot) const {
-    return first_slot + i / 4 * 8 + lane % 4 * 2 + i % 2 < num_slots[i % 4 / 2];
+  // The end of the slots that a row attends to, in shared memory: that costs less than registers.
+  __device__ __forceinline__ int& EndOfRow(const PageRing<Shape>& ring, int half) const {
+    const int row = 16 * warp + lane / 4 + 8 * half;
+    return ring.RowEnds()[(Shape::kMapPerWarpgroup ? 0 : warpgroup) * kWarpgroupRows + row];
   }
-  __device__ __forceinline__ void Mask(int first_slot) {
+  // The slots of a page that the thread's rows attend to: whether that of its i-th score is one.
+  struct SeenSlots {
+    int begin[2];
+    int end[2];
+    __device__ __forceinline__ bool Has(int i) const {
+      const int slot = i / 4 * 8 + i % 2;
+      return slot >= begin[i % 4 / 2] && slot < end[i % 4 / 2];
+    }
+  };
+  __device__ __forceinline__ SeenSlots SeenOf(const AttentionLaunch& call,
+                                              const PageRing<Shape>& ring, const MaskedPage& page) {
+    if (!page.masked) return {{0, 0}, {kImagePageSize, kImagePageSize}};
+    FindPlace();
+    const int own = page.first_slot + lane % 4 * 2;
+    SeenSlots seen;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      seen.end[half] = EndOfRow(ring, half) - own;
+      seen.begin[half] = seen.end[half] - call.tiling.window;
+    }
+    return seen;
+  }
+  __device__ __forceinline__ void Mask(const AttentionLaunch& call, const PageRing<Shape>& ring,
+                                       const MaskedPage& page) {
+    if (!page.masked) return;
+    const SeenSlots seen = SeenOf(call, ring, page);
 #pragma unroll
     for (int i = 0; i < kImagePageSize / 2; ++i) {
-      if (!Attends(i, first_slot)) scores[i] = kMinusInfinity;
+      if (!seen.Has(i)) scores[i] = kMinusInfinity;
     }
   }
 
-  __device__ __forceinline__ void Widen(float (&extents)[2], const ScoreQuant& quant,
-                                        int first_slot) const {
+  __device__ __forceinline__ void Widen(float (&extents)[2], const AttentionLaunch& call,
+                                        const PageRing<Shape>& ring, const MaskedPage& page) {
+    const SeenSlots seen = SeenOf(call, ring, page);
 #pragma unroll
     for (int i = 0; i < kImagePageSize / 2; ++i) {
       float& extent = extents[i % 4 / 2];
-      if (Attends(i, first_slot)) extent = quant.Widened(extent, scores[i]);
+      if (seen.Has(i)) extent = call.logits.Widened(extent, scores[i]);
     }
   }
   // Combines what the four lanes of a row hold.
@@ -177,14 +248,15 @@ struct PrefillWarpgroup {
     return ring.Extents()[(2 * output + warpgroup) * kWarpgroupRows + row];
   }
   template <int kOutput>
-  __device__ __forceinline__ void Quantise(const ScoreQuant& quant, const PageRing<Shape>& ring,
-                                           int first_slot) {
+  __device__ __forceinline__ void Quantise(const AttentionLaunch& call, const PageRing<Shape>& ring,
+                                           const MaskedPage& page) {
+    const ScoreQuant& quant = call.logits;
     float extents[2] = {quant.NoExtent(), quant.NoExtent()};
     if (quant.needs_row()) {
       extents[0] = RowExtent(ring, kOutput, 0);
       extents[1] = RowExtent(ring, kOutput, 1);
     } else {
-      Widen(extents, quant, first_slot);
+      Widen(extents, call, ring, page);
       Join(extents);
     }
 #pragma unroll
@@ -252,13 +324,14 @@ struct PrefillWarpgroup {
 
   template <int kOutput>
   __device__ __forceinline__ void FirstStep(const AttentionLaunch& call,
-                                            const PageRing<Shape>& ring, uint32_t k, bool masked) {
+                                            const PageRing<Shape>& ring, uint32_t k,
+                                            const MaskedPage& page) {
     WgmmaFence();
     IssueScores<kOutput>(k);
     WgmmaWait<0>();
     WgmmaHold(scores);
-    if constexpr (kQuantised) Quantise<kOutput>(call.logits, ring, 0);
-    if (masked) Mask(0);
+    if constexpr (kQuantised) Quantise<kOutput>(call, ring, page);
+    Mask(call, ring, page);
     float rescale[2];
     Weigh<kOutput>(call.scale_log2, rescale);
     Apply<kOutput>(rescale);
@@ -268,8 +341,7 @@ struct PrefillWarpgroup {
   // Quantised scores need its registers for codes, so then it is waited for.
   template <int kOutput, int kPrevious>
   __device__ __forceinline__ void Step(const AttentionLaunch& call, const PageRing<Shape>& ring,
-                                       uint32_t k, uint32_t previous_v, int first_slot,
-                                       bool masked) {
+                                       uint32_t k, uint32_t previous_v, const MaskedPage& page) {
     WgmmaFence();
     IssueScores<kOutput>(k);
     IssueValues<kPrevious>(previous_v);
@@ -277,9 +349,9 @@ struct PrefillWarpgroup {
     WgmmaHold(scores);
     if constexpr (kQuantised) {
       WaitForValues<kPrevious>();
-      Quantise<kOutput>(call.logits, ring, first_slot);
+      Quantise<kOutput>(call, ring, page);
     }
-    if (masked) Mask(first_slot);
+    Mask(call, ring, page);
     float rescale[2];
     Weigh<kOutput>(call.scale_log2, rescale);
     if constexpr (!kQuantised) WaitForValues<kPrevious>();
@@ -294,17 +366,18 @@ struct PrefillWarpgroup {
   }
 
   template <int kOutput>
-  __device__ __forceinline__ void WidenByK(float (&extents)[2], uint32_t k, const ScoreQuant& quant,
-                                           int first_slot) {
+  __device__ __forceinline__ void WidenByK(float (&extents)[2], uint32_t k,
+                                           const AttentionLaunch& call, const PageRing<Shape>& ring,
+                                           const MaskedPage& page) {
     WgmmaFence();
     IssueScores<kOutput>(k);
     WgmmaWait<0>();
     WgmmaHold(scores);
-    Widen(extents, quant, first_slot);
+    Widen(extents, call, ring, page);
   }
 
   __device__ __forceinline__ void ReleaseStage(const PageRing<Shape>& ring, int stage) const {
-    if (lane == 0) BarrierArrive(ring.Empty(stage));
+    if (ElectedLane()) BarrierArrive(ring.Empty(stage));
   }
 
   __device__ __forceinline__ void StreamPages(const AttentionLaunch& call,
@@ -312,7 +385,7 @@ struct PrefillWarpgroup {
                                               RingPosition& at);
   // A walk over only K, for logits that need their row.
   __device__ __forceinline__ void FindExtents(const AttentionLaunch& call,
-                                              const PageRing<Shape>& ring, int num_pages,
+                                              const PageRing<Shape>& ring, const QueryTile& part,
                                               RingPosition& at);
   // Skips the tile's pages after the part's.
   __device__ __forceinline__ void SkipPages(const PageRing<Shape>& ring, int count,
@@ -328,6 +401,7 @@ struct PrefillWarpgroup {
   __device__ __forceinline__ void SubtractMaps(const AttentionLaunch& call, const QueryTile& part);
   __device__ __forceinline__ void Send(const PageRing<Shape>& ring) const;
   __device__ __forceinline__ void SubtractReceived(const PageRing<Shape>& ring);
+  __device__ __forceinline__ void UndoTransform(int half);
   __device__ __forceinline__ void WriteRow(const AttentionFinish& finish, const PrefillRow& row,
                                            int half) const;
   __device__ __forceinline__ void Finish(const AttentionLaunch& call, const PageRing<Shape>& ring,
@@ -339,41 +413,40 @@ __device__ __forceinline__ void PrefillWarpgroup<Shape, kQuantised>::StreamPages
     const AttentionLaunch& call, const PageRing<Shape>& ring, const QueryTile& part,
     RingPosition& at) {
   constexpr int kLast = kOutputs - 1;
-  const int num_pages = NumPages(part);
-  if (num_pages == 0) return;
-  const int unmasked_pages = UnmaskedSlots::Of(call, part).end / kImagePageSize;
+  if (part.end_slot <= part.first_slot) return;
+  const UnmaskedSlots unmasked = UnmaskedSlots::Of(call, part);
+  MaskedPage page = MaskedPage::Of(unmasked, part.first_slot);
   BarrierWait(ring.KFull(at.stage), at.parity);
-  FirstStep<0>(call, ring, ring.K(at.stage), unmasked_pages == 0);
-  for (int page = 0;; ++page) {
+  FirstStep<0>(call, ring, ring.K(at.stage), page);
+  for (;;) {
     const int stage = at.stage;
     BarrierWait(ring.VFull(stage), at.parity);
-    if constexpr (kOutputs == 2) {
-      Step<1, 0>(call, ring, ring.K(stage), ring.V(stage), page * kImagePageSize,
-                 page >= unmasked_pages);
-    }
+    if constexpr (kOutputs == 2) Step<1, 0>(call, ring, ring.K(stage), ring.V(stage), page);
     at.Advance(ring.num_stages);
-    if (page + 1 == num_pages) {
+    page = MaskedPage::Of(unmasked, page.first_slot + kImagePageSize);
+    if (page.first_slot >= part.end_slot) {
       LastStep<kLast>(ring.V(stage));
       return ReleaseStage(ring, stage);
     }
     BarrierWait(ring.KFull(at.stage), at.parity);
-    Step<0, kLast>(call, ring, ring.K(at.stage), ring.V(stage), (page + 1) * kImagePageSize,
-                   page + 1 >= unmasked_pages);
+    Step<0, kLast>(call, ring, ring.K(at.stage), ring.V(stage), page);
     ReleaseStage(ring, stage);
   }
 }
 
 template <typename Shape, bool kQuantised>
 __device__ __forceinline__ void PrefillWarpgroup<Shape, kQuantised>::FindExtents(
-    const AttentionLaunch& call, const PageRing<Shape>& ring, int num_pages, RingPosition& at) {
+    const AttentionLaunch& call, const PageRing<Shape>& ring, const QueryTile& part,
+    RingPosition& at) {
   float extents[kOutputs][2];
 #pragma unroll
   for (int i = 0; i < 2 * kOutputs; ++i) extents[i / 2][i % 2] = call.logits.NoExtent();
-  for (int page = 0; page < num_pages; ++page) {
+  const UnmaskedSlots unmasked = UnmaskedSlots::Of(call, part);
+  for (int slot = part.first_slot; slot < part.end_slot; slot += kImagePageSize) {
+    const MaskedPage page = MaskedPage::Of(unmasked, slot);
     BarrierWait(ring.KFull(at.stage), at.parity);
-    WidenByK<0>(extents[0], ring.K(at.stage), call.logits, page * kImagePageSize);
-    if constexpr (kOutputs == 2)
-      WidenByK<1>(extents[1], ring.K(at.stage), call.logits, page * kImagePageSize);
+    WidenByK<0>(extents[0], ring.K(at.stage), call, ring, page);
+    if constexpr (kOutputs == 2) WidenByK<1>(extents[1], ring.K(at.stage), call, ring, page);
     ReleaseStage(ring, at.stage);
     at.Advance(ring.num_stages);
   }
@@ -387,59 +460,6 @@ __device__ __forceinline__ void PrefillWarpgroup<Shape, kQuantised>::FindExtents
     }
   }
   __syncwarp();
-}
-
-template <typename Shape, bool kQuantised>
-__device__ __forceinline__ void HopperPrefillTiles(const AttentionLaunch& call) {
-  const PageRing<Shape> ring = {SharedAddress(DynamicShared()), call.num_stages};
-  if (threadIdx.x == 0) ring.Init();
-  __syncthreads();
-  // The shuffle shows the compiler that it is warp-uniform.
-  const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 32, 0);
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  if (warp < 4) {
-    DecreaseRegisters<kFetchRegisters>();
-    if (warp == 0) FetchPages<Shape, kQuantised>(call, ring, lane);
-    return;
-  }
-  IncreaseRegisters<kComputeRegisters>();
-  PrefillWarpgroup<Shape, kQuantised> state;
-  state.warpgroup = warp / 4 - 1;
-  state.warp = warp % 4;
-  state.lane = lane;
-  RingPosition at;
-  for (int turn = 0;; ++turn) {
-    const PrefillWork work = PrefillWorkOf(call, turn);
-    if (work.item < 0) return;
-    {
-      const QueryTile part = state.Part(call, PrefillTileOf(call, work));
-      state.Begin(call, part);
-      if constexpr (kQuantised) {
-        if (call.logits.needs_row()) {
-          state.FindExtents(call, ring, NumPages(part), at);
-          state.SkipPages(ring, NumPages(PrefillTileOf(call, work)) - NumPages(part), at);
-        }
-      }
-      state.StreamPages(call, ring, part, at);
-    }
-    // Read again: that costs less than registers that hold it while the pages stream by.
-    const QueryTile tile = PrefillTileOf(call, work);
-    const QueryTile part = state.Part(call, tile);
-    state.SkipPages(ring, NumPages(tile) - NumPages(part), at);
-    state.Finish(call, ring, part);
-  }
-}
-
-template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
-__global__ void __launch_bounds__(kHopperThreads, 1)
-    DiffPrefillSm90aKernel(const __grid_constant__ AttentionLaunch call) {
-  HopperPrefillTiles<HopperShape<Codec, kHeadDim, kVDim, kKMaps>, false>(call);
-}
-
-template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
-__global__ void __launch_bounds__(kHopperThreads, 1)
-    DiffPrefillSm90aQuantisedKernel(const __grid_constant__ AttentionLaunch call) {
-  HopperPrefillTiles<HopperShape<Codec, kHeadDim, kVDim, kKMaps>, true>(call);
 }
 
 }  // namespace diffserve::cuda

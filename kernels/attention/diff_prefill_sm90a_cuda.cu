@@ -1,59 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-#include <cstddef>
-#include <iterator>
-
-#include "kernels/attention/attention_launch.cuh"
-#include "kernels/attention/diff_prefill_sm90a_finish.cuh"
+#include "kernels/attention/diff_prefill_sm90a_table.cuh"
 
 namespace diffserve::cuda {
 namespace {
 
-struct HopperInstance {
-  int head_dim;
-  int v_dim;
-  int k_maps;
-  bool map_per_warpgroup;
-  size_t page_bytes;
-  size_t other_bytes;  // shared memory besides the stages
-  void (*kernel)(AttentionLaunch);
-  void (*quantised_kernel)(AttentionLaunch);
-
-  int64_t NumStages(const DeviceLimits& limits) const {
-    const int64_t for_pages = int64_t{limits.shared_bytes_max} - static_cast<int64_t>(other_bytes);
-    return std::min<int64_t>(for_pages / static_cast<int64_t>(page_bytes), kHopperStagesMax);
-  }
-};
-
-template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
-constexpr HopperInstance HopperInstanceOf() {
-  using Shape = HopperShape<Codec, kHeadDim, kVDim, kKMaps>;
-  return {kHeadDim,
-          kVDim,
-          kKMaps,
-          Shape::kMapPerWarpgroup,
-          Shape::kPageBytes,
-          PageRing<Shape>::SharedBytes(0),
-          DiffPrefillSm90aKernel<Codec, kHeadDim, kVDim, kKMaps>,
-          DiffPrefillSm90aQuantisedKernel<Codec, kHeadDim, kVDim, kKMaps>};
-}
-
-// (128, 128, 2) stays with the portable kernel: two outputs and the queries of both maps exceed a
-// thread's registers.
-template <typename Codec>
-const HopperInstance kInstancesOf[] = {
-    HopperInstanceOf<Codec, 64, 64, 1>(),   HopperInstanceOf<Codec, 64, 128, 2>(),
-    HopperInstanceOf<Codec, 64, 64, 2>(),   HopperInstanceOf<Codec, 64, 128, 1>(),
-    HopperInstanceOf<Codec, 128, 128, 1>(), HopperInstanceOf<Codec, 128, 256, 2>(),
-    HopperInstanceOf<Codec, 128, 256, 1>(),
-};
 const CodecInstances<HopperInstance> kTable[] = {
-    {DType::kBFloat16, kInstancesOf<BFloat16Codec>},
+    {DType::kBFloat16, kHopperShapes<BFloat16Codec>},
 };
 
 const HopperInstance* Find(const DiffSpec& spec, DType dtype, const DeviceLimits& limits) {
   if (!limits.has_bulk_copies) return nullptr;
   const HopperInstance* instance = FindInstance(kTable, spec, dtype);
+  if (instance == nullptr) instance = FindHopperCodes(spec, dtype);
   const bool fits = instance != nullptr && instance->NumStages(limits) >= kHopperStagesMin;
   return fits ? instance : nullptr;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Image pages on their way into shared memory for the Hopper prefill kernel: its shapes, the ring
-// of pages with its barriers, and the warp that fills it.
+// of pages with its barriers, and the warp that fills it if pages hold bfloat16. Pages of codes
+// become bfloat16 on their way into it (diff_prefill_sm90a_codes.cuh).
 #pragma once
 
 #include "kernels/attention/diff_prefill_order.cuh"
@@ -16,17 +17,26 @@ inline constexpr uint32_t kImageTileBytes = 2 * kImagePageSize * kImageTileColum
                                                                                      // and 64
                                                                                      // columns
 inline constexpr uint32_t kImageRowBytes = 2 * kImageTileColumns;
+inline constexpr int kCodeStages = 2;
+// Named barriers: of both warpgroups that compute, and of the one that widens codes.
+inline constexpr int kExchangeWritten = 1;
+inline constexpr int kExchangeRead = 2;
+inline constexpr int kCodesCleared = 3;
+inline constexpr int kCodesRead = 4;
 
 template <typename Codec_, int kHeadDim_, int kVDim_, int kKMaps_>
 struct HopperShape {
   using Codec = Codec_;
+  static constexpr bool kHasCodes = Codec::Description().scale_bits > 0;
   static constexpr KvFormat kPage = ImageOf<Codec, kHeadDim_, kVDim_, kKMaps_>(kImagePageSize);
-  static_assert(Codec::Description().dtype == DType::kBFloat16, "wgmma reads a page as it lies");
   static_assert(kHeadDim_ % kImageTileColumns == 0 && kVDim_ % kImageTileColumns == 0);
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr int kVDim = kVDim_;
   static constexpr int kKMaps = kKMaps_;
-  static constexpr bool kMapPerWarpgroup = kKMaps == 2 && kVDim > 128;
+  // Where both outputs and the queries of both maps exceed a thread's registers. Beside the code
+  // that widens pages they do so with V of 128 already.
+  static constexpr bool kMapPerWarpgroup = kKMaps == 2 &&
+                                           (kHeadDim > 64 || (kHasCodes && kVDim > 64));
   static constexpr int kOutputs = kKMaps == 2 && !kMapPerWarpgroup ? 2 : 1;  // per warpgroup
   static constexpr int kKSteps = kHeadDim / 16;
   static constexpr int kVSteps = kImagePageSize / 16;
@@ -34,19 +44,24 @@ struct HopperShape {
   static constexpr uint32_t kKMapBytes = kHeadDim / kImageTileColumns * kImageTileBytes;
   static constexpr uint32_t kKBytes = kKMaps * kKMapBytes;
   static constexpr uint32_t kVBytes = kVTiles * kImageTileBytes;
-  static constexpr uint32_t kPageBytes = static_cast<uint32_t>(
-      ImageOf<Codec, kHeadDim, kVDim, kKMaps>(kImagePageSize).PageBytes());
-  static_assert(kPageBytes == kKBytes + kVBytes);
+  static constexpr uint32_t kPageBytes = kKBytes + kVBytes;  // as numbers of bfloat16
+  static constexpr uint32_t kCodeBytes = kHasCodes ? static_cast<uint32_t>(kPage.PageBytes()) : 0;
+  static_assert(kHasCodes || kPage.PageBytes() == kPageBytes, "wgmma reads a page as it lies");
+  // Registers per thread: 384 threads of 168.
+  static constexpr int kFetchRegisters = kHasCodes && kVDim < 256 ? 40 : 24;
+  static constexpr int kComputeRegisters = kHasCodes && kVDim < 256 ? 232 : 240;
+  static_assert(kFetchRegisters + 2 * kComputeRegisters == 3 * 168);
   // Half of map 2's output on its way to map 1's warpgroup.
   static constexpr uint32_t kExchangeBytes = kMapPerWarpgroup
                                                  ? kWarpgroupRows * kVDim / 2 * sizeof(float)
                                                  : 0;
-  static constexpr uint32_t kBarrierBytes = kHopperStagesMax * 3 * 8;
+  static constexpr uint32_t kBarrierBytes = (kHopperStagesMax * 3 + kCodeStages) * 8;
   static constexpr uint32_t kExtentBytes = kOutputs * 2 * kWarpgroupRows * sizeof(float);
+  static constexpr uint32_t kRowBytes = (kMapPerWarpgroup ? 1 : 2) * kWarpgroupRows * sizeof(int);
 };
 
-// Shared memory: the ring of pages, the exchange, the barriers, and the extents of quantised
-// logits.
+// Shared memory: the ring of pages, the exchange, pages of codes, the barriers, the extents of
+// quantised logits, and the ends of what the rows attend to.
 template <typename Shape>
 struct PageRing {
   uint32_t base;  // shared address; a multiple of 1024
@@ -54,27 +69,40 @@ struct PageRing {
 
   static constexpr uint32_t SharedBytes(int num_stages) {
     return static_cast<uint32_t>(num_stages) * Shape::kPageBytes + Shape::kExchangeBytes +
-           Shape::kBarrierBytes + Shape::kExtentBytes;
+           kCodeStages * Shape::kCodeBytes + Shape::kBarrierBytes + Shape::kExtentBytes +
+           Shape::kRowBytes;
   }
   __device__ __forceinline__ uint32_t K(int stage) const {
     return base + static_cast<uint32_t>(stage) * Shape::kPageBytes;
   }
   __device__ __forceinline__ uint32_t V(int stage) const { return K(stage) + Shape::kKBytes; }
   __device__ __forceinline__ uint32_t Exchange() const { return K(num_stages); }
+  __device__ __forceinline__ uint32_t Codes(int stage) const {
+    return Exchange() + Shape::kExchangeBytes + static_cast<uint32_t>(stage) * Shape::kCodeBytes;
+  }
+  __device__ __forceinline__ uint32_t CodesFull(int stage) const {
+    return Codes(kCodeStages) + static_cast<uint32_t>(stage) * 8;
+  }
   __device__ __forceinline__ uint32_t KFull(int stage) const {
-    return Exchange() + Shape::kExchangeBytes + static_cast<uint32_t>(stage) * 24;
+    return CodesFull(kCodeStages) + static_cast<uint32_t>(stage) * 24;
   }
   __device__ __forceinline__ float* Extents() const {
-    const uint32_t begin = KFull(0) + Shape::kBarrierBytes;
+    const uint32_t begin = CodesFull(0) + Shape::kBarrierBytes;
     return reinterpret_cast<float*>(DynamicShared() + (begin - base));
+  }
+  __device__ __forceinline__ int* RowEnds() const {
+    return reinterpret_cast<int*>(Extents() + Shape::kExtentBytes / sizeof(float));
   }
   __device__ __forceinline__ uint32_t VFull(int stage) const { return KFull(stage) + 8; }
   __device__ __forceinline__ uint32_t Empty(int stage) const { return KFull(stage) + 16; }
 
   __device__ __forceinline__ void Init() const {
+    constexpr int kFillers = Shape::kHasCodes ? kWarpgroupThreads / 32 : 1;
+    for (int stage = 0; stage < kCodeStages && Shape::kHasCodes; ++stage)
+      BarrierInit(CodesFull(stage), 1);
     for (int stage = 0; stage < num_stages; ++stage) {
-      BarrierInit(KFull(stage), 1);
-      BarrierInit(VFull(stage), 1);
+      BarrierInit(KFull(stage), kFillers);
+      BarrierInit(VFull(stage), kFillers);
       BarrierInit(Empty(stage), 2 * kWarpgroupThreads / 32);  // every warp that computes
     }
     BarrierInitFence();
@@ -91,9 +119,9 @@ struct RingPosition {
   }
 };
 
-// Pages of a tile or a part of it, from slot 0.
+// Pages of a tile or a part of it, from the tile's first.
 __device__ __forceinline__ int NumPages(const QueryTile& tile) {
-  return (tile.end_slot + kImagePageSize - 1) / kImagePageSize;
+  return max(0, (tile.end_slot - tile.first_slot + kImagePageSize - 1) / kImagePageSize);
 }
 
 // ---- The warp that fetches.
@@ -108,19 +136,19 @@ __device__ __forceinline__ void FetchK(const PageRing<Shape>& ring, int stage,
   BarrierArrive(ring.VFull(stage));
 }
 
-// Copies `num_slots` slots of V and zeroes the rest: a weight of 0 does not hide a NaN.
+// Copies slots [begin, end) of V and zeroes the others: a weight of 0 does not hide a NaN.
 template <typename Shape>
 __device__ __forceinline__ void FetchPage(const PageRing<Shape>& ring, int stage,
-                                          const uint16_t* page, int num_slots, int lane) {
+                                          const uint16_t* page, int begin, int end, int lane) {
   const uint32_t v = ring.V(stage);
-  if (num_slots < kImagePageSize) {
+  const uint32_t begin_bytes = static_cast<uint32_t>(begin) * kImageRowBytes;
+  const uint32_t end_bytes = static_cast<uint32_t>(end) * kImageRowBytes;
+  if (begin > 0 || end < kImagePageSize) {
     std::byte* bytes = DynamicShared() + (v - ring.base);
-    const uint32_t begin = static_cast<uint32_t>(num_slots) * kImageRowBytes +
-                           static_cast<uint32_t>(lane) * 16;
-    for (uint32_t tile = 0; tile < Shape::kVBytes; tile += kImageTileBytes) {
-      for (uint32_t at = begin; at < kImageTileBytes; at += 32 * 16) {
-        *reinterpret_cast<uint4*>(bytes + tile + at) = make_uint4(0, 0, 0, 0);
-      }
+    for (uint32_t at = static_cast<uint32_t>(lane) * 16; at < Shape::kVBytes; at += 32 * 16) {
+      const uint32_t in_tile = at % kImageTileBytes;
+      if (in_tile < begin_bytes || in_tile >= end_bytes)
+        *reinterpret_cast<uint4*>(bytes + at) = make_uint4(0, 0, 0, 0);
     }
     ProxyFence();
     __syncwarp();
@@ -128,19 +156,18 @@ __device__ __forceinline__ void FetchPage(const PageRing<Shape>& ring, int stage
   if (!ElectedLane()) return;
   BarrierArriveExpect(ring.KFull(stage), Shape::kKBytes);
   BulkCopy(ring.K(stage), page, Shape::kKBytes, ring.KFull(stage));
-  const uint32_t tile_bytes = static_cast<uint32_t>(num_slots) * kImageRowBytes;
   const uint16_t* source = page + Shape::kKBytes / 2;
-  BarrierArriveExpect(ring.VFull(stage), Shape::kVTiles * tile_bytes);
-  for (uint32_t tile = 0; tile < Shape::kVBytes; tile += kImageTileBytes) {
-    BulkCopy(v + tile, source + tile / 2, tile_bytes, ring.VFull(stage));
-  }
+  BarrierArriveExpect(ring.VFull(stage), Shape::kVTiles * (end_bytes - begin_bytes));
+  for (uint32_t tile = begin_bytes; tile < Shape::kVBytes; tile += kImageTileBytes)
+    BulkCopy(v + tile, source + tile / 2, end_bytes - begin_bytes, ring.VFull(stage));
 }
 
 template <typename Shape, bool kKAlone>
 __device__ __forceinline__ void FetchTile(const AttentionLaunch& call, const PageRing<Shape>& ring,
                                           const QueryTile& tile, RingPosition& at, int lane) {
   const int num_pages = NumPages(tile);
-  const int32_t* pages = call.batch.pages + tile.sequence.first_page;
+  const int32_t* pages = call.batch.pages + tile.sequence.first_page +
+                         tile.first_slot / kImagePageSize;
   int32_t page_of_lane = 0;
   for (int page = 0; page < num_pages; ++page) {
     if (page % 32 == 0) page_of_lane = page + lane < num_pages ? pages[page + lane] : 0;
@@ -151,8 +178,10 @@ __device__ __forceinline__ void FetchTile(const AttentionLaunch& call, const Pag
     if constexpr (kKAlone) {
       FetchK<Shape>(ring, at.stage, source);
     } else {
+      const int slot = tile.first_slot + page * kImagePageSize;
       FetchPage<Shape>(ring, at.stage, source,
-                       min(tile.end_slot - page * kImagePageSize, kImagePageSize), lane);
+                       max(UnmaskedSlots::Of(call, tile).first_of_any - slot, 0),
+                       min(tile.end_slot - slot, kImagePageSize), lane);
     }
     at.Advance(ring.num_stages);
   }

@@ -27,7 +27,7 @@ struct KvCodec {
   // scale.
   DIFFSERVE_HOST_DEVICE constexpr bool transforms_k() const { return k_bits == 4; }
   DIFFSERVE_HOST_DEVICE constexpr bool transforms_v() const { return v_bits == 4; }
-  // A GPU multiplies such K by an int8 q (int8_row.h), any other by a bfloat16 q.
+  // A GPU rounds the q that multiplies such K to int8 codes (int8_row.h), any other to bfloat16.
   DIFFSERVE_HOST_DEVICE constexpr bool has_int8_k() const {
     return dtype == DType::kInt8 || dtype == DType::kInt8KInt4V;
   }

@@ -22,15 +22,14 @@ AttentionBackend BackendOf(const std::string& name, DType pages, std::vector<int
 }  // namespace
 
 // Decode and prefill, each with cp.async as on every device and with Hopper's bulk copies. Prefill
-// has its own kernels for those, over bfloat16 pages without a window.
+// has its own kernels for those.
 std::vector<AttentionBackend> DiffAttentionBackends() {
   if (!KernelsCanRun()) return {};
   const std::vector<int> all = {48, 64, 96, 128};
-  AttentionBackend hopper = BackendOf("prefill_sm90", DType::kBFloat16, {64, 128}, Prefill, true);
-  hopper.has_other_kernel_for_windows = true;
   return {BackendOf("decode", DType::kBFloat16, all, Decode, false),
           BackendOf("decode_sm90", DType::kBFloat16, all, Decode, true),
-          BackendOf("prefill", DType::kBFloat16, all, Prefill, false), hopper};
+          BackendOf("prefill", DType::kBFloat16, all, Prefill, false),
+          BackendOf("prefill_sm90", DType::kBFloat16, {64, 128}, Prefill, true)};
 }
 
 std::vector<AttentionBackend> CodePageBackends() {
@@ -42,6 +41,7 @@ std::vector<AttentionBackend> CodePageBackends() {
     backends.push_back(BackendOf("decode" + of, pages, all, Decode, false));
     backends.push_back(BackendOf("decode_sm90" + of, pages, all, Decode, true));
     backends.push_back(BackendOf("prefill" + of, pages, all, Prefill, false));
+    backends.push_back(BackendOf("prefill_sm90" + of, pages, {64, 128}, Prefill, true));
   }
   return backends;
 }

@@ -56,7 +56,7 @@ TEST_P(DiffPrefillTest, EveryNumberOfStagesGivesTheSameBits) {
   testing::ExpectLikeReference(batch, expected);
   for (int pages : {1, 2, 3}) {  // of 16 KiB
     if (IsHopper() && pages == 1) continue;
-    SimulateSharedBytes((16 * pages + 1) << 10);
+    SimulateSharedBytes((16 * pages + 2) << 10);  // the rest: barriers and what rows need
     EXPECT_TRUE(SameBits(Prefill(batch), expected));
   }
 }
@@ -107,13 +107,16 @@ TEST_P(DiffPrefillTest, AnyNumberOfMultiprocessorsAndStagesGivesTheSameBitsOfAWi
   }
 }
 
-TEST_P(DiffPrefillTest, LayerWithAWindowUsesThePortableKernel) {
+TEST_P(DiffPrefillTest, HopperHasItsOwnKernelsForEveryPageTypeAndWindow) {
   for (const DiffSpec& spec : EveryForm()) {
-    ImageBatch batch(spec, {{10, 70}});
-    const std::vector<float> portable = testing::Prefill(batch, false);
-    EXPECT_EQ(bool{SameBits(Prefill(batch), portable)}, !IsHopper());
-    batch.window = 80;  // hides nothing
-    EXPECT_TRUE(SameBits(Prefill(batch), portable));
+    for (DType pages : cuda::kPageTypes) {
+      for (int window : {0, 80, 30}) {
+        ImageBatch batch(spec, {{10, 70}}, 1, 1, {}, pages);
+        batch.window = window;
+        EXPECT_EQ(bool{SameBits(Prefill(batch), testing::Prefill(batch, false))}, !IsHopper())
+            << testing::Describe(spec) << " " << NameOf(pages) << " " << window;
+      }
+    }
   }
 }
 

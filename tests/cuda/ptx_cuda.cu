@@ -99,6 +99,24 @@ __global__ void __launch_bounds__(64) BulkCopyKernel(const uint32_t* from, uint3
   }
 }
 
+__global__ void __launch_bounds__(64) SharedAccessKernel(const uint32_t* from, uint32_t* to) {
+  const int thread = ThreadAgain();
+  const uint32_t base = SharedAddress(DynamicShared());
+  const uint32_t own = base + static_cast<uint32_t>(thread) * 16;
+  const uint32_t other = base + static_cast<uint32_t>(thread ^ 1) * 16;
+  uint32_t numbers[4];
+  for (int i = 0; i < 4; ++i) numbers[i] = from[4 * thread + i];
+  StoreShared4(own, numbers);
+  __syncthreads();
+  uint32_t pair[2];
+  LoadShared2(pair, other + 8);
+  for (int i = 0; i < 2; ++i) to[4 * thread + i] = pair[i];
+  StoreShared(own + 4, LoadShared(own));
+  __syncthreads();
+  LoadShared2(pair, other);
+  for (int i = 0; i < 2; ++i) to[4 * thread + 2 + i] = pair[i];
+}
+
 __global__ void __launch_bounds__(64) ElectedLaneKernel(uint32_t* to) {
   for (unsigned turn = 0; turn < 2; ++turn) to[64 * turn + threadIdx.x] = ElectedLane() ? 1 : 0;
 }
@@ -160,6 +178,9 @@ int RunCpAsync(const uint32_t* from, uint32_t* to, CUstream_st* stream) {
 }
 int RunBulkCopy(const uint32_t* from, uint32_t* to, CUstream_st* stream) {
   return RunOnce(BulkCopyKernel, 1, 64, stream, from, to);
+}
+int RunSharedAccess(const uint32_t* from, uint32_t* to, CUstream_st* stream) {
+  return RunOnce(SharedAccessKernel, 1, 64, stream, from, to);
 }
 int RunElectedLane(uint32_t* to, CUstream_st* stream) {
   return RunOnce(ElectedLaneKernel, 1, 64, stream, to);

@@ -24,6 +24,9 @@ int RunCpAsync(const uint32_t* from, uint32_t* to, CUstream_st* stream);
 // 2 x 4,096 bytes through the same shared memory, each as two copies that one barrier counts.
 // Another barrier counts the threads that have read the first (sm_90).
 int RunBulkCopy(const uint32_t* from, uint32_t* to, CUstream_st* stream);
+// 64 threads store four numbers each. to[4 t + i]: the neighbour's last two numbers, then its
+// first, twice.
+int RunSharedAccess(const uint32_t* from, uint32_t* to, CUstream_st* stream);
 // to: [2 turns][2 warps][32 lanes], 1 where the lane is elected (sm_90).
 int RunElectedLane(uint32_t* to, CUstream_st* stream);
 // to[l] = from[l], passed from the first warp to the third through barrier 5, while the second warp

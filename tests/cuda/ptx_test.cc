@@ -146,6 +146,15 @@ TEST_F(PtxTest, BulkCopiesArriveBeforeTheirBarriersPhaseEnds) {
   EXPECT_EQ(Run<uint32_t>(from, 2048, testing::RunBulkCopy), from);
 }
 
+TEST_F(PtxTest, SharedAccessesReadAndWriteWhatTheirAddressesSay) {
+  const std::vector<uint32_t> from = Numbers(256);
+  const std::vector<uint32_t> to = Run<uint32_t>(from, 256, testing::RunSharedAccess);
+  for (size_t i = 0; i < 256; ++i) {
+    const size_t other = (i / 4 ^ 1) * 4;
+    EXPECT_EQ(to[i], from[other + (i % 4 < 2 ? 2 + i % 4 : 0)]) << i;
+  }
+}
+
 TEST_F(PtxTest, OneLaneOfEachWarpIsElectedAndTheSameEachTime) {
   if (device_.compute_capability / 10 != 9)
     GTEST_SKIP() << device_.name << " takes the code of sm_80, which elects no lane";

@@ -22,7 +22,6 @@ struct AttentionBackend {
   std::vector<int> head_dims;  // that it has kernels for
   bool takes_every_v_dim;      // else as many as head_dim, or twice
   std::function<std::vector<float>(AttentionBatch&)> run;
-  bool has_other_kernel_for_windows = false;  // whose bits differ
 };
 std::vector<AttentionBackend> DiffAttentionBackends();
 // The same over pages of codes, which round q.

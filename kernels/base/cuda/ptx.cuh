@@ -23,6 +23,27 @@ __device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+// Loads and stores by shared address, a multiple of their size.
+__device__ __forceinline__ float LoadShared(uint32_t address) {
+  float value;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
+  return value;
+}
+__device__ __forceinline__ void LoadShared2(uint32_t (&value)[2], uint32_t address) {
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
+               : "=r"(value[0]), "=r"(value[1])
+               : "r"(address)
+               : "memory");
+}
+__device__ __forceinline__ void StoreShared(uint32_t address, float value) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
+}
+__device__ __forceinline__ void StoreShared4(uint32_t address, const uint32_t (&value)[4]) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value[0]),
+               "r"(value[1]), "r"(value[2]), "r"(value[3])
+               : "memory");
+}
+
 // ---- cp.async: 16 bytes per thread, bypassing the L1 cache.
 __device__ __forceinline__ void CpAsync16(uint32_t destination, const void* source) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(destination), "l"(source)
@@ -149,6 +170,14 @@ __device__ __forceinline__ uint32_t FmaBFloat16(uint32_t x, uint32_t y, uint32_t
   uint32_t sums;
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sums) : "r"(x), "r"(y), "r"(z));
   return sums;
+}
+
+// threadIdx.x, read each time: that costs less than a register that holds it, or what follows from
+// it, while others are short.
+__device__ __forceinline__ int ThreadAgain() {
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
 }
 
 // ---- Scalars.

@@ -110,6 +110,14 @@ T atomicAdd(T* address, T value) {
   *address = old + value;
   return old;
 }
+// Byte i of the result is the one of x (0 to 3) and y (4 to 7) that digit i of the selector names.
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
+  const uint64_t bytes = uint64_t{y} << 32 | x;
+  unsigned result = 0;
+  for (unsigned i = 0; i < 4; ++i)
+    result |= static_cast<unsigned>(bytes >> (selector >> 4 * i & 7) * 8 & 0xff) << 8 * i;
+  return result;
+}
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline float __uint_as_float(unsigned bits) {
   float value;

@@ -17,6 +17,21 @@ inline uint32_t SharedAddress(const void* pointer) {
   return static_cast<uint32_t>(static_cast<const std::byte*>(pointer) - shim::SharedBase());
 }
 
+inline float LoadShared(uint32_t address) {
+  float value;
+  std::memcpy(&value, shim::SharedAt(address, 4, 4), 4);
+  return value;
+}
+inline void LoadShared2(uint32_t (&value)[2], uint32_t address) {
+  std::memcpy(value, shim::SharedAt(address, 8, 8), 8);
+}
+inline void StoreShared(uint32_t address, float value) {
+  std::memcpy(shim::SharedAt(address, 4, 4), &value, 4);
+}
+inline void StoreShared4(uint32_t address, const uint32_t (&value)[4]) {
+  std::memcpy(shim::SharedAt(address, 16, 16), value, 16);
+}
+
 inline void CpAsync16(uint32_t destination, const void* source) {
   if (reinterpret_cast<uintptr_t>(source) % 16 != 0)
     shim::Fail("cp.async from an address that is not a multiple of 16");
@@ -168,6 +183,7 @@ inline uint32_t FmaBFloat16(uint32_t x, uint32_t y, uint32_t z) {
   }
   return sums;
 }
+inline int ThreadAgain() { return static_cast<int>(shim::threadIdx.x); }
 inline float Exp2(float x) { return std::exp2(x); }
 inline float Reciprocal(float x) { return 1.0f / x; }
 inline float MulRounded(float x, float y) { return x * y; }
