@@ -8,20 +8,21 @@
 #   tests/long.sh --all         all of them
 #   tests/long.sh --list [NAME...]   names, usual minutes on two cores, what they prove and when
 #                               they last passed; without those that are named
-#   tests/long.sh --turn MINUTES     as many as fit, from the one whose turn it is by the number of
-#                               commits
+#   tests/long.sh --turn MINUTES     gpu_check, then as many as fit, from the one whose turn it is
+#                               by the number of commits
 # With RECORD=1 each result goes to docs/results/proofs.json with commit and date, and from there
 # (docs/make_guarantees.py) to docs/operate/guarantees.md.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 usual=(cuda cuda_gate schema templates e2e_long ui helm asan tsan)
-others=(gpu_check image package fleet clients reliability soak fuzz loader)
+each=(gpu_check)  # of every run in CI
+others=(image package fleet clients reliability soak fuzz loader)
 declare -A minutes about
 about_check() { minutes[$1]=$2 about[$1]=$3; }
-about_check cuda 6 "the CUDA backend on the CPU shim: its tests, its bench, one end-to-end file"
+about_check cuda 9 "the CUDA backend on the CPU shim: its tests, its bench, one end-to-end file"
 about_check cuda_gate 8 "the CUDA compiler's report on each kernel, and its machine code"
-about_check gpu_check 20 "the archive for a GPU machine: its size; it starts in an empty root"
+about_check gpu_check 12 "the archive for a GPU machine: its size; it starts in an empty root"
 about_check schema 1 "JSON Schema's own test suite against masks"
 about_check templates 1 "Jinja2's own test suite against chat templates"
 about_check e2e_long 7 "the long end-to-end files"
@@ -43,7 +44,7 @@ budget=""
 except=""
 case "${1:-}" in
   --usual) names=("${usual[@]}"); shift; names+=("$@") ;;
-  --all) names=("${usual[@]}" "${others[@]}") ;;
+  --all) names=("${usual[@]}" "${each[@]}" "${others[@]}") ;;
   --turn) budget=${2:?minutes} ;;
   --list)
     shift
@@ -56,7 +57,7 @@ for name, proof in json.load(open("docs/results/proofs.json")).items():
         print(name, (datetime.date.today() - datetime.date.fromisoformat(proof["date"])).days)
 PYTHON
     )
-    for name in "${usual[@]}" "${others[@]}"; do
+    for name in "${usual[@]}" "${each[@]}" "${others[@]}"; do
       [[ " $except $* " == *" $name "* ]] ||
         printf '%-12s %3d min  %s; %s\n' "$name" "${minutes[$name]}" "${about[$name]}" \
           "${age[$name]:-no recorded run}"
@@ -205,6 +206,10 @@ PYTHON
 }
 
 if [ -n "$budget" ]; then
+  for name in "${each[@]}"; do
+    names+=("$name")
+    budget=$((budget - minutes[$name]))
+  done
   every=("${usual[@]}" "${others[@]}")
   first=$(($(git -c safe.directory=* rev-list --count HEAD) % ${#every[@]}))
   for ((i = 0; i < ${#every[@]}; i++)); do
