@@ -148,13 +148,13 @@ class Code:
 
     def reachable(self, begin, stops):
         """Indices of the instructions that may follow `begin`, up to those that `stops` accepts."""
-        seen, todo = set(), list(self.next[begin])
-        while todo:
-            i = todo.pop()
+        seen, pending = set(), list(self.next[begin])
+        while pending:
+            i = pending.pop()
             if i in seen or stops(self.instructions[i]):
                 continue
             seen.add(i)
-            todo += self.next[i]
+            pending += self.next[i]
         return seen
 
 
@@ -191,9 +191,9 @@ def judge_wgmma(code):
     if count == 0:
         return 0, []
     findings = {}
-    seen, todo = set(), [(0, ((),))]
-    while todo:
-        at, state = todo.pop()
+    seen, pending = set(), [(0, ((),))]
+    while pending:
+        at, state = pending.pop()
         if (at, state) in seen:
             continue
         seen.add((at, state))
@@ -205,7 +205,7 @@ def judge_wgmma(code):
         if len(state) > GROUPS_MAX:
             findings[at] = f"{each} follows {GROUPS_MAX} groups of wgmma without a wait"
             continue
-        todo += [(i, state) for i in code.next[at]]
+        pending += [(i, state) for i in code.next[at]]
     return count, [findings[at] for at in sorted(findings)]
 
 
