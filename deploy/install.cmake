@@ -11,6 +11,17 @@ install(FILES README.md CHANGELOG.md LICENSE NOTICE THIRD_PARTY.md deploy/crate_
         DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program
         FILES_MATCHING PATTERN "*.md" PATTERN "openapi.yaml")
+install(CODE [[
+  foreach(file bash:bash-completion/completions/diffserve
+      fish:fish/vendor_completions.d/diffserve.fish)
+    string(REGEX REPLACE ":.*" "" shell ${file})
+    string(REGEX REPLACE ".*:" "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/share/" path ${file})
+    cmake_path(GET path PARENT_PATH folder)
+    file(MAKE_DIRECTORY ${folder})
+    execute_process(COMMAND $<TARGET_FILE:diffserve> completion ${shell} OUTPUT_FILE ${path}
+      COMMAND_ERROR_IS_FATAL ANY)
+  endforeach()
+]] COMPONENT program)
 # Debian's name for the licence of a package.
 install(FILES NOTICE RENAME copyright DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 # The service is for the package alone, whose paths its files name.

@@ -3,9 +3,9 @@
 # The one list of what a Debian 12 machine needs to build and run diffserve. Run as root; does
 # nothing if all of it is there.
 #   deploy/install_deps.sh          to build and serve
-#   deploy/install_deps.sh --test   and what the tests use: promtool, Prometheus, libfaketime,
-#                                   and a Python virtual environment in .venv, with JSON Schema's
-#                                   and Jinja2's own test suites beside it
+#   deploy/install_deps.sh --test   and what the tests use: promtool, Prometheus, libfaketime, zsh,
+#                                   fish, and a Python virtual environment in .venv, with JSON
+#                                   Schema's and Jinja2's own test suites beside it
 #   deploy/install_deps.sh --browser   and Chromium, for tests/ui
 #   deploy/install_deps.sh --fuzz   and what libFuzzer (the preset `fuzz`) needs: clang's runtime
 #                                   libraries
@@ -23,7 +23,7 @@ for option in "$@"; do
   case "$option" in
     --test)
       with_tests=true
-      packages+=(python3 python3-venv prometheus libfaketime)
+      packages+=(python3 python3-venv prometheus libfaketime zsh fish)
       ;;
     --browser) packages+=(chromium chromium-driver fonts-dejavu-core) ;;
     --fuzz) packages+=(libclang-rt-19-dev) ;;

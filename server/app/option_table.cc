@@ -6,6 +6,7 @@
 
 #include "kernels/base/cuda/device.h"
 #include "kernels/ops/weight_codec.h"
+#include "server/app/completion.h"
 #include "server/serving/tools/tool_format.h"
 
 namespace diffserve {
@@ -373,6 +374,9 @@ std::span<const FlagSpec> ArgumentTable() {
        At<&Options::session, &SessionOptions::model_dir>(), ""},
       {"--new-dir NEW_DIR", kConvert, At<&Options::conversion, &ConversionOptions::new_dir>(), ""},
       {"--url URL", kProbe, At<&Options::probe, &ProbeOptions::url>(), ""},
+      FlagSpec("--shell SHELL", kCompletion, At<&Options::completion, &CompletionOptions::shell>(),
+               "")
+          .OneOf({std::begin(kCompletionShells), std::end(kCompletionShells)}),
   };
   return table;
 }
@@ -392,6 +396,7 @@ std::span<const CommandSpec> CommandTable() {
        "write a clean copy of a checkpoint or of a unilm state dict, and load it as a check"},
       {"probe",
        "check whether the server at http://HOST:PORT[/PATH] is ready (default PATH: readyz)"},
+      {"completion", "print a script that completes this command line in bash, zsh or fish"},
   };
   return kTable;
 }

@@ -14,7 +14,7 @@
 namespace diffserve {
 
 // Commands that a flag applies to, as bits. kAllCommands: those that run a model or report how they
-// would run it. convert and probe do neither.
+// would run it. The others do neither.
 enum CommandBit : unsigned {
   kServe = 1,
   kLogits = 2,
@@ -24,7 +24,8 @@ enum CommandBit : unsigned {
   kInspect = 32,
   kAllCommands = 63,
   kConvert = 64,
-  kProbe = 128
+  kProbe = 128,
+  kCompletion = 256
 };
 
 struct CommandSpec {

@@ -2,7 +2,6 @@
 #include "server/app/options.h"
 
 #include <algorithm>
-#include <bit>
 #include <cctype>
 #include <charconv>
 #include <cmath>
@@ -12,6 +11,7 @@
 #include "kernels/base/cuda/device.h"
 #include "models/regular_file.h"
 #include "server/api/head/cross_origin.h"
+#include "server/app/environment.h"
 #include "server/app/nearest_name.h"
 #include "server/app/option_table.h"
 #include "server/http/url.h"
@@ -30,10 +30,11 @@ std::string CommandsText(unsigned commands) {
   return Joined(names);
 }
 
-// The same in few words: "all but convert, probe".
+// The same in few words: "all that run a model, convert".
 std::string ShortCommandsText(unsigned commands) {
-  const unsigned others = ((1u << CommandTable().size()) - 1) & ~commands;
-  return std::popcount(others) <= 2 ? "all but " + CommandsText(others) : CommandsText(commands);
+  if ((commands & kAllCommands) != kAllCommands) return CommandsText(commands);
+  const std::string others = CommandsText(commands & ~kAllCommands);
+  return "all that run a model" + (others.empty() ? "" : ", " + others);
 }
 
 std::vector<const FlagSpec*> ArgumentsOf(unsigned command) {
@@ -298,7 +299,8 @@ Status CheckFlagsOfServer(const std::vector<Assignment>& assignments) {
 
 }  // namespace
 
-Result<Options> ParseOptions(const std::vector<std::string>& args) {
+Result<Options> ParseOptions(const std::vector<std::string>& args,
+                             std::span<const std::string> environment) {
   Options options;
   for (const std::string& arg : args) {
     const bool is_first = &arg == &args[0];
@@ -315,8 +317,10 @@ Result<Options> ParseOptions(const std::vector<std::string>& args) {
   const unsigned bit = 1u << (command - CommandTable().begin());
   ArgumentReader reader(args, bit);
   DS_RETURN_IF_ERROR(reader.Read());
-  if (!reader.config_file.empty())
-    DS_RETURN_IF_ERROR(ApplyConfigFile(reader.config_file, bit, options));
+  std::string config_file = reader.config_file;
+  if (config_file.empty()) config_file = ValueOfVariable(environment, VariableOf("--config"));
+  if (!config_file.empty()) DS_RETURN_IF_ERROR(ApplyConfigFile(config_file, bit, options));
+  DS_RETURN_IF_ERROR(ApplyEnvironment(environment, bit, options));
   for (const auto& [flag, value] : reader.assignments)
     DS_RETURN_IF_ERROR(ApplyFlag(*flag, value, options));
   DS_RETURN_IF_ERROR(CheckTogether(bit, options));
@@ -383,8 +387,10 @@ std::string HelpText() {
     bit *= 2;
   }
   out << "\n  --help, --version\n  --config FILE                 JSON object of flag names and "
-         "values (and model_dir); flags on the command line take precedence\n  A switch can be "
-         "turned off with --no-NAME. Exit codes: 0 success, 1 failure, 2 wrong usage.\n";
+         "values (and model_dir)\n  Each flag has an environment variable: DIFFSERVE_MAX_MODEL_LEN "
+         "for --max-model-len. Flags win over\n  variables, variables over the file. A switch is "
+         "turned off with --no-NAME, or NAME=false as a variable.\n  Exit codes: 0 success, 1 "
+         "failure, 2 wrong usage.\n";
   std::string_view group;
   for (const FlagSpec& flag : FlagTable()) {
     if (flag.group != group) out << "\n" << (group = flag.group) << "\n";

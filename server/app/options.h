@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line: every flag with its default and range, read from argv and from --config FILE
-// (flags win).
+// The command line: every flag with its default and range, read from argv, from environment
+// variables and from --config FILE. The first of these that has a flag wins.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -116,6 +117,10 @@ struct ProbeOptions {
   std::string url;
 };
 
+struct CompletionOptions {
+  std::string shell;  // of kCompletionShells
+};
+
 // The whole command line; each command gets the parts that it needs.
 struct Options {
   std::string command;  // a name of CommandTable(); or help, version
@@ -130,12 +135,15 @@ struct Options {
   InspectOptions inspect;
   ConversionOptions conversion;
   ProbeOptions probe;
-  bool json = false;  // generate, bench and inspect print one JSON object
+  CompletionOptions completion;
+  bool json = false;                  // generate, bench and inspect print one JSON object
+  std::vector<std::string> warnings;  // texts for the log
 };
 
 // Error: kInvalidArgument naming the flag, the value found and what is allowed (exit code 2).
-// `--help` and `--version` set command to "help" and "version".
-Result<Options> ParseOptions(const std::vector<std::string>& args);
+// `--help` and `--version` set command to "help" and "version". `environment`: "NAME=value" each.
+Result<Options> ParseOptions(const std::vector<std::string>& args,
+                             std::span<const std::string> environment = {});
 
 // "1,2,3", or ids separated by white space. `param` names the flag in errors.
 Result<std::vector<int32_t>> ParseTokenIds(std::string_view text, std::string_view param);

@@ -16,7 +16,8 @@ from server_process import BINARY, ServerProcess
 from tiny_model import BOS_ID, EOS_ID, VOCAB_SIZE, encode
 
 PROMPT = [BOS_ID, *encode("a prompt of some length for the logits")]
-COMMANDS = ("serve", "logits", "generate", "chat", "bench", "inspect", "convert", "probe")
+COMMANDS = ("serve", "logits", "generate", "chat", "bench", "inspect", "convert", "probe",
+            "completion")
 
 
 def run(*arguments, timeout_s=60, **how) -> subprocess.CompletedProcess:

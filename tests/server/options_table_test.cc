@@ -269,7 +269,7 @@ TEST(OptionsTest, WrongUsageNamesTheError) {
       {{}, "a command is missing"},
       {{"sevre", "DIR"},
        "\"sevre\" is not a command: did you mean serve? Allowed: serve, logits, generate, chat, "
-       "bench, inspect, convert, probe; see diffserve --help"},
+       "bench, inspect, convert, probe, completion; see diffserve --help"},
       {{"launch", "DIR"}, "\"launch\" is not a command, allowed: serve, logits"},
       {{"serve"}, "MODEL_DIR is missing"},
       {{"serve", ""}, "found an empty argument, allowed: MODEL_DIR"},
@@ -278,6 +278,8 @@ TEST(OptionsTest, WrongUsageNamesTheError) {
       {{"convert", "A"}, "NEW_DIR is missing: diffserve convert MODEL_DIR NEW_DIR"},
       {{"convert", "A", "B", "C"},
        "found \"C\" after NEW_DIR \"B\"; allowed: one MODEL_DIR NEW_DIR"},
+      {{"completion"}, "SHELL is missing: diffserve completion SHELL"},
+      {{"completion", "csh"}, "\"csh\", allowed: bash, zsh, fish"},
       {{"probe"}, "URL is missing: diffserve probe URL"},
       {{"probe", "localhost:80"}, "URL is \"localhost:80\", allowed: http://HOST:PORT[/PATH]"},
       {{"probe", "http://h:80", "more"}, "found \"more\" after URL \"http://h:80\""},

@@ -16,6 +16,7 @@
 #include "kernels/base/machine_memory.h"
 #include "kernels/base/out_of_memory.h"
 #include "server/app/commands/model_session.h"
+#include "server/app/completion.h"
 #include "server/app/standard_streams.h"
 #include "server/app/stop_signals.h"
 #include "server/serving/build_version.h"
@@ -40,18 +41,29 @@ Status RunCommand(const Options& options, const ExecutorWrapper& wrap) {
 
 namespace {
 
+std::vector<std::string> Environment() {
+  std::vector<std::string> variables;
+  for (char** variable = environ; *variable != nullptr; ++variable)
+    variables.emplace_back(*variable);
+  return variables;
+}
+
 int Run(int argc, char** argv, const ExecutorWrapper& wrap) {
   const LogThread log(STDERR_FILENO);
   InstallCrashReport(BuildVersion().data(), BuildCommit().data());
-  const Result<Options> parsed = ParseOptions(std::vector<std::string>(argv + 1, argv + argc));
+  const Result<Options> parsed = ParseOptions(std::vector<std::string>(argv + 1, argv + argc),
+                                              Environment());
   if (!parsed.ok()) {
     LogPlainLine("diffserve: " + parsed.status().message());
     return kExitUsage;
   }
   const Options& options = parsed.value();
   SetLogLevel(options.log_level);
+  for (const std::string& warning : options.warnings) LogPlainLine("diffserve: " + warning);
   if (options.command == "help") return std::fputs(HelpText().c_str(), stdout), 0;
   if (options.command == "version") return std::fputs(VersionText().c_str(), stdout), 0;
+  if (options.command == "completion")
+    return std::fputs(CompletionScript(options.completion.shell).c_str(), stdout), 0;
   std::optional<EndsOnSignal> ends_on_signal;
   const std::string& command = options.command;
   if (command != "serve" && command != "chat" && command != "convert") {  // these handle
