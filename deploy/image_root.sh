@@ -28,18 +28,8 @@ describe() {  # describe PACKAGE
   install -D -m 644 "/usr/share/doc/$1/copyright" "$root/usr/share/doc/$1/copyright"
 }
 
-# dpkg knows a file under /usr/lib, or under /lib, which is a link to it.
-package_of() {  # package_of FILE
-  { dpkg-query --search "$1" ||
-    dpkg-query --search "${1#/usr}"; } 2>/dev/null | head -n 1 | cut -d : -f 1
-}
-
 for library in "$@"; do cp -L "$library" "$root/$libraries/"; done
-needed=$(ldd "$root/usr/bin/diffserve" "$@")
-if grep 'not found' <<<"$needed" >&2; then exit 1; fi
-grep -oE '/[^ ]+ \(0x' <<<"$needed" | cut -d ' ' -f 1 | sort -u | while read -r library; do
-  package=$(package_of "$(realpath "$library")")
-  [ -n "$package" ] || { echo "deploy/image_root.sh: no package has $library" >&2; exit 1; }
+deploy/libraries.sh "$root/usr/bin/diffserve" "$@" | while read -r library package _; do
   case $library in
     /lib64/*) cp -L "$library" "$root/usr/lib64/" ;;
     *) cp -L "$library" "$root/$libraries/" ;;

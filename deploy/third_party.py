@@ -43,15 +43,6 @@ def output(*command, folder=ROOT):
     return subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder).stdout
 
 
-def package_of(file):
-    """dpkg knows a file under /usr/lib, or under /lib, which is a link to it."""
-    for name in (file, file.removeprefix("/usr"), "/usr" + file):
-        found = subprocess.run(["dpkg-query", "--search", name], capture_output=True, text=True)
-        if found.returncode == 0:
-            return found.stdout.split(":")[0]
-    raise SystemExit(f"deploy/third_party.py: no Debian package has {file}")
-
-
 def debian_licence(package):
     """The licence of `Files: *` in a package's copyright file, where Debian's machine-readable form
     is used, and no line of BY_HAND names the package."""
@@ -66,8 +57,8 @@ def debian_licence(package):
 
 
 def debian_rows():
-    loaded = re.findall(r"(/\S+) \(0x", output("ldd", str(PROGRAM)))
-    packages = {package_of(str(Path(file).resolve())) for file in loaded}
+    loaded = output("deploy/libraries.sh", str(PROGRAM)).splitlines()
+    packages = {line.split()[1] for line in loaded}
     for package in HEADER_ONLY:
         if Path(f"/usr/share/doc/{package}/copyright").is_file():
             packages.add(package)
