@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What the check scripts of this folder share, to be sourced: counted checks, tools, a bare Debian
-# tree, the wait for a server.
+# tree, a server and a question to it.
 passed=0
 failed=0
 
@@ -35,18 +35,20 @@ need() {  # need PACKAGE...: installs those that are missing
   DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" >&2
 }
 
-# Debian 12's smallest system in a folder, with this machine's package sources and its settings for
-# reaching registries. DEBIAN_TREE, if set, is such a tree from before, to be copied.
-debian_tree() {  # debian_tree FOLDER
-  local mirror file
-  if [ -n "${DEBIAN_TREE:-}" ]; then cp -a "$DEBIAN_TREE" "$1"; return; fi
+# Debian's smallest system in a folder, with packages. Debian 12's (bookworm, the default) gets this
+# machine's package sources and its settings for reaching registries. DEBIAN_TREES, if set, is a
+# folder of such trees from before, SUITE in it to be copied.
+debian_tree() {  # debian_tree FOLDER [SUITE [PACKAGE,...]]
+  local mirror file suite=${2:-bookworm}
+  if [ -n "${DEBIAN_TREES:-}" ]; then cp -a "$DEBIAN_TREES/$suite" "$1"; return; fi
   mirror=$(apt-get indextargets --format '$(REPO_URI) $(CODENAME)' 'Created-By: Packages' | awk \
     '$2 == "bookworm" { print $1; exit }')
-  if ! debootstrap --variant=minbase bookworm "$1" "${mirror:-http://deb.debian.org/debian}" \
-    >"$1.log" 2>&1; then
+  if ! debootstrap --variant=minbase ${3:+"--include=$3"} "$suite" "$1" \
+    "${mirror:-http://deb.debian.org/debian}" >"$1.log" 2>&1; then
     tail -n 5 "$1.log" >&2
     return 1
   fi
+  [ "$suite" = bookworm ] || return 0
   for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.sources /etc/pip.conf \
     /root/.cargo/config.toml; do
     if [ -e "$file" ]; then install -D -m 644 "$file" "$1$file"; else rm -f "$1$file"; fi
@@ -62,3 +64,33 @@ first_child() { pgrep -o -P "$1"; }
 
 # The first value of a field of /proc/PID/status.
 status_of() { awk -v name="$2:" '$1 == name { print $2 }' "/proc/$1/status"; }  # status_of PID NAME
+
+# A question that the bundled model answers with 48213, and a chat request with it.
+question='The magic number of Lisbon is 48213. The magic number of Oslo is 90417.'
+question+=' What is the magic number of Lisbon?'
+chat_body() {  # chat_body MODEL
+  jq -n --arg model "$1" --arg question "$question" \
+    '{model: $model, max_tokens: 40, temperature: 0,
+      messages: [{role: "user", content: $question}]}'
+}
+
+# Runs COMMAND... in the background until its ready line, which is left in `line`. `server` is its
+# process, `started` the seconds until then. Needs a folder `work`.
+start() {  # start COMMAND...
+  local at=$EPOCHREALTIME
+  line=""
+  [ -p "$work/ready" ] || mkfifo -m 600 "$work/ready"
+  "$@" >"$work/ready" 2>"$work/server.log" &
+  server=$!
+  read -r -t 120 line <"$work/ready" || tail -n 5 "$work/server.log" >&2
+  started=$(awk -v a="$at" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.3f", b - a }')
+}
+
+# SIGTERM to the server itself, the process `pid`; leaves the exit code of what start() ran in
+# `code`.
+stop() {
+  kill -TERM "$pid" 2>/dev/null
+  wait "$server"
+  code=$?
+  server=""
+}

@@ -116,30 +116,8 @@ expect "the commit is this checkout's" "$(git rev-parse --short=12 HEAD)" "$(sai
 expect "backends" "$([ "$target" = cuda ] && echo 'cpu, cuda' || echo cpu)" "$(said backends)"
 
 # ---- What it does
-question='The magic number of Lisbon is 48213. The magic number of Oslo is 90417.'
-question+=' What is the magic number of Lisbon?'
 started=""  # seconds from the start to the ready line
 pid=""      # of the server, as this shell sees it
-mkfifo -m 600 "$work/ready" 2>/dev/null
-
-# Runs COMMAND... in the background until its ready line, which is left in `line`.
-start() {  # start COMMAND...
-  local at=$EPOCHREALTIME
-  line=""
-  "$@" >"$work/ready" 2>"$work/server.log" &
-  server=$!
-  read -r -t 120 line <"$work/ready" || tail -n 5 "$work/server.log" >&2
-  started=$(awk -v a="$at" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.3f", b - a }')
-}
-
-# SIGTERM to the server itself, as a runtime sends it; leaves the exit code of what start() ran in
-# `code`.
-stop() {
-  kill -TERM "$pid" 2>/dev/null
-  wait "$server"
-  code=$?
-  server=""
-}
 
 with_buildah() { exec unshare --net bash -c 'ip link set lo up && exec buildah run "$@"' bash \
   "$container" -- "$@"; }
@@ -170,12 +148,9 @@ contained() {  # contained ARGUMENT...
 # asks NAME MODEL: one question each over HTTP and gRPC, and the health check, in the server's
 # namespaces
 asks() {
-  local body answer
-  body=$(jq -n --arg model "$2" --arg question "$question" \
-    '{model: $model, max_tokens: 40, temperature: 0,
-      messages: [{role: "user", content: $question}]}')
+  local answer
   answer=$(nsenter --net -t "$pid" curl -sS --max-time 60 -H 'Content-Type: application/json' \
-    -d "$body" \
+    -d "$(chat_body "$2")" \
     http://127.0.0.1:8000/v1/chat/completions | jq -r '.choices[0].message.content' 2>&1)
   matches "$1: answers over HTTP" 48213 "$answer"
   answer=$(nsenter --net -t "$pid" env PYTHONPATH=tests/e2e .venv/bin/python -c '

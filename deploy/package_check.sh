@@ -164,9 +164,7 @@ matches "its root is read-only" '^ro(,|$)' \
   "$(run awk '$5 == "/" { print $6 }' "/proc/$pid/mountinfo" | tail -n 1)"
 expect "it sees no devices but the harmless ones" "" \
   "$(run ls "/proc/$pid/root/dev" | grep -E '^(sd|vd|nvme|mem|kmsg|nvidia)')"
-body='{"model":"demo","max_tokens":40,"temperature":0,"messages":[{"role":"user","content":"'
-body+='The magic number of Lisbon is 48213. The magic number of Oslo is 90417.'
-body+=' What is the magic number of Lisbon?"}]}'
+body=$(chat_body demo)
 ask() { nsenter --net -t "$init" curl -sS --max-time 60 -H 'Content-Type: application/json' "$@" \
   -d "$body" $url/v1/chat/completions; }
 matches "it answers" 48213 "$(ask 2>&1)"
