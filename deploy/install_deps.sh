@@ -7,6 +7,7 @@
 #                                   fish, and a Python virtual environment in .venv, with JSON
 #                                   Schema's and Jinja2's own test suites beside it
 #   deploy/install_deps.sh --browser   and Chromium, for tests/ui
+#   deploy/install_deps.sh --package   and what deploy/wheel.sh and deploy/tarball.sh use
 #   deploy/install_deps.sh --fuzz   and what libFuzzer (the preset `fuzz`) needs: clang's runtime
 #                                   libraries
 set -euo pipefail
@@ -26,8 +27,9 @@ for option in "$@"; do
       packages+=(python3 python3-venv prometheus libfaketime zsh fish)
       ;;
     --browser) packages+=(chromium chromium-driver fonts-dejavu-core) ;;
+    --package) packages+=(patchelf python3-hatchling) ;;
     --fuzz) packages+=(libclang-rt-19-dev) ;;
-    *) echo "usage: deploy/install_deps.sh [--test] [--browser] [--fuzz]" >&2; exit 2 ;;
+    *) echo "usage: deploy/install_deps.sh [--test] [--browser] [--package] [--fuzz]" >&2; exit 2 ;;
   esac
 done
 

@@ -11,10 +11,7 @@ mkdir -p "${1:-build}"
 folder=$(realpath "${1:-build}")
 
 deploy/install_deps.sh
-SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || echo 0)
-export SOURCE_DATE_EPOCH
-cmake --preset release >/dev/null
-cmake --build build/release --target diffserve
+. deploy/release.sh
 (cd build/release &&
   cpack -B "$folder/package" >"$folder/package.log" 2>&1) ||
     { cat "$folder/package.log" >&2; exit 1; }

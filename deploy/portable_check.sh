@@ -1,0 +1,189 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Builds the wheel or the tarball twice, looks into it, and uses it in a bare Debian 12 and a bare
+# Debian 13 in namespaces: without a network, as a user who is not root. Needs root and namespaces;
+# about 10 minutes. Ends with "N passed, N failed".
+#   deploy/portable_check.sh [--once] wheel|tarball   --once leaves out the second build, from a
+#                                                     clone elsewhere
+set -uo pipefail
+cd "$(dirname "$0")/.."
+. deploy/checks.sh
+
+twice=true
+kind=""
+for argument in "$@"; do
+  case "$argument" in
+    --once) twice=false ;;
+    wheel | tarball) kind=$argument ;;
+    *) kind=""; break ;;
+  esac
+done
+[ -n "$kind" ] || { sed -n '3,7p' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2; }
+size_mib_max=30
+glibc=2.36
+
+need binutils debootstrap iproute2 curl jq python3-venv
+work=$(mktemp -d)
+server=""
+holder=""
+leave() {
+  [ -n "$holder" ] && kill -KILL "$(first_child "$holder")" && wait "$holder"
+  holder=""
+} 2>/dev/null
+clean_up() {
+  leave
+  rm -rf --one-file-system "$work"
+}
+trap clean_up EXIT
+
+# ---- The file
+build() {  # build FOLDER: prints the path
+  "deploy/$kind.sh" "$1" >"$work/build.log" 2>&1 || { tail -n 30 "$work/build.log" >&2; return 1; }
+  tail -n 1 "$work/build.log"
+}
+file=$(build "$work/first") || { expect "the $kind is built" yes no; finish; exit 1; }
+name=$(basename "$file")
+expect "$name has $(stat -c %s "$file") bytes, at most $size_mib_max MiB" yes \
+  "$([ "$(stat -c %s "$file")" -le $((size_mib_max << 20)) ] && echo yes)"
+if $twice; then
+  git -c safe.directory='*' clone --quiet . "$work/clone" &&
+    git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$work/clone"
+  again=$(cd "$work/clone" && build "$work/second")
+  expect "a second build, elsewhere, gives the same bytes" "$(sha256sum <"$file")" \
+    "$(sha256sum <"${again:-/dev/null}")"
+  rm -rf "$work/clone"
+fi
+
+# ---- What is inside
+if [ "$kind" = wheel ]; then
+  python3 -m zipfile -e "$file" "$work/files"
+  tree=$work/files/diffserve
+  python3 -m venv "$work/audit" &&
+    "$work/audit/bin/pip" install -q --disable-pip-version-check \
+      -r deploy/python/audit_requirements.txt
+  audit() { "$work/audit/bin/$1" "${@:2}" "$file" 2>&1 | tr '\n' ' '; }
+  matches "auditwheel: it keeps to manylinux_${glibc/./_}" \
+    "consistent with the following platform tag: \"manylinux_${glibc/./_}_x86_64\"" \
+    "$(audit auditwheel show)"
+  matches "twine check" PASSED "$(audit twine check --strict)"
+  # W002: several packages of Debian have the same copyright file.
+  matches "check-wheel-contents" ': OK' "$(audit check-wheel-contents --ignore W002)"
+else
+  mkdir "$work/files"
+  tar -xzf "$file" -C "$work/files"
+  tree=$work/files/${name%.tar.gz}
+fi
+objects=("$tree/bin/diffserve" "$tree"/lib/*)
+needed=$(readelf --dynamic "${objects[@]}" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | sort -u)
+shipped=$(cd "$tree/lib" && printf '%s\n' * | sort -u)
+of_glibc=$(dpkg -L libc6 | xargs -n 1 basename | sort -u)
+expect "nothing but glibc's libraries comes from outside" "" \
+  "$(comm -23 <(comm -23 <(echo "$needed") <(echo "$shipped")) <(echo "$of_glibc") | xargs)"
+expect "each of its $(wc -l <<<"$shipped") libraries is needed, and none is glibc's" "" \
+  "$({ comm -13 <(echo "$needed") <(echo "$shipped")
+    comm -12 <(echo "$shipped") <(echo "$of_glibc"); } | xargs)"
+newest=$(objdump -T "${objects[@]}" | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -n 1)
+expect "the newest symbols are of $newest, at most GLIBC_$glibc" "GLIBC_$glibc" \
+  "$(printf '%s\n' "${newest:-none}" "GLIBC_$glibc" | sort -V | tail -n 1)"
+expect "it says which package each library is of" "$shipped" \
+  "$(cut -d ' ' -f 1 "$tree/share/doc/diffserve/libraries.txt" | sort -u)"
+expect "each package's licence is there" "" "$(cut -d ' ' -f 2 \
+  "$tree/share/doc/diffserve/libraries.txt" | while read -r package; do
+  [ -s "$tree/share/doc/$package/copyright" ] || echo "$package"
+done)"
+expect "and the licences that these name" "" "$(cd "$tree/share/doc" &&
+  grep -rhoE '/usr/share/common-licenses/(Apache-2.0|L?GPL-[0-9](\.[0-9])?)' . | sort -u |
+  while read -r path; do [ -s "common-licenses/${path##*/}" ] || echo "$path"; done)"
+expect "no file names the folder of the build" "" "$(grep -rlF "$PWD" "$work/files" | xargs)"
+
+# ---- In a bare system
+# The tree of a system, in namespaces of its own with only the loopback interface. `init` is a
+# process in them.
+enter() {  # enter TREE
+  : >"$work/entered"
+  # shellcheck disable=SC2016
+  unshare --mount --pid --fork --kill-child --net --uts --ipc bash -c '
+    set -e
+    mount --make-rprivate /
+    mount -t proc proc "$0/proc"
+    mount -t tmpfs -o mode=1777 tmpfs "$0/tmp"
+    mount -t tmpfs -o mode=755 tmpfs "$0/dev"
+    cp -a /dev/null /dev/zero /dev/urandom "$0/dev/"
+    ip link set lo up
+    echo entered
+    exec chroot "$0" sleep infinity' "$1" >"$work/entered" 2>"$work/enter.log" &
+  holder=$!
+  until [ -s "$work/entered" ]; do
+    kill -0 "$holder" 2>/dev/null || { cat "$work/enter.log" >&2; return 1; }
+    sleep 0.1
+  done
+  init=$(first_child "$holder")
+}
+# The user's part: a home, and nothing of the host's environment.
+as_user() { (become_user "$@"); }  # as_user COMMAND...
+become_user() {
+  exec nsenter --target "$init" --mount --pid --net --uts --ipc --root --wd --setuid 1000 --setgid \
+    1000 env -i HOME=/home/user PATH=/usr/bin:/bin LANG=C.UTF-8 "$@"
+}
+answer() {
+  nsenter --net -t "$init" curl -sS --max-time 60 -H 'Content-Type: application/json' \
+    -d "$(chat_body demo)" http://127.0.0.1:8000/v1/chat/completions 2>&1
+}
+
+# serves WHERE PROGRAM PREFIX: the bundled model, from the tree at PREFIX, beside libraries of the
+# system that LD_LIBRARY_PATH names
+serves() {
+  local mapped
+  matches "$1: --version" "^version: [0-9.]+$" "$(as_user "$2" --version 2>&1)"
+  start become_user LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu "$2" serve demo
+  pid=$(first_child "$server")
+  matches "$1: diffserve serve demo is ready in $started s" \
+    '^ready http=127.0.0.1:8000 grpc=127.0.0.1:8001 model=demo$' "$line"
+  matches "$1: it answers" 48213 "$(answer)"
+  mapped=$(sed -n 's|^[^/]*\(/.*\.so[.0-9]*\)$|\1|p' "/proc/$pid/maps" | sort -u)
+  expect "$1: its own libraries and glibc's are loaded, no other" "$(wc -l <<<"$shipped") " \
+    "$(grep -cF "$3/lib/" <<<"$mapped") $(grep -vF "$3/lib/" <<<"$mapped" |
+      xargs -n 1 basename | sort -u | comm -23 - <(echo "$of_glibc") | xargs)"
+  stop
+  expect "$1: SIGTERM ends it" 0 $code
+}
+
+try_wheel() {  # try_wheel SYSTEM
+  local python=/home/user/env/bin
+  as_user python3 -m venv /home/user/env
+  as_user find /home/user | sort >"$work/before.txt"
+  # Without numpy, which the Python interface needs and the program does not.
+  as_user $python/pip install --quiet --no-index --no-deps "/$name"
+  expect "$1: pip install" 0 $?
+  serves "$1" $python/diffserve /diffserve
+  expect "$1: the package has the program's version" "$(as_user $python/diffserve --version |
+    sed -n 's/^version: //p')" \
+    "$(as_user $python/pip show diffserve 2>&1 | sed -n 's/^Version: //p')"
+  as_user $python/pip uninstall --quiet --yes diffserve
+  expect "$1: pip uninstall leaves nothing" "0 " \
+    "$? $(as_user find /home/user | sort | diff "$work/before.txt" -)"
+}
+
+try_tarball() {  # try_tarball SYSTEM
+  local folder='/home/user/a folder with späces'
+  as_user mkdir "$folder"
+  as_user tar -xzf "/$name" -C "$folder"
+  serves "$1" "$folder/${name%.tar.gz}/bin/diffserve" "$folder/${name%.tar.gz}"
+  as_user ln -s "$folder/${name%.tar.gz}/bin/diffserve" /home/user/diffserve
+  matches "$1: it starts through a link" "^version: " \
+    "$(as_user /home/user/diffserve --version 2>&1)"
+}
+
+for suite in bookworm trixie; do
+  packages=""
+  if [ $kind = wheel ]; then packages=python3-venv; fi
+  system=$work/$suite
+  debian_tree "$system" $suite $packages || exit 1
+  install -m 644 "$file" "$system/"
+  install -d -o 1000 -g 1000 "$system/home/user"
+  enter "$system" || exit 1
+  "try_$kind" "$(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' "$system/etc/os-release")"
+  leave
+  rm -rf --one-file-system "$system"
+done
+finish

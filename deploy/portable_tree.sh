@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs build/release into a folder that runs wherever it is put, on an x86-64 Linux with this
+# system's glibc or a later one: bin/diffserve, lib with each shared library but glibc's, share
+# with the bundled model, documents and licences. Part of deploy/wheel.sh and deploy/tarball.sh.
+#   deploy/portable_tree.sh FOLDER
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export LC_ALL=C
+[ $# -eq 1 ] || { echo "usage: deploy/portable_tree.sh FOLDER" >&2; exit 2; }
+umask 022
+mkdir -p "$1"
+folder=$(realpath "$1")
+documents=$folder/share/doc
+
+cmake --install build/release --component program --prefix "$folder" --strip >/dev/null
+install -d "$folder/lib" "$documents/common-licenses"
+deploy/libraries.sh "$folder/bin/diffserve" | while read -r library package version; do
+  [ "$package" != libc6 ] || continue
+  install -m 644 "$library" "$folder/lib/"
+  install -D -m 644 "/usr/share/doc/$package/copyright" "$documents/$package/copyright"
+  echo "$(basename "$library") $package $version"
+done >"$documents/diffserve/libraries.txt"
+# Debian's copyright files name the usual licences by their path.
+for licence in /usr/share/common-licenses/*; do
+  if grep -rqE "$licence([^-0-9]|$)" "$documents"; then
+    install -m 644 "$licence" "$documents/common-licenses/"
+  fi
+done
+# RPATH, not RUNPATH: it holds for the libraries' own libraries too, and comes before
+# LD_LIBRARY_PATH.
+# shellcheck disable=SC2016
+patchelf --force-rpath --set-rpath '$ORIGIN/../lib' "$folder/bin/diffserve"
