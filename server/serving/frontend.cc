@@ -352,7 +352,8 @@ Result<ResponseId> Frontend::Generate(GenerateRequest request,
     if (!tokenized.ok()) return impl.output.End(id, tokenized.status());
     const Status settled = impl.SettlePrice(*shared, *tokenized, *share, *stream);
     if (!settled.ok()) return impl.output.End(id, settled);
-    for (const auto& pool : shared->pools) pool->Reserve();
+    for (size_t i = 0; i < shared->pools.size(); ++i)
+      shared->pools[i]->Reserve(tokenized->prompts[i].token_ids.size());
     if (shared->capture != nullptr)
       shared->capture->Reserve();
     else

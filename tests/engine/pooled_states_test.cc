@@ -76,7 +76,7 @@ class PoolingEngine {
     request.id = ++last_id_;
     request.prompt = std::move(prompt);
     const auto pool = std::make_shared<HiddenStatePool>(kind, hidden_size_, hidden_size_);
-    pool->Reserve();
+    pool->Reserve(1);
     request.AddObserver(pool);
     return request;
   }

@@ -37,6 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     case 128: {
       auto parsed = diffserve::ParseEmbeddingRequest(body, context);
+      (void)diffserve::ParsePoolingRequest(body, context);
       status = parsed.ok() ? diffserve::AddPools(/*hidden_size=*/64, &*parsed) : parsed.status();
       if (status.ok()) {
         status = diffserve::CheckRequest(parsed->generate,

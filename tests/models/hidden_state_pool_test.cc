@@ -25,7 +25,7 @@ constexpr int kPooledTokens = 70;
 
 std::shared_ptr<HiddenStatePool> MakePool(Kind kind, int hidden_size, int dimensions) {
   auto pool = std::make_shared<HiddenStatePool>(kind, hidden_size, dimensions);
-  pool->Reserve();
+  pool->Reserve(1);
   return pool;
 }
 
@@ -62,6 +62,21 @@ TEST(HiddenStatePoolTest, FewerDimensionsAreTheFirstOnesAtUnitLength) {
   EXPECT_EQ(ValuesOf(*pool), (std::vector<float>{0.6f, 0.8f}));
 }
 
+TEST(HiddenStatePoolTest, StateOfEachTokenIsKeptAsItIsOrAtUnitLength) {
+  for (const Kind kind : {Kind::kEach, Kind::kEachAtUnitLength}) {
+    HiddenStatePool pool(kind, 2, 2);
+    pool.Reserve(3);
+    EXPECT_EQ(pool.first_position(), 0);
+    EXPECT_EQ(pool.bytes(3), sizeof(pool) + 6 * sizeof(float));
+    pool.OnStates(0, 3, std::vector<float>{3, 4});
+    EXPECT_EQ(pool.FirstState(0, 3, 3), 1) << "a recomputed token is not kept again";
+    pool.OnStates(1, 3, std::vector<float>{0, -2, 5, 12});
+    EXPECT_EQ(ValuesOf(pool), kind == Kind::kEach
+                                  ? (std::vector<float>{3, 4, 0, -2, 5, 12})
+                                  : (std::vector<float>{0.6f, 0.8f, 0, -1, 5 / 13.f, 12 / 13.f}));
+  }
+}
+
 TEST(HiddenStatePoolTest, RecomputedTokensAreNotAddedTwice) {
   const auto pool = MakePool(Kind::kMean, 1, 1);
   pool->OnStates(0, 4, std::vector<float>{1, 1});
@@ -80,6 +95,10 @@ TEST(HiddenStatePoolTest, StatesWithoutDirectionAreAnError) {
     EXPECT_EQ(pool->status().code(), StatusCode::kInternal);
     EXPECT_THAT(pool->status().message(), HasSubstr("non-finite hidden states"));
   }
+  HiddenStatePool each(Kind::kEach, 2, 2);
+  each.Reserve(2);
+  each.OnStates(0, 2, std::vector<float>{1, std::nanf(""), 1, 1});
+  EXPECT_EQ(each.status().code(), StatusCode::kInternal);
   const auto zero = MakePool(Kind::kMean, 2, 1);
   zero->OnStates(0, 2, std::vector<float>{1, 5, -1, 5});
   EXPECT_THAT(zero->status().message(), HasSubstr("no direction"));

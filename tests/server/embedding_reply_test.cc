@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reply of POST /v1/embeddings: its JSON, in pieces, and the route over HTTP.
+// The replies of POST /v1/embeddings and /pooling: their JSON, in pieces, and the route over HTTP.
 #include "server/api/openai/embedding_reply.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ std::string Base64(std::span<const float> numbers) {
 
 std::shared_ptr<HiddenStatePool> Filled(int dimensions, int seed) {
   auto pool = std::make_shared<HiddenStatePool>(PoolKind::kLast, dimensions, dimensions);
-  pool->Reserve();
+  pool->Reserve(1);
   std::vector<float> state;
   for (int i = 0; i < dimensions; ++i)
     state.push_back(static_cast<float>((i * 37 + seed * 11) % 101 - 50) / 7.0f);
@@ -45,7 +45,8 @@ std::shared_ptr<HiddenStatePool> Filled(int dimensions, int seed) {
 // The whole body, written `enough` at a time.
 std::string BodyOf(const std::vector<std::shared_ptr<HiddenStatePool>>& pools, bool base64,
                    size_t enough) {
-  ResponseEncoder reply(std::make_unique<EmbeddingReply>(pools, base64, "tiny"));
+  ResponseEncoder reply(
+      std::make_unique<EmbeddingReply>(pools, EmbeddingReply::Form{base64, "tiny"}));
   for (const auto& pool : pools) {
     reply.Take(ResponseDelta{});
     EXPECT_FALSE(reply.answer().done) << pool->status().message();
@@ -99,9 +100,41 @@ TEST(EmbeddingReplyTest, NumbersAndBase64AreBitwiseTheVector) {
   }
 }
 
+TEST(EmbeddingReplyTest, PoolingHasVllmsMembersAndTheStateOfEachToken) {
+  for (const auto kind : {PoolKind::kEach, PoolKind::kEachAtUnitLength}) {
+    const auto pool = std::make_shared<HiddenStatePool>(kind, 2, 2);
+    pool->Reserve(3);
+    pool->OnStates(0, 3, std::vector<float>{3, 4, 0, 2});
+    pool->OnStates(2, 3, std::vector<float>{-1, 0});
+    for (const bool base64 : {false, true}) {
+      ResponseEncoder reply(std::make_unique<EmbeddingReply>(
+          std::vector{pool}, EmbeddingReply::Form{base64, "tiny", "pool-1", 7}));
+      reply.Take(ResponseDone{Status(), {.prompt_tokens = 3}});
+      std::string body;
+      while (!reply.Write(1, &body)) {
+      }
+      const Json json = Json::parse(body);
+      EXPECT_EQ(json["id"], "pool-1");
+      EXPECT_EQ(json["object"], "list");
+      EXPECT_EQ(json["created"], 7);
+      EXPECT_EQ(json["data"][0]["object"], "pooling");
+      const Json expected = kind == PoolKind::kEach ? Json{{3, 4}, {0, 2}, {-1, 0}}
+                                                    : Json{{0.6f, 0.8f}, {0, 1}, {-1, 0}};
+      const Json found = json["data"][0]["data"];
+      if (base64) {
+        EXPECT_EQ(found, Base64(pool->values()));
+      } else {
+        EXPECT_EQ(found.get<std::vector<std::vector<float>>>(),
+                  expected.get<std::vector<std::vector<float>>>());
+      }
+    }
+  }
+}
+
 TEST(EmbeddingReplyTest, ErrorHasNoBody) {
   const std::vector pools = {std::make_shared<HiddenStatePool>(PoolKind::kMean, 4, 4)};
-  ResponseEncoder reply(std::make_unique<EmbeddingReply>(pools, false, "tiny"));
+  ResponseEncoder reply(
+      std::make_unique<EmbeddingReply>(pools, EmbeddingReply::Form{false, "tiny"}));
   reply.Take(ResponseDone{Status(StatusCode::kDeadlineExceeded, "late"), {}});
   EXPECT_TRUE(reply.answer().done && reply.written());
   EXPECT_EQ(reply.answer().status.code(), StatusCode::kDeadlineExceeded);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bodies of POST /v1/embeddings: accepted ones, refused ones, and the member that a refusal names.
+// Bodies of POST /v1/embeddings and /pooling: accepted ones, refused ones, and the member that a
+// refusal names.
 #include "server/api/openai/embedding_request.h"
 
 #include <gtest/gtest.h>
@@ -96,6 +97,50 @@ TEST_F(EmbeddingRequestTest, EachPromptGetsAPoolOfTheHiddenSize) {
   EXPECT_EQ(status.param(), "dimensions");
   EXPECT_TRUE(AddPools(8, &*parsed).ok());
   EXPECT_EQ(parsed->generate.pools.size(), 2u);
+}
+
+class PoolingRequestTest : public ::testing::Test {
+ protected:
+  Result<EmbeddingRequest> Parse(const std::string& body) const {
+    return ParsePoolingRequest(body, {&limits_, SamplingSpec()});
+  }
+  std::string RefusedFor(const std::string& body) const { return Parse(body).status().param(); }
+
+  FrontendOptions limits_;
+};
+
+TEST_F(PoolingRequestTest, DefaultIsEachStateAtUnitLengthAsNumbers) {
+  const Result<EmbeddingRequest> parsed = Parse(R"({"input":["a","b"]})");
+  ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+  EXPECT_EQ(parsed->pooling, PoolKind::kEachAtUnitLength);
+  EXPECT_FALSE(parsed->base64);
+  EXPECT_EQ(parsed->generate.prompts.size(), 2u);
+  EXPECT_EQ(parsed->generate.max_tokens, 0);
+}
+
+TEST_F(PoolingRequestTest, WithoutActivationStatesAreKeptAsTheyAre) {
+  for (const char* member : {"use_activation", "normalize"}) {
+    const Result<EmbeddingRequest> parsed = Parse(
+        std::string(R"({"input":"a","task":"token_embed","encoding_format":"base64",")") + member +
+        R"(":false})");
+    ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+    EXPECT_EQ(parsed->pooling, PoolKind::kEach);
+    EXPECT_TRUE(parsed->base64);
+  }
+}
+
+TEST_F(PoolingRequestTest, ConversationIsAnInput) {
+  const Result<EmbeddingRequest> parsed = Parse(R"({"messages":[{"role":"user","content":"a"}]})");
+  ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+  EXPECT_TRUE(std::holds_alternative<Conversation>(parsed->generate.prompts.at(0)));
+}
+
+TEST_F(PoolingRequestTest, RefusalNamesTheMember) {
+  EXPECT_EQ(RefusedFor("{}"), "input");
+  EXPECT_EQ(RefusedFor(R"({"input":"a","messages":[{"role":"user","content":"a"}]})"), "input");
+  EXPECT_EQ(RefusedFor(R"({"input":"a","task":"embed"})"), "task");
+  EXPECT_EQ(RefusedFor(R"({"input":"a","encoding_format":"bytes"})"), "encoding_format");
+  EXPECT_EQ(RefusedFor(R"({"input":"a","dimensions":3})"), "dimensions");
 }
 
 }  // namespace

@@ -128,6 +128,10 @@ const Examples kOfEmbeddings = {
     {"dimensions", {"8"}},   {"pooling", {R"("last")"}},
     {"normalize", {"true"}}, {"use_activation", {"true"}},
 };
+const Examples kOfPooling = {
+    {"input", {R"("a")"}},    {"task", {R"("token_embed")"}}, {"encoding_format", {R"("base64")"}},
+    {"normalize", {"false"}}, {"use_activation", {"false"}},
+};
 const Examples kOfAttention = {
     {"text", {R"("a")"}}, {"heads", {"[0]"}},  {"positions", {"[0]"}},         {"top_k", {"3"}},
     {"layers", {"[0]"}},  {"span", {"[0,1]"}}, {"encoding", {R"("float16")"}},
@@ -168,8 +172,9 @@ Status Responses(const std::string& body) {
   const auto chat = ChatOf(*parsed, nullptr, Context());
   return chat.ok() ? Checked(chat->request.generate) : chat.status();
 }
-Status Embeddings(const std::string& body) {
-  auto parsed = ParseEmbeddingRequest(body, Context());
+template <auto Parse>
+Status Pools(const std::string& body) {
+  auto parsed = Parse(body, Context());
   if (!parsed.ok()) return parsed.status();
   DS_RETURN_IF_ERROR(AddPools(/*hidden_size=*/64, &*parsed));
   return Checked(parsed->generate);
@@ -218,7 +223,18 @@ const std::vector<RouteCase>& Routes() {
        &Generation<ParseMessagesRequest>},
       {"responses", members::kResponsesTables, members::kChatTables, kOfResponses,
        R"({"input":"a")", &Responses},
-      {"embeddings", members::kEmbeddingTables, {}, kOfEmbeddings, R"({"input":"a")", &Embeddings},
+      {"embeddings",
+       members::kEmbeddingTables,
+       {},
+       kOfEmbeddings,
+       R"({"input":"a")",
+       &Pools<ParseEmbeddingRequest>},
+      {"pooling",
+       members::kPoolingTables,
+       {},
+       kOfPooling,
+       R"({"input":"a")",
+       &Pools<ParsePoolingRequest>},
       {"attention",
        members::kAttentionTables,
        {},
@@ -384,6 +400,8 @@ TEST(MembersTest, ServedMembersNameWhatTheyDoNotTake) {
       {"embeddings", "dimensions", "65", "dimensions"},
       {"embeddings", "normalize", "false", "normalize"},
       {"embeddings", "use_activation", "false", "use_activation"},
+      {"pooling", "task", R"("classify")", "task"},
+      {"pooling", "encoding_format", R"("bytes")", "encoding_format"},
   };
   for (const auto& each : cases) {
     const auto route = std::ranges::find(Routes(), std::string_view(each.route), &RouteCase::name);

@@ -22,26 +22,43 @@ void EmbeddingReply::OnDone(AnswerState* answer) {
   if (!answer->status.ok()) return;
   const Usage& usage = answer->usage;
   JsonWriter json(&answer->pieces);
-  json.Begin('{').Add("object", "list").Key("data");
-  json.List(pools_.size(), [this](size_t i, JsonWriter& item) { AddEmbedding(i, item); });
-  json.Add("model", model_).Key("usage").Begin('{').Add("prompt_tokens", usage.prompt_tokens);
+  json.Begin('{').Add("object", "list");
+  if (!form_.pooling_id.empty()) json.Add("id", form_.pooling_id).Add("created", form_.created);
+  json.Key("data");
+  json.List(pools_.size(), [this](size_t i, JsonWriter& item) { AddItem(i, item); });
+  json.Add("model", form_.model).Key("usage").Begin('{').Add("prompt_tokens", usage.prompt_tokens);
   json.Add("total_tokens", usage.prompt_tokens).Key("prompt_tokens_details");
   json.Begin('{').Add("cached_tokens", usage.cached_tokens).End('}').End('}').End('}');
 }
 
-void EmbeddingReply::AddEmbedding(size_t index, JsonWriter& json) const {
+void EmbeddingReply::AddItem(size_t index, JsonWriter& json) const {
   const HiddenStatePool& pool = *pools_[index];
   DS_CHECK(pool.is_complete() && pool.status().ok(), "the engine has pooled every prompt");
+  const bool is_pooling = !form_.pooling_id.empty();
+  json.Begin('{').Add("object", is_pooling ? "pooling" : "embedding").Add("index", index);
+  json.Key(is_pooling ? "data" : "embedding");
+  AddVectors(pool, json);
+  json.End('}');
+}
+
+// Base64 of all numbers, one vector, or a list of the vectors of each token.
+void EmbeddingReply::AddVectors(const HiddenStatePool& pool, JsonWriter& json) const {
   const std::span<const float> values = pool.values();
-  json.Begin('{').Add("object", "embedding").Add("index", index).Key("embedding");
-  if (base64_) {
+  const auto add_vector = [](std::span<const float> vector, JsonWriter& out) {
+    out.List(vector.size(), [vector](size_t i, JsonWriter& item) { item.Value(vector[i]); });
+  };
+  if (form_.base64) {
     WriteBase64(
         values.size(),
         [values](size_t i, std::string* bytes) { AppendLittleEndian(values[i], bytes); }, &json);
+  } else if (pool.keeps_each()) {
+    const size_t width = pool.dimensions();
+    json.List(values.size() / width, [values, width, add_vector](size_t i, JsonWriter& item) {
+      add_vector(values.subspan(i * width, width), item);
+    });
   } else {
-    json.List(values.size(), [values](size_t i, JsonWriter& item) { item.Value(values[i]); });
+    add_vector(values, json);
   }
-  json.End('}');
 }
 
 }  // namespace diffserve

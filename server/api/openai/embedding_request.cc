@@ -58,25 +58,64 @@ void ReadNormalization(JsonFields& fields) {
   }
 }
 
+void ReadTask(JsonFields& fields) {
+  constexpr std::string_view kTask = "token_embed";
+  std::string task(kTask);
+  fields.String("task", kMaxNameBytes, &task);
+  if (task == kTask) return;
+  fields.Fail(
+      InvalidArgument("task is \"" + task.substr(0, 64) + "\"; allowed is token_embed", "task"));
+}
+
+void ReadInputOrMessages(JsonFields& fields, const FrontendOptions& limits,
+                         std::vector<Prompt>* prompts) {
+  if (!fields.Has("messages")) return ReadInput(fields, limits, prompts);
+  if (fields.Has("input"))
+    fields.Fail(InvalidArgument("input and messages are given; use one of them", "input"));
+  prompts->emplace_back(ReadConversation(fields, /*add_generation_prompt=*/false));
+}
+
+// What both routes share.
+void ReadGenerate(JsonFields& fields, const ReadContext& context, GenerateRequest* generate) {
+  generate->sampling = context.default_sampling;
+  generate->max_tokens = 0;
+  generate->holds = AnswerHolds::kText;
+  fields.String("model", kMaxTextBytes, &generate->model);
+  ReadTokenization(fields, *context.limits, generate);
+}
+
 }  // namespace
+
+Result<EmbeddingRequest> ParsePoolingRequest(std::string_view body, const ReadContext& context) {
+  Result<JsonFields> parsed = JsonFields::Parse(body);
+  if (!parsed.ok()) return parsed.status();
+  JsonFields& fields = *parsed;
+  EmbeddingRequest request;
+  CheckMembers(fields, members::kPoolingTables);
+  ReadTask(fields);
+  bool unit_length = true;
+  for (const char* name : {"normalize", "use_activation"}) fields.Bool(name, &unit_length);
+  request.pooling = unit_length ? HiddenStatePool::Kind::kEachAtUnitLength
+                                : HiddenStatePool::Kind::kEach;
+  ReadInputOrMessages(fields, *context.limits, &request.generate.prompts);
+  request.base64 = ReadSecond(fields, "encoding_format", "float", "base64");
+  ReadGenerate(fields, context, &request.generate);
+  if (!fields.status().ok()) return fields.status();
+  return request;
+}
 
 Result<EmbeddingRequest> ParseEmbeddingRequest(std::string_view body, const ReadContext& context) {
   Result<JsonFields> parsed = JsonFields::Parse(body);
   if (!parsed.ok()) return parsed.status();
   JsonFields& fields = *parsed;
   EmbeddingRequest request;
-  GenerateRequest& generate = request.generate;
   CheckMembers(fields, members::kEmbeddingTables);
   ReadNormalization(fields);
-  generate.sampling = context.default_sampling;
-  generate.max_tokens = 0;
-  generate.holds = AnswerHolds::kText;
-  fields.String("model", kMaxTextBytes, &generate.model);
-  ReadInput(fields, *context.limits, &generate.prompts);
+  ReadInput(fields, *context.limits, &request.generate.prompts);
   request.base64 = ReadSecond(fields, "encoding_format", "float", "base64");
   if (ReadSecond(fields, "pooling", "mean", "last")) request.pooling = HiddenStatePool::Kind::kLast;
   ReadDimensions(fields, &request);
-  ReadTokenization(fields, *context.limits, &generate);
+  ReadGenerate(fields, context, &request.generate);
   if (!fields.status().ok()) return fields.status();
   return request;
 }

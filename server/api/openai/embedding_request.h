@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The body of POST /v1/embeddings, parsed. No I/O, no engine.
+// The bodies of POST /v1/embeddings and POST /pooling, parsed. No I/O, no engine.
 #pragma once
 
 #include <optional>
@@ -23,10 +23,23 @@ inline constexpr MemberRow kEmbedding[] = {
      "chat_template priority"},
 };
 inline constexpr MemberTable kEmbeddingTables[] = {kEmbedding};
+inline constexpr MemberRow kPooling[] = {
+    {kServed,
+     "model input messages task encoding_format use_activation normalize add_special_tokens "
+     "truncate_prompt_tokens cache_salt add_generation_prompt continue_final_message "
+     "chat_template_kwargs"},
+    {kIgnored, "user request_id"},
+    {kRefused,
+     "data dimensions embed_dtype endianness padding truncation_side mm_processor_kwargs "
+     "media_io_kwargs chat_template priority"},
+};
+inline constexpr MemberTable kPoolingTables[] = {kPooling};
 
 }  // namespace members
 
 // Errors: as for other bodies (server/api/openai/request.h).
 Result<EmbeddingRequest> ParseEmbeddingRequest(std::string_view body, const ReadContext& context);
+// vLLM's route for the states of each token, by default at unit length.
+Result<EmbeddingRequest> ParsePoolingRequest(std::string_view body, const ReadContext& context);
 
 }  // namespace diffserve

@@ -32,17 +32,28 @@ std::string EmbeddingErrorBody(const Status& error) {
   return OpenAiErrorBody(OfInput(error, "input"));
 }
 
-HttpAnswer Embeddings(ApiContext& api, RouteCall& call, Result<EmbeddingRequest> parsed) {
+// `pooling_id` as in EmbeddingReply::Form.
+HttpAnswer PoolStates(ApiContext& api, RouteCall& call, Result<EmbeddingRequest> parsed,
+                      std::string pooling_id) {
   if (!parsed.ok()) return api.Refused(parsed.status(), EmbeddingErrorBody);
   const Frontend& frontend = api.frontend;
   if (const Status status = CheckPoolsStates(frontend.options()); !status.ok())
     return api.Refused(status, EmbeddingErrorBody);
   if (const Status status = AddPools(frontend.model_config().hidden_size, &*parsed); !status.ok())
     return api.Refused(status, EmbeddingErrorBody);
-  auto reply = std::make_unique<EmbeddingReply>(parsed->generate.pools, parsed->base64,
-                                                api.model_name());
+  auto reply = std::make_unique<EmbeddingReply>(
+      parsed->generate.pools, EmbeddingReply::Form{parsed->base64, api.model_name(),
+                                                   std::move(pooling_id), std::time(nullptr)});
   return api.StartResponse(call, {std::move(parsed->generate), std::move(reply),
                                   /*streams=*/false, EmbeddingErrorBody});
+}
+
+HttpAnswer Embeddings(ApiContext& api, RouteCall& call, Result<EmbeddingRequest> parsed) {
+  return PoolStates(api, call, std::move(parsed), "");
+}
+
+HttpAnswer Pooling(ApiContext& api, RouteCall& call, Result<EmbeddingRequest> parsed) {
+  return PoolStates(api, call, std::move(parsed), "pool-" + call.account.request_id);
 }
 
 ModelCard CardOf(const ApiContext& api, const std::string& name) {
@@ -71,6 +82,7 @@ Api OpenAiApi() {
       {"POST", "/v1/completions", OnBody(ParseCompletionRequest, Generate)},
       {"POST", "/v1/chat/completions", OnBody(ParseChatRequest, Generate)},
       {"POST", "/v1/embeddings", OnBody(ParseEmbeddingRequest, Embeddings)},
+      {"POST", "/pooling", OnBody(ParsePoolingRequest, Pooling)},
       {"POST", "/tokenize", OnBody(ParseTokenizeRequest, TokenizeText)},
       {"POST", "/detokenize", OnBody(ParseDetokenizeRequest, DetokenizeIds)},
       {"POST", "/v1/completions/render", OnBody(ParseCompletionRequest, RenderRequest)},

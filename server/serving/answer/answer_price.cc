@@ -71,6 +71,8 @@ std::string Asked(const GenerateRequest& request) {
   }
   std::string text = std::to_string(request.prompts.size()) + " prompts with n " +
                      std::to_string(request.n);
+  if (!request.pools.empty() && request.pools.front()->keeps_each())
+    return text + " and the hidden state of each token";
   if (request.max_tokens)
     text += std::string(", ") + request.max_tokens_name + " " + std::to_string(*request.max_tokens);
   if (request.sampling.num_logprobs >= 0)
@@ -95,7 +97,8 @@ AnswerPrice PriceOf(const GenerateRequest& request, std::span<const PromptSize> 
     if (scored) price.prompts += prompt.tokens * ScoredBytes(request.sampling.prompt_logprobs);
   }
   price.prompts += request.capture_bytes;
-  for (const auto& pool : request.pools) price.prompts += pool->bytes();
+  for (size_t i = 0; i < request.pools.size(); ++i)
+    price.prompts += request.pools[i]->bytes(prompts[i].tokens);
   const bool events = request.holds == AnswerHolds::kEvents;
   if (scored && events)
     price.prompts += longest * (Count(request.sampling.prompt_logprobs) + 1) * kMessageBytes;

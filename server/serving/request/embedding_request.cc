@@ -14,7 +14,8 @@ Status CheckDimensions(int dimensions) {
 
 Status CheckPoolsStates(const FrontendOptions& options) {
   if (!options.on_gpu) return {};
-  return InvalidArgument("embeddings need --device cpu; this server runs with --device cuda");
+  return InvalidArgument(
+      "hidden states and embeddings need --device cpu; this server runs with --device cuda");
 }
 
 Status OfInput(const Status& status, const char* input) {
