@@ -184,6 +184,12 @@ std::vector<FlagSpec> ServerFlags() {
       FlagSpec("--port N", kServe, At<&Options::serve, &ServeOptions::port>(),
                "HTTP port; 0 picks a free one")
           .In(0, 65535),
+      FlagSpec("--unix-socket PATH", kServe, At<&Options::serve, &ServeOptions::unix_socket>(),
+               "HTTP listens on a Unix socket at this path, which only its own user may open, and "
+               "on no port; the file of a dead server is replaced")
+          .Default("none"),
+      {"--grpc", kServe, At<&Options::serve, &ServeOptions::grpc>(),
+       "gRPC services; --no-grpc turns them off"},
       FlagSpec("--grpc-port N", kServe, At<&Options::serve, &ServeOptions::grpc_port>(),
                "gRPC port; 0 picks a free one")
           .In(0, 65535),
@@ -213,6 +219,9 @@ std::vector<FlagSpec> ServerFlags() {
                At<&Options::serve, &ServeOptions::drain_timeout_s>(),
                "how long running requests may take after SIGTERM")
           .In(0, 3600),
+      {"--stop-with-stdin", kServe, At<&Options::serve, &ServeOptions::stop_with_stdin>(),
+       "stop as after SIGTERM when standard input ends: a server whose standard input is a pipe "
+       "ends with the process that holds the pipe, even one that was killed"},
   };
 }
 
@@ -395,7 +404,8 @@ std::span<const CommandSpec> CommandTable() {
       {"convert",
        "write a clean copy of a checkpoint or of a unilm state dict, and load it as a check"},
       {"probe",
-       "check whether the server at http://HOST:PORT[/PATH] is ready (default PATH: readyz)"},
+       "check whether the server at http://HOST:PORT[/PATH] (default: /readyz) or unix:PATH is "
+       "ready"},
       {"completion", "print a script that completes this command line in bash, zsh or fish"},
   };
   return kTable;

@@ -15,6 +15,7 @@
 #include "server/app/environment.h"
 #include "server/app/nearest_name.h"
 #include "server/app/option_table.h"
+#include "server/http/listen/unix_socket_file.h"
 #include "server/http/url.h"
 #include "server/serving/build_version.h"
 
@@ -248,6 +249,7 @@ Status CheckChatUrl(const Options& options) {
 Status CheckTogether(unsigned command, Options& options) {
   if (options.command == "chat") DS_RETURN_IF_ERROR(CheckChatUrl(options));
   DS_RETURN_IF_ERROR(CrossOrigin::Parse(options.serve.cors_origins).status());
+  DS_RETURN_IF_ERROR(CheckUnixSocketPath(options.serve.unix_socket));
   for (const FlagSpec* argument : ArgumentsOf(command)) {
     const auto text = std::get<FlagSpec::Place<std::string>>(argument->target);
     if (!text(options).empty() || !options.chat.url.empty()) continue;
@@ -255,7 +257,7 @@ Status CheckTogether(unsigned command, Options& options) {
     return InvalidArgument(
         name + " is missing: diffserve " + options.command + ArgumentsText(command), name);
   }
-  if (options.command == "probe") return ParseHttpUrl(options.probe.url).status();
+  if (options.command == "probe") return ParseServerPlace(options.probe.url).status();
   const int prompts = !options.prompt.text.empty() + !options.prompt.tokens.empty();
   if (options.command == "generate" && prompts != 1) {
     return InvalidArgument(

@@ -61,11 +61,14 @@ struct SessionOptions : CheckpointOptions {
 struct ServeOptions {
   std::string host = "127.0.0.1";
   int port = 8000;
+  std::string unix_socket;  // HTTP listens there instead of on `port`; empty: on `port`
+  bool grpc = true;
   int grpc_port = 8001;
   int health_port = -1;                         // -1: no health port
   std::vector<std::string> served_model_names;  // empty: the directory's name
   std::string api_key_file;
   bool ui = true;
+  bool stop_with_stdin = false;
   std::vector<std::string> cors_origins;  // as CrossOrigin::Parse reads them; empty: none
   // Names of server/serving/tools/tool_format.h, none, or auto: as the chat template shows.
   std::string tool_call_parser = "auto", reasoning_parser = "auto";

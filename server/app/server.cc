@@ -68,10 +68,10 @@ Status Server::Listen() {
     health_http_ = std::make_unique<HttpServer>(std::move(health), HealthRoutes(health_));
     DS_RETURN_IF_ERROR(health_http_->Start());
   }
-  Result<std::unique_ptr<GrpcServer>> started = GrpcServer::Start(options_.grpc, *frontend_,
-                                                                  parts_.keys, &metrics_);
-  if (!started.ok()) return started.status();
-  grpc_ = std::move(started).value();
+  if (options_.serves_grpc) {
+    DS_RETURN_IF_ERROR(
+        Assign(&grpc_, GrpcServer::Start(options_.grpc, *frontend_, parts_.keys, &metrics_)));
+  }
   listens_ = true;
   return {};
 }

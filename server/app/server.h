@@ -32,6 +32,7 @@ struct ServerOptions {
   HttpServerOptions http;
   std::optional<int> health_port;  // a port for only the health paths; 0: a free port
   GrpcServerOptions grpc;
+  bool serves_grpc = true;
 };
 
 // Objects that must be loaded before.
@@ -49,7 +50,7 @@ class Server {
   Server(ServerOptions options, ServerParts parts, std::unique_ptr<Executor> executor);
   ~Server() { Stop(std::chrono::steady_clock::now()); }
 
-  Status Listen();  // on all ports
+  Status Listen();  // on all ports, or the Unix socket
   // Becomes not ready at once. Running work continues until `deadline`, then ends with an error
   // event. Idempotent.
   void Stop(std::chrono::steady_clock::time_point deadline);
@@ -58,13 +59,14 @@ class Server {
   Engine& engine() { return engine_; }
   Health& health() { return health_; }
   MetricsExporter& metrics() { return metrics_; }
-  // REQUIRES: Stop has not been called; for http and grpc, Listen has succeeded.
+  // REQUIRES: Stop has not been called; for http, Listen has succeeded.
   Frontend& frontend() { return *frontend_; }
   const HttpRoutes& routes() const { return *routes_; }
   HttpServer& http() { return *http_; }
   // Serves only the health paths; nullptr without `health_port`.
   const HttpServer* health_http() const { return health_http_.get(); }
-  GrpcServer& grpc() { return *grpc_; }
+  // nullptr without `serves_grpc`.
+  GrpcServer* grpc() { return grpc_.get(); }
 
  private:
   ServerStats Stats() const;

@@ -82,4 +82,30 @@ void EndsOnSignal::Run() const {
   }
 }
 
+StopsWithInput::StopsWithInput() : stop_event_(eventfd(0, EFD_CLOEXEC)) {
+  DS_CHECK(stop_event_ >= 0, "no descriptor is left for the end of standard input");
+  thread_ = std::thread([this] { Run(); });
+}
+
+StopsWithInput::~StopsWithInput() {
+  eventfd_write(stop_event_, 1);
+  thread_.join();
+  close(stop_event_);
+}
+
+void StopsWithInput::Run() const {
+  const NamedThread named("input", "the end of standard input");
+  pollfd events[] = {{STDIN_FILENO, POLLIN, 0}, {stop_event_, POLLIN, 0}};
+  for (;;) {
+    if (poll(events, 2, -1) < 0) continue;  // EINTR
+    if ((events[1].revents & POLLIN) != 0) return;
+    char dropped[4096];
+    const ssize_t count = read(STDIN_FILENO, dropped, sizeof(dropped));
+    if (count > 0 || (count < 0 && (errno == EINTR || errno == EAGAIN))) continue;
+    Log(LogLevel::kInfo, "input_ended");
+    kill(getpid(), SIGTERM);
+    return;
+  }
+}
+
 }  // namespace diffserve

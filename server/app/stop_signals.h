@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// SIGTERM and SIGINT. Several threads wait for them in turn: the thread of an EndsOnSignal while
-// the process loads, drains or chats, and WaitForSignal of the serve command in between.
+// SIGTERM and SIGINT, and the end of standard input. Several threads wait for them in turn: the
+// thread of an EndsOnSignal while the process loads, drains or chats, and WaitForSignal of the
+// serve command in between.
 #pragma once
 
 #include <csignal>
@@ -36,6 +37,23 @@ class EndsOnSignal {
   const Takes takes_;
   const int signals_, stop_event_;
   std::thread thread_;  // last: it uses all of the above
+};
+
+// While this object exists, the process gets SIGTERM when standard input ends. If that is a pipe
+// from a parent process, the end comes also when the parent is killed. What is written to it is
+// dropped.
+class StopsWithInput {
+ public:
+  StopsWithInput();
+  ~StopsWithInput();
+  StopsWithInput(const StopsWithInput&) = delete;
+  StopsWithInput& operator=(const StopsWithInput&) = delete;
+
+ private:
+  void Run() const;
+
+  const int stop_event_;
+  std::thread thread_;  // last, as above
 };
 
 }  // namespace diffserve

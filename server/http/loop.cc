@@ -13,7 +13,7 @@
 namespace diffserve {
 
 namespace asio = boost::asio;
-using tcp = asio::ip::tcp;
+using Stream = asio::generic::stream_protocol;
 
 void HttpShared::ConnectionEnded() {
   --connections;
@@ -48,10 +48,10 @@ HttpLoop::~HttpLoop() {
   context.poll();
 }
 
-void HttpLoop::Adopt(int socket_fd, bool ipv6) {
-  tcp::socket socket(impl_->loop->context);
+void HttpLoop::Adopt(int socket_fd, int family) {
+  Stream::socket socket(impl_->loop->context);
   boost::system::error_code error;
-  socket.assign(ipv6 ? tcp::v6() : tcp::v4(), socket_fd, error);
+  socket.assign(Stream(family, 0), socket_fd, error);
   if (error) {
     close(socket_fd);
     return;

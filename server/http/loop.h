@@ -43,7 +43,8 @@ class HttpLoop {
   ~HttpLoop();  // cuts the remaining connections
 
   // Takes ownership of a connected socket. May be called from any thread, as may StopSessions.
-  void Adopt(int socket_fd, bool ipv6);
+  // `family`: AF_INET, AF_INET6 or AF_UNIX.
+  void Adopt(int socket_fd, int family);
   void StopSessions(HttpEnding ending);
 
  private:

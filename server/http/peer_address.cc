@@ -12,6 +12,7 @@ std::string PeerAddress(int fd) {
   socklen_t size = sizeof(address);
   char text[INET6_ADDRSTRLEN] = "";
   if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return {};
+  if (address.ss_family == AF_UNIX) return "unix";
   if (address.ss_family == AF_INET) {
     inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in&>(address).sin_addr, text, sizeof(text));
   } else if (address.ss_family == AF_INET6) {

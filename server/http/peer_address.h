@@ -6,8 +6,8 @@
 
 namespace diffserve {
 
-// The peer address of a socket without port. An IPv4 address looks the same on an IPv6 socket.
-// Empty if the socket is no longer connected.
+// The peer address of a socket without port. An IPv4 address looks the same on an IPv6 socket; all
+// peers of a Unix socket are "unix". Empty if the socket is no longer connected.
 std::string PeerAddress(int fd);
 
 }  // namespace diffserve

@@ -5,16 +5,20 @@
 
 #include <algorithm>
 #include <atomic>
+#include <boost/asio/basic_socket_acceptor.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <cstring>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "kernels/base/log.h"
 #include "kernels/base/thread_registry.h"
+#include "server/http/listen/unix_socket_file.h"
 #include "server/http/loop.h"
 
 namespace diffserve {
@@ -22,6 +26,7 @@ namespace {
 
 namespace asio = boost::asio;
 using tcp = asio::ip::tcp;
+using Stream = asio::generic::stream_protocol;
 using ErrorCode = boost::system::error_code;
 using Clock = std::chrono::steady_clock;
 
@@ -46,6 +51,14 @@ bool IsShortage(const ErrorCode& error) {
          error == asio::error::no_memory || error == asio::error::no_buffer_space;
 }
 
+// REQUIRES: an address of TCP.
+int PortOf(const Stream::endpoint& address) {
+  tcp::endpoint as_tcp;
+  as_tcp.resize(address.size());
+  std::memcpy(as_tcp.data(), address.data(), address.size());
+  return as_tcp.port();
+}
+
 }  // namespace
 
 // Accepts on a thread of its own, which sleeps between connections, and hands the sockets to the
@@ -59,26 +72,44 @@ struct HttpServer::Impl {
   }
 
   Status Listen();
+  Status ListenOnPort();
+  Status ListenOnUnixSocket();
   void Run();
   void Accept();
-  void OnAccepted(ErrorCode error, tcp::socket socket);
+  void OnAccepted(ErrorCode error, Stream::socket socket);
   void PauseAccept();
   void OnConnectionEnded();
 
   const std::shared_ptr<HttpShared> shared;
   std::vector<std::unique_ptr<HttpLoop>> loops;
   asio::io_context context{1};
-  tcp::acceptor acceptor{context};
+  asio::basic_socket_acceptor<Stream> acceptor{context};
+  UnixSocketFile unix_socket;
   asio::steady_timer accept_timer{context};
   size_t next_loop = 0;
   Clock::time_point last_pause_log{};
   std::atomic<bool> accept_paused{false};
-  bool ipv6 = false;
+  int family = AF_INET;
   int bound_port = 0;
   std::thread thread;
 };
 
 Status HttpServer::Impl::Listen() {
+  return shared->options.unix_socket.empty() ? ListenOnPort() : ListenOnUnixSocket();
+}
+
+Status HttpServer::Impl::ListenOnUnixSocket() {
+  const std::string& path = shared->options.unix_socket;
+  family = AF_UNIX;
+  ErrorCode error;
+  acceptor.open(Stream(family, 0), error);
+  if (!error) DS_RETURN_IF_ERROR(unix_socket.Bind(acceptor.native_handle(), path));
+  if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
+  if (!error) return {};
+  return Status(StatusCode::kUnavailable, "cannot listen on unix:" + path + ": " + error.message());
+}
+
+Status HttpServer::Impl::ListenOnPort() {
   const HttpServerOptions& options = shared->options;
   const std::string where = options.host + ":" + std::to_string(options.port);
   ErrorCode error;
@@ -86,7 +117,7 @@ Status HttpServer::Impl::Listen() {
       options.host == "localhost" ? "127.0.0.1" : options.host, error);
   if (error)
     return InvalidArgument(where + ": the host must be an IP address or localhost", "host");
-  ipv6 = address.is_v6();
+  family = address.is_v6() ? AF_INET6 : AF_INET;
   const tcp::endpoint endpoint(address, static_cast<unsigned short>(options.port));
   acceptor.open(endpoint.protocol(), error);
   if (!error) acceptor.set_option(asio::socket_base::reuse_address(true), error);
@@ -94,7 +125,7 @@ Status HttpServer::Impl::Listen() {
   if (!error) acceptor.set_option(asio::socket_base::enable_connection_aborted(true), error);
   if (!error) acceptor.bind(endpoint, error);
   if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
-  if (!error) bound_port = acceptor.local_endpoint(error).port();
+  if (!error) bound_port = PortOf(acceptor.local_endpoint(error));
   if (error)
     return Status(StatusCode::kUnavailable,
                   "cannot listen on http://" + where + ": " + error.message(), "port");
@@ -105,7 +136,7 @@ void HttpServer::Impl::Accept() {
   if (!acceptor.is_open() || shared->stopping) return;
   if (shared->connections >= shared->options.max_connections) return PauseAccept();
   acceptor.async_accept(
-      [this](ErrorCode error, tcp::socket socket) { OnAccepted(error, std::move(socket)); });
+      [this](ErrorCode error, Stream::socket socket) { OnAccepted(error, std::move(socket)); });
 }
 
 void HttpServer::Impl::Run() {
@@ -114,12 +145,12 @@ void HttpServer::Impl::Run() {
   context.run();
 }
 
-void HttpServer::Impl::OnAccepted(ErrorCode error, tcp::socket socket) {
+void HttpServer::Impl::OnAccepted(ErrorCode error, Stream::socket socket) {
   if (error == asio::error::operation_aborted || shared->stopping) return;
   if (error) return IsShortage(error) ? PauseAccept() : Accept();
   ErrorCode release_error;
   const int fd = socket.release(release_error);
-  if (!release_error) loops[next_loop++ % loops.size()]->Adopt(fd, ipv6);
+  if (!release_error) loops[next_loop++ % loops.size()]->Adopt(fd, family);
   Accept();
 }
 
@@ -174,6 +205,7 @@ void HttpServer::Stop(std::chrono::milliseconds patience, std::chrono::milliseco
   asio::post(impl.context, [&impl] {
     ErrorCode ignored;
     impl.acceptor.close(ignored);
+    impl.unix_socket.Remove();
     impl.context.stop();
   });
   impl.thread.join();

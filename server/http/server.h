@@ -22,6 +22,7 @@
 namespace diffserve {
 
 struct HttpServerOptions {
+  std::string unix_socket;         // path of a Unix socket, instead of host and port
   std::string host = "127.0.0.1";  // an address or "localhost"
   int port = 8000;                 // 0: a free port
   int io_threads = 1;
@@ -48,9 +49,10 @@ class HttpServer {
   HttpServer(HttpServerOptions options, HttpService service);
   ~HttpServer();  // Stop without waiting
 
-  // Binds, listens and starts the threads. Error: the address and the system's message.
+  // Binds, listens and starts the threads. Error: the address and the system's message. The file of
+  // a Unix socket lasts until Stop.
   Status Start();
-  int port() const;  // the port in use; REQUIRES: started
+  int port() const;  // the port in use, 0 with a Unix socket; REQUIRES: started
   // Stops accepting, closes idle connections at once and the others after their reply. Replies that
   // remain after `patience` end with an error event if their format has one, and after another
   // `last_words` with a reset. Idempotent. The service refuses new work during a drain: the server

@@ -5,6 +5,7 @@
 #include <sys/ioctl.h>
 
 #include <atomic>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <string>
 #include <utility>
@@ -38,7 +39,7 @@ bool IsNotYet(const ErrorCode& error) {
 void HttpSession::Start() {
   ErrorCode ignored;
   socket_.non_blocking(true, ignored);
-  socket_.set_option(tcp::no_delay(true), ignored);
+  socket_.set_option(tcp::no_delay(true), ignored);  // a Unix socket has no such option
   socket_.set_option(asio::socket_base::keep_alive(true), ignored);
   if (options().send_buffer_bytes > 0) {
     socket_.set_option(asio::socket_base::send_buffer_size(options().send_buffer_bytes), ignored);
@@ -323,7 +324,7 @@ void HttpSession::Linger() {
   phase_ = Phase::kLingering;
   dropping_ = true;
   ErrorCode ignored;
-  socket_.shutdown(tcp::socket::shutdown_send, ignored);
+  socket_.shutdown(asio::socket_base::shutdown_send, ignored);
   last_delivery_ = Clock::now();
   Arm(Timer::kLinger, last_delivery_ + options().linger_timeout);
   WantRead();
@@ -371,7 +372,7 @@ void HttpSession::Close() {
 void HttpSession::WantRead() {
   if (reading_ || phase_ == Phase::kClosed) return;
   reading_ = true;
-  socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](ErrorCode error) {
+  socket_.async_wait(asio::socket_base::wait_read, [self = shared_from_this()](ErrorCode error) {
     self->reading_ = false;
     if (self->phase_ == Phase::kClosed) return;
     if (error) return self->Close();
@@ -382,7 +383,7 @@ void HttpSession::WantRead() {
 void HttpSession::WantWrite() {
   if (writing_) return;
   writing_ = true;
-  socket_.async_wait(tcp::socket::wait_write, [self = shared_from_this()](ErrorCode error) {
+  socket_.async_wait(asio::socket_base::wait_write, [self = shared_from_this()](ErrorCode error) {
     self->writing_ = false;
     if (self->phase_ == Phase::kClosed) return;
     if (error) return self->Close();

@@ -54,6 +54,15 @@ Result<HttpUrl> ParseHttpUrl(std::string_view text) {
   return url;
 }
 
+Result<ServerPlace> ParseServerPlace(std::string_view text) {
+  constexpr std::string_view kUnix = "unix:";
+  if (text.starts_with(kUnix) && text.size() > kUnix.size())
+    return ServerPlace{{.host = "localhost", .port = "80"}, std::string(text.substr(kUnix.size()))};
+  Result<HttpUrl> url = ParseHttpUrl(text);
+  if (url.ok()) return ServerPlace{*std::move(url)};
+  return InvalidArgument(url.status().message() + " or unix:PATH", "URL");
+}
+
 Result<HttpUrl> ParseServerUrl(std::string_view text) {
   constexpr char kFlag[] = "--url";
   constexpr std::string_view kPaths[] = {"", "/", "/v1", "/v1/"};

@@ -17,7 +17,15 @@ struct HttpUrl {
   std::string Authority() const;  // as in the Host header
 };
 
+// An address where a server may listen.
+struct ServerPlace {
+  HttpUrl url;
+  std::string unix_socket = {};  // connect to this path, and to no host; empty: to the URL's host
+};
+
 Result<HttpUrl> ParseHttpUrl(std::string_view text);
+// The same, or unix:PATH of a Unix socket.
+Result<ServerPlace> ParseServerPlace(std::string_view text);
 
 // Parses --url of chat: http://HOST:PORT, or with /v1 as OpenAI's clients take it. The path is
 // empty.

@@ -55,7 +55,7 @@ ServingFixture::ServingFixture(ServingOptions options)
   health = &server_->health();
   metrics = &server_->metrics();
   http = &server_->http();
-  grpc_server = &server_->grpc();
+  grpc_server = server_->grpc();
 }
 
 void ServingFixture::StopAll() {

@@ -5,6 +5,7 @@
 #include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -158,9 +159,28 @@ Status Judge(const Answer& answer) {
   return NotReady("status " + std::to_string(status) + body);
 }
 
-Status Probe(const HttpUrl& url, steady_clock::time_point deadline) {
+Result<Answer> ExchangeOverUnixSocket(const std::string& path, const std::string& request,
+                                      steady_clock::time_point deadline) {
+  sockaddr_un unix_address{};
+  unix_address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(unix_address.sun_path)) return NotReady("connect", ENAMETOOLONG);
+  path.copy(unix_address.sun_path, path.size());
+  addrinfo address{};
+  address.ai_family = AF_UNIX;
+  address.ai_socktype = SOCK_STREAM;
+  address.ai_addr = reinterpret_cast<sockaddr*>(&unix_address);
+  address.ai_addrlen = sizeof(unix_address);
+  return Exchange(address, request, deadline);
+}
+
+Status Probe(const ServerPlace& place, steady_clock::time_point deadline) {
+  const HttpUrl& url = place.url;
   const std::string request = "GET " + url.path + " HTTP/1.1\r\nHost: " + url.Authority() +
                               "\r\nUser-Agent: diffserve-probe\r\nConnection: close\r\n\r\n";
+  if (!place.unix_socket.empty()) {
+    const Result<Answer> answer = ExchangeOverUnixSocket(place.unix_socket, request, deadline);
+    return answer.ok() ? Judge(*answer) : answer.status();
+  }
   const Result<AddressList> addresses = Resolve(url, deadline);
   if (!addresses.ok()) return addresses.status();
   Status status;
@@ -175,10 +195,10 @@ Status Probe(const HttpUrl& url, steady_clock::time_point deadline) {
 }  // namespace
 
 Status RunProbe(const ProbeOptions& options) {
-  const Result<HttpUrl> url = ParseHttpUrl(options.url);
-  if (!url.ok()) return url.status();
+  const Result<ServerPlace> place = ParseServerPlace(options.url);
+  if (!place.ok()) return place.status();
   const steady_clock::time_point deadline = steady_clock::now() + kTimeout;
-  const Status status = Probe(*url, deadline);
+  const Status status = Probe(*place, deadline);
   if (status.ok()) return status;
   std::string limit;
   if (steady_clock::now() >= deadline) limit = " (" + std::to_string(kTimeout.count()) + " s)";

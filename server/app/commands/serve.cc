@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `diffserve serve`: loads, listens on both ports, prints the ready line, waits for a signal and
+// `diffserve serve`: loads, listens, prints the ready line, waits for a signal and
 // drains.
 #include <sys/resource.h>
 #include <unistd.h>
@@ -177,7 +177,10 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
   server.routes.tokenizer_info = std::move(tokenizer_info).value();
   server.routes.ui = serve.ui;
   DS_RETURN_IF_ERROR(Assign(&server.routes.cross_origin, CrossOrigin::Parse(serve.cors_origins)));
-  server.routes.loopback_hosts_only = IsLoopback(serve.host) && !parts.keys.required();
+  // No web page reaches a Unix socket, so its Host fields are not checked.
+  server.routes.loopback_hosts_only = serve.unix_socket.empty() && IsLoopback(serve.host) &&
+                                      !parts.keys.required();
+  server.http.unix_socket = serve.unix_socket;
   server.http.host = server.grpc.host = serve.host;
   server.http.port = serve.port;
   server.http.ping_interval = kPingInterval;
@@ -185,6 +188,7 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
   server.http.io_threads = std::min(kMaxHttpThreads, AvailableCpus());
   server.frontend.max_answers_bytes = static_cast<size_t>(serve.max_answers_memory.bytes);
   server.frontend.max_answer_bytes = server.frontend.max_answers_bytes / kMinAnswersInMemory;
+  server.serves_grpc = serve.grpc;
   server.grpc.port = serve.grpc_port;
   if (serve.health_port >= 0) server.health_port = serve.health_port;
   std::unique_ptr<Executor> executor = (*session)->MakeExecutor();
@@ -199,10 +203,13 @@ std::string Address(const std::string& host, int port) {
   return shown + ":" + std::to_string(port);
 }
 
-std::string ReadyLine(const std::string& host, Server& server) {
+std::string ReadyLine(const ServeOptions& serve, Server& server) {
+  const std::string& host = serve.host;
   const HttpServer* const health = server.health_http();
-  return "ready http=" + Address(host, server.http().port()) +
-         " grpc=" + Address(host, server.grpc().port()) +
+  return "ready http=" +
+         (serve.unix_socket.empty() ? Address(host, server.http().port())
+                                    : "unix:" + serve.unix_socket) +
+         (server.grpc() == nullptr ? "" : " grpc=" + Address(host, server.grpc()->port())) +
          (health == nullptr ? "" : " health=" + Address(host, health->port())) +
          " model=" + server.frontend().options().served_model_name;
 }
@@ -212,7 +219,8 @@ std::string ReadyLine(const std::string& host, Server& server) {
 Status WaitForSignal(const sigset_t& signals, Server& server) {
   const ScopedThreadActivity activity("a signal");
   while (sigtimedwait(&signals, nullptr, &kHealthPeriod) < 0) {
-    server.grpc().SetServing(server.health().Ready().ok());
+    const bool ready = server.health().Ready().ok();
+    if (server.grpc() != nullptr) server.grpc()->SetServing(ready);
     if (server.engine().Snapshot().failed)
       return Status(StatusCode::kInternal, "the engine has failed");
   }
@@ -228,18 +236,20 @@ Status RunServe(const SessionOptions& options, const ServeOptions& serve,
   std::signal(SIGPIPE, SIG_IGN);
   RaiseFileLimit();
   std::optional<EndsOnSignal> ends_on_signal(std::in_place, "loading");
+  std::optional<StopsWithInput> stops_with_input;
+  if (serve.stop_with_stdin) stops_with_input.emplace();
   Result<LoadedServer> loaded = Load(options, serve, wrap);
   if (!loaded.ok()) return loaded.status();
   Server& server = *loaded->server;
   CrashWhenMemoryRunsOut();
   ends_on_signal.reset();  // once a port answers, a signal drains
   DS_RETURN_IF_ERROR(server.Listen());
-  if (serve.ui) {
+  if (serve.ui && serve.unix_socket.empty()) {
     Log(LogLevel::kInfo, "page",
         {{"address", "http://" + Address(serve.host, server.http().port()) + "/"}});
   }
   LineWriter out({.descriptor = STDOUT_FILENO});
-  out.Push(ReadyLine(serve.host, server) + "\n");
+  out.Push(ReadyLine(serve, server) + "\n");
 
   const Status ended = WaitForSignal(signals, server);
   Log(LogLevel::kInfo, "draining", {{"timeout_s", std::to_string(serve.drain_timeout_s)}});
