@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Runs the commands in the documents: each block ```bash and ```python of README.md,
-CONTRIBUTING.md and docs/, from the repository's root, beside a server of the bundled model.
+CONTRIBUTING.md and docs/, from the repository's root, beside a server of the bundled model. Python
+finds the package of deploy/python.
 
 Usage: .venv/bin/python docs/check_commands.py [PAGE...]. A block that cannot run here has the line
 `<!-- not run: REASON -->` before it and counts as skipped. The pages name the ports 8000 and 8001;
@@ -54,7 +55,9 @@ def run(language, text, scratch):
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S,
                               stdin=subprocess.DEVNULL,
-                              env=os.environ | {"PATH": paths, "TMPDIR": scratch})
+                              env=os.environ | {"PATH": paths, "TMPDIR": scratch,
+                                                "PYTHONPATH": str(ROOT / "deploy/python"),
+                                                "DIFFSERVE_BINARY": str(PROGRAM)})
     except subprocess.TimeoutExpired:
         return f"took more than {LIMIT_S} s"
     if done.returncode:

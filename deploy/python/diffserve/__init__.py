@@ -1,5 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""diffserve: an inference server for Diff Transformer models, with the program inside.
+"""diffserve: text, log-probabilities, hidden states and both attention maps of Diff Transformer
+models, as Python values and numpy arrays.
 
-The console script imports this package, so it imports nothing that the program can do without.
+`LLM(model)` runs a server of its own; `connect(url)` uses one that runs. Both give the methods of
+`Client`. Nothing is imported before it is used, so that the command `diffserve` starts at once.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .client import Client, connect
+    from .errors import DiffserveError
+    from .llm import LLM
+    from .results import Answer, Attention, Logprobs
+
+__all__ = ["LLM", "Answer", "Attention", "Client", "DiffserveError", "Logprobs", "connect"]
+
+_MODULES = {"LLM": "llm", "Client": "client", "connect": "client", "DiffserveError": "errors",
+            "Answer": "results", "Attention": "results", "Logprobs": "results"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'diffserve' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
