@@ -2,9 +2,9 @@
 """Writes a model directory whose answers are fixed texts, chosen by a client's test.
 
 The model is a Llama whose attention and MLP are zero, so the next token depends only on the last
-one. A script is a list of texts, one per turn of the assistant. A user's message with `#NAME#`
-starts the script NAME; each further answer is its next text. The prompt has only the start of
-each message, so that a client's long instructions take no time.
+one. A script is a list of texts, one per turn of the assistant. A user's message with `#NAME#`, or
+NAME between other marks, starts the script NAME; each further answer is its next text. The prompt
+has only the start of each message, so that a client's long instructions take no time.
 """
 
 import array
@@ -18,7 +18,9 @@ TEMPLATE = """\
 {%- set text = m.content if m.content is string else (m.content | string) -%}
 {%- if m.role == 'user' -%}
 {%- for name in NAMES -%}
-{%- if ('#' ~ name ~ '#') in text -%}{%- set ns.name = name -%}{%- set ns.turn = 0 -%}{%- endif -%}
+{%- if (MARK ~ name ~ MARK) in text -%}
+{%- set ns.name = name -%}{%- set ns.turn = 0 -%}
+{%- endif -%}
 {%- endfor -%}
 {%- elif m.role == 'assistant' -%}{%- set ns.turn = ns.turn + 1 -%}
 {%- endif -%}
@@ -104,8 +106,8 @@ def tokenizer(special, pieces):
                       "vocab": {text: i for i, text in enumerate(texts)}}}
 
 
-def write_model(folder, scripts, max_position_embeddings=65536):
-    """scripts: name -> texts. Returns the folder."""
+def write_model(folder, scripts, max_position_embeddings=65536, mark="#"):
+    """scripts: name -> texts; `mark` is on both sides of a name. Returns the folder."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     scripts = {"NONE": ["No script."], **scripts}
@@ -132,7 +134,7 @@ def write_model(folder, scripts, max_position_embeddings=65536):
               "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu",
               "max_position_embeddings": max_position_embeddings, "tie_word_embeddings": False,
               "torch_dtype": "float32", "eos_token_id": 0}
-    template = TEMPLATE.replace("NAMES", json.dumps([*scripts]))
+    template = TEMPLATE.replace("MARK", json.dumps(mark)).replace("NAMES", json.dumps([*scripts]))
     parts = {"config.json": config, "tokenizer.json": tokenizer(special, pieces),
              "generation_config.json": {"do_sample": False, "temperature": 1.0},
              "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast",
