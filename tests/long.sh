@@ -17,7 +17,7 @@ cd "$(dirname "$0")/.."
 
 usual=(cuda cuda_gate schema templates e2e_long ui helm asan tsan)
 each=(gpu_check)  # of every run in CI
-others=(image package wheel tarball fleet clients reliability soak fuzz loader)
+others=(image package wheel tarball fleet clients recipes reliability soak fuzz loader)
 declare -A minutes about
 about_check() { minutes[$1]=$2 about[$1]=$3; }
 about_check cuda 9 "the CUDA backend on the CPU shim: its tests, its bench, one end-to-end file"
@@ -36,6 +36,7 @@ about_check wheel 9 "the Python wheel, built twice, in bare systems of Debian 12
 about_check tarball 8 "the same of the tarball"
 about_check fleet 6 "replicas after routers"
 about_check clients 6 "real clients of the APIs"
+about_check recipes 9 "the commands of docs/recipes with the real programs"
 about_check reliability 12 "hostile clients, server faults, gRPC floods"
 about_check soak 10 "100,000 requests without growth of memory"
 about_check fuzz 20 "each fuzz target for a minute under libFuzzer"
@@ -88,6 +89,10 @@ obstacle() {  # obstacle NAME
         echo "needs Python 3.12"
       ;;
     clients) command -v npm >/dev/null || echo "needs Node.js" ;;
+    recipes)
+      command -v npm >/dev/null || { echo "needs Node.js"; return; }
+      [ "$(id -u)" -eq 0 ] || dpkg -s python3-torch >/dev/null 2>&1 || echo "needs python3-torch"
+      ;;
   esac
 }
 
@@ -167,6 +172,10 @@ check_fleet() { run fleet tests/fleet/run.sh; }
 check_clients() {
   build release diffserve
   run clients tests/clients/run.sh
+}
+check_recipes() {
+  build release diffserve
+  run recipes tests/recipes/run.sh
 }
 # A program of tests/reliability ends with exit code 0 if nothing that it looks at was broken.
 whole() {  # whole NAME COMMAND...
