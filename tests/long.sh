@@ -176,6 +176,7 @@ check_clients() {
 check_recipes() {
   build release diffserve
   run recipes tests/recipes/run.sh
+  run_unittest recipes_test tests/recipes/run_test.py
 }
 # A program of tests/reliability ends with exit code 0 if nothing that it looks at was broken.
 whole() {  # whole NAME COMMAND...

@@ -101,7 +101,7 @@ class Recipe:
     def __init__(self, page, scripted):
         self.page, self.scripted, self.server = page, scripted, None
         self.text = page.read_text()
-        self.ports = {port: str(free_port()) for port in set(PORT.findall(self.text))}
+        self.ports = {port: str(free_port()) for port in {"8000", *PORT.findall(self.text)}}
         self.stack = contextlib.ExitStack()
         self.home = Path(self.stack.enter_context(tempfile.TemporaryDirectory(
             prefix=f"recipe-{page.stem}-", ignore_cleanup_errors=True)))
