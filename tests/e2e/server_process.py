@@ -201,29 +201,34 @@ class ServerProcess:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-class GatedServer(ServerProcess):
-    """A server whose steps a test can hold, so that requests overlap on every machine. The gate is
-    open at first."""
-
-    def __init__(self, *flags, **options):
-        super().__init__(*flags, binary=GATED_BINARY, **options)
+class Gate:
+    """Holds the steps of every gated server that has `gate` in DIFFSERVE_GATE. Open at first."""
+    def __init__(self):
         self._folder, self._round = tempfile.TemporaryDirectory(prefix="diffserve-gate-"), 0
-        self._gate = Path(self._folder.name) / "gate"
-        self.environment["DIFFSERVE_GATE"] = str(self._gate)
+        self.gate = Path(self._folder.name) / "gate"
         self.open_gate()
 
     def allow(self, steps: int) -> None:
         """Lets the engine begin N more steps (-1: any number) before it waits at the gate."""
         self._round += 1
-        new = self._gate.with_name("new")
+        new = self.gate.with_name("new")
         new.write_text(f"{self._round} {steps}")
-        new.rename(self._gate)
+        new.rename(self.gate)
 
     def open_gate(self) -> None:
         self.allow(-1)
 
     def close_gate(self) -> None:
         self.allow(0)
+
+
+class GatedServer(Gate, ServerProcess):
+    """A server whose steps a test can hold, so that requests overlap on every machine. The gate is
+    open at first."""
+    def __init__(self, *flags, **options):
+        ServerProcess.__init__(self, *flags, binary=GATED_BINARY, **options)
+        Gate.__init__(self)
+        self.environment["DIFFSERVE_GATE"] = str(self.gate)
 
     def wait_for_waiting(self, continuations: int) -> None:
         """Waits until `continuations` are accepted, while the gate is closed before the first of
