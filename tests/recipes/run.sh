@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Follows the recipes of docs/recipes with the real programs. Installs pinned versions into
-# build/clients and build/recipes, and prints "N passed, N failed" last.
+# build/clients and build/recipes, and prints "N passed, N failed" last. Needs .venv, as
+# deploy/install_deps.sh --test makes it.
 #   tests/recipes/run.sh [RECIPE...]    as docs/recipes names its pages; DIFFSERVE_BINARY names the
 #                                       server
 # Nothing but 127.0.0.1 is reached: the programs run in a network namespace of their own, where the
