@@ -17,7 +17,7 @@ cd "$(dirname "$0")/.."
 
 usual=(cuda cuda_gate schema templates e2e_long ui helm asan tsan)
 each=(gpu_check)  # of every run in CI
-others=(image package wheel tarball fleet ray clients recipes reliability soak fuzz loader)
+others=(image package wheel tarball fleet ray dynamo clients recipes reliability soak fuzz loader)
 declare -A minutes about
 about_check() { minutes[$1]=$2 about[$1]=$3; }
 about_check cuda 9 "the CUDA backend on the CPU shim: its tests, its bench, one end-to-end file"
@@ -35,6 +35,7 @@ about_check package 6 "the Debian package under systemd"
 about_check wheel 9 "the Python wheel, built twice, in bare systems of Debian 12 and 13"
 about_check tarball 8 "the same of the tarball"
 about_check fleet 6 "replicas after routers"
+about_check dynamo 2 "workers behind NVIDIA Dynamo's frontend"
 about_check ray 7 "replicas and batches on a Ray cluster"
 about_check clients 6 "real clients of the APIs"
 about_check recipes 9 "the commands of docs/recipes with the real programs"
@@ -170,6 +171,7 @@ check_package() { run package deploy/package_check.sh; }
 check_wheel() { run wheel deploy/portable_check.sh wheel; }
 check_tarball() { run tarball deploy/portable_check.sh tarball; }
 check_fleet() { run fleet tests/fleet/run.sh; }
+check_dynamo() { run dynamo tests/dynamo/run.sh; }
 check_ray() { run ray tests/ray/run.sh; }
 check_clients() {
   build release diffserve

@@ -17,12 +17,12 @@ from pathlib import Path
 import psutil
 import yaml
 
-from server_process import (DEMO_MODEL, GATED_BINARY, REPOSITORY, Gate, Response, ServerProcess,
-                            eventually, free_port)
+from server_process import (DEMO_MODEL, GATED_BINARY, REPOSITORY, Gate, Response, eventually,
+                            free_port)
+from servers import KEY, Child, is_alive
 
 DEPLOY = REPOSITORY / "deploy" / "ray"
 BIN = Path(sys.executable).parent
-KEY = "sk-ray"
 START_TIMEOUT_S = 90
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # deploy/ray on a Ray cluster of this machine: answers, kills, clients that leave, autoscaling, and
-# the batch example. Installs Ray into a Python virtual environment in build/ray-venv (800 MB),
+# the batch example. Installs Ray into a Python virtual environment in build/ray-venv (750 MB),
 # builds the gated server, prints a table of figures; the last line is "N passed, N failed". About
 # five minutes after the first build.
 #   tests/ray/run.sh             everything

@@ -6,9 +6,10 @@ import json
 import subprocess
 import unittest
 
-from cluster import BIN, DEPLOY, Child, Cluster
-from fleet import COMPLETIONS, DEMO_MODEL, GatedReplica, eventually, figure
 from answers import stripped
+from cluster import BIN, DEPLOY, Cluster
+from fleet import COMPLETIONS, DEMO_MODEL, GatedReplica, eventually, figure
+from servers import Child, accepted
 
 REQUESTS, FIRST_STEPS = 200, 4
 
@@ -49,9 +50,9 @@ class BatchTest(unittest.TestCase):
              "2", "--num-cpus", "0.1", "--flags=--threads 1"], env=cluster.environment,
                 stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT) as process:
             try:
-                eventually(lambda: any(self.running(c) for c in cluster.children()),
+                eventually(lambda: any(accepted(c) for c in cluster.children()),
                            "a server has requests", 90)
-                child = next(c for c in cluster.children() if self.running(c))
+                child = next(c for c in cluster.children() if accepted(c))
                 cluster.allow(FIRST_STEPS)
                 disturb(child)
                 eventually(lambda: not child.alive, "the server has ended", 10)
@@ -64,11 +65,6 @@ class BatchTest(unittest.TestCase):
         got = [(a["response"]["status_code"], stripped(a["response"]["body"])) for a in answers]
         self.assertEqual(got, self.expected)
         self.assertEqual(self.expected[7][0], 400)
-
-    @staticmethod
-    def running(child: Child) -> float:
-        return child.metric("diffserve_requests_waiting") + child.metric(
-            "diffserve_requests_running")
 
     def test_killed_actor_is_started_again_and_no_answer_is_missing(self):
         self.run_with(lambda child: child.process.parent().kill())

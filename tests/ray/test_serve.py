@@ -7,10 +7,11 @@ import unittest
 from concurrent.futures import ThreadPoolExecutor
 
 from answers import ANSWERED, NOT_STREAMED, OWN_RULES, PROMPT, REFUSED, streamed, stripped, whole
-from cluster import Application, Child, Cluster, seconds_until
+from cluster import Application, Cluster, seconds_until
 from fleet import (COMPLETIONS, DEMO_MODEL, FIRST_STEPS, STREAM_TOKENS, GatedReplica, Stream,
                    eventually, figure)
 from prometheus_client.parser import text_string_to_metric_families
+from servers import accepted, under_way
 
 STREAMS, RUNNING, WHOLE, FRESH = 16, 2, 4, 16
 KEPT_FIELDS = ("content-type", "retry-after", "allow", "www-authenticate")
@@ -36,16 +37,6 @@ OTHER_ROUTES = {
 def setUpModule():
     global cluster
     cluster = unittest.enterModuleContext(Cluster())
-
-
-def accepted(child: Child) -> int:
-    return int(child.metric("diffserve_requests_waiting") +
-               child.metric("diffserve_requests_running"))
-
-
-def under_way(child: Child) -> int:
-    """Answers for clients that have not left."""
-    return child.get("/load").json()["server_load"]
 
 
 def same_body(body: bytes):

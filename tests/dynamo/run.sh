@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# deploy/dynamo with Dynamo's frontend, without etcd and NATS: answers, routing by KV events,
+# clients that leave, a killed server, a drained worker, the contract of an engine. Installs Dynamo
+# into a Python virtual environment in build/dynamo-venv (600 MB), builds the gated server; the last
+# line is "N passed, N failed". About a minute after the first build.
+#   tests/dynamo/run.sh             everything
+#   tests/dynamo/run.sh TEST...     some of it, as unittest names it: test_dynamo.FrontendTest, ...
+# DIFFSERVE_GATED_BINARY names a gated server that is built already.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+case "${1:-}" in -*) sed -n '2,/^set /{/^#/p}' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2 ;; esac
+[ $# -gt 0 ] || set -- test_dynamo
+
+if [ -z "${DIFFSERVE_GATED_BINARY:-}" ]; then
+  deploy/install_deps.sh
+  log=$(mktemp)
+  trap 'rm -f "$log"' EXIT
+  if ! { cmake --preset release &&
+    cmake --build build/release --target diffserve_gated; } >"$log" 2>&1; then
+    tail -n 40 "$log"
+    echo "0 passed, 1 failed"
+    exit 1
+  fi
+fi
+
+venv=build/dynamo-venv
+if ! cmp -s tests/dynamo/requirements.txt "$venv/.requirements"; then
+  python3 -m venv --clear "$venv"
+  "$venv/bin/pip" install -q --disable-pip-version-check --no-deps -r tests/dynamo/requirements.txt
+  cp tests/dynamo/requirements.txt "$venv/.requirements"
+fi
+
+PYTHONPATH=tests/dynamo:tests/ray:deploy/ray "$venv/bin/python" tests/e2e/run.py "$@"
