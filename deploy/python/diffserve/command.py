@@ -7,5 +7,5 @@ import sys
 PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "diffserve")
 
 
-def main():
+def main() -> None:
     os.execv(PROGRAM, sys.argv)
