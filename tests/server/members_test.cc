@@ -196,9 +196,11 @@ struct RouteCase {
   Status With(std::string_view member, std::string_view value) const {
     // These routes take one kind of prompt.
     const bool takes_one = tables.data() == members::kAttentionTables ||
-                           tables.data() == members::kTokenizeTables;
+                           tables.data() == members::kTokenizeTables ||
+                           tables.data() == members::kPoolingTables;
     const bool replaces_messages = takes_one && value != "null" &&
-                                   (member == "tokens" || member == "text" || member == "prompt");
+                                   (member == "tokens" || member == "text" || member == "prompt" ||
+                                    member == "input");
     return parse(begin + (replaces_messages ? ",\"messages\":null" : "") + ",\"" +
                  std::string(member) + "\":" + std::string(value) + (path.empty() ? "}" : "}}"));
   }
@@ -229,12 +231,7 @@ const std::vector<RouteCase>& Routes() {
        kOfEmbeddings,
        R"({"input":"a")",
        &Pools<ParseEmbeddingRequest>},
-      {"pooling",
-       members::kPoolingTables,
-       {},
-       kOfPooling,
-       R"({"input":"a")",
-       &Pools<ParsePoolingRequest>},
+      {"pooling", members::kPoolingTables, {}, kOfPooling, kMessage, &Pools<ParsePoolingRequest>},
       {"attention",
        members::kAttentionTables,
        {},
