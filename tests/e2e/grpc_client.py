@@ -4,6 +4,7 @@ DIFFSERVE_GRPC_STUBS names none, and a small client of diffserve.v1."""
 
 import atexit
 import os
+import pkgutil
 import shutil
 import sys
 import tempfile
@@ -20,7 +21,11 @@ def _import():
         stubs = tempfile.mkdtemp(prefix="diffserve-stubs-")
         atexit.register(shutil.rmtree, stubs, ignore_errors=True)
         grpc_stubs.generate(stubs)
+    # The stubs of our own services become modules of the Python package.
+    sys.path.insert(0, str(grpc_stubs.PROTO.with_name("deploy") / "python"))
+    import diffserve
     sys.path.insert(0, stubs)
+    diffserve.__path__ = pkgutil.extend_path(diffserve.__path__, "diffserve")
     from diffserve.v1 import inference_pb2, inference_pb2_grpc
     from vllm.grpc.engine import vllm_engine_pb2, vllm_engine_pb2_grpc
     return inference_pb2, inference_pb2_grpc, vllm_engine_pb2, vllm_engine_pb2_grpc

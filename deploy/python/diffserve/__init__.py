@@ -9,6 +9,7 @@ models, as Python values and numpy arrays.
 from __future__ import annotations
 
 import importlib
+import pkgutil
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from .results import Answer, Attention, Logprobs
 
 __all__ = ["LLM", "Answer", "Attention", "Client", "DiffserveError", "Logprobs", "connect"]
+
+# Stubs that a program generates from proto/diffserve/v1 are modules of this package.
+__path__ = pkgutil.extend_path(__path__, __name__)
 
 _MODULES = {"LLM": "llm", "Client": "client", "connect": "client", "DiffserveError": "errors",
             "Answer": "results", "Attention": "results", "Logprobs": "results"}
