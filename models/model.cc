@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/model.h"
 
+#include <cstdio>
 #include <filesystem>
 
 #include "kernels/base/machine_memory.h"
@@ -16,12 +17,13 @@ namespace diffserve {
 namespace {
 
 // Refuses weights that cannot fit at once, before the system kills the process half-way.
-Status CheckMemory(const std::string& model_dir, size_t needed_bytes) {
+Status CheckMemory(const ModelOptions& options, size_t needed_bytes) {
   const auto machine_bytes = static_cast<size_t>(MachineMemoryBytes());
   if (needed_bytes <= machine_bytes) return Status();
-  return InvalidArgument(model_dir + ": needs " + std::to_string(needed_bytes >> 20) +
+  return InvalidArgument(options.model_dir + ": needs " + std::to_string(needed_bytes >> 20) +
                          " MiB for weights and rope table, this machine has " +
-                         std::to_string(machine_bytes >> 20) + " MiB");
+                         std::to_string(machine_bytes >> 20) + " MiB" +
+                         FormatAdvice(options, static_cast<double>(machine_bytes)));
 }
 
 // A checked model directory of which no tensor has been read.
@@ -121,7 +123,8 @@ Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
   const size_t rope_bytes = rotates * static_cast<size_t>(model.max_positions) * head_dim *
                             sizeof(float);
   model.sizes.memory_bytes += rope_bytes;
-  if (!on_cuda) DS_RETURN_IF_ERROR(CheckMemory(options.model_dir, model.sizes.memory_bytes));
+  if (!on_cuda && !options.is_estimate)
+    DS_RETURN_IF_ERROR(CheckMemory(options, model.sizes.memory_bytes));
   return model;
 }
 
@@ -157,6 +160,26 @@ Result<ModelSummary> InspectModel(const ModelOptions& options) {
     summary.device_step_bytes = cuda::StepBytes(model->config, options.limits, options.logit_quant,
                                                 model->linear_format);
   return summary;
+}
+
+std::string FormatAdvice(const ModelOptions& options, double bytes_max) {
+  ModelOptions other = options;
+  other.is_estimate = true;
+  const Result<ModelSummary> now = InspectModel(other);
+  if (!now.ok() || now->config.packed) return {};
+  std::string fitting, smallest;
+  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
+    other.linear_format = format;
+    const Result<ModelSummary> summary = InspectModel(other);
+    if (!summary.ok() || summary->memory_bytes >= now->memory_bytes) continue;
+    const double bytes = static_cast<double>(summary->memory_bytes);
+    char size[32];
+    std::snprintf(size, sizeof(size), "%.1f GiB", bytes / (1 << 30));
+    smallest = "in " + std::string(NameOf(format)) + " the weights would take " + size;
+    if (bytes <= bytes_max) fitting += "; " + smallest;
+  }
+  if (!fitting.empty()) return fitting + " (--quantization)";
+  return smallest.empty() ? "" : "; even " + smallest;
 }
 
 Result<std::unique_ptr<Model>> Model::Load(const ModelOptions& options, ThreadPool& pool) {

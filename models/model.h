@@ -55,6 +55,7 @@ struct ModelOptions {
   // CUDA: a token's bits do not depend on the batch (on the CPU they never do).
   bool batch_invariant = false;
   LoadProgress* progress = nullptr;  // Model::Load reports to it, if set
+  bool is_estimate = false;  // InspectModel only: the weights need not fit the machine's memory
 };
 
 // The properties of a model directory that are known without reading its weights.
@@ -71,6 +72,10 @@ struct ModelSummary {
 };
 // Checks everything that Model::Load checks before it reads weights, with the same messages.
 Result<ModelSummary> InspectModel(const ModelOptions& options);
+// For the end of an error about too little memory: the formats of linear layers in which the
+// weights would take at most `bytes_max`, "; in int4 the weights would take 7.1 GiB
+// (--quantization)". Empty: no other format is smaller.
+std::string FormatAdvice(const ModelOptions& options, double bytes_max);
 
 // The dtype a checkpoint is served in by default. A float16 one is served in float32, which holds
 // every float16.

@@ -118,6 +118,23 @@ TEST_F(ModelTest, WeightsBeyondTheMachinesMemoryAreRefusedBeforeAllocation) {
   EXPECT_NE(model.status().message().find("MiB for weights and rope table, this machine has"),
             std::string::npos)
       << model.status().message();
+  EXPECT_NE(model.status().message().find("; even in int4 the weights would take "),
+            std::string::npos)
+      << model.status().message();
+}
+
+TEST_F(ModelTest, AdviceNamesTheFormatsInWhichTheWeightsFit) {
+  ModelOptions model;
+  const TinyCheckpoint checkpoint;
+  model.model_dir = checkpoint.dir();
+  const double bytes = static_cast<double>(InspectModel(model)->memory_bytes);
+  const std::string fitting = FormatAdvice(model, bytes);
+  EXPECT_NE(fitting.find("; in int8 the weights would take "), std::string::npos) << fitting;
+  EXPECT_NE(fitting.find("; in int4 the weights would take "), std::string::npos) << fitting;
+  EXPECT_TRUE(fitting.ends_with(" GiB (--quantization)")) << fitting;
+  EXPECT_TRUE(FormatAdvice(model, 0).starts_with("; even in int4 the weights would take "));
+  model.linear_format = WeightFormat::kInt4;
+  EXPECT_EQ(FormatAdvice(model, bytes), "");
 }
 
 TEST_F(ModelTest, FilesMayChangeOnceTheModelIsLoaded) {

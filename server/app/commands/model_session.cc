@@ -110,7 +110,8 @@ Result<int> ChoosePages(const MemorySize& asked, SessionPlan& plan, double free)
     return InvalidArgument(plan.model.model_dir + ": the weights need " +
                            MiB(static_cast<double>(plan.summary.memory_bytes)) +
                            (plan.on_gpu() ? step : "") +
-                           ", free: " + MiB(static_cast<double>(plan.free_bytes)));
+                           ", free: " + MiB(static_cast<double>(plan.free_bytes)) +
+                           FormatAdvice(plan.model, static_cast<double>(plan.free_bytes)));
   }
   const KvDemand demand = plan.needs.kv(plan.engine.page_size, plan.engine.max_model_len);
   const int64_t least = std::max<int64_t>(1, plan.PagesFor(demand.least_tokens));
@@ -124,12 +125,15 @@ Result<int> ChoosePages(const MemorySize& asked, SessionPlan& plan, double free)
   ChooseStates(std::min(budget.value() / 2, budget.value() - pages_bytes), &plan);
   if (budget.value() < least_bytes) {
     const std::string flag = sequences == 1 ? "--max-model-len" : "--batch";
+    const double left_for_weights = static_cast<double>(plan.free_bytes) -
+                                    least_bytes / kLargestKvShare;
     return InvalidArgument(
         (sequences == 1 ? "" : "states of " + std::to_string(sequences) + " sequences beside ") +
             "one sequence of " + std::to_string(demand.least_tokens) + " tokens " +
             (sequences == 1 ? "needs " : "need ") + MiB(least_bytes) +
             " of KV pages, allowed: " + MiB(budget.value()) + " of " + MiB(free) + " free; lower " +
-            flag + " or raise --kv-cache-memory",
+            flag + " or raise --kv-cache-memory" +
+            (asked.text.empty() ? FormatAdvice(plan.model, left_for_weights) : ""),
         flag);
   }
   const double left = budget.value() - static_cast<double>(plan.state_bytes());
