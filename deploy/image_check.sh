@@ -89,7 +89,7 @@ done 2>&1)
 expect "no library is missing" 0 "$(grep -c 'not found' <<<"$linked")"
 matches "the libraries are looked up in the image" 'libgrpc\+\+\.so\.[0-9.]+ => /lib' "$linked"
 packages=$(grep -l '^Version: ' "$root"/var/lib/dpkg/status.d/* | xargs -n 1 basename)
-for name in libc6 libssl3 'libgrpc\+\+1.51' libedit2 ncurses-base ca-certificates; do
+for name in libc6 libssl3 'libgrpc\+\+1.51' libedit2 libcurl4 ncurses-base ca-certificates; do
   matches "its packages are listed: $name" "^$name$" "$packages"
 done
 certificates=$(grep -c BEGIN "$root/etc/ssl/certs/ca-certificates.crt")

@@ -28,7 +28,9 @@ KERBEROS = ["libgssapi-krb5-2", "libk5crypto3", "libkrb5-3", "libkrb5support0"]
 # most of its source package.
 GCC = "GPL-3+ with GCC Runtime Library Exception"
 BY_HAND = {"libc6": "LGPL-2.1+", "libc-ares2": "MIT", "libcom-err2": "MIT", "libgcc-s1": GCC,
-           "libkeyutils1": "LGPL-2+", "libstdc++6": GCC, **{package: "MIT" for package in KERBEROS}}
+           "libgnutls30": "LGPL-2.1+", "libidn2-0": "LGPL-3+ or GPL-2+", "libkeyutils1": "LGPL-2+",
+           "librtmp1": "LGPL-2.1+", "libstdc++6": GCC, "libtasn1-6": "LGPL-2.1+",
+           **{package: "MIT" for package in KERBEROS}}
 OPENING = """# Third-party software
 
 The libraries that the program `diffserve` is linked with. `deploy/third_party.py` makes this page.

@@ -81,6 +81,19 @@ std::string ModelWithin(const fs::path& dir, const std::vector<std::string>& nam
 
 }  // namespace
 
+std::string DescribeOtherFiles(const std::vector<std::string>& names) {
+  std::string found;
+  if (!(found = FirstWith(names, kGguf)).empty())
+    return "; it holds a model in GGUF (" + found + "), allowed: safetensors";
+  if (!(found = FirstWith(names, kPickled)).empty())
+    return "; it holds PyTorch's pickled weights (" + found + "), allowed: safetensors";
+  if (!(found = FirstWith(names, kOfOthers)).empty())
+    return "; it holds weights of another framework (" + found + "), allowed: safetensors";
+  if (!(found = FirstWith(names, kSafetensors)).empty())
+    return "; it holds " + found + " without an index that names it";
+  return {};
+}
+
 std::string DescribeOtherContents(const std::string& dir) {
   const fs::path path(dir);
   const std::vector<std::string> names = EntriesOf(path);
@@ -91,14 +104,7 @@ std::string DescribeOtherContents(const std::string& dir) {
   if (found.empty())
     found = FirstWith(EntriesOf(path / ".cache" / "huggingface" / "download"), kUnfinished);
   if (!found.empty()) return "; it contains an unfinished download: " + found;
-  if (!(found = FirstWith(names, kGguf)).empty())
-    return "; it holds a model in GGUF (" + found + "), allowed: safetensors";
-  if (!(found = FirstWith(names, kPickled)).empty())
-    return "; it holds PyTorch's pickled weights (" + found + "), allowed: safetensors";
-  if (!(found = FirstWith(names, kOfOthers)).empty())
-    return "; it holds weights of another framework (" + found + "), allowed: safetensors";
-  if (!(found = FirstWith(names, kSafetensors)).empty())
-    return "; it holds " + found + " without an index that names it";
+  if (!(found = DescribeOtherFiles(names)).empty()) return found;
   if (!(found = ModelWithin(path, names)).empty())
     return "; its subdirectory " + found + " is one of a model";
   return {};

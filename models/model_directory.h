@@ -3,11 +3,15 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace diffserve {
 
 // "; it is ..." for the end of an error: an adapter, another format, an unfinished download, and so
 // on. Empty if nothing is recognised.
 std::string DescribeOtherContents(const std::string& dir);
+
+// The same from the names of files only: weights of another form, or without an index.
+std::string DescribeOtherFiles(const std::vector<std::string>& names);
 
 }  // namespace diffserve

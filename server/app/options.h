@@ -32,8 +32,8 @@ std::optional<MemorySize> ParseMemorySize(std::string_view text);  // nullopt: i
 
 // Options of every command that reads a checkpoint.
 struct CheckpointOptions {
-  std::string model_dir;
-  std::optional<DType> dtype;                // nullopt: as the checkpoint, on a GPU bfloat16
+  std::string model_dir;       // or a name, which server/hub/model_place.h makes a directory
+  std::optional<DType> dtype;  // nullopt: as the checkpoint, on a GPU bfloat16
   std::optional<WeightFormat> quantization;  // of linear layers; nullopt: as the checkpoint
   std::string cpu_isa = "auto";
   int threads = 0;  // 0: all available

@@ -11,6 +11,7 @@ FILES = 20  # .cc and .h of a folder
 SEES = {
     "server/json/": (),
     "server/http/": (),
+    "server/hub/": ("server/json/", "server/serving/build_version.h"),
     "server/ui/": ("server/http/",),
     "server/serving/": ("server/json/",),
     "server/observe/": ("server/serving/", "server/http/"),

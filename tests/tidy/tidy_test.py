@@ -43,7 +43,8 @@ CLEAN = {
     "server/observe/kv_event_publisher.cc": "zmq.hpp",
     "server/observe/metrics_exporter.cc": "prometheus/gauge.h",
     "server/api/head/api_key.cc": "openssl/sha.h",
-    "server/app/chat/line_editor.cc": "histedit.h"}.items()}
+    "server/app/chat/line_editor.cc": "histedit.h",
+    "server/hub/hub_client.cc": "curl/curl.h"}.items()}
 
 
 LICENCE = {(".h", ".cc", ".cu", ".cuh", ".rs", ".proto", ".js"): f"// {language.SPDX}\n",

@@ -16,9 +16,11 @@
 #include "kernels/base/machine_memory.h"
 #include "kernels/base/out_of_memory.h"
 #include "server/app/commands/model_session.h"
+#include "server/app/commands/progress_line.h"
 #include "server/app/completion.h"
 #include "server/app/standard_streams.h"
 #include "server/app/stop_signals.h"
+#include "server/hub/model_place.h"
 #include "server/serving/build_version.h"
 
 namespace diffserve {
@@ -48,30 +50,42 @@ std::vector<std::string> Environment() {
   return variables;
 }
 
+// The name in MODEL_DIR becomes a directory, for which files may be fetched.
+Status FindModelOf(Options& options) {
+  std::string& model_dir = options.session.model_dir;
+  if (model_dir.empty()) return {};  // of probe, and of chat with a server
+  const FileUse use = options.command == "convert"    ? FileUse::kConvert
+                      : options.session.dummy_weights ? FileUse::kConfig
+                                                      : FileUse::kRun;
+  ProgressLine line(options.command == "serve" ? ProgressLine::Form::kLog
+                                               : ProgressLine::Form::kPlain);
+  LoadProgress progress(line.report(), line.pace());
+  return Assign(&model_dir, FindModel(model_dir, use, progress));
+}
+
 int Run(int argc, char** argv, const ExecutorWrapper& wrap) {
   const LogThread log(STDERR_FILENO);
   InstallCrashReport(BuildVersion().data(), BuildCommit().data());
-  const Result<Options> parsed = ParseOptions(std::vector<std::string>(argv + 1, argv + argc),
-                                              Environment());
+  Result<Options> parsed = ParseOptions(std::vector<std::string>(argv + 1, argv + argc),
+                                        Environment());
   if (!parsed.ok()) {
     LogPlainLine("diffserve: " + parsed.status().message());
     return kExitUsage;
   }
-  const Options& options = parsed.value();
+  Options& options = parsed.value();
   SetLogLevel(options.log_level);
   for (const std::string& warning : options.warnings) LogPlainLine("diffserve: " + warning);
   if (options.command == "help") return std::fputs(HelpText().c_str(), stdout), 0;
   if (options.command == "version") return std::fputs(VersionText().c_str(), stdout), 0;
   if (options.command == "completion")
     return std::fputs(CompletionScript(options.completion.shell).c_str(), stdout), 0;
-  std::optional<EndsOnSignal> ends_on_signal;
   const std::string& command = options.command;
-  if (command != "serve" && command != "chat" && command != "convert") {  // these handle
-                                                                          // the end themselves
-    BlockStopSignals();
-    ends_on_signal.emplace(command.c_str());
-  }
-  const Status status = RunCommand(options, wrap);
+  BlockStopSignals();
+  std::optional<EndsOnSignal> ends_on_signal(std::in_place, command.c_str());
+  Status status = FindModelOf(options);
+  if (command == "serve" || command == "chat" || command == "convert")
+    ends_on_signal.reset();  // these handle the end themselves
+  if (status.ok()) status = RunCommand(options, wrap);
   if (status.ok()) return 0;
   LogPlainLine("diffserve: " + status.message());
   // A flag that turns out wrong only with the model is wrong usage too.

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/hub/hub_client.h"
+
+#include <curl/curl.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <chrono>
+
+#include "kernels/base/check.h"
+#include "kernels/base/log.h"
+#include "server/hub/hub_errors.h"
+#include "server/serving/build_version.h"
+
+namespace diffserve {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr size_t kMaxAtOnce = 4;                        // transfers
+constexpr size_t kMaxTextBytes = size_t{32} << 20;      // of Read
+constexpr int kMaxTries = 6;                            // of a transfer that brings too little
+constexpr uint64_t kProgressBytes = uint64_t{1} << 20;  // a try that brings as many is not counted
+constexpr int kMaxWrongContents = 2;                    // per file
+constexpr milliseconds kFirstWait{250};                 // doubled for each further try
+constexpr int kMaxRetryAfterS = 120;                    // a longer wait is left to the user
+constexpr long kConnectTimeoutS = 10, kStallS = 30, kMaxRedirects = 5;
+constexpr milliseconds kMaxPoll{1000};
+constexpr long kReceiveBytes = 256 << 10;
+
+bool IsCertificateError(CURLcode code) {
+  return code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE;
+}
+
+// The seconds in "5", or in the t= of `"api";r=0;t=55`; nullopt: neither.
+std::optional<int> SecondsIn(std::string_view value) {
+  const size_t at = value.find(";t=");
+  if (at != std::string_view::npos) value.remove_prefix(at + 3);
+  int seconds = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), seconds);
+  if (error != std::errc() || seconds < 0) return std::nullopt;
+  return seconds;
+}
+
+// For a path below the hub's address; slashes stay.
+std::string Escaped(std::string_view path) {
+  std::string escaped;
+  for (const char c : path) {
+    const bool is_plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+                          (c >= 'A' && c <= 'Z') || c == '-' || c == '_' || c == '.' || c == '~' ||
+                          c == '/';
+    constexpr char kDigits[] = "0123456789ABCDEF";
+    const auto byte = static_cast<unsigned char>(c);
+    if (is_plain)
+      escaped += c;
+    else
+      escaped.append({'%', kDigits[byte >> 4], kDigits[byte & 15]});
+  }
+  return escaped;
+}
+
+struct EndEasy {
+  void operator()(CURL* easy) const { curl_easy_cleanup(easy); }
+};
+struct EndList {
+  void operator()(curl_slist* list) const { curl_slist_free_all(list); }
+};
+
+}  // namespace
+
+// One GET, with all its tries. Its bytes go to a text or to a blob.
+class HubClient::Transfer {
+ public:
+  Transfer(std::string url, const HubSettings& settings)
+      : url(std::move(url)), easy_(curl_easy_init()) {
+    DS_CHECK(easy_ != nullptr, "libcurl has a handle");
+    Set(CURLOPT_URL, this->url.c_str());
+    Set(CURLOPT_PRIVATE, this);
+    Set(CURLOPT_HTTP_VERSION, long{CURL_HTTP_VERSION_1_1});  // a connection per transfer
+    Set(CURLOPT_NOSIGNAL, 1L);
+    Set(CURLOPT_FOLLOWLOCATION, 1L);
+    Set(CURLOPT_MAXREDIRS, kMaxRedirects);
+    // From https only to https.
+    const char* const protocols = this->url.starts_with("https:") ? "https" : "http,https";
+    Set(CURLOPT_PROTOCOLS_STR, protocols);
+    Set(CURLOPT_REDIR_PROTOCOLS_STR, protocols);
+    Set(CURLOPT_CONNECTTIMEOUT, kConnectTimeoutS);
+    Set(CURLOPT_LOW_SPEED_LIMIT, 1L);
+    Set(CURLOPT_LOW_SPEED_TIME, kStallS);
+    Set(CURLOPT_BUFFERSIZE, kReceiveBytes);
+    Set(CURLOPT_ERRORBUFFER, error_);
+    Set(CURLOPT_HEADERFUNCTION, &Transfer::TakeHeader);
+    Set(CURLOPT_HEADERDATA, this);
+    Set(CURLOPT_WRITEFUNCTION, &Transfer::TakeBody);
+    Set(CURLOPT_WRITEDATA, this);
+    if (!settings.ca_file.empty()) Set(CURLOPT_CAINFO, settings.ca_file.c_str());
+    const std::string agent = "diffserve/" + std::string(BuildVersion());
+    Set(CURLOPT_USERAGENT, agent.c_str());
+    AddHeader("Accept-Encoding: identity");
+    // libcurl drops it when a redirect leads to another host, port or protocol.
+    if (!settings.token.empty()) AddHeader("Authorization: Bearer " + settings.token);
+    Set(CURLOPT_HTTPHEADER, headers_.get());
+  }
+
+  CURL* easy() const { return easy_.get(); }
+
+  // Prepares the next try.
+  void Begin() {
+    is_running = true;
+    failure_ = {};
+    answer_ = {};
+    has_body_ = false;
+    error_[0] = '\0';
+    first_byte_ = blob == nullptr ? 0 : blob->written();
+    if (text != nullptr) text->clear();
+    const std::string range = std::to_string(first_byte_) + "-";
+    Set(CURLOPT_RANGE, first_byte_ > 0 ? range.c_str() : nullptr);
+  }
+
+  // After a try that ended with `code`. True: all bytes are there and right. False: another try is
+  // due at not_before.
+  Result<bool> End(CURLcode code, const HubName& name, const HubSettings& settings,
+                   bool is_patient) {
+    is_running = false;
+    curl_easy_getinfo(easy_.get(), CURLINFO_RESPONSE_CODE, &answer_.status);
+    DS_RETURN_IF_ERROR(failure_);
+    if (code != CURLE_OK) {
+      if (answer_.transport_error.empty())
+        answer_.transport_error = error_[0] != '\0' ? error_ : curl_easy_strerror(code);
+      answer_.is_certificate_error = IsCertificateError(code);
+    } else if (answer_.is_success()) {
+      if (text != nullptr) return true;
+      if (blob->missing() == 0) return Finish();
+      answer_.transport_error = "ended " + std::to_string(blob->missing()) + " bytes early";
+    }
+    const bool has_brought = blob != nullptr && blob->written() >= first_byte_ + kProgressBytes;
+    if (!has_brought) ++tries_;
+    if (answer_.status != 429 && answer_.status != 503) answer_.retry_after_s.reset();
+    const int wait_s = answer_.retry_after_s.value_or(0);
+    if (!is_patient || !MayPass(answer_) || tries_ >= kMaxTries || wait_s > kMaxRetryAfterS)
+      return ErrorOf(answer_, url, name, settings);
+    const milliseconds wait = answer_.retry_after_s ? std::chrono::seconds(wait_s)
+                                                    : kFirstWait * (1 << std::max(0, tries_ - 1));
+    not_before = Clock::now() + wait;
+    Log(LogLevel::kWarning, "download_retried",
+        {{"url", url},
+         {"reason", answer_.transport_error.empty() ? "answered " + std::to_string(answer_.status)
+                                                    : answer_.transport_error},
+         {"wait_ms", std::to_string(wait.count())}});
+    return false;
+  }
+
+  const std::string url;
+  std::string* text = nullptr;  // or:
+  BlobFile* blob = nullptr;
+  LoadProgress* progress = nullptr;  // for a blob
+  bool is_running = false, is_done = false;
+  Clock::time_point not_before;
+
+ private:
+  template <typename Value>
+  void Set(CURLoption option, Value value) {
+    DS_CHECK(curl_easy_setopt(easy_.get(), option, value) == CURLE_OK, "libcurl has the option");
+  }
+  void AddHeader(const std::string& header) {
+    curl_slist* const longer = curl_slist_append(headers_.get(), header.c_str());
+    DS_CHECK(longer != nullptr, "memory for a header");
+    static_cast<void>(headers_.release());
+    headers_.reset(longer);
+  }
+
+  Result<bool> Finish() {
+    Result<bool> finished = blob->Finish();
+    if (!finished.ok() || *finished || ++wrong_contents_ < kMaxWrongContents) return finished;
+    return InvalidArgument(url + ": came " + std::to_string(kMaxWrongContents) +
+                           " times with another content than the hash that the hub lists, " +
+                           blob->file().etag);
+  }
+
+  // A line of the head; a redirect has heads of its own.
+  static size_t TakeHeader(char* data, size_t, size_t size, void* self) {
+    HubAnswer& answer = static_cast<Transfer*>(self)->answer_;
+    const std::string_view line(data, size);
+    if (line.starts_with("HTTP/")) answer = {};
+    const size_t colon = line.find(':');
+    if (colon == std::string_view::npos) return size;
+    std::string name(line.substr(0, colon));
+    std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+    const std::string value = Trimmed(line.substr(colon + 1));
+    if (name == "x-error-code") answer.error_code = value;
+    if (name == "x-error-message") answer.error_message = value;
+    if (name == "content-range") answer.content_range = value;
+    if (name == "retry-after" || (name == "ratelimit" && !answer.retry_after_s))
+      answer.retry_after_s = SecondsIn(value);
+    return size;
+  }
+
+  // Returns another number than `size` to end the try.
+  static size_t TakeBody(char* data, size_t, size_t size, void* self) {
+    return static_cast<Transfer*>(self)->Take({data, size}) ? size : CURL_WRITEFUNC_ERROR;
+  }
+
+  bool Take(std::string_view bytes) {
+    curl_easy_getinfo(easy_.get(), CURLINFO_RESPONSE_CODE, &answer_.status);
+    if (!answer_.is_success()) return true;  // the words of an error are not shown
+    if (text != nullptr) {
+      if (text->size() + bytes.size() > kMaxTextBytes) return Refuse("sends more than 32 MiB");
+      text->append(bytes);
+      return true;
+    }
+    if (!has_body_ && !TakeFirst()) return false;
+    if (bytes.size() > blob->missing()) {
+      failure_ = blob->Restart();
+      return Refuse("sends more bytes than the " + std::to_string(blob->file().size) + " it lists");
+    }
+    failure_ = blob->Append(bytes);
+    progress->Add(bytes.size());
+    return failure_.ok();
+  }
+
+  // Checks where the body of this answer begins.
+  bool TakeFirst() {
+    has_body_ = true;
+    if (answer_.status == 200) {  // the whole file, whatever was asked
+      if (first_byte_ > 0) failure_ = blob->Restart();
+      return failure_.ok();
+    }
+    const std::optional<ByteRange> range = ParseContentRange(answer_.content_range);
+    if (range && range->first == first_byte_ && range->size == blob->file().size) return true;
+    failure_ = blob->Restart();
+    return Refuse("sends the range \"" + answer_.content_range + "\", asked for " +
+                  std::to_string(first_byte_) + "- of " + std::to_string(blob->file().size));
+  }
+
+  bool Refuse(std::string why) {
+    answer_.transport_error = std::move(why);
+    return false;
+  }
+
+  const std::unique_ptr<CURL, EndEasy> easy_;
+  std::unique_ptr<curl_slist, EndList> headers_;
+  int tries_ = 0, wrong_contents_ = 0;
+  // The try that runs:
+  HubAnswer answer_;
+  Status failure_;  // of the blob
+  bool has_body_ = false;
+  uint64_t first_byte_ = 0;
+  char error_[CURL_ERROR_SIZE] = {};
+};
+
+class HubClient::Multi {
+ public:
+  Multi() {
+    DS_CHECK(curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK, "libcurl starts");
+    handle_ = curl_multi_init();
+    DS_CHECK(handle_ != nullptr, "libcurl has a handle");
+  }
+  ~Multi() { curl_multi_cleanup(handle_); }
+  Multi(const Multi&) = delete;
+  Multi& operator=(const Multi&) = delete;
+
+  void Add(CURL* easy) { curl_multi_add_handle(handle_, easy); }
+  // Works for up to `wait`, then calls `end(transfer, code)` for each one that has ended.
+  template <typename End>
+  void Work(milliseconds wait, const End& end) {
+    int running = 0;
+    curl_multi_perform(handle_, &running);
+    int messages = 0;
+    bool has_ended = false;
+    while (const CURLMsg* const message = curl_multi_info_read(handle_, &messages)) {
+      if (message->msg != CURLMSG_DONE) continue;
+      CURL* const easy = message->easy_handle;
+      const CURLcode code = message->data.result;
+      Transfer* transfer = nullptr;
+      curl_easy_getinfo(easy, CURLINFO_PRIVATE, &transfer);
+      curl_multi_remove_handle(handle_, easy);  // `message` ends here
+      end(*transfer, code);
+      has_ended = true;
+    }
+    if (!has_ended) curl_multi_poll(handle_, nullptr, 0, static_cast<int>(wait.count()), nullptr);
+  }
+  void Remove(CURL* easy) { curl_multi_remove_handle(handle_, easy); }
+
+ private:
+  CURLM* handle_;
+};
+
+HubClient::HubClient(const HubSettings& settings, const HubName& name)
+    : settings_(settings), name_(name), multi_(std::make_unique<Multi>()) {}
+HubClient::~HubClient() = default;
+
+Result<std::string> HubClient::Read(const std::string& path, bool is_patient) {
+  std::string text;
+  std::vector<std::unique_ptr<Transfer>> transfers;
+  transfers.push_back(std::make_unique<Transfer>(settings_.endpoint + path, settings_));
+  transfers.back()->text = &text;
+  DS_RETURN_IF_ERROR(Run(transfers, is_patient));
+  return text;
+}
+
+Status HubClient::Fetch(const std::string& commit,
+                        const std::vector<std::unique_ptr<BlobFile>>& blobs,
+                        LoadProgress& progress) {
+  std::vector<std::unique_ptr<Transfer>> transfers;
+  for (const std::unique_ptr<BlobFile>& blob : blobs) {
+    if (blob->missing() == 0) {  // an earlier attempt ended before its name was given
+      const Result<bool> finished = blob->Finish();
+      if (!finished.ok()) return finished.status();
+      if (*finished) continue;
+    }
+    const std::string url = settings_.endpoint + "/" + name_.repository + "/resolve/" + commit +
+                            "/" + Escaped(blob->file().name);
+    transfers.push_back(std::make_unique<Transfer>(url, settings_));
+    transfers.back()->blob = blob.get();
+    transfers.back()->progress = &progress;
+  }
+  return Run(transfers, /*is_patient=*/true);
+}
+
+Status HubClient::Run(std::vector<std::unique_ptr<Transfer>>& transfers, bool is_patient) {
+  Status status;
+  size_t num_running = 0, num_left = transfers.size();
+  const auto end = [&](Transfer& transfer, CURLcode code) {
+    --num_running;
+    const Result<bool> ended = transfer.End(code, name_, settings_, is_patient);
+    if (!ended.ok() && status.ok()) status = ended.status();
+    transfer.is_done = ended.ok() && *ended;
+    num_left -= transfer.is_done;
+  };
+  while (status.ok() && num_left > 0) {
+    milliseconds wait = kMaxPoll;
+    for (const std::unique_ptr<Transfer>& transfer : transfers) {
+      if (transfer->is_done || transfer->is_running || num_running == kMaxAtOnce) continue;
+      const auto until = std::chrono::ceil<milliseconds>(transfer->not_before - Clock::now());
+      if (until > milliseconds(0)) {
+        wait = std::min(wait, until);
+        continue;
+      }
+      transfer->Begin();
+      multi_->Add(transfer->easy());
+      ++num_running;
+    }
+    multi_->Work(wait, end);
+  }
+  for (const std::unique_ptr<Transfer>& transfer : transfers) {
+    if (transfer->is_running) multi_->Remove(transfer->easy());
+  }
+  return status;
+}
+
+}  // namespace diffserve

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// HubClient: asks a hub over HTTPS and fetches files from it, several at once. This is the home of
+// libcurl. A broken transfer goes on where it stopped; the number of tries and every wait have a
+// limit. The token is sent to the hub's own host only, not to where it redirects.
+//
+// Thread safety: one thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/base/status.h"
+#include "models/load_progress.h"
+#include "server/hub/blob_file.h"
+#include "server/hub/hub_settings.h"
+#include "server/hub/model_name.h"
+
+namespace diffserve {
+
+class HubClient {
+ public:
+  // Both outlive the client. `name` is what errors are about.
+  HubClient(const HubSettings& settings, const HubName& name);
+  ~HubClient();
+
+  // The body of ENDPOINT + `path`. With `is_patient`, failures that may pass are tried again.
+  // Errors: those of ErrorOf.
+  Result<std::string> Read(const std::string& path, bool is_patient);
+  // Fetches what the blobs of this commit miss, and finishes them. Errors: those of ErrorOf and of
+  // BlobFile, and a file whose content is not what the hub listed.
+  Status Fetch(const std::string& commit, const std::vector<std::unique_ptr<BlobFile>>& blobs,
+               LoadProgress& progress);
+
+ private:
+  class Transfer;
+  class Multi;
+  Status Run(std::vector<std::unique_ptr<Transfer>>& transfers, bool is_patient);
+
+  const HubSettings& settings_;
+  const HubName& name_;
+  std::unique_ptr<Multi> multi_;
+};
+
+}  // namespace diffserve

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/hub/hub_settings.h"
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <string_view>
+
+#include "models/regular_file.h"
+
+namespace diffserve {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kDefaultEndpoint[] = "https://huggingface.co";
+constexpr size_t kMaxTokenFileBytes = 4096;
+constexpr const char* kCaVariables[] = {"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"};
+// Of Debian and Alpine, Fedora and Red Hat, SUSE, and others.
+constexpr const char* kCaFiles[] = {"/etc/ssl/certs/ca-certificates.crt",
+                                    "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
+                                    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+                                    "/etc/ssl/cert.pem"};
+
+class Variables {
+ public:
+  explicit Variables(const VariableReader& get) : get_(get) {}
+
+  // An empty value counts as none.
+  std::string Text(const char* name) const {
+    const char* const value = get_(name);
+    return value == nullptr ? "" : value;
+  }
+  bool IsOn(const char* name) const {
+    std::string value = Text(name);
+    std::ranges::transform(value, value.begin(), [](unsigned char c) { return std::toupper(c); });
+    return value == "1" || value == "ON" || value == "YES" || value == "TRUE";
+  }
+  // A path, whose leading ~ is the home directory.
+  std::string Path(const char* name) const {
+    const std::string value = Text(name);
+    return value == "~" || value.starts_with("~/") ? Text("HOME") + value.substr(1) : value;
+  }
+
+ private:
+  const VariableReader& get_;
+};
+
+Status ReadEndpoint(const Variables& variables, HubSettings* settings) {
+  std::string& endpoint = settings->endpoint;
+  endpoint = variables.Text("HF_ENDPOINT");
+  if (endpoint.empty()) endpoint = kDefaultEndpoint;
+  while (endpoint.ends_with('/')) endpoint.pop_back();
+  const bool has_scheme = endpoint.starts_with("https://") || endpoint.starts_with("http://");
+  const bool is_printable = std::ranges::all_of(endpoint,
+                                                [](char c) { return c > ' ' && c < 127; });
+  if (has_scheme && is_printable && endpoint.find('?') == std::string::npos) return {};
+  return InvalidArgument("HF_ENDPOINT is \"" + endpoint +
+                         "\", expected https://HOST[:PORT][/PATH]");
+}
+
+// Empty: none of the variables says where it is.
+std::string HomeOf(const Variables& variables) {
+  const std::string home = variables.Path("HF_HOME");
+  if (!home.empty()) return home;
+  std::string cache = variables.Path("XDG_CACHE_HOME");
+  if (cache.empty() && !variables.Text("HOME").empty()) cache = variables.Text("HOME") + "/.cache";
+  return cache.empty() ? "" : cache + "/huggingface";
+}
+
+Status ReadToken(const Variables& variables, const std::string& home, HubSettings* settings) {
+  settings->token_source = "HF_TOKEN";
+  settings->token = Trimmed(variables.Text("HF_TOKEN"));
+  if (settings->token.empty()) {
+    std::string& path = settings->token_source;
+    path = variables.Path("HF_TOKEN_PATH");
+    if (path.empty() && home.empty()) return {};
+    if (path.empty()) path = home + "/token";
+    const Result<std::string> text = ReadRegularFile(path, kMaxTokenFileBytes);
+    if (!text.ok() && text.status().code() == StatusCode::kNotFound) return {};
+    if (!text.ok()) return text.status();
+    settings->token = Trimmed(*text);
+  }
+  if (std::ranges::all_of(settings->token, [](char c) { return c > ' ' && c < 127; })) return {};
+  return InvalidArgument(settings->token_source +
+                         ": is no token: it has a blank or a character "
+                         "that is not ASCII");
+}
+
+Status ReadCertificates(const Variables& variables, HubSettings* settings) {
+  std::error_code ignored;
+  for (const char* const name : kCaVariables) {
+    settings->ca_file = variables.Path(name);
+    if (settings->ca_file.empty()) continue;
+    if (fs::is_regular_file(settings->ca_file, ignored)) return {};
+    return InvalidArgument(std::string(name) + " is \"" + settings->ca_file +
+                           "\", which is not a file");
+  }
+  for (const char* const path : kCaFiles) {
+    if (fs::is_regular_file(path, ignored)) return settings->ca_file = path, Status();
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string Trimmed(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\r\n";
+  const size_t begin = text.find_first_not_of(kBlanks);
+  if (begin == std::string_view::npos) return "";
+  return std::string(text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1));
+}
+
+Result<HubSettings> ReadHubSettings(const VariableReader& get) {
+  const Variables variables(get);
+  HubSettings settings;
+  settings.offline = variables.IsOn("HF_HUB_OFFLINE") || variables.IsOn("TRANSFORMERS_OFFLINE");
+  DS_RETURN_IF_ERROR(ReadEndpoint(variables, &settings));
+  const std::string home = HomeOf(variables);
+  for (const char* const name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"}) {
+    if (settings.cache_dir.empty()) settings.cache_dir = variables.Path(name);
+  }
+  if (settings.cache_dir.empty() && home.empty())
+    return InvalidArgument("HOME is not set: set HF_HOME to the folder for models of the hub");
+  if (settings.cache_dir.empty()) settings.cache_dir = home + "/hub";
+  DS_RETURN_IF_ERROR(ReadToken(variables, home, &settings));
+  DS_RETURN_IF_ERROR(ReadCertificates(variables, &settings));
+  return settings;
+}
+
+}  // namespace diffserve

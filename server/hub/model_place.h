@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// FindModel: the directory that the argument MODEL_DIR means. It is the one place where a name
+// becomes a directory.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "kernels/base/status.h"
+#include "models/load_progress.h"
+#include "server/hub/model_name.h"
+#include "server/hub/repository.h"
+
+namespace diffserve {
+
+// "hf:ORG/NAME" is fetched if need be; a directory is returned as it is, without a check.
+Result<std::string> FindModel(const std::string& name, FileUse use, LoadProgress& progress);
+
+// A model that comes with the program at `program`: ../share/diffserve/models/NAME of an installed
+// one, models/demo/NAME of a build tree. Error: neither is there; it lists those that are.
+Result<std::string> FindBundled(const BundledName& name, const std::filesystem::path& program);
+
+}  // namespace diffserve

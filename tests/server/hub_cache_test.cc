@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files of server/hub: the layout of the cache, a blob in the making, and the models that come with
+// the program.
+#include "server/hub/hub_cache.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/hub/blob_file.h"
+#include "server/hub/model_place.h"
+#include "tests/testing/temporary_directory.h"
+
+namespace diffserve {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+const std::string kOld(40, 'a'), kNew(40, 'b');
+// Of "hello": git's SHA-1 of the blob, and SHA-256.
+constexpr char kGitHash[] = "b6fc4c620b67d95f953a5c1c1230aaab5db5a1b0";
+constexpr char kSha256[] = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
+
+class HubCacheTest : public ::testing::Test {
+ protected:
+  const TemporaryDirectory directory_;
+  const HubCache cache_{directory_.path()};
+};
+
+TEST_F(HubCacheTest, LinksAreRelativeAndReplaced) {
+  ASSERT_TRUE(cache_.Prepare("org/name", kOld).ok());
+  for (const char* blob : {"one", "two"}) {
+    directory_.Write("models--org--name/blobs/" + std::string(blob), blob);
+    ASSERT_TRUE(cache_.Link("org/name", kOld, "config.json", blob).ok());
+    ASSERT_TRUE(cache_.Link("org/name", kOld, "folder/x.jinja", blob).ok());
+    const fs::path snapshot = cache_.SnapshotOf("org/name", kOld);
+    EXPECT_EQ(fs::read_symlink(snapshot / "config.json"), "../../blobs/" + std::string(blob));
+    EXPECT_EQ(FileBytes(snapshot / "folder/x.jinja"), blob);
+  }
+}
+
+TEST_F(HubCacheTest, RefsNameCommits) {
+  const HubName name = {"org/name", "refs/pr/1"};
+  EXPECT_EQ(cache_.CommitOf(name), std::nullopt);
+  ASSERT_TRUE(cache_.WriteRef(name, kOld).ok());
+  EXPECT_EQ(cache_.CommitOf(name), kOld);
+  ASSERT_TRUE(cache_.WriteRef(name, kNew).ok());
+  EXPECT_EQ(FileBytes(directory_.path() / "models--org--name/refs/refs/pr/1"), kNew);
+  EXPECT_EQ(cache_.CommitOf({"org/name", kOld}), kOld);
+  directory_.Write("models--org--name/refs/main", "../../elsewhere");
+  EXPECT_EQ(cache_.CommitOf({"org/name", "main"}), std::nullopt);
+}
+
+TEST_F(HubCacheTest, ListsSnapshotsByTheirRefsAndIgnoresOthers) {
+  ASSERT_TRUE(cache_.Prepare("b/two", kNew).ok());
+  ASSERT_TRUE(cache_.Prepare("a/one", kOld).ok());
+  ASSERT_TRUE(cache_.WriteRef({"a/one", "main"}, kOld).ok());
+  ASSERT_TRUE(cache_.WriteRef({"a/one", "v1"}, kOld).ok());
+  directory_.Write("datasets--c--three/snapshots/" + kOld + "/x", "");
+  directory_.Write("models--d--four/snapshots/not-a-commit/x", "");
+  std::vector<std::string> names;
+  for (const CachedModel& model : cache_.List()) names.push_back(model.name.Text());
+  EXPECT_THAT(names, ::testing::ElementsAre("hf:a/one@main", "hf:b/two@" + kNew));
+}
+
+TEST_F(HubCacheTest, LockWhoseFileIsGoneIsTakenAgain) {
+  ASSERT_TRUE(cache_.Prepare("org/name", kOld).ok());
+  const auto never = [] { FAIL() << "no other process holds it"; };
+  const fs::path path = directory_.path() / ".locks/models--org--name/etag.lock";
+  {
+    const Result<BlobLock> lock = cache_.Lock("org/name", "etag", never);
+    ASSERT_TRUE(lock.ok());
+    fs::remove(path);
+  }
+  const Result<BlobLock> lock = cache_.Lock("org/name", "etag", never);
+  EXPECT_TRUE(lock.ok());
+  EXPECT_TRUE(fs::exists(path));
+}
+
+class BlobFileTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  Result<std::unique_ptr<BlobFile>> Open() const {
+    return BlobFile::Open(blob(), {"x", 5, hash()});
+  }
+  std::string hash() const { return GetParam(); }
+  fs::path blob() const { return directory_.path() / hash(); }
+  fs::path incomplete() const { return blob().string() + ".incomplete"; }
+
+  const TemporaryDirectory directory_;
+};
+INSTANTIATE_TEST_SUITE_P(Hashes, BlobFileTest, ::testing::Values(kGitHash, kSha256));
+
+TEST_P(BlobFileTest, GoesOnWhereAnEarlierAttemptStopped) {
+  {
+    ASSERT_TRUE((*Open())->Append("hel").ok());
+  }
+  EXPECT_FALSE(fs::exists(blob()));
+  const auto file = Open();
+  EXPECT_EQ((*file)->missing(), 2u);
+  ASSERT_TRUE((*file)->Append("lo").ok());
+  const Result<bool> finished = (*file)->Finish();
+  EXPECT_TRUE(finished.ok() && *finished);
+  EXPECT_EQ(FileBytes(blob()), "hello");
+  EXPECT_FALSE(fs::exists(incomplete()));
+}
+
+TEST_P(BlobFileTest, BytesOfAnotherHashAreDropped) {
+  const auto file = Open();
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE((*file)->Append("jello").ok());
+    const Result<bool> finished = (*file)->Finish();
+    EXPECT_TRUE(finished.ok() && !*finished);
+    EXPECT_EQ((*file)->missing(), 5u);
+    EXPECT_FALSE(fs::exists(blob()));
+  }
+  ASSERT_TRUE((*file)->Append("hello").ok());
+  EXPECT_TRUE(*(*file)->Finish());
+}
+
+TEST_P(BlobFileTest, PartThatIsLongerThanTheFileIsDropped) {
+  WriteFile(incomplete(), "hello and more");
+  EXPECT_EQ((*Open())->missing(), 5u);
+}
+
+TEST_P(BlobFileTest, LinkInItsPlaceIsNotFollowed) {
+  fs::create_symlink(directory_.path() / "elsewhere", incomplete());
+  EXPECT_FALSE(Open().ok());
+  EXPECT_FALSE(fs::exists(directory_.path() / "elsewhere"));
+}
+
+TEST(BundledModelTest, IsFoundBesideAnInstalledAndABuiltProgram) {
+  const TemporaryDirectory directory;
+  directory.Write("usr/share/diffserve/models/demo/config.json", "{}");
+  directory.Write("models/demo/diff/config.json", "{}");
+  directory.Write("build/release/server/diffserve", "");
+  const fs::path root = directory.path();
+  EXPECT_EQ(*FindBundled({"demo"}, root / "usr/bin/diffserve"),
+            (root / "usr/share/diffserve/models/demo").string());
+  EXPECT_EQ(*FindBundled({"diff"}, root / "build/release/server/diffserve"),
+            (root / "models/demo/diff").string());
+  const Result<std::string> other = FindBundled({"other"}, root / "usr/bin/diffserve");
+  ASSERT_FALSE(other.ok());
+  EXPECT_THAT(other.status().message(), HasSubstr("allowed: bundled:demo"));
+}
+
+}  // namespace
+}  // namespace diffserve

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// Texts that come from outside to server/hub: the argument MODEL_DIR, environment variables, and
+// what a hub answers.
+#include "server/hub/model_name.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "server/hub/hub_errors.h"
+#include "server/hub/hub_settings.h"
+#include "server/hub/repository.h"
+#include "tests/testing/temporary_directory.h"
+
+namespace diffserve {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(ModelNameTest, HubNamesAreSplit) {
+  const std::pair<const char*, HubName> cases[] = {
+      {"hf:kajuma/DiffLlama-1B", {"kajuma/DiffLlama-1B", "main"}},
+      {"hf:a/b_c.d@v1.0", {"a/b_c.d", "v1.0"}},
+      {"hf:a/b@refs/pr/1", {"a/b", "refs/pr/1"}},
+  };
+  for (const auto& [text, name] : cases) {
+    const Result<ModelName> parsed = ParseModelName(text);
+    ASSERT_TRUE(parsed.ok()) << text;
+    EXPECT_EQ(std::get<HubName>(*parsed), name) << text;
+  }
+}
+
+TEST(ModelNameTest, EverythingElseIsADirectory) {
+  for (const char* text : {"models/demo/diff", "./hf:a/b", "a/b", "HF:a/b", "/x/bundled:y"}) {
+    const Result<ModelName> parsed = ParseModelName(text);
+    ASSERT_TRUE(parsed.ok()) << text;
+    EXPECT_EQ(std::get<std::string>(*parsed), text);
+  }
+}
+
+TEST(ModelNameTest, NamesThatCouldLeaveTheCacheAreRefused) {
+  const std::string long_name(96, 'a');
+  for (const std::string& text :
+       {std::string("hf:"),         std::string("hf:a"),
+        std::string("hf:a/b/c"),    std::string("hf:a/.."),
+        std::string("hf:../b"),     std::string("hf:a--b/c"),
+        std::string("hf:a/b.git"),  std::string("hf:a/b@"),
+        std::string("hf:a/b@../c"), std::string("hf:a/b@c/../d"),
+        std::string("hf:a/b@/c"),   std::string("hf:a/b@c//d"),
+        std::string("hf:a/b@.c"),   std::string("hf:a/b\n"),
+        std::string("hf:a /b"),     std::string("hf:-a/b"),
+        "hf:a/" + long_name,        "hf:a/b@" + long_name + long_name + long_name,
+        std::string("hf://a/b"),    std::string("bundled:"),
+        std::string("bundled:../x")}) {
+    const Result<ModelName> parsed = ParseModelName(text);
+    ASSERT_FALSE(parsed.ok()) << text;
+    EXPECT_THAT(parsed.status().message(), HasSubstr("allowed"));
+  }
+}
+
+class HubSettingsTest : public ::testing::Test {
+ protected:
+  Result<HubSettings> Read(const std::map<std::string, std::string>& variables) const {
+    return ReadHubSettings([&](const char* name) {
+      const auto found = variables.find(name);
+      return found == variables.end() ? nullptr : found->second.c_str();
+    });
+  }
+  std::string home() const { return directory_.path().string(); }
+
+  const TemporaryDirectory directory_;
+};
+
+TEST_F(HubSettingsTest, FoldersFollowHuggingFacesOrder) {
+  std::map<std::string, std::string> variables = {{"HOME", home()}};
+  const auto cache = [&] { return Read(variables)->cache_dir; };
+  EXPECT_EQ(cache(), home() + "/.cache/huggingface/hub");
+  variables["XDG_CACHE_HOME"] = "/xdg";
+  EXPECT_EQ(cache(), "/xdg/huggingface/hub");
+  variables["HF_HOME"] = "~/hf";
+  EXPECT_EQ(cache(), home() + "/hf/hub");
+  variables["HUGGINGFACE_HUB_CACHE"] = "/older";
+  EXPECT_EQ(cache(), "/older");
+  variables["HF_HUB_CACHE"] = "/newer";
+  EXPECT_EQ(cache(), "/newer");
+}
+
+TEST_F(HubSettingsTest, TokenIsTheVariableOrTheFile) {
+  EXPECT_EQ(Read({{"HF_HOME", home()}})->token, "");
+  directory_.Write("token", " hf_file\n");
+  EXPECT_EQ(Read({{"HF_HOME", home()}})->token, "hf_file");
+  EXPECT_EQ(Read({{"HF_HOME", home()}, {"HF_TOKEN", "hf_variable\n"}})->token, "hf_variable");
+}
+
+TEST_F(HubSettingsTest, ValuesThatCannotBeUsedAreNamed) {
+  const std::tuple<const char*, const char*, const char*> cases[] = {
+      {"HF_TOKEN", "two words", "HF_TOKEN"},
+      {"HF_TOKEN", "a\r\nHost: evil", "HF_TOKEN"},
+      {"HF_ENDPOINT", "huggingface.co", "HF_ENDPOINT"},
+      {"HF_ENDPOINT", "https://a b", "HF_ENDPOINT"},
+      {"SSL_CERT_FILE", "/nonexistent", "SSL_CERT_FILE"},
+      {"HF_HOME", "", "HF_HOME"},
+  };
+  for (const auto& [name, value, named] : cases) {
+    std::map<std::string, std::string> variables = {{"HF_HOME", home()}};
+    variables[name] = value;
+    const Result<HubSettings> settings = Read(variables);
+    ASSERT_FALSE(settings.ok()) << name << " " << value;
+    EXPECT_THAT(settings.status().message(), HasSubstr(named));
+  }
+}
+
+TEST_F(HubSettingsTest, OfflineTakesTheWordsOfHuggingFace) {
+  for (const char* on : {"1", "true", "Yes", "ON"})
+    EXPECT_TRUE(Read({{"HF_HOME", home()}, {"HF_HUB_OFFLINE", on}})->offline) << on;
+  for (const char* off : {"", "0", "false", "2"})
+    EXPECT_FALSE(Read({{"HF_HOME", home()}, {"HF_HUB_OFFLINE", off}})->offline) << off;
+}
+
+constexpr char kCommit[] = "0123456789abcdef0123456789abcdef01234567";
+constexpr char kSha256[] = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+std::string Answer(const std::string& siblings) {
+  return std::string(R"({"sha": ")") + kCommit + R"(", "siblings": [)" + siblings + "]}";
+}
+std::string Small(const std::string& name) {
+  return R"({"rfilename": ")" + name + R"(", "size": 9, "blobId": ")" + kCommit + R"("})";
+}
+
+std::vector<std::string> NamesOf(const std::vector<HubFile>& files) {
+  std::vector<std::string> names;
+  for (const HubFile& file : files) names.push_back(file.name);
+  return names;
+}
+
+TEST(RepositoryTest, LargeFilesHaveTheSizeAndHashOfTheirContent) {
+  const Result<Repository> repository = ParseRepository(
+      Answer(Small("config.json") +
+             R"(, {"rfilename": "model.safetensors", "size": 134, "blobId": ")" + kCommit +
+             R"(", "lfs": {"sha256": ")" + kSha256 + R"(", "size": 5000000000}})"),
+      "hub");
+  ASSERT_TRUE(repository.ok()) << repository.status().message();
+  EXPECT_EQ(repository->commit, kCommit);
+  const HubFile* const weights = repository->Find("model.safetensors");
+  ASSERT_NE(weights, nullptr);
+  EXPECT_EQ(weights->size, 5'000'000'000u);
+  EXPECT_EQ(weights->etag, kSha256);
+  EXPECT_EQ(repository->Find("config.json")->etag, kCommit);
+}
+
+TEST(RepositoryTest, OnlyNamesThatTheLoaderOpensAreTaken) {
+  std::string files = Small("config.json");
+  for (const char* name : {"../x", "/x", "a/b", ".x", "", "additional_chat_templates/../x.jinja",
+                           "additional_chat_templates/x.txt", "a\\\\b", "a\\u0000b"}) {
+    files += ", " + Small(name);
+  }
+  const Result<Repository> repository = ParseRepository(
+      Answer(files + ", " + Small("additional_chat_templates/tool.jinja")), "hub");
+  ASSERT_TRUE(repository.ok()) << repository.status().message();
+  EXPECT_THAT(NamesOf(repository->files),
+              ElementsAre("additional_chat_templates/tool.jinja", "config.json"));
+}
+
+TEST(RepositoryTest, AnswersThatAreNoListAreRefused) {
+  for (const std::string& text :
+       {std::string("<html>"), std::string("[]"), std::string("{}"), Answer(""),
+        R"({"sha": "../../evil", "siblings": [)" + Small("config.json") + "]}",
+        Answer(R"({"rfilename": "config.json"})"), Answer(R"({"rfilename": 1, "size": 1})"),
+        Answer(R"({"rfilename": "config.json", "size": -1, "blobId": ")" + std::string(kCommit) +
+               R"("})"),
+        Answer(R"({"rfilename": "config.json", "size": 1, "blobId": "../../../../../evil"})"),
+        std::string(200, '[')}) {
+    EXPECT_FALSE(ParseRepository(text, "hub").ok()) << text;
+  }
+}
+
+TEST(RepositoryTest, WeightsAreTheSingleFileBeforeShardsAndNeverPickles) {
+  const Result<Repository> both = ParseRepository(
+      Answer(Small("config.json") + ", " + Small("model.safetensors") + ", " +
+             Small("model.safetensors.index.json") + ", " + Small("pytorch_model.bin")),
+      "hub");
+  EXPECT_THAT(NamesOf(ConfigFiles(*both, FileUse::kRun)), ElementsAre("config.json"));
+  EXPECT_THAT(NamesOf(*WeightFiles(*both, FileUse::kRun, "")), ElementsAre("model.safetensors"));
+
+  const Result<Repository> pickled = ParseRepository(
+      Answer(Small("config.json") + ", " + Small("pytorch_model.bin")), "hub");
+  const auto weights = WeightFiles(*pickled, FileUse::kRun, "");
+  ASSERT_FALSE(weights.ok());
+  EXPECT_THAT(weights.status().message(), HasSubstr("pickled weights (pytorch_model.bin)"));
+
+  const Result<Repository> one = ParseRepository(
+      Answer(Small("config.json") + ", " + Small("adam.safetensors")), "hub");
+  EXPECT_FALSE(WeightFiles(*one, FileUse::kRun, "").ok());
+  EXPECT_THAT(NamesOf(*WeightFiles(*one, FileUse::kConvert, "")), ElementsAre("adam.safetensors"));
+}
+
+TEST(HubErrorsTest, ContentRangeIsReadWholeOrNotAtAll) {
+  const std::optional<ByteRange> range = ParseContentRange("bytes 5-9/10");
+  ASSERT_TRUE(range.has_value());
+  EXPECT_EQ(range->first, 5u);
+  EXPECT_EQ(range->size, 10u);
+  for (const char* text : {"", "bytes", "bytes 5-9", "bytes 5-9/*", "bytes */10", "bytes -5-9/10",
+                           "items 5-9/10", "bytes 5-9/10 ", "bytes 99999999999999999999-1/2"})
+    EXPECT_FALSE(ParseContentRange(text).has_value()) << text;
+}
+
+}  // namespace
+}  // namespace diffserve
