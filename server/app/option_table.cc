@@ -70,7 +70,7 @@ void SetLogLevelOption(Options& options, std::string_view value) {
 
 FlagSpec DeviceFlag() {
   FlagSpec flag(
-      "--device NAME", kAllCommands, At<&Options::session, &SessionOptions::device>(),
+      "--device NAME", kAllCommands | kModels, At<&Options::session, &SessionOptions::device>(),
       "where to run; auto: a GPU with kernels for the model if there is one, else the CPU");
   if (cuda::IsCompiledIn()) return flag.OneOf({"auto", "cpu", "cuda"});
   return flag.OneOf({"auto", "cpu"}).Refusing({"cuda"}, "this build has no CUDA backend");
@@ -115,11 +115,11 @@ std::vector<FlagSpec> ModelFlags() {
                "auto: the checkpoint's weights; dummy: random weights, made from config.json only")
           .OneOf({"auto", "dummy"})
           .Default("auto"),
-      FlagSpec("--cpu-isa LEVEL", kAllCommands | kConvert,
+      FlagSpec("--cpu-isa LEVEL", kAllCommands | kConvert | kModels,
                At<&Options::session, &SessionOptions::cpu_isa>(),
                "instruction set of the CPU kernels; auto: the best that the machine has")
           .OneOf({"auto", "avx2", "avx512", "avx512_vnni", "avx512_bf16"}),
-      FlagSpec("--threads N", kAllCommands | kConvert,
+      FlagSpec("--threads N", kAllCommands | kConvert | kModels,
                At<&Options::session, &SessionOptions::threads>(),
                "compute threads; 0: one per CPU of the affinity mask and cgroup quota")
           .In(0, 1024),
@@ -245,7 +245,7 @@ std::vector<FlagSpec> ReportFlags() {
       FlagSpec("--kv-events-topic TEXT", kServe,
                At<&Options::serve, &ServeOptions::kv_events_topic>(), "first frame of each message")
           .Default("empty"),
-      FlagSpec("--log-level LEVEL", kAllCommands | kConvert, &SetLogLevelOption,
+      FlagSpec("--log-level LEVEL", kAllCommands | kConvert | kModels, &SetLogLevelOption,
                "lowest level that is logged on stderr")
           .OneOf({"debug", "info", "warning", "error"})
           .Default("info"),
@@ -277,7 +277,8 @@ std::vector<FlagSpec> PromptFlags() {
        "token ids of the prompt: 1,2,3, or @FILE with ids separated by commas or white space"},
       {"--output FILE", kLogits, At<&Options::logits, &LogitsOptions::output>(),
        ".npy file for the logits: float32 [T, vocab]"},
-      {"--json", kGenerate | kBench | kInspect, At<&Options::json>(), "print one JSON object"},
+      {"--json", kGenerate | kBench | kInspect | kModels, At<&Options::json>(),
+       "print one JSON object"},
       FlagSpec("--prompt N,N", kBench, At<&Options::bench, &BenchOptions::prompt>(),
                "prompt lengths for prefill")
           .In(1, 1 << 20),
@@ -407,6 +408,8 @@ std::span<const CommandSpec> CommandTable() {
        "check whether the server at http://HOST:PORT[/PATH] (default: /readyz) or unix:PATH is "
        "ready"},
       {"completion", "print a script that completes this command line in bash, zsh or fish"},
+      {"models",
+       "list what the hub's cache holds, and the memory and speed that each model would have here"},
   };
   return kTable;
 }

@@ -25,7 +25,8 @@ enum CommandBit : unsigned {
   kAllCommands = 63,
   kConvert = 64,
   kProbe = 128,
-  kCompletion = 256
+  kCompletion = 256,
+  kModels = 512
 };
 
 struct CommandSpec {

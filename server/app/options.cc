@@ -105,6 +105,8 @@ class ArgumentReader {
         Assign(*arguments[num_arguments++], arg);
       } else if (list_ != nullptr) {
         Assign(*list_, arg);
+      } else if (arguments.empty()) {
+        return InvalidArgument("found \"" + arg + "\" after " + args_[0] + "; allowed: flags only");
       } else {
         const FlagSpec* last = arguments.back();
         const std::string name(last->value_name);

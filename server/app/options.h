@@ -139,7 +139,7 @@ struct Options {
   ConversionOptions conversion;
   ProbeOptions probe;
   CompletionOptions completion;
-  bool json = false;                  // generate, bench and inspect print one JSON object
+  bool json = false;                  // generate, bench, inspect and models print one JSON object
   std::vector<std::string> warnings;  // texts for the log
 };
 

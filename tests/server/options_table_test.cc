@@ -269,7 +269,8 @@ TEST(OptionsTest, WrongUsageNamesTheError) {
       {{}, "a command is missing"},
       {{"sevre", "DIR"},
        "\"sevre\" is not a command: did you mean serve? Allowed: serve, logits, generate, chat, "
-       "bench, inspect, convert, probe, completion; see diffserve --help"},
+       "bench, inspect, convert, probe, completion, models; see diffserve --help"},
+      {{"models", "DIR"}, "found \"DIR\" after models; allowed: flags only"},
       {{"launch", "DIR"}, "\"launch\" is not a command, allowed: serve, logits"},
       {{"serve"}, "MODEL_DIR is missing"},
       {{"serve", ""}, "found an empty argument, allowed: MODEL_DIR"},

@@ -13,6 +13,7 @@
 #include "kernels/ops/linear.h"
 #include "server/app/commands/commands.h"
 #include "server/app/commands/model_session.h"
+#include "server/app/models/session_cost.h"
 #include "server/json/json_writer.h"
 
 namespace diffserve {
@@ -72,18 +73,6 @@ struct StepFlops {
   Flops all_tokens;     // per token: up to K and V of the last layer that has any
   Flops wanted_tokens;  // per token with logits: the layers after, and the output matrix
 };
-
-// Bytes that a decode step reads and writes for a sequence with `context` tokens, without weights.
-double SequenceBytes(const SessionPlan& plan, double context) {
-  double bytes = 2 * static_cast<double>(plan.slot_bytes());
-  for (const LayerConfig& layer : plan.summary.config.layers) {
-    if (layer.mixer != MixerKind::kAttention) continue;
-    const size_t page = KvCache::BytesPerPage({&plan.layouts[static_cast<size_t>(layer.kv)], 1});
-    bytes += static_cast<double>(page) / plan.engine.page_size *
-             (layer.window > 0 ? std::min<double>(layer.window, context) : context);
-  }
-  return bytes;
-}
 
 // Uses the session's pages: sequence s has pages [s * pages_per_sequence, (s + 1) *
 // pages_per_sequence). Its window pages are reused in turn. Throws DeviceError.

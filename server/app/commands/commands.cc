@@ -38,6 +38,7 @@ Status RunCommand(const Options& options, const ExecutorWrapper& wrap) {
   if (options.command == "inspect") return RunActivations(session, options.inspect, options.json);
   if (options.command == "convert") return RunConvert(session, options.conversion);
   if (options.command == "probe") return RunProbe(options.probe);
+  if (options.command == "models") return RunModels(session, options.json);
   return InvalidArgument("\"" + options.command + "\" is not a command", "command");
 }
 
@@ -53,7 +54,7 @@ std::vector<std::string> Environment() {
 // The name in MODEL_DIR becomes a directory, for which files may be fetched.
 Status FindModelOf(Options& options) {
   std::string& model_dir = options.session.model_dir;
-  if (model_dir.empty()) return {};  // of probe, and of chat with a server
+  if (model_dir.empty()) return {};  // of probe and models, and of chat with a server
   const FileUse use = options.command == "convert"    ? FileUse::kConvert
                       : options.session.dummy_weights ? FileUse::kConfig
                                                       : FileUse::kRun;

@@ -37,5 +37,6 @@ Status RunInspect(const SessionOptions& options, bool json);
 Status RunActivations(const SessionOptions& options, const InspectOptions& inspect, bool json);
 Status RunConvert(const CheckpointOptions& options, const ConversionOptions& conversion);
 Status RunProbe(const ProbeOptions& options);
+Status RunModels(const SessionOptions& options, bool json);
 
 }  // namespace diffserve

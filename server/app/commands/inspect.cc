@@ -6,9 +6,9 @@
 
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
-#include "kernels/attention/diff_attention.h"
 #include "server/app/commands/commands.h"
 #include "server/app/commands/model_session.h"
+#include "server/app/models/session_cost.h"
 #include "server/json/json_writer.h"
 
 namespace diffserve {
@@ -152,28 +152,6 @@ double FullKvBytes(const SessionPlan& plan) {
   const double pages = static_cast<double>(plan.PagesFor(plan.engine.max_model_len)) *
                        static_cast<double>(plan.page_bytes);
   return (pages + BytesBesidePages(plan)) * plan.engine.max_num_seqs;
-}
-
-// Memory of the largest step: activations, the workspace of attention, and logits of the tokens
-// that are sampled in it.
-double StepBytes(const SessionPlan& plan) {
-  if (plan.on_gpu()) return static_cast<double>(plan.summary.device_step_bytes);
-  const EngineOptions& engine = plan.engine;
-  const double tokens = std::min<double>(engine.max_num_batched_tokens,
-                                         double{1.0} * engine.max_num_seqs * engine.max_model_len);
-  const double vocab = plan.summary.config.vocab_size;
-  const double logits = std::max(
-      vocab,
-      std::min<double>(kMaxLogitElements, std::min<double>(engine.max_num_seqs, tokens) * vocab));
-  const int64_t attention = cpu::AttentionWorkspaceBytes(plan.summary.config.attention,
-                                                         engine.max_model_len, plan.num_threads);
-  return tokens * static_cast<double>(plan.summary.activation_bytes_per_token) +
-         static_cast<double>(attention) + logits * sizeof(float);
-}
-
-double TotalBytes(const SessionPlan& plan) {
-  return static_cast<double>(plan.summary.memory_bytes + plan.kv_bytes() + plan.state_bytes()) +
-         StepBytes(plan);
 }
 
 struct DTypeBytes {

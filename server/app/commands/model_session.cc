@@ -43,6 +43,7 @@ ModelOptions MakeModelOptions(const SessionOptions& options, const SessionNeeds&
   model.seed = options.seed;
   model.isa = isa;
   model.logit_quant = options.logit_quant;
+  model.is_estimate = needs.is_estimate;
   return model;
 }
 
@@ -364,7 +365,7 @@ Result<SessionPlan> PlanSession(const SessionOptions& options, const SessionNeed
   plan.needs = needs;
   plan.engine = options.engine;
   DS_RETURN_IF_ERROR(ChooseDevice(options.device, &plan));
-  WarnOfUnused(plan.summary.unused_tensors);
+  if (!needs.is_estimate) WarnOfUnused(plan.summary.unused_tensors);
   DS_RETURN_IF_ERROR(ChooseLengths(options, &plan));
   DS_RETURN_IF_ERROR(ChooseSpeculation(options, &plan));
   DS_RETURN_IF_ERROR(ChooseForStates(options, &plan));
@@ -381,8 +382,9 @@ Result<SessionPlan> PlanSession(const SessionOptions& options, const SessionNeed
   } else {
     plan.free_bytes = FreeMemoryBytes();
   }
-  const Result<int> pages = ChoosePages(options.kv_cache_memory, plan,
-                                        free + static_cast<double>(plan.free_bytes));
+  constexpr double kEnough = 1e15;
+  free += needs.is_estimate ? kEnough : static_cast<double>(plan.free_bytes);
+  const Result<int> pages = ChoosePages(options.kv_cache_memory, plan, free);
   if (!pages.ok()) return pages.status();
   plan.engine.num_pages = pages.value();
   return plan;

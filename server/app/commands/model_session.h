@@ -35,6 +35,8 @@ struct SessionNeeds {
   int sequences = 0;
   // Layers with a window have page ids of their own.
   bool has_window_pages = true;
+  // The plan is only shown: it may take more memory than there is.
+  bool is_estimate = false;
 };
 
 // The needs of a server: at least one sequence of full length, and --max-num-seqs sequences of up
