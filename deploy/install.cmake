@@ -7,11 +7,6 @@ install(FILES ${demo_model}/config.json ${demo_model}/generation_config.json
               ${demo_model}/tokenizer.json ${demo_model}/tokenizer_config.json
                 ${demo_model}/README.md
         DESTINATION ${CMAKE_INSTALL_DATADIR}/diffserve/models/demo COMPONENT program)
-# bundled:diff names it in a build tree and installed alike.
-set(models "${CMAKE_INSTALL_DATADIR}/diffserve/models")
-install(CODE "file(CREATE_LINK demo
-    \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${models}/diff\" SYMBOLIC)"
-        COMPONENT program)
 install(FILES README.md CHANGELOG.md LICENSE NOTICE THIRD_PARTY.md deploy/crate_licences.txt
         DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program

@@ -11,7 +11,6 @@
 #include "kernels/base/cuda/device.h"
 #include "models/regular_file.h"
 #include "server/api/head/cross_origin.h"
-#include "server/app/bundled_model.h"
 #include "server/app/environment.h"
 #include "server/app/nearest_name.h"
 #include "server/app/option_table.h"
@@ -331,7 +330,6 @@ Result<Options> ParseOptions(const std::vector<std::string>& args,
   DS_RETURN_IF_ERROR(CheckTogether(bit, options));
   if (options.command == "chat" && !options.chat.url.empty())
     DS_RETURN_IF_ERROR(CheckFlagsOfServer(reader.assignments));
-  options.session.model_dir = WithBundledModel(options.session.model_dir);
   return options;
 }
 

@@ -13,6 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr char kDemo[] = "demo";
+constexpr char kProgram[] = "/proc/self/exe";
 constexpr char kInstalled[] = "../share/diffserve/models";
 constexpr char kBuilt[] = "../../../models/demo";  // of build/PRESET/server/diffserve
 
@@ -30,18 +32,24 @@ std::vector<std::string> ModelsIn(const fs::path& folder) {
   return names;
 }
 
+// Packages install models/demo/diff as demo.
+std::string ShortName(const std::string& model) { return model == kDemo ? "diff" : model; }
+
 }  // namespace
 
 Result<std::string> FindBundled(const BundledName& name, const fs::path& program) {
+  std::error_code error;
+  fs::path real_program = fs::canonical(program, error);
+  if (error) real_program = program;
   std::string allowed;
   for (const char* const place : {kInstalled, kBuilt}) {
-    const fs::path folder = (program.parent_path() / place).lexically_normal();
+    const fs::path folder = (real_program.parent_path() / place).lexically_normal();
     for (const std::string& model : ModelsIn(folder)) {
-      if (model == name.name) return (folder / model).string();
-      allowed += (allowed.empty() ? "bundled:" : ", bundled:") + model;
+      if (ShortName(model) == ShortName(name.name)) return (folder / model).string();
+      allowed += (allowed.empty() ? "bundled:" : ", bundled:") + ShortName(model);
     }
   }
-  if (allowed.empty()) allowed = "none, since no model came with " + program.string();
+  if (allowed.empty()) allowed = "none, since no model came with " + real_program.string();
   return InvalidArgument("MODEL_DIR is \"bundled:" + name.name + "\", allowed: " + allowed,
                          "MODEL_DIR");
 }
@@ -49,14 +57,15 @@ Result<std::string> FindBundled(const BundledName& name, const fs::path& program
 Result<std::string> FindModel(const std::string& name, FileUse use, LoadProgress& progress) {
   const Result<ModelName> parsed = ParseModelName(name);
   if (!parsed.ok()) return parsed.status();
-  if (const auto* bundled = std::get_if<BundledName>(&*parsed)) {
-    std::error_code error;
-    const fs::path program = fs::read_symlink("/proc/self/exe", error);
-    if (error) return InvalidArgument("/proc/self/exe: " + error.message());
-    return FindBundled(*bundled, program);
-  }
+  if (const auto* bundled = std::get_if<BundledName>(&*parsed))
+    return FindBundled(*bundled, kProgram);
   const auto* hub_name = std::get_if<HubName>(&*parsed);
-  if (hub_name == nullptr) return name;
+  if (hub_name == nullptr) {
+    std::error_code ignored;
+    if (name != kDemo || fs::exists(name, ignored)) return name;
+    const Result<std::string> demo = FindBundled({kDemo}, kProgram);
+    return demo.ok() ? *demo : name;
+  }
   const Result<HubSettings> settings = ReadHubSettings(
       [](const char* variable) { return std::getenv(variable); });
   if (!settings.ok()) return settings.status();

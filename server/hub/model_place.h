@@ -13,11 +13,14 @@
 
 namespace diffserve {
 
-// "hf:ORG/NAME" is fetched if need be; a directory is returned as it is, without a check.
+// "hf:ORG/NAME" is fetched if need be. "demo" is the bundled model, unless a directory has that
+// name. Any other directory is returned as it is, without a check.
 Result<std::string> FindModel(const std::string& name, FileUse use, LoadProgress& progress);
 
-// A model that comes with the program at `program`: ../share/diffserve/models/NAME of an installed
-// one, models/demo/NAME of a build tree. Error: neither is there; it lists those that are.
+// A model that comes with the program at `program`, whose links are followed:
+// ../share/diffserve/models/NAME of an installed one, models/demo/NAME of a build tree. "diff" and
+// "demo" are the same: a package installs the first as the second. Error: neither is there; it
+// lists those that are.
 Result<std::string> FindBundled(const BundledName& name, const std::filesystem::path& program);
 
 }  // namespace diffserve

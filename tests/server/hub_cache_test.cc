@@ -128,19 +128,47 @@ TEST_P(BlobFileTest, LinkInItsPlaceIsNotFollowed) {
   EXPECT_FALSE(fs::exists(directory_.path() / "elsewhere"));
 }
 
-TEST(BundledModelTest, IsFoundBesideAnInstalledAndABuiltProgram) {
-  const TemporaryDirectory directory;
-  directory.Write("usr/share/diffserve/models/demo/config.json", "{}");
-  directory.Write("models/demo/diff/config.json", "{}");
-  directory.Write("build/release/server/diffserve", "");
-  const fs::path root = directory.path();
-  EXPECT_EQ(*FindBundled({"demo"}, root / "usr/bin/diffserve"),
-            (root / "usr/share/diffserve/models/demo").string());
-  EXPECT_EQ(*FindBundled({"diff"}, root / "build/release/server/diffserve"),
-            (root / "models/demo/diff").string());
-  const Result<std::string> other = FindBundled({"other"}, root / "usr/bin/diffserve");
+class BundledModelTest : public ::testing::Test {
+ protected:
+  BundledModelTest() {
+    for (const char* model : {"usr/share/diffserve/models/demo", "models/demo/diff"})
+      directory_.Write(std::string(model) + "/config.json", "{}");
+    for (const char* program : {"usr/bin/diffserve", "build/release/server/diffserve"})
+      directory_.Write(program, "");
+  }
+
+  const TemporaryDirectory directory_;
+  const fs::path root_ = fs::canonical(directory_.path());
+};
+
+TEST_F(BundledModelTest, IsFoundBesideAnInstalledAndABuiltProgramByBothNames) {
+  for (const char* name : {"diff", "demo"}) {
+    EXPECT_EQ(*FindBundled({name}, root_ / "usr/bin/diffserve"),
+              (root_ / "usr/share/diffserve/models/demo").string());
+    EXPECT_EQ(*FindBundled({name}, root_ / "build/release/server/diffserve"),
+              (root_ / "models/demo/diff").string());
+  }
+}
+
+TEST_F(BundledModelTest, LinksToTheProgramAreFollowed) {
+  fs::create_symlink(root_ / "usr/bin/diffserve", root_ / "link");
+  EXPECT_EQ(*FindBundled({"diff"}, root_ / "link"),
+            (root_ / "usr/share/diffserve/models/demo").string());
+}
+
+TEST_F(BundledModelTest, AnotherNameListsThoseThatAreThere) {
+  const Result<std::string> other = FindBundled({"other"}, root_ / "usr/bin/diffserve");
   ASSERT_FALSE(other.ok());
-  EXPECT_THAT(other.status().message(), HasSubstr("allowed: bundled:demo"));
+  EXPECT_THAT(other.status().message(), HasSubstr("allowed: bundled:diff"));
+  const Result<std::string> none = FindBundled({"diff"}, root_ / "link/bin/diffserve");
+  ASSERT_FALSE(none.ok());
+  EXPECT_THAT(none.status().message(), HasSubstr("no model came with"));
+}
+
+TEST_F(BundledModelTest, OtherDirectoriesStayAsTheyAre) {
+  LoadProgress progress([](const char*, uint64_t, uint64_t) {}, {});
+  for (const std::string name : {"diff", "./demo", "demo/", "/models/demo"})
+    EXPECT_EQ(*FindModel(name, FileUse::kRun, progress), name);
 }
 
 }  // namespace

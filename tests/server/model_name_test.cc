@@ -119,17 +119,17 @@ TEST_F(HubSettingsTest, OfflineTakesTheWordsOfHuggingFace) {
     EXPECT_FALSE(Read({{"HF_HOME", home()}, {"HF_HUB_OFFLINE", off}})->offline) << off;
 }
 
-constexpr char kCommit[] = "0123456789abcdef0123456789abcdef01234567";
-constexpr char kSha256[] = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+constexpr char kListedCommit[] = "0123456789abcdef0123456789abcdef01234567";
+constexpr char kLargeHash[] = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
-std::string Answer(const std::string& siblings) {
-  return std::string(R"({"sha": ")") + kCommit + R"(", "siblings": [)" + siblings + "]}";
+std::string AnswerWith(const std::string& siblings) {
+  return std::string(R"({"sha": ")") + kListedCommit + R"(", "siblings": [)" + siblings + "]}";
 }
-std::string Small(const std::string& name) {
-  return R"({"rfilename": ")" + name + R"(", "size": 9, "blobId": ")" + kCommit + R"("})";
+std::string SmallFile(const std::string& name) {
+  return R"({"rfilename": ")" + name + R"(", "size": 9, "blobId": ")" + kListedCommit + R"("})";
 }
 
-std::vector<std::string> NamesOf(const std::vector<HubFile>& files) {
+std::vector<std::string> FileNamesOf(const std::vector<HubFile>& files) {
   std::vector<std::string> names;
   for (const HubFile& file : files) names.push_back(file.name);
   return names;
@@ -137,40 +137,41 @@ std::vector<std::string> NamesOf(const std::vector<HubFile>& files) {
 
 TEST(RepositoryTest, LargeFilesHaveTheSizeAndHashOfTheirContent) {
   const Result<Repository> repository = ParseRepository(
-      Answer(Small("config.json") +
-             R"(, {"rfilename": "model.safetensors", "size": 134, "blobId": ")" + kCommit +
-             R"(", "lfs": {"sha256": ")" + kSha256 + R"(", "size": 5000000000}})"),
+      AnswerWith(SmallFile("config.json") +
+                 R"(, {"rfilename": "model.safetensors", "size": 134, "blobId": ")" +
+                 kListedCommit + R"(", "lfs": {"sha256": ")" + kLargeHash +
+                 R"(", "size": 5000000000}})"),
       "hub");
   ASSERT_TRUE(repository.ok()) << repository.status().message();
-  EXPECT_EQ(repository->commit, kCommit);
+  EXPECT_EQ(repository->commit, kListedCommit);
   const HubFile* const weights = repository->Find("model.safetensors");
   ASSERT_NE(weights, nullptr);
   EXPECT_EQ(weights->size, 5'000'000'000u);
-  EXPECT_EQ(weights->etag, kSha256);
-  EXPECT_EQ(repository->Find("config.json")->etag, kCommit);
+  EXPECT_EQ(weights->etag, kLargeHash);
+  EXPECT_EQ(repository->Find("config.json")->etag, kListedCommit);
 }
 
 TEST(RepositoryTest, OnlyNamesThatTheLoaderOpensAreTaken) {
-  std::string files = Small("config.json");
+  std::string files = SmallFile("config.json");
   for (const char* name : {"../x", "/x", "a/b", ".x", "", "additional_chat_templates/../x.jinja",
                            "additional_chat_templates/x.txt", "a\\\\b", "a\\u0000b"}) {
-    files += ", " + Small(name);
+    files += ", " + SmallFile(name);
   }
   const Result<Repository> repository = ParseRepository(
-      Answer(files + ", " + Small("additional_chat_templates/tool.jinja")), "hub");
+      AnswerWith(files + ", " + SmallFile("additional_chat_templates/tool.jinja")), "hub");
   ASSERT_TRUE(repository.ok()) << repository.status().message();
-  EXPECT_THAT(NamesOf(repository->files),
+  EXPECT_THAT(FileNamesOf(repository->files),
               ElementsAre("additional_chat_templates/tool.jinja", "config.json"));
 }
 
 TEST(RepositoryTest, AnswersThatAreNoListAreRefused) {
   for (const std::string& text :
-       {std::string("<html>"), std::string("[]"), std::string("{}"), Answer(""),
-        R"({"sha": "../../evil", "siblings": [)" + Small("config.json") + "]}",
-        Answer(R"({"rfilename": "config.json"})"), Answer(R"({"rfilename": 1, "size": 1})"),
-        Answer(R"({"rfilename": "config.json", "size": -1, "blobId": ")" + std::string(kCommit) +
-               R"("})"),
-        Answer(R"({"rfilename": "config.json", "size": 1, "blobId": "../../../../../evil"})"),
+       {std::string("<html>"), std::string("[]"), std::string("{}"), AnswerWith(""),
+        R"({"sha": "../../evil", "siblings": [)" + SmallFile("config.json") + "]}",
+        AnswerWith(R"({"rfilename": "config.json"})"), AnswerWith(R"({"rfilename": 1, "size": 1})"),
+        AnswerWith(R"({"rfilename": "config.json", "size": -1, "blobId": ")" +
+                   std::string(kListedCommit) + R"("})"),
+        AnswerWith(R"({"rfilename": "config.json", "size": 1, "blobId": "../../../../../evil"})"),
         std::string(200, '[')}) {
     EXPECT_FALSE(ParseRepository(text, "hub").ok()) << text;
   }
@@ -178,22 +179,24 @@ TEST(RepositoryTest, AnswersThatAreNoListAreRefused) {
 
 TEST(RepositoryTest, WeightsAreTheSingleFileBeforeShardsAndNeverPickles) {
   const Result<Repository> both = ParseRepository(
-      Answer(Small("config.json") + ", " + Small("model.safetensors") + ", " +
-             Small("model.safetensors.index.json") + ", " + Small("pytorch_model.bin")),
+      AnswerWith(SmallFile("config.json") + ", " + SmallFile("model.safetensors") + ", " +
+                 SmallFile("model.safetensors.index.json") + ", " + SmallFile("pytorch_model.bin")),
       "hub");
-  EXPECT_THAT(NamesOf(ConfigFiles(*both, FileUse::kRun)), ElementsAre("config.json"));
-  EXPECT_THAT(NamesOf(*WeightFiles(*both, FileUse::kRun, "")), ElementsAre("model.safetensors"));
+  EXPECT_THAT(FileNamesOf(ConfigFiles(*both, FileUse::kRun)), ElementsAre("config.json"));
+  EXPECT_THAT(FileNamesOf(*WeightFiles(*both, FileUse::kRun, "")),
+              ElementsAre("model.safetensors"));
 
   const Result<Repository> pickled = ParseRepository(
-      Answer(Small("config.json") + ", " + Small("pytorch_model.bin")), "hub");
+      AnswerWith(SmallFile("config.json") + ", " + SmallFile("pytorch_model.bin")), "hub");
   const auto weights = WeightFiles(*pickled, FileUse::kRun, "");
   ASSERT_FALSE(weights.ok());
   EXPECT_THAT(weights.status().message(), HasSubstr("pickled weights (pytorch_model.bin)"));
 
   const Result<Repository> one = ParseRepository(
-      Answer(Small("config.json") + ", " + Small("adam.safetensors")), "hub");
+      AnswerWith(SmallFile("config.json") + ", " + SmallFile("adam.safetensors")), "hub");
   EXPECT_FALSE(WeightFiles(*one, FileUse::kRun, "").ok());
-  EXPECT_THAT(NamesOf(*WeightFiles(*one, FileUse::kConvert, "")), ElementsAre("adam.safetensors"));
+  EXPECT_THAT(FileNamesOf(*WeightFiles(*one, FileUse::kConvert, "")),
+              ElementsAre("adam.safetensors"));
 }
 
 TEST(HubErrorsTest, ContentRangeIsReadWholeOrNotAtAll) {
