@@ -4,10 +4,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <filesystem>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -15,54 +13,17 @@
 #include "kernels/base/crash_report.h"
 #include "kernels/base/line_writer.h"
 #include "kernels/base/thread_registry.h"
-#include "models/diagnostics/attention_capture.h"
-#include "server/api/reply/tokenizer_info.h"
 #include "server/app/commands/commands.h"
-#include "server/app/commands/model_session.h"
-#include "server/app/server.h"
+#include "server/app/load/loaded_server.h"
 #include "server/app/stop_signals.h"
-#include "server/serving/answer/answer_formats.h"
-#include "server/serving/build_version.h"
 
 namespace diffserve {
 namespace {
 
 using std::chrono::steady_clock;
 
-constexpr int kMaxHttpThreads = 2;
-// Longer than proxies in front keep an idle connection (60 to 120 s), or requests get lost.
-constexpr std::chrono::seconds kIdleTimeout{150};
-// Silence in an event stream after which a comment is sent, so that proxies keep it open.
-constexpr std::chrono::seconds kPingInterval{30};
-constexpr size_t kMinAnswersInMemory = 8;                               // each of the maximum size
 constexpr timespec kHealthPeriod{.tv_sec = 0, .tv_nsec = 250'000'000};  // how often gRPC's health
                                                                         // service follows Health
-
-// The files of the model directory besides the weights.
-Status LoadTextFiles(const std::string& model_dir, ServerParts* parts) {
-  Result<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(model_dir);
-  if (!tokenizer.ok()) return tokenizer.status();
-  parts->tokenizer = std::move(tokenizer).value();
-  Result<std::unique_ptr<ChatTemplate>> chat_template = ChatTemplate::Load(model_dir);
-  if (!chat_template.ok()) return chat_template.status();
-  parts->chat_template = std::move(chat_template).value();
-  return {};
-}
-
-// The directory's name; of one in Hugging Face's cache, models--ORG--NAME/snapshots/HASH, ORG/NAME.
-std::string NameOfDirectory(const std::string& model_dir) {
-  std::error_code error;
-  std::filesystem::path path = std::filesystem::canonical(model_dir, error);
-  if (error) path = model_dir;
-  constexpr std::string_view kModels = "models--", kSeparator = "--";
-  std::string repository = path.parent_path().parent_path().filename().string();
-  if (path.parent_path().filename() != "snapshots" || !repository.starts_with(kModels))
-    return path.filename().string();
-  repository.erase(0, kModels.size());
-  for (size_t at; (at = repository.find(kSeparator)) != std::string::npos;)
-    repository.replace(at, kSeparator.size(), "/");
-  return repository;
-}
 
 // Debian's gRPC stops listening forever when file descriptors run out, so the process raises their
 // limit to the maximum.
@@ -71,131 +32,6 @@ void RaiseFileLimit() {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-bool IsLoopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
-}
-
-ServedModelInfo MakeInfo(const std::string& name, ModelSession& session) {
-  const SessionPlan& plan = session.plan();
-  ServedModelInfo info;
-  info.model_name = name;
-  info.version = BuildVersion();
-  info.commit = BuildCommit();
-  info.device = plan.device_name;
-  info.cpu_isa = NameOf(plan.model.isa);
-  info.dtype = NameOf(plan.summary.weight_format);
-  info.kv_cache_dtype = NameOf(plan.layout.codec.dtype);
-  info.page_size = plan.engine.page_size;
-  info.num_pages = plan.engine.num_pages;
-  info.max_model_len = plan.engine.max_model_len;
-  info.prefix_caching = plan.engine.enable_prefix_caching;
-  info.lambdas = session.model().Lambdas();
-  info.lambda_inits = plan.summary.config.lambda_init;
-  return info;
-}
-
-Result<std::unique_ptr<KvEventPublisher>> StartKvEvents(const ServeOptions& serve,
-                                                        const EngineOptions& engine) {
-  constexpr char kFlag[] = "--kv-events-endpoint";
-  if (serve.kv_events_endpoint.empty()) {
-    if (serve.kv_events_replay_endpoint.empty() && serve.kv_events_topic.empty())
-      return std::unique_ptr<KvEventPublisher>();
-    return InvalidArgument("--kv-events-endpoint is missing: without it no KV event is published",
-                           kFlag);
-  }
-  if (!engine.enable_prefix_caching) {
-    return InvalidArgument(
-        "--kv-events-endpoint needs the prefix cache, which --no-enable-prefix-caching turns off, "
-        "and --state-snapshot-interval 0 too where a model has states",
-        kFlag);
-  }
-  KvEventPublisherOptions publisher;
-  publisher.endpoint = serve.kv_events_endpoint;
-  publisher.replay_endpoint = serve.kv_events_replay_endpoint;
-  publisher.topic = serve.kv_events_topic;
-  publisher.page_size = engine.page_size;
-  Result<std::unique_ptr<KvEventPublisher>> started = KvEventPublisher::Start(std::move(publisher));
-  if (started.ok()) {
-    const KvEventPublisher& kv_events = **started;
-    Log(LogLevel::kInfo, "kv_events",
-        {{"endpoint", kv_events.endpoint()}, {"replay_endpoint", kv_events.replay_endpoint()}});
-  }
-  return started;
-}
-
-// A server and the model that its engine runs.
-struct LoadedServer {
-  std::unique_ptr<ModelSession> session;
-  std::unique_ptr<Server> server;
-};
-
-Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& serve,
-                          const ExecutorWrapper& wrap) {
-  ServerParts parts;
-  if (!serve.api_key_file.empty()) {
-    Result<ApiKeys> keys = ApiKeys::Load(serve.api_key_file);
-    if (!keys.ok()) return keys.status();
-    parts.keys = std::move(keys).value();
-  }
-  Result<SessionPlan> plan = PlanSession(options, ServerNeeds(options.engine));
-  if (!plan.ok()) return plan.status();
-  Result<std::unique_ptr<KvEventPublisher>> kv_events = StartKvEvents(serve, plan->engine);
-  if (!kv_events.ok()) return kv_events.status();
-  parts.kv_events = std::move(kv_events).value();
-  DS_RETURN_IF_ERROR(LoadTextFiles(options.model_dir, &parts));
-  Result<std::unique_ptr<ModelSession>> session = ModelSession::Load(
-      options, std::move(plan).value(), ProgressLine::Form::kLog);
-  if (!session.ok()) return session.status();
-  parts.config = (*session)->plan().summary.config;
-  parts.config.AddEndOfText(parts.tokenizer->eos_token_id());
-  std::vector<std::string> names = serve.served_model_names;
-  if (names.empty()) names.push_back(NameOfDirectory(options.model_dir));
-  const std::string name = names.front();
-  parts.info = MakeInfo(name, **session);
-
-  ServerOptions server;
-  server.engine = (*session)->plan().engine;
-  server.frontend.served_model_name = name;
-  server.frontend.further_model_names.assign(names.begin() + 1, names.end());
-  const SessionPlan& loaded = (*session)->plan();
-  server.frontend.on_gpu = loaded.on_gpu();
-  if (!loaded.on_gpu() &&
-      loaded.summary.config.num_kv_layers() == loaded.summary.config.num_layers) {
-    server.frontend.attention = std::make_shared<AttentionSource>(loaded.summary.config.attention,
-                                                                  loaded.layouts);
-  }
-  server.frontend.formats = ChooseFormats({serve.tool_call_parser, serve.reasoning_parser},
-                                          parts.chat_template.get(), *parts.tokenizer);
-  server.frontend.cancelled_mass_sample = serve.cancelled_mass_sample;
-  server.frontend.text_threads = std::max(2, AvailableCpus() / 4);
-  server.routes.model_root = server.grpc.model_root = options.model_dir;
-  server.routes.fingerprint = "diffserve-" + parts.info.version + "-" + parts.info.commit;
-  Result<std::string> tokenizer_info = TokenizerInfoBody(options.model_dir);
-  if (!tokenizer_info.ok()) return tokenizer_info.status();
-  server.routes.tokenizer_info = std::move(tokenizer_info).value();
-  server.routes.ui = serve.ui;
-  DS_RETURN_IF_ERROR(Assign(&server.routes.cross_origin, CrossOrigin::Parse(serve.cors_origins)));
-  // No web page reaches a Unix socket, so its Host fields are not checked.
-  server.routes.loopback_hosts_only = serve.unix_socket.empty() && IsLoopback(serve.host) &&
-                                      !parts.keys.required();
-  server.http.unix_socket = serve.unix_socket;
-  server.http.host = server.grpc.host = serve.host;
-  server.http.port = serve.port;
-  server.http.ping_interval = kPingInterval;
-  server.http.idle_timeout = kIdleTimeout;
-  server.http.io_threads = std::min(kMaxHttpThreads, AvailableCpus());
-  server.frontend.max_answers_bytes = static_cast<size_t>(serve.max_answers_memory.bytes);
-  server.frontend.max_answer_bytes = server.frontend.max_answers_bytes / kMinAnswersInMemory;
-  server.serves_grpc = serve.grpc;
-  server.grpc.port = serve.grpc_port;
-  if (serve.health_port >= 0) server.health_port = serve.health_port;
-  std::unique_ptr<Executor> executor = (*session)->MakeExecutor();
-  if (wrap) executor = wrap(std::move(executor));
-  return LoadedServer{
-      std::move(session).value(),
-      std::make_unique<Server>(std::move(server), std::move(parts), std::move(executor))};
 }
 
 std::string Address(const std::string& host, int port) {
@@ -238,7 +74,7 @@ Status RunServe(const SessionOptions& options, const ServeOptions& serve,
   std::optional<EndsOnSignal> ends_on_signal(std::in_place, "loading");
   std::optional<StopsWithInput> stops_with_input;
   if (serve.stop_with_stdin) stops_with_input.emplace();
-  Result<LoadedServer> loaded = Load(options, serve, wrap);
+  Result<LoadedServer> loaded = LoadServer(options, serve, wrap, ProgressLine::Form::kLog);
   if (!loaded.ok()) return loaded.status();
   Server& server = *loaded->server;
   CrashWhenMemoryRunsOut();
