@@ -22,8 +22,9 @@
 namespace diffserve {
 
 struct JsonLimits {
-  int max_depth = 64;           // nested arrays and objects, checked during the parse
-  size_t max_values = 1 << 20;  // values of any kind in one body
+  int max_depth = 64;             // nested arrays and objects, checked during the parse
+  size_t max_values = 1 << 20;    // values of any kind in one body
+  const char* name = "the body";  // of the text, in errors
 };
 
 struct JsonDocument;  // the parsed tree

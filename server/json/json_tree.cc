@@ -14,8 +14,8 @@ namespace {
 
 // Objects whose text is kept, except inside another such object; so the kept text is at most as
 // long as the body.
-constexpr std::string_view kKeptTexts[] = {"parameters", "input_schema", "schema",   "input",
-                                           "arguments",  "action",       "operation"};
+constexpr std::string_view kKeptTexts[] = {"parameters", "input_schema", "schema",    "input",
+                                           "arguments",  "action",       "operation", "body"};
 
 // The body's bytes; `*read` is the number that the parser has read.
 struct CountedBytes {
@@ -77,9 +77,10 @@ class JsonTreeBuilder : public nlohmann::json_sax<Json> {
                    const nlohmann::detail::exception& error) override {
     constexpr int kNumberOverflow = 406;  // as the library numbers its errors
     const std::string where = ", at byte " + std::to_string(position);
-    failure_ = error.id == kNumberOverflow ? "the body has the number " + ShownJson(token) + where +
-                                                 ", which is beyond 64-bit floating point"
-                                           : "the body is not valid JSON" + where;
+    failure_ = error.id == kNumberOverflow
+                   ? limits_.name + (" has the number " + ShownJson(token)) + where +
+                         ", which is beyond 64-bit floating point"
+                   : limits_.name + (" is not valid JSON" + where);
     return false;
   }
 
@@ -90,7 +91,8 @@ class JsonTreeBuilder : public nlohmann::json_sax<Json> {
   Json* Put(Json value) {
     keeps_next_ = false;
     if (++values_ > limits_.max_values) {
-      failure_ = "the body has more than " + std::to_string(limits_.max_values) + " JSON values";
+      failure_ = limits_.name + (" has more than " + std::to_string(limits_.max_values)) +
+                 " JSON values";
       return nullptr;
     }
     if (open_.empty()) {
@@ -120,8 +122,8 @@ class JsonTreeBuilder : public nlohmann::json_sax<Json> {
   }
   bool Open(Json value) {
     if (static_cast<int>(open_.size()) >= limits_.max_depth) {
-      failure_ = "the body's JSON is nested more than " + std::to_string(limits_.max_depth) +
-                 " deep";
+      failure_ = limits_.name +
+                 ("'s JSON is nested more than " + std::to_string(limits_.max_depth)) + " deep";
       return false;
     }
     const bool keeps = keeps_next_ && value.is_object();
@@ -189,12 +191,13 @@ Result<std::shared_ptr<const JsonDocument>> ParseJsonDocument(std::string_view b
                                                               const JsonLimits& limits) {
   JsonTreeBuilder builder(limits, body);
   if (!builder.Parse()) {
-    return InvalidArgument(builder.failure().empty() ? "the body is not valid JSON"
-                                                     : builder.failure());
+    return InvalidArgument(builder.failure().empty()
+                               ? std::string(limits.name) + " is not valid JSON"
+                               : builder.failure());
   }
   auto document = std::make_shared<JsonDocument>(std::move(builder.document()));
   if (!document->root.is_object()) {
-    return InvalidArgument(std::string("the body is a JSON ") + document->root.type_name() +
+    return InvalidArgument(limits.name + std::string(" is a JSON ") + document->root.type_name() +
                            "; an object is expected");
   }
   return std::shared_ptr<const JsonDocument>(std::move(document));
