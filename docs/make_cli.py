@@ -20,7 +20,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 PAGE = REPOSITORY / "docs" / "cli.md"
 BINARY = os.environ.get("DIFFSERVE_BINARY", str(REPOSITORY / "build" / "diffserve"))
 BEGIN, END = "<!-- cli -->", "<!-- /cli -->"
-ENTRY = re.compile(r"  (?P<head>diffserve [a-z]+(?: [A-Z_]+)*|--\S+(?: [A-Z]+(?:,[A-Z]+)*)?)"
+ENTRY = re.compile(r"  (?P<head>diffserve [a-z-]+(?: [A-Z_]+)*|--\S+(?: [A-Z]+(?:,[A-Z]+)*)?)"
                    r"(?: +(?P<text>.*))?")
 FLAG = re.compile(r"(?P<what>.*?)(?: \(default (?P<default>.*)\))? \[(?P<commands>[^][]*)\]$")
 SPACE = "\x01"  # a space where no line may end

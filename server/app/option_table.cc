@@ -133,7 +133,7 @@ std::vector<FlagSpec> EngineFlags() {
       FlagSpec("--max-model-len N", kAllCommands, InEngine<&EngineOptions::max_model_len>(),
                "maximum tokens of prompt and output together; 0: from config.json")
           .In(0, 1 << 24),
-      FlagSpec("--max-num-seqs N", kServe | kGenerate | kBench | kInspect,
+      FlagSpec("--max-num-seqs N", kServe | kGenerate | kBench | kInspect | kRunBatch,
                InEngine<&EngineOptions::max_num_seqs>(), "maximum sequences running at once")
           .In(1, 4096),
       FlagSpec("--max-num-batched-tokens N", kAllCommands,
@@ -146,7 +146,8 @@ std::vector<FlagSpec> EngineFlags() {
           .OrShare()
           .Default("enough for --max-num-seqs sequences of up to 256 tokens, at most 0.4 of free "
                    "memory; 0.9 of it on a GPU"),
-      {"--kv-cache-commit", kServe, At<&Options::session, &SessionOptions::kv_cache_commit>(),
+      {"--kv-cache-commit", kServe | kRunBatch,
+       At<&Options::session, &SessionOptions::kv_cache_commit>(),
        "take all memory of the KV pages at startup, so that it cannot run out later; CPU only"},
       FlagSpec("--page-size N", kAllCommands, InEngine<&EngineOptions::page_size>(),
                "slots per page; 0: 16 on the CPU, 64 on a GPU")
@@ -154,15 +155,15 @@ std::vector<FlagSpec> EngineFlags() {
       {"--batch-invariant", kAllCommands, At<&Options::session, &SessionOptions::batch_invariant>(),
        "on a GPU: make an answer's bits independent of the batch (slower); on the CPU they always "
        "are"},
-      {"--enable-prefix-caching", kServe | kGenerate | kChat | kBench,
+      {"--enable-prefix-caching", kServe | kGenerate | kChat | kBench | kRunBatch,
        InEngine<&EngineOptions::enable_prefix_caching>(),
        "share KV pages of equal prompt prefixes; --no-enable-prefix-caching turns it off"},
-      FlagSpec("--state-snapshot-interval N", kServe | kGenerate | kChat | kInspect,
+      FlagSpec("--state-snapshot-interval N", kServe | kGenerate | kChat | kInspect | kRunBatch,
                At<&Options::session, &SessionOptions::state_snapshot_interval>(),
                "for models with states: tokens between the snapshots that the prefix cache keeps, "
                "besides those at prompt ends; 0: no snapshots, so the prefix cache finds nothing")
           .In(0, 1 << 24),
-      FlagSpec("--speculative METHOD", kServe | kGenerate | kChat, &SetSpeculative,
+      FlagSpec("--speculative METHOD", kServe | kGenerate | kChat | kRunBatch, &SetSpeculative,
                "prompt-lookup: where prompt and output repeat themselves, several tokens per step; "
                "the output is the same; CPU only")
           .OneOf({"off", "prompt-lookup"})
@@ -198,7 +199,7 @@ std::vector<FlagSpec> ServerFlags() {
                "free one")
           .In(0, 65535)
           .Default("none"),
-      FlagSpec("--served-model-name NAME", kServe,
+      FlagSpec("--served-model-name NAME", kServe | kRunBatch,
                At<&Options::serve, &ServeOptions::served_model_names>(),
                "model name that clients use; of several names, answers have the first")
           .Default("the directory's name"),
@@ -211,10 +212,10 @@ std::vector<FlagSpec> ServerFlags() {
                "origins of other web pages that may use the HTTP port: https://chat.example.com, "
                "several separated by commas or in further flags, or * for all")
           .Default("none"),
-      {"--max-answers-memory SIZE", kServe,
+      {"--max-answers-memory SIZE", kServe | kRunBatch,
        At<&Options::serve, &ServeOptions::max_answers_memory>(),
        "maximum memory of all running answers together; beyond it new requests are refused with "
-       "429, and a request for more than an eighth of it with 400"},
+       "429 (in run-batch they wait), and a request for more than an eighth of it with 400"},
       FlagSpec("--drain-timeout SECONDS", kServe,
                At<&Options::serve, &ServeOptions::drain_timeout_s>(),
                "how long running requests may take after SIGTERM")
@@ -223,6 +224,12 @@ std::vector<FlagSpec> ServerFlags() {
        "stop as after SIGTERM when standard input ends: a server whose standard input is a pipe "
        "ends with the process that holds the pipe, even one that was killed"},
   };
+}
+
+FlagSpec LogLevelFlag(unsigned commands, std::string_view fallback) {
+  FlagSpec flag("--log-level LEVEL", commands, &SetLogLevelOption,
+                "lowest level that is logged on stderr");
+  return flag.OneOf({"debug", "info", "warning", "error"}).Default(fallback);
 }
 
 // What a server reports of itself.
@@ -245,21 +252,19 @@ std::vector<FlagSpec> ReportFlags() {
       FlagSpec("--kv-events-topic TEXT", kServe,
                At<&Options::serve, &ServeOptions::kv_events_topic>(), "first frame of each message")
           .Default("empty"),
-      FlagSpec("--log-level LEVEL", kAllCommands | kConvert | kModels, &SetLogLevelOption,
-               "lowest level that is logged on stderr")
-          .OneOf({"debug", "info", "warning", "error"})
-          .Default("info"),
+      LogLevelFlag((kAllCommands & ~kRunBatch) | kConvert | kModels, "info"),
+      LogLevelFlag(kRunBatch, "warning"),
   };
 }
 
 // How the texts of conversations are read.
 std::vector<FlagSpec> ConversationFlags() {
   return {
-      FlagSpec("--tool-call-parser NAME", kServe,
+      FlagSpec("--tool-call-parser NAME", kServe | kRunBatch,
                At<&Options::serve, &ServeOptions::tool_call_parser>(),
                "how the model writes tool calls; auto: as its chat template says")
           .OneOf(NamesOf(ToolFormats())),
-      FlagSpec("--reasoning-parser NAME", kServe,
+      FlagSpec("--reasoning-parser NAME", kServe | kRunBatch,
                At<&Options::serve, &ServeOptions::reasoning_parser>(),
                "how the model marks its reasoning, which is returned apart from the answer")
           .OneOf(NamesOf(ReasoningFormats())),
@@ -337,6 +342,16 @@ std::vector<FlagSpec> ChatFlags() {
   };
 }
 
+std::vector<FlagSpec> BatchFlags() {
+  return {
+      {"--input FILE", kRunBatch, At<&Options::batch, &BatchOptions::input>(),
+       "requests, one JSON object per line, in the form of OpenAI's batch API"},
+      {"--output FILE", kRunBatch, At<&Options::batch, &BatchOptions::output>(),
+       "answers, one per line, in the order in which they are complete; a file that has some is "
+       "continued"},
+  };
+}
+
 std::vector<FlagSpec> InspectFlags() {
   return {
       FlagSpec(
@@ -368,6 +383,7 @@ std::span<const FlagSpec> FlagTable() {
         {"Prompt and output of logits, generate, bench", PromptFlags()},
         {"Answers of generate, chat", AnswerFlags()},
         {"Chat", ChatFlags()},
+        {"Files of run-batch", BatchFlags()},
         {"Activations", InspectFlags()}};
     std::vector<FlagSpec> all;
     for (const auto& [name, rows] : groups) {
@@ -410,6 +426,9 @@ std::span<const CommandSpec> CommandTable() {
       {"completion", "print a script that completes this command line in bash, zsh or fish"},
       {"models",
        "list what the hub's cache holds, and the memory and speed that each model would have here"},
+      {"run-batch",
+       "answer a file of requests without a server, and continue after a crash (--input, "
+       "--output)"},
   };
   return kTable;
 }

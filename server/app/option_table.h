@@ -22,11 +22,12 @@ enum CommandBit : unsigned {
   kChat = 8,
   kBench = 16,
   kInspect = 32,
-  kAllCommands = 63,
   kConvert = 64,
   kProbe = 128,
   kCompletion = 256,
-  kModels = 512
+  kModels = 512,
+  kRunBatch = 1024,
+  kAllCommands = kServe | kLogits | kGenerate | kChat | kBench | kInspect | kRunBatch
 };
 
 struct CommandSpec {

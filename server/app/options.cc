@@ -273,6 +273,12 @@ Status CheckTogether(unsigned command, Options& options) {
     if (options.logits.output.empty())
       return InvalidArgument("--output is missing: the .npy file to write", "--output");
   }
+  if (options.command == "run-batch") {
+    if (options.batch.input.empty())
+      return InvalidArgument("--input is missing: the file of requests", "--input");
+    if (options.batch.output.empty())
+      return InvalidArgument("--output is missing: the file for the answers", "--output");
+  }
   return {};
 }
 
@@ -319,6 +325,7 @@ Result<Options> ParseOptions(const std::vector<std::string>& args,
   if (command == CommandTable().end()) return UnknownCommand(first);
   options.command = first;
   const unsigned bit = 1u << (command - CommandTable().begin());
+  if (bit == kRunBatch) options.log_level = LogLevel::kWarning;  // info has a line per request
   ArgumentReader reader(args, bit);
   DS_RETURN_IF_ERROR(reader.Read());
   std::string config_file = reader.config_file;

@@ -124,6 +124,10 @@ struct CompletionOptions {
   std::string shell;  // of kCompletionShells
 };
 
+struct BatchOptions {
+  std::string input, output;
+};
+
 // The whole command line; each command gets the parts that it needs.
 struct Options {
   std::string command;  // a name of CommandTable(); or help, version
@@ -139,6 +143,7 @@ struct Options {
   ConversionOptions conversion;
   ProbeOptions probe;
   CompletionOptions completion;
+  BatchOptions batch;
   bool json = false;                  // generate, bench, inspect and models print one JSON object
   std::vector<std::string> warnings;  // texts for the log
 };

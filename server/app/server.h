@@ -61,7 +61,7 @@ class Server {
   MetricsExporter& metrics() { return metrics_; }
   // REQUIRES: Stop has not been called; for http, Listen has succeeded.
   Frontend& frontend() { return *frontend_; }
-  const HttpRoutes& routes() const { return *routes_; }
+  HttpRoutes& routes() { return *routes_; }
   HttpServer& http() { return *http_; }
   // Serves only the health paths; nullptr without `health_port`.
   const HttpServer* health_http() const { return health_http_.get(); }

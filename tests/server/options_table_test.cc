@@ -38,6 +38,9 @@ std::vector<std::string> Arguments(std::string_view command, std::string_view fl
   if ((command == "logits" || command == "generate") && !is_prompt)
     args.insert(args.end(), {"--tokens", "1"});
   if (command == "logits" && flag != "--output") args.insert(args.end(), {"--output", "x.npy"});
+  for (const char* file : {"--input", "--output"}) {
+    if (command == "run-batch" && flag != file) args.insert(args.end(), {file, "x.jsonl"});
+  }
   return args;
 }
 
@@ -269,7 +272,7 @@ TEST(OptionsTest, WrongUsageNamesTheError) {
       {{}, "a command is missing"},
       {{"sevre", "DIR"},
        "\"sevre\" is not a command: did you mean serve? Allowed: serve, logits, generate, chat, "
-       "bench, inspect, convert, probe, completion, models; see diffserve --help"},
+       "bench, inspect, convert, probe, completion, models, run-batch; see diffserve --help"},
       {{"models", "DIR"}, "found \"DIR\" after models; allowed: flags only"},
       {{"launch", "DIR"}, "\"launch\" is not a command, allowed: serve, logits"},
       {{"serve"}, "MODEL_DIR is missing"},

@@ -3,11 +3,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <iterator>
 #include <new>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -39,6 +42,7 @@ Status RunCommand(const Options& options, const ExecutorWrapper& wrap) {
   if (options.command == "convert") return RunConvert(session, options.conversion);
   if (options.command == "probe") return RunProbe(options.probe);
   if (options.command == "models") return RunModels(session, options.json);
+  if (options.command == "run-batch") return RunBatch(session, options.serve, options.batch, wrap);
   return InvalidArgument("\"" + options.command + "\" is not a command", "command");
 }
 
@@ -84,8 +88,9 @@ int Run(int argc, char** argv, const ExecutorWrapper& wrap) {
   BlockStopSignals();
   std::optional<EndsOnSignal> ends_on_signal(std::in_place, command.c_str());
   Status status = FindModelOf(options);
-  if (command == "serve" || command == "chat" || command == "convert")
-    ends_on_signal.reset();  // these handle the end themselves
+  constexpr std::string_view kEndThemselves[] = {"serve", "chat", "convert", "run-batch"};
+  if (std::ranges::find(kEndThemselves, command) != std::end(kEndThemselves))
+    ends_on_signal.reset();
   if (status.ok()) status = RunCommand(options, wrap);
   if (status.ok()) return 0;
   LogPlainLine("diffserve: " + status.message());

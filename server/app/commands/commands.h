@@ -15,8 +15,8 @@ inline constexpr int kExitFailure = 1;  // a model that cannot be served, a take
                                         // cannot be written, a server not ready
 inline constexpr int kExitUsage = 2;
 
-// Wraps the executor of serve and chat before the engine gets it. Only test programs use it, to
-// hold steps.
+// Wraps the executor of serve, chat and run-batch before the engine gets it. Only test programs use
+// it, to hold steps.
 using ExecutorWrapper = std::function<std::unique_ptr<Executor>(std::unique_ptr<Executor>)>;
 
 // The whole program, from the command line to the exit code.
@@ -38,5 +38,7 @@ Status RunActivations(const SessionOptions& options, const InspectOptions& inspe
 Status RunConvert(const CheckpointOptions& options, const ConversionOptions& conversion);
 Status RunProbe(const ProbeOptions& options);
 Status RunModels(const SessionOptions& options, bool json);
+Status RunBatch(const SessionOptions& options, const ServeOptions& serve, const BatchOptions& batch,
+                const ExecutorWrapper& wrap);
 
 }  // namespace diffserve

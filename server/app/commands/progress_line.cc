@@ -31,10 +31,13 @@ void ProgressLine::Tell(const char* doing, uint64_t done_bytes, uint64_t all_byt
         {{"done_bytes", std::to_string(done_bytes)}, {"all_bytes", std::to_string(all_bytes)}});
     return;
   }
-  const std::string line = std::string(doing) + ": " + MiB(static_cast<double>(done_bytes)) +
-                           " of " + MiB(static_cast<double>(all_bytes));
+  Show(std::string(doing) + ": " + MiB(static_cast<double>(done_bytes)) + " of " +
+       MiB(static_cast<double>(all_bytes)));
+}
+
+void ProgressLine::Show(const std::string& text) {
   is_shown_ = to_terminal_;
-  Write(to_terminal_ ? kWipe + line : line + "\n");
+  Write(to_terminal_ ? kWipe + text : text + "\n");
 }
 
 // Text that a closed or full stderr does not accept is lost.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ProgressLine: reports the progress of a load on stderr. On a terminal it is one line, rewritten a
-// few times per second and removed at the end; otherwise it prints a line now and then. Thread
-// safety: one thread.
+// ProgressLine: reports the progress of a load, or of other work, on stderr. On a terminal it is
+// one line, rewritten a few times per second and removed at the end; otherwise it prints a line now
+// and then. Thread safety: one thread.
 #pragma once
 
 #include <unistd.h>
@@ -24,6 +24,8 @@ class ProgressLine {
   ProgressLine& operator=(const ProgressLine&) = delete;
 
   void Tell(const char* doing, uint64_t done_bytes, uint64_t all_bytes);
+  // The same of other work, whose state is `text`, in the plain form.
+  void Show(const std::string& text);
   // Calls Tell; this outlives it.
   LoadProgress::Report report() {
     return [this](const char* doing, uint64_t done, uint64_t all) { Tell(doing, done, all); };
