@@ -77,16 +77,18 @@ class Server:
 
     async def __init__(self, options: Options):
         self._child: ServerChild | None = None
-        flags, self._key = list(options.flags), {}
+        flags, url = list(options.flags), options.url
+        self._key: dict[str, str] = {}
         if options.api_key_file:
             flags += ["--api-key-file", options.api_key_file]
             key = Path(options.api_key_file).read_text().split()[0]
             self._key = {"Authorization": f"Bearer {key}"}
-        if not options.url:
+        if url is None:
             self._child = ServerChild(options.model, flags, options.binary)
             # The Gateways see a lost replica at once, and for each of its requests.
             self._child.when_lost(lambda: os._exit(1))
-        self._url = URL(options.url or self._child.url)
+            url = self._child.url
+        self._url = URL(url)
         self._session = aiohttp.ClientSession(
             auto_decompress=False, connector=aiohttp.TCPConnector(limit=0),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=PROBE_S),
@@ -153,7 +155,7 @@ class Gateway:
         if len(body) > MAX_BODY_BYTES:
             return JSONResponse(TOO_LONG.body(path), TOO_LONG.status)
         for _ in range(ATTEMPTS):
-            answer = self._ask.remote(request.method, target, headers, body)
+            answer: Any = self._ask.remote(request.method, target, headers, body)
             try:
                 head: Head = await anext(answer)
             except RayError:

@@ -26,36 +26,6 @@ BIN = Path(sys.executable).parent
 START_TIMEOUT_S = 90
 
 
-class Child(ServerProcess):
-    """A server that an actor started."""
-
-    def __init__(self, process: psutil.Process):
-        self.process, self.port = process, 0
-        listening = [c.laddr.port for c in process.net_connections("tcp") if c.status == "LISTEN"]
-        for self.port in listening:  # HTTP and gRPC
-            try:
-                self.get("/livez")
-                return
-            except (OSError, http.client.HTTPException):
-                continue
-        raise AssertionError(f"no port of {listening} answers HTTP")
-
-    def request(self, method, path, body=None, headers=None, timeout_s=60) -> Response:
-        return super().request(method, path, body,
-                               {"Authorization": f"Bearer {KEY}", **(headers or {})}, timeout_s)
-
-    @property
-    def alive(self) -> bool:
-        return is_alive(self.process)
-
-    def kill(self) -> None:
-        self.process.kill()
-
-
-def is_alive(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-
-
 class Cluster(Gate):
     """`ray start` of one node whose servers share a gate."""
 
