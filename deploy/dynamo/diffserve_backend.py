@@ -24,7 +24,7 @@ from dynamo.common.backend.worker import WorkerConfig
 from dynamo.common.configuration.groups.runtime_args import (DynamoRuntimeArgGroup,
                                                              DynamoRuntimeConfig)
 from dynamo.common.utils.token_ids import normalize_request_token_ids
-from dynamo.llm.exceptions import InvalidArgument, StreamIncomplete, Unknown, WorkerUnavailable
+from dynamo.llm.exceptions import HttpError, InvalidArgument, StreamIncomplete
 from server_child import ServerChild
 
 CLIENT_ERRORS = range(400, 429)
@@ -177,9 +177,7 @@ def ranked(top: dict[str, float]) -> list[dict[str, Any]]:
 def refusal(status: int, text: str) -> Exception:
     with contextlib.suppress(ValueError, KeyError, TypeError):
         text = json.loads(text)["error"]["message"]
-    if status in CLIENT_ERRORS:
-        return InvalidArgument(text)
-    return WorkerUnavailable(text) if status in (429, 503) else Unknown(text)
+    return InvalidArgument(text) if status in CLIENT_ERRORS else HttpError(status, text)
 
 
 async def events(content: aiohttp.StreamReader) -> AsyncIterator[dict[str, Any]]:

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import unittest
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -29,6 +30,7 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer", "maximum": 9
           "required": ["a"], "additionalProperties": False}
 LONG, FIRST_STEPS = 64, 4
 PREFIXES, PREFIX_TOKENS = 16, 96
+REQUESTS = 10  # more than two servers take that run one and let one wait
 ANSWERED = {
     "text": (COMPLETIONS, {**GREEDY, "prompt": PROMPT}),
     "token ids": (COMPLETIONS, {**GREEDY, "prompt": [5, 6, 7, 8]}),
@@ -73,6 +75,10 @@ class Process:
 class Deployment(Gate):
     """A frontend and two workers without etcd and NATS. The servers share a gate."""
 
+    def __init__(self, flags: str = ""):
+        super().__init__()
+        self.flags = f"--flags=--threads 1 {flags}"
+
     def __enter__(self) -> "Deployment":
         self._temporary = tempfile.TemporaryDirectory(prefix="diffserve-dynamo-")
         self.folder, self.port = Path(self._temporary.name), free_port()
@@ -97,7 +103,7 @@ class Deployment(Gate):
     def start_worker(self) -> None:
         self.workers.append(Process(
             self.folder, f"worker{len(self.workers)}", BACKEND, "--model", DEMO_MODEL,
-            "--flags=--threads 1", *PLANES,
+            self.flags, *PLANES,
             **self.environment))
 
     def children(self) -> list[Child]:
@@ -232,6 +238,19 @@ class FrontendTest(unittest.TestCase):
         self.assertFalse(child.alive)
         self.dynamo.start_worker()
         eventually(self.dynamo.answers, "two workers answer", 60)
+
+
+class OverloadTest(unittest.TestCase):
+    def test_full_servers_refuse_with_429(self):
+        with Deployment("--max-num-seqs 1 --max-waiting-requests 1") as dynamo:
+            dynamo.close_gate()
+            with ThreadPoolExecutor(REQUESTS) as threads:
+                answers = [threads.submit(dynamo.post, COMPLETIONS, {**GREEDY, "prompt": "x"})
+                           for _ in range(REQUESTS)]
+                eventually(lambda: any(a.done() for a in answers), "one is refused")
+                dynamo.open_gate()
+            statuses = {answer.result().status for answer in answers}
+        self.assertEqual(statuses, {200, 429})
 
 
 class ContractTest(unittest.IsolatedAsyncioTestCase):
