@@ -15,8 +15,8 @@ from server_process import BINARY, DEVICE_FLAGS, GATED_BINARY, ServerProcess, ev
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 EMBEDDINGS, RESPONSES = "/v1/embeddings", "/v1/responses"
-# Members that differ between two answers to one request.
-UNEQUAL = {"id", "created", "created_at", "completed_at", "item_id"}
+# Members that differ between two answers to one request, or between two builds.
+UNEQUAL = {"id", "created", "created_at", "completed_at", "item_id", "system_fingerprint"}
 LIMIT_S = 120
 
 
