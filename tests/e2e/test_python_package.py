@@ -14,6 +14,7 @@ import tempfile
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
@@ -324,6 +325,11 @@ class ChildTest(unittest.TestCase):
                 self.assertEqual(len(llm.generate("a", model=name, max_tokens=1).token_ids), 1)
             with self.assertRaisesRegex(diffserve.DiffserveError, "64"):
                 llm.generate(list(range(1, 80)))
+
+    def test_keys_of_other_servers_are_not_asked_for(self):
+        with mock.patch.dict(os.environ, {"DIFFSERVE_API_KEY_FILE": "/nonexistent"}):
+            with diffserve.LLM(DEMO_MODEL) as llm:
+                self.assertEqual(len(llm.generate("Hi", max_tokens=1).token_ids), 1)
 
     def test_long_temporary_folder_is_not_used(self):
         deep = Path(tempfile.mkdtemp()) / ("x" * 100)

@@ -34,6 +34,11 @@ def find_binary() -> str:
     return found
 
 
+def child_environment() -> Dict[str, str]:
+    """This process's. The socket is this user's alone, so the server asks for no key."""
+    return {name: value for name, value in os.environ.items() if name != "DIFFSERVE_API_KEY_FILE"}
+
+
 def flag_arguments(flags: Dict[str, Any]) -> List[str]:
     """max_model_len=4096 as --max-model-len 4096; ui=False as --no-ui; None is left out."""
     arguments: List[str] = []
@@ -70,7 +75,7 @@ class Child:
                 [find_binary(), "serve", model, "--unix-socket", self.socket, "--no-grpc",
                  "--stop-with-stdin", *flag_arguments(flags)],
                 bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
-                start_new_session=True)  # Ctrl-C is for this process
+                env=child_environment(), start_new_session=True)  # Ctrl-C is for this process
         except BaseException:
             shutil.rmtree(self.folder)
             raise
