@@ -112,7 +112,9 @@ void AskWithoutReading(ServingFixture& server, HttpClient& client, const char* b
 }
 
 TEST(HttpEndingsTest, LongBodyComesInChunksAndIsWhole) {
-  ServingFixture server;
+  ServingOptions options;
+  options.frontend.max_stream_bytes = size_t{64} << 20;  // all of it, however late it is taken
+  ServingFixture server(std::move(options));
   HttpClient client(server.port());
   ClientReply reply = client.Post("/v1/completions", kLongBody);
   ASSERT_EQ(reply.status, 200) << reply.body;
