@@ -17,7 +17,8 @@ packages=(
   build-essential cmake ninja-build pkg-config git ca-certificates curl ccache clang-19 cbindgen
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
   nlohmann-json3-dev prometheus-cpp-dev libboost1.81-dev libssl-dev libzmq3-dev cppzmq-dev \
-    libcurl4-openssl-dev zlib1g-dev libedit-dev libgtest-dev libgmock-dev libbenchmark-dev
+    libcurl4-openssl-dev zlib1g-dev libedit-dev \
+    libxxhash-dev libgtest-dev libgmock-dev libbenchmark-dev
 )
 with_tests=false
 for option in "$@"; do

@@ -22,7 +22,7 @@ PAGE = ROOT / "THIRD_PARTY.md"
 TEXTS = ROOT / "deploy/crate_licences.txt"
 CRATES = ROOT / "engine/text/ffi"
 PROGRAM = ROOT / "build/release/server/diffserve"
-HEADER_ONLY = ["libboost1.81-dev", "nlohmann-json3-dev", "cppzmq-dev"]
+HEADER_ONLY = ["libboost1.81-dev", "nlohmann-json3-dev", "cppzmq-dev", "libxxhash-dev"]
 KERBEROS = ["libgssapi-krb5-2", "libk5crypto3", "libkrb5-3", "libkrb5support0"]
 # Where the copyright file has no machine-readable form, or the library has another licence than
 # most of its source package.

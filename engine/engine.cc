@@ -15,18 +15,27 @@
 
 namespace diffserve {
 
+namespace {
+
+// How long the end of the engine waits for pages to be kept in the second tier.
+constexpr std::chrono::seconds kKeepingMax{10};
+
+}  // namespace
+
 struct Engine::Impl {
   Impl(EngineOptions engine_options, std::unique_ptr<Executor> executor, EventSink sink,
-       KvEventSink on_kv_events)
+       KvEventSink on_kv_events, std::unique_ptr<PageTier> page_tier)
       : options(engine_options),
         on_event(std::move(sink)),
         inbox(options),
+        tier(std::move(page_tier)),
         loop(options, std::move(executor), inbox,
              {.now = [] { return std::chrono::steady_clock::now(); },
               .hash_key = RandomBits(),  // so that no client can prepare collisions
               .deliver = [this](TokenEvent event) { Deliver(std::move(event)); },
               .publish = [this](const EngineStats& stats) { Publish(stats); },
-              .kv_events = std::move(on_kv_events)}),
+              .kv_events = std::move(on_kv_events),
+              .tier = tier.get()}),
         thread([this] { Run(); }) {}
 
   ~Impl() {
@@ -40,6 +49,7 @@ struct Engine::Impl {
     try {
       while (loop.Turn()) {
       }
+      loop.KeepOffers(std::chrono::steady_clock::now() + kKeepingMax);
       return;
     } catch (const std::exception& exception) {
       reason = exception.what();
@@ -92,14 +102,15 @@ struct Engine::Impl {
   std::mutex stats_mutex;
   EngineStats published;
   Inbox inbox;
+  std::unique_ptr<PageTier> tier;
   EngineLoop loop;
   std::thread thread;  // declared last: it uses all members above
 };
 
 Engine::Engine(EngineOptions options, std::unique_ptr<Executor> executor, EventSink on_event,
-               KvEventSink on_kv_events)
+               KvEventSink on_kv_events, std::unique_ptr<PageTier> tier)
     : impl_(std::make_unique<Impl>(options, std::move(executor), std::move(on_event),
-                                   std::move(on_kv_events))) {}
+                                   std::move(on_kv_events), std::move(tier))) {}
 
 Engine::~Engine() = default;
 
@@ -126,6 +137,7 @@ EngineStats Engine::Snapshot() const {
     stats = impl_->published;
     impl_->inbox.Describe(stats);
   }
+  if (impl_->tier != nullptr) stats.tier = impl_->tier->stats();
   stats.seconds_since_progress = stats.failed ? 0.0 : impl_->loop.seconds_since_progress();
   return stats;
 }

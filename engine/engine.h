@@ -15,6 +15,7 @@
 #include "engine/executor.h"
 #include "engine/kv_event.h"
 #include "engine/options.h"
+#include "engine/page_tier.h"
 #include "engine/request.h"
 #include "engine/stats.h"
 
@@ -29,8 +30,9 @@ class Engine {
   using EventSink = std::function<void(TokenEvent)>;
   // Called on the engine thread with the changes of the prefix index; it must not block at all.
   using KvEventSink = std::function<void(std::vector<KvEvent>)>;
+  // `tier`: a second place for pages of the prefix cache, or nullptr.
   Engine(EngineOptions options, std::unique_ptr<Executor> executor, EventSink on_event,
-         KvEventSink on_kv_events = nullptr);
+         KvEventSink on_kv_events = nullptr, std::unique_ptr<PageTier> tier = nullptr);
   ~Engine();  // cancels all remaining requests, then joins
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;

@@ -16,12 +16,17 @@ EngineLoop::EngineLoop(const EngineOptions& options, std::unique_ptr<Executor> e
     : world_(std::move(world)),
       executor_(std::move(executor)),
       inbox_(inbox),
-      scheduler_(options, {.hash_key = world_.hash_key,
-                           .hash_mask = world_.hash_mask,
-                           .record_events = world_.kv_events != nullptr}) {
+      scheduler_(options,
+                 {.hash_key = world_.hash_key,
+                  .hash_mask = world_.hash_mask,
+                  .record_events = world_.kv_events != nullptr},
+                 world_.tier) {
   DS_CHECK(executor_->depth() == 1 || executor_->depth() == 2, "an executor takes one step or two");
   DS_CHECK(executor_->depth() == 1 || options.speculative_tokens == 0,
            "tokens are proposed to an executor of one step");
+  DS_CHECK(executor_->depth() == 1 || world_.tier == nullptr,
+           "a tier fills pages that no step in flight may write");
+  if (world_.tier != nullptr) world_.tier->OnDone([&inbox] { inbox.Wake(); });
   Publish();
 }
 
@@ -36,9 +41,11 @@ bool EngineLoop::Turn() {
   if (incoming.failed) return false;
   const bool stop = incoming.stop;
   Accept(std::move(incoming));
+  scheduler_.FinishTransfers();
   EndOverdue();
   const int left_running = Launch() ? executor_->depth() - 1 : 0;
   while (std::ssize(launched_) > left_running) Collect();
+  scheduler_.FinishTransfers();
   Publish();
   busy_since_ns_ = NowNs();
   return !stop;
@@ -54,6 +61,7 @@ Inbox::Incoming EngineLoop::Take(bool wait) {
 // for the host. Returns false if there is nothing to launch, or nothing before the running step is
 // committed.
 bool EngineLoop::Launch() {
+  is_stalled_ = false;
   if (!scheduler_.HasWork()) return false;
   StepRecord step;
   step.begin = world_.now();
@@ -64,7 +72,7 @@ bool EngineLoop::Launch() {
   }
   const StepPlan plan = scheduler_.Plan();
   step.planned = world_.now();
-  if (plan.sequences.empty()) return false;
+  if (plan.sequences.empty()) return is_stalled_ = launched_.empty(), false;
   recorder_.OnPlan(plan, step.planned);
   NoteStep(plan.step, static_cast<int>(plan.sequences.size()), plan.num_tokens());
   {
@@ -104,6 +112,7 @@ void EngineLoop::Accept(Inbox::Incoming incoming) {
   if (!incoming.end_all) return;
   for (const Sequence* sequence : scheduler_.queue().ByArrival())
     End(sequence->request.id, *incoming.end_all);
+  for (const RequestId request : scheduler_.LoadingRequests()) End(request, *incoming.end_all);
   while (!scheduler_.running().empty())
     End(scheduler_.running().back()->request.id, *incoming.end_all);
 }
@@ -139,6 +148,14 @@ void EngineLoop::Publish() {
   if (std::vector<KvEvent> changes = scheduler_.TakeKvEvents(); !changes.empty())
     world_.kv_events(std::move(changes));
   for (TokenEvent& event : std::exchange(events_, {})) world_.deliver(std::move(event));
+}
+
+void EngineLoop::KeepOffers(TimePoint deadline) {
+  scheduler_.FinishTransfers();
+  while (scheduler_.HasOffers() || scheduler_.num_transferring() > 0) {
+    if (!inbox_.AwaitWake(deadline)) return;
+    scheduler_.FinishTransfers();
+  }
 }
 
 double EngineLoop::seconds_since_progress() const {

@@ -35,6 +35,7 @@ class EngineLoop {
     std::function<void(std::vector<KvEvent>)> kv_events;  // called with a non-empty list, before
                                                           // the tokens of the same turn are
                                                           // delivered; may be nullptr
+    PageTier* tier = nullptr;                             // outlives the loop
   };
   EngineLoop(const EngineOptions& options, std::unique_ptr<Executor> executor, Inbox& inbox,
              World world);
@@ -43,7 +44,11 @@ class EngineLoop {
   // Exceptions of the executor pass through.
   bool Turn();
 
-  bool idle() const { return !scheduler_.HasWork() && launched_.empty(); }
+  // Nothing to do but to wait for the inbox, or for the second tier.
+  bool idle() const { return launched_.empty() && (!scheduler_.HasWork() || is_stalled_); }
+  // Keeps the pages in the second tier that are still to be kept, until `deadline`. After the last
+  // turn.
+  void KeepOffers(TimePoint deadline);
   const Scheduler& scheduler() const { return scheduler_; }
   // 0 while there is nothing to do. Any thread.
   double seconds_since_progress() const;
@@ -67,6 +72,7 @@ class EngineLoop {
   Scheduler scheduler_;
   StatsRecorder recorder_;
   std::deque<StepRecord> launched_;        // not collected yet, oldest first
+  bool is_stalled_ = false;                // transfers hold the pages that the next step needs
   std::vector<TokenEvent> events_;         // of this turn of the loop
   std::atomic<int64_t> busy_since_ns_{0};  // when the last step ended or work came in; 0 when idle
 };

@@ -167,6 +167,20 @@ void Inbox::ResetPrefixCache() {
   wake_.notify_one();
 }
 
+void Inbox::Wake() {
+  {
+    std::lock_guard lock(mutex_);
+    woken_ = true;
+  }
+  wake_.notify_one();
+}
+
+bool Inbox::AwaitWake(TimePoint deadline) {
+  std::unique_lock lock(mutex_);
+  wake_.wait_until(lock, deadline, [&] { return woken_; });
+  return std::exchange(woken_, false);
+}
+
 void Inbox::Stop() {
   {
     std::lock_guard lock(mutex_);
@@ -179,10 +193,11 @@ Inbox::Incoming Inbox::Take(bool wait) {
   std::unique_lock lock(mutex_);
   if (wait) {
     wake_.wait(lock, [&] {
-      return stop_ || failed_ || end_all_ || reset_prefix_cache_ || !requests_.empty() ||
+      return stop_ || failed_ || end_all_ || reset_prefix_cache_ || woken_ || !requests_.empty() ||
              !cancels_.empty();
     });
   }
+  woken_ = false;
   Incoming incoming;
   incoming.reset_prefix_cache = std::exchange(reset_prefix_cache_, false);
   incoming.requests = std::exchange(requests_, {});

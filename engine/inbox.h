@@ -42,6 +42,10 @@ class Inbox {
   void Drain(std::chrono::steady_clock::time_point deadline);
   void CountRefusal(RefusalReason reason);
   void ResetPrefixCache();
+  // Lets Take return, because something outside the inbox has happened.
+  void Wake();
+  // Waits for a Wake since the last Take or AwaitWake; false at the deadline.
+  bool AwaitWake(TimePoint deadline);
   // Asks the engine thread to end.
   void Stop();
 
@@ -94,6 +98,7 @@ class Inbox {
   std::map<uint64_t, int> announced_;         // by client; no zeros
   std::array<uint64_t, static_cast<size_t>(RefusalReason::kCount)> refused_{};
   bool reset_prefix_cache_ = false;
+  bool woken_ = false;
   bool draining_ = false;
   bool end_all_ = false;  // the drain's deadline has passed
   bool failed_ = false;

@@ -70,6 +70,7 @@ int32_t PrefixIndex::Insert(const Key& key, int32_t page) {
   node = Node{};
   node.indexed = true;
   node.hash = key.hash;
+  node.serial = ++last_serial_;
   node.parent = key.parent;
   std::ranges::copy(key.tokens,
                     tokens_.begin() + static_cast<ptrdiff_t>(page) * options_.page_size);

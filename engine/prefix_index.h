@@ -55,6 +55,8 @@ class PrefixIndex {
   // its hash belongs to a different chain. REQUIRES: `page` is not indexed.
   int32_t Insert(const Key& key, int32_t page);
   bool Contains(int32_t page) const { return nodes_[page].indexed; }
+  // Differs whenever a page is indexed again. REQUIRES: indexed.
+  uint64_t SerialOf(int32_t page) const { return nodes_[page].serial; }
 
   // Removes a page that the pool has reused. REQUIRES: indexed, and no page follows it.
   void Evict(int32_t page);
@@ -74,6 +76,7 @@ class PrefixIndex {
   struct Node {
     bool indexed = false;
     uint64_t hash = 0;
+    uint64_t serial = 0;
     int32_t parent = -1;
     uint64_t unsalted = 0;  // for a first page: the hash of its tokens without salt
     std::string salt;       // for a first page; later pages inherit it
@@ -95,6 +98,7 @@ class PrefixIndex {
   std::unordered_set<uint64_t> evicted_;
   std::deque<uint64_t> evicted_order_;
   std::vector<KvEvent> events_;
+  uint64_t last_serial_ = 0;
 };
 
 }  // namespace diffserve

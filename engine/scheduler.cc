@@ -65,14 +65,17 @@ Status CheckFits(const EngineOptions& options, const Request& request) {
   return Status();
 }
 
-Scheduler::Scheduler(const EngineOptions& options, PrefixIndex::Options index_options)
+Scheduler::Scheduler(const EngineOptions& options, PrefixIndex::Options index_options,
+                     PageTier* tier)
     : options_(options),
       max_running_(options.MaxRunning()),
       pool_(options.num_pages),
       index_(Complete(index_options, options)),
-      states_(options) {
+      states_(options),
+      tier_(tier) {
   DS_CHECK(max_running_ > 0 && options.page_size > 0 && options.max_model_len > 0,
            "every size of the engine is positive");
+  DS_CHECK(tier == nullptr || states_.empty(), "a tier keeps pages, not states");
 }
 
 void Scheduler::Add(Request request) {
@@ -108,7 +111,7 @@ void Scheduler::Remove(const Sequence& sequence) {
     ReleasePages(**it);
     running_.erase(it);
     --client.num_running;
-  } else {
+  } else if (!EndLoading(sequence)) {
     queue_.Remove(sequence);
   }
   queue_.Leave(client);
@@ -154,7 +157,8 @@ StepPlan Scheduler::Plan() {
   for (const auto& sequence : running_) {
     if (sequence->num_planned > 0) planned.push_back(sequence.get());
   }
-  DS_CHECK(!planned.empty() || !due_.empty(), "the oldest sequence always advances");
+  DS_CHECK(!planned.empty() || !due_.empty() || (running_.empty() && num_transferring_ > 0),
+           "the oldest sequence always advances");
   if (planned.empty()) return plan;
   std::ranges::stable_partition(planned, [](const Sequence* s) { return s->num_remaining() == 1; });
   counters_.deferrals += budget.deferred ? 1 : 0;
@@ -227,7 +231,11 @@ void Scheduler::PlanWaiting(Budget& budget) {
       continue;
     }
     has_room = HasRoomFor(*next, hits);
-    if (!has_room) break;
+    if (!has_room) {
+      StopKeeping();
+      break;
+    }
+    if (StartLoad(*next, hits)) continue;
     Sequence& head = Admit(hits);
     head.share = std::min(head.share, client.tokens_left);
     const int planned = PlanTokens(head, wanted);
@@ -299,6 +307,7 @@ void Scheduler::Preempt(Sequence& victim) {
   ReleasePages(victim);
   victim.num_computed = victim.num_committed = 0;
   victim.prompt_scores.clear();
+  victim.asked_tier = false;
   ++victim.preemptions;
   ++counters_.preemptions;
   --victim.client->num_running;

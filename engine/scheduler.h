@@ -46,6 +46,7 @@
 
 #include "engine/options.h"
 #include "engine/page_pool.h"
+#include "engine/page_tier.h"
 #include "engine/prefix_index.h"
 #include "engine/sequence.h"
 #include "engine/state_store.h"
@@ -67,11 +68,15 @@ struct SchedulerCounters {
   uint64_t proposals = 0, proposed_tokens = 0, accepted_tokens = 0;
   uint64_t deferrals = 0;  // steps in which the head of the queue waited for a prefix that another
                            // sequence was computing
+  uint64_t pages_loaded = 0, pages_kept = 0;  // from and in the second tier
+  uint64_t pages_lost = 0;                    // that left the cache before the tier could keep them
 };
 
 class Scheduler {
  public:
-  explicit Scheduler(const EngineOptions& options, PrefixIndex::Options index_options = {});
+  // `tier` may be nullptr; it outlives the scheduler. REQUIRES: no tier for a model with states.
+  explicit Scheduler(const EngineOptions& options, PrefixIndex::Options index_options = {},
+                     PageTier* tier = nullptr);
 
   // REQUIRES: CheckFits(options, request).ok(), an id never used before.
   void Add(Request request);
@@ -79,8 +84,16 @@ class Scheduler {
   // event, or nullopt if the id is unknown.
   std::optional<TokenEvent> End(RequestId id, FinishReason finish, Status error);
   // See Engine::ResetPrefixCache.
-  void ResetPrefixCache() { ForgetPages(index_.Clear()); }
+  void ResetPrefixCache();
+  // Takes what the second tier has done, and gives it what it takes now.
+  void FinishTransfers();
+  // Whether pages that have left their sequences still wait to be kept.
+  bool HasOffers() const { return !offered_.empty(); }
+  int64_t num_transferring() const { return num_transferring_; }  // pages that transfers hold
+  // Requests whose prefix is being loaded; they neither run nor wait in the queue.
+  std::vector<RequestId> LoadingRequests() const;
   bool HasWork() const { return !running_.empty() || queue_.num_waiting() > 0; }
+  int page_size() const { return options_.page_size; }
   int max_step_tokens() const { return options_.max_num_batched_tokens; }
   // Sets how many tokens take as long as a step's overhead. Until it is known, steps are not
   // divided between clients.
@@ -89,7 +102,7 @@ class Scheduler {
   // Plans the next step. The plan is empty (and then must not be committed) only if the plan in
   // flight must be committed first. Reasons: all sequences end with it; pages are short; a client
   // is to get room from another; or penalties, a constraint or bad words need a token that it
-  // draws. REQUIRES: HasWork(); at most one plan is not committed.
+  // draws; or transfers hold the pages. REQUIRES: HasWork(); at most one plan is not committed.
   StepPlan Plan();
   // Commits the oldest plan that is not committed and returns its events in plan order. REQUIRES:
   // there is one, and `result` is that step's result.
@@ -145,6 +158,7 @@ class Scheduler {
                                                    // returns how many
   int64_t PagesMissing(const Sequence& sequence, int tokens) const;
   int64_t MaxPages(const Sequence& sequence) const;  // that the sequence can ever hold
+  int32_t AllocatePage();                            // REQUIRES: one is available
   void TrimPages(Sequence& sequence);
   void ReleasePages(Sequence& sequence);
   bool HasRoomFor(const Sequence& head, const std::vector<int32_t>& hits) const;
@@ -159,6 +173,38 @@ class Scheduler {
   void IndexFullPages(Sequence& sequence);
   void ForgetContent(Sequence& sequence);
   void ForgetPages(const std::vector<int32_t>& pages);
+  // Second tier.
+  // A load in progress.
+  struct TierLoad {
+    std::unique_ptr<Sequence> sequence = nullptr;  // nullptr: it has ended
+    std::vector<int32_t> held = {};  // pages of its prefix: those found in the index, then the new
+                                     // ones
+    int num_hits = 0;
+    bool is_stale = false;  // the cache was reset since
+  };
+  // Indexed pages from the first of a chain on, which a sequence has released.
+  struct OfferedChain {
+    std::vector<TierPage> pages = {};
+    std::vector<uint64_t> serials = {};  // of the index, which tell a page's contents apart
+  };
+  struct KeptChain {
+    OfferedChain chain;    // held
+    size_t num_given = 0;  // leading pages that the tier has, or copies
+    size_t num_done = 0;   // that it has
+  };
+  static constexpr int64_t kMaxOfferedPages = 4;  // as a multiple of the pool's
+  const TierKey& TierKeyOf(Sequence& sequence, int page) const;
+  int64_t RoomForTransfers() const;
+  bool StartLoad(Sequence& next, const std::vector<int32_t>& hits);
+  void FinishLoad(uint64_t id, int num_loaded);
+  bool EndLoading(const Sequence& sequence);
+  void OfferPages(Sequence& sequence);
+  void DropOffer();
+  void StartKeeping();
+  void KeepPages();
+  void ReleaseKept(size_t first);
+  void StopKeeping();
+  void CheckTransfers(std::vector<int>& holders) const;
   // Commit.
   TokenEvent CommitSequence(Sequence& sequence, const Due& due, const SequenceResult& result);
   void TakePromptScores(Sequence& sequence, int end, const SequenceResult& result,
@@ -184,6 +230,13 @@ class Scheduler {
   std::deque<std::vector<Due>> due_;  // one entry per plan that is not committed, oldest first
   uint64_t step_ = 0;
   SchedulerCounters counters_;
+  PageTier* const tier_;
+  std::unordered_map<uint64_t, TierLoad> loads_;
+  std::deque<OfferedChain> offered_;  // oldest first
+  int64_t num_offered_ = 0;           // pages
+  std::optional<KeptChain> keeping_;
+  int64_t num_transferring_ = 0;  // pages held by loads_ and keeping_
+  uint64_t last_load_ = 0;
 };
 
 }  // namespace diffserve

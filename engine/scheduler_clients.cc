@@ -132,7 +132,8 @@ void Scheduler::CheckClients() const {
     const Held of = held[id];
     DS_CHECK(client.num_running == of.running && client.num_pages == of.pages,
              "what a client holds is counted");
-    DS_CHECK(of.running > 0 || !client.waiting.empty(), "a client has something here");
+    DS_CHECK(of.running > 0 || client.num_loading > 0 || !client.waiting.empty(),
+             "a client has something here");
     int64_t tokens = 0;
     for (const auto& sequence : client.waiting) tokens += sequence->num_tokens();
     DS_CHECK(tokens == client.waiting_tokens, "waiting tokens are counted");

@@ -20,13 +20,8 @@ int64_t Scheduler::MaxPages(const Sequence& sequence) const {
 
 int Scheduler::PlanTokens(Sequence& sequence, int tokens) {
   while (tokens > 0 && PagesMissing(sequence, tokens) > 0) {
-    const std::optional<PagePool::Grant> grant = pool_.Allocate();
-    if (!grant) break;
-    if (grant->was_cached) {
-      states_.Forget(grant->page);
-      index_.Evict(grant->page);
-    }
-    sequence.pages.push_back(grant->page);
+    if (pool_.num_available() == 0) break;
+    sequence.pages.push_back(AllocatePage());
     ++sequence.client->num_pages;
   }
   const int64_t slots = static_cast<int64_t>(sequence.pages.size()) * options_.page_size;
@@ -34,6 +29,16 @@ int Scheduler::PlanTokens(Sequence& sequence, int tokens) {
       std::min<int64_t>(tokens, slots - sequence.num_computed - sequence.num_planned));
   sequence.num_planned += planned;
   return planned;
+}
+
+int32_t Scheduler::AllocatePage() {
+  const std::optional<PagePool::Grant> grant = pool_.Allocate();
+  DS_CHECK(grant.has_value(), "a page is available");
+  if (grant->was_cached) {
+    states_.Forget(grant->page);
+    index_.Evict(grant->page);
+  }
+  return grant->page;
 }
 
 // Releases the pages after the last computed or planned token. REQUIRES: they are not indexed.
@@ -47,6 +52,7 @@ void Scheduler::TrimPages(Sequence& sequence) {
 // Releases the sequence's pages and state. The last page comes first, so that a cached chain is
 // evicted from its end.
 void Scheduler::ReleasePages(Sequence& sequence) {
+  OfferPages(sequence);
   for (size_t i = sequence.pages.size(); i-- > 0;)
     pool_.Release(sequence.pages[i], index_.Contains(sequence.pages[i]));
   sequence.client->num_pages -= std::ssize(sequence.pages);
@@ -57,10 +63,12 @@ void Scheduler::ReleasePages(Sequence& sequence) {
 
 // Whether the head of the queue may run now. It may if it and all running sequences can run to
 // their ends together; then none is preempted for pages. Otherwise there must be pages for all
-// tokens known so far, its own and the others', and one more page per running sequence.
+// tokens known so far, its own and the others', and one more page per running sequence. Transfers
+// keep their pages for a while, so it must fit beside them.
 bool Scheduler::HasRoomFor(const Sequence& head, const std::vector<int32_t>& hits) const {
+  if (MaxPages(head) + num_transferring_ > pool_.num_pages()) return false;
   if (running_.empty()) return true;
-  int64_t pages_at_end = MaxPages(head);
+  int64_t pages_at_end = MaxPages(head) + num_transferring_;
   int64_t pages_missing = static_cast<int64_t>(running_.size());
   for (const auto& sequence : running_) {
     pages_at_end += MaxPages(*sequence);
@@ -172,6 +180,8 @@ void Scheduler::IndexFullPages(Sequence& sequence) {
 // cannot be trusted.
 void Scheduler::ForgetContent(Sequence& sequence) {
   if (sequence.num_indexed_pages == 0 || !index_.Contains(sequence.pages[0])) return;
+  for (int page = 0; tier_ != nullptr && page < sequence.num_indexed_pages; ++page)
+    tier_->Forget(TierKeyOf(sequence, page));
   ForgetPages(index_.EraseChain(sequence.pages[0]));
 }
 
@@ -212,11 +222,13 @@ void Scheduler::CheckInvariants() const {
     DS_CHECK(sequence->num_computed == 0 && sequence->num_committed == 0, "what waits begins anew");
     DS_CHECK(!sequence->awaits_draw(), "what waits has known tokens only");
   }
-  DS_CHECK(by_id_.size() == running_.size() + waiting.size(), "every sequence runs or waits");
+  CheckTransfers(holders);
+  DS_CHECK(by_id_.size() == running_.size() + waiting.size() + LoadingRequests().size(),
+           "every sequence runs, waits or is being loaded");
   CheckClients();
   for (int32_t page = 0; page < pool_.num_pages(); ++page) {
     DS_CHECK(pool_.holders(page) == holders[page],
-             "a page has as many holders as sequences list it");
+             "a page has as many holders as sequences and transfers list it");
     DS_CHECK(!pool_.is_cached(page) || index_.Contains(page), "a cached page is indexed");
     DS_CHECK(holders[page] > 0 || pool_.is_cached(page) || !index_.Contains(page),
              "an indexed page has content");

@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/page_tier.h"
 #include "engine/proposer.h"
 #include "engine/request.h"
 
@@ -80,6 +81,8 @@ struct Sequence {
   HeldState state;            // only while it runs
   int num_indexed_pages = 0;  // leading pages that it found in the prefix index or added to it
   std::vector<uint64_t> page_hashes;  // chain hashes of its leading full pages, computed on demand
+  std::vector<TierKey> tier_keys;     // the same for the second tier
+  bool asked_tier = false;            // since it last waited
   int preemptions = 0;
   int cached_tokens = 0;  // prompt tokens taken from the prefix cache at first admission
   bool admitted_before = false;

@@ -5,7 +5,9 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 
+#include "engine/page_tier.h"
 #include "engine/request.h"
 
 namespace diffserve {
@@ -87,6 +89,11 @@ struct EngineStats {
   uint64_t proposals = 0, proposed_tokens = 0, accepted_tokens = 0;
   int corrupted_in_a_row = 0;  // corrupted requests since the last answer that ended normally
   uint64_t corrupted = 0;      // requests ended because of non-finite logits
+
+  // The second tier of the prefix cache, if there is one.
+  std::optional<TierStats> tier;
+  uint64_t tier_hits = 0;        // prompt tokens that came from it
+  uint64_t tier_pages_lost = 0;  // pages that left the cache before they could be kept
 
   // Histograms.
   LatencyHistogram queue_seconds, time_to_first_token_seconds, inter_token_seconds, e2e_seconds,

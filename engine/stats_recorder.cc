@@ -116,6 +116,8 @@ void StatsRecorder::ReadGauges(const Scheduler& scheduler) {
   stats_.prefix_hits = counters.prefix_hits;
   stats_.prefix_misses = counters.prefix_misses;
   stats_.prefix_deferrals = counters.deferrals;
+  stats_.tier_hits = counters.pages_loaded * static_cast<uint64_t>(scheduler.page_size());
+  stats_.tier_pages_lost = counters.pages_lost;
   stats_.preemptions = counters.preemptions;
   stats_.proposals = counters.proposals;
   stats_.proposed_tokens = counters.proposed_tokens;

@@ -28,7 +28,8 @@ ClientQueue& WaitingQueue::Enter(uint64_t client) {
 }
 
 void WaitingQueue::Leave(ClientQueue& client) {
-  if (client.waiting.empty() && client.num_running == 0) clients_.erase(client.id);
+  if (client.waiting.empty() && client.num_running == 0 && client.num_loading == 0)
+    clients_.erase(client.id);
 }
 
 void WaitingQueue::Put(std::unique_ptr<Sequence> sequence) {
@@ -110,7 +111,7 @@ std::vector<ClientShare> WaitingQueue::Counts() const {
   for (const auto& [id, client] : clients_) {
     counts.push_back({.client = id,
                       .running = client.num_running,
-                      .requests = static_cast<int>(client.waiting.size()),
+                      .requests = static_cast<int>(client.waiting.size()) + client.num_loading,
                       .tokens = client.waiting_tokens});
   }
   return counts;

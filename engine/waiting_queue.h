@@ -25,12 +25,13 @@
 
 namespace diffserve {
 
-// A client with at least one sequence that runs or waits.
+// A client with at least one sequence that runs, waits or is being loaded.
 struct ClientQueue {
   uint64_t id = 0;                                // Request::client
   std::deque<std::unique_ptr<Sequence>> waiting;  // by level, then arrival
   int64_t waiting_tokens = 0;
   int num_running = 0;
+  int num_loading = 0;     // sequences outside the queue while their prefix is loaded
   uint64_t last_turn = 0;  // 0: it has had no turn
   // State of the plan being built:
   int64_t num_pages = 0;  // held by its running sequences

@@ -63,6 +63,17 @@ StateSlots KvCache::StatesFrom(int64_t begin) {
   return {reinterpret_cast<float*>(slots) + begin, layout_.state_floats};
 }
 
+std::vector<std::span<std::byte>> KvCache::PageMemory(int32_t page) const {
+  std::vector<std::span<std::byte>> parts;
+  std::byte* pages = memory_.bytes.get();
+  for (size_t l = 0; l < layout_.layers.size(); ++l) {
+    const size_t bytes = BytesPerPage({&layout_.layers[l], 1});
+    parts.emplace_back(pages + bytes * static_cast<size_t>(page), bytes);
+    pages += bytes * static_cast<size_t>(layout_.num_pages[l]);
+  }
+  return parts;
+}
+
 Status KvCache::CopyPage(int layer, int32_t from, int32_t to) {
   const PagedKv pages = Layer(layer);
   return memory_.copy(pages.Page(from, 0), pages.Page(to, 0), BytesPerPage({&pages.format, 1}));

@@ -53,6 +53,9 @@ class KvCache {
   PagedKv Layer(int layer);
   // The slots, each from float `begin` on.
   StateSlots StatesFrom(int64_t begin);
+  // The memory of one page id in each layer. REQUIRES: the memory is the host's, and all layers
+  // have the same page ids.
+  std::vector<std::span<std::byte>> PageMemory(int32_t page) const;
   // Copies one page id's contents in one layer, after the steps launched before. Errors are the
   // device's. REQUIRES: the model that made this cache still exists.
   Status CopyPage(int layer, int32_t from, int32_t to);

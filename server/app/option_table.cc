@@ -240,6 +240,13 @@ std::vector<FlagSpec> ReportFlags() {
                "one request in N is measured for diffserve_cancelled_mass: what the second "
                "attention map removes; 0: none; CPU only")
           .In(0, 1 << 30),
+      FlagSpec("--kv-cache-dir DIR", kServe | kRunBatch,
+               At<&Options::serve, &ServeOptions::kv_cache_dir>(),
+               "directory in which pages of the prefix cache outlive memory and process; CPU only")
+          .Default("none"),
+      {"--kv-cache-disk SIZE", kServe | kRunBatch,
+       At<&Options::serve, &ServeOptions::kv_cache_disk>(),
+       "maximum size of the files in --kv-cache-dir"},
       FlagSpec("--kv-events-endpoint ADDRESS", kServe,
                At<&Options::serve, &ServeOptions::kv_events_endpoint>(),
                "publish changes of the prefix cache, token ids included, in vLLM's format for "

@@ -75,6 +75,8 @@ struct ServeOptions {
   int drain_timeout_s = 45;
   MemorySize max_answers_memory = {"2GiB", int64_t{2} << 30};
   int cancelled_mass_sample = 256;
+  std::string kv_cache_dir;  // of the prefix cache on disk; empty: none
+  MemorySize kv_cache_disk = {"16GiB", int64_t{16} << 30};
   std::string kv_events_endpoint, kv_events_replay_endpoint, kv_events_topic;
 };
 

@@ -36,7 +36,7 @@ Server::Server(ServerOptions options, ServerParts parts, std::unique_ptr<Executo
       engine_(
           options_.engine, std::move(executor),
           [this](TokenEvent event) { output_->Post(std::move(event)); },
-          SinkOf(parts_.kv_events.get())),
+          SinkOf(parts_.kv_events.get()), std::move(parts_.tier)),
       health_([this] { return engine_.Snapshot(); }),
       watchdog_(health_, [this] { return engine_.Snapshot(); }),
       metrics_(parts_.info, [this] { return Stats(); }) {

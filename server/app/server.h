@@ -42,6 +42,7 @@ struct ServerParts {
   std::unique_ptr<ChatTemplate> chat_template;  // nullptr: the model has none
   ApiKeys keys;
   std::unique_ptr<KvEventPublisher> kv_events;  // nullptr: no KV event is published
+  std::unique_ptr<PageTier> tier;               // of the prefix cache; nullptr: memory is all
   ServedModelInfo info;
 };
 
@@ -72,7 +73,7 @@ class Server {
   ServerStats Stats() const;
 
   const ServerOptions options_;
-  const ServerParts parts_;
+  ServerParts parts_;
   std::unique_ptr<OutputLoop> output_;  // made once there is an engine; no event comes before a
                                         // request does
   Engine engine_;

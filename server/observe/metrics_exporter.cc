@@ -72,6 +72,27 @@ class FamilyList {
   std::vector<prometheus::MetricFamily> families_;
 };
 
+// The prefix cache on disk.
+void AddTier(FamilyList& list, const EngineStats& s) {
+  const TierStats& tier = *s.tier;
+  list.Gauge("kv_disk_bytes", "Size of the prefix cache on disk.", static_cast<double>(tier.bytes));
+  list.Gauge("kv_disk_bytes_max", "Its maximum size.", static_cast<double>(tier.bytes_max));
+  list.Gauge("kv_disk_pages", "KV pages on disk.", static_cast<double>(tier.pages));
+  list.Counter("kv_disk_hit_tokens_total", "Prompt tokens whose pages came from disk.",
+               static_cast<double>(s.tier_hits));
+  list.Counter("kv_disk_read_bytes_total", "Bytes of pages read from disk.",
+               static_cast<double>(tier.bytes_read));
+  list.Counter("kv_disk_written_bytes_total", "Bytes of pages written to disk.",
+               static_cast<double>(tier.bytes_written));
+  list.Counter("kv_disk_lost_pages_total",
+               "KV pages that left memory before they could be written.",
+               static_cast<double>(s.tier_pages_lost));
+  list.Counter("kv_disk_errors_total", "KV pages that could not be read or written.",
+               static_cast<double>(tier.read_errors), {{"operation", "read"}});
+  list.Counter("kv_disk_errors_total", "KV pages that could not be read or written.",
+               static_cast<double>(tier.write_errors), {{"operation", "write"}});
+}
+
 void AddLoad(FamilyList& list, const EngineStats& s) {
   list.Gauge("requests_running", "Continuations in the running batch.", s.running);
   list.Gauge("requests_waiting", "Continuations waiting for admission.", s.waiting);
@@ -123,6 +144,7 @@ void AddWork(FamilyList& list, const EngineStats& s) {
                  "State snapshots evicted to make room for others.",
                  static_cast<double>(s.snapshots_evicted));
   }
+  if (s.tier) AddTier(list, s);
   for (size_t i = 0; i < s.prefix_misses.size(); ++i) {
     list.Counter("prefix_misses_total", "Lookups that found nothing, by reason.",
                  static_cast<double>(s.prefix_misses[i]),

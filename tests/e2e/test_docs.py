@@ -45,7 +45,8 @@ class MetricsTest(unittest.TestCase):
     def setUpClass(cls):
         with tempfile.TemporaryDirectory() as folder:
             model = tiny_phi4flash.write(Path(folder) / "phi")  # has states and windows
-            with ServerProcess() as plain, ServerProcess(model=model) as with_states:
+            with (ServerProcess("--kv-cache-dir", Path(folder) / "cache") as plain,
+                  ServerProcess(model=model) as with_states):
                 cls.text = exposed(plain) + exposed(with_states)
         cls.types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", cls.text, re.M))
         cls.page = METRICS.read_text()

@@ -16,13 +16,18 @@ TEST_P(SimulationTest, KeepsInvariantsAndOutputsForEveryDepthSpeculationAndState
   const uint64_t seed = GetParam();
   const int proposed = 1 + static_cast<int>(seed % 9);
   std::map<RequestId, testing::Simulation::Outcome> outcomes;  // with depth 1 and no speculation
-  const testing::Simulation::Kind kinds[] = {
-      {}, {2}, {1, proposed}, {1, 0, /*has_states=*/true}, {2, 0, /*has_states=*/true}};
+  const testing::Simulation::Kind kinds[] = {{},
+                                             {2},
+                                             {1, proposed},
+                                             {1, 0, /*has_states=*/true},
+                                             {2, 0, /*has_states=*/true},
+                                             {.has_tier = true},
+                                             {.speculative_tokens = proposed, .has_tier = true}};
   for (const testing::Simulation::Kind& kind : kinds) {
     const std::string replay = "seed=" + std::to_string(seed) +
                                " depth=" + std::to_string(kind.depth) +
                                " proposed=" + std::to_string(kind.speculative_tokens) +
-                               (kind.has_states ? " states" : "");
+                               (kind.has_states ? " states" : "") + (kind.has_tier ? " tier" : "");
     testing::Simulation simulation(seed, kind);
     ASSERT_EQ(simulation.Run(300), "") << replay;
     if (&kind == kinds) outcomes = simulation.outcomes();
@@ -111,6 +116,27 @@ TEST(SimulationCoverageTest, SeedsReachPreemptionsHitsEvictionsDeferralsAndFault
   EXPECT_GT(readers.left, 50u);
   EXPECT_GT(readers.late, 200u);
   for (size_t i = 0; i < misses.size(); ++i) EXPECT_GT(misses[i], 0u) << "miss reason " << i;
+}
+
+TEST(SimulationCoverageTest, SeedsReachEveryEventOfTheSecondTier) {
+  testing::FakeTier::Counts tier;
+  uint64_t lost = 0;
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    testing::Simulation simulation(seed, {.has_tier = true});
+    ASSERT_EQ(simulation.Run(200), "") << "seed=" << seed;
+    tier.loaded += simulation.tier().loaded;
+    tier.damaged += simulation.tier().damaged;
+    tier.cancelled += simulation.tier().cancelled;
+    tier.kept += simulation.tier().kept;
+    tier.cleared += simulation.tier().cleared;
+    lost += simulation.counters().pages_lost;
+  }
+  EXPECT_GT(tier.loaded, 200u);
+  EXPECT_GT(tier.damaged, 50u);
+  EXPECT_GT(tier.cancelled, 5u);
+  EXPECT_GT(tier.kept, 1000u);
+  EXPECT_GT(tier.cleared, 50u);
+  EXPECT_GT(lost, 100u);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <span>
 #include <vector>
 
 #include "engine/draw_masks.h"
@@ -40,6 +41,12 @@ class FakeExecutor : public Executor {
   // The step runs here. Callers can only observe that steps run in launch order.
   void Launch(const StepPlan& plan) override;
   StepResult Collect() override;
+
+  // [page_size]: what a page's slots hold.
+  std::span<uint64_t> Content(int32_t page) {
+    return std::span(slots_).subspan(static_cast<size_t>(page) * static_cast<size_t>(page_size_),
+                                     static_cast<size_t>(page_size_));
+  }
 
   // All tokens that `request` gets if only its constraint may stop it early: by an error, or by
   // leaving no token to draw. REQUIRES: its constraint has accepted nothing.

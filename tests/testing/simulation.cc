@@ -11,11 +11,13 @@ namespace diffserve::testing {
 
 Simulation::Simulation(uint64_t seed, const Kind& kind)
     : seed_(seed),
+      has_tier_(kind.has_tier),
       dice_{std::mt19937_64(seed)},
       options_(RandomOptions(dice_, kind.speculative_tokens, kind.has_states)),
       requests_(dice_, options_),
       follower_(options_.page_size),
       readers_(seed, [this](RequestId id) { CancelOfReader(id); }),
+      tier_(dice_, [this](int32_t page) { return executor_->Content(page); }),
       inbox_(options_, [this] { return Now(); }),
       loop_(options_, WatchedExecutor(kind.depth), inbox_, RandomWorld()) {
   busyness_ = dice_.Pick(1, 60);
@@ -48,12 +50,17 @@ std::string Simulation::Run(int arriving_turns) {
   RequireNothing(readers_.violation());
   inbox_.Stop();
   Require(!loop_.Turn(), "a stopped loop ends");
+  while (!lost_ && !tier_.is_idle()) {
+    tier_.Advance(/*must=*/true);
+    loop_.KeepOffers(TimePoint());
+  }
   if (!lost_) CheckEmpty();
   return violation_;
 }
 
 EngineLoop::World Simulation::RandomWorld() {
   EngineLoop::World world;
+  if (has_tier_) world.tier = &tier_;
   world.now = [this] { return Now(); };
   world.hash_key = dice_.random();
   if (dice_.Chance(25))
@@ -68,9 +75,11 @@ EngineLoop::World Simulation::RandomWorld() {
 }
 
 std::unique_ptr<Executor> Simulation::WatchedExecutor(int depth) {
-  return std::make_unique<testing::WatchedExecutor>(
+  auto executor = std::make_unique<testing::WatchedExecutor>(
       FakeExecutor(options_, Fake(depth)), [this](const StepPlan& plan) { OnLaunch(plan); },
       [this] { OnCollect(); });
+  executor_ = &executor->fake();
+  return executor;
 }
 
 FakeExecutor::Options Simulation::Fake(int depth) {
@@ -161,6 +170,7 @@ void Simulation::Turn() {
   collected_.clear();
   wasted_.clear();
   try {
+    if (has_tier_) tier_.Advance(/*must=*/loop_.idle());
     Require(loop_.Turn(), "a loop goes on until it is stopped");
   } catch (const std::logic_error& error) {
     Require(false, error.what());
@@ -290,7 +300,8 @@ void Simulation::CheckService(const StepPlan& plan) {
     return pages_at_end + PagesFor(slots, options_.page_size) <= options_.num_pages &&
            client.tokens_left > 0;
   });
-  const bool has_room = all_fit && plan.num_tokens() < options_.max_num_batched_tokens &&
+  const bool has_room = all_fit && scheduler().num_transferring() == 0 &&
+                        plan.num_tokens() < options_.max_num_batched_tokens &&
                         std::ssize(scheduler().running()) < options_.MaxRunning();
   const bool deferred = counters().deferrals > counters_before_.deferrals;
   RequireNothing(start_order_.ViolationOf(scheduler(), deferred));
@@ -311,10 +322,12 @@ void Simulation::CheckState() {
     for (int32_t page : own) ++holders[page];
   }
   const PagePool& pool = scheduler().pool();
-  Require(pool.num_free() + pool.num_cached() + std::ssize(holders) == options_.num_pages,
-          "1: all pages are there");
-  for (const auto& [page, count] : holders)
-    Require(pool.holders(page) == count, "2: holders are counted");
+  if (scheduler().num_transferring() == 0) {
+    Require(pool.num_free() + pool.num_cached() + std::ssize(holders) == options_.num_pages,
+            "1: all pages are there");
+    for (const auto& [page, count] : holders)
+      Require(pool.holders(page) == count, "2: holders are counted");
+  }
   for (const auto& plan : launched_) RequireNothing(ViolationOf(plan, scheduler(), options_));
   scheduler().CheckInvariants();
 }

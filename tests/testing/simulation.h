@@ -30,6 +30,7 @@
 
 #include "engine/engine_loop.h"
 #include "tests/testing/engine_requests.h"
+#include "tests/testing/fake_tier.h"
 #include "tests/testing/followed_request.h"
 #include "tests/testing/kv_event_follower.h"
 #include "tests/testing/plan_checks.h"
@@ -50,6 +51,7 @@ class Simulation {
     int depth = 1;  // Executor::depth(); above 1 only without speculative_tokens
     int speculative_tokens = 0;
     bool has_states = false;  // the model's layers keep states and see windows
+    bool has_tier = false;  // a second tier of the prefix cache; only with depth 1, without states
   };
   // Request number i is the same for each kind.
   Simulation(uint64_t seed, const Kind& kind);
@@ -62,6 +64,7 @@ class Simulation {
   const StateStore::Counters& snapshots() const { return scheduler().states().counters(); }
   const Counts& counts() const { return counts_; }
   const StartOrder& start_order() const { return start_order_; }
+  const FakeTier::Counts& tier() const { return tier_.counts(); }
   uint64_t kv_events() const { return follower_.num_events(); }
   const SimulatedReaders::Counts& readers() const { return readers_.counts(); }
   const std::map<RequestId, Outcome>& outcomes() const { return outcomes_; }
@@ -125,6 +128,7 @@ class Simulation {
   TimePoint Now() { return TimePoint(std::chrono::microseconds(++ticks_)); }
 
   const uint64_t seed_;
+  const bool has_tier_;
   Dice dice_;  // for what happens between requests
   const EngineOptions options_;
   const RandomRequests requests_;
@@ -156,6 +160,8 @@ class Simulation {
                                                    // last commit
 
   SimulatedReaders readers_;
+  FakeExecutor* executor_ = nullptr;  // loop_'s
+  FakeTier tier_;
   Inbox inbox_;
   EngineLoop loop_;  // declared last: it uses all members above
 };

@@ -17,6 +17,7 @@ class WatchedExecutor : public Executor {
         on_launch_(std::move(on_launch)),
         on_collect_(std::move(on_collect)) {}
 
+  FakeExecutor& fake() { return fake_; }
   int depth() const override { return fake_.depth(); }
   void Launch(const StepPlan& plan) override {
     on_launch_(plan);

@@ -11,6 +11,7 @@
 #include "kernels/base/log.h"
 #include "models/diagnostics/attention_capture.h"
 #include "server/api/reply/tokenizer_info.h"
+#include "server/app/load/kv_disk.h"
 #include "server/serving/answer/answer_formats.h"
 #include "server/serving/build_version.h"
 
@@ -164,6 +165,7 @@ Result<LoadedServer> LoadServer(const SessionOptions& options, const ServeOption
   server.serves_grpc = serve.grpc;
   server.grpc.port = serve.grpc_port;
   if (serve.health_port >= 0) server.health_port = serve.health_port;
+  DS_RETURN_IF_ERROR(Assign(&parts.tier, OpenKvDisk(serve, **session)));
   std::unique_ptr<Executor> executor = (*session)->MakeExecutor();
   if (wrap) executor = wrap(std::move(executor));
   return LoadedServer{

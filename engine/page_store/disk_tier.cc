@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/page_store/disk_tier.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "kernels/base/check.h"
+#include "kernels/base/log.h"
+#include "kernels/base/thread_registry.h"
+
+namespace diffserve {
+namespace {
+
+RecordKey ToRecord(const TierKey& key) { return {key.high, key.low, RecordKind::kPage}; }
+
+size_t BytesOf(const std::vector<iovec>& parts) {
+  size_t bytes = 0;
+  for (const iovec& part : parts) bytes += part.iov_len;
+  return bytes;
+}
+
+}  // namespace
+
+DiskTier::DiskTier(std::unique_ptr<PageStore> store, PageMemory memory)
+    : store_(std::move(store)), memory_(std::move(memory)) {
+  threads_.emplace_back([this] { Write(); });
+  for (int i = 0; i < kNumReaders; ++i) threads_.emplace_back([this] { Read(); });
+}
+
+DiskTier::~DiskTier() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  work_.notify_all();
+  writable_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+bool DiskTier::Contains(const TierKey& key) { return store_->Contains(ToRecord(key)); }
+
+void DiskTier::Load(uint64_t load, std::vector<TierPage> pages) {
+  DS_CHECK(!pages.empty(), "a load has pages");
+  {
+    const std::lock_guard lock(mutex_);
+    const size_t count = pages.size();
+    loads_[load] = {.pages = std::move(pages), .num_right = count};
+    order_.push_back(load);
+  }
+  work_.notify_all();
+}
+
+void DiskTier::Cancel(uint64_t load) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = loads_.find(load);
+    if (it == loads_.end()) return;  // it is done, but not taken
+    it->second.num_right = 0;
+  }
+  work_.notify_all();  // a reader ends it
+}
+
+int DiskTier::num_free() const {
+  const std::lock_guard lock(mutex_);
+  return kMaxKeeps - static_cast<int>(keeps_.size());
+}
+
+void DiskTier::Keep(TierPage page) {
+  {
+    const std::lock_guard lock(mutex_);
+    DS_CHECK(std::ssize(keeps_) < kMaxKeeps, "the caller asks num_free");
+    keeps_.push_back({std::move(page), epoch_});
+  }
+  writable_.notify_one();
+}
+
+void DiskTier::Forget(const TierKey& key) { store_->Erase(ToRecord(key)); }
+
+void DiskTier::Clear() {
+  const std::lock_guard lock(mutex_);
+  ++epoch_;
+  store_->Clear();
+}
+
+std::vector<PageTier::Done> DiskTier::TakeDone() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(done_, {});
+}
+
+// The writer's thread. A page that cannot be written is lost.
+void DiskTier::Write() {
+  const NamedThread named("kv_writer", "a page to write");
+  std::unique_lock lock(mutex_);
+  while (true) {
+    writable_.wait(lock, [&] { return stop_ || !keeps_.empty(); });
+    if (stop_) return;
+    const PageToKeep& keep = keeps_.front();  // stays in place: others are added at the back
+    const bool is_stale = keep.epoch != epoch_;
+    lock.unlock();
+    if (!is_stale) {
+      const std::vector<iovec> parts = memory_(keep.page.page);
+      const Status status = store_->Append(ToRecord(keep.page.key), keep.page.tokens, parts);
+      if (status.ok()) {
+        pages_written_ += 1;
+        bytes_written_ += BytesOf(parts);
+      } else {
+        if (write_errors_.fetch_add(1) == 0)  // the first is logged, all are counted
+          Log(LogLevel::kWarning, "kv_page_not_written", {{"reason", status.message()}});
+      }
+    }
+    lock.lock();
+    if (keep.epoch != epoch_) store_->Erase(ToRecord(keep.page.key));  // cleared in the meantime
+    keeps_.pop_front();
+    done_.push_back({});
+    lock.unlock();
+    wake_();
+    lock.lock();
+  }
+}
+
+// A reader's thread: takes one page at a time, of the oldest load.
+void DiskTier::Read() {
+  const NamedThread named("kv_reader", "a page to read");
+  std::unique_lock lock(mutex_);
+  while (true) {
+    work_.wait(lock, [&] { return stop_ || !order_.empty(); });
+    if (stop_) return;
+    const uint64_t id = order_.front();
+    LoadingPages& load = loads_.at(id);  // stays in place until it is done
+    const size_t index = load.next;
+    if (index < load.num_right) {
+      ++load.next;
+      ++load.num_reading;
+      const TierPage& page = load.pages[index];
+      lock.unlock();
+      const std::vector<iovec> parts = memory_(page.page);
+      const Status status = store_->Read(ToRecord(page.key), page.tokens, parts);
+      if (status.ok()) {
+        pages_read_ += 1;
+        bytes_read_ += BytesOf(parts);
+      } else if (status.code() != StatusCode::kNotFound && read_errors_.fetch_add(1) == 0) {
+        Log(LogLevel::kWarning, "kv_page_not_read", {{"reason", status.message()}});
+      }
+      lock.lock();
+      --load.num_reading;
+      if (!status.ok()) load.num_right = std::min(load.num_right, index);
+    }
+    if (load.next >= load.num_right && std::erase(order_, id) > 0) work_.notify_all();
+    if (load.next < load.num_right || load.num_reading > 0) continue;
+    done_.push_back({.load = id, .num_loaded = static_cast<int>(load.num_right)});
+    loads_.erase(id);
+    lock.unlock();
+    wake_();
+    lock.lock();
+  }
+}
+
+TierStats DiskTier::stats() const {
+  return {.bytes = store_->bytes(),
+          .bytes_max = store_->max_bytes(),
+          .pages = store_->num_records(),
+          .bytes_read = bytes_read_,
+          .bytes_written = bytes_written_,
+          .pages_read = pages_read_,
+          .pages_written = pages_written_,
+          .read_errors = read_errors_,
+          .write_errors = write_errors_};
+}
+
+}  // namespace diffserve

@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/page_store/page_store.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+
+#include "engine/page_store/store_directory.h"
+#include "kernels/base/check.h"
+
+namespace diffserve {
+namespace {
+
+constexpr uint64_t kMaxRecordsInList = uint64_t{1} << 24;
+
+std::string SystemError(const std::string& what) { return what + ": " + std::strerror(errno); }
+
+// Reads or writes all bytes of the parts at an offset. False: errno says why, 0 for the file's end.
+template <auto kCall>
+bool TransferAll(int fd, std::span<const iovec> parts, uint64_t offset) {
+  std::vector<iovec> left(parts.begin(), parts.end());
+  constexpr size_t kMaxParts = 1024;  // IOV_MAX
+  size_t first = 0;
+  while (first < left.size()) {
+    if (left[first].iov_len == 0) {
+      ++first;
+      continue;
+    }
+    const auto count = static_cast<int>(std::min(left.size() - first, kMaxParts));
+    const ssize_t done = kCall(fd, &left[first], count, static_cast<off_t>(offset));
+    if (done < 0 && errno == EINTR) continue;
+    if (done == 0) errno = 0;
+    if (done <= 0) return false;
+    offset += static_cast<uint64_t>(done);
+    for (auto bytes = static_cast<size_t>(done); bytes > 0;) {
+      iovec& part = left[first];
+      const size_t taken = std::min(bytes, part.iov_len);
+      part.iov_base = static_cast<std::byte*>(part.iov_base) + taken;
+      part.iov_len -= taken;
+      bytes -= taken;
+      if (part.iov_len == 0) ++first;
+    }
+  }
+  return true;
+}
+
+bool ReadBytes(int fd, std::span<std::byte> bytes, uint64_t offset) {
+  const iovec part = {bytes.data(), bytes.size()};
+  return TransferAll<&preadv>(fd, std::span(&part, 1), offset);
+}
+
+bool WriteBytes(int fd, std::span<const std::byte> bytes, uint64_t offset) {
+  const iovec part = {const_cast<std::byte*>(bytes.data()), bytes.size()};  // not written to
+  return TransferAll<&pwritev>(fd, std::span(&part, 1), offset);
+}
+
+uint64_t BytesOf(std::span<const iovec> parts) {
+  uint64_t bytes = 0;
+  for (const iovec& part : parts) bytes += part.iov_len;
+  return bytes;
+}
+
+}  // namespace
+
+PageStore::Segment::~Segment() {
+  if (fd >= 0) close(fd);
+}
+
+Result<std::unique_ptr<PageStore>> PageStore::Open(const Options& options) {
+  DS_CHECK(options.max_bytes > 0 && options.segment_bytes > 0, "a store has room");
+  Result<StoreDirectory> taken = TakeStoreDirectory(options.directory, options.fingerprint,
+                                                    options.max_bytes / 2);
+  if (!taken.ok()) return taken.status();
+  std::unique_ptr<PageStore> store(
+      new PageStore(taken->path, taken->lock_fd, options, options.max_bytes - taken->other_bytes));
+  store->LoadSegments();
+  return store;
+}
+
+PageStore::PageStore(std::string directory, int lock_fd, const Options& options, int64_t max_bytes)
+    : directory_(std::move(directory)),
+      lock_fd_(lock_fd),
+      fingerprint_(options.fingerprint),
+      max_bytes_(max_bytes),
+      segment_bytes_(std::min(options.segment_bytes, max_bytes / kSegmentsMin)) {}
+
+PageStore::~PageStore() {
+  FinishSegment();
+  close(lock_fd_);
+}
+
+std::string PageStore::PathOf(uint64_t number) const {
+  std::string digits = std::to_string(number);
+  digits.insert(0, 8 - std::min<size_t>(digits.size(), 8), '0');
+  return directory_ + "/" + digits + std::string(kSegmentSuffix);
+}
+
+// Finds the segments that earlier processes have left. What cannot be read is deleted.
+void PageStore::LoadSegments() {
+  for (const SegmentFile& file : SegmentFilesIn(directory_)) {
+    auto segment = std::make_shared<Segment>();
+    segment->number = file.number;
+    segment->path = file.path;
+    next_number_ = std::max(next_number_, file.number + 1);
+    if (!LoadSegment(*segment)) {
+      unlink(file.path.c_str());
+      continue;
+    }
+    segment->last_use = ++clock_;  // the files come in the order of their last use
+    bytes_ += static_cast<int64_t>(segment->bytes);
+    for (const RecordEntry& entry : segment->entries)
+      index_[entry.key] = {segment, entry.offset, entry.payload_bytes};
+    segments_.push_back(std::move(segment));
+  }
+  MakeRoom(0);
+}
+
+// False: it is no segment of this fingerprint, or it has no record.
+bool PageStore::LoadSegment(Segment& segment) const {
+  segment.fd = open(segment.path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  struct stat file{};
+  Sector header;
+  if (segment.fd < 0 || fstat(segment.fd, &file) != 0 || !S_ISREG(file.st_mode) ||
+      !ReadBytes(segment.fd, header, 0) || !IsSegmentHeader(header, fingerprint_))
+    return false;
+  const auto file_bytes = static_cast<uint64_t>(file.st_size);
+  if (!LoadList(segment, file_bytes)) ScanRecords(segment, file_bytes);
+  return !segment.entries.empty();
+}
+
+bool PageStore::LoadList(Segment& segment, uint64_t file_bytes) const {
+  Sector sector;
+  if (file_bytes < 2 * kSectorBytes || file_bytes % kSectorBytes != 0 ||
+      !ReadBytes(segment.fd, sector, file_bytes - kSectorBytes))
+    return false;
+  const std::optional<SegmentEnd> end = DecodeSegmentEnd(sector);
+  if (!end || end->num_records > kMaxRecordsInList || end->list_offset > file_bytes) return false;
+  std::vector<std::byte> list(end->num_records * kEntryBytes);
+  if (list.size() > file_bytes - end->list_offset ||
+      !ReadBytes(segment.fd, list, end->list_offset) || HashOf(list) != end->list_hash)
+    return false;
+  segment.entries = DecodeEntries(list);
+  segment.bytes = file_bytes;
+  return std::ranges::all_of(segment.entries, [&](const RecordEntry& entry) {
+    return entry.offset <= file_bytes && entry.payload_bytes <= file_bytes - entry.offset;
+  });
+}
+
+void PageStore::ScanRecords(Segment& segment, uint64_t file_bytes) const {
+  segment.entries.clear();
+  uint64_t offset = kSectorBytes;
+  Sector sector;
+  while (offset + kSectorBytes <= file_bytes && ReadBytes(segment.fd, sector, offset)) {
+    const std::optional<RecordHeader> header = DecodeRecordHeader(sector);
+    if (!header || header->payload_bytes > file_bytes - offset - kSectorBytes) break;
+    segment.entries.push_back({header->key, offset, header->payload_bytes});
+    offset += RecordBytes(header->payload_bytes);
+  }
+  segment.bytes = file_bytes;
+}
+
+bool PageStore::Contains(const RecordKey& key) const {
+  const std::lock_guard lock(mutex_);
+  return index_.contains(key);
+}
+
+void PageStore::Touch(Segment& segment) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (segment.last_use == clock_) return;
+    segment.last_use = ++clock_;
+  }
+  utimensat(AT_FDCWD, segment.path.c_str(), nullptr, 0);  // the order after a restart
+}
+
+void PageStore::Erase(const RecordKey& key) {
+  Location at;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = index_.find(key);
+    if (it == index_.end()) return;
+    at = std::move(it->second);
+    index_.erase(it);
+  }
+  WriteBytes(at.segment->fd, Sector{}, at.offset);  // for the next process
+}
+
+Status PageStore::StartSegment() {
+  auto segment = std::make_shared<Segment>();
+  segment->number = next_number_++;
+  segment->path = PathOf(segment->number);
+  segment->fd = open(segment->path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (segment->fd < 0) return Status(StatusCode::kInternal, SystemError(segment->path));
+  const Sector header = EncodeSegmentHeader(fingerprint_);
+  if (!WriteBytes(segment->fd, header, 0)) {
+    const Status status(StatusCode::kInternal, SystemError(segment->path));
+    unlink(segment->path.c_str());
+    return status;
+  }
+  segment->bytes = kSectorBytes;
+  const std::lock_guard lock(mutex_);
+  segment->last_use = ++clock_;
+  bytes_ += kSectorBytes;
+  segments_.push_back(segment);
+  open_ = std::move(segment);
+  return {};
+}
+
+// Writes the list of the open segment's records. Without it the next process scans them.
+void PageStore::FinishSegment() {
+  if (open_ == nullptr || IsDeleted(*open_)) return open_.reset();
+  const std::vector<std::byte> list = EncodeEntries(open_->entries);
+  const SegmentEnd end = {open_->bytes, open_->entries.size(), HashOf(list)};
+  const uint64_t end_offset = open_->bytes + PaddedBytes(list.size());
+  if (WriteBytes(open_->fd, list, open_->bytes) &&
+      WriteBytes(open_->fd, EncodeSegmentEnd(end), end_offset)) {
+    const std::lock_guard lock(mutex_);
+    bytes_ += static_cast<int64_t>(end_offset + kSectorBytes - open_->bytes);
+    open_->bytes = end_offset + kSectorBytes;
+  }
+  open_.reset();
+}
+
+Status PageStore::Append(const RecordKey& key, std::span<const int32_t> tokens,
+                         std::span<const iovec> payload) {
+  if (Contains(key)) return {};
+  RecordHeader header = {key, BytesOf(payload), 0, {tokens.begin(), tokens.end()}};
+  const uint64_t record_bytes = RecordBytes(header.payload_bytes);
+  if (record_bytes > static_cast<uint64_t>(segment_bytes_)) {
+    return Status(StatusCode::kTooLarge, "a page has " + std::to_string(record_bytes) +
+                                             " bytes on disk; " + directory_ + " takes at most " +
+                                             std::to_string(segment_bytes_));
+  }
+  if (open_ != nullptr && IsDeleted(*open_)) open_.reset();
+  if (open_ != nullptr && open_->bytes + record_bytes > static_cast<uint64_t>(segment_bytes_))
+    FinishSegment();
+  MakeRoom(record_bytes + kSectorBytes);
+  if (open_ == nullptr) DS_RETURN_IF_ERROR(StartSegment());
+
+  header.payload_hash = HashOf(payload);
+  Sector sector = EncodeRecordHeader(header);
+  static constexpr Sector kPadding{};
+  std::vector<iovec> parts = {{sector.data(), sector.size()}};
+  parts.insert(parts.end(), payload.begin(), payload.end());
+  parts.push_back({const_cast<std::byte*>(kPadding.data()),
+                   PaddedBytes(header.payload_bytes) - header.payload_bytes});
+  if (!TransferAll<&pwritev>(open_->fd, parts, open_->bytes)) {
+    const Status status(StatusCode::kInternal, SystemError(open_->path));
+    // The next record overwrites what was written of this one.
+    [[maybe_unused]] const int ignored = ftruncate(open_->fd, static_cast<off_t>(open_->bytes));
+    return status;
+  }
+  const std::lock_guard lock(mutex_);
+  if (open_->is_deleted) return {};  // by Clear, which this record came before
+  open_->entries.push_back({key, open_->bytes, header.payload_bytes});
+  index_[key] = {open_, open_->bytes, header.payload_bytes};
+  open_->bytes += record_bytes;
+  bytes_ += static_cast<int64_t>(record_bytes);
+  return {};
+}
+
+Status PageStore::Read(const RecordKey& key, std::span<const int32_t> tokens,
+                       std::span<const iovec> payload) {
+  Location at;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = index_.find(key);
+    if (it == index_.end()) return Status(StatusCode::kNotFound, "the page is not on disk");
+    at = it->second;
+  }
+  Sector sector;
+  std::vector<iovec> parts = {{sector.data(), sector.size()}};
+  parts.insert(parts.end(), payload.begin(), payload.end());
+  std::string fault;
+  if (at.payload_bytes != BytesOf(payload)) {
+    fault = "the page has " + std::to_string(at.payload_bytes) + " bytes, expected " +
+            std::to_string(BytesOf(payload));
+  } else if (!TransferAll<&preadv>(at.segment->fd, parts, at.offset)) {
+    fault = errno == 0 ? "the file is cut off" : std::strerror(errno);
+  } else {
+    const std::optional<RecordHeader> header = DecodeRecordHeader(sector);
+    if (!header || header->key != key || header->payload_hash != HashOf(payload))
+      fault = "the checksum is wrong";
+    else if (!std::ranges::equal(header->tokens, tokens))
+      fault = "the page is of other tokens";
+  }
+  if (fault.empty()) return Touch(*at.segment), Status();
+  Forget(key, at.segment.get());
+  return Status(StatusCode::kInternal,
+                at.segment->path + " at " + std::to_string(at.offset) + ": " + fault);
+}
+
+void PageStore::Forget(const RecordKey& key, const Segment* segment) {
+  const std::lock_guard lock(mutex_);
+  const auto it = index_.find(key);
+  if (it != index_.end() && it->second.segment.get() == segment) index_.erase(it);
+}
+
+// Deletes the segments that were used least recently, but not the open one.
+void PageStore::MakeRoom(uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  while (bytes_ + static_cast<int64_t>(bytes) > max_bytes_) {
+    std::shared_ptr<Segment> oldest;
+    for (const std::shared_ptr<Segment>& segment : segments_) {
+      if (segment != open_ && (oldest == nullptr || segment->last_use < oldest->last_use))
+        oldest = segment;
+    }
+    if (oldest == nullptr) return;
+    Delete(oldest);
+  }
+}
+
+// A reader that has the segment's descriptor can still finish. REQUIRES: mutex_ is held.
+void PageStore::Delete(const std::shared_ptr<Segment>& segment) {
+  unlink(segment->path.c_str());
+  segment->is_deleted = true;
+  for (const RecordEntry& entry : segment->entries) {
+    const auto it = index_.find(entry.key);
+    if (it != index_.end() && it->second.segment == segment) index_.erase(it);
+  }
+  bytes_ -= static_cast<int64_t>(segment->bytes);
+  std::erase(segments_, segment);
+}
+
+void PageStore::Clear() {
+  const std::lock_guard lock(mutex_);
+  while (!segments_.empty()) Delete(segments_.back());
+}
+
+bool PageStore::IsDeleted(const Segment& segment) const {
+  const std::lock_guard lock(mutex_);
+  return segment.is_deleted;
+}
+
+int64_t PageStore::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return bytes_;
+}
+
+size_t PageStore::num_records() const {
+  const std::lock_guard lock(mutex_);
+  return index_.size();
+}
+
+}  // namespace diffserve

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// PageStore: pages of the prefix cache in the files of a directory (page_record.h), for as long as
+// they fit. Records are appended to segments of equal size. The segment that was used least
+// recently is deleted as a whole when room is needed. A record is returned only if its checksum,
+// its key and its tokens are right; what is damaged is a miss and is forgotten.
+//
+// The directory belongs to one process while it is open. Within the given directory each process
+// takes a subdirectory of its own, named after the fingerprint, so several replicas and several
+// models may be given the same one.
+//
+// What has been appended survives the end of the process, however it ends. A power failure may
+// lose or damage the last records, which the checksums reveal.
+//
+// Thread safety: Append is called by one thread at a time; all other members by any thread.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/page_store/page_record.h"
+#include "kernels/base/status.h"
+
+namespace diffserve {
+
+// The minimum number of segments. Making room deletes at most an eighth of the store.
+inline constexpr int64_t kSegmentsMin = 8;
+
+class PageStore {
+ public:
+  struct Options {
+    std::string directory;
+    int64_t max_bytes = 0;      // of all files of this process and of left subdirectories
+    Fingerprint fingerprint{};  // of what may be read; a file of another is never looked into
+    int64_t segment_bytes = int64_t{256} << 20;
+  };
+  // Creates the directory if needed (mode 0700, files 0600), takes a subdirectory and reads the
+  // lists of its segments. Subdirectories that no process holds and that have another fingerprint
+  // keep at most half of max_bytes; the oldest segments are deleted first.
+  static Result<std::unique_ptr<PageStore>> Open(const Options& options);
+  ~PageStore();
+
+  bool Contains(const RecordKey& key) const;
+
+  // Appends a record of these parts, unless the key is there already. Deletes segments to make
+  // room. Error: what the system said; nothing is stored then.
+  Status Append(const RecordKey& key, std::span<const int32_t> tokens,
+                std::span<const iovec> payload);
+
+  // Reads a record into these parts, whose bytes sum up to its payload, and marks its segment as
+  // just used. Errors: kNotFound if it is
+  // not there (any more); kInternal if it cannot be read or is damaged. It is forgotten then.
+  Status Read(const RecordKey& key, std::span<const int32_t> tokens,
+              std::span<const iovec> payload);
+
+  void Erase(const RecordKey& key);  // forgets a record; its room is free with its segment
+  void Clear();                      // deletes all records
+
+  int64_t bytes() const;  // of all segments
+  int64_t max_bytes() const { return max_bytes_; }
+  size_t num_records() const;
+  const std::string& directory() const { return directory_; }
+
+ private:
+  struct KeyHash {
+    size_t operator()(const RecordKey& key) const {
+      return key.low ^ (static_cast<uint64_t>(key.kind) << 60);
+    }
+  };
+  struct Segment {
+    ~Segment();
+    int fd = -1;
+    uint64_t number = 0;
+    std::string path;
+    uint64_t bytes = 0;     // where the next record goes, or the file's size
+    uint64_t last_use = 0;  // of clock_
+    bool is_deleted = false;
+    std::vector<RecordEntry> entries;
+  };
+  struct Location {
+    std::shared_ptr<Segment> segment;
+    uint64_t offset = 0, payload_bytes = 0;
+  };
+
+  PageStore(std::string directory, int lock_fd, const Options& options, int64_t max_bytes);
+  void LoadSegments();
+  bool LoadSegment(Segment& segment) const;
+  bool LoadList(Segment& segment, uint64_t file_bytes) const;
+  void ScanRecords(Segment& segment, uint64_t file_bytes) const;
+  Status StartSegment();
+  void FinishSegment();
+  void MakeRoom(uint64_t bytes);
+  void Delete(const std::shared_ptr<Segment>& segment);
+  void Forget(const RecordKey& key, const Segment* segment);
+  void Touch(Segment& segment);
+  bool IsDeleted(const Segment& segment) const;
+  std::string PathOf(uint64_t number) const;
+
+  const std::string directory_;
+  const int lock_fd_;
+  const Fingerprint fingerprint_;
+  const int64_t max_bytes_, segment_bytes_;
+
+  mutable std::mutex mutex_;  // of what follows
+  std::unordered_map<RecordKey, Location, KeyHash> index_;
+  std::vector<std::shared_ptr<Segment>> segments_;  // by number; the last may be open
+  uint64_t clock_ = 0;
+  int64_t bytes_ = 0;
+
+  // Only the appending thread uses these. The segment's members are written with mutex_ held.
+  std::shared_ptr<Segment> open_;
+  uint64_t next_number_ = 1;
+};
+
+}  // namespace diffserve

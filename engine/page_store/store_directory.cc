@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/page_store/store_directory.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+
+namespace diffserve {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMaxProcesses = 64;  // of one fingerprint
+constexpr size_t kNameBytes = 8;   // of the fingerprint, in a subdirectory's name
+
+Status DirectoryError(const std::string& path) {
+  return InvalidArgument("--kv-cache-dir " + path + ": " + std::strerror(errno), "--kv-cache-dir");
+}
+
+std::string Hex(const Fingerprint& fingerprint) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  for (size_t i = 0; i < kNameBytes; ++i) {
+    const auto value = std::to_integer<unsigned>(fingerprint[i]);
+    text += kDigits[value >> 4];
+    text += kDigits[value & 15];
+  }
+  return text;
+}
+
+bool MakeDirectory(const std::string& path) {
+  return mkdir(path.c_str(), 0700) == 0 || errno == EEXIST;
+}
+
+// A descriptor that holds the lock; -1: another process has it, or errno says what is wrong.
+int Lock(const std::string& directory, bool may_create) {
+  const std::string path = directory + "/lock";
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | (may_create ? O_CREAT : 0),
+                      0600);
+  if (fd < 0) return -1;
+  if (flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+  const int error = errno;
+  close(fd);
+  errno = error;
+  return -1;
+}
+
+// Deletes what exceeds `max_bytes` in the subdirectories that no process holds; returns what is
+// left.
+int64_t TrimOthers(const std::string& directory, const std::string& mine, int64_t max_bytes) {
+  std::vector<SegmentFile> files;
+  std::vector<int> locks;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored)) {
+    const std::string path = entry.path().string();
+    if (path == mine || !entry.is_directory(ignored)) continue;
+    const int lock = Lock(path, /*may_create=*/false);
+    if (lock < 0) continue;
+    locks.push_back(lock);
+    std::ranges::move(SegmentFilesIn(path), std::back_inserter(files));
+  }
+  std::ranges::sort(files, {}, &SegmentFile::used_ns);
+  int64_t bytes = 0;
+  for (const SegmentFile& file : files) bytes += file.bytes;
+  for (const SegmentFile& file : files) {
+    if (bytes <= max_bytes) break;
+    if (unlink(file.path.c_str()) == 0) bytes -= file.bytes;
+  }
+  for (const int lock : locks) close(lock);
+  return std::min(bytes, max_bytes);
+}
+
+}  // namespace
+
+std::vector<SegmentFile> SegmentFilesIn(const std::string& directory) {
+  std::vector<SegmentFile> files;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored)) {
+    const std::string name = entry.path().filename().string();
+    struct stat file{};
+    SegmentFile found = {.path = entry.path().string()};
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), found.number);
+    if (error != std::errc() || std::string_view(end) != kSegmentSuffix ||
+        lstat(found.path.c_str(), &file) != 0 || !S_ISREG(file.st_mode))
+      continue;
+    found.bytes = file.st_size;
+    found.used_ns = file.st_mtim.tv_sec * int64_t{1'000'000'000} + file.st_mtim.tv_nsec;
+    files.push_back(std::move(found));
+  }
+  std::ranges::sort(files, [](const SegmentFile& a, const SegmentFile& b) {
+    return std::pair(a.used_ns, a.number) < std::pair(b.used_ns, b.number);
+  });
+  return files;
+}
+
+Result<StoreDirectory> TakeStoreDirectory(const std::string& directory,
+                                          const Fingerprint& fingerprint, int64_t max_other_bytes) {
+  if (!MakeDirectory(directory)) return DirectoryError(directory);
+  StoreDirectory taken;
+  for (int i = 0; i < kMaxProcesses && taken.lock_fd < 0; ++i) {
+    taken.path = directory + "/" + Hex(fingerprint) + "-" + std::to_string(i);
+    if (!MakeDirectory(taken.path)) return DirectoryError(taken.path);
+    taken.lock_fd = Lock(taken.path, /*may_create=*/true);
+    if (taken.lock_fd < 0 && errno != EWOULDBLOCK) return DirectoryError(taken.path);
+  }
+  if (taken.lock_fd < 0) {
+    return InvalidArgument("--kv-cache-dir " + directory + ": " + std::to_string(kMaxProcesses) +
+                               " processes use it already",
+                           "--kv-cache-dir");
+  }
+  taken.other_bytes = TrimOthers(directory, taken.path, max_other_bytes);
+  return taken;
+}
+
+}  // namespace diffserve

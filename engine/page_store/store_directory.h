@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The directory of --kv-cache-dir: which subdirectory a process takes, and what other ones may
+// keep. A subdirectory belongs to one fingerprint. The process that holds the lock on its file
+// `lock` may read and write it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/page_store/page_record.h"
+#include "kernels/base/status.h"
+
+namespace diffserve {
+
+inline constexpr std::string_view kSegmentSuffix = ".pages";
+
+struct SegmentFile {
+  std::string path;
+  uint64_t number = 0;
+  int64_t bytes = 0;
+  int64_t used_ns = 0;  // when it was last used: its modification time
+};
+// The segments in a subdirectory, least recently used first.
+std::vector<SegmentFile> SegmentFilesIn(const std::string& directory);
+
+struct StoreDirectory {
+  std::string path;
+  int lock_fd = -1;         // holds the lock until it is closed
+  int64_t other_bytes = 0;  // of the segments in subdirectories that no process holds
+};
+// Takes the first free subdirectory of this fingerprint, creating it if needed. In the other
+// subdirectories that no process holds, the segments used least recently are deleted until they
+// have at most `max_other_bytes`. Error: kInvalidArgument with the path and what the system said.
+Result<StoreDirectory> TakeStoreDirectory(const std::string& directory,
+                                          const Fingerprint& fingerprint, int64_t max_other_bytes);
+
+}  // namespace diffserve

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/app/load/kv_disk.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/page_store/disk_tier.h"
+#include "engine/page_store/file_digest.h"
+#include "kernels/base/log.h"
+#include "models/regular_file.h"
+
+namespace diffserve {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Raise it with every change of a page's layout, or of the bits that a kernel writes into a page.
+constexpr int kPageBitsVersion = 1;
+constexpr size_t kMaxConfigBytes = 16 << 20;
+constexpr char kFlag[] = "--kv-cache-dir";
+
+// The weights, as text: a digest per file.
+Result<std::string> WeightsText(const ModelOptions& model, const std::string& notes) {
+  if (model.dummy_weights) return "dummy " + std::to_string(model.seed);
+  std::vector<std::string> paths;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(model.model_dir, ignored)) {
+    if (entry.path().extension() == ".safetensors") paths.push_back(entry.path().string());
+  }
+  std::ranges::sort(paths);
+  std::string text;
+  for (const std::string& path : paths) {
+    const Result<FileDigest> digest = DigestOfFile(path, notes);
+    if (!digest.ok()) return digest.status();
+    text += fs::path(path).filename().string() + " " + std::to_string(digest->high) + " " +
+            std::to_string(digest->low) + "\n";
+  }
+  return text;
+}
+
+// Everything that a bit of a page depends on.
+Result<Fingerprint> FingerprintOf(const SessionPlan& plan, const std::string& notes) {
+  const Result<std::string> config = ReadRegularFile(plan.model.model_dir + "/config.json",
+                                                     kMaxConfigBytes);
+  if (!config.ok()) return config.status();
+  const Result<std::string> weights = WeightsText(plan.model, notes);
+  if (!weights.ok()) return weights.status();
+  const LogitQuant& logits = plan.model.logit_quant;
+  std::string text = "version " + std::to_string(kPageBitsVersion) + "\nisa " +
+                     std::string(NameOf(plan.model.isa)) + "\nweights " +
+                     std::string(NameOf(plan.summary.weight_format)) + " " +
+                     std::string(NameOf(plan.summary.linear_format)) + "\nlogits " +
+                     std::to_string(logits.bits) + " " + std::string(NameOf(logits.scale)) +
+                     "\npages of " + std::to_string(plan.engine.page_size);
+  for (const KvFormat& layout : plan.layouts) text += " " + std::string(NameOf(layout.codec.dtype));
+  text += "\n" + *weights + *config;
+  // A key of the tier is a digest of any text.
+  const TierKey first = RootTierKey(text), second = RootTierKey("second half " + text);
+  Fingerprint fingerprint;
+  std::memcpy(fingerprint.data(), &first, sizeof(first));
+  std::memcpy(fingerprint.data() + sizeof(first), &second, sizeof(second));
+  return fingerprint;
+}
+
+Status CheckServed(const SessionPlan& plan, const MemorySize& disk) {
+  const EngineOptions& engine = plan.engine;
+  if (plan.on_gpu())
+    return InvalidArgument("--kv-cache-dir keeps pages of the CPU backend; found a GPU", kFlag);
+  if (engine.num_state_slots > 0 || engine.num_window_pages > 0) {
+    return InvalidArgument("--kv-cache-dir keeps no states and windows yet, which this model has",
+                           kFlag);
+  }
+  if (!engine.enable_prefix_caching) {
+    return InvalidArgument(
+        "--kv-cache-dir needs the prefix cache, which --no-enable-prefix-caching turns off", kFlag);
+  }
+  if (engine.page_size > static_cast<int>(kMaxRecordTokens)) {
+    return InvalidArgument("--kv-cache-dir keeps pages of at most " +
+                               std::to_string(kMaxRecordTokens) + " slots; --page-size is " +
+                               std::to_string(engine.page_size),
+                           kFlag);
+  }
+  const uint64_t least = kSegmentsMin * (RecordBytes(plan.page_bytes) + kSectorBytes);
+  if (static_cast<uint64_t>(disk.bytes) >= least) return {};
+  return InvalidArgument("--kv-cache-disk is " + disk.text + ", allowed: at least " +
+                             MiB(static_cast<double>(least)) + ", " + std::to_string(kSegmentsMin) +
+                             " pages of this model",
+                         "--kv-cache-disk");
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PageTier>> OpenKvDisk(const ServeOptions& serve, ModelSession& session) {
+  if (serve.kv_cache_dir.empty()) return std::unique_ptr<PageTier>();
+  const SessionPlan& plan = session.plan();
+  DS_RETURN_IF_ERROR(CheckServed(plan, serve.kv_cache_disk));
+  const auto begin = std::chrono::steady_clock::now();
+  PageStore::Options options = {.directory = serve.kv_cache_dir,
+                                .max_bytes = serve.kv_cache_disk.bytes};
+  std::error_code ignored;
+  fs::create_directories(serve.kv_cache_dir, ignored);  // Open reports a failure
+  DS_RETURN_IF_ERROR(
+      Assign(&options.fingerprint, FingerprintOf(plan, serve.kv_cache_dir + "/digests")));
+  Result<std::unique_ptr<PageStore>> store = PageStore::Open(options);
+  if (!store.ok()) return store.status();
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  Log(LogLevel::kInfo, "kv_disk_opened",
+      {{"directory", (*store)->directory()},
+       {"pages", std::to_string((*store)->num_records())},
+       {"bytes", std::to_string((*store)->bytes())},
+       {"bytes_max", std::to_string((*store)->max_bytes())},
+       {"seconds", std::to_string(seconds.count())}});
+  auto memory = [kv = std::make_shared<KvCache>(session.kv())](int32_t page) {
+    std::vector<iovec> parts;
+    for (const std::span<std::byte> part : kv->PageMemory(page))
+      parts.push_back({part.data(), part.size()});
+    return parts;
+  };
+  return std::unique_ptr<PageTier>(
+      std::make_unique<DiskTier>(std::move(store).value(), std::move(memory)));
+}
+
+}  // namespace diffserve

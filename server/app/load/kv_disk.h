@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// The prefix cache on disk: opens the directory of --kv-cache-dir for a loaded model.
+#pragma once
+
+#include <memory>
+
+#include "engine/page_tier.h"
+#include "server/app/commands/model_session.h"
+#include "server/app/options.h"
+
+namespace diffserve {
+
+// nullptr without --kv-cache-dir. The pages found are those of an earlier process with the same
+// weights, config, number formats, CPU level and page size, so they have the bits that this one
+// would compute. REQUIRES: the session's executor is not made yet. Error: kInvalidArgument that
+// names the flag.
+Result<std::unique_ptr<PageTier>> OpenKvDisk(const ServeOptions& serve, ModelSession& session);
+
+}  // namespace diffserve

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The prefix cache on disk (--kv-cache-dir): answers after a restart have the same bits as before,
+with tokens from the cache, whatever ended the server."""
+
+import shutil
+import tempfile
+import unittest
+from pathlib import Path
+
+import tiny_model
+from server_process import PAGE_SLOTS, ServerProcess, eventually
+
+PROMPT = "the quick brown fox and the lazy dog " * 40
+TOKENS = 1200  # at least, of PROMPT
+FORMATS = ("auto", "bfloat16", "float16", "int8", "int8k_int4v", "int4")
+
+
+class KvDiskTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def server(self, *flags, **how) -> ServerProcess:
+        return ServerProcess("--kv-cache-dir", self.folder / "cache", *flags, **how)
+
+    def ask(self, server, prompt=PROMPT, **fields):
+        """The answer with its log-probabilities, and the number of cached tokens."""
+        reply = server.post("/v1/completions", {
+            "prompt": prompt, "max_tokens": 20, "temperature": 0.8, "seed": 7, "logprobs": 5,
+            "return_token_ids": True, **fields}).json()
+        choice = reply["choices"][0]
+        self.assertGreater(reply["usage"]["prompt_tokens"], 100)
+        return ((choice["token_ids"], choice["logprobs"]),
+                reply["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+    def test_answer_after_a_restart_has_the_same_bits_in_every_page_format(self):
+        for page_format in FORMATS:
+            flags = ("--kv-cache-dtype", page_format)
+            with self.server(*flags) as server:
+                before, cached = self.ask(server)
+                self.assertEqual(cached, 0, page_format)
+            with self.server(*flags) as server:
+                after, cached = self.ask(server)
+                self.assertEqual(after, before, page_format)
+                self.assertGreater(cached, TOKENS, page_format)
+                self.assertEqual(server.metric("diffserve_kv_disk_hit_tokens_total"), cached)
+                self.assertEqual(cached % PAGE_SLOTS, 0)
+
+    def test_killed_server_loses_nothing_that_was_written(self):
+        with self.server() as server:
+            before, _ = self.ask(server)
+            pages = TOKENS // PAGE_SLOTS
+            eventually(lambda: server.metric("diffserve_kv_disk_pages") >= pages, "pages on disk")
+            server.kill()
+        with self.server() as server:
+            after, cached = self.ask(server)
+            self.assertEqual(after, before)
+            self.assertGreater(cached, TOKENS)
+
+    def test_pages_that_left_memory_come_back_while_others_run(self):
+        # Memory for two such prompts.
+        flags = ("--kv-cache-memory", "2MiB", "--max-model-len", 1600)
+        with self.server(*flags) as server:
+            before, _ = self.ask(server)
+            eventually(lambda: server.metric("diffserve_kv_disk_pages") >= TOKENS // PAGE_SLOTS,
+                       "pages on disk")
+            for letter in "abcdef":
+                self.ask(server, letter * 1400)
+            after, cached = self.ask(server)
+            self.assertEqual(after, before)
+            self.assertGreater(cached, TOKENS)
+            self.assertGreater(server.metric("diffserve_kv_disk_hit_tokens_total"), TOKENS)
+
+    def test_other_weights_formats_and_salts_find_nothing(self):
+        with self.server() as server:
+            self.ask(server, cache_salt="one")
+        other = self.folder / "other"
+        shutil.copytree(tiny_model.directory(), other)
+        weights = bytearray((other / "model.safetensors").read_bytes())
+        weights[-1] ^= 1
+        (other / "model.safetensors").write_bytes(weights)
+        for flags, how, salt in (((), {}, "two"), (("--quantization", "int8"), {}, "one"),
+                                 (("--kv-cache-dtype", "bfloat16"), {}, "one"),
+                                 (("--page-size", 32), {}, "one"), ((), {"model": other}, "one")):
+            with self.server(*flags, **how) as server:
+                self.assertEqual(self.ask(server, cache_salt=salt)[1], 0, (flags, how, salt))
+        with self.server() as server:
+            self.assertGreater(self.ask(server, cache_salt="one")[1], TOKENS)
+
+    def test_reset_forgets_the_disk(self):
+        with self.server() as server:
+            self.ask(server)
+            eventually(lambda: server.metric("diffserve_kv_disk_pages") >= TOKENS // PAGE_SLOTS,
+                       "pages on disk")
+            self.assertEqual(server.post("/reset_prefix_cache", b"").status, 200)
+            eventually(lambda: server.metric("diffserve_kv_disk_bytes") == 0, "no page on disk")
+        with self.server() as server:
+            self.assertEqual(self.ask(server)[1], 0)
+
+    def test_damage_is_a_miss_that_is_counted_and_logged_once(self):
+        with self.server() as server:
+            before, _ = self.ask(server)
+        [segment] = (self.folder / "cache").rglob("*.pages")
+        data = bytearray(segment.read_bytes())
+        for position in range(6000, len(data) - 5 * 4096, 4096):  # pages, but not their list
+            data[position] ^= 1
+        segment.write_bytes(data)
+        with self.server() as server:
+            after, cached = self.ask(server)
+            self.assertEqual((after, cached), (before, 0))
+            self.assertEqual(server.metric("diffserve_kv_disk_errors_total", operation="read"), 1)
+            self.ask(server, PROMPT + "again")
+            self.assertEqual(server.stderr().count("kv_page_not_read"), 1)
+
+    def test_directory_that_cannot_be_used_is_wrong_usage(self):
+        (self.folder / "cache").write_text("a file")
+        with self.assertRaisesRegex(AssertionError, "--kv-cache-dir .*cache.*Not a directory"):
+            self.server().__enter__()
+
+
+if __name__ == "__main__":
+    unittest.main()

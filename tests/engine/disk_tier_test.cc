@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/page_store/disk_tier.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+
+#include "engine/engine.h"
+#include "engine/page_store/store_directory.h"
+#include "tests/testing/engine_requests.h"
+#include "tests/testing/eventually.h"
+#include "tests/testing/fake_executor.h"
+#include "tests/testing/temporary_directory.h"
+
+namespace diffserve {
+namespace {
+
+using testing::FakeExecutor;
+
+EngineOptions TierOptions() {
+  EngineOptions options = testing::SmallEngine();
+  options.num_pages = 24;
+  return options;
+}
+
+// An engine whose pages survive it in a directory.
+class EngineWithTier {
+ public:
+  explicit EngineWithTier(const std::filesystem::path& directory) {
+    auto executor = std::make_unique<FakeExecutor>(TierOptions());
+    Result<std::unique_ptr<PageStore>> store = PageStore::Open(
+        {.directory = directory.string(), .max_bytes = 16 << 20, .segment_bytes = 1 << 20});
+    EXPECT_TRUE(store.ok()) << store.status().message();
+    FakeExecutor* const fake = executor.get();
+    auto tier = std::make_unique<DiskTier>(std::move(store).value(), [fake](int32_t page) {
+      const std::span<uint64_t> content = fake->Content(page);
+      return std::vector<iovec>{{content.data(), content.size_bytes()}};
+    });
+    engine_ = std::make_unique<Engine>(
+        TierOptions(), std::move(executor), [this](TokenEvent event) { Take(std::move(event)); },
+        nullptr, std::move(tier));
+  }
+
+  struct Answer {
+    std::vector<int32_t> tokens;
+    int cached_tokens = 0;
+    bool ended = false;
+  };
+  // Runs the request to its end.
+  Answer Ask(const Request& request) {
+    EXPECT_TRUE(engine_->Submit(request).ok());
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return answers_[request.id].ended; });
+    return answers_[request.id];
+  }
+  Engine& engine() { return *engine_; }
+
+ private:
+  void Take(TokenEvent event) {
+    const std::lock_guard lock(mutex_);
+    Answer& answer = answers_[event.request];
+    answer.tokens.insert(answer.tokens.end(), event.tokens.begin(), event.tokens.end());
+    answer.cached_tokens = event.cached_tokens;
+    answer.ended |= event.finish != FinishReason::kNone;
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<RequestId, Answer> answers_;
+  std::unique_ptr<Engine> engine_;
+};
+
+std::string FirstSegment(const std::filesystem::path& directory) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(directory)) {
+    if (entry.path().extension() == kSegmentSuffix) return entry.path().string();
+  }
+  return {};
+}
+
+TEST(DiskTierTest, PrefixIsFoundByTheNextEngine) {
+  const TemporaryDirectory directory;
+  const Request request = testing::MakeRequest(1, 50, 10);
+  EXPECT_EQ(EngineWithTier(directory.path()).Ask(request).cached_tokens, 0);
+  EngineWithTier later(directory.path());
+  const auto answer = later.Ask(request);
+  EXPECT_EQ(answer.cached_tokens, 48);
+  EXPECT_EQ(answer.tokens, FakeExecutor::Continue(request));
+  const EngineStats stats = later.engine().Snapshot();
+  EXPECT_EQ(stats.tier_hits, 48u);
+  EXPECT_EQ(stats.tier->pages_read, 12u);
+}
+
+TEST(DiskTierTest, PrefixThatWasEvictedFromMemoryIsFound) {
+  const TemporaryDirectory directory;
+  EngineWithTier engine(directory.path());
+  const Request request = testing::MakeRequest(1, 50, 10);
+  engine.Ask(request);
+  ASSERT_TRUE(testing::Eventually([&] { return engine.engine().Snapshot().tier->pages >= 12; }));
+  for (RequestId id = 2; id < 8; ++id)
+    engine.Ask(testing::MakeRequest(id, 60, 10, static_cast<int>(id) * 70));
+  Request again = request;
+  again.id = 100;
+  const auto answer = engine.Ask(again);
+  EXPECT_EQ(answer.tokens, FakeExecutor::Continue(again));
+  EXPECT_EQ(answer.cached_tokens, 48);
+  EXPECT_EQ(engine.engine().Snapshot().tier_hits, 48u);
+}
+
+TEST(DiskTierTest, SaltsAreApart) {
+  const TemporaryDirectory directory;
+  Request request = testing::MakeRequest(1, 50, 10);
+  request.cache_salt = "one";
+  EngineWithTier(directory.path()).Ask(request);
+  EngineWithTier later(directory.path());
+  Request other = request;
+  other.id = 2;
+  other.cache_salt = "two";
+  EXPECT_EQ(later.Ask(other).cached_tokens, 0);
+  EXPECT_EQ(later.Ask(request).cached_tokens, 48);
+}
+
+TEST(DiskTierTest, ResetForgetsWhatIsOnDisk) {
+  const TemporaryDirectory directory;
+  const Request request = testing::MakeRequest(1, 50, 10);
+  {
+    EngineWithTier engine(directory.path());
+    engine.Ask(request);
+    engine.engine().ResetPrefixCache();
+  }
+  EXPECT_EQ(EngineWithTier(directory.path()).Ask(request).cached_tokens, 0);
+}
+
+TEST(DiskTierTest, DamagedPageEndsThePrefixBeforeIt) {
+  const TemporaryDirectory directory;
+  const Request request = testing::MakeRequest(1, 50, 10);
+  EngineWithTier(directory.path()).Ask(request);
+  {
+    // The payload of the sixth record.
+    std::fstream file(FirstSegment(directory.path()), std::ios::in | std::ios::out);
+    const uint64_t record = RecordBytes(4 * sizeof(uint64_t));
+    file.seekp(static_cast<std::streamoff>(kSectorBytes + 5 * record + kSectorBytes));
+    file.put('x');
+  }
+  EngineWithTier later(directory.path());
+  const auto answer = later.Ask(request);
+  EXPECT_EQ(answer.cached_tokens, 5 * 4);
+  EXPECT_EQ(answer.tokens, FakeExecutor::Continue(request));
+  EXPECT_EQ(later.engine().Snapshot().tier->read_errors, 1u);
+}
+
+TEST(DiskTierTest, DirectoryThatGoesAwayIsCountedAndServedOn) {
+  const TemporaryDirectory directory;
+  const Request request = testing::MakeRequest(1, 50, 10);
+  EngineWithTier engine(directory.path());
+  std::filesystem::remove_all(directory.path());
+  EXPECT_EQ(engine.Ask(request).tokens, FakeExecutor::Continue(request));
+}
+
+}  // namespace
+}  // namespace diffserve

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// FakeTier: a PageTier without threads over the pages of a FakeExecutor. Dice decide when transfers
+// end, and which loads find damaged pages. It throws std::logic_error if a page is used while it is
+// loaded, or changed while it is kept.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "engine/page_tier.h"
+#include "tests/testing/simulated_requests.h"
+
+namespace diffserve::testing {
+
+class FakeTier : public PageTier {
+ public:
+  using Content = std::function<std::span<uint64_t>(int32_t page)>;  // [page_size]
+  struct Counts {
+    uint64_t loaded = 0, damaged = 0, cancelled = 0, kept = 0, cleared = 0;
+  };
+  FakeTier(const Dice& dice, Content content) : dice_(dice), content_(std::move(content)) {}
+
+  void OnDone(std::function<void()> wake) override { wake_ = std::move(wake); }
+  bool Contains(const TierKey& key) override { return pages_.contains(Pair(key)); }
+  void Load(uint64_t load, std::vector<TierPage> pages) override;
+  void Cancel(uint64_t load) override;
+  int num_free() const override { return kMaxKeeps - static_cast<int>(keeps_.size()); }
+  void Keep(TierPage page) override;
+  void Forget(const TierKey& key) override { pages_.erase(Pair(key)); }
+  void Clear() override;
+  std::vector<Done> TakeDone() override { return std::exchange(done_, {}); }
+  TierStats stats() const override { return {.pages = pages_.size()}; }
+
+  // Some transfers end; at least one if `must`.
+  void Advance(bool must);
+  bool is_idle() const { return loads_.empty() && keeps_.empty() && done_.empty(); }
+  const Counts& counts() const { return counts_; }
+
+ private:
+  static constexpr int kMaxKeeps = 4;
+  struct Stored {
+    std::vector<int32_t> tokens;
+    std::vector<uint64_t> content;
+  };
+  struct Loading {
+    uint64_t id = 0;
+    std::vector<TierPage> pages;
+    std::vector<std::vector<uint64_t>> before;  // contents when the load began
+    bool is_cancelled = false;
+  };
+  struct Keeping {
+    TierPage page;
+    std::vector<uint64_t> content;
+    bool is_stale = false;
+  };
+  static std::pair<uint64_t, uint64_t> Pair(const TierKey& key) { return {key.high, key.low}; }
+  std::vector<uint64_t> Copy(int32_t page) const;
+  void EndLoad();
+  void EndKeep();
+
+  Dice dice_;
+  const Content content_;
+  std::function<void()> wake_;
+  std::map<std::pair<uint64_t, uint64_t>, Stored> pages_;
+  std::deque<Loading> loads_;
+  std::deque<Keeping> keeps_;
+  std::vector<Done> done_;
+  Counts counts_;
+};
+
+}  // namespace diffserve::testing
