@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/api/grpc/listener.h"
+#include "server/api/grpc/port/listener.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
