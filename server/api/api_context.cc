@@ -53,24 +53,12 @@ Status ApiContext::CheckModel(const std::string& model) const {
 }
 
 HttpReply ApiContext::Error(const Status& status, const ErrorBody& body) const {
-  HttpReply reply = JsonReply(body(status));
-  reply.status = WireStatusOf(status.code()).http;
-  const int retry_after_s = std::max(options.retry_after_s, status.retry_after_s());
-  if (reply.status == 429 || reply.status == 503)
-    reply.fields.emplace_back("Retry-After", std::to_string(retry_after_s));
-  if (reply.status == 401) reply.fields.emplace_back("WWW-Authenticate", "Bearer");
-  return reply;
+  return ErrorReply(status, body(status), options.retry_after_s);
 }
 
 HttpReply ApiContext::HttpError(int http_status, std::string_view reason,
                                 const ErrorBody& body) const {
-  const StatusCode code = http_status == 503   ? StatusCode::kUnavailable
-                          : http_status == 500 ? StatusCode::kInternal
-                          : http_status == 413 ? StatusCode::kTooLarge
-                                               : StatusCode::kInvalidArgument;
-  HttpReply reply = Error(Status(code, std::string(reason)), body);
-  reply.status = http_status;
-  return reply;
+  return HttpErrorReply(http_status, reason, body, options.retry_after_s);
 }
 
 HttpReply ApiContext::UnknownCoding(std::string_view coding, const ErrorBody& error) const {

@@ -3,12 +3,34 @@
 
 #include "server/api/anthropic/routes.h"
 #include "server/api/attention/routes.h"
+#include "server/api/head/head_fields.h"
 #include "server/api/openai/routes.h"
 #include "server/api/ops/routes.h"
 #include "server/api/responses/routes.h"
 #include "server/api/vllm/routes.h"
 
 namespace diffserve {
+namespace {
+
+bool IsAtOrBelow(std::string_view path, std::string_view prefix) {
+  return !prefix.empty() && path.starts_with(prefix) &&
+         (path.size() == prefix.size() || path[prefix.size()] == '/');
+}
+
+}  // namespace
+
+FoundRoute FindRoute(std::span<const Api> apis, const HttpHead& head) {
+  FoundRoute found;
+  for (const Api& api : apis) {
+    if (found.api == nullptr && IsAtOrBelow(head.path, api.prefix)) found.api = &api;
+    for (const Route& route : api.routes) {
+      if (!IsPathOf(head.path, route.path)) continue;
+      if (route.method == head.method) return {&api, &route, true};
+      if (found.route == nullptr) found = {&api, &route, false};
+    }
+  }
+  return found;
+}
 
 std::vector<Api> AllApis(const HttpRoutesOptions& options) {
   return {

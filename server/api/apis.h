@@ -2,12 +2,22 @@
 // The APIs of the HTTP port. Each has a folder of its own, and a line in apis.cc.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "server/api/api_context.h"
 #include "server/api/route.h"
 
 namespace diffserve {
+
+// The route of a head, and the API whose errors its path gets.
+struct FoundRoute {
+  const Api* api = nullptr;      // nullptr: none
+  const Route* route = nullptr;  // nullptr: unknown path
+  bool takes_method = false;
+  ErrorBody error_body() const { return api != nullptr ? api->error_body : OpenAiErrorBody; }
+};
+FoundRoute FindRoute(std::span<const Api> apis, const HttpHead& head);
 
 std::vector<Api> AllApis(const HttpRoutesOptions& options);
 

@@ -20,11 +20,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-bool IsAtOrBelow(std::string_view path, std::string_view prefix) {
-  return !prefix.empty() && path.starts_with(prefix) &&
-         (path.size() == prefix.size() || path[prefix.size()] == '/');
-}
-
 }  // namespace
 
 HttpRoutes::HttpRoutes(HttpRoutesOptions options, Frontend& frontend, const Health& health,
@@ -37,19 +32,6 @@ std::vector<Route> HttpRoutes::routes() const {
   std::vector<Route> routes;
   for (const Api& api : apis_) std::ranges::copy(api.routes, std::back_inserter(routes));
   return routes;
-}
-
-HttpRoutes::Found HttpRoutes::Find(const HttpHead& head) const {
-  Found found;
-  for (const Api& api : apis_) {
-    if (found.api == nullptr && IsAtOrBelow(head.path, api.prefix)) found.api = &api;
-    for (const Route& route : api.routes) {
-      if (!IsPathOf(head.path, route.path)) continue;
-      if (route.method == head.method) return {&api, &route, true};
-      if (found.route == nullptr) found = {&api, &route, false};
-    }
-  }
-  return found;
 }
 
 std::string HttpRoutes::MethodsOf(std::string_view path) const {
@@ -65,7 +47,7 @@ std::string HttpRoutes::MethodsOf(std::string_view path) const {
 HttpAnswer HttpRoutes::Dispatch(RouteCall& call) {
   const HttpHead& head = call.request.head;
   const HttpRoutesOptions& options = context_->options;
-  const Found found = Find(head);
+  const FoundRoute found = FindRoute(apis_, head);
   const ErrorBody errors = found.error_body();
   if (found.route != nullptr) call.account.route = found.route->path;
   if (options.loopback_hosts_only && !IsLoopbackHost(head.Field("host"))) {
@@ -144,7 +126,7 @@ HttpAnswer HttpRoutes::Serve(HttpRequest request, std::function<void()> wake) {
 HttpReply HttpRoutes::Refuse(int status, std::string_view reason, const HttpHead& head) const {
   Log(LogLevel::kInfo, "http_refused",
       {{"status", std::to_string(status)}, {"reason", std::string(reason)}});
-  HttpReply reply = context_->HttpError(status, reason, Find(head).error_body());
+  HttpReply reply = context_->HttpError(status, reason, FindRoute(apis_, head).error_body());
   context_->options.cross_origin.AddFields(head.Field("origin"), &reply);
   reply.close = true;
   context_->options.on_reply(kNoRoute, reply.status);

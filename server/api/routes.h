@@ -31,14 +31,6 @@ class HttpRoutes {
   std::vector<Route> routes() const;  // of every API, in the order of the APIs
 
  private:
-  // The route of a head, and the API whose errors its path gets.
-  struct Found {
-    const Api* api = nullptr;      // nullptr: none
-    const Route* route = nullptr;  // nullptr: unknown path
-    bool takes_method = false;
-    ErrorBody error_body() const { return api != nullptr ? api->error_body : OpenAiErrorBody; }
-  };
-  Found Find(const HttpHead& head) const;
   HttpAnswer Dispatch(RouteCall& call);
   std::string MethodsOf(std::string_view path) const;  // as Allow lists them
   void AddFields(const RouteAccount& account, HttpReply& reply) const;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/api/reply/reply_members.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "server/serving/status_codes.h"
 
 namespace diffserve {
@@ -26,6 +29,30 @@ const char* ErrorCode(const Status& status) {
 }
 
 }  // namespace
+
+HttpReply ErrorReply(const Status& status, std::string body, int min_retry_after_s) {
+  HttpReply reply;
+  reply.status = WireStatusOf(status.code()).http;
+  reply.body = std::move(body);
+  const int retry_after_s = std::max(min_retry_after_s, status.retry_after_s());
+  if (reply.status == 429 || reply.status == 503)
+    reply.fields.emplace_back("Retry-After", std::to_string(retry_after_s));
+  if (reply.status == 401) reply.fields.emplace_back("WWW-Authenticate", "Bearer");
+  return reply;
+}
+
+HttpReply HttpErrorReply(int http_status, std::string_view reason,
+                         const std::function<std::string(const Status& status)>& body,
+                         int min_retry_after_s) {
+  const StatusCode code = http_status == 503   ? StatusCode::kUnavailable
+                          : http_status == 500 ? StatusCode::kInternal
+                          : http_status == 413 ? StatusCode::kTooLarge
+                                               : StatusCode::kInvalidArgument;
+  const Status status(code, std::string(reason));
+  HttpReply reply = ErrorReply(status, body(status), min_retry_after_s);
+  reply.status = http_status;
+  return reply;
+}
 
 void AddOpenAiError(const Status& status, JsonWriter* json) {
   const std::string& param = status.param();
