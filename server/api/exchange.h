@@ -98,6 +98,7 @@ class AccountedExchange : public HttpExchange {
   bool Frames(std::string* bytes) override;
   bool EndWithError() override { return inner_->EndWithError(); }
   bool EndedWithError() const override { return inner_->EndedWithError(); }
+  bool IsBroken() const override { return inner_->IsBroken(); }
 
  private:
   void EndOnce();
@@ -119,6 +120,7 @@ class DeferredExchange : public HttpExchange {
   bool Frames(std::string* bytes) override { return inner_->Frames(bytes); }
   bool EndWithError() override { return inner_ != nullptr && inner_->EndWithError(); }
   bool EndedWithError() const override { return inner_ != nullptr && inner_->EndedWithError(); }
+  bool IsBroken() const override { return inner_ != nullptr && inner_->IsBroken(); }
 
  private:
   const std::function<std::optional<HttpAnswer>()> begin_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "server/app/nearest_name.h"
@@ -59,7 +60,7 @@ std::string_view ValueOfVariable(std::span<const std::string> environment, std::
 }
 
 Status ApplyEnvironment(std::span<const std::string> environment, unsigned command,
-                        Options& options) {
+                        Options& options, std::vector<Assignment>& applied) {
   for (const std::string_view variable : environment) {
     const std::string name(variable.substr(0, variable.find('=')));
     if (!name.starts_with(kPrefix) || variable.size() <= name.size() + 1) continue;
@@ -70,9 +71,11 @@ Status ApplyEnvironment(std::span<const std::string> environment, unsigned comma
       is_known = true;
       const bool is_kubernetes = flag.Is<int>() && text.find("://") != text.npos;
       if ((flag.commands & command) == 0 || is_kubernetes) continue;
-      const Status status = ApplyFlag(flag, FlagValue(flag, text), options);
+      std::string value = FlagValue(flag, text);
+      const Status status = ApplyFlag(flag, value, options);
       if (!status.ok())
         return InvalidArgument(name + ": " + status.message(), std::string(flag.name));
+      applied.push_back({&flag, std::move(value)});
     }
     if (is_known) continue;
     if (const std::optional<std::string> nearest = NearestVariable(name, command))

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "server/app/option_table.h"
 
@@ -19,9 +20,10 @@ std::string_view ValueOfVariable(std::span<const std::string> environment, std::
 // Applies the variables of this command's flags. Those of other commands are skipped, empty ones
 // are as if they were not set, and so are the addresses that Kubernetes sets for a Service called
 // diffserve (DIFFSERVE_PORT=tcp://10.0.0.1:8000). The values of a list of texts are separated by
-// white space. A variable that is nearly the name of a flag's goes to options.warnings.
+// white space. A variable that is nearly the name of a flag's goes to options.warnings,
+// and what was applied is appended to `applied`.
 // Error: kInvalidArgument naming the variable, the value and what is allowed.
 Status ApplyEnvironment(std::span<const std::string> environment, unsigned command,
-                        Options& options);
+                        Options& options, std::vector<Assignment>& applied);
 
 }  // namespace diffserve

@@ -232,6 +232,30 @@ FlagSpec LogLevelFlag(unsigned commands, std::string_view fallback) {
   return flag.OneOf({"debug", "info", "warning", "error"}).Default(fallback);
 }
 
+std::vector<FlagSpec> ModelsFlags() {
+  return {
+      FlagSpec("--models FILE", kServe, At<&Options::models, &ModelsOptions::file>(),
+               "serve several models, instead of MODEL_DIR: a JSON object of names, each with a "
+               "model and flags of its own; a model's process is started when it is asked for")
+          .Default("none"),
+      FlagSpec("--idle-timeout SECONDS", kServe,
+               At<&Options::models, &ModelsOptions::idle_timeout_s>(),
+               "stop a model that has had no request for this long; 0: never")
+          .In(0, 1 << 24),
+      FlagSpec("--max-loaded N", kServe, At<&Options::models, &ModelsOptions::max_loaded>(),
+               "maximum models that have a process; 0: no limit")
+          .In(0, 256),
+      FlagSpec("--models-memory SIZE", kServe, At<&Options::models, &ModelsOptions::memory>(),
+               "maximum memory of all models that have a process, by the total that inspect prints "
+               "for each: bytes with suffix or a share of free memory")
+          .OrShare()
+          .Default("no limit"),
+      FlagSpec("--load-wait SECONDS", kServe, At<&Options::models, &ModelsOptions::load_wait_s>(),
+               "how long a request waits for its model to be loaded, or for room for it")
+          .In(1, 86400),
+  };
+}
+
 // What a server reports of itself.
 std::vector<FlagSpec> ReportFlags() {
   return {
@@ -385,6 +409,7 @@ std::span<const FlagSpec> FlagTable() {
         {"Model and device", ModelFlags()},
         {"Engine", EngineFlags()},
         {"Server", ServerFlags()},
+        {kModelsGroup, ModelsFlags()},
         {"Conversations", ConversationFlags()},
         {"Reports of a server", ReportFlags()},
         {"Prompt and output of logits, generate, bench", PromptFlags()},

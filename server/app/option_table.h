@@ -84,6 +84,9 @@ struct FlagSpec {
   std::string_view default_text;
 };
 
+// The group of flags that only `serve --models` has.
+inline constexpr std::string_view kModelsGroup = "Several models";
+
 std::span<const FlagSpec> FlagTable();
 std::span<const CommandSpec> CommandTable();  // in the order of CommandBit
 
@@ -93,6 +96,12 @@ std::span<const FlagSpec> ArgumentTable();
 
 // The separator between the values of a flag that takes several texts, however they were given.
 inline constexpr char kTextSeparator = '\n';
+
+// A flag and its value as ApplyFlag reads it.
+struct Assignment {
+  const FlagSpec* flag;
+  std::string value;
+};
 
 // Checks `value` and stores it. The error names the flag, the value and what is allowed.
 Status ApplyFlag(const FlagSpec& flag, std::string_view value, Options& options);

@@ -80,11 +80,6 @@ Status UnknownFlag(const std::string& name, std::span<const std::string> allowed
                          name);
 }
 
-struct Assignment {
-  const FlagSpec* flag;
-  std::string value;
-};
-
 // Walks argv after the command: collects flags and arguments with their values, in order.
 class ArgumentReader {
  public:
@@ -195,8 +190,9 @@ std::optional<std::string> ValueText(const FlagSpec& flag, const nlohmann::json&
 }
 
 // Applies the file's keys. Keys of other commands are skipped, so that one file can serve several
-// commands.
-Status ApplyConfigFile(const std::string& path, unsigned command, Options& options) {
+// commands. `applied` gets the others.
+Status ApplyConfigFile(const std::string& path, unsigned command, Options& options,
+                       std::vector<Assignment>& applied) {
   const Result<std::string> text = ReadRegularFile(path, kMaxConfigFileBytes);
   if (!text.ok()) return InvalidArgument("--config " + text.status().message(), "--config");
   bool too_deep = false;
@@ -223,6 +219,7 @@ Status ApplyConfigFile(const std::string& path, unsigned command, Options& optio
       status = UnknownFlag(name, names);
     } else if (const std::optional<std::string> as_text = ValueText(*flag, value)) {
       status = ApplyFlag(*flag, *as_text, options);
+      applied.push_back({flag, *as_text});
     } else {
       status = InvalidArgument(name + " is a JSON " + value.type_name() +
                                ", allowed: " + AllowedText(*flag));
@@ -248,12 +245,18 @@ Status CheckChatUrl(const Options& options) {
 }
 
 Status CheckTogether(unsigned command, Options& options) {
+  if (!options.models.file.empty() && !options.session.model_dir.empty()) {
+    return InvalidArgument("found MODEL_DIR \"" + options.session.model_dir + "\" and --models \"" +
+                               options.models.file + "\", allowed: one of them",
+                           "--models");
+  }
   if (options.command == "chat") DS_RETURN_IF_ERROR(CheckChatUrl(options));
   DS_RETURN_IF_ERROR(CrossOrigin::Parse(options.serve.cors_origins).status());
   DS_RETURN_IF_ERROR(CheckUnixSocketPath(options.serve.unix_socket));
   for (const FlagSpec* argument : ArgumentsOf(command)) {
     const auto text = std::get<FlagSpec::Place<std::string>>(argument->target);
-    if (!text(options).empty() || !options.chat.url.empty()) continue;
+    if (!text(options).empty() || !options.chat.url.empty() || !options.models.file.empty())
+      continue;
     const std::string name(argument->value_name);
     return InvalidArgument(
         name + " is missing: diffserve " + options.command + ArgumentsText(command), name);
@@ -278,6 +281,43 @@ Status CheckTogether(unsigned command, Options& options) {
       return InvalidArgument("--input is missing: the file of requests", "--input");
     if (options.batch.output.empty())
       return InvalidArgument("--output is missing: the file for the answers", "--output");
+  }
+  return {};
+}
+
+// The flags that the parent process of several models has itself, and those that would be the same
+// for every model and so collide.
+constexpr std::string_view kParentFlags[] = {
+    "--host", "--port",         "--unix-socket", "--grpc",          "--grpc-port",
+    "--ui",   "--api-key-file", "--cors-origin", "--drain-timeout", "--stop-with-stdin"};
+constexpr std::string_view kOneModelFlags[] = {
+    "--served-model-name", "--health-port", "--kv-events-endpoint", "--kv-events-replay-endpoint"};
+
+// "--threads=2"; a switch as "--no-ui"; several texts as several flags.
+void AppendArguments(const Assignment& assignment, std::vector<std::string>* arguments) {
+  const std::string name(assignment.flag->name);
+  if (assignment.flag->Is<bool>()) {
+    arguments->push_back(assignment.value == "true" ? name : "--no-" + name.substr(2));
+    return;
+  }
+  std::istringstream texts(assignment.value);
+  for (std::string text; std::getline(texts, text, kTextSeparator);)
+    arguments->push_back(name + "=" + text);
+}
+
+// Which of the given flags every model inherits.
+Status TakeModelsFlags(const std::vector<Assignment>& assignments, ModelsOptions& models) {
+  for (const Assignment& assignment : assignments) {
+    const std::string name(assignment.flag->name);
+    const bool is_of_models = assignment.flag->group == kModelsGroup;
+    if (models.file.empty() && is_of_models) return InvalidArgument(name + " needs --models", name);
+    if (models.file.empty() || is_of_models || std::ranges::count(kParentFlags, name) > 0) continue;
+    if (std::ranges::count(kOneModelFlags, name) > 0) {
+      return InvalidArgument(name + " does not go with --models: models are named, and flags of " +
+                                 "one model are set, in its file",
+                             name);
+    }
+    AppendArguments(assignment, &models.inherited_flags);
   }
   return {};
 }
@@ -330,11 +370,14 @@ Result<Options> ParseOptions(const std::vector<std::string>& args,
   DS_RETURN_IF_ERROR(reader.Read());
   std::string config_file = reader.config_file;
   if (config_file.empty()) config_file = ValueOfVariable(environment, VariableOf("--config"));
-  if (!config_file.empty()) DS_RETURN_IF_ERROR(ApplyConfigFile(config_file, bit, options));
-  DS_RETURN_IF_ERROR(ApplyEnvironment(environment, bit, options));
+  std::vector<Assignment> all;  // the last of a flag wins
+  if (!config_file.empty()) DS_RETURN_IF_ERROR(ApplyConfigFile(config_file, bit, options, all));
+  DS_RETURN_IF_ERROR(ApplyEnvironment(environment, bit, options, all));
   for (const auto& [flag, value] : reader.assignments)
     DS_RETURN_IF_ERROR(ApplyFlag(*flag, value, options));
   DS_RETURN_IF_ERROR(CheckTogether(bit, options));
+  all.insert(all.end(), reader.assignments.begin(), reader.assignments.end());
+  DS_RETURN_IF_ERROR(TakeModelsFlags(all, options.models));
   if (options.command == "chat" && !options.chat.url.empty())
     DS_RETURN_IF_ERROR(CheckFlagsOfServer(reader.assignments));
   return options;

@@ -80,6 +80,16 @@ struct ServeOptions {
   std::string kv_events_endpoint, kv_events_replay_endpoint, kv_events_topic;
 };
 
+// `serve --models`: several models, each with a process of its own.
+struct ModelsOptions {
+  std::string file;                          // empty: one model in this process
+  int idle_timeout_s = 0;                    // 0: no model is stopped for idleness
+  int max_loaded = 4;                        // processes; 0: no limit
+  MemorySize memory;                         // of them together; not given: no limit
+  int load_wait_s = 300;                     // of a request for its model
+  std::vector<std::string> inherited_flags;  // of the command line, for every model
+};
+
 // The prompt of logits or generate: one of these is given.
 struct PromptOptions {
   std::string text, tokens;  // ids, or "@FILE"
@@ -136,6 +146,7 @@ struct Options {
   LogLevel log_level = LogLevel::kInfo;
   SessionOptions session;
   ServeOptions serve;
+  ModelsOptions models;
   PromptOptions prompt;
   LogitsOptions logits;
   GenerateOptions generate;

@@ -73,6 +73,9 @@ class HttpExchange {
   // such event; the reply then continues.
   virtual bool EndWithError() { return false; }
   virtual bool EndedWithError() const { return false; }
+  // True if the rest of a started body cannot be made. Frames has no more bytes then, and the
+  // connection is reset.
+  virtual bool IsBroken() const { return false; }
 };
 
 // How a started reply ended early.

@@ -185,6 +185,7 @@ bool HttpSession::StepAnswering() {
   } else {
     std::string bytes;
     const bool last = exchange_->Frames(&bytes);
+    if (bytes.empty() && exchange_->IsBroken()) return Cut(), false;
     turn_bytes_ += bytes.size();
     AppendToBody(bytes);
     if (bytes.empty() && !last)

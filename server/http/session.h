@@ -18,6 +18,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "server/http/client/upstream_connections.h"
 #include "server/http/loop.h"
 #include "server/http/message.h"
 #include "server/http/reader.h"
@@ -32,9 +33,13 @@ struct HttpSessions {
   static constexpr size_t kScratchBytes = 64 << 10;  // one read
 
   boost::asio::io_context context{1};
+  UpstreamConnections upstream;  // of the calls that its connections forward
   std::vector<char> scratch = std::vector<char>(kScratchBytes);
   std::unordered_set<std::shared_ptr<HttpSession>> sessions;
 };
+
+// The loop whose handlers this thread runs; nullptr: none.
+HttpSessions* CurrentHttpLoop();
 
 class HttpSession : public std::enable_shared_from_this<HttpSession> {
  public:

@@ -75,10 +75,14 @@ class ServerProcess:
     def open_gate(self) -> None:
         """Nothing to open; GatedServer holds steps."""
 
+    def what_is_served(self) -> list:
+        return [self.model]
+
     def __enter__(self):
         self._stderr = tempfile.TemporaryFile()
         command = [
-            self.binary, "serve", self.model, "--port", str(self._ports[0]), "--grpc-port",
+            self.binary, "serve", *self.what_is_served(), "--port",
+            str(self._ports[0]), "--grpc-port",
             str(self._ports[1]), *DEVICE_FLAGS, *self.flags
         ]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

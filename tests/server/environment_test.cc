@@ -67,6 +67,17 @@ TEST(EnvironmentTest, ErrorsNameTheVariable) {
               HasSubstr("/nonexistent"));
 }
 
+TEST(EnvironmentTest, ModelsInheritVariablesExceptThoseOfTheirParent) {
+  const Environment environment = {"DIFFSERVE_PORT=9000", "DIFFSERVE_MAX_MODEL_LEN=64",
+                                   "DIFFSERVE_THREADS=1", "DIFFSERVE_MODELS=models.json"};
+  const Result<Options> options = ParseOptions({"serve", "--threads", "2"}, environment);
+  ASSERT_TRUE(options.ok()) << options.status().message();
+  EXPECT_EQ(options->serve.port, 9000);
+  EXPECT_EQ(options->models.file, "models.json");
+  EXPECT_THAT(options->models.inherited_flags,
+              ElementsAre("--max-model-len=64", "--threads=1", "--threads=2"));
+}
+
 // Those that Kubernetes sets in each container for a Service called diffserve.
 TEST(EnvironmentTest, VariablesOfAKubernetesServiceAreSkipped) {
   const Result<Options> options = Serve(

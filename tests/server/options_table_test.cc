@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <iomanip>
 #include <sstream>
 
@@ -24,6 +25,11 @@ std::vector<std::string> CommandsOf(const FlagSpec& flag) {
   return commands;
 }
 
+bool IsOfModels(std::string_view name) {
+  const auto flag = std::ranges::find(FlagTable(), name, &FlagSpec::name);
+  return flag != FlagTable().end() && flag->group == kModelsGroup;
+}
+
 // The minimum arguments of a command besides the flag under test.
 std::vector<std::string> Arguments(std::string_view command, std::string_view flag) {
   std::vector<std::string> args = {std::string(command)};
@@ -32,6 +38,8 @@ std::vector<std::string> Arguments(std::string_view command, std::string_view fl
       args.push_back(argument.value_name == "URL" ? "http://host:80" : "DIR");
   }
   if (command == "chat" && flag == "--url") args.pop_back();  // it replaces MODEL_DIR
+  if (command == "serve" && IsOfModels(flag)) args.back() = "--models=x.json";
+  if (command == "serve" && flag == "--models") args.pop_back();
   if (command == "chat" && flag == "--api-key-file") args.back() = "--url=http://host:80";
   if (command == "generate" && flag == "--chat") return {"generate", "DIR", "--prompt", "text"};
   const bool is_prompt = flag == "--prompt" || flag == "--tokens";
@@ -58,7 +66,7 @@ std::string Number(const FlagSpec& flag, double value) {
 std::vector<std::string> GoodValues(const FlagSpec& flag) {
   if (!flag.allowed.empty()) return {flag.allowed.begin(), flag.allowed.end()};
   if (flag.Is<bool>()) return {"true", "false"};
-  if (flag.name == "--kv-cache-memory") return {"2G", "512MiB", "0.3", "1"};
+  if (flag.is_share_allowed) return {"2G", "512MiB", "0.3", "1"};
   if (flag.Is<MemorySize>()) return {"2G", "512MiB", "0.5K"};
   if (flag.name == "--cors-origin") return {"*", "https://a.example,http://localhost:3000,null"};
   if (flag.name == "--url") return {"http://host:80", "http://[::1]:8000/v1"};
@@ -69,7 +77,7 @@ std::vector<std::string> GoodValues(const FlagSpec& flag) {
 
 std::vector<std::string> BadValues(const FlagSpec& flag) {
   if (!flag.allowed.empty() || flag.Is<bool>()) return {"nonsense", ""};
-  if (flag.name == "--kv-cache-memory") return {"2X", "-1", "", "G"};
+  if (flag.is_share_allowed) return {"2X", "-1", "", "G"};
   if (flag.Is<MemorySize>()) return {"2X", "-1G", "", "G", "0.3", "1"};
   if (IsText(flag)) return {""};
   if (flag.Is<uint64_t>()) return {"-1", "18446744073709551616", "x"};

@@ -17,6 +17,8 @@ SEES = {
     "server/observe/": ("server/serving/", "server/http/"),
     "server/api/": ("server/json/", "server/http/", "server/ui/", "server/serving/",
                     "server/observe/"),
+    "server/router/": ("server/json/", "server/http/", "server/ui/", "server/serving/",
+                       "server/api/"),
     "server/app/": ("server/",),
 }
 # No API includes another, and only REGISTRIES include one: without its folder and its line there,

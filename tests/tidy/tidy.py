@@ -29,12 +29,14 @@ LAYERS = ["kernels/base/", "kernels/", "models/", "engine/", "server/"]  # each 
 # Library, what its includes look like, the files that may name it. A header among them is private:
 # only they may include it.
 HOMES = [
-    ("gRPC", r"grpc|google/protobuf|diffserve/v1/|inference/|vllm/", ["server/api/grpc/*"]),
+    ("gRPC", r"grpc|google/protobuf|diffserve/v1/|inference/|vllm/",
+     ["server/api/grpc/*", "server/router/grpc_*"]),
     ("Beast and Asio", r"boost/", ["server/http/*"]),
     ("zlib", r"zlib\.h$", ["server/http/content_coding.cc"]),
     ("nlohmann", r"nlohmann/", ["server/json/json*", "server/api/fields/*.cc",
                                 "server/api/reply/tokenizer_info.cc", "server/app/options.cc",
                                 "server/observe/kv_event_message.cc",
+                                "server/router/models_file.cc",
                                 "models/config_reader.cc", "models/safetensors*.cc"]),
     ("ZeroMQ", r"zmq", ["server/observe/kv_event_publisher.cc"]),
     ("prometheus-cpp", r"prometheus/", ["server/observe/metrics_exporter.cc"]),

@@ -30,6 +30,7 @@ namespace diffserve {
 
 Status RunCommand(const Options& options, const ExecutorWrapper& wrap) {
   const SessionOptions& session = options.session;
+  if (options.command == "serve" && !options.models.file.empty()) return RunServeModels(options);
   if (options.command == "serve") return RunServe(session, options.serve, wrap);
   if (options.command == "logits") return RunLogits(session, options.prompt, options.logits);
   if (options.command == "generate")
@@ -58,7 +59,7 @@ std::vector<std::string> Environment() {
 // The name in MODEL_DIR becomes a directory, for which files may be fetched.
 Status FindModelOf(Options& options) {
   std::string& model_dir = options.session.model_dir;
-  if (model_dir.empty()) return {};  // of probe and models, and of chat with a server
+  if (model_dir.empty()) return {};  // of probe, models, chat --url and serve --models
   const FileUse use = options.command == "convert"    ? FileUse::kConvert
                       : options.session.dummy_weights ? FileUse::kConfig
                                                       : FileUse::kRun;

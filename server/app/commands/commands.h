@@ -25,6 +25,8 @@ Status RunCommand(const Options& options, const ExecutorWrapper& wrap = {});  //
 
 Status RunServe(const SessionOptions& options, const ServeOptions& serve,
                 const ExecutorWrapper& wrap);
+// --models
+Status RunServeModels(const Options& options);
 Status RunLogits(const SessionOptions& options, const PromptOptions& prompt,
                  const LogitsOptions& logits);
 Status RunGenerate(const SessionOptions& options, const PromptOptions& prompt,

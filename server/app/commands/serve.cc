@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `diffserve serve`: loads, listens, prints the ready line, waits for a signal and
 // drains.
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -15,6 +14,7 @@
 #include "kernels/base/thread_registry.h"
 #include "server/app/commands/commands.h"
 #include "server/app/load/loaded_server.h"
+#include "server/app/serve_ports.h"
 #include "server/app/stop_signals.h"
 
 namespace diffserve {
@@ -25,26 +25,10 @@ using std::chrono::steady_clock;
 constexpr timespec kHealthPeriod{.tv_sec = 0, .tv_nsec = 250'000'000};  // how often gRPC's health
                                                                         // service follows Health
 
-// Debian's gRPC stops listening forever when file descriptors run out, so the process raises their
-// limit to the maximum.
-void RaiseFileLimit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-std::string Address(const std::string& host, int port) {
-  const std::string shown = host.find(':') == std::string::npos ? host : "[" + host + "]";
-  return shown + ":" + std::to_string(port);
-}
-
 std::string ReadyLine(const ServeOptions& serve, Server& server) {
   const std::string& host = serve.host;
   const HttpServer* const health = server.health_http();
-  return "ready http=" +
-         (serve.unix_socket.empty() ? Address(host, server.http().port())
-                                    : "unix:" + serve.unix_socket) +
+  return "ready http=" + HttpAddress(serve, server.http().port()) +
          (server.grpc() == nullptr ? "" : " grpc=" + Address(host, server.grpc()->port())) +
          (health == nullptr ? "" : " health=" + Address(host, health->port())) +
          " model=" + server.frontend().options().served_model_name;

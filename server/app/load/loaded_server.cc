@@ -12,15 +12,13 @@
 #include "models/diagnostics/attention_capture.h"
 #include "server/api/reply/tokenizer_info.h"
 #include "server/app/load/kv_disk.h"
+#include "server/app/serve_ports.h"
 #include "server/serving/answer/answer_formats.h"
 #include "server/serving/build_version.h"
 
 namespace diffserve {
 namespace {
 
-constexpr int kMaxHttpThreads = 2;
-// Longer than proxies in front keep an idle connection (60 to 120 s), or requests get lost.
-constexpr std::chrono::seconds kIdleTimeout{150};
 // Silence in an event stream after which a comment is sent, so that proxies keep it open.
 constexpr std::chrono::seconds kPingInterval{30};
 constexpr size_t kMinAnswersInMemory = 8;  // each of the maximum size
@@ -49,10 +47,6 @@ std::string NameOfDirectory(const std::string& model_dir) {
   for (size_t at; (at = repository.find(kSeparator)) != std::string::npos;)
     repository.replace(at, kSeparator.size(), "/");
   return repository;
-}
-
-bool IsLoopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
 ServedModelInfo MakeInfo(const std::string& name, ModelSession& session) {
@@ -151,15 +145,10 @@ Result<LoadedServer> LoadServer(const SessionOptions& options, const ServeOption
   server.routes.tokenizer_info = std::move(tokenizer_info).value();
   server.routes.ui = serve.ui;
   DS_RETURN_IF_ERROR(Assign(&server.routes.cross_origin, CrossOrigin::Parse(serve.cors_origins)));
-  // No web page reaches a Unix socket, so its Host fields are not checked.
-  server.routes.loopback_hosts_only = serve.unix_socket.empty() && IsLoopback(serve.host) &&
-                                      !parts.keys.required();
-  server.http.unix_socket = serve.unix_socket;
-  server.http.host = server.grpc.host = serve.host;
-  server.http.port = serve.port;
+  server.routes.loopback_hosts_only = ChecksHosts(serve, parts.keys);
+  server.http = HttpPortOptions(serve);
   server.http.ping_interval = kPingInterval;
-  server.http.idle_timeout = kIdleTimeout;
-  server.http.io_threads = std::min(kMaxHttpThreads, AvailableCpus());
+  server.grpc.host = serve.host;
   server.frontend.max_answers_bytes = static_cast<size_t>(serve.max_answers_memory.bytes);
   server.frontend.max_answer_bytes = server.frontend.max_answers_bytes / kMinAnswersInMemory;
   server.serves_grpc = serve.grpc;

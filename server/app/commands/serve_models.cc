@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// `diffserve serve --models FILE`: owns both ports, and runs a process of this program per model.
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/crash_report.h"
+#include "kernels/base/line_writer.h"
+#include "kernels/base/log.h"
+#include "kernels/base/machine_memory.h"
+#include "kernels/base/thread_registry.h"
+#include "models/regular_file.h"
+#include "server/api/apis.h"
+#include "server/api/grpc/server.h"
+#include "server/app/commands/commands.h"
+#include "server/app/commands/model_session.h"
+#include "server/app/commands/progress_line.h"
+#include "server/app/environment.h"
+#include "server/app/models/session_cost.h"
+#include "server/app/serve_ports.h"
+#include "server/app/stop_signals.h"
+#include "server/http/server.h"
+#include "server/hub/model_place.h"
+#include "server/router/children/model_children.h"
+#include "server/router/grpc_router.h"
+#include "server/router/http_router.h"
+#include "server/router/models_file.h"
+
+namespace diffserve {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr size_t kMaxModelsFileBytes = 1 << 20;
+// After the time that a process has for its requests, for its last replies and its end.
+constexpr std::chrono::seconds kEndGrace{5};
+constexpr std::chrono::seconds kLastBytes{2};
+constexpr timespec kReadyPeriod{.tv_sec = 0, .tv_nsec = 250'000'000};  // as RunServe's
+
+Status OfFile(const ModelsOptions& options, const Status& status, const std::string& model = {}) {
+  return InvalidArgument("--models " + options.file + ": " + model + status.message(), "--models");
+}
+
+Result<RoutedModels> ReadModels(const ModelsOptions& options) {
+  const Result<std::string> text = ReadRegularFile(options.file, kMaxModelsFileBytes);
+  if (!text.ok()) return InvalidArgument("--models " + text.status().message(), "--models");
+  Result<RoutedModels> models = RoutedModels::Parse(*text);
+  return models.ok() ? std::move(models) : OfFile(options, models.status());
+}
+
+// The command line of a model's process. Later flags win, so the parent's own come last.
+std::vector<std::string> ArgumentsFor(const RoutedModel& model, const Options& options) {
+  const ServeOptions& serve = options.serve;
+  std::vector<std::string> arguments = {"serve", model.model};
+  const auto append = [&](const std::vector<std::string>& flags) {
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+  };
+  append(options.models.inherited_flags);
+  append(model.flags);
+  append({"--host=127.0.0.1", "--port=0", "--grpc-port=0", serve.grpc ? "--grpc" : "--no-grpc",
+          "--no-ui", "--drain-timeout=" + std::to_string(serve.drain_timeout_s),
+          "--served-model-name=" + model.name});
+  for (const std::string& alias : model.aliases) append({"--served-model-name=" + alias});
+  if (!serve.api_key_file.empty()) append({"--api-key-file=" + serve.api_key_file});
+  for (const std::string& origins : serve.cors_origins) append({"--cors-origin=" + origins});
+  return arguments;
+}
+
+// A variable of a flag reaches a model as a flag, or is the parent's own.
+std::vector<std::string> FlagVariables() {
+  std::vector<std::string> names = {VariableOf("--config")};
+  for (const FlagSpec& flag : FlagTable()) names.push_back(VariableOf(flag.name));
+  return names;
+}
+
+// Memory that a model needs, whose files are fetched if need be.
+Result<int64_t> BytesOf(SessionOptions session) {
+  ProgressLine line(ProgressLine::Form::kLog);
+  LoadProgress progress(line.report(), line.pace());
+  const FileUse use = session.dummy_weights ? FileUse::kConfig : FileUse::kRun;
+  DS_RETURN_IF_ERROR(Assign(&session.model_dir, FindModel(session.model_dir, use, progress)));
+  const Result<SessionPlan> plan = PlanSession(session, ServerNeeds(session.engine));
+  if (!plan.ok()) return plan.status();
+  return static_cast<int64_t>(TotalBytes(*plan));
+}
+
+// Checks each model's flags, and with a limit of memory what it needs.
+Result<std::vector<ChildModel>> PlanChildren(const RoutedModels& models, const Options& options) {
+  std::vector<ChildModel> children;
+  for (const RoutedModel& model : models.all()) {
+    ChildModel child = {
+        .name = model.name, .arguments = ArgumentsFor(model, options), .pinned = model.pinned};
+    const Result<Options> parsed = ParseOptions(child.arguments);
+    if (!parsed.ok()) return OfFile(options.models, parsed.status(), model.name + ": ");
+    if (!options.models.memory.text.empty()) {
+      const Result<int64_t> bytes = BytesOf(parsed->session);
+      if (!bytes.ok()) {
+        return Status(bytes.status().code(), model.name + ": " + bytes.status().message(),
+                      bytes.status().param());
+      }
+      child.bytes = *bytes;
+    }
+    children.push_back(std::move(child));
+  }
+  return children;
+}
+
+Result<ResidencyLimits> LimitsFor(const std::vector<ChildModel>& children,
+                                  const ModelsOptions& options) {
+  ResidencyLimits limits = {.max_loaded = options.max_loaded,
+                            .idle_timeout = std::chrono::seconds(options.idle_timeout_s)};
+  const MemorySize& memory = options.memory;
+  if (!memory.text.empty()) {
+    limits.max_bytes = memory.share > 0 ? static_cast<int64_t>(
+                                              memory.share * static_cast<double>(FreeMemoryBytes()))
+                                        : memory.bytes;
+  }
+  std::vector<ResidentModel> needs;
+  for (const ChildModel& child : children)
+    needs.push_back({.bytes = child.bytes, .pinned = child.pinned});
+  const std::optional<ResidencyMisfit> misfit = FindMisfit(needs, limits);
+  if (!misfit) return limits;
+  std::string what = children[misfit->model].name +
+                     " does not fit beside the pinned models: " + "--max-loaded is " +
+                     std::to_string(limits.max_loaded);
+  if (limits.max_bytes > 0) {
+    what += ", --models-memory is " + MiB(static_cast<double>(limits.max_bytes)) +
+            ", and together they need " + MiB(static_cast<double>(misfit->bytes));
+  }
+  return InvalidArgument(what, limits.max_bytes > 0 ? "--models-memory" : "--max-loaded");
+}
+
+// The parts of the parent, in the order of their dependencies.
+struct ModelsServer {
+  RoutedModels models;
+  ApiKeys keys;
+  std::unique_ptr<ModelChildren> children = {};
+  std::unique_ptr<HttpRouter> router = {};
+  std::unique_ptr<HttpServer> http = {};
+  std::unique_ptr<GrpcRouter> grpc = {};  // nullptr with --no-grpc
+
+  std::string Names() const {
+    std::string names;
+    for (const RoutedModel& model : models.all()) names += (names.empty() ? "" : ",") + model.name;
+    return names;
+  }
+
+  void Stop(std::chrono::seconds drain_timeout) {
+    router->BeginDrain();
+    if (grpc != nullptr) grpc->SetServing(false);
+    children->Drain(steady_clock::now() + drain_timeout + kEndGrace);
+    http->Stop(kLastBytes);
+    if (grpc != nullptr) grpc->Shutdown(steady_clock::now() + kLastBytes);
+    grpc.reset();
+    http.reset();
+  }
+};
+
+Status StartParts(const Options& options, ModelsServer& server) {
+  const ServeOptions& serve = options.serve;
+  Result<std::vector<ChildModel>> children = PlanChildren(server.models, options);
+  if (!children.ok()) return children.status();
+  Result<ResidencyLimits> limits = LimitsFor(*children, options.models);
+  if (!limits.ok()) return limits.status();
+  HttpRoutesOptions of_models;
+  of_models.ui = serve.ui;
+  HttpRouterOptions routes = {.ui = serve.ui,
+                              .loopback_hosts_only = ChecksHosts(serve, server.keys),
+                              .apis = AllApis(of_models)};
+  DS_RETURN_IF_ERROR(Assign(&routes.cross_origin, CrossOrigin::Parse(serve.cors_origins)));
+  server.children = std::make_unique<ModelChildren>(
+      *std::move(children),
+      ModelChildrenOptions{.limits = *limits,
+                           .load_wait = std::chrono::seconds(options.models.load_wait_s),
+                           .stop_grace = std::chrono::seconds(serve.drain_timeout_s) + kEndGrace,
+                           .hidden_variables = FlagVariables()});
+  server.router = std::make_unique<HttpRouter>(std::move(routes), server.models, *server.children,
+                                               server.keys);
+  server.http = std::make_unique<HttpServer>(HttpPortOptions(serve), server.router->Service());
+  DS_RETURN_IF_ERROR(server.http->Start());
+  if (!serve.grpc) return {};
+  GrpcServerOptions grpc;
+  grpc.host = serve.host;
+  grpc.port = serve.grpc_port;
+  Result<std::unique_ptr<GrpcRouter>> started = GrpcRouter::Start(
+      grpc, GrpcServiceNames(), server.models, *server.children, server.keys);
+  if (!started.ok()) return started.status();
+  server.grpc = std::move(started).value();
+  return {};
+}
+
+}  // namespace
+
+Status RunServeModels(const Options& options) {
+  const NamedThread named("main", "the start");
+  const sigset_t signals = BlockStopSignals();
+  std::signal(SIGPIPE, SIG_IGN);
+  RaiseFileLimit();
+  std::optional<EndsOnSignal> ends_on_signal(std::in_place, "loading");
+  const ServeOptions& serve = options.serve;
+  std::optional<StopsWithInput> stops_with_input;
+  if (serve.stop_with_stdin) stops_with_input.emplace();
+  Result<RoutedModels> models = ReadModels(options.models);
+  if (!models.ok()) return models.status();
+  ModelsServer server = {.models = std::move(models).value(), .keys = {}};
+  if (!serve.api_key_file.empty())
+    DS_RETURN_IF_ERROR(Assign(&server.keys, ApiKeys::Load(serve.api_key_file)));
+  DS_RETURN_IF_ERROR(StartParts(options, server));
+  CrashWhenMemoryRunsOut();
+  ends_on_signal.reset();
+  LineWriter out({.descriptor = STDOUT_FILENO});
+  out.Push("ready http=" + HttpAddress(serve, server.http->port()) +
+           (server.grpc == nullptr ? "" : " grpc=" + Address(serve.host, server.grpc->port())) +
+           " model=" + server.Names() + "\n");
+  {
+    const ScopedThreadActivity activity("a signal");
+    do {
+      if (server.grpc != nullptr) server.grpc->SetServing(server.children->Ready().ok());
+    } while (sigtimedwait(&signals, nullptr, &kReadyPeriod) < 0);
+  }
+  Log(LogLevel::kInfo, "draining", {{"timeout_s", std::to_string(serve.drain_timeout_s)}});
+  try {
+    ends_on_signal.emplace("draining");  // by a second signal
+  } catch (const std::system_error&) {
+    Log(LogLevel::kError, "signal_thread_failed");  // the drain continues without it
+  }
+  const ScopedThreadActivity activity("the end of running requests");
+  server.Stop(std::chrono::seconds(serve.drain_timeout_s));
+  Log(LogLevel::kInfo, "stopped");
+  return {};
+}
+
+}  // namespace diffserve

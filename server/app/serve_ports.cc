@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/app/serve_ports.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "kernels/base/thread_pool.h"
+
+namespace diffserve {
+namespace {
+
+constexpr int kMaxHttpThreads = 2;
+// Longer than proxies in front keep an idle connection (60 to 120 s), or requests get lost.
+constexpr std::chrono::seconds kIdleTimeout{150};
+
+}  // namespace
+
+void RaiseFileLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+bool ChecksHosts(const ServeOptions& serve, const ApiKeys& keys) {
+  const std::string& host = serve.host;
+  const bool is_loopback = host == "localhost" || host == "::1" || host.starts_with("127.");
+  return is_loopback && serve.unix_socket.empty() && !keys.required();
+}
+
+std::string Address(const std::string& host, int port) {
+  const std::string shown = host.find(':') == std::string::npos ? host : "[" + host + "]";
+  return shown + ":" + std::to_string(port);
+}
+
+std::string HttpAddress(const ServeOptions& serve, int port) {
+  return serve.unix_socket.empty() ? Address(serve.host, port) : "unix:" + serve.unix_socket;
+}
+
+HttpServerOptions HttpPortOptions(const ServeOptions& serve) {
+  HttpServerOptions http;
+  http.unix_socket = serve.unix_socket;
+  http.host = serve.host;
+  http.port = serve.port;
+  http.idle_timeout = kIdleTimeout;
+  http.io_threads = std::min(kMaxHttpThreads, AvailableCpus());
+  return http;
+}
+
+}  // namespace diffserve

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/router/children/residency.h"
+
+#include <algorithm>
+
+namespace diffserve {
+namespace {
+
+constexpr int kMaxDelayDoublings = 6;
+constexpr std::chrono::seconds kMaxRestartDelay{60};
+
+// What the models that have a process take.
+struct Room {
+  int models = 0;
+  int64_t bytes = 0;
+
+  bool Fits(const ResidentModel& model, const ResidencyLimits& limits) const {
+    return (limits.max_loaded == 0 || models < limits.max_loaded) &&
+           (limits.max_bytes == 0 || bytes + model.bytes <= limits.max_bytes);
+  }
+  void Add(const ResidentModel& model) {
+    ++models;
+    bytes += model.bytes;
+  }
+  void Remove(const ResidentModel& model) {
+    --models;
+    bytes -= model.bytes;
+  }
+};
+
+bool IsStoppable(const ResidentModel& model) {
+  return model.state == ModelState::kLoaded && !model.pinned && model.in_flight == 0 &&
+         !model.wanted_since;
+}
+
+// The models of these places, by a time of each.
+template <typename Includes, typename TimeOf>
+std::vector<size_t> Sorted(std::span<const ResidentModel> models, Includes includes,
+                           TimeOf time_of) {
+  std::vector<size_t> places;
+  for (size_t i = 0; i < models.size(); ++i) {
+    if (includes(models[i])) places.push_back(i);
+  }
+  std::ranges::stable_sort(places, {}, [&](size_t i) { return time_of(models[i]); });
+  return places;
+}
+
+class ResidencyPlanner {
+ public:
+  ResidencyPlanner(std::span<const ResidentModel> models, const ResidencyLimits& limits,
+                   ResidencyTime now)
+      : models_(models),
+        limits_(limits),
+        now_(now),
+        idle_(Sorted(models, IsStoppable, [](const ResidentModel& m) { return m.last_used; })) {
+    for (const ResidentModel& model : models) {
+      if (model.state != ModelState::kUnloaded) taken_.Add(model);
+      if (model.state == ModelState::kStopping) stopping_.Add(model);
+    }
+  }
+
+  ResidencyActions Plan() {
+    StopIdle();
+    const auto waits = [](const ResidentModel& m) {
+      return m.wanted_since && m.state == ModelState::kUnloaded;
+    };
+    for (const size_t i :
+         Sorted(models_, waits, [](const ResidentModel& m) { return *m.wanted_since; })) {
+      if (models_[i].not_before > now_) {
+        AskAgain(models_[i].not_before);
+      } else if (taken_.Fits(models_[i], limits_)) {
+        taken_.Add(models_[i]);
+        actions_.start.push_back(i);
+      } else {
+        MakeRoom(models_[i]);
+        break;
+      }
+    }
+    return std::move(actions_);
+  }
+
+ private:
+  void AskAgain(ResidencyTime when) {
+    actions_.next = std::min(actions_.next.value_or(when), when);
+  }
+
+  void StopIdle() {
+    if (limits_.idle_timeout.count() == 0) return;
+    while (!idle_.empty()) {
+      const ResidencyTime end = models_[idle_.front()].last_used + limits_.idle_timeout;
+      if (end > now_) return AskAgain(end);
+      Stop(idle_.front(), StopReason::kIdle);
+      idle_.erase(idle_.begin());
+    }
+  }
+
+  // What stops already may suffice.
+  void MakeRoom(const ResidentModel& wanted) {
+    Room left = taken_;
+    left.models -= stopping_.models;
+    left.bytes -= stopping_.bytes;
+    size_t count = 0;
+    while (!left.Fits(wanted, limits_) && count < idle_.size())
+      left.Remove(models_[idle_[count++]]);
+    if (!left.Fits(wanted, limits_)) return;
+    for (size_t i = 0; i < count; ++i) Stop(idle_[i], StopReason::kRoom);
+  }
+
+  void Stop(size_t model, StopReason reason) {
+    actions_.stop.push_back({model, reason});
+    stopping_.Add(models_[model]);
+  }
+
+  const std::span<const ResidentModel> models_;
+  const ResidencyLimits& limits_;
+  const ResidencyTime now_;
+  std::vector<size_t> idle_;  // the least recently used first
+  Room taken_, stopping_;
+  ResidencyActions actions_;
+};
+
+}  // namespace
+
+ResidencyActions PlanResidency(std::span<const ResidentModel> models, const ResidencyLimits& limits,
+                               ResidencyTime now) {
+  return ResidencyPlanner(models, limits, now).Plan();
+}
+
+std::optional<ResidencyMisfit> FindMisfit(std::span<const ResidentModel> models,
+                                          const ResidencyLimits& limits) {
+  Room pinned;
+  for (const bool of_pinned : {true, false}) {
+    for (size_t i = 0; i < models.size(); ++i) {
+      if (models[i].pinned != of_pinned) continue;
+      if (!pinned.Fits(models[i], limits))
+        return ResidencyMisfit{i, pinned.bytes + models[i].bytes};
+      if (of_pinned) pinned.Add(models[i]);
+    }
+  }
+  return std::nullopt;
+}
+
+std::chrono::seconds RestartDelay(int failures) {
+  if (failures <= 1) return {};
+  const int doublings = std::min(failures - 2, kMaxDelayDoublings);
+  return std::min(std::chrono::seconds(1 << doublings), kMaxRestartDelay);
+}
+
+}  // namespace diffserve

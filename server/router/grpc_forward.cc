@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/router/grpc_forward.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "kernels/base/log.h"
+#include "server/serving/status_codes.h"
+
+namespace diffserve {
+namespace {
+
+constexpr size_t kMaxShownModelBytes = 128;
+
+std::string_view ViewOf(grpc::string_ref text) { return {text.data(), text.size()}; }
+
+// Metadata of one connection, which gRPC makes itself.
+bool IsOfConnection(std::string_view name) {
+  return name.starts_with(':') || name.starts_with("grpc-") || name == "user-agent" ||
+         name == "te" || name == "content-type" || name == "host";
+}
+
+grpc::Status ToGrpcStatus(const Status& status) {
+  return {static_cast<grpc::StatusCode>(WireStatusOf(status.code()).grpc), status.message()};
+}
+
+// How gRPC's texts for a connection that breaks under a call end: "recvmsg:Broken pipe".
+constexpr std::string_view kBrokenConnection[] = {"Socket closed", "Connection reset by peer",
+                                                  "Broken pipe"};
+
+// Whether the status was made on this side, because the connection failed. gRPC 1.51 describes that
+// as a status of the peer once the connection has stood.
+bool IsConnectionFailure(const grpc::Status& status, const grpc::ClientContext& context) {
+  if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return false;
+  const auto ends_with = [text = std::string_view(status.error_message())](std::string_view end) {
+    return text.ends_with(end);
+  };
+  return std::ranges::any_of(kBrokenConnection, ends_with) ||
+         context.debug_error_string().find("received from peer") == std::string::npos;
+}
+
+}  // namespace
+
+GrpcForwardCall* GrpcForwardCall::New(const GrpcForwarding& forwarding, const std::string& method,
+                                      const RequestModelField& field,
+                                      grpc::CallbackServerContext* context) {
+  const std::shared_ptr<GrpcForwardCall> call(
+      new GrpcForwardCall(forwarding, method, field, context));
+  call->self_ = call;
+  call->Begin();
+  return call.get();
+}
+
+void GrpcForwardCall::Begin() {
+  std::lock_guard lock(mutex_);
+  const Status access = forwarding_.watch.Access(*context_);
+  if (!access.ok()) return End(ToGrpcStatus(access));
+  StartRead(&request_);
+}
+
+// REQUIRES: the lock, here and for each function below that is not a reaction.
+void GrpcForwardCall::End(const grpc::Status& status) {
+  ended_ = true;
+  Finish(status);
+}
+
+std::string GrpcForwardCall::NameOfModel() {
+  const auto given = context_->client_metadata().find("model");
+  if (given != context_->client_metadata().end()) return std::string(ViewOf(given->second));
+  return field_.Find(&request_);
+}
+
+void GrpcForwardCall::FindUse() {
+  const std::string name = NameOfModel();
+  const std::optional<size_t> model = forwarding_.models.Find(name);
+  if (!model) {
+    return End({grpc::StatusCode::NOT_FOUND,
+                "the model '" + name.substr(0, kMaxShownModelBytes) + "' is not served here"});
+  }
+  model_ = *model;
+  if (auto use = forwarding_.children.TryUse(model_))
+    return use->ok() ? Start(**std::move(use)) : End(ToGrpcStatus(use->status()));
+  wait_ = forwarding_.children.Ask(model_, [weak = std::weak_ptr(self_)] {
+    if (const auto call = weak.lock()) call->OnUse();
+  });
+}
+
+void GrpcForwardCall::OnUse() {
+  std::lock_guard lock(mutex_);
+  if (ended_ || wait_ == nullptr) return;
+  std::optional<Result<ChildUse>> use = wait_->Take();
+  if (!use) return;
+  wait_.reset();
+  use->ok() ? Start(**std::move(use)) : End(ToGrpcStatus(use->status()));
+}
+
+void GrpcForwardCall::Start(ChildUse use) {
+  use_ = std::move(use);
+  for (const auto& [name, value] : context_->client_metadata()) {
+    if (!IsOfConnection(ViewOf(name)))
+      client_context_.AddMetadata(std::string(ViewOf(name)), std::string(ViewOf(value)));
+  }
+  client_context_.set_deadline(context_->deadline());
+  stub_ = std::make_unique<grpc::GenericStub>(forwarding_.channel(model_, *use_));
+  stub_->PrepareBidiStreamingCall(&client_context_, method_, {}, &upstream_);
+  started_ = takes_messages_ = true;
+  upstream_.AddHold();  // until the last read, because operations start outside its reactions
+  if (half_closed_)
+    upstream_.StartWritesDone();
+  else
+    upstream_.StartWrite(&request_);
+  upstream_.StartCall();
+}
+
+void GrpcForwardCall::OnReadDone(bool ok) {
+  std::lock_guard lock(mutex_);
+  if (ended_) return;
+  half_closed_ = !ok;
+  if (std::exchange(is_first_read_, false)) {
+    if (!context_->IsCancelled()) FindUse();
+  } else if (takes_messages_ && ok) {
+    upstream_.StartWrite(&request_);
+  } else if (takes_messages_) {
+    upstream_.StartWritesDone();
+  }
+}
+
+void GrpcForwardCall::Upstream::OnWriteDone(bool ok) {
+  std::lock_guard lock(call_.mutex_);
+  if (ok && !call_.half_closed_ && !call_.ended_) call_.StartRead(&call_.request_);
+}
+
+void GrpcForwardCall::Upstream::OnReadInitialMetadataDone(bool ok) {
+  std::lock_guard lock(call_.mutex_);
+  if (ok) {
+    for (const auto& [name, value] : call_.client_context_.GetServerInitialMetadata()) {
+      if (!IsOfConnection(ViewOf(name)))
+        call_.context_->AddInitialMetadata(std::string(ViewOf(name)), std::string(ViewOf(value)));
+    }
+    call_.StartSendInitialMetadata();
+  }
+  StartRead(&call_.reply_);
+}
+
+void GrpcForwardCall::Upstream::OnReadDone(bool ok) {
+  std::lock_guard lock(call_.mutex_);
+  if (ok) return call_.StartWrite(&call_.reply_);
+  call_.takes_messages_ = false;
+  RemoveHold();
+}
+
+void GrpcForwardCall::OnWriteDone(bool ok) {
+  std::lock_guard lock(mutex_);
+  if (!ok) client_context_.TryCancel();
+  upstream_.StartRead(&reply_);
+}
+
+void GrpcForwardCall::OnCancel() {
+  std::lock_guard lock(mutex_);
+  if (started_) return client_context_.TryCancel();
+  wait_.reset();
+  if (!ended_) End(grpc::Status::CANCELLED);
+}
+
+void GrpcForwardCall::OnUpstreamDone(const grpc::Status& status) {
+  const std::shared_ptr<GrpcForwardCall> self = self_;  // Finish may end this call on another
+                                                        // thread
+  std::lock_guard lock(mutex_);
+  for (const auto& [name, value] : client_context_.GetServerTrailingMetadata()) {
+    if (!IsOfConnection(ViewOf(name)))
+      context_->AddTrailingMetadata(std::string(ViewOf(name)), std::string(ViewOf(value)));
+  }
+  if (!IsConnectionFailure(status, client_context_)) return End(status);
+  const std::string& model = forwarding_.children.name(model_);
+  Log(LogLevel::kWarning, "forward_failed", {{"model", model}, {"reason", status.error_message()}});
+  End({grpc::StatusCode::UNAVAILABLE,
+       "the process of model " + model + " ended before its answer did; try again"});
+}
+
+}  // namespace diffserve

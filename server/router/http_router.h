@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// HttpRouter: the HTTP port of a server with several models. It answers health, metrics, the list
+// of models and the page itself. Every other request goes to the process of the model that it
+// names, with its bytes unchanged.
+// Thread safety: the service may be called from any I/O thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <ctime>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/api/apis.h"
+#include "server/api/head/api_key.h"
+#include "server/api/head/cross_origin.h"
+#include "server/http/message.h"
+#include "server/router/children/model_children.h"
+#include "server/router/models_file.h"
+
+namespace diffserve {
+
+struct HttpRouterOptions {
+  bool ui = true;
+  CrossOrigin cross_origin = {};
+  bool loopback_hosts_only = false;  // as in HttpRoutesOptions
+  std::vector<Api> apis = {};        // of the models' servers: paths, errors, which need a key
+};
+
+class HttpRouter {
+ public:
+  // All references outlive it, and it outlives the HttpServer that uses its service. The children
+  // are in the order of the models.
+  HttpRouter(HttpRouterOptions options, const RoutedModels& models, ModelChildren& children,
+             const ApiKeys& keys);
+
+  HttpService Service();
+  void BeginDrain() { draining_.store(true, std::memory_order_relaxed); }
+
+ private:
+  struct Call {
+    HttpRequest request;
+    std::string request_id;
+    ErrorBody errors;
+    std::function<void()> wake;
+  };
+  struct OwnRoute {
+    std::string_view method, path;
+    HttpAnswer (HttpRouter::*answer)(Call& call);
+    bool needs_key;
+  };
+
+  HttpAnswer Serve(HttpRequest request, std::function<void()> wake);
+  HttpReply Refuse(int status, std::string_view reason, const HttpHead& head) const;
+  HttpAnswer Dispatch(Call& call);
+  HttpAnswer Forward(Call& call);
+  HttpAnswer Live(Call& call);
+  HttpAnswer Ready(Call& call);
+  HttpAnswer Metrics(Call& call);
+  HttpAnswer Models(Call& call);
+  HttpAnswer Model(Call& call);
+  HttpAnswer Load(Call& call);
+  HttpAnswer Unload(Call& call);
+  HttpAnswer Page(Call& call);
+  Result<size_t> Find(const std::string& name) const;
+  Result<size_t> ModelInBody(const Call& call) const;
+  static HttpReply Error(const Call& call, const Status& status);
+  void AddFields(const std::string& request_id, const std::string& origin, HttpReply* reply) const;
+
+  const HttpRouterOptions options_;
+  const RoutedModels& models_;
+  ModelChildren& children_;
+  const ApiKeys& keys_;
+  const int64_t created_ = std::time(nullptr);  // Unix seconds
+  std::vector<OwnRoute> own_routes_;
+  std::atomic<bool> draining_{false};
+  std::atomic<int64_t> cut_{0};  // replies that ended early
+};
+
+}  // namespace diffserve

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/router/models_file.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace diffserve {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr int kMaxFileDepth = 4;
+constexpr size_t kMaxModels = 256;
+constexpr size_t kMaxNameBytes = 256;
+
+// The parent has one of each for all models, so a model cannot set them.
+constexpr std::string_view kFlagsOfTheParent[] = {"models",
+                                                  "idle-timeout",
+                                                  "max-loaded",
+                                                  "models-memory",
+                                                  "load-wait",
+                                                  "host",
+                                                  "port",
+                                                  "grpc-port",
+                                                  "health-port",
+                                                  "served-model-name",
+                                                  "api-key-file",
+                                                  "cors-origin",
+                                                  "ui",
+                                                  "drain-timeout",
+                                                  "unix-socket",
+                                                  "grpc",
+                                                  "stop-with-stdin",
+                                                  "config"};
+
+Status Wrong(const std::string& path, const std::string& what) {
+  return InvalidArgument(path + what, "--models");
+}
+
+bool IsName(const std::string& name) {
+  const auto is_plain = [](char c) { return c > ' ' && c < 127 && c != '"' && c != '\\'; };
+  return !name.empty() && name.size() <= kMaxNameBytes && std::ranges::all_of(name, is_plain);
+}
+
+Status CheckName(const std::string& path, const std::string& name) {
+  if (IsName(name)) return {};
+  return Wrong(path,
+               ": a name is 1 to 256 printable ASCII characters without spaces, quotes and "
+               "backslashes");
+}
+
+// A flag's value as on a command line; empty: the value is of no such type.
+std::vector<std::string> FlagArguments(const std::string& flag, const OrderedJson& value) {
+  if (value.is_boolean()) return {value.get<bool>() ? "--" + flag : "--no-" + flag};
+  if (value.is_string()) return {"--" + flag + "=" + value.get<std::string>()};
+  if (value.is_number()) return {"--" + flag + "=" + value.dump()};
+  if (!value.is_array() || value.empty()) return {};
+  std::vector<std::string> texts;
+  std::string numbers;
+  for (const OrderedJson& entry : value) {
+    if (entry.is_string()) texts.push_back("--" + flag + "=" + entry.get<std::string>());
+    if (entry.is_number()) numbers += (numbers.empty() ? "" : ",") + entry.dump();
+  }
+  if (texts.size() == value.size()) return texts;
+  if (texts.empty() && !numbers.empty()) return {"--" + flag + "=" + numbers};
+  return {};
+}
+
+Status ReadFlags(const std::string& path, const OrderedJson& flags, RoutedModel* model) {
+  if (!flags.is_object()) return Wrong(path, ": expected an object of flag names and values");
+  for (const auto& [key, value] : flags.items()) {
+    std::string flag = key;
+    std::ranges::replace(flag, '_', '-');
+    if (std::ranges::find(kFlagsOfTheParent, flag) != std::end(kFlagsOfTheParent)) {
+      return Wrong(path, ": --" + flag + " is set for all models together, on the command line");
+    }
+    const std::vector<std::string> arguments = FlagArguments(flag, value);
+    if (arguments.empty()) {
+      return Wrong(path + "." + key,
+                   std::string(" is a JSON ") + value.type_name() +
+                       "; allowed: a string, a number, a boolean, or a list of strings or numbers");
+    }
+    model->flags.insert(model->flags.end(), arguments.begin(), arguments.end());
+  }
+  return {};
+}
+
+Status ReadAliases(const std::string& path, const OrderedJson& aliases, RoutedModel* model) {
+  if (!aliases.is_array()) return Wrong(path, ": expected a list of names");
+  for (const OrderedJson& alias : aliases) {
+    if (!alias.is_string()) return Wrong(path, ": expected a list of names");
+    model->aliases.push_back(alias.get<std::string>());
+    DS_RETURN_IF_ERROR(CheckName(path, model->aliases.back()));
+  }
+  return {};
+}
+
+Status ReadMember(const std::string& path, const std::string& key, const OrderedJson& value,
+                  RoutedModel* model) {
+  if (key == "model") {
+    if (!value.is_string() || value.get_ref<const std::string&>().empty())
+      return Wrong(path, ": expected the path of a model directory");
+    model->model = value.get<std::string>();
+  } else if (key == "flags") {
+    return ReadFlags(path, value, model);
+  } else if (key == "aliases") {
+    return ReadAliases(path, value, model);
+  } else if (key == "pinned") {
+    if (!value.is_boolean()) return Wrong(path, ": expected true or false");
+    model->pinned = value.get<bool>();
+  } else if (key == "adapters") {
+    return Wrong(path, ": adapters are not served by this build");
+  } else {
+    return Wrong(path, " is not a member; allowed: model, flags, aliases, pinned");
+  }
+  return {};
+}
+
+Result<RoutedModel> ReadModel(const std::string& name, const OrderedJson& members) {
+  DS_RETURN_IF_ERROR(CheckName("model \"" + name + "\"", name));
+  if (!members.is_object())
+    return Wrong(name, ": expected an object with model, flags, aliases, pinned");
+  RoutedModel model = {.name = name, .model = ""};
+  for (const auto& [key, value] : members.items())
+    DS_RETURN_IF_ERROR(ReadMember(name + "." + key, key, value, &model));
+  if (model.model.empty()) return Wrong(name, ".model is missing: the model's directory");
+  return model;
+}
+
+}  // namespace
+
+Result<RoutedModels> RoutedModels::Parse(std::string_view json) {
+  bool too_deep = false;
+  const auto limit_depth = [&](int depth, OrderedJson::parse_event_t, OrderedJson&) {
+    return !(too_deep |= depth > kMaxFileDepth);
+  };
+  const OrderedJson root = OrderedJson::parse(json, limit_depth, /*allow_exceptions=*/false);
+  if (too_deep || !root.is_object() || root.empty() || root.size() > kMaxModels)
+    return Wrong("expected", " one JSON object of 1 to 256 models by name");
+  RoutedModels models;
+  for (const auto& [name, members] : root.items()) {
+    Result<RoutedModel> model = ReadModel(name, members);
+    if (!model.ok()) return model.status();
+    std::vector<std::string> names = {model->name};
+    names.insert(names.end(), model->aliases.begin(), model->aliases.end());
+    for (const std::string& taken : names) {
+      if (!models.places_.emplace(taken, models.models_.size()).second)
+        return Wrong(name, ": the name \"" + taken + "\" is used twice");
+    }
+    models.models_.push_back(*std::move(model));
+  }
+  return models;
+}
+
+std::optional<size_t> RoutedModels::Find(std::string_view name_or_alias) const {
+  if (name_or_alias.empty()) return 0;
+  const auto found = places_.find(std::string(name_or_alias));
+  return found == places_.end() ? std::nullopt : std::optional(found->second);
+}
+
+}  // namespace diffserve
