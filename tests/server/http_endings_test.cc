@@ -84,9 +84,16 @@ constexpr char kLongStream[] =
 constexpr char kLongBody[] =
     R"({"prompt":"hello","n":16,"max_tokens":480,"ignore_eos":true,"logprobs":20})";
 
+// All of an answer waits for its reader, however late it is taken.
+ServingOptions PatientQueue() {
+  ServingOptions options;
+  options.frontend.max_stream_bytes = size_t{64} << 20;
+  return options;
+}
+
 // Buffers so small that an unread answer of this length never fits.
 ServingOptions SmallBuffers() {
-  ServingOptions options;
+  ServingOptions options = PatientQueue();
   options.http.send_buffer_bytes = 4096;
   return options;
 }
@@ -112,9 +119,7 @@ void AskWithoutReading(ServingFixture& server, HttpClient& client, const char* b
 }
 
 TEST(HttpEndingsTest, LongBodyComesInChunksAndIsWhole) {
-  ServingOptions options;
-  options.frontend.max_stream_bytes = size_t{64} << 20;  // all of it, however late it is taken
-  ServingFixture server(std::move(options));
+  ServingFixture server(PatientQueue());
   HttpClient client(server.port());
   ClientReply reply = client.Post("/v1/completions", kLongBody);
   ASSERT_EQ(reply.status, 200) << reply.body;

@@ -44,7 +44,8 @@ CLEAN = {
     "server/observe/metrics_exporter.cc": "prometheus/gauge.h",
     "server/api/head/api_key.cc": "openssl/sha.h",
     "server/app/chat/line_editor.cc": "histedit.h",
-    "server/hub/hub_client.cc": "curl/curl.h"}.items()}
+    "server/hub/hub_client.cc": "curl/curl.h",
+    "engine/page_store/page_record.cc": "xxhash.h"}.items()}
 
 
 LICENCE = {(".h", ".cc", ".cu", ".cuh", ".rs", ".proto", ".js"): f"// {language.SPDX}\n",
