@@ -108,7 +108,7 @@ class KvDiskTest(unittest.TestCase):
         with self.server() as server:
             after, cached = self.ask(server)
             self.assertEqual((after, cached), (before, 0))
-            self.assertEqual(server.metric("diffserve_kv_disk_errors_total", operation="read"), 1)
+            self.assertGreater(server.metric("diffserve_kv_disk_errors_total", operation="read"), 0)
             self.ask(server, PROMPT + "again")
             self.assertEqual(server.stderr().count("kv_page_not_read"), 1)
 
