@@ -4,7 +4,7 @@
 
     run.py BINARY MODEL [CLIENT...]
 
-`RECORD=FOLDER` writes each exchange between clients and servers to FOLDER/SERVER.jsonl.
+`EXCHANGES=FOLDER` writes each exchange between clients and servers to FOLDER/SERVER.jsonl.
 """
 
 import contextlib
@@ -111,7 +111,7 @@ def main(binary, model, names):
         "FULL_URL": (scripted, *formats, "--max-num-seqs", "1", "--max-waiting-requests", "8",
                      "--kv-cache-memory", "64M", "--max-queue-wait", "600"),
     }
-    record = os.environ.get("RECORD")
+    record = os.environ.get("EXCHANGES")
     results = []
     with contextlib.ExitStack() as stack:
         home = stack.enter_context(tempfile.TemporaryDirectory())
