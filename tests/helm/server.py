@@ -25,7 +25,7 @@ def serve_flags() -> set[str]:
     """The flags that `diffserve serve --help` lists for serve."""
     text = subprocess.run([BINARY, "serve", "--help"], capture_output=True, text=True,
                           check=True).stdout
-    rows = re.findall(r"^  (--[\w-]+)(?:.*|.*\n {9,}.*)\[([\w ,]+)\]$", text, re.M)
+    rows = re.findall(r"^  (--[\w-]+)(?:.*|.*\n {9,}.*)\[([\w ,-]+)\]$", text, re.M)
     return {
         flag
         for flag, commands in rows if commands.startswith("all") or "serve" in commands.split(", ")
