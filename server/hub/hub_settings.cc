@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 constexpr char kDefaultEndpoint[] = "https://huggingface.co";
 constexpr size_t kMaxTokenFileBytes = 4096;
 constexpr const char* kCaVariables[] = {"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"};
-// Of Debian and Alpine, Fedora and Red Hat, SUSE, and others.
+// The files of Debian and Alpine, Fedora and Red Hat, SUSE, and others.
 constexpr const char* kCaFiles[] = {"/etc/ssl/certs/ca-certificates.crt",
                                     "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
                                     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",

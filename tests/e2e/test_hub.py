@@ -412,7 +412,7 @@ class WithoutNetworkTest(HubTest):
             self.fetched(HTTPS_PROXY=proxy.address, NO_PROXY="localhost")
             self.assertEqual(proxy.places, [])
 
-    def test_offline_uses_what_is_in_the_cache_and_asks_nobody(self):
+    def test_offline_uses_the_cache_and_sends_no_request(self):
         self.fetched()
         self.hub.requests.clear()
         self.fetched(HF_HUB_OFFLINE="1")

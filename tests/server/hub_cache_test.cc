@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
 const std::string kOld(40, 'a'), kNew(40, 'b');
-// Of "hello": git's SHA-1 of the blob, and SHA-256.
+// The hashes of "hello": git's SHA-1 of the blob, and SHA-256.
 constexpr char kGitHash[] = "b6fc4c620b67d95f953a5c1c1230aaab5db5a1b0";
 constexpr char kSha256[] = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
 
