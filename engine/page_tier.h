@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// PageTier: a second place for the pages of the prefix cache, in which a miss may still be found.
-// The Scheduler decides which pages are loaded and kept; a tier moves their bytes on threads of its
-// own and never makes a plan wait. The real one is engine/page_store/disk_tier.h. Owned by the
-// engine loop.
+// PageTier: a second place for the prefix cache, in which a miss may still be found. It holds
+// pages, and snapshots of what sequences keep outside pages (engine/state_store.h). The Scheduler
+// decides what is loaded and kept; a tier moves the bytes on threads of its own and never makes a
+// plan wait. The real one is engine/page_store/disk_tier.h. Owned by the engine loop.
 //
 // Thread safety: all calls come from the engine thread, but stats() from any.
 #pragma once
@@ -15,8 +15,8 @@
 
 namespace diffserve {
 
-// Identifies a page by all tokens up to its end and the cache salt, in every process. A digest: no
-// two different prefixes have the same.
+// Identifies a prefix that ends with a page, by all its tokens and the cache salt, in every
+// process. A digest: no two different prefixes have the same.
 struct TierKey {
   uint64_t high = 0, low = 0;
   bool operator==(const TierKey&) const = default;
@@ -24,13 +24,27 @@ struct TierKey {
 TierKey RootTierKey(std::string_view salt);
 TierKey NextTierKey(const TierKey& parent, std::span<const int32_t> tokens);
 
-struct TierPage {
-  TierKey key;
-  std::vector<int32_t> tokens;  // [page_size]
-  int32_t page = -1;            // in the pool
+// The memory of a snapshot: a slot of states, and the pages of the windows before its position.
+struct SnapshotMemory {
+  int32_t slot = -1;
+  std::vector<int32_t> window_pages = {};
 };
 
-// Gauges and counters of a tier.
+// What a tier holds at the end of a prefix.
+enum class TierKind : uint8_t {
+  kPage,      // the prefix's last page
+  kSnapshot,  // the states and windows after its last token
+};
+
+struct TierEntry {
+  TierKey key;
+  std::vector<int32_t> tokens;  // [page_size], of the last page
+  int32_t page = -1;            // in the pool; -1: a snapshot
+  SnapshotMemory snapshot = {};
+  TierKind kind() const { return page < 0 ? TierKind::kSnapshot : TierKind::kPage; }
+};
+
+// Gauges and counters of a tier. Snapshots are counted as pages.
 struct TierStats {
   int64_t bytes = 0, bytes_max = 0;
   uint64_t pages = 0;
@@ -44,26 +58,25 @@ class PageTier {
 
   // Sets what a thread of the tier calls whenever TakeDone has something new.
   virtual void OnDone(std::function<void()> wake) = 0;
-  // Whether the tier holds a page.
-  virtual bool Contains(const TierKey& key) = 0;
-  // Fills the pages, in order. They are used by nothing else until the load is done.
-  virtual void Load(uint64_t load, std::vector<TierPage> pages) = 0;
-  // The pages that are not filled yet need not be. The load is done all the same.
+  virtual bool Contains(const TierKey& key, TierKind kind) = 0;
+  // Fills the memory of the entries, in order. Nothing else uses it until the load is done.
+  virtual void Load(uint64_t load, std::vector<TierEntry> entries) = 0;
+  // The entries that are not filled yet need not be. The load is done all the same.
   virtual void Cancel(uint64_t load) = 0;
-  // How many more pages Keep takes now.
+  // How many more entries Keep takes now.
   virtual int num_free() const = 0;
-  // Copies a page, which does not change until that is done. REQUIRES: num_free() > 0.
-  virtual void Keep(TierPage page) = 0;
-  // Forgets a page whose content cannot be trusted.
+  // Copies the entry's memory, which does not change until that is done. REQUIRES: num_free() > 0.
+  virtual void Keep(TierEntry entry) = 0;
+  // Forgets the page and the snapshot, because their content cannot be trusted.
   virtual void Forget(const TierKey& key) = 0;
-  // Forgets all pages, also those that are being kept.
+  // Forgets everything, also what is being kept.
   virtual void Clear() = 0;
 
   struct Done {
-    uint64_t load = 0;   // 0: a page was kept, or could not be
-    int num_loaded = 0;  // its leading pages that are right
+    uint64_t load = 0;   // 0: an entry was kept, or could not be
+    int num_loaded = 0;  // its leading entries that are right
   };
-  // What is done since the last call. Pages are kept in the order of the calls.
+  // What is done since the last call. Entries are kept in the order of the calls.
   virtual std::vector<Done> TakeDone() = 0;
   virtual TierStats stats() const = 0;
 };

@@ -75,7 +75,6 @@ Scheduler::Scheduler(const EngineOptions& options, PrefixIndex::Options index_op
       tier_(tier) {
   DS_CHECK(max_running_ > 0 && options.page_size > 0 && options.max_model_len > 0,
            "every size of the engine is positive");
-  DS_CHECK(tier == nullptr || states_.empty(), "a tier keeps pages, not states");
 }
 
 void Scheduler::Add(Request request) {
@@ -235,7 +234,7 @@ void Scheduler::PlanWaiting(Budget& budget) {
       StopKeeping();
       break;
     }
-    if (StartLoad(*next, hits)) continue;
+    if (StartLoad(*next, num_hits)) continue;
     Sequence& head = Admit(hits);
     head.share = std::min(head.share, client.tokens_left);
     const int planned = PlanTokens(head, wanted);

@@ -74,7 +74,7 @@ struct SchedulerCounters {
 
 class Scheduler {
  public:
-  // `tier` may be nullptr; it outlives the scheduler. REQUIRES: no tier for a model with states.
+  // `tier` may be nullptr; it outlives the scheduler.
   explicit Scheduler(const EngineOptions& options, PrefixIndex::Options index_options = {},
                      PageTier* tier = nullptr);
 
@@ -167,6 +167,7 @@ class Scheduler {
   bool IsKnown(const Sequence& sequence, int page) const;  // whether all tokens of the full page
                                                            // are known
   PrefixIndex::Key KeyOf(Sequence& sequence, int page, int32_t parent) const;
+  std::vector<int32_t> IndexedPages(Sequence& sequence) const;
   std::vector<int32_t> FindPrefix(Sequence& sequence) const;
   bool PrefixIsUnderWay(Sequence& head, int num_hits, int tokens) const;
   void CountPrefix(Sequence& sequence, int num_hits);
@@ -180,31 +181,37 @@ class Scheduler {
     std::vector<int32_t> held = {};  // pages of its prefix: those found in the index, then the new
                                      // ones
     int num_hits = 0;
-    bool is_stale = false;  // the cache was reset since
+    std::optional<SnapshotMemory> snapshot = {};  // for the one at the end of the last page
+    int snapshot_saves = 0;                       // tokens
+    bool is_stale = false;                        // the cache was reset since
   };
   // Indexed pages from the first of a chain on, which a sequence has released.
   struct OfferedChain {
-    std::vector<TierPage> pages = {};
+    std::vector<TierEntry> pages = {};
     std::vector<uint64_t> serials = {};  // of the index, which tell a page's contents apart
   };
   struct KeptChain {
-    OfferedChain chain;    // held
-    size_t num_given = 0;  // leading pages that the tier has, or copies
-    size_t num_done = 0;   // that it has
+    std::vector<TierEntry> entries = {};  // pages, each before its snapshot; held
+    size_t num_given = 0;                 // leading entries that the tier has, or copies
+    size_t num_done = 0;                  // that it has
   };
   static constexpr int64_t kMaxOfferedPages = 4;  // as a multiple of the pool's
   const TierKey& TierKeyOf(Sequence& sequence, int page) const;
   int64_t RoomForTransfers() const;
-  bool StartLoad(Sequence& next, const std::vector<int32_t>& hits);
+  bool StartLoad(Sequence& next, int num_hits);
+  std::vector<TierEntry> FindInTier(Sequence& next, std::vector<int32_t>& pages, int num_hits);
   void FinishLoad(uint64_t id, int num_loaded);
   bool EndLoading(const Sequence& sequence);
   void OfferPages(Sequence& sequence);
   void DropOffer();
   void StartKeeping();
+  size_t NumStillIndexed(const OfferedChain& chain) const;
+  std::vector<TierEntry> Hold(std::span<const TierEntry> pages);
   void KeepPages();
   void ReleaseKept(size_t first);
   void StopKeeping();
   void CheckTransfers(std::vector<int>& holders) const;
+  std::vector<const SnapshotMemory*> SnapshotsOfTransfers() const;
   // Commit.
   TokenEvent CommitSequence(Sequence& sequence, const Due& due, const SequenceResult& result);
   void TakePromptScores(Sequence& sequence, int end, const SequenceResult& result,

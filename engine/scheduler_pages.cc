@@ -103,9 +103,8 @@ PrefixIndex::Key Scheduler::KeyOf(Sequence& sequence, int page, int32_t parent) 
           sequence.request.cache_salt};
 }
 
-// The longest run of indexed pages that the sequence may take. For a model with states, the run
-// ends at a snapshot.
-std::vector<int32_t> Scheduler::FindPrefix(Sequence& sequence) const {
+// The longest run of indexed pages that the sequence may take.
+std::vector<int32_t> Scheduler::IndexedPages(Sequence& sequence) const {
   std::vector<int32_t> hits;
   if (!TakesFromCache(sequence)) return hits;
   const int max_pages = sequence.max_tokens_from_cache() / options_.page_size;
@@ -114,6 +113,12 @@ std::vector<int32_t> Scheduler::FindPrefix(Sequence& sequence) const {
     if (hit < 0) break;
     hits.push_back(hit);
   }
+  return hits;
+}
+
+// The same. For a model with states, the run ends at a snapshot.
+std::vector<int32_t> Scheduler::FindPrefix(Sequence& sequence) const {
+  std::vector<int32_t> hits = IndexedPages(sequence);
   while (!states_.empty() && !hits.empty() && !states_.HasSnapshot(hits.back())) hits.pop_back();
   return hits;
 }
@@ -214,7 +219,7 @@ void Scheduler::CheckInvariants() const {
       DS_CHECK(pool_.holders(sequence->pages[i]) == 1, "a page that may be written has one holder");
     }
   }
-  states_.CheckInvariants(running_, index_);
+  states_.CheckInvariants(running_, index_, SnapshotsOfTransfers());
   const std::vector<const Sequence*> waiting = queue_.ByArrival();
   for (const Sequence* sequence : waiting) {
     DS_CHECK(sequence->state.slot < 0 && sequence->pages.empty() && sequence->num_planned == 0,

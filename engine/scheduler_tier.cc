@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scheduler, second tier: which pages are loaded from the tier, and which are kept in it.
+// Scheduler, second tier: which pages and snapshots are loaded from the tier, and which are kept in
+// it.
 #include <algorithm>
 #include <utility>
 
@@ -32,37 +33,63 @@ int64_t Scheduler::RoomForTransfers() const {
   return pool_.num_pages() - std::max(needed, unyielding) - num_transferring_;
 }
 
+// The entries with which the tier prolongs the sequence's prefix, of which `num_hits` pages are
+// usable in memory. `pages`: its indexed pages; without those that the longer prefix does not need.
+std::vector<TierEntry> Scheduler::FindInTier(Sequence& next, std::vector<int32_t>& pages,
+                                             int num_hits) {
+  const auto entry = [&](int page) {
+    const std::span<const int32_t> tokens = next.PageTokens(page, options_.page_size);
+    return TierEntry{TierKeyOf(next, page), {tokens.begin(), tokens.end()}};
+  };
+  const auto end = static_cast<int>(
+      std::min<int64_t>(next.max_tokens_from_cache() / options_.page_size, RoomForTransfers()));
+  pages.resize(static_cast<size_t>(std::clamp<int64_t>(end, 0, std::ssize(pages))));
+  const int64_t cached = std::ranges::count_if(pages,
+                                               [&](int32_t page) { return pool_.is_cached(page); });
+  const auto num_indexed = static_cast<int>(pages.size());
+  const int64_t max_new = std::min<int64_t>(end - num_indexed, pool_.num_available() - cached);
+  std::vector<TierEntry> entries;
+  while (std::ssize(entries) < max_new) {
+    TierEntry next_page = entry(num_indexed + static_cast<int>(entries.size()));
+    if (!tier_->Contains(next_page.key, TierKind::kPage)) break;
+    entries.push_back(std::move(next_page));
+  }
+  if (states_.empty()) return entries;
+  // Only a prefix that ends at a snapshot is usable.
+  int last = num_indexed + static_cast<int>(entries.size()) - 1;
+  while (last >= num_hits && !tier_->Contains(TierKeyOf(next, last), TierKind::kSnapshot)) --last;
+  if (last < num_hits) return {};
+  pages.resize(static_cast<size_t>(std::min(last + 1, num_indexed)));
+  entries.resize(static_cast<size_t>(std::max(last + 1 - num_indexed, 0)));
+  entries.push_back(entry(last));
+  return entries;
+}
+
 // Takes the next sequence out of the queue while more of its prefix is loaded. False: the tier has
 // no more of it, or there is no room for it.
-bool Scheduler::StartLoad(Sequence& next, const std::vector<int32_t>& hits) {
+bool Scheduler::StartLoad(Sequence& next, int num_hits) {
   if (tier_ == nullptr || next.asked_tier || !TakesFromCache(next)) return false;
   next.asked_tier = true;
-  const auto num_hits = static_cast<int>(hits.size());
-  const int64_t cached_hits = std::ranges::count_if(
-      hits, [&](int32_t page) { return pool_.is_cached(page); });
-  const int64_t room = std::min(RoomForTransfers() - num_hits, pool_.num_available() - cached_hits);
-  const int max_pages = next.max_tokens_from_cache() / options_.page_size;
-  std::vector<TierPage> pages;
-  for (int page = num_hits; page < max_pages && std::ssize(pages) < room; ++page) {
-    const TierKey& key = TierKeyOf(next, page);
-    if (!tier_->Contains(key)) break;
-    const std::span<const int32_t> tokens = next.PageTokens(page, options_.page_size);
-    pages.push_back({key, {tokens.begin(), tokens.end()}, -1});
+  TierLoad load = {.held = IndexedPages(next)};
+  std::vector<TierEntry> entries = FindInTier(next, load.held, num_hits);
+  if (entries.empty()) return false;
+  load.num_hits = static_cast<int>(load.held.size());
+  if (!states_.empty()) {
+    const int end = (load.num_hits + static_cast<int>(entries.size()) - 1) * options_.page_size;
+    load.snapshot = states_.Allocate(end);
+    if (!load.snapshot) return false;
+    load.snapshot_saves = end - num_hits * options_.page_size;
+    entries.back().snapshot = *load.snapshot;
   }
-  if (pages.empty()) return false;
-  for (const int32_t page : hits) pool_.Share(page);
-  TierLoad load = {.held = hits};
-  for (TierPage& page : pages) {
-    page.page = AllocatePage();
-    load.held.push_back(page.page);
-  }
-  load.num_hits = num_hits;
+  for (const int32_t page : load.held) pool_.Share(page);
+  for (size_t i = 0; i + (load.snapshot ? 1 : 0) < entries.size(); ++i)
+    load.held.push_back(entries[i].page = AllocatePage());
   load.sequence = queue_.Remove(next);
   ++load.sequence->client->num_loading;
   num_transferring_ += std::ssize(load.held);
   const uint64_t id = ++last_load_;
   loads_.emplace(id, std::move(load));
-  tier_->Load(id, std::move(pages));
+  tier_->Load(id, std::move(entries));
   return true;
 }
 
@@ -72,9 +99,11 @@ void Scheduler::FinishLoad(uint64_t id, int num_loaded) {
   DS_CHECK(!node.empty(), "a load is done once");
   TierLoad& load = node.mapped();
   num_transferring_ -= std::ssize(load.held);
-  if (load.sequence != nullptr && !load.is_stale) {
+  const auto num_held = static_cast<int>(load.held.size());
+  const bool is_wanted = load.sequence != nullptr && !load.is_stale;
+  if (is_wanted) {
     int32_t parent = load.num_hits == 0 ? -1 : load.held[static_cast<size_t>(load.num_hits) - 1];
-    for (int page = load.num_hits; page < load.num_hits + num_loaded; ++page) {
+    for (int page = load.num_hits; page < std::min(load.num_hits + num_loaded, num_held); ++page) {
       int32_t& own = load.held[static_cast<size_t>(page)];
       parent = index_.Insert(KeyOf(*load.sequence, page, parent), own);
       if (parent < 0) break;
@@ -82,6 +111,15 @@ void Scheduler::FinishLoad(uint64_t id, int num_loaded) {
       if (parent == own) continue;
       pool_.Share(parent);  // another sequence has computed it in the meantime
       pool_.Release(std::exchange(own, parent), false);
+    }
+  }
+  if (load.snapshot) {
+    const bool is_right = is_wanted && load.num_hits + num_loaded > num_held &&
+                          index_.Contains(load.held.back());
+    if (is_right) {
+      states_.Adopt(*std::move(load.snapshot), load.held.back(), load.snapshot_saves);
+    } else {
+      states_.Release(*load.snapshot);
     }
   }
   for (size_t i = load.held.size(); i-- > 0;)
@@ -134,6 +172,14 @@ void Scheduler::DropOffer() {
   offered_.pop_front();
 }
 
+size_t Scheduler::NumStillIndexed(const OfferedChain& chain) const {
+  size_t count = 0;
+  while (count < chain.pages.size() && index_.Contains(chain.pages[count].page) &&
+         index_.SerialOf(chain.pages[count].page) == chain.serials[count])
+    ++count;
+  return count;
+}
+
 // Takes the first chain of offered pages, as far as it is still in the index and there is room, and
 // holds its pages, because a page must not leave the index before those after it.
 void Scheduler::StartKeeping() {
@@ -141,50 +187,76 @@ void Scheduler::StartKeeping() {
     OfferedChain chain = std::move(offered_.front());
     offered_.pop_front();
     num_offered_ -= std::ssize(chain.pages);
-    size_t num_there = 0, num_known = 0;
-    while (num_there < chain.pages.size() && index_.Contains(chain.pages[num_there].page) &&
-           index_.SerialOf(chain.pages[num_there].page) == chain.serials[num_there])
-      ++num_there;
-    while (num_known < num_there && tier_->Contains(chain.pages[num_known].key)) ++num_known;
+    const size_t num_there = NumStillIndexed(chain);
+    const auto in_tier = [&](const TierEntry& entry) {
+      return tier_->Contains(entry.key, entry.kind());
+    };
+    const auto is_known = std::ranges::find_if_not(
+        chain.pages.begin(), chain.pages.begin() + static_cast<ptrdiff_t>(num_there), in_tier);
+    const auto num_known = static_cast<size_t>(is_known - chain.pages.begin());
     const size_t num_held = std::min(num_there,
                                      static_cast<size_t>(std::max<int64_t>(0, RoomForTransfers())));
     counters_.pages_lost += chain.pages.size() - std::max(num_held, num_known);
-    if (num_held <= num_known) continue;
-    chain.pages.resize(num_held);
-    for (const TierPage& page : chain.pages) pool_.Share(page.page);
-    num_transferring_ += std::ssize(chain.pages);
-    keeping_ = {.chain = std::move(chain), .num_given = num_known, .num_done = num_known};
+    KeptChain kept = {.entries = Hold(std::span(chain.pages).first(num_held))};
+    while (kept.num_given < kept.entries.size() && in_tier(kept.entries[kept.num_given]))
+      ++kept.num_given;
+    kept.num_done = kept.num_given;
+    const bool is_new = kept.num_given < kept.entries.size();
+    keeping_ = std::move(kept);
+    if (is_new) return;
+    ReleaseKept(0);
+    keeping_.reset();
   }
+}
+
+// Holds the pages, and those of their snapshots that the tier lacks, as far as there is room.
+std::vector<TierEntry> Scheduler::Hold(std::span<const TierEntry> pages) {
+  std::vector<TierEntry> entries;
+  for (const TierEntry& page : pages) {
+    pool_.Share(page.page);
+    ++num_transferring_;
+    entries.push_back(page);
+    if (!states_.HasSnapshot(page.page) || tier_->Contains(page.key, TierKind::kSnapshot)) continue;
+    if (std::optional<SnapshotMemory> snapshot = states_.Hold(page.page))
+      entries.push_back({page.key, page.tokens, -1, *std::move(snapshot)});
+  }
+  return entries;
 }
 
 // Gives the tier what it takes of the offered pages.
 void Scheduler::KeepPages() {
   if (!short_of_pages_) StartKeeping();
   while (keeping_) {
-    std::vector<TierPage>& pages = keeping_->chain.pages;
-    while (keeping_->num_given < pages.size() && tier_->num_free() > 0) {
+    std::vector<TierEntry>& entries = keeping_->entries;
+    while (keeping_->num_given < entries.size() && tier_->num_free() > 0) {
       ++counters_.pages_kept;
-      tier_->Keep(pages[keeping_->num_given++]);
+      tier_->Keep(entries[keeping_->num_given++]);
     }
-    if (keeping_->num_done < pages.size()) return;
+    if (keeping_->num_done < entries.size()) return;
     ReleaseKept(0);
     keeping_.reset();
     if (!short_of_pages_) StartKeeping();
   }
 }
 
-// Releases the pages of the chain that is being kept, from its end down to `first`.
+// Releases the entries of the chain that is being kept, from its end down to `first`.
 void Scheduler::ReleaseKept(size_t first) {
-  std::vector<TierPage>& pages = keeping_->chain.pages;
-  num_transferring_ -= static_cast<int64_t>(pages.size() - first);
-  for (; pages.size() > first; pages.pop_back())
-    pool_.Release(pages.back().page, index_.Contains(pages.back().page));
+  for (std::vector<TierEntry>& entries = keeping_->entries; entries.size() > first;
+       entries.pop_back()) {
+    const TierEntry& last = entries.back();
+    if (last.kind() == TierKind::kSnapshot) {
+      states_.Release(last.snapshot);
+    } else {
+      pool_.Release(last.page, index_.Contains(last.page));
+      --num_transferring_;
+    }
+  }
 }
 
 // A sequence needs the pages of the chain: those that the tier does not copy yet are released.
 void Scheduler::StopKeeping() {
   if (!keeping_) return;
-  counters_.pages_lost += keeping_->chain.pages.size() - keeping_->num_given;
+  counters_.pages_lost += keeping_->entries.size() - keeping_->num_given;
   ReleaseKept(keeping_->num_given);
 }
 
@@ -194,7 +266,7 @@ void Scheduler::FinishTransfers() {
     if (done.load != 0) {
       FinishLoad(done.load, done.num_loaded);
     } else {
-      ++keeping_->num_done;  // pages are done in the order in which they were given
+      ++keeping_->num_done;  // entries are done in the order in which they were given
     }
   }
   KeepPages();
@@ -204,8 +276,11 @@ void Scheduler::FinishTransfers() {
 void Scheduler::CheckTransfers(std::vector<int>& holders) const {
   int64_t held = 0;
   if (keeping_) {
-    held = std::ssize(keeping_->chain.pages);
-    for (const TierPage& page : keeping_->chain.pages) ++holders[static_cast<size_t>(page.page)];
+    for (const TierEntry& entry : keeping_->entries) {
+      if (entry.kind() == TierKind::kSnapshot) continue;
+      ++held;
+      ++holders[static_cast<size_t>(entry.page)];
+    }
   }
   for (const auto& [id, load] : loads_) {
     held += std::ssize(load.held);
@@ -219,6 +294,18 @@ void Scheduler::CheckTransfers(std::vector<int>& holders) const {
   }
   DS_CHECK(held == num_transferring_, "what transfers hold is counted");
   DS_CHECK(RoomForTransfers() >= 0, "what must advance has room beside the transfers");
+}
+
+std::vector<const SnapshotMemory*> Scheduler::SnapshotsOfTransfers() const {
+  std::vector<const SnapshotMemory*> snapshots;
+  for (const auto& [id, load] : loads_) {
+    if (load.snapshot) snapshots.push_back(&*load.snapshot);
+  }
+  if (!keeping_) return snapshots;
+  for (const TierEntry& entry : keeping_->entries) {
+    if (entry.kind() == TierKind::kSnapshot) snapshots.push_back(&entry.snapshot);
+  }
+  return snapshots;
 }
 
 void Scheduler::ResetPrefixCache() {

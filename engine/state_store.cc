@@ -241,6 +241,50 @@ void StateStore::Forget(int32_t page) {
   Drop(snapshots_[static_cast<size_t>(by_page_[static_cast<size_t>(page)])]);
 }
 
+bool StateStore::HasRoomToHold(int64_t window_pages) const {
+  return !window_pages_ || num_held_window_pages_ + window_pages <=
+                               num_window_pages() - options_.WindowPagesMin(options_.MaxRunning());
+}
+
+std::optional<SnapshotMemory> StateStore::Hold(int32_t page) {
+  const int32_t slot = by_page_[static_cast<size_t>(page)];
+  const std::vector<int32_t>& window_pages = snapshots_[static_cast<size_t>(slot)].window_pages;
+  if (!HasRoomToHold(std::ssize(window_pages))) return std::nullopt;
+  slots_->Share(slot);
+  for (int32_t shared : window_pages) window_pages_->Share(shared);
+  num_held_window_pages_ += std::ssize(window_pages);
+  return SnapshotMemory{slot, window_pages};
+}
+
+std::optional<SnapshotMemory> StateStore::Allocate(int position) {
+  const int num_pages = window_pages_ ? position / options_.page_size - FirstSeen(position) : 0;
+  if (!HasRoomToHold(num_pages)) return std::nullopt;
+  SnapshotMemory memory = {.slot = TakeSnapshotSlot(-1)};
+  if (memory.slot < 0) return std::nullopt;
+  num_held_window_pages_ += num_pages;
+  while (std::ssize(memory.window_pages) < num_pages)
+    memory.window_pages.push_back(TakeWindowPage());
+  return memory;
+}
+
+void StateStore::Adopt(SnapshotMemory memory, int32_t page, int saves) {
+  if (HasSnapshot(page)) return Release(memory);
+  num_held_window_pages_ -= std::ssize(memory.window_pages);
+  snapshots_[static_cast<size_t>(memory.slot)] = {.id = ++last_id_,
+                                                  .page = page,
+                                                  .saves = saves,
+                                                  .worth = worth_of_dropped_ + saves,
+                                                  .window_pages = std::move(memory.window_pages)};
+  by_page_[static_cast<size_t>(page)] = memory.slot;
+  ++num_snapshots_;
+}
+
+void StateStore::Release(const SnapshotMemory& memory) {
+  num_held_window_pages_ -= std::ssize(memory.window_pages);
+  slots_->Release(memory.slot, false);
+  for (int32_t page : memory.window_pages) window_pages_->Release(page, false);
+}
+
 int StateStore::NumWindowPagesOf(Running running) const {
   std::vector<bool> used(static_cast<size_t>(num_window_pages()));
   for (const auto& sequence : running) {
@@ -251,13 +295,21 @@ int StateStore::NumWindowPagesOf(Running running) const {
   return static_cast<int>(std::ranges::count(used, true));
 }
 
-void StateStore::CheckInvariants(Running running, const PrefixIndex& index) const {
+void StateStore::CheckInvariants(Running running, const PrefixIndex& index,
+                                 std::span<const SnapshotMemory* const> transfers) const {
   if (empty()) return;
   slots_->CheckInvariants();
   DS_CHECK(num_running_ == std::ssize(running), "every running sequence holds a state");
   std::vector<int> slot_holders(static_cast<size_t>(num_slots()), 0);
   std::vector<int> page_holders(static_cast<size_t>(num_window_pages()), 0);
   for (int32_t slot : read_by_plan_) ++slot_holders[static_cast<size_t>(slot)];
+  int64_t num_held = 0;
+  for (const SnapshotMemory* memory : transfers) {
+    ++slot_holders[static_cast<size_t>(memory->slot)];
+    for (int32_t page : memory->window_pages) ++page_holders[static_cast<size_t>(page)];
+    num_held += std::ssize(memory->window_pages);
+  }
+  DS_CHECK(num_held == num_held_window_pages_, "the window pages that transfers hold are counted");
   for (const auto& sequence : running) {
     const HeldState& held = sequence->state;
     ++slot_holders[static_cast<size_t>(held.slot)];

@@ -20,10 +20,13 @@
 // drops again, therefore become free with the next plan. Window pages become free at once, because
 // a step reads only those in its tables.
 //
-// Invariants: each slot and window page has as many holders as running sequences, snapshots and
-// (slots only) readers in the last plan list it. A snapshot belongs to an indexed page, or its step
-// is in flight. EngineOptions::num_window_pages are enough for all running sequences, so no
-// sequence is preempted for window pages.
+// The second tier of the prefix cache copies snapshots and fills new ones. Meanwhile their memory
+// is held, also if the snapshot is dropped. That takes only what running sequences can never need.
+//
+// Invariants: each slot and window page has as many holders as running sequences, snapshots,
+// transfers and (slots only) readers in the last plan list it. A snapshot belongs to an indexed
+// page, or its step is in flight. EngineOptions::num_window_pages are enough for all running
+// sequences, so no sequence is preempted for window pages.
 #pragma once
 
 #include <cstdint>
@@ -67,10 +70,23 @@ class StateStore {
   // Drops the snapshot of a page that leaves the prefix index.
   void Forget(int32_t page);
 
-  bool HasSnapshot(int32_t page) const { return by_page_[static_cast<size_t>(page)] >= 0; }
+  bool HasSnapshot(int32_t page) const {
+    return !empty() && by_page_[static_cast<size_t>(page)] >= 0;
+  }
   // The first position after `after` at which the sequence's state is kept; INT_MAX if there is
   // none.
   int NextSnapshot(const Sequence& sequence, int after) const;
+
+  // Holds the memory of the page's snapshot until Release. nullopt: there is no room for it. For a
+  // committed snapshot only.
+  std::optional<SnapshotMemory> Hold(int32_t page);
+  // Holds memory for a snapshot at `position`, whose content the caller provides, until Adopt or
+  // Release. Called in a plan, before any PlanStep. nullopt: there is no room for it.
+  std::optional<SnapshotMemory> Allocate(int position);
+  // Makes it the snapshot of an indexed page, unless that has one. `saves`: the number of tokens
+  // that it saves.
+  void Adopt(SnapshotMemory memory, int32_t page, int saves);
+  void Release(const SnapshotMemory& memory);
 
   int num_slots() const { return slots_ ? slots_->num_pages() : 0; }
   int num_free_slots() const { return slots_ ? slots_->num_free() : 0; }
@@ -79,7 +95,9 @@ class StateStore {
   int num_free_window_pages() const { return window_pages_ ? window_pages_->num_free() : 0; }
   int NumWindowPagesOf(Running running) const;
   const Counters& counters() const { return counters_; }
-  void CheckInvariants(Running running, const PrefixIndex& index) const;
+  // `transfers`: what Hold and Allocate have given.
+  void CheckInvariants(Running running, const PrefixIndex& index,
+                       std::span<const SnapshotMemory* const> transfers = {}) const;
 
  private:
   struct Snapshot {
@@ -94,6 +112,7 @@ class StateStore {
   int FirstSeen(int position) const;  // index of the first window page that a token at `position`
                                       // sees
   int PromptEnd(const Sequence& sequence) const;
+  bool HasRoomToHold(int64_t window_pages) const;
   void Trim(Sequence& sequence);
   int32_t TakeWindowPage();
   int32_t TakeSnapshotSlot(int32_t read);
@@ -110,6 +129,7 @@ class StateStore {
   std::vector<int32_t> by_page_;       // the slot of an indexed page's snapshot, or -1
   std::vector<int32_t> read_by_plan_;  // slots that the last plan reads and then releases
   int num_running_ = 0, num_snapshots_ = 0;
+  int64_t num_held_window_pages_ = 0;  // by transfers
   uint64_t last_id_ = 0;
   int64_t worth_of_dropped_ = 0;
   Counters counters_;

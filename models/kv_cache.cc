@@ -34,12 +34,16 @@ size_t KvCache::Layout::Bytes() const {
 }
 
 KvCache::KvCache(Layout layout) : layout_(std::move(layout)), memory_(HostMemory(layout_.Bytes())) {
-  DS_CHECK(layout_.layers.size() == layout_.num_pages.size(), "pages for each layer");
+  DS_CHECK(layout_.layers.size() == layout_.num_pages.size() &&
+               layout_.layers.size() == layout_.has_window_pages.size(),
+           "pages for each layer");
 }
 
 KvCache::KvCache(Layout layout, Memory memory)
     : layout_(std::move(layout)), memory_(std::move(memory)) {
-  DS_CHECK(layout_.layers.size() == layout_.num_pages.size(), "pages for each layer");
+  DS_CHECK(layout_.layers.size() == layout_.num_pages.size() &&
+               layout_.layers.size() == layout_.has_window_pages.size(),
+           "pages for each layer");
 }
 
 void KvCache::Commit(ThreadPool& pool) {
@@ -63,14 +67,31 @@ StateSlots KvCache::StatesFrom(int64_t begin) {
   return {reinterpret_cast<float*>(slots) + begin, layout_.state_floats};
 }
 
-std::vector<std::span<std::byte>> KvCache::PageMemory(int32_t page) const {
-  std::vector<std::span<std::byte>> parts;
+void KvCache::AddPage(bool is_window_page, int32_t page,
+                      std::vector<std::span<std::byte>>& parts) const {
   std::byte* pages = memory_.bytes.get();
   for (size_t l = 0; l < layout_.layers.size(); ++l) {
     const size_t bytes = BytesPerPage({&layout_.layers[l], 1});
-    parts.emplace_back(pages + bytes * static_cast<size_t>(page), bytes);
+    if (layout_.has_window_pages[l] == is_window_page)
+      parts.emplace_back(pages + bytes * static_cast<size_t>(page), bytes);
     pages += bytes * static_cast<size_t>(layout_.num_pages[l]);
   }
+}
+
+std::vector<std::span<std::byte>> KvCache::PageMemory(int32_t page) const {
+  std::vector<std::span<std::byte>> parts;
+  AddPage(/*is_window_page=*/false, page, parts);
+  return parts;
+}
+
+std::vector<std::span<std::byte>> KvCache::SnapshotMemory(
+    int32_t slot, std::span<const int32_t> window_pages) const {
+  std::vector<std::span<std::byte>> parts;
+  for (const int32_t page : window_pages) AddPage(/*is_window_page=*/true, page, parts);
+  if (layout_.num_states == 0) return parts;
+  const size_t bytes = static_cast<size_t>(layout_.state_floats) * sizeof(float);
+  std::byte* const slots = memory_.bytes.get() + layout_.PagesBefore(layers().size());
+  parts.emplace_back(slots + bytes * static_cast<size_t>(slot), bytes);
   return parts;
 }
 

@@ -30,9 +30,10 @@ class KvCache {
  public:
   // The layout of the layers' pages and states.
   struct Layout {
-    std::vector<KvFormat> layers;  // all of one page size
-    std::vector<int> num_pages;    // [layers]
-    int64_t state_floats = 0;      // per slot
+    std::vector<KvFormat> layers;        // all of one page size
+    std::vector<int> num_pages;          // [layers]
+    std::vector<bool> has_window_pages;  // [layers]: its page ids are those of window pages
+    int64_t state_floats = 0;            // per slot
     int num_states = 0;
 
     // Bytes of the pages of layers before `layer`. For the number of layers: offset of the slots.
@@ -53,9 +54,12 @@ class KvCache {
   PagedKv Layer(int layer);
   // The slots, each from float `begin` on.
   StateSlots StatesFrom(int64_t begin);
-  // The memory of one page id in each layer. REQUIRES: the memory is the host's, and all layers
-  // have the same page ids.
+  // The memory of one page id, in each layer whose ids are not those of window pages. REQUIRES: the
+  // memory is the host's, here and below.
   std::vector<std::span<std::byte>> PageMemory(int32_t page) const;
+  // The memory of a slot, if there are slots, and of window pages in each layer that has such.
+  std::vector<std::span<std::byte>> SnapshotMemory(int32_t slot,
+                                                   std::span<const int32_t> window_pages) const;
   // Copies one page id's contents in one layer, after the steps launched before. Errors are the
   // device's. REQUIRES: the model that made this cache still exists.
   Status CopyPage(int layer, int32_t from, int32_t to);
@@ -67,6 +71,8 @@ class KvCache {
   static size_t BytesPerPage(std::span<const KvFormat> layers);
 
  private:
+  void AddPage(bool is_window_page, int32_t page, std::vector<std::span<std::byte>>& parts) const;
+
   Layout layout_;
   Memory memory_;
 };

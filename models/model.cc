@@ -136,8 +136,9 @@ KvCache::Layout LayoutOf(const ModelConfig& config, std::vector<KvFormat> layers
   layout.layers = std::move(layers);
   for (const LayerConfig& layer : config.layers) {
     const bool has_own_ids = layer.window > 0 && size.num_window_pages > 0;
-    if (layer.writes_kv())
-      layout.num_pages.push_back(has_own_ids ? size.num_window_pages : size.num_pages);
+    if (!layer.writes_kv()) continue;
+    layout.num_pages.push_back(has_own_ids ? size.num_window_pages : size.num_pages);
+    layout.has_window_pages.push_back(has_own_ids);
   }
   layout.state_floats = config.state_floats();
   layout.num_states = config.num_state_layers() > 0 ? size.num_states : 0;

@@ -8,11 +8,16 @@
 #include "kernels/base/check.h"
 #include "kernels/base/log.h"
 #include "kernels/base/thread_registry.h"
+#include "models/kv_cache.h"
 
 namespace diffserve {
 namespace {
 
-RecordKey ToRecord(const TierKey& key) { return {key.high, key.low, RecordKind::kPage}; }
+RecordKey ToRecord(const TierKey& key, TierKind kind) {
+  return {key.high, key.low, kind == TierKind::kPage ? RecordKind::kPage : RecordKind::kSnapshot};
+}
+
+RecordKey ToRecord(const TierEntry& entry) { return ToRecord(entry.key, entry.kind()); }
 
 size_t BytesOf(const std::vector<iovec>& parts) {
   size_t bytes = 0;
@@ -22,7 +27,19 @@ size_t BytesOf(const std::vector<iovec>& parts) {
 
 }  // namespace
 
-DiskTier::DiskTier(std::unique_ptr<PageStore> store, PageMemory memory)
+DiskTier::EntryMemory DiskTier::MemoryIn(const KvCache& kv) {
+  return [kv](const TierEntry& entry) {
+    const SnapshotMemory& snapshot = entry.snapshot;
+    std::vector<iovec> parts;
+    for (const std::span<std::byte> part :
+         entry.kind() == TierKind::kPage ? kv.PageMemory(entry.page)
+                                         : kv.SnapshotMemory(snapshot.slot, snapshot.window_pages))
+      parts.push_back({part.data(), part.size()});
+    return parts;
+  };
+}
+
+DiskTier::DiskTier(std::unique_ptr<PageStore> store, EntryMemory memory)
     : store_(std::move(store)), memory_(std::move(memory)) {
   threads_.emplace_back([this] { Write(); });
   for (int i = 0; i < kNumReaders; ++i) threads_.emplace_back([this] { Read(); });
@@ -38,14 +55,16 @@ DiskTier::~DiskTier() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-bool DiskTier::Contains(const TierKey& key) { return store_->Contains(ToRecord(key)); }
+bool DiskTier::Contains(const TierKey& key, TierKind kind) {
+  return store_->Contains(ToRecord(key, kind));
+}
 
-void DiskTier::Load(uint64_t load, std::vector<TierPage> pages) {
-  DS_CHECK(!pages.empty(), "a load has pages");
+void DiskTier::Load(uint64_t load, std::vector<TierEntry> entries) {
+  DS_CHECK(!entries.empty(), "a load has entries");
   {
     const std::lock_guard lock(mutex_);
-    const size_t count = pages.size();
-    loads_[load] = {.pages = std::move(pages), .num_right = count};
+    const size_t count = entries.size();
+    loads_[load] = {.entries = std::move(entries), .num_right = count};
     order_.push_back(load);
   }
   work_.notify_all();
@@ -66,16 +85,19 @@ int DiskTier::num_free() const {
   return kMaxKeeps - static_cast<int>(keeps_.size());
 }
 
-void DiskTier::Keep(TierPage page) {
+void DiskTier::Keep(TierEntry entry) {
   {
     const std::lock_guard lock(mutex_);
     DS_CHECK(std::ssize(keeps_) < kMaxKeeps, "the caller asks num_free");
-    keeps_.push_back({std::move(page), epoch_});
+    keeps_.push_back({std::move(entry), epoch_});
   }
   writable_.notify_one();
 }
 
-void DiskTier::Forget(const TierKey& key) { store_->Erase(ToRecord(key)); }
+void DiskTier::Forget(const TierKey& key) {
+  store_->Erase(ToRecord(key, TierKind::kPage));
+  store_->Erase(ToRecord(key, TierKind::kSnapshot));
+}
 
 void DiskTier::Clear() {
   const std::lock_guard lock(mutex_);
@@ -88,19 +110,19 @@ std::vector<PageTier::Done> DiskTier::TakeDone() {
   return std::exchange(done_, {});
 }
 
-// The writer's thread. A page that cannot be written is lost.
+// The writer's thread. An entry that cannot be written is lost.
 void DiskTier::Write() {
   const NamedThread named("kv_writer", "a page to write");
   std::unique_lock lock(mutex_);
   while (true) {
     writable_.wait(lock, [&] { return stop_ || !keeps_.empty(); });
     if (stop_) return;
-    const PageToKeep& keep = keeps_.front();  // stays in place: others are added at the back
+    const EntryToKeep& keep = keeps_.front();  // stays in place: others are added at the back
     const bool is_stale = keep.epoch != epoch_;
     lock.unlock();
     if (!is_stale) {
-      const std::vector<iovec> parts = memory_(keep.page.page);
-      const Status status = store_->Append(ToRecord(keep.page.key), keep.page.tokens, parts);
+      const std::vector<iovec> parts = memory_(keep.entry);
+      const Status status = store_->Append(ToRecord(keep.entry), keep.entry.tokens, parts);
       if (status.ok()) {
         pages_written_ += 1;
         bytes_written_ += BytesOf(parts);
@@ -110,7 +132,7 @@ void DiskTier::Write() {
       }
     }
     lock.lock();
-    if (keep.epoch != epoch_) store_->Erase(ToRecord(keep.page.key));  // cleared in the meantime
+    if (keep.epoch != epoch_) store_->Erase(ToRecord(keep.entry));  // cleared in the meantime
     keeps_.pop_front();
     done_.push_back({});
     lock.unlock();
@@ -119,7 +141,7 @@ void DiskTier::Write() {
   }
 }
 
-// A reader's thread: takes one page at a time, of the oldest load.
+// A reader's thread: takes one entry at a time, of the oldest load.
 void DiskTier::Read() {
   const NamedThread named("kv_reader", "a page to read");
   std::unique_lock lock(mutex_);
@@ -127,15 +149,15 @@ void DiskTier::Read() {
     work_.wait(lock, [&] { return stop_ || !order_.empty(); });
     if (stop_) return;
     const uint64_t id = order_.front();
-    LoadingPages& load = loads_.at(id);  // stays in place until it is done
+    LoadInProgress& load = loads_.at(id);  // stays in place until it is done
     const size_t index = load.next;
     if (index < load.num_right) {
       ++load.next;
       ++load.num_reading;
-      const TierPage& page = load.pages[index];
+      const TierEntry& entry = load.entries[index];
       lock.unlock();
-      const std::vector<iovec> parts = memory_(page.page);
-      const Status status = store_->Read(ToRecord(page.key), page.tokens, parts);
+      const std::vector<iovec> parts = memory_(entry);
+      const Status status = store_->Read(ToRecord(entry), entry.tokens, parts);
       if (status.ok()) {
         pages_read_ += 1;
         bytes_read_ += BytesOf(parts);

@@ -19,52 +19,57 @@
 
 namespace diffserve {
 
+class KvCache;
+
 class DiskTier : public PageTier {
  public:
-  // The memory of a page id: its parts in all layers. Called by the tier's threads.
-  using PageMemory = std::function<std::vector<iovec>(int32_t page)>;
+  // The memory of an entry's page or snapshot: its parts in all layers. Called by the tier's
+  // threads.
+  using EntryMemory = std::function<std::vector<iovec>(const TierEntry&)>;
+  // The memory in a cache on the host.
+  static EntryMemory MemoryIn(const KvCache& kv);
 
-  DiskTier(std::unique_ptr<PageStore> store, PageMemory memory);
+  DiskTier(std::unique_ptr<PageStore> store, EntryMemory memory);
   ~DiskTier() override;  // ends after the page that is being written
 
   void OnDone(std::function<void()> wake) override { wake_ = std::move(wake); }
-  bool Contains(const TierKey& key) override;
-  void Load(uint64_t load, std::vector<TierPage> pages) override;
+  bool Contains(const TierKey& key, TierKind kind) override;
+  void Load(uint64_t load, std::vector<TierEntry> entries) override;
   void Cancel(uint64_t load) override;
   int num_free() const override;
-  void Keep(TierPage page) override;
+  void Keep(TierEntry entry) override;
   void Forget(const TierKey& key) override;
   void Clear() override;
   std::vector<Done> TakeDone() override;
   TierStats stats() const override;
 
  private:
-  static constexpr int kMaxKeeps = 16;  // pages that wait for the writer
+  static constexpr int kMaxKeeps = 16;  // entries that wait for the writer
   static constexpr int kNumReaders = 2;
 
-  struct LoadingPages {
-    std::vector<TierPage> pages;
-    size_t next = 0;   // the first page that no reader has taken
-    size_t num_right;  // no page from here on is needed: one before it is damaged, or the load is
+  struct LoadInProgress {
+    std::vector<TierEntry> entries;
+    size_t next = 0;   // the first entry that no reader has taken
+    size_t num_right;  // no entry from here on is needed: one before it is damaged, or the load is
                        // cancelled
     int num_reading = 0;
   };
-  struct PageToKeep {
-    TierPage page;
+  struct EntryToKeep {
+    TierEntry entry;
     uint64_t epoch = 0;
   };
   void Write();
   void Read();
 
   const std::unique_ptr<PageStore> store_;
-  const PageMemory memory_;
+  const EntryMemory memory_;
   std::function<void()> wake_;
 
   mutable std::mutex mutex_;  // of what follows, up to the counters
   std::condition_variable work_, writable_;
-  std::deque<PageToKeep> keeps_;  // the first is being written
-  std::unordered_map<uint64_t, LoadingPages> loads_;
-  std::deque<uint64_t> order_;  // of the loads with pages that no reader has taken
+  std::deque<EntryToKeep> keeps_;  // the first is being written
+  std::unordered_map<uint64_t, LoadInProgress> loads_;
+  std::deque<uint64_t> order_;  // of the loads with entries that no reader has taken
   std::vector<Done> done_;
   uint64_t epoch_ = 0;  // counts calls of Clear
   bool stop_ = false;

@@ -29,8 +29,8 @@ using Sector = std::array<std::byte, kSectorBytes>;
 using Fingerprint = std::array<std::byte, 32>;
 
 enum class RecordKind : uint32_t {
-  kPage = 1,   // one page of every layer
-  kState = 2,  // the state of the layers that have one, after the page's last token
+  kPage = 1,      // one page of every layer without a window of its own
+  kSnapshot = 2,  // the states and windows of the other layers, after the page's last token
 };
 
 // Identifies a record: all tokens up to the end of its page, and the cache salt.

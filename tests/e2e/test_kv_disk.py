@@ -8,6 +8,7 @@ import unittest
 from pathlib import Path
 
 import tiny_model
+import tiny_phi4flash
 from server_process import PAGE_SLOTS, ServerProcess, eventually
 
 PROMPT = "the quick brown fox and the lazy dog " * 40
@@ -45,6 +46,21 @@ class KvDiskTest(unittest.TestCase):
                 self.assertGreater(cached, TOKENS, page_format)
                 self.assertEqual(server.metric("diffserve_kv_disk_hit_tokens_total"), cached)
                 self.assertEqual(cached % PAGE_SLOTS, 0)
+
+    def test_states_and_windows_come_back_after_a_restart(self):
+        model = tiny_phi4flash.write(self.folder / "phi")
+        found = []
+        for prompt in (PROMPT, PROMPT, PROMPT + "again"):
+            with self.server(model=model) as server:
+                answer, cached = self.ask(server, prompt)
+                found.append((answer, cached))
+                self.assertEqual(server.metric("diffserve_kv_disk_hit_tokens_total"), cached)
+        self.assertEqual(found[1][0], found[0][0])
+        self.assertEqual(found[0][1], 0)
+        self.assertGreater(found[1][1], TOKENS)
+        self.assertGreater(found[2][1], TOKENS)
+        with ServerProcess(model=model) as server:
+            self.assertEqual(self.ask(server, PROMPT + "again")[0], found[2][0])
 
     def test_killed_server_loses_nothing_that_was_written(self):
         with self.server() as server:

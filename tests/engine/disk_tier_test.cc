@@ -29,19 +29,23 @@ EngineOptions TierOptions() {
 // An engine whose pages survive it in a directory.
 class EngineWithTier {
  public:
-  explicit EngineWithTier(const std::filesystem::path& directory) {
-    auto executor = std::make_unique<FakeExecutor>(TierOptions());
+  explicit EngineWithTier(const std::filesystem::path& directory,
+                          const EngineOptions& options = TierOptions()) {
+    auto executor = std::make_unique<FakeExecutor>(options);
     Result<std::unique_ptr<PageStore>> store = PageStore::Open(
         {.directory = directory.string(), .max_bytes = 16 << 20, .segment_bytes = 1 << 20});
     EXPECT_TRUE(store.ok()) << store.status().message();
     FakeExecutor* const fake = executor.get();
-    auto tier = std::make_unique<DiskTier>(std::move(store).value(), [fake](int32_t page) {
-      const std::span<uint64_t> content = fake->Content(page);
-      return std::vector<iovec>{{content.data(), content.size_bytes()}};
-    });
+    auto tier = std::make_unique<DiskTier>(
+        std::move(store).value(), [fake](const TierEntry& entry) {
+          std::vector<iovec> parts;
+          for (const std::span<uint64_t> part : fake->Content(entry))
+            parts.push_back({part.data(), part.size_bytes()});
+          return parts;
+        });
     engine_ = std::make_unique<Engine>(
-        TierOptions(), std::move(executor), [this](TokenEvent event) { Take(std::move(event)); },
-        nullptr, std::move(tier));
+        options, std::move(executor), [this](TokenEvent event) { Take(std::move(event)); }, nullptr,
+        std::move(tier));
   }
 
   struct Answer {
@@ -108,6 +112,64 @@ TEST(DiskTierTest, PrefixThatWasEvictedFromMemoryIsFound) {
   EXPECT_EQ(answer.tokens, FakeExecutor::Continue(again));
   EXPECT_EQ(answer.cached_tokens, 48);
   EXPECT_EQ(engine.engine().Snapshot().tier_hits, 48u);
+}
+
+// The same for a model with states and windows.
+EngineOptions TierOptionsWithStates() {
+  EngineOptions options = TierOptions();
+  options.window = 6;
+  options.num_state_slots = 2 * options.MaxRunning();
+  options.num_window_pages = static_cast<int>(options.WindowPagesMin(options.MaxRunning()) +
+                                              8 * options.WindowPagesPerSequence());
+  options.state_snapshot_interval = 4 * options.page_size;
+  return options;
+}
+
+TEST(DiskTierTest, SnapshotIsFoundByTheNextEngineAndReadOnce) {
+  const TemporaryDirectory directory;
+  const Request request = testing::MakeRequest(1, 50, 10);
+  EXPECT_EQ(EngineWithTier(directory.path(), TierOptionsWithStates()).Ask(request).cached_tokens,
+            0);
+  EngineWithTier later(directory.path(), TierOptionsWithStates());
+  for (RequestId id = 2; id < 4; ++id) {
+    Request again = request;
+    again.id = id;
+    const auto answer = later.Ask(again);
+    EXPECT_EQ(answer.cached_tokens, 48);
+    EXPECT_EQ(answer.tokens, FakeExecutor::Continue(again));
+    EXPECT_EQ(later.engine().Snapshot().tier->pages_read, 13u) << "twelve pages and a snapshot";
+  }
+}
+
+TEST(DiskTierTest, DamagedSnapshotIsAMissAndThePagesAreComputed) {
+  const TemporaryDirectory directory;
+  const Request request = testing::MakeRequest(1, 50, 10);
+  EngineWithTier(directory.path(), TierOptionsWithStates()).Ask(request);
+  const std::string segment = FirstSegment(directory.path());
+  {
+    // Makes all payloads wrong that are not of one page.
+    std::fstream file(segment, std::ios::in | std::ios::out | std::ios::binary);
+    Sector sector;
+    uint64_t at = kSectorBytes;
+    int num_damaged = 0;
+    while (file.seekg(static_cast<std::streamoff>(at)) &&
+           file.read(reinterpret_cast<char*>(sector.data()), sector.size())) {
+      const std::optional<RecordHeader> header = DecodeRecordHeader(sector);
+      if (!header) break;
+      if (header->key.kind == RecordKind::kSnapshot) {
+        file.seekp(static_cast<std::streamoff>(at + kSectorBytes));
+        file.put('x');
+        ++num_damaged;
+      }
+      at += RecordBytes(header->payload_bytes);
+    }
+    EXPECT_GE(num_damaged, 3);
+  }
+  EngineWithTier later(directory.path(), TierOptionsWithStates());
+  const auto answer = later.Ask(request);
+  EXPECT_EQ(answer.cached_tokens, 0);
+  EXPECT_EQ(answer.tokens, FakeExecutor::Continue(request));
+  EXPECT_EQ(later.engine().Snapshot().tier->read_errors, 1u);
 }
 
 TEST(DiskTierTest, SaltsAreApart) {

@@ -111,7 +111,7 @@ TEST(PageStoreTest, KindsOfRecordsAreApart) {
   const auto store = OpenStore(directory);
   ASSERT_TRUE(Append(*store, 1).ok());
   RecordKey state = KeyOf(1);
-  state.kind = RecordKind::kState;
+  state.kind = RecordKind::kSnapshot;
   EXPECT_FALSE(store->Contains(state));
 }
 

@@ -22,6 +22,7 @@ TEST_P(SimulationTest, KeepsInvariantsAndOutputsForEveryDepthSpeculationAndState
                                              {1, 0, /*has_states=*/true},
                                              {2, 0, /*has_states=*/true},
                                              {.has_tier = true},
+                                             {.has_states = true, .has_tier = true},
                                              {.speculative_tokens = proposed, .has_tier = true}};
   for (const testing::Simulation::Kind& kind : kinds) {
     const std::string replay = "seed=" + std::to_string(seed) +
@@ -121,21 +122,25 @@ TEST(SimulationCoverageTest, SeedsReachPreemptionsHitsEvictionsDeferralsAndFault
 TEST(SimulationCoverageTest, SeedsReachEveryEventOfTheSecondTier) {
   testing::FakeTier::Counts tier;
   uint64_t lost = 0;
-  for (uint64_t seed = 0; seed < 100; ++seed) {
-    testing::Simulation simulation(seed, {.has_tier = true});
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    testing::Simulation simulation(seed, {.has_states = seed % 2 == 1, .has_tier = true});
     ASSERT_EQ(simulation.Run(200), "") << "seed=" << seed;
     tier.loaded += simulation.tier().loaded;
     tier.damaged += simulation.tier().damaged;
     tier.cancelled += simulation.tier().cancelled;
     tier.kept += simulation.tier().kept;
     tier.cleared += simulation.tier().cleared;
+    tier.snapshots_loaded += simulation.tier().snapshots_loaded;
+    tier.snapshots_kept += simulation.tier().snapshots_kept;
     lost += simulation.counters().pages_lost;
   }
   EXPECT_GT(tier.loaded, 200u);
-  EXPECT_GT(tier.damaged, 50u);
+  EXPECT_GT(tier.damaged, 40u);
   EXPECT_GT(tier.cancelled, 5u);
   EXPECT_GT(tier.kept, 1000u);
   EXPECT_GT(tier.cleared, 50u);
+  EXPECT_GT(tier.snapshots_loaded, 40u);
+  EXPECT_GT(tier.snapshots_kept, 200u);
   EXPECT_GT(lost, 100u);
 }
 

@@ -239,5 +239,61 @@ TEST_F(StateStoreTest, SnapshotReadByTwoSequencesIsNotEvicted) {
   store_.CheckInvariants(running_, index_);
 }
 
+TEST_F(StateStoreTest, SnapshotThatIsHeldKeepsItsMemoryAfterItIsDropped) {
+  const int32_t page = RunPrompt(2);
+  store_.BeginPlan(running_);
+  const std::optional<SnapshotMemory> held = store_.Hold(page);
+  ASSERT_TRUE(held.has_value());
+  EXPECT_EQ(held->window_pages.size(), 1u) << "a token after 8 sees one page of a window of 5";
+  const int free_slots = store_.num_free_slots(), free_pages = store_.num_free_window_pages();
+  store_.Forget(page);
+  EXPECT_EQ(store_.num_free_slots(), free_slots);
+  EXPECT_EQ(store_.num_free_window_pages(), free_pages);
+  const SnapshotMemory* const transfers[] = {&*held};
+  store_.CheckInvariants(running_, index_, transfers);
+  store_.Release(*held);
+  EXPECT_EQ(store_.num_free_slots(), free_slots + 1);
+  EXPECT_EQ(store_.num_free_window_pages(), free_pages + 1);
+  store_.CheckInvariants(running_, index_);
+}
+
+TEST_F(StateStoreTest, SequenceResumesFromAnAdoptedSnapshot) {
+  const int32_t page = RunPrompt(2);
+  store_.Forget(page);
+  store_.BeginPlan(running_);
+  const std::optional<SnapshotMemory> filled = store_.Allocate(2 * kWindowPageSize);
+  ASSERT_TRUE(filled.has_value());
+  EXPECT_FALSE(store_.HasSnapshot(page));
+  store_.Adopt(*filled, page, 2 * kWindowPageSize);
+  EXPECT_TRUE(store_.HasSnapshot(page));
+  store_.BeginPlan(running_);
+  Sequence& resumed = Resume(3, pages_);
+  EXPECT_EQ(resumed.state.from, filled->slot);
+  EXPECT_EQ(resumed.state.window_pages.back(), filled->window_pages.back());
+  store_.CheckInvariants(running_, index_);
+}
+
+TEST_F(StateStoreTest, AdoptedSnapshotDoesNotReplaceOneThatIsThere) {
+  const int32_t page = RunPrompt(2);
+  store_.BeginPlan(running_);
+  const std::optional<SnapshotMemory> filled = store_.Allocate(2 * kWindowPageSize);
+  ASSERT_EQ(store_.num_snapshots(), 1) << "that of the first page made room";
+  store_.Adopt(*filled, page, 2 * kWindowPageSize);
+  EXPECT_EQ(store_.num_snapshots(), 1);
+  EXPECT_EQ(store_.num_free_slots(), 3);
+  store_.CheckInvariants(running_, index_);
+}
+
+TEST_F(StateStoreTest, TransfersHoldOnlyWhatRunningSequencesCannotNeed) {
+  store_.BeginPlan(running_);
+  std::vector<SnapshotMemory> held;
+  while (std::optional<SnapshotMemory> memory = store_.Allocate(2 * kWindowPageSize))
+    held.push_back(*std::move(memory));
+  EXPECT_EQ(held.size(), 2u) << "slots beyond those of two running sequences";
+  EXPECT_GE(store_.num_free_window_pages(), 4 * 3);
+  for (const SnapshotMemory& memory : held) store_.Release(memory);
+  store_.CheckInvariants(running_, index_);
+}
+
 }  // namespace
 }  // namespace diffserve

@@ -164,6 +164,19 @@ std::vector<float> FakeExecutor::PromptScores(const Request& request) {
   return scores;
 }
 
+std::vector<std::span<uint64_t>> FakeExecutor::Content(const TierEntry& entry) {
+  const auto size = static_cast<size_t>(page_size_);
+  const auto page_of = [&](std::vector<uint64_t>& slots, int32_t page) {
+    return std::span(slots).subspan(static_cast<size_t>(page) * size, size);
+  };
+  if (entry.kind() == TierKind::kPage) return {page_of(slots_, entry.page)};
+  std::vector<std::span<uint64_t>> parts;
+  for (const int32_t page : entry.snapshot.window_pages)
+    parts.push_back(page_of(window_slots_, page));
+  parts.push_back(std::span(states_).subspan(static_cast<size_t>(entry.snapshot.slot), 1));
+  return parts;
+}
+
 uint64_t& FakeExecutor::SlotOf(const PlannedSequence& planned, int position) {
   return slots_[static_cast<size_t>(planned.pages[position / page_size_]) * page_size_ +
                 position % page_size_];

@@ -42,11 +42,8 @@ class FakeExecutor : public Executor {
   void Launch(const StepPlan& plan) override;
   StepResult Collect() override;
 
-  // [page_size]: what a page's slots hold.
-  std::span<uint64_t> Content(int32_t page) {
-    return std::span(slots_).subspan(static_cast<size_t>(page) * static_cast<size_t>(page_size_),
-                                     static_cast<size_t>(page_size_));
-  }
+  // What the slots of an entry's page hold, or those of a snapshot's window pages and its state.
+  std::vector<std::span<uint64_t>> Content(const TierEntry& entry);
 
   // All tokens that `request` gets if only its constraint may stop it early: by an error, or by
   // leaving no token to draw. REQUIRES: its constraint has accepted nothing.

@@ -14,15 +14,17 @@ void RequireOfTier(bool condition, const char* what) {
 
 }  // namespace
 
-std::vector<uint64_t> FakeTier::Copy(int32_t page) const {
-  const std::span<const uint64_t> content = content_(page);
-  return {content.begin(), content.end()};
+std::vector<uint64_t> FakeTier::Copy(const TierEntry& entry) const {
+  std::vector<uint64_t> copy;
+  for (const std::span<const uint64_t> part : content_(entry))
+    copy.insert(copy.end(), part.begin(), part.end());
+  return copy;
 }
 
-void FakeTier::Load(uint64_t load, std::vector<TierPage> pages) {
-  RequireOfTier(!pages.empty(), "a load has pages");
-  Loading loading{.id = load, .pages = std::move(pages), .before = {}};
-  for (const TierPage& page : loading.pages) loading.before.push_back(Copy(page.page));
+void FakeTier::Load(uint64_t load, std::vector<TierEntry> entries) {
+  RequireOfTier(!entries.empty(), "a load has entries");
+  Loading loading{.id = load, .entries = std::move(entries), .before = {}};
+  for (const TierEntry& entry : loading.entries) loading.before.push_back(Copy(entry));
   loads_.push_back(std::move(loading));
 }
 
@@ -33,14 +35,14 @@ void FakeTier::Cancel(uint64_t load) {
   ++counts_.cancelled;
 }
 
-void FakeTier::Keep(TierPage page) {
+void FakeTier::Keep(TierEntry entry) {
   RequireOfTier(num_free() > 0, "a full tier keeps nothing");
-  std::vector<uint64_t> content = Copy(page.page);
-  keeps_.push_back({std::move(page), std::move(content)});
+  std::vector<uint64_t> content = Copy(entry);
+  keeps_.push_back({std::move(entry), std::move(content)});
 }
 
 void FakeTier::Clear() {
-  pages_.clear();
+  stored_.clear();
   for (Keeping& keep : keeps_) keep.is_stale = true;
   ++counts_.cleared;
 }
@@ -55,7 +57,7 @@ void FakeTier::Advance(bool must) {
     EndKeep();
     any = true;
   }
-  if (dice_.Chance(2) && !pages_.empty()) pages_.erase(pages_.begin());  // its room is needed
+  if (dice_.Chance(2) && !stored_.empty()) stored_.erase(stored_.begin());  // its room is needed
   if (any) wake_();
 }
 
@@ -64,31 +66,31 @@ void FakeTier::EndLoad() {
   loads_.pop_front();
   Done done = {.load = load.id};
   bool right = !load.is_cancelled;
-  for (size_t i = 0; i < load.pages.size(); ++i) {
-    const TierPage& page = load.pages[i];
-    const std::span<uint64_t> to = content_(page.page);
-    RequireOfTier(std::ranges::equal(to, load.before[i]), "a page that is loaded is not written");
-    const auto it = pages_.find(Pair(page.key));
-    right = right && it != pages_.end() && it->second.tokens == page.tokens && !dice_.Chance(3);
-    if (right) {
-      std::ranges::copy(it->second.content, to.begin());
-    } else {
-      std::ranges::fill(to, dice_.random());  // what was read of it
+  for (size_t i = 0; i < load.entries.size(); ++i) {
+    const TierEntry& entry = load.entries[i];
+    RequireOfTier(Copy(entry) == load.before[i], "what is loaded is not written");
+    const auto it = stored_.find(KeyOf(entry));
+    right = right && it != stored_.end() && it->second.tokens == entry.tokens && !dice_.Chance(3);
+    size_t done_values = 0;
+    for (const std::span<uint64_t> part : content_(entry)) {
+      for (uint64_t& value : part)
+        value = right ? it->second.content[done_values++] : dice_.random();
     }
     done.num_loaded += right ? 1 : 0;
+    counts_.snapshots_loaded += right && entry.kind() == TierKind::kSnapshot ? 1 : 0;
   }
   counts_.loaded += static_cast<uint64_t>(done.num_loaded);
-  counts_.damaged += load.pages.size() - static_cast<size_t>(done.num_loaded);
+  counts_.damaged += load.entries.size() - static_cast<size_t>(done.num_loaded);
   done_.push_back(done);
 }
 
 void FakeTier::EndKeep() {
   Keeping keep = std::move(keeps_.front());
   keeps_.pop_front();
-  RequireOfTier(std::ranges::equal(content_(keep.page.page), keep.content),
-                "a page that is kept is not written");
+  RequireOfTier(Copy(keep.entry) == keep.content, "what is kept is not written");
   if (!keep.is_stale) {
-    pages_[Pair(keep.page.key)] = {std::move(keep.page.tokens), std::move(keep.content)};
+    counts_.snapshots_kept += keep.entry.kind() == TierKind::kSnapshot ? 1 : 0;
+    stored_[KeyOf(keep.entry)] = {std::move(keep.entry.tokens), std::move(keep.content)};
     ++counts_.kept;
   }
   done_.push_back({});

@@ -17,7 +17,7 @@ Simulation::Simulation(uint64_t seed, const Kind& kind)
       requests_(dice_, options_),
       follower_(options_.page_size),
       readers_(seed, [this](RequestId id) { CancelOfReader(id); }),
-      tier_(dice_, [this](int32_t page) { return executor_->Content(page); }),
+      tier_(dice_, [this](const TierEntry& entry) { return executor_->Content(entry); }),
       inbox_(options_, [this] { return Now(); }),
       loop_(options_, WatchedExecutor(kind.depth), inbox_, RandomWorld()) {
   busyness_ = dice_.Pick(1, 60);

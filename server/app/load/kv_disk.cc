@@ -71,10 +71,6 @@ Status CheckServed(const SessionPlan& plan, const MemorySize& disk) {
   const EngineOptions& engine = plan.engine;
   if (plan.on_gpu())
     return InvalidArgument("--kv-cache-dir keeps pages of the CPU backend; found a GPU", kFlag);
-  if (engine.num_state_slots > 0 || engine.num_window_pages > 0) {
-    return InvalidArgument("--kv-cache-dir keeps no states and windows yet, which this model has",
-                           kFlag);
-  }
   if (!engine.enable_prefix_caching) {
     return InvalidArgument(
         "--kv-cache-dir needs the prefix cache, which --no-enable-prefix-caching turns off", kFlag);
@@ -85,11 +81,15 @@ Status CheckServed(const SessionPlan& plan, const MemorySize& disk) {
                                std::to_string(engine.page_size),
                            kFlag);
   }
-  const uint64_t least = kSegmentsMin * (RecordBytes(plan.page_bytes) + kSectorBytes);
+  const size_t snapshot_bytes = plan.slot_bytes() +
+                                plan.window_page_bytes *
+                                    static_cast<size_t>(engine.WindowPagesPerSequence());
+  const size_t largest = std::max(plan.page_bytes, snapshot_bytes);
+  const uint64_t least = kSegmentsMin * (RecordBytes(largest) + kSectorBytes);
   if (static_cast<uint64_t>(disk.bytes) >= least) return {};
   return InvalidArgument("--kv-cache-disk is " + disk.text + ", allowed: at least " +
                              MiB(static_cast<double>(least)) + ", " + std::to_string(kSegmentsMin) +
-                             " pages of this model",
+                             " pages or states of this model",
                          "--kv-cache-disk");
 }
 
@@ -115,14 +115,8 @@ Result<std::unique_ptr<PageTier>> OpenKvDisk(const ServeOptions& serve, ModelSes
        {"bytes", std::to_string((*store)->bytes())},
        {"bytes_max", std::to_string((*store)->max_bytes())},
        {"seconds", std::to_string(seconds.count())}});
-  auto memory = [kv = std::make_shared<KvCache>(session.kv())](int32_t page) {
-    std::vector<iovec> parts;
-    for (const std::span<std::byte> part : kv->PageMemory(page))
-      parts.push_back({part.data(), part.size()});
-    return parts;
-  };
   return std::unique_ptr<PageTier>(
-      std::make_unique<DiskTier>(std::move(store).value(), std::move(memory)));
+      std::make_unique<DiskTier>(std::move(store).value(), DiskTier::MemoryIn(session.kv())));
 }
 
 }  // namespace diffserve
