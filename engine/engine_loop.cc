@@ -24,8 +24,6 @@ EngineLoop::EngineLoop(const EngineOptions& options, std::unique_ptr<Executor> e
   DS_CHECK(executor_->depth() == 1 || executor_->depth() == 2, "an executor takes one step or two");
   DS_CHECK(executor_->depth() == 1 || options.speculative_tokens == 0,
            "tokens are proposed to an executor of one step");
-  DS_CHECK(executor_->depth() == 1 || world_.tier == nullptr,
-           "a tier fills pages that no step in flight may write");
   if (world_.tier != nullptr) world_.tier->OnDone([&inbox] { inbox.Wake(); });
   Publish();
 }

@@ -14,6 +14,7 @@
 #include "kernels/base/tensor.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/mamba/state_batch.h"
+#include "models/device_transfer.h"
 
 namespace diffserve {
 
@@ -43,6 +44,7 @@ class KvCache {
   struct Memory {
     std::shared_ptr<std::byte> bytes;  // Layout::Bytes()
     std::function<Status(const std::byte* from, std::byte* to, size_t size_bytes)> copy;
+    std::shared_ptr<DeviceTransfer> transfer = nullptr;  // to host memory; nullptr: it is that
   };
   explicit KvCache(Layout layout);  // in host memory
   KvCache(Layout layout, Memory memory);
@@ -54,8 +56,8 @@ class KvCache {
   PagedKv Layer(int layer);
   // The slots, each from float `begin` on.
   StateSlots StatesFrom(int64_t begin);
-  // The memory of one page id, in each layer whose ids are not those of window pages. REQUIRES: the
-  // memory is the host's, here and below.
+  // The memory of one page id, in each layer whose ids are not those of window pages. Addresses are
+  // the device's, here and below.
   std::vector<std::span<std::byte>> PageMemory(int32_t page) const;
   // The memory of a slot, if there are slots, and of window pages in each layer that has such.
   std::vector<std::span<std::byte>> SnapshotMemory(int32_t slot,
@@ -65,6 +67,8 @@ class KvCache {
   Status CopyPage(int layer, int32_t from, int32_t to);
   // The same for the contents of one slot.
   Status CopyState(int from, int to);
+  // nullptr if the memory is the host's. REQUIRES: as CopyPage.
+  const std::shared_ptr<DeviceTransfer>& transfer() const { return memory_.transfer; }
   const std::vector<KvFormat>& layers() const { return layout_.layers; }
   const Layout& layout() const { return layout_; }
   // Bytes per page id, over all layers and groups.

@@ -6,6 +6,7 @@
 
 #include "kernels/base/check.h"
 #include "models/decode_graphs_cuda.h"
+#include "models/device_transfer_cuda.h"
 #include "models/step_transfer_cuda.h"
 
 namespace diffserve::cuda {
@@ -68,11 +69,14 @@ Result<KvCache> StepRunner::MakeKvCache(std::vector<KvFormat> layers,
   Result<DeviceBuffer> memory = DeviceBuffer::Allocate(layout.Bytes());
   if (!memory.ok()) return memory.status();
   const auto owner = std::make_shared<DeviceBuffer>(std::move(*memory));
+  Result<std::shared_ptr<DeviceTransfer>> transfer = MakeTransfer(*stream_);
+  if (!transfer.ok()) return transfer.status();
   return KvCache(std::move(layout), {std::shared_ptr<std::byte>(owner, owner->as<std::byte>()),
                                      [stream = stream_.get()](const std::byte* from, std::byte* to,
                                                               size_t size_bytes) {
                                        return CopyOnDevice(from, to, size_bytes, *stream);
-                                     }});
+                                     },
+                                     std::move(*transfer)});
 }
 
 Status StepRunner::Forward(const Batch& batch, KvCache& kv) {

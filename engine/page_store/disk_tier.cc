@@ -39,8 +39,8 @@ DiskTier::EntryMemory DiskTier::MemoryIn(const KvCache& kv) {
   };
 }
 
-DiskTier::DiskTier(std::unique_ptr<PageStore> store, EntryMemory memory)
-    : store_(std::move(store)), memory_(std::move(memory)) {
+DiskTier::DiskTier(std::unique_ptr<EntryStore> store, EntryMemory memory, MarkSteps mark_steps)
+    : store_(std::move(store)), memory_(std::move(memory)), mark_steps_(std::move(mark_steps)) {
   threads_.emplace_back([this] { Write(); });
   for (int i = 0; i < kNumReaders; ++i) threads_.emplace_back([this] { Read(); });
 }
@@ -61,10 +61,12 @@ bool DiskTier::Contains(const TierKey& key, TierKind kind) {
 
 void DiskTier::Load(uint64_t load, std::vector<TierEntry> entries) {
   DS_CHECK(!entries.empty(), "a load has entries");
+  std::function<Status()> await_steps = mark_steps_ ? mark_steps_() : nullptr;
   {
     const std::lock_guard lock(mutex_);
     const size_t count = entries.size();
-    loads_[load] = {.entries = std::move(entries), .num_right = count};
+    loads_[load] = {
+        .entries = std::move(entries), .await_steps = std::move(await_steps), .num_right = count};
     order_.push_back(load);
   }
   work_.notify_all();
@@ -157,7 +159,8 @@ void DiskTier::Read() {
       const TierEntry& entry = load.entries[index];
       lock.unlock();
       const std::vector<iovec> parts = memory_(entry);
-      const Status status = store_->Read(ToRecord(entry), entry.tokens, parts);
+      Status status = load.await_steps ? load.await_steps() : Status();
+      if (status.ok()) status = store_->Read(ToRecord(entry), entry.tokens, parts);
       if (status.ok()) {
         pages_read_ += 1;
         bytes_read_ += BytesOf(parts);

@@ -14,7 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/page_store/page_store.h"
+#include "engine/page_store/entry_store.h"
 #include "engine/page_tier.h"
 
 namespace diffserve {
@@ -26,10 +26,14 @@ class DiskTier : public PageTier {
   // The memory of an entry's page or snapshot: its parts in all layers. Called by the tier's
   // threads.
   using EntryMemory = std::function<std::vector<iovec>(const TierEntry&)>;
-  // The memory in a cache on the host.
+  // The memory in a cache.
   static EntryMemory MemoryIn(const KvCache& kv);
 
-  DiskTier(std::unique_ptr<PageStore> store, EntryMemory memory);
+  // Returns what waits for the steps launched so far. Those of a device may still use memory that
+  // is about to be filled. Called by the engine thread.
+  using MarkSteps = std::function<std::function<Status()>()>;
+
+  DiskTier(std::unique_ptr<EntryStore> store, EntryMemory memory, MarkSteps mark_steps = nullptr);
   ~DiskTier() override;  // ends after the page that is being written
 
   void OnDone(std::function<void()> wake) override { wake_ = std::move(wake); }
@@ -49,7 +53,8 @@ class DiskTier : public PageTier {
 
   struct LoadInProgress {
     std::vector<TierEntry> entries;
-    size_t next = 0;   // the first entry that no reader has taken
+    std::function<Status()> await_steps;  // may be nullptr
+    size_t next = 0;                      // the first entry that no reader has taken
     size_t num_right;  // no entry from here on is needed: one before it is damaged, or the load is
                        // cancelled
     int num_reading = 0;
@@ -61,8 +66,9 @@ class DiskTier : public PageTier {
   void Write();
   void Read();
 
-  const std::unique_ptr<PageStore> store_;
+  const std::unique_ptr<EntryStore> store_;
   const EntryMemory memory_;
+  const MarkSteps mark_steps_;
   std::function<void()> wake_;
 
   mutable std::mutex mutex_;  // of what follows, up to the counters

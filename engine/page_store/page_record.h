@@ -40,6 +40,12 @@ struct RecordKey {
   auto operator<=>(const RecordKey&) const = default;
 };
 
+struct RecordKeyHash {
+  size_t operator()(const RecordKey& key) const {
+    return key.low ^ (static_cast<uint64_t>(key.kind) << 60);
+  }
+};
+
 struct RecordHeader {
   RecordKey key;
   uint64_t payload_bytes = 0;

@@ -11,10 +11,8 @@
 // What has been appended survives the end of the process, however it ends. A power failure may
 // lose or damage the last records, which the checksums reveal.
 //
-// Thread safety: Append is called by one thread at a time; all other members by any thread.
+// Thread safety: as EntryStore.
 #pragma once
-
-#include <sys/uio.h>
 
 #include <cstdint>
 #include <memory>
@@ -24,15 +22,14 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/page_store/page_record.h"
-#include "kernels/base/status.h"
+#include "engine/page_store/entry_store.h"
 
 namespace diffserve {
 
 // The minimum number of segments. Making room deletes at most an eighth of the store.
 inline constexpr int64_t kSegmentsMin = 8;
 
-class PageStore {
+class PageStore : public EntryStore {
  public:
   struct Options {
     std::string directory;
@@ -44,35 +41,23 @@ class PageStore {
   // lists of its segments. Subdirectories that no process holds and that have another fingerprint
   // keep at most half of max_bytes; the oldest segments are deleted first.
   static Result<std::unique_ptr<PageStore>> Open(const Options& options);
-  ~PageStore();
+  ~PageStore() override;
 
-  bool Contains(const RecordKey& key) const;
-
-  // Appends a record of these parts, unless the key is there already. Deletes segments to make
-  // room. Error: what the system said; nothing is stored then.
+  bool Contains(const RecordKey& key) const override;
   Status Append(const RecordKey& key, std::span<const int32_t> tokens,
-                std::span<const iovec> payload);
-
-  // Reads a record into these parts, whose bytes sum up to its payload, and marks its segment as
-  // just used. Errors: kNotFound if it is
-  // not there (any more); kInternal if it cannot be read or is damaged. It is forgotten then.
+                std::span<const iovec> payload) override;
+  // Marks the record's segment as just used.
   Status Read(const RecordKey& key, std::span<const int32_t> tokens,
-              std::span<const iovec> payload);
+              std::span<const iovec> payload) override;
+  void Erase(const RecordKey& key) override;  // its room is free with its segment
+  void Clear() override;
 
-  void Erase(const RecordKey& key);  // forgets a record; its room is free with its segment
-  void Clear();                      // deletes all records
-
-  int64_t bytes() const;  // of all segments
-  int64_t max_bytes() const { return max_bytes_; }
-  size_t num_records() const;
+  int64_t bytes() const override;  // of all segments
+  int64_t max_bytes() const override { return max_bytes_; }
+  size_t num_records() const override;
   const std::string& directory() const { return directory_; }
 
  private:
-  struct KeyHash {
-    size_t operator()(const RecordKey& key) const {
-      return key.low ^ (static_cast<uint64_t>(key.kind) << 60);
-    }
-  };
   struct Segment {
     ~Segment();
     int fd = -1;
@@ -108,7 +93,7 @@ class PageStore {
   const int64_t max_bytes_, segment_bytes_;
 
   mutable std::mutex mutex_;  // of what follows
-  std::unordered_map<RecordKey, Location, KeyHash> index_;
+  std::unordered_map<RecordKey, Location, RecordKeyHash> index_;
   std::vector<std::shared_ptr<Segment>> segments_;  // by number; the last may be open
   uint64_t clock_ = 0;
   int64_t bytes_ = 0;

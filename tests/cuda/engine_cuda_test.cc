@@ -11,7 +11,10 @@
 
 #include "engine/engine.h"
 #include "engine/model_executor.h"
+#include "engine/page_store/disk_tier.h"
+#include "engine/page_store/host_store.h"
 #include "tests/cuda/device_array.h"
+#include "tests/testing/eventually.h"
 #include "tests/testing/fake_constraint.h"
 #include "tests/testing/golden_case.h"
 #if defined(DIFFSERVE_CUDA_ON_CPU)
@@ -44,6 +47,7 @@ class CudaEngineTest : public ::testing::Test {
     options_.max_num_batched_tokens = 48;
   }
 
+  // With the second tier of the prefix cache in tier_, if host_bytes_ are given.
   std::unique_ptr<Executor> MakeExecutor() {
     ModelOptions model_options;
     model_options.model_dir = GoldenCasesDir() + "/" + case_;
@@ -60,16 +64,27 @@ class CudaEngineTest : public ::testing::Test {
                           .num_window_pages = options_.num_window_pages,
                           .num_states = std::max(1, options_.num_state_slots)})
                      .value();
+    if (host_bytes_ > 0) {
+      std::unique_ptr<HostStore> store = std::move(
+                                             HostStore::Create(kv.transfer(), host_bytes_,
+                                                               KvCache::BytesPerPage(kv.layers())))
+                                             .value();
+      tier_ = std::make_unique<DiskTier>(
+          std::move(store), DiskTier::MemoryIn(kv),
+          [transfer = kv.transfer()] { return transfer->MarkSteps(); });
+    }
     return std::make_unique<ModelExecutor>(std::move(model), std::move(kv));
   }
 
-  // Submits all requests at once; returns their answers by id.
+  // Submits all requests at once, or each when the one before has ended and after_each_ returned.
+  // Returns their answers by id.
   std::map<RequestId, Answer> Serve(std::vector<Request> requests) {
     std::map<RequestId, Answer> answers;
     std::mutex mutex;
     std::condition_variable all_ended;
     size_t ended = 0;
-    Engine engine(options_, MakeExecutor(), [&](TokenEvent event) {
+    std::unique_ptr<Executor> executor = MakeExecutor();
+    const auto take = [&](TokenEvent event) {
       std::lock_guard lock(mutex);
       Answer& answer = answers[event.request];
       answer.tokens.insert(answer.tokens.end(), event.tokens.begin(), event.tokens.end());
@@ -81,14 +96,24 @@ class CudaEngineTest : public ::testing::Test {
       answer.error = event.error;
       ++ended;
       all_ended.notify_one();
-    });
+    };
+    Engine engine(options_, std::move(executor), take, nullptr, std::move(tier_));
     const size_t count = requests.size();
+    size_t num_asked = 0;
     for (Request& request : requests) {
       if (request.constraint != nullptr) request.constraint = request.constraint->Clone();
       EXPECT_TRUE(testing::IsOk(engine.Submit(std::move(request))));
+      if (after_each_) {
+        std::unique_lock lock(mutex);
+        ++num_asked;
+        all_ended.wait(lock, [&] { return ended == num_asked; });
+        lock.unlock();
+        after_each_(engine, num_asked);
+      }
     }
     std::unique_lock lock(mutex);
     all_ended.wait(lock, [&] { return ended == count; });
+    stats_ = engine.Snapshot();
     return answers;
   }
 
@@ -134,7 +159,11 @@ class CudaEngineTest : public ::testing::Test {
   std::string case_ = "unilm_v2_gqa2_bf16";  // lambda per token, both maps on one K
   int vocab_ = 105;
   bool batch_invariant_ = true;
+  int64_t host_bytes_ = 0;
+  std::function<void(Engine&, size_t num_ended)> after_each_;
   EngineOptions options_;
+  EngineStats stats_;  // of the last Serve
+  std::unique_ptr<PageTier> tier_;
   ThreadPool pool_{{.num_threads = 1, .pin = false, .spin_us = 0}};
 };
 
@@ -149,6 +178,24 @@ TEST_F(CudaEngineTest, OutputWithStatesAndWindowsIsIndependentOfBatch) {
   options_.window = 7;
   options_.num_window_pages = static_cast<int>(options_.WindowPagesMin(options_.MaxRunning()));
   ExpectTheSameAloneAndInCompany();
+}
+
+// Three prompts of two full pages, asked for in turns, in a pool that holds two of them.
+TEST_F(CudaEngineTest, PagesInHostMemoryComeBackWithTheSameBits) {
+  options_.num_pages = 5;
+  std::vector<Request> requests;
+  for (RequestId id = 1; id <= 6; ++id) {
+    requests.push_back(MakeRequest(id % 3 * 4 + 1, 150, 6));
+    requests.back().id = id;
+  }
+  const std::map<RequestId, Answer> expected = Serve(requests);
+  host_bytes_ = 1 << 20;
+  after_each_ = [](Engine& engine, size_t num_ended) {
+    EXPECT_TRUE(testing::Eventually(
+        [&] { return engine.Snapshot().tier->pages == 2 * std::min<size_t>(num_ended, 3); }));
+  };
+  EXPECT_EQ(Serve(requests), expected);
+  EXPECT_EQ(stats_.tier->pages_read, 3 * 2u);
 }
 
 TEST_F(CudaEngineTest, RequestAloneGetsTheSameAnswerAgainWithoutBatchInvariance) {

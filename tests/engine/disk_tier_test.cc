@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "engine/engine.h"
+#include "engine/page_store/page_store.h"
 #include "engine/page_store/store_directory.h"
 #include "tests/testing/engine_requests.h"
 #include "tests/testing/eventually.h"

@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 #include "engine/model_executor.h"
 #include "engine/page_store/disk_tier.h"
+#include "engine/page_store/page_store.h"
 #include "tests/testing/golden_case.h"
 #include "tests/testing/step_gate.h"
 #include "tests/testing/temporary_directory.h"

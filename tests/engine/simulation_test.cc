@@ -23,6 +23,8 @@ TEST_P(SimulationTest, KeepsInvariantsAndOutputsForEveryDepthSpeculationAndState
                                              {2, 0, /*has_states=*/true},
                                              {.has_tier = true},
                                              {.has_states = true, .has_tier = true},
+                                             {.depth = 2, .has_tier = true},
+                                             {.depth = 2, .has_states = true, .has_tier = true},
                                              {.speculative_tokens = proposed, .has_tier = true}};
   for (const testing::Simulation::Kind& kind : kinds) {
     const std::string replay = "seed=" + std::to_string(seed) +

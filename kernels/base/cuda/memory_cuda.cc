@@ -72,6 +72,17 @@ Status CopyToHost(const DeviceBuffer& from, size_t offset_bytes, std::span<std::
                   "cudaMemcpyAsync to the host");
 }
 
+Status CopyToPinned(const std::byte* from, std::byte* to, size_t size_bytes, const Stream& stream) {
+  return ToStatus(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDeviceToHost, stream.handle()),
+                  "cudaMemcpyAsync to the host");
+}
+
+Status CopyFromPinned(const std::byte* from, std::byte* to, size_t size_bytes,
+                      const Stream& stream) {
+  return ToStatus(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyHostToDevice, stream.handle()),
+                  "cudaMemcpyAsync to the device");
+}
+
 Status CopyOnDevice(const std::byte* from, std::byte* to, size_t size_bytes, const Stream& stream) {
   return ToStatus(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDeviceToDevice, stream.handle()),
                   "cudaMemcpyAsync on the device");

@@ -11,6 +11,7 @@
 
 #include "engine/page_store/disk_tier.h"
 #include "engine/page_store/file_digest.h"
+#include "engine/page_store/page_store.h"
 #include "kernels/base/log.h"
 #include "models/regular_file.h"
 

@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,7 @@ struct CUgraphExec_st {
 
 namespace {
 
+std::recursive_mutex calls;          // one call at a time, and one operation
 cudaError_t poison = cudaSuccess;    // the context is lost
 cudaError_t injected = cudaSuccess;  // happens after operations_until_injection operations
 int operations_until_injection = 0;
@@ -95,6 +97,7 @@ void FailLater(int operations, cudaError_t error) {
 size_t AllocatedDeviceBytes() { return allocated_bytes; }
 
 cudaError_t Enqueue(cudaStream_t stream, Operation operation) {
+  const std::lock_guard lock(calls);
   if (stream == nullptr) return operation();
   if (poison != cudaSuccess) return poison;
   if (stream->captures) {
@@ -164,6 +167,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
 }
 
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
+  const std::lock_guard lock(calls);
   *total_bytes = shim::simulated_device.memory_bytes;
   *free_bytes = *total_bytes - std::min(*total_bytes, allocated_bytes);
   return poison;
@@ -171,6 +175,7 @@ cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
 
 // Not rounded up to the alignment, so that an access one byte beyond the end is detected.
 cudaError_t cudaMalloc(void** data, size_t size_bytes) {
+  const std::lock_guard lock(calls);
   if (poison != cudaSuccess) return poison;
   if (size_bytes > shim::simulated_device.memory_bytes -
                        std::min(shim::simulated_device.memory_bytes, allocated_bytes) ||
@@ -184,6 +189,7 @@ cudaError_t cudaMalloc(void** data, size_t size_bytes) {
 }
 
 cudaError_t cudaFree(void* data) {
+  const std::lock_guard lock(calls);
   if (const auto found = device_memory.find(data); found != device_memory.end()) {
     allocated_bytes -= found->second;
     device_memory.erase(found);
@@ -193,6 +199,7 @@ cudaError_t cudaFree(void* data) {
 }
 
 cudaError_t cudaMallocHost(void** data, size_t size_bytes) {
+  const std::lock_guard lock(calls);
   if (posix_memalign(data, 256, size_bytes) != 0) return cudaErrorMemoryAllocation;
   std::memset(*data, 0xff, size_bytes);
   pinned_memory[*data] = size_bytes;
@@ -200,6 +207,7 @@ cudaError_t cudaMallocHost(void** data, size_t size_bytes) {
 }
 
 cudaError_t cudaFreeHost(void* data) {
+  const std::lock_guard lock(calls);
   pinned_memory.erase(data);
   std::free(data);
   return cudaSuccess;
@@ -209,6 +217,7 @@ cudaError_t cudaFreeHost(void* data) {
 // written only after the stream has been waited for.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size_bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
+  const std::lock_guard lock(calls);
   const bool from_device = kind != cudaMemcpyHostToDevice,
              to_device = kind != cudaMemcpyDeviceToHost;
   if ((from_device && !IsWithin(device_memory, from, size_bytes)) ||
@@ -229,6 +238,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size_bytes, cudaM
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_stride, const void* from, size_t from_stride,
                               size_t width, size_t height, cudaMemcpyKind kind,
                               cudaStream_t stream) {
+  const std::lock_guard lock(calls);
   const auto bytes = [&](size_t stride) { return (height - 1) * stride + width; };
   if (kind != cudaMemcpyDeviceToDevice || width > to_stride || width > from_stride || height == 0 ||
       !IsWithin(device_memory, from, bytes(from_stride)) ||
@@ -245,6 +255,7 @@ cudaError_t cudaMemcpy2DAsync(void* to, size_t to_stride, const void* from, size
 }
 
 cudaError_t cudaMemsetAsync(void* to, int value, size_t size_bytes, cudaStream_t stream) {
+  const std::lock_guard lock(calls);
   if (!IsWithin(device_memory, to, size_bytes)) return cudaErrorInvalidValue;
   return shim::Enqueue(stream, [to, value, size_bytes] {
     std::memset(to, value, size_bytes);
@@ -258,6 +269,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const std::lock_guard lock(calls);
   const cudaError_t error = RunAll(*stream);
   for (CUevent_st* event : events) {
     if (event->stream == stream) event->stream = nullptr;
@@ -267,21 +279,25 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  const std::lock_guard lock(calls);
   return stream == nullptr ? poison : RunAll(*stream);
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  const std::lock_guard lock(calls);
   *event = events.emplace_back(new CUevent_st);
   return cudaSuccess;
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  const std::lock_guard lock(calls);
   std::erase(events, event);
   delete event;
   return cudaSuccess;
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const std::lock_guard lock(calls);
   if (poison != cudaSuccess) return poison;
   if (stream->captures) return cudaErrorStreamCaptureUnsupported;
   *event = {stream, stream->waiting.size()};
@@ -289,6 +305,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  const std::lock_guard lock(calls);
   while (event->stream != nullptr && event->operations_before > 0) RunNext(*event->stream);
   return poison;
 }
@@ -299,6 +316,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) 
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  const std::lock_guard lock(calls);
   if (poison != cudaSuccess) return poison;
   if (stream->captures) return cudaErrorStreamCaptureUnsupported;
   stream->captures = true;
@@ -306,6 +324,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const std::lock_guard lock(calls);
   if (!stream->captures) return cudaErrorStreamCaptureUnsupported;
   stream->captures = false;
   *graph = new CUgraph_st{std::exchange(stream->captured, {})};
