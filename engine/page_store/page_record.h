@@ -31,6 +31,7 @@ using Fingerprint = std::array<std::byte, 32>;
 enum class RecordKind : uint32_t {
   kPage = 1,      // one page of every layer without a window of its own
   kSnapshot = 2,  // the states and windows of the other layers, after the page's last token
+  kErased = 3,    // forgotten; its payload means nothing
 };
 
 // Identifies a record: all tokens up to the end of its page, and the cache salt.

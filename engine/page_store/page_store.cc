@@ -115,8 +115,12 @@ void PageStore::LoadSegments() {
     }
     segment->last_use = ++clock_;  // the files come in the order of their last use
     bytes_ += static_cast<int64_t>(segment->bytes);
-    for (const RecordEntry& entry : segment->entries)
-      index_[entry.key] = {segment, entry.offset, entry.payload_bytes};
+    for (const RecordEntry& entry : segment->entries) {
+      // The last written record with a key is right: those before it were forgotten.
+      Location& at = index_[entry.key];
+      if (at.segment == nullptr || at.segment->number <= segment->number)
+        at = {segment, entry.offset, entry.payload_bytes};
+    }
     segments_.push_back(std::move(segment));
   }
   MakeRoom(0);
@@ -160,7 +164,8 @@ void PageStore::ScanRecords(Segment& segment, uint64_t file_bytes) const {
   while (offset + kSectorBytes <= file_bytes && ReadBytes(segment.fd, sector, offset)) {
     const std::optional<RecordHeader> header = DecodeRecordHeader(sector);
     if (!header || header->payload_bytes > file_bytes - offset - kSectorBytes) break;
-    segment.entries.push_back({header->key, offset, header->payload_bytes});
+    if (header->key.kind != RecordKind::kErased)
+      segment.entries.push_back({header->key, offset, header->payload_bytes});
     offset += RecordBytes(header->payload_bytes);
   }
   segment.bytes = file_bytes;
@@ -189,7 +194,9 @@ void PageStore::Erase(const RecordKey& key) {
     at = std::move(it->second);
     index_.erase(it);
   }
-  WriteBytes(at.segment->fd, Sector{}, at.offset);  // for the next process
+  // For the next process.
+  const RecordHeader erased = {{key.high, key.low, RecordKind::kErased}, at.payload_bytes, 0, {}};
+  WriteBytes(at.segment->fd, EncodeRecordHeader(erased), at.offset);
 }
 
 Status PageStore::StartSegment() {
@@ -286,6 +293,10 @@ Status PageStore::Read(const RecordKey& key, std::span<const int32_t> tokens,
     fault = errno == 0 ? "the file is cut off" : std::strerror(errno);
   } else {
     const std::optional<RecordHeader> header = DecodeRecordHeader(sector);
+    if (header && header->key.kind == RecordKind::kErased) {
+      Forget(key, at.segment.get());
+      return Status(StatusCode::kNotFound, "the page is forgotten");
+    }
     if (!header || header->key != key || header->payload_hash != HashOf(payload))
       fault = "the checksum is wrong";
     else if (!std::ranges::equal(header->tokens, tokens))

@@ -241,6 +241,41 @@ TEST(PageStoreTest, DamagedRecordIsForgottenAndTheOthersStay) {
   EXPECT_TRUE(Has(*store, 1));
 }
 
+TEST(PageStoreTest, ErasedRecordStaysForgottenAndTheOthersStay) {
+  const TemporaryDirectory directory;
+  for (const bool complete : {true, false}) {
+    fs::path segment;
+    std::string bytes;
+    {
+      const auto store = OpenStore(directory);
+      store->Clear();
+      for (uint64_t i = 0; i < 3; ++i) ASSERT_TRUE(Append(*store, i).ok());
+      store->Erase(KeyOf(1));
+      EXPECT_FALSE(Has(*store, 1));
+      segment = Segments(*store).at(0);
+      bytes = FileBytes(segment);
+    }
+    if (!complete) WriteFile(segment, bytes);  // as if it had been killed
+    const auto store = OpenStore(directory);
+    EXPECT_TRUE(Has(*store, 0));
+    EXPECT_TRUE(Has(*store, 2));
+    Bytes payload(kPayloadBytes);
+    EXPECT_EQ(store->Read(KeyOf(1), TokensOf(1), PartsOf(payload)).code(), StatusCode::kNotFound);
+  }
+}
+
+TEST(PageStoreTest, RecordThatIsAppendedAgainIsFoundWhicheverSegmentWasUsedLast) {
+  const TemporaryDirectory directory;
+  for (uint64_t i = 0; i < 3; ++i) {
+    const auto store = OpenStore(directory);
+    ASSERT_TRUE(Append(*store, 10 + i).ok());
+    store->Erase(KeyOf(1));
+    ASSERT_TRUE(Append(*store, 1).ok());
+    EXPECT_TRUE(Has(*store, 10));  // uses the first segment
+  }
+  EXPECT_TRUE(Has(*OpenStore(directory), 1));
+}
+
 // The child is killed at a random moment. It says which records it has appended.
 TEST(PageStoreTest, KilledWriterLosesAtMostTheRecordItWrote) {
   const TemporaryDirectory directory;
