@@ -118,7 +118,7 @@ build() {  # build PRESET TARGET...; the line says what it took
 programs=(kernels_test models_test engine_test text_test server_test faults_test)
 fuzz=(safetensors_fuzz model_config_fuzz tokenizer_file_fuzz tokenizer_text_fuzz grammar_fuzz
   chat_template_fuzz request_json_fuzz http_reader_fuzz http_routes_fuzz grpc_message_fuzz
-  tool_messages_fuzz)
+  tool_messages_fuzz page_store_fuzz)
 
 # End-to-end files of ten seconds and more, or of the GPU's backend on the CPU shim.
 long_e2e=(test_reliability test_watching test_needles test_bit_exactness test_embeddings

@@ -18,7 +18,7 @@
 namespace diffserve {
 namespace {
 
-constexpr uint64_t kMaxRecordsInList = uint64_t{1} << 24;
+constexpr uint64_t kMaxRecordsInList = uint64_t{1} << 20;
 
 std::string SystemError(const std::string& what) { return what + ": " + std::strerror(errno); }
 
@@ -132,7 +132,8 @@ bool PageStore::LoadSegment(Segment& segment) const {
   struct stat file{};
   Sector header;
   if (segment.fd < 0 || fstat(segment.fd, &file) != 0 || !S_ISREG(file.st_mode) ||
-      !ReadBytes(segment.fd, header, 0) || !IsSegmentHeader(header, fingerprint_))
+      file.st_size > kMaxSegmentBytes || !ReadBytes(segment.fd, header, 0) ||
+      !IsSegmentHeader(header, fingerprint_))
     return false;
   const auto file_bytes = static_cast<uint64_t>(file.st_size);
   if (!LoadList(segment, file_bytes)) ScanRecords(segment, file_bytes);
@@ -145,15 +146,20 @@ bool PageStore::LoadList(Segment& segment, uint64_t file_bytes) const {
       !ReadBytes(segment.fd, sector, file_bytes - kSectorBytes))
     return false;
   const std::optional<SegmentEnd> end = DecodeSegmentEnd(sector);
-  if (!end || end->num_records > kMaxRecordsInList || end->list_offset > file_bytes) return false;
+  if (!end || end->list_offset < kSectorBytes || end->list_offset > file_bytes ||
+      end->num_records > kMaxRecordsInList ||
+      end->num_records > (file_bytes - end->list_offset) / kEntryBytes)
+    return false;
   std::vector<std::byte> list(end->num_records * kEntryBytes);
-  if (list.size() > file_bytes - end->list_offset ||
-      !ReadBytes(segment.fd, list, end->list_offset) || HashOf(list) != end->list_hash)
+  if (!ReadBytes(segment.fd, list, end->list_offset) || HashOf(list) != end->list_hash)
     return false;
   segment.entries = DecodeEntries(list);
   segment.bytes = file_bytes;
+  // Records lie between the header and the list.
+  const uint64_t max_offset = end->list_offset - kSectorBytes;
   return std::ranges::all_of(segment.entries, [&](const RecordEntry& entry) {
-    return entry.offset <= file_bytes && entry.payload_bytes <= file_bytes - entry.offset;
+    return entry.offset >= kSectorBytes && entry.offset <= max_offset &&
+           entry.payload_bytes <= max_offset - entry.offset;
   });
 }
 
@@ -201,9 +207,10 @@ void PageStore::Erase(const RecordKey& key) {
 
 Status PageStore::StartSegment() {
   auto segment = std::make_shared<Segment>();
-  segment->number = next_number_++;
-  segment->path = PathOf(segment->number);
-  segment->fd = open(segment->path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  do {
+    segment->path = PathOf(segment->number = next_number_++);
+    segment->fd = open(segment->path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  } while (segment->fd < 0 && errno == EEXIST);
   if (segment->fd < 0) return Status(StatusCode::kInternal, SystemError(segment->path));
   const Sector header = EncodeSegmentHeader(fingerprint_);
   if (!WriteBytes(segment->fd, header, 0)) {

@@ -90,7 +90,7 @@ std::vector<SegmentFile> SegmentFilesIn(const std::string& directory) {
     if (error != std::errc() || std::string_view(end) != kSegmentSuffix ||
         lstat(found.path.c_str(), &file) != 0 || !S_ISREG(file.st_mode))
       continue;
-    found.bytes = file.st_size;
+    found.bytes = std::min<int64_t>(file.st_size, kMaxSegmentBytes);
     found.used_ns = file.st_mtim.tv_sec * int64_t{1'000'000'000} + file.st_mtim.tv_nsec;
     files.push_back(std::move(found));
   }

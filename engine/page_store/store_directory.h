@@ -16,10 +16,12 @@ namespace diffserve {
 
 inline constexpr std::string_view kSegmentSuffix = ".pages";
 
+inline constexpr int64_t kMaxSegmentBytes = int64_t{1} << 40;  // a larger file is no segment
+
 struct SegmentFile {
   std::string path;
   uint64_t number = 0;
-  int64_t bytes = 0;
+  int64_t bytes = 0;    // at most kMaxSegmentBytes
   int64_t used_ns = 0;  // when it was last used: its modification time
 };
 // The segments in a subdirectory, least recently used first.

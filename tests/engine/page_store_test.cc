@@ -225,6 +225,17 @@ TEST(PageStoreTest, DamageAnywhereIsAMiss) {
   }
 }
 
+TEST(PageStoreTest, NumberThatWrapsAroundStopsNoAppend) {
+  const TemporaryDirectory directory;
+  const fs::path own = OpenStore(directory)->directory();
+  for (const char* name : {"18446744073709551614.pages", "18446744073709551615.pages"})
+    WriteFile(own / name, "x");
+  const auto store = OpenStore(directory);
+  WriteFile(own / "18446744073709551615.pages", "x");
+  ASSERT_TRUE(Append(*store, 1).ok());
+  EXPECT_TRUE(Has(*store, 1));
+}
+
 TEST(PageStoreTest, DamagedRecordIsForgottenAndTheOthersStay) {
   const TemporaryDirectory directory;
   const auto store = OpenStore(directory);
