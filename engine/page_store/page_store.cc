@@ -67,6 +67,11 @@ uint64_t BytesOf(std::span<const iovec> parts) {
   return bytes;
 }
 
+// The list of a segment's records, and its end.
+uint64_t ListBytes(size_t num_records) {
+  return PaddedBytes(num_records * kEntryBytes) + kSectorBytes;
+}
+
 }  // namespace
 
 PageStore::Segment::~Segment() {
@@ -89,6 +94,7 @@ PageStore::PageStore(std::string directory, int lock_fd, const Options& options,
       lock_fd_(lock_fd),
       fingerprint_(options.fingerprint),
       max_bytes_(max_bytes),
+      max_segments_(options.max_segments),
       segment_bytes_(std::min(options.segment_bytes, max_bytes / kSegmentsMin)) {}
 
 PageStore::~PageStore() {
@@ -104,7 +110,11 @@ std::string PageStore::PathOf(uint64_t number) const {
 
 // Finds the segments that earlier processes have left. What cannot be read is deleted.
 void PageStore::LoadSegments() {
-  for (const SegmentFile& file : SegmentFilesIn(directory_)) {
+  const std::vector<SegmentFile> files = SegmentFilesIn(directory_);
+  const size_t num_kept = std::min(files.size(), max_segments_ - 1);
+  const std::span old = std::span(files).first(files.size() - num_kept);
+  for (const SegmentFile& file : old) unlink(file.path.c_str());
+  for (const SegmentFile& file : std::span(files).last(num_kept)) {
     auto segment = std::make_shared<Segment>();
     segment->number = file.number;
     segment->path = file.path;
@@ -232,7 +242,7 @@ void PageStore::FinishSegment() {
   if (open_ == nullptr || IsDeleted(*open_)) return open_.reset();
   const std::vector<std::byte> list = EncodeEntries(open_->entries);
   const SegmentEnd end = {open_->bytes, open_->entries.size(), HashOf(list)};
-  const uint64_t end_offset = open_->bytes + PaddedBytes(list.size());
+  const uint64_t end_offset = open_->bytes + ListBytes(open_->entries.size()) - kSectorBytes;
   if (WriteBytes(open_->fd, list, open_->bytes) &&
       WriteBytes(open_->fd, EncodeSegmentEnd(end), end_offset)) {
     const std::lock_guard lock(mutex_);
@@ -255,7 +265,8 @@ Status PageStore::Append(const RecordKey& key, std::span<const int32_t> tokens,
   if (open_ != nullptr && IsDeleted(*open_)) open_.reset();
   if (open_ != nullptr && open_->bytes + record_bytes > static_cast<uint64_t>(segment_bytes_))
     FinishSegment();
-  MakeRoom(record_bytes + kSectorBytes);
+  const size_t num_records = open_ == nullptr ? 0 : open_->entries.size();
+  MakeRoom(record_bytes + kSectorBytes + ListBytes(num_records + 1));
   if (open_ == nullptr) DS_RETURN_IF_ERROR(StartSegment());
 
   header.payload_hash = HashOf(payload);
@@ -321,10 +332,11 @@ void PageStore::Forget(const RecordKey& key, const Segment* segment) {
   if (it != index_.end() && it->second.segment.get() == segment) index_.erase(it);
 }
 
-// Deletes the segments that were used least recently, but not the open one.
+// Deletes the segments that were used least recently, but not the open one, until there is room for
+// `bytes` and one more segment.
 void PageStore::MakeRoom(uint64_t bytes) {
   const std::lock_guard lock(mutex_);
-  while (bytes_ + static_cast<int64_t>(bytes) > max_bytes_) {
+  while (bytes_ + static_cast<int64_t>(bytes) > max_bytes_ || segments_.size() >= max_segments_) {
     std::shared_ptr<Segment> oldest;
     for (const std::shared_ptr<Segment>& segment : segments_) {
       if (segment != open_ && (oldest == nullptr || segment->last_use < oldest->last_use))

@@ -36,10 +36,11 @@ class PageStore : public EntryStore {
     int64_t max_bytes = 0;      // of all files of this process and of left subdirectories
     Fingerprint fingerprint{};  // of what may be read; a file of another is never looked into
     int64_t segment_bytes = int64_t{256} << 20;
+    size_t max_segments = 1024;  // each has a descriptor
   };
   // Creates the directory if needed (mode 0700, files 0600), takes a subdirectory and reads the
-  // lists of its segments. Subdirectories that no process holds and that have another fingerprint
-  // keep at most half of max_bytes; the oldest segments are deleted first.
+  // lists of its segments, of at most max_segments. Subdirectories that no process holds and that
+  // have another fingerprint keep at most half of max_bytes; the oldest segments are deleted first.
   static Result<std::unique_ptr<PageStore>> Open(const Options& options);
   ~PageStore() override;
 
@@ -90,7 +91,9 @@ class PageStore : public EntryStore {
   const std::string directory_;
   const int lock_fd_;
   const Fingerprint fingerprint_;
-  const int64_t max_bytes_, segment_bytes_;
+  const int64_t max_bytes_;
+  const size_t max_segments_;
+  const int64_t segment_bytes_;
 
   mutable std::mutex mutex_;  // of what follows
   std::unordered_map<RecordKey, Location, RecordKeyHash> index_;

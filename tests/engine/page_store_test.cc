@@ -145,6 +145,37 @@ TEST(PageStoreTest, OldestSegmentsByUseMakeRoom) {
   EXPECT_EQ(bytes, store->bytes());
 }
 
+TEST(PageStoreTest, FilesHaveRoomForTheirLists) {
+  const TemporaryDirectory directory;
+  const int64_t max_bytes = 300 << 10;
+  for (uint64_t count = 1; count < 40; ++count) {
+    {
+      const auto store = OpenStore(directory, 1, max_bytes);
+      for (uint64_t i = 0; i < count; ++i) ASSERT_TRUE(Append(*store, 100 * count + i).ok());
+    }
+    int64_t bytes = 0;
+    for (const auto& entry : fs::recursive_directory_iterator(directory.path()))
+      bytes += entry.is_regular_file() ? static_cast<int64_t>(entry.file_size()) : 0;
+    EXPECT_LE(bytes, max_bytes) << count;
+  }
+}
+
+TEST(PageStoreTest, ManyShortLivesLeaveNoMoreThanTheMaximumOfSegments) {
+  const TemporaryDirectory directory;
+  const PageStore::Options options = {.directory = (directory.path() / "cache").string(),
+                                      .max_bytes = int64_t{1} << 30,
+                                      .max_segments = 16};
+  for (uint64_t i = 0; i < 40; ++i) {
+    const auto store = PageStore::Open(options).value();
+    ASSERT_TRUE(Append(*store, i).ok());
+    EXPECT_LE(Segments(*store).size(), options.max_segments);
+  }
+  const auto store = PageStore::Open(options).value();
+  EXPECT_EQ(store->num_records(), options.max_segments - 1);
+  EXPECT_TRUE(Has(*store, 39));
+  EXPECT_FALSE(Has(*store, 10));
+}
+
 TEST(PageStoreTest, AnotherFingerprintFindsNothing) {
   const TemporaryDirectory directory;
   ASSERT_TRUE(Append(*OpenStore(directory, 1), 1).ok());

@@ -103,6 +103,9 @@ Result<std::unique_ptr<PageTier>> OpenKvDisk(const ServeOptions& serve, ModelSes
   const auto begin = std::chrono::steady_clock::now();
   PageStore::Options options = {.directory = serve.kv_cache_dir,
                                 .max_bytes = serve.kv_cache_disk.bytes};
+  // Half of the segments may be short, because a process begins a new one.
+  options.segment_bytes = std::max(
+      options.segment_bytes, options.max_bytes / static_cast<int64_t>(options.max_segments / 2));
   std::error_code ignored;
   fs::create_directories(serve.kv_cache_dir, ignored);  // Open reports a failure
   DS_RETURN_IF_ERROR(
