@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -385,6 +386,67 @@ TEST(PageStoreTest, UnusableDirectoryIsRefusedByName) {
   ASSERT_FALSE(store.ok());
   EXPECT_THAT(store.status().message(), ::testing::StartsWith("--kv-cache-dir "));
   EXPECT_EQ(store.status().param(), "--kv-cache-dir");
+}
+
+// Bytes that this process has asked the system for.
+uint64_t BytesRead() {
+  std::ifstream io("/proc/self/io");
+  std::string name;
+  uint64_t bytes = 0;
+  io >> name >> bytes;
+  EXPECT_EQ(name, "rchar:");
+  return bytes;
+}
+
+// A segment of records whose payloads are holes, as a process leaves it that ends (`complete`) or
+// is killed.
+void WriteSparseSegment(const fs::path& path, uint64_t first, uint64_t count, bool complete) {
+  constexpr uint64_t kPageBytes = 64 << 10;
+  const auto text = [](const auto& bytes) {
+    return std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  };
+  std::ofstream file(path, std::ios::binary);
+  file << text(EncodeSegmentHeader(FingerprintOf(1)));
+  std::vector<RecordEntry> entries;
+  uint64_t offset = kSectorBytes;
+  for (uint64_t i = first; i < first + count; ++i, offset += RecordBytes(kPageBytes)) {
+    entries.push_back({KeyOf(i), offset, kPageBytes});
+    if (complete) continue;
+    file.seekp(static_cast<std::streamoff>(offset));
+    file << text(EncodeRecordHeader({KeyOf(i), kPageBytes, 0, TokensOf(i)}));
+  }
+  if (complete) {
+    Bytes list = EncodeEntries(entries);
+    const SegmentEnd end = {offset, count, HashOf(list)};
+    list.resize(PaddedBytes(list.size()));
+    file.seekp(static_cast<std::streamoff>(offset));
+    file << text(list) << text(EncodeSegmentEnd(end));
+  }
+  file.close();
+  if (!complete) fs::resize_file(path, offset);
+}
+
+// tests/bench/kv_disk.py takes the time from here.
+TEST(PageStoreTest, StartReadsListsAndNotTheirPages) {
+  constexpr uint64_t kPerSegment = 3855, kSegments = 200;  // 50 GiB
+  const TemporaryDirectory directory;
+  const fs::path own = OpenStore(directory)->directory();
+  for (uint64_t i = 0; i < kSegments; ++i) {
+    WriteSparseSegment(own / (std::to_string(i) + std::string(kSegmentSuffix)), i * kPerSegment,
+                       kPerSegment, i > 0);
+  }
+  const uint64_t bytes_before = BytesRead();
+  const auto begin = std::chrono::steady_clock::now();
+  const auto store = OpenStore(directory, 1, int64_t{64} << 30, int64_t{256} << 20);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  RecordProperty("index_seconds", std::to_string(seconds.count()));
+  RecordProperty("gib", std::to_string(store->bytes() >> 30));
+  RecordProperty("pages", std::to_string(store->num_records()));
+  EXPECT_GE(store->bytes(), int64_t{50} << 30);
+  EXPECT_EQ(store->num_records(), kSegments * kPerSegment);
+  EXPECT_LT(BytesRead() - bytes_before, kSegments * (kPerSegment * kEntryBytes + 8 * kSectorBytes) +
+                                            kPerSegment * kSectorBytes);
+  EXPECT_TRUE(store->Contains(KeyOf(kSegments * kPerSegment - 1)));
 }
 
 TEST(PageStoreTest, ClearDeletesAllRecords) {
