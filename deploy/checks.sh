@@ -74,6 +74,12 @@ chat_body() {  # chat_body MODEL
       messages: [{role: "user", content: $question}]}'
 }
 
+# The number in an answer, and whether tokens of its prompt came from the prefix cache.
+in_short() {
+  jq -r '(.choices[0].message.content | scan("[0-9]+")) +
+    if .usage.prompt_tokens_details.cached_tokens > 0 then " cached" else " computed" end'
+}
+
 # Runs COMMAND... in the background until its ready line, which is left in `line`. `server` is its
 # process, `started` the seconds until then. Needs a folder `work`.
 start() {  # start COMMAND...

@@ -128,8 +128,8 @@ contained() {  # contained ARGUMENT...
   # shellcheck disable=SC2016
   exec unshare --mount --pid --net --ipc --uts --fork --kill-child bash -c '
     set -e
-    root=$1 model=$2 capsh=$(command -v capsh)
-    shift 2
+    root=$1 model=$2 volume=$3 capsh=$(command -v capsh)
+    shift 3
     mount --make-rprivate /
     mount --bind "$root" "$root"
     mount -o remount,bind,ro "$root"
@@ -139,19 +139,24 @@ contained() {  # contained ARGUMENT...
     if [ -n "$model" ]; then
       mount --bind "$model" "$root/model" && mount -o remount,bind,ro "$root/model"
     fi
+    if [ -n "$volume" ]; then mount --bind "$volume" "$root/var/cache/diffserve"; fi
     ip link set lo up
     exec env -i PATH=/usr/bin "$capsh" --no-new-privs --chroot="$root" --drop=all --groups= \
       --gid=10001 --uid=10001 \
-      --shell=/usr/bin/diffserve -- "$@"' bash "$root" "${model:-}" "$@"
+      --shell=/usr/bin/diffserve -- "$@"' bash "$root" "${model:-}" "${volume:-}" "$@"
+}
+
+curl_inside() { nsenter --net -t "$pid" curl -sS --max-time 60 "$@"; }
+chat() {  # chat MODEL
+  curl_inside -H 'Content-Type: application/json' -d "$(chat_body "$1")" \
+    http://127.0.0.1:8000/v1/chat/completions
 }
 
 # asks NAME MODEL: one question each over HTTP and gRPC, and the health check, in the server's
 # namespaces
 asks() {
   local answer
-  answer=$(nsenter --net -t "$pid" curl -sS --max-time 60 -H 'Content-Type: application/json' \
-    -d "$(chat_body "$2")" \
-    http://127.0.0.1:8000/v1/chat/completions | jq -r '.choices[0].message.content' 2>&1)
+  answer=$(chat "$2" | jq -r '.choices[0].message.content' 2>&1)
   matches "$1: answers over HTTP" 48213 "$answer"
   answer=$(nsenter --net -t "$pid" env PYTHONPATH=tests/e2e .venv/bin/python -c '
 import sys, grpc
@@ -211,6 +216,29 @@ expect "a mounted model: ready" "ready http=0.0.0.0:8000 grpc=0.0.0.0:8001 model
 asks "a mounted model" mounted
 stop
 expect "a mounted model: exit code after SIGTERM" 0 "$code"
+
+# A new named volume begins as a copy of the image's directory, with its owner and mode.
+model=""
+volume=$work/volume
+rm -rf "$volume" && cp -a "$root/var/cache/diffserve" "$volume"
+cached_server() {
+  start contained serve /usr/share/diffserve/models/demo --host 0.0.0.0 \
+    --kv-cache-dir /var/cache/diffserve
+  pid=$(first_child "$server")
+}
+cached_server
+expect "the prefix cache in a volume: it answers" "48213 computed" "$(chat demo | in_short)"
+for _ in $(seq 300); do
+  curl_inside http://127.0.0.1:8000/metrics | grep -qE '^diffserve_kv_disk_pages [1-9]' && break
+  sleep 0.1
+done
+kill -KILL "$pid" && wait "$server"
+cached_server
+expect "killed: tokens of the prompt come from the volume" "48213 cached" "$(chat demo | in_short)"
+stop
+cached_server
+expect "restarted: too" "48213 cached" "$(chat demo | in_short)"
+stop
 
 # ---- How large
 buildah push -q "localhost/$image" "oci:$work/oci:$target" >/dev/null 2>&1

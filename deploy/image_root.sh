@@ -18,6 +18,8 @@ libraries=usr/lib/x86_64-linux-gnu
 install -d "$root/$libraries" "$root/usr/lib64" \
   "$root"/{etc/ssl/certs,var/lib/dpkg/status.d,dev,proc,run,sys}
 install -d -m 1777 "$root/tmp" "$root/var/tmp"
+# A volume that is mounted here takes over owner and mode: the server's user may write to it.
+install -d -m 700 -o 10001 -g 10001 "$root/var/cache/diffserve"
 ln -sfn usr/bin "$root/bin"
 ln -sfn usr/lib "$root/lib"
 ln -sfn usr/lib64 "$root/lib64"

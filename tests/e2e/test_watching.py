@@ -240,7 +240,8 @@ class ComposeTest(unittest.TestCase):
         compose = compose_spec.PyOptions(apply_merge=True).from_yaml(
             (DEPLOY / "compose.yaml").read_text())
         compose.validate()
-        cls.services = compose.to_dict()["services"]
+        compose = compose.to_dict()
+        cls.services, cls.volumes = compose["services"], compose["volumes"]
 
     def test_services_have_no_privileges(self):
         self.assertEqual(set(self.services), {"diffserve", "prometheus", "grafana"})
@@ -272,9 +273,19 @@ class ComposeTest(unittest.TestCase):
                             "grafana/provisioning/dashboards/diffserve.yml").read_text())[1]
         self.assertIn(f"./grafana:{folder}:ro", self.services["grafana"]["volumes"])
 
+    def test_prefix_cache_is_kept_where_the_image_lets_the_server_write(self):
+        image = (DEPLOY / "image_root.sh").read_text()
+        [(owner, group, folder)] = re.findall(
+            r'^install -d -m 700 -o (\d+) -g (\d+) "\$root(/\S+)"$', image, re.M)
+        self.assertIn(f"\nUSER {owner}:{group}\n", (DEPLOY / "Dockerfile").read_text())
+        self.assertIn(f"prefix-cache:{folder}", self.services["diffserve"]["volumes"])
+        self.assertIn("prefix-cache", self.volumes)
+        self.assertIn(f"DIFFSERVE_KV_CACHE_DIR={folder} docker compose",
+                      (DEPLOY / "compose.yaml").read_text())
+
     def test_grace_period_covers_the_drain(self):
         text = subprocess.run([BINARY, "--help"], capture_output=True, text=True, timeout=30).stdout
         drain_s = int(re.search(r"--drain-timeout .*\(default (\d+)\)", text)[1])
         self.assertGreaterEqual(
             compose_spec.parse_duration(self.services["diffserve"]["stop_grace_period"]),
-            drain_s + 5)
+            drain_s + 20)
