@@ -6,6 +6,7 @@ last is `N passed, N failed`."""
 import json
 import re
 import sys
+import tempfile
 from pathlib import Path
 
 import yaml
@@ -15,7 +16,7 @@ from chart import CHART, EXAMPLES, REPOSITORY, VALUES, Workload, helm, of_kind, 
 from example_checks import check_examples, check_strictness
 from pod_checks import POD_IP, check_pod, check_server
 from report import attempt, counts, differs, report
-from server import version
+from server import Server, version
 
 # Kinds of each value set, besides Deployment and Service.
 KINDS = {
@@ -27,9 +28,13 @@ KINDS = {
     "autoscaling": {"PodDisruptionBudget", "ServiceMonitor", "HorizontalPodAutoscaler"},
     "image-volume": {"PodDisruptionBudget", "ServiceMonitor"},
     "init-container": {"PodDisruptionBudget", "NetworkPolicy"},
+    "kv-cache-disk": {"PodDisruptionBudget"},
     "kv-events": {"PodDisruptionBudget", "NetworkPolicy"},
     "placement": set(),
 }
+# How pods are replaced in an update: without a missing one, unless a set says otherwise.
+ROLLING = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+UPDATES = {"kv-cache-disk": {"type": "Recreate"}}
 OLDEST = {"image-volume": "1.31"}  # Kubernetes version that a set needs, if newer than the chart's
 # Wrong values, and the words of the refusal.
 REFUSED = [
@@ -45,6 +50,9 @@ REFUSED = [
     (["--set", "apiKeys.keys={two words}"], "/apiKeys/keys/0"),
     (["--set", "networkPolicy.enabled=true"], "/networkPolicy/clients"),
     (["--set", "podDisruptionBudget.maxUnavailable=0"], "/podDisruptionBudget/maxUnavailable"),
+    (["--set", "kvCacheDisk.size=16GiB"], "/kvCacheDisk/size"),
+    (["--set", "kvCacheDisk.enabled=true,kvCacheDisk.volume=pvc"], "/kvCacheDisk/pvc/claimName"),
+    (["--set", "kvCacheDisk.enabled=true,gpu.enabled=true"], "kvCacheDisk.enabled"),
     (["--set", "extraArgs={--port=80}"], "the chart sets --port"),
     (["--set", "apiKeys.keys={a},serviceMonitor.enabled=true"], "apiKeys.scrapeKey"),
     (["--set", "model.source=image,model.image.reference=a/b:1", "--kube-version",
@@ -56,9 +64,8 @@ REFUSED = [
 def check_deployment(name: str, deployment: dict) -> None:
     """Checks a pod's properties besides its server container."""
     spec, pod = deployment["spec"], deployment["spec"]["template"]["spec"]
-    problems = differs(
-        (pod["automountServiceAccountToken"], spec["strategy"]["rollingUpdate"]["maxUnavailable"]),
-        (False, 0))
+    problems = differs((pod["automountServiceAccountToken"], spec["strategy"]),
+                       (False, UPDATES.get(name, ROLLING)))
     first, *others = [
         c["securityContext"] for c in pod["containers"] + pod.get("initContainers", [])
     ]
@@ -69,8 +76,8 @@ def check_deployment(name: str, deployment: dict) -> None:
         for p in differs((secret["defaultMode"], pod["securityContext"]["fsGroup"]), (0o440, 10001))
     ]
     report(
-        f"{name}: no token, no replica missing during an update, equal rights, secrets readable by "
-        f"the group alone",
+        f"{name}: no token, the strategy of updates, equal rights, secrets readable by the group "
+        f"alone",
         problems)
 
 
@@ -85,6 +92,17 @@ def check_gpu(manifests: list[dict]) -> None:
         "gpu: one GPU beside the other limits, the cuda image, the device and the runtime class",
         differs(found, ({"nvidia.com/gpu": 1, "cpu": "4", "memory": "24Gi"
                          }, f"{version()}-cuda", "cuda", "nvidia")))
+
+
+def check_kv_cache_disk(manifests: list[dict]) -> None:
+    workload = Workload.of_deployment("kv-cache-disk", of_kind(manifests, "Deployment"))
+    with tempfile.TemporaryDirectory() as folder:
+        cached = []
+        for _ in range(2):
+            with Server(workload, cache=folder) as server:
+                cached.append(server.cached_tokens())
+    report("kv-cache-disk: a new pod finds the pages of the old one",
+           [] if cached[0] == 0 < cached[1] else [f"{cached} cached tokens"])
 
 
 def check_kv_events(manifests: list[dict]) -> None:
@@ -217,7 +235,8 @@ def check_value_set(name: str, values: Path) -> None:
     for extra in {
             "default": [check_versions, check_image,
                         check_examples], "pvc-keys-metrics": [check_strictness, check_rules],
-            "autoscaling": [check_strictness], "gpu": [check_gpu], "kv-events": [check_kv_events]
+            "autoscaling": [check_strictness], "gpu": [check_gpu], "kv-events": [check_kv_events],
+            "kv-cache-disk": [check_kv_cache_disk]
     }.get(name, []):
         attempt(extra, manifests)
 

@@ -14,6 +14,7 @@ from server import Server, serve_flags
 # the server may take this long beyond --drain-timeout: 5 s for a running step, 2 s on each port for
 # last replies
 AFTER_DRAIN_S = 9
+KEEPING_S = 10  # and this long to write pages to disk
 POD_IP = "10.1.2.3"
 
 
@@ -28,11 +29,15 @@ def check_pod(workload: Workload) -> None:
            differs({key: context.get(key)
                     for key in wanted}, wanted))
     drain, pre_stop = int(workload.flag("--drain-timeout")), workload.pre_stop_s()
-    enough = workload.grace_s >= pre_stop + drain + AFTER_DRAIN_S
+    cache = workload.flag("--kv-cache-dir")
+    more = AFTER_DRAIN_S + (KEEPING_S if cache else 0)
+    enough = workload.grace_s >= pre_stop + drain + more
     report(
         f"{workload.name}: grace {workload.grace_s} s covers preStop {pre_stop} s and drain "
         f"{drain} s",
-        [] if enough else [f"less than {AFTER_DRAIN_S} s more"])
+        [] if enough else [f"less than {more} s more"])
+    if cache:
+        check_cache_volume(workload, cache)
     ports = {"http": int(workload.flag("--port")), "grpc": int(workload.flag("--grpc-port"))}
     for port, flag in (("kv-events", "--kv-events-endpoint"), ("kv-replay",
                                                                "--kv-events-replay-endpoint")):
@@ -49,6 +54,23 @@ def check_pod(workload: Workload) -> None:
     if workload.volumes.keys() & {"model"}:
         problems += [] if workload.mount(model) else [f"{model} is not mounted"]
     report(f"{workload.name}: command and model path", problems)
+
+
+def check_cache_volume(workload: Workload, path: str) -> None:
+    """Checks that the server's user may write to the volume, and that the volume is large enough
+    for the server's own limit."""
+    mount = workload.mount(path)
+    volume = workload.volumes[mount["name"]]
+    problems = differs((mount["mountPath"], mount.get("readOnly", False)), (path, False))
+    problems += differs(workload.pod_security["fsGroup"], workload.pod_security["runAsGroup"])
+    limit_gib = int(workload.flag("--kv-cache-disk").removesuffix("GiB"))
+    if "emptyDir" in volume:
+        size_gib = int(volume["emptyDir"]["sizeLimit"].removesuffix("Gi"))
+        problems += [] if size_gib > limit_gib else [f"a volume of {size_gib} GiB"]
+    else:
+        problems += [] if volume.get("persistentVolumeClaim", {}).get("claimName") else [volume]
+    report(f"{workload.name}: a volume that the server may fill with {limit_gib} GiB of pages",
+           problems)
 
 
 def scrape_key(manifests: list[dict], keys: list[str]) -> str | None:
@@ -79,11 +101,11 @@ def check_server(workload: Workload, manifests: list[dict]) -> None:
     """Starts the binary as the container would, and sends the requests of probes, Prometheus,
     the autoscaler and routers."""
     text = key_text(workload, manifests)
-    with tempfile.NamedTemporaryFile("w") as key_file:
+    with tempfile.NamedTemporaryFile("w") as key_file, tempfile.TemporaryDirectory() as cache:
         key_file.write(text)
         key_file.flush()
         try:
-            with Server(workload, key_file.name) as server:
+            with Server(workload, key_file.name, cache) as server:
                 ask_server(server, workload, manifests, text.split())
             problems = differs((server.host.strip("[]"), server.model),
                                (workload.flag("--host"), workload.flag("--served-model-name")))

@@ -3,6 +3,7 @@
 with the bundled model."""
 
 import http.client
+import json
 import os
 import re
 import select
@@ -38,12 +39,12 @@ def version() -> str:
     return re.search(r"\d+\.\d+\.\d+", text)[0]
 
 
-def local_args(workload: Workload, key_file) -> list[str]:
+def local_args(workload: Workload, key_file, cache) -> list[str]:
     args = workload.expanded_args("127.0.0.1")
     args[1] = str(MODEL)
     replaced = {
         "--port": lambda old: "0", "--grpc-port": lambda old: "0",
-        "--api-key-file": lambda old: str(key_file),
+        "--api-key-file": lambda old: str(key_file), "--kv-cache-dir": lambda old: str(cache),
         "--kv-events-endpoint": lambda old: "tcp://127.0.0.1:*",
         "--kv-events-replay-endpoint": lambda old: "tcp://127.0.0.1:*"
     }
@@ -54,11 +55,11 @@ def local_args(workload: Workload, key_file) -> list[str]:
 
 
 class Server:
-    """`with Server(workload, key_file) as server:`; leaving the block sends SIGTERM and expects
-    exit code 0."""
+    """`with Server(workload, key_file, cache) as server:`; leaving the block sends SIGTERM and
+    expects exit code 0. `cache`: the folder of its pages, if it keeps any."""
 
-    def __init__(self, workload: Workload, key_file=None):
-        self.command = [BINARY, *local_args(workload, key_file)]
+    def __init__(self, workload: Workload, key_file=None, cache=None):
+        self.command = [BINARY, *local_args(workload, key_file, cache)]
 
     def __enter__(self):
         self.log = tempfile.TemporaryFile("w+")
@@ -94,13 +95,24 @@ class Server:
         return self.log.read()[-500:]
 
     def get(self, path: str, key: str | None = None) -> tuple[int, str]:
+        return self.request("GET", path, {"Authorization": f"Bearer {key}"} if key else {})
+
+    def request(self, method: str, path: str, headers: dict, body=None) -> tuple[int, str]:
         connection = http.client.HTTPConnection("localhost", int(self.port), timeout=30)
-        headers = {"Host": KUBELETS_HOST} | ({"Authorization": f"Bearer {key}"} if key else {})
-        connection.request("GET", path, headers=headers)
+        connection.request(method, path, body, {"Host": KUBELETS_HOST} | headers)
         answer = connection.getresponse()
         body = answer.read().decode()
         connection.close()
         return answer.status, body
+
+    def cached_tokens(self) -> int:
+        """How much of a prompt, always the same, was cached."""
+        body = json.dumps({"model": self.model, "prompt": "one two three " * 20, "max_tokens": 1})
+        status, answer = self.request("POST", "/v1/completions",
+                                      {"Content-Type": "application/json"}, body)
+        if status != 200:
+            raise RuntimeError(f"{status}: {answer}")
+        return json.loads(answer)["usage"]["prompt_tokens_details"]["cached_tokens"]
 
     def metric_names(self, key: str | None = None) -> set[str]:
         return set(re.findall(r"^([a-zA-Z_:][\w:]*)[ {]", self.get("/metrics", key)[1], re.M))

@@ -4,6 +4,7 @@
 {{- $keys := ternary "/etc/diffserve/keys/api-keys" "" (ne (include "diffserve.keySecret" .) "") -}}
 {{- $topic := default (printf "kv@$(POD_IP):%d@%s" (int $v.ports.http) $v.model.name) $v.kvEvents.topic -}}
 {{- $events := $v.kvEvents.enabled -}}
+{{- $disk := $v.kvCacheDisk -}}
 {{- list
   (list "--served-model-name" $v.model.name)
   (list "--device" (ternary "cuda" "cpu" $v.gpu.enabled))
@@ -12,6 +13,8 @@
   (list "--grpc-port" (toString (int $v.ports.grpc)))
   (list "--drain-timeout" (toString (int $v.drainSeconds)))
   (list "--api-key-file" $keys)
+  (list "--kv-cache-dir" (ternary "/var/cache/diffserve" "" $disk.enabled))
+  (list "--kv-cache-disk" (ternary (printf "%sB" $disk.size) "" $disk.enabled))
   (list "--kv-events-endpoint" (ternary (printf "tcp://*:%d" (int $v.kvEvents.port)) "" $events))
   (list "--kv-events-replay-endpoint" (ternary (printf "tcp://*:%d" (int $v.kvEvents.replayPort)) "" $events))
   (list "--kv-events-topic" (ternary $topic "" $events))

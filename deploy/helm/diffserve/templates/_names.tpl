@@ -43,6 +43,9 @@ labels:
 {{- fail (printf "extraArgs: the chart sets %s from its values; leave it out" $flag) -}}
 {{- end -}}
 {{- end -}}
+{{- if and .Values.kvCacheDisk.enabled .Values.gpu.enabled -}}
+{{- fail "kvCacheDisk.enabled: the server keeps pages of the CPU backend only; gpu.enabled is true" -}}
+{{- end -}}
 {{- if and (eq .Values.model.source "image") (semverCompare "<1.31.0-0" .Capabilities.KubeVersion.Version) -}}
 {{- fail (printf "model.source image needs Kubernetes 1.31 or newer, this is %s" .Capabilities.KubeVersion.Version) -}}
 {{- end -}}

@@ -39,4 +39,15 @@ securityContext:
   emptyDir: {}
 {{- end }}
 {{- end }}
+{{- with .Values.kvCacheDisk }}
+{{- if .enabled }}
+- name: kv-cache
+  {{- if eq .volume "pvc" }}
+  persistentVolumeClaim: {claimName: {{ .pvc.claimName }}}
+  {{- else }}
+  # The kubelet evicts a pod that exceeds the limit; the server's notes beside the pages are small.
+  emptyDir: {sizeLimit: {{ add 1 (trimSuffix "Gi" .size) }}Gi}
+  {{- end }}
+{{- end }}
+{{- end }}
 {{- end -}}
