@@ -235,6 +235,22 @@ class ResidencyTest(unittest.TestCase):
             self.assertEqual(server.post("/models/load", {"model": "x"}).status, 404)
             self.assertEqual(server.post("/models/load", {}).status, 400)
 
+    def test_models_that_take_turns_find_their_pages_in_one_directory(self):
+        with tempfile.TemporaryDirectory() as folder:
+            flags = {"kv-cache-dir": folder, "kv-cache-disk": "64MiB"}
+            models = {"a": tiny(flags=flags), "b": {"model": str(DEMO_MODEL), "flags": flags}}
+            with ModelsServer(models, "--max-loaded", 1) as server:
+                cached = []
+                for name in "abab":
+                    answer = server.post("/v1/completions", {"model": name, "prompt": "hello " * 60,
+                                                             "max_tokens": 1}).json()
+                    cached.append(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
+                self.assertEqual(server.metric("diffserve_model_stops_total", model="a",
+                                               reason="room"), 2)
+            self.assertEqual(cached[:2], [0, 0])
+            self.assertGreater(min(cached[2:]), 0)
+            self.assertEqual(len(list(Path(folder).glob("*-0/lock"))), 2)
+
     def test_memory_limit_counts_what_inspect_says(self):
         report = subprocess.run([BINARY, "inspect", tiny_model.directory(), *NEEDED, "--json"],
                                 capture_output=True, check=True, timeout=60)

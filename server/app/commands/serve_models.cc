@@ -39,8 +39,9 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr size_t kMaxModelsFileBytes = 1 << 20;
-// After the time that a process has for its requests, for its last replies and its end.
-constexpr std::chrono::seconds kEndGrace{5};
+// After the time that a process has for its requests: for its last replies, the pages that it keeps
+// on disk, and its end.
+constexpr std::chrono::seconds kEndGrace{15};
 constexpr std::chrono::seconds kLastBytes{2};
 constexpr timespec kReadyPeriod{.tv_sec = 0, .tv_nsec = 250'000'000};  // as RunServe's
 
