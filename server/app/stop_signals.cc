@@ -9,6 +9,8 @@
 
 #include <cerrno>
 #include <chrono>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #include "kernels/base/check.h"
@@ -79,6 +81,15 @@ void EndsOnSignal::Run() const {
     if (read(signals_, &taken, sizeof(taken)) != sizeof(taken)) continue;
     const int signal = static_cast<int>(taken.ssi_signo);
     if (!takes_(signal)) EndBy(signal, while_doing_);
+  }
+}
+
+void BeginDrain(int timeout_s, std::optional<EndsOnSignal>& second_signal) {
+  Log(LogLevel::kInfo, "draining", {{"timeout_s", std::to_string(timeout_s)}});
+  try {
+    second_signal.emplace("draining");
+  } catch (const std::system_error&) {
+    Log(LogLevel::kError, "signal_thread_failed");  // the drain continues without it
   }
 }
 

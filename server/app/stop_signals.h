@@ -6,6 +6,7 @@
 
 #include <csignal>
 #include <functional>
+#include <optional>
 #include <thread>
 
 namespace diffserve {
@@ -38,6 +39,9 @@ class EndsOnSignal {
   const int signals_, stop_event_;
   std::thread thread_;  // last: it uses all of the above
 };
+
+// Logs that a drain begins, which a second signal ends at once while `second_signal` exists.
+void BeginDrain(int timeout_s, std::optional<EndsOnSignal>& second_signal);
 
 // While this object exists, the process gets SIGTERM when standard input ends. If that is a pipe
 // from a parent process, the end comes also when the parent is killed. What is written to it is

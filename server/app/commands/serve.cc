@@ -6,7 +6,6 @@
 #include <chrono>
 #include <csignal>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include "kernels/base/crash_report.h"
@@ -72,12 +71,7 @@ Status RunServe(const SessionOptions& options, const ServeOptions& serve,
   out.Push(ReadyLine(serve, server) + "\n");
 
   const Status ended = WaitForSignal(signals, server);
-  Log(LogLevel::kInfo, "draining", {{"timeout_s", std::to_string(serve.drain_timeout_s)}});
-  try {
-    ends_on_signal.emplace("draining");  // by a second signal
-  } catch (const std::system_error&) {
-    Log(LogLevel::kError, "signal_thread_failed");  // the drain continues without it
-  }
+  BeginDrain(serve.drain_timeout_s, ends_on_signal);
   const ScopedThreadActivity activity("the end of running requests");
   server.Stop(steady_clock::now() + std::chrono::seconds(serve.drain_timeout_s));
   Log(LogLevel::kInfo, "stopped");

@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -226,12 +225,7 @@ Status RunServeModels(const Options& options) {
       if (server.grpc != nullptr) server.grpc->SetServing(server.children->Ready().ok());
     } while (sigtimedwait(&signals, nullptr, &kReadyPeriod) < 0);
   }
-  Log(LogLevel::kInfo, "draining", {{"timeout_s", std::to_string(serve.drain_timeout_s)}});
-  try {
-    ends_on_signal.emplace("draining");  // by a second signal
-  } catch (const std::system_error&) {
-    Log(LogLevel::kError, "signal_thread_failed");  // the drain continues without it
-  }
+  BeginDrain(serve.drain_timeout_s, ends_on_signal);
   const ScopedThreadActivity activity("the end of running requests");
   server.Stop(std::chrono::seconds(serve.drain_timeout_s));
   Log(LogLevel::kInfo, "stopped");
