@@ -6,16 +6,9 @@
 #                                prints its path last
 set -euo pipefail
 cd "$(dirname "$0")/.."
-case "${1:-build}" in -*) sed -n '3,4p' "$0" | sed 's/^# //' >&2; exit 2 ;; esac
-mkdir -p "${1:-build}"
-folder=$(realpath "${1:-build}")
+. deploy/release.sh "${1:-build}"
 
-deploy/install_deps.sh
-. deploy/release.sh
-(cd build/release &&
-  cpack -B "$folder/package" >"$folder/package.log" 2>&1) ||
-    { cat "$folder/package.log" >&2; exit 1; }
-deb=$(ls "$folder"/package/*.deb)
-mv "$deb" "$folder/"
-rm -rf "$folder/package" "$folder/package.log"
-echo "$folder/$(basename "$deb")"
+(cd build/release && cpack -B "$work" >"$work/log" 2>&1) || { cat "$work/log" >&2; exit 1; }
+deb=("$work"/*.deb)
+mv "${deb[0]}" "$folder/"
+echo "$folder/$(basename "${deb[0]}")"

@@ -7,14 +7,8 @@
 #                                build) and prints its path last
 set -euo pipefail
 cd "$(dirname "$0")/.."
-case "${1:-build}" in -*) sed -n '6,7p' "$0" | sed 's/^# //' >&2; exit 2 ;; esac
-mkdir -p "${1:-build}"
-folder=$(realpath "${1:-build}")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. deploy/release.sh "${1:-build}" --package
 
-deploy/install_deps.sh --package
-. deploy/release.sh
 name=diffserve-$version-linux-x86_64
 deploy/portable_tree.sh "$work/$name"
 tar --create --directory "$work" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 \

@@ -7,14 +7,8 @@
 #                              (default: build) and prints its path last
 set -euo pipefail
 cd "$(dirname "$0")/.."
-case "${1:-build}" in -*) sed -n '6,7p' "$0" | sed 's/^# //' >&2; exit 2 ;; esac
-mkdir -p "${1:-build}"
-folder=$(realpath "${1:-build}")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. deploy/release.sh "${1:-build}" --package
 
-deploy/install_deps.sh --package
-. deploy/release.sh
 cp -r deploy/python/. README.md LICENSE NOTICE CMakeLists.txt "$work"
 deploy/portable_tree.sh "$work/diffserve"
 (cd "$work" && hatchling build --target wheel --directory "$folder" >"$work/log" 2>&1) ||
