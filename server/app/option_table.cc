@@ -271,6 +271,10 @@ std::vector<FlagSpec> ReportFlags() {
       {"--kv-cache-disk SIZE", kServe | kRunBatch,
        At<&Options::serve, &ServeOptions::kv_cache_disk>(),
        "maximum size of the files in --kv-cache-dir"},
+      FlagSpec("--kv-cache-host-memory SIZE", kServe | kRunBatch,
+               At<&Options::serve, &ServeOptions::kv_cache_host_memory>(),
+               "host memory for pages of the prefix cache that leave a GPU's memory")
+          .Default("none"),
       FlagSpec("--kv-events-endpoint ADDRESS", kServe,
                At<&Options::serve, &ServeOptions::kv_events_endpoint>(),
                "publish changes of the prefix cache, token ids included, in vLLM's format for "

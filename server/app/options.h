@@ -77,6 +77,7 @@ struct ServeOptions {
   int cancelled_mass_sample = 256;
   std::string kv_cache_dir;  // of the prefix cache on disk; empty: none
   MemorySize kv_cache_disk = {"16GiB", int64_t{16} << 30};
+  MemorySize kv_cache_host_memory;  // of the prefix cache of a GPU; not given: none
   std::string kv_events_endpoint, kv_events_replay_endpoint, kv_events_topic;
 };
 

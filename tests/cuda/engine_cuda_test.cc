@@ -156,6 +156,32 @@ class CudaEngineTest : public ::testing::Test {
     }
   }
 
+  // Three prompts of two full pages, asked for in turns, in a pool that holds two of them.
+  void ExpectTheSameFromHostMemory(size_t entries_per_prompt) {
+    options_.num_pages = 5;
+    std::vector<Request> requests;
+    for (RequestId id = 1; id <= 6; ++id) {
+      requests.push_back(MakeRequest(id % 3 * 4 + 1, 150, 6));
+      requests.back().id = id;
+    }
+    const std::map<RequestId, Answer> expected = Serve(requests);
+    host_bytes_ = 1 << 20;
+    after_each_ = [=](Engine& engine, size_t num_ended) {
+      const size_t entries = entries_per_prompt * std::min<size_t>(num_ended, 3);
+      EXPECT_TRUE(testing::Eventually([&] { return engine.Snapshot().tier->pages == entries; }));
+    };
+    EXPECT_EQ(Serve(requests), expected);
+    EXPECT_EQ(stats_.tier_hits, 3 * 2u * static_cast<unsigned>(options_.page_size));
+  }
+
+  void UseStatesAndWindows() {
+    case_ = "phi4flash_stored_lm_head_shards";
+    vocab_ = 100;
+    options_.num_state_slots = options_.MaxRunning();
+    options_.window = 7;
+    options_.num_window_pages = static_cast<int>(options_.WindowPagesMin(options_.MaxRunning()));
+  }
+
   std::string case_ = "unilm_v2_gqa2_bf16";  // lambda per token, both maps on one K
   int vocab_ = 105;
   bool batch_invariant_ = true;
@@ -172,30 +198,20 @@ TEST_F(CudaEngineTest, OutputIsIndependentOfBatchChunksAndPreemptions) {
 }
 
 TEST_F(CudaEngineTest, OutputWithStatesAndWindowsIsIndependentOfBatch) {
-  case_ = "phi4flash_stored_lm_head_shards";
-  vocab_ = 100;
-  options_.num_state_slots = options_.MaxRunning();
-  options_.window = 7;
-  options_.num_window_pages = static_cast<int>(options_.WindowPagesMin(options_.MaxRunning()));
+  UseStatesAndWindows();
   ExpectTheSameAloneAndInCompany();
 }
 
-// Three prompts of two full pages, asked for in turns, in a pool that holds two of them.
 TEST_F(CudaEngineTest, PagesInHostMemoryComeBackWithTheSameBits) {
-  options_.num_pages = 5;
-  std::vector<Request> requests;
-  for (RequestId id = 1; id <= 6; ++id) {
-    requests.push_back(MakeRequest(id % 3 * 4 + 1, 150, 6));
-    requests.back().id = id;
-  }
-  const std::map<RequestId, Answer> expected = Serve(requests);
-  host_bytes_ = 1 << 20;
-  after_each_ = [](Engine& engine, size_t num_ended) {
-    EXPECT_TRUE(testing::Eventually(
-        [&] { return engine.Snapshot().tier->pages == 2 * std::min<size_t>(num_ended, 3); }));
-  };
-  EXPECT_EQ(Serve(requests), expected);
-  EXPECT_EQ(stats_.tier->pages_read, 3 * 2u);
+  ExpectTheSameFromHostMemory(/*entries_per_prompt=*/2);
+}
+
+TEST_F(CudaEngineTest, StatesAndWindowsInHostMemoryComeBackWithTheSameBits) {
+  UseStatesAndWindows();
+  options_.num_state_slots += 8;
+  options_.num_window_pages += static_cast<int>(8 * options_.WindowPagesPerSequence());
+  options_.state_snapshot_interval = options_.page_size;
+  ExpectTheSameFromHostMemory(/*entries_per_prompt=*/4);
 }
 
 TEST_F(CudaEngineTest, RequestAloneGetsTheSameAnswerAgainWithoutBatchInvariance) {

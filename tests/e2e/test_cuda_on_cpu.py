@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import tiny_model
-from server_process import DEMO_MODEL, DEVICE, REPOSITORY, ServerProcess
+from server_process import DEMO_MODEL, DEVICE, REPOSITORY, ServerProcess, eventually
 
 ON_SHIM = Path(
     os.environ.get("DIFFSERVE_ON_SHIM",
@@ -55,6 +55,26 @@ class CudaOnCpuTest(unittest.TestCase):
             self.assertEqual(server.metric("diffserve_page_slots"), 64)
             self.assertEqual(
                 server.metric("diffserve_build_info", device="CPU shim (sm_90, 4 SMs, 1.0 GiB)"), 1)
+
+    def test_pages_that_left_the_device_come_back_from_host_memory(self):
+        flags = ("--device", "cuda", "--batch-invariant", "--max-num-seqs", 1,
+                 "--max-num-batched-tokens", 64, "--max-model-len", 512,
+                 "--kv-cache-memory", "176KiB", "--kv-cache-host-memory", "8MiB")
+        full_pages = 300 // 64
+        with ServerProcess(*flags, binary=ON_SHIM) as server:
+            self.assertLess(server.metric("diffserve_kv_pages", state="free"), 3 * full_pages)
+            answers = []
+            for letter in "abcabc":
+                answers.append(ask(server, letter * 300))
+                pages = min(len(answers), 3) * full_pages
+                eventually(lambda: server.metric("diffserve_kv_disk_pages") >= pages,
+                           "pages in host memory")
+            self.assertEqual(answers[3:], answers[:3])
+            self.assertGreater(server.metric("diffserve_kv_disk_hit_tokens_total"), 0)
+
+    def test_host_memory_is_for_a_gpus_pages(self):
+        with self.assertRaisesRegex(AssertionError, "--kv-cache-host-memory keeps pages of a GPU"):
+            ServerProcess("--kv-cache-host-memory", "8MiB").__enter__()
 
     def test_attention_maps_and_embeddings_are_refused_by_name(self):
         with ServerProcess(*FLAGS, binary=ON_SHIM) as server:

@@ -12,6 +12,7 @@
 #include "models/diagnostics/attention_capture.h"
 #include "server/api/reply/tokenizer_info.h"
 #include "server/app/load/kv_disk.h"
+#include "server/app/load/kv_host.h"
 #include "server/app/serve_ports.h"
 #include "server/serving/answer/answer_formats.h"
 #include "server/serving/build_version.h"
@@ -154,7 +155,10 @@ Result<LoadedServer> LoadServer(const SessionOptions& options, const ServeOption
   server.serves_grpc = serve.grpc;
   server.grpc.port = serve.grpc_port;
   if (serve.health_port >= 0) server.health_port = serve.health_port;
-  DS_RETURN_IF_ERROR(Assign(&parts.tier, OpenKvDisk(serve, **session)));
+  // At most one of them serves this device; the other refuses its flag.
+  DS_RETURN_IF_ERROR(Assign(&parts.tier, OpenKvHost(serve, **session)));
+  if (parts.tier == nullptr || !serve.kv_cache_dir.empty())
+    DS_RETURN_IF_ERROR(Assign(&parts.tier, OpenKvDisk(serve, **session)));
   std::unique_ptr<Executor> executor = (*session)->MakeExecutor();
   if (wrap) executor = wrap(std::move(executor));
   return LoadedServer{

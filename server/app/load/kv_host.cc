@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/app/load/kv_host.h"
+
+#include <string>
+#include <utility>
+
+#include "engine/page_store/disk_tier.h"
+#include "engine/page_store/host_store.h"
+
+namespace diffserve {
+namespace {
+
+constexpr char kHostFlag[] = "--kv-cache-host-memory";
+
+Status CheckHostMemory(const SessionPlan& plan, const MemorySize& memory) {
+  if (!plan.on_gpu()) {
+    return InvalidArgument(
+        std::string(kHostFlag) +
+            " keeps pages of a GPU; the CPU backend has its pages in host memory, which " +
+            "--kv-cache-memory sets",
+        kHostFlag);
+  }
+  if (!plan.engine.enable_prefix_caching) {
+    return InvalidArgument(std::string(kHostFlag) + " needs the prefix cache, which " +
+                               "--no-enable-prefix-caching turns off",
+                           kHostFlag);
+  }
+  const size_t snapshot_bytes = plan.slot_bytes() +
+                                plan.window_page_bytes *
+                                    static_cast<size_t>(plan.engine.WindowPagesPerSequence());
+  const size_t least = plan.page_bytes + snapshot_bytes;
+  if (static_cast<uint64_t>(memory.bytes) >= least) return {};
+  return InvalidArgument(std::string(kHostFlag) + " is " + memory.text + ", allowed: at least " +
+                             MiB(static_cast<double>(least)) + ", a page of this model",
+                         kHostFlag);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PageTier>> OpenKvHost(const ServeOptions& serve, ModelSession& session) {
+  const MemorySize& memory = serve.kv_cache_host_memory;
+  if (memory.text.empty()) return std::unique_ptr<PageTier>();
+  DS_RETURN_IF_ERROR(CheckHostMemory(session.plan(), memory));
+  const std::shared_ptr<DeviceTransfer> transfer = session.kv().transfer();
+  Result<std::unique_ptr<HostStore>> store = HostStore::Create(transfer, memory.bytes,
+                                                               session.plan().page_bytes);
+  if (!store.ok()) return store.status();
+  return std::unique_ptr<PageTier>(
+      std::make_unique<DiskTier>(std::move(store).value(), DiskTier::MemoryIn(session.kv()),
+                                 [transfer] { return transfer->MarkSteps(); }));
+}
+
+}  // namespace diffserve
