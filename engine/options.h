@@ -56,6 +56,9 @@ struct EngineOptions {
   // How many tokens a Proposer may append to a sequence in a step, which then verifies them; 0:
   // none. REQUIRES: an executor of depth 1.
   int speculative_tokens = 0;
+  // Nothing is proposed for a step with more rows than this. Up to it, a step mostly waits for the
+  // weights, which all rows share.
+  static constexpr int kVerifiedRowsMax = 8;
   int drain_grace_ms = 5000;  // how long Drain waits beyond its deadline for a running step to
                               // return
 };

@@ -7,19 +7,12 @@
 #include "engine/scheduler.h"
 
 namespace diffserve {
-namespace {
-
-// Nothing is proposed for a step with more rows than this. Up to it, a step mostly waits for the
-// weights, which all rows share.
-constexpr int kRowsMax = 8;
-
-}  // namespace
 
 // Adds proposed tokens after the last token of each sequence that decodes, oldest first. They use
 // free pages only; no sequence is preempted for them.
 void Scheduler::PlanProposals() {
   if (options_.speculative_tokens == 0) return;
-  int rows = std::min(kRowsMax, options_.max_num_batched_tokens);
+  int rows = std::min(EngineOptions::kVerifiedRowsMax, options_.max_num_batched_tokens);
   for (const auto& sequence : running_) rows -= sequence->num_planned;
   for (const auto& sequence : running_) {
     if (rows <= 0) return;
@@ -30,10 +23,15 @@ void Scheduler::PlanProposals() {
     // All draws of a step share one list of banned tokens.
     if (const int missing = request.sampling.min_tokens - sequence->num_outputs(); missing > 0)
       limit = std::min<int64_t>(limit, missing - 1);
+    // Snapshots of states are of tokens that are known.
+    const int end = sequence->num_tokens();
+    limit = std::min<int64_t>(limit, states_.NextSnapshot(*sequence, end) - end - 1);
     sequence->proposed = sequence->proposer->Propose({request.prompt, sequence->outputs()},
                                                      static_cast<int>(limit));
-    const int planned = PlanTokens(*sequence, static_cast<int>(sequence->proposed.size()));
+    const auto num_proposed = static_cast<int>(sequence->proposed.size());
+    const int planned = PlanTokens(*sequence, states_.TakeRows(*sequence, num_proposed));
     sequence->proposed.resize(static_cast<size_t>(planned));
+    states_.TrimRows(*sequence, planned);
     rows -= planned;
     counters_.proposals += planned > 0 ? 1 : 0;
     counters_.proposed_tokens += static_cast<uint64_t>(planned);
@@ -67,6 +65,7 @@ int Scheduler::TakeDraws(Sequence& sequence, const Due& due,
   sequence.tail.resize(sequence.tail.size() - static_cast<size_t>(rejected));
   sequence.num_computed -= rejected;
   TrimPages(sequence);
+  states_.TakeBack(sequence, rejected);
   return rejected;
 }
 

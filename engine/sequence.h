@@ -54,6 +54,9 @@ struct HeldState {
   int first_window_page = 0;          // index of the first window page that is not -1
   int last_snapshot = 0;              // position
   std::vector<Pending> pending;       // ascending
+  // Slots for the states that a wrong proposal goes back to: [i] is the state before proposed token
+  // i of the step in flight.
+  std::vector<int32_t> row_slots;
 };
 
 struct Sequence {

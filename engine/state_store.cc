@@ -17,7 +17,6 @@ StateStore::StateStore(const EngineOptions& options) : options_(options) {
            "slots and window pages for all that may run");
   DS_CHECK(options.state_snapshot_interval % options.page_size == 0,
            "snapshots are taken where pages end");
-  DS_CHECK(options.speculative_tokens == 0, "a state does not go back behind a refused token");
   slots_.emplace(options.num_state_slots);
   if (options.num_window_pages > 0) window_pages_.emplace(options.num_window_pages);
   snapshots_.resize(static_cast<size_t>(options.num_state_slots));
@@ -77,6 +76,7 @@ void StateStore::End(Sequence& sequence) {
   HeldState held = std::exchange(sequence.state, {});
   if (held.from != held.slot) slots_->Release(held.from, false);
   slots_->Release(held.slot, false);
+  for (int32_t slot : held.row_slots) slots_->Release(slot, false);
   for (int32_t page : held.window_pages) {
     if (page >= 0) window_pages_->Release(page, false);
   }
@@ -96,7 +96,54 @@ StateSlotUse StateStore::PlanStep(Sequence& sequence) {
   StateSlotUse use = {held.from, held.slot};
   if (held.from != held.slot) read_by_plan_.push_back(std::exchange(held.from, held.slot));
   TakeSnapshots(sequence, use);
+  AddRows(sequence, use);
   return use;
+}
+
+int StateStore::TakeRows(Sequence& sequence, int count) {
+  if (empty()) return count;
+  std::vector<int32_t>& rows = sequence.state.row_slots;
+  while (std::ssize(rows) < count) {
+    const int32_t slot = TakeSnapshotSlot(-1);
+    if (slot < 0) break;
+    rows.push_back(slot);
+  }
+  return static_cast<int>(rows.size());
+}
+
+void StateStore::TrimRows(Sequence& sequence, int count) {
+  std::vector<int32_t>& rows = sequence.state.row_slots;
+  for (; std::ssize(rows) > count; rows.pop_back()) slots_->Release(rows.back(), false);
+}
+
+// A snapshot before the first proposed token is that row's state too.
+void StateStore::AddRows(Sequence& sequence, StateSlotUse& use) {
+  std::vector<int32_t>& rows = sequence.state.row_slots;
+  const int known = sequence.num_planned - static_cast<int>(rows.size());
+  for (int row = 0; row < static_cast<int>(rows.size()); ++row) {
+    int32_t& slot = rows[static_cast<size_t>(row)];
+    if (!use.snapshots.empty() && use.snapshots.back().num_tokens == known + row) {
+      slots_->Release(std::exchange(slot, use.snapshots.back().slot), false);
+      slots_->Share(slot);
+    } else {
+      use.snapshots.push_back({known + row, slot});
+    }
+  }
+}
+
+void StateStore::TakeBack(Sequence& sequence, int rejected) {
+  if (empty()) return;
+  HeldState& held = sequence.state;
+  if (rejected > 0) {
+    TrimRows(sequence, std::ssize(held.row_slots) - rejected + 1);
+    held.from = held.row_slots.back();
+    held.row_slots.pop_back();
+  }
+  TrimRows(sequence, 0);
+  const int64_t num_pages = PagesFor(sequence.num_computed, options_.page_size);
+  for (; std::ssize(held.window_pages) > num_pages; held.window_pages.pop_back()) {
+    if (held.window_pages.back() >= 0) window_pages_->Release(held.window_pages.back(), false);
+  }
 }
 
 // A snapshot at the prompt's end excludes its last token, because a sequence with the same prompt
@@ -114,9 +161,11 @@ int StateStore::NextSnapshot(const Sequence& sequence, int after) const {
   return prompt_end > after ? std::min(prompt_end, at_interval) : at_interval;
 }
 
-// If slots are short, the earliest snapshots are skipped, except the one at the prompt's end.
+// If slots are short, the earliest snapshots are skipped, except the one at the prompt's end. None
+// is taken after a proposed token.
 void StateStore::TakeSnapshots(Sequence& sequence, StateSlotUse& use) {
-  const int end = sequence.num_computed + sequence.num_planned;
+  const int num_proposed = static_cast<int>(sequence.state.row_slots.size());
+  const int end = sequence.num_computed + sequence.num_planned - num_proposed;
   std::vector<int> positions;
   for (int at = NextSnapshot(sequence, sequence.num_computed); at <= end;
        at = NextSnapshot(sequence, at))
@@ -134,7 +183,7 @@ void StateStore::TakeSnapshots(Sequence& sequence, StateSlotUse& use) {
     Keep(sequence, positions[i], slots[i]);
     use.snapshots.push_back({positions[i] - sequence.num_computed, slots[i]});
   }
-  if (positions.back() < end) return;
+  if (positions.back() < end || num_proposed > 0) return;
   sequence.state.from = slots.back();
   slots_->Share(slots.back());
 }
@@ -314,6 +363,7 @@ void StateStore::CheckInvariants(Running running, const PrefixIndex& index,
     const HeldState& held = sequence->state;
     ++slot_holders[static_cast<size_t>(held.slot)];
     if (held.from != held.slot) ++slot_holders[static_cast<size_t>(held.from)];
+    for (int32_t slot : held.row_slots) ++slot_holders[static_cast<size_t>(slot)];
     for (int32_t page : held.window_pages) {
       if (page >= 0) ++page_holders[static_cast<size_t>(page)];
     }

@@ -20,13 +20,16 @@
 // drops again, therefore become free with the next plan. Window pages become free at once, because
 // a step reads only those in its tables.
 //
+// A step that verifies proposed tokens keeps the state before each of them in a slot. If a token
+// was wrong, the sequence continues from the slot before it. Otherwise its own slot has its state.
+//
 // The second tier of the prefix cache copies snapshots and fills new ones. Meanwhile their memory
 // is held, also if the snapshot is dropped. That takes only what running sequences can never need.
 //
-// Invariants: each slot and window page has as many holders as running sequences, snapshots,
-// transfers and (slots only) readers in the last plan list it. A snapshot belongs to an indexed
-// page, or its step is in flight. EngineOptions::num_window_pages are enough for all running
-// sequences, so no sequence is preempted for window pages.
+// Invariants: each slot and window page has as many holders as running sequences (with the rows
+// that they verify), snapshots, transfers and (slots only) readers in the last plan list it. A
+// snapshot belongs to an indexed page, or its step is in flight. EngineOptions::num_window_pages
+// are enough for all running sequences, so no sequence is preempted for window pages.
 #pragma once
 
 #include <cstdint>
@@ -61,6 +64,14 @@ class StateStore {
   void Begin(Sequence& sequence, int32_t page);
   // Releases everything that the sequence holds here.
   void End(Sequence& sequence);
+  // Takes slots for the verification of up to `count` proposed tokens, dropping snapshots if
+  // needed, and returns for how many there are. Called in a plan, before any PlanStep.
+  int TakeRows(Sequence& sequence, int count);
+  // Releases those of all but the first `count`.
+  void TrimRows(Sequence& sequence, int count);
+  // Lets the sequence continue before the last `rejected` proposed tokens of the step, which
+  // num_computed does not count any more.
+  void TakeBack(Sequence& sequence, int rejected);
   // Returns how the step uses the sequence's state, and allocates window pages up to its planned
   // tokens. Called once per sequence and plan.
   StateSlotUse PlanStep(Sequence& sequence);
@@ -117,6 +128,7 @@ class StateStore {
   int32_t TakeWindowPage();
   int32_t TakeSnapshotSlot(int32_t read);
   void TakeSnapshots(Sequence& sequence, StateSlotUse& use);
+  void AddRows(Sequence& sequence, StateSlotUse& use);
   void Keep(Sequence& sequence, int position, int32_t slot);
   template <typename Filter>
   Snapshot* MinWorth(const Filter& may_go);

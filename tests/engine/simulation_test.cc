@@ -20,6 +20,7 @@ TEST_P(SimulationTest, KeepsInvariantsAndOutputsForEveryDepthSpeculationAndState
                                              {2},
                                              {1, proposed},
                                              {1, 0, /*has_states=*/true},
+                                             {1, proposed, /*has_states=*/true},
                                              {2, 0, /*has_states=*/true},
                                              {.has_tier = true},
                                              {.has_states = true, .has_tier = true},
@@ -69,7 +70,7 @@ TEST(SimulationCoverageTest, SeedsReachPreemptionsHitsEvictionsDeferralsAndFault
     const int depth = seed % 2 == 0 ? 1 : 2;
     testing::Simulation simulation(
         seed,
-        {.depth = depth, .speculative_tokens = seed % 4 == 0 ? 5 : 0, .has_states = seed % 4 >= 2});
+        {.depth = depth, .speculative_tokens = depth == 1 ? 5 : 0, .has_states = seed % 4 >= 2});
     ASSERT_EQ(simulation.Run(200), "") << "seed=" << seed;
     outcomes[depth - 1] += simulation.outcomes().size();
     preemptions += simulation.counters().preemptions;

@@ -66,13 +66,15 @@ Result<double> KvBudget(const MemorySize& asked, bool on_gpu, double free, doubl
   return wanted;
 }
 
-// Sets the number of state slots and window pages for `sequences` running sequences and as many
-// snapshots. False: the number does not fit an int.
+// Sets the number of state slots and window pages for `sequences` running sequences, as many
+// snapshots, and what is verified. False: the number does not fit an int.
 bool SetStates(int sequences, SessionPlan* plan) {
   EngineOptions& engine = plan->engine;
   if (plan->slot_bytes() == 0 && plan->window_page_bytes == 0) return true;
   const int snapshots = engine.enable_prefix_caching && plan->needs.sequences == 0 ? sequences : 0;
-  engine.num_state_slots = sequences + snapshots;
+  // The states of the rows that a step verifies, and of those that the step before it did.
+  const int rows = engine.speculative_tokens > 0 ? 2 * EngineOptions::kVerifiedRowsMax : 0;
+  engine.num_state_slots = sequences + snapshots + rows;
   engine.num_window_pages = 0;
   if (plan->window_page_bytes == 0) return true;
   constexpr int64_t kMax = std::numeric_limits<int>::max();
@@ -274,11 +276,6 @@ Status ChooseForStates(const SessionOptions& options, SessionPlan* plan) {
       engine.window = std::max(engine.window, std::min(layer.window, engine.max_model_len));
   }
   if (config.num_state_layers() == 0 && engine.window == 0) return {};
-  if (options.prompt_lookup) {
-    return InvalidArgument("--speculative is prompt-lookup, allowed for family " + config.family +
-                               ", whose states cannot go back: off",
-                           "--speculative");
-  }
   if (plan->needs.sequences > 0 || !engine.enable_prefix_caching) return {};
   engine.state_snapshot_interval = options.state_snapshot_interval;
   if (engine.state_snapshot_interval % engine.page_size != 0) {
