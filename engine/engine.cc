@@ -122,7 +122,7 @@ Result<std::shared_ptr<QueuePlace>> Engine::Announce(uint64_t client, TimePoint 
 
 void Engine::Cancel(RequestId request, FinishReason as) { impl_->inbox.Cancel(request, as); }
 
-void Engine::ResetPrefixCache() { impl_->inbox.ResetPrefixCache(); }
+void Engine::ResetPrefixCache(CacheReset which) { impl_->inbox.ResetPrefixCache(which); }
 
 void Engine::Drain(std::chrono::steady_clock::time_point deadline) { impl_->inbox.Drain(deadline); }
 

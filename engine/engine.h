@@ -49,9 +49,9 @@ class Engine {
   // the finish reason of the terminal event and the statistics: kCancelled, or kStop if the client
   // already has its whole answer (a stop string matched).
   void Cancel(RequestId request, FinishReason as = FinishReason::kCancelled);
-  // Requests submitted after this find no earlier page in the prefix cache. Running requests keep
-  // their pages, and pages that they complete later may enter the cache.
-  void ResetPrefixCache();
+  // Requests submitted after this find no page that was in these tiers of the prefix cache. Running
+  // requests keep their pages, and pages that they complete later may enter the cache.
+  void ResetPrefixCache(CacheReset which);
   // Refuses new work and waits until nothing runs or waits, or until `deadline`. Requests left at
   // the deadline end with a kUnavailable error event.
   void Drain(std::chrono::steady_clock::time_point deadline);

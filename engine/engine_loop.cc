@@ -101,7 +101,7 @@ void EngineLoop::Collect() {
 
 // New requests join the queue. Cancelled ones leave it, and their pages are free for the next step.
 void EngineLoop::Accept(Inbox::Incoming incoming) {
-  if (incoming.reset_prefix_cache) scheduler_.ResetPrefixCache();
+  if (incoming.cache_reset.any()) scheduler_.ResetPrefixCache(incoming.cache_reset);
   for (Request& request : incoming.requests) {
     recorder_.OnAdd(request);
     scheduler_.Add(std::move(request));

@@ -159,10 +159,11 @@ void Inbox::Drain(std::chrono::steady_clock::time_point deadline) {
                      [&] { return live_.empty(); });
 }
 
-void Inbox::ResetPrefixCache() {
+void Inbox::ResetPrefixCache(CacheReset which) {
   {
     std::lock_guard lock(mutex_);
-    reset_prefix_cache_ = true;
+    cache_reset_.memory |= which.memory;
+    cache_reset_.second_tier |= which.second_tier;
   }
   wake_.notify_one();
 }
@@ -193,13 +194,13 @@ Inbox::Incoming Inbox::Take(bool wait) {
   std::unique_lock lock(mutex_);
   if (wait) {
     wake_.wait(lock, [&] {
-      return stop_ || failed_ || end_all_ || reset_prefix_cache_ || woken_ || !requests_.empty() ||
+      return stop_ || failed_ || end_all_ || cache_reset_.any() || woken_ || !requests_.empty() ||
              !cancels_.empty();
     });
   }
   woken_ = false;
   Incoming incoming;
-  incoming.reset_prefix_cache = std::exchange(reset_prefix_cache_, false);
+  incoming.cache_reset = std::exchange(cache_reset_, {});
   incoming.requests = std::exchange(requests_, {});
   incoming.cancels = std::exchange(cancels_, {});
   incoming.stop = stop_;

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "engine/options.h"
+#include "engine/page_tier.h"
 #include "engine/queue_state.h"
 #include "engine/request.h"
 #include "engine/stats.h"
@@ -41,7 +42,7 @@ class Inbox {
   void Cancel(RequestId request, FinishReason as);
   void Drain(std::chrono::steady_clock::time_point deadline);
   void CountRefusal(RefusalReason reason);
-  void ResetPrefixCache();
+  void ResetPrefixCache(CacheReset which);
   // Lets Take return, because something outside the inbox has happened.
   void Wake();
   // Waits for a Wake since the last Take or AwaitWake; false at the deadline.
@@ -56,7 +57,7 @@ class Inbox {
   };
   // Everything that arrived since the last call of Take.
   struct Incoming {
-    bool reset_prefix_cache = false;  // applies before the requests below
+    CacheReset cache_reset;  // applies before the requests below
     std::vector<Request> requests;
     std::vector<Ending> cancels;
     std::optional<Ending> end_all;  // end all requests now, in this way
@@ -97,7 +98,7 @@ class Inbox {
   QueueState queue_;                          // inbox and scheduler together
   std::map<uint64_t, int> announced_;         // by client; no zeros
   std::array<uint64_t, static_cast<size_t>(RefusalReason::kCount)> refused_{};
-  bool reset_prefix_cache_ = false;
+  CacheReset cache_reset_;
   bool woken_ = false;
   bool draining_ = false;
   bool end_all_ = false;  // the drain's deadline has passed

@@ -44,6 +44,12 @@ struct TierEntry {
   TierKind kind() const { return page < 0 ? TierKind::kSnapshot : TierKind::kPage; }
 };
 
+// Which tiers of the prefix cache a reset empties.
+struct CacheReset {
+  bool memory = false, second_tier = false;
+  bool any() const { return memory || second_tier; }
+};
+
 // Gauges and counters of a tier. Snapshots are counted as pages.
 struct TierStats {
   int64_t bytes = 0, bytes_max = 0;

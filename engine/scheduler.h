@@ -84,7 +84,7 @@ class Scheduler {
   // event, or nullopt if the id is unknown.
   std::optional<TokenEvent> End(RequestId id, FinishReason finish, Status error);
   // See Engine::ResetPrefixCache.
-  void ResetPrefixCache();
+  void ResetPrefixCache(CacheReset which);
   // Takes what the second tier has done, and gives it what it takes now.
   void FinishTransfers();
   // Whether pages that have left their sequences still wait to be kept.
@@ -183,7 +183,7 @@ class Scheduler {
     int num_hits = 0;
     std::optional<SnapshotMemory> snapshot = {};  // for the one at the end of the last page
     int snapshot_saves = 0;                       // tokens
-    bool is_stale = false;                        // the cache was reset since
+    bool is_stale = false;                        // a reset has forgotten pages of it since
   };
   // Indexed pages from the first of a chain on, which a sequence has released.
   struct OfferedChain {

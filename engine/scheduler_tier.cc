@@ -126,6 +126,7 @@ void Scheduler::FinishLoad(uint64_t id, int num_loaded) {
     pool_.Release(load.held[i], index_.Contains(load.held[i]));
   if (load.sequence == nullptr) return;
   --load.sequence->client->num_loading;
+  if (load.is_stale) load.sequence->asked_tier = false;
   queue_.Put(std::move(load.sequence));
 }
 
@@ -308,13 +309,17 @@ std::vector<const SnapshotMemory*> Scheduler::SnapshotsOfTransfers() const {
   return snapshots;
 }
 
-void Scheduler::ResetPrefixCache() {
-  for (auto& [id, load] : loads_) load.is_stale = true;
-  offered_.clear();
-  num_offered_ = 0;
-  StopKeeping();
-  if (tier_ != nullptr) tier_->Clear();
-  ForgetPages(index_.Clear());
+// Without the second tier, pages on their way to it get there if they are held already.
+void Scheduler::ResetPrefixCache(CacheReset which) {
+  for (auto& [id, load] : loads_)
+    load.is_stale |= which.second_tier || (which.memory && load.num_hits > 0);
+  if (which.second_tier && tier_ != nullptr) {
+    offered_.clear();
+    num_offered_ = 0;
+    StopKeeping();
+    tier_->Clear();
+  }
+  if (which.memory) ForgetPages(index_.Clear());
 }
 
 }  // namespace diffserve

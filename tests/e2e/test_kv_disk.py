@@ -113,6 +113,23 @@ class KvDiskTest(unittest.TestCase):
         with self.server() as server:
             self.assertEqual(self.ask(server)[1], 0)
 
+    def test_reset_of_memory_leaves_the_disk_and_the_other_way_round(self):
+        with self.server() as server:
+            before, _ = self.ask(server)
+            eventually(lambda: server.metric("diffserve_kv_disk_pages") >= TOKENS // PAGE_SLOTS,
+                       "pages on disk")
+            hits = "diffserve_kv_disk_hit_tokens_total"
+            self.assertEqual(server.post("/reset_prefix_cache?reset_external=false", b"").status,
+                             200)
+            after, cached = self.ask(server)
+            self.assertEqual((after, server.metric(hits)), (before, cached))
+            self.assertGreater(cached, TOKENS)
+            # Without pages in memory that are not on disk, nothing is written again.
+            self.assertEqual(server.post("/reset_prefix_cache?reset_local=False", b"").status, 200)
+            eventually(lambda: server.metric("diffserve_kv_disk_bytes") == 0, "no page on disk")
+            after, found = self.ask(server)
+            self.assertEqual((after, found, server.metric(hits)), (before, cached, cached))
+
     def test_damage_is_a_miss_that_is_counted_and_logged_once(self):
         with self.server() as server:
             before, _ = self.ask(server)

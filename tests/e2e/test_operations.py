@@ -92,9 +92,10 @@ class ResetTest(unittest.TestCase):
                 self.assertEqual(self.cached(server), 0)
                 self.assertGreaterEqual(self.cached(server), PAGE_SLOTS, "it fills again")
             self.assertEqual(server.get(RESET).status, 405)
-            refused = server.request("POST", RESET + "?reset_running_requests=true")
-            self.assertEqual((refused.status, refused.error["param"]),
-                             (400, "reset_running_requests"))
+            for parameter, value in (("reset_running_requests", "true"),
+                                     ("reset_external", "maybe"), ("reset_local", "false")):
+                refused = server.request("POST", f"{RESET}?{parameter}={value}")
+                self.assertEqual((refused.status, refused.error["param"]), (400, parameter))
 
     def test_running_request_continues_unchanged(self):
         body = {"prompt": self.PROMPT, "max_tokens": 20, "temperature": 0, "ignore_eos": True}

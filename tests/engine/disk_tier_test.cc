@@ -14,6 +14,7 @@
 #include "tests/testing/engine_requests.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/fake_executor.h"
+#include "tests/testing/step_gate.h"
 #include "tests/testing/temporary_directory.h"
 
 namespace diffserve {
@@ -27,18 +28,20 @@ EngineOptions TierOptions() {
   return options;
 }
 
-// An engine whose pages survive it in a directory.
+// An engine whose pages survive it in a directory. A gate holds the transfer of each page.
 class EngineWithTier {
  public:
   explicit EngineWithTier(const std::filesystem::path& directory,
-                          const EngineOptions& options = TierOptions()) {
+                          const EngineOptions& options = TierOptions(),
+                          testing::StepGate* gate = nullptr) {
     auto executor = std::make_unique<FakeExecutor>(options);
     Result<std::unique_ptr<PageStore>> store = PageStore::Open(
         {.directory = directory.string(), .max_bytes = 16 << 20, .segment_bytes = 1 << 20});
     EXPECT_TRUE(store.ok()) << store.status().message();
     FakeExecutor* const fake = executor.get();
     auto tier = std::make_unique<DiskTier>(
-        std::move(store).value(), [fake](const TierEntry& entry) {
+        std::move(store).value(), [fake, gate](const TierEntry& entry) {
+          if (gate != nullptr) gate->Pass();
           std::vector<iovec> parts;
           for (const std::span<uint64_t> part : fake->Content(entry))
             parts.push_back({part.data(), part.size_bytes()});
@@ -57,9 +60,18 @@ class EngineWithTier {
   // Runs the request to its end.
   Answer Ask(const Request& request) {
     EXPECT_TRUE(engine_->Submit(request).ok());
+    return Await(request.id);
+  }
+  Answer Await(RequestId id) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return answers_[request.id].ended; });
-    return answers_[request.id];
+    changed_.wait(lock, [&] { return answers_[id].ended; });
+    return answers_[id];
+  }
+  // Resets the cache before it returns.
+  void Reset(CacheReset which) {
+    engine_->ResetPrefixCache(which);
+    // Its request is taken after the reset. It has no full page, so it is neither found nor kept.
+    Ask(testing::MakeRequest(last_reset_++, 2, 1));
   }
   Engine& engine() { return *engine_; }
 
@@ -76,6 +88,7 @@ class EngineWithTier {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<RequestId, Answer> answers_;
+  RequestId last_reset_ = 1000;
   std::unique_ptr<Engine> engine_;
 };
 
@@ -192,9 +205,68 @@ TEST(DiskTierTest, ResetForgetsWhatIsOnDisk) {
   {
     EngineWithTier engine(directory.path());
     engine.Ask(request);
-    engine.engine().ResetPrefixCache();
+    engine.Reset({.memory = true, .second_tier = true});
   }
   EXPECT_EQ(EngineWithTier(directory.path()).Ask(request).cached_tokens, 0);
+}
+
+TEST(DiskTierTest, ResetOfTheMemoryLeavesTheDisk) {
+  const TemporaryDirectory directory;
+  EngineWithTier engine(directory.path());
+  Request request = testing::MakeRequest(1, 50, 10);
+  engine.Ask(request);
+  ASSERT_TRUE(testing::Eventually([&] { return engine.engine().Snapshot().tier->pages >= 12; }));
+  engine.Reset({.memory = true});
+  EXPECT_EQ(engine.engine().Snapshot().pages_cached, 0);
+  request.id = 2;
+  EXPECT_EQ(engine.Ask(request).cached_tokens, 48);
+  EXPECT_EQ(engine.engine().Snapshot().tier_hits, 48u);
+}
+
+TEST(DiskTierTest, ResetOfTheDiskLeavesTheMemory) {
+  const TemporaryDirectory directory;
+  EngineWithTier engine(directory.path());
+  Request request = testing::MakeRequest(1, 50, 10);
+  engine.Ask(request);
+  ASSERT_TRUE(testing::Eventually([&] { return engine.engine().Snapshot().tier->pages >= 12; }));
+  engine.Reset({.second_tier = true});
+  EXPECT_EQ(engine.engine().Snapshot().tier->pages, 0u);
+  request.id = 2;
+  EXPECT_EQ(engine.Ask(request).cached_tokens, 48);
+  EXPECT_EQ(engine.engine().Snapshot().tier_hits, 0u);
+}
+
+TEST(DiskTierTest, ResetOfTheDiskForgetsWhatIsBeingLoaded) {
+  const TemporaryDirectory directory;
+  const Request request = testing::MakeRequest(1, 50, 10);
+  EngineWithTier(directory.path()).Ask(request);
+  testing::StepGate gate(testing::StepGate::State::kClosed);
+  gate.Allow(5);
+  EngineWithTier later(directory.path(), TierOptions(), &gate);
+  EXPECT_TRUE(later.engine().Submit(request).ok());
+  gate.WaitForArrival();
+  later.Reset({.second_tier = true});
+  gate.Open();
+  const auto answer = later.Await(request.id);
+  EXPECT_EQ(answer.cached_tokens, 0);
+  EXPECT_EQ(answer.tokens, FakeExecutor::Continue(request));
+}
+
+TEST(DiskTierTest, ResetOfTheMemoryLoadsAgainWhatFollowedItsPages) {
+  const TemporaryDirectory directory;
+  const Request request = testing::MakeRequest(1, 50, 10);
+  EngineWithTier(directory.path()).Ask(request);
+  testing::StepGate gate(testing::StepGate::State::kClosed);
+  gate.Allow(2);
+  EngineWithTier later(directory.path(), TierOptions(), &gate);
+  EXPECT_EQ(later.Ask(testing::MakeRequest(2, 9, 1)).cached_tokens, 8);
+  EXPECT_TRUE(later.engine().Submit(request).ok());
+  gate.WaitForArrival();
+  later.Reset({.memory = true});
+  gate.Open();
+  const auto answer = later.Await(request.id);
+  EXPECT_EQ(answer.cached_tokens, 48);
+  EXPECT_EQ(answer.tokens, FakeExecutor::Continue(request));
 }
 
 TEST(DiskTierTest, DamagedPageEndsThePrefixBeforeIt) {

@@ -118,12 +118,12 @@ TEST_F(InboxTest, AnnouncedRequestsCountAgainstTheLimitButDoNotWaitYet) {
 }
 
 TEST_F(InboxTest, PrefixCacheResetWakesTheEngineOnce) {
-  std::thread asks([this] { inbox_.ResetPrefixCache(); });
-  EXPECT_TRUE(inbox_.Take(/*wait=*/true).reset_prefix_cache);
+  std::thread asks([this] { inbox_.ResetPrefixCache({.second_tier = true}); });
+  EXPECT_TRUE(inbox_.Take(/*wait=*/true).cache_reset.second_tier);
   asks.join();
   ASSERT_TRUE(Submit(1).ok());
   const Inbox::Incoming next = inbox_.Take(/*wait=*/true);
-  EXPECT_FALSE(next.reset_prefix_cache);
+  EXPECT_FALSE(next.cache_reset.any());
   EXPECT_EQ(next.requests.size(), 1u);
 }
 

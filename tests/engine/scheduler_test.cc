@@ -118,7 +118,7 @@ TEST(SchedulerTest, ResetCacheIsEmptyAndRunningSequencesContinue) {
   bench.Step();
   bench.Add(MakeRequest(2, 13, 20));
   bench.Step();
-  bench.scheduler.ResetPrefixCache();
+  bench.scheduler.ResetPrefixCache({.memory = true});
   bench.scheduler.CheckInvariants();
   EXPECT_EQ(bench.scheduler.index().size(), 0);
   bench.Add(MakeRequest(3, 13, 1));
@@ -127,7 +127,7 @@ TEST(SchedulerTest, ResetCacheIsEmptyAndRunningSequencesContinue) {
   EXPECT_EQ(bench.outputs[1], FakeExecutor::Continue(MakeRequest(1, 12, 20)));
   EXPECT_EQ(bench.outputs[2], FakeExecutor::Continue(MakeRequest(2, 13, 20)));
   EXPECT_EQ(bench.outputs[3], FakeExecutor::Continue(MakeRequest(3, 13, 1)));
-  bench.scheduler.ResetPrefixCache();
+  bench.scheduler.ResetPrefixCache({.memory = true});
   EXPECT_EQ(bench.scheduler.pool().num_cached(), 0);
   EXPECT_EQ(bench.scheduler.pool().num_free(), bench.scheduler.pool().num_pages());
 }

@@ -31,7 +31,7 @@ std::string Simulation::Run(int arriving_turns) {
   for (int turn = 0; turn < arriving_turns && violation_.empty() && !lost_; ++turn) {
     while (dice_.Chance(busyness_) && live() < 40) Arrive();
     if (dice_.Chance(6)) CancelOne();
-    if (turn % 97 == 96) inbox_.ResetPrefixCache();
+    if (turn % 97 == 96) ResetCache();
     if (HasWork()) Turn();
   }
   if (drains_ && !lost_) inbox_.Drain(TimePoint());  // its deadline has passed
@@ -153,6 +153,12 @@ void Simulation::CancelOne() {
   const FinishReason as = dice_.Chance(20) ? FinishReason::kStop : FinishReason::kCancelled;
   inbox_.Cancel(record.request.id, as);
   if (!record.cancelled_as) record.cancelled_as = as;  // the second time is ignored
+}
+
+// Empties memory, the second tier or both.
+void Simulation::ResetCache() {
+  const int kind = has_tier_ ? dice_.Pick(0, 2) : 0;
+  inbox_.ResetPrefixCache({.memory = kind != 1, .second_tier = kind != 2});
 }
 
 void Simulation::CancelOfReader(RequestId id) {

@@ -81,6 +81,7 @@ class Simulation {
   int NumRunningOf(uint64_t client) const;
   int NumWaitingOf(uint64_t client) const;
   void CancelOne();
+  void ResetCache();
 
   // Takes effect with the next turn, unless the request ends in this one.
   void CancelOfReader(RequestId id);

@@ -2,8 +2,10 @@
 #include "server/api/ops/routes.h"
 
 #include <iterator>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "server/http/url.h"
 #include "server/serving/build_version.h"
@@ -34,17 +36,46 @@ HttpAnswer Metrics(ApiContext& api, RouteCall&) {
   return reply;
 }
 
-// As in vLLM, except that running requests never prevent the reset.
+// A switch in the query, written as Python or JSON write it; nullopt if it is absent.
+Result<std::optional<bool>> QuerySwitch(const RouteCall& call, const char* name) {
+  const std::string_view value = QueryParameter(call.request.head.query, name);
+  if (value.empty()) return std::optional<bool>();
+  for (const std::string_view on : {"true", "True", "1"})
+    if (value == on) return std::optional(true);
+  for (const std::string_view off : {"false", "False", "0"})
+    if (value == off) return std::optional(false);
+  return InvalidArgument(
+      std::string(name) + " is " + std::string(value.substr(0, 64)) + "; allowed: true, false",
+      name);
+}
+
+// As in vLLM, except that running requests never prevent the reset, and that all tiers are emptied
+// unless the query says otherwise.
 HttpAnswer ResetPrefixCache(ApiContext& api, RouteCall& call) {
-  constexpr char kRunning[] = "reset_running_requests";
-  const std::string_view running = QueryParameter(call.request.head.query, kRunning);
-  if (!running.empty() && running != "false" && running != "0") {
+  constexpr char kRunning[] = "reset_running_requests", kLocal[] = "reset_local",
+                 kExternal[] = "reset_external";
+  std::optional<bool> running, local, external;
+  for (const auto& [name, value] : {std::pair(kRunning, &running), std::pair(kLocal, &local),
+                                    std::pair(kExternal, &external)}) {
+    if (const Status status = Assign(value, QuerySwitch(call, name)); !status.ok())
+      return api.Error(status);
+  }
+  if (running.value_or(false)) {
     return api.Error(InvalidArgument(
-        std::string(kRunning) + " is " + std::string(running.substr(0, 64)) +
-            "; allowed is false: the cache is reset while requests run, and they keep their pages",
+        std::string(kRunning) + " is true; allowed is false: the cache is reset while requests " +
+            "run, and they keep their pages",
         kRunning));
   }
-  api.frontend.engine().ResetPrefixCache();
+  Engine& engine = api.frontend.engine();
+  const CacheReset which = {.memory = local.value_or(true),
+                            .second_tier = external.value_or(true) && engine.Snapshot().tier};
+  if (!which.any()) {
+    return api.Error(InvalidArgument(
+        std::string(kLocal) + " is false and nothing else is to be reset; allowed: true, or " +
+            kExternal + " of a server with --kv-cache-dir",
+        kLocal));
+  }
+  engine.ResetPrefixCache(which);
   return JsonReply(JsonObjectOf("success", true));
 }
 
