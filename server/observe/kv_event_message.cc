@@ -11,7 +11,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // On the wire, the cache tier that the engine computes with is called GPU, whatever the device; CPU
-// would be a slower tier below it.
+// and STORAGE would be slower tiers below it.
 constexpr char kMedium[] = "GPU";
 
 Json Stored(const KvEvent& event, int page_size) {

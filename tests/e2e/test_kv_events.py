@@ -4,6 +4,7 @@ cached."""
 
 import re
 import subprocess
+import tempfile
 import unittest
 
 import msgspec
@@ -73,6 +74,8 @@ class Follower:
         for event in msgspec.msgpack.decode(payload, type=Batch).events:
             if isinstance(event, AllBlocksCleared):
                 self.pages, self.cleared = {}, self.cleared + 1
+            elif event.medium != "GPU":
+                raise AssertionError(f"a page in {event.medium}")
             elif isinstance(event, BlockRemoved):
                 for page in event.block_hashes:
                     del self.pages[page]
@@ -204,6 +207,30 @@ class KvEventsTest(unittest.TestCase):
             self.complete(server, ids)
             follower.catch_up(server)
             self.assertEqual((follower.cleared, follower.chain(ids)), (2, 2))
+
+    def test_page_from_disk_is_published_when_it_is_in_memory(self):
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        flags = (*FLAGS, "--kv-cache-dir", folder)
+        ids = prompt(5, 3 * PAGE_SLOTS + 5)
+        with ServerProcess(*flags) as server:
+            self.complete(server, ids)
+        with ServerProcess(*flags) as server:
+            follower = Follower(self, server)
+            follower.catch_up(server)
+            self.assertEqual(server.metric("diffserve_kv_disk_pages"), 3)
+            self.assertEqual(len(follower.pages), 0)
+            self.complete(server, ids)
+            follower.catch_up(server)
+            self.assertEqual(server.metric("diffserve_kv_disk_hit_tokens_total"), 3 * PAGE_SLOTS)
+            self.assertEqual((len(follower.pages), follower.chain(ids)), (3, 3))
+            server.request("POST", "/reset_prefix_cache?reset_local=false")
+            eventually(lambda: server.metric("diffserve_kv_disk_pages") == 0, "no page on disk")
+            follower.catch_up(server)
+            self.assertEqual((follower.cleared, follower.chain(ids)), (1, 3))
+            server.request("POST", "/reset_prefix_cache?reset_external=false")
+            eventually(lambda: server.metric("diffserve_kv_pages", state="cached") == 0, "no page")
+            follower.catch_up(server)
+            self.assertEqual((follower.cleared, len(follower.pages)), (2, 0))
 
     def test_salted_prefix_is_distinct(self):
         with ServerProcess(*FLAGS) as server:
