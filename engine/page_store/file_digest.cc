@@ -61,12 +61,13 @@ void WriteNote(const std::string& path, const FileDigest& digest) {
 
 }  // namespace
 
-Result<FileDigest> DigestOfFile(const std::string& path, const std::string& notes) {
+Result<FileDigest> DigestOfFile(const std::string& path, const std::string& notes,
+                                bool keeps_note) {
   const auto error = [&] { return InvalidArgument(path + ": " + std::strerror(errno)); };
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status{};
   if (file.fd < 0 || fstat(file.fd, &status) != 0) return error();
-  mkdir(notes.c_str(), 0700);
+  if (keeps_note) mkdir(notes.c_str(), 0700);
   const std::string note = NotePath(notes, path, status);
   FileDigest digest;
   if (ReadNote(note, digest)) return digest;
@@ -84,7 +85,7 @@ Result<FileDigest> DigestOfFile(const std::string& path, const std::string& note
   }
   const XXH128_hash_t hash = XXH3_128bits_digest(state.get());
   digest = {hash.high64, hash.low64};
-  WriteNote(note, digest);
+  if (keeps_note) WriteNote(note, digest);
   return digest;
 }
 

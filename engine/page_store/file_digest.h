@@ -15,7 +15,9 @@ struct FileDigest {
 };
 
 // `notes`: a directory that is created if needed; a note that cannot be read or written costs
-// another reading. Error: kInvalidArgument with the path and what the system said.
-Result<FileDigest> DigestOfFile(const std::string& path, const std::string& notes);
+// another reading. Without `keeps_note` none is written. Error: kInvalidArgument with the path and
+// what the system said.
+Result<FileDigest> DigestOfFile(const std::string& path, const std::string& notes,
+                                bool keeps_note = true);
 
 }  // namespace diffserve

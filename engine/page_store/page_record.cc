@@ -91,11 +91,11 @@ Sector EncodeSegmentHeader(const Fingerprint& fingerprint) {
   return writer.Finish();
 }
 
-bool IsSegmentHeader(const Sector& sector, const Fingerprint& fingerprint) {
-  if (!IsWhole(sector, kSegmentMagic)) return false;
+std::optional<Fingerprint> DecodeSegmentHeader(const Sector& sector) {
+  if (!IsWhole(sector, kSegmentMagic)) return std::nullopt;
   SectorReader reader(sector);
   reader.Get<uint64_t>();
-  return reader.Get<Fingerprint>() == fingerprint;
+  return reader.Get<Fingerprint>();
 }
 
 Sector EncodeRecordHeader(const RecordHeader& header) {

@@ -76,7 +76,7 @@ constexpr uint64_t RecordBytes(uint64_t payload_bytes) {
 }
 
 Sector EncodeSegmentHeader(const Fingerprint& fingerprint);
-bool IsSegmentHeader(const Sector& sector, const Fingerprint& fingerprint);
+std::optional<Fingerprint> DecodeSegmentHeader(const Sector& sector);
 
 // REQUIRES: at most kMaxRecordTokens tokens.
 Sector EncodeRecordHeader(const RecordHeader& header);

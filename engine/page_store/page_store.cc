@@ -2,7 +2,6 @@
 #include "engine/page_store/page_store.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,54 +11,14 @@
 #include <cstring>
 #include <filesystem>
 
+#include "engine/page_store/segment_reader.h"
 #include "engine/page_store/store_directory.h"
 #include "kernels/base/check.h"
 
 namespace diffserve {
 namespace {
 
-constexpr uint64_t kMaxRecordsInList = uint64_t{1} << 20;
-
 std::string SystemError(const std::string& what) { return what + ": " + std::strerror(errno); }
-
-// Reads or writes all bytes of the parts at an offset. False: errno says why, 0 for the file's end.
-template <auto kCall>
-bool TransferAll(int fd, std::span<const iovec> parts, uint64_t offset) {
-  std::vector<iovec> left(parts.begin(), parts.end());
-  constexpr size_t kMaxParts = 1024;  // IOV_MAX
-  size_t first = 0;
-  while (first < left.size()) {
-    if (left[first].iov_len == 0) {
-      ++first;
-      continue;
-    }
-    const auto count = static_cast<int>(std::min(left.size() - first, kMaxParts));
-    const ssize_t done = kCall(fd, &left[first], count, static_cast<off_t>(offset));
-    if (done < 0 && errno == EINTR) continue;
-    if (done == 0) errno = 0;
-    if (done <= 0) return false;
-    offset += static_cast<uint64_t>(done);
-    for (auto bytes = static_cast<size_t>(done); bytes > 0;) {
-      iovec& part = left[first];
-      const size_t taken = std::min(bytes, part.iov_len);
-      part.iov_base = static_cast<std::byte*>(part.iov_base) + taken;
-      part.iov_len -= taken;
-      bytes -= taken;
-      if (part.iov_len == 0) ++first;
-    }
-  }
-  return true;
-}
-
-bool ReadBytes(int fd, std::span<std::byte> bytes, uint64_t offset) {
-  const iovec part = {bytes.data(), bytes.size()};
-  return TransferAll<&preadv>(fd, std::span(&part, 1), offset);
-}
-
-bool WriteBytes(int fd, std::span<const std::byte> bytes, uint64_t offset) {
-  const iovec part = {const_cast<std::byte*>(bytes.data()), bytes.size()};  // not written to
-  return TransferAll<&pwritev>(fd, std::span(&part, 1), offset);
-}
 
 uint64_t BytesOf(std::span<const iovec> parts) {
   uint64_t bytes = 0;
@@ -139,52 +98,12 @@ void PageStore::LoadSegments() {
 // False: it is no segment of this fingerprint, or it has no record.
 bool PageStore::LoadSegment(Segment& segment) const {
   segment.fd = open(segment.path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-  struct stat file{};
-  Sector header;
-  if (segment.fd < 0 || fstat(segment.fd, &file) != 0 || !S_ISREG(file.st_mode) ||
-      file.st_size > kMaxSegmentBytes || !ReadBytes(segment.fd, header, 0) ||
-      !IsSegmentHeader(header, fingerprint_))
-    return false;
-  const auto file_bytes = static_cast<uint64_t>(file.st_size);
-  if (!LoadList(segment, file_bytes)) ScanRecords(segment, file_bytes);
+  if (segment.fd < 0) return false;
+  std::optional<SegmentContents> contents = ReadSegment(segment.fd);
+  if (!contents || contents->fingerprint != fingerprint_) return false;
+  segment.bytes = contents->bytes;
+  segment.entries = std::move(contents->entries);
   return !segment.entries.empty();
-}
-
-bool PageStore::LoadList(Segment& segment, uint64_t file_bytes) const {
-  Sector sector;
-  if (file_bytes < 2 * kSectorBytes || file_bytes % kSectorBytes != 0 ||
-      !ReadBytes(segment.fd, sector, file_bytes - kSectorBytes))
-    return false;
-  const std::optional<SegmentEnd> end = DecodeSegmentEnd(sector);
-  if (!end || end->list_offset < kSectorBytes || end->list_offset > file_bytes ||
-      end->num_records > kMaxRecordsInList ||
-      end->num_records > (file_bytes - end->list_offset) / kEntryBytes)
-    return false;
-  std::vector<std::byte> list(end->num_records * kEntryBytes);
-  if (!ReadBytes(segment.fd, list, end->list_offset) || HashOf(list) != end->list_hash)
-    return false;
-  segment.entries = DecodeEntries(list);
-  segment.bytes = file_bytes;
-  // Records lie between the header and the list.
-  const uint64_t max_offset = end->list_offset - kSectorBytes;
-  return std::ranges::all_of(segment.entries, [&](const RecordEntry& entry) {
-    return entry.offset >= kSectorBytes && entry.offset <= max_offset &&
-           entry.payload_bytes <= max_offset - entry.offset;
-  });
-}
-
-void PageStore::ScanRecords(Segment& segment, uint64_t file_bytes) const {
-  segment.entries.clear();
-  uint64_t offset = kSectorBytes;
-  Sector sector;
-  while (offset + kSectorBytes <= file_bytes && ReadBytes(segment.fd, sector, offset)) {
-    const std::optional<RecordHeader> header = DecodeRecordHeader(sector);
-    if (!header || header->payload_bytes > file_bytes - offset - kSectorBytes) break;
-    if (header->key.kind != RecordKind::kErased)
-      segment.entries.push_back({header->key, offset, header->payload_bytes});
-    offset += RecordBytes(header->payload_bytes);
-  }
-  segment.bytes = file_bytes;
 }
 
 bool PageStore::Contains(const RecordKey& key) const {
@@ -212,7 +131,7 @@ void PageStore::Erase(const RecordKey& key) {
   }
   // For the next process.
   const RecordHeader erased = {{key.high, key.low, RecordKind::kErased}, at.payload_bytes, 0, {}};
-  WriteBytes(at.segment->fd, EncodeRecordHeader(erased), at.offset);
+  WriteAll(at.segment->fd, EncodeRecordHeader(erased), at.offset);
 }
 
 Status PageStore::StartSegment() {
@@ -223,7 +142,7 @@ Status PageStore::StartSegment() {
   } while (segment->fd < 0 && errno == EEXIST);
   if (segment->fd < 0) return Status(StatusCode::kInternal, SystemError(segment->path));
   const Sector header = EncodeSegmentHeader(fingerprint_);
-  if (!WriteBytes(segment->fd, header, 0)) {
+  if (!WriteAll(segment->fd, header, 0)) {
     const Status status(StatusCode::kInternal, SystemError(segment->path));
     unlink(segment->path.c_str());
     return status;
@@ -243,8 +162,8 @@ void PageStore::FinishSegment() {
   const std::vector<std::byte> list = EncodeEntries(open_->entries);
   const SegmentEnd end = {open_->bytes, open_->entries.size(), HashOf(list)};
   const uint64_t end_offset = open_->bytes + ListBytes(open_->entries.size()) - kSectorBytes;
-  if (WriteBytes(open_->fd, list, open_->bytes) &&
-      WriteBytes(open_->fd, EncodeSegmentEnd(end), end_offset)) {
+  if (WriteAll(open_->fd, list, open_->bytes) &&
+      WriteAll(open_->fd, EncodeSegmentEnd(end), end_offset)) {
     const std::lock_guard lock(mutex_);
     bytes_ += static_cast<int64_t>(end_offset + kSectorBytes - open_->bytes);
     open_->bytes = end_offset + kSectorBytes;
@@ -276,7 +195,7 @@ Status PageStore::Append(const RecordKey& key, std::span<const int32_t> tokens,
   parts.insert(parts.end(), payload.begin(), payload.end());
   parts.push_back({const_cast<std::byte*>(kPadding.data()),
                    PaddedBytes(header.payload_bytes) - header.payload_bytes});
-  if (!TransferAll<&pwritev>(open_->fd, parts, open_->bytes)) {
+  if (!WriteAll(open_->fd, parts, open_->bytes)) {
     const Status status(StatusCode::kInternal, SystemError(open_->path));
     // The next record overwrites what was written of this one.
     [[maybe_unused]] const int ignored = ftruncate(open_->fd, static_cast<off_t>(open_->bytes));
@@ -307,7 +226,7 @@ Status PageStore::Read(const RecordKey& key, std::span<const int32_t> tokens,
   if (at.payload_bytes != BytesOf(payload)) {
     fault = "the page has " + std::to_string(at.payload_bytes) + " bytes, expected " +
             std::to_string(BytesOf(payload));
-  } else if (!TransferAll<&preadv>(at.segment->fd, parts, at.offset)) {
+  } else if (!ReadAll(at.segment->fd, parts, at.offset)) {
     fault = errno == 0 ? "the file is cut off" : std::strerror(errno);
   } else {
     const std::optional<RecordHeader> header = DecodeRecordHeader(sector);

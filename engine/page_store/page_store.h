@@ -77,8 +77,6 @@ class PageStore : public EntryStore {
   PageStore(std::string directory, int lock_fd, const Options& options, int64_t max_bytes);
   void LoadSegments();
   bool LoadSegment(Segment& segment) const;
-  bool LoadList(Segment& segment, uint64_t file_bytes) const;
-  void ScanRecords(Segment& segment, uint64_t file_bytes) const;
   Status StartSegment();
   void FinishSegment();
   void MakeRoom(uint64_t bytes);

@@ -2,7 +2,6 @@
 #include "engine/page_store/store_directory.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,33 +18,31 @@ namespace fs = std::filesystem;
 
 constexpr int kMaxProcesses = 64;  // of one fingerprint
 constexpr size_t kNameBytes = 8;   // of the fingerprint, in a subdirectory's name
+constexpr std::string_view kDigits = "0123456789abcdef";
 
 Status DirectoryError(const std::string& path) {
   return InvalidArgument("--kv-cache-dir " + path + ": " + std::strerror(errno), "--kv-cache-dir");
-}
-
-std::string Hex(const Fingerprint& fingerprint) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string text;
-  for (size_t i = 0; i < kNameBytes; ++i) {
-    const auto value = std::to_integer<unsigned>(fingerprint[i]);
-    text += kDigits[value >> 4];
-    text += kDigits[value & 15];
-  }
-  return text;
 }
 
 bool MakeDirectory(const std::string& path) {
   return mkdir(path.c_str(), 0700) == 0 || errno == EEXIST;
 }
 
+std::string LockPath(const std::string& directory) { return directory + "/lock"; }
+
+// A lock of the whole file. It belongs to the open file, so it ends with the process, and another
+// process can ask for it without taking it.
+struct flock FileLock() {
+  return {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 0, .l_pid = 0};
+}
+
 // A descriptor that holds the lock; -1: another process has it, or errno says what is wrong.
 int Lock(const std::string& directory, bool may_create) {
-  const std::string path = directory + "/lock";
-  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | (may_create ? O_CREAT : 0),
-                      0600);
+  const int fd = open(LockPath(directory).c_str(),
+                      O_RDWR | O_CLOEXEC | O_NOFOLLOW | (may_create ? O_CREAT : 0), 0600);
   if (fd < 0) return -1;
-  if (flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+  struct flock lock = FileLock();
+  if (fcntl(fd, F_OFD_SETLK, &lock) == 0) return fd;
   const int error = errno;
   close(fd);
   errno = error;
@@ -100,12 +97,37 @@ std::vector<SegmentFile> SegmentFilesIn(const std::string& directory) {
   return files;
 }
 
+std::string SubdirectoryPrefix(const Fingerprint& fingerprint) {
+  std::string text;
+  for (size_t i = 0; i < kNameBytes; ++i) {
+    const auto value = std::to_integer<unsigned>(fingerprint[i]);
+    text += kDigits[value >> 4];
+    text += kDigits[value & 15];
+  }
+  return text + "-";
+}
+
+bool IsSubdirectoryName(std::string_view name) {
+  const size_t dash = name.find_first_not_of(kDigits);
+  return dash == 2 * kNameBytes && name[dash] == '-' && dash + 1 < name.size() &&
+         name.find_first_not_of(kDigits.substr(0, 10), dash + 1) == std::string_view::npos;
+}
+
+bool IsHeld(const std::string& subdirectory) {
+  const int fd = open(LockPath(subdirectory).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return false;
+  struct flock lock = FileLock();
+  const bool is_held = fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+  close(fd);
+  return is_held;
+}
+
 Result<StoreDirectory> TakeStoreDirectory(const std::string& directory,
                                           const Fingerprint& fingerprint, int64_t max_other_bytes) {
   if (!MakeDirectory(directory)) return DirectoryError(directory);
   StoreDirectory taken;
   for (int i = 0; i < kMaxProcesses && taken.lock_fd < 0; ++i) {
-    taken.path = directory + "/" + Hex(fingerprint) + "-" + std::to_string(i);
+    taken.path = directory + "/" + SubdirectoryPrefix(fingerprint) + std::to_string(i);
     if (!MakeDirectory(taken.path)) return DirectoryError(taken.path);
     taken.lock_fd = Lock(taken.path, /*may_create=*/true);
     if (taken.lock_fd < 0 && errno != EWOULDBLOCK) return DirectoryError(taken.path);

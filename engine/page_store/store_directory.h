@@ -27,6 +27,12 @@ struct SegmentFile {
 // The segments in a subdirectory, least recently used first.
 std::vector<SegmentFile> SegmentFilesIn(const std::string& directory);
 
+// How the names of a fingerprint's subdirectories begin; a number follows.
+std::string SubdirectoryPrefix(const Fingerprint& fingerprint);
+bool IsSubdirectoryName(std::string_view name);
+// Whether a process has the subdirectory. Takes no lock.
+bool IsHeld(const std::string& subdirectory);
+
 struct StoreDirectory {
   std::string path;
   int lock_fd = -1;         // holds the lock until it is closed

@@ -264,9 +264,10 @@ std::vector<FlagSpec> ReportFlags() {
                "one request in N is measured for diffserve_cancelled_mass: what the second "
                "attention map removes; 0: none; CPU only")
           .In(0, 1 << 30),
-      FlagSpec("--kv-cache-dir DIR", kServe | kRunBatch,
+      FlagSpec("--kv-cache-dir DIR", kServe | kRunBatch | kInspect,
                At<&Options::serve, &ServeOptions::kv_cache_dir>(),
-               "directory in which pages of the prefix cache outlive memory and process; CPU only")
+               "directory in which pages of the prefix cache outlive memory and process; CPU only; "
+               "inspect reports what it holds, also without MODEL_DIR")
           .Default("none"),
       {"--kv-cache-disk SIZE", kServe | kRunBatch,
        At<&Options::serve, &ServeOptions::kv_cache_disk>(),

@@ -244,6 +244,11 @@ Status CheckChatUrl(const Options& options) {
   return ParseServerUrl(chat.url).status();
 }
 
+bool InspectsDirectoryOnly(const Options& options) {
+  return options.command == "inspect" && !options.serve.kv_cache_dir.empty() &&
+         options.inspect.activations.empty();
+}
+
 Status CheckTogether(unsigned command, Options& options) {
   if (!options.models.file.empty() && !options.session.model_dir.empty()) {
     return InvalidArgument("found MODEL_DIR \"" + options.session.model_dir + "\" and --models \"" +
@@ -255,7 +260,8 @@ Status CheckTogether(unsigned command, Options& options) {
   DS_RETURN_IF_ERROR(CheckUnixSocketPath(options.serve.unix_socket));
   for (const FlagSpec* argument : ArgumentsOf(command)) {
     const auto text = std::get<FlagSpec::Place<std::string>>(argument->target);
-    if (!text(options).empty() || !options.chat.url.empty() || !options.models.file.empty())
+    if (!text(options).empty() || !options.chat.url.empty() || !options.models.file.empty() ||
+        InspectsDirectoryOnly(options))
       continue;
     const std::string name(argument->value_name);
     return InvalidArgument(

@@ -2,14 +2,16 @@
 """The prefix cache on disk (--kv-cache-dir): answers after a restart have the same bits as before,
 with tokens from the cache, whatever ended the server."""
 
+import json
 import shutil
+import subprocess
 import tempfile
 import unittest
 from pathlib import Path
 
 import tiny_model
 import tiny_phi4flash
-from server_process import PAGE_SLOTS, ServerProcess, eventually
+from server_process import BINARY, PAGE_SLOTS, ServerProcess, eventually
 
 PROMPT = "the quick brown fox and the lazy dog " * 40
 TOKENS = 1200  # at least, of PROMPT
@@ -129,6 +131,49 @@ class KvDiskTest(unittest.TestCase):
             eventually(lambda: server.metric("diffserve_kv_disk_bytes") == 0, "no page on disk")
             after, found = self.ask(server)
             self.assertEqual((after, found, server.metric(hits)), (before, cached, cached))
+
+    def inspect(self, *arguments) -> dict:
+        done = subprocess.run([BINARY, "inspect", "--kv-cache-dir", self.folder / "cache", "--json",
+                               *map(str, arguments)], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def test_inspect_tells_what_a_directory_holds_and_which_of_it_a_model_uses(self):
+        with self.server() as server:
+            self.ask(server)
+            eventually(lambda: server.metric("diffserve_kv_disk_pages") >= TOKENS // PAGE_SLOTS,
+                       "pages on disk")
+            pages = server.metric("diffserve_kv_disk_pages")
+            [own] = self.inspect()["prefix_cache_on_disk"]["subdirectories"]
+            self.assertEqual((own["held"], own["pages"], own["incomplete_segments"]),
+                             (True, pages, 1))
+            self.assertEqual(own["bytes"], server.metric("diffserve_kv_disk_bytes"))
+            server.kill()
+        with self.server("--kv-cache-dtype", "int8") as server:
+            self.ask(server)
+        before = {path: path.stat().st_mtime_ns for path in self.folder.rglob("*")}
+        for flags, expected in (((), own["name"]), (("--kv-cache-dtype", "int8"), None)):
+            found = self.inspect(tiny_model.directory(), *flags)
+            self.assertEqual(found["family"], "diffllama")
+            stores = found["prefix_cache_on_disk"]["subdirectories"]
+            [used] = [store for store in stores if store["of_this_model"]]
+            self.assertEqual((len(stores), used["held"]), (2, False))
+            self.assertEqual(used["name"] == own["name"], expected == own["name"])
+            self.assertRegex(used["newest_use"], r"^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+        self.assertEqual({path: path.stat().st_mtime_ns for path in self.folder.rglob("*")}, before)
+        text = subprocess.run([BINARY, "inspect", "--kv-cache-dir", self.folder / "cache"],
+                              capture_output=True, text=True, timeout=60).stdout
+        self.assertRegex(text, rf"{own['name']} +{int(pages)} pages, .*, segments: 1, "
+                               "incomplete: 1, used 20")
+
+    def test_inspect_alone_needs_a_directory_that_is_there(self):
+        found = self.inspect(tiny_model.directory())["prefix_cache_on_disk"]
+        self.assertEqual(found["subdirectories"], [])
+        self.assertFalse((self.folder / "cache").exists())
+        done = subprocess.run([BINARY, "inspect", "--kv-cache-dir", self.folder / "none"],
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn(f"--kv-cache-dir {self.folder}/none: No such file or directory", done.stderr)
 
     def test_damage_is_a_miss_that_is_counted_and_logged_once(self):
         with self.server() as server:

@@ -8,6 +8,7 @@
 #include "engine/text/tokenizer.h"
 #include "server/app/commands/commands.h"
 #include "server/app/commands/model_session.h"
+#include "server/app/load/kv_disk_report.h"
 #include "server/app/models/session_cost.h"
 #include "server/json/json_writer.h"
 
@@ -286,36 +287,45 @@ void AddMemory(const SessionPlan& plan, JsonWriter& json) {
   json.Add("free_bytes", plan.free_bytes).End('}');
 }
 
-void PrintJson(const SessionPlan& plan, const std::vector<float>& lambdas, bool has_chat_template) {
+void AddModel(JsonWriter& json, const SessionPlan& plan, const std::vector<float>& lambdas,
+              bool has_chat_template) {
   const ModelConfig& c = plan.summary.config;
-  const std::string text = JsonObjectOf([&](JsonWriter& json) {
-    json.Add("device", plan.device_name).Add("family", c.family);
-    json.Add("parameters", plan.summary.num_parameters);
-    json.Add("dtype", NameOf(plan.summary.weight_format));
-    json.Add("linear_format", NameOf(plan.summary.linear_format));
-    json.Add("packed_for", c.packed ? c.packed->Levels() : "");
-    json.Add("kv_cache_dtype", NameOf(plan.layout.codec.dtype));
-    json.Add("kv_cache_layers", KvPages(plan));
-    json.Add("attention_logit_bits", plan.model.logit_quant.bits);
-    json.Add("attention_logit_scale", NameOf(plan.model.logit_quant.scale));
-    json.Add("layers", c.num_layers).Add("hidden_size", c.hidden_size);
-    json.Add("intermediate_size", c.intermediate_size).Add("vocab_size", c.vocab_size);
-    json.Add("max_positions", c.max_positions).Add("max_model_len", plan.engine.max_model_len);
-    json.Add("page_size", plan.engine.page_size).Add("tied_embeddings", c.tie_word_embeddings);
-    json.Add("layer_kinds", DescribeLayers(c));
-    json.Add("rope", c.rope.style == RopeStyle::kNone ? "none" : NameOf(c.rope.type));
-    json.Add("rope_theta", c.rope.theta).Add("chat_template", has_chat_template);
-    AddAttention(c, lambdas, json);
-    AddMemory(plan, json);
-  });
-  std::printf("%s\n", text.c_str());
+  json.Add("device", plan.device_name).Add("family", c.family);
+  json.Add("parameters", plan.summary.num_parameters);
+  json.Add("dtype", NameOf(plan.summary.weight_format));
+  json.Add("linear_format", NameOf(plan.summary.linear_format));
+  json.Add("packed_for", c.packed ? c.packed->Levels() : "");
+  json.Add("kv_cache_dtype", NameOf(plan.layout.codec.dtype));
+  json.Add("kv_cache_layers", KvPages(plan));
+  json.Add("attention_logit_bits", plan.model.logit_quant.bits);
+  json.Add("attention_logit_scale", NameOf(plan.model.logit_quant.scale));
+  json.Add("layers", c.num_layers).Add("hidden_size", c.hidden_size);
+  json.Add("intermediate_size", c.intermediate_size).Add("vocab_size", c.vocab_size);
+  json.Add("max_positions", c.max_positions).Add("max_model_len", plan.engine.max_model_len);
+  json.Add("page_size", plan.engine.page_size).Add("tied_embeddings", c.tie_word_embeddings);
+  json.Add("layer_kinds", DescribeLayers(c));
+  json.Add("rope", c.rope.style == RopeStyle::kNone ? "none" : NameOf(c.rope.type));
+  json.Add("rope_theta", c.rope.theta).Add("chat_template", has_chat_template);
+  AddAttention(c, lambdas, json);
+  AddMemory(plan, json);
+}
+
+void PrintReport(const KvDiskReport& disk, bool json) {
+  if (!json) return PrintKvDisk(disk);
+  std::printf("%s\n", JsonObjectOf([&](JsonWriter& out) { AddKvDisk(disk, out); }).c_str());
 }
 
 }  // namespace
 
-Status RunInspect(const SessionOptions& options, bool json) {
+Status RunInspect(const SessionOptions& options, const std::string& kv_cache_dir, bool json) {
+  std::optional<KvDiskReport> disk;
+  if (options.model_dir.empty()) {
+    DS_RETURN_IF_ERROR(Assign(&disk, ReportKvDisk(kv_cache_dir, nullptr)));
+    return PrintReport(*disk, json), Status();
+  }
   Result<SessionPlan> plan = PlanSession(options, ServerNeeds(options.engine));
   if (!plan.ok()) return plan.status();
+  if (!kv_cache_dir.empty()) DS_RETURN_IF_ERROR(Assign(&disk, ReportKvDisk(kv_cache_dir, &*plan)));
   SessionPlan shown = *plan;
   std::vector<float> lambdas;
   bool has_chat_template = false;
@@ -332,8 +342,16 @@ Status RunInspect(const SessionOptions& options, bool json) {
     shown = (*session)->plan();
     lambdas = (*session)->model().Lambdas();
   }
-  json ? PrintJson(shown, lambdas, has_chat_template)
-       : PrintText(shown, lambdas, has_chat_template);
+  if (!json) {
+    PrintText(shown, lambdas, has_chat_template);
+    if (disk) PrintKvDisk(*disk);
+    return {};
+  }
+  const std::string text = JsonObjectOf([&](JsonWriter& out) {
+    AddModel(out, shown, lambdas, has_chat_template);
+    if (disk) AddKvDisk(*disk, out);
+  });
+  std::printf("%s\n", text.c_str());
   return {};
 }
 

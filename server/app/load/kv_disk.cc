@@ -26,7 +26,8 @@ constexpr size_t kMaxConfigBytes = 16 << 20;
 constexpr char kFlag[] = "--kv-cache-dir";
 
 // The weights, as text: a digest per file.
-Result<std::string> WeightsText(const ModelOptions& model, const std::string& notes) {
+Result<std::string> WeightsText(const ModelOptions& model, const std::string& notes,
+                                bool keeps_notes) {
   if (model.dummy_weights) return "dummy " + std::to_string(model.seed);
   std::vector<std::string> paths;
   std::error_code ignored;
@@ -36,7 +37,7 @@ Result<std::string> WeightsText(const ModelOptions& model, const std::string& no
   std::ranges::sort(paths);
   std::string text;
   for (const std::string& path : paths) {
-    const Result<FileDigest> digest = DigestOfFile(path, notes);
+    const Result<FileDigest> digest = DigestOfFile(path, notes, keeps_notes);
     if (!digest.ok()) return digest.status();
     text += fs::path(path).filename().string() + " " + std::to_string(digest->high) + " " +
             std::to_string(digest->low) + "\n";
@@ -45,11 +46,13 @@ Result<std::string> WeightsText(const ModelOptions& model, const std::string& no
 }
 
 // Everything that a bit of a page depends on.
-Result<Fingerprint> FingerprintOf(const SessionPlan& plan, const std::string& notes) {
+Result<Fingerprint> FingerprintOf(const SessionPlan& plan, const std::string& kv_cache_dir,
+                                  bool keeps_notes) {
   const Result<std::string> config = ReadRegularFile(plan.model.model_dir + "/config.json",
                                                      kMaxConfigBytes);
   if (!config.ok()) return config.status();
-  const Result<std::string> weights = WeightsText(plan.model, notes);
+  const Result<std::string> weights = WeightsText(plan.model, kv_cache_dir + "/digests",
+                                                  keeps_notes);
   if (!weights.ok()) return weights.status();
   const LogitQuant& logits = plan.model.logit_quant;
   std::string text = "version " + std::to_string(kPageBitsVersion) + "\nisa " +
@@ -109,7 +112,7 @@ Result<std::unique_ptr<PageTier>> OpenKvDisk(const ServeOptions& serve, ModelSes
   std::error_code ignored;
   fs::create_directories(serve.kv_cache_dir, ignored);  // Open reports a failure
   DS_RETURN_IF_ERROR(
-      Assign(&options.fingerprint, FingerprintOf(plan, serve.kv_cache_dir + "/digests")));
+      Assign(&options.fingerprint, FingerprintOf(plan, serve.kv_cache_dir, /*keeps_notes=*/true)));
   Result<std::unique_ptr<PageStore>> store = PageStore::Open(options);
   if (!store.ok()) return store.status();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
@@ -121,6 +124,10 @@ Result<std::unique_ptr<PageTier>> OpenKvDisk(const ServeOptions& serve, ModelSes
        {"seconds", std::to_string(seconds.count())}});
   return std::unique_ptr<PageTier>(
       std::make_unique<DiskTier>(std::move(store).value(), DiskTier::MemoryIn(session.kv())));
+}
+
+Result<Fingerprint> KvDiskFingerprint(const SessionPlan& plan, const std::string& kv_cache_dir) {
+  return FingerprintOf(plan, kv_cache_dir, /*keeps_notes=*/false);
 }
 
 }  // namespace diffserve

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
+#include "engine/page_store/page_record.h"
 #include "engine/page_tier.h"
 #include "server/app/commands/model_session.h"
 #include "server/app/options.h"
@@ -15,5 +17,8 @@ namespace diffserve {
 // would compute. REQUIRES: the session's executor is not made yet. Error: kInvalidArgument that
 // names the flag.
 Result<std::unique_ptr<PageTier>> OpenKvDisk(const ServeOptions& serve, ModelSession& session);
+
+// The fingerprint of the model's pages in that directory. Writes nothing there.
+Result<Fingerprint> KvDiskFingerprint(const SessionPlan& plan, const std::string& kv_cache_dir);
 
 }  // namespace diffserve
