@@ -83,6 +83,7 @@ struct TokenEvent {
   int32_t stop_token = -1;  // the stop id that ended the sequence, or -1
   Status error;             // set with kError
   int cached_tokens = 0;    // prompt tokens taken from the prefix cache at first admission
+  int loaded_tokens = 0;    // of these, from its second tier
 };
 
 }  // namespace diffserve

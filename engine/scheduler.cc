@@ -96,6 +96,7 @@ std::optional<TokenEvent> Scheduler::End(RequestId id, FinishReason finish, Stat
   event.finish = finish;
   event.error = std::move(error);
   event.cached_tokens = it->second->cached_tokens;
+  event.loaded_tokens = it->second->loaded_tokens;
   Remove(*it->second);
   return event;
 }
@@ -278,6 +279,8 @@ Sequence& Scheduler::Admit(const std::vector<int32_t>& hits) {
   if (!head.admitted_before) {
     head.admitted_before = true;
     head.cached_tokens = std::min(head.num_computed, head.num_prompt_tokens());
+    head.loaded_tokens = std::max(
+        0, std::min(head.cached_tokens, head.loaded_end) - head.loaded_begin);
     CountPrefix(head, head.num_indexed_pages);
   }
   return head;
@@ -373,6 +376,7 @@ TokenEvent Scheduler::CommitSequence(Sequence& sequence, const Due& due,
   TokenEvent event;
   event.request = sequence.request.id;
   event.cached_tokens = sequence.cached_tokens;
+  event.loaded_tokens = sequence.loaded_tokens;
   DS_CHECK(static_cast<int>(result.samples.size()) == due.samples,
            "as many tokens are drawn as the plan says");
   if (!result.error.ok()) {

@@ -68,8 +68,10 @@ struct SchedulerCounters {
   uint64_t proposals = 0, proposed_tokens = 0, accepted_tokens = 0;
   uint64_t deferrals = 0;  // steps in which the head of the queue waited for a prefix that another
                            // sequence was computing
-  uint64_t pages_loaded = 0, pages_kept = 0;  // from and in the second tier
-  uint64_t pages_lost = 0;                    // that left the cache before the tier could keep them
+  uint64_t tier_hits = 0;  // of prefix_hits, from the second tier
+  uint64_t tokens_loaded = 0;  // that loads from the second tier have made usable
+  uint64_t pages_kept = 0;     // in it
+  uint64_t pages_lost = 0;     // that left the cache before the tier could keep them
 };
 
 class Scheduler {
@@ -90,10 +92,12 @@ class Scheduler {
   // Whether pages that have left their sequences still wait to be kept.
   bool HasOffers() const { return !offered_.empty(); }
   int64_t num_transferring() const { return num_transferring_; }  // pages that transfers hold
+  int num_loads() const { return static_cast<int>(loads_.size()); }
+  // Pages that nothing holds but the second tier, which copies them.
+  int NumPagesOnlyKept() const;
   // Requests whose prefix is being loaded; they neither run nor wait in the queue.
   std::vector<RequestId> LoadingRequests() const;
   bool HasWork() const { return !running_.empty() || queue_.num_waiting() > 0; }
-  int page_size() const { return options_.page_size; }
   int max_step_tokens() const { return options_.max_num_batched_tokens; }
   // Sets how many tokens take as long as a step's overhead. Until it is known, steps are not
   // divided between clients.
@@ -182,7 +186,7 @@ class Scheduler {
                                      // ones
     int num_hits = 0;
     std::optional<SnapshotMemory> snapshot = {};  // for the one at the end of the last page
-    int snapshot_saves = 0;                       // tokens
+    int begin = 0;                                // tokens that are usable without it
     bool is_stale = false;                        // a reset has forgotten pages of it since
   };
   // Indexed pages from the first of a chain on, which a sequence has released.

@@ -153,6 +153,7 @@ void Scheduler::CountPrefix(Sequence& sequence, int num_hits) {
   if (!TakesFromCache(sequence)) return count(MissReason::kDisabled);
   counters_.prefix_queries += sequence.num_prompt_tokens();
   counters_.prefix_hits += sequence.cached_tokens;
+  counters_.tier_hits += sequence.loaded_tokens;
   if (num_hits > 0) return;
   if (sequence.num_tokens() <= options_.page_size) return count(MissReason::kPartialPage);
   const PrefixIndex::Key first = KeyOf(sequence, 0, -1);

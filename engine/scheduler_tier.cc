@@ -74,11 +74,11 @@ bool Scheduler::StartLoad(Sequence& next, int num_hits) {
   std::vector<TierEntry> entries = FindInTier(next, load.held, num_hits);
   if (entries.empty()) return false;
   load.num_hits = static_cast<int>(load.held.size());
+  load.begin = num_hits * options_.page_size;
   if (!states_.empty()) {
     const int end = (load.num_hits + static_cast<int>(entries.size()) - 1) * options_.page_size;
     load.snapshot = states_.Allocate(end);
     if (!load.snapshot) return false;
-    load.snapshot_saves = end - num_hits * options_.page_size;
     entries.back().snapshot = *load.snapshot;
   }
   for (const int32_t page : load.held) pool_.Share(page);
@@ -101,13 +101,14 @@ void Scheduler::FinishLoad(uint64_t id, int num_loaded) {
   num_transferring_ -= std::ssize(load.held);
   const auto num_held = static_cast<int>(load.held.size());
   const bool is_wanted = load.sequence != nullptr && !load.is_stale;
+  int end = load.begin;  // of the tokens that are usable now
   if (is_wanted) {
     int32_t parent = load.num_hits == 0 ? -1 : load.held[static_cast<size_t>(load.num_hits) - 1];
     for (int page = load.num_hits; page < std::min(load.num_hits + num_loaded, num_held); ++page) {
       int32_t& own = load.held[static_cast<size_t>(page)];
       parent = index_.Insert(KeyOf(*load.sequence, page, parent), own);
       if (parent < 0) break;
-      ++counters_.pages_loaded;
+      end = (page + 1) * options_.page_size;
       if (parent == own) continue;
       pool_.Share(parent);  // another sequence has computed it in the meantime
       pool_.Release(std::exchange(own, parent), false);
@@ -116,15 +117,19 @@ void Scheduler::FinishLoad(uint64_t id, int num_loaded) {
   if (load.snapshot) {
     const bool is_right = is_wanted && load.num_hits + num_loaded > num_held &&
                           index_.Contains(load.held.back());
+    end = is_right ? num_held * options_.page_size : load.begin;
     if (is_right) {
-      states_.Adopt(*std::move(load.snapshot), load.held.back(), load.snapshot_saves);
+      states_.Adopt(*std::move(load.snapshot), load.held.back(), end - load.begin);
     } else {
       states_.Release(*load.snapshot);
     }
   }
   for (size_t i = load.held.size(); i-- > 0;)
     pool_.Release(load.held[i], index_.Contains(load.held[i]));
+  counters_.tokens_loaded += static_cast<uint64_t>(end - load.begin);
   if (load.sequence == nullptr) return;
+  load.sequence->loaded_begin = load.begin;
+  load.sequence->loaded_end = end;
   --load.sequence->client->num_loading;
   if (load.is_stale) load.sequence->asked_tier = false;
   queue_.Put(std::move(load.sequence));
@@ -259,6 +264,13 @@ void Scheduler::StopKeeping() {
   if (!keeping_) return;
   counters_.pages_lost += keeping_->entries.size() - keeping_->num_given;
   ReleaseKept(keeping_->num_given);
+}
+
+int Scheduler::NumPagesOnlyKept() const {
+  if (!keeping_) return 0;
+  return static_cast<int>(std::ranges::count_if(keeping_->entries, [&](const TierEntry& entry) {
+    return entry.kind() == TierKind::kPage && pool_.holders(entry.page) == 1;
+  }));
 }
 
 void Scheduler::FinishTransfers() {

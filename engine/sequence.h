@@ -87,7 +87,9 @@ struct Sequence {
   std::vector<TierKey> tier_keys;     // the same for the second tier
   bool asked_tier = false;            // since it last waited
   int preemptions = 0;
+  int loaded_begin = 0, loaded_end = 0;  // tokens that its last load from the second tier brought
   int cached_tokens = 0;  // prompt tokens taken from the prefix cache at first admission
+  int loaded_tokens = 0;  // of these, from the second tier
   bool admitted_before = false;
   bool started = false;  // was part of a plan
   std::optional<Proposer> proposer;

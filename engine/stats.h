@@ -56,6 +56,7 @@ struct EngineStats {
   int running = 0;
   int waiting = 0;
   int64_t waiting_tokens = 0;
+  // `cached` includes the pages that are held only to be kept in the second tier.
   int pages_total = 0, pages_free = 0, pages_cached = 0, pages_used = 0;
   // For models whose layers keep states or see a window. `used` counts running sequences only. The
   // remaining slots and pages are held by snapshots, or were by one that the last step read.
@@ -92,8 +93,10 @@ struct EngineStats {
 
   // The second tier of the prefix cache, if there is one.
   std::optional<TierStats> tier;
-  uint64_t tier_hits = 0;        // prompt tokens that came from it
-  uint64_t tier_pages_lost = 0;  // pages that left the cache before they could be kept
+  int tier_loads = 0;             // in progress
+  uint64_t tier_hits = 0;         // of prefix_hits, from it
+  double tier_seconds_saved = 0;  // its tokens times what the engine has measured for one
+  uint64_t tier_pages_lost = 0;   // pages that left the cache before they could be kept
 
   // Histograms.
   LatencyHistogram queue_seconds, time_to_first_token_seconds, inter_token_seconds, e2e_seconds,

@@ -2,6 +2,7 @@
 #include "engine/stats_recorder.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace diffserve {
@@ -108,15 +109,22 @@ void StatsRecorder::ReadGauges(const Scheduler& scheduler) {
   stats_.running = static_cast<int>(scheduler.running().size());
   stats_.pages_total = scheduler.pool().num_pages();
   stats_.pages_free = scheduler.pool().num_free();
-  stats_.pages_cached = scheduler.pool().num_cached();
-  stats_.pages_used = scheduler.pool().num_in_use();
+  const int num_kept = scheduler.NumPagesOnlyKept();
+  stats_.pages_cached = scheduler.pool().num_cached() + num_kept;
+  stats_.pages_used = scheduler.pool().num_in_use() - num_kept;
   const SchedulerCounters& counters = scheduler.counters();
   stats_.prompt_tokens_cached = counters.prefix_hits;
   stats_.prefix_queries = counters.prefix_queries;
   stats_.prefix_hits = counters.prefix_hits;
   stats_.prefix_misses = counters.prefix_misses;
   stats_.prefix_deferrals = counters.deferrals;
-  stats_.tier_hits = counters.pages_loaded * static_cast<uint64_t>(scheduler.page_size());
+  stats_.tier_loads = scheduler.num_loads();
+  stats_.tier_hits = counters.tier_hits;
+  if (step_cost_.cost()) {
+    const uint64_t tokens = counters.tokens_loaded -
+                            std::exchange(priced_tokens_, counters.tokens_loaded);
+    stats_.tier_seconds_saved += static_cast<double>(tokens) * step_cost_.cost()->token_seconds;
+  }
   stats_.tier_pages_lost = counters.pages_lost;
   stats_.preemptions = counters.preemptions;
   stats_.proposals = counters.proposals;

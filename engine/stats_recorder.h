@@ -49,6 +49,7 @@ class StatsRecorder {
   std::unordered_map<RequestId, Times> times_;
   TimePoint last_executed_;  // or when the engine had nothing to do for the last time
   StepCostMeter step_cost_;
+  uint64_t priced_tokens_ = 0;  // from the second tier; the others wait for a step's cost
   // Tokens that were generated lately, and sequences that ended before their max_tokens; at first
   // half a one, because none may have been seen yet.
   double recent_tokens_ = 0, recent_stops_ = 0.5;

@@ -18,7 +18,9 @@ void LogEnd(const RouteAccount& account, const ExchangeOutcome& outcome) {
       {{"route", account.route},
        {"status", std::to_string(outcome.http_status)},
        {"end", outcome.status.ok() ? "ok" : WireStatusOf(outcome.status.code()).openai_type},
-       {"completion_tokens", std::to_string(outcome.completion_tokens)},
+       {"completion_tokens", std::to_string(outcome.usage.completion_tokens)},
+       {"cached_tokens", std::to_string(outcome.usage.cached_tokens)},
+       {"loaded_tokens", std::to_string(outcome.usage.loaded_tokens)},
        {"ms", std::to_string(ms)},
        {"request_id", account.request_id}});
 }

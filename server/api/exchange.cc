@@ -22,7 +22,7 @@ GenerateExchange::~GenerateExchange() {
   if (!id_) return;
   if (!state().done) frontend_.Abandon(*id_);
   outcome_.status = whole() ? state().status : Status(StatusCode::kCancelled, "the client left");
-  outcome_.completion_tokens = state().usage.completion_tokens;
+  outcome_.usage = state().usage;
   hooks_.on_end(outcome_);
 }
 

@@ -21,7 +21,7 @@ namespace diffserve {
 struct ExchangeOutcome {
   int http_status = 0;  // 0: nothing was sent
   Status status;        // kCancelled if the client left
-  int64_t completion_tokens = 0;
+  Usage usage = {};
 };
 
 struct ExchangeHooks {

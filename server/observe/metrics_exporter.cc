@@ -78,8 +78,13 @@ void AddTier(FamilyList& list, const EngineStats& s) {
   list.Gauge("kv_disk_bytes", "Size of the prefix cache on disk.", static_cast<double>(tier.bytes));
   list.Gauge("kv_disk_bytes_max", "Its maximum size.", static_cast<double>(tier.bytes_max));
   list.Gauge("kv_disk_pages", "KV pages on disk.", static_cast<double>(tier.pages));
-  list.Counter("kv_disk_hit_tokens_total", "Prompt tokens whose pages came from disk.",
+  list.Gauge("kv_disk_loads", "Prompts whose pages are being read from disk.", s.tier_loads);
+  list.Counter("kv_disk_hit_tokens_total",
+               "Prompt tokens found on disk; the other tokens found were in memory.",
                static_cast<double>(s.tier_hits));
+  list.Counter("kv_disk_saved_seconds_total",
+               "Tokens from disk, times the measured cost of a token in a step.",
+               s.tier_seconds_saved);
   list.Counter("kv_disk_read_bytes_total", "Bytes of pages read from disk.",
                static_cast<double>(tier.bytes_read));
   list.Counter("kv_disk_written_bytes_total", "Bytes of pages written to disk.",

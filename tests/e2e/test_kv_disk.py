@@ -45,6 +45,8 @@ class KvDiskTest(unittest.TestCase):
             with self.server(*flags) as server:
                 after, cached = self.ask(server)
                 self.assertEqual(after, before, page_format)
+                eventually(lambda: f" cached_tokens={cached} loaded_tokens={cached} " in
+                           server.stderr(), "the request's line")
                 self.assertGreater(cached, TOKENS, page_format)
                 self.assertEqual(server.metric("diffserve_kv_disk_hit_tokens_total"), cached)
                 self.assertEqual(cached % PAGE_SLOTS, 0)

@@ -158,7 +158,8 @@ class LiveTest(unittest.TestCase):
         }
         self.assertGreater(len(blank), 40)
         every = sorted(blank, key=str)
-        server = self.enterContext(ServerProcess(*SMALL))
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        server = self.enterContext(ServerProcess(*SMALL, "--kv-cache-dir", folder))
         scraper = self.enterContext(prometheus_process.PrometheusProcess(server, RULES, "200ms"))
 
         def all_shown():

@@ -54,7 +54,7 @@ class EngineWithTier {
 
   struct Answer {
     std::vector<int32_t> tokens;
-    int cached_tokens = 0;
+    int cached_tokens = 0, loaded_tokens = 0;
     bool ended = false;
   };
   // Runs the request to its end.
@@ -81,6 +81,7 @@ class EngineWithTier {
     Answer& answer = answers_[event.request];
     answer.tokens.insert(answer.tokens.end(), event.tokens.begin(), event.tokens.end());
     answer.cached_tokens = event.cached_tokens;
+    answer.loaded_tokens = event.loaded_tokens;
     answer.ended |= event.finish != FinishReason::kNone;
     changed_.notify_all();
   }
@@ -150,6 +151,7 @@ TEST(DiskTierTest, SnapshotIsFoundByTheNextEngineAndReadOnce) {
     again.id = id;
     const auto answer = later.Ask(again);
     EXPECT_EQ(answer.cached_tokens, 48);
+    EXPECT_EQ(answer.loaded_tokens, id == 2 ? 48 : 0);
     EXPECT_EQ(answer.tokens, FakeExecutor::Continue(again));
     EXPECT_EQ(later.engine().Snapshot().tier->pages_read, 13u) << "twelve pages and a snapshot";
   }
@@ -184,6 +186,21 @@ TEST(DiskTierTest, DamagedSnapshotIsAMissAndThePagesAreComputed) {
   EXPECT_EQ(answer.cached_tokens, 0);
   EXPECT_EQ(answer.tokens, FakeExecutor::Continue(request));
   EXPECT_EQ(later.engine().Snapshot().tier->read_errors, 1u);
+}
+
+TEST(DiskTierTest, TokensFromMemoryAndFromDiskAreCountedApart) {
+  const TemporaryDirectory directory;
+  const Request request = testing::MakeRequest(1, 50, 10);
+  EngineWithTier(directory.path()).Ask(request);
+  EngineWithTier later(directory.path());
+  EXPECT_EQ(later.Ask(testing::MakeRequest(2, 9, 1)).loaded_tokens, 8);
+  const auto answer = later.Ask(request);
+  EXPECT_EQ(answer.cached_tokens, 48);
+  EXPECT_EQ(answer.loaded_tokens, 40);
+  const EngineStats stats = later.engine().Snapshot();
+  EXPECT_EQ(stats.prefix_hits, 56u);
+  EXPECT_EQ(stats.tier_hits, 48u);
+  EXPECT_EQ(stats.tier_loads, 0);
 }
 
 TEST(DiskTierTest, SaltsAreApart) {
@@ -246,6 +263,7 @@ TEST(DiskTierTest, ResetOfTheDiskForgetsWhatIsBeingLoaded) {
   EXPECT_TRUE(later.engine().Submit(request).ok());
   gate.WaitForArrival();
   later.Reset({.second_tier = true});
+  EXPECT_EQ(later.engine().Snapshot().tier_loads, 1);
   gate.Open();
   const auto answer = later.Await(request.id);
   EXPECT_EQ(answer.cached_tokens, 0);

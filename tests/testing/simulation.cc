@@ -189,6 +189,7 @@ void Simulation::Turn() {
           "only steps are counted");
   for (const auto& [id, num_planned] : wasted_) CountWaste(id, num_planned);
   CheckState();
+  CheckReportedUse();
   CheckKnownPages();
   readers_.Turn();
   RequireNothing(readers_.violation());
@@ -336,6 +337,14 @@ void Simulation::CheckState() {
   }
   for (const auto& plan : launched_) RequireNothing(ViolationOf(plan, scheduler(), options_));
   scheduler().CheckInvariants();
+}
+
+void Simulation::CheckReportedUse() {
+  std::set<int32_t> used;
+  for (const auto& sequence : scheduler().running())
+    used.insert(sequence->pages.begin(), sequence->pages.end());
+  Require(scheduler().num_loads() > 0 || stats_.pages_used == std::ssize(used),
+          "1: pages that are only being kept are not reported as used");
 }
 
 void Simulation::CheckEmpty() {

@@ -60,6 +60,7 @@ class Simulation {
   std::string Run(int arriving_turns);
 
   const EngineOptions& options() const { return options_; }
+  const EngineStats& stats() const { return stats_; }
   const SchedulerCounters& counters() const { return scheduler().counters(); }
   const StateStore::Counters& snapshots() const { return scheduler().states().counters(); }
   const Counts& counts() const { return counts_; }
@@ -111,6 +112,9 @@ class Simulation {
 
   // 1, 2, 3 from outside, and the scheduler's own checks.
   void CheckState();
+
+  // 1, as the statistics have it.
+  void CheckReportedUse();
 
   // After the last turn.
   void CheckEmpty();
