@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# What tests/run.sh and tests/long.sh share, to be sourced: suites that run with a limit of time,
-# are counted, and have a line each. `end_of_suites` prints the sum.
+# What scripts that run tests share, to be sourced: builds, and suites that run with a limit of
+# time, are counted, and have a line each. `end_of_suites` prints the sum. `results` is a folder
+# that is removed at the end.
 passed=0
 failed=0
 results=$(mktemp -d)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs the pinned versions of the clients; does nothing where they are installed.
+# Installs pinned versions, by default of the clients; does nothing where they are installed.
 #   tests/clients/install.sh                      build/clients (2.1 GB): Python and Node.js
 #   tests/clients/install.sh VENV REQUIREMENTS    one Python environment
 set -euo pipefail

@@ -13,23 +13,12 @@ cd "$(dirname "$0")/../.."
 case "${1:-}" in -*) sed -n '2,/^set /{/^#/p}' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2 ;; esac
 [ $# -gt 0 ] || set -- test_dynamo
 
+. tests/suites.sh
 if [ -z "${DIFFSERVE_GATED_BINARY:-}" ]; then
   deploy/install_deps.sh
-  log=$(mktemp)
-  trap 'rm -f "$log"' EXIT
-  if ! { cmake --preset release &&
-    cmake --build build/release --target diffserve_gated; } >"$log" 2>&1; then
-    tail -n 40 "$log"
-    echo "0 passed, 1 failed"
-    exit 1
-  fi
+  build release diffserve_gated
 fi
-
 venv=build/dynamo-venv
-if ! cmp -s tests/dynamo/requirements.txt "$venv/.requirements"; then
-  python3 -m venv --clear "$venv"
-  "$venv/bin/pip" install -q --disable-pip-version-check --no-deps -r tests/dynamo/requirements.txt
-  cp tests/dynamo/requirements.txt "$venv/.requirements"
-fi
+tests/clients/install.sh $venv tests/dynamo/requirements.txt
 
-PYTHONPATH=tests/dynamo:tests/ray:deploy/ray "$venv/bin/python" tests/e2e/run.py "$@"
+PYTHONPATH=tests/dynamo:tests/ray:deploy/ray $venv/bin/python tests/e2e/run.py "$@"

@@ -32,14 +32,8 @@ if ! cat tests/e2e/requirements.txt tests/fleet/requirements.txt |
   cat tests/e2e/requirements.txt tests/fleet/requirements.txt >"$venv/.requirements"
 fi
 
-results=$(mktemp -d)
-trap 'rm -rf "$results"' EXIT
-if ! { cmake --preset release &&
-  cmake --build build/release --target diffserve diffserve_gated; } >"$results/build" 2>&1; then
-  tail -n 40 "$results/build"
-  echo "0 passed, 1 failed"
-  exit 1
-fi
+. tests/suites.sh
+build release diffserve diffserve_gated
 
 code=0
 PATH="$PWD/$venv/bin:$PATH" PYTHONPATH=tests/fleet FLEET_FIGURES="$results/figures" \
