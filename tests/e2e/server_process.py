@@ -62,7 +62,38 @@ class Response:
         return self.json()["error"]
 
 
-class ServerProcess:
+class HttpTarget:
+    """What answers HTTP on `port`: a server, or a program before servers."""
+
+    def connect(self, timeout_s: float = 120) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
+
+    def request(self, method: str, path: str, body=None, headers: dict | None = None,
+                timeout_s: float = 120) -> Response:
+        """Sends one HTTP request on a new connection; `body` is bytes or a value to write as
+        JSON."""
+        connection = self.connect(timeout_s)
+        headers = dict(headers or {})
+        if body is not None and not isinstance(body, bytes):
+            body = json.dumps(body).encode()
+        if body is not None:
+            headers.setdefault("Content-Type", "application/json")
+        try:
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            return Response(response.status, {k.lower(): v
+                                              for k, v in response.getheaders()}, response.read())
+        finally:
+            connection.close()
+
+    def get(self, path: str, **options) -> Response:
+        return self.request("GET", path, **options)
+
+    def post(self, path: str, body, **options) -> Response:
+        return self.request("POST", path, body, **options)
+
+
+class ServerProcess(HttpTarget):
     """`with ServerProcess("--max-num-seqs", 4) as server:`; leaving the block sends SIGTERM and
     expects exit code 0."""
     def __init__(self, *flags, model: Path | None = None, binary: Path = BINARY,
@@ -143,30 +174,6 @@ class ServerProcess:
     def stderr(self) -> str:
         self._stderr.seek(0)
         return self._stderr.read().decode(errors="replace")
-
-    def request(self, method: str, path: str, body=None, headers: dict | None = None,
-                timeout_s: float = 60) -> Response:
-        """Sends one HTTP request on a new connection; `body` is bytes or a value to write as
-        JSON."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
-        headers = dict(headers or {})
-        if body is not None and not isinstance(body, bytes):
-            body = json.dumps(body).encode()
-        if body is not None:
-            headers.setdefault("Content-Type", "application/json")
-        try:
-            connection.request(method, path, body, headers)
-            response = connection.getresponse()
-            return Response(response.status, {k.lower(): v
-                                              for k, v in response.getheaders()}, response.read())
-        finally:
-            connection.close()
-
-    def get(self, path: str, **options) -> Response:
-        return self.request("GET", path, **options)
-
-    def post(self, path: str, body, **options) -> Response:
-        return self.request("POST", path, body, **options)
 
     def metrics(self) -> dict[str, float]:
         """Each sample of /metrics by its name with labels."""

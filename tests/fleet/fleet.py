@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
-from server_process import (BINARY, DEMO_MODEL, REPOSITORY, GatedServer, Response, ServerProcess,
+from server_process import (BINARY, DEMO_MODEL, REPOSITORY, GatedServer, HttpTarget, ServerProcess,
                             eventually, free_port)
 
 START_TIMEOUT_S = 60
@@ -49,9 +49,6 @@ class Replica(ServerProcess):
         super().__init__("--port", self.ports[0], "--grpc-port", self.ports[1], "--threads", 1,
                          *flags, model=DEMO_MODEL, **options)
 
-    def connect(self, timeout_s: float = 120) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
-
     def start(self) -> "Replica":
         self.code = None
         return self.__enter__()
@@ -79,7 +76,7 @@ def certificate(folder: Path) -> Path:
     return both
 
 
-class Router:
+class Router(HttpTarget):
     """deploy/fleet/router.sh in front of running replicas. Ready when it has routed one complete
     request."""
     def __init__(self, kind: str, replicas: list, policy: str | None = None, flags: tuple = (),
@@ -169,22 +166,7 @@ class Router:
         if self.tls:
             return http.client.HTTPSConnection("localhost", self.port, timeout=timeout_s,
                                                context=self.tls)
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
-
-    def request(self, method: str, path: str, body=None, headers: dict | None = None) -> Response:
-        connection = self.connect()
-        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        try:
-            connection.request(method, path, data,
-                               {"Content-Type": "application/json", **(headers or {})})
-            response = connection.getresponse()
-            return Response(response.status, {k.lower(): v
-                                              for k, v in response.getheaders()}, response.read())
-        finally:
-            connection.close()
-
-    def post(self, path: str, body) -> Response:
-        return self.request("POST", path, body)
+        return super().connect(timeout_s)
 
 
 class Stream(threading.Thread):

@@ -4,7 +4,6 @@ actors started, seen from outside."""
 
 import copy
 import http.client
-import json
 import os
 import re
 import signal
@@ -17,9 +16,9 @@ from pathlib import Path
 import psutil
 import yaml
 
-from server_process import (DEMO_MODEL, GATED_BINARY, REPOSITORY, Gate, Response, eventually,
+from server_process import (DEMO_MODEL, GATED_BINARY, REPOSITORY, Gate, HttpTarget, eventually,
                             free_port)
-from servers import KEY, Child, is_alive
+from servers import KEY, Child, KeyConnection, is_alive
 
 DEPLOY = REPOSITORY / "deploy" / "ray"
 BIN = Path(sys.executable).parent
@@ -78,7 +77,7 @@ class Cluster(Gate):
         return self.children()
 
 
-class Application:
+class Application(HttpTarget):
     """deploy/ray/serve.yaml under `serve run`, with the bundled model and what a test changes."""
 
     def __init__(self, cluster: Cluster, args: dict, autoscaling: dict, **server):
@@ -147,28 +146,6 @@ class Application:
 
     def connect(self, timeout_s: float = 120) -> http.client.HTTPConnection:
         return KeyConnection("127.0.0.1", self.port, timeout=timeout_s)
-
-    def request(self, method: str, path: str, body=None, headers: dict | None = None) -> Response:
-        connection = self.connect()
-        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        try:
-            connection.request(method, path, data,
-                               {"Content-Type": "application/json", **(headers or {})})
-            response = connection.getresponse()
-            return Response(response.status, {k.lower(): v for k, v in response.getheaders()},
-                            response.read())
-        finally:
-            connection.close()
-
-    def post(self, path: str, body) -> Response:
-        return self.request("POST", path, body)
-
-
-class KeyConnection(http.client.HTTPConnection):
-    """A connection whose requests have the key of the application's servers."""
-
-    def request(self, method, url, body=None, headers=None):
-        super().request(method, url, body, {"Authorization": f"Bearer {KEY}", **(headers or {})})
 
 
 def seconds_until(condition, what: str, timeout_s: float = 60) -> float:

@@ -5,9 +5,16 @@ import http.client
 
 import psutil
 
-from server_process import Response, ServerProcess
+from server_process import ServerProcess
 
 KEY = "sk-fleet"  # of the servers that have keys
+
+
+class KeyConnection(http.client.HTTPConnection):
+    """A connection whose requests have the key of the servers."""
+
+    def request(self, method, url, body=None, headers=None):
+        super().request(method, url, body, {"Authorization": f"Bearer {KEY}", **(headers or {})})
 
 
 class Child(ServerProcess):
@@ -24,9 +31,8 @@ class Child(ServerProcess):
                 continue
         raise AssertionError(f"no port of {listening} answers HTTP")
 
-    def request(self, method, path, body=None, headers=None, timeout_s=60) -> Response:
-        return super().request(method, path, body,
-                               {"Authorization": f"Bearer {KEY}", **(headers or {})}, timeout_s)
+    def connect(self, timeout_s: float = 120) -> http.client.HTTPConnection:
+        return KeyConnection("127.0.0.1", self.port, timeout=timeout_s)
 
     @property
     def alive(self) -> bool:
