@@ -33,7 +33,7 @@ constexpr std::string_view kBrokenConnection[] = {"Socket closed", "Connection r
 // as a status of the peer once the connection has stood.
 bool IsConnectionFailure(const grpc::Status& status, const grpc::ClientContext& context) {
   if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return false;
-  const auto ends_with = [text = std::string_view(status.error_message())](std::string_view end) {
+  const auto ends_with = [text = status.error_message()](std::string_view end) {
     return text.ends_with(end);
   };
   return std::ranges::any_of(kBrokenConnection, ends_with) ||
