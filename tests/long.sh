@@ -39,7 +39,7 @@ about_check dynamo 2 "workers behind NVIDIA Dynamo's frontend"
 about_check ray 7 "replicas and batches on a Ray cluster"
 about_check clients 6 "real clients of the APIs"
 about_check recipes 13 "the commands of docs/recipes with the real programs"
-about_check reliability 12 "hostile clients, server faults, gRPC floods"
+about_check reliability 13 "hostile clients, server faults, kills with a cache on disk, gRPC floods"
 about_check soak 10 "100,000 requests without growth of memory"
 about_check fuzz 20 "each fuzz target for a minute under libFuzzer"
 about_check loader 8 "every damage to a checkpoint of every family"
@@ -190,8 +190,8 @@ whole() {  # whole NAME COMMAND...
 check_reliability() {
   build release diffserve diffserve_gated
   local program
-  for program in "hostile_clients --quick" "faults --quick" "grpc_floods --resets 10000 \
-    --messages 200000"; do
+  for program in "hostile_clients --quick" "faults --quick" "kv_disk_kills --kills 20" \
+    "grpc_floods --resets 10000 --messages 200000"; do
     # shellcheck disable=SC2086
     set -- $program
     whole "$1" .venv/bin/python "tests/reliability/$1.py" "${@:2}"

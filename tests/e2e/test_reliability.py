@@ -47,6 +47,10 @@ class ReliabilityTest(unittest.TestCase):
         if left_out:
             self.skipTest("; ".join(left_out))
 
+    def test_kills_lose_no_page_that_was_written_to_disk(self):
+        figures = self.run_programme("kv_disk_kills.py", "--kills", 8)
+        self.assertEqual((figures["kills"], figures["kills_while_starting"]), (8, 1))
+
     def test_every_call_that_arrives_is_counted_and_every_one_that_begins_has_a_code(self):
         programme = REPOSITORY / "tests" / "reliability" / "grpc_floods.py"
         done = subprocess.run(
