@@ -2,6 +2,7 @@
 #include "engine/engine_loop.h"
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <utility>
 
@@ -10,6 +11,13 @@
 #include "kernels/base/thread_registry.h"
 
 namespace diffserve {
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+
+double SecondsOf(TimePoint time) { return Seconds(time.time_since_epoch()).count(); }
+
+}  // namespace
 
 EngineLoop::EngineLoop(const EngineOptions& options, std::unique_ptr<Executor> executor,
                        Inbox& inbox, World world)
@@ -40,6 +48,7 @@ bool EngineLoop::Turn() {
   const bool stop = incoming.stop;
   Accept(std::move(incoming));
   scheduler_.FinishTransfers();
+  scheduler_.GiveUpSlowLoads(SecondsOf(world_.now()));
   EndOverdue();
   const int left_running = Launch() ? executor_->depth() - 1 : 0;
   while (std::ssize(launched_) > left_running) Collect();
@@ -51,7 +60,10 @@ bool EngineLoop::Turn() {
 
 Inbox::Incoming EngineLoop::Take(bool wait) {
   const ScopedThreadActivity at("the inbox");
-  return inbox_.Take(wait);
+  std::optional<TimePoint> deadline;
+  if (const std::optional<double> seconds = scheduler_.NextLoadDeadline())
+    deadline = TimePoint(std::chrono::ceil<TimePoint::duration>(Seconds(*seconds)));
+  return inbox_.Take(wait, deadline);
 }
 
 // One step takes four calls: Plan and Launch here, Collect and Commit below. With an executor of
@@ -68,6 +80,8 @@ bool EngineLoop::Launch() {
     scheduler_.SetOverheadTokens(
         static_cast<int>(std::min(most, recorder_.step_cost()->overhead_tokens())));
   }
+  scheduler_.SetTime(SecondsOf(step.begin),
+                     recorder_.step_cost() ? recorder_.step_cost()->token_seconds : 0);
   const StepPlan plan = scheduler_.Plan();
   step.planned = world_.now();
   if (plan.sequences.empty()) return is_stalled_ = launched_.empty(), false;

@@ -190,13 +190,16 @@ void Inbox::Stop() {
   wake_.notify_one();
 }
 
-Inbox::Incoming Inbox::Take(bool wait) {
+Inbox::Incoming Inbox::Take(bool wait, std::optional<TimePoint> deadline) {
   std::unique_lock lock(mutex_);
-  if (wait) {
-    wake_.wait(lock, [&] {
-      return stop_ || failed_ || end_all_ || cache_reset_.any() || woken_ || !requests_.empty() ||
-             !cancels_.empty();
-    });
+  const auto has_any = [&] {
+    return stop_ || failed_ || end_all_ || cache_reset_.any() || woken_ || !requests_.empty() ||
+           !cancels_.empty();
+  };
+  if (wait && deadline) {
+    if (now_() < *deadline) wake_.wait_until(lock, *deadline, has_any);
+  } else if (wait) {
+    wake_.wait(lock, has_any);
   }
   woken_ = false;
   Incoming incoming;

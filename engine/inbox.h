@@ -64,8 +64,8 @@ class Inbox {
     bool stop = false;              // end the engine thread after that
     bool failed = false;            // end it at once: every request has had its terminal event
   };
-  // If `wait`, sleeps until something arrives.
-  Incoming Take(bool wait);
+  // If `wait`, sleeps until something arrives, or until `deadline`.
+  Incoming Take(bool wait, std::optional<TimePoint> deadline = std::nullopt);
   // Sets the scheduler's queue after a step. It counts against the limits together with the
   // requests that have not been taken yet.
   void SetQueue(QueueState queue);

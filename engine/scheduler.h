@@ -72,6 +72,7 @@ struct SchedulerCounters {
   uint64_t tokens_loaded = 0;  // that loads from the second tier have made usable
   uint64_t pages_kept = 0;     // in it
   uint64_t pages_lost = 0;     // that left the cache before the tier could keep them
+  uint64_t slow_loads = 0;     // given up
 };
 
 class Scheduler {
@@ -93,6 +94,14 @@ class Scheduler {
   bool HasOffers() const { return !offered_.empty(); }
   int64_t num_transferring() const { return num_transferring_; }  // pages that transfers hold
   int num_loads() const { return static_cast<int>(loads_.size()); }
+  // Sets the time of the next plan in seconds, and what a token of a step takes; 0: not known yet.
+  // A load that the plan starts may take as long as its tokens would.
+  void SetTime(double now, double token_seconds);
+  // When the next load is too slow; nullopt: none is under way.
+  std::optional<double> NextLoadDeadline() const;
+  // The sequences of loads that are too slow wait again, and are computed. Nothing more is loaded
+  // until the tier has let go of their pages.
+  void GiveUpSlowLoads(double now);
   // Pages that nothing holds but the second tier, which copies them.
   int NumPagesOnlyKept() const;
   // Requests whose prefix is being loaded; they neither run nor wait in the queue.
@@ -188,6 +197,8 @@ class Scheduler {
     std::optional<SnapshotMemory> snapshot = {};  // for the one at the end of the last page
     int begin = 0;                                // tokens that are usable without it
     bool is_stale = false;                        // a reset has forgotten pages of it since
+    double deadline = 0;
+    bool is_given_up = false;
   };
   // Indexed pages from the first of a chain on, which a sequence has released.
   struct OfferedChain {
@@ -203,6 +214,7 @@ class Scheduler {
   const TierKey& TierKeyOf(Sequence& sequence, int page) const;
   int64_t RoomForTransfers() const;
   bool StartLoad(Sequence& next, int num_hits);
+  double LoadSeconds(int64_t tokens) const;
   std::vector<TierEntry> FindInTier(Sequence& next, std::vector<int32_t>& pages, int num_hits);
   void FinishLoad(uint64_t id, int num_loaded);
   bool EndLoading(const Sequence& sequence);
@@ -248,6 +260,8 @@ class Scheduler {
   std::optional<KeptChain> keeping_;
   int64_t num_transferring_ = 0;  // pages held by loads_ and keeping_
   uint64_t last_load_ = 0;
+  int num_given_up_ = 0;  // of loads_
+  double now_ = 0, token_seconds_ = 0;
 };
 
 }  // namespace diffserve

@@ -8,6 +8,11 @@
 #include "kernels/base/check.h"
 
 namespace diffserve {
+namespace {
+
+constexpr double kMinLoadSeconds = 1, kLoadSecondsOfUnknownCost = 30;
+
+}  // namespace
 
 // REQUIRES: the page's tokens are known.
 const TierKey& Scheduler::TierKeyOf(Sequence& sequence, int page) const {
@@ -68,7 +73,8 @@ std::vector<TierEntry> Scheduler::FindInTier(Sequence& next, std::vector<int32_t
 // Takes the next sequence out of the queue while more of its prefix is loaded. False: the tier has
 // no more of it, or there is no room for it.
 bool Scheduler::StartLoad(Sequence& next, int num_hits) {
-  if (tier_ == nullptr || next.asked_tier || !TakesFromCache(next)) return false;
+  if (tier_ == nullptr || num_given_up_ > 0 || next.asked_tier || !TakesFromCache(next))
+    return false;
   next.asked_tier = true;
   TierLoad load = {.held = IndexedPages(next)};
   std::vector<TierEntry> entries = FindInTier(next, load.held, num_hits);
@@ -87,6 +93,7 @@ bool Scheduler::StartLoad(Sequence& next, int num_hits) {
   load.sequence = queue_.Remove(next);
   ++load.sequence->client->num_loading;
   num_transferring_ += std::ssize(load.held);
+  load.deadline = now_ + LoadSeconds(std::ssize(load.held) * options_.page_size - load.begin);
   const uint64_t id = ++last_load_;
   loads_.emplace(id, std::move(load));
   tier_->Load(id, std::move(entries));
@@ -99,6 +106,7 @@ void Scheduler::FinishLoad(uint64_t id, int num_loaded) {
   DS_CHECK(!node.empty(), "a load is done once");
   TierLoad& load = node.mapped();
   num_transferring_ -= std::ssize(load.held);
+  num_given_up_ -= load.is_given_up ? 1 : 0;
   const auto num_held = static_cast<int>(load.held.size());
   const bool is_wanted = load.sequence != nullptr && !load.is_stale;
   int end = load.begin;  // of the tokens that are usable now
@@ -144,6 +152,36 @@ bool Scheduler::EndLoading(const Sequence& sequence) {
   tier_->Cancel(it->first);
   it->second.sequence.reset();
   return true;
+}
+
+void Scheduler::SetTime(double now, double token_seconds) {
+  now_ = now;
+  token_seconds_ = token_seconds;
+}
+
+double Scheduler::LoadSeconds(int64_t tokens) const {
+  if (token_seconds_ == 0) return kLoadSecondsOfUnknownCost;
+  return std::max(kMinLoadSeconds, static_cast<double>(tokens) * token_seconds_);
+}
+
+std::optional<double> Scheduler::NextLoadDeadline() const {
+  std::optional<double> next;
+  for (const auto& [id, load] : loads_) {
+    if (load.sequence != nullptr) next = std::min(next.value_or(load.deadline), load.deadline);
+  }
+  return next;
+}
+
+void Scheduler::GiveUpSlowLoads(double now) {
+  for (auto& [id, load] : loads_) {
+    if (load.sequence == nullptr || now < load.deadline) continue;
+    tier_->Cancel(id);
+    --load.sequence->client->num_loading;
+    queue_.Put(std::move(load.sequence));
+    load.is_given_up = true;
+    ++num_given_up_;
+    ++counters_.slow_loads;
+  }
 }
 
 std::vector<RequestId> Scheduler::LoadingRequests() const {

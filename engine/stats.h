@@ -97,6 +97,7 @@ struct EngineStats {
   uint64_t tier_hits = 0;         // of prefix_hits, from it
   double tier_seconds_saved = 0;  // its tokens times what the engine has measured for one
   uint64_t tier_pages_lost = 0;   // pages that left the cache before they could be kept
+  uint64_t tier_slow_loads = 0;   // prompts that were computed because loading took longer
 
   // Histograms.
   LatencyHistogram queue_seconds, time_to_first_token_seconds, inter_token_seconds, e2e_seconds,

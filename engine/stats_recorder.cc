@@ -126,6 +126,7 @@ void StatsRecorder::ReadGauges(const Scheduler& scheduler) {
     stats_.tier_seconds_saved += static_cast<double>(tokens) * step_cost_.cost()->token_seconds;
   }
   stats_.tier_pages_lost = counters.pages_lost;
+  stats_.tier_slow_loads = counters.slow_loads;
   stats_.preemptions = counters.preemptions;
   stats_.proposals = counters.proposals;
   stats_.proposed_tokens = counters.proposed_tokens;

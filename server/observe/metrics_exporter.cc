@@ -92,6 +92,9 @@ void AddTier(FamilyList& list, const EngineStats& s) {
   list.Counter("kv_disk_lost_pages_total",
                "KV pages that left memory before they could be written.",
                static_cast<double>(s.tier_pages_lost));
+  list.Counter("kv_disk_slow_loads_total",
+               "Prompts that were computed because reading their pages took longer.",
+               static_cast<double>(s.tier_slow_loads));
   list.Counter("kv_disk_errors_total", "KV pages that could not be read or written.",
                static_cast<double>(tier.read_errors), {{"operation", "read"}});
   list.Counter("kv_disk_errors_total", "KV pages that could not be read or written.",

@@ -124,7 +124,7 @@ TEST(SimulationCoverageTest, SeedsReachPreemptionsHitsEvictionsDeferralsAndFault
 
 TEST(SimulationCoverageTest, SeedsReachEveryEventOfTheSecondTier) {
   testing::FakeTier::Counts tier;
-  uint64_t lost = 0, hits = 0;
+  uint64_t lost = 0, slow = 0, hits = 0;
   double seconds_saved = 0;
   for (uint64_t seed = 0; seed < 200; ++seed) {
     testing::Simulation simulation(seed, {.has_states = seed % 2 == 1, .has_tier = true});
@@ -137,6 +137,7 @@ TEST(SimulationCoverageTest, SeedsReachEveryEventOfTheSecondTier) {
     tier.snapshots_loaded += simulation.tier().snapshots_loaded;
     tier.snapshots_kept += simulation.tier().snapshots_kept;
     lost += simulation.counters().pages_lost;
+    slow += simulation.counters().slow_loads;
     hits += simulation.counters().tier_hits;
     EXPECT_LE(simulation.counters().tier_hits, simulation.counters().prefix_hits);
     seconds_saved += simulation.stats().tier_seconds_saved;
@@ -149,6 +150,7 @@ TEST(SimulationCoverageTest, SeedsReachEveryEventOfTheSecondTier) {
   EXPECT_GT(tier.snapshots_loaded, 40u);
   EXPECT_GT(tier.snapshots_kept, 200u);
   EXPECT_GT(lost, 100u);
+  EXPECT_GT(slow, 20u);
   EXPECT_GT(hits, 200u);
   // A token takes 1 to 20 us of the simulation's clock, and a turn some more.
   EXPECT_GT(seconds_saved, static_cast<double>(hits) * 1e-6);

@@ -176,7 +176,11 @@ void Simulation::Turn() {
   collected_.clear();
   wasted_.clear();
   try {
-    if (has_tier_) tier_.Advance(/*must=*/loop_.idle());
+    if (loop_.idle() && scheduler().NextLoadDeadline() && dice_.Chance(20)) {
+      ticks_ += 31'000'000;  // the tier hangs longer than a load may take
+    } else if (has_tier_) {
+      tier_.Advance(/*must=*/loop_.idle());
+    }
     Require(loop_.Turn(), "a loop goes on until it is stopped");
   } catch (const std::logic_error& error) {
     Require(false, error.what());
