@@ -2,92 +2,61 @@
 #include "engine/proposer.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 
 namespace diffserve {
 namespace {
 
-constexpr int kProbesMax = 32;  // then the first one is overwritten, which bounds the time of a
-                                // lookup
 constexpr int kMissesMax = 8;
-constexpr size_t kSmallestTable = 256;
+// How likely a token after a match is right, by the match's length. Each counts like kPriorTokens
+// tokens that were tried.
+constexpr std::array<double, 6> kPriors = {0.05, 0.2, 0.4, 0.6, 0.8, 0.9};
+constexpr double kPriorTokens = 4;
+// What was tried half a thousand tokens ago hardly counts, so a text that begins to repeat itself
+// is noticed.
+constexpr double kKeep = 1 - 1.0 / 256;
 
-constexpr uint64_t Hash(uint64_t hash_behind, int32_t token) {
-  return (hash_behind + static_cast<uint32_t>(token) + 1) * 0x9E3779B97F4A7C15u;
-}
-
-// Whether the `run` tokens before both ends are the same.
-bool IsSameRun(const Proposer::Text& text, int run, int end, int other_end) {
-  int same = 0;
-  while (same < run && text[end - 1 - same] == text[other_end - 1 - same]) ++same;
-  return same == run;
+size_t IndexOf(int length) {
+  const int index = length < 4 ? length - 1 : std::bit_width(static_cast<unsigned>(length));
+  return std::min(static_cast<size_t>(index), kPriors.size() - 1);
 }
 
 }  // namespace
 
-std::vector<int32_t> Proposer::Propose(const Text& text, int limit) {
-  Enter(text);
-  std::vector<int32_t> proposed;
+Guess Proposer::Propose(const SequenceText& text, int limit) {
+  static_assert(kPriors.size() == kNumLengths);
+  Guess guess;
+  for (Record& record : records_) record = {kKeep * record.tried, kKeep * record.right};
   if (pause_ > 0) {
     --pause_;
-    return proposed;
+    return guess;
   }
-  const int size = text.size();
-  const int longest = std::min(kLongest, size);
-  std::array<uint64_t, kLongest + 1> hashes{};  // by run length
-  for (int run = 1; run <= longest; ++run) hashes[run] = Hash(hashes[run - 1], text[size - run]);
-  for (int run = longest; run >= std::min(kShortest + misses_, kLongest); --run) {
-    const int found = EntryOf(text, run, size, hashes[run]);
-    if (found == 0 || !IsSameRun(text, run, found, size)) continue;
-    // A shorter run is weaker evidence, so fewer tokens are proposed.
-    const int count = std::min({limit, length_, run < kLongest ? run : max_tokens_});
-    if (count <= 0) break;
-    proposed.reserve(static_cast<size_t>(count));
-    // Beyond the end of the text, the proposal continues itself: a repetition goes on.
-    for (int i = found; i < found + count; ++i)
-      proposed.push_back(i < size ? text[i] : proposed[static_cast<size_t>(i - size)]);
-    break;
+  const int count = std::min(limit, max_tokens_);
+  if (count <= 0 || tree_.size() < text.size()) return guess;
+  const SuffixTree::Match match = tree_.LongestMatch(text, count);
+  if (match.length == 0) return guess;
+  guessed_ = IndexOf(match.length);
+  const Record& record = records_[guessed_];
+  const double chance = (kPriorTokens * kPriors[guessed_] + record.right) /
+                        (kPriorTokens + record.tried);
+  double all_right = 1;
+  for (int i = 0; i < count; ++i) {
+    // Beyond the end of the text, the guess continues itself: a repetition goes on.
+    const int from = match.next + i;
+    guess.tokens.push_back(
+        from < text.size() ? text[from] : guess.tokens[static_cast<size_t>(from - text.size())]);
+    all_right *= chance;
+    guess.chances.push_back(all_right * match.counts[static_cast<size_t>(i) + 1] / match.counts[0]);
   }
-  return proposed;
+  return guess;
 }
 
 void Proposer::Learn(int proposed, int accepted) {
-  if (accepted == proposed) length_ = std::min(2 * length_, max_tokens_);
-  if (accepted < proposed) length_ = std::clamp(accepted, 1, max_tokens_);
+  Record& record = records_[guessed_];
+  record.tried += std::min(proposed, accepted + 1);
+  record.right += accepted;
   misses_ = accepted > 0 ? misses_ / 2 : std::min(misses_ + 1, kMissesMax);
   if (accepted == 0) pause_ = (1 << misses_) - 1;
-}
-
-// The entry of the `run` tokens before `end`. If there is none, the entry to overwrite: it holds 0
-// or another run's occurrence.
-int32_t& Proposer::EntryOf(const Text& text, int run, int end, uint64_t hash) {
-  Table& table = tables_[run - kShortest];
-  const size_t mask = table.size() - 1, first = hash >> 32;
-  for (size_t i = 0; i < kProbesMax; ++i) {
-    int32_t& entry = table[(first + i) & mask];
-    if (entry == 0 || IsSameRun(text, run, entry, end)) return entry;
-  }
-  return table[first & mask];
-}
-
-// Adds the runs of the new tokens, except those that end at the last token: nothing follows them
-// yet.
-void Proposer::Enter(const Text& text) {
-  const int size = text.size();
-  const size_t places = std::bit_ceil(std::max(kSmallestTable, 2 * static_cast<size_t>(size)));
-  if (tables_[0].size() < places) {
-    for (Table& table : tables_) table.assign(places, 0);
-    entered_ = 0;
-  }
-  for (int end = std::max(entered_, kShortest); end < size; ++end) {
-    uint64_t hash = 0;
-    for (int run = 1; run <= std::min(kLongest, end); ++run) {
-      hash = Hash(hash, text[end - run]);
-      if (run >= kShortest) EntryOf(text, run, end, hash) = end;
-    }
-  }
-  entered_ = size;
 }
 
 }  // namespace diffserve

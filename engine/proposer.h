@@ -1,55 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
-// Proposer: guesses the next tokens of a sequence from its own text ("prompt lookup"). It finds the
-// longest run of the last tokens (4 down to 2) that occurred earlier, takes the latest such
-// occurrence, and proposes the tokens that followed it. A step verifies the guess, so a wrong one
-// only costs time; after a wrong guess it proposes less for a while. Owned by its Sequence; no
-// clock, no device.
+// Proposer: guesses the next tokens of a sequence from its own text ("prompt lookup"). It takes the
+// longest end of the text that occurred before, and proposes what followed its latest occurrence.
+// It also estimates how likely the guess is: from the length of the match, from how often the text
+// went on like that, and from which guesses were right lately. A step verifies the guess, so a
+// wrong one only costs time. Owned by its Sequence; no clock, no device.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <span>
 #include <vector>
+
+#include "engine/suffix_tree.h"
 
 namespace diffserve {
 
+struct Guess {
+  std::vector<int32_t> tokens = {};
+  std::vector<double> chances = {};  // [i]: that tokens 0 to i are all right; descending
+};
+
 class Proposer {
  public:
-  // The tokens of a sequence.
-  struct Text {
-    std::span<const int32_t> prompt, outputs;
-    int size() const { return static_cast<int>(prompt.size() + outputs.size()); }
-    int32_t operator[](int i) const {
-      const auto index = static_cast<size_t>(i);
-      return index < prompt.size() ? prompt[index] : outputs[index - prompt.size()];
-    }
-  };
+  explicit Proposer(int max_tokens) : max_tokens_(max_tokens) {}
 
-  explicit Proposer(int max_tokens) : max_tokens_(max_tokens), length_(max_tokens) {}
-
-  // Returns the tokens that may follow `text`, at most `limit`; often none. The cost is linear in
-  // the tokens added since the last call, not in the text. REQUIRES: `text` begins with the text of
-  // the last call.
-  std::vector<int32_t> Propose(const Text& text, int limit);
-  // Reports how many tokens of the last proposal were right. REQUIRES: proposed > 0.
+  // Reads new tokens of the text for at most `budget` operations, see SuffixTree. Returns how many
+  // were used. REQUIRES: `text` begins with the text of the last call.
+  int64_t Read(const SequenceText& text, int64_t budget) { return tree_.Extend(text, budget); }
+  // Returns the tokens that may follow `text`, at most `limit`; often none, and none while tokens
+  // of the text are not read.
+  Guess Propose(const SequenceText& text, int limit);
+  // Reports how many of the proposed tokens were right. REQUIRES: proposed > 0, tokens of the last
+  // guess.
   void Learn(int proposed, int accepted);
 
- private:
-  static constexpr int kShortest = 2, kLongest = 4;
-  // A hash table with open addressing. An entry holds the position after the latest occurrence of a
-  // run of tokens; 0 is a free entry. The size is a power of two, at least twice the number of
-  // entries.
-  using Table = std::vector<int32_t>;
+  size_t bytes() const { return tree_.bytes(); }
 
-  int32_t& EntryOf(const Text& text, int run, int end, uint64_t hash);
-  void Enter(const Text& text);
+ private:
+  // What is known about the tokens that followed matches of similar length.
+  struct Record {
+    double tried = 0, right = 0;  // tokens; recent ones count most
+  };
+  static constexpr size_t kNumLengths = 6;  // 1, 2, 3, 4 to 7, 8 to 15, 16 and more tokens
 
   const int max_tokens_;
-  int length_;       // current length of proposals
-  int misses_ = 1;   // proposals whose first token was wrong; a right one halves it. Starts at 1,
-                     // so that the first proposal needs a run of at least three tokens
-  int pause_ = 0;    // how many of the next calls propose nothing
-  int entered_ = 0;  // the tables hold all runs that end before this position
-  Table tables_[kLongest - kShortest + 1];  // by run length
+  SuffixTree tree_;
+  std::array<Record, kNumLengths> records_;
+  size_t guessed_ = 0;  // index of the last guess's record
+  int misses_ = 0;      // guesses whose first token was wrong; a right one halves it
+  int pause_ = 0;       // how many of the next calls propose nothing
 };
 
 }  // namespace diffserve

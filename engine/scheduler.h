@@ -159,6 +159,7 @@ class Scheduler {
   bool PlanRunning(Budget& budget);
   void PlanWaiting(Budget& budget);
   void PlanLeftover(Budget& budget);
+  void ReadTexts();
   void PlanProposals();
   int TokensFor(int remaining, const Budget& budget) const;
   Sequence& Admit(const std::vector<int32_t>& hits);

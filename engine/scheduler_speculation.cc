@@ -7,11 +7,27 @@
 #include "engine/scheduler.h"
 
 namespace diffserve {
+namespace {
+
+// Operations of all proposers per step, under a millisecond. 128k tokens of text need some 70
+// steps. Usually these are the steps that compute the prompt.
+constexpr int64_t kReadsPerStep = 1 << 15;
+constexpr double kChanceMin = 0.1;  // that a proposed token and those before it are right
+
+}  // namespace
+
+// Lets the proposers read new text, oldest first.
+void Scheduler::ReadTexts() {
+  int64_t budget = kReadsPerStep;
+  for (const auto& sequence : running_)
+    budget -= sequence->proposer->Read(sequence->text(), budget);
+}
 
 // Adds proposed tokens after the last token of each sequence that decodes, oldest first. They use
 // free pages only; no sequence is preempted for them.
 void Scheduler::PlanProposals() {
   if (options_.speculative_tokens == 0) return;
+  ReadTexts();
   int rows = std::min(EngineOptions::kVerifiedRowsMax, options_.max_num_batched_tokens);
   for (const auto& sequence : running_) rows -= sequence->num_planned;
   for (const auto& sequence : running_) {
@@ -26,9 +42,10 @@ void Scheduler::PlanProposals() {
     // Snapshots of states are of tokens that are known.
     const int end = sequence->num_tokens();
     limit = std::min<int64_t>(limit, states_.NextSnapshot(*sequence, end) - end - 1);
-    sequence->proposed = sequence->proposer->Propose({request.prompt, sequence->outputs()},
-                                                     static_cast<int>(limit));
-    const auto num_proposed = static_cast<int>(sequence->proposed.size());
+    Guess guess = sequence->proposer->Propose(sequence->text(), static_cast<int>(limit));
+    const auto num_proposed = static_cast<int>(
+        std::ranges::count_if(guess.chances, [](double chance) { return chance >= kChanceMin; }));
+    sequence->proposed = std::move(guess.tokens);
     const int planned = PlanTokens(*sequence, states_.TakeRows(*sequence, num_proposed));
     sequence->proposed.resize(static_cast<size_t>(planned));
     states_.TrimRows(*sequence, planned);

@@ -123,6 +123,7 @@ struct Sequence {
   std::span<const int32_t> outputs() const {
     return std::span(tail).subspan(static_cast<size_t>(num_prompt_tokens() - prompt_pages_end));
   }
+  SequenceText text() const { return {request.prompt, outputs()}; }
   // The tokens of a full page.
   std::span<const int32_t> PageTokens(int page, int page_size) const {
     const auto size = static_cast<size_t>(page_size);

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
+#include <algorithm>
 #include <random>
 
 namespace diffserve {
@@ -11,54 +11,104 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
-// The proposal of a new Proposer for the prompt.
-Tokens Propose(const Tokens& prompt, int max_tokens = 4, int limit = 100) {
-  return Proposer(max_tokens).Propose({prompt, {}}, limit);
+constexpr int64_t kEnough = 1 << 20;  // operations
+
+Guess GuessOf(Proposer& proposer, const SequenceText& text, int limit = 100) {
+  proposer.Read(text, kEnough);
+  return proposer.Propose(text, limit);
 }
 
-TEST(ProposerTest, ProposesWhatFollowedTheLongestEarlierRun) {
-  EXPECT_EQ(Propose({1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4}), (Tokens{5, 6, 7, 8}));
-  EXPECT_EQ(Propose({1, 2, 3, 4, 5, 6, 9, 2, 3, 4, 7, 8, 1, 2, 3, 4}, 2), (Tokens{5, 6}))
-      << "a run of four tokens wins over a nearer one of three";
-  EXPECT_EQ(Propose({1, 2, 3, 4, 9, 1, 2, 3, 4, 8, 1, 2, 3, 4}, 1), (Tokens{8}))
-      << "the latest occurrence of the same run";
+// The guess of a new Proposer for the prompt.
+Guess FirstGuess(const Tokens& prompt, int max_tokens = 4, int limit = 100) {
+  Proposer proposer(max_tokens);
+  return GuessOf(proposer, {.prompt = prompt}, limit);
 }
 
-TEST(ProposerTest, ShortRunsGiveShortProposals) {
-  EXPECT_EQ(Propose({1, 2, 3, 4, 5, 6, 9, 1, 2, 3}), (Tokens{4, 5, 6}));
-  EXPECT_EQ(Propose({1, 2, 3, 4, 5, 6, 9, 1}), Tokens());
-  EXPECT_EQ(Propose({1, 2, 3, 4, 5, 6, 9, 9}), Tokens());
-  EXPECT_EQ(Propose({1}), Tokens());
-  const Tokens two_alike = {1, 2, 3, 4, 5, 6, 9, 1, 2};
-  EXPECT_EQ(Propose(two_alike), Tokens());
-  Proposer proposer(4);
-  proposer.Learn(1, 1);
-  EXPECT_EQ(proposer.Propose({two_alike, {}}, 4), (Tokens{3, 4})) << "when one has been right";
+TEST(ProposerTest, ProposesWhatFollowedTheLongestMatch) {
+  EXPECT_EQ(FirstGuess({1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4}).tokens, (Tokens{5, 6, 7, 8}));
+  EXPECT_EQ(FirstGuess({1, 2, 3, 4, 5, 6, 9, 2, 3, 4, 7, 8, 1, 2, 3, 4}, 2).tokens, (Tokens{5, 6}))
+      << "a match of four tokens wins over a nearer one of three";
+  EXPECT_EQ(FirstGuess({1, 2, 3, 4, 9, 1, 2, 3, 4, 8, 1, 2, 3, 4}, 1).tokens, (Tokens{8}))
+      << "the latest occurrence of the same match";
+  EXPECT_EQ(FirstGuess({1, 2, 3}).tokens, Tokens());
+  EXPECT_EQ(FirstGuess({}).tokens, Tokens());
 }
 
 TEST(ProposerTest, RepetitionContinuesBeyondTheText) {
-  EXPECT_EQ(Propose({7, 7, 7, 7, 7}, 6), (Tokens{7, 7, 7, 7, 7, 7}));
-  EXPECT_EQ(Propose({1, 2, 1, 2, 1, 2}, 5), (Tokens{1, 2, 1, 2, 1}));
+  EXPECT_EQ(FirstGuess({7, 7, 7, 7, 7}, 6).tokens, (Tokens{7, 7, 7, 7, 7, 7}));
+  EXPECT_EQ(FirstGuess({1, 2, 1, 2, 1, 2}, 5).tokens, (Tokens{1, 2, 1, 2, 1}));
 }
 
-TEST(ProposerTest, ProposalIsLimited) {
+TEST(ProposerTest, GuessIsLimited) {
   const Tokens text = {1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4};
-  EXPECT_EQ(Propose(text, 4, 2), (Tokens{5, 6}));
-  EXPECT_EQ(Propose(text, 4, 0), Tokens());
-  EXPECT_EQ(Propose(text, 4, -1), Tokens());
+  EXPECT_EQ(FirstGuess(text, 4, 2).tokens, (Tokens{5, 6}));
+  EXPECT_EQ(FirstGuess(text, 4, 0).tokens, Tokens());
+  EXPECT_EQ(FirstGuess(text, 4, -1).tokens, Tokens());
 }
 
-TEST(ProposerTest, RunsSpanPromptAndOutput) {
+TEST(ProposerTest, MatchesSpanPromptAndOutput) {
   const Tokens prompt = {1, 2, 3, 4, 5, 6, 1}, outputs = {2, 3, 4};
-  EXPECT_EQ(Proposer(2).Propose({prompt, outputs}, 2), (Tokens{5, 6}));
+  Proposer proposer(2);
+  EXPECT_EQ(GuessOf(proposer, {prompt, outputs}).tokens, (Tokens{5, 6}));
 }
 
-TEST(ProposerTest, WrongProposalsPauseAndRightOnesResume) {
+TEST(ProposerTest, ProposesNothingUntilTheTextIsRead) {
+  const Tokens text = {1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4};
+  Proposer proposer(4);
+  int calls = 0;
+  while (proposer.Propose({.prompt = text}, 4).tokens.empty()) {
+    EXPECT_GT(proposer.Read({.prompt = text}, 1), 0);
+    ++calls;
+  }
+  EXPECT_GE(calls, std::ssize(text));
+  EXPECT_EQ(proposer.Propose({.prompt = text}, 4).tokens, (Tokens{5, 6, 7, 8}));
+}
+
+TEST(ProposerTest, LongerMatchesAreMoreLikelyAndLaterTokensLess) {
+  double before = 0;
+  for (const int length : {1, 2, 3, 4, 8, 16}) {
+    Tokens text;
+    for (int i = 0; i < 40; ++i) text.push_back(i);
+    for (int i = 0; i < length; ++i) text.push_back(i);
+    const Guess guess = FirstGuess(text);
+    ASSERT_EQ(guess.chances.size(), 4u);
+    EXPECT_GT(guess.chances[0], before) << length;
+    EXPECT_TRUE(std::ranges::is_sorted(guess.chances, std::greater()));
+    before = guess.chances[0];
+  }
+}
+
+TEST(ProposerTest, ChanceIsTheShareOfOccurrencesThatWentOnLikeThat) {
+  // 1 2 3 is followed by 4 5 three times and by 4 6 once, at last.
+  const Tokens text = {1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5, 0, 1, 2,
+                       3, 4, 5, 0, 1, 2, 3, 4, 6, 9, 1, 2, 3};
+  const Guess guess = FirstGuess(text, 2);
+  EXPECT_EQ(guess.tokens, (Tokens{4, 6}));
+  EXPECT_DOUBLE_EQ(guess.chances[1], guess.chances[0] * guess.chances[0] / 4);
+}
+
+TEST(ProposerTest, ChancesFollowWhatWasRightLately) {
   const Tokens text(40, 7);
   Proposer proposer(4);
+  const double at_first = GuessOf(proposer, {.prompt = text}).chances[0];
+  for (int i = 0; i < 8; ++i) proposer.Learn(4, 4);
+  const double when_right = GuessOf(proposer, {.prompt = text}).chances[0];
+  EXPECT_GT(when_right, at_first);
+  EXPECT_GT(when_right, 0.98);
+  for (int i = 0; i < 40; ++i) proposer.Learn(4, 1);
+  const double when_wrong = GuessOf(proposer, {.prompt = text}).chances[0];
+  EXPECT_NEAR(when_wrong, 0.65, 0.1) << "one of two tokens tried, and 33 of 33 before";
+  for (int i = 0; i < 2000; ++i) proposer.Propose({.prompt = text}, 4);
+  EXPECT_NEAR(GuessOf(proposer, {.prompt = text}).chances[0], at_first, 0.01) << "long ago";
+}
+
+TEST(ProposerTest, WrongGuessesPauseAndRightOnesResume) {
+  const Tokens text(40, 7);
+  Proposer proposer(4);
+  proposer.Read({.prompt = text}, kEnough);
   const auto calls_until_it_proposes = [&] {
     int calls = 1;
-    while (proposer.Propose({text, {}}, 4).empty()) ++calls;
+    while (proposer.Propose({.prompt = text}, 4).tokens.empty()) ++calls;
     return calls;
   };
   EXPECT_EQ(calls_until_it_proposes(), 1);
@@ -72,45 +122,6 @@ TEST(ProposerTest, WrongProposalsPauseAndRightOnesResume) {
   for (int i = 0; i < 4; ++i) {
     proposer.Learn(1, 1);
     EXPECT_EQ(calls_until_it_proposes(), 1);
-  }
-  EXPECT_EQ(proposer.Propose({text, {}}, 4).size(), 4u);
-  proposer.Learn(4, 2);
-  EXPECT_EQ(proposer.Propose({text, {}}, 4).size(), 2u) << "as many as were right";
-}
-
-// A reference without tables: finds the latest earlier occurrence of the run by reading the whole
-// text.
-Tokens ProposeByReading(const Tokens& text, int max_tokens) {
-  const int size = static_cast<int>(text.size());
-  for (int run = std::min(4, size); run >= 3; --run) {
-    for (int end = size - 1; end >= run; --end) {
-      if (!std::equal(text.end() - run, text.end(), text.begin() + end - run)) continue;
-      Tokens proposed;
-      for (int i = 0; i < (run < 4 ? std::min(run, max_tokens) : max_tokens); ++i) {
-        const auto from = static_cast<size_t>(end + i);
-        proposed.push_back(from < text.size() ? text[from] : proposed[from - text.size()]);
-      }
-      return proposed;
-    }
-  }
-  return {};
-}
-
-TEST(ProposerTest, ProposalsEqualThoseOfASearchOfTheWholeText) {
-  for (uint64_t seed = 0; seed < 20; ++seed) {
-    std::mt19937_64 random(seed);
-    const uint64_t vocab = 2 + random() % 40;
-    const size_t prompt_size = random() % 300;
-    Tokens text;
-    Proposer proposer(6);
-    for (int i = 0; i < 900; ++i) {
-      text.push_back(static_cast<int32_t>(random() % vocab));
-      if (text.size() <= prompt_size) continue;
-      const std::span<const int32_t> all = text;
-      const Tokens proposed = proposer.Propose({all.first(prompt_size), all.subspan(prompt_size)},
-                                               6);
-      ASSERT_EQ(proposed, ProposeByReading(text, 6)) << "seed=" << seed << " size=" << text.size();
-    }
   }
 }
 

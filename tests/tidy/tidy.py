@@ -54,8 +54,8 @@ HOMES = [
 ]
 SYSTEM_FOLDERS = ("sys/", "linux/", "netinet/", "arpa/")
 POLICY = [f"engine/{n}.*" for n in
-          ("scheduler* waiting_queue proposer page_pool prefix_index state_store sequence "
-           "step_plan").split()]
+          ("scheduler* waiting_queue proposer suffix_tree page_pool prefix_index state_store "
+           "sequence step_plan").split()]
 POLICY_BANNED = re.compile(
     r"models/|kernels/(attention/|base/(tensor|thread|cpu_isa))|cuda|engine/(executor|bounded_q)"
     r"|<(thread|mutex|shared_mutex|atomic|condition_variable|chrono|future|semaphore|ctime)>")
