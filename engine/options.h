@@ -53,8 +53,8 @@ struct EngineOptions {
   // A sequence preempted this often waits until the pool can hold everything that it may still
   // need. It is then never preempted again.
   int max_preemptions_per_sequence = 4;
-  // How many tokens a Proposer may append to a sequence in a step, which then verifies them; 0:
-  // none. REQUIRES: an executor of depth 1.
+  // The most tokens that a Proposer may append to a sequence in a step, which then verifies them;
+  // 0: none. Fewer are proposed where more would not pay. REQUIRES: an executor of depth 1.
   int speculative_tokens = 0;
   // Nothing is proposed for a step with more rows than this. Up to it, a step mostly waits for the
   // weights, which all rows share.

@@ -109,7 +109,7 @@ class Scheduler {
   bool HasWork() const { return !running_.empty() || queue_.num_waiting() > 0; }
   int max_step_tokens() const { return options_.max_num_batched_tokens; }
   // Sets how many tokens take as long as a step's overhead. Until it is known, steps are not
-  // divided between clients.
+  // divided between clients, and proposals suppose a small one.
   void SetOverheadTokens(int tokens) { overhead_tokens_ = tokens; }
 
   // Plans the next step. The plan is empty (and then must not be committed) only if the plan in
@@ -159,8 +159,11 @@ class Scheduler {
   bool PlanRunning(Budget& budget);
   void PlanWaiting(Budget& budget);
   void PlanLeftover(Budget& budget);
+  struct Offer;
   void ReadTexts();
   void PlanProposals();
+  Guess GuessFor(Sequence& sequence, int rows) const;
+  void Propose(Offer& offer);
   int TokensFor(int remaining, const Budget& budget) const;
   Sequence& Admit(const std::vector<int32_t>& hits);
   Sequence* VictimBehind(size_t index) const;

@@ -12,9 +12,20 @@ namespace {
 // Operations of all proposers per step, under a millisecond. 128k tokens of text need some 70
 // steps. Usually these are the steps that compute the prompt.
 constexpr int64_t kReadsPerStep = 1 << 15;
-constexpr double kChanceMin = 0.1;  // that a proposed token and those before it are right
+// Overhead of a step in tokens, if it is not known, and at least. A measured one can be too low
+// until steps of several sizes have run, and proposals make such steps.
+constexpr int kOverheadUnknown = EngineOptions::kVerifiedRowsMax, kOverheadMin = 1;
 
 }  // namespace
+
+// The tokens that may be proposed for a sequence.
+struct Scheduler::Offer {
+  Sequence* sequence = nullptr;
+  Guess guess = {};
+  size_t count = 0;  // of the guess, that are proposed
+  // That the next token is right; 0: there is none.
+  double chance() const { return count < guess.chances.size() ? guess.chances[count] : 0; }
+};
 
 // Lets the proposers read new text, oldest first.
 void Scheduler::ReadTexts() {
@@ -23,36 +34,58 @@ void Scheduler::ReadTexts() {
     budget -= sequence->proposer->Read(sequence->text(), budget);
 }
 
-// Adds proposed tokens after the last token of each sequence that decodes, oldest first. They use
-// free pages only; no sequence is preempted for them.
+// The guess for a sequence that decodes, at most `rows` tokens.
+Guess Scheduler::GuessFor(Sequence& sequence, int rows) const {
+  if (sequence.num_planned != 1 || sequence.num_remaining() != 1) return {};
+  if (sequence.share != kUnlimited) return {};  // its client has no tokens beyond its share
+  const Request& request = sequence.request;
+  const int end = sequence.num_tokens();
+  int64_t limit = std::min<int64_t>(rows, MaxCachedTokens(request) - end);
+  // All draws of a step share one list of banned tokens.
+  if (const int missing = request.sampling.min_tokens - sequence.num_outputs(); missing > 0)
+    limit = std::min<int64_t>(limit, missing - 1);
+  // Snapshots of states are of tokens that are known.
+  limit = std::min<int64_t>(limit, states_.NextSnapshot(sequence, end) - end - 1);
+  return sequence.proposer->Propose(sequence.text(), static_cast<int>(limit));
+}
+
+// Adds proposed tokens after the last tokens of sequences that decode: those that are most likely
+// right, while each raises the tokens that the step is expected to give in proportion to its cost.
 void Scheduler::PlanProposals() {
   if (options_.speculative_tokens == 0) return;
   ReadTexts();
-  int rows = std::min(EngineOptions::kVerifiedRowsMax, options_.max_num_batched_tokens);
-  for (const auto& sequence : running_) rows -= sequence->num_planned;
+  const int rows_max = std::min(EngineOptions::kVerifiedRowsMax, options_.max_num_batched_tokens);
+  int rows = 0;
+  double expected = 0;  // tokens that the step gives
   for (const auto& sequence : running_) {
-    if (rows <= 0) return;
-    if (sequence->num_planned != 1 || sequence->num_remaining() != 1) continue;
-    if (sequence->share != kUnlimited) continue;  // its client has no tokens beyond its share
-    const Request& request = sequence->request;
-    int64_t limit = std::min<int64_t>(rows, MaxCachedTokens(request) - sequence->num_tokens());
-    // All draws of a step share one list of banned tokens.
-    if (const int missing = request.sampling.min_tokens - sequence->num_outputs(); missing > 0)
-      limit = std::min<int64_t>(limit, missing - 1);
-    // Snapshots of states are of tokens that are known.
-    const int end = sequence->num_tokens();
-    limit = std::min<int64_t>(limit, states_.NextSnapshot(*sequence, end) - end - 1);
-    Guess guess = sequence->proposer->Propose(sequence->text(), static_cast<int>(limit));
-    const auto num_proposed = static_cast<int>(
-        std::ranges::count_if(guess.chances, [](double chance) { return chance >= kChanceMin; }));
-    sequence->proposed = std::move(guess.tokens);
-    const int planned = PlanTokens(*sequence, states_.TakeRows(*sequence, num_proposed));
-    sequence->proposed.resize(static_cast<size_t>(planned));
-    states_.TrimRows(*sequence, planned);
-    rows -= planned;
-    counters_.proposals += planned > 0 ? 1 : 0;
-    counters_.proposed_tokens += static_cast<uint64_t>(planned);
+    rows += sequence->num_planned;
+    expected += sequence->num_planned == sequence->num_remaining() ? 1 : 0;
   }
+  if (rows >= rows_max || running_.empty()) return;
+  std::vector<Offer> offers;
+  for (const auto& sequence : running_)
+    offers.push_back({sequence.get(), GuessFor(*sequence, rows_max - rows)});
+  const int overhead = std::max(kOverheadMin, overhead_tokens_.value_or(kOverheadUnknown));
+  for (; rows < rows_max; ++rows) {
+    Offer& next = *std::ranges::max_element(offers, {}, &Offer::chance);  // the oldest of equals
+    if (next.chance() * (overhead + rows) <= expected) break;
+    expected += next.chance();
+    ++next.count;
+  }
+  for (Offer& offer : offers) Propose(offer);
+}
+
+// Proposals use free pages only; no sequence is preempted for them.
+void Scheduler::Propose(Offer& offer) {
+  if (offer.count == 0) return;
+  Sequence& sequence = *offer.sequence;
+  sequence.proposed = std::move(offer.guess.tokens);
+  const int count = states_.TakeRows(sequence, static_cast<int>(offer.count));
+  const int planned = PlanTokens(sequence, count);
+  sequence.proposed.resize(static_cast<size_t>(planned));
+  states_.TrimRows(sequence, planned);
+  counters_.proposals += planned > 0 ? 1 : 0;
+  counters_.proposed_tokens += static_cast<uint64_t>(planned);
 }
 
 // Takes the draws of a step. The first draw is the sequence's next token. The draw after a proposed

@@ -104,6 +104,7 @@ TEST(SpeculationTest, StepComputesProposedTokensAndKeepsRightOnes) {
   const Request request = RepeatingRequest(1, 30);
   const Tokens expected = FakeExecutor::Continue(request);
   ASSERT_EQ(Tokens(expected.begin(), expected.begin() + 5), (Tokens{68, 91, 206, 13, 72}));
+  steps.scheduler.SetOverheadTokens(20);
   steps.scheduler.Add(request);
   steps.Step();
   steps.Step();

@@ -22,7 +22,6 @@ namespace {
 constexpr double kDefaultKvShare = 0.4;
 constexpr double kLargestKvShare = 0.9;
 constexpr int kCpuPageSize = 16;
-constexpr int kSpeculativeTokens = 3;  // that a step verifies per sequence
 constexpr int kWantedTokensPerSequence = 256;
 
 // For the CPU: ChooseDevice may take a GPU.
@@ -184,7 +183,7 @@ Status ChooseSpeculation(const SessionOptions& options, SessionPlan* plan) {
     return InvalidArgument(
         "--speculative is prompt-lookup, allowed on a GPU: off (or --device cpu)", "--speculative");
   }
-  if (options.prompt_lookup) plan->engine.speculative_tokens = kSpeculativeTokens;
+  if (options.prompt_lookup) plan->engine.speculative_tokens = EngineOptions::kVerifiedRowsMax - 1;
   return {};
 }
 
