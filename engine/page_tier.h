@@ -2,7 +2,7 @@
 // PageTier: a second place for the prefix cache, in which a miss may still be found. It holds
 // pages, and snapshots of what sequences keep outside pages (engine/state_store.h). The Scheduler
 // decides what is loaded and kept; a tier moves the bytes on threads of its own and never makes a
-// plan wait. The real one is engine/page_store/disk_tier.h. Owned by the engine loop.
+// plan wait. The real one is engine/page_store/store_tier.h. Owned by the engine loop.
 //
 // Thread safety: all calls come from the engine thread, but stats() from any.
 #pragma once

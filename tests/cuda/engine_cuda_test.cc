@@ -11,8 +11,8 @@
 
 #include "engine/engine.h"
 #include "engine/model_executor.h"
-#include "engine/page_store/disk_tier.h"
 #include "engine/page_store/host_store.h"
+#include "engine/page_store/store_tier.h"
 #include "tests/cuda/device_array.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/fake_constraint.h"
@@ -69,8 +69,8 @@ class CudaEngineTest : public ::testing::Test {
                                              HostStore::Create(kv.transfer(), host_bytes_,
                                                                KvCache::BytesPerPage(kv.layers())))
                                              .value();
-      tier_ = std::make_unique<DiskTier>(
-          std::move(store), DiskTier::MemoryIn(kv),
+      tier_ = std::make_unique<StoreTier>(
+          std::move(store), StoreTier::MemoryIn(kv),
           [transfer = kv.transfer()] { return transfer->MarkSteps(); });
     }
     return std::make_unique<ModelExecutor>(std::move(model), std::move(kv));

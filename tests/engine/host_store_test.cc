@@ -8,7 +8,7 @@
 #include <future>
 #include <numeric>
 
-#include "engine/page_store/disk_tier.h"
+#include "engine/page_store/store_tier.h"
 
 namespace diffserve {
 namespace {
@@ -132,7 +132,7 @@ TEST_F(HostStoreTest, LoadWaitsForTheStepsThatWereLaunchedBefore) {
   std::vector<uint8_t> memory = PayloadOf(1, kUnitBytes);
   const TierKey key = RootTierKey("1");
   std::promise<void> steps_done, loaded;
-  DiskTier tier(
+  StoreTier tier(
       std::move(store_), [&](const TierEntry&) { return PartsOf(memory); },
       [done = steps_done.get_future().share()] {
         return [done] {

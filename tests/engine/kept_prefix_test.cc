@@ -10,8 +10,8 @@
 
 #include "engine/engine.h"
 #include "engine/model_executor.h"
-#include "engine/page_store/disk_tier.h"
 #include "engine/page_store/page_store.h"
+#include "engine/page_store/store_tier.h"
 #include "tests/testing/golden_case.h"
 #include "tests/testing/step_gate.h"
 #include "tests/testing/temporary_directory.h"
@@ -56,7 +56,7 @@ class KeptPrefixTest : public ::testing::TestWithParam<std::string> {
       Result<std::unique_ptr<PageStore>> store = PageStore::Open(
           {.directory = run.directory, .max_bytes = 64 << 20});
       EXPECT_TRUE(store.ok()) << store.status().message();
-      tier = std::make_unique<DiskTier>(std::move(store).value(), DiskTier::MemoryIn(kv));
+      tier = std::make_unique<StoreTier>(std::move(store).value(), StoreTier::MemoryIn(kv));
     }
     testing::StepGate gate(testing::StepGate::State::kClosed);
     std::map<RequestId, KeptAnswer> answers;

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "engine/page_store/disk_tier.h"
 #include "engine/page_store/file_digest.h"
 #include "engine/page_store/page_store.h"
+#include "engine/page_store/store_tier.h"
 #include "kernels/base/log.h"
 #include "models/regular_file.h"
 
@@ -123,7 +123,7 @@ Result<std::unique_ptr<PageTier>> OpenKvDisk(const ServeOptions& serve, ModelSes
        {"bytes_max", std::to_string((*store)->max_bytes())},
        {"seconds", std::to_string(seconds.count())}});
   return std::unique_ptr<PageTier>(
-      std::make_unique<DiskTier>(std::move(store).value(), DiskTier::MemoryIn(session.kv())));
+      std::make_unique<StoreTier>(std::move(store).value(), StoreTier::MemoryIn(session.kv())));
 }
 
 Result<Fingerprint> KvDiskFingerprint(const SessionPlan& plan, const std::string& kv_cache_dir) {

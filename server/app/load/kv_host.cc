@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "engine/page_store/disk_tier.h"
 #include "engine/page_store/host_store.h"
+#include "engine/page_store/store_tier.h"
 
 namespace diffserve {
 namespace {
@@ -46,8 +46,8 @@ Result<std::unique_ptr<PageTier>> OpenKvHost(const ServeOptions& serve, ModelSes
                                                                session.plan().page_bytes);
   if (!store.ok()) return store.status();
   return std::unique_ptr<PageTier>(
-      std::make_unique<DiskTier>(std::move(store).value(), DiskTier::MemoryIn(session.kv()),
-                                 [transfer] { return transfer->MarkSteps(); }));
+      std::make_unique<StoreTier>(std::move(store).value(), StoreTier::MemoryIn(session.kv()),
+                                  [transfer] { return transfer->MarkSteps(); }));
 }
 
 }  // namespace diffserve

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/page_store/disk_tier.h"
+#include "engine/page_store/store_tier.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ class EngineWithTier {
         {.directory = directory.string(), .max_bytes = 16 << 20, .segment_bytes = 1 << 20});
     EXPECT_TRUE(store.ok()) << store.status().message();
     FakeExecutor* const fake = executor.get();
-    auto tier = std::make_unique<DiskTier>(
+    auto tier = std::make_unique<StoreTier>(
         std::move(store).value(), [fake, gate](const TierEntry& entry) {
           if (gate != nullptr) gate->Pass();
           std::vector<iovec> parts;
@@ -100,7 +100,7 @@ std::string FirstSegment(const std::filesystem::path& directory) {
   return {};
 }
 
-TEST(DiskTierTest, PrefixIsFoundByTheNextEngine) {
+TEST(StoreTierTest, PrefixIsFoundByTheNextEngine) {
   const TemporaryDirectory directory;
   const Request request = testing::MakeRequest(1, 50, 10);
   EXPECT_EQ(EngineWithTier(directory.path()).Ask(request).cached_tokens, 0);
@@ -113,7 +113,7 @@ TEST(DiskTierTest, PrefixIsFoundByTheNextEngine) {
   EXPECT_EQ(stats.tier->pages_read, 12u);
 }
 
-TEST(DiskTierTest, PrefixThatWasEvictedFromMemoryIsFound) {
+TEST(StoreTierTest, PrefixThatWasEvictedFromMemoryIsFound) {
   const TemporaryDirectory directory;
   EngineWithTier engine(directory.path());
   const Request request = testing::MakeRequest(1, 50, 10);
@@ -140,7 +140,7 @@ EngineOptions TierOptionsWithStates() {
   return options;
 }
 
-TEST(DiskTierTest, SnapshotIsFoundByTheNextEngineAndReadOnce) {
+TEST(StoreTierTest, SnapshotIsFoundByTheNextEngineAndReadOnce) {
   const TemporaryDirectory directory;
   const Request request = testing::MakeRequest(1, 50, 10);
   EXPECT_EQ(EngineWithTier(directory.path(), TierOptionsWithStates()).Ask(request).cached_tokens,
@@ -157,7 +157,7 @@ TEST(DiskTierTest, SnapshotIsFoundByTheNextEngineAndReadOnce) {
   }
 }
 
-TEST(DiskTierTest, DamagedSnapshotIsAMissAndThePagesAreComputed) {
+TEST(StoreTierTest, DamagedSnapshotIsAMissAndThePagesAreComputed) {
   const TemporaryDirectory directory;
   const Request request = testing::MakeRequest(1, 50, 10);
   EngineWithTier(directory.path(), TierOptionsWithStates()).Ask(request);
@@ -188,7 +188,7 @@ TEST(DiskTierTest, DamagedSnapshotIsAMissAndThePagesAreComputed) {
   EXPECT_EQ(later.engine().Snapshot().tier->read_errors, 1u);
 }
 
-TEST(DiskTierTest, TokensFromMemoryAndFromDiskAreCountedApart) {
+TEST(StoreTierTest, TokensFromMemoryAndFromDiskAreCountedApart) {
   const TemporaryDirectory directory;
   const Request request = testing::MakeRequest(1, 50, 10);
   EngineWithTier(directory.path()).Ask(request);
@@ -203,7 +203,7 @@ TEST(DiskTierTest, TokensFromMemoryAndFromDiskAreCountedApart) {
   EXPECT_EQ(stats.tier_loads, 0);
 }
 
-TEST(DiskTierTest, SaltsAreApart) {
+TEST(StoreTierTest, SaltsAreApart) {
   const TemporaryDirectory directory;
   Request request = testing::MakeRequest(1, 50, 10);
   request.cache_salt = "one";
@@ -216,7 +216,7 @@ TEST(DiskTierTest, SaltsAreApart) {
   EXPECT_EQ(later.Ask(request).cached_tokens, 48);
 }
 
-TEST(DiskTierTest, ResetForgetsWhatIsOnDisk) {
+TEST(StoreTierTest, ResetForgetsWhatIsOnDisk) {
   const TemporaryDirectory directory;
   const Request request = testing::MakeRequest(1, 50, 10);
   {
@@ -227,7 +227,7 @@ TEST(DiskTierTest, ResetForgetsWhatIsOnDisk) {
   EXPECT_EQ(EngineWithTier(directory.path()).Ask(request).cached_tokens, 0);
 }
 
-TEST(DiskTierTest, ResetOfTheMemoryLeavesTheDisk) {
+TEST(StoreTierTest, ResetOfTheMemoryLeavesTheDisk) {
   const TemporaryDirectory directory;
   EngineWithTier engine(directory.path());
   Request request = testing::MakeRequest(1, 50, 10);
@@ -240,7 +240,7 @@ TEST(DiskTierTest, ResetOfTheMemoryLeavesTheDisk) {
   EXPECT_EQ(engine.engine().Snapshot().tier_hits, 48u);
 }
 
-TEST(DiskTierTest, ResetOfTheDiskLeavesTheMemory) {
+TEST(StoreTierTest, ResetOfTheDiskLeavesTheMemory) {
   const TemporaryDirectory directory;
   EngineWithTier engine(directory.path());
   Request request = testing::MakeRequest(1, 50, 10);
@@ -253,7 +253,7 @@ TEST(DiskTierTest, ResetOfTheDiskLeavesTheMemory) {
   EXPECT_EQ(engine.engine().Snapshot().tier_hits, 0u);
 }
 
-TEST(DiskTierTest, ResetOfTheDiskForgetsWhatIsBeingLoaded) {
+TEST(StoreTierTest, ResetOfTheDiskForgetsWhatIsBeingLoaded) {
   const TemporaryDirectory directory;
   const Request request = testing::MakeRequest(1, 50, 10);
   EngineWithTier(directory.path()).Ask(request);
@@ -270,7 +270,7 @@ TEST(DiskTierTest, ResetOfTheDiskForgetsWhatIsBeingLoaded) {
   EXPECT_EQ(answer.tokens, FakeExecutor::Continue(request));
 }
 
-TEST(DiskTierTest, ResetOfTheMemoryLoadsAgainWhatFollowedItsPages) {
+TEST(StoreTierTest, ResetOfTheMemoryLoadsAgainWhatFollowedItsPages) {
   const TemporaryDirectory directory;
   const Request request = testing::MakeRequest(1, 50, 10);
   EngineWithTier(directory.path()).Ask(request);
@@ -287,7 +287,7 @@ TEST(DiskTierTest, ResetOfTheMemoryLoadsAgainWhatFollowedItsPages) {
   EXPECT_EQ(answer.tokens, FakeExecutor::Continue(request));
 }
 
-TEST(DiskTierTest, DamagedPageEndsThePrefixBeforeIt) {
+TEST(StoreTierTest, DamagedPageEndsThePrefixBeforeIt) {
   const TemporaryDirectory directory;
   const Request request = testing::MakeRequest(1, 50, 10);
   EngineWithTier(directory.path()).Ask(request);
@@ -305,7 +305,7 @@ TEST(DiskTierTest, DamagedPageEndsThePrefixBeforeIt) {
   EXPECT_EQ(later.engine().Snapshot().tier->read_errors, 1u);
 }
 
-TEST(DiskTierTest, DirectoryThatGoesAwayIsCountedAndServedOn) {
+TEST(StoreTierTest, DirectoryThatGoesAwayIsCountedAndServedOn) {
   const TemporaryDirectory directory;
   const Request request = testing::MakeRequest(1, 50, 10);
   EngineWithTier engine(directory.path());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/page_store/disk_tier.h"
+#include "engine/page_store/store_tier.h"
 
 #include <algorithm>
 #include <string>
@@ -27,7 +27,7 @@ size_t BytesOf(const std::vector<iovec>& parts) {
 
 }  // namespace
 
-DiskTier::EntryMemory DiskTier::MemoryIn(const KvCache& kv) {
+StoreTier::EntryMemory StoreTier::MemoryIn(const KvCache& kv) {
   return [kv](const TierEntry& entry) {
     const SnapshotMemory& snapshot = entry.snapshot;
     std::vector<iovec> parts;
@@ -39,13 +39,13 @@ DiskTier::EntryMemory DiskTier::MemoryIn(const KvCache& kv) {
   };
 }
 
-DiskTier::DiskTier(std::unique_ptr<EntryStore> store, EntryMemory memory, MarkSteps mark_steps)
+StoreTier::StoreTier(std::unique_ptr<EntryStore> store, EntryMemory memory, MarkSteps mark_steps)
     : store_(std::move(store)), memory_(std::move(memory)), mark_steps_(std::move(mark_steps)) {
   threads_.emplace_back([this] { Write(); });
   for (int i = 0; i < kNumReaders; ++i) threads_.emplace_back([this] { Read(); });
 }
 
-DiskTier::~DiskTier() {
+StoreTier::~StoreTier() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
@@ -55,11 +55,11 @@ DiskTier::~DiskTier() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-bool DiskTier::Contains(const TierKey& key, TierKind kind) {
+bool StoreTier::Contains(const TierKey& key, TierKind kind) {
   return store_->Contains(ToRecord(key, kind));
 }
 
-void DiskTier::Load(uint64_t load, std::vector<TierEntry> entries) {
+void StoreTier::Load(uint64_t load, std::vector<TierEntry> entries) {
   DS_CHECK(!entries.empty(), "a load has entries");
   std::function<Status()> await_steps = mark_steps_ ? mark_steps_() : nullptr;
   {
@@ -72,7 +72,7 @@ void DiskTier::Load(uint64_t load, std::vector<TierEntry> entries) {
   work_.notify_all();
 }
 
-void DiskTier::Cancel(uint64_t load) {
+void StoreTier::Cancel(uint64_t load) {
   {
     const std::lock_guard lock(mutex_);
     const auto it = loads_.find(load);
@@ -82,12 +82,12 @@ void DiskTier::Cancel(uint64_t load) {
   work_.notify_all();  // a reader ends it
 }
 
-int DiskTier::num_free() const {
+int StoreTier::num_free() const {
   const std::lock_guard lock(mutex_);
   return kMaxKeeps - static_cast<int>(keeps_.size());
 }
 
-void DiskTier::Keep(TierEntry entry) {
+void StoreTier::Keep(TierEntry entry) {
   {
     const std::lock_guard lock(mutex_);
     DS_CHECK(std::ssize(keeps_) < kMaxKeeps, "the caller asks num_free");
@@ -96,24 +96,24 @@ void DiskTier::Keep(TierEntry entry) {
   writable_.notify_one();
 }
 
-void DiskTier::Forget(const TierKey& key) {
+void StoreTier::Forget(const TierKey& key) {
   store_->Erase(ToRecord(key, TierKind::kPage));
   store_->Erase(ToRecord(key, TierKind::kSnapshot));
 }
 
-void DiskTier::Clear() {
+void StoreTier::Clear() {
   const std::lock_guard lock(mutex_);
   ++epoch_;
   store_->Clear();
 }
 
-std::vector<PageTier::Done> DiskTier::TakeDone() {
+std::vector<PageTier::Done> StoreTier::TakeDone() {
   const std::lock_guard lock(mutex_);
   return std::exchange(done_, {});
 }
 
 // The writer's thread. An entry that cannot be written is lost.
-void DiskTier::Write() {
+void StoreTier::Write() {
   const NamedThread named("kv_writer", "a page to write");
   std::unique_lock lock(mutex_);
   while (true) {
@@ -144,7 +144,7 @@ void DiskTier::Write() {
 }
 
 // A reader's thread: takes one entry at a time, of the oldest load.
-void DiskTier::Read() {
+void StoreTier::Read() {
   const NamedThread named("kv_reader", "a page to read");
   std::unique_lock lock(mutex_);
   while (true) {
@@ -181,7 +181,7 @@ void DiskTier::Read() {
   }
 }
 
-TierStats DiskTier::stats() const {
+TierStats StoreTier::stats() const {
   return {.bytes = store_->bytes(),
           .bytes_max = store_->max_bytes(),
           .pages = store_->num_records(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// DiskTier: the PageTier whose pages are in a PageStore. One thread writes pages, and a few threads
-// read them, straight between the files and the memory of the KV pages.
+// StoreTier: the PageTier whose entries are in an EntryStore: in files, or in host memory. One
+// thread appends entries and a few threads read them, straight between the store and the KV memory.
 //
 // Thread safety: as PageTier; stats() may be called from any thread.
 #pragma once
@@ -21,7 +21,7 @@ namespace diffserve {
 
 class KvCache;
 
-class DiskTier : public PageTier {
+class StoreTier : public PageTier {
  public:
   // The memory of an entry's page or snapshot: its parts in all layers. Called by the tier's
   // threads.
@@ -33,8 +33,8 @@ class DiskTier : public PageTier {
   // is about to be filled. Called by the engine thread.
   using MarkSteps = std::function<std::function<Status()>()>;
 
-  DiskTier(std::unique_ptr<EntryStore> store, EntryMemory memory, MarkSteps mark_steps = nullptr);
-  ~DiskTier() override;  // ends after the page that is being written
+  StoreTier(std::unique_ptr<EntryStore> store, EntryMemory memory, MarkSteps mark_steps = nullptr);
+  ~StoreTier() override;  // ends after the page that is being written
 
   void OnDone(std::function<void()> wake) override { wake_ = std::move(wake); }
   bool Contains(const TierKey& key, TierKind kind) override;
