@@ -229,7 +229,7 @@ cached_server() {
 cached_server
 expect "the prefix cache in a volume: it answers" "48213 computed" "$(chat demo | in_short)"
 for _ in $(seq 300); do
-  curl_inside http://127.0.0.1:8000/metrics | grep -qE '^diffserve_kv_disk_pages [1-9]' && break
+  curl_inside http://127.0.0.1:8000/metrics | grep -qE '^diffserve_kv_tier_pages [1-9]' && break
   sleep 0.1
 done
 kill -KILL "$pid" && wait "$server"

@@ -185,7 +185,7 @@ set_config '.kv_cache_dir = "/var/cache/diffserve"'
 run systemctl start diffserve
 eventually is_ready
 expect "with kv_cache_dir it answers" "48213 computed" "$(ask | in_short)"
-has_pages() { curl_inside $url/metrics | grep -qE '^diffserve_kv_disk_pages [1-9]'; }
+has_pages() { curl_inside $url/metrics | grep -qE '^diffserve_kv_tier_pages [1-9]'; }
 eventually has_pages
 run systemctl kill --signal=KILL diffserve
 eventually has NRestarts 1 && eventually is_ready

@@ -72,32 +72,33 @@ class FamilyList {
   std::vector<prometheus::MetricFamily> families_;
 };
 
-// The prefix cache on disk.
+// The second tier of the prefix cache: the disk, or host memory for a GPU.
 void AddTier(FamilyList& list, const EngineStats& s) {
   const TierStats& tier = *s.tier;
-  list.Gauge("kv_disk_bytes", "Size of the prefix cache on disk.", static_cast<double>(tier.bytes));
-  list.Gauge("kv_disk_bytes_max", "Its maximum size.", static_cast<double>(tier.bytes_max));
-  list.Gauge("kv_disk_pages", "KV pages on disk.", static_cast<double>(tier.pages));
-  list.Gauge("kv_disk_loads", "Prompts whose pages are being read from disk.", s.tier_loads);
-  list.Counter("kv_disk_hit_tokens_total",
-               "Prompt tokens found on disk; the other tokens found were in memory.",
+  list.Gauge("kv_tier_bytes", "Size of the prefix cache's second tier.",
+             static_cast<double>(tier.bytes));
+  list.Gauge("kv_tier_bytes_max", "Its maximum size.", static_cast<double>(tier.bytes_max));
+  list.Gauge("kv_tier_pages", "KV pages in it.", static_cast<double>(tier.pages));
+  list.Gauge("kv_tier_loads", "Prompts whose pages are being read from it.", s.tier_loads);
+  list.Counter("kv_tier_hit_tokens_total",
+               "Prompt tokens found in it; the other tokens found were in memory.",
                static_cast<double>(s.tier_hits));
-  list.Counter("kv_disk_saved_seconds_total",
-               "Tokens from disk, times the measured cost of a token in a step.",
+  list.Counter("kv_tier_saved_seconds_total",
+               "Tokens from it, times the measured cost of a token in a step.",
                s.tier_seconds_saved);
-  list.Counter("kv_disk_read_bytes_total", "Bytes of pages read from disk.",
+  list.Counter("kv_tier_read_bytes_total", "Bytes of pages read from it.",
                static_cast<double>(tier.bytes_read));
-  list.Counter("kv_disk_written_bytes_total", "Bytes of pages written to disk.",
+  list.Counter("kv_tier_written_bytes_total", "Bytes of pages written to it.",
                static_cast<double>(tier.bytes_written));
-  list.Counter("kv_disk_lost_pages_total",
+  list.Counter("kv_tier_lost_pages_total",
                "KV pages that left memory before they could be written.",
                static_cast<double>(s.tier_pages_lost));
-  list.Counter("kv_disk_slow_loads_total",
+  list.Counter("kv_tier_slow_loads_total",
                "Prompts that were computed because reading their pages took longer.",
                static_cast<double>(s.tier_slow_loads));
-  list.Counter("kv_disk_errors_total", "KV pages that could not be read or written.",
+  list.Counter("kv_tier_errors_total", "KV pages that could not be read or written.",
                static_cast<double>(tier.read_errors), {{"operation", "read"}});
-  list.Counter("kv_disk_errors_total", "KV pages that could not be read or written.",
+  list.Counter("kv_tier_errors_total", "KV pages that could not be read or written.",
                static_cast<double>(tier.write_errors), {{"operation", "write"}});
 }
 

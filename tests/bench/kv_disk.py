@@ -107,7 +107,7 @@ def direct_read_seconds(files):
 
 def wait_for_pages(server, count, timeout_s=600):
     from server_process import eventually
-    eventually(lambda: server.metric("diffserve_kv_disk_pages") >= count, "pages on disk",
+    eventually(lambda: server.metric("diffserve_kv_tier_pages") >= count, "pages on disk",
                timeout_s)
 
 
@@ -150,7 +150,7 @@ def restart(arguments):
             with start(*with_disk) as server:
                 ask(server, "cold", True)
                 ask(server, "memory", True)
-                read_bytes = server.metric("diffserve_kv_disk_read_bytes_total")
+                read_bytes = server.metric("diffserve_kv_tier_read_bytes_total")
             with start(*with_disk) as server:
                 ask(server, "warm", True)
     return {"tokens": count, "read_bytes": read_bytes, "file_bytes": file_bytes,

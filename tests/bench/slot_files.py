@@ -121,7 +121,7 @@ def ours(sides, turn, note):
     with ServerProcess(*flags, model=sides.model) as server:
         first_token(server, "computed", False)
         begin = time.monotonic()
-        eventually(lambda: server.metric("diffserve_kv_disk_pages") >= (TOKENS - 1) // PAGE_SLOTS,
+        eventually(lambda: server.metric("diffserve_kv_tier_pages") >= (TOKENS - 1) // PAGE_SLOTS,
                    "pages on disk")
         note("saved", time.monotonic() - begin)
         first_token(server, "hit", True)

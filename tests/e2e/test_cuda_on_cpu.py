@@ -67,10 +67,10 @@ class CudaOnCpuTest(unittest.TestCase):
             for letter in "abcabc":
                 answers.append(ask(server, letter * 300))
                 pages = min(len(answers), 3) * full_pages
-                eventually(lambda: server.metric("diffserve_kv_disk_pages") >= pages,
+                eventually(lambda: server.metric("diffserve_kv_tier_pages") >= pages,
                            "pages in host memory")
             self.assertEqual(answers[3:], answers[:3])
-            self.assertGreater(server.metric("diffserve_kv_disk_hit_tokens_total"), 0)
+            self.assertGreater(server.metric("diffserve_kv_tier_hit_tokens_total"), 0)
 
     def test_host_memory_is_for_a_gpus_pages(self):
         with self.assertRaisesRegex(AssertionError, "--kv-cache-host-memory keeps pages of a GPU"):

@@ -48,7 +48,7 @@ class KvDiskTest(unittest.TestCase):
                 eventually(lambda: f" cached_tokens={cached} loaded_tokens={cached} " in
                            server.stderr(), "the request's line")
                 self.assertGreater(cached, TOKENS, page_format)
-                self.assertEqual(server.metric("diffserve_kv_disk_hit_tokens_total"), cached)
+                self.assertEqual(server.metric("diffserve_kv_tier_hit_tokens_total"), cached)
                 self.assertEqual(cached % PAGE_SLOTS, 0)
 
     def test_states_and_windows_come_back_after_a_restart(self):
@@ -58,7 +58,7 @@ class KvDiskTest(unittest.TestCase):
             with self.server(model=model) as server:
                 answer, cached = self.ask(server, prompt)
                 found.append((answer, cached))
-                self.assertEqual(server.metric("diffserve_kv_disk_hit_tokens_total"), cached)
+                self.assertEqual(server.metric("diffserve_kv_tier_hit_tokens_total"), cached)
         self.assertEqual(found[1][0], found[0][0])
         self.assertEqual(found[0][1], 0)
         self.assertGreater(found[1][1], TOKENS)
@@ -70,7 +70,7 @@ class KvDiskTest(unittest.TestCase):
         with self.server() as server:
             before, _ = self.ask(server)
             pages = TOKENS // PAGE_SLOTS
-            eventually(lambda: server.metric("diffserve_kv_disk_pages") >= pages, "pages on disk")
+            eventually(lambda: server.metric("diffserve_kv_tier_pages") >= pages, "pages on disk")
             server.kill()
         with self.server() as server:
             after, cached = self.ask(server)
@@ -82,14 +82,14 @@ class KvDiskTest(unittest.TestCase):
         flags = ("--kv-cache-memory", "2MiB", "--max-model-len", 1600)
         with self.server(*flags) as server:
             before, _ = self.ask(server)
-            eventually(lambda: server.metric("diffserve_kv_disk_pages") >= TOKENS // PAGE_SLOTS,
+            eventually(lambda: server.metric("diffserve_kv_tier_pages") >= TOKENS // PAGE_SLOTS,
                        "pages on disk")
             for letter in "abcdef":
                 self.ask(server, letter * 1400)
             after, cached = self.ask(server)
             self.assertEqual(after, before)
             self.assertGreater(cached, TOKENS)
-            self.assertGreater(server.metric("diffserve_kv_disk_hit_tokens_total"), TOKENS)
+            self.assertGreater(server.metric("diffserve_kv_tier_hit_tokens_total"), TOKENS)
 
     def test_other_weights_formats_and_salts_find_nothing(self):
         with self.server() as server:
@@ -110,19 +110,19 @@ class KvDiskTest(unittest.TestCase):
     def test_reset_forgets_the_disk(self):
         with self.server() as server:
             self.ask(server)
-            eventually(lambda: server.metric("diffserve_kv_disk_pages") >= TOKENS // PAGE_SLOTS,
+            eventually(lambda: server.metric("diffserve_kv_tier_pages") >= TOKENS // PAGE_SLOTS,
                        "pages on disk")
             self.assertEqual(server.post("/reset_prefix_cache", b"").status, 200)
-            eventually(lambda: server.metric("diffserve_kv_disk_bytes") == 0, "no page on disk")
+            eventually(lambda: server.metric("diffserve_kv_tier_bytes") == 0, "no page on disk")
         with self.server() as server:
             self.assertEqual(self.ask(server)[1], 0)
 
     def test_reset_of_memory_leaves_the_disk_and_the_other_way_round(self):
         with self.server() as server:
             before, _ = self.ask(server)
-            eventually(lambda: server.metric("diffserve_kv_disk_pages") >= TOKENS // PAGE_SLOTS,
+            eventually(lambda: server.metric("diffserve_kv_tier_pages") >= TOKENS // PAGE_SLOTS,
                        "pages on disk")
-            hits = "diffserve_kv_disk_hit_tokens_total"
+            hits = "diffserve_kv_tier_hit_tokens_total"
             self.assertEqual(server.post("/reset_prefix_cache?reset_external=false", b"").status,
                              200)
             after, cached = self.ask(server)
@@ -130,7 +130,7 @@ class KvDiskTest(unittest.TestCase):
             self.assertGreater(cached, TOKENS)
             # Without pages in memory that are not on disk, nothing is written again.
             self.assertEqual(server.post("/reset_prefix_cache?reset_local=False", b"").status, 200)
-            eventually(lambda: server.metric("diffserve_kv_disk_bytes") == 0, "no page on disk")
+            eventually(lambda: server.metric("diffserve_kv_tier_bytes") == 0, "no page on disk")
             after, found = self.ask(server)
             self.assertEqual((after, found, server.metric(hits)), (before, cached, cached))
 
@@ -143,13 +143,13 @@ class KvDiskTest(unittest.TestCase):
     def test_inspect_tells_what_a_directory_holds_and_which_of_it_a_model_uses(self):
         with self.server() as server:
             self.ask(server)
-            eventually(lambda: server.metric("diffserve_kv_disk_pages") >= TOKENS // PAGE_SLOTS,
+            eventually(lambda: server.metric("diffserve_kv_tier_pages") >= TOKENS // PAGE_SLOTS,
                        "pages on disk")
-            pages = server.metric("diffserve_kv_disk_pages")
+            pages = server.metric("diffserve_kv_tier_pages")
             [own] = self.inspect()["prefix_cache_on_disk"]["subdirectories"]
             self.assertEqual((own["held"], own["pages"], own["incomplete_segments"]),
                              (True, pages, 1))
-            self.assertEqual(own["bytes"], server.metric("diffserve_kv_disk_bytes"))
+            self.assertEqual(own["bytes"], server.metric("diffserve_kv_tier_bytes"))
             server.kill()
         with self.server("--kv-cache-dtype", "int8") as server:
             self.ask(server)
@@ -188,7 +188,7 @@ class KvDiskTest(unittest.TestCase):
         with self.server() as server:
             after, cached = self.ask(server)
             self.assertEqual((after, cached), (before, 0))
-            self.assertGreater(server.metric("diffserve_kv_disk_errors_total", operation="read"), 0)
+            self.assertGreater(server.metric("diffserve_kv_tier_errors_total", operation="read"), 0)
             self.ask(server, PROMPT + "again")
             self.assertEqual(server.stderr().count("kv_page_not_read"), 1)
 

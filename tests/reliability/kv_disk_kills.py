@@ -146,8 +146,8 @@ class Kills:
         if number % SALT_EVERY == 0:
             load.salt, load.done = f"salt {number}", set()
         time.sleep(self.rng.random() * LOAD_S)
-        errors = server.metric("diffserve_kv_disk_errors_total")
-        self.written = server.metric("diffserve_kv_disk_pages")
+        errors = server.metric("diffserve_kv_tier_errors_total")
+        self.written = server.metric("diffserve_kv_tier_pages")
         server.kill()
         self.figures["kills"] += 1
         if errors:
@@ -162,9 +162,9 @@ class Kills:
                 self.one_kill(number, load)
         with ServerProcess(*self.flags(), model=DEMO_MODEL) as server:
             self.ask_again(server, range(PROMPTS), load.salt)
-            if server.metric("diffserve_kv_disk_errors_total"):
+            if server.metric("diffserve_kv_tier_errors_total"):
                 self.problems.append(f"errors at the end\n{server.stderr()}")
-            self.figures["pages_at_the_end"] = int(server.metric("diffserve_kv_disk_pages"))
+            self.figures["pages_at_the_end"] = int(server.metric("diffserve_kv_tier_pages"))
         self.figures["wrong"] += load.wrong
         self.problems += [f"{name}: {self.figures[name]}" for name in
                           ("wrong", "written_pages_lost") if self.figures[name]]
