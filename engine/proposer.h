@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Proposer: guesses the next tokens of a sequence from its own text ("prompt lookup"). It takes the
-// longest end of the text that occurred before, and proposes what followed its latest occurrence.
+// Proposer: guesses the next tokens of a sequence from its own text ("prompt lookup"), and from a
+// prediction of its outputs if the client has given one. It takes the longest end of the text that
+// occurred before, and proposes what followed its latest occurrence.
 // It also estimates how likely the guess is: from the length of the match, from how often the text
 // went on like that, and from which guesses were right lately. A step verifies the guess, so a
 // wrong one only costs time. Owned by its Sequence; no clock, no device.
@@ -10,25 +11,32 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/guess_source.h"
 #include "engine/suffix_tree.h"
 
 namespace diffserve {
 
 struct Guess {
   std::vector<int32_t> tokens = {};
-  std::vector<double> chances = {};  // [i]: that tokens 0 to i are all right; descending
+  std::vector<double> chances = {};           // [i]: that tokens 0 to i are all right; descending
+  GuessSource source = GuessSource::kPrompt;  // of the first token
 };
 
 class Proposer {
  public:
-  explicit Proposer(int max_tokens) : max_tokens_(max_tokens) {}
+  using Tokens = std::span<const int32_t>;
+  // `prediction`: tokens that may be the outputs; may be empty.
+  Proposer(int max_tokens, Tokens prompt = {}, Tokens prediction = {});
 
   // Reads new tokens of the text for at most `budget` operations, see SuffixTree. Returns how many
-  // were used. REQUIRES: `text` begins with the text of the last call.
-  int64_t Read(const SequenceText& text, int64_t budget) { return tree_.Extend(text, budget); }
-  // Returns the tokens that may follow `text`, at most `limit`; often none, and none while tokens
-  // of the text are not read.
-  Guess Propose(const SequenceText& text, int limit);
+  // were used. REQUIRES: `prompt` is the constructor's; `outputs` begin with those of the last
+  // call.
+  int64_t Read(Tokens prompt, Tokens outputs, int64_t budget) {
+    return tree_.Extend({prompt, between_, outputs}, budget);
+  }
+  // Returns the tokens that may follow, at most `limit`; often none, and none while tokens are not
+  // read.
+  Guess Propose(Tokens prompt, Tokens outputs, int limit);
   // Reports how many of the proposed tokens were right. REQUIRES: proposed > 0, tokens of the last
   // guess.
   void Learn(int proposed, int accepted);
@@ -40,9 +48,14 @@ class Proposer {
   struct Record {
     double tried = 0, right = 0;  // tokens; recent ones count most
   };
+  GuessSource SourceOf(Tokens prompt, int position) const;
   static constexpr size_t kNumLengths = 6;  // 1, 2, 3, 4 to 7, 8 to 15, 16 and more tokens
 
   const int max_tokens_;
+  // Without a prediction: empty. Else the prediction, so that the end of the prompt matches the
+  // tokens before it and goes on with it: a break, the end of the prompt, the prediction, another
+  // break, the end of the prompt.
+  std::vector<int32_t> between_;
   SuffixTree tree_;
   std::array<Record, kNumLengths> records_;
   size_t guessed_ = 0;  // index of the last guess's record

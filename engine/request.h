@@ -43,9 +43,10 @@ struct Request {
   // token of one is banned after its other tokens.
   std::shared_ptr<const std::vector<uint32_t>> allowed_tokens;
   std::shared_ptr<const std::vector<std::vector<int32_t>>> bad_words;
-  int priority = 0;        // the waiting queue serves lower numbers first; waiting requests age
-  std::string cache_salt;  // sequences share cached pages only within one salt
-  uint64_t client = 0;     // clients take turns
+  SharedTokens prediction;  // tokens that may be the output; they are only proposed
+  int priority = 0;         // the waiting queue serves lower numbers first; waiting requests age
+  std::string cache_salt;   // sequences share cached pages only within one salt
+  uint64_t client = 0;      // clients take turns
   TimePoint arrival;
   // A request that has not started by then is refused. Among the continuations of one response this
   // applies only to the first; the others follow it.
@@ -71,6 +72,12 @@ constexpr const char* OpenAiNameOf(FinishReason reason) {
   return reason == FinishReason::kCancelled ? "abort" : NameOf(reason);
 }
 
+// Proposed tokens of a Request::prediction: those that became output, and those that were computed
+// in vain.
+struct PredictionUse {
+  int64_t accepted = 0, rejected = 0;
+};
+
 // One event per step and sequence. The last one has finish != kNone; each accepted request gets
 // exactly one such event.
 struct TokenEvent {
@@ -80,10 +87,11 @@ struct TokenEvent {
   std::vector<SampleResult> prompt_logprobs;  // sent once, before or with the first token: entry i
                                               // is prompt token i + 1
   FinishReason finish = FinishReason::kNone;
-  int32_t stop_token = -1;  // the stop id that ended the sequence, or -1
-  Status error;             // set with kError
-  int cached_tokens = 0;    // prompt tokens taken from the prefix cache at first admission
-  int loaded_tokens = 0;    // of these, from its second tier
+  int32_t stop_token = -1;   // the stop id that ended the sequence, or -1
+  Status error;              // set with kError
+  int cached_tokens = 0;     // prompt tokens taken from the prefix cache at first admission
+  int loaded_tokens = 0;     // of these, from its second tier
+  PredictionUse prediction;  // so far
 };
 
 }  // namespace diffserve

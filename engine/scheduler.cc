@@ -80,7 +80,10 @@ Scheduler::Scheduler(const EngineOptions& options, PrefixIndex::Options index_op
 void Scheduler::Add(Request request) {
   DS_CHECK(CheckFits(options_, request).ok(), "admission has checked that the request fits");
   auto sequence = std::make_unique<Sequence>(std::move(request), options_.page_size);
-  if (options_.speculative_tokens > 0) sequence->proposer.emplace(options_.speculative_tokens);
+  if (options_.speculative_tokens > 0) {
+    sequence->proposer.emplace(options_.speculative_tokens, sequence->request.prompt,
+                               sequence->request.prediction);
+  }
   const bool is_new = by_id_.emplace(sequence->request.id, sequence.get()).second;
   DS_CHECK(is_new, "a request id is used once");
   sequence->arrival = ++arrivals_;
@@ -97,6 +100,7 @@ std::optional<TokenEvent> Scheduler::End(RequestId id, FinishReason finish, Stat
   event.error = std::move(error);
   event.cached_tokens = it->second->cached_tokens;
   event.loaded_tokens = it->second->loaded_tokens;
+  event.prediction = it->second->prediction_use;
   Remove(*it->second);
   return event;
 }
@@ -397,6 +401,7 @@ TokenEvent Scheduler::CommitSequence(Sequence& sequence, const Due& due,
   }
   TakePromptScores(sequence, due.end, result, event);
   const int rejected = TakeDraws(sequence, due, result.samples, event);
+  event.prediction = sequence.prediction_use;
   sequence.num_committed = due.end - rejected;
   IndexFullPages(sequence);
   states_.Commit(sequence, index_);

@@ -65,7 +65,8 @@ struct SchedulerCounters {
   std::array<uint64_t, static_cast<size_t>(MissReason::kCount)> prefix_misses{};
   uint64_t preemptions = 0;
   uint64_t corrupted = 0;
-  uint64_t proposals = 0, proposed_tokens = 0, accepted_tokens = 0;
+  uint64_t proposals = 0;
+  GuessCounts proposed_tokens, accepted_tokens;
   uint64_t deferrals = 0;  // steps in which the head of the queue waited for a prefix that another
                            // sequence was computing
   uint64_t tier_hits = 0;  // of prefix_hits, from the second tier

@@ -31,7 +31,7 @@ struct Scheduler::Offer {
 void Scheduler::ReadTexts() {
   int64_t budget = kReadsPerStep;
   for (const auto& sequence : running_)
-    budget -= sequence->proposer->Read(sequence->text(), budget);
+    budget -= sequence->proposer->Read(sequence->request.prompt, sequence->outputs(), budget);
 }
 
 // The guess for a sequence that decodes, at most `rows` tokens.
@@ -46,7 +46,7 @@ Guess Scheduler::GuessFor(Sequence& sequence, int rows) const {
     limit = std::min<int64_t>(limit, missing - 1);
   // Snapshots of states are of tokens that are known.
   limit = std::min<int64_t>(limit, states_.NextSnapshot(sequence, end) - end - 1);
-  return sequence.proposer->Propose(sequence.text(), static_cast<int>(limit));
+  return sequence.proposer->Propose(request.prompt, sequence.outputs(), static_cast<int>(limit));
 }
 
 // Adds proposed tokens after the last tokens of sequences that decode: those that are most likely
@@ -80,12 +80,13 @@ void Scheduler::Propose(Offer& offer) {
   if (offer.count == 0) return;
   Sequence& sequence = *offer.sequence;
   sequence.proposed = std::move(offer.guess.tokens);
+  sequence.proposed_from = offer.guess.source;
   const int count = states_.TakeRows(sequence, static_cast<int>(offer.count));
   const int planned = PlanTokens(sequence, count);
   sequence.proposed.resize(static_cast<size_t>(planned));
   states_.TrimRows(sequence, planned);
   counters_.proposals += planned > 0 ? 1 : 0;
-  counters_.proposed_tokens += static_cast<uint64_t>(planned);
+  counters_.proposed_tokens.of(sequence.proposed_from) += static_cast<uint64_t>(planned);
 }
 
 // Takes the draws of a step. The first draw is the sequence's next token. The draw after a proposed
@@ -109,7 +110,11 @@ int Scheduler::TakeDraws(Sequence& sequence, const Due& due,
   }
   const int rejected = due.samples - taken;
   if (due.samples > 1) {
-    counters_.accepted_tokens += static_cast<uint64_t>(taken - 1);
+    counters_.accepted_tokens.of(sequence.proposed_from) += static_cast<uint64_t>(taken - 1);
+    if (sequence.proposed_from == GuessSource::kPrediction) {
+      sequence.prediction_use.accepted += taken - 1;
+      sequence.prediction_use.rejected += rejected;
+    }
     sequence.proposer->Learn(due.samples - 1, taken - 1);
   }
   sequence.tail.resize(sequence.tail.size() - static_cast<size_t>(rejected));

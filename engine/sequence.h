@@ -94,6 +94,8 @@ struct Sequence {
   bool started = false;  // was part of a plan
   std::optional<Proposer> proposer;
   std::vector<int32_t> proposed;  // tokens that the step in flight computes after the last token
+  GuessSource proposed_from = GuessSource::kPrompt;
+  PredictionUse prediction_use;
   std::vector<SampleResult> prompt_scores;
   bool prompt_scored = false;  // prompt_scores are complete and were sent
 
@@ -123,7 +125,6 @@ struct Sequence {
   std::span<const int32_t> outputs() const {
     return std::span(tail).subspan(static_cast<size_t>(num_prompt_tokens() - prompt_pages_end));
   }
-  SequenceText text() const { return {request.prompt, outputs()}; }
   // The tokens of a full page.
   std::span<const int32_t> PageTokens(int page, int page_size) const {
     const auto size = static_cast<size_t>(page_size);

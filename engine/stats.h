@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "engine/guess_source.h"
 #include "engine/page_tier.h"
 #include "engine/request.h"
 
@@ -87,7 +88,8 @@ struct EngineStats {
   uint64_t snapshots_taken = 0, snapshots_resumed = 0, snapshots_evicted = 0;
   uint64_t preemptions = 0;
   // Speculation: how often tokens were proposed, how many, and how many were right.
-  uint64_t proposals = 0, proposed_tokens = 0, accepted_tokens = 0;
+  uint64_t proposals = 0;
+  GuessCounts proposed_tokens, accepted_tokens;
   int corrupted_in_a_row = 0;  // corrupted requests since the last answer that ended normally
   uint64_t corrupted = 0;      // requests ended because of non-finite logits
 

@@ -16,13 +16,15 @@
 
 namespace diffserve {
 
-// The tokens of a sequence.
+// The tokens of a sequence, and between prompt and outputs others that matches are sought in.
 struct SequenceText {
-  std::span<const int32_t> prompt = {}, outputs = {};
-  int size() const { return static_cast<int>(prompt.size() + outputs.size()); }
+  std::span<const int32_t> prompt = {}, between = {}, outputs = {};
+  int size() const { return static_cast<int>(prompt.size() + between.size() + outputs.size()); }
   int32_t operator[](int i) const {
-    const auto index = static_cast<size_t>(i);
-    return index < prompt.size() ? prompt[index] : outputs[index - prompt.size()];
+    auto index = static_cast<size_t>(i);
+    if (index < prompt.size()) return prompt[index];
+    index -= prompt.size();
+    return index < between.size() ? between[index] : outputs[index - between.size()];
   }
 };
 

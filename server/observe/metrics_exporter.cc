@@ -72,6 +72,14 @@ class FamilyList {
   std::vector<prometheus::MetricFamily> families_;
 };
 
+void AddBySource(FamilyList& list, std::string_view name, std::string_view help,
+                 const GuessCounts& counts) {
+  for (size_t i = 0; i < counts.by_source.size(); ++i) {
+    list.Counter(name, help, static_cast<double>(counts.by_source[i]),
+                 {{"source", kGuessSourceNames[i]}});
+  }
+}
+
 // The second tier of the prefix cache: the disk, or host memory for a GPU.
 void AddTier(FamilyList& list, const EngineStats& s) {
   const TierStats& tier = *s.tier;
@@ -169,10 +177,11 @@ void AddWork(FamilyList& list, const EngineStats& s) {
   }
   list.Counter("proposals_total", "Times that tokens were proposed (--speculative).",
                static_cast<double>(s.proposals));
-  list.Counter("proposed_tokens_total", "Tokens proposed, each of which is computed and verified.",
-               static_cast<double>(s.proposed_tokens));
-  list.Counter("accepted_tokens_total", "Proposed tokens that were accepted.",
-               static_cast<double>(s.accepted_tokens));
+  AddBySource(list, "proposed_tokens_total",
+              "Tokens proposed, each of which is computed and verified, by source.",
+              s.proposed_tokens);
+  AddBySource(list, "accepted_tokens_total", "Proposed tokens that were accepted, by source.",
+              s.accepted_tokens);
   list.Counter("preemptions_total", "Sequences returned to the queue because KV pages ran out.",
                static_cast<double>(s.preemptions));
   list.Counter("requests_corrupted_total",
@@ -267,9 +276,9 @@ void AddVllmNames(FamilyList& list, const EngineStats& s, const ServedModelInfo&
   list.Counter("spec_decode_num_drafts_total", "Number of spec decoding drafts.",
                static_cast<double>(s.proposals));
   list.Counter("spec_decode_num_draft_tokens_total", "Number of draft tokens.",
-               static_cast<double>(s.proposed_tokens));
+               static_cast<double>(s.proposed_tokens.total()));
   list.Counter("spec_decode_num_accepted_tokens_total", "Number of accepted tokens.",
-               static_cast<double>(s.accepted_tokens));
+               static_cast<double>(s.accepted_tokens.total()));
   list.Counter("corrupted_requests_total", "Requests with NaNs in logits.",
                static_cast<double>(s.corrupted));
   for (const FinishReason reason : kEnds) {

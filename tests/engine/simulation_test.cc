@@ -61,6 +61,7 @@ TEST(SimulationRegressionTest, ShareWithoutAPageCountsAsATurn) {
 TEST(SimulationCoverageTest, SeedsReachPreemptionsHitsEvictionsDeferralsAndFaults) {
   uint64_t preemptions = 0, hits = 0, deferrals = 0, kv_events = 0, accepted = 0, rejected = 0,
            overtaken = 0;
+  GuessCounts accepted_by_source;
   StateStore::Counters snapshots;
   testing::Simulation::Counts counts;
   testing::SimulatedReaders::Counts readers;
@@ -78,8 +79,11 @@ TEST(SimulationCoverageTest, SeedsReachPreemptionsHitsEvictionsDeferralsAndFault
     deferrals += simulation.counters().deferrals;
     for (size_t i = 0; i < misses.size(); ++i) misses[i] += simulation.counters().prefix_misses[i];
     counts += simulation.counts();
-    accepted += simulation.counters().accepted_tokens;
-    rejected += simulation.counters().proposed_tokens - simulation.counters().accepted_tokens;
+    accepted += simulation.counters().accepted_tokens.total();
+    for (size_t i = 0; i < accepted_by_source.by_source.size(); ++i)
+      accepted_by_source.by_source[i] += simulation.counters().accepted_tokens.by_source[i];
+    rejected += simulation.counters().proposed_tokens.total() -
+                simulation.counters().accepted_tokens.total();
     kv_events += simulation.kv_events();
     snapshots.taken += simulation.snapshots().taken;
     snapshots.resumed += simulation.snapshots().resumed;
@@ -105,6 +109,9 @@ TEST(SimulationCoverageTest, SeedsReachPreemptionsHitsEvictionsDeferralsAndFault
   EXPECT_GT(snapshots.resumed, 100u);
   EXPECT_GT(snapshots.evicted, 200u);
   EXPECT_GT(accepted, 500u);
+  EXPECT_GT(accepted_by_source.of(GuessSource::kPrompt), 0u);
+  EXPECT_GT(accepted_by_source.of(GuessSource::kPrediction), 50u);
+  EXPECT_GT(accepted_by_source.of(GuessSource::kOutput), 50u);
   EXPECT_GT(rejected, 400u);
   EXPECT_GT(counts.refused, 100u);
   EXPECT_GT(counts.drained, 20u);

@@ -116,9 +116,26 @@ TEST(SpeculationTest, StepComputesProposedTokensAndKeepsRightOnes) {
   steps.RunToEnd();
   EXPECT_EQ(steps.answers.at(1).tokens, expected);
   const SchedulerCounters& counters = steps.scheduler.counters();
-  EXPECT_GE(counters.accepted_tokens, 4u);
-  EXPECT_LT(counters.accepted_tokens, counters.proposed_tokens);
-  EXPECT_LE(counters.proposals, counters.proposed_tokens);
+  EXPECT_GE(counters.accepted_tokens.total(), 4u);
+  EXPECT_LT(counters.accepted_tokens.total(), counters.proposed_tokens.total());
+  EXPECT_LE(counters.proposals, counters.proposed_tokens.total());
+}
+
+TEST(SpeculationTest, PredictionIsProposedFromTheFirstTokenOn) {
+  Steps steps = FakeSteps(Speculating(7));
+  Request request = testing::MakeRequest(1, 5, 12);
+  const Tokens expected = FakeExecutor::Continue(request);
+  Tokens prediction = expected;
+  prediction[9] = (prediction[9] + 1) % 256;
+  request.prediction = prediction;
+  steps.scheduler.SetOverheadTokens(100);
+  steps.scheduler.Add(request);
+  steps.RunToEnd();
+  EXPECT_EQ(steps.answers.at(1).tokens, expected);
+  EXPECT_EQ(steps.events.at(0).prediction.accepted, 7) << "tokens 1 to 7; 0 and 8 were draws";
+  EXPECT_GE(steps.events.at(0).prediction.rejected, 1);
+  const SchedulerCounters& counters = steps.scheduler.counters();
+  EXPECT_EQ(counters.accepted_tokens.by_source, (std::array<uint64_t, 3>{0, 7, 0}));
 }
 
 TEST(SpeculationTest, NothingIsComputedBeyondMaxTokens) {
@@ -175,7 +192,7 @@ TEST(SpeculationTest, NonFiniteLogitsEndTheSequenceInASeparateEvent) {
   EXPECT_EQ(steps.answers.at(1).tokens, Tokens(all.begin(), all.begin() + 3));
   EXPECT_EQ(steps.answers.at(1).finish, FinishReason::kError);
   EXPECT_TRUE(steps.events.at(0).tokens.empty());
-  EXPECT_GT(steps.scheduler.counters().accepted_tokens, 0u);
+  EXPECT_GT(steps.scheduler.counters().accepted_tokens.total(), 0u);
 }
 
 TEST(SpeculationTest, StepOfManyRowsGetsNoProposals) {
@@ -299,8 +316,8 @@ TEST_P(ModelSpeculationTest, OutputIsBitwiseIndependentOfSpeculationAndBatch) {
       for (const auto& [id, answer] : expected)
         ASSERT_EQ(steps.answers.at(id), answer) << "request=" << id << " proposed=" << tokens;
       const SchedulerCounters& counters = steps.scheduler.counters();
-      EXPECT_GT(counters.accepted_tokens, 30u);
-      EXPECT_LT(counters.accepted_tokens, counters.proposed_tokens);
+      EXPECT_GT(counters.accepted_tokens.total(), 30u);
+      EXPECT_LT(counters.accepted_tokens.total(), counters.proposed_tokens.total());
       hits += counters.prefix_hits;
       preemptions += counters.preemptions;
     }
@@ -370,7 +387,7 @@ TEST_P(ModelSpeculationTest, ConstrainedOutputsAreBitwiseIndependentOfSpeculatio
       for (const auto& [id, answer] : expected)
         ASSERT_EQ(steps.answers.at(id), answer) << "request=" << id << " proposed=" << tokens;
       preemptions += steps.scheduler.counters().preemptions;
-      accepted += steps.scheduler.counters().accepted_tokens;
+      accepted += steps.scheduler.counters().accepted_tokens.total();
     }
   }
   EXPECT_GT(preemptions, 0u);

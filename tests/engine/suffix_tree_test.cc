@@ -104,7 +104,8 @@ TEST(SuffixTreeTest, MatchesEqualThoseOfASearchOfTheWholeText) {
     for (size_t size = 1; size <= text.size(); ++size) {
       const Tokens read(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(size));
       const std::span<const int32_t> all = read;
-      const SequenceText pieces = {all.first(size / 3), all.subspan(size / 3)};
+      const SequenceText pieces = {all.first(size / 3), all.subspan(size / 3, size / 4),
+                                   all.subspan(size / 3 + size / 4)};
       tree.Extend(pieces, kNoLimit);
       ASSERT_EQ(tree.size(), static_cast<int>(size));
       const SuffixTree::Match match = tree.LongestMatch(pieces, 5);

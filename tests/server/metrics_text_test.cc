@@ -27,8 +27,8 @@ EngineStats SomeStats() {
   stats.prompt_tokens = 1000;
   stats.generation_tokens = 77;
   stats.proposals = 7;
-  stats.proposed_tokens = 21;
-  stats.accepted_tokens = 13;
+  stats.proposed_tokens.by_source = {10, 5, 6};
+  stats.accepted_tokens.by_source = {7, 2, 4};
   stats.prefix_misses[static_cast<size_t>(MissReason::kEvicted)] = 4;
   stats.refused[static_cast<size_t>(RefusalReason::kQueueFull)] = 5;
   stats.finished[static_cast<size_t>(FinishReason::kCancelled)] = 6;
@@ -115,8 +115,10 @@ TEST_F(MetricsTextTest, EngineFiguresHaveOurNames) {
       {"diffserve_prompt_tokens_total", 1000},
       {"diffserve_generation_tokens_total", 77},
       {"diffserve_proposals_total", 7},
-      {"diffserve_proposed_tokens_total", 21},
-      {"diffserve_accepted_tokens_total", 13},
+      {"diffserve_proposed_tokens_total{source=\"prompt\"}", 10},
+      {"diffserve_proposed_tokens_total{source=\"prediction\"}", 5},
+      {"diffserve_proposed_tokens_total{source=\"output\"}", 6},
+      {"diffserve_accepted_tokens_total{source=\"prediction\"}", 2},
       {"diffserve_prefix_misses_total{reason=\"evicted\"}", 4},
       {"diffserve_requests_refused_total{reason=\"queue_full\"}", 5},
       {"diffserve_requests_finished_total{reason=\"cancelled\"}", 6},

@@ -86,6 +86,7 @@ class RandomRequests {
     }
     request.prompt = std::move(prompt);
     request.max_tokens = dice.Pick(1, std::max(1, longest));
+    if (request.prompt.size() % 3 == 0) request.prediction = Predicted(request.prompt.ids().back());
     request.sampling.temperature = dice.Chance(30) ? 0.0f : 1.0f;
     request.sampling.seed = dice.Pick(0, 3);
     if (dice.Chance(penalty_percent_)) request.sampling.presence_penalty = 1.0f;
@@ -105,6 +106,12 @@ class RandomRequests {
   }
 
  private:
+  // What FakeExecutor usually draws after the token.
+  static std::vector<int32_t> Predicted(int32_t before) {
+    std::vector<int32_t> tokens(40);
+    for (int32_t& token : tokens) token = before = (before * 5 + 7) % kSimulatedVocab;
+    return tokens;
+  }
   static void Constrain(Dice& dice, Request* request) {
     if (dice.Chance(80)) {
       FakeConstraint::Options options = {.seed = dice.random(),
