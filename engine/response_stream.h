@@ -60,8 +60,9 @@ struct ResponseDelta {
 struct Usage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
-  int64_t cached_tokens = 0;  // of the prompts, from the prefix cache
-  int64_t loaded_tokens = 0;  // of these, from its second tier
+  int64_t cached_tokens = 0;      // of the prompts, from the prefix cache
+  int64_t loaded_tokens = 0;      // of these, from its second tier
+  PredictionUse prediction = {};  // of all continuations
 };
 
 // The last event, sent exactly once: ok, or the error that ended the request (before or after

@@ -20,6 +20,7 @@ struct Responses::Choice {
   int64_t num_tokens = 0;     // generated tokens, including the one that ended it
   int64_t cached_tokens = 0;  // prompt tokens from the cache
   int64_t loaded_tokens = 0;  // of these, from its second tier
+  PredictionUse prediction;
 };
 
 struct Responses::Response {
@@ -109,6 +110,8 @@ void Responses::TakeFor(Response& response, size_t index, TokenEvent& event) {
   Choice& choice = response.choices[index];
   choice.cached_tokens = std::max<int64_t>(choice.cached_tokens, event.cached_tokens);
   choice.loaded_tokens = std::max<int64_t>(choice.loaded_tokens, event.loaded_tokens);
+  choice.prediction.accepted = std::max(choice.prediction.accepted, event.prediction.accepted);
+  choice.prediction.rejected = std::max(choice.prediction.rejected, event.prediction.rejected);
   if (event.finish != FinishReason::kNone) {
     // The engine has ended it, so it must not be cancelled.
     choices_.erase(event.request);
@@ -171,6 +174,8 @@ void Responses::End(Response& response, Status status) {
   for (size_t i = 0; i < response.choices.size(); ++i) {
     const Choice& choice = response.choices[i];
     usage.completion_tokens += choice.num_tokens;
+    usage.prediction.accepted += choice.prediction.accepted;
+    usage.prediction.rejected += choice.prediction.rejected;
     if (i % response.choices_per_prompt == 0) {
       usage.cached_tokens += choice.cached_tokens;
       usage.loaded_tokens += choice.loaded_tokens;

@@ -40,6 +40,12 @@ size_t PromptBytes(const Prompt& prompt) {
   return std::get<Conversation>(prompt).TextBytes();
 }
 
+size_t TextBytes(const GenerateRequest& request) {
+  size_t bytes = request.prediction.size();
+  for (const Prompt& prompt : request.prompts) bytes += PromptBytes(prompt);
+  return bytes;
+}
+
 // Names have no order here and equal ones are one client.
 uint64_t ClientOf(const GenerateRequest& request) {
   return std::hash<std::string>()(request.client);
@@ -109,6 +115,7 @@ struct Frontend::Impl {
 
   Result<SharedTokens> Tokens(Prompt& prompt, std::optional<bool> add_special_tokens, Length length,
                               PromptInfo* info) const;
+  Result<SharedTokens> PredictedTokens(const std::string& text) const;
   Result<int> OutputBudget(const GenerateRequest& request, size_t prompt_tokens,
                            const char* param) const;
   // Reserves the answer's maximum memory, after a check against both limits.
@@ -247,11 +254,22 @@ Status Frontend::Impl::SettlePrice(GenerateRequest& request, const TokenizedRequ
   return {};
 }
 
+Result<SharedTokens> Frontend::Impl::PredictedTokens(const std::string& text) const {
+  if (text.empty()) return SharedTokens();
+  const auto most = static_cast<size_t>(MaxTokens());
+  Result<std::vector<int32_t>> ids = tokenizer.Encode(text, {.max_tokens = most});
+  if (!ids.ok()) return WithParam(ids.status(), "prediction");
+  ids->resize(std::min(ids->size(), most));
+  return SharedTokens(std::move(ids).value());
+}
+
 Result<TokenizedRequest> Frontend::Impl::Prepare(GenerateRequest& request,
                                                  Clock::time_point arrival) const {
   TokenizedRequest tokenized;
   const Result<TokenRules> rules = MakeTokenRules(request, tokenizer, config.vocab_size);
   if (!rules.ok()) return rules.status();
+  const Result<SharedTokens> prediction = PredictedTokens(request.prediction);
+  if (!prediction.ok()) return prediction.status();
   const Length length = request.truncate_prompt_tokens ? Length::kAny : Length::kContext;
   for (Prompt& prompt : request.prompts) {
     PromptInfo& info = tokenized.prompts.emplace_back();
@@ -276,6 +294,7 @@ Result<TokenizedRequest> Frontend::Impl::Prepare(GenerateRequest& request,
     Request continuation;
     continuation.prompt = std::move(ids).value();
     continuation.sampling = request.sampling;
+    continuation.prediction = *prediction;
     continuation.max_tokens = *budget;
     continuation.eos_token_ids = config.eos_token_ids;
     if (request.capture != nullptr) continuation.AddObserver(request.capture);
@@ -320,6 +339,7 @@ Status Frontend::Impl::Check(GenerateRequest& request) const {
     return status;
   }
   if (request.sampling.temperature < kGreedyTemperature) request.sampling.temperature = 0;
+  if (engine.options().speculative_tokens == 0) request.prediction.clear();
   SetDefaultLength(config, &request);
   return {};
 }
@@ -339,8 +359,7 @@ Result<ResponseId> Frontend::Generate(GenerateRequest request,
   Result<Impl::Share> share = impl.SetAside(request);
   if (!share.ok()) return share.status();
   stream->Keep(*share);
-  size_t bytes = 0;
-  for (const Prompt& prompt : request.prompts) bytes += PromptBytes(prompt);
+  const size_t bytes = TextBytes(request);
   auto shared = std::make_shared<GenerateRequest>(std::move(request));
   const ResponseId id = impl.output.Open(
       {.request_id = shared->request_id, .stream = stream, .deadline = deadline});
@@ -374,8 +393,7 @@ Status Frontend::Render(GenerateRequest request,
   DS_RETURN_IF_ERROR(impl.Check(request));
   Result<Impl::Share> share = impl.SetAside(request);
   if (!share.ok()) return share.status();
-  size_t bytes = 0;
-  for (const Prompt& prompt : request.prompts) bytes += PromptBytes(prompt);
+  const size_t bytes = TextBytes(request);
   const std::string client = request.client;
   auto shared = std::make_shared<GenerateRequest>(std::move(request));
   auto work = [&impl, shared, done = std::move(done), share = std::move(share).value()](bool run) {

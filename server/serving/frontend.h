@@ -54,6 +54,9 @@ struct GenerateRequest {
   const char* max_tokens_name = "max_tokens";  // the name that the client used
   int max_tokens_default = 0;                  // 0: all that the context leaves
   SamplingSpec sampling;                       // start from Frontend::DefaultSampling()
+  // Text that may be the answer, which saves time where it is. Its tokens beyond the context are
+  // passed over, and all of it without speculation.
+  std::string prediction;
   std::vector<std::string> stop;
   bool include_stop_str_in_output = false;
   bool skip_special_tokens = true;

@@ -93,5 +93,57 @@ class SpeculationTest(unittest.TestCase):
                              expected)  # with prefix hits
 
 
+    def test_prediction_saves_steps_and_changes_nothing(self):
+        body = requests()[0]
+        with ServerProcess(model=DEMO_MODEL) as server:
+            expected = server.post("/v1/chat/completions", body).json()
+            text = expected["choices"][0]["message"]["content"]
+            body |= {"prediction": {"type": "content", "content": text}}
+            answer = server.post("/v1/chat/completions", body).json()
+            self.assertEqual(answer["choices"], expected["choices"])
+            self.assertEqual(answer["usage"]["completion_tokens_details"],
+                             used(0, 0))
+        with ServerProcess("--speculative", "prompt-lookup",
+                           model=DEMO_MODEL) as server:
+            # An answer that the prompt does not have: only the prediction can be its source.
+            body |= {"messages": [{"role": "user", "content": "Who are you?"}]}
+            del body["prediction"]
+            expected = server.post("/v1/chat/completions", body).json()
+            text = expected["choices"][0]["message"]["content"]
+            tokens = expected["usage"]["completion_tokens"]
+            steps = server.metric("diffserve_steps_total")
+            body |= {"prediction": {"type": "content", "content": [
+                {"type": "text", "text": text[:9]}, {"type": "text", "text": text[9:]}]}}
+            answer = server.post("/v1/chat/completions", body).json()
+            self.assertEqual(answer["choices"], expected["choices"])
+            details = answer["usage"]["completion_tokens_details"]
+            self.assertGreater(details["accepted_prediction_tokens"],
+                               tokens // 2)
+            self.assertLess(server.metric("diffserve_steps_total") - steps,
+                            tokens // 2 + 1)
+            self.assertEqual(
+                server.metric("diffserve_accepted_tokens_total",
+                              source="prediction"),
+                details["accepted_prediction_tokens"])
+            # Two continuations and log-probabilities go with it; a wrong one is harmless.
+            body |= {"n": 2, "logprobs": True, "temperature": 0.8}
+            with_it = server.post("/v1/chat/completions", body).json()
+            body["prediction"]["content"] = "Something else, " + text
+            wrong = server.post("/v1/chat/completions", body).json()
+            del body["prediction"]
+            plain = server.post("/v1/chat/completions", body).json()
+            self.assertEqual(with_it["choices"], plain["choices"])
+            self.assertEqual(wrong["choices"], plain["choices"])
+            self.assertNotIn("completion_tokens_details", plain["usage"])
+            huge = {"type": "content", "content": text * 2000}
+            answer = server.post("/v1/chat/completions",
+                                 body | {"prediction": huge})
+            self.assertEqual(answer.json()["choices"], plain["choices"])
+
+
+def used(accepted: int, rejected: int) -> dict:
+    return {"accepted_prediction_tokens": accepted, "rejected_prediction_tokens": rejected}
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -69,6 +69,7 @@ const Examples kExamples = {
     {"chat_template_kwargs", {R"({"shout":true})", "{}"}},
     {"function_call", {R"("none")", R"("auto")"}},
     {"modalities", {R"(["text"])", "[]"}},
+    {"prediction", {R"({"type":"content","content":"a"})"}},
     {"response_format",
      {R"({"type":"json_object"})", R"({"type":"text"})",
       R"({"type":"json_schema","json_schema":{"name":"a","schema":{}}})"}},

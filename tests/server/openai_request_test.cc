@@ -261,6 +261,36 @@ TEST_F(OpenAiRequestTest, ListsAndObjectsAreCheckedEntryByEntry) {
   EXPECT_EQ(RefusedFor(R"("truncation_side":"right")"), "");
 }
 
+TEST_F(OpenAiRequestTest, PredictionIsATextOrTextParts) {
+  const auto chat = [&](const std::string& prediction) {
+    return Chat(R"({"messages":[{"role":"user","content":"a"}],"prediction":)" + prediction + "}");
+  };
+  Result<OpenAiRequest> parsed = chat(R"({"type":"content","content":"one\ntwo"})");
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_TRUE(parsed->predicts);
+  EXPECT_EQ(parsed->generate.prediction, "one\ntwo");
+  parsed = chat(
+      R"({"type":"content","content":[{"type":"text","text":"one"},{"type":"text","text":" two"}]})");
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(parsed->generate.prediction, "one two");
+  parsed = chat("null");
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_FALSE(parsed->predicts);
+
+  EXPECT_EQ(ChatRefusedFor(R"("prediction":"one")"), "prediction");
+  EXPECT_EQ(ChatRefusedFor(R"("prediction":{"content":"one"})"), "prediction.type");
+  EXPECT_EQ(ChatRefusedFor(R"("prediction":{"type":"text","content":"one"})"), "prediction.type");
+  EXPECT_EQ(ChatRefusedFor(R"("prediction":{"type":"content"})"), "prediction.content");
+  EXPECT_EQ(ChatRefusedFor(R"("prediction":{"type":"content","content":7})"), "prediction.content");
+  EXPECT_EQ(ChatRefusedFor(
+                R"("prediction":{"type":"content","content":[{"type":"image_url","text":"a"}]})"),
+            "prediction.content[0].type");
+  EXPECT_EQ(
+      ChatRefusedFor(R"("prediction":{"type":"content","content":[{"type":"text","text":1}]})"),
+      "prediction.content[0].text");
+  EXPECT_EQ(RefusedFor(R"("prediction":7)"), "") << "passed over for completions";
+}
+
 TEST_F(OpenAiRequestTest, MessagesAreConvertedForTheTemplate) {
   const Result<OpenAiRequest> parsed = Chat(
       R"({"messages":[{"role":"system","content":"be \"brief\""},{"role":"user","name":"bob","content":[{"type":"text","text":"a"},

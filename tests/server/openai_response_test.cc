@@ -99,6 +99,20 @@ TEST_F(OpenAiResponseTest, ChatCompletionHasTheObjectsMembers) {
   EXPECT_EQ(body["usage"]["prompt_tokens_details"]["cached_tokens"], 1);
 }
 
+TEST_F(OpenAiResponseTest, UsageSaysWhatBecameOfThePrediction) {
+  request_.chat = true;
+  const auto details = [&] {
+    std::vector<ResponseEvent> events = {ResponseStarted{{{{10, 11}, "ab"}}}};
+    for (ResponseDelta& delta : Deltas()) events.push_back(std::move(delta));
+    events.push_back(ResponseDone{{}, {.completion_tokens = 2, .prediction = {5, 3}}});
+    return Json::parse(Written(events))["usage"]["completion_tokens_details"];
+  };
+  EXPECT_TRUE(details().is_null());
+  request_.predicts = true;
+  EXPECT_EQ(details(),
+            Json::parse(R"({"accepted_prediction_tokens":5,"rejected_prediction_tokens":3})"));
+}
+
 TEST_F(OpenAiResponseTest, CompletionLogprobsAreFourParallelLists) {
   request_.logprobs = true;
   request_.generate.sampling.num_logprobs = 2;

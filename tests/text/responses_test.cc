@@ -68,6 +68,7 @@ TEST_F(ResponsesTest, StreamsTheTextOfEachChoiceAndEndsOnce) {
       TokenEvent event = Event(
           1 + c, {ids[c][i]}, i + 1 == ids[c].size() ? FinishReason::kLength : FinishReason::kNone);
       event.cached_tokens = i == 0 ? static_cast<int>(c) + 1 : 0;
+      event.prediction = {.accepted = static_cast<int64_t>(i), .rejected = 2};
       responses_.Take(event);
     }
   }
@@ -81,6 +82,8 @@ TEST_F(ResponsesTest, StreamsTheTextOfEachChoiceAndEndsOnce) {
   EXPECT_EQ(client.done[0].usage.prompt_tokens, 12);
   EXPECT_EQ(client.done[0].usage.cached_tokens, 1 + 3);
   EXPECT_EQ(client.done[0].usage.completion_tokens, static_cast<int64_t>(count));
+  EXPECT_EQ(client.done[0].usage.prediction.accepted, static_cast<int64_t>(count) - 4);
+  EXPECT_EQ(client.done[0].usage.prediction.rejected, 4 * 2);
   EXPECT_TRUE(cancelled_.empty());
 }
 

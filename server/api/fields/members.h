@@ -70,7 +70,7 @@ inline constexpr MemberRow kOpenAi[] = {
      "model logprobs prompt_logprobs stream stream_options cache_salt priority "
      "return_token_ids return_tokens_as_token_ids add_special_tokens function_call modalities"},
     {kIgnored,
-     "user metadata prediction store service_tier safety_identifier prompt_cache_key "
+     "user metadata store service_tier safety_identifier prompt_cache_key "
      "prompt_cache_retention verbosity request_id session_id spaces_between_special_tokens "
      "length_penalty stream_interval rid routed_dp_rank cache_prompt id_slot timings_per_token "
      "repeat_last_n dynatemp_exponent xtc_threshold dry_base dry_allowed_length "
@@ -105,13 +105,13 @@ inline constexpr MemberRow kOpenAi[] = {
 };
 inline constexpr MemberRow kCompletion[] = {
     {kServed, "prompt echo"},
-    {kIgnored, "parallel_tool_calls include_reasoning"},
+    {kIgnored, "parallel_tool_calls include_reasoning prediction"},
     {kRefused, "tools tool_choice reasoning_effort", " for completions"},
 };
 inline constexpr MemberRow kChat[] = {
     {kServed,
      "messages top_logprobs add_generation_prompt continue_final_message chat_template_kwargs "
-     "tools tool_choice parallel_tool_calls include_reasoning reasoning_effort"},
+     "tools tool_choice parallel_tool_calls include_reasoning reasoning_effort prediction"},
     {kRefused, "echo", " for chat"},
 };
 

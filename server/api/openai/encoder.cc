@@ -42,6 +42,7 @@ OpenAiResponse::OpenAiResponse(const OpenAiRequest& request, OpenAiIdentity iden
       echo_(request.echo),
       logprobs_(request.logprobs),
       return_token_ids_(request.return_token_ids),
+      predicts_(request.predicts),
       hides_eos_(request.hides_eos),
       skip_special_tokens_(request.generate.skip_special_tokens),
       n_(request.generate.n),
@@ -156,11 +157,18 @@ const char* OpenAiResponse::FinishName(const Choice& choice, FinishReason reason
 
 void OpenAiResponse::AddFinalUsage(const Usage& usage, JsonWriter& json) const {
   BeginOpenAiUsage(usage, /*with_cached=*/true, &json);
-  if (chat_form_.answer.reasoning != nullptr) {
+  const bool reasons = chat_form_.answer.reasoning != nullptr;
+  if (reasons || predicts_) json.Key("completion_tokens_details").Begin('{');
+  if (reasons) {
     int64_t tokens = 0;
     for (const Choice& choice : choices_) tokens += choice.chat->reasoning_tokens();
-    json.Key("completion_tokens_details").Begin('{').Add("reasoning_tokens", tokens).End('}');
+    json.Add("reasoning_tokens", tokens);
   }
+  if (predicts_) {
+    json.Add("accepted_prediction_tokens", usage.prediction.accepted);
+    json.Add("rejected_prediction_tokens", usage.prediction.rejected);
+  }
+  if (reasons || predicts_) json.End('}');
   json.End('}');
 }
 

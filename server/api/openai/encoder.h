@@ -77,6 +77,7 @@ class OpenAiResponse : public AnswerWriter {
   const PromptInfo& PromptOf(int choice) const;
 
   const bool chat_, stream_, include_usage_, continuous_usage_, echo_, logprobs_, return_token_ids_;
+  const bool predicts_;
   const bool hides_eos_, skip_special_tokens_;
   const int n_;
   const OpenAiIdentity identity_;

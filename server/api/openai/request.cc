@@ -67,6 +67,39 @@ void ReadTextPrompts(JsonFields& fields, const FrontendOptions& limits,
   }
 }
 
+// {"type": "content", "content": text or text parts}. The parts are one text.
+void ReadPrediction(JsonFields& fields, OpenAiRequest* request) {
+  constexpr size_t kMaxParts = 1024;
+  std::string& text = request->generate.prediction;
+  for (JsonFields& prediction : fields.Object("prediction")) {
+    request->predicts = true;
+    std::string type;
+    prediction.String("type", kMaxNameBytes, &type);
+    if (type != "content") {
+      prediction.Fail(InvalidArgument("prediction.type is '" + type + "'; expected is content",
+                                      "prediction.type"));
+    }
+    if (!prediction.Has("content"))
+      prediction.Fail(InvalidArgument("prediction.content is missing", "prediction.content"));
+    if (prediction.IsString("content")) {
+      prediction.String("content", kMaxTextBytes, &text);
+    } else {
+      for (JsonFields& part : prediction.Objects("content", kMaxParts)) {
+        std::string part_type, part_text;
+        part.String("type", kMaxNameBytes, &part_type);
+        if (part_type != "text")
+          part.Fail(
+              InvalidArgument(part.PathOf("type") + " is '" + part_type + "'; expected is text",
+                              part.PathOf("type")));
+        part.String("text", kMaxTextBytes, &part_text);
+        prediction.Fail(part.status());
+        text += part_text;
+      }
+    }
+    fields.Fail(prediction.status());
+  }
+}
+
 AnswerHolds Holds(const OpenAiRequest& request) {
   if (request.stream) return AnswerHolds::kEvents;
   return request.logprobs || request.return_token_ids ? AnswerHolds::kTokens : AnswerHolds::kText;
@@ -118,6 +151,7 @@ Result<OpenAiRequest> ParseChatRequest(std::string_view body, const ReadContext&
   }
   if (request.logprobs) request.generate.sampling.num_logprobs = top_logprobs;
   ReadTools(fields, *context.limits, &request);
+  ReadPrediction(fields, &request);
   if (!fields.status().ok()) return fields.status();
   request.generate.holds = Holds(request);
   return request;

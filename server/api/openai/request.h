@@ -33,6 +33,7 @@ struct OpenAiRequest : AnswerRequest {
   int prompt_logprobs = -1;  // as the client asked; generate.sampling.prompt_logprobs also serves
                              // echo
   bool return_token_ids = false;
+  bool predicts = false;       // of a chat: the usage says what became of the prediction
   bool tokens_as_ids = false;  // log-probabilities name tokens "token_id:ID"
 };
 

@@ -96,6 +96,9 @@ AnswerPrice PriceOf(const GenerateRequest& request, std::span<const PromptSize> 
                      2 * HeapBytes(prompt.text_bytes) + n * ChoiceBytes(request);
     if (scored) price.prompts += prompt.tokens * ScoredBytes(request.sampling.prompt_logprobs);
   }
+  // The proposer of each continuation has a copy.
+  const size_t predicted = std::min(request.prediction.size(), context) * sizeof(int32_t);
+  price.prompts += (1 + prompts.size() * n) * HeapBytes(predicted);
   price.prompts += request.capture_bytes;
   for (size_t i = 0; i < request.pools.size(); ++i)
     price.prompts += request.pools[i]->bytes(prompts[i].tokens);
