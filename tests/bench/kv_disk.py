@@ -46,6 +46,7 @@ TOKENIZER = ROOT / "models/demo/diff/tokenizer.json"
 FLAGS = ("--load-format", "dummy", "--quantization", "int4", "--max-queue-wait", 3600)
 # A stream beside prompts of TRAFFIC_TOKENS, which come every PERIOD_S for PHASE_S.
 TRAFFIC_TOKENS, PERIOD_S, PHASE_S, STREAM_TOKENS = 1024, 1.0, 8.0, 2000
+STATES_BYTES = 1 << 30  # at least, of the sequences of a model that has states and windows
 PHASES = ("quiet", "memory", "written", "read")
 
 
@@ -129,9 +130,10 @@ def restart(arguments):
     with model_directory(arguments.model) as model, \
             tempfile.TemporaryDirectory(dir=arguments.directory) as cache:
         per_token = bytes_per_token(model)
-        flags = (*FLAGS, "--max-model-len", count + 256, "--kv-cache-memory",
-                 per_token * (count + 4096))
-        with_disk = (*flags, "--kv-cache-dir", cache, "--kv-cache-disk", 4 * per_token * count)
+        flags = (*FLAGS, "--max-model-len", count + 256, "--max-num-seqs", 4,
+                 "--kv-cache-memory", per_token * (count + 4096) + STATES_BYTES)
+        with_disk = (*flags, "--kv-cache-dir", cache, "--kv-cache-disk",
+                     4 * per_token * count + STATES_BYTES)
 
         def start(*with_flags):
             return ServerProcess(*with_flags, model=model)

@@ -87,8 +87,8 @@ class ServingTest(Phi4FlashTest):
                     answers.append([
                         server.post("/v1/completions", {"prompt": prompt} | body).json()["choices"]
                         for prompt in ("tell me", "hello hello hello", "tell me")])
-                    accepted = server.metric("diffserve_accepted_tokens_total")
-                    proposed = server.metric("diffserve_proposed_tokens_total")
+                    accepted = server.metric("vllm:spec_decode_num_accepted_tokens_total")
+                    proposed = server.metric("vllm:spec_decode_num_draft_tokens_total")
             self.assertEqual(answers[1], answers[0], flags)
             self.assertGreater(accepted, 50)
             self.assertGreater(proposed, accepted)
