@@ -56,6 +56,8 @@ Guess Proposer::Propose(Tokens prompt, Tokens outputs, int limit) {
   const double chance = (kPriorTokens * kPriors[guessed_] + record.right) /
                         (kPriorTokens + record.tried);
   guess.source = SourceOf(prompt, match.next);
+  guess.tokens.reserve(static_cast<size_t>(count));
+  guess.chances.reserve(static_cast<size_t>(count));
   double all_right = 1;
   for (int i = 0; i < count; ++i) {
     // Beyond the end of the text, the guess continues itself: a repetition goes on.

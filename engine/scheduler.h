@@ -161,7 +161,7 @@ class Scheduler {
   void PlanWaiting(Budget& budget);
   void PlanLeftover(Budget& budget);
   struct Offer;
-  void ReadTexts();
+  void ReadTexts(bool of_all);
   void PlanProposals();
   Guess GuessFor(Sequence& sequence, int rows) const;
   void Propose(Offer& offer);

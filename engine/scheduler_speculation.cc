@@ -27,11 +27,13 @@ struct Scheduler::Offer {
   double chance() const { return count < guess.chances.size() ? guess.chances[count] : 0; }
 };
 
-// Lets the proposers read new text, oldest first.
-void Scheduler::ReadTexts() {
+// Lets the proposers read new text, oldest first. `of_all`: also of sequences that decode.
+void Scheduler::ReadTexts(bool of_all) {
   int64_t budget = kReadsPerStep;
-  for (const auto& sequence : running_)
+  for (const auto& sequence : running_) {
+    if (!of_all && sequence->num_planned <= 1) continue;
     budget -= sequence->proposer->Read(sequence->request.prompt, sequence->outputs(), budget);
+  }
 }
 
 // The guess for a sequence that decodes, at most `rows` tokens.
@@ -53,7 +55,6 @@ Guess Scheduler::GuessFor(Sequence& sequence, int rows) const {
 // right, while each raises the tokens that the step is expected to give in proportion to its cost.
 void Scheduler::PlanProposals() {
   if (options_.speculative_tokens == 0) return;
-  ReadTexts();
   const int rows_max = std::min(EngineOptions::kVerifiedRowsMax, options_.max_num_batched_tokens);
   int rows = 0;
   double expected = 0;  // tokens that the step gives
@@ -61,8 +62,10 @@ void Scheduler::PlanProposals() {
     rows += sequence->num_planned;
     expected += sequence->num_planned == sequence->num_remaining() ? 1 : 0;
   }
+  ReadTexts(rows < rows_max);
   if (rows >= rows_max || running_.empty()) return;
   std::vector<Offer> offers;
+  offers.reserve(running_.size());
   for (const auto& sequence : running_)
     offers.push_back({sequence.get(), GuessFor(*sequence, rows_max - rows)});
   const int overhead = std::max(kOverheadMin, overhead_tokens_.value_or(kOverheadUnknown));

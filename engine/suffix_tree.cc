@@ -105,6 +105,7 @@ SuffixTree::Match SuffixTree::LongestMatch(const SequenceText& text, int ahead) 
   if (active_length_ > 0) below = Find(text, active_node_, text[active_begin_])->child;
   const int begin = LatestOf(below);
   match.next = begin + pending_;
+  match.counts.reserve(static_cast<size_t>(ahead) + 1);
   match.counts.push_back(CountOf(below));
   for (int i = 1; i <= ahead; ++i) {
     while (!IsLeaf(below) && NodeOf(below).depth < pending_ + i)
