@@ -65,6 +65,10 @@ struct SessionPlan {
   size_t slot_bytes() const {
     return static_cast<size_t>(summary.config.state_floats()) * sizeof(float);
   }
+  // Bytes of a snapshot of it, with the windows before.
+  size_t snapshot_bytes() const {
+    return slot_bytes() + window_page_bytes * static_cast<size_t>(engine.WindowPagesPerSequence());
+  }
   // Bytes that sequences and snapshots keep besides the pages of their tokens.
   size_t state_bytes() const {
     return slot_bytes() * static_cast<size_t>(engine.num_state_slots) +

@@ -85,10 +85,7 @@ Status CheckServed(const SessionPlan& plan, const MemorySize& disk) {
                                std::to_string(engine.page_size),
                            kFlag);
   }
-  const size_t snapshot_bytes = plan.slot_bytes() +
-                                plan.window_page_bytes *
-                                    static_cast<size_t>(engine.WindowPagesPerSequence());
-  const size_t largest = std::max(plan.page_bytes, snapshot_bytes);
+  const size_t largest = std::max(plan.page_bytes, plan.snapshot_bytes());
   const uint64_t least = kSegmentsMin * (RecordBytes(largest) + kSectorBytes);
   if (static_cast<uint64_t>(disk.bytes) >= least) return {};
   return InvalidArgument("--kv-cache-disk is " + disk.text + ", allowed: at least " +

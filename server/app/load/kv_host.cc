@@ -25,10 +25,7 @@ Status CheckHostMemory(const SessionPlan& plan, const MemorySize& memory) {
                                "--no-enable-prefix-caching turns off",
                            kHostFlag);
   }
-  const size_t snapshot_bytes = plan.slot_bytes() +
-                                plan.window_page_bytes *
-                                    static_cast<size_t>(plan.engine.WindowPagesPerSequence());
-  const size_t least = plan.page_bytes + snapshot_bytes;
+  const size_t least = plan.page_bytes + plan.snapshot_bytes();
   if (static_cast<uint64_t>(memory.bytes) >= least) return {};
   return InvalidArgument(std::string(kHostFlag) + " is " + memory.text + ", allowed: at least " +
                              MiB(static_cast<double>(least)) + ", a page of this model",
