@@ -11,7 +11,7 @@ import parrot_model
 from server_process import ServerProcess
 
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
-ANSWERS = ['{"degrees": 7}', CALL]
+ANSWERS = ['{"degrees": 7}', CALL, "<tool_call>"]
 FORM = {"type": "object", "properties": {"degrees": {"type": "integer", "maximum": 99}},
         "required": ["degrees"], "additionalProperties": False}
 ARGUMENTS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"],
@@ -46,6 +46,13 @@ class FormBesideToolsTest(unittest.TestCase):
                 self.assertIsNone(called.message.content)
                 call, = called.message.tool_calls
                 self.assertEqual(json.loads(call.function.arguments), {"city": "Oslo"})
+
+    def test_call_that_was_begun_is_completed(self):
+        for strict in (False, True):
+            with self.subTest(strict=strict):
+                called = chat(2, strict, seed=1)
+                self.assertIn(called.finish_reason, ("tool_calls", "length"))
+                self.assertIsNone(called.message.content)
 
     def test_request_without_tools_cannot_call(self):
         answer = client.chat.completions.create(

@@ -133,7 +133,8 @@ TEST_F(ToolFieldsTest, ConstrainedAnswerMayCallIfAMarkerIdentifiesCalls) {
     ASSERT_TRUE(parsed.ok()) << name << ": " << parsed.status().message();
     EXPECT_EQ(parsed->generate.grammar->kind, GrammarSpec::Kind::kJsonObject);
     EXPECT_EQ(parsed->generate.call_marker, limits_.formats.tools->begin);
-    EXPECT_FALSE(parsed->generate.call_grammar);
+    const bool can_be_strict = Tools(strict).ok();
+    EXPECT_EQ(parsed->generate.call_grammar.has_value(), can_be_strict) << name;
   }
   limits_.formats.tools = FindToolFormat("hermes");
   const auto held = Tools(strict, form);
@@ -141,6 +142,13 @@ TEST_F(ToolFieldsTest, ConstrainedAnswerMayCallIfAMarkerIdentifiesCalls) {
   EXPECT_EQ(held->generate.grammar->kind, GrammarSpec::Kind::kJsonObject);
   ASSERT_TRUE(held->generate.call_grammar);
   EXPECT_EQ(held->generate.call_grammar->kind, GrammarSpec::Kind::kStructuralTag);
+  const auto free = Tools(kBareTool, form);
+  ASSERT_TRUE(free.ok()) << free.status().message();
+  EXPECT_EQ(OrderedJson::parse(free->generate.call_grammar->text),
+            OrderedJson::parse(R"({"structures":[
+      {"begin":"<tool_call>\n{\"name\": \"now\", \"arguments\": ",
+       "schema":{"type":"object"},"end":"}\n</tool_call>"}],
+      "triggers":["<tool_call>"]})"));
   limits_.formats.tools = FindToolFormat("llama3_json");
   const Status refused = Tools(kBareTool, form).status();
   EXPECT_EQ(refused.param(), "tool_choice");

@@ -177,7 +177,7 @@ Status PlanTools(const ToolChoice& choice, const FrontendOptions& limits, Answer
   Result<AnswerPlan> plan = PlanAnswer(chat.tools, choice, limits.formats);
   if (!plan.ok()) return plan.status();
   if (plan->form.tools != nullptr && generate.grammar) {
-    DS_RETURN_IF_ERROR(CheckBesideForm(*plan->form.tools));
+    DS_RETURN_IF_ERROR(PlanBesideForm(chat.tools, limits.formats, &*plan));
     generate.call_marker = plan->form.tools->begin;
     generate.call_grammar = std::move(plan->grammar);
   } else if (plan->grammar) {

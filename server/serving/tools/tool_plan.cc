@@ -173,8 +173,13 @@ Result<AnswerPlan> PlanAnswer(const std::vector<Tool>& tools, const ToolChoice& 
   return plan;
 }
 
-Status CheckBesideForm(const ToolFormat& format) {
-  if (!format.bare_at_start_only) return {};
+Status PlanBesideForm(const std::vector<Tool>& tools, const AnswerFormats& formats,
+                      AnswerPlan* plan) {
+  const ToolFormat& format = *formats.tools;
+  if (!format.bare_at_start_only) {
+    if (CanBeStrict(formats)) plan->grammar = StrictGrammar(tools, format);
+    return {};
+  }
   return InvalidArgument(
       "an answer with a given format, by response_format or a similar field, cannot call tools by "
       "itself with --tool-call-parser " +

@@ -55,9 +55,12 @@ bool IsToolName(std::string_view name);
 // Error: kInvalidArgument; `param` is tool_choice or tools.
 Result<AnswerPlan> PlanAnswer(const std::vector<Tool>& tools, const ToolChoice& choice,
                               const AnswerFormats& formats);
-// OK if an answer may be either calls of this format or text that keeps to response_format or a
-// similar field. Error: such calls cannot be distinguished from that text.
-Status CheckBesideForm(const ToolFormat& format);
+// Lets an answer be either calls or text that keeps to response_format or a similar field. Where
+// the format can enforce schemas, the calls of functions that are not strict are enforced too: a
+// marker without a whole call would be neither. Error: calls of this format cannot be distinguished
+// from that text. REQUIRES: formats.tools is not nullptr.
+Status PlanBesideForm(const std::vector<Tool>& tools, const AnswerFormats& formats,
+                      AnswerPlan* plan);
 // The tools as chat templates expect them: OpenAI's list, its members in the usual order. Empty
 // without tools.
 std::string ToolsJson(const std::vector<Tool>& tools);
