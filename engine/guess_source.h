@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GuessSource: where proposed tokens were copied from. GuessCounts: tokens by source.
+// GuessSource: where proposed tokens come from. GuessCounts: tokens by source.
 #pragma once
 
 #include <array>
@@ -9,8 +9,9 @@
 
 namespace diffserve {
 
-enum class GuessSource { kPrompt, kPrediction, kOutput };
-inline constexpr std::array<const char*, 3> kGuessSourceNames = {"prompt", "prediction", "output"};
+enum class GuessSource { kPrompt, kPrediction, kOutput, kGrammar };
+inline constexpr std::array<const char*, 4> kGuessSourceNames = {"prompt", "prediction", "output",
+                                                                 "grammar"};
 
 struct GuessCounts {
   std::array<uint64_t, kGuessSourceNames.size()> by_source{};

@@ -2,30 +2,21 @@
 #include "engine/proposer.h"
 
 #include <algorithm>
-#include <bit>
+#include <numeric>
+#include <utility>
+
+#include "engine/token_constraint.h"
 
 namespace diffserve {
 namespace {
-
-constexpr int kMissesMax = 8;
-// How likely a token after a match is right, by the match's length. Each counts like kPriorTokens
-// tokens that were tried.
-constexpr std::array<double, 6> kPriors = {0.05, 0.2, 0.4, 0.6, 0.8, 0.9};
-constexpr double kPriorTokens = 4;
-// What was tried half a thousand tokens ago hardly counts, so a text that begins to repeat itself
-// is noticed.
-constexpr double kKeep = 1 - 1.0 / 256;
-
-size_t IndexOf(int length) {
-  const int index = length < 4 ? length - 1 : std::bit_width(static_cast<unsigned>(length));
-  return std::min(static_cast<size_t>(index), kPriors.size() - 1);
-}
 
 // Tokens that occur once, so that no match spans them. They are not proposed.
 constexpr int32_t kBreakBefore = -1, kBreakAfter = -2;
 constexpr size_t kPromptEnd = 16;  // tokens; a match of as many counts most
 
 }  // namespace
+
+double Guess::expected() const { return std::accumulate(chances.begin(), chances.end(), 0.0); }
 
 Proposer::Proposer(int max_tokens, Tokens prompt, Tokens prediction) : max_tokens_(max_tokens) {
   if (prediction.empty()) return;
@@ -39,22 +30,14 @@ Proposer::Proposer(int max_tokens, Tokens prompt, Tokens prediction) : max_token
 }
 
 Guess Proposer::Propose(Tokens prompt, Tokens outputs, int limit) {
-  static_assert(kPriors.size() == kNumLengths);
   const SequenceText text = {prompt, between_, outputs};
   Guess guess;
-  for (Record& record : records_) record = {kKeep * record.tried, kKeep * record.right};
-  if (pause_ > 0) {
-    --pause_;
-    return guess;
-  }
+  if (!of_text_.BeginStep()) return guess;
   const int count = std::min(limit, max_tokens_);
   if (count <= 0 || tree_.size() < text.size()) return guess;
   const SuffixTree::Match match = tree_.LongestMatch(text, count);
   if (match.length == 0) return guess;
-  guessed_ = IndexOf(match.length);
-  const Record& record = records_[guessed_];
-  const double chance = (kPriorTokens * kPriors[guessed_] + record.right) /
-                        (kPriorTokens + record.tried);
+  const double chance = of_text_.Chance(match.length);
   guess.source = SourceOf(prompt, match.next);
   guess.tokens.reserve(static_cast<size_t>(count));
   guess.chances.reserve(static_cast<size_t>(count));
@@ -81,12 +64,20 @@ GuessSource Proposer::SourceOf(Tokens prompt, int position) const {
   return is_predicted ? GuessSource::kPrediction : GuessSource::kPrompt;
 }
 
-void Proposer::Learn(int proposed, int accepted) {
-  Record& record = records_[guessed_];
-  record.tried += std::min(proposed, accepted + 1);
-  record.right += accepted;
-  misses_ = accepted > 0 ? misses_ / 2 : std::min(misses_ + 1, kMissesMax);
-  if (accepted == 0) pause_ = (1 << misses_) - 1;
+Guess Proposer::ProposeForced(TokenConstraint& constraint, int limit) {
+  Guess guess{.source = GuessSource::kGrammar};
+  const int count = std::min(limit, max_tokens_);
+  if (!of_forced_.BeginStep() || count <= 0) return guess;
+  guess.tokens = constraint.Forced(count);
+  const double chance = of_forced_.Chance(GuessRecord::kLongMatch);
+  double all_right = 1;
+  for (size_t i = 0; i < guess.tokens.size(); ++i) guess.chances.push_back(all_right *= chance);
+  return guess;
+}
+
+void Proposer::Learn(GuessSource source, int proposed, int accepted) {
+  GuessRecord& record = source == GuessSource::kGrammar ? of_forced_ : of_text_;
+  record.Learn(proposed, accepted);
 }
 
 }  // namespace diffserve

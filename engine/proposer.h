@@ -1,25 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// Proposer: guesses the next tokens of a sequence from its own text ("prompt lookup"), and from a
-// prediction of its outputs if the client has given one. It takes the longest end of the text that
-// occurred before, and proposes what followed its latest occurrence.
+// Proposer: guesses the next tokens of a sequence from its own text ("prompt lookup"), from a
+// prediction of its outputs if the client has given one, and from what its constraint forces. From
+// the text it takes the longest end that occurred before, and proposes what followed its latest
+// occurrence.
 // It also estimates how likely the guess is: from the length of the match, from how often the text
 // went on like that, and from which guesses were right lately. A step verifies the guess, so a
 // wrong one only costs time. Owned by its Sequence; no clock, no device.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
+#include "engine/guess_record.h"
 #include "engine/guess_source.h"
 #include "engine/suffix_tree.h"
 
 namespace diffserve {
 
+class TokenConstraint;
+
 struct Guess {
   std::vector<int32_t> tokens = {};
   std::vector<double> chances = {};           // [i]: that tokens 0 to i are all right; descending
   GuessSource source = GuessSource::kPrompt;  // of the first token
+
+  double expected() const;  // tokens that are right
 };
 
 class Proposer {
@@ -37,19 +42,16 @@ class Proposer {
   // Returns the tokens that may follow, at most `limit`; often none, and none while tokens are not
   // read.
   Guess Propose(Tokens prompt, Tokens outputs, int limit);
+  // The guess that `constraint` forces, in the same way.
+  Guess ProposeForced(TokenConstraint& constraint, int limit);
   // Reports how many of the proposed tokens were right. REQUIRES: proposed > 0, tokens of the last
-  // guess.
-  void Learn(int proposed, int accepted);
+  // guess of that source.
+  void Learn(GuessSource source, int proposed, int accepted);
 
   size_t bytes() const { return tree_.bytes(); }
 
  private:
-  // What is known about the tokens that followed matches of similar length.
-  struct Record {
-    double tried = 0, right = 0;  // tokens; recent ones count most
-  };
   GuessSource SourceOf(Tokens prompt, int position) const;
-  static constexpr size_t kNumLengths = 6;  // 1, 2, 3, 4 to 7, 8 to 15, 16 and more tokens
 
   const int max_tokens_;
   // Without a prediction: empty. Else the prediction, so that the end of the prompt matches the
@@ -57,10 +59,7 @@ class Proposer {
   // break, the end of the prompt.
   std::vector<int32_t> between_;
   SuffixTree tree_;
-  std::array<Record, kNumLengths> records_;
-  size_t guessed_ = 0;  // index of the last guess's record
-  int misses_ = 0;      // guesses whose first token was wrong; a right one halves it
-  int pause_ = 0;       // how many of the next calls propose nothing
+  GuessRecord of_text_, of_forced_;
 };
 
 }  // namespace diffserve

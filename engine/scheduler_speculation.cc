@@ -48,7 +48,11 @@ Guess Scheduler::GuessFor(Sequence& sequence, int rows) const {
     limit = std::min<int64_t>(limit, missing - 1);
   // Snapshots of states are of tokens that are known.
   limit = std::min<int64_t>(limit, states_.NextSnapshot(sequence, end) - end - 1);
-  return sequence.proposer->Propose(request.prompt, sequence.outputs(), static_cast<int>(limit));
+  Proposer& proposer = *sequence.proposer;
+  Guess guess = proposer.Propose(request.prompt, sequence.outputs(), static_cast<int>(limit));
+  if (request.constraint == nullptr) return guess;
+  Guess forced = proposer.ProposeForced(*request.constraint, static_cast<int>(limit));
+  return forced.expected() > guess.expected() ? forced : guess;
 }
 
 // Adds proposed tokens after the last tokens of sequences that decode: those that are most likely
@@ -118,7 +122,7 @@ int Scheduler::TakeDraws(Sequence& sequence, const Due& due,
       sequence.prediction_use.accepted += taken - 1;
       sequence.prediction_use.rejected += rejected;
     }
-    sequence.proposer->Learn(due.samples - 1, taken - 1);
+    sequence.proposer->Learn(sequence.proposed_from, due.samples - 1, taken - 1);
   }
   sequence.tail.resize(sequence.tail.size() - static_cast<size_t>(rejected));
   sequence.num_computed -= rejected;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "kernels/base/status.h"
 #include "kernels/ops/token_mask.h"
@@ -28,6 +29,13 @@ class TokenConstraint {
   virtual Status Accept(int32_t token) = 0;
   // Removes the last `count` accepted tokens. REQUIRES: at least `count` tokens were accepted.
   virtual void Rollback(int count) = 0;
+  // Tokens of text that must come next, but perhaps for whitespace; at most `limit`, often none.
+  // Text can be spelled in several ways and this is a likely one, so it is only good as a guess.
+  // The state stays as it is.
+  virtual std::vector<int32_t> Forced(int limit) {
+    static_cast<void>(limit);
+    return {};
+  }
   // An independent copy in the same state.
   virtual std::unique_ptr<TokenConstraint> Clone() const = 0;
 };

@@ -72,6 +72,15 @@ class CallConstraint : public TokenConstraint {
     if (of_calls > 0 && calls_ != nullptr) calls_->Rollback(of_calls);
   }
 
+  // What one of the two forces is no guess while the model may choose the other. The marker is left
+  // out as well: it may be spelled in tokens that the grammar of calls does not know it by.
+  std::vector<int32_t> Forced(int limit) override {
+    const Progress now = Now();
+    if (!now.calls) return form_->Forced(limit);
+    if (now.form || calls_ == nullptr || now.matched < marker_->size()) return {};
+    return calls_->Forced(limit);
+  }
+
   std::unique_ptr<TokenConstraint> Clone() const override {
     auto copy = std::make_unique<CallConstraint>(
         marker_, calls_ == nullptr ? nullptr : calls_->Clone(), form_->Clone());

@@ -72,6 +72,16 @@ class GrammarConstraint : public TokenConstraint {
         Take(message));
   }
 
+  // An error is left to the next Fill, which reports it.
+  std::vector<int32_t> Forced(int limit) override {
+    std::vector<int32_t> tokens(static_cast<size_t>(std::max(0, limit)));
+    diffserve_ffi::FfiBytes message{};
+    tokens.resize(
+        diffserve_ffi::ffi_matcher_forced(matcher_.get(), tokens.data(), tokens.size(), &message));
+    Take(message);
+    return tokens;
+  }
+
   std::unique_ptr<TokenConstraint> Clone() const override { return Copy(); }
   std::unique_ptr<GrammarConstraint> Copy() const {
     return std::make_unique<GrammarConstraint>(CloneOf(matcher_.get()));
@@ -144,6 +154,10 @@ class OpeningConstraint : public TokenConstraint {
     opening_->Rollback(count);
     tokens_before_ -= count;
     DS_CHECK(tokens_before_ >= 0, "no more is taken back than was accepted");
+  }
+
+  std::vector<int32_t> Forced(int limit) override {
+    return opened_ ? rest_->Forced(limit) : std::vector<int32_t>();
   }
 
   std::unique_ptr<TokenConstraint> Clone() const override {

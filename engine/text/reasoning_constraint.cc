@@ -37,7 +37,7 @@ class ReasoningConstraint : public TokenConstraint {
       return {};
     }
     if (now.place == Place::kAnswer && answer_ != nullptr) return answer_->Fill(mask);
-    if (const int32_t forced = Forced(now); forced >= 0) {
+    if (const int32_t forced = MarkerToken(now); forced >= 0) {
       std::ranges::fill(mask, 0u);
       Set(mask, forced);
       return {};
@@ -83,6 +83,16 @@ class ReasoningConstraint : public TokenConstraint {
     const auto before = static_cast<size_t>(count - of_answer);
     DS_CHECK(before <= history_.size(), "no more is taken back than was accepted");
     history_.resize(history_.size() - before);
+  }
+
+  std::vector<int32_t> Forced(int limit) override {
+    const Progress now = Now();
+    if (now.place == Place::kAnswer && answer_ != nullptr) return answer_->Forced(limit);
+    if (MarkerToken(now) < 0) return {};
+    const auto marker =
+        std::span(end_.tokens()).subspan(static_cast<size_t>(now.reasoned - rules_.max_tokens));
+    const auto rest = marker.first(std::min(marker.size(), static_cast<size_t>(limit)));
+    return {rest.begin(), rest.end()};
   }
 
   std::unique_ptr<TokenConstraint> Clone() const override {
@@ -137,7 +147,7 @@ class ReasoningConstraint : public TokenConstraint {
   }
 
   // The next token of the end marker once the budget is used up, else -1.
-  int32_t Forced(const Progress& now) const {
+  int32_t MarkerToken(const Progress& now) const {
     if (now.place != Place::kReasoning || rules_.max_tokens < 0) return -1;
     const int beyond = now.reasoned - rules_.max_tokens;
     return beyond < 0 ? -1 : end_.tokens()[static_cast<size_t>(beyond)];
@@ -145,7 +155,7 @@ class ReasoningConstraint : public TokenConstraint {
 
   bool MayReason(int32_t token, const Progress& now) const {
     if (token < 0 || token >= end_.vocab_size()) return false;
-    if (const int32_t forced = Forced(now); forced >= 0) return token == forced;
+    if (const int32_t forced = MarkerToken(now); forced >= 0) return token == forced;
     return answer_ == nullptr ||
            (!std::ranges::binary_search(end_.Overshooting(now.matched), token) &&
             std::ranges::find(end_.eos_token_ids(), token) == end_.eos_token_ids().end());

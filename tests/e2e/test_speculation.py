@@ -92,6 +92,32 @@ class SpeculationTest(unittest.TestCase):
             self.assertEqual(answers(server, at_once=4),
                              expected)  # with prefix hits
 
+    def test_forced_text_of_a_schema_saves_steps_and_changes_nothing(self):
+        bodies = [{
+            "messages": [{"role": "user", "content": "Who are you?"}],
+            "response_format": {"type": "json_schema",
+                                "json_schema": {"name": "person", "schema": PERSON}},
+            "temperature": temperature,
+            "seed": index,
+            "n": 2,
+            "max_tokens": 60
+        } for index, temperature in enumerate((0, 0.7, 1, 1))]
+
+        def ask(server):
+            return [server.post("/v1/chat/completions", body).json()["choices"]
+                    for body in bodies]
+
+        with ServerProcess("--speculative", "off", model=DEMO_MODEL) as server:
+            expected = ask(server)
+            steps = server.metric("diffserve_steps_total")
+        self.assertIn('"favourite_number":', str(expected))
+        with ServerProcess("--speculative", "prompt-lookup",
+                           model=DEMO_MODEL) as server:
+            self.assertEqual(ask(server), expected)
+            self.assertLess(server.metric("diffserve_steps_total"), 0.8 * steps)
+            self.assertGreater(
+                server.metric("diffserve_accepted_tokens_total",
+                              source="grammar"), 40)
 
     def test_prediction_saves_steps_and_changes_nothing(self):
         body = requests()[0]
@@ -139,6 +165,18 @@ class SpeculationTest(unittest.TestCase):
             answer = server.post("/v1/chat/completions",
                                  body | {"prediction": huge})
             self.assertEqual(answer.json()["choices"], plain["choices"])
+
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "is_a_person": {"type": "boolean"},
+        "favourite_number": {"type": "integer", "minimum": 0, "maximum": 99},
+        "place_of_birth": {"enum": ["Athens", "Rome"]}
+    },
+    "required": ["is_a_person", "favourite_number", "place_of_birth"],
+    "additionalProperties": False
+}
 
 
 def used(accepted: int, rejected: int) -> dict:

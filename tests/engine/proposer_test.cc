@@ -134,11 +134,11 @@ TEST(ProposerTest, ChancesFollowWhatWasRightLately) {
   const Tokens text(40, 7);
   Proposer proposer(4);
   const double at_first = GuessOf(proposer, text).chances[0];
-  for (int i = 0; i < 8; ++i) proposer.Learn(4, 4);
+  for (int i = 0; i < 8; ++i) proposer.Learn(GuessSource::kPrompt, 4, 4);
   const double when_right = GuessOf(proposer, text).chances[0];
   EXPECT_GT(when_right, at_first);
   EXPECT_GT(when_right, 0.98);
-  for (int i = 0; i < 40; ++i) proposer.Learn(4, 1);
+  for (int i = 0; i < 40; ++i) proposer.Learn(GuessSource::kPrompt, 4, 1);
   const double when_wrong = GuessOf(proposer, text).chances[0];
   EXPECT_NEAR(when_wrong, 0.65, 0.1) << "one of two tokens tried, and 33 of 33 before";
   for (int i = 0; i < 2000; ++i) proposer.Propose(text, {}, 4);
@@ -157,13 +157,13 @@ TEST(ProposerTest, WrongGuessesPauseAndRightOnesResume) {
   EXPECT_EQ(calls_until_it_proposes(), 1);
   int before = 1;
   for (int i = 0; i < 4; ++i) {
-    proposer.Learn(1, 0);
+    proposer.Learn(GuessSource::kPrompt, 1, 0);
     const int calls = calls_until_it_proposes();
     EXPECT_GT(calls, before);
     before = calls;
   }
   for (int i = 0; i < 4; ++i) {
-    proposer.Learn(1, 1);
+    proposer.Learn(GuessSource::kPrompt, 1, 1);
     EXPECT_EQ(calls_until_it_proposes(), 1);
   }
 }

@@ -135,7 +135,26 @@ TEST(SpeculationTest, PredictionIsProposedFromTheFirstTokenOn) {
   EXPECT_EQ(steps.events.at(0).prediction.accepted, 7) << "tokens 1 to 7; 0 and 8 were draws";
   EXPECT_GE(steps.events.at(0).prediction.rejected, 1);
   const SchedulerCounters& counters = steps.scheduler.counters();
-  EXPECT_EQ(counters.accepted_tokens.by_source, (std::array<uint64_t, 3>{0, 7, 0}));
+  EXPECT_EQ(counters.accepted_tokens.by_source, (std::array<uint64_t, 4>{0, 7, 0, 0}));
+}
+
+TEST(SpeculationTest, ForcedTokensAreProposedAndVerified) {
+  Steps steps = FakeSteps(Speculating(7));
+  Request request = testing::MakeRequest(1, 5, 60);
+  // One token is allowed at a time, and the text repeats nothing.
+  request.constraint = std::make_shared<testing::FakeConstraint>(
+      testing::FakeConstraint::Options{.seed = 4, .one_of = 1 << 30});
+  const Tokens expected = FakeExecutor::Continue(request);
+  steps.scheduler.SetOverheadTokens(100);
+  steps.scheduler.Add(request);
+  steps.RunToEnd();
+  EXPECT_EQ(steps.answers.at(1).tokens, expected);
+  const SchedulerCounters& counters = steps.scheduler.counters();
+  const size_t grammar = static_cast<size_t>(GuessSource::kGrammar);
+  EXPECT_GT(counters.accepted_tokens.by_source[grammar], 30u);
+  EXPECT_LT(counters.accepted_tokens.by_source[grammar],
+            counters.proposed_tokens.by_source[grammar])
+      << "some are spelled wrongly";
 }
 
 TEST(SpeculationTest, NothingIsComputedBeyondMaxTokens) {

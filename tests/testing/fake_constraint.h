@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // FakeConstraint: a TokenConstraint without a grammar. The allowed tokens are a hash of a seed and
-// the tokens accepted so far. It throws std::logic_error if its contract is violated.
+// the tokens accepted so far. It throws std::logic_error if its contract is violated. One
+// in five of the tokens that it forces is wrong, as a wrong spelling would be.
 #pragma once
 
 #include <algorithm>
@@ -53,6 +54,21 @@ class FakeConstraint : public TokenConstraint {
   void Rollback(int count) override {
     Require(count > 0 && count <= num_accepted(), "what is taken back was accepted");
     chain_.resize(chain_.size() - static_cast<size_t>(count));
+  }
+  std::vector<int32_t> Forced(int limit) override {
+    const std::vector<uint64_t> before = chain_;
+    std::vector<int32_t> forced;
+    while (static_cast<int>(forced.size()) < limit) {
+      std::vector<int32_t> allowed;
+      for (int32_t token = 0; token < options_.vocab_size; ++token) {
+        if (MayCome(token)) allowed.push_back(token);
+      }
+      if (allowed.size() != 1 || !Accept(allowed[0]).ok()) break;
+      const bool is_wrong = SplitMix64(chain_.back()) % 5 == 0;
+      forced.push_back((allowed[0] + (is_wrong ? 1 : 0)) % options_.vocab_size);
+    }
+    chain_ = before;
+    return forced;
   }
   std::unique_ptr<TokenConstraint> Clone() const override {
     return std::make_unique<FakeConstraint>(*this);

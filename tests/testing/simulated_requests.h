@@ -119,6 +119,7 @@ class RandomRequests {
                                          .one_of = dice.Pick(1, 8),
                                          .ends = request->eos_token_ids,
                                          .forgets = dice.Chance(50)};
+      if (options.one_of == 8) options.one_of = 1 << 30;  // one token, which is forced
       if (!options.ends.empty() && dice.Chance(15)) options.ends_after = dice.Pick(0, 8);
       if (dice.Chance(10)) options.fill_fails_after = dice.Pick(0, 8);
       if (dice.Chance(10)) options.accept_fails_after = dice.Pick(0, 8);

@@ -348,6 +348,11 @@ impl TokenMatcher {
         }
     }
 
+    /// Tokens of the text that must come next; often none.
+    pub fn forced(&mut self) -> Result<Vec<u32>, String> {
+        self.parser.forced(self.vocab_size).map_err(explained)
+    }
+
     /// Each byte counts as a token in a rollback.
     pub fn accept_bytes(&mut self, bytes: &[u8]) -> Result<(), String> {
         for byte in bytes {

@@ -9,6 +9,7 @@
 mod class_tokens;
 mod client_text;
 mod counted_memory;
+mod forced_text;
 mod gbnf;
 mod grammar;
 mod jinja;
@@ -476,4 +477,20 @@ pub unsafe extern "C" fn ffi_matcher_rollback(
     error: *mut FfiBytes,
 ) -> bool {
     guard(error, false, || (*matcher).0.rollback(count).map(|()| true))
+}
+
+/// Writes up to `limit` tokens of the text that must come next to `tokens`. Returns how many.
+#[no_mangle]
+pub unsafe extern "C" fn ffi_matcher_forced(
+    matcher: *mut FfiMatcher,
+    tokens: *mut i32,
+    limit: usize,
+    error: *mut FfiBytes,
+) -> usize {
+    guard(error, 0, || {
+        let forced = (*matcher).0.forced()?;
+        let count = forced.len().min(limit);
+        (0..count).for_each(|i| tokens.add(i).write(forced[i] as i32));
+        Ok(count)
+    })
 }

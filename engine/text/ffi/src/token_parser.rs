@@ -8,6 +8,7 @@ use llguidance::api::StopReason;
 use llguidance::toktrie::SimpleVob;
 use llguidance::TokenParser;
 
+use crate::forced_text::tokens_after;
 use crate::panics::without_panic;
 
 /// The attribute of a rule whose text is JSON of a schema. The library passes it on to everything
@@ -46,6 +47,11 @@ impl Parser {
             parser.consume_token(token)?;
             parser.check_stop().map(|_| ())
         })
+    }
+
+    /// See forced_text.
+    pub fn forced(&mut self, vocab_size: usize) -> Result<Vec<u32>, String> {
+        self.guarded(|parser| Ok::<_, String>(tokens_after(parser, vocab_size)))
     }
 
     pub fn rollback(&mut self, count: usize) -> Result<(), String> {
