@@ -9,9 +9,9 @@
 
 namespace diffserve {
 
-enum class GuessSource { kPrompt, kPrediction, kOutput, kGrammar };
-inline constexpr std::array<const char*, 4> kGuessSourceNames = {"prompt", "prediction", "output",
-                                                                 "grammar"};
+enum class GuessSource { kPrompt, kPrediction, kOutput, kGrammar, kHistory };
+inline constexpr std::array<const char*, 5> kGuessSourceNames = {"prompt", "prediction", "output",
+                                                                 "grammar", "history"};
 
 struct GuessCounts {
   std::array<uint64_t, kGuessSourceNames.size()> by_source{};

@@ -56,6 +56,8 @@ struct EngineOptions {
   // The most tokens that a Proposer may append to a sequence in a step, which then verifies them;
   // 0: none. Fewer are proposed where more would not pay. REQUIRES: an executor of depth 1.
   int speculative_tokens = 0;
+  // Memory for past answers that guesses are taken from; 0: none are kept. See AnswerHistory.
+  int64_t speculative_history_bytes = 0;
   // Nothing is proposed for a step with more rows than this. Up to it, a step mostly waits for the
   // weights, which all rows share.
   static constexpr int kVerifiedRowsMax = 8;

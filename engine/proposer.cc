@@ -10,9 +10,29 @@
 namespace diffserve {
 namespace {
 
-// Tokens that occur once, so that no match spans them. They are not proposed.
+// Tokens that occur once, so that no match spans them. Negative tokens are not proposed.
 constexpr int32_t kBreakBefore = -1, kBreakAfter = -2;
 constexpr size_t kPromptEnd = 16;  // tokens; a match of as many counts most
+
+// The tokens after a match. `chance`: of each, by the record of such matches.
+Guess CopyOf(const SequenceText& text, const SuffixTree::Match& match, int count, double chance) {
+  Guess guess{.match = match.length};
+  guess.tokens.reserve(static_cast<size_t>(count));
+  guess.chances.reserve(static_cast<size_t>(count));
+  double all_right = 1;
+  for (int i = 0; i < count; ++i) {
+    // Beyond the end of the text, the guess continues itself: a repetition goes on.
+    const int from = match.next + i;
+    const int32_t token = from < text.size()
+                              ? text[from]
+                              : guess.tokens[static_cast<size_t>(from - text.size())];
+    if (token < 0) break;
+    guess.tokens.push_back(token);
+    all_right *= chance;
+    guess.chances.push_back(all_right * match.counts[static_cast<size_t>(i) + 1] / match.counts[0]);
+  }
+  return guess;
+}
 
 }  // namespace
 
@@ -29,30 +49,27 @@ Proposer::Proposer(int max_tokens, Tokens prompt, Tokens prediction) : max_token
   between_.insert(between_.end(), end.begin(), end.end());
 }
 
-Guess Proposer::Propose(Tokens prompt, Tokens outputs, int limit) {
+Guess Proposer::Propose(Tokens prompt, Tokens outputs, int limit, double chance_min) {
   const SequenceText text = {prompt, between_, outputs};
   Guess guess;
   if (!of_text_.BeginStep()) return guess;
   const int count = std::min(limit, max_tokens_);
   if (count <= 0 || tree_.size() < text.size()) return guess;
+  guess.match = tree_.match_length();
+  if (guess.match == 0) return guess;
+  const double chance = of_text_.Chance(guess.match);
+  if (chance <= chance_min) return guess;
   const SuffixTree::Match match = tree_.LongestMatch(text, count);
-  if (match.length == 0) return guess;
-  const double chance = of_text_.Chance(match.length);
+  guess = CopyOf(text, match, count, chance);
   guess.source = SourceOf(prompt, match.next);
-  guess.tokens.reserve(static_cast<size_t>(count));
-  guess.chances.reserve(static_cast<size_t>(count));
-  double all_right = 1;
-  for (int i = 0; i < count; ++i) {
-    // Beyond the end of the text, the guess continues itself: a repetition goes on.
-    const int from = match.next + i;
-    const int32_t token = from < text.size()
-                              ? text[from]
-                              : guess.tokens[static_cast<size_t>(from - text.size())];
-    if (token == kBreakBefore || token == kBreakAfter) break;
-    guess.tokens.push_back(token);
-    all_right *= chance;
-    guess.chances.push_back(all_right * match.counts[static_cast<size_t>(i) + 1] / match.counts[0]);
-  }
+  return guess;
+}
+
+Guess Proposer::ProposeFound(const AnswerHistory::Found& found, int limit) {
+  if (found.match.length == 0 || limit <= 0) return {};
+  const double chance = of_history_.Chance(found.match.length);
+  Guess guess = CopyOf(found.text, found.match, std::min(limit, max_tokens_), chance);
+  guess.source = GuessSource::kHistory;
   return guess;
 }
 
@@ -64,19 +81,22 @@ GuessSource Proposer::SourceOf(Tokens prompt, int position) const {
   return is_predicted ? GuessSource::kPrediction : GuessSource::kPrompt;
 }
 
-Guess Proposer::ProposeForced(TokenConstraint& constraint, int limit) {
+Guess Proposer::ProposeForced(TokenConstraint& constraint, int limit, double chance_min) {
   Guess guess{.source = GuessSource::kGrammar};
   const int count = std::min(limit, max_tokens_);
   if (!of_forced_.BeginStep() || count <= 0) return guess;
-  guess.tokens = constraint.Forced(count);
   const double chance = of_forced_.Chance(GuessRecord::kLongMatch);
+  if (chance <= chance_min) return guess;
+  guess.tokens = constraint.Forced(count);
   double all_right = 1;
   for (size_t i = 0; i < guess.tokens.size(); ++i) guess.chances.push_back(all_right *= chance);
   return guess;
 }
 
 void Proposer::Learn(GuessSource source, int proposed, int accepted) {
-  GuessRecord& record = source == GuessSource::kGrammar ? of_forced_ : of_text_;
+  GuessRecord& record = source == GuessSource::kGrammar   ? of_forced_
+                        : source == GuessSource::kHistory ? of_history_
+                                                          : of_text_;
   record.Learn(proposed, accepted);
 }
 

@@ -43,10 +43,11 @@ struct Request {
   // token of one is banned after its other tokens.
   std::shared_ptr<const std::vector<uint32_t>> allowed_tokens;
   std::shared_ptr<const std::vector<std::vector<int32_t>>> bad_words;
-  SharedTokens prediction;  // tokens that may be the output; they are only proposed
-  int priority = 0;         // the waiting queue serves lower numbers first; waiting requests age
-  std::string cache_salt;   // sequences share cached pages only within one salt
-  uint64_t client = 0;      // clients take turns
+  SharedTokens prediction;    // tokens that may be the output; they are only proposed
+  int priority = 0;           // the waiting queue serves lower numbers first; waiting requests age
+  std::string cache_salt;     // sequences share cached pages only within one salt
+  uint64_t client = 0;        // clients take turns
+  std::string history_owner;  // whose past answers are a source of guesses; empty: no one's
   TimePoint arrival;
   // A request that has not started by then is refused. Among the continuations of one response this
   // applies only to the first; the others follow it.

@@ -75,6 +75,7 @@ Scheduler::Scheduler(const EngineOptions& options, PrefixIndex::Options index_op
       tier_(tier) {
   DS_CHECK(max_running_ > 0 && options.page_size > 0 && options.max_model_len > 0,
            "every size of the engine is positive");
+  if (options.speculative_history_bytes > 0) history_.emplace(options.speculative_history_bytes);
 }
 
 void Scheduler::Add(Request request) {
@@ -368,7 +369,10 @@ std::vector<TokenEvent> Scheduler::Commit(const StepResult& result) {
     Sequence& sequence = *it->second;
     TokenEvent event = CommitSequence(sequence, due[i], result[i]);
     const bool ended = event.finish != FinishReason::kNone;
-    if (ended) Remove(sequence);
+    if (ended) {
+      Remember(sequence, event.finish);
+      Remove(sequence);
+    }
     if (ended || !event.tokens.empty() || !event.prompt_logprobs.empty())
       events.push_back(std::move(event));
   }

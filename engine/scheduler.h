@@ -44,6 +44,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "engine/answer_history.h"
 #include "engine/options.h"
 #include "engine/page_pool.h"
 #include "engine/page_tier.h"
@@ -131,6 +132,7 @@ class Scheduler {
   const PagePool& pool() const { return pool_; }
   const PrefixIndex& index() const { return index_; }
   const StateStore& states() const { return states_; }
+  int64_t history_bytes() const { return history_ ? history_->bytes() : 0; }
   const SchedulerCounters& counters() const { return counters_; }
   // Returns the changes of the prefix index since the last call, if its options record them.
   std::vector<KvEvent> TakeKvEvents() { return index_.TakeEvents(); }
@@ -163,7 +165,8 @@ class Scheduler {
   struct Offer;
   void ReadTexts(bool of_all);
   void PlanProposals();
-  Guess GuessFor(Sequence& sequence, int rows) const;
+  Guess GuessFor(Sequence& sequence, int rows, double chance_min);
+  void Remember(const Sequence& sequence, FinishReason finish);
   void Propose(Offer& offer);
   int TokensFor(int remaining, const Budget& budget) const;
   Sequence& Admit(const std::vector<int32_t>& hits);
@@ -248,6 +251,7 @@ class Scheduler {
   PagePool pool_;
   PrefixIndex index_;
   StateStore states_;
+  std::optional<AnswerHistory> history_;
   std::vector<std::unique_ptr<Sequence>> running_;  // in order of start
   WaitingQueue queue_;
   bool short_of_pages_ = false;  // after the last plan, the next sequence still waits for pages

@@ -16,6 +16,9 @@ constexpr int64_t kReadsPerStep = 1 << 15;
 // until steps of several sizes have run, and proposals make such steps.
 constexpr int kOverheadUnknown = EngineOptions::kVerifiedRowsMax, kOverheadMin = 1;
 
+// Shorter matches in other answers are mostly chance.
+constexpr int kHistoryMatchMin = 3;
+
 }  // namespace
 
 // The tokens that may be proposed for a sequence.
@@ -34,10 +37,20 @@ void Scheduler::ReadTexts(bool of_all) {
     if (!of_all && sequence->num_planned <= 1) continue;
     budget -= sequence->proposer->Read(sequence->request.prompt, sequence->outputs(), budget);
   }
+  if (of_all && history_) history_->Read(budget);
 }
 
-// The guess for a sequence that decodes, at most `rows` tokens.
-Guess Scheduler::GuessFor(Sequence& sequence, int rows) const {
+// Keeps the answer of a sequence that has come to its end.
+void Scheduler::Remember(const Sequence& sequence, FinishReason finish) {
+  const bool is_whole = finish == FinishReason::kStop || finish == FinishReason::kLength;
+  const Request& request = sequence.request;
+  if (history_ && is_whole && !request.history_owner.empty())
+    history_->Add(request.history_owner, request.prompt, sequence.outputs());
+}
+
+// The guess for a sequence that decodes, at most `rows` tokens. A first token that is at most as
+// likely as `chance_min` need not be guessed.
+Guess Scheduler::GuessFor(Sequence& sequence, int rows, double chance_min) {
   if (sequence.num_planned != 1 || sequence.num_remaining() != 1) return {};
   if (sequence.share != kUnlimited) return {};  // its client has no tokens beyond its share
   const Request& request = sequence.request;
@@ -48,10 +61,19 @@ Guess Scheduler::GuessFor(Sequence& sequence, int rows) const {
     limit = std::min<int64_t>(limit, missing - 1);
   // Snapshots of states are of tokens that are known.
   limit = std::min<int64_t>(limit, states_.NextSnapshot(sequence, end) - end - 1);
+  limit = std::min<int64_t>(limit, options_.speculative_tokens);
+  const int count = static_cast<int>(limit);
   Proposer& proposer = *sequence.proposer;
-  Guess guess = proposer.Propose(request.prompt, sequence.outputs(), static_cast<int>(limit));
+  Guess guess = proposer.Propose(request.prompt, sequence.outputs(), count, chance_min);
+  if (history_ && count > 0 && !request.history_owner.empty() && proposer.SearchesHistory()) {
+    const SequenceText text = {.prompt = request.prompt, .outputs = sequence.outputs()};
+    const int length_min = std::max(kHistoryMatchMin, guess.match + 1);
+    const AnswerHistory::Found found = history_->Find(request.history_owner, text, length_min,
+                                                      count);
+    if (found.match.length > 0) guess = proposer.ProposeFound(found, count);
+  }
   if (request.constraint == nullptr) return guess;
-  Guess forced = proposer.ProposeForced(*request.constraint, static_cast<int>(limit));
+  Guess forced = proposer.ProposeForced(*request.constraint, count, chance_min);
   return forced.expected() > guess.expected() ? forced : guess;
 }
 
@@ -68,11 +90,14 @@ void Scheduler::PlanProposals() {
   }
   ReadTexts(rows < rows_max);
   if (rows >= rows_max || running_.empty()) return;
-  std::vector<Offer> offers;
-  offers.reserve(running_.size());
-  for (const auto& sequence : running_)
-    offers.push_back({sequence.get(), GuessFor(*sequence, rows_max - rows)});
   const int overhead = std::max(kOverheadMin, overhead_tokens_.value_or(kOverheadUnknown));
+  const double chance_min = expected / (overhead + rows);
+  std::vector<Offer> offers;
+  for (const auto& sequence : running_) {
+    Guess guess = GuessFor(*sequence, rows_max - rows, chance_min);
+    if (!guess.tokens.empty()) offers.push_back({sequence.get(), std::move(guess)});
+  }
+  if (offers.empty()) return;
   for (; rows < rows_max; ++rows) {
     Offer& next = *std::ranges::max_element(offers, {}, &Offer::chance);  // the oldest of equals
     if (next.chance() * (overhead + rows) <= expected) break;

@@ -131,6 +131,7 @@ void StatsRecorder::ReadGauges(const Scheduler& scheduler) {
   stats_.proposals = counters.proposals;
   stats_.proposed_tokens = counters.proposed_tokens;
   stats_.accepted_tokens = counters.accepted_tokens;
+  stats_.history_bytes = scheduler.history_bytes();
   stats_.corrupted = counters.corrupted;
   const StateStore& states = scheduler.states();
   stats_.state_slots_total = states.num_slots();

@@ -99,20 +99,44 @@ void SuffixTree::AddLeaf(const SequenceText& text, int32_t parent, int32_t begin
 }
 
 SuffixTree::Match SuffixTree::LongestMatch(const SequenceText& text, int ahead) {
-  Match match{.length = pending_};
-  if (pending_ == 0) return match;
+  if (pending_ == 0) return {};
   int32_t below = active_node_;
   if (active_length_ > 0) below = Find(text, active_node_, text[active_begin_])->child;
+  return Describe(text, below, pending_, ahead);
+}
+
+// The match of `length` tokens whose path from the root ends at `below` or on the edge to it.
+SuffixTree::Match SuffixTree::Describe(const SequenceText& text, int32_t below, int length,
+                                       int ahead) {
   const int begin = LatestOf(below);
-  match.next = begin + pending_;
+  Match match{.length = length, .next = begin + length};
   match.counts.reserve(static_cast<size_t>(ahead) + 1);
   match.counts.push_back(CountOf(below));
   for (int i = 1; i <= ahead; ++i) {
-    while (!IsLeaf(below) && NodeOf(below).depth < pending_ + i)
+    while (!IsLeaf(below) && NodeOf(below).depth < length + i)
       below = Find(text, below, text[begin + NodeOf(below).depth])->child;
     match.counts.push_back(std::min(match.counts.back(), CountOf(below)));
   }
   return match;
+}
+
+// Where the path of `tokens` from the root ends, as Describe takes it; nullopt: there is no path.
+std::optional<int32_t> SuffixTree::Locate(const SequenceText& text,
+                                          std::span<const int32_t> tokens) {
+  const int length = static_cast<int>(tokens.size());
+  int32_t at = kRoot;
+  for (int matched = 0; matched < length;) {
+    const Edge* const edge = Find(text, at, tokens[static_cast<size_t>(matched)]);
+    if (edge == nullptr) return std::nullopt;
+    at = edge->child;
+    const int begin = LatestOf(at);
+    const int end = IsLeaf(at) ? size_ - begin : NodeOf(at).depth;
+    for (; matched < std::min(end, length); ++matched) {
+      if (text[begin + matched] != tokens[static_cast<size_t>(matched)]) return std::nullopt;
+    }
+    if (matched < length && IsLeaf(at)) return std::nullopt;
+  }
+  return at;
 }
 
 size_t SuffixTree::PlaceOf(int32_t parent, int32_t token) const {

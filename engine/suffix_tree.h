@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SuffixTree: finds the longest end of a text that occurred in it before, while the text grows
 // (Ukkonen's algorithm). It finds what a suffix automaton finds, but no transitions are copied and
-// leaves are not stored. All edges share one hash table. Owned by a Proposer; no clock, no device.
+// leaves are not stored. All edges share one hash table. Owned by a Proposer or an
+// AnswerHistory; no clock, no device.
 //
 // Costs. A token takes some 30 bytes, at most 84, in addition to the text itself. The operations of
 // all calls together are linear in the text: each of the at most 2n nodes is added once, and an
@@ -11,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -44,11 +46,24 @@ class SuffixTree {
   int64_t Extend(const SequenceText& text, int64_t budget);
   int size() const { return size_; }  // tokens that the tree contains
 
+  // Length of the longest match. REQUIRES: as LongestMatch.
+  int match_length() const { return pending_; }
   // The longest match, and counts of up to `ahead` tokens after it. `next` and `counts` are exact
   // unless more than kCountedMax branches lie below the match; then they can lack occurrences.
   // REQUIRES: size() == text.size().
   Match LongestMatch(const SequenceText& text, int ahead);
 
+  // Whether `tokens` occur in the text that the tree contains. REQUIRES: `text` begins with that of
+  // Extend's last call.
+  bool Contains(const SequenceText& text, std::span<const int32_t> tokens) {
+    return !nodes_.empty() && Locate(text, tokens).has_value();
+  }
+  // The match of `tokens` instead of the text's last ones, in the same way. REQUIRES: Contains.
+  Match MatchOf(const SequenceText& text, std::span<const int32_t> tokens, int ahead) {
+    return Describe(text, *Locate(text, tokens), static_cast<int>(tokens.size()), ahead);
+  }
+
+  static constexpr int64_t kBytesPerTokenMax = 84;
   size_t bytes() const {
     return edges_.capacity() * sizeof(Edge) + nodes_.capacity() * sizeof(Node);
   }
@@ -80,6 +95,8 @@ class SuffixTree {
   int32_t Split(const SequenceText& text, Edge& edge);
   void AddLeaf(const SequenceText& text, int32_t parent, int32_t begin);
   Edge* Find(const SequenceText& text, int32_t parent, int32_t token);
+  std::optional<int32_t> Locate(const SequenceText& text, std::span<const int32_t> tokens);
+  Match Describe(const SequenceText& text, int32_t below, int length, int ahead);
   void Insert(const SequenceText& text, Edge edge);
   void Grow(const SequenceText& text, size_t places);
   size_t PlaceOf(int32_t parent, int32_t token) const;

@@ -182,6 +182,8 @@ void AddWork(FamilyList& list, const EngineStats& s) {
               s.proposed_tokens);
   AddBySource(list, "accepted_tokens_total", "Proposed tokens that were accepted, by source.",
               s.accepted_tokens);
+  list.Gauge("speculative_history_bytes", "Memory of past answers that guesses are taken from.",
+             static_cast<double>(s.history_bytes));
   list.Counter("preemptions_total", "Sequences returned to the queue because KV pages ran out.",
                static_cast<double>(s.preemptions));
   list.Counter("requests_corrupted_total",

@@ -110,8 +110,8 @@ TEST(SimulationCoverageTest, SeedsReachPreemptionsHitsEvictionsDeferralsAndFault
   EXPECT_GT(snapshots.evicted, 200u);
   EXPECT_GT(accepted, 500u);
   EXPECT_GT(accepted_by_source.of(GuessSource::kPrompt), 0u);
-  for (const auto source : {GuessSource::kPrediction, GuessSource::kOutput, GuessSource::kGrammar})
-    EXPECT_GT(accepted_by_source.of(source), 50u) << static_cast<int>(source);
+  for (size_t i = 1; i < kGuessSourceNames.size(); ++i)
+    EXPECT_GT(accepted_by_source.by_source[i], 50u) << kGuessSourceNames[i];
   EXPECT_GT(rejected, 400u);
   EXPECT_GT(counts.refused, 100u);
   EXPECT_GT(counts.drained, 20u);

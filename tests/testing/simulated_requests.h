@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -32,6 +33,7 @@ struct Dice {
 inline EngineOptions RandomOptions(Dice& dice, int speculative_tokens) {
   EngineOptions options;
   options.speculative_tokens = speculative_tokens;
+  if (speculative_tokens % 2 == 1) options.speculative_history_bytes = 1 << 16;
   options.page_size = 1 << dice.Pick(0, 4);
   options.num_pages = dice.Pick(3, 40);
   const int slots = options.page_size * options.num_pages;
@@ -102,6 +104,7 @@ class RandomRequests {
     if (num_priorities_ > 1) request.priority = dice.Pick(-1, num_priorities_ - 2);
     // The first client sends most of them.
     request.client = static_cast<uint64_t>(dice.Chance(60) ? 1 : dice.Pick(1, num_clients_));
+    if (request.client < 4) request.history_owner = std::string(1, 'a' + char(request.client));
     return request;
   }
 
