@@ -59,7 +59,9 @@ void SetLoadFormat(Options& options, std::string_view value) {
   options.session.dummy_weights = value == "dummy";
 }
 void SetSpeculative(Options& options, std::string_view value) {
-  options.session.prompt_lookup = value == "prompt-lookup";
+  options.session.speculation = value == "auto"  ? Speculation::kAuto
+                                : value == "off" ? Speculation::kOff
+                                                 : Speculation::kPromptLookup;
 }
 void SetLogLevelOption(Options& options, std::string_view value) {
   options.log_level = value == "debug"     ? LogLevel::kDebug
@@ -163,11 +165,17 @@ std::vector<FlagSpec> EngineFlags() {
                "for models with states: tokens between the snapshots that the prefix cache keeps, "
                "besides those at prompt ends; 0: no snapshots, so the prefix cache finds nothing")
           .In(0, 1 << 24),
-      FlagSpec("--speculative METHOD", kServe | kGenerate | kChat | kRunBatch, &SetSpeculative,
-               "prompt-lookup: where prompt and output repeat themselves, several tokens per step; "
-               "the output is the same; CPU only")
-          .OneOf({"off", "prompt-lookup"})
-          .Default("off"),
+      FlagSpec(
+          "--speculative METHOD", kServe | kGenerate | kChat | kRunBatch, &SetSpeculative,
+          "prompt-lookup: several tokens per step where they can be guessed; the output is the "
+          "same; CPU only; auto: prompt-lookup on the CPU, off on a GPU")
+          .OneOf({"auto", "prompt-lookup", "off"})
+          .Default("auto"),
+      FlagSpec("--speculative-history SIZE", kServe,
+               At<&Options::session, &SessionOptions::speculative_history>(),
+               "memory for past answers, from which tokens are guessed for requests of the same "
+               "API key and cache_salt; at least 1MiB")
+          .Default("none"),
       FlagSpec("--max-waiting-requests N", kServe, InEngine<&EngineOptions::max_waiting_requests>(),
                "maximum waiting continuations; further requests are refused")
           .In(1, 1 << 20),

@@ -39,6 +39,9 @@ struct CheckpointOptions {
   int threads = 0;  // 0: all available
 };
 
+// --speculative. kAuto: kPromptLookup where it costs nothing else, which is on a CPU that has room.
+enum class Speculation { kAuto, kPromptLookup, kOff };
+
 // Further options of every command that runs a model, or reports how it would run.
 struct SessionOptions : CheckpointOptions {
   std::string device = "auto";  // auto: a GPU if this build and the machine have one and it has
@@ -49,7 +52,8 @@ struct SessionOptions : CheckpointOptions {
   bool dummy_weights = false;
   uint64_t seed = 0;  // for sampling and dummy weights
   bool batch_invariant = false;
-  bool prompt_lookup = false;          // --speculative
+  Speculation speculation = Speculation::kAuto;
+  MemorySize speculative_history;      // not given: none
   int state_snapshot_interval = 1024;  // EngineOptions'
   bool kv_cache_commit = false;
   MemorySize kv_cache_memory;  // not given: chosen from free memory

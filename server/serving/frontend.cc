@@ -51,6 +51,12 @@ uint64_t ClientOf(const GenerateRequest& request) {
   return std::hash<std::string>()(request.client);
 }
 
+// Clients without keys can share an address, so their answers are not kept for each other.
+std::string HistoryOwnerOf(const GenerateRequest& request) {
+  if (!request.client.starts_with("key:")) return {};
+  return request.client + '\n' + request.cache_salt;
+}
+
 const char* PromptParam(const Prompt& prompt) {
   return std::holds_alternative<Conversation>(prompt) ? "messages" : "prompt";
 }
@@ -306,6 +312,7 @@ Result<TokenizedRequest> Frontend::Impl::Prepare(GenerateRequest& request,
     continuation.cache_salt = request.cache_salt;
     continuation.arrival = arrival;
     continuation.client = ClientOf(request);
+    continuation.history_owner = HistoryOwnerOf(request);
     continuation.start_by = tokenized.continuations.empty() ? StartBy(request, arrival, kWaitsMax)
                                                             : TimePoint::max();
     for (int i = 0; i < request.n; ++i) {

@@ -108,7 +108,8 @@ class CudaOnCpuTest(unittest.TestCase):
         cases = (
             (("--page-size", "32"), 2, "--page-size is 32, allowed on a GPU: 64 (or --device cpu)"),
             (("--speculative", "prompt-lookup"), 2,
-             "--speculative is prompt-lookup, allowed on a GPU: off (or --device cpu)"),
+             "--speculative is prompt-lookup, allowed on a GPU: auto or off (or "
+             "--device cpu)"),
             (("--dtype", "float32"), 2,
              "--dtype is float32, allowed with --device cuda: auto, bfloat16"),
             (("--kv-cache-dtype", "float32"), 2,

@@ -118,7 +118,8 @@ class AllClientsTest(unittest.TestCase):
     @unittest.skipUnless(prometheus_process.PROGRAM,
                          "prometheus (Debian package prometheus) is not installed")
     def test_answers_are_the_same_as_alone_and_prometheus_counts_each(self):
-        server = self.enterContext(GatedServer())
+        # A token per step, so that steps give intervals between tokens.
+        server = self.enterContext(GatedServer("--speculative", "off"))
         scraper = self.enterContext(prometheus_process.PrometheusProcess(server))
         clients = Clients(server)
         kinds = [clients.openai_python, clients.grpc_stubs, clients.grpc_reflection, clients.curl]

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--speculative prompt-lookup: the bundled model gives the same answers, in fewer steps."""
+"""--speculative: the bundled model gives the same answers, in fewer steps."""
 
 import random
+import re
+import subprocess
 import sys
+import tempfile
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
-from server_process import DEMO_MODEL, DEVICE, ServerProcess
+from server_process import BINARY, DEMO_MODEL, DEVICE, ServerProcess
 
 sys.path.insert(0, str(DEMO_MODEL.parent))
 import needle_samples
@@ -73,14 +76,14 @@ def answers(server, at_once: int) -> list:
 class SpeculationTest(unittest.TestCase):
 
     def test_answers_are_the_same_in_fewer_steps(self):
-        with ServerProcess(model=DEMO_MODEL) as server:
+        with ServerProcess("--speculative", "off",
+                           model=DEMO_MODEL) as server:
             expected = answers(server, at_once=1)
             steps = server.metric("diffserve_steps_total")
             self.assertEqual(
                 server.metric("vllm:spec_decode_num_drafts_total"), 0)
         self.assertGreaterEqual(len({str(answer) for answer in expected}), 15)
-        with ServerProcess("--speculative", "prompt-lookup",
-                           model=DEMO_MODEL) as server:
+        with ServerProcess(model=DEMO_MODEL) as server:  # the default: auto
             self.assertEqual(answers(server, at_once=1), expected)
             self.assertLess(server.metric("diffserve_steps_total"),
                             0.75 * steps)
@@ -114,14 +117,58 @@ class SpeculationTest(unittest.TestCase):
         with ServerProcess("--speculative", "prompt-lookup",
                            model=DEMO_MODEL) as server:
             self.assertEqual(ask(server), expected)
-            self.assertLess(server.metric("diffserve_steps_total"), 0.8 * steps)
+            self.assertLess(server.metric("diffserve_steps_total"), steps)
             self.assertGreater(
                 server.metric("diffserve_accepted_tokens_total",
-                              source="grammar"), 40)
+                              source="grammar"), 10)
+
+    def test_past_answers_are_guesses_for_the_same_key_and_salt_only(self):
+        body = {
+            "messages": [{"role": "user", "content": "Who are you?"}],
+            "temperature": 0,
+            "max_tokens": 40
+        }
+        with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys:
+            keys.write("one\ntwo\n")
+            keys.flush()
+            with ServerProcess("--speculative-history", "4MiB",
+                               "--api-key-file", keys.name,
+                               model=DEMO_MODEL) as server:
+
+                def metric(name):
+                    page = server.get("/metrics", headers={"Authorization": "Bearer one"}).body
+                    return float(re.search(rf"^{re.escape(name)} (.*)$", page.decode(), re.M)[1])
+
+                accepted_total = 'diffserve_accepted_tokens_total{source="history"}'
+
+                def ask(key, **more):
+                    before = metric(accepted_total)
+                    answer = server.post("/v1/chat/completions", body | more,
+                                         headers={"Authorization": f"Bearer {key}"}).json()
+                    return answer["choices"], metric(accepted_total) - before
+
+                expected, accepted = ask("one")
+                self.assertEqual(accepted, 0)
+                self.assertEqual(ask("two"), (expected, 0))
+                self.assertEqual(ask("one", cache_salt="x"), (expected, 0))
+                for key in ("one", "two"):
+                    choices, accepted = ask(key)
+                    self.assertEqual(choices, expected)
+                    self.assertGreater(accepted, 2)
+                self.assertGreater(metric("diffserve_speculative_history_bytes"), 0)
+                self.assertLess(metric("diffserve_speculative_history_bytes"), 4 << 20)
+        for flags, message in ((("--speculative-history", "1K"), "allowed: at least 1MiB"),
+                               (("--speculative-history", "4MiB", "--speculative", "off"),
+                                "without --speculative off")):
+            refused = subprocess.run([BINARY, "serve", DEMO_MODEL, *flags], capture_output=True,
+                                     text=True)
+            self.assertEqual(refused.returncode, 2, refused.stderr)
+            self.assertIn(message, refused.stderr)
 
     def test_prediction_saves_steps_and_changes_nothing(self):
         body = requests()[0]
-        with ServerProcess(model=DEMO_MODEL) as server:
+        with ServerProcess("--speculative", "off",
+                           model=DEMO_MODEL) as server:
             expected = server.post("/v1/chat/completions", body).json()
             text = expected["choices"][0]["message"]["content"]
             body |= {"prediction": {"type": "content", "content": text}}

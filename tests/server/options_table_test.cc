@@ -202,7 +202,7 @@ TEST(OptionsTest, DefaultsMatchTheInterface) {
   EXPECT_EQ(o.session.engine.page_size, 0);
   EXPECT_EQ(o.serve.drain_timeout_s, 45);
   EXPECT_TRUE(o.session.engine.enable_prefix_caching);
-  EXPECT_FALSE(o.session.prompt_lookup);
+  EXPECT_EQ(o.session.speculation, Speculation::kAuto);
   EXPECT_FALSE(o.session.dtype.has_value());
 }
 
@@ -245,8 +245,8 @@ TEST(OptionsTest, ValuesAreStoredInTheirOptions) {
 TEST(OptionsTest, PromptLookupIsChosenByItsName) {
   const Result<Options> parsed = Parse({"serve", "DIR"}, {"--speculative", "prompt-lookup"});
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
-  EXPECT_TRUE(parsed->session.prompt_lookup);
-  EXPECT_FALSE(Parse({"serve", "DIR"}, {"--speculative=off"})->session.prompt_lookup);
+  EXPECT_EQ(parsed->session.speculation, Speculation::kPromptLookup);
+  EXPECT_EQ(Parse({"serve", "DIR"}, {"--speculative=off"})->session.speculation, Speculation::kOff);
 }
 
 TEST(OptionsTest, AttentionLogitsAreRoundedOnlyOnRequest) {

@@ -101,6 +101,24 @@ void ChooseStates(double bytes_max, SessionPlan* plan) {
        {"reason", "states and windows of more sequences do not fit half of the KV memory"}});
 }
 
+// Drops proposals that no flag asks for if the states that they go back to would leave room for
+// fewer sequences. `pages_bytes`: the KV pages of one sequence.
+void DropProposals(const MemorySize& asked, double pages_bytes, double free, SessionPlan* plan) {
+  if (!plan->may_stop_proposing || plan->slot_bytes() == 0) return;
+  const auto state_bytes = [&](int sequences) {
+    return SetStates(sequences, plan) ? static_cast<double>(plan->state_bytes())
+                                      : std::numeric_limits<double>::infinity();
+  };
+  const Result<double> budget = KvBudget(asked, plan->on_gpu(), free, pages_bytes + state_bytes(1));
+  if (!budget.ok()) return;
+  const double room = std::min(budget.value() / 2, budget.value() - pages_bytes);
+  if (state_bytes(plan->engine.MaxRunning()) <= room) return;
+  plan->engine.speculative_tokens = 0;
+  plan->engine.speculative_history_bytes = 0;
+  Log(LogLevel::kInfo, "speculation_off",
+      {{"reason", "the states that proposals go back to leave too little room for sequences"}});
+}
+
 // Chooses the KV pages, states and windows. `free`: the memory that the weights, and on a GPU also
 // the largest step, leave.
 Result<int> ChoosePages(const MemorySize& asked, SessionPlan& plan, double free) {
@@ -118,12 +136,12 @@ Result<int> ChoosePages(const MemorySize& asked, SessionPlan& plan, double free)
   const KvDemand demand = plan.needs.kv(plan.engine.page_size, plan.engine.max_model_len);
   const int64_t least = std::max<int64_t>(1, plan.PagesFor(demand.least_tokens));
   const int sequences = std::max(1, plan.needs.sequences);
+  const double pages_bytes = static_cast<double>(least) * page_bytes;
+  DropProposals(asked, pages_bytes, free, &plan);
   SetStates(sequences, &plan);
-  const double least_bytes = static_cast<double>(least) * page_bytes +
-                             static_cast<double>(plan.state_bytes());
+  const double least_bytes = pages_bytes + static_cast<double>(plan.state_bytes());
   const Result<double> budget = KvBudget(asked, plan.on_gpu(), free, least_bytes);
   if (!budget.ok()) return budget.status();
-  const double pages_bytes = static_cast<double>(least) * page_bytes;
   ChooseStates(std::min(budget.value() / 2, budget.value() - pages_bytes), &plan);
   if (budget.value() < least_bytes) {
     const std::string flag = sequences == 1 ? "--max-model-len" : "--batch";
@@ -179,11 +197,32 @@ Status ChooseDevice(const std::string& asked, SessionPlan* plan) {
 
 // Proposals need all earlier tokens, but a GPU's steps are planned before these are known.
 Status ChooseSpeculation(const SessionOptions& options, SessionPlan* plan) {
-  if (options.prompt_lookup && plan->on_gpu()) {
+  if (options.speculation == Speculation::kOff) return {};
+  const bool is_asked = options.speculation == Speculation::kPromptLookup;
+  if (is_asked && plan->on_gpu()) {
     return InvalidArgument(
-        "--speculative is prompt-lookup, allowed on a GPU: off (or --device cpu)", "--speculative");
+        "--speculative is prompt-lookup, allowed on a GPU: auto or off (or --device cpu)",
+        "--speculative");
   }
-  if (options.prompt_lookup) plan->engine.speculative_tokens = EngineOptions::kVerifiedRowsMax - 1;
+  if (plan->on_gpu() || plan->needs.sequences > 0) return {};
+  plan->engine.speculative_tokens = EngineOptions::kVerifiedRowsMax - 1;
+  plan->may_stop_proposing = !is_asked;
+  return {};
+}
+
+Status ChooseHistory(const MemorySize& asked, SessionPlan* plan) {
+  constexpr int64_t kMin = int64_t{1} << 20;
+  if (asked.text.empty()) return {};
+  if (asked.bytes < kMin) {
+    return InvalidArgument("--speculative-history is " + asked.text + ", allowed: at least 1MiB",
+                           "--speculative-history");
+  }
+  if (plan->engine.speculative_tokens == 0) {
+    return InvalidArgument("--speculative-history is " + asked.text +
+                               ", allowed only on the CPU and without --speculative off",
+                           "--speculative-history");
+  }
+  plan->engine.speculative_history_bytes = asked.bytes;
   return {};
 }
 
@@ -364,6 +403,7 @@ Result<SessionPlan> PlanSession(const SessionOptions& options, const SessionNeed
   if (!needs.is_estimate) WarnOfUnused(plan.summary.unused_tensors);
   DS_RETURN_IF_ERROR(ChooseLengths(options, &plan));
   DS_RETURN_IF_ERROR(ChooseSpeculation(options, &plan));
+  DS_RETURN_IF_ERROR(ChooseHistory(options.speculative_history, &plan));
   DS_RETURN_IF_ERROR(ChooseForStates(options, &plan));
   const ModelSummary& summary = plan.summary;
   DS_RETURN_IF_ERROR(ChooseLayouts(options, &plan));

@@ -56,6 +56,7 @@ struct SessionPlan {
   size_t window_page_bytes = 0;  // likewise of the layers with a window, if their ids are their own
   int64_t free_bytes = 0;        // of the device's memory, before anything was loaded
   int num_threads = 0;           // of the CPU backend
+  bool may_stop_proposing = false;  // --speculative auto: if states need the memory
   bool on_gpu() const { return model.device == Device::kCuda; }
   // Whether the device has kernels for pages of this dtype with these heads.
   bool HasPagesOf(DType dtype) const;
