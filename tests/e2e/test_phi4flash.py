@@ -82,7 +82,7 @@ class ServingTest(Phi4FlashTest):
                 "structured_outputs": {"regex": "((hello ){9}[a-d]{4} )+"}}
         for flags in ((), OFTEN, ("--max-num-seqs", 1)):
             answers = []
-            for speculative in ((), ("--speculative", "prompt-lookup")):
+            for speculative in (("--speculative", "off"), ("--speculative", "prompt-lookup")):
                 with ServerProcess(*flags, *speculative, model=self.model) as server:
                     answers.append([
                         server.post("/v1/completions", {"prompt": prompt} | body).json()["choices"]
@@ -92,6 +92,21 @@ class ServingTest(Phi4FlashTest):
             self.assertEqual(answers[1], answers[0], flags)
             self.assertGreater(accepted, 50)
             self.assertGreater(proposed, accepted)
+
+    def test_proposals_by_default_take_no_room_from_sequences(self):
+        def generate(kib, method):
+            return self.command("generate", self.model, "--tokens", "5,6,7", "--max-tokens", 3,
+                                "--device", "cpu", "--max-model-len", 64, "--kv-cache-memory",
+                                f"{kib}KiB", "--speculative", method)
+
+        kib = 16
+        while (off := generate(kib, "off")).returncode != 0:
+            self.assertIn("raise --kv-cache-memory", off.stderr)
+            kib += kib // 4
+        auto = generate(kib, "auto")
+        self.assertEqual((auto.returncode, auto.stdout), (0, off.stdout))
+        self.assertIn("speculation_off", auto.stderr)
+        self.assertNotIn("speculation_off", generate(1 << 16, "auto").stderr)
 
     def test_match_before_the_first_snapshot_is_a_miss(self):
         shared = [5] * PAGE_SLOTS
