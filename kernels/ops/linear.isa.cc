@@ -93,7 +93,6 @@ struct Tile {
   // Prefetches the panels' bytes kAheadBytes further on: the hardware prefetcher keeps up with only
   // one row.
   [[gnu::always_inline]] static void PrefetchAhead(const char* panel, int64_t panel_stride) {
-    constexpr int kAheadBytes = 1024;
     constexpr int kStepBytes = Weights::kStep * kDepthBytes<Weights>;
 #pragma GCC unroll 4
     for (int np = 0; np < NP; ++np) {

@@ -23,7 +23,8 @@ class PackedInput {
       return;
     }
     const int64_t groups = NumQuantGroups(in_features);
-    x_.stride = groups * kQuantGroup;
+    // Rows of a multiple of 4 KiB would compete for the same cache sets.
+    x_.stride = (groups + 1) * kQuantGroup;
     const bool is_int8 = x_.kind == LinearInput::kInt8;
     const int64_t value_bytes = rows * x_.stride * (is_int8 ? 1 : 2);
     const int64_t scale_bytes = is_int8 ? rows * groups * int64_t{sizeof(float)} : 0;
@@ -31,11 +32,17 @@ class PackedInput {
         static_cast<size_t>(value_bytes + 2 * scale_bytes));
     x_.values = memory_.get();
     x_.scales = reinterpret_cast<float*>(memory_.get() + value_bytes);
-    x_.sums = reinterpret_cast<int32_t*>(memory_.get() + value_bytes + scale_bytes);
-    RunShares(
-        pool, args.num_tokens, rows * in_features >= kElementsWorthWaking, [&](int begin, int end) {
-          kernels.pack({args.x, args.XStride(in_features), weight.in_features(), begin, end, x_});
-        });
+    x_.offsets = reinterpret_cast<int32_t*>(memory_.get() + value_bytes + scale_bytes);
+    RunShares(pool, args.num_tokens, rows * in_features >= kElementsWorthWaking,
+              [&](int begin, int end) {
+                kernels.pack({.format = weight.format(),
+                              .x = args.x,
+                              .x_stride = args.XStride(in_features),
+                              .in_features = weight.in_features(),
+                              .begin = begin,
+                              .end = end,
+                              .to = x_});
+              });
   }
 
   const LinearX& x() const { return x_; }

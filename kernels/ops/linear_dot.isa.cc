@@ -24,6 +24,11 @@ constexpr bool kHasInt8Dot = false;
   return bytes;
 }
 
+// The weight code that stands for 0: (code - zero) x = code x - zero x.
+constexpr int CodeZeroOf(WeightFormat format) {
+  return format == WeightFormat::kInt4 ? Int4Panel::kZero : kHasInt8Dot ? Int8Panel::kZero : 0;
+}
+
 // ---- Activations.
 
 void PackInt8(const LinearInputSlice& slice, int row) {
@@ -56,7 +61,8 @@ void PackInt8(const LinearInputSlice& slice, int row) {
     const int64_t at = row * groups + group;
     const float not_finite = ReduceAdd(poison);
     to.scales[at] = (max < kMinScaled ? 0.0f : max * (1.0f / 127.0f)) + not_finite;
-    to.sums[at] = not_finite == 0 ? ReduceAdd(sum) : 0;  // the codes are meaningless otherwise
+    // The codes of numbers that are not finite are meaningless.
+    to.offsets[at] = not_finite == 0 ? -CodeZeroOf(slice.format) * ReduceAdd(sum) : 0;
   }
 }
 
@@ -146,11 +152,11 @@ constexpr WholeDepthFunctions kBFloat16Tiles[] = {
 // ---- int8 and int4 weights: R rows by one panel. Codes<R>::Step adds the products of kStepDepth
 // in_features, whose codes in the panel are kStepBytes.
 
-// Correction for kZero: (code - kZero) x = code x - kZero x.
+// kPrefetchFromRows: with fewer rows the hardware's prefetcher keeps up.
 struct Int8Codes {
   static constexpr int kStepDepth = 4;
   static constexpr int kStepBytes = 4 * kPanel;
-  static constexpr int kCorrection = kHasInt8Dot ? Int8Panel::kZero : 0;
+  static constexpr int kPrefetchFromRows = 2;
   static constexpr bool kHasGroupScales = false;
   static constexpr int64_t GroupBytes() { return Int8Panel::GroupBytes(kPanel); }
 
@@ -161,7 +167,7 @@ struct Int8Codes {
     if constexpr (!kHasInt8Dot) {
       for (Quads& code : codes) code = FlipTopBits(code);  // now signed
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int r = 0; r < R; ++r) {
       const Quads value = Set1Quad(FourBytes(x + r * x_stride));
 #pragma GCC unroll 2
@@ -178,7 +184,7 @@ struct Int8Codes {
 struct Int4Codes {
   static constexpr int kStepDepth = 8;
   static constexpr int kStepBytes = 4 * kPanel;
-  static constexpr int kCorrection = Int4Panel::kZero;
+  static constexpr int kPrefetchFromRows = 1;
   static constexpr bool kHasGroupScales = true;
   static constexpr int64_t GroupBytes() { return Int4Panel::GroupBytes(kPanel); }
 
@@ -188,7 +194,7 @@ struct Int4Codes {
     const Quads both[2] = {LoadQuads(w), LoadQuads(w + 4 * kLanes)};
     const Quads lower[2] = {LowerHalves(both[0]), LowerHalves(both[1])};
     const Quads upper[2] = {UpperHalves(both[0]), UpperHalves(both[1])};
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int r = 0; r < R; ++r) {
       const Quads first = Set1Quad(FourBytes(x + r * x_stride));
       const Quads second = Set1Quad(FourBytes(x + r * x_stride + 4));
@@ -204,23 +210,22 @@ void IntegerTile(const LinearSlice& s, int panel, int row, const Fetch& fetch) {
   // With few rows, more sums than rows need hide the latency.
   constexpr int kSums = R == 1 ? 4 : R <= 3 ? 2 : 1;
   constexpr int kSteps = kQuantGroup / Codes::kStepDepth;
-  // If a dot product is several operations, more steps would be reordered by rows, with their codes
-  // spilled to the stack.
-  constexpr int kStepsAtOnce = kHasInt8Dot ? kSteps : kSums;
+  // With many sums, or if a dot product is several operations, more steps would be reordered by
+  // rows, with codes or sums spilled to the stack.
+  constexpr int kStepsAtOnce = kHasInt8Dot && R <= 8 ? kSteps : kSums;
   const int64_t groups = NumQuantGroups(s.in_features);
   const char* w = PanelAt(s, panel);
   const int8_t* x = static_cast<const int8_t*>(s.x.values) + row * s.x.stride;
   const float* scales = s.x.scales + row * groups;
-  const int32_t* sums_of_x = s.x.sums + row * groups;
-  F32 acc[R][2];
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = Zero();
+  const int32_t* offsets = s.x.offsets + row * groups;
+  // In L1, read and written once per group: the registers are for the group's integers.
+  alignas(64) float chains[R][kPanel] = {};
   FetchSteps<kOneTile> fetches(fetch, groups * kSteps);
   for (int64_t group = 0; group < groups; ++group, w += Codes::GroupBytes(), x += kQuantGroup) {
     I32 sums[kSums][R][2];
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int r = 0; r < R; ++r) {
-      sums[0][r][0] = sums[0][r][1] = Set1Int(-Codes::kCorrection * sums_of_x[r * groups + group]);
+      sums[0][r][0] = sums[0][r][1] = Set1Int(offsets[r * groups + group]);
 #pragma GCC unroll 4
       for (int i = 1; i < kSums; ++i) sums[i][r][0] = sums[i][r][1] = Set1Int(0);
     }
@@ -229,7 +234,7 @@ void IntegerTile(const LinearSlice& s, int panel, int row, const Fetch& fetch) {
 #pragma GCC unroll 16
       for (int step = begin; step < begin + kStepsAtOnce; ++step) {
         const char* from = w + step * Codes::kStepBytes;
-        if constexpr (R >= 2) fetches.Step(from);
+        if constexpr (R >= Codes::kPrefetchFromRows) fetches.Step(from);
         Codes::template Step<R>(sums[(step - begin) % kSums], from, x + step * Codes::kStepDepth,
                                 s.x.stride);
       }
@@ -241,24 +246,19 @@ void IntegerTile(const LinearSlice& s, int panel, int row, const Fetch& fetch) {
         weight_scale = LoadF16(reinterpret_cast<const uint16_t*>(w + Int4Panel::ScalesAt(kPanel)) +
                                v * kLanes);
       }
-#pragma GCC unroll 8
+#pragma GCC unroll 12
       for (int r = 0; r < R; ++r) {
         I32 sum = sums[0][r][v];
 #pragma GCC unroll 4
         for (int i = 1; i < kSums; ++i) sum = Add(sum, sums[i][r][v]);
         F32 scale = Set1(scales[r * groups + group]);
         if constexpr (Codes::kHasGroupScales) scale = Mul(scale, weight_scale);
-        acc[r][v] = Fma(ToFloat(sum), scale, acc[r][v]);
+        float* chain = chains[r] + v * kLanes;
+        Store(chain, Fma(ToFloat(sum), scale, Load(chain)));
       }
     }
   }
-  alignas(64) float sums[R][kPanel];
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-    Store(sums[r], acc[r][0]);
-    Store(sums[r] + kLanes, acc[r][1]);
-  }
-  Finish(s, panel, row, R, sums[0], kPanel);
+  Finish(s, panel, row, R, chains[0], kPanel);
 }
 
 template <typename Codes, int R>
@@ -271,19 +271,22 @@ constexpr WholeDepthFunctions kIntegerTiles[] = {
     kOfIntegers<Codes, 2>,
     kOfIntegers<Codes, 3>,
     kOfIntegers<Codes, 4>,
-#if defined(__AVX512F__) || defined(DS_PAIRED)
     kOfIntegers<Codes, 5>,
     kOfIntegers<Codes, 6>,
+#if defined(__AVX512F__) || defined(DS_PAIRED)
     kOfIntegers<Codes, 7>,
     kOfIntegers<Codes, 8>,
+    kOfIntegers<Codes, 9>,
+    kOfIntegers<Codes, 10>,
+    kOfIntegers<Codes, 11>,
+    kOfIntegers<Codes, 12>,
 #endif
 };
-// As many rows as the registers allow.
-constexpr int kTileRows = kLanes == 8 ? 4 : 8;
-// Eight rows of int4 leave no registers for the sums of the groups before. That costs most when two
-// tiles do a panel.
-constexpr int Int4TileRows(int rows) {
-  return kTileRows == 8 && rows > 8 && rows <= 24 ? 6 : kTileRows;
+// Up to 12 rows are as few tiles as the registers allow: memory is the limit. More rows are tiles
+// of the size that computes fastest.
+constexpr int IntegerTileRows(int rows) {
+  if (kLanes == 8) return rows <= 12 ? 6 : 4;
+  return rows <= 12 ? 12 : 10;
 }
 
 LinearInput LinearInputOf(WeightFormat format) {
@@ -308,9 +311,9 @@ void PackLinearInput(const LinearInputSlice& slice) {
 void LinearOfDots(const LinearSlice& slice) {
   switch (slice.format) {
     case WeightFormat::kInt8:
-      return WalkPanels(slice, kIntegerTiles<Int8Codes>, kTileRows);
+      return WalkPanels(slice, kIntegerTiles<Int8Codes>, IntegerTileRows(slice.rows));
     case WeightFormat::kInt4:
-      return WalkPanels(slice, kIntegerTiles<Int4Codes>, Int4TileRows(slice.rows));
+      return WalkPanels(slice, kIntegerTiles<Int4Codes>, IntegerTileRows(slice.rows));
     default:
       break;
   }

@@ -23,12 +23,15 @@ struct LinearX {
   void* values = nullptr;   // [rows][stride]
   int64_t stride = 0;       // elements
   float* scales = nullptr;  // kInt8: [rows][groups]
-  int32_t* sums = nullptr;  // kInt8: [rows][groups], sums of the codes
+  // kInt8: [rows][groups], the first term of a group's integer sum: minus the sum of the codes,
+  // times the weight code that stands for 0.
+  int32_t* offsets = nullptr;
 };
 
 // Rows [begin, end) of x, to convert into another kind of LinearX.
 struct LinearInputSlice {
-  const float* x;  // [rows, in_features]
+  WeightFormat format;  // of the weights that they multiply
+  const float* x;       // [rows, in_features]
   int64_t x_stride;
   int in_features;
   int begin;

@@ -30,6 +30,10 @@ inline void Finish(const LinearSlice& s, int panel, int row, int rows, const flo
   }
 }
 
+// How far ahead of its reads a tile prefetches: memory answers after some 150 ns, in which a core
+// reads 6 KiB. A sixth of L1.
+inline constexpr int kAheadBytes = 8192;
+
 // What a tile prefetches. If one tile does a whole panel, it fetches what it reads next into L1,
 // since the hardware prefetcher keeps up with only one row. If several tiles do a panel, each
 // fetches its share of the next panel into L2, evenly over its steps.
@@ -57,7 +61,6 @@ class FetchSteps {
   }
 
  private:
-  static constexpr int kAheadBytes = 1024;
   static constexpr int kFraction = 8;
   const char* from_;
   int64_t step_;

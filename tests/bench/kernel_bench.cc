@@ -106,12 +106,12 @@ std::vector<cpu::PackedLinear> Weights(int count, int n, int k, WeightFormat for
 void LinearBench(Bench& bench, WeightFormat format) {
   constexpr int kIn = 1536;
   constexpr int kOut = 4096;
-  const auto weights = Weights(format == WeightFormat::kFloat32 ? 8 : 16, kOut, kIn, format,
-                               bench.isa,
-                               bench.pool);  // 200 MB
+  const auto matrix_bytes = static_cast<double>(WeightBytes(format, kOut, kIn));
+  const auto weights = Weights(static_cast<int>(200e6 / matrix_bytes), kOut, kIn, format, bench.isa,
+                               bench.pool);
   std::vector<float> x(size_t{512} * kIn, 0.25f);
   std::vector<float> y(size_t{512} * kOut);
-  for (int rows : {1, 2, 4, 6, 8, 16}) {
+  for (int rows : {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16}) {
     char name[80];
     std::snprintf(name, sizeof(name), "linear %s %d rows, 200 MB of weights", NameOf(format).data(),
                   rows);
