@@ -19,7 +19,9 @@
 namespace diffserve {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kTinyConfig[] =
     R"({"model_type": "diffllama", "vocab_size": 96, "hidden_size": 64, "intermediate_size": 80,
@@ -135,10 +137,24 @@ TEST_F(CommandsTest, BenchReportsSpeedBytesFlopsAndRatios) {
       EXPECT_GT(figure["ratio_to_probe"]["median"], 0.0);
     }
   }
+  for (const auto& figure : object["decode"])
+    EXPECT_GT(figure["ratio_to_arithmetic"]["median"], 0.0);
+  EXPECT_EQ(object["decode"][1]["batch"], 2);
   // K1, K2 and V of one group of 16 + 16 + 32 floats in two layers, for one token.
   const double deeper = object["decode"][2]["bytes_per_token"],
                shallow = object["decode"][0]["bytes_per_token"];
   EXPECT_EQ(deeper - shallow, 32.0 * 64 * 4 * 2);
+}
+
+TEST_F(CommandsTest, BenchOfSeveralBatchesEndsWithTheCurve) {
+  const auto report = [&](const std::string& batches) {
+    return Output({"bench", "--prompt", "16", "--generate", "4", "--depth", "0", "--repeat", "1",
+                   "--batch", batches});
+  };
+  EXPECT_THAT(report("1,3"), ContainsRegex("of the memory probe +of the [^\n]*\n"
+                                           " +1 [^\n]*\n"
+                                           " +3 [^\n]*\n"));
+  EXPECT_THAT(report("3"), Not(HasSubstr("tokens/s/sequence"))) << "one batch is no curve";
 }
 
 TEST_F(CommandsTest, BenchDecodesAtDepthsBeyondTheComputedTokens) {

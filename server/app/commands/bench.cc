@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <numeric>
+#include <span>
 
 #include "engine/model_executor.h"
 #include "kernels/base/machine_probe.h"
@@ -269,9 +270,13 @@ class MachineLimits {
 
 // One line of the report: its samples and the probe that they are compared with.
 struct Figure {
-  std::string name;
-  std::vector<double> tokens_per_s, ratio, probe;  // [repeat]
-  double per_token = 0;                            // FLOPs (prefill) or bytes (decode)
+  std::string name = {};
+  int batch = 1;
+  std::vector<double> tokens_per_s = {}, ratio = {}, probe = {};  // [repeat]
+  double per_token = 0;  // FLOPs (prefill) or bytes (decode)
+  // Decode: the same with FLOPs, which are its limit when many sequences share the weights.
+  std::vector<double> arithmetic_ratio = {};
+  double flops_per_token = 0;
 
   void Add(double seconds, double tokens, double probed_per_s) {
     tokens_per_s.push_back(tokens / seconds);
@@ -302,7 +307,9 @@ class Bench {
     }
     for (const int prompt : options_.prompt) RunPrefill(prompt);
     for (const int depth : options_.depth) {
+      const size_t first = decode_.size();
       for (const int batch : options_.batch) RunDecode(depth, batch);
+      if (!json_) PrintCurve(std::span(decode_).subspan(first));
     }
     if (json_) PrintJson();
     return {};
@@ -326,7 +333,7 @@ class Bench {
   }
 
   void RunPrefill(int prompt) {
-    Figure figure{"prefill " + std::to_string(prompt), {}, {}, {}, 0};
+    Figure figure{.name = "prefill " + std::to_string(prompt)};
     if (!Fits(figure.name, prompt, 1)) return;
     figure.per_token = cost_.all_tokens.linear + cost_.all_tokens.attention * (prompt + 1) / 2.0 +
                        cost_.wanted_tokens.linear / prompt + cost_.wanted_tokens.attention;
@@ -343,23 +350,27 @@ class Bench {
   void RunDecode(int depth, int batch) {
     const int steps = options_.generate;
     Figure figure{
-        "decode depth " + std::to_string(depth) + " batch " + std::to_string(batch), {}, {}, {}, 0};
+        .name = "decode depth " + std::to_string(depth) + " batch " + std::to_string(batch),
+        .batch = batch};
     if (!Fits(figure.name, depth + steps, batch)) return;
     // A step reads the weights once and each sequence's earlier tokens.
     const double context = depth + (steps + 1) / 2.0;
     figure.per_token = static_cast<double>(session_.model().weight_bytes()) / batch +
                        SequenceBytes(session_.plan(), context);
+    figure.flops_per_token = cost_.all_tokens.linear + cost_.wanted_tokens.linear +
+                             (cost_.all_tokens.attention + cost_.wanted_tokens.attention) * context;
     runner_.FillTo(depth, batch, steps);
     runner_.Decode(depth, batch, std::min(steps, 4));
     for (int i = 0; i < options_.repeat; ++i) {
-      const double before = machine_.BytesPerSecond();
+      const double flops_before = machine_.FlopsPerSecond(), before = machine_.BytesPerSecond();
       const double seconds = SecondsOf([&] { runner_.Decode(depth, batch, steps); });
       figure.Add(seconds, static_cast<double>(steps) * batch,
                  (before + machine_.BytesPerSecond()) / 2);
+      const double flops_probed = (flops_before + machine_.FlopsPerSecond()) / 2;
+      figure.arithmetic_ratio.push_back(figure.flops_per_token * figure.tokens_per_s.back() /
+                                        flops_probed);
     }
     Print(figure, "MB", 1e6, "memory");
-    decode_flops_.push_back(cost_.all_tokens.linear + cost_.wanted_tokens.linear +
-                            (cost_.all_tokens.attention + cost_.wanted_tokens.attention) * context);
     decode_.push_back(std::move(figure));
   }
 
@@ -371,6 +382,20 @@ class Bench {
         "the %s probe (%.1f G/s)\n",
         figure.name.c_str(), speed.min, speed.median, speed.max, figure.per_token / scale, unit,
         ratio.min, ratio.median, ratio.max, probe_name, SpreadOf(figure.probe).median / 1e9);
+    std::fflush(stdout);
+  }
+
+  // How the speed grows with the batch, and which limit it comes near.
+  void PrintCurve(std::span<const Figure> figures) const {
+    if (figures.size() < 2) return;
+    std::printf("\n%8s %10s %20s %20s %20s\n", "batch", "tokens/s", "tokens/s/sequence",
+                "of the memory probe", ("of the " + std::string(machine_.flops_name())).c_str());
+    for (const Figure& figure : figures) {
+      const double speed = SpreadOf(figure.tokens_per_s).median;
+      std::printf("%8d %10.1f %20.1f %20.2f %20.2f\n", figure.batch, speed, speed / figure.batch,
+                  SpreadOf(figure.ratio).median, SpreadOf(figure.arithmetic_ratio).median);
+    }
+    std::printf("\n");
     std::fflush(stdout);
   }
 
@@ -390,10 +415,11 @@ class Bench {
         json.Add("flops_per_token", figure.per_token).End('}');
       }
       json.End(']').Key("decode").Begin('[');
-      for (size_t i = 0; i < decode_.size(); ++i) {
-        AddFigure(decode_[i], "read_bytes_per_s", json);
-        json.Add("bytes_per_token", decode_[i].per_token);
-        json.Add("flops_per_token", decode_flops_[i]).End('}');
+      for (const Figure& figure : decode_) {
+        AddFigure(figure, "read_bytes_per_s", json);
+        AddSpread("ratio_to_arithmetic", SpreadOf(figure.arithmetic_ratio), json);
+        json.Add("batch", figure.batch).Add("bytes_per_token", figure.per_token);
+        json.Add("flops_per_token", figure.flops_per_token).End('}');
       }
       json.End(']');
     });
@@ -415,7 +441,6 @@ class Bench {
   Runner runner_;
   MachineLimits machine_;
   std::vector<Figure> prefill_, decode_;
-  std::vector<double> decode_flops_;  // [decode_.size()]
 };
 
 SessionNeeds BenchNeeds(const BenchOptions& options) {
