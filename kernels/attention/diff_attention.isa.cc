@@ -17,6 +17,7 @@ namespace diffserve::DS_ISA {
 namespace {
 
 constexpr float kLog2E = 1.44269504f;
+constexpr int kFewRunsAhead = 2;  // of V, which few outputs read at memory's speed
 
 // Queries are numbered map 1 first, within a map by token and then head; outputs have the numbers
 // of map 1's queries.
@@ -277,7 +278,7 @@ class Worker {
     // stay in registers. Many outputs read a part of V that stays in the L1 cache.
     const bool many = outputs_ > kTile / 2;
     const int block = many ? kStep : kHasScales<Codec> ? kRange : kRun;
-    const int next = block == kRange ? kRangeRuns : kStepRuns;
+    const int next = block == kRange ? kRangeRuns : many ? kStepRuns : kFewRunsAhead;
     const int part = kHasScales<Codec> ? format_.head_dim : format_.v_dim;  // per scale
     const int columns = many ? 64 : part;
     const int num_slots = EndOf(range);

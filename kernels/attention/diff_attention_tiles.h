@@ -34,7 +34,8 @@ constexpr int kRangeOperands = kHasScales<Codec> ? kRange : kRange / KvLoads<Cod
 // Runs that R queries take at once: enough chains to hide the latency, few enough for the
 // registers.
 constexpr int RunsAtOnce(int r) { return kLanes == 16 || r == 1 ? 4 : r <= 3 ? 2 : 1; }
-constexpr int ColumnVectorsAtOnce(int r) { return kLanes == 16 || r <= 2 ? 4 : 2; }
+// One query reads as much of a row of V as the registers allow: memory is read in order.
+constexpr int ColumnVectorsAtOnce(int r) { return r == 1 ? 8 : kLanes == 16 || r == 2 ? 4 : 2; }
 
 // Scores of some queries against runs of kRun slots; lanes are slots. The same places of `next` are
 // prefetched, unless it is nullptr.
@@ -126,7 +127,7 @@ void AddColumns(const ValueTile<Codec>& tile, int column, int n) {
   F32 acc[R][C];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int c = 0; c < C; ++c)
       acc[r][c] = tile.first == 0 ? Zero() : Load(sums + r * tile.out_stride + c * kLanes);
   }
@@ -139,14 +140,14 @@ void AddColumns(const ValueTile<Codec>& tile, int column, int n) {
     const std::byte* next = tile.next == nullptr ? nullptr : tile.next[run];
     for (; slot < end; slot += kPack, offset += pack_bytes) {
       if (next != nullptr) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int64_t byte = 0; byte < C * kVectorBytes; byte += 64)
           __builtin_prefetch(next + offset + byte, 0, kIntoL2);
       }
 #pragma GCC unroll 2
       for (int in_pack = 0; in_pack < kPack; in_pack += Loads::kNumbers, ++weights) {
         typename Loads::Vector row[C];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int c = 0; c < C; ++c) {
           const std::byte* from = v + offset + c * kVectorBytes;
           row[c] = C == 1 && n < kLanes ? Loads::LastColumnsOfV(from, in_pack, n)
@@ -155,7 +156,7 @@ void AddColumns(const ValueTile<Codec>& tile, int column, int n) {
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
           const auto weight = Loads::Broadcast(weights[r * kRangeOperands<Codec>]);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
           for (int c = 0; c < C; ++c) acc[r][c] = Loads::Add(acc[r][c], weight, row[c]);
         }
       }
@@ -163,21 +164,29 @@ void AddColumns(const ValueTile<Codec>& tile, int column, int n) {
   }
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int c = 0; c < C; ++c) Store(sums + r * tile.out_stride + c * kLanes, acc[r][c]);
   }
+}
+
+// Columns from `column` on, C vectors at a time. Returns the first column that is left.
+template <typename Codec, int R, int C>
+int AddWholeColumns(const ValueTile<Codec>& tile, int column) {
+  for (; column + C * kLanes <= tile.end_column; column += C * kLanes)
+    AddColumns<Codec, R, C>(tile, column, kLanes);
+  return column;
 }
 
 template <typename Codec, int R>
 void AddValues(const ValueTile<Codec>& tile) {
   constexpr int kVectors = ColumnVectorsAtOnce(R);
   int column = tile.first_column;
-  for (; column + kVectors * kLanes <= tile.end_column; column += kVectors * kLanes)
-    AddColumns<Codec, R, kVectors>(tile, column, kLanes);
-  if constexpr (kVectors == 4) {
-    for (; column + 2 * kLanes <= tile.end_column; column += 2 * kLanes)
-      AddColumns<Codec, R, 2>(tile, column, kLanes);
+  if constexpr (kVectors == 8) {
+    column = AddWholeColumns<Codec, R, 8>(tile, column);
+    column = AddWholeColumns<Codec, R, 6>(tile, column);
   }
+  if constexpr (kVectors >= 4) column = AddWholeColumns<Codec, R, 4>(tile, column);
+  column = AddWholeColumns<Codec, R, 2>(tile, column);
   for (; column < tile.end_column; column += kLanes)
     AddColumns<Codec, R, 1>(tile, column, MinInt(kLanes, tile.end_column - column));
 }
