@@ -8,6 +8,7 @@ tests/bench/results/cpu_*.json, for each kind of machine.
                                              tests/bench/results/cpu_KIND.json, tables and plot
     report_cpu.py measure KIND --models A,B  measures these and leaves the others' figures
     report_cpu.py twins KIND [--rounds 5]    adds what the Diff model costs over its twin, in pairs
+    report_cpu.py curve KIND [--rounds 5]    adds how decode of Llama 778M grows with the batch
     report_cpu.py peers KIND FILE            adds other servers' tokens/s of Llama 778M, measured in
                                              turns with ours: {peer: {type of weights: {figure: [a
                                              sample, ...]}}}, and "about": what the peers are
@@ -50,6 +51,8 @@ TWIN_RUNS = ((None, ("--prompt", "2048", "--depth", "0", "--batch", "1"),
               ("prefill 2048", "decode depth 0 batch 1")),
              (6, ("--prompt", "4096,16384", "--depth", "0", "--batch", "1"),
               ("prefill 4096", "prefill 16384")))
+# The batches of the curve, and the formats of its model, which is that of the peers.
+CURVE_BATCHES, CURVE_FORMATS = (1, 2, 3, 4, 6, 8, 12, 16), ("bfloat16", "int8", "int4")
 # The model and the figures that peers are measured by.
 PEER_MODEL, PEER_DEPTH = "llama_778m", 128
 PEER_FIGURES = (("prefill 512", "prefill of 512"), ("prefill 2048", "prefill of 2048"),
@@ -136,6 +139,25 @@ def measure_twins(kind, rounds):
     path_of(kind).write_text(json.dumps(result, indent=1) + "\n")
 
 
+def measure_curve(kind, rounds):
+    samples = {}
+    for turn in range(rounds):
+        for name in CURVE_FORMATS:
+            print(f"round {turn + 1} of {rounds}: {name}", file=sys.stderr, flush=True)
+            run = bench(MODEL_CONFIGS / PEER_MODEL, name, "--prompt", "16", "--depth", "0",
+                        "--batch", joined(CURVE_BATCHES))
+            for figure in run["decode"]:
+                samples.setdefault(name, {}).setdefault(figure["batch"], []).append(
+                    [figure[what]["median"]
+                     for what in ("tokens_per_s", "ratio_to_probe", "ratio_to_arithmetic")])
+    result = json.loads(path_of(kind).read_text())
+    result["curve"] = {
+        name: [dict(zip(("batch", "tokens_per_s", "of_memory", "of_arithmetic"),
+                        (batch, *map(statistics.median, zip(*values)))))
+               for batch, values in batches.items()] for name, batches in samples.items()}
+    path_of(kind).write_text(json.dumps(result, indent=1) + "\n")
+
+
 def path_of(kind):
     return RESULTS / f"cpu_{kind}.json"
 
@@ -152,7 +174,8 @@ def write(kind, about, samples):
     before = json.loads(path_of(kind).read_text()) if path_of(kind).exists() else {"models": {}}
     result = {"machine": f"{kind.replace('_', ' ')} ({cpu})", **about, "generate": GENERATE,
               "models": {**before["models"], **figures},
-              **{key: before[key] for key in ("about_peers", "peers", "twins") if key in before}}
+              **{key: before[key] for key in ("about_peers", "peers", "twins", "curve")
+                 if key in before}}
     path_of(kind).write_text(json.dumps(result, indent=1) + "\n")
 
 
@@ -199,6 +222,17 @@ def twins_table(result):
         "Tokens/s of DiffLlama divided by those of its Transformer twin, bfloat16, medians of "
         f"{twins[0]['pairs']} pairs, in brackets the minimum and the maximum:"),
         blocks.table(heads, [cells])]
+
+
+def curve_table(result):
+    curve = result["curve"]
+    rows = [[name, *(f"{point['tokens_per_s']:.0f} ({point['of_memory']:.2f}, "
+                     f"{point['of_arithmetic']:.2f})" for point in points)]
+            for name, points in curve.items()]
+    heads = ["linear layers", *(str(point["batch"]) for point in next(iter(curve.values())))]
+    return [blocks.paragraph(
+        "Decode of Llama 778M by the number of streams, in brackets the shares of the memory's and "
+        "of the arithmetic's limit:"), blocks.table(heads, rows)]
 
 
 def servers(result):
@@ -251,6 +285,8 @@ def outputs():
         parts += table(result)
         if "twins" in result:
             parts += twins_table(result)
+        if "curve" in result:
+            parts += curve_table(result)
         if "peers" in result:
             picture = path.with_suffix(".svg")
             parts += [*peer_table(result), blocks.image("cpu", picture, "The same as bars")]
@@ -261,7 +297,8 @@ def outputs():
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", nargs="*", help="measure KIND, twins KIND, or peers KIND FILE")
+    parser.add_argument("command", nargs="*",
+                        help="measure, twins or curve KIND, or peers KIND FILE")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--models", default=joined(model for model, _, _ in MODELS))
     parser.add_argument("--check", action="store_true")
@@ -273,10 +310,13 @@ def main():
             measure(kind, arguments.rounds, arguments.models.split(","))
         case ["twins", kind]:
             measure_twins(kind, arguments.rounds)
+        case ["curve", kind]:
+            measure_curve(kind, arguments.rounds)
         case ["peers", kind, file]:
             add_peers(kind, json.loads(Path(file).read_text()))
         case _:
-            parser.error("usage: report_cpu.py [measure KIND | twins KIND | peers KIND FILE]")
+            parser.error("usage: report_cpu.py [measure KIND | twins KIND | curve KIND | "
+                         "peers KIND FILE]")
     return blocks.settle(outputs(), arguments.check)
 
 
