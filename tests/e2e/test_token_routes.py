@@ -7,7 +7,7 @@ import unittest
 
 import openai
 
-from server_process import ServerProcess
+from server_process import ServerProcess, eventually
 from tiny_model import CHAT_TEMPLATE, EOS, MAX_MODEL_LEN, VOCAB_SIZE, encode
 
 GENERATE = "/inference/v1/generate"
@@ -40,9 +40,12 @@ class LogLineTest(unittest.TestCase):
                 "X-Request-Id": f"long-{len(refused)}"}).status)
         self.assertEqual(refused, [400, 200, 400])
         for name in ("zipped-1", "long-2"):
-            lines = [line for line in server.stderr().splitlines() if name in line]
-            self.assertEqual(len(lines), 1, lines)
-            self.assertRegex(lines[0], "http_request route=/[a-z0-9/]+ status=400")
+            def lines(name=name):
+                return [line for line in server.stderr().splitlines() if name in line]
+
+            eventually(lines, f"a line of {name}")
+            self.assertEqual(len(lines()), 1, lines())
+            self.assertRegex(lines()[0], "http_request route=/[a-z0-9/]+ status=400")
 
 
 class TokensInOutTest(unittest.TestCase):
