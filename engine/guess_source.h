@@ -9,9 +9,9 @@
 
 namespace diffserve {
 
-enum class GuessSource { kPrompt, kPrediction, kOutput, kGrammar, kHistory };
-inline constexpr std::array<const char*, 5> kGuessSourceNames = {"prompt", "prediction", "output",
-                                                                 "grammar", "history"};
+enum class GuessSource { kPrompt, kPrediction, kOutput, kGrammar, kHistory, kDraft };
+inline constexpr std::array<const char*, 6> kGuessSourceNames = {"prompt",  "prediction", "output",
+                                                                 "grammar", "history",    "draft"};
 
 struct GuessCounts {
   std::array<uint64_t, kGuessSourceNames.size()> by_source{};

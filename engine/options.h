@@ -58,6 +58,11 @@ struct EngineOptions {
   int speculative_tokens = 0;
   // Memory for past answers that guesses are taken from; 0: none are kept. See AnswerHistory.
   int64_t speculative_history_bytes = 0;
+  // Bytes of the draft model's weights in relation to the model's; 0: there is none. It guesses
+  // tokens of sequences of at most draft_len_max tokens, where that pays. REQUIRES:
+  // speculative_tokens > 0.
+  double draft_cost = 0;
+  int draft_len_max = 0;
   // Nothing is proposed for a step with more rows than this. Up to it, a step mostly waits for the
   // weights, which all rows share.
   static constexpr int kVerifiedRowsMax = 8;

@@ -72,6 +72,7 @@ Scheduler::Scheduler(const EngineOptions& options, PrefixIndex::Options index_op
       pool_(options.num_pages),
       index_(Complete(index_options, options)),
       states_(options),
+      draft_pages_(options.num_pages, options.page_size),
       tier_(tier) {
   DS_CHECK(max_running_ > 0 && options.page_size > 0 && options.max_model_len > 0,
            "every size of the engine is positive");
@@ -340,6 +341,8 @@ PlannedSequence Scheduler::Describe(Sequence& sequence) {
                           sequence.num_computed < sequence.num_prompt_tokens();
   planned.pages = sequence.pages;
   planned.states = states_.PlanStep(sequence);
+  planned.draft = std::exchange(sequence.draft, {});
+  draft_pages_.Take(sequence, planned.draft);
   planned.window_pages = sequence.state.window_pages;
   const auto num_outputs = static_cast<size_t>(sequence.num_outputs());
   if (planned.samples > 0) {
@@ -404,9 +407,10 @@ TokenEvent Scheduler::CommitSequence(Sequence& sequence, const Due& due,
     return event;
   }
   TakePromptScores(sequence, due.end, result, event);
-  const int rejected = TakeDraws(sequence, due, result.samples, event);
+  const int rejected = TakeDraws(sequence, due, result, event);
   event.prediction = sequence.prediction_use;
   sequence.num_committed = due.end - rejected;
+  if (rejected > 0) draft_pages_.Cut(sequence, sequence.num_committed);
   IndexFullPages(sequence);
   states_.Commit(sequence, index_);
   if (due.end == MaxCachedTokens(sequence.request) && due.samples == 0)

@@ -45,6 +45,7 @@
 #include <vector>
 
 #include "engine/answer_history.h"
+#include "engine/draft_pages.h"
 #include "engine/options.h"
 #include "engine/page_pool.h"
 #include "engine/page_tier.h"
@@ -113,6 +114,8 @@ class Scheduler {
   // Sets how many tokens take as long as a step's overhead. Until it is known, steps are not
   // divided between clients, and proposals suppose a small one.
   void SetOverheadTokens(int tokens) { overhead_tokens_ = tokens; }
+  // Sets what the draft model's work costs. Until it is known, it costs as much as its size says.
+  void SetDraftCost(DraftCost cost) { draft_cost_ = cost; }
 
   // Plans the next step. The plan is empty (and then must not be committed) only if the plan in
   // flight must be committed first. Reasons: all sequences end with it; pages are short; a client
@@ -162,12 +165,32 @@ class Scheduler {
   bool PlanRunning(Budget& budget);
   void PlanWaiting(Budget& budget);
   void PlanLeftover(Budget& budget);
-  struct Offer;
+  // Speculation.
+  // The tokens that may be proposed for a sequence.
+  struct Offer {
+    Sequence* sequence = nullptr;
+    Guess guess = {};
+    double token_cost = 1;  // of each, in tokens of a step
+    size_t count = 0;       // of the guess, that are proposed
+    // That the next token is right; 0: there is none.
+    double chance() const { return count < guess.chances.size() ? guess.chances[count] : 0; }
+    double chance_per_cost() const { return chance() / token_cost; }
+  };
+  // What a step is expected to give, and its cost in tokens.
+  struct StepValue {
+    double tokens = 0, cost = 0;
+    double rate() const { return tokens / cost; }
+  };
   void ReadTexts(bool of_all);
   void PlanProposals();
+  int OverheadTokens() const;
+  int MaxProposed(const Sequence& sequence, int rows) const;
   Guess GuessFor(Sequence& sequence, int rows, double chance_min);
   void Remember(const Sequence& sequence, FinishReason finish);
   void Propose(Offer& offer);
+  void OfferDrafts(std::vector<Offer>& offers, const StepValue& step, int rows);
+  Guess DraftGuess(const Sequence& sequence, int rows) const;
+  DraftCost CostOfDraft() const;
   int TokensFor(int remaining, const Budget& budget) const;
   Sequence& Admit(const std::vector<int32_t>& hits);
   Sequence* VictimBehind(size_t index) const;
@@ -240,8 +263,9 @@ class Scheduler {
   TokenEvent CommitSequence(Sequence& sequence, const Due& due, const SequenceResult& result);
   void TakePromptScores(Sequence& sequence, int end, const SequenceResult& result,
                         TokenEvent& event) const;
-  int TakeDraws(Sequence& sequence, const Due& due, const std::vector<SampleResult>& samples,
+  int TakeDraws(Sequence& sequence, const Due& due, const SequenceResult& result,
                 TokenEvent& event);
+  void Learn(Sequence& sequence, int proposed, int accepted);
   void TakeToken(Sequence& sequence, int position, const SampleResult& sample,
                  TokenEvent& event) const;
   void Remove(const Sequence& sequence);
@@ -257,6 +281,9 @@ class Scheduler {
   bool short_of_pages_ = false;  // after the last plan, the next sequence still waits for pages
   bool shared_out_ = false;      // the plan being built divides the step between clients
   std::optional<int> overhead_tokens_;
+  std::optional<DraftCost> draft_cost_;
+  DraftRecord draft_record_;  // of all sequences
+  DraftPages draft_pages_;
   uint64_t arrivals_ = 0;
   std::unordered_map<RequestId, Sequence*> by_id_;
   std::deque<std::vector<Due>> due_;  // one entry per plan that is not committed, oldest first

@@ -38,6 +38,7 @@ int32_t Scheduler::AllocatePage() {
     states_.Forget(grant->page);
     index_.Evict(grant->page);
   }
+  draft_pages_.Clear(grant->page);
   return grant->page;
 }
 
@@ -57,7 +58,7 @@ void Scheduler::ReleasePages(Sequence& sequence) {
     pool_.Release(sequence.pages[i], index_.Contains(sequence.pages[i]));
   sequence.client->num_pages -= std::ssize(sequence.pages);
   sequence.pages.clear();
-  sequence.num_indexed_pages = 0;
+  sequence.num_indexed_pages = sequence.num_drafted_pages = 0;
   states_.End(sequence);
 }
 
@@ -177,6 +178,7 @@ void Scheduler::IndexFullPages(Sequence& sequence) {
       pool_.Share(kept);
       pool_.Release(own, false);
       sequence.pages[page] = kept;
+      sequence.num_drafted_pages = std::min(sequence.num_drafted_pages, page);
     }
     sequence.num_indexed_pages = page + 1;
   }
@@ -215,6 +217,7 @@ void Scheduler::CheckInvariants() const {
     DS_CHECK(static_cast<int64_t>(sequence->pages.size()) == PagesFor(slots, options_.page_size),
              "a page table is as long as its tokens need");
     for (int32_t page : sequence->pages) ++holders[page];
+    draft_pages_.CheckInvariants(*sequence);
     for (size_t i = static_cast<size_t>(sequence->num_indexed_pages); i < sequence->pages.size();
          ++i) {
       DS_CHECK(pool_.holders(sequence->pages[i]) == 1, "a page that may be written has one holder");

@@ -21,15 +21,6 @@ constexpr int kHistoryMatchMin = 3;
 
 }  // namespace
 
-// The tokens that may be proposed for a sequence.
-struct Scheduler::Offer {
-  Sequence* sequence = nullptr;
-  Guess guess = {};
-  size_t count = 0;  // of the guess, that are proposed
-  // That the next token is right; 0: there is none.
-  double chance() const { return count < guess.chances.size() ? guess.chances[count] : 0; }
-};
-
 // Lets the proposers read new text, oldest first. `of_all`: also of sequences that decode.
 void Scheduler::ReadTexts(bool of_all) {
   int64_t budget = kReadsPerStep;
@@ -40,6 +31,10 @@ void Scheduler::ReadTexts(bool of_all) {
   if (of_all && history_) history_->Read(budget);
 }
 
+int Scheduler::OverheadTokens() const {
+  return std::max(kOverheadMin, overhead_tokens_.value_or(kOverheadUnknown));
+}
+
 // Keeps the answer of a sequence that has come to its end.
 void Scheduler::Remember(const Sequence& sequence, FinishReason finish) {
   const bool is_whole = finish == FinishReason::kStop || finish == FinishReason::kLength;
@@ -48,11 +43,10 @@ void Scheduler::Remember(const Sequence& sequence, FinishReason finish) {
     history_->Add(request.history_owner, request.prompt, sequence.outputs());
 }
 
-// The guess for a sequence that decodes, at most `rows` tokens. A first token that is at most as
-// likely as `chance_min` need not be guessed.
-Guess Scheduler::GuessFor(Sequence& sequence, int rows, double chance_min) {
-  if (sequence.num_planned != 1 || sequence.num_remaining() != 1) return {};
-  if (sequence.share != kUnlimited) return {};  // its client has no tokens beyond its share
+// How many tokens may be proposed for the sequence, at most `rows`. Only for one that decodes.
+int Scheduler::MaxProposed(const Sequence& sequence, int rows) const {
+  if (sequence.num_planned != 1 || sequence.num_remaining() != 1) return 0;
+  if (sequence.share != kUnlimited) return 0;  // its client has no tokens beyond its share
   const Request& request = sequence.request;
   const int end = sequence.num_tokens();
   int64_t limit = std::min<int64_t>(rows, MaxCachedTokens(request) - end);
@@ -62,10 +56,18 @@ Guess Scheduler::GuessFor(Sequence& sequence, int rows, double chance_min) {
   // Snapshots of states are of tokens that are known.
   limit = std::min<int64_t>(limit, states_.NextSnapshot(sequence, end) - end - 1);
   limit = std::min<int64_t>(limit, options_.speculative_tokens);
-  const int count = static_cast<int>(limit);
+  return static_cast<int>(std::max<int64_t>(limit, 0));
+}
+
+// The guess for a sequence that decodes, at most `rows` tokens. A first token that is at most as
+// likely as `chance_min` need not be guessed.
+Guess Scheduler::GuessFor(Sequence& sequence, int rows, double chance_min) {
+  const int count = MaxProposed(sequence, rows);
+  if (count == 0) return {};
+  const Request& request = sequence.request;
   Proposer& proposer = *sequence.proposer;
   Guess guess = proposer.Propose(request.prompt, sequence.outputs(), count, chance_min);
-  if (history_ && count > 0 && !request.history_owner.empty() && proposer.SearchesHistory()) {
+  if (history_ && !request.history_owner.empty() && proposer.SearchesHistory()) {
     const SequenceText text = {.prompt = request.prompt, .outputs = sequence.outputs()};
     const int length_min = std::max(kHistoryMatchMin, guess.match + 1);
     const AnswerHistory::Found found = history_->Find(request.history_owner, text, length_min,
@@ -90,18 +92,21 @@ void Scheduler::PlanProposals() {
   }
   ReadTexts(rows < rows_max);
   if (rows >= rows_max || running_.empty()) return;
-  const int overhead = std::max(kOverheadMin, overhead_tokens_.value_or(kOverheadUnknown));
-  const double chance_min = expected / (overhead + rows);
+  StepValue step = {.tokens = expected, .cost = static_cast<double>(OverheadTokens() + rows)};
   std::vector<Offer> offers;
   for (const auto& sequence : running_) {
-    Guess guess = GuessFor(*sequence, rows_max - rows, chance_min);
-    if (!guess.tokens.empty()) offers.push_back({sequence.get(), std::move(guess)});
+    Guess guess = GuessFor(*sequence, rows_max - rows, step.rate());
+    if (!guess.tokens.empty() || options_.draft_cost > 0)
+      offers.push_back({.sequence = sequence.get(), .guess = std::move(guess)});
   }
   if (offers.empty()) return;
+  if (options_.draft_cost > 0) OfferDrafts(offers, step, rows_max - rows);
   for (; rows < rows_max; ++rows) {
-    Offer& next = *std::ranges::max_element(offers, {}, &Offer::chance);  // the oldest of equals
-    if (next.chance() * (overhead + rows) <= expected) break;
-    expected += next.chance();
+    // The oldest of equals.
+    Offer& next = *std::ranges::max_element(offers, {}, &Offer::chance_per_cost);
+    if (next.chance_per_cost() <= step.rate()) break;
+    step.tokens += next.chance();
+    step.cost += next.token_cost;
     ++next.count;
   }
   for (Offer& offer : offers) Propose(offer);
@@ -117,6 +122,8 @@ void Scheduler::Propose(Offer& offer) {
   const int planned = PlanTokens(sequence, count);
   sequence.proposed.resize(static_cast<size_t>(planned));
   states_.TrimRows(sequence, planned);
+  if (planned > 0 && sequence.proposed_from == GuessSource::kDraft)
+    sequence.draft = {draft_pages_.Count(sequence), sequence.num_tokens(), planned};
   counters_.proposals += planned > 0 ? 1 : 0;
   counters_.proposed_tokens.of(sequence.proposed_from) += static_cast<uint64_t>(planned);
 }
@@ -124,10 +131,13 @@ void Scheduler::Propose(Offer& offer) {
 // Takes the draws of a step. The first draw is the sequence's next token. The draw after a proposed
 // token counts only if the draw before it gave that token. Returns how many planned tokens were
 // wrong; they count as not planned.
-int Scheduler::TakeDraws(Sequence& sequence, const Due& due,
-                         const std::vector<SampleResult>& samples, TokenEvent& event) {
+int Scheduler::TakeDraws(Sequence& sequence, const Due& due, const SequenceResult& result,
+                         TokenEvent& event) {
   if (due.samples == 0) return 0;
-  const std::vector<int32_t> proposed = std::exchange(sequence.proposed, {});
+  const std::vector<SampleResult>& samples = result.samples;
+  const bool is_drafted = sequence.proposed_from == GuessSource::kDraft;
+  const std::vector<int32_t> known = std::exchange(sequence.proposed, {});
+  const std::vector<int32_t>& proposed = is_drafted ? result.guesses : known;
   const int first = due.end - due.samples + 1;
   int taken = 0;
   bool goes_on = true;
@@ -141,19 +151,27 @@ int Scheduler::TakeDraws(Sequence& sequence, const Due& due,
               samples[static_cast<size_t>(taken)].finite;
   }
   const int rejected = due.samples - taken;
-  if (due.samples > 1) {
-    counters_.accepted_tokens.of(sequence.proposed_from) += static_cast<uint64_t>(taken - 1);
-    if (sequence.proposed_from == GuessSource::kPrediction) {
-      sequence.prediction_use.accepted += taken - 1;
-      sequence.prediction_use.rejected += rejected;
-    }
-    sequence.proposer->Learn(sequence.proposed_from, due.samples - 1, taken - 1);
-  }
+  if (due.samples > 1) Learn(sequence, due.samples - 1, taken - 1);
   sequence.tail.resize(sequence.tail.size() - static_cast<size_t>(rejected));
   sequence.num_computed -= rejected;
   TrimPages(sequence);
   states_.TakeBack(sequence, rejected);
   return rejected;
+}
+
+// Records how many of the proposed tokens were right.
+void Scheduler::Learn(Sequence& sequence, int proposed, int accepted) {
+  counters_.accepted_tokens.of(sequence.proposed_from) += static_cast<uint64_t>(accepted);
+  if (sequence.proposed_from == GuessSource::kPrediction) {
+    sequence.prediction_use.accepted += accepted;
+    sequence.prediction_use.rejected += proposed - accepted;
+  }
+  if (sequence.proposed_from == GuessSource::kDraft) {
+    sequence.draft_record.Learn(proposed, accepted);
+    draft_record_.Learn(proposed, accepted);
+  } else {
+    sequence.proposer->Learn(sequence.proposed_from, proposed, accepted);
+  }
 }
 
 }  // namespace diffserve

@@ -21,6 +21,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/draft_record.h"
+#include "engine/draft_work.h"
 #include "engine/page_tier.h"
 #include "engine/proposer.h"
 #include "engine/request.h"
@@ -95,6 +97,9 @@ struct Sequence {
   std::optional<Proposer> proposer;
   std::vector<int32_t> proposed;  // tokens that the step in flight computes after the last token
   GuessSource proposed_from = GuessSource::kPrompt;
+  int num_drafted_pages = 0;  // leading pages whose slots are all drafted; see draft_pages.h
+  DraftWork draft;            // in the plan being built
+  DraftRecord draft_record;
   PredictionUse prediction_use;
   std::vector<SampleResult> prompt_scores;
   bool prompt_scored = false;  // prompt_scores are complete and were sent

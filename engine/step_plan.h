@@ -28,10 +28,12 @@ struct PlannedSequence {
                                       // but not if Sequence::draws_by_outputs()
   std::span<const int32_t> proposed;  // samples - 1 guessed tokens, planned after the last token
                                       // that is known or in flight; a guess is right if the draw
-                                      // before it equals it
+                                      // before it equals it. kGuessedByDraft: the executor lets the
+                                      // draft model guess it
   std::span<const int32_t> pages;     // page table that covers num_computed + num_planned slots
   std::span<const int32_t> window_pages;  // HeldState::window_pages
   StateSlotUse states;                    // used if the model's layers keep states
+  DraftWork draft;                        // in the same pages
   std::vector<int32_t> banned_tokens;     // may not be drawn: EOS and stop ids while the request is
                                           // below its min_tokens
 
@@ -55,6 +57,11 @@ struct StepPlan {
     for (const PlannedSequence& s : sequences) tokens += s.num_planned;
     return tokens;
   }
+  DraftLoad draft_load() const {
+    DraftLoad load;
+    for (const PlannedSequence& s : sequences) load.Add(s.draft);
+    return load;
+  }
 };
 
 // The result of one planned sequence.
@@ -62,6 +69,7 @@ struct SequenceResult {
   std::vector<SampleResult> samples;  // one per draw; draws after one that differs from its
                                       // proposed token are meaningless. A draw that could not be
                                       // made is not finite
+  std::vector<int32_t> guesses;       // DraftWork::guesses tokens
   // If scores_prompt: entry i scores prompt token num_computed + i + 1, given the planned token
   // before it, for all planned tokens that are followed by a prompt token.
   std::vector<SampleResult> prompt_scores;

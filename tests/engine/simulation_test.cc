@@ -16,22 +16,26 @@ TEST_P(SimulationTest, KeepsInvariantsAndOutputsForEveryDepthSpeculationAndState
   const uint64_t seed = GetParam();
   const int proposed = 1 + static_cast<int>(seed % 9);
   std::map<RequestId, testing::Simulation::Outcome> outcomes;  // with depth 1 and no speculation
-  const testing::Simulation::Kind kinds[] = {{},
-                                             {2},
-                                             {1, proposed},
-                                             {1, 0, /*has_states=*/true},
-                                             {1, proposed, /*has_states=*/true},
-                                             {2, 0, /*has_states=*/true},
-                                             {.has_tier = true},
-                                             {.has_states = true, .has_tier = true},
-                                             {.depth = 2, .has_tier = true},
-                                             {.depth = 2, .has_states = true, .has_tier = true},
-                                             {.speculative_tokens = proposed, .has_tier = true}};
+  const testing::Simulation::Kind kinds[] = {
+      {},
+      {2},
+      {1, proposed},
+      {1, 0, /*has_states=*/true},
+      {1, proposed, /*has_states=*/true},
+      {2, 0, /*has_states=*/true},
+      {.has_tier = true},
+      {.has_states = true, .has_tier = true},
+      {.depth = 2, .has_tier = true},
+      {.depth = 2, .has_states = true, .has_tier = true},
+      {.speculative_tokens = proposed, .has_tier = true},
+      {.speculative_tokens = proposed, .has_draft = true},
+      {.speculative_tokens = proposed, .has_states = true, .has_tier = true, .has_draft = true}};
   for (const testing::Simulation::Kind& kind : kinds) {
     const std::string replay = "seed=" + std::to_string(seed) +
                                " depth=" + std::to_string(kind.depth) +
                                " proposed=" + std::to_string(kind.speculative_tokens) +
-                               (kind.has_states ? " states" : "") + (kind.has_tier ? " tier" : "");
+                               (kind.has_states ? " states" : "") + (kind.has_tier ? " tier" : "") +
+                               (kind.has_draft ? " draft" : "");
     testing::Simulation simulation(seed, kind);
     ASSERT_EQ(simulation.Run(300), "") << replay;
     if (&kind == kinds) outcomes = simulation.outcomes();
@@ -110,7 +114,7 @@ TEST(SimulationCoverageTest, SeedsReachPreemptionsHitsEvictionsDeferralsAndFault
   EXPECT_GT(snapshots.evicted, 200u);
   EXPECT_GT(accepted, 500u);
   EXPECT_GT(accepted_by_source.of(GuessSource::kPrompt), 0u);
-  for (size_t i = 1; i < kGuessSourceNames.size(); ++i)
+  for (size_t i = 1; i < static_cast<size_t>(GuessSource::kDraft); ++i)
     EXPECT_GT(accepted_by_source.by_source[i], 50u) << kGuessSourceNames[i];
   EXPECT_GT(rejected, 400u);
   EXPECT_GT(counts.refused, 100u);
@@ -127,6 +131,27 @@ TEST(SimulationCoverageTest, SeedsReachPreemptionsHitsEvictionsDeferralsAndFault
   EXPECT_GT(readers.left, 50u);
   EXPECT_GT(readers.late, 200u);
   for (size_t i = 0; i < misses.size(); ++i) EXPECT_GT(misses[i], 0u) << "miss reason " << i;
+}
+
+TEST(SimulationCoverageTest, SeedsReachDraftsAfterHitsAndPreemptions) {
+  GuessCounts proposed, accepted;
+  uint64_t hits = 0, preemptions = 0;
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    testing::Simulation simulation(
+        seed, {.speculative_tokens = 5, .has_states = seed % 4 == 3, .has_draft = true});
+    ASSERT_EQ(simulation.Run(200), "") << "seed=" << seed;
+    for (size_t i = 0; i < accepted.by_source.size(); ++i) {
+      proposed.by_source[i] += simulation.counters().proposed_tokens.by_source[i];
+      accepted.by_source[i] += simulation.counters().accepted_tokens.by_source[i];
+    }
+    hits += simulation.counters().prefix_hits;
+    preemptions += simulation.counters().preemptions;
+  }
+  EXPECT_GT(accepted.of(GuessSource::kDraft), 500u);
+  EXPECT_GT(proposed.of(GuessSource::kDraft) - accepted.of(GuessSource::kDraft), 200u);
+  EXPECT_GT(accepted.of(GuessSource::kOutput), 50u) << "its own text still serves a sequence";
+  EXPECT_GT(hits, 500u);
+  EXPECT_GT(preemptions, 50u);
 }
 
 TEST(SimulationCoverageTest, SeedsReachEveryEventOfTheSecondTier) {

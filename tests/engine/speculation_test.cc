@@ -135,7 +135,7 @@ TEST(SpeculationTest, PredictionIsProposedFromTheFirstTokenOn) {
   EXPECT_EQ(steps.events.at(0).prediction.accepted, 7) << "tokens 1 to 7; 0 and 8 were draws";
   EXPECT_GE(steps.events.at(0).prediction.rejected, 1);
   const SchedulerCounters& counters = steps.scheduler.counters();
-  EXPECT_EQ(counters.accepted_tokens.by_source, (std::array<uint64_t, 5>{0, 7, 0, 0, 0}));
+  EXPECT_EQ(counters.accepted_tokens.by_source, (std::array<uint64_t, 6>{0, 7, 0, 0, 0, 0}));
 }
 
 TEST(SpeculationTest, ForcedTokensAreProposedAndVerified) {

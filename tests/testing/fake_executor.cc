@@ -81,11 +81,13 @@ FakeExecutor::FakeExecutor(const EngineOptions& engine_options, Options options)
       masks_(options_.vocab_size),
       window_(engine_options.window),
       slots_(static_cast<size_t>(engine_options.num_pages) * engine_options.page_size, 0),
+      draft_slots_(engine_options.draft_cost > 0 ? slots_.size() : 0),
       window_slots_(static_cast<size_t>(engine_options.num_window_pages) *
                     engine_options.page_size),
       states_(static_cast<size_t>(engine_options.num_state_slots)) {}
 
-void FakeExecutor::Launch(const StepPlan& plan) {
+void FakeExecutor::Launch(const StepPlan& plan_of_scheduler) {
+  StepPlan plan = plan_of_scheduler;
   Require(static_cast<int>(launched_.size()) < options_.depth,
           "no more steps are launched than the executor takes");
   Require(!plan.sequences.empty() && plan.num_tokens() <= max_tokens_,
@@ -95,11 +97,19 @@ void FakeExecutor::Launch(const StepPlan& plan) {
   ++step_;
   CheckWriters(plan);
   CheckStates(plan);
+  CheckDraftWriters(plan);
+  std::vector<std::vector<int32_t>> guesses;
+  for (PlannedSequence& planned : plan.sequences) {
+    guesses.push_back(Guesses(planned));
+    if (!guesses.back().empty()) planned.proposed = guesses.back();
+  }
   for (const PlannedSequence& planned : plan.sequences) CheckAndWrite(planned);
   LaunchedStep step{plan.step, {}};
   masks_.Fill(plan);
-  for (size_t i = 0; i < plan.sequences.size(); ++i)
+  for (size_t i = 0; i < plan.sequences.size(); ++i) {
     step.result.push_back(ResultOf(plan.sequences[i], masks_.entries()[i]));
+    step.result.back().guesses = std::move(guesses[i]);
+  }
   launched_.push_back(std::move(step));
 }
 
@@ -177,9 +187,10 @@ std::vector<std::span<uint64_t>> FakeExecutor::Content(const TierEntry& entry) {
   return parts;
 }
 
-uint64_t& FakeExecutor::SlotOf(const PlannedSequence& planned, int position) {
-  return slots_[static_cast<size_t>(planned.pages[position / page_size_]) * page_size_ +
-                position % page_size_];
+uint64_t& FakeExecutor::SlotOf(std::vector<uint64_t>& slots, const PlannedSequence& planned,
+                               int position) const {
+  return slots.at(static_cast<size_t>(planned.pages[position / page_size_]) * page_size_ +
+                  position % page_size_);
 }
 
 void FakeExecutor::CheckWriters(const StepPlan& plan) const {
@@ -193,6 +204,61 @@ void FakeExecutor::CheckWriters(const StepPlan& plan) const {
       Require(holders.at(planned.pages[i]) == 1, "a page that is written has one holder");
     }
   }
+}
+
+void FakeExecutor::CheckDraftWriters(const StepPlan& plan) const {
+  std::map<int32_t, int> users;
+  const auto page_of = [&](const PlannedSequence& planned, int position) {
+    return planned.pages[static_cast<size_t>(position / page_size_)];
+  };
+  const auto visit = [&](auto&& take) {
+    for (const PlannedSequence& planned : plan.sequences) {
+      if (planned.draft.empty()) continue;
+      const int end = planned.draft.computed_end();
+      for (int position = 0; position < end; position += page_size_) take(planned, position);
+    }
+  };
+  visit([&](const PlannedSequence& planned, int position) { ++users[page_of(planned, position)]; });
+  visit([&](const PlannedSequence& planned, int position) {
+    Require(
+        position + page_size_ <= planned.draft.first || users.at(page_of(planned, position)) == 1,
+        "a page that the draft model writes has one user");
+  });
+}
+
+const std::vector<int32_t>& FakeExecutor::TokensOf(const Request& request) {
+  return sequences_.try_emplace(request.id, State{request.prompt.ids()}).first->second.tokens;
+}
+
+std::vector<int32_t> FakeExecutor::Guesses(const PlannedSequence& planned) {
+  const DraftWork& work = planned.draft;
+  const bool is_asked = std::ranges::count(planned.proposed, kGuessedByDraft) > 0;
+  Require(is_asked == (work.guesses > 0), "what is to be guessed is left open");
+  if (work.empty()) return {};
+  const Request& request = *planned.request;
+  const std::vector<int32_t>& tokens = TokensOf(request);
+  const auto known = static_cast<int>(tokens.size());
+  Require(work.first >= 0 && work.first < work.end && work.end <= known,
+          "the draft model computes known tokens");
+  Require(work.guesses == 0 || (work.end == known && std::ssize(planned.proposed) == work.guesses),
+          "it guesses what follows them");
+  Require(work.computed_end() <= planned.end(), "it computes no more than the step");
+  std::vector<int32_t> guesses;
+  uint64_t chain = Root(request);
+  int32_t token = 0;
+  for (int position = 0; position < work.computed_end(); ++position) {
+    token = position < known ? tokens[static_cast<size_t>(position)] : guesses.back();
+    chain = Chain(chain, token);
+    uint64_t& slot = SlotOf(draft_slots_, planned, position);
+    if (position >= work.first) slot = chain;
+    Require(slot == chain, "a drafted slot holds this sequence's tokens");
+    if (position < work.end - 1 || std::ssize(guesses) == work.guesses) continue;
+    const SampleResult drawn = Draw(chain, request, position + 1, token, planned.banned_tokens,
+                                    options_.vocab_size, nullptr);
+    const bool is_right = static_cast<int>(SplitMix64(~chain) % 100) < options_.right_draft_percent;
+    guesses.push_back(is_right ? drawn.token : (drawn.token + 1) % options_.vocab_size);
+  }
+  return guesses;
 }
 
 void FakeExecutor::CheckStates(const StepPlan& plan) const {
@@ -252,8 +318,7 @@ void FakeExecutor::TakeWindowSlot(const PlannedSequence& planned, int position, 
 
 void FakeExecutor::CheckAndWrite(const PlannedSequence& planned) {
   const Request& request = *planned.request;
-  const std::vector<int32_t>& tokens =
-      sequences_.try_emplace(request.id, State{request.prompt.ids()}).first->second.tokens;
+  const std::vector<int32_t>& tokens = TokensOf(request);
   const int end = planned.end();
   const int known = end - static_cast<int>(planned.proposed.size());
   Require(planned.num_computed >= 0 && planned.num_planned > 0 &&
@@ -274,7 +339,7 @@ void FakeExecutor::CheckAndWrite(const PlannedSequence& planned) {
   uint64_t chain = Root(request);
   for (int position = 0; position < end; ++position) {
     chain = Chain(chain, position < known ? tokens[position] : planned.proposed[position - known]);
-    uint64_t& slot = SlotOf(planned, position);
+    uint64_t& slot = SlotOf(slots_, planned, position);
     if (position < planned.num_computed) {
       Require(slot == chain, "a computed slot holds this sequence's tokens");
     } else {
@@ -334,7 +399,7 @@ SequenceResult FakeExecutor::ResultOf(const PlannedSequence& planned,
     for (int position = planned.num_computed; position < end; ++position) {
       SampleResult& score = result.prompt_scores.emplace_back();
       score.token = request.prompt[position + 1];
-      score.logprob = Score(SlotOf(planned, position), score.token);
+      score.logprob = Score(SlotOf(slots_, planned, position), score.token);
       score.finite = !is_corrupt(position + 1);
     }
   }
@@ -350,9 +415,9 @@ SequenceResult FakeExecutor::ResultOf(const PlannedSequence& planned,
       mask = masks_.words().data() +
              static_cast<size_t>(masks.first + i) * MaskWords(options_.vocab_size);
     }
-    SampleResult& sample = result.samples.emplace_back(Draw(SlotOf(planned, position - 1), request,
-                                                            position, before, planned.banned_tokens,
-                                                            options_.vocab_size, mask));
+    SampleResult& sample = result.samples.emplace_back(
+        Draw(SlotOf(slots_, planned, position - 1), request, position, before,
+             planned.banned_tokens, options_.vocab_size, mask));
     sample.finite = is_made && !is_corrupt(position);
     is_own &= is_made &&
               (i == 0 || (sample.finite && planned.proposed[i - 1] == state.tokens.back()));
@@ -370,7 +435,7 @@ void FakeExecutor::PoolStates(const PlannedSequence& planned, SequenceResult& re
     const int first = pool->FirstState(planned.num_computed, planned.end(), num_tokens);
     std::vector<float> states;
     for (int position = first; position < planned.end(); ++position) {
-      const uint64_t chain = SlotOf(planned, position);
+      const uint64_t chain = SlotOf(slots_, planned, position);
       for (int i = 0; i < pool->hidden_size(); ++i) states.push_back(Score(chain, i));
     }
     if (first < planned.end()) pool->OnStates(first, num_tokens, states);

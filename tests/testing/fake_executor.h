@@ -26,6 +26,7 @@ class FakeExecutor : public Executor {
   struct Options {
     int vocab_size = 256;
     int depth = 1;
+    int right_draft_percent = 0;  // how often the draft model guesses what is drawn
     // Whether this draw (or score) finds NaN logits; `position` is that of the token to be drawn or
     // scored.
     std::function<bool(RequestId, int position)> is_corrupt = nullptr;
@@ -63,10 +64,16 @@ class FakeExecutor : public Executor {
     StepResult result;
   };
 
-  uint64_t& SlotOf(const PlannedSequence& planned, int position);
+  uint64_t& SlotOf(std::vector<uint64_t>& slots, const PlannedSequence& planned,
+                   int position) const;
 
   // A page that this step writes is in no other page table of the step.
   void CheckWriters(const StepPlan& plan) const;
+
+  // A page that the draft model writes in this step is used by it for one sequence only.
+  void CheckDraftWriters(const StepPlan& plan) const;
+  const std::vector<int32_t>& TokensOf(const Request& request);
+  std::vector<int32_t> Guesses(const PlannedSequence& planned);
 
   // For models with states: a slot or window page written for one sequence is not used by another.
   void CheckStates(const StepPlan& plan) const;
@@ -89,6 +96,7 @@ class FakeExecutor : public Executor {
   DrawMasks masks_;
   const int window_;
   std::vector<uint64_t> slots_;  // [num_pages * page_size]: hash of the token chain that ends there
+  std::vector<uint64_t> draft_slots_;   // the same for the draft model
   std::vector<uint64_t> window_slots_;  // the same for window pages
   std::vector<uint64_t> states_;        // [state slots] hash of the tokens before
   std::map<RequestId, State> sequences_;

@@ -58,9 +58,12 @@ inline EngineOptions WithStates(Dice dice, EngineOptions options) {
   return options;
 }
 
-inline EngineOptions RandomOptions(Dice& dice, int speculative_tokens, bool has_states) {
-  const EngineOptions options = RandomOptions(dice, speculative_tokens);
-  return has_states ? WithStates(dice, options) : options;
+// The same with a draft model.
+inline EngineOptions WithDraft(Dice dice, EngineOptions options) {
+  options.draft_cost = 0.01 * dice.Pick(1, 40);
+  options.draft_len_max = dice.Chance(70) ? options.max_model_len
+                                          : dice.Pick(1, options.max_model_len);
+  return options;
 }
 
 // Makes the requests of one engine: their prompts begin with one of a few runs of tokens.

@@ -9,11 +9,22 @@
 
 namespace diffserve::testing {
 
+namespace {
+
+// The requests do not depend on the kind.
+EngineOptions OptionsOf(Dice& dice, const Simulation::Kind& kind) {
+  EngineOptions options = RandomOptions(dice, kind.speculative_tokens);
+  if (kind.has_states) options = WithStates(dice, options);
+  return kind.has_draft ? WithDraft(dice, options) : options;
+}
+
+}  // namespace
+
 Simulation::Simulation(uint64_t seed, const Kind& kind)
     : seed_(seed),
       has_tier_(kind.has_tier),
       dice_{std::mt19937_64(seed)},
-      options_(RandomOptions(dice_, kind.speculative_tokens, kind.has_states)),
+      options_(OptionsOf(dice_, kind)),
       requests_(dice_, options_),
       follower_(options_.page_size),
       readers_(seed, [this](RequestId id) { CancelOfReader(id); }),
@@ -86,6 +97,7 @@ FakeExecutor::Options Simulation::Fake(int depth) {
   FakeExecutor::Options options;
   options.vocab_size = kSimulatedVocab;
   options.depth = depth;
+  options.right_draft_percent = static_cast<int>(seed_ * 37 % 101);
   options.is_corrupt = [this](RequestId id, int position) {
     const auto it = records_.find(id);
     return it != records_.end() && it->second.corrupt_position == position;
