@@ -80,6 +80,7 @@ bool EngineLoop::Launch() {
     scheduler_.SetOverheadTokens(
         static_cast<int>(std::min(most, recorder_.step_cost()->overhead_tokens())));
   }
+  if (const std::optional<DraftCost> cost = recorder_.draft_cost()) scheduler_.SetDraftCost(*cost);
   scheduler_.SetTime(SecondsOf(step.begin),
                      recorder_.step_cost() ? recorder_.step_cost()->token_seconds : 0);
   const StepPlan plan = scheduler_.Plan();
@@ -94,6 +95,8 @@ bool EngineLoop::Launch() {
   step.step = plan.step;
   step.num_tokens = plan.num_tokens();
   step.num_sequences = static_cast<int>(plan.sequences.size());
+  step.draft = plan.draft_load();
+  step.draft_seconds = executor_->draft_seconds();
   launched_.push_back(step);
   return true;
 }

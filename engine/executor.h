@@ -24,6 +24,8 @@ class Executor {
   virtual void Launch(const StepPlan& plan) = 0;
   // Waits for the oldest launched step and returns its result.
   virtual StepResult Collect() = 0;
+  // What the draft model took of the last Launch; 0 if it had nothing to do.
+  virtual double draft_seconds() const { return 0; }
 };
 
 }  // namespace diffserve

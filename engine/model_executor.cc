@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/planned_draw.h"
 #include "kernels/base/check.h"
 #include "models/diagnostics/batch_observer.h"
 
@@ -21,10 +22,26 @@ std::string OverflowHint(const KvCache& kv) {
 
 }  // namespace
 
-ModelExecutor::ModelExecutor(std::unique_ptr<Model> model, KvCache kv, ThreadPool* pool)
-    : kv_(std::move(kv)), model_(std::move(model)), masks_(model_->config().vocab_size, pool) {}
+ModelExecutor::ModelExecutor(std::unique_ptr<Model> model, KvCache kv, ThreadPool* pool,
+                             std::unique_ptr<DraftRunner> draft)
+    : kv_(std::move(kv)),
+      model_(std::move(model)),
+      draft_(std::move(draft)),
+      masks_(model_->config().vocab_size, pool) {}
 
+// The draft model's guesses take their places in the plan first.
 void ModelExecutor::Launch(const StepPlan& plan) {
+  if (draft_ == nullptr) return LaunchModel(plan);
+  std::vector<std::vector<int32_t>> guesses = draft_->Run(plan);
+  StepPlan guessed = plan;
+  for (size_t i = 0; i < guesses.size(); ++i) {
+    if (!guesses[i].empty()) guessed.sequences[i].proposed = guesses[i];
+  }
+  LaunchModel(guessed);
+  launched_.back().guesses = std::move(guesses);
+}
+
+void ModelExecutor::LaunchModel(const StepPlan& plan) {
   Batch batch;
   batch.is_collected = true;
   LaunchedStep step;
@@ -72,28 +89,13 @@ void ModelExecutor::Launch(const StepPlan& plan) {
   launched_.push_back(std::move(step));
 }
 
-// Penalties also count the proposed tokens before `position`: the draw is used only if those turn
-// out to be right. A draw that may not be made gets kNothing.
+// A draw that may not be made gets kNothing.
 SampleTask ModelExecutor::PackDraw(const PlannedSequence& planned, const DrawMasks::Entry& masks,
                                    int position, Batch& batch) const {
   const int draw = position - (planned.end() - planned.samples) - 1;
   if (draw >= masks.num_draws) return {.kind = SampleKind::kNothing};
-  const Request& request = *planned.request;
-  std::span<const int32_t> outputs = planned.outputs;
-  std::vector<int32_t> with_proposed;
-  if (!planned.proposed.empty() && request.sampling.uses_penalties()) {
-    for (int i = static_cast<int>(request.prompt.size()); i < position; ++i)
-      with_proposed.push_back(planned.TokenAt(i));
-    outputs = with_proposed;
-  }
-  SampleTask task = diffserve::PackDraw({.params = &request.sampling,
-                                         .vocab_size = model_->config().vocab_size,
-                                         .sequence = request.sequence,
-                                         .position = static_cast<uint64_t>(position),
-                                         .prompt_tokens = request.prompt,
-                                         .output_tokens = outputs,
-                                         .banned_tokens = planned.banned_tokens},
-                                        &batch.adjustments);
+  SampleTask task = PackPlannedDraw(planned, planned.proposed.first(static_cast<size_t>(draw)),
+                                    model_->config().vocab_size, &batch.adjustments);
   if (masks.first >= 0) task.mask = masks.first + draw;
   return task;
 }
@@ -121,6 +123,7 @@ StepResult ModelExecutor::Collect() {
       owner.samples.push_back(std::move(answer));
     }
   }
+  for (size_t i = 0; i < step.guesses.size(); ++i) result[i].guesses = step.guesses[i];
   for (const auto& [index, error] : step.errors) result[index].error = error;
   for (const auto& [sequence, observer] : step.observers) {
     if (Status status = observer->status(); !status.ok())

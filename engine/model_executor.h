@@ -6,47 +6,48 @@
 
 #include <deque>
 #include <memory>
-#include <stdexcept>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "engine/device_error.h"
+#include "engine/draft_runner.h"
 #include "engine/draw_masks.h"
 #include "engine/executor.h"
 #include "models/model.h"
 
 namespace diffserve {
 
-class DeviceError : public std::runtime_error {
- public:
-  explicit DeviceError(const Status& status) : std::runtime_error(status.message()) {}
-};
-
 class ModelExecutor : public Executor {
  public:
   // `pool` fills the masks of several constrained sequences in parallel; it may be nullptr and
-  // outlives the executor.
-  ModelExecutor(std::unique_ptr<Model> model, KvCache kv, ThreadPool* pool = nullptr);
+  // outlives the executor. `draft`: nullptr if there is no draft model.
+  ModelExecutor(std::unique_ptr<Model> model, KvCache kv, ThreadPool* pool = nullptr,
+                std::unique_ptr<DraftRunner> draft = nullptr);
 
   int depth() const override { return model_->steps_in_flight_max(); }
   void Launch(const StepPlan& plan) override;
   StepResult Collect() override;
+  double draft_seconds() const override { return draft_ == nullptr ? 0 : draft_->seconds(); }
 
  private:
   struct LaunchedStep {
     size_t num_sequences = 0;
+    std::vector<std::vector<int32_t>> guesses;      // [sequences] the draft model's; empty: none
     std::vector<size_t> owners;                     // [rows of logits] index into the plan
     std::vector<SampleTask> rows;                   // [rows of logits] how to sample it
     std::vector<std::pair<size_t, Status>> errors;  // constraint errors, by index into the plan
     std::vector<std::pair<size_t, std::shared_ptr<SequenceObserver>>> observers;  // likewise
   };
 
+  void LaunchModel(const StepPlan& plan);
   SampleTask PackDraw(const PlannedSequence& planned, const DrawMasks::Entry& masks, int position,
                       Batch& batch) const;
 
   KvCache kv_;
   std::unique_ptr<Model> model_;  // its destructor waits for the steps that still use the pages
-  DrawMasks masks_;               // of the last launched step
+  std::unique_ptr<DraftRunner> draft_;
+  DrawMasks masks_;                               // of the last launched step
   std::unordered_map<RequestId, int32_t> drawn_;  // request -> its row of logits in the last
                                                   // launched step
   std::deque<LaunchedStep> launched_;

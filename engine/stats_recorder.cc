@@ -84,9 +84,20 @@ void StatsRecorder::OnStep(const StepRecord& step) {
   const double execute_seconds = Seconds(std::max(step.planned, last_executed_), step.executed);
   stats_.execute_seconds.Observe(execute_seconds);
   // What the engine does between two steps is part of their cost.
-  step_cost_.Take(step.num_tokens, Seconds(last_executed_, step.executed));
+  step_cost_.Take(step.num_tokens, Seconds(last_executed_, step.executed) - step.draft_seconds);
+  if (step.draft.passes > 0 && step.draft_seconds > 0) {
+    const auto passes = static_cast<double>(step.draft.passes);
+    draft_cost_.Take(step.draft.tokens / passes, step.draft_seconds / passes);
+  }
   stats_.commit_seconds.Observe(Seconds(step.executed, step.committed));
   last_executed_ = step.executed;
+}
+
+std::optional<DraftCost> StatsRecorder::draft_cost() const {
+  if (!draft_cost_.cost() || !step_cost()) return std::nullopt;
+  const double token_seconds = step_cost()->token_seconds;
+  return DraftCost{.pass = draft_cost_.cost()->overhead_seconds / token_seconds,
+                   .token = draft_cost_.cost()->token_seconds / token_seconds};
 }
 
 QueueState StatsRecorder::QueueOf(const Scheduler& scheduler) const {

@@ -12,13 +12,13 @@ constexpr double kMemorySeconds = 5, kKeepMin = 0.98;
 
 }  // namespace
 
-void StepCostMeter::Take(int tokens, double seconds) {
-  const double n = tokens, keep = std::max(kKeepMin, std::exp(-seconds / kMemorySeconds));
+void StepCostMeter::Take(double tokens, double seconds) {
+  const double keep = std::max(kKeepMin, std::exp(-seconds / kMemorySeconds));
   weight_ = keep * weight_ + 1;
-  tokens_ = keep * tokens_ + n;
+  tokens_ = keep * tokens_ + tokens;
   seconds_ = keep * seconds_ + seconds;
-  tokens_squared_ = keep * tokens_squared_ + n * n;
-  tokens_seconds_ = keep * tokens_seconds_ + n * seconds;
+  tokens_squared_ = keep * tokens_squared_ + tokens * tokens;
+  tokens_seconds_ = keep * tokens_seconds_ + tokens * seconds;
   // Weighted variance of the sizes; steps of nearly equal size do not determine the slope.
   const double mean = tokens_ / weight_, mean_seconds = seconds_ / weight_;
   const double variance = tokens_squared_ / weight_ - mean * mean;

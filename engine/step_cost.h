@@ -17,7 +17,7 @@ struct StepCost {
 
 class StepCostMeter {
  public:
-  void Take(int tokens, double seconds);
+  void Take(double tokens, double seconds);
   // The last plausible slope through the mean of the latest steps; nullopt until steps of different
   // sizes were measured.
   const std::optional<StepCost>& cost() const { return cost_; }

@@ -39,6 +39,7 @@ class GatedExecutor : public Executor {
     inner_->Launch(plan);
   }
   StepResult Collect() override { return inner_->Collect(); }
+  double draft_seconds() const override { return inner_->draft_seconds(); }
 
  private:
   bool MayLaunch() {

@@ -12,70 +12,19 @@
 #include "engine/scheduler.h"
 #include "tests/testing/checkpoint_writer.h"
 #include "tests/testing/engine_requests.h"
-#include "tests/testing/fake_constraint.h"
 #include "tests/testing/fake_executor.h"
 #include "tests/testing/golden_case.h"
+#include "tests/testing/speculation_steps.h"
 
 namespace diffserve {
 namespace {
 
+using testing::AllKindsOfRequests;
+using testing::ConstrainedRequests;
 using testing::FakeExecutor;
-using testing::PlannedCopy;
+using Answer = testing::SpeculationAnswer;
+using Steps = testing::SpeculationSteps;
 using Tokens = std::vector<int32_t>;
-
-// The result of a request; equal only if every bit is.
-struct Answer {
-  Tokens tokens;
-  std::vector<std::vector<std::pair<int32_t, float>>> logprobs;
-  FinishReason finish = FinishReason::kNone;
-  int32_t stop_token = -1;
-  std::string error;
-  bool operator==(const Answer&) const = default;
-};
-
-// Steps of a scheduler over any executor of depth 1.
-class Steps {
- public:
-  Steps(const EngineOptions& options, std::unique_ptr<Executor> executor)
-      : scheduler(options), executor_(std::move(executor)) {}
-
-  void Step() {
-    const StepPlan step = scheduler.Plan();
-    plan = testing::CopyOf(step);
-    scheduler.CheckInvariants();
-    executor_->Launch(step);
-    events = scheduler.Commit(executor_->Collect());
-    scheduler.CheckInvariants();
-    for (const auto& sequence : scheduler.running()) {
-      EXPECT_EQ(sequence->num_computed, sequence->num_committed) << "nothing is left unverified";
-      EXPECT_LT(sequence->num_computed, sequence->num_tokens());
-    }
-    for (const TokenEvent& event : events) {
-      Answer& answer = answers[event.request];
-      answer.tokens.insert(answer.tokens.end(), event.tokens.begin(), event.tokens.end());
-      for (const SampleResult& sample : event.logprobs) {
-        auto& all = answer.logprobs.emplace_back();
-        all.emplace_back(sample.token, sample.logprob);
-        for (const TokenLogprob& top : sample.top_logprobs)
-          all.emplace_back(top.token, top.logprob);
-      }
-      answer.finish = event.finish;
-      answer.stop_token = event.stop_token;
-      answer.error = event.error.message();
-    }
-  }
-  void RunToEnd() {
-    while (scheduler.HasWork()) Step();
-  }
-
-  Scheduler scheduler;
-  std::vector<PlannedCopy> plan;   // of the last step
-  std::vector<TokenEvent> events;  // likewise
-  std::map<RequestId, Answer> answers;
-
- private:
-  std::unique_ptr<Executor> executor_;
-};
 
 Steps FakeSteps(const EngineOptions& options, FakeExecutor::Options fake = {}) {
   return Steps(options, std::make_unique<FakeExecutor>(options, std::move(fake)));
@@ -244,33 +193,6 @@ TEST(SpeculationTest, ProposalsPreemptNoSequence) {
 
 // ---- A real model.
 
-std::vector<Request> AllKindsOfRequests() {
-  std::vector<Request> requests;
-  for (RequestId id = 1; id <= 12; ++id) {
-    Request request;
-    request.id = id;
-    Tokens prompt;
-    for (RequestId i = 0; i < 18 + 4 * id; ++i)
-      prompt.push_back(static_cast<int32_t>((i % (5 + id) * 7 + 20) % 100));
-    request.prompt = prompt;
-    request.max_tokens = 90;
-    request.sampling.temperature = id % 3 == 0 ? 0.3f : 0.0f;
-    request.sampling.seed = 3;
-    request.sequence = id % 2;  // a second continuation of the prompt before
-    if (id % 2 == 0) request.prompt = requests.back().prompt;
-    if (id % 3 == 1) request.sampling.num_logprobs = 2;
-    if (id % 4 == 1) request.sampling.presence_penalty = 0.02f;
-    if (id % 5 == 1) request.sampling.repetition_penalty = 1.01f;
-    if (id % 5 == 3) request.sampling.frequency_penalty = 0.01f;
-    if (id % 4 == 2) request.sampling.logit_bias = {{30, -2.0f}, {41, 0.5f}};
-    if (id % 6 == 4) request.sampling.prompt_logprobs = 1;
-    if (id % 5 == 0) request.sampling.min_tokens = 20;
-    request.eos_token_ids = {2};
-    requests.push_back(std::move(request));
-  }
-  return requests;
-}
-
 struct SpeculatingModel {
   DType dtype;
   const char* golden_case = nullptr;  // nullptr: the tiny one
@@ -344,31 +266,6 @@ TEST_P(ModelSpeculationTest, OutputIsBitwiseIndependentOfSpeculationAndBatch) {
   EXPECT_GT(hits, 0u);
   EXPECT_GT(preemptions, 0u);
   EXPECT_EQ(snapshots_ > 0, GetParam().golden_case != nullptr);
-}
-
-// Two of three requests are constrained, by different constraints.
-std::vector<Request> ConstrainedRequests() {
-  std::vector<Request> requests = AllKindsOfRequests();
-  for (Request& request : requests) {
-    if (request.id % 3 == 2) continue;
-    request.constraint = std::make_shared<testing::FakeConstraint>(testing::FakeConstraint::Options{
-        .seed = request.id,
-        .vocab_size = 128,
-        .one_of = request.id % 4 == 0 ? 1 : 4,
-        .ends = request.id == 10 ? Tokens() : request.eos_token_ids,
-        .ends_after = request.id == 7 ? 20 : -1,
-        .fill_fails_after = request.id == 10 ? 30 : -1,
-        .forgets = request.id % 2 == 0});
-    if (request.id == 4) {
-      request.allowed_tokens = std::make_shared<const std::vector<uint32_t>>(
-          std::vector<uint32_t>{0xffff0fff, 0xf0ffffff, 0xfffffff0, 0x7fffffff});
-    }
-    if (request.id == 6) {
-      request.bad_words = std::make_shared<const std::vector<std::vector<int32_t>>>(
-          std::vector<std::vector<int32_t>>{{41}, {30, 30}, {50, 51, 52}});
-    }
-  }
-  return requests;
 }
 
 TEST_P(ModelSpeculationTest, ConstrainedOutputsAreBitwiseIndependentOfSpeculation) {

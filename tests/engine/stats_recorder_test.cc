@@ -40,5 +40,30 @@ TEST(StatsRecorderTest, ExecutionTimeBeginsWhenTheEarlierStepEnds) {
   EXPECT_EQ(stats.step_tokens.sum, 9);
 }
 
+TEST(StatsRecorderTest, DraftModelHasACostOfItsOwn) {
+  StatsRecorder recorder;
+  for (int i = 0; i < 20; ++i) {
+    const int tokens = 1 + i % 4, passes = 1 + i % 3, draft_tokens = passes * (1 + i % 2);
+    const double draft_seconds = 2.0 * passes + 0.5 * draft_tokens;
+    const TimePoint begin = At(1000 * i);
+    recorder.OnWake(begin);
+    recorder.OnStep({.step = static_cast<uint64_t>(i) + 1,
+                     .num_tokens = tokens,
+                     .num_sequences = 1,
+                     .draft = {.passes = passes, .tokens = draft_tokens},
+                     .draft_seconds = draft_seconds,
+                     .begin = begin,
+                     .planned = begin,
+                     .executed = begin + std::chrono::milliseconds(static_cast<int>(
+                                             1000 * (10 + 4 * tokens + draft_seconds))),
+                     .committed = begin});
+  }
+  ASSERT_TRUE(recorder.step_cost().has_value());
+  EXPECT_NEAR(recorder.step_cost()->overhead_tokens(), 10.0 / 4, 1e-6);
+  ASSERT_TRUE(recorder.draft_cost().has_value());
+  EXPECT_NEAR(recorder.draft_cost()->pass, 2.0 / 4, 1e-6);
+  EXPECT_NEAR(recorder.draft_cost()->token, 0.5 / 4, 1e-6);
+}
+
 }  // namespace
 }  // namespace diffserve
