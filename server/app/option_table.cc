@@ -176,8 +176,11 @@ std::vector<FlagSpec> EngineFlags() {
                "memory for past answers, from which tokens are guessed for requests of the same "
                "API key and cache_salt; at least 1MiB")
           .Default("none"),
+      {"--speculative-model MODEL", kServe | kGenerate | kChat | kRunBatch,
+       At<&Options::session, &SessionOptions::draft_dir>(),
+       "a draft model, a small one with the same tokens, guesses too; CPU only"},
       FlagSpec("--max-waiting-requests N", kServe, InEngine<&EngineOptions::max_waiting_requests>(),
-               "maximum waiting continuations; further requests are refused")
+               "maximum waiting continuations; more are refused")
           .In(1, 1 << 20),
       FlagSpec("--max-queue-wait SECONDS", kServe, InEngine<&EngineOptions::max_queue_wait_s>(),
                "maximum wait before a request starts; a request that is expected to wait longer is "
@@ -212,7 +215,7 @@ std::vector<FlagSpec> ServerFlags() {
                "model name that clients use; of several names, answers have the first")
           .Default("the directory's name"),
       FlagSpec("--api-key-file FILE", kServe, At<&Options::serve, &ServeOptions::api_key_file>(),
-               "API keys, one per line; every route except health and the page then requires one")
+               "API keys, one per line; every route but health and the page then requires one")
           .Default("none"),
       {"--ui", kServe, At<&Options::serve, &ServeOptions::ui>(),
        "web page at http://HOST:PORT/ with chat, engine and attention lens; --no-ui turns it off"},
@@ -259,7 +262,7 @@ std::vector<FlagSpec> ModelsFlags() {
           .OrShare()
           .Default("no limit"),
       FlagSpec("--load-wait SECONDS", kServe, At<&Options::models, &ModelsOptions::load_wait_s>(),
-               "how long a request waits for its model to be loaded, or for room for it")
+               "how long a request waits for its model, or for room for it")
           .In(1, 86400),
   };
 }

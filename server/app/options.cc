@@ -244,6 +244,18 @@ Status CheckChatUrl(const Options& options) {
   return ParseServerUrl(chat.url).status();
 }
 
+// The guesses of a draft model join those of the text.
+Status ImplyProposals(SessionOptions& session) {
+  if (session.draft_dir.empty()) return {};
+  if (session.speculation == Speculation::kOff) {
+    return InvalidArgument(
+        "--speculative is off, allowed with --speculative-model: auto, prompt-lookup",
+        "--speculative");
+  }
+  session.speculation = Speculation::kPromptLookup;
+  return {};
+}
+
 bool InspectsDirectoryOnly(const Options& options) {
   return options.command == "inspect" && !options.serve.kv_cache_dir.empty() &&
          options.inspect.activations.empty();
@@ -256,6 +268,7 @@ Status CheckTogether(unsigned command, Options& options) {
                            "--models");
   }
   if (options.command == "chat") DS_RETURN_IF_ERROR(CheckChatUrl(options));
+  DS_RETURN_IF_ERROR(ImplyProposals(options.session));
   DS_RETURN_IF_ERROR(CrossOrigin::Parse(options.serve.cors_origins).status());
   DS_RETURN_IF_ERROR(CheckUnixSocketPath(options.serve.unix_socket));
   for (const FlagSpec* argument : ArgumentsOf(command)) {

@@ -53,7 +53,8 @@ struct SessionOptions : CheckpointOptions {
   uint64_t seed = 0;  // for sampling and dummy weights
   bool batch_invariant = false;
   Speculation speculation = Speculation::kAuto;
-  MemorySize speculative_history;      // not given: none
+  MemorySize speculative_history;  // not given: none
+  std::string draft_dir;  // --speculative-model: a directory or name like model_dir; empty: none
   int state_snapshot_interval = 1024;  // EngineOptions'
   bool kv_cache_commit = false;
   MemorySize kv_cache_memory;  // not given: chosen from free memory

@@ -110,6 +110,8 @@ class CudaOnCpuTest(unittest.TestCase):
             (("--speculative", "prompt-lookup"), 2,
              "--speculative is prompt-lookup, allowed on a GPU: auto or off (or "
              "--device cpu)"),
+            (("--speculative-model", tiny_model.directory()), 2,
+             "allowed on a GPU: none (or --device cpu)"),
             (("--dtype", "float32"), 2,
              "--dtype is float32, allowed with --device cuda: auto, bfloat16"),
             (("--kv-cache-dtype", "float32"), 2,

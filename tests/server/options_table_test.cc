@@ -249,6 +249,15 @@ TEST(OptionsTest, PromptLookupIsChosenByItsName) {
   EXPECT_EQ(Parse({"serve", "DIR"}, {"--speculative=off"})->session.speculation, Speculation::kOff);
 }
 
+TEST(OptionsTest, DraftModelImpliesPromptLookup) {
+  const Result<Options> parsed = Parse({"serve", "DIR"}, {"--speculative-model", "hf:A/B"});
+  ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+  EXPECT_EQ(parsed->session.speculation, Speculation::kPromptLookup);
+  EXPECT_EQ(parsed->session.draft_dir, "hf:A/B");
+  EXPECT_FALSE(
+      Parse({"serve", "DIR"}, {"--speculative-model", "DIR2", "--speculative", "off"}).ok());
+}
+
 TEST(OptionsTest, AttentionLogitsAreRoundedOnlyOnRequest) {
   const auto logits = [](std::initializer_list<std::string> flags) {
     return Parse({"serve", "DIR"}, flags)->session.logit_quant;

@@ -56,7 +56,8 @@ std::vector<std::string> Environment() {
   return variables;
 }
 
-// The name in MODEL_DIR becomes a directory, for which files may be fetched.
+// The names in MODEL_DIR and --speculative-model become directories, for which files may be
+// fetched.
 Status FindModelOf(Options& options) {
   std::string& model_dir = options.session.model_dir;
   if (model_dir.empty()) return {};  // of probe, models, chat --url and serve --models
@@ -66,7 +67,9 @@ Status FindModelOf(Options& options) {
   ProgressLine line(options.command == "serve" ? ProgressLine::Form::kLog
                                                : ProgressLine::Form::kPlain);
   LoadProgress progress(line.report(), line.pace());
-  return Assign(&model_dir, FindModel(model_dir, use, progress));
+  DS_RETURN_IF_ERROR(Assign(&model_dir, FindModel(model_dir, use, progress)));
+  std::string& draft_dir = options.session.draft_dir;
+  return draft_dir.empty() ? Status() : Assign(&draft_dir, FindModel(draft_dir, use, progress));
 }
 
 int Run(int argc, char** argv, const ExecutorWrapper& wrap) {

@@ -122,13 +122,14 @@ void DropProposals(const MemorySize& asked, double pages_bytes, double free, Ses
 // Chooses the KV pages, states and windows. `free`: the memory that the weights, and on a GPU also
 // the largest step, leave.
 Result<int> ChoosePages(const MemorySize& asked, SessionPlan& plan, double free) {
-  const double page_bytes = static_cast<double>(plan.page_bytes);
+  const double page_bytes = static_cast<double>(plan.pool_page_bytes());
   if (free <= 0) {
     const std::string step = " and the largest step " +
                              MiB(static_cast<double>(plan.summary.device_step_bytes)) +
                              " (--max-num-batched-tokens, --max-num-seqs)";
     return InvalidArgument(plan.model.model_dir + ": the weights need " +
-                           MiB(static_cast<double>(plan.summary.memory_bytes)) +
+                           MiB(static_cast<double>(plan.weight_memory_bytes())) +
+                           (plan.draft ? " with the draft model's" : "") +
                            (plan.on_gpu() ? step : "") +
                            ", free: " + MiB(static_cast<double>(plan.free_bytes)) +
                            FormatAdvice(plan.model, static_cast<double>(plan.free_bytes)));
@@ -199,7 +200,7 @@ Status ChooseDevice(const std::string& asked, SessionPlan* plan) {
 Status ChooseSpeculation(const SessionOptions& options, SessionPlan* plan) {
   if (options.speculation == Speculation::kOff) return {};
   const bool is_asked = options.speculation == Speculation::kPromptLookup;
-  if (is_asked && plan->on_gpu()) {
+  if (is_asked && plan->on_gpu() && options.draft_dir.empty()) {
     return InvalidArgument(
         "--speculative is prompt-lookup, allowed on a GPU: auto or off (or --device cpu)",
         "--speculative");
@@ -360,6 +361,18 @@ void WarnOfUnused(const std::vector<std::string>& tensors) {
       {{"count", std::to_string(tensors.size())}, {"names", text}});
 }
 
+// A draft model guesses too. Its own checks refuse a GPU.
+Status ChooseDraft(const SessionOptions& options, SessionPlan* plan) {
+  if (options.draft_dir.empty()) return {};
+  DS_RETURN_IF_ERROR(Assign(
+      &plan->draft, PlanDraft(options, plan->model, plan->summary.config, plan->engine.page_size)));
+  WarnOfUnused(plan->draft->summary.unused_tensors);
+  plan->engine.draft_cost = static_cast<double>(plan->draft->summary.weight_bytes) /
+                            static_cast<double>(plan->summary.weight_bytes);
+  plan->engine.draft_len_max = plan->draft->summary.config.max_positions;
+  return {};
+}
+
 Result<std::unique_ptr<Model>> LoadWithProgress(ModelOptions options, ThreadPool& pool,
                                                 ProgressLine::Form form) {
   ProgressLine line(form);
@@ -404,12 +417,13 @@ Result<SessionPlan> PlanSession(const SessionOptions& options, const SessionNeed
   DS_RETURN_IF_ERROR(ChooseLengths(options, &plan));
   DS_RETURN_IF_ERROR(ChooseSpeculation(options, &plan));
   DS_RETURN_IF_ERROR(ChooseHistory(options.speculative_history, &plan));
+  DS_RETURN_IF_ERROR(ChooseDraft(options, &plan));
   DS_RETURN_IF_ERROR(ChooseForStates(options, &plan));
   const ModelSummary& summary = plan.summary;
   DS_RETURN_IF_ERROR(ChooseLayouts(options, &plan));
   plan.page_bytes = BytesOfPage(plan, /*in_windows=*/false);
   plan.window_page_bytes = BytesOfPage(plan, /*in_windows=*/true);
-  double free = -static_cast<double>(summary.memory_bytes);
+  double free = -static_cast<double>(plan.weight_memory_bytes());
   if (plan.on_gpu()) {
     const Result<cuda::DeviceMemory> memory = cuda::MemoryOfDevice();
     if (!memory.ok()) return memory.status();
@@ -456,11 +470,16 @@ Result<std::unique_ptr<ModelSession>> ModelSession::Load(const SessionOptions& o
   if (!kv.ok()) return kv.status();
   session->kv_ = std::move(kv).value();
   if (options.kv_cache_commit && !loaded.on_gpu()) session->kv_->Commit(session->pool_);
+  if (loaded.draft) {
+    DS_RETURN_IF_ERROR(Assign(
+        &session->draft_, LoadDraft(*loaded.draft, loaded.engine.num_pages, session->pool_, form)));
+  }
   return session;
 }
 
 std::unique_ptr<Executor> ModelSession::MakeExecutor() {
-  return std::make_unique<ModelExecutor>(std::move(model_), std::move(*kv_), &pool_);
+  return std::make_unique<ModelExecutor>(std::move(model_), std::move(*kv_), &pool_,
+                                         std::move(draft_));
 }
 
 }  // namespace diffserve

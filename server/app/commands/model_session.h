@@ -14,6 +14,7 @@
 #include "kernels/base/thread_pool.h"
 #include "models/model.h"
 #include "server/app/commands/progress_line.h"
+#include "server/app/models/draft_plan.h"
 #include "server/app/options.h"
 
 namespace diffserve {
@@ -53,6 +54,7 @@ struct SessionPlan {
   KvFormat layout;          // of KV pages
   std::vector<KvFormat> layouts;  // of each layer; some may be as --kv-cache-dtype auto has them
   size_t page_bytes = 0;          // of one page id, all layers and groups
+  std::optional<DraftPlan> draft;
   size_t window_page_bytes = 0;  // likewise of the layers with a window, if their ids are their own
   int64_t free_bytes = 0;        // of the device's memory, before anything was loaded
   int num_threads = 0;           // of the CPU backend
@@ -61,7 +63,13 @@ struct SessionPlan {
   // Whether the device has kernels for pages of this dtype with these heads.
   bool HasPagesOf(DType dtype) const;
   KvFormat PagesOf(DType dtype) const;
-  size_t kv_bytes() const { return page_bytes * static_cast<size_t>(engine.num_pages); }
+  // For one page id, with the draft model's part.
+  size_t pool_page_bytes() const { return page_bytes + (draft ? draft->page_bytes : 0); }
+  size_t kv_bytes() const { return pool_page_bytes() * static_cast<size_t>(engine.num_pages); }
+  // Resident, of both models.
+  size_t weight_memory_bytes() const {
+    return summary.memory_bytes + (draft ? draft->summary.memory_bytes : 0);
+  }
   // Bytes of a sequence's state.
   size_t slot_bytes() const {
     return static_cast<size_t>(summary.config.state_floats()) * sizeof(float);
@@ -108,6 +116,7 @@ class ModelSession {
   ThreadPool pool_;
   std::optional<KvCache> kv_;
   std::unique_ptr<Model> model_;  // its end waits for the steps that still use the pages
+  std::unique_ptr<DraftRunner> draft_;
 };
 
 }  // namespace diffserve

@@ -85,7 +85,9 @@ Result<int64_t> BytesOf(SessionOptions session) {
   ProgressLine line(ProgressLine::Form::kLog);
   LoadProgress progress(line.report(), line.pace());
   const FileUse use = session.dummy_weights ? FileUse::kConfig : FileUse::kRun;
-  DS_RETURN_IF_ERROR(Assign(&session.model_dir, FindModel(session.model_dir, use, progress)));
+  for (std::string* const dir : {&session.model_dir, &session.draft_dir}) {
+    if (!dir->empty()) DS_RETURN_IF_ERROR(Assign(dir, FindModel(*dir, use, progress)));
+  }
   const Result<SessionPlan> plan = PlanSession(session, ServerNeeds(session.engine));
   if (!plan.ok()) return plan.status();
   return static_cast<int64_t>(TotalBytes(*plan));

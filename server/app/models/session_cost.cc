@@ -23,7 +23,7 @@ double StepBytes(const SessionPlan& plan) {
 }
 
 double TotalBytes(const SessionPlan& plan) {
-  return static_cast<double>(plan.summary.memory_bytes + plan.kv_bytes() + plan.state_bytes()) +
+  return static_cast<double>(plan.weight_memory_bytes() + plan.kv_bytes() + plan.state_bytes()) +
          StepBytes(plan);
 }
 

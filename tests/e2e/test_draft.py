@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--speculative-model: the same answers in fewer steps, and what is refused.
+
+The model is the bundled one with more layers that add nothing, so that the bundled one is a small
+model whose guesses are right."""
+
+import json
+import shutil
+import struct
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+import test_speculation
+import tiny_model
+from server_process import BINARY, DEMO_MODEL, DEVICE, ServerProcess
+
+ADDED_LAYERS = 24
+WITH_STATES = Path(__file__).parents[1] / "golden/cases/phi4flash_stored_lm_head_shards"
+
+
+def write_deeper_model(folder: Path) -> None:
+    shutil.copytree(DEMO_MODEL, folder)
+    config = json.loads((folder / "config.json").read_text())
+    layers = config["num_hidden_layers"]
+    config["num_hidden_layers"] = layers + ADDED_LAYERS
+    (folder / "config.json").write_text(json.dumps(config))
+    data = (folder / "model.safetensors").read_bytes()
+    size, = struct.unpack_from("<Q", data)
+    tensors = json.loads(data[8:8 + size])
+    tensors.pop("__metadata__", None)
+    values = bytearray(data[8 + size:])
+    last = f"model.layers.{layers - 1}."
+    for name, tensor in [item for item in tensors.items() if item[0].startswith(last)]:
+        begin, end = tensor["data_offsets"]
+        adds = name.endswith(("o_proj.weight", "down_proj.weight"))
+        content = bytes(end - begin) if adds else values[begin:end]
+        for layer in range(layers, layers + ADDED_LAYERS):
+            offsets = [len(values), len(values) + len(content)]
+            tensors[name.replace(last, f"model.layers.{layer}.")] = {
+                **tensor, "data_offsets": offsets}
+            values += content
+    header = json.dumps(tensors).encode()
+    header += b" " * (-len(header) % 8)
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + values)
+
+
+@unittest.skipIf(DEVICE == "cuda", "refused there")
+class DraftTest(unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.model = Path(folder.name) / "deeper"
+        write_deeper_model(cls.model)
+
+    def test_answers_are_the_same_in_fewer_steps(self):
+        story = {"messages": [{"role": "user", "content": "Tell me a story about a fox."}],
+                 "temperature": 0, "max_tokens": 60}
+        with ServerProcess("--speculative", "off", model=self.model) as server:
+            told = server.post("/v1/chat/completions", story).json()["choices"]
+            expected = test_speculation.answers(server, at_once=1)
+            steps = server.metric("diffserve_steps_total")
+        with ServerProcess("--speculative-model", DEMO_MODEL, model=self.model) as server:
+            # Costs are measured from the second step on. By its size the draft pays in the first.
+            self.assertEqual(server.post("/v1/chat/completions", story).json()["choices"], told)
+            accepted = server.metric("diffserve_accepted_tokens_total", source="draft")
+            self.assertGreater(accepted, 0)
+            self.assertEqual(test_speculation.answers(server, at_once=1), expected)
+            self.assertLess(server.metric("diffserve_steps_total"), steps)
+            self.assertEqual(test_speculation.answers(server, at_once=4),
+                             expected)  # with prefix hits
+            self.assertGreaterEqual(
+                server.metric("diffserve_proposed_tokens_total", source="draft"),
+                server.metric("diffserve_accepted_tokens_total", source="draft"))
+            self.assertIn("draft_model", server.stderr())
+
+    def test_pages_count_the_bytes_of_both_models(self):
+        flags = ("--kv-cache-memory", "64MiB")
+        with ServerProcess(*flags, model=self.model) as server:
+            alone = server.metric("diffserve_kv_pages", state="free")
+        with ServerProcess(*flags, "--speculative-model", DEMO_MODEL, model=self.model) as server:
+            layers = 3 + ADDED_LAYERS
+            self.assertAlmostEqual(server.metric("diffserve_kv_pages", state="free"),
+                                   alone * layers / (layers + 3), delta=2)
+
+    def test_models_that_cannot_guess_are_refused_by_name(self):
+        other_words = self.model.parent / "other_words"
+        shutil.copytree(DEMO_MODEL, other_words)
+        tokenizer = json.loads((other_words / "tokenizer.json").read_text())
+        vocab = tokenizer["model"]["vocab"]
+        first, second = (next(word for word, id in vocab.items() if id == number)
+                         for number in (700, 701))
+        vocab[first], vocab[second] = vocab[second], vocab[first]
+        (other_words / "tokenizer.json").write_text(json.dumps(tokenizer))
+        cases = (
+            (DEMO_MODEL, (tiny_model.directory(),),
+             "has 267 tokens, allowed: 1769, as many as "),
+            (DEMO_MODEL, (other_words,), "as token 700, allowed: \""),
+            (DEMO_MODEL, ("/nowhere",), "/nowhere: is not a directory"),
+            (WITH_STATES, (WITH_STATES,), "layers that keep states, allowed: none"),
+            (DEMO_MODEL, (DEMO_MODEL, "--speculative", "off"),
+             "--speculative is off, allowed with --speculative-model: auto, prompt-lookup"),
+        )
+        for model, flags, words in cases:
+            with self.subTest(flags=flags):
+                done = subprocess.run([
+                    BINARY, "serve", model, "--port", "0", "--grpc-port", "0",
+                    "--speculative-model", *flags
+                ], capture_output=True, text=True, timeout=60, check=False)
+                self.assertIn(done.returncode, (1, 2))
+                self.assertIn(words, done.stderr)
+                self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
