@@ -80,7 +80,7 @@ bool EngineLoop::Launch() {
     scheduler_.SetOverheadTokens(
         static_cast<int>(std::min(most, recorder_.step_cost()->overhead_tokens())));
   }
-  if (const std::optional<DraftCost> cost = recorder_.draft_cost()) scheduler_.SetDraftCost(*cost);
+  scheduler_.SetDraftCost(recorder_.draft_cost());
   scheduler_.SetTime(SecondsOf(step.begin),
                      recorder_.step_cost() ? recorder_.step_cost()->token_seconds : 0);
   const StepPlan plan = scheduler_.Plan();

@@ -114,8 +114,8 @@ class Scheduler {
   // Sets how many tokens take as long as a step's overhead. Until it is known, steps are not
   // divided between clients, and proposals suppose a small one.
   void SetOverheadTokens(int tokens) { overhead_tokens_ = tokens; }
-  // Sets what the draft model's work costs. Until it is known, it costs as much as its size says.
-  void SetDraftCost(DraftCost cost) { draft_cost_ = cost; }
+  // Sets what the draft model's work costs; nullopt: not known, so as much as its size says.
+  void SetDraftCost(std::optional<DraftCost> cost) { draft_cost_ = cost; }
 
   // Plans the next step. The plan is empty (and then must not be committed) only if the plan in
   // flight must be committed first. Reasons: all sequences end with it; pages are short; a client

@@ -8,6 +8,10 @@
 namespace diffserve {
 namespace {
 
+// The draft model's first passes also take memory and wake its threads.
+constexpr int kDraftMeasuresMin = 4;
+constexpr uint64_t kDraftMeasuredFor = 1024;  // steps
+
 double Seconds(TimePoint begin, TimePoint end) {
   return std::chrono::duration<double>(end - begin).count();
 }
@@ -88,13 +92,19 @@ void StatsRecorder::OnStep(const StepRecord& step) {
   if (step.draft.passes > 0 && step.draft_seconds > 0) {
     const auto passes = static_cast<double>(step.draft.passes);
     draft_cost_.Take(step.draft.tokens / passes, step.draft_seconds / passes);
+    ++num_draft_measures_;
+    last_draft_step_ = step.step;
+  } else if (step.step - last_draft_step_ > kDraftMeasuredFor) {
+    draft_cost_ = {};
+    num_draft_measures_ = 0;
   }
   stats_.commit_seconds.Observe(Seconds(step.executed, step.committed));
   last_executed_ = step.executed;
 }
 
 std::optional<DraftCost> StatsRecorder::draft_cost() const {
-  if (!draft_cost_.cost() || !step_cost()) return std::nullopt;
+  if (num_draft_measures_ < kDraftMeasuresMin || !draft_cost_.cost() || !step_cost())
+    return std::nullopt;
   const double token_seconds = step_cost()->token_seconds;
   return DraftCost{.pass = draft_cost_.cost()->overhead_seconds / token_seconds,
                    .token = draft_cost_.cost()->token_seconds / token_seconds};

@@ -20,7 +20,7 @@ struct StepRecord {
   int num_tokens = 0, num_sequences = 0;
   DraftLoad draft = {};
   double draft_seconds = 0;
-  TimePoint begin, planned, executed, committed;
+  TimePoint begin = {}, planned = {}, executed = {}, committed = {};
 };
 
 class StatsRecorder {
@@ -39,7 +39,8 @@ class StatsRecorder {
 
   const EngineStats& stats() const { return stats_; }
   const std::optional<StepCost>& step_cost() const { return step_cost_.cost(); }
-  // In tokens of a step; nullopt: not known yet.
+  // In tokens of a step; nullopt: not known, or measured too long ago. A measurement that was too
+  // high lets the scheduler draft nothing, so it would never be corrected.
   std::optional<DraftCost> draft_cost() const;
 
  private:
@@ -51,9 +52,11 @@ class StatsRecorder {
   void OnEnd(const TokenEvent& event, const Times& times, TimePoint now);
 
   std::unordered_map<RequestId, Times> times_;
-  TimePoint last_executed_;     // or when the engine had nothing to do for the last time
-  StepCostMeter step_cost_;     // without the draft model
-  StepCostMeter draft_cost_;    // of its passes
+  TimePoint last_executed_;   // or when the engine had nothing to do for the last time
+  StepCostMeter step_cost_;   // without the draft model
+  StepCostMeter draft_cost_;  // of its passes
+  int num_draft_measures_ = 0;
+  uint64_t last_draft_step_ = 0;
   uint64_t priced_tokens_ = 0;  // from the second tier; the others wait for a step's cost
   // Tokens that were generated lately, and sequences that ended before their max_tokens; at first
   // half a one, because none may have been seen yet.

@@ -245,7 +245,7 @@ TEST(DraftTest, UselessDraftCostsLessThanOnePercent) {
 
 TEST(DraftTest, MeasuredCostReplacesThatOfTheSize) {
   DraftedSteps steps(Drafting(), 20, 1);
-  steps.scheduler.SetDraftCost({.pass = 25, .token = 0.1});
+  steps.scheduler.SetDraftCost(DraftCost{.pass = 25, .token = 0.1});
   steps.Add(NewText(1, 200), 50);
   while (steps.scheduler.HasWork()) EXPECT_TRUE(steps.Step().empty());
 }

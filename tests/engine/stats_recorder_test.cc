@@ -63,6 +63,10 @@ TEST(StatsRecorderTest, DraftModelHasACostOfItsOwn) {
   ASSERT_TRUE(recorder.draft_cost().has_value());
   EXPECT_NEAR(recorder.draft_cost()->pass, 2.0 / 4, 1e-6);
   EXPECT_NEAR(recorder.draft_cost()->token, 0.5 / 4, 1e-6);
+  for (uint64_t step = 21; step <= 20 + 1024; ++step) recorder.OnStep({.step = step});
+  EXPECT_TRUE(recorder.draft_cost().has_value());
+  recorder.OnStep({.step = 21 + 1024});
+  EXPECT_FALSE(recorder.draft_cost().has_value()) << "so that it is measured again";
 }
 
 }  // namespace
