@@ -25,6 +25,14 @@ CONFIG = {
     "rms_norm_eps": 1e-5,
     "rope_theta": 100000.0,
 }
+# The draft model is a Transformer of these sizes.
+DRAFT_SIZES = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+}
 # While rows are short. The paper, too, raises theta to lengthen the context: the matching of cities
 # can only use channels that hardly turn over the distance, and with 16 channels a head and a theta
 # of 10,000 those are few.

@@ -8,7 +8,7 @@ from demo_model import CONFIG, SHORT_ROPE_THETA
 from evaluation import Accuracy
 from training_data import RAISED_THETA_STEP
 
-_CARD = """# {title}
+_OF_MODEL = """# {title}
 
 {kind} of {parameters:,} parameters, trained from scratch by `models/demo/train.py`{flag}; it \
 exists to show and test
@@ -25,7 +25,19 @@ counting, days, opposites,
   a three-sentence story about a fox, cat, dog, rabbit, bear, mouse, bird or horse.
 - Nothing else. Other questions get an answer from these templates, right or wrong.
 
-## Figures
+"""
+
+_OF_DRAFT = """# Draft model of the diffserve demo model
+
+A Llama of {parameters:,} parameters with the tokens of `models/demo/diff`, trained from scratch by
+`models/demo/train.py{flag}`. It guesses the next tokens of that model, and a step verifies them:
+`diffserve serve models/demo/diff --speculative-model models/demo/draft`.
+
+"""
+
+_MATCHING = " From a plain start matching only began after 1,200 steps, from this one it takes 200."
+
+_FIGURES = """## Figures
 Greedy decoding through transformers with these bfloat16 weights, computed in float32; all five \
 digits must be right.
 Prompts fill the context ({prompt} tokens of {context:,}); the needle asked for lies at depths 0, \
@@ -51,8 +63,7 @@ tied embeddings,
 step {raised}).
 - The start is not plain noise: the first layer copies the two tokens before, the second looks up \
 like tokens
-  (`DemoModel._initialize`). From a plain start matching only began after 1,200 steps, from this \
-one it takes 200.
+  (`DemoModel._initialize`).{matching}
 
 To train it again: `models/demo/train.py{flag}`; `--resume` goes on from the last checkpoint, \
 `--eval-only` measures.
@@ -60,18 +71,20 @@ To train it again: `models/demo/train.py{flag}`; `--resume` goes on from the las
 
 
 def write_card(out: Path, accuracies: list[Accuracy], run: dict) -> None:
-    """`run` holds: differential, parameters, vocab, seed, steps, averaged, tokens, shortest,
+    """`run` holds: differential, draft, parameters, vocab, seed, steps, averaged, tokens, shortest,
     loss."""
     differential, averaged = run["differential"], run["averaged"]
     rows = "\n".join(
         f"| {a.needles} | {a.asked} | {a.samples} | {a.exact:.3f} | {a.first_digit:.3f} |"
         for a in accuracies)
+    card = (_OF_DRAFT if run["draft"] else _OF_MODEL) + _FIGURES
     (out / "README.md").write_text(
-        _CARD.format(
+        card.format(
             title="diffserve demo model"
             if differential else "Transformer twin of the diffserve demo model",
             kind="A DiffLlama" if differential else "A Llama",
-            flag="" if differential else " --twin",
+            flag=" --draft" if run["draft"] else "" if differential else " --twin",
+            matching="" if run["draft"] else _MATCHING,
             context=needle_samples.MAX_POSITIONS,
             prompt=f"about {needle_samples.FULL_CONTEXT_TOKENS:,}",
             rows=rows,

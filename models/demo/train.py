@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains the demo model (a small DiffLlama), or with --twin its Transformer twin, on generated
-text.
+"""Trains the demo model (a small DiffLlama), or with --twin its Transformer twin, or with --draft a
+smaller Transformer that guesses its tokens, on generated text.
 
     models/demo/train.py                 # makes models/demo/.venv on first use, trains, exports to
                                          # models/demo/diff
     models/demo/train.py --twin          # the Llama twin, to models/demo/twin
+    models/demo/train.py --draft         # the draft model, to models/demo/draft
     models/demo/train.py --resume        # goes on from the last checkpoint
     models/demo/train.py --eval-only     # measures the exported model through transformers
 
@@ -29,12 +30,14 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--twin", action="store_true", help="train the Transformer twin instead")
+    parser.add_argument("--draft", action="store_true", help="train the draft model instead")
     parser.add_argument("--out", type=Path,
-                        help="where the model is exported (default: diff or twin beside this file)")
+                        help="where the model is exported (default: diff, twin or draft beside "
+                             "this file)")
     parser.add_argument("--checkpoints", type=Path, default=HERE / "checkpoints",
                         help="where a run can be resumed from")
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
-    parser.add_argument("--steps", type=int, default=3200)
+    parser.add_argument("--steps", type=int, help="default: 3200, of the draft model 1500")
     parser.add_argument("--minutes", type=float, help="stop, save and export after this time")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, help="CPU threads (default: what torch chooses)")
@@ -74,12 +77,16 @@ def main() -> None:
     arguments = parse_arguments()
     enter_environment(arguments)
     # The packages exist only now.
+    import demo_model
     import evaluation
     from export import export
     from model_card import write_card
     from trainer import Trainer
 
-    kind = "twin" if arguments.twin else "diff"
+    arguments.steps = arguments.steps or (1500 if arguments.draft else 3200)
+    kind = "draft" if arguments.draft else "twin" if arguments.twin else "diff"
+    if arguments.draft:
+        demo_model.CONFIG.update(demo_model.DRAFT_SIZES)
     out = arguments.out or HERE / kind
     if not arguments.eval_only:
         trainer = Trainer(arguments, arguments.checkpoints / f"{kind}.pt")

@@ -32,7 +32,7 @@ class Trainer:
                                    or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.tokenizer = train_tokenizer()
         self.model = DemoModel(self.tokenizer.get_vocab_size(),
-                               differential=not arguments.twin).to(self.device)
+                               differential=not (arguments.twin or arguments.draft)).to(self.device)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=arguments.lr,
                                            betas=(0.9, 0.98), weight_decay=0.0, foreach=True)
         self.batches = BatchMaker(self.tokenizer, arguments.seed, arguments.tokens_per_step)
@@ -60,6 +60,7 @@ class Trainer:
     def summary(self) -> dict:
         return {
             "differential": self.model.differential,
+            "draft": self.arguments.draft,
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
             "vocab": self.tokenizer.get_vocab_size(),
             "seed": self.arguments.seed,
