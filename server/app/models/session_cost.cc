@@ -18,7 +18,8 @@ double StepBytes(const SessionPlan& plan) {
       std::min<double>(kMaxLogitElements, std::min<double>(engine.max_num_seqs, tokens) * vocab));
   const int64_t attention = cpu::AttentionWorkspaceBytes(plan.summary.config.attention,
                                                          engine.max_model_len, plan.num_threads);
-  return tokens * static_cast<double>(plan.summary.activation_bytes_per_token) +
+  const size_t of_draft = plan.draft ? plan.draft->summary.activation_bytes_per_token : 0;
+  return tokens * static_cast<double>(plan.summary.activation_bytes_per_token + of_draft) +
          static_cast<double>(attention) + logits * sizeof(float);
 }
 
