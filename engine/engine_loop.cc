@@ -23,15 +23,14 @@ EngineLoop::EngineLoop(const EngineOptions& options, std::unique_ptr<Executor> e
                        Inbox& inbox, World world)
     : world_(std::move(world)),
       executor_(std::move(executor)),
+      depth_(options.speculative_tokens > 0 ? 1 : executor_->depth()),
       inbox_(inbox),
       scheduler_(options,
                  {.hash_key = world_.hash_key,
                   .hash_mask = world_.hash_mask,
                   .record_events = world_.kv_events != nullptr},
                  world_.tier) {
-  DS_CHECK(executor_->depth() == 1 || executor_->depth() == 2, "an executor takes one step or two");
-  DS_CHECK(executor_->depth() == 1 || options.speculative_tokens == 0,
-           "tokens are proposed to an executor of one step");
+  DS_CHECK(depth_ == 1 || depth_ == 2, "an executor takes one step or two");
   if (world_.tier != nullptr) world_.tier->OnDone([&inbox] { inbox.Wake(); });
   Publish();
 }
@@ -50,7 +49,7 @@ bool EngineLoop::Turn() {
   scheduler_.FinishTransfers();
   scheduler_.GiveUpSlowLoads(SecondsOf(world_.now()));
   EndOverdue();
-  const int left_running = Launch() ? executor_->depth() - 1 : 0;
+  const int left_running = Launch() ? depth_ - 1 : 0;
   while (std::ssize(launched_) > left_running) Collect();
   scheduler_.FinishTransfers();
   Publish();
@@ -66,10 +65,9 @@ Inbox::Incoming EngineLoop::Take(bool wait) {
   return inbox_.Take(wait, deadline);
 }
 
-// One step takes four calls: Plan and Launch here, Collect and Commit below. With an executor of
-// depth 2 the next step is planned and launched while this one runs, so the device does not wait
-// for the host. Returns false if there is nothing to launch, or nothing before the running step is
-// committed.
+// One step takes four calls: Plan and Launch here, Collect and Commit below. With a depth of 2 the
+// next step is planned and launched while this one runs, so the device does not wait for the host.
+// Returns false if there is nothing to launch, or nothing before the running step is committed.
 bool EngineLoop::Launch() {
   is_stalled_ = false;
   if (!scheduler_.HasWork()) return false;

@@ -4,8 +4,8 @@
 // on that thread. Clock and hash key are injected, so that a test can drive the loop turn by turn
 // from a seed.
 //
-// Invariant: between turns, fewer than Executor::depth() steps are launched and not collected; none
-// if there is nothing to do.
+// Invariant: between turns, fewer than depth_ steps are launched and not collected; none if there
+// is nothing to do.
 #pragma once
 
 #include <atomic>
@@ -68,6 +68,7 @@ class EngineLoop {
 
   const World world_;
   std::unique_ptr<Executor> executor_;
+  const int depth_;  // Executor::depth(), but 1 with proposals: they follow known tokens
   Inbox& inbox_;
   Scheduler scheduler_;
   StatsRecorder recorder_;

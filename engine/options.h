@@ -54,7 +54,8 @@ struct EngineOptions {
   // need. It is then never preempted again.
   int max_preemptions_per_sequence = 4;
   // The most tokens that a Proposer may append to a sequence in a step, which then verifies them;
-  // 0: none. Fewer are proposed where more would not pay. REQUIRES: an executor of depth 1.
+  // 0: none. Fewer are proposed where more would not pay. Steps are then not planned
+  // ahead.
   int speculative_tokens = 0;
   // Memory for past answers that guesses are taken from; 0: none are kept. See AnswerHistory.
   int64_t speculative_history_bytes = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// DecodeGraphs: steps of only decodes as CUDA graphs, one per number of tokens, and one more for
-// contexts of several splits. The first step of a kind runs without a graph, which loads its
-// kernels and chooses its products. Later ones run as a graph.
+// DecodeGraphs: steps of only decodes as CUDA graphs, one per Kind: number of tokens, tiling of
+// attention, and whether contexts have several splits. The first step of a kind runs without a
+// graph, which loads its kernels and chooses its products. Later ones run as a graph.
 //
 // Thread safety: none; owned by the step runner.
 #pragma once
@@ -29,6 +29,7 @@ class DecodeGraphs {
   // What decides which kernels queue_work() queues and how large their grids are.
   struct Kind {
     int num_tokens = 0;
+    int rows_per_tile = 1;  // of decode attention: more if sequences have several tokens
     bool may_have_splits = false;
     friend auto operator<=>(const Kind&, const Kind&) = default;
   };

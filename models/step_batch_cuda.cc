@@ -125,19 +125,23 @@ void AddWaves(const Batch& batch, StepArrays& arrays) {
     arrays.waves.insert(arrays.waves.end(), waves.begin(), waves.end());
 }
 
-// Adds empty entries up to `num_padded` tokens.
+// Adds empty entries up to `num_padded` tokens and as many entries: one for each token that is
+// added, the rest without a token.
 void Pad(int num_padded, const StepNeeds& needs, StepArrays& arrays, StepShape& shape) {
   DS_CHECK(arrays.logit_rows.size() == arrays.tokens.size(),
            "a padded step wants the logits of every token");
   DS_CHECK(!needs.has_states || arrays.waves.size() == 1, "a padded step is one wave");
   for (auto row = static_cast<int32_t>(arrays.tokens.size()); row < num_padded; ++row) {
-    arrays.token_sequences.push_back(row);
+    arrays.token_sequences.push_back(static_cast<int32_t>(arrays.sequences.size()));
     arrays.sequences.push_back({row, 0, 0, 0});
     if (needs.has_windows) arrays.in_windows.push_back({row, 0, 0, 0});
     if (needs.has_states) arrays.waves[0].push_back({row, 0, kNoState, 0});
     arrays.tokens.push_back(0);
     arrays.logit_rows.push_back(row);
   }
+  arrays.sequences.resize(static_cast<size_t>(num_padded), {num_padded, 0, 0, 0});
+  if (needs.has_windows)
+    arrays.in_windows.resize(static_cast<size_t>(num_padded), {num_padded, 0, 0, 0});
   shape.num_generated_tokens = shape.num_wanted_tokens = num_padded;
   shape.num_generated_sequences = shape.num_wanted_sequences = num_padded;
 }
@@ -181,11 +185,11 @@ std::vector<StepPass> CutIntoPasses(const Batch& batch, const AttentionTiling& t
   return passes;
 }
 
-bool IsDecode(const Batch& batch) {
+bool IsDecode(const Batch& batch, const StepNeeds& needs) {
   const size_t rows = batch.tokens.size();
-  const bool all_draw = batch.sample_rows.size() == rows && batch.logit_rows.size() == rows &&
-                        batch.sequences.size() == rows;
-  return all_draw && !batch.num_prompt_tokens.empty() &&
+  const bool all_draw = batch.sample_rows.size() == rows && batch.logit_rows.size() == rows;
+  const bool one_each = batch.sequences.size() == rows;
+  return all_draw && (one_each || !needs.has_states) && !batch.num_prompt_tokens.empty() &&
          std::all_of(batch.num_prompt_tokens.begin(), batch.num_prompt_tokens.end(),
                      [](int32_t count) { return count == 0; });
 }

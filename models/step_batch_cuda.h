@@ -39,8 +39,6 @@ std::vector<StepPass> CutIntoPasses(const Batch& batch, const AttentionTiling& t
 // Maximum number of generated tokens per sequence; 0 if there are none.
 int GeneratedTokensMax(const Batch& batch);
 
-// Whether each sequence has exactly one generated token, with a draw.
-bool IsDecode(const Batch& batch);
 // Decodes of several sizes share a graph. The number of tokens to which a decode of `num_tokens` is
 // padded, at most `tokens_max`; 0 if it is too large for a graph.
 int GraphTokens(size_t num_tokens, int tokens_max);
@@ -52,6 +50,11 @@ struct StepNeeds {
   bool may_skip = false;     // the tokens that all layers must compute come first
   static StepNeeds Of(const ModelConfig& config);
 };
+
+// Whether all tokens are generated or proposed ones, each with a draw, and their number decides
+// which kernels the step queues. With states, sequences must have one token each: how states are
+// kept between proposed tokens changes the kernels.
+bool IsDecode(const Batch& batch, const StepNeeds& needs);
 
 // Sizes that determine the offsets of a packed step's arrays.
 struct StepShape {
@@ -99,7 +102,7 @@ struct StepPacking {
   int page_size = 0;
   bool draws = false;  // with the batch's sample rows (those of all passes)
   // Above 0: a decode padded to that many tokens and sequences; those beyond the pass's own are
-  // empty. REQUIRES then: every piece is one generated token, whose logits are wanted.
+  // empty. REQUIRES then: IsDecode.
   int num_padded = 0;
 };
 // Packs one pass.

@@ -90,18 +90,17 @@ Status StepRunner::Forward(const Batch& batch, KvCache& kv) {
   const AttentionTiling tiling = DiffDecodeTiling(spec, std::max(1, GeneratedTokensMax(batch)));
   const std::vector<StepPass> passes = CutIntoPasses(
       batch, tiling, decoder_.work().GeneratedItemsMax(spec, tiling));
-  const int graph_tokens = passes.size() == 1 && IsDecode(batch)
+  const StepNeeds needs = StepNeeds::Of(config());
+  const int graph_tokens = passes.size() == 1 && IsDecode(batch, needs)
                                ? GraphTokens(batch.tokens.size(), limits_.num_sequences)
                                : 0;
   num_logit_rows_ = 0;
   for (const StepPass& pass : passes) {
     const bool is_last = &pass == &passes.back();
-    PackStep(batch, pass,
-             {.needs = StepNeeds::Of(config()),
-              .page_size = kImagePageSize,
-              .draws = is_last,
-              .num_padded = graph_tokens},
-             &packed_);
+    PackStep(
+        batch, pass,
+        {.needs = needs, .page_size = kImagePageSize, .draws = is_last, .num_padded = graph_tokens},
+        &packed_);
     DS_RETURN_IF_ERROR(upload_.Copy(packed_, *stream_));
     const DeviceStep step(packed_.shape, upload_.memory(), tiling);
     if (graph_tokens > 0) {
@@ -120,7 +119,8 @@ Status StepRunner::Forward(const Batch& batch, KvCache& kv) {
 Status StepRunner::RunDecode(const DeviceStep& step, KvCache& kv) {
   const DecodeGraphs::Memory memory = {upload_.memory(), kv.Layer(0).base, kv.StatesFrom(0).data,
                                        kv.layout().Bytes()};
-  const DecodeGraphs::Kind kind = {step.rows.all.num_tokens, MayHaveSplits(step.rows.generated)};
+  const DecodeGraphs::Kind kind = {step.rows.all.num_tokens, step.generated_tiling.rows_per_tile,
+                                   MayHaveSplits(step.rows.generated)};
   return graphs_.Run(kind, memory, *stream_, [&] {
     DS_RETURN_IF_ERROR(decoder_.Forward(step, kv, 0));
     return decoder_.SampleAll(step);

@@ -174,6 +174,30 @@ class CudaEngineTest : public ::testing::Test {
     EXPECT_EQ(stats_.tier_hits, 3 * 2u * static_cast<unsigned>(options_.page_size));
   }
 
+  // Texts that repeat themselves, some because nothing else is allowed.
+  void ExpectTheSameWithProposals() {
+    std::vector<Request> requests;
+    for (RequestId id = 1; id <= 4; ++id) {
+      Request request = MakeRequest(id, 20, 60);
+      request.sampling.logit_bias = {};
+      request.sampling.repetition_penalty = 1;
+      request.constraint = nullptr;
+      if (id % 2 == 0) {
+        std::vector<uint32_t> allowed(MaskWords(vocab_));
+        allowed[0] = 3u << id;
+        request.allowed_tokens = std::make_shared<const std::vector<uint32_t>>(std::move(allowed));
+      }
+      requests.push_back(std::move(request));
+    }
+    const std::map<RequestId, Answer> expected = Serve(requests);
+    options_.speculative_tokens = EngineOptions::kVerifiedRowsMax - 1;
+    options_.num_state_slots += options_.num_state_slots > 0 ? 16 : 0;
+    EXPECT_EQ(Serve(requests), expected);
+    EXPECT_GT(stats_.accepted_tokens.total(), 20u);
+    for (const Request& request : requests)
+      EXPECT_TRUE(Serve({request}).at(request.id) == expected.at(request.id)) << request.id;
+  }
+
   void UseStatesAndWindows() {
     case_ = "phi4flash_stored_lm_head_shards";
     vocab_ = 100;
@@ -200,6 +224,13 @@ TEST_F(CudaEngineTest, OutputIsIndependentOfBatchChunksAndPreemptions) {
 TEST_F(CudaEngineTest, OutputWithStatesAndWindowsIsIndependentOfBatch) {
   UseStatesAndWindows();
   ExpectTheSameAloneAndInCompany();
+}
+
+TEST_F(CudaEngineTest, ProposalsChangeNoAnswer) { ExpectTheSameWithProposals(); }
+
+TEST_F(CudaEngineTest, ProposalsChangeNoAnswerOfAModelWithStates) {
+  UseStatesAndWindows();
+  ExpectTheSameWithProposals();
 }
 
 TEST_F(CudaEngineTest, PagesInHostMemoryComeBackWithTheSameBits) {

@@ -35,6 +35,11 @@ struct OwnedBatch {
         {.kind = SampleKind::kGreedy, .top_k = static_cast<int32_t>(pages.size())});
     for (size_t s = 0; s < pages.size(); ++s) batch.sequences[s].pages = pages[s].data();
   }
+  void DrawAfterEachToken() {
+    batch.logit_rows.resize(batch.tokens.size());
+    std::iota(batch.logit_rows.begin(), batch.logit_rows.end(), 0);
+    batch.sample_rows.resize(batch.tokens.size(), {.kind = SampleKind::kGreedy});
+  }
 };
 
 template <typename T>
@@ -170,6 +175,31 @@ TEST(StepBatchTest, PaddingHasNoTokensAndDrawsNothing) {
     EXPECT_EQ(samples[i].kind, i < 5 ? SampleKind::kGreedy : SampleKind::kNothing);
     EXPECT_EQ(entries[i].first_row, static_cast<int>(i));
   }
+}
+
+TEST(StepBatchTest, PaddedStepOfProposedTokensHasEntriesWithoutTokens) {
+  OwnedBatch owned;
+  owned.Add(70, 3, 0);
+  owned.Add(80, 1, 0);
+  owned.DrawAfterEachToken();
+  PackedStep packed;
+  PackStep(owned.batch, CutIntoPasses(owned.batch, {1, 3, 512}, 1 << 20)[0],
+           {.needs = {.has_windows = true}, .page_size = kPage, .draws = true, .num_padded = 8},
+           &packed);
+  EXPECT_EQ(packed.shape.num_tokens, 8);
+  EXPECT_EQ(packed.shape.num_sequences, 8);
+  EXPECT_EQ(packed.shape.num_logit_rows, 8);
+  const StepOffsets at(packed.shape);
+  for (const size_t offset : {at.sequences, at.in_windows}) {
+    const auto entries = Read<DeviceSequence>(packed.bytes, offset, 8);
+    const int num_tokens[] = {3, 1, 0, 0, 0, 0, 0, 0}, first_rows[] = {0, 3, 4, 5, 6, 7, 8, 8};
+    for (size_t i = 0; i < 8; ++i) {
+      EXPECT_EQ(entries[i].num_tokens, num_tokens[i]);
+      EXPECT_EQ(entries[i].first_row, first_rows[i]);
+    }
+  }
+  EXPECT_EQ(Read<int32_t>(packed.bytes, at.token_sequences, 8),
+            (std::vector<int32_t>{0, 0, 0, 1, 2, 3, 4, 5}));
 }
 
 // A batch for layers with windows, with states, and last layers that keep nothing.
@@ -328,21 +358,24 @@ TEST(StepBatchTest, FewGraphsServeAllDecodeSizesWithLittlePadding) {
   }
 }
 
-TEST(StepBatchTest, DecodeStepHasOnlySingleGeneratedRowsThatDraw) {
+TEST(StepBatchTest, DecodeStepHasOnlyGeneratedRowsThatDraw) {
   OwnedBatch owned;
   for (int s = 0; s < 3; ++s) owned.Add(9 + s, 1, 0);
-  EXPECT_TRUE(IsDecode(owned.batch));
+  EXPECT_TRUE(IsDecode(owned.batch, {}));
   Batch changed = owned.batch;
   changed.num_prompt_tokens[1] = 1;
-  EXPECT_FALSE(IsDecode(changed));
+  EXPECT_FALSE(IsDecode(changed, {}));
   changed = owned.batch;
   changed.sample_rows.clear();
-  EXPECT_FALSE(IsDecode(changed));
+  EXPECT_FALSE(IsDecode(changed, {}));
   changed = owned.batch;
   changed.num_prompt_tokens.clear();  // all rows belong to a prompt
-  EXPECT_FALSE(IsDecode(changed));
+  EXPECT_FALSE(IsDecode(changed, {}));
   owned.Add(5, 2, 0);
-  EXPECT_FALSE(IsDecode(owned.batch));
+  EXPECT_FALSE(IsDecode(owned.batch, {}));
+  owned.DrawAfterEachToken();
+  EXPECT_TRUE(IsDecode(owned.batch, {}));
+  EXPECT_FALSE(IsDecode(owned.batch, {.has_states = true}));
 }
 
 }  // namespace

@@ -107,9 +107,6 @@ class CudaOnCpuTest(unittest.TestCase):
     def test_options_of_another_device_are_refused_in_one_line(self):
         cases = (
             (("--page-size", "32"), 2, "--page-size is 32, allowed on a GPU: 64 (or --device cpu)"),
-            (("--speculative", "prompt-lookup"), 2,
-             "--speculative is prompt-lookup, allowed on a GPU: auto or off (or "
-             "--device cpu)"),
             (("--speculative-model", tiny_model.directory()), 2,
              "allowed on a GPU: none (or --device cpu)"),
             (("--dtype", "float32"), 2,

@@ -196,16 +196,12 @@ Status ChooseDevice(const std::string& asked, SessionPlan* plan) {
   return Status();
 }
 
-// Proposals need all earlier tokens, but a GPU's steps are planned before these are known.
+// Proposals follow known tokens. A GPU's steps are planned before these are known, so on a GPU they
+// are made only if a flag asks for them.
 Status ChooseSpeculation(const SessionOptions& options, SessionPlan* plan) {
   if (options.speculation == Speculation::kOff) return {};
   const bool is_asked = options.speculation == Speculation::kPromptLookup;
-  if (is_asked && plan->on_gpu() && options.draft_dir.empty()) {
-    return InvalidArgument(
-        "--speculative is prompt-lookup, allowed on a GPU: auto or off (or --device cpu)",
-        "--speculative");
-  }
-  if (plan->on_gpu() || plan->needs.sequences > 0) return {};
+  if ((plan->on_gpu() && !is_asked) || plan->needs.sequences > 0) return {};
   plan->engine.speculative_tokens = EngineOptions::kVerifiedRowsMax - 1;
   plan->may_stop_proposing = !is_asked;
   return {};
@@ -220,7 +216,8 @@ Status ChooseHistory(const MemorySize& asked, SessionPlan* plan) {
   }
   if (plan->engine.speculative_tokens == 0) {
     return InvalidArgument("--speculative-history is " + asked.text +
-                               ", allowed only on the CPU and without --speculative off",
+                               ", allowed with guesses only: --speculative prompt-lookup, "
+                               "or auto on the CPU",
                            "--speculative-history");
   }
   plan->engine.speculative_history_bytes = asked.bytes;
