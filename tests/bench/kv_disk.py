@@ -7,7 +7,7 @@ from tests/bench/results/kv_disk_*.json.
     kv_disk.py steps KIND                              steps beside page traffic
     kv_disk.py index KIND                              the start with 50 GiB
     kv_disk.py peer KIND --peers DIR                   beside llama.cpp's slot files: DIR has
-                                                       llama-server, m778-Q4_0.gguf and m778/
+                                                       llama-server; needs the package gguf
     kv_disk.py                                         rewrites the block
     kv_disk.py --check                                 exits 1 if it differs; runs nothing. Ends
                                                        with `N passed, N failed`.
@@ -36,6 +36,8 @@ sys.path += [str(ROOT / "tests" / part) for part in ("e2e", "bench", "reliabilit
 sys.path.append(str(ROOT / "docs"))
 
 import blocks  # noqa: E402
+import chain_model  # noqa: E402
+import llama_server  # noqa: E402
 import slot_files  # noqa: E402
 from http_load import percentile  # noqa: E402
 
@@ -284,11 +286,17 @@ def store(arguments, part, result):
 
 
 def peer(arguments):
-    with model_directory("llama_778m") as model, \
-            tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
+    with tempfile.TemporaryDirectory(dir=arguments.directory) as directory:
+        folder = Path(directory)
+        model = folder / "model"
+        model.mkdir()
+        chain = chain_model.write("llama_778m", model)
+        config = json.loads((model / "config.json").read_text())
+        llama_server.write_llama(folder / slot_files.GGUF, config,
+                                 chain_model.arrays(config, chain))
         return slot_files.measure(slot_files.Sides(
             model=model, flags=FLAGS, per_token=bytes_per_token(model), peers=arguments.peers,
-            folder=Path(folder)), arguments.rounds)
+            folder=folder), arguments.rounds)
 
 
 def middle(values, digits=2):

@@ -2,18 +2,16 @@
 """The prefix cache on disk beside llama.cpp's slot files, on the same random Llama: what saving a
 prompt, restoring it and a restart cost on each side. For kv_disk.py."""
 
-import json
-import re
 import statistics
-import subprocess
 import sys
 import time
-import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
+import llama_server
+
 TOKENS = 4096
-GGUF = "m778-Q4_0.gguf"
+GGUF = "model.gguf"
 ROWS = (("computed", "the prompt, computed"),
         ("saved", "saved, after the answer"),
         ("hit", "the prompt again, in memory"),
@@ -34,37 +32,10 @@ def prompt(turn):
     return [1000 + (turn * 7919 + i * 10473) % 20000 for i in range(TOKENS)]
 
 
-class LlamaServer:
-    def __init__(self, sides, port):
-        self.url = f"http://127.0.0.1:{port}"
-        self.command = [sides.peers / "llama-server", "-m", sides.peers / GGUF, "--port", port,
-                        "--slot-save-path", sides.folder, "-t", 2, "-tb", 2, "-np", 1, "-c",
-                        TOKENS + 256, "-fa", "on", "--no-warmup"]
-
-    def __enter__(self):
-        self.process = subprocess.Popen(list(map(str, self.command)), stdout=subprocess.DEVNULL,
-                                        stderr=subprocess.DEVNULL)
-        while True:
-            try:
-                urllib.request.urlopen(f"{self.url}/health", timeout=5).close()
-                return self
-            except OSError:
-                if self.process.poll() is not None:
-                    raise SystemExit("llama-server has ended") from None
-                time.sleep(0.05)
-
-    def __exit__(self, *_):
-        self.process.terminate()
-        self.process.wait()
-
-    def post(self, route, body):
-        """Seconds, and the reply."""
-        request = urllib.request.Request(self.url + route, json.dumps(body).encode(),
-                                         {"Content-Type": "application/json"})
-        begin = time.monotonic()
-        with urllib.request.urlopen(request, timeout=600) as reply:
-            answer = json.loads(reply.read())
-        return time.monotonic() - begin, answer
+class SlotServer(llama_server.LlamaServer):
+    def __init__(self, sides):
+        super().__init__(sides.peers, sides.folder / GGUF, "--slot-save-path", sides.folder, "-np",
+                         1, "-c", TOKENS + 256, "--no-warmup")
 
     def first_token(self, turn):
         """Seconds, and whether the prompt was found."""
@@ -83,8 +54,7 @@ def expect(found, wanted, what):
 
 
 def theirs(sides, turn, note):
-    from server_process import free_port
-    with LlamaServer(sides, free_port()) as server:
+    with SlotServer(sides) as server:
         seconds, found = server.first_token(turn)
         expect(found, False, "computed")
         note("computed", seconds)
@@ -92,11 +62,11 @@ def theirs(sides, turn, note):
         seconds, found = server.first_token(turn)
         expect(found, True, "hit")
         note("hit", seconds)
-    with LlamaServer(sides, free_port()) as server:
+    with SlotServer(sides) as server:
         seconds, found = server.first_token(turn)
         expect(found, False, "restart")
         note("restored", seconds)
-    with LlamaServer(sides, free_port()) as server:
+    with SlotServer(sides) as server:
         restore = server.slot("restore")[0]
         seconds, found = server.first_token(turn)
         expect(found, True, "restored")
@@ -130,10 +100,7 @@ def ours(sides, turn, note):
 
 
 def measure(sides, rounds):
-    version = subprocess.run([sides.peers / "llama-server", "--version"], capture_output=True,
-                             text=True).stderr
-    result = {"tokens": TOKENS, "peer": re.search(r"version: (.*)", version)[1], "ours": {},
-              "theirs": {}}
+    result = {"tokens": TOKENS, "peer": llama_server.version(sides.peers), "ours": {}, "theirs": {}}
     for turn in range(rounds):
         for name, side in (("ours", ours), ("theirs", theirs)):
             def note(what, seconds, name=name):

@@ -1,0 +1,354 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What several tokens per step bring and cost: makes the tables of docs/results/speculation.md from
+tests/bench/results/speculation_*.json.
+
+    speculation.py measure KIND [--model M ...] [--peers DIR]   DIR has a llama-server
+    speculation.py                                              rewrites the block
+    speculation.py --check     exits 1 if it differs; runs nothing. Ends with `N passed, N failed`
+
+`measure` serves each model twice, without and with speculation, and asks the two in turns, --rounds
+times (5), on a machine without other work. --note says what else ran. Texts are made by
+chain_model.py, so each workload repeats as much as it should, and both servers must give the same
+tokens. --peers: the Llama is also served by llama.cpp, without and with its lookup decoding (needs
+the package gguf). Run it with .venv/bin/python.
+"""
+
+import argparse
+import contextlib
+import json
+import random
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path += [str(ROOT / "tests" / part) for part in ("e2e", "bench")]
+sys.path.append(str(ROOT / "docs"))
+
+import blocks  # noqa: E402
+import chain_model  # noqa: E402
+import llama_server  # noqa: E402
+
+RESULTS = ROOT / "tests/bench/results"
+STREAMS = (1, 16)
+ON = ("--speculative", "prompt-lookup")
+LOOKUPS = {"off": (),
+           "ngram-simple": ("--spec-type", "ngram-simple"),
+           "ngram-simple of 3": ("--spec-type", "ngram-simple", "--spec-ngram-simple-size-n", 3,
+                                 "--spec-ngram-simple-size-m", 8),
+           "ngram-map-k": ("--spec-type", "ngram-map-k"),
+           "ngram-mod": ("--spec-type", "ngram-mod"),
+           "ngram-cache": ("--spec-type", "ngram-cache")}
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "customer_identifier": {"type": "integer", "minimum": 10, "maximum": 99},
+        "subscription_status": {"enum": ["active", "cancelled", "suspended"]},
+        "shipping_address": {
+            "type": "object",
+            "properties": {"street_name": {"type": "string", "maxLength": 8},
+                           "postal_code": {"type": "string", "maxLength": 5}},
+            "required": ["street_name", "postal_code"], "additionalProperties": False},
+        "requires_signature": {"type": "boolean"},
+        "last_delivery_attempt": {"type": "integer", "minimum": 10, "maximum": 99}},
+    "required": ["customer_identifier", "subscription_status", "shipping_address",
+                 "requires_signature", "last_delivery_attempt"],
+    "additionalProperties": False}
+
+
+@dataclass
+class Model:
+    name: str  # of tests/bench/models
+    title: str
+    quantization: str
+    share: float  # of the tokens of the fastest model
+
+
+MODELS = {
+    "llama_778m": Model("llama_778m", "Llama 778M, int4", "int4", 1),
+    "diff_830m": Model("diff_830m", "DiffLlama, the paper's 830M, int4", "int4", 1),
+    "phi4_int4": Model("phi4_mini_flash", "Phi-4-mini-flash's shape, int4", "int4", 0.25),
+    "phi4_bf16": Model("phi4_mini_flash", "Phi-4-mini-flash's shape, bfloat16", "none", 0.125)}
+
+
+# Each workload returns the request of a stream: its own part of the cycle begins at `begin`.
+def others(chain, count, draw):
+    return [int(chain.order[draw.randrange(len(chain.order))]) for _ in range(count)]
+
+
+def editing(chain, begin, tokens, draw):
+    """The prompt is the answer, but one phrase of 6 in 60 tokens is another."""
+    damaged = []
+    while len(damaged) < tokens:
+        kept = draw.randrange(36, 73)
+        damaged += chain.text(begin + len(damaged), kept) + others(chain, 6, draw)
+    return {"prompt": [*damaged, chain.before(begin)], "temperature": 0}
+
+
+def pieces_of(chain, begin, tokens, size, share, draw):
+    """Pieces of an answer in any order, and other tokens between them."""
+    parts = [chain.text(begin + at, size) for at in range(0, tokens, size)
+             if draw.random() < share]
+    draw.shuffle(parts)
+    return [token for part in parts
+            for token in [*part, *others(chain, size, draw)]]
+
+
+def summary(chain, begin, tokens, draw):
+    """The prompt has half of the answer's phrases of 12 tokens, in another order."""
+    return {"prompt": [*pieces_of(chain, begin, tokens, 12, 0.5, draw), chain.before(begin)],
+            "temperature": 0}
+
+
+def needle(chain, begin, tokens, draw):
+    """A short answer; the prompt has a quarter of it, in phrases of 8 tokens."""
+    hay = others(chain, tokens, draw)
+    needles = pieces_of(chain, begin, tokens // 4, 8, 0.25, draw)
+    return {"prompt": [*hay, *needles, *hay, chain.before(begin)], "temperature": 0,
+            "max_tokens": tokens // 4}
+
+
+def reasoning(chain, begin, tokens, draw):
+    """A drawn text over 300 tokens. Two in five of its tokens go on as they did before."""
+    return {"prompt": chain.text(begin, 32), "temperature": 4,
+            "allowed_token_ids": chain.text(begin, 300)}
+
+
+def json_schema(chain, begin, tokens, draw):
+    return {"prompt": chain.text(begin, 32), "temperature": 0, "ignore_eos": False,
+            "structured_outputs": {"json": SCHEMA}}
+
+
+def random_text(chain, begin, tokens, draw):
+    return {"prompt": chain.text(begin, 64), "temperature": 100}
+
+
+WORKLOADS = {"editing": (editing, "editing: the answer repeats 90 % of the prompt"),
+             "json": (json_schema, "JSON of a known schema"),
+             "summary": (summary, "summary: half of it are phrases of the prompt"),
+             "needle": (needle, "needle: a short answer, phrases of the prompt"),
+             "reasoning": (reasoning, "reasoning: drawn, repeats its own phrases"),
+             "random": (random_text, "random text")}
+GREEDY = ("editing", "summary", "needle")  # that llama.cpp runs beside
+
+
+def requests_of(workload, model, chain, streams):
+    tokens = int((512 if streams == 1 else 128) * model.share)
+    for stream in range(streams):
+        request = WORKLOADS[workload][0](chain, 1000 * stream, tokens,
+                                         random.Random(f"{workload} {stream}"))
+        yield {"max_tokens": tokens, "ignore_eos": True, "seed": stream} | request
+
+
+class Ours:
+    COUNTERS = ("steps", "proposed_tokens", "accepted_tokens")
+
+    def __init__(self, server):
+        self.server = server
+
+    def ask(self, request):
+        answer = self.server.post("/v1/completions", request | {"return_token_ids": True},
+                                  timeout_s=1200)
+        if answer.status != 200:
+            raise SystemExit(f"{answer.status} {answer.body[:500]}")
+        return answer.json()["choices"][0]["token_ids"]
+
+    def counters(self):
+        return [self.server.metric(f"diffserve_{name}_total") for name in self.COUNTERS]
+
+
+class Theirs:
+    COUNTERS = ()
+
+    def __init__(self, server):
+        self.server = server
+
+    def ask(self, request):
+        return self.server.post("/completion", {
+            "prompt": request["prompt"], "n_predict": request["max_tokens"], "temperature": 0,
+            "ignore_eos": True, "cache_prompt": True, "return_tokens": True})[1]["tokens"]
+
+    def counters(self):
+        return []
+
+
+def ask_all(side, requests):
+    """Tokens/s, the answers, and how the counters grew."""
+    before, begin = side.counters(), time.monotonic()
+    with ThreadPoolExecutor(len(requests)) as pool:
+        answers = list(pool.map(side.ask, requests))
+    seconds = time.monotonic() - begin
+    grown = [after - old for after, old in zip(side.counters(), before)]
+    return sum(map(len, answers)) / seconds, answers, grown
+
+
+def compare(sides, requests, rounds, label):
+    """Asks all sides in turns. The first answers, which compute the prompts, are not measured."""
+    first = {name: ask_all(side, requests)[1] for name, side in sides.items()}
+    result = {name: {"tokens_per_s": []} for name in sides}
+    for turn in range(rounds):
+        for name in list(sides) if turn % 2 == 0 else list(sides)[::-1]:
+            speed, answers, grown = ask_all(sides[name], requests)
+            if answers != first[next(iter(sides))]:
+                raise SystemExit(f"{label}, {name}: the tokens differ")
+            result[name]["tokens_per_s"].append(speed)
+            result[name] |= dict(zip(sides[name].COUNTERS, grown))
+    for name, found in result.items():
+        print(f"{label}, {name}: {statistics.median(found['tokens_per_s']):.1f} tokens/s",
+              {key: value for key, value in found.items() if key != "tokens_per_s"},
+              file=sys.stderr, flush=True)
+    return result | {"tokens": sum(map(len, first[next(iter(sides))]))}
+
+
+def flags_of(model):
+    return ("--quantization", model.quantization, "--max-model-len", 4096, "--max-num-seqs", 16,
+            "--kv-cache-memory", "3G", "--max-queue-wait", 3600)
+
+
+def measure_model(model, folder, arguments):
+    """{workload: {streams: {"off", "on": figures, "tokens": of all answers}}}"""
+    from server_process import ServerProcess
+    chain = chain_model.write(model.name, folder)
+    result = {}
+    with ServerProcess(*flags_of(model), "--speculative", "off", model=folder) as off, \
+            ServerProcess(*flags_of(model), *ON, model=folder) as on:
+        sides = {"off": Ours(off), "on": Ours(on)}
+        for workload in WORKLOADS:
+            for streams in STREAMS:
+                requests = list(requests_of(workload, model, chain, streams))
+                result.setdefault(workload, {})[str(streams)] = compare(
+                    sides, requests, arguments.rounds, f"{model.title}, {workload}, {streams}")
+    return result
+
+
+def measure_peer(model, folder, arguments):
+    """{workload: {side: figures}}: llama.cpp without and with each kind of lookup."""
+    from server_process import ServerProcess
+    chain = chain_model.write(model.name, folder)
+    config = json.loads((folder / "config.json").read_text())
+    llama_server.write_llama(folder / "model.gguf", config, chain_model.arrays(config, chain))
+    with contextlib.ExitStack() as stack:
+        sides = {"ours": Ours(stack.enter_context(
+            ServerProcess(*flags_of(model), *ON, model=folder)))}
+        for kind, flags in LOOKUPS.items():
+            sides[kind] = Theirs(stack.enter_context(llama_server.LlamaServer(
+                arguments.peers, folder / "model.gguf", "-c", 4096, "-np", 1, *flags)))
+        return {workload: compare(sides, list(requests_of(workload, model, chain, 1)),
+                                  arguments.rounds, f"beside llama.cpp, {workload}")
+                for workload in GREEDY}
+
+
+def measure(arguments):
+    path = RESULTS / f"speculation_{arguments.kind}.json"
+    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text()).group(1)
+    commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, check=True,
+                            stdout=subprocess.PIPE, text=True).stdout.strip()
+    about = {"rounds": arguments.rounds, "commit": commit, "beside": arguments.note}
+    for name in arguments.model or ([] if arguments.peers else MODELS):
+        with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
+            store(path, arguments.kind, cpu, ("models", name), about | {
+                "workloads": measure_model(MODELS[name], Path(folder), arguments)})
+    if arguments.peers:
+        with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
+            store(path, arguments.kind, cpu, ("peer",), about | {
+                "version": llama_server.version(arguments.peers),
+                "workloads": measure_peer(MODELS["llama_778m"], Path(folder), arguments)})
+
+
+def store(path, kind, cpu, keys, part):
+    found = json.loads(path.read_text()) if path.exists() else {}
+    found["machine"] = f"{kind.replace('_', ' ')} ({cpu})"
+    place = found
+    for key in keys[:-1]:
+        place = place.setdefault(key, {})
+    place[keys[-1]] = part
+    path.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def ratio(result, streams):
+    """The median of the rounds' ratios, on over off."""
+    found = result.get(str(streams))
+    if found is None:
+        return "-"
+    pairs = zip(found["on"]["tokens_per_s"], found["off"]["tokens_per_s"])
+    return f"{statistics.median(on / off for on, off in pairs):.2f}"
+
+
+def middle(found):
+    return statistics.median(found["tokens_per_s"])
+
+
+def model_rows(part):
+    for workload, (_, title) in WORKLOADS.items():
+        if (result := part["workloads"].get(workload)) is None:
+            continue
+        one = result["1"]
+        steps = one["tokens"] / one["on"]["steps"]
+        right = one["on"]["accepted_tokens"] / max(1, one["on"]["proposed_tokens"])
+        yield [title, f"{middle(one['off']):.1f}", f"{middle(one['on']):.1f}", ratio(result, 1),
+               f"{steps:.1f}", f"{100 * right:.0f} %", ratio(result, 16)]
+
+
+def peer_rows(part):
+    for workload, found in part["workloads"].items():
+        lookups = {kind: middle(found[kind]) for kind in LOOKUPS if kind != "off"}
+        best = max(lookups, key=lookups.get)
+        yield [WORKLOADS[workload][1], f"{middle(found['ours']):.0f}",
+               f"{middle(found['off']):.0f}", f"{lookups[best]:.0f} ({best})",
+               f"{middle(found['ours']) / max(lookups[best], middle(found['off'])):.2f}"]
+
+
+def about(part, text):
+    beside = f" Beside: {part['beside']}." if part["beside"] else ""
+    return blocks.paragraph(f"{text} Medians of {part['rounds']}, commit {part['commit']}.{beside}")
+
+
+def section(result):
+    parts = [f"**{result['machine'][0].upper()}{result['machine'][1:]}.**"]
+    for name, part in result.get("models", {}).items():
+        parts += [blocks.table([MODELS[name].title, "off", "on", "on / off", "tokens per step",
+                                "right", "on / off, 16 streams"], model_rows(part)),
+                  about(part, "Tokens/s of one stream; in the last column those of 16.")]
+    if "peer" in result:
+        part = result["peer"]
+        parts += [blocks.table(["Llama 778M, 4-bit weights, one stream", "diffserve",
+                                "llama.cpp", "its best lookup", "ours / its best"],
+                               peer_rows(part)),
+                  about(part, f"Tokens/s; llama.cpp is that of {part['version']}.")]
+    return parts
+
+
+def outputs():
+    results = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("speculation_*.json"))]
+    return blocks.with_block("speculation", *(part for result in results
+                                              for part in section(result)))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", nargs="?", choices=["measure"])
+    parser.add_argument("kind", nargs="?")
+    parser.add_argument("--model", action="append", choices=MODELS)
+    parser.add_argument("--peers", type=Path)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--directory", default="/var/tmp")
+    parser.add_argument("--note", default="")
+    parser.add_argument("--check", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.command:
+        if not arguments.kind:
+            parser.error("usage: speculation.py measure KIND")
+        measure(arguments)
+    return blocks.settle(outputs(), arguments.check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
