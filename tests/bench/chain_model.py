@@ -162,6 +162,26 @@ def write(name, folder):
     """Writes the model of tests/bench/models/NAME to `folder` and returns its Chain."""
     config = json.loads((ROOT / "tests/bench/models" / name / "config.json").read_text())
     config["tie_word_embeddings"] = False
+    chain = Chain(config["vocab_size"])
+    write_weights(config, chain, folder)
+    return chain
+
+
+def write_draft(name, folder, right):
+    """Writes a draft model for it, a Llama of a tenth of the size of Llama 778M. It knows the next
+    token after a share of `right` of the tokens."""
+    config = json.loads((ROOT / "tests/bench/models" / name / "config.json").read_text())
+    config |= {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 768,
+               "intermediate_size": 2048, "num_hidden_layers": 6, "num_attention_heads": 6,
+               "num_key_value_heads": 6, "head_dim": 128, "tie_word_embeddings": False}
+    chain = Chain(config["vocab_size"])
+    draw = np.random.default_rng(4)
+    wrong = draw.random(len(chain.predecessor)) > right
+    chain.predecessor[wrong] = draw.permutation(chain.predecessor[wrong])
+    write_weights(config, chain, folder)
+
+
+def write_weights(config, chain, folder):
     (folder / "config.json").write_text(json.dumps(config))
     shutil.copy(TOKENIZER, folder)
     header, end = {}, 0
@@ -170,9 +190,7 @@ def write(name, folder):
         header[tensor_name] = {"dtype": "BF16", "shape": tensor.shape, "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    chain = Chain(config["vocab_size"])
     with open(folder / "model.safetensors", "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for _, _, values in pieces(config, chain):
             file.write(bfloat16(values).tobytes())
-    return chain

@@ -3,14 +3,14 @@
 """What several tokens per step bring and cost: makes the tables of docs/results/speculation.md from
 tests/bench/results/speculation_*.json.
 
-    speculation.py measure KIND [--model M ...] [--peers DIR]   DIR has a llama-server
+    speculation.py measure KIND [--model M ...] [--draft] [--peers DIR]
     speculation.py                                              rewrites the block
     speculation.py --check     exits 1 if it differs; runs nothing. Ends with `N passed, N failed`
 
 `measure` serves each model twice, without and with speculation, and asks the two in turns, --rounds
 times (5), on a machine without other work. --note says what else ran. Texts are made by
 chain_model.py, so each workload repeats as much as it should, and both servers must give the same
-tokens. --peers: the Llama is also served by llama.cpp, without and with its lookup decoding (needs
+tokens. --draft: new text with a draft model. --peers: DIR has a llama-server; the Llama is also served by llama.cpp, without and with its lookup decoding (needs
 the package gguf). Run it with .venv/bin/python.
 """
 
@@ -38,6 +38,7 @@ import llama_server  # noqa: E402
 
 RESULTS = ROOT / "tests/bench/results"
 STREAMS = (1, 16)
+DRAFT_RIGHT = 0.8
 ON = ("--speculative", "prompt-lookup")
 LOOKUPS = {"off": (),
            "ngram-simple": ("--spec-type", "ngram-simple"),
@@ -130,19 +131,24 @@ def random_text(chain, begin, tokens, draw):
     return {"prompt": chain.text(begin, 64), "temperature": 100}
 
 
+def new_text(chain, begin, tokens, draw):
+    return {"prompt": chain.text(begin, 64), "temperature": 0}
+
+
 WORKLOADS = {"editing": (editing, "editing: the answer repeats 90 % of the prompt"),
              "json": (json_schema, "JSON of a known schema"),
              "summary": (summary, "summary: half of it are phrases of the prompt"),
              "needle": (needle, "needle: a short answer, phrases of the prompt"),
              "reasoning": (reasoning, "reasoning: drawn, repeats its own phrases"),
              "random": (random_text, "random text")}
+ALL_WORKLOADS = WORKLOADS | {"new": (new_text, "new text, guessed by a draft model")}
 GREEDY = ("editing", "summary", "needle")  # that llama.cpp runs beside
 
 
 def requests_of(workload, model, chain, streams):
     tokens = int((512 if streams == 1 else 128) * model.share)
     for stream in range(streams):
-        request = WORKLOADS[workload][0](chain, 1000 * stream, tokens,
+        request = ALL_WORKLOADS[workload][0](chain, 1000 * stream, tokens,
                                          random.Random(f"{workload} {stream}"))
         yield {"max_tokens": tokens, "ignore_eos": True, "seed": stream} | request
 
@@ -228,6 +234,21 @@ def measure_model(model, folder, arguments):
     return result
 
 
+def measure_draft(model, folder, arguments):
+    """{streams: {"off", "on": figures, "tokens": of all answers}}"""
+    from server_process import ServerProcess
+    draft = folder / "draft"
+    draft.mkdir()
+    chain = chain_model.write(model.name, folder)
+    chain_model.write_draft(model.name, draft, DRAFT_RIGHT)
+    with ServerProcess(*flags_of(model), "--speculative", "off", model=folder) as off, \
+            ServerProcess(*flags_of(model), "--speculative-model", draft, model=folder) as on:
+        return {str(streams): compare({"off": Ours(off), "on": Ours(on)},
+                                      list(requests_of("new", model, chain, streams)),
+                                      arguments.rounds, f"draft, {streams}")
+                for streams in (1, 4, 16)}
+
+
 def measure_peer(model, folder, arguments):
     """{workload: {side: figures}}: llama.cpp without and with each kind of lookup."""
     from server_process import ServerProcess
@@ -251,10 +272,14 @@ def measure(arguments):
     commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, check=True,
                             stdout=subprocess.PIPE, text=True).stdout.strip()
     about = {"rounds": arguments.rounds, "commit": commit, "beside": arguments.note}
-    for name in arguments.model or ([] if arguments.peers else MODELS):
+    for name in arguments.model or ([] if arguments.peers or arguments.draft else MODELS):
         with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
             store(path, arguments.kind, cpu, ("models", name), about | {
                 "workloads": measure_model(MODELS[name], Path(folder), arguments)})
+    if arguments.draft:
+        with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
+            store(path, arguments.kind, cpu, ("draft",), about | {
+                "streams": measure_draft(MODELS["llama_778m"], Path(folder), arguments)})
     if arguments.peers:
         with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
             store(path, arguments.kind, cpu, ("peer",), about | {
@@ -285,13 +310,17 @@ def middle(found):
     return statistics.median(found["tokens_per_s"])
 
 
+def right_share(found):
+    return found["accepted_tokens"] / max(1, found["proposed_tokens"])
+
+
 def model_rows(part):
     for workload, (_, title) in WORKLOADS.items():
         if (result := part["workloads"].get(workload)) is None:
             continue
         one = result["1"]
         steps = one["tokens"] / one["on"]["steps"]
-        right = one["on"]["accepted_tokens"] / max(1, one["on"]["proposed_tokens"])
+        right = right_share(one["on"])
         yield [title, f"{middle(one['off']):.1f}", f"{middle(one['on']):.1f}", ratio(result, 1),
                f"{steps:.1f}", f"{100 * right:.0f} %", ratio(result, 16)]
 
@@ -305,6 +334,13 @@ def peer_rows(part):
                f"{middle(found['ours']) / max(lookups[best], middle(found['off'])):.2f}"]
 
 
+def draft_rows(part):
+    for streams, found in part["streams"].items():
+        yield [streams, f"{middle(found['off']):.1f}", f"{middle(found['on']):.1f}",
+               ratio(part["streams"], streams), f"{found['tokens'] / found['on']['steps']:.1f}",
+               f"{100 * right_share(found['on']):.0f} %"]
+
+
 def about(part, text):
     beside = f" Beside: {part['beside']}." if part["beside"] else ""
     return blocks.paragraph(f"{text} Medians of {part['rounds']}, commit {part['commit']}.{beside}")
@@ -316,6 +352,13 @@ def section(result):
         parts += [blocks.table([MODELS[name].title, "off", "on", "on / off", "tokens per step",
                                 "right", "on / off, 16 streams"], model_rows(part)),
                   about(part, "Tokens/s of one stream; in the last column those of 16.")]
+    if "draft" in result:
+        part = result["draft"]
+        parts += [blocks.table(["Llama 778M, int4; streams", "off", "with a draft model",
+                                "on / off", "tokens per step", "right"], draft_rows(part)),
+                  about(part, "Tokens/s of new text. The draft model has a tenth of the size and "
+                              f"knows the next token after {100 * DRAFT_RIGHT:.0f} % of the "
+                              "tokens.")]
     if "peer" in result:
         part = result["peer"]
         parts += [blocks.table(["Llama 778M, 4-bit weights, one stream", "diffserve",
@@ -337,6 +380,7 @@ def main():
     parser.add_argument("command", nargs="?", choices=["measure"])
     parser.add_argument("kind", nargs="?")
     parser.add_argument("--model", action="append", choices=MODELS)
+    parser.add_argument("--draft", action="store_true")
     parser.add_argument("--peers", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--directory", default="/var/tmp")
