@@ -10,8 +10,9 @@ tests/bench/results/speculation_*.json.
 `measure` serves each model twice, without and with speculation, and asks the two in turns, --rounds
 times (5), on a machine without other work. --note says what else ran. Texts are made by
 chain_model.py, so each workload repeats as much as it should, and both servers must give the same
-tokens. --draft: new text with a draft model. --peers: DIR has a llama-server; the Llama is also served by llama.cpp, without and with its lookup decoding (needs
-the package gguf). Run it with .venv/bin/python.
+tokens. --draft: new text with a draft model. --peers: DIR has a llama-server. The Llama is also
+served by llama.cpp, without and with its lookup decoding (needs the package gguf). Run it with
+.venv/bin/python.
 """
 
 import argparse
@@ -145,16 +146,16 @@ ALL_WORKLOADS = WORKLOADS | {"new": (new_text, "new text, guessed by a draft mod
 GREEDY = ("editing", "summary", "needle")  # that llama.cpp runs beside
 
 
-def requests_of(workload, model, chain, streams):
+def requests_of(workload, model, chain, streams, turn=0):
     tokens = int((512 if streams == 1 else 128) * model.share)
     for stream in range(streams):
-        request = ALL_WORKLOADS[workload][0](chain, 1000 * stream, tokens,
-                                         random.Random(f"{workload} {stream}"))
+        request = ALL_WORKLOADS[workload][0](chain, 1000 * stream + 5000 * turn, tokens,
+                                             random.Random(f"{workload} {stream} {turn}"))
         yield {"max_tokens": tokens, "ignore_eos": True, "seed": stream} | request
 
 
 class Ours:
-    COUNTERS = ("steps", "proposed_tokens", "accepted_tokens")
+    COUNTERS = ("steps", "proposed_tokens", "accepted_tokens", "plan_seconds")
 
     def __init__(self, server):
         self.server = server
@@ -167,7 +168,8 @@ class Ours:
         return answer.json()["choices"][0]["token_ids"]
 
     def counters(self):
-        return [self.server.metric(f"diffserve_{name}_total") for name in self.COUNTERS]
+        return [*(self.server.metric(f"diffserve_{name}_total") for name in self.COUNTERS[:-1]),
+                self.server.metric("diffserve_step_phase_seconds_sum", phase="plan")]
 
 
 class Theirs:
@@ -195,14 +197,19 @@ def ask_all(side, requests):
     return sum(map(len, answers)) / seconds, answers, grown
 
 
-def compare(sides, requests, rounds, label):
-    """Asks all sides in turns. The first answers, which compute the prompts, are not measured."""
-    first = {name: ask_all(side, requests)[1] for name, side in sides.items()}
-    result = {name: {"tokens_per_s": []} for name in sides}
+def compare(sides, requests_of_turn, rounds, label):
+    """Asks all sides in turns, after they have computed the prompts."""
+    result, asked = {name: {"tokens_per_s": []} for name in sides}, None
     for turn in range(rounds):
+        requests, expected = requests_of_turn(turn), None
+        if requests != asked:
+            for side in sides.values():
+                ask_all(side, [request | {"max_tokens": 1} for request in requests])
+            asked = requests
         for name in list(sides) if turn % 2 == 0 else list(sides)[::-1]:
             speed, answers, grown = ask_all(sides[name], requests)
-            if answers != first[next(iter(sides))]:
+            expected = expected or answers
+            if answers != expected:
                 raise SystemExit(f"{label}, {name}: the tokens differ")
             result[name]["tokens_per_s"].append(speed)
             result[name] |= dict(zip(sides[name].COUNTERS, grown))
@@ -210,7 +217,7 @@ def compare(sides, requests, rounds, label):
         print(f"{label}, {name}: {statistics.median(found['tokens_per_s']):.1f} tokens/s",
               {key: value for key, value in found.items() if key != "tokens_per_s"},
               file=sys.stderr, flush=True)
-    return result | {"tokens": sum(map(len, first[next(iter(sides))]))}
+    return result | {"tokens": sum(map(len, expected))}
 
 
 def flags_of(model):
@@ -226,11 +233,12 @@ def measure_model(model, folder, arguments):
     with ServerProcess(*flags_of(model), "--speculative", "off", model=folder) as off, \
             ServerProcess(*flags_of(model), *ON, model=folder) as on:
         sides = {"off": Ours(off), "on": Ours(on)}
-        for workload in WORKLOADS:
+        for workload in arguments.workload or WORKLOADS:
             for streams in STREAMS:
                 requests = list(requests_of(workload, model, chain, streams))
                 result.setdefault(workload, {})[str(streams)] = compare(
-                    sides, requests, arguments.rounds, f"{model.title}, {workload}, {streams}")
+                    sides, lambda _, requests=requests: requests, arguments.rounds,
+                    f"{model.title}, {workload}, {streams}")
     return result
 
 
@@ -243,14 +251,15 @@ def measure_draft(model, folder, arguments):
     chain_model.write_draft(model.name, draft, DRAFT_RIGHT)
     with ServerProcess(*flags_of(model), "--speculative", "off", model=folder) as off, \
             ServerProcess(*flags_of(model), "--speculative-model", draft, model=folder) as on:
-        return {str(streams): compare({"off": Ours(off), "on": Ours(on)},
-                                      list(requests_of("new", model, chain, streams)),
-                                      arguments.rounds, f"draft, {streams}")
-                for streams in (1, 4, 16)}
+        sides = {"off": Ours(off), "on": Ours(on)}
+        return {str(streams): compare(
+            sides, lambda _, streams=streams: list(requests_of("new", model, chain, streams)),
+            arguments.rounds, f"draft, {streams}") for streams in (1, 4, 16)}
 
 
 def measure_peer(model, folder, arguments):
-    """{workload: {side: figures}}: llama.cpp without and with each kind of lookup."""
+    """{workload: {side: figures}}: llama.cpp without and with each kind of lookup. Some kinds learn
+    past answers, so each round asks for other texts."""
     from server_process import ServerProcess
     chain = chain_model.write(model.name, folder)
     config = json.loads((folder / "config.json").read_text())
@@ -261,9 +270,10 @@ def measure_peer(model, folder, arguments):
         for kind, flags in LOOKUPS.items():
             sides[kind] = Theirs(stack.enter_context(llama_server.LlamaServer(
                 arguments.peers, folder / "model.gguf", "-c", 4096, "-np", 1, *flags)))
-        return {workload: compare(sides, list(requests_of(workload, model, chain, 1)),
-                                  arguments.rounds, f"beside llama.cpp, {workload}")
-                for workload in GREEDY}
+        return {workload: compare(
+            sides, lambda turn, workload=workload: list(
+                requests_of(workload, model, chain, 1, turn)),
+            arguments.rounds, f"beside llama.cpp, {workload}") for workload in GREEDY}
 
 
 def measure(arguments):
@@ -274,8 +284,10 @@ def measure(arguments):
     about = {"rounds": arguments.rounds, "commit": commit, "beside": arguments.note}
     for name in arguments.model or ([] if arguments.peers or arguments.draft else MODELS):
         with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
+            found = measure_model(MODELS[name], Path(folder), arguments)
+            before = json.loads(path.read_text())["models"][name] if arguments.workload else {}
             store(path, arguments.kind, cpu, ("models", name), about | {
-                "workloads": measure_model(MODELS[name], Path(folder), arguments)})
+                "workloads": before.get("workloads", {}) | found})
     if arguments.draft:
         with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
             store(path, arguments.kind, cpu, ("draft",), about | {
@@ -310,6 +322,11 @@ def middle(found):
     return statistics.median(found["tokens_per_s"])
 
 
+def plan_us(found):
+    """Per step."""
+    return f"{1e6 * found['plan_seconds'] / found['steps']:.1f}" if "plan_seconds" in found else "-"
+
+
 def right_share(found):
     return found["accepted_tokens"] / max(1, found["proposed_tokens"])
 
@@ -322,7 +339,7 @@ def model_rows(part):
         steps = one["tokens"] / one["on"]["steps"]
         right = right_share(one["on"])
         yield [title, f"{middle(one['off']):.1f}", f"{middle(one['on']):.1f}", ratio(result, 1),
-               f"{steps:.1f}", f"{100 * right:.0f} %", ratio(result, 16)]
+               f"{steps:.1f}", f"{100 * right:.0f} %", plan_us(one["on"]), ratio(result, 16)]
 
 
 def peer_rows(part):
@@ -350,7 +367,7 @@ def section(result):
     parts = [f"**{result['machine'][0].upper()}{result['machine'][1:]}.**"]
     for name, part in result.get("models", {}).items():
         parts += [blocks.table([MODELS[name].title, "off", "on", "on / off", "tokens per step",
-                                "right", "on / off, 16 streams"], model_rows(part)),
+                                "right", "plan, us", "on / off, 16 streams"], model_rows(part)),
                   about(part, "Tokens/s of one stream; in the last column those of 16.")]
     if "draft" in result:
         part = result["draft"]
@@ -380,6 +397,8 @@ def main():
     parser.add_argument("command", nargs="?", choices=["measure"])
     parser.add_argument("kind", nargs="?")
     parser.add_argument("--model", action="append", choices=MODELS)
+    parser.add_argument("--workload", action="append", choices=WORKLOADS,
+                        help="with --model; the other workloads keep their figures")
     parser.add_argument("--draft", action="store_true")
     parser.add_argument("--peers", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
