@@ -491,7 +491,7 @@ class BundledTest(unittest.TestCase):
     def test_another_name_lists_those_that_are_there(self):
         done = subprocess.run([BINARY, "inspect", "bundled:none"], capture_output=True, text=True)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("allowed: bundled:diff, bundled:twin", done.stderr)
+        self.assertIn("allowed: bundled:diff, bundled:draft, bundled:twin", done.stderr)
 
 
 if __name__ == "__main__":
