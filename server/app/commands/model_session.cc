@@ -101,8 +101,8 @@ void ChooseStates(double bytes_max, SessionPlan* plan) {
        {"reason", "states and windows of more sequences do not fit half of the KV memory"}});
 }
 
-// Drops proposals that no flag asks for if the states that they go back to would leave room for
-// fewer sequences. `pages_bytes`: the KV pages of one sequence.
+// Drops proposals that no flag asks for if the states that they go back to would take much room
+// from sequences. `pages_bytes`: the KV pages of one sequence.
 void DropProposals(const MemorySize& asked, double pages_bytes, double free, SessionPlan* plan) {
   if (!plan->may_stop_proposing || plan->slot_bytes() == 0) return;
   const auto state_bytes = [&](int sequences) {
@@ -112,7 +112,9 @@ void DropProposals(const MemorySize& asked, double pages_bytes, double free, Ses
   const Result<double> budget = KvBudget(asked, plan->on_gpu(), free, pages_bytes + state_bytes(1));
   if (!budget.ok()) return;
   const double room = std::min(budget.value() / 2, budget.value() - pages_bytes);
-  if (state_bytes(plan->engine.MaxRunning()) <= room) return;
+  const double bytes_of_rows = static_cast<double>(2 * EngineOptions::kVerifiedRowsMax) *
+                               static_cast<double>(plan->slot_bytes());
+  if (bytes_of_rows <= room / 10 && state_bytes(1) <= room) return;
   plan->engine.speculative_tokens = 0;
   plan->engine.speculative_history_bytes = 0;
   Log(LogLevel::kInfo, "speculation_off",
