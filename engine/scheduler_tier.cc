@@ -253,16 +253,22 @@ void Scheduler::StartKeeping() {
   }
 }
 
-// Holds the pages, and those of their snapshots that the tier lacks, as far as there is room.
+// Holds the pages, and those of their snapshots that the tier lacks, as far as there is room: the
+// last ones first, since these save the most.
 std::vector<TierEntry> Scheduler::Hold(std::span<const TierEntry> pages) {
+  std::vector<std::optional<SnapshotMemory>> snapshots(pages.size());
+  for (size_t i = pages.size(); i-- > 0;) {
+    const TierEntry& page = pages[i];
+    if (states_.HasSnapshot(page.page) && !tier_->Contains(page.key, TierKind::kSnapshot))
+      snapshots[i] = states_.Hold(page.page);
+  }
   std::vector<TierEntry> entries;
-  for (const TierEntry& page : pages) {
-    pool_.Share(page.page);
+  for (size_t i = 0; i < pages.size(); ++i) {
+    pool_.Share(pages[i].page);
     ++num_transferring_;
-    entries.push_back(page);
-    if (!states_.HasSnapshot(page.page) || tier_->Contains(page.key, TierKind::kSnapshot)) continue;
-    if (std::optional<SnapshotMemory> snapshot = states_.Hold(page.page))
-      entries.push_back({page.key, page.tokens, -1, *std::move(snapshot)});
+    entries.push_back(pages[i]);
+    if (snapshots[i])
+      entries.push_back({pages[i].key, pages[i].tokens, -1, *std::move(snapshots[i])});
   }
   return entries;
 }
