@@ -198,11 +198,11 @@ class Stream(threading.Thread):
 
 def phase(server, asks):
     """The gaps between a stream's tokens while `asks` prompts in turns, and the traffic in MB/s."""
-    names = [f"diffserve_kv_disk_{what}_bytes_total" for what in ("read", "written")]
+    names = [f"diffserve_kv_tier_{what}_bytes_total" for what in ("read", "written")]
 
     def moved():
         metrics = server.metrics()
-        return sum(metrics.get(name, 0) for name in names)
+        return sum(metrics.get(name, 0) for name in names)  # none without a disk
 
     with Stream(server) as stream:
         before, begin = moved(), time.monotonic()
@@ -245,6 +245,8 @@ def steps(arguments):
                 got, rate = phase(servers[name], asks if name != "quiet" else [])
                 gaps.setdefault(name, []).append(got)
                 traffic.setdefault(name, []).append(rate)
+                if (rate > 0) != (name in ("written", "read")):
+                    raise SystemExit(f"{name}: {rate:.0f} MB/s of pages")
                 print(f"{name}: {len(got)} steps, p50 {1000 * percentile(got, 0.5):.2f} ms, p99 "
                       f"{1000 * percentile(got, 0.99):.2f} ms, {rate:.0f} MB/s", file=sys.stderr,
                       flush=True)
