@@ -9,7 +9,8 @@
 
 namespace diffserve {
 
-// Placeholder for a proposed token that the draft model guesses when the step is launched.
+// A proposed token of which the plan says only that the draft model guesses it, when the step is
+// launched.
 inline constexpr int32_t kGuessedByDraft = -2;
 
 // Before the step itself, the draft model computes tokens [first, end). Then it guesses `guesses`

@@ -43,7 +43,7 @@ DraftCost Scheduler::CostOfDraft() const {
       DraftCost{.pass = options_.draft_cost * OverheadTokens(), .token = options_.draft_cost});
 }
 
-// What the draft model would guess: placeholders for at most `rows` tokens.
+// What the draft model may guess: at most `rows` tokens, with their chances.
 Guess Scheduler::DraftGuess(const Sequence& sequence, int rows) const {
   const int count = std::min({MaxProposed(sequence, rows), options_.speculative_tokens,
                               options_.draft_len_max + 1 - sequence.num_tokens()});

@@ -35,6 +35,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "tests" / "e2e"), str(ROOT / "docs")]
 
 import blocks  # noqa: E402
+from figures import machine  # noqa: E402
 
 RESULTS = ROOT / "tests/bench/results"
 CONFIG = ROOT / "tests/bench/models/phi4_mini_flash/config.json"
@@ -134,10 +135,9 @@ def measure(kind, rounds):
             stdout=subprocess.PIPE, cwd=ROOT).stdout)
         print(json.dumps(peaks), file=sys.stderr)
         prefixes = {str(interval): prefix(start, interval) for interval in (1024, 0)}
-    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text()).group(1)
     memory = told["memory"]
     result = {
-        "machine": f"{kind.replace('_', ' ')} ({cpu})", **about, "rounds": rounds,
+        "machine": machine(kind), **about, "rounds": rounds,
         "figures": figures, "seconds": rows, "sequence": {
             "tokens": SEQUENCE_TOKENS, "measured_mib": (peaks[1] - peaks[0]) / MORE_SEQUENCES,
             "inspect_mib": (memory["bytes_per_sequence_beside_pages"] +

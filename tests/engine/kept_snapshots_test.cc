@@ -5,23 +5,16 @@
 #include "engine/scheduler.h"
 #include "tests/testing/engine_requests.h"
 #include "tests/testing/fake_executor.h"
+#include "tests/testing/idle_tier.h"
 
 namespace diffserve {
 namespace {
 
-// Has nothing, and notes what it is to keep.
-class NotingTier : public PageTier {
+// Notes what it is to keep.
+class NotingTier : public testing::IdleTier {
  public:
-  void OnDone(std::function<void()>) override {}
-  bool Contains(const TierKey&, TierKind) override { return false; }
-  void Load(uint64_t, std::vector<TierEntry>) override {}
-  void Cancel(uint64_t) override {}
   int num_free() const override { return 100; }
   void Keep(TierEntry entry) override { kept.push_back(std::move(entry)); }
-  void Forget(const TierKey&) override {}
-  void Clear() override {}
-  std::vector<Done> TakeDone() override { return {}; }
-  TierStats stats() const override { return {}; }
 
   std::vector<TierEntry> kept;
 };

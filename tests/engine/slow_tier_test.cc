@@ -5,23 +5,18 @@
 #include "engine/scheduler.h"
 #include "tests/testing/engine_requests.h"
 #include "tests/testing/fake_executor.h"
+#include "tests/testing/idle_tier.h"
 
 namespace diffserve {
 namespace {
 
 // Has every page, and loads none until the test says so.
-class SilentTier : public PageTier {
+class SilentTier : public testing::IdleTier {
  public:
-  void OnDone(std::function<void()>) override {}
   bool Contains(const TierKey&, TierKind) override { return true; }
   void Load(uint64_t load, std::vector<TierEntry>) override { last_load = load; }
   void Cancel(uint64_t load) override { last_cancelled = load; }
-  int num_free() const override { return 0; }
-  void Keep(TierEntry) override {}
-  void Forget(const TierKey&) override {}
-  void Clear() override {}
   std::vector<Done> TakeDone() override { return std::exchange(done, {}); }
-  TierStats stats() const override { return {}; }
 
   uint64_t last_load = 0, last_cancelled = 0;
   std::vector<Done> done;
