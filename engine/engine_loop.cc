@@ -78,6 +78,7 @@ bool EngineLoop::Launch() {
     scheduler_.SetOverheadTokens(
         static_cast<int>(std::min(most, recorder_.step_cost()->overhead_tokens())));
   }
+  scheduler_.SetRowCosts(recorder_.row_costs());
   scheduler_.SetDraftCost(recorder_.draft_cost());
   scheduler_.SetTime(SecondsOf(step.begin),
                      recorder_.step_cost() ? recorder_.step_cost()->token_seconds : 0);

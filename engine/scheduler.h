@@ -50,6 +50,7 @@
 #include "engine/page_pool.h"
 #include "engine/page_tier.h"
 #include "engine/prefix_index.h"
+#include "engine/row_cost.h"
 #include "engine/sequence.h"
 #include "engine/state_store.h"
 #include "engine/stats.h"
@@ -114,6 +115,9 @@ class Scheduler {
   // Sets how many tokens take as long as a step's overhead. Until it is known, steps are not
   // divided between clients, and proposals suppose a small one.
   void SetOverheadTokens(int tokens) { overhead_tokens_ = tokens; }
+  // Sets what steps of few rows cost, in tokens of a step; nullopt: not known, so their overhead
+  // and one token per row.
+  void SetRowCosts(const std::optional<RowCosts>& costs) { row_costs_ = costs; }
   // Sets what the draft model's work costs; nullopt: not known, so as much as its size says.
   void SetDraftCost(std::optional<DraftCost> cost) { draft_cost_ = cost; }
 
@@ -170,20 +174,24 @@ class Scheduler {
   struct Offer {
     Sequence* sequence = nullptr;
     Guess guess = {};
-    double token_cost = 1;  // of each, in tokens of a step
-    size_t count = 0;       // of the guess, that are proposed
+    double guess_cost = 0;  // of each token before its row is computed, in tokens of a step
+    size_t count = 0;       // of the guess's tokens, in the step that is looked at
+    size_t best_count = 0;  // the same in the best step; it is what is proposed
     // That the next token is right; 0: there is none.
     double chance() const { return count < guess.chances.size() ? guess.chances[count] : 0; }
-    double chance_per_cost() const { return chance() / token_cost; }
   };
-  // What a step is expected to give, and its cost in tokens.
+  // What a step is expected to give, and what it costs in tokens.
   struct StepValue {
     double tokens = 0, cost = 0;
+    double row_cost = 0;  // of each further row, on average up to the most that are verified
     double rate() const { return tokens / cost; }
   };
   void ReadTexts(bool of_all);
   void PlanProposals();
   int OverheadTokens() const;
+  double CostOfStep(int rows) const;
+  double MinRowCost(int rows, int rows_max) const;
+  void ChooseCounts(std::vector<Offer>& offers, StepValue step, int rows, int rows_max) const;
   int MaxProposed(const Sequence& sequence, int rows) const;
   Guess GuessFor(Sequence& sequence, int rows, double chance_min);
   void Remember(const Sequence& sequence, FinishReason finish);
@@ -281,6 +289,7 @@ class Scheduler {
   bool short_of_pages_ = false;  // after the last plan, the next sequence still waits for pages
   bool shared_out_ = false;      // the plan being built divides the step between clients
   std::optional<int> overhead_tokens_;
+  std::optional<RowCosts> row_costs_;
   std::optional<DraftCost> draft_cost_;
   DraftRecord draft_record_;  // of all sequences
   DraftPages draft_pages_;

@@ -26,6 +26,7 @@ struct GuessValue {
   double tokens = 1;  // expected, with the draw after the known tokens
 };
 
+// `token_cost`: of each token, with its row.
 GuessValue ValueOf(const Guess& guess, double token_cost, double rate) {
   GuessValue value;
   for (const double chance : guess.chances) {
@@ -66,15 +67,15 @@ void Scheduler::OfferDrafts(std::vector<Offer>& offers, const StepValue& step, i
   const DraftCost cost = CostOfDraft();
   const auto num_sharing = std::ranges::count_if(
       offers, [&](const Offer& offer) { return MaxProposed(*offer.sequence, rows) > 0; });
-  const double token_cost = 1 + cost.token + cost.pass / static_cast<double>(num_sharing);
+  const double guess_cost = cost.token + cost.pass / static_cast<double>(num_sharing);
   int budget = static_cast<int>(std::min<double>(
       options_.max_num_batched_tokens, std::max(kCaughtUpMin, OverheadTokens() / cost.token)));
   for (Offer& offer : offers) {
     Sequence& sequence = *offer.sequence;
     if (cost.token * step.rate() < kKeptUpMax) sequence.draft_record.Fade();
     Guess guess = DraftGuess(sequence, rows);
-    const GuessValue value = ValueOf(guess, token_cost, step.rate());
-    if (value.gain <= ValueOf(offer.guess, offer.token_cost, step.rate()).gain) continue;
+    const GuessValue value = ValueOf(guess, step.row_cost + guess_cost, step.rate());
+    if (value.gain <= ValueOf(offer.guess, step.row_cost, step.rate()).gain) continue;
     const int drafted = draft_pages_.Count(sequence);
     const int missing = sequence.num_tokens() - drafted;
     const auto left = static_cast<double>(
@@ -87,7 +88,7 @@ void Scheduler::OfferDrafts(std::vector<Offer>& offers, const StepValue& step, i
     }
     budget -= missing;
     offer.guess = std::move(guess);
-    offer.token_cost = token_cost;
+    offer.guess_cost = guess_cost;
   }
 }
 

@@ -2,6 +2,7 @@
 // Scheduler, speculation: chooses the proposed tokens of each step, and keeps those that were
 // right.
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "engine/scheduler.h"
@@ -15,6 +16,8 @@ constexpr int64_t kReadsPerStep = 1 << 15;
 // Overhead of a step in tokens, if it is not known, and at least. A measured one can be too low
 // until steps of several sizes have run, and proposals make such steps.
 constexpr int kOverheadUnknown = EngineOptions::kVerifiedRowsMax, kOverheadMin = 1;
+// In tokens of a step; so that guesses are compared where rows are free.
+constexpr double kRowCostMin = 1e-6;
 
 // Shorter matches in other answers are mostly chance.
 constexpr int kHistoryMatchMin = 3;
@@ -33,6 +36,11 @@ void Scheduler::ReadTexts(bool of_all) {
 
 int Scheduler::OverheadTokens() const {
   return std::max(kOverheadMin, overhead_tokens_.value_or(kOverheadUnknown));
+}
+
+// REQUIRES: rows <= kVerifiedRowsMax.
+double Scheduler::CostOfStep(int rows) const {
+  return row_costs_ ? (*row_costs_)[static_cast<size_t>(rows)] : OverheadTokens() + rows;
 }
 
 // Keeps the answer of a sequence that has come to its end.
@@ -79,8 +87,8 @@ Guess Scheduler::GuessFor(Sequence& sequence, int rows, double chance_min) {
   return forced.expected() > guess.expected() ? forced : guess;
 }
 
-// Adds proposed tokens after the last tokens of sequences that decode: those that are most likely
-// right, while each raises the tokens that the step is expected to give in proportion to its cost.
+// Adds proposed tokens after the last tokens of sequences that decode, as many as give the most
+// tokens for a step's cost.
 void Scheduler::PlanProposals() {
   if (options_.speculative_tokens == 0) return;
   const int rows_max = std::min(EngineOptions::kVerifiedRowsMax, options_.max_num_batched_tokens);
@@ -92,33 +100,58 @@ void Scheduler::PlanProposals() {
   }
   ReadTexts(rows < rows_max);
   if (rows >= rows_max || running_.empty()) return;
-  StepValue step = {.tokens = expected, .cost = static_cast<double>(OverheadTokens() + rows)};
+  StepValue step = {.tokens = expected, .cost = CostOfStep(rows)};
+  step.row_cost = std::max(kRowCostMin, (CostOfStep(rows_max) - step.cost) / (rows_max - rows));
   std::vector<Offer> offers;
   for (const auto& sequence : running_) {
-    Guess guess = GuessFor(*sequence, rows_max - rows, step.rate());
+    Guess guess = GuessFor(*sequence, rows_max - rows, MinRowCost(rows, rows_max) * step.rate());
     if (!guess.tokens.empty() || options_.draft_cost > 0)
       offers.push_back({.sequence = sequence.get(), .guess = std::move(guess)});
   }
   if (offers.empty()) return;
   if (options_.draft_cost > 0) OfferDrafts(offers, step, rows_max - rows);
-  for (; rows < rows_max; ++rows) {
-    // The oldest of equals.
-    Offer& next = *std::ranges::max_element(offers, {}, &Offer::chance_per_cost);
-    if (next.chance_per_cost() <= step.rate()) break;
-    step.tokens += next.chance();
-    step.cost += next.token_cost;
-    ++next.count;
-  }
+  ChooseCounts(offers, step, rows, rows_max);
   for (Offer& offer : offers) Propose(offer);
+}
+
+// The least that a further row costs on average, up to any number of rows.
+double Scheduler::MinRowCost(int rows, int rows_max) const {
+  const double cost = CostOfStep(rows);
+  double least = std::numeric_limits<double>::infinity();
+  for (int more = 1; rows + more <= rows_max; ++more)
+    least = std::min(least, (CostOfStep(rows + more) - cost) / more);
+  return least;
+}
+
+// Adds rows one by one, each for the token that is most likely right for its cost, and keeps the
+// number of rows that gave the most tokens for a step's cost.
+void Scheduler::ChooseCounts(std::vector<Offer>& offers, StepValue step, int rows,
+                             int rows_max) const {
+  const auto value = [&step](const Offer& offer) {
+    return offer.chance() / (step.row_cost + offer.guess_cost);
+  };
+  double best = step.rate(), guess_cost = 0;
+  while (rows < rows_max) {
+    Offer& next = *std::ranges::max_element(offers, {}, value);  // the oldest of equals
+    if (next.chance() == 0) break;
+    ++rows;
+    guess_cost += next.guess_cost;
+    step.tokens += next.chance();
+    step.cost = CostOfStep(rows) + guess_cost;
+    ++next.count;
+    if (step.rate() <= best) continue;
+    best = step.rate();
+    for (Offer& offer : offers) offer.best_count = offer.count;
+  }
 }
 
 // Proposals use free pages only; no sequence is preempted for them.
 void Scheduler::Propose(Offer& offer) {
-  if (offer.count == 0) return;
+  if (offer.best_count == 0) return;
   Sequence& sequence = *offer.sequence;
   sequence.proposed = std::move(offer.guess.tokens);
   sequence.proposed_from = offer.guess.source;
-  const int count = states_.TakeRows(sequence, static_cast<int>(offer.count));
+  const int count = states_.TakeRows(sequence, static_cast<int>(offer.best_count));
   const int planned = PlanTokens(sequence, count);
   sequence.proposed.resize(static_cast<size_t>(planned));
   states_.TrimRows(sequence, planned);

@@ -88,7 +88,9 @@ void StatsRecorder::OnStep(const StepRecord& step) {
   const double execute_seconds = Seconds(std::max(step.planned, last_executed_), step.executed);
   stats_.execute_seconds.Observe(execute_seconds);
   // What the engine does between two steps is part of their cost.
-  step_cost_.Take(step.num_tokens, Seconds(last_executed_, step.executed) - step.draft_seconds);
+  const double seconds = Seconds(last_executed_, step.executed) - step.draft_seconds;
+  step_cost_.Take(step.num_tokens, seconds);
+  if (step.num_tokens > 0) row_cost_.Take(step.num_tokens, seconds);
   if (step.draft.passes > 0 && step.draft_seconds > 0) {
     const auto passes = static_cast<double>(step.draft.passes);
     draft_cost_.Take(step.draft.tokens / passes, step.draft_seconds / passes);
@@ -100,6 +102,13 @@ void StatsRecorder::OnStep(const StepRecord& step) {
   }
   stats_.commit_seconds.Observe(Seconds(step.executed, step.committed));
   last_executed_ = step.executed;
+}
+
+std::optional<RowCosts> StatsRecorder::row_costs() const {
+  std::optional<RowCosts> costs = row_cost_.costs();
+  if (!costs || !step_cost()) return std::nullopt;
+  for (double& cost : *costs) cost /= step_cost()->token_seconds;
+  return costs;
 }
 
 std::optional<DraftCost> StatsRecorder::draft_cost() const {

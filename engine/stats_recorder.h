@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "engine/queue_state.h"
+#include "engine/row_cost.h"
 #include "engine/scheduler.h"
 #include "engine/stats.h"
 #include "engine/step_cost.h"
@@ -39,6 +40,8 @@ class StatsRecorder {
 
   const EngineStats& stats() const { return stats_; }
   const std::optional<StepCost>& step_cost() const { return step_cost_.cost(); }
+  // In tokens of a step; nullopt: not known.
+  std::optional<RowCosts> row_costs() const;
   // In tokens of a step; nullopt: not known, or measured too long ago. A measurement that was too
   // high lets the scheduler draft nothing, so it would never be corrected.
   std::optional<DraftCost> draft_cost() const;
@@ -54,6 +57,7 @@ class StatsRecorder {
   std::unordered_map<RequestId, Times> times_;
   TimePoint last_executed_;   // or when the engine had nothing to do for the last time
   StepCostMeter step_cost_;   // without the draft model
+  RowCostMeter row_cost_;     // the same
   StepCostMeter draft_cost_;  // of its passes
   int num_draft_measures_ = 0;
   uint64_t last_draft_step_ = 0;

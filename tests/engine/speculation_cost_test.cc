@@ -51,6 +51,8 @@ class ScriptedSteps {
     scheduler_.Add(std::move(request));
   }
 
+  void SetRowCosts(const RowCosts& costs) { scheduler_.SetRowCosts(costs); }
+
   // Returns how many tokens each planned sequence got as proposals.
   std::vector<int> Step() {
     const StepPlan plan = scheduler_.Plan();
@@ -139,6 +141,31 @@ TEST(SpeculationCostTest, FewerTokensAreProposedTheMoreARowCosts) {
     before = proposed[0];
   }
   EXPECT_EQ(before, 7);
+}
+
+// Costs of steps with 1 to 8 rows.
+RowCosts Costs(std::initializer_list<double> of_rows) {
+  RowCosts costs{};
+  std::ranges::copy(of_rows, costs.begin() + 1);
+  return costs;
+}
+
+TEST(SpeculationCostTest, FreeRowsAreUsedAlsoIfTheOverheadIsSmall) {
+  ScriptedSteps steps(Proposing(7), 1);
+  steps.SetRowCosts(Costs({10, 10, 10, 10, 10, 30, 40, 50}));
+  steps.Add(RepeatedTokens(50, 3), 54);  // matches five tokens
+  EXPECT_EQ(steps.Step(), std::vector{0});
+  EXPECT_EQ(steps.Step(), std::vector{4}) << "the fifth row is the last that is free";
+}
+
+TEST(SpeculationCostTest, ExpensiveRowIsBoughtIfThoseAfterItAreFree) {
+  ScriptedSteps steps(Proposing(7), 1);
+  steps.Add(RepeatedTokens(200, 3), 399);  // matches many tokens
+  EXPECT_EQ(steps.Step(), std::vector{0});
+  steps.SetRowCosts(Costs({10, 28, 28, 28, 28, 28, 28, 28}));
+  EXPECT_EQ(steps.Step(), std::vector{7}) << "one guess alone would not pay";
+  steps.SetRowCosts(Costs({10, 28, 46, 64, 82, 100, 118, 136}));
+  EXPECT_EQ(steps.Step(), std::vector{0});
 }
 
 TEST(SpeculationCostTest, RowsGoToTheLikeliestTokens) {

@@ -69,5 +69,26 @@ TEST(StatsRecorderTest, DraftModelHasACostOfItsOwn) {
   EXPECT_FALSE(recorder.draft_cost().has_value()) << "so that it is measured again";
 }
 
+TEST(StatsRecorderTest, RowsCostMultiplesOfWhatATokenOfAStepAdds) {
+  StatsRecorder recorder;
+  for (int i = 0; i < 200; ++i) {
+    const int tokens = i % 10 == 0 ? 100 : 1 + i % 2;
+    recorder.OnWake(At(1000 * i));
+    recorder.OnStep({.step = static_cast<uint64_t>(i) + 1,
+                     .num_tokens = tokens,
+                     .num_sequences = 1,
+                     .begin = At(1000 * i),
+                     .planned = At(1000 * i),
+                     .executed = At(1000 * i + 50 + 2 * tokens),
+                     .committed = At(1000 * i + 50 + 2 * tokens)});
+    if (i == 0) {
+      EXPECT_FALSE(recorder.row_costs().has_value());
+    }
+  }
+  ASSERT_TRUE(recorder.row_costs().has_value());
+  EXPECT_NEAR((*recorder.row_costs())[1], 52.0 / 2, 1);
+  EXPECT_NEAR((*recorder.row_costs())[2], 54.0 / 2, 1);
+}
+
 }  // namespace
 }  // namespace diffserve
