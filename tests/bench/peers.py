@@ -29,7 +29,7 @@ import chain_model  # noqa: E402
 import figures  # noqa: E402
 import peer_engines  # noqa: E402
 
-TYPES = {"diffserve": ("none", "int8", "int4"), "mistralrs": ("none", "Q8_0", "Q4_0"),
+TYPES = {"diffserve": ("none", "int8", "int4"), "mistralrs": ("none", "Q8_0"),
          "openvino-genai": ("fp16", "int8", "int4"), "vllm-cpu": ("bfloat16",)}
 PEERS = list(TYPES)[1:]
 FIGURES = [*(f"prefill {count}" for count in peer_engines.PREFILLS),
