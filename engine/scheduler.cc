@@ -103,6 +103,7 @@ std::optional<TokenEvent> Scheduler::End(RequestId id, FinishReason finish, Stat
   event.cached_tokens = it->second->cached_tokens;
   event.loaded_tokens = it->second->loaded_tokens;
   event.prediction = it->second->prediction_use;
+  Remember(*it->second, finish);
   Remove(*it->second);
   return event;
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/page_store/store_tier.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -12,6 +14,9 @@
 
 namespace diffserve {
 namespace {
+
+// Where no core is free, steps go first: no request waits for a page to be written.
+constexpr int kWriterNice = 10;
 
 RecordKey ToRecord(const TierKey& key, TierKind kind) {
   return {key.high, key.low, kind == TierKind::kPage ? RecordKind::kPage : RecordKind::kSnapshot};
@@ -115,6 +120,7 @@ std::vector<PageTier::Done> StoreTier::TakeDone() {
 // The writer's thread. An entry that cannot be written is lost.
 void StoreTier::Write() {
   const NamedThread named("kv_writer", "a page to write");
+  setpriority(PRIO_PROCESS, 0, kWriterNice);  // of this thread only, on Linux
   std::unique_lock lock(mutex_);
   while (true) {
     writable_.wait(lock, [&] { return stop_ || !keeps_.empty(); });

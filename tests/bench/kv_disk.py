@@ -3,7 +3,9 @@
 """What the prefix cache on disk brings and costs: makes the tables of docs/results/prefix-cache.md
 from tests/bench/results/kv_disk_*.json.
 
-    kv_disk.py restart KIND [--model M] [--tokens N]   the first token after a restart, beside `dd`
+    kv_disk.py restart KIND [--model M] [--tokens N] [--commit]
+                                                       the first token after a restart, beside `dd`;
+                                                       --commit: with --kv-cache-commit
     kv_disk.py steps KIND                              steps beside page traffic
     kv_disk.py index KIND                              the start with 50 GiB
     kv_disk.py peer KIND --peers DIR                   beside llama.cpp's slot files: DIR has
@@ -42,10 +44,11 @@ from http_load import percentile  # noqa: E402
 
 MODELS = {"diff_830m": "DiffLlama, the paper's 830M", "llama_778m": "Llama 778M",
           "phi4_mini_flash": "Phi-4-mini-flash's shape"}
+COMMITTED = ", --kv-cache-commit"
 TOKENIZER = ROOT / "models/demo/diff/tokenizer.json"
 FLAGS = ("--load-format", "dummy", "--quantization", "int4", "--max-queue-wait", 3600)
 # A stream beside prompts of TRAFFIC_TOKENS, which come every PERIOD_S for PHASE_S.
-TRAFFIC_TOKENS, PERIOD_S, PHASE_S, STREAM_TOKENS = 1024, 1.0, 8.0, 2000
+TRAFFIC_TOKENS, PERIOD_S, PHASE_S, STREAM_TOKENS = 1024, 1.0, 16.0, 2200
 STATES_BYTES = 1 << 30  # at least, of the sequences of a model that has states and windows
 PHASES = ("quiet", "memory", "written", "read")
 
@@ -130,7 +133,8 @@ def restart(arguments):
     with model_directory(arguments.model) as model, \
             tempfile.TemporaryDirectory(dir=arguments.directory) as cache:
         per_token = bytes_per_token(model)
-        flags = (*FLAGS, "--max-model-len", count + 256, "--max-num-seqs", 4,
+        flags = (*FLAGS, *(["--kv-cache-commit"] if arguments.commit else []),
+                 "--max-model-len", count + 256, "--max-num-seqs", 4,
                  "--kv-cache-memory", per_token * (count + 4096) + STATES_BYTES)
         with_disk = (*flags, "--kv-cache-dir", cache, "--kv-cache-disk",
                      4 * per_token * count + STATES_BYTES)
@@ -276,7 +280,8 @@ def store(arguments, part, result):
     all_parts["machine"] = figures.machine(arguments.kind)
     result |= figures.about_run(arguments)
     if part == "restart":
-        all_parts.setdefault(part, {})[arguments.model] = result
+        key = arguments.model + (COMMITTED if arguments.commit else "")
+        all_parts.setdefault(part, {})[key] = result
     else:
         all_parts[part] = result
     path.write_text(json.dumps(all_parts, indent=1) + "\n")
@@ -300,12 +305,18 @@ def middle(values, digits=2):
     return f"{statistics.median(values):.{digits}f}"
 
 
+def title(key):
+    """Of a part of "restart"."""
+    name, comma, flag = key.partition(", ")
+    return MODELS[name] + (f"{comma}`{flag}`" if flag else "")
+
+
 def restart_rows(results):
     for name, result in results.items():
         seconds, read = result["seconds"], result["read_bytes"]
         median = {what: statistics.median(values) for what, values in seconds.items()}
         disk = result["file_bytes"] / median["dd"]
-        yield [MODELS[name], f"{result['tokens']:,}", f"{read / 1e9:.2f}",
+        yield [title(name), f"{result['tokens']:,}", f"{read / 1e9:.2f}",
                f"{median['computed']:.1f}", f"{median['cold']:.2f}", f"{median['warm']:.2f}",
                f"{median['memory']:.2f}", f"{median['computed'] / median['cold']:.0f}",
                f"{read / median['cold'] / disk:.2f}"]
@@ -329,7 +340,7 @@ def section(result):
                                 "memory", "computed / cold", "cold / `dd`"],
                                restart_rows(result["restart"]))]
         parts += [figures.measured(
-            part, f"{MODELS[name]}: seconds to the first token. The fastest of each kind: computed "
+            part, f"{title(name)}: seconds to the first token. The fastest of each kind: computed "
                   f"{min(part['seconds']['computed']):.1f}, cold "
                   f"{min(part['seconds']['cold']):.2f}, warm {min(part['seconds']['warm']):.2f}.")
                   for name, part in result["restart"].items()]
@@ -369,6 +380,7 @@ def main():
     command_line = figures.parser(__doc__, COMMANDS, rounds=5)
     command_line.add_argument("--model", choices=MODELS, default="diff_830m")
     command_line.add_argument("--tokens", type=int, default=16384)
+    command_line.add_argument("--commit", action="store_true")
     command_line.add_argument("--peers", type=Path)
     return figures.run(command_line, COMMANDS, outputs)
 

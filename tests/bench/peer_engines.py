@@ -10,6 +10,7 @@ token ids where the engine takes one, else a text that has as many tokens.
 import json
 import os
 import sys
+import tempfile
 import time
 
 PREFILLS, STREAMS = (512, 2048), (1, 4, 16)

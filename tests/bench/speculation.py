@@ -16,6 +16,7 @@ served by llama.cpp, without and with its lookup decoding (needs the package ggu
 """
 
 import contextlib
+import itertools
 import json
 import random
 import statistics
@@ -141,13 +142,14 @@ WORKLOADS = {"editing": (editing, "editing: the answer repeats 90 % of the promp
              "random": (random_text, "random text")}
 ALL_WORKLOADS = WORKLOADS | {"new": (new_text, "new text, guessed by a draft model")}
 GREEDY = ("editing", "summary", "needle")  # that llama.cpp runs beside
+PEER_TOKENS = 1000  # of the cycle, for one text
 
 
-def requests_of(workload, model, chain, streams, turn=0):
+def requests_of(workload, model, chain, streams, begin=0):
     tokens = int((512 if streams == 1 else 128) * model.share)
     for stream in range(streams):
-        request = ALL_WORKLOADS[workload][0](chain, 1000 * stream + 5000 * turn, tokens,
-                                             random.Random(f"{workload} {stream} {turn}"))
+        request = ALL_WORKLOADS[workload][0](chain, begin + 1000 * stream, tokens,
+                                             random.Random(f"{workload} {begin} {stream}"))
         yield {"max_tokens": tokens, "ignore_eos": True, "seed": stream} | request
 
 
@@ -256,7 +258,7 @@ def measure_draft(model, folder, arguments):
 
 def measure_peer(model, folder, arguments):
     """{workload: {side: figures}}: llama.cpp without and with each kind of lookup. Some kinds learn
-    past answers, so each round asks for other texts."""
+    past answers, so all texts are different."""
     from server_process import ServerProcess
     chain = chain_model.write(model.name, folder)
     config = json.loads((folder / "config.json").read_text())
@@ -268,9 +270,10 @@ def measure_peer(model, folder, arguments):
             sides[kind] = Theirs(stack.enter_context(llama_server.LlamaServer(
                 arguments.peers, folder / "model.gguf", "-c", 4096, "-np", 1, *flags)))
         return {workload: compare(
-            sides, lambda turn, workload=workload: list(
-                requests_of(workload, model, chain, 1, turn)),
-            arguments.rounds, f"beside llama.cpp, {workload}") for workload in GREEDY}
+            sides, lambda turn, begin=begin, workload=workload: list(
+                requests_of(workload, model, chain, 1, begin + PEER_TOKENS * len(GREEDY) * turn)),
+            arguments.rounds, f"beside llama.cpp, {workload}")
+            for begin, workload in zip(itertools.count(0, PEER_TOKENS), GREEDY)}
 
 
 def measure(arguments):

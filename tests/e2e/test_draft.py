@@ -85,6 +85,28 @@ class DraftTest(unittest.TestCase):
     def test_guesses_of_an_equal_model_are_right(self):
         self.assertEqual(self.check_same_answers_in_fewer_steps(self.model, DEMO_MODEL), 1)
 
+    def test_draft_model_catches_up_with_a_prompt_from_disk(self):
+        """The disk has the pages of the model only."""
+        found = []
+        with tempfile.TemporaryDirectory() as cache:
+            for _ in range(2):
+                with ServerProcess("--speculative-model", DEMO_MODEL, "--kv-cache-dir", cache,
+                                   model=self.model) as server:
+                    answer = server.post("/v1/completions", {
+                        "prompt": [300 + 7 * i for i in range(20)], "max_tokens": 200,
+                        "temperature": 0, "ignore_eos": True, "return_token_ids": True}).json()
+                    found.append((answer["choices"][0]["token_ids"],
+                                  server.metric("diffserve_kv_tier_hit_tokens_total")))
+                    proposed, accepted = (
+                        server.metric(f"diffserve_{kind}_tokens_total", source="draft")
+                        for kind in ("proposed", "accepted"))
+                    self.assertGreater(proposed, 0)
+                    self.assertEqual(accepted, proposed)
+        (before, loaded_before), (after, loaded_after) = found
+        self.assertEqual(after, before)
+        self.assertEqual(loaded_before, 0)
+        self.assertEqual(loaded_after, 16)
+
     def test_pages_count_the_bytes_of_both_models(self):
         flags = ("--kv-cache-memory", "64MiB")
         with ServerProcess(*flags, model=self.model) as server:

@@ -108,9 +108,10 @@ uint64_t AcceptedFromHistory(const Scheduler& scheduler) {
   return accepted.of(GuessSource::kHistory);
 }
 
-// Runs the same question for one owner after another. Returns the tokens that the last one accepted
-// from past answers.
-uint64_t AcceptedByTheLast(const std::vector<std::string>& owners) {
+// Runs the same question for one owner after another. With `ended_as`, all but the last are ended
+// from outside after 30 tokens. Returns the tokens that the last one accepted from past answers.
+uint64_t AcceptedByTheLast(const std::vector<std::string>& owners,
+                           FinishReason ended_as = FinishReason::kNone) {
   EngineOptions options = testing::SmallEngine();
   options.num_pages = 64;
   options.speculative_tokens = 7;
@@ -131,6 +132,11 @@ uint64_t AcceptedByTheLast(const std::vector<std::string>& owners) {
       executor.Launch(scheduler.Plan());
       for (const TokenEvent& event : scheduler.Commit(executor.Collect()))
         outputs.insert(outputs.end(), event.tokens.begin(), event.tokens.end());
+      const bool is_last = i + 1 == owners.size();
+      if (ended_as != FinishReason::kNone && !is_last && outputs.size() >= 30) {
+        EXPECT_TRUE(scheduler.End(i + 1, ended_as, {}).has_value());
+        outputs = expected;
+      }
     }
     EXPECT_EQ(outputs, expected) << owners[i];
   }
@@ -142,6 +148,11 @@ TEST(AnswerHistoryTest, PastAnswersOfTheSameOwnerAreProposed) {
   EXPECT_EQ(AcceptedByTheLast({"key:0", "key:1"}), 0u);
   EXPECT_EQ(AcceptedByTheLast({"key:0", ""}), 0u);
   EXPECT_EQ(AcceptedByTheLast({"", ""}), 0u) << "without an owner nothing is kept";
+}
+
+TEST(AnswerHistoryTest, AnswerThatAStopStringEndedIsKept) {
+  EXPECT_GT(AcceptedByTheLast({"a", "a"}, FinishReason::kStop), 15u);
+  EXPECT_EQ(AcceptedByTheLast({"a", "a"}, FinishReason::kCancelled), 0u);
 }
 
 }  // namespace
