@@ -24,16 +24,21 @@ size_t IndexOf(int length) {
 }  // namespace
 
 bool GuessRecord::BeginStep() {
-  for (Tried& entry : by_length_) entry = {kKeep * entry.tried, kKeep * entry.right};
-  if (pause_ == 0) return true;
-  --pause_;
-  return false;
+  bool is_any_ready = false;
+  for (Tried& entry : by_length_) {
+    entry.tried *= kKeep;
+    entry.right *= kKeep;
+    entry.pause = std::max(0, entry.pause - 1);
+    is_any_ready |= entry.pause == 0;
+  }
+  return is_any_ready;
 }
 
 double GuessRecord::Chance(int length) {
   static_assert(kPriors.size() == kNumLengths);
   guessed_ = IndexOf(length);
   const Tried& entry = by_length_[guessed_];
+  if (entry.pause > 0) return 0;
   return (kPriorTokens * kPriors[guessed_] + entry.right) / (kPriorTokens + entry.tried);
 }
 
@@ -41,8 +46,8 @@ void GuessRecord::Learn(int proposed, int accepted) {
   Tried& entry = by_length_[guessed_];
   entry.tried += std::min(proposed, accepted + 1);
   entry.right += accepted;
-  misses_ = accepted > 0 ? misses_ / 2 : std::min(misses_ + 1, kMissesMax);
-  if (accepted == 0) pause_ = (1 << misses_) - 1;
+  entry.misses = accepted > 0 ? entry.misses / 2 : std::min(entry.misses + 1, kMissesMax);
+  if (accepted == 0) entry.pause = 1 << entry.misses;
 }
 
 }  // namespace diffserve

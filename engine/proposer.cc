@@ -68,6 +68,7 @@ Guess Proposer::Propose(Tokens prompt, Tokens outputs, int limit, double chance_
 Guess Proposer::ProposeFound(const AnswerHistory::Found& found, int limit) {
   if (found.match.length == 0 || limit <= 0) return {};
   const double chance = of_history_.Chance(found.match.length);
+  if (chance == 0) return {};
   Guess guess = CopyOf(found.text, found.match, std::min(limit, max_tokens_), chance);
   guess.source = GuessSource::kHistory;
   return guess;

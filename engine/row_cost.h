@@ -19,9 +19,9 @@ using RowCosts = std::array<double, kPricedRowsMax + 1>;
 
 class RowCostMeter {
  public:
-  // A row costs as much more than none as this share of a step with one row, where no step has
-  // shown it.
-  static constexpr double kUnknownRow = 1.0 / (1 + kPricedRowsMax);
+  // Where no step has shown it, a further row costs this share of a step with one row. That is
+  // little, so sizes are tried.
+  static constexpr double kUnknownRow = 1.0 / 32;
 
   // Steps of more rows are passed over. REQUIRES: rows > 0.
   void Take(int rows, double seconds);

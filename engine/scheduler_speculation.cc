@@ -80,7 +80,8 @@ Guess Scheduler::GuessFor(Sequence& sequence, int rows, double chance_min) {
     const int length_min = std::max(kHistoryMatchMin, guess.match + 1);
     const AnswerHistory::Found found = history_->Find(request.history_owner, text, length_min,
                                                       count);
-    if (found.match.length > 0) guess = proposer.ProposeFound(found, count);
+    Guess past = proposer.ProposeFound(found, count);
+    if (!past.tokens.empty()) guess = std::move(past);
   }
   if (request.constraint == nullptr) return guess;
   Guess forced = proposer.ProposeForced(*request.constraint, count, chance_min);

@@ -168,5 +168,23 @@ TEST(ProposerTest, WrongGuessesPauseAndRightOnesResume) {
   }
 }
 
+TEST(ProposerTest, LongMatchesAreGuessedFromWhileShortOnesPause) {
+  Tokens text;
+  for (int i = 0; i < 40; ++i) text.push_back(i);
+  const Tokens short_match = {5}, long_match = {6, 7, 8, 9, 10, 11, 12, 13};
+  Proposer proposer(4);
+  proposer.Read(text, short_match, kEnough);
+  for (int num_wrong = 0; num_wrong < 3;) {
+    if (proposer.Propose(text, short_match, 4).tokens.empty()) continue;
+    proposer.Learn(GuessSource::kPrompt, 1, 0);
+    ++num_wrong;
+  }
+  EXPECT_TRUE(proposer.Propose(text, short_match, 4).tokens.empty());
+  Tokens outputs = short_match;
+  outputs.insert(outputs.end(), long_match.begin(), long_match.end());
+  proposer.Read(text, outputs, kEnough);
+  EXPECT_EQ(proposer.Propose(text, outputs, 4).tokens, (Tokens{14, 15, 16, 17}));
+}
+
 }  // namespace
 }  // namespace diffserve

@@ -29,7 +29,7 @@ TEST(RowCostTest, SizesThatWereNotMeasuredFollowFromTheOneThatWas) {
   RowCostMeter meter;
   for (int i = 0; i < 100; ++i) meter.Take(4, 12);
   for (size_t rows = 1; rows <= 8; ++rows)
-    EXPECT_NEAR(CostOf(meter, rows), 12 * (8.0 + static_cast<double>(rows)) / 12, 1e-6) << rows;
+    EXPECT_NEAR(CostOf(meter, rows), 12 * (31.0 + static_cast<double>(rows)) / 35, 1e-6) << rows;
 }
 
 TEST(RowCostTest, MoreRowsNeverCostLess) {
