@@ -284,6 +284,7 @@ def measure(arguments):
             found = measure_model(MODELS[name], Path(folder), arguments)
             before = json.loads(path.read_text())["models"][name] if arguments.workload else {}
             store(path, machine, ("models", name), about | {
+                "rounds": min(about["rounds"], before.get("rounds", about["rounds"])),
                 "workloads": before.get("workloads", {}) | found})
     if arguments.draft:
         with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
