@@ -13,7 +13,7 @@ class GuessRecord {
  public:
   static constexpr int kLongMatch = 16;  // tokens; longer matches are as likely right
 
-  // Begins a step. False: no match is long enough to be guessed from in it.
+  // Begins a step. False: matches of all lengths pause in it.
   bool BeginStep();
   // How likely each token of a guess is right if those before it are. `length`: of the match that
   // it comes from, in tokens. 0: such matches pause. REQUIRES: length > 0.

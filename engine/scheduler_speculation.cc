@@ -100,7 +100,7 @@ void Scheduler::PlanProposals() {
     expected += sequence->num_planned == sequence->num_remaining() ? 1 : 0;
   }
   ReadTexts(rows < rows_max);
-  if (rows >= rows_max || running_.empty()) return;
+  if (rows >= rows_max || rows == 0) return;
   StepValue step = {.tokens = expected, .cost = CostOfStep(rows)};
   step.row_cost = std::max(kRowCostMin, (CostOfStep(rows_max) - step.cost) / (rows_max - rows));
   std::vector<Offer> offers;
