@@ -152,11 +152,12 @@ constexpr WholeDepthFunctions kBFloat16Tiles[] = {
 // ---- int8 and int4 weights: R rows by one panel. Codes<R>::Step adds the products of kStepDepth
 // in_features, whose codes in the panel are kStepBytes.
 
-// kPrefetchFromRows: with fewer rows the hardware's prefetcher keeps up.
+// kPrefetchFromRows: with fewer rows the hardware's prefetcher keeps up. kRepeats: see IntegerTile.
 struct Int8Codes {
   static constexpr int kStepDepth = 4;
   static constexpr int kStepBytes = 4 * kPanel;
   static constexpr int kPrefetchFromRows = 2;
+  static constexpr int kRepeats = 1;
   static constexpr bool kHasGroupScales = false;
   static constexpr int64_t GroupBytes() { return Int8Panel::GroupBytes(kPanel); }
 
@@ -185,6 +186,7 @@ struct Int4Codes {
   static constexpr int kStepDepth = 8;
   static constexpr int kStepBytes = 4 * kPanel;
   static constexpr int kPrefetchFromRows = 1;
+  static constexpr int kRepeats = 2;
   static constexpr bool kHasGroupScales = true;
   static constexpr int64_t GroupBytes() { return Int4Panel::GroupBytes(kPanel); }
 
@@ -205,60 +207,71 @@ struct Int4Codes {
   }
 };
 
+// The only tile of its panel repeats itself over the slice's rows, group by group, up to
+// Codes::kRepeats times; the last repetition may compute rows of the one before again.
 template <typename Codes, int R, bool kOneTile>
 void IntegerTile(const LinearSlice& s, int panel, int row, const Fetch& fetch) {
   // With few rows, more sums than rows need hide the latency.
   constexpr int kSums = R == 1 ? 4 : R <= 3 ? 2 : 1;
   constexpr int kSteps = kQuantGroup / Codes::kStepDepth;
-  // With many sums, or if a dot product is several operations, more steps would be reordered by
-  // rows, with codes or sums spilled to the stack.
-  constexpr int kStepsAtOnce = kHasInt8Dot && R <= 8 ? kSteps : kSums;
+  constexpr int kRepeats = kOneTile ? Codes::kRepeats : 1;
+  const int repeats = kRepeats == 1 ? 1 : (s.rows + R - 1) / R;
+  const auto first_row = [&](int repeat) { return repeat == 0 ? row : s.rows - R; };
+  static_assert(kRepeats <= 2);
   const int64_t groups = NumQuantGroups(s.in_features);
   const char* w = PanelAt(s, panel);
-  const int8_t* x = static_cast<const int8_t*>(s.x.values) + row * s.x.stride;
-  const float* scales = s.x.scales + row * groups;
-  const int32_t* offsets = s.x.offsets + row * groups;
   // In L1, read and written once per group: the registers are for the group's integers.
-  alignas(64) float chains[R][kPanel] = {};
+  alignas(64) float chains[kRepeats][R][kPanel] = {};
   FetchSteps<kOneTile> fetches(fetch, groups * kSteps);
-  for (int64_t group = 0; group < groups; ++group, w += Codes::GroupBytes(), x += kQuantGroup) {
-    I32 sums[kSums][R][2];
-#pragma GCC unroll 12
-    for (int r = 0; r < R; ++r) {
-      sums[0][r][0] = sums[0][r][1] = Set1Int(offsets[r * groups + group]);
-#pragma GCC unroll 4
-      for (int i = 1; i < kSums; ++i) sums[i][r][0] = sums[i][r][1] = Set1Int(0);
-    }
+  for (int64_t group = 0; group < groups; ++group, w += Codes::GroupBytes()) {
 #pragma GCC unroll 1
-    for (int begin = 0; begin < kSteps; begin += kStepsAtOnce) {
-#pragma GCC unroll 16
-      for (int step = begin; step < begin + kStepsAtOnce; ++step) {
-        const char* from = w + step * Codes::kStepBytes;
-        if constexpr (R >= Codes::kPrefetchFromRows) fetches.Step(from);
-        Codes::template Step<R>(sums[(step - begin) % kSums], from, x + step * Codes::kStepDepth,
-                                s.x.stride);
-      }
-    }
-#pragma GCC unroll 2
-    for (int v = 0; v < 2; ++v) {
-      F32 weight_scale = Zero();
-      if constexpr (Codes::kHasGroupScales) {
-        weight_scale = LoadF16(reinterpret_cast<const uint16_t*>(w + Int4Panel::ScalesAt(kPanel)) +
-                               v * kLanes);
-      }
+    for (int repeat = 0; repeat < repeats; ++repeat) {
+      const int64_t first = first_row(repeat);
+      const int8_t* x = static_cast<const int8_t*>(s.x.values) + first * s.x.stride +
+                        group * kQuantGroup;
+      const float* scales = s.x.scales + first * groups + group;
+      const int32_t* offsets = s.x.offsets + first * groups + group;
+      I32 sums[kSums][R][2];
 #pragma GCC unroll 12
       for (int r = 0; r < R; ++r) {
-        I32 sum = sums[0][r][v];
+        sums[0][r][0] = sums[0][r][1] = Set1Int(offsets[r * groups]);
 #pragma GCC unroll 4
-        for (int i = 1; i < kSums; ++i) sum = Add(sum, sums[i][r][v]);
-        F32 scale = Set1(scales[r * groups + group]);
-        if constexpr (Codes::kHasGroupScales) scale = Mul(scale, weight_scale);
-        float* chain = chains[r] + v * kLanes;
-        Store(chain, Fma(ToFloat(sum), scale, Load(chain)));
+        for (int i = 1; i < kSums; ++i) sums[i][r][0] = sums[i][r][1] = Set1Int(0);
+      }
+      // A loop, as prefetches must stay apart: those of a whole group at once halve the speed.
+#pragma GCC unroll 1
+      for (int begin = 0; begin < kSteps; begin += kSums) {
+#pragma GCC unroll 4
+        for (int i = 0; i < kSums; ++i) {
+          const char* from = w + (begin + i) * Codes::kStepBytes;
+          if (R >= Codes::kPrefetchFromRows && repeat == 0) fetches.Step(from);
+          Codes::template Step<R>(sums[i], from, x + (begin + i) * Codes::kStepDepth, s.x.stride);
+        }
+      }
+#pragma GCC unroll 2
+      for (int v = 0; v < 2; ++v) {
+        F32 weight_scale = Zero();
+        if constexpr (Codes::kHasGroupScales) {
+          weight_scale = LoadF16(
+              reinterpret_cast<const uint16_t*>(w + Int4Panel::ScalesAt(kPanel)) + v * kLanes);
+        }
+#pragma GCC unroll 12
+        for (int r = 0; r < R; ++r) {
+          I32 sum = sums[0][r][v];
+#pragma GCC unroll 4
+          for (int i = 1; i < kSums; ++i) sum = Add(sum, sums[i][r][v]);
+          F32 scale = Set1(scales[r * groups]);
+          if constexpr (Codes::kHasGroupScales) scale = Mul(scale, weight_scale);
+          float* chain = chains[repeat][r] + v * kLanes;
+          Store(chain, Fma(ToFloat(sum), scale, Load(chain)));
+        }
       }
     }
   }
-  Finish(s, panel, row, R, chains[0], kPanel);
+  for (int repeat = 0; repeat < repeats; ++repeat) {
+    const int written = repeat == 0 ? 0 : R - first_row(repeat);
+    Finish(s, panel, first_row(repeat) + written, R - written, chains[repeat][written], kPanel);
+  }
 }
 
 template <typename Codes, int R>
@@ -282,11 +295,16 @@ constexpr WholeDepthFunctions kIntegerTiles[] = {
     kOfIntegers<Codes, 12>,
 #endif
 };
-// Up to 12 rows are as few tiles as the registers allow: memory is the limit. More rows are tiles
-// of the size that computes fastest.
+// Rows per tile at most. Few rows are as few tiles as the registers allow: memory is the limit.
+// More rows are tiles of the size that computes fastest.
+template <typename Codes>
 constexpr int IntegerTileRows(int rows) {
   if (kLanes == 8) return rows <= 12 ? 6 : 4;
-  return rows <= 12 ? 12 : 10;
+  return rows <= 12 * Codes::kRepeats ? 12 : 10;
+}
+template <typename Codes>
+void WalkIntegers(const LinearSlice& slice) {
+  WalkPanels(slice, kIntegerTiles<Codes>, IntegerTileRows<Codes>(slice.rows), Codes::kRepeats);
 }
 
 LinearInput LinearInputOf(WeightFormat format) {
@@ -311,9 +329,9 @@ void PackLinearInput(const LinearInputSlice& slice) {
 void LinearOfDots(const LinearSlice& slice) {
   switch (slice.format) {
     case WeightFormat::kInt8:
-      return WalkPanels(slice, kIntegerTiles<Int8Codes>, IntegerTileRows(slice.rows));
+      return WalkIntegers<Int8Codes>(slice);
     case WeightFormat::kInt4:
-      return WalkPanels(slice, kIntegerTiles<Int4Codes>, IntegerTileRows(slice.rows));
+      return WalkIntegers<Int4Codes>(slice);
     default:
       break;
   }

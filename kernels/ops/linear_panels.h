@@ -68,6 +68,7 @@ class FetchSteps {
 };
 
 // A register tile over the whole depth: some rows from `row` on, and some panels from `panel` on.
+// If it is the only one and its rows are not all, it repeats itself over them.
 using WholeDepthFunction = void (*)(const LinearSlice&, int panel, int row, const Fetch& fetch);
 struct WholeDepthFunctions {
   WholeDepthFunction one_of_several;  // one of a panel's several tiles
@@ -77,11 +78,13 @@ struct WholeDepthFunctions {
 };
 
 // Walks tiles over the whole depth, by functions[number of rows], up to tile_rows. Each weight is
-// read from memory once; later tiles find the panel in L2.
-inline void WalkPanels(const LinearSlice& s, const WholeDepthFunctions* functions, int tile_rows) {
+// read from memory once; later tiles find the panel in L2. Up to `repeats` tiles are one that
+// repeats itself.
+inline void WalkPanels(const LinearSlice& s, const WholeDepthFunctions* functions, int tile_rows,
+                       int repeats = 1) {
   const int num_tiles = (s.rows + tile_rows - 1) / tile_rows;
-  if (num_tiles == 1) {
-    const WholeDepthFunctions& sized = functions[s.rows];
+  if (num_tiles <= repeats) {
+    const WholeDepthFunctions& sized = functions[(s.rows + num_tiles - 1) / num_tiles];
     int panel = s.panel_begin;
     for (; panel + sized.panels_at_once <= s.panel_end; panel += sized.panels_at_once)
       sized.only(s, panel, 0, {});

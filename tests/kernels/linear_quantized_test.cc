@@ -246,15 +246,21 @@ TEST_P(LinearQuantizedTest, TokenIsBitwiseIndependentOfBatch) {
   for (CpuIsa isa : KernelLevels()) {
     const auto packed = Pack(part, isa);
     ASSERT_TRUE(packed.ok());
-    std::vector<float> alone;
-    for (size_t token = 0; token < 200; ++token) {
-      const auto y = Run(*packed, std::span(x).subspan(token * 200, 200));
-      alone.insert(alone.end(), y.begin(), y.end());
-    }
-    for (size_t num_tokens : {2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 17, 19, 31, 97, 200}) {
-      const auto y = Run(*packed, std::span(x).first(num_tokens * 200));
-      ASSERT_TRUE(SameBits(y, std::span(alone).first(y.size())))
-          << num_tokens << " tokens, " << NameOf(isa);
+    for (bool accumulate : {false, true}) {
+      const auto sums = [&](size_t num_tokens) {
+        return std::vector<float>(accumulate ? num_tokens * kShape.out_features : 0, 1.0f);
+      };
+      std::vector<float> alone;
+      for (size_t token = 0; token < 200; ++token) {
+        const auto y = Run(*packed, std::span(x).subspan(token * 200, 200), sums(1));
+        alone.insert(alone.end(), y.begin(), y.end());
+      }
+      for (size_t num_tokens :
+           {2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 17, 19, 23, 24, 25, 31, 97, 200}) {
+        const auto y = Run(*packed, std::span(x).first(num_tokens * 200), sums(num_tokens));
+        ASSERT_TRUE(SameBits(y, std::span(alone).first(y.size())))
+            << num_tokens << " tokens, " << NameOf(isa);
+      }
     }
   }
 }
