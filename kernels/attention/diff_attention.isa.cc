@@ -17,7 +17,6 @@ namespace diffserve::DS_ISA {
 namespace {
 
 constexpr float kLog2E = 1.44269504f;
-constexpr int kFewRunsAhead = 2;  // of V, which few outputs read at memory's speed
 
 // Queries are numbered map 1 first, within a map by token and then head; outputs have the numbers
 // of map 1's queries.
@@ -27,9 +26,11 @@ class Worker {
   using Loads = KvLoads<Codec>;
   using Operand = OperandOf<Codec>;
 
-  Worker(const AttentionCall& call, const AttentionTask& task, float* workspace)
+  Worker(const AttentionCall& call, const AttentionTask& task, const AttentionTask* following,
+         float* workspace)
       : call_(call),
         task_(task),
+        following_(following),
         kv_{call.kv.base, call.kv.format.As<Codec, KvArrangement::kSlotLanes>()},
         format_(kv_.format),
         sizes_(AttentionSizes::Of(call, task)),
@@ -143,10 +144,14 @@ class Worker {
 
   void ScoreRanges() {
     RangeRuns<Codec> runs(kv_, task_);
+    RunsAhead ahead;
+    if (task_.pass == AttentionTask::Pass::kAll) ahead = runs.FirstOfV(task_);
+    // A step's K stays in the L1 cache while several tiles read it.
+    const int step = queries_ / format_.k_maps <= kTile ? kRange : kStep;
     for (int range = task_.first_range; range < task_.end_range; ++range) {
-      runs.LocateK(range);
-      for (int first = FirstOf(range) / kStep * kStep; first < EndOf(range); first += kStep)
-        ScoreStep(range, first, runs);
+      runs.LocateK(range, ahead);
+      for (int first = FirstOf(range) / step * step; first < EndOf(range); first += step)
+        ScoreStep(range, first, MinInt(first + step, EndOf(range)), runs);
       for (int query = 0; query < queries_; ++query) {
         if (call_.logit_quant.needs_row()) {
           KeepExtent(range, query);
@@ -158,30 +163,30 @@ class Worker {
     }
   }
 
-  // Scores the range's slots from `first` on.
-  void ScoreStep(int range, int first, const RangeRuns<Codec>& runs) {
+  // Scores the range's slots [first, end).
+  void ScoreStep(int range, int first, int end_slot, const RangeRuns<Codec>& runs) {
     const int run = first / kRun;
     ForEachTile([&](int begin, int end, int k_map) {
       // The first tile of each map prefetches for all tiles.
       const bool fetches = begin == 0 || (k_map == 1 && begin == outputs_);
-      ScoreQueries(begin, end, k_map, range * kRange + first, runs.numbers() + run,
-                   runs.scales() + run, fetches);
+      ScoreQueries(begin, end, k_map, range * kRange + first, end_slot - first,
+                   runs.numbers() + run, runs.scales() + run, fetches);
     });
   }
 
-  void ScoreQueries(int begin, int end, int k_map, int first_slot, const std::byte* const* runs,
-                    const float* const* scales, bool fetches) {
+  void ScoreQueries(int begin, int end, int k_map, int first_slot, int num_slots,
+                    const std::byte* const* runs, const float* const* scales, bool fetches) {
     // A tile may have queries of both maps. The first query of each map sees the first slot, the
     // last query of each map the last.
     const bool has_both = begin < outputs_ && end > outputs_;
     const int first = seen_.first[has_both ? outputs_ : begin] - first_slot;
     const int seen = MaxInt(seen_.end[end - 1],
                             begin < outputs_ ? seen_.end[MinInt(end, outputs_) - 1] : 0);
-    const int num_runs = (MinInt(kStep, seen - first_slot) + kRun - 1) / kRun;
+    const int num_runs = (MinInt(num_slots, seen - first_slot) + kRun - 1) / kRun;
     const int64_t map_bytes = KBytes<Codec>(format_.KMapBegin(k_map));
-    const std::byte* k[2 * kStepRuns];
-    const float* k_scales[kStepRuns];
-    for (int run = 0; run < 2 * kStepRuns; ++run) k[run] = runs[run] + map_bytes;
+    const std::byte* k[kRangeRuns + kStepRuns];
+    const float* k_scales[kRangeRuns];
+    for (int run = 0; run < num_runs + kStepRuns; ++run) k[run] = runs[run] + map_bytes;
     const TileFunctions<Codec>& functions = kTileFunctions<Codec>[end - begin];
     float* scores = ScoresOf(first_slot / kRange, begin) + first_slot % kRange;
     QueryRunTile<Codec> tile = {
@@ -265,8 +270,11 @@ class Worker {
   // `is_kept`: each range's sums stay in their own memory.
   void AddRanges(bool is_kept) {
     RangeRuns<Codec> runs(kv_, task_);
+    RunsAhead ahead;
+    if (following_ != nullptr && following_->pass == AttentionTask::Pass::kAll)
+      ahead = runs.FirstOfK(*following_);
     for (int range = task_.first_range; range < task_.end_range; ++range) {
-      runs.LocateV(range);
+      runs.LocateV(range, ahead);
       for (int output = 0; output < outputs_; ++output) WeighRange(range, output, runs);
       AddRange(range, is_kept, runs);
     }
@@ -277,8 +285,8 @@ class Worker {
     // Few outputs read V as it is in memory. With codes they read a part at a time, whose sums then
     // stay in registers. Many outputs read a part of V that stays in the L1 cache.
     const bool many = outputs_ > kTile / 2;
-    const int block = many ? kStep : kHasScales<Codec> ? kRange : kRun;
-    const int next = block == kRange ? kRangeRuns : many ? kStepRuns : kFewRunsAhead;
+    const bool is_in_order = format_.v_dim <= ColumnVectorsAtOnce(outputs_) * kLanes;
+    const int block = many ? kStep : kHasScales<Codec> || is_in_order ? kRange : kRun;
     const int part = kHasScales<Codec> ? format_.head_dim : format_.v_dim;  // per scale
     const int columns = many ? 64 : part;
     const int num_slots = EndOf(range);
@@ -288,7 +296,7 @@ class Worker {
       for (int column = 0, end_column = 0; column < format_.v_dim; column = end_column) {
         end_column = MinInt(column + columns, (column / part + 1) * part);
         ValueTile<Codec> tile = {.v = runs.numbers(),
-                                 .next = runs.numbers() + next,
+                                 .next = runs.numbers() + kStepRuns,
                                  .first_column = column,
                                  .end_column = end_column,
                                  .v_dim = format_.v_dim,
@@ -444,6 +452,7 @@ class Worker {
 
   const AttentionCall& call_;
   const AttentionTask& task_;
+  const AttentionTask* const following_;
   const PagedKv kv_;
   const KvFormat& format_;
   const AttentionSizes sizes_;
@@ -458,13 +467,14 @@ class Worker {
 };
 
 template <typename Codec>
-void RunTask(const AttentionCall& call, const AttentionTask& task, float* workspace) {
-  Worker<Codec>(call, task, workspace).Run();
+void RunTask(const AttentionCall& call, const AttentionTask& task, const AttentionTask* following,
+             float* workspace) {
+  Worker<Codec>(call, task, following, workspace).Run();
 }
 
 struct TaskInstance {
   DType dtype;
-  void (*run)(const AttentionCall&, const AttentionTask&, float*);
+  decltype(AttentionKernels::run) run;
 };
 template <typename Codec>
 constexpr TaskInstance kInstanceOf = {Codec::Description().dtype, RunTask<Codec>};
@@ -472,9 +482,11 @@ constexpr TaskInstance kInstances[] = {kInstanceOf<Float32Codec>,    kInstanceOf
                                        kInstanceOf<Float16Codec>,    kInstanceOf<Int8Codec>,
                                        kInstanceOf<Int8KInt4VCodec>, kInstanceOf<Int4Codec>};
 
-void Attention(const AttentionCall& call, const AttentionTask& task, float* workspace) {
+void Attention(const AttentionCall& call, const AttentionTask& task, const AttentionTask* following,
+               float* workspace) {
   for (const TaskInstance& instance : kInstances) {
-    if (instance.dtype == call.kv.format.codec.dtype) return instance.run(call, task, workspace);
+    if (instance.dtype == call.kv.format.codec.dtype)
+      return instance.run(call, task, following, workspace);
   }
 }
 

@@ -27,6 +27,8 @@ constexpr int64_t kScoresPerTask = 768 << 10;
 constexpr int64_t kPartsPerWorker = 4;
 // Minimum number of ranges in a share.
 constexpr int64_t kRangesPerPart = 2;
+// A worker takes consecutive tasks at once, of at most its part of the work divided by this number.
+constexpr int64_t kTurnsPerWorker = 16;
 // Reading K and V costs about as much as the arithmetic of this many tokens.
 constexpr int64_t kTokensPerRead = 3;
 // Maximum for all shared tasks together, in floats; tasks beyond it are not shared.
@@ -109,7 +111,12 @@ std::vector<AttentionTask> TasksOf(const AttentionCall& call,
 }
 
 int64_t CostOf(const AttentionTask& task) {
-  return task.num_ranges() * (task.num_tokens + kTokensPerRead);
+  return (task.end_range - task.first_range) * (task.num_tokens + kTokensPerRead);
+}
+int64_t CostOf(std::span<const AttentionTask> tasks) {
+  int64_t cost = 0;
+  for (const AttentionTask& task : tasks) cost += CostOf(task);
+  return cost;
 }
 
 // The number of workers that share each task, and the memory of all.
@@ -121,9 +128,7 @@ struct Plan {
 };
 
 Plan PlanOf(const AttentionCall& call, const std::vector<AttentionTask>& tasks, int num_workers) {
-  int64_t cost = 0;
-  for (const AttentionTask& task : tasks) cost += CostOf(task);
-  const int64_t part_cost = std::max<int64_t>(1, cost / (kPartsPerWorker * num_workers));
+  const int64_t part_cost = std::max<int64_t>(1, CostOf(tasks) / (kPartsPerWorker * num_workers));
   Plan plan;
   for (const AttentionTask& task : tasks) {
     const AttentionSizes sizes = AttentionSizes::Of(call, task);
@@ -179,6 +184,22 @@ PassLists ListsOf(const AttentionCall& call, const std::vector<AttentionTask>& t
   return lists;
 }
 
+// The ends of the runs of tasks that a worker takes at once.
+std::vector<size_t> TurnsOf(std::span<const AttentionTask> list, int num_workers) {
+  const int64_t limit = CostOf(list) / (kTurnsPerWorker * num_workers);
+  std::vector<size_t> ends;
+  int64_t cost = 0;
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (i > 0 && cost + CostOf(list[i]) > limit) {
+      ends.push_back(i);
+      cost = 0;
+    }
+    cost += CostOf(list[i]);
+  }
+  ends.push_back(list.size());
+  return ends;
+}
+
 }  // namespace
 
 bool TakesPages(const DiffSpec& spec, const KvCodec& codec) {
@@ -224,13 +245,16 @@ void DiffAttention(const DiffAttentionArgs<float>& args, AttentionWorkspace& wor
   for (const std::vector<AttentionTask>& list :
        ListsOf(call, tasks, plan, memory + pool.num_threads() * worker_floats)) {
     if (list.empty()) continue;
+    const std::vector<size_t> turns = TurnsOf(list, pool.num_threads());
     std::atomic<size_t> next{0};
     pool.Run([&](int worker) {
       float* mine = memory + worker * worker_floats;
-      for (size_t i = next.fetch_add(1); i < list.size(); i = next.fetch_add(1)) {
-        AttentionTask task = list[i];
-        if (task.memory == nullptr) task.memory = mine + plan.workspace_floats;
-        kernels.run(call, task, mine);
+      for (size_t turn = next.fetch_add(1); turn < turns.size(); turn = next.fetch_add(1)) {
+        for (size_t i = turn == 0 ? 0 : turns[turn - 1]; i < turns[turn]; ++i) {
+          AttentionTask task = list[i];
+          if (task.memory == nullptr) task.memory = mine + plan.workspace_floats;
+          kernels.run(call, task, i + 1 < turns[turn] ? &list[i + 1] : nullptr, mine);
+        }
       }
     });
   }

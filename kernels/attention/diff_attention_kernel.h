@@ -73,8 +73,10 @@ struct AttentionTask {
 };
 
 struct AttentionKernels {
-  // `workspace`: the calling worker's own WorkerFloats, 64-byte aligned.
-  void (*run)(const AttentionCall& call, const AttentionTask& task, float* workspace);
+  // `following`: what the worker does next, whose first K is prefetched, or nullptr. `workspace`:
+  // the worker's own WorkerFloats, 64-byte aligned.
+  void (*run)(const AttentionCall& call, const AttentionTask& task, const AttentionTask* following,
+              float* workspace);
 
   static const AttentionKernels &avx2(), &avx512(), &avx512_vnni(), &avx512_bf16();
   [[gnu::weak]] static const AttentionKernels& paired16();
