@@ -144,12 +144,10 @@ class Worker {
 
   void ScoreRanges() {
     RangeRuns<Codec> runs(kv_, task_);
-    RunsAhead ahead;
-    if (task_.pass == AttentionTask::Pass::kAll) ahead = runs.FirstOfV(task_);
     // A step's K stays in the L1 cache while several tiles read it.
     const int step = queries_ / format_.k_maps <= kTile ? kRange : kStep;
     for (int range = task_.first_range; range < task_.end_range; ++range) {
-      runs.LocateK(range, ahead);
+      runs.LocateK(range);
       for (int first = FirstOf(range) / step * step; first < EndOf(range); first += step)
         ScoreStep(range, first, MinInt(first + step, EndOf(range)), runs);
       for (int query = 0; query < queries_; ++query) {
@@ -270,11 +268,8 @@ class Worker {
   // `is_kept`: each range's sums stay in their own memory.
   void AddRanges(bool is_kept) {
     RangeRuns<Codec> runs(kv_, task_);
-    RunsAhead ahead;
-    if (following_ != nullptr && following_->pass == AttentionTask::Pass::kAll)
-      ahead = runs.FirstOfK(*following_);
     for (int range = task_.first_range; range < task_.end_range; ++range) {
-      runs.LocateV(range, ahead);
+      runs.LocateV(range, following_);
       for (int output = 0; output < outputs_; ++output) WeighRange(range, output, runs);
       AddRange(range, is_kept, runs);
     }

@@ -36,23 +36,10 @@ struct RunCursor {
   int in_page;
 };
 
-// Runs that are read after those of a sequence, to prefetch; nullptr: none.
-struct RunsAhead {
-  const std::byte* numbers[kStepRuns] = {};
-};
-
 // Runs of a range, and of the next one, which are prefetched. Before the task's first run that run
-// is repeated. The sequence's last is followed by the runs ahead, or is repeated.
+// is repeated. The sequence's last is followed by what is read next, if that is known.
 template <typename Codec>
 class RangeRuns {
-  // Offsets in a page of a run's first number, by the run's first slot.
-  static int64_t KOffset(int slot) { return slot * KBytes<Codec>(Codec::Description().k_pack); }
-  auto VOffsets() const {
-    const int64_t begin = VBytes<Codec>(kv_.format.VBegin());
-    const int64_t run_bytes = VBytes<Codec>(kRun * kv_.format.v_dim);
-    return [=](int slot) { return begin + slot / kRun * run_bytes; };
-  }
-
  public:
   RangeRuns(const PagedKv& kv, const AttentionTask& task)
       : kv_(kv),
@@ -61,19 +48,19 @@ class RangeRuns {
         page_stride_(kv.Page(1, task.group) - first_page_),
         scale_begin_(kv.format.ScaleBegin()) {}
 
-  // K of map 1. Prefetches the next range's scales of both maps.
-  void LocateK(int range, const RunsAhead& ahead) {
-    Locate(range, &KOffset, 0, kv_.format.k_maps, ahead);
+  // K of map 1, followed by the task's V if the task reads it too. Prefetches the next range's
+  // scales of both maps.
+  void LocateK(int range) {
+    Locate(range, &KOffset, 0, kv_.format.k_maps);
+    AddRunsAhead(&task_, VOffsets());
   }
-  // Column 0 of V. Prefetches the next range's scales of all parts.
-  void LocateV(int range, const RunsAhead& ahead) {
+  // Column 0 of V, followed by the K of the task that is next. Prefetches the next range's scales
+  // of all parts.
+  void LocateV(int range, const AttentionTask* following) {
     const KvFormat& format = kv_.format;
-    Locate(range, VOffsets(), format.k_maps * format.page_size, format.v_dim / format.head_dim,
-           ahead);
+    Locate(range, VOffsets(), format.k_maps * format.page_size, format.v_dim / format.head_dim);
+    AddRunsAhead(following, &KOffset);
   }
-  // The first runs of a task's K, and of its V.
-  RunsAhead FirstOfK(const AttentionTask& task) const { return FirstOf(task, &KOffset); }
-  RunsAhead FirstOfV(const AttentionTask& task) const { return FirstOf(task, VOffsets()); }
 
   // Address of each run's first slot, up to kStepRuns runs after the sequence's last.
   const std::byte* const* numbers() const { return numbers_; }
@@ -82,38 +69,46 @@ class RangeRuns {
   const float* const* scales() const { return scales_; }
 
  private:
-  template <typename OffsetOf>
-  RunsAhead FirstOf(const AttentionTask& task, OffsetOf offset_of) const {
-    RunsAhead runs;
-    RunCursor at(task, kv_.format.page_size, task.first_slot / kRun * kRun);
-    for (const std::byte*& run : runs.numbers) {
-      run = kv_.Page(*at.page_id, task.group) + offset_of(at.in_page);
-      if (!at.IsLast()) at.Next();
-    }
-    return runs;
+  // Offsets in a page of a run's first number, by the run's first slot.
+  static int64_t KOffset(int slot) { return slot * KBytes<Codec>(Codec::Description().k_pack); }
+  auto VOffsets() const {
+    const int64_t begin = VBytes<Codec>(kv_.format.VBegin());
+    const int64_t run_bytes = VBytes<Codec>(kRun * kv_.format.v_dim);
+    return [=](int slot) { return begin + slot / kRun * run_bytes; };
   }
 
+  // Sets located_ to the number of runs up to the sequence's last.
   template <typename OffsetOf>
-  void Locate(int range, OffsetOf offset_of, int first_scale, int lists, const RunsAhead& ahead) {
+  void Locate(int range, OffsetOf offset_of, int first_scale, int lists) {
     const int begin = range * kRange;
     RunCursor at(task_, kv_.format.page_size, MaxInt(begin, task_.first_slot / kRun * kRun));
-    int run = 0;
-    for (bool is_last = false; run < 2 * kRangeRuns && !is_last; ++run) {
+    bool is_last = false;
+    for (located_ = 0; located_ < 2 * kRangeRuns && !is_last; ++located_) {
       const std::byte* page = first_page_ + *at.page_id * page_stride_;
-      numbers_[run] = page + offset_of(at.in_page);
+      numbers_[located_] = page + offset_of(at.in_page);
       if constexpr (kHasScales<Codec>) {
-        scales_[run] = reinterpret_cast<const float*>(page + scale_begin_) + at.in_page;
-        for (int list = 0; run >= kRangeRuns && list < lists; ++list)
-          __builtin_prefetch(scales_[run] + first_scale + list * at.page_size, 0, kIntoL2);
+        scales_[located_] = reinterpret_cast<const float*>(page + scale_begin_) + at.in_page;
+        for (int list = 0; located_ >= kRangeRuns && list < lists; ++list)
+          __builtin_prefetch(scales_[located_] + first_scale + list * at.page_size, 0, kIntoL2);
       }
-      if (begin + run * kRun < at.slot) continue;
+      if (begin + located_ * kRun < at.slot) continue;
       is_last = at.IsLast();
       if (!is_last) at.Next();
     }
-    for (const std::byte* next : ahead.numbers) {
-      if (run == 2 * kRangeRuns) return;
-      numbers_[run] = next != nullptr ? next : numbers_[run - 1];
-      ++run;
+  }
+
+  // Adds the first runs of a task, or repeats the last if it is nullptr or reads only a part.
+  template <typename OffsetOf>
+  void AddRunsAhead(const AttentionTask* task, OffsetOf offset_of) {
+    const int end = MinInt(located_ + kStepRuns, 2 * kRangeRuns);
+    if (task == nullptr || task->pass != AttentionTask::Pass::kAll) {
+      for (int run = located_; run < end; ++run) numbers_[run] = numbers_[located_ - 1];
+      return;
+    }
+    RunCursor at(*task, kv_.format.page_size, task->first_slot / kRun * kRun);
+    for (int run = located_; run < end; ++run) {
+      numbers_[run] = kv_.Page(*at.page_id, task->group) + offset_of(at.in_page);
+      if (!at.IsLast()) at.Next();
     }
   }
 
@@ -122,6 +117,7 @@ class RangeRuns {
   const std::byte* const first_page_;
   const int64_t page_stride_;
   const int64_t scale_begin_;
+  int located_ = 0;
   const std::byte* numbers_[2 * kRangeRuns];
   const float* scales_[2 * kRangeRuns];
 };
