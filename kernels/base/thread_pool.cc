@@ -61,6 +61,7 @@ struct ThreadPool::Impl {
   std::chrono::microseconds spin{0};
   std::vector<std::thread> threads;  // workers 1 .. num_threads - 1
   const std::function<void(int)>* body = nullptr;
+  std::vector<Taken> taken;  // per worker
   bool stopping = false;
   // One cache line each: the workers watch `job`, the caller watches `unfinished`.
   alignas(64) std::atomic<uint32_t> job{0};
@@ -113,6 +114,7 @@ struct ThreadPool::Impl {
 ThreadPool::ThreadPool(Options options) : impl_(std::make_unique<Impl>()) {
   DS_CHECK(options.num_threads >= 0 && options.spin_us >= 0, "negative thread pool option");
   impl_->num_threads = options.num_threads > 0 ? options.num_threads : AvailableCpus();
+  impl_->taken = std::vector<Taken>(static_cast<size_t>(impl_->num_threads));
   impl_->spin = std::chrono::microseconds(options.spin_us);
   const std::vector<int> cpus = AffinityCpus();
   const bool pin = options.pin && static_cast<int>(cpus.size()) == impl_->num_threads;
@@ -126,6 +128,8 @@ ThreadPool::ThreadPool(Options options) : impl_(std::make_unique<Impl>()) {
 ThreadPool::~ThreadPool() = default;
 
 int ThreadPool::num_threads() const { return impl_->num_threads; }
+
+std::span<ThreadPool::Taken> ThreadPool::taken() { return impl_->taken; }
 
 void ThreadPool::Run(const std::function<void(int)>& body) {
   if (impl_->num_threads == 1) {

@@ -92,6 +92,32 @@ TEST(ThreadPoolTest, CallerKeepsItsAffinityAndLaterPoolsSeeAllCpus) {
   EXPECT_EQ(AvailableCpus(), cpus);
 }
 
+TEST(RunSharesTest, EachItemIsDoneOnce) {
+  for (int threads : {1, 2, 3, 8}) {
+    ThreadPool pool({.num_threads = threads, .pin = false});
+    for (int count : {0, 1, 7, 32, 1000}) {
+      for (bool worth_waking : {false, true}) {
+        std::vector<std::atomic<int>> done(static_cast<size_t>(count));
+        RunShares(pool, count, worth_waking, [&](int begin, int end) {
+          for (int i = begin; i < end; ++i) done[static_cast<size_t>(i)].fetch_add(1);
+        });
+        for (const std::atomic<int>& item : done) ASSERT_EQ(item.load(), 1);
+      }
+    }
+  }
+}
+
+TEST(RunSharesTest, OthersDoTheShareOfAWorkerThatIsHeld) {
+  constexpr int kCount = 1000;
+  ThreadPool pool({.num_threads = 2, .pin = false});
+  std::atomic<int> done{0};
+  RunShares(pool, kCount, /*worth_waking=*/true, [&](int begin, int end) {
+    while (begin == 0 && done.load() < kCount - end) std::this_thread::yield();
+    done.fetch_add(end - begin);
+  });
+  EXPECT_EQ(done.load(), kCount);
+}
+
 TEST(ShareOfTest, SharesAreAPartitionAndDifferByAtMostOne) {
   for (int count : {0, 1, 5, 64, 1000, 2000000000}) {
     for (int workers : {1, 2, 3, 7, 128}) {
