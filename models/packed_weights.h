@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/ops/weight_codec.h"
 #include "kernels/ops/weight_packer.h"
 #include "models/checkpoint.h"
 #include "models/weights.h"

@@ -22,7 +22,7 @@ using tcp = asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kTurnBytes = 64 << 10;        // of replies that a connection makes before others
+constexpr size_t kReplyTurnBytes = 64 << 10;   // of replies that a connection makes before others
                                                // have a turn
 constexpr size_t kMaxWaitingBytes = 64 << 10;  // of later requests; with more the connection ends
                                                // after the reply under way
@@ -64,7 +64,7 @@ void HttpSession::Run() {
   running_ = true;
   turn_bytes_ = 0;
   bool goes_on = true;
-  while (goes_on && turn_bytes_ < kTurnBytes) goes_on = phase_ != Phase::kClosed && Step();
+  while (goes_on && turn_bytes_ < kReplyTurnBytes) goes_on = phase_ != Phase::kClosed && Step();
   running_ = false;
   if (goes_on) RunAgain();
 }

@@ -11,8 +11,8 @@
 namespace diffserve {
 namespace {
 
-constexpr size_t kTurnBytes = kShortTextBytes;  // credit that a client gets per turn
-constexpr size_t kTaskCost = 4 << 10;           // fixed cost of a task
+constexpr size_t kTurnCredit = kShortTextBytes;  // credit that a client gets per turn
+constexpr size_t kTaskCost = 4 << 10;            // fixed cost of a task
 
 bool IsLong(size_t bytes) { return bytes > kShortTextBytes; }
 
@@ -112,7 +112,7 @@ std::optional<TextPool::Entry> TextPool::Take() {
         client.credit -= cost;
         return TakeFrom(client, *tasks);
       }
-      client.credit += kTurnBytes;
+      client.credit += kTurnCredit;
     } else {
       ++passed;
     }

@@ -225,7 +225,7 @@ def twins_table(result):
 
 def curve_table(result):
     curve = result["curve"]
-    rows = [[name, *(f"{point['tokens_per_s']:.0f} ({point['of_memory']:.2f}, "
+    rows = [[name, *(f"{point['tokens_per_s']:.0f} ({point['of_memory']:.2f} "
                      f"{point['of_arithmetic']:.2f})" for point in points)]
             for name, points in curve.items()]
     heads = ["linear layers", *(str(point["batch"]) for point in next(iter(curve.values())))]

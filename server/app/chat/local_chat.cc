@@ -16,7 +16,7 @@
 namespace diffserve {
 namespace {
 
-constexpr size_t kOutboxEvents = 64;
+constexpr size_t kChatOutboxEvents = 64;
 constexpr int kSequences = 4;  // an answer, and stopped ones whose step still runs
 
 // Rings when the stream has an event.
@@ -98,7 +98,7 @@ class LocalChat : public ChatModel {
         config_(session_->plan().summary.config),
         engine_(session_->plan().engine, std::move(executor),
                 [this](TokenEvent event) { output_->Post(std::move(event)); }) {
-    output_ = std::make_unique<OutputLoop>(*text_.tokenizer, kOutboxEvents, CallsTo(engine_));
+    output_ = std::make_unique<OutputLoop>(*text_.tokenizer, kChatOutboxEvents, CallsTo(engine_));
     FrontendOptions frontend;
     frontend.text_threads = 1;
     frontend.cancelled_mass_sample = 0;  // there is no /metrics to report it

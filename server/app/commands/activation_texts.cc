@@ -14,11 +14,11 @@
 namespace diffserve {
 namespace {
 
-constexpr char kFlag[] = "--activations";
+constexpr char kActivationsFlag[] = "--activations";
 constexpr size_t kMaxFileBytes = size_t{1} << 30;
-constexpr size_t kMaxLineBytes = size_t{64} << 20;
+constexpr size_t kMaxTextBytes = size_t{64} << 20;
 constexpr size_t kMaxRanges = 1024;
-constexpr JsonLimits kLineLimits = {.max_depth = 4, .max_values = size_t{1} << 24};
+constexpr JsonLimits kTextLimits = {.max_depth = 4, .max_values = size_t{1} << 24};
 
 Status CheckNames(const JsonFields& fields, std::span<const std::string_view> allowed,
                   const std::string& where) {
@@ -38,7 +38,7 @@ Result<std::vector<int32_t>> TokensOf(JsonFields& fields, const ActivationLimits
   std::vector<int32_t> tokens;
   if (fields.Has("text")) {
     std::string text;
-    fields.String("text", kMaxLineBytes, &text);
+    fields.String("text", kMaxTextBytes, &text);
     DS_RETURN_IF_ERROR(fields.status());
     if (limits.tokenizer == nullptr)
       return InvalidArgument("\"text\" needs a tokenizer, allowed with dummy weights: \"tokens\"");
@@ -98,7 +98,7 @@ Result<AnswerSpans> SpansOf(JsonFields& fields, int num_tokens) {
 
 Result<ActivationText> ParseActivationText(std::string_view line, const ActivationLimits& limits) {
   constexpr std::string_view kNames[] = {"text", "tokens", "spans"};
-  Result<JsonFields> fields = JsonFields::Parse(line, kLineLimits);
+  Result<JsonFields> fields = JsonFields::Parse(line, kTextLimits);
   if (!fields.ok()) return fields.status();
   DS_RETURN_IF_ERROR(CheckNames(*fields, kNames, ""));
   ActivationText text;
@@ -110,9 +110,11 @@ Result<ActivationText> ParseActivationText(std::string_view line, const Activati
 Result<std::vector<ActivationText>> ReadActivationTexts(const std::string& path,
                                                         const ActivationLimits& limits) {
   Result<std::string> read = ReadRegularFile(path, kMaxFileBytes);
-  if (!read.ok()) return InvalidArgument(std::string(kFlag) + " " + read.status().message(), kFlag);
+  if (!read.ok())
+    return InvalidArgument(std::string(kActivationsFlag) + " " + read.status().message(),
+                           kActivationsFlag);
   std::istringstream file(std::move(read).value());
-  const std::string where = std::string(kFlag) + " " + path;
+  const std::string where = std::string(kActivationsFlag) + " " + path;
   std::vector<ActivationText> texts;
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
@@ -120,11 +122,11 @@ Result<std::vector<ActivationText>> ReadActivationTexts(const std::string& path,
     Result<ActivationText> text = ParseActivationText(line, limits);
     if (!text.ok()) {
       return InvalidArgument(where + ":" + std::to_string(number) + ": " + text.status().message(),
-                             kFlag);
+                             kActivationsFlag);
     }
     texts.push_back(std::move(text).value());
   }
-  if (texts.empty()) return InvalidArgument(where + ": has no line", kFlag);
+  if (texts.empty()) return InvalidArgument(where + ": has no line", kActivationsFlag);
   return texts;
 }
 

@@ -17,7 +17,7 @@ namespace {
 using InputTensor = inference::ModelInferRequest::InferInputTensor;
 
 constexpr char kVersion[] = "1";
-constexpr int kDefaultMaxTokens = 16;  // as of /v1/completions
+constexpr int kCompletionsMaxTokens = 16;  // as of /v1/completions
 
 Status Wrong(const InputTensor& input, const std::string& what) {
   return InvalidArgument("the input " + input.name() + " " + what, input.name());
@@ -198,7 +198,7 @@ Result<InferRequest> FromProto(const inference::ModelInferRequest& message,
   request.shape.model = message.model_name();
   request.generate.model = message.model_name();
   request.generate.sampling = defaults;
-  request.generate.max_tokens_default = kDefaultMaxTokens;
+  request.generate.max_tokens_default = kCompletionsMaxTokens;
   DS_RETURN_IF_ERROR(ReadInferParameters(message, streams, request));
   DS_RETURN_IF_ERROR(ReadOutputs(message, request.shape));
   DS_RETURN_IF_ERROR(ReadInputs(message, request.generate));
