@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads a packed model directory (packed_format.h): bytes of files go straight into the memory that
 // the CPU's kernels read, or that is copied to a device. Each of the pool's workers reads the part
-// that it will read in a step on the CPU. Nothing is converted there, and nothing is in memory
-// twice.
+// that it will read first in a step on the CPU. Nothing is converted there, and nothing is in
+// memory twice.
 #pragma once
 
 #include <functional>

@@ -161,7 +161,7 @@ class Worker {
     }
   }
 
-  // Scores the range's slots [first, end).
+  // Scores the range's slots [first, end_slot).
   void ScoreStep(int range, int first, int end_slot, const RangeRuns<Codec>& runs) {
     const int run = first / kRun;
     ForEachTile([&](int begin, int end, int k_map) {
