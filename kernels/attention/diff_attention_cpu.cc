@@ -73,6 +73,26 @@ void CheckSpec(const DiffAttentionArgs<float>& args) {
   DS_CHECK(TakesPages(spec, format.codec), "no kernel reads such pages of these heads");
 }
 
+AttentionFunction FunctionFor(DType pages, CpuIsa isa) {
+  switch (pages) {
+    case DType::kFloat32:
+      return KernelsFor<FloatAttention>(isa).float32;
+    case DType::kFloat16:
+      return KernelsFor<FloatAttention>(isa).float16;
+    case DType::kBFloat16:
+      return KernelsFor<BFloat16Attention>(isa).bfloat16;
+    case DType::kInt8:
+      return KernelsFor<CodeAttention>(isa).int8;
+    case DType::kInt8KInt4V:
+      return KernelsFor<CodeAttention>(isa).int8k_int4v;
+    case DType::kInt4:
+      return KernelsFor<CodeAttention>(isa).int4;
+    case DType::kFp8E4M3:
+      break;
+  }
+  DS_CHECK(false, "no CPU kernel reads pages of E4M3 numbers");
+}
+
 int64_t TokensPerTask(const AttentionCall& call, const SequenceTokens& sequence) {
   const int64_t slots = std::min<int64_t>(sequence.position + sequence.num_tokens,
                                           call.window + kAttentionRangeSlots);
@@ -235,7 +255,7 @@ float* AttentionWorkspace::Floats(int64_t count) {
 void DiffAttention(const DiffAttentionArgs<float>& args, AttentionWorkspace& workspace, CpuIsa isa,
                    ThreadPool& pool) {
   CheckSpec(args);
-  const auto& kernels = KernelsFor<AttentionKernels>(isa);
+  const AttentionFunction run = FunctionFor(args.kv.format.codec.dtype, isa);
   const AttentionCall call = CallOf(args);
   const std::vector<AttentionTask> tasks = TasksOf(call, args.batch);
   if (tasks.empty()) return;
@@ -253,7 +273,7 @@ void DiffAttention(const DiffAttentionArgs<float>& args, AttentionWorkspace& wor
         for (size_t i = turn == 0 ? 0 : turns[turn - 1]; i < turns[turn]; ++i) {
           AttentionTask task = list[i];
           if (task.memory == nullptr) task.memory = mine + plan.workspace_floats;
-          kernels.run(call, task, i + 1 < turns[turn] ? &list[i + 1] : nullptr, mine);
+          run(call, task, i + 1 < turns[turn] ? &list[i + 1] : nullptr, mine);
         }
       }
     });

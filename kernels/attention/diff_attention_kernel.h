@@ -72,14 +72,34 @@ struct AttentionTask {
   }
 };
 
-struct AttentionKernels {
-  // `following`: what the worker does next, whose first K is prefetched, or nullptr. `workspace`:
-  // the worker's own WorkerFloats, 64-byte aligned.
-  void (*run)(const AttentionCall& call, const AttentionTask& task, const AttentionTask* following,
-              float* workspace);
+// Does a task. `following`: what the worker does next, whose first K is prefetched, or nullptr.
+// `workspace`: the worker's own WorkerFloats, 64-byte aligned.
+using AttentionFunction = void (*)(const AttentionCall& call, const AttentionTask& task,
+                                   const AttentionTask* following, float* workspace);
 
-  static const AttentionKernels &avx2(), &avx512(), &avx512_vnni(), &avx512_bf16();
-  [[gnu::weak]] static const AttentionKernels& paired16();
+// For pages of each type (kv_codec.h):
+struct FloatAttention {
+  AttentionFunction float32;
+  AttentionFunction float16;
+
+  static const FloatAttention &avx2(), &avx512();
+  [[gnu::weak]] static const FloatAttention& paired16();
+};
+
+struct BFloat16Attention {
+  AttentionFunction bfloat16;
+
+  static const BFloat16Attention &avx2(), &avx512(), &avx512_bf16();
+  [[gnu::weak]] static const BFloat16Attention& paired16();
+};
+
+struct CodeAttention {
+  AttentionFunction int8;
+  AttentionFunction int8k_int4v;
+  AttentionFunction int4;
+
+  static const CodeAttention &avx2(), &avx512(), &avx512_vnni();
+  [[gnu::weak]] static const CodeAttention& paired16();
 };
 
 }  // namespace diffserve

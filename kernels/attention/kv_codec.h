@@ -2,7 +2,8 @@
 // The number formats of K and V. A codec is a type that says how numbers are stored; the host
 // compilers, each level (*.isa.cc) and nvcc compile the same source. How a level or a device loads
 // a vector is in kv_loads.h and kv_fragments.cuh. Kernels are templates over the codec. A new codec
-// is a struct here, its loads there, and a row in the table of each kernel that takes it.
+// is a struct here, its loads there, and a place in the table of each kernel that takes it (on the
+// CPU a member of a struct in diff_attention_kernel.h).
 #pragma once
 
 #include <cstdint>

@@ -12,14 +12,14 @@ namespace diffserve {
 struct CausalConvKernels {
   void (*run)(const CausalConvArgs<float>& args, int begin, int end);
 
-  static const CausalConvKernels &avx2(), &avx512(), &avx512_vnni(), &avx512_bf16();
+  static const CausalConvKernels &avx2(), &avx512();
   [[gnu::weak]] static const CausalConvKernels& paired16();
 };
 
 struct SelectiveScanKernels {
   void (*run)(const SelectiveScanArgs<float>& args, int begin, int end);
 
-  static const SelectiveScanKernels &avx2(), &avx512(), &avx512_vnni(), &avx512_bf16();
+  static const SelectiveScanKernels &avx2(), &avx512();
   [[gnu::weak]] static const SelectiveScanKernels& paired16();
 };
 
@@ -27,7 +27,7 @@ struct SelectiveScanKernels {
 struct GatedMemoryKernels {
   void (*run)(const GatedMemoryArgs<float>& args, int begin, int end);
 
-  static const GatedMemoryKernels &avx2(), &avx512(), &avx512_vnni(), &avx512_bf16();
+  static const GatedMemoryKernels &avx2(), &avx512();
   [[gnu::weak]] static const GatedMemoryKernels& paired16();
 };
 

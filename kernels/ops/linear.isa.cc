@@ -277,7 +277,6 @@ void Run(const LinearSlice& slice) {
 
 void Linear(const LinearSlice& slice) {
   if (slice.rows <= 0 || slice.panel_begin >= slice.panel_end) return;
-  if (slice.x.kind != LinearInput::kFloat32) return LinearOfDots(slice);
   switch (slice.format) {
     case WeightFormat::kFloat32:
       return Run<Float32Weights>(slice);

@@ -14,7 +14,7 @@ namespace {
 class PackedInput {
  public:
   PackedInput(const PackedLinear& weight, const LinearArgs<float>& args, ThreadPool& pool) {
-    const auto& kernels = KernelsFor<LinearInputKernels>(weight.isa());
+    const auto& kernels = KernelsFor<LinearDotKernels>(weight.isa());
     x_.kind = kernels.kind(weight.format());
     const int64_t rows = args.num_tokens, in_features = weight.in_features();
     if (x_.kind == LinearInput::kFloat32) {
@@ -55,7 +55,7 @@ class PackedInput {
 }  // namespace
 
 Arithmetic ArithmeticOf(WeightFormat format, CpuIsa isa) {
-  switch (KernelsFor<LinearInputKernels>(isa).kind(format)) {
+  switch (KernelsFor<LinearDotKernels>(isa).kind(format)) {
     case LinearInput::kFloat32:
       break;
     case LinearInput::kBFloat16:
@@ -71,24 +71,27 @@ void Linear(const PackedLinear& weight, const LinearArgs<float>& args, ThreadPoo
   constexpr int64_t kMultiplyAddsWorthWaking = 32768;
   const auto& kernels = KernelsFor<LinearKernels>(weight.isa());
   const PackedInput input(weight, args, pool);
+  const auto run = input.x().kind == LinearInput::kFloat32
+                       ? kernels.linear
+                       : KernelsFor<LinearDotKernels>(weight.isa()).linear;
   const int num_panels = (weight.out_features() + kernels.panel_columns - 1) /
                          kernels.panel_columns;
   const int64_t multiply_adds = static_cast<int64_t>(weight.out_features()) * weight.in_features() *
                                 args.num_tokens;
   RunShares(pool, num_panels, multiply_adds >= kMultiplyAddsWorthWaking, [&](int begin, int end) {
-    kernels.linear({.panels = weight.panels(),
-                    .panel_bytes = weight.panel_bytes(),
-                    .format = weight.format(),
-                    .out_features = weight.out_features(),
-                    .in_features = weight.in_features(),
-                    .scale = weight.scale(),
-                    .bias = weight.bias(),
-                    .x = input.x(),
-                    .rows = args.num_tokens,
-                    .y = args.y,
-                    .accumulate = args.accumulate,
-                    .panel_begin = begin,
-                    .panel_end = end});
+    run({.panels = weight.panels(),
+         .panel_bytes = weight.panel_bytes(),
+         .format = weight.format(),
+         .out_features = weight.out_features(),
+         .in_features = weight.in_features(),
+         .scale = weight.scale(),
+         .bias = weight.bias(),
+         .x = input.x(),
+         .rows = args.num_tokens,
+         .y = args.y,
+         .accumulate = args.accumulate,
+         .panel_begin = begin,
+         .panel_end = end});
   });
 }
 

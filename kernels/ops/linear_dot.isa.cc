@@ -324,9 +324,8 @@ void PackLinearInput(const LinearInputSlice& slice) {
   }
 }
 
-}  // namespace
-
 void LinearOfDots(const LinearSlice& slice) {
+  if (slice.rows <= 0 || slice.panel_begin >= slice.panel_end) return;
   switch (slice.format) {
     case WeightFormat::kInt8:
       return WalkIntegers<Int8Codes>(slice);
@@ -340,13 +339,15 @@ void LinearOfDots(const LinearSlice& slice) {
 #endif
 }
 
+}  // namespace
 }  // namespace diffserve::DS_ISA
 
 namespace diffserve {
 
-const LinearInputKernels& LinearInputKernels::DS_ISA() {
-  static constexpr LinearInputKernels kKernels = {.kind = DS_ISA::LinearInputOf,
-                                                  .pack = DS_ISA::PackLinearInput};
+const LinearDotKernels& LinearDotKernels::DS_ISA() {
+  static constexpr LinearDotKernels kKernels = {.kind = DS_ISA::LinearInputOf,
+                                                .pack = DS_ISA::PackLinearInput,
+                                                .linear = DS_ISA::LinearOfDots};
   return kKernels;
 }
 

@@ -57,20 +57,23 @@ struct LinearSlice {
   int panel_end;
 };
 
+// For activations in float32.
 struct LinearKernels {
   int panel_columns;  // output features in a panel of packed weights
   void (*linear)(const LinearSlice& slice);
 
-  static const LinearKernels &avx2(), &avx512(), &avx512_vnni(), &avx512_bf16();
+  static const LinearKernels &avx2(), &avx512();
   [[gnu::weak]] static const LinearKernels& paired16();
 };
 
-struct LinearInputKernels {
-  LinearInput (*kind)(WeightFormat format);  // what LinearKernels::linear reads
+struct LinearDotKernels {
+  LinearInput (*kind)(WeightFormat format);  // the activations that multiply such weights
+  // For the other kinds than float32:
   void (*pack)(const LinearInputSlice& slice);
+  void (*linear)(const LinearSlice& slice);
 
-  static const LinearInputKernels &avx2(), &avx512(), &avx512_vnni(), &avx512_bf16();
-  [[gnu::weak]] static const LinearInputKernels& paired16();
+  static const LinearDotKernels &avx2(), &avx512(), &avx512_vnni(), &avx512_bf16();
+  [[gnu::weak]] static const LinearDotKernels& paired16();
 };
 
 }  // namespace diffserve

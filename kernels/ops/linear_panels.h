@@ -102,7 +102,4 @@ inline void WalkPanels(const LinearSlice& s, const WholeDepthFunctions* function
   }
 }
 
-// The kernels of linear_dot.isa.cc, for the formats whose LinearInput is not float32.
-void LinearOfDots(const LinearSlice& slice);
-
 }  // namespace diffserve::DS_ISA

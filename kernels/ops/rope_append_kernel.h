@@ -25,7 +25,7 @@ struct RopeRow {
 struct RopeKernels {
   void (*row)(const RopeRow& row);
 
-  static const RopeKernels &avx2(), &avx512(), &avx512_vnni(), &avx512_bf16();
+  static const RopeKernels &avx2(), &avx512();
   [[gnu::weak]] static const RopeKernels& paired16();
 };
 

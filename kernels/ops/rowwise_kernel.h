@@ -16,7 +16,7 @@ struct RowwiseKernels {
   void (*poly_norm_mul)(const PolyNormMulArgs<float>& args, int begin, int end);
   void (*sigmoid)(float* x, int64_t count);  // in place
 
-  static const RowwiseKernels &avx2(), &avx512(), &avx512_vnni(), &avx512_bf16();
+  static const RowwiseKernels &avx2(), &avx512();
   [[gnu::weak]] static const RowwiseKernels& paired16();
 };
 

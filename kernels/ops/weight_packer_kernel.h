@@ -29,7 +29,7 @@ struct PackerKernels {
   // False if the format cannot hold one of the values; the panel is then unfinished.
   bool (*pack)(const QuantizedPanel& to);
 
-  static const PackerKernels &avx2(), &avx512(), &avx512_vnni(), &avx512_bf16();
+  static const PackerKernels &avx2(), &avx512();
   [[gnu::weak]] static const PackerKernels& paired16();
 };
 

@@ -3,6 +3,11 @@
 // query. The slots of a sequence are cut into ranges by absolute position. A query begins where its
 // window does and ends at its own position, so no other slot enters it, not even times zero. No bit
 // depends on whether one worker takes all ranges or several share them.
+//
+// Only *.isa.cc files include this. The namespace is unnamed because the compiler inlines what is
+// called once only if no other file can call it: attention is up to 5 % faster.
+#pragma once
+
 #include "kernels/attention/attention_memory.h"
 #include "kernels/attention/diff_attention_kernel.h"
 #include "kernels/attention/kv_loads.h"
@@ -461,38 +466,12 @@ class Worker {
   const SeenSlots seen_;
 };
 
+// An AttentionFunction for pages of the codec.
 template <typename Codec>
 void RunTask(const AttentionCall& call, const AttentionTask& task, const AttentionTask* following,
              float* workspace) {
   Worker<Codec>(call, task, following, workspace).Run();
 }
 
-struct TaskInstance {
-  DType dtype;
-  decltype(AttentionKernels::run) run;
-};
-template <typename Codec>
-constexpr TaskInstance kInstanceOf = {Codec::Description().dtype, RunTask<Codec>};
-constexpr TaskInstance kInstances[] = {kInstanceOf<Float32Codec>,    kInstanceOf<BFloat16Codec>,
-                                       kInstanceOf<Float16Codec>,    kInstanceOf<Int8Codec>,
-                                       kInstanceOf<Int8KInt4VCodec>, kInstanceOf<Int4Codec>};
-
-void Attention(const AttentionCall& call, const AttentionTask& task, const AttentionTask* following,
-               float* workspace) {
-  for (const TaskInstance& instance : kInstances) {
-    if (instance.dtype == call.kv.format.codec.dtype)
-      return instance.run(call, task, following, workspace);
-  }
-}
-
 }  // namespace
 }  // namespace diffserve::DS_ISA
-
-namespace diffserve {
-
-const AttentionKernels& AttentionKernels::DS_ISA() {
-  static constexpr AttentionKernels kKernels = {.run = DS_ISA::Attention};
-  return kKernels;
-}
-
-}  // namespace diffserve
