@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Runs the suite; the last line is `N passed, N failed`, with `, N skipped` if any. Arguments are
-test names as unittest takes them."""
+test names as unittest takes them. After `--jobs N` each is run in a process of its own, N at a
+time: the tests wait more than they compute."""
 
+import re
+import subprocess
 import sys
 import time
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 
@@ -31,7 +35,30 @@ class TimedResult(unittest.TextTestResult):
         super().stopTest(test)
 
 
+def run_each(names: list[str], jobs: int) -> int:
+    """What those with failures print comes last."""
+    def run(name):
+        return subprocess.run([sys.executable, __file__, name], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True)
+
+    sums, failures = [0, 0, 0], []  # passed, failed, skipped
+    with ThreadPoolExecutor(jobs) as pool:
+        for done in pool.map(run, names):
+            found = re.search(r"(\d+) passed, (\d+) failed(?:, (\d+) skipped)?\s*\Z", done.stdout)
+            counts = [int(number or 0) for number in found.groups()] if found else [0, 1, 0]
+            sums = [sum(pair) for pair in zip(sums, counts)]
+            if done.returncode == 0:
+                print(done.stdout, end="", flush=True)
+            else:
+                failures.append(done.stdout)
+    print(*failures, sep="", end="")
+    print("{} passed, {} failed, {} skipped".format(*sums))
+    return 1 if failures else 0
+
+
 def main(folder: Path) -> int:
+    if sys.argv[1:2] == ["--jobs"]:
+        return run_each(sys.argv[3:], int(sys.argv[2]))
     sys.path.insert(0, str(folder))
     if len(sys.argv) > 1:
         suite = unittest.defaultTestLoader.loadTestsFromNames(sys.argv[1:])
