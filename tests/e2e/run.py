@@ -35,6 +35,10 @@ class TimedResult(unittest.TextTestResult):
         super().stopTest(test)
 
 
+def summary(passed: int, failed: int, skipped: int) -> str:
+    return f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else "")
+
+
 def run_each(names: list[str], jobs: int) -> int:
     """What those with failures print comes last."""
     def run(name):
@@ -52,7 +56,7 @@ def run_each(names: list[str], jobs: int) -> int:
             else:
                 failures.append(done.stdout)
     print(*failures, sep="", end="")
-    print("{} passed, {} failed, {} skipped".format(*sums))
+    print(summary(*sums))
     return 1 if failures else 0
 
 
@@ -71,9 +75,7 @@ def main(folder: Path) -> int:
     failed |= {test.id() for test in result.unexpectedSuccesses}
     for name in sorted(failed):
         print(f"failed: {name}")
-    skipped = len(result.skipped)
-    print(f"{result.passed} passed, {len(failed)} failed" +
-          (f", {skipped} skipped" if skipped else ""))
+    print(summary(result.passed, len(failed), len(result.skipped)))
     return 1 if failed or not result.testsRun else 0
 
 
