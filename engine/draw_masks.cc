@@ -76,38 +76,38 @@ std::span<uint32_t> DrawMasks::MaskOf(const Entry& entry, int draw) {
 
 // Stops at a proposed token that its draw may not give or that ends the sequence: later draws would
 // be meaningless. Also stops at an error after a proposed token; if the tokens before it are right,
-// the next step reports it.
+// the sequence's own constraint meets it.
 void DrawMasks::FillOne(const PlannedSequence& planned, Entry& entry) {
-  TokenConstraint* const constraint = planned.request->constraint.get();
+  TokenConstraint* constraint = planned.request->constraint.get();
+  std::unique_ptr<TokenConstraint> guessed;  // a copy that goes through the proposed tokens
   const int first_position = planned.end() - planned.samples + 1;
-  int accepted = 0;
   entry.num_draws = 0;
   for (int draw = 0; draw < planned.samples; ++draw) {
     if (draw > 0) {
       const int32_t token = planned.proposed[static_cast<size_t>(draw) - 1];
       if (!MaskHas(MaskOf(entry, draw - 1).data(), token) || Ends(*planned.request, token)) break;
       if (constraint != nullptr) {
+        if (guessed == nullptr) guessed = constraint->Clone();
+        constraint = guessed.get();
         if (!constraint->Accept(token).ok()) break;
-        ++accepted;
       }
     }
-    Status status = FillDraw(planned, first_position + draw, MaskOf(entry, draw));
+    Status status = FillDraw(planned, constraint, first_position + draw, MaskOf(entry, draw));
     if (draw == 0) entry.error = status;
     if (!status.ok()) break;
     entry.num_draws = draw + 1;
   }
-  if (accepted > 0) constraint->Rollback(accepted);
 }
 
-Status DrawMasks::FillDraw(const PlannedSequence& planned, int position,
-                           std::span<uint32_t> mask) const {
+Status DrawMasks::FillDraw(const PlannedSequence& planned, TokenConstraint* constraint,
+                           int position, std::span<uint32_t> mask) const {
   const Request& request = *planned.request;
   const auto after = [&] {
     const int num_outputs = position - static_cast<int>(request.prompt.size());
     return "after " + std::to_string(num_outputs) + " tokens ";
   };
   std::ranges::fill(mask, ~uint32_t{0});
-  if (request.constraint != nullptr) DS_RETURN_IF_ERROR(request.constraint->Fill(mask));
+  if (constraint != nullptr) DS_RETURN_IF_ERROR(constraint->Fill(mask));
   if (const int rest = vocab_size_ % kMaskWordBits; rest > 0)
     mask.back() &= (uint32_t{1} << rest) - 1;
   if (IsEmpty(mask)) return Status(StatusCode::kInternal, "the constraint allows no token");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // DrawMasks: which tokens each draw of a step may take. A token is allowed if the sequence's
-// constraint, allowed tokens, bad words and min_tokens all allow it. With proposed tokens, the
-// constraint is advanced through them, filling one mask per draw, and then rolled back. Owned by an
-// executor and used on the engine thread; the pool's workers fill masks while it waits.
+// constraint, allowed tokens, bad words and min_tokens all allow it. With proposed tokens, a copy
+// of the constraint goes through them, filling one mask per draw. Owned by an executor and used on
+// the engine thread; the pool's workers fill masks while it waits.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@
 namespace diffserve {
 
 class ThreadPool;
+class TokenConstraint;
 
 class DrawMasks {
  public:
@@ -39,7 +40,8 @@ class DrawMasks {
 
  private:
   void FillOne(const PlannedSequence& planned, Entry& entry);
-  Status FillDraw(const PlannedSequence& planned, int position, std::span<uint32_t> mask) const;
+  Status FillDraw(const PlannedSequence& planned, TokenConstraint* constraint, int position,
+                  std::span<uint32_t> mask) const;
   std::span<uint32_t> MaskOf(const Entry& entry, int draw);
 
   const int vocab_size_;

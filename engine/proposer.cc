@@ -82,7 +82,7 @@ GuessSource Proposer::SourceOf(Tokens prompt, int position) const {
   return is_predicted ? GuessSource::kPrediction : GuessSource::kPrompt;
 }
 
-Guess Proposer::ProposeForced(TokenConstraint& constraint, int limit, double chance_min) {
+Guess Proposer::ProposeForced(const TokenConstraint& constraint, int limit, double chance_min) {
   Guess guess{.source = GuessSource::kGrammar};
   const int count = std::min(limit, max_tokens_);
   if (!of_forced_.BeginStep() || count <= 0) return guess;

@@ -49,7 +49,7 @@ class Proposer {
   Guess ProposeFound(const AnswerHistory::Found& found, int limit);
   bool SearchesHistory() { return of_history_.BeginStep(); }
   // The guess that `constraint` forces, in the same way.
-  Guess ProposeForced(TokenConstraint& constraint, int limit, double chance_min);
+  Guess ProposeForced(const TokenConstraint& constraint, int limit, double chance_min);
   // Reports how many of the proposed tokens were right. REQUIRES: proposed > 0, tokens of the last
   // guess of that source.
   void Learn(GuessSource source, int proposed, int accepted);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // TokenConstraint: decides which next tokens are allowed for a sequence, given the tokens drawn so
 // far. A text thread makes one per continuation. From Submit on only the engine thread owns it; a
-// pool worker may call Fill while that thread waits. Its state depends only on accepted tokens, so
-// a preemption does not change it.
+// pool worker may use it while that thread waits. Its state, and so when it exceeds a work limit,
+// depends only on accepted tokens: a preemption changes nothing, and guesses are tried on a copy.
 #pragma once
 
 #include <cstddef>
@@ -24,15 +24,12 @@ class TokenConstraint {
   // Tokens that end the text (EOS) are set where the text may end. Error: no token may come, or the
   // work limit was exceeded; the sequence ends with that status.
   virtual Status Fill(std::span<uint32_t> mask) = 0;
-  // Accepts the next token. Error: it is not allowed, or the work limit was exceeded; it is then
-  // not accepted.
+  // Accepts the next token, after the work of Fill if that was not called for it. Error: it is not
+  // allowed, or the work limit was exceeded; no token may come any more then.
   virtual Status Accept(int32_t token) = 0;
-  // Removes the last `count` accepted tokens. REQUIRES: at least `count` tokens were accepted.
-  virtual void Rollback(int count) = 0;
   // Tokens of text that must come next, but perhaps for whitespace; at most `limit`, often none.
   // Text can be spelled in several ways and this is a likely one, so it is only good as a guess.
-  // The state stays as it is.
-  virtual std::vector<int32_t> Forced(int limit) {
+  virtual std::vector<int32_t> Forced(int limit) const {
     static_cast<void>(limit);
     return {};
   }

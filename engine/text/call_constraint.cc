@@ -19,11 +19,10 @@ class CallConstraint : public TokenConstraint {
       : marker_(std::move(marker)), calls_(std::move(calls)), form_(std::move(form)) {}
 
   Status Fill(std::span<uint32_t> mask) override {
-    const Progress now = Now();
-    if (!now.calls) return form_->Fill(mask);
-    if (!now.form) return FillCalls(now, mask);
+    if (!now_.calls) return form_->Fill(mask);
+    if (!now_.form) return FillCalls(mask);
     std::vector<uint32_t> of_calls(mask.size());
-    const Status calls = FillCalls(now, of_calls);
+    const Status calls = FillCalls(of_calls);
     if (const Status form = form_->Fill(mask); !form.ok()) {
       if (!calls.ok()) return form;
       std::ranges::fill(mask, 0u);
@@ -34,12 +33,11 @@ class CallConstraint : public TokenConstraint {
   }
 
   Status Accept(int32_t token) override {
-    const Progress now = Now();
-    Progress next = now;
-    if (now.calls && now.form) {
+    Progress next = now_;
+    if (now_.calls && now_.form) {
       // Fill is asked first: a refused Accept would end that constraint for good.
       std::vector<uint32_t> mask(MaskWords(marker_->vocab_size()));
-      next.calls = FillCalls(now, mask).ok() && IsAllowed(mask, token);
+      next.calls = FillCalls(mask).ok() && IsAllowed(mask, token);
       next.form = form_->Fill(mask).ok() && IsAllowed(mask, token);
       if (!next.calls && !next.form)
         return Status(StatusCode::kInternal,
@@ -48,55 +46,41 @@ class CallConstraint : public TokenConstraint {
     if (next.form) DS_RETURN_IF_ERROR(form_->Accept(token));
     if (next.calls) {
       if (calls_ != nullptr) DS_RETURN_IF_ERROR(calls_->Accept(token));
-      if (now.matched < marker_->size()) {
-        const std::optional<size_t> matched = marker_->Begin(now.matched, token);
+      if (now_.matched < marker_->size()) {
+        const std::optional<size_t> matched = marker_->Begin(now_.matched, token);
         if (!matched)
           return Status(StatusCode::kInternal,
                         "token " + std::to_string(token) + " does not go on with the marker");
         next.matched = *matched;
       }
     }
-    history_.push_back(next);
+    now_ = next;
     return {};
-  }
-
-  void Rollback(int count) override {
-    DS_CHECK(static_cast<size_t>(count) <= history_.size(), "no more is taken back than accepted");
-    int of_form = 0, of_calls = 0;
-    for (int i = 0; i < count; ++i) {
-      of_form += history_.back().form ? 1 : 0;
-      of_calls += history_.back().calls ? 1 : 0;
-      history_.pop_back();
-    }
-    if (of_form > 0) form_->Rollback(of_form);
-    if (of_calls > 0 && calls_ != nullptr) calls_->Rollback(of_calls);
   }
 
   // What one of the two forces is no guess while the model may choose the other. The marker is left
   // out as well: it may be spelled in tokens that the grammar of calls does not know it by.
-  std::vector<int32_t> Forced(int limit) override {
-    const Progress now = Now();
-    if (!now.calls) return form_->Forced(limit);
-    if (now.form || calls_ == nullptr || now.matched < marker_->size()) return {};
+  std::vector<int32_t> Forced(int limit) const override {
+    if (!now_.calls) return form_->Forced(limit);
+    if (now_.form || calls_ == nullptr || now_.matched < marker_->size()) return {};
     return calls_->Forced(limit);
   }
 
   std::unique_ptr<TokenConstraint> Clone() const override {
     auto copy = std::make_unique<CallConstraint>(
         marker_, calls_ == nullptr ? nullptr : calls_->Clone(), form_->Clone());
-    copy->history_ = history_;
+    copy->now_ = now_;
     return copy;
   }
 
  private:
-  // State after a token: which of the two constraints accepted it, and the matched length of the
-  // marker.
+  // State after the accepted tokens: which of the two constraints accepted them, and the matched
+  // length of the marker.
   struct Progress {
     bool calls = true;
     bool form = true;
     size_t matched = 0;
   };
-  Progress Now() const { return history_.empty() ? Progress{} : history_.back(); }
 
   static bool IsAllowed(std::span<const uint32_t> mask, int32_t token) {
     return token >= 0 && static_cast<size_t>(token) < mask.size() * kMaskWordBits &&
@@ -104,17 +88,17 @@ class CallConstraint : public TokenConstraint {
   }
 
   // A call begins with the marker itself, not with spaces.
-  Status FillCalls(const Progress& now, std::span<uint32_t> mask) {
+  Status FillCalls(std::span<uint32_t> mask) {
     const int vocab_size = marker_->vocab_size();
     std::ranges::fill(mask, ~0u);
     if (vocab_size % 32 != 0) mask.back() = (1u << (vocab_size % 32)) - 1;
     if (calls_ != nullptr) DS_RETURN_IF_ERROR(calls_->Fill(mask));
-    if (now.matched == marker_->size()) return {};
+    if (now_.matched == marker_->size()) return {};
     bool any = false;
     for (int32_t token = 0; token < vocab_size; ++token) {
       if (!IsAllowed(mask, token)) continue;
-      const std::optional<size_t> matched = marker_->Begin(now.matched, token);
-      if (matched && *matched > now.matched)
+      const std::optional<size_t> matched = marker_->Begin(now_.matched, token);
+      if (matched && *matched > now_.matched)
         any = true;
       else
         mask[static_cast<size_t>(token) / 32] &= ~(1u << (token % 32));
@@ -125,7 +109,7 @@ class CallConstraint : public TokenConstraint {
   const std::shared_ptr<const TextMarker> marker_;
   const std::unique_ptr<TokenConstraint> calls_;
   const std::unique_ptr<TokenConstraint> form_;
-  std::vector<Progress> history_;
+  Progress now_;
 };
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <list>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <tuple>
 #include <utility>
@@ -51,29 +50,17 @@ class GrammarConstraint : public TokenConstraint {
     return Failed("no token may come", message);
   }
 
-  Status Accept(int32_t token) override {
-    diffserve_ffi::FfiBytes message{};
-    if (diffserve_ffi::ffi_matcher_accept(matcher_.get(), static_cast<uint32_t>(token), &message))
-      return {};
-    return Failed("token " + std::to_string(token) + " may not come", message);
-  }
+  Status Accept(int32_t token) override { return Accept(token, /*masked=*/true); }
+  // Accepts a token that another constraint's mask allowed.
+  Status AcceptUnmasked(int32_t token) { return Accept(token, /*masked=*/false); }
 
-  // Each byte counts as a token in Rollback.
   Status AcceptBytes(std::string_view bytes) {
     diffserve_ffi::FfiBytes message{};
     if (diffserve_ffi::ffi_matcher_accept_bytes(matcher_.get(), Borrow(bytes), &message)) return {};
     return Failed("a text may not begin so", message);
   }
 
-  void Rollback(int count) override {
-    diffserve_ffi::FfiBytes message{};
-    DS_CHECK(
-        diffserve_ffi::ffi_matcher_rollback(matcher_.get(), static_cast<size_t>(count), &message),
-        Take(message));
-  }
-
-  // An error is left to the next Fill, which reports it.
-  std::vector<int32_t> Forced(int limit) override {
+  std::vector<int32_t> Forced(int limit) const override {
     std::vector<int32_t> tokens(static_cast<size_t>(std::max(0, limit)));
     diffserve_ffi::FfiBytes message{};
     tokens.resize(
@@ -88,6 +75,13 @@ class GrammarConstraint : public TokenConstraint {
   }
 
  private:
+  Status Accept(int32_t token, bool masked) {
+    diffserve_ffi::FfiBytes message{};
+    if (diffserve_ffi::ffi_matcher_accept(matcher_.get(), static_cast<uint32_t>(token), masked,
+                                          &message))
+      return {};
+    return Failed("token " + std::to_string(token) + " may not come", message);
+  }
   static Status Failed(const std::string& what, const diffserve_ffi::FfiBytes& message) {
     return Status(StatusCode::kInternal,
                   "the grammar of the answer: " + what + ": " + Take(message));
@@ -123,40 +117,16 @@ class OpeningConstraint : public TokenConstraint {
   }
 
   Status Accept(int32_t token) override {
-    if (opened_) {
-      DS_RETURN_IF_ERROR(rest_->Accept(token));
-      ++tokens_after_;
-      return {};
-    }
+    if (opened_) return rest_->Accept(token);
     if (!IsOnlyTheSpace(token)) DS_RETURN_IF_ERROR(opening_->Accept(token));
-    if (table_.HasText(token, skip_special_tokens_) && !table_.IsSpecial(token)) {
-      DS_RETURN_IF_ERROR(rest_->AcceptBytes(table_.FirstBytes(token)));
-      opened_ = token;
-      return {};
-    }
-    DS_RETURN_IF_ERROR(rest_->Accept(token));
-    ++tokens_before_;
+    if (!table_.HasText(token, skip_special_tokens_) || table_.IsSpecial(token))
+      return rest_->AcceptUnmasked(token);
+    DS_RETURN_IF_ERROR(rest_->AcceptBytes(table_.FirstBytes(token)));
+    opened_ = true;
     return {};
   }
 
-  void Rollback(int count) override {
-    const int after = std::min(count, tokens_after_);
-    rest_->Rollback(after);
-    tokens_after_ -= after;
-    count -= after;
-    if (count > 0 && opened_) {
-      rest_->Rollback(static_cast<int>(table_.FirstBytes(*opened_).size()));
-      if (!IsOnlyTheSpace(*opened_)) opening_->Rollback(1);
-      opened_.reset();
-      --count;
-    }
-    rest_->Rollback(count);
-    opening_->Rollback(count);
-    tokens_before_ -= count;
-    DS_CHECK(tokens_before_ >= 0, "no more is taken back than was accepted");
-  }
-
-  std::vector<int32_t> Forced(int limit) override {
+  std::vector<int32_t> Forced(int limit) const override {
     return opened_ ? rest_->Forced(limit) : std::vector<int32_t>();
   }
 
@@ -171,9 +141,7 @@ class OpeningConstraint : public TokenConstraint {
         skip_special_tokens_(other.skip_special_tokens_),
         opening_(other.opening_->Copy()),
         rest_(other.rest_->Copy()),
-        tokens_before_(other.tokens_before_),
-        opened_(other.opened_),
-        tokens_after_(other.tokens_after_) {}
+        opened_(other.opened_) {}
 
   // Whether the token has text elsewhere but none at the start of a text. Such a token is always
   // allowed there.
@@ -186,9 +154,7 @@ class OpeningConstraint : public TokenConstraint {
   const bool skip_special_tokens_;
   const std::unique_ptr<GrammarConstraint> opening_;
   const std::unique_ptr<GrammarConstraint> rest_;
-  int tokens_before_ = 0;          // tokens without text so far
-  std::optional<int32_t> opened_;  // the first token with text
-  int tokens_after_ = 0;
+  bool opened_ = false;  // a token with text has come
 };
 
 }  // namespace

@@ -27,70 +27,54 @@ void Set(std::span<uint32_t> mask, int32_t token) {
 class ReasoningConstraint : public TokenConstraint {
  public:
   ReasoningConstraint(ReasoningRules rules, std::unique_ptr<TokenConstraint> answer)
-      : rules_(std::move(rules)), end_(*rules_.end), answer_(std::move(answer)) {}
+      : rules_(std::move(rules)),
+        end_(*rules_.end),
+        answer_(std::move(answer)),
+        now_{.place = rules_.begin == nullptr ? Place::kReasoning : Place::kOpening} {}
 
   Status Fill(std::span<uint32_t> mask) override {
-    const Progress now = Now();
-    if (now.place == Place::kOpening && answer_ != nullptr) {
+    if (now_.place == Place::kOpening && answer_ != nullptr) {
       DS_RETURN_IF_ERROR(answer_->Fill(mask));
       Set(mask, rules_.begin->tokens().front());
       return {};
     }
-    if (now.place == Place::kAnswer && answer_ != nullptr) return answer_->Fill(mask);
-    if (const int32_t forced = MarkerToken(now); forced >= 0) {
+    if (now_.place == Place::kAnswer && answer_ != nullptr) return answer_->Fill(mask);
+    if (const int32_t forced = MarkerToken(); forced >= 0) {
       std::ranges::fill(mask, 0u);
       Set(mask, forced);
       return {};
     }
     AllowAll(mask, end_.vocab_size());
-    if (now.place != Place::kReasoning || answer_ == nullptr) return {};
-    for (const int32_t token : end_.Overshooting(now.matched)) Clear(mask, token);
+    if (now_.place != Place::kReasoning || answer_ == nullptr) return {};
+    for (const int32_t token : end_.Overshooting(now_.matched)) Clear(mask, token);
     for (const int32_t token : end_.eos_token_ids()) Clear(mask, token);
     return {};
   }
 
   Status Accept(int32_t token) override {
-    Progress now = Now();
-    if (now.place == Place::kOpening) {
-      const Result<bool> opens = Opens(token, &now);
-      if (!opens.ok()) return opens.status();
-      if (*opens) {
-        history_.push_back(now);
-        return {};
-      }
-      declined_ = true;
-      const Status status = AcceptAnswer(token);
-      declined_ = status.ok();
-      return status;
+    if (now_.place == Place::kOpening) {
+      const Result<bool> opens = Opens(token);
+      if (!opens.ok() || *opens) return opens.status();
+      DS_RETURN_IF_ERROR(AcceptAnswer(token));
+      now_.place = Place::kAnswer;
+      return {};
     }
-    if (now.place == Place::kAnswer) return AcceptAnswer(token);
-    if (!MayReason(token, now)) {
+    if (now_.place == Place::kAnswer) return AcceptAnswer(token);
+    if (!MayReason(token)) {
       return Status(StatusCode::kInternal,
                     "token " + std::to_string(token) + " may not come in the reasoning");
     }
-    now.matched = end_.Advance(now.matched, token);
-    ++now.reasoned;
-    if (now.matched == end_.size()) now.place = Place::kAnswer;
-    history_.push_back(now);
+    now_.matched = end_.Advance(now_.matched, token);
+    ++now_.reasoned;
+    if (now_.matched == end_.size()) now_.place = Place::kAnswer;
     return {};
   }
 
-  void Rollback(int count) override {
-    const int of_answer = std::min(count, answer_tokens_);
-    if (answer_ != nullptr && of_answer > 0) answer_->Rollback(of_answer);
-    answer_tokens_ -= of_answer;
-    if (answer_tokens_ == 0) declined_ = false;
-    const auto before = static_cast<size_t>(count - of_answer);
-    DS_CHECK(before <= history_.size(), "no more is taken back than was accepted");
-    history_.resize(history_.size() - before);
-  }
-
-  std::vector<int32_t> Forced(int limit) override {
-    const Progress now = Now();
-    if (now.place == Place::kAnswer && answer_ != nullptr) return answer_->Forced(limit);
-    if (MarkerToken(now) < 0) return {};
+  std::vector<int32_t> Forced(int limit) const override {
+    if (now_.place == Place::kAnswer && answer_ != nullptr) return answer_->Forced(limit);
+    if (MarkerToken() < 0) return {};
     const auto marker =
-        std::span(end_.tokens()).subspan(static_cast<size_t>(now.reasoned - rules_.max_tokens));
+        std::span(end_.tokens()).subspan(static_cast<size_t>(now_.reasoned - rules_.max_tokens));
     const auto rest = marker.first(std::min(marker.size(), static_cast<size_t>(limit)));
     return {rest.begin(), rest.end()};
   }
@@ -98,9 +82,7 @@ class ReasoningConstraint : public TokenConstraint {
   std::unique_ptr<TokenConstraint> Clone() const override {
     auto copy = std::make_unique<ReasoningConstraint>(
         rules_, answer_ == nullptr ? nullptr : answer_->Clone());
-    copy->history_ = history_;
-    copy->declined_ = declined_;
-    copy->answer_tokens_ = answer_tokens_;
+    copy->now_ = now_;
     return copy;
   }
 
@@ -115,58 +97,50 @@ class ReasoningConstraint : public TokenConstraint {
     size_t matched = 0;  // matched bytes of the marker that may come next
     int reasoned = 0;    // reasoning tokens, including its end marker's
   };
-  Progress Now() const {
-    if (declined_) return {.place = Place::kAnswer};
-    if (!history_.empty()) return history_.back();
-    return {.place = rules_.begin == nullptr ? Place::kReasoning : Place::kOpening};
-  }
 
-  // Whether `token` belongs to the marker that opens reasoning, or to whitespace before it.
-  Result<bool> Opens(int32_t token, Progress* now) {
+  // Whether `token` belongs to the marker that opens reasoning, or to whitespace before it. Goes on
+  // in the marker then.
+  Result<bool> Opens(int32_t token) {
     if (answer_ != nullptr) {
       if (token != rules_.begin->tokens().front()) return false;
       std::vector<uint32_t> mask((static_cast<size_t>(end_.vocab_size()) + 31) / 32);
       DS_RETURN_IF_ERROR(answer_->Fill(mask));
       if (Has(mask, token)) return false;
-      *now = {.place = Place::kReasoning};
+      now_ = {.place = Place::kReasoning};
       return true;
     }
-    const std::optional<size_t> matched = rules_.begin->Begin(now->matched, token);
+    const std::optional<size_t> matched = rules_.begin->Begin(now_.matched, token);
     if (!matched) return false;
     if (*matched == rules_.begin->size())
-      *now = {.place = Place::kReasoning};
+      now_ = {.place = Place::kReasoning};
     else
-      now->matched = *matched;
+      now_.matched = *matched;
     return true;
   }
 
   Status AcceptAnswer(int32_t token) {
-    if (answer_ != nullptr) DS_RETURN_IF_ERROR(answer_->Accept(token));
-    ++answer_tokens_;
-    return {};
+    return answer_ == nullptr ? Status() : answer_->Accept(token);
   }
 
   // The next token of the end marker once the budget is used up, else -1.
-  int32_t MarkerToken(const Progress& now) const {
-    if (now.place != Place::kReasoning || rules_.max_tokens < 0) return -1;
-    const int beyond = now.reasoned - rules_.max_tokens;
+  int32_t MarkerToken() const {
+    if (now_.place != Place::kReasoning || rules_.max_tokens < 0) return -1;
+    const int beyond = now_.reasoned - rules_.max_tokens;
     return beyond < 0 ? -1 : end_.tokens()[static_cast<size_t>(beyond)];
   }
 
-  bool MayReason(int32_t token, const Progress& now) const {
+  bool MayReason(int32_t token) const {
     if (token < 0 || token >= end_.vocab_size()) return false;
-    if (const int32_t forced = MarkerToken(now); forced >= 0) return token == forced;
+    if (const int32_t forced = MarkerToken(); forced >= 0) return token == forced;
     return answer_ == nullptr ||
-           (!std::ranges::binary_search(end_.Overshooting(now.matched), token) &&
+           (!std::ranges::binary_search(end_.Overshooting(now_.matched), token) &&
             std::ranges::find(end_.eos_token_ids(), token) == end_.eos_token_ids().end());
   }
 
   const ReasoningRules rules_;
   const TextMarker& end_;
   const std::unique_ptr<TokenConstraint> answer_;
-  std::vector<Progress> history_;  // one entry after each token before the answer
-  bool declined_ = false;          // the answer has begun without reasoning
-  int answer_tokens_ = 0;
+  Progress now_;
 };
 
 }  // namespace

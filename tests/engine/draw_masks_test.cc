@@ -120,7 +120,7 @@ TEST_F(DrawMasksTest, LastTokenOfABadWordIsBannedAfterItsOtherTokens) {
   EXPECT_EQ(TokensOf(2), AllBut({7}));
 }
 
-TEST_F(DrawMasksTest, ConstraintAdvancesThroughProposedTokensAndRollsBack) {
+TEST_F(DrawMasksTest, CopyOfTheConstraintGoesThroughProposedTokens) {
   Decode decode;
   FakeConstraint& constraint = decode.Constrain({.seed = 5, .one_of = 2});
   const std::unique_ptr<TokenConstraint> follows = constraint.Clone();
@@ -152,7 +152,7 @@ TEST_F(DrawMasksTest, NothingIsDrawnAfterAForbiddenProposedToken) {
   EXPECT_EQ(constraint.num_accepted(), 0);
 }
 
-TEST_F(DrawMasksTest, ErrorAfterAProposedTokenIsLeftToTheNextStep) {
+TEST_F(DrawMasksTest, ErrorAfterAProposedTokenIsLeftToTheConstraint) {
   for (const bool at_fill : {true, false}) {
     Decode decode;
     FakeConstraint& constraint = decode.Constrain({.one_of = 1,
@@ -169,8 +169,9 @@ TEST_F(DrawMasksTest, ErrorAfterAProposedTokenIsLeftToTheNextStep) {
 TEST_F(DrawMasksTest, ErrorNamesTheRuleThatLeavesNoToken) {
   Decode fails;
   fails.Constrain({.fill_fails_after = 0});
-  EXPECT_EQ(Fill(fails).error.message(), "the fake constraint has no more work");
-  EXPECT_EQ(Fill(fails).num_draws, 0);
+  const DrawMasks::Entry failed = Fill(fails);
+  EXPECT_EQ(failed.error.message(), "the fake constraint has no more work");
+  EXPECT_EQ(failed.num_draws, 0);
 
   Decode nothing;
   nothing.Constrain({.ends_after = 0});

@@ -36,7 +36,8 @@ class FakeConstraint : public TokenConstraint {
   Status Fill(std::span<uint32_t> mask) override {
     Require(mask.size() == MaskWords(options_.vocab_size), "a mask is as long as the vocabulary");
     if (num_accepted() == options_.fill_fails_after)
-      return InvalidArgument("the fake constraint has no more work", "fill");
+      failure_ = InvalidArgument("the fake constraint has no more work", "fill");
+    DS_RETURN_IF_ERROR(failure_);
     for (uint32_t& word : mask) word = 0;
     for (int32_t token = 0; token < options_.vocab_size; ++token) {
       if (MayCome(token)) mask[static_cast<size_t>(token / 32)] |= uint32_t{1} << token % 32;
@@ -44,30 +45,28 @@ class FakeConstraint : public TokenConstraint {
     return Status();
   }
   Status Accept(int32_t token) override {
+    DS_RETURN_IF_ERROR(failure_);
     if (!MayCome(token)) return InvalidArgument("the token may not come here", "accept");
-    if (num_accepted() == options_.accept_fails_after)
-      return InvalidArgument("the fake constraint has worked enough", "accept");
+    if (num_accepted() == options_.accept_fails_after) {
+      failure_ = InvalidArgument("the fake constraint has worked enough", "accept");
+      return failure_;
+    }
     const uint64_t before = options_.forgets ? options_.seed : chain_.back();
     chain_.push_back(SplitMix64(before * 31 + static_cast<uint32_t>(token)));
     return Status();
   }
-  void Rollback(int count) override {
-    Require(count > 0 && count <= num_accepted(), "what is taken back was accepted");
-    chain_.resize(chain_.size() - static_cast<size_t>(count));
-  }
-  std::vector<int32_t> Forced(int limit) override {
-    const std::vector<uint64_t> before = chain_;
+  std::vector<int32_t> Forced(int limit) const override {
+    FakeConstraint ahead = *this;
     std::vector<int32_t> forced;
     while (static_cast<int>(forced.size()) < limit) {
       std::vector<int32_t> allowed;
       for (int32_t token = 0; token < options_.vocab_size; ++token) {
-        if (MayCome(token)) allowed.push_back(token);
+        if (ahead.MayCome(token)) allowed.push_back(token);
       }
-      if (allowed.size() != 1 || !Accept(allowed[0]).ok()) break;
-      const bool is_wrong = SplitMix64(chain_.back()) % 5 == 0;
+      if (allowed.size() != 1 || !ahead.Accept(allowed[0]).ok()) break;
+      const bool is_wrong = SplitMix64(ahead.chain_.back()) % 5 == 0;
       forced.push_back((allowed[0] + (is_wrong ? 1 : 0)) % options_.vocab_size);
     }
-    chain_ = before;
     return forced;
   }
   std::unique_ptr<TokenConstraint> Clone() const override {
@@ -95,6 +94,7 @@ class FakeConstraint : public TokenConstraint {
   }
 
   Options options_;
+  Status failure_;               // of its work: it accepts nothing more
   std::vector<uint64_t> chain_;  // hashes before and after each accepted token
 };
 

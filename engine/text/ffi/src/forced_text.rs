@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The text that a grammar leaves no choice about, but for whitespace: what a step may propose
-//! before the model has drawn it. The parser only looks ahead; its state stays as it is.
+//! before the model has drawn it.
 
 use llguidance::earley::ParserRecognizer;
 use llguidance::toktrie::{Recognizer, TokTrie};
@@ -126,7 +126,8 @@ fn spelling(trie: &TokTrie, vocab_size: usize, bytes: &[u8]) -> Vec<u32> {
     tokens
 }
 
-/// The tokens that come next if the text is spelled as usual.
+/// The tokens that come next if the text is spelled as usual. The parser keeps its position, but
+/// the work counts towards its limits.
 pub fn tokens_after(parser: &mut TokenParser, vocab_size: usize) -> Vec<u32> {
     let bytes = bytes_after(parser);
     spelling(parser.token_env.tok_trie(), vocab_size, &bytes)

@@ -257,7 +257,7 @@ impl GrammarFactory {
             eos: self.eos.clone(),
             vocab_size: self.vocab_size,
             bytes: self.bytes.clone(),
-            tokens_past_end: 0,
+            filled: false,
         };
         // A matcher that was asked for a token and had none is unusable afterwards. The others and
         // their copies already know the first states.
@@ -282,9 +282,8 @@ pub struct TokenMatcher {
     eos: Arc<[u32]>,
     vocab_size: usize,
     bytes: Arc<ByteTokens>,
-    /// How many accepted end-of-text tokens the library has not seen: it accepts none once nothing
-    /// can follow.
-    tokens_past_end: usize,
+    /// Whether the parser has made the mask of the next token.
+    filled: bool,
 }
 
 impl TokenMatcher {
@@ -293,13 +292,14 @@ impl TokenMatcher {
     }
 
     fn take(&mut self, token: u32) -> Result<(), String> {
+        self.filled = false;
         self.parser.accept(token).map_err(explained)?;
         let Some(numbers) = &mut self.numbers else {
             return Ok(());
         };
         match self.is_json || self.parser.is_in_schema() {
             false => numbers.leave(),
-            true if numbers.place().is_some() => numbers.accept(token),
+            true if numbers.is_in_schema() => numbers.accept(token),
             true => {
                 let bytes = numbers.bytes(token).to_vec();
                 let from = self.schema_begin(&bytes)?;
@@ -333,6 +333,7 @@ impl TokenMatcher {
             return Ok(());
         }
         let allowed = self.parser.mask().map_err(explained)?;
+        self.filled = true;
         let words = allowed.as_slice();
         let count = words.len().min(mask.len());
         mask[..count].copy_from_slice(&words[..count]);
@@ -349,11 +350,10 @@ impl TokenMatcher {
     }
 
     /// Tokens of the text that must come next; often none.
-    pub fn forced(&mut self) -> Result<Vec<u32>, String> {
+    pub fn forced(&self) -> Result<Vec<u32>, String> {
         self.parser.forced(self.vocab_size).map_err(explained)
     }
 
-    /// Each byte counts as a token in a rollback.
     pub fn accept_bytes(&mut self, bytes: &[u8]) -> Result<(), String> {
         for byte in bytes {
             if self.check_stop()? {
@@ -364,27 +364,26 @@ impl TokenMatcher {
         Ok(())
     }
 
+    /// Has the parser make the token's mask first, if `fill` did not: what it has learnt of its
+    /// grammar, and so when it meets a limit, then depends on the accepted tokens alone.
     pub fn accept(&mut self, token: u32) -> Result<(), String> {
+        if !self.filled && !self.check_stop()? {
+            self.parser.mask().map_err(explained)?;
+        }
+        self.accept_unmasked(token)
+    }
+
+    pub fn accept_unmasked(&mut self, token: u32) -> Result<(), String> {
         if self.check_stop()? {
-            if !self.eos.contains(&token) {
-                return Err(format!("token {token} comes after the end of the grammar"));
-            }
-            self.tokens_past_end += 1;
-            return Ok(());
+            return match self.eos.contains(&token) {
+                true => Ok(()), // the parser accepts none once nothing can follow
+                false => Err(format!("token {token} comes after the end of the grammar")),
+            };
         }
         if self.numbers.as_ref().is_some_and(|numbers| !numbers.accepts(token)) {
             return Err(format!("with token {token} a number has too many digits"));
         }
         self.take(token)
-    }
-
-    pub fn rollback(&mut self, count: usize) -> Result<(), String> {
-        let past_end = count.min(self.tokens_past_end);
-        self.tokens_past_end -= past_end;
-        if let Some(numbers) = &mut self.numbers {
-            numbers.rollback(count - past_end);
-        }
-        self.parser.rollback(count - past_end).map_err(explained)
     }
 
     pub fn deep_clone(&self) -> Self {
@@ -395,7 +394,7 @@ impl TokenMatcher {
             eos: self.eos.clone(),
             vocab_size: self.vocab_size,
             bytes: self.bytes.clone(),
-            tokens_past_end: self.tokens_past_end,
+            filled: self.filled,
         }
     }
 }

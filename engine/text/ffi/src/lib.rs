@@ -450,17 +450,25 @@ pub unsafe extern "C" fn ffi_matcher_fill(
     })
 }
 
+/// With `masked`, does the work of the token's mask first, if `ffi_matcher_fill` did not.
 #[no_mangle]
 pub unsafe extern "C" fn ffi_matcher_accept(
     matcher: *mut FfiMatcher,
     token: u32,
+    masked: bool,
     error: *mut FfiBytes,
 ) -> bool {
-    guard(error, false, || (*matcher).0.accept(token).map(|()| true))
+    guard(error, false, || {
+        let matcher = &mut (*matcher).0;
+        match masked {
+            true => matcher.accept(token)?,
+            false => matcher.accept_unmasked(token)?,
+        }
+        Ok(true)
+    })
 }
 
-/// Accepts the bytes of a token that differ from the table's. Each byte counts as a token in
-/// `ffi_matcher_rollback`.
+/// Accepts the bytes of a token that differ from the table's.
 #[no_mangle]
 pub unsafe extern "C" fn ffi_matcher_accept_bytes(
     matcher: *mut FfiMatcher,
@@ -470,19 +478,10 @@ pub unsafe extern "C" fn ffi_matcher_accept_bytes(
     guard(error, false, || (*matcher).0.accept_bytes(bytes.bytes()).map(|()| true))
 }
 
-#[no_mangle]
-pub unsafe extern "C" fn ffi_matcher_rollback(
-    matcher: *mut FfiMatcher,
-    count: usize,
-    error: *mut FfiBytes,
-) -> bool {
-    guard(error, false, || (*matcher).0.rollback(count).map(|()| true))
-}
-
 /// Writes up to `limit` tokens of the text that must come next to `tokens`. Returns how many.
 #[no_mangle]
 pub unsafe extern "C" fn ffi_matcher_forced(
-    matcher: *mut FfiMatcher,
+    matcher: *const FfiMatcher,
     tokens: *mut i32,
     limit: usize,
     error: *mut FfiBytes,

@@ -146,19 +146,17 @@ impl DigitTokens {
 pub struct NumberGuard {
     tokens: Arc<DigitTokens>,
     limits: Limits,
-    /// At the beginning and after each token; None: outside of a schema's JSON.
-    places: Vec<Option<Place>>,
+    /// None: outside of a schema's JSON.
+    place: Option<Place>,
 }
 
 impl NumberGuard {
     pub fn new(tokens: &Arc<DigitTokens>, limits: Limits, begins: bool) -> Self {
-        let places = vec![begins.then(Place::default)];
-        NumberGuard { tokens: tokens.clone(), limits, places }
+        NumberGuard { tokens: tokens.clone(), limits, place: begins.then(Place::default) }
     }
 
-    /// None: outside of a schema's JSON.
-    pub fn place(&self) -> Option<Place> {
-        self.places.last().copied().flatten()
+    pub fn is_in_schema(&self) -> bool {
+        self.place.is_some()
     }
 
     pub fn bytes(&self, token: u32) -> &[u8] {
@@ -172,33 +170,28 @@ impl NumberGuard {
     }
 
     pub fn accepts(&self, token: u32) -> bool {
-        self.place().is_none_or(|place| self.after(place, token).is_some())
+        self.place.is_none_or(|place| self.after(place, token).is_some())
     }
 
     /// Accepts a token inside a schema's JSON.
     pub fn accept(&mut self, token: u32) {
-        let next = self.place().and_then(|place| self.after(place, token));
-        self.places.push(Some(next.unwrap_or_default()));
+        let next = self.place.and_then(|place| self.after(place, token));
+        self.place = Some(next.unwrap_or_default());
     }
 
     /// Begins a schema's JSON with these bytes, the last of a token.
     pub fn enter(&mut self, bytes: &[u8]) {
         let step = |place: Place, byte: &u8| place.after(*byte, &self.limits).unwrap_or_default();
-        let place = bytes.iter().fold(Place::default(), step);
-        self.places.push(Some(place));
+        self.place = Some(bytes.iter().fold(Place::default(), step));
     }
 
     /// Accepts a token after which no schema's JSON continues.
     pub fn leave(&mut self) {
-        self.places.push(None);
-    }
-
-    pub fn rollback(&mut self, count: usize) {
-        self.places.truncate(self.places.len().saturating_sub(count).max(1));
+        self.place = None;
     }
 
     pub fn restrict(&self, mask: &mut [u32]) {
-        let Some(place) = self.place() else {
+        let Some(place) = self.place else {
             return;
         };
         let room = place.room(&self.limits);

@@ -16,25 +16,25 @@ use crate::panics::without_panic;
 pub const SCHEMA_ATTRIBUTE: &str = "[temperature=1]";
 
 pub struct Parser {
-    parser: TokenParser,
-    error: Option<String>,
+    /// Err: why it failed.
+    parser: Result<TokenParser, String>,
 }
 
 impl Parser {
     pub fn new(mut parser: TokenParser) -> Self {
         parser.start_without_prompt();
-        Parser { parser, error: None }
+        Parser { parser: Ok(parser) }
     }
 
     fn guarded<T, E: Display>(
         &mut self,
         work: impl FnOnce(&mut TokenParser) -> Result<T, E>,
     ) -> Result<T, String> {
-        if let Some(error) = &self.error {
-            return Err(error.clone());
+        let parser = self.parser.as_mut().map_err(|error| error.clone())?;
+        let made = without_panic(|| work(parser).map_err(|e| e.to_string()));
+        if let Err(error) = &made {
+            self.parser = Err(error.clone());
         }
-        let made = without_panic(|| work(&mut self.parser).map_err(|e| e.to_string()));
-        self.error = made.as_ref().err().cloned();
         made
     }
 
@@ -50,8 +50,8 @@ impl Parser {
     }
 
     /// See forced_text.
-    pub fn forced(&mut self, vocab_size: usize) -> Result<Vec<u32>, String> {
-        self.guarded(|parser| Ok::<_, String>(tokens_after(parser, vocab_size)))
+    pub fn forced(&self, vocab_size: usize) -> Result<Vec<u32>, String> {
+        self.deep_clone().guarded(|parser| Ok::<_, String>(tokens_after(parser, vocab_size)))
     }
 
     pub fn rollback(&mut self, count: usize) -> Result<(), String> {
@@ -60,20 +60,20 @@ impl Parser {
 
     /// Whether nothing can follow.
     pub fn is_at_end(&self) -> Result<bool, String> {
-        let reason = self.parser.stop_reason();
-        match &self.error {
-            Some(error) => Err(error.clone()),
-            None if reason.is_ok() => Ok(reason != StopReason::NotStopped),
-            None => Err(reason.to_string()),
+        let reason = self.parser.as_ref().map_err(|error| error.clone())?.stop_reason();
+        match reason.is_ok() {
+            true => Ok(reason != StopReason::NotStopped),
+            false => Err(reason.to_string()),
         }
     }
 
     /// Whether the next text may be JSON of a schema.
     pub fn is_in_schema(&self) -> bool {
-        self.error.is_none() && self.parser.temperature().is_some()
+        self.parser.as_ref().is_ok_and(|parser| parser.temperature().is_some())
     }
 
     pub fn deep_clone(&self) -> Self {
-        Parser { parser: self.parser.deep_clone(), error: self.error.clone() }
+        let copy = self.parser.as_ref().map(TokenParser::deep_clone);
+        Parser { parser: copy.map_err(|error| error.clone()) }
     }
 }
