@@ -7,7 +7,7 @@ install(FILES ${demo_model}/config.json ${demo_model}/generation_config.json
               ${demo_model}/tokenizer.json ${demo_model}/tokenizer_config.json
                 ${demo_model}/README.md
         DESTINATION ${CMAKE_INSTALL_DATADIR}/diffserve/models/demo COMPONENT program)
-install(FILES README.md CHANGELOG.md LICENSE NOTICE THIRD_PARTY.md deploy/crate_licences.txt
+install(FILES README.md CHANGELOG.md LICENSE NOTICE THIRD_PARTY.md deploy/third_party_licences.txt
         DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program
         FILES_MATCHING PATTERN "*.md" PATTERN "openapi.yaml")

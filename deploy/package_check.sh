@@ -146,7 +146,7 @@ expect "the binary is the package's version" "version: $version" \
   "$(run diffserve --version | head -n 1)"
 
 expect "the licence and those of the libraries are installed" \
-  "CHANGELOG.md LICENSE NOTICE README.md THIRD_PARTY.md copyright crate_licences.txt docs" \
+  "CHANGELOG.md LICENSE NOTICE README.md THIRD_PARTY.md copyright docs third_party_licences.txt" \
   "$(run ls /usr/share/doc/diffserve | sed 's/\.gz$//' | LC_ALL=C sort | xargs)"
 
 # ---- Run

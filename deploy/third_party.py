@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Makes THIRD_PARTY.md, the libraries that the program is linked with and their licences, and
-deploy/crate_licences.txt, the licence texts of the Rust crates that do not offer Apache-2.0.
+deploy/third_party_licences.txt, the licence texts that have to go with what is compiled into it.
 
   deploy/third_party.py          writes both
   deploy/third_party.py --check  exit code 1 if one differs
@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "THIRD_PARTY.md"
-TEXTS = ROOT / "deploy/crate_licences.txt"
+TEXTS = ROOT / "deploy/third_party_licences.txt"
 CRATES = ROOT / "engine/text/ffi"
 PROGRAM = ROOT / "build/release/server/diffserve"
 HEADER_ONLY = ["libboost1.81-dev", "nlohmann-json3-dev", "cppzmq-dev", "libxxhash-dev"]
@@ -36,8 +36,9 @@ OPENING = """# Third-party software
 The libraries that the program `diffserve` is linked with. `deploy/third_party.py` makes this page.
 Debian ships the licence texts of its packages in `/usr/share/doc/PACKAGE/copyright`, and the image
 has them there too. Where a Rust crate offers a choice that includes Apache-2.0, that is the licence
-taken; `deploy/crate_licences.txt` has the texts of the others. A build with CUDA also loads
-NVIDIA's CUDA runtime and cuBLASLt, under the licence of the CUDA Toolkit.
+taken; `deploy/third_party_licences.txt` has the texts of the others and of the header-only
+libraries, but for Boost, whose licence asks for its text in copies of the source only. A build with
+CUDA also loads NVIDIA's CUDA runtime and cuBLASLt, under the licence of the CUDA Toolkit.
 """
 
 
@@ -81,7 +82,10 @@ def crates():
                    Path(crate["manifest_path"]).parent)
 
 
-def crate_texts():
+def texts():
+    for package in HEADER_ONLY:
+        if debian_licence(package) != "BSL-1.0":
+            yield section(package, Path(f"/usr/share/doc/{package}/copyright"), "copyright")
     for name, version, licence, _, folder in crates():
         if "Apache-2.0" in licence:
             continue
@@ -90,9 +94,12 @@ def crate_texts():
         if not files:
             raise SystemExit(f"deploy/third_party.py: {name} {version} has no licence file")
         for path in files:
-            yield f"==== {name} {version}: {path.relative_to(folder)} ====\n"
-            lines = [line.rstrip() for line in path.read_text().splitlines()]
-            yield "\n".join(lines).strip() + "\n\n"
+            yield section(f"{name} {version}", path, path.relative_to(folder))
+
+
+def section(name, path, title):
+    lines = [line.rstrip() for line in path.read_text().splitlines()]
+    return f"==== {name}: {title} ====\n" + "\n".join(lines).strip() + "\n\n"
 
 
 def page():
@@ -105,7 +112,7 @@ def page():
 
 def main():
     differ = 0
-    for path, text in ((PAGE, page()), (TEXTS, "".join(crate_texts()).rstrip() + "\n")):
+    for path, text in ((PAGE, page()), (TEXTS, "".join(texts()).rstrip() + "\n")):
         if sys.argv[1:] != ["--check"]:
             path.write_text(text)
         elif not path.is_file() or path.read_text() != text:
