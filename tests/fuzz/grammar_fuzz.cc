@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A client's grammars: the first byte says the kind, the rest is the text. It is refused by one
 // line, or masks are made of it within their limits, always with a token in them, until the text
-// ends, the work limit is met or some tokens were drawn.
+// ends, the work limit is met or some tokens were drawn. A copy goes ahead through what it forces.
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -14,10 +14,11 @@ namespace diffserve {
 namespace {
 
 constexpr int kMaxTokens = 24;
+constexpr int kMaxForced = 4;
 constexpr int kNumKinds = 7;
 
 void Draw(TokenConstraint& constraint, int vocab_size, uint64_t seed) {
-  std::vector<uint32_t> mask(MaskWords(vocab_size));
+  std::vector<uint32_t> mask(MaskWords(vocab_size)), ahead(MaskWords(vocab_size));
   for (int i = 0; i < kMaxTokens; ++i) {
     if (!constraint.Fill(mask).ok()) return;
     std::vector<int32_t> allowed;
@@ -26,6 +27,10 @@ void Draw(TokenConstraint& constraint, int vocab_size, uint64_t seed) {
     }
     DS_CHECK(!allowed.empty(), "a mask allows a token");
     DS_CHECK(allowed.back() < vocab_size, "a mask knows the vocabulary");
+    const std::unique_ptr<TokenConstraint> copy = constraint.Clone();
+    for (const int32_t token : constraint.Forced(kMaxForced)) {
+      if (!copy->Accept(token).ok() || !copy->Fill(ahead).ok()) break;
+    }
     seed = seed * 6364136223846793005u + 1442695040888963407u;
     if (!constraint.Accept(allowed[(seed >> 33) % allowed.size()]).ok()) return;
   }
