@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // grammar_bench [VOCAB]: the time of one mask over a vocabulary of VOCAB tokens (default 128,000),
 // on one thread, along texts that each grammar allows. Prints for each grammar the time to compile
-// it, and the median and 99th percentile of the time of a mask and of a copy before each token. The
-// vocabulary is made up: every byte, and words, numbers and pieces of JSON of the lengths that
-// byte-level BPE has.
+// it, and the median and 99th percentile of the time before each token of a mask, a copy and a look
+// ahead at what is forced. The vocabulary is made up: every byte, and words, numbers and pieces of
+// JSON of the lengths that byte-level BPE has.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -23,6 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr int kWalks = 40;
 constexpr int kMaxTokens = 120;
+constexpr int kMaxForced = 7;
 
 double MicrosecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
@@ -100,7 +101,7 @@ void Measure(GrammarCompiler& compiler, int vocab_size, const char* name, const 
     std::printf("  %s\n", made.status().message().c_str());
     return;
   }
-  std::vector<double> masks, copies;
+  std::vector<double> masks, copies, guesses;
   std::vector<uint32_t> mask(MaskWords(vocab_size));
   for (int i = 0; i < kWalks; ++i) {
     std::mt19937_64 random(static_cast<uint64_t>(i));
@@ -109,6 +110,9 @@ void Measure(GrammarCompiler& compiler, int vocab_size, const char* name, const 
       const Clock::time_point copying = Clock::now();
       const auto copy = constraint->Clone();
       copies.push_back(MicrosecondsSince(copying));
+      const Clock::time_point guessing = Clock::now();
+      constraint->Forced(kMaxForced);
+      guesses.push_back(MicrosecondsSince(guessing));
       const Clock::time_point filling = Clock::now();
       if (!constraint->Fill(mask).ok()) break;
       masks.push_back(MicrosecondsSince(filling));
@@ -122,6 +126,7 @@ void Measure(GrammarCompiler& compiler, int vocab_size, const char* name, const 
   }
   Print("mask", masks);
   Print("copy", copies);
+  Print("guess", guesses);
 }
 
 int Run(int vocab_size) {
