@@ -62,16 +62,12 @@ if $with_tests; then
     .venv/bin/pip install -q --disable-pip-version-check --no-deps -r tests/e2e/requirements.txt
     cp tests/e2e/requirements.txt "$stamp"
   fi
-  suite=.venv/json-schema-suite
-  if ! cmp -s tests/schema/requirements.txt "$suite/.requirements"; then
-    .venv/bin/pip download -q --disable-pip-version-check --no-deps --no-binary :all: \
-      -d "$suite" -r tests/schema/requirements.txt
-    cp tests/schema/requirements.txt "$suite/.requirements"
-  fi
-  suite=.venv/jinja2-suite
-  if ! cmp -s tests/templates/requirements.txt "$suite/.requirements"; then
-    .venv/bin/pip download -q --disable-pip-version-check --no-deps --no-binary :all: \
-      -d "$suite" -r tests/templates/requirements.txt
-    cp tests/templates/requirements.txt "$suite/.requirements"
-  fi
+  # The sources of a package, which have its own tests. What builds it may come built.
+  download_sources() {  # download_sources PACKAGE FOLDER REQUIREMENTS
+    cmp -s "$3" "$2/.requirements" && return
+    .venv/bin/pip download -q --disable-pip-version-check --no-deps --no-binary "$1" -d "$2" -r "$3"
+    cp "$3" "$2/.requirements"
+  }
+  download_sources jsonschema .venv/json-schema-suite tests/schema/requirements.txt
+  download_sources jinja2 .venv/jinja2-suite tests/templates/requirements.txt
 fi
