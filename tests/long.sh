@@ -17,7 +17,8 @@ cd "$(dirname "$0")/.."
 
 usual=(cuda cuda_gate schema templates e2e_long ui helm asan tsan)
 each=(gpu_check)  # of every run in CI
-others=(image package wheel tarball fleet ray dynamo clients recipes reliability soak fuzz loader)
+others=(image package wheel tarball bare fleet ray dynamo clients recipes reliability soak fuzz
+  loader)
 declare -A minutes about
 about_check() { minutes[$1]=$2 about[$1]=$3; }
 about_check cuda 9 "the CUDA backend on the CPU shim: its tests, its bench, one end-to-end file"
@@ -34,6 +35,7 @@ about_check image 15 "the container image, built twice"
 about_check package 6 "the Debian package under systemd"
 about_check wheel 9 "the Python wheel, built twice, in bare systems of Debian 12 and 13"
 about_check tarball 8 "the same of the tarball"
+about_check bare 15 "deploy/quickstart.sh and tests/run.sh in a bare Debian 12"
 about_check fleet 6 "replicas after routers"
 about_check dynamo 2 "workers behind NVIDIA Dynamo's frontend"
 about_check ray 7 "replicas and batches on a Ray cluster"
@@ -84,7 +86,7 @@ limit_s=3600
 # The reason why this machine cannot run a check, or nothing.
 obstacle() {  # obstacle NAME
   case "$1" in
-    gpu_check | image | package | wheel | tarball)
+    gpu_check | image | package | wheel | tarball | bare)
       [ "$(id -u)" -eq 0 ] || { echo "needs root"; return; }
       unshare --mount --pid --net --fork true 2>/dev/null || { echo "needs namespaces"; return; }
       [ "$1" != gpu_check ] || python3 tests/cuda/empty_root.py --python >/dev/null 2>&1 ||
@@ -170,6 +172,7 @@ check_image() { run image deploy/image_check.sh; }
 check_package() { run package deploy/package_check.sh; }
 check_wheel() { run wheel deploy/portable_check.sh wheel; }
 check_tarball() { run tarball deploy/portable_check.sh tarball; }
+check_bare() { run bare deploy/bare_check.sh; }
 check_fleet() { run fleet tests/fleet/run.sh; }
 check_dynamo() { run dynamo tests/dynamo/run.sh; }
 check_ray() { run ray tests/ray/run.sh; }
