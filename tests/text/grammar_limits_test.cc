@@ -184,6 +184,51 @@ TEST_F(GrammarLimitsTest, RequestedDigitsAreAccepted) {
                       "1" + std::string(25, '0')));
 }
 
+// A grammar of `num_rules` rules, each in the one before: name(i) is `before` name(i + 1) `after`.
+std::string RulesInRules(const std::string& name, int num_rules, const std::string& before,
+                         const std::string& after) {
+  std::string text = "start: " + name + "0\n";
+  for (int i = 0; i + 2 < num_rules; ++i) {
+    text += name + std::to_string(i) + ": " + before + name + std::to_string(i + 1) + after + "\n";
+  }
+  return text + name + std::to_string(num_rules - 2) + ": \"a\"\n";
+}
+
+// The library calls itself for each level, so too many would overflow the stack.
+TEST_F(GrammarLimitsTest, RulesInRulesAreCompiledUpToTheLimit) {
+  for (const std::string name : {"r", "R"}) {
+    const std::unique_ptr<TokenConstraint> deep = Make(Kind::kLark,
+                                                       RulesInRules(name, 10000, "", ""));
+    ASSERT_NE(deep, nullptr);
+    EXPECT_TRUE(Accepts(*deep, "a"));
+    EXPECT_THAT(Refusal(Kind::kLark, RulesInRules(name, 10001, "", "")),
+                HasSubstr("levels of their groups are 10001; at most 10000 are allowed"));
+    const std::unique_ptr<TokenConstraint> groups = Make(
+        Kind::kLark, RulesInRules(name, 5000, "(\"x\"", " \"y\")?"));
+    ASSERT_NE(groups, nullptr);
+    EXPECT_TRUE(Accepts(*groups, "xxyy"));
+    EXPECT_THAT(Refusal(Kind::kLark, RulesInRules(name, 5002, "(", ")")), HasSubstr("10002"));
+  }
+  std::string groups, rules = "root ::= r0\n";
+  for (int i = 0; i < 20; ++i) groups += "(\"x\" ";
+  for (int i = 0; i < 500; ++i)
+    rules += "r" + std::to_string(i) + " ::= " + groups + std::string(20, ')') + "\n";
+  EXPECT_THAT(Refusal(Kind::kEbnf, rules), HasSubstr("at most 10000 are allowed"));
+}
+
+TEST_F(GrammarLimitsTest, GroupsInGroupsAreLimited) {
+  const std::string many(70, '('), ends(70, ')');
+  for (const std::string& text : {
+           "start: " + many + "\"a\"" + ends,
+           "start: A\nA: /x\n\"/ " + many + "\"a\"" + ends + "\"\"",  // an expression of two lines
+           "start: A\nA: <\"> " + many + "\"a\"" + ends,              // a special token
+           "start: a{" + std::string(70, '{') + "\"a\"" + std::string(71, '}'),
+       })
+    EXPECT_THAT(Refusal(Kind::kLark, text), HasSubstr("nested more than 64 deep")) << text;
+  EXPECT_TRUE(
+      Accepts(Kind::kLark, "start: A \"" + many + "\" // " + many + "\nA: /[(]{70}/", many + many));
+}
+
 TEST_F(GrammarLimitsTest, HostileGrammarsAreRefusedOrBoundedInTime) {
   std::string deep, wide = R"({"anyOf":[)", chain = R"({"$ref":"#/$defs/a0","$defs":{)";
   for (int i = 0; i < 70; ++i) deep += R"({"items":)";

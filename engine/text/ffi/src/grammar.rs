@@ -172,25 +172,18 @@ fn top_level(
         let made = policy.apply(&schema)?;
         Ok((TopLevelGrammar::from_json_schema(made), Some(Limits::of(&schema))))
     };
-    let lark = match kind {
+    let (lark, schemas) = match kind {
         Kind::JsonObject => return of_schema(json!({"type": "object"})),
         Kind::JsonSchema => return of_schema(parse_json(text)?),
-        Kind::Lark => {
-            return Ok(with_limits(lark_text::with_checked_schemas(text, &policy)?));
-        }
-        Kind::Regex => lark_regex(text)?,
-        Kind::Choice => lark_choice(text)?,
-        Kind::Ebnf => gbnf::to_lark(text)?,
-        Kind::StructuralTag => {
-            return Ok(with_limits(structural_tag::to_lark(&parse_json(text)?, &policy)?));
-        }
+        Kind::Lark => lark_text::with_checked_schemas(text, &policy)?,
+        Kind::Regex => (lark_regex(text)?, vec![]),
+        Kind::Choice => (lark_choice(text)?, vec![]),
+        Kind::Ebnf => (gbnf::to_lark(text)?, vec![]),
+        Kind::StructuralTag => structural_tag::to_lark(&parse_json(text)?, &policy)?,
     };
-    Ok((TopLevelGrammar::from_lark(lark), None))
-}
-
-fn with_limits((lark, schemas): (String, Vec<Value>)) -> (TopLevelGrammar, Option<Limits>) {
+    lark_text::check_levels(&lark)?;
     let limits = (!schemas.is_empty()).then(|| Limits::of(&Value::Array(schemas)));
-    (TopLevelGrammar::from_lark(lark), limits)
+    Ok((TopLevelGrammar::from_lark(lark), limits))
 }
 
 /// Rewords library messages where a client needs to know what to do.
@@ -364,21 +357,17 @@ impl TokenMatcher {
         Ok(())
     }
 
-    /// Has the parser make the token's mask first, if `fill` did not: what it has learnt of its
-    /// grammar, and so when it meets a limit, then depends on the accepted tokens alone.
-    pub fn accept(&mut self, token: u32) -> Result<(), String> {
-        if !self.filled && !self.check_stop()? {
-            self.parser.mask().map_err(explained)?;
-        }
-        self.accept_unmasked(token)
-    }
-
-    pub fn accept_unmasked(&mut self, token: u32) -> Result<(), String> {
+    /// With `masked`, the parser makes the token's mask first, if `fill` did not. When it meets a
+    /// limit then depends on the accepted tokens only.
+    pub fn accept(&mut self, token: u32, masked: bool) -> Result<(), String> {
         if self.check_stop()? {
             return match self.eos.contains(&token) {
                 true => Ok(()), // the parser accepts none once nothing can follow
                 false => Err(format!("token {token} comes after the end of the grammar")),
             };
+        }
+        if masked && !self.filled {
+            self.parser.mask().map_err(explained)?;
         }
         if self.numbers.as_ref().is_some_and(|numbers| !numbers.accepts(token)) {
             return Err(format!("with token {token} a number has too many digits"));

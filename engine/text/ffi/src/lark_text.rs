@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks Lark text from clients. Schemas inside it follow the same rules as any other schema.
-//! Parts that would be ignored or would reach outside are refused.
+//! Checks Lark text. Schemas inside a client's text follow the same rules as any other schema;
+//! parts that would be ignored or would reach outside are refused.
 
 use serde_json::Value;
 
+use crate::lark_pieces::{Piece, Pieces};
 use crate::schema_policy::SchemaPolicy;
 use crate::token_parser::SCHEMA_ATTRIBUTE;
 
@@ -12,38 +13,14 @@ const REFUSED_ATTRIBUTES: [&str; 3] = ["temperature", "stop", "stop_capture"];
 const REFUSED_OPTIONS: [&str; 1] = ["allow_invalid_utf8"];
 /// The library's first step through an intersection takes time exponential in its parts.
 const MAX_INTERSECTIONS: usize = 8;
+/// The library calls itself for each rule in a rule and for each group in a group. The stack in
+/// large_stack.rs is enough for this number of calls.
+const MAX_LEVELS: usize = 10_000;
+const MAX_NESTING: usize = 64;
 
 /// `text` as a string literal of the grammar.
 pub fn quoted(text: &str) -> String {
     Value::from(text).to_string().replace('\u{7f}', "\\u007f")
-}
-
-/// Where the string or expression that begins at `start` ends.
-fn end_of_quoted(text: &[u8], start: usize) -> usize {
-    let quote = text[start];
-    let mut at = start + 1;
-    while at < text.len() && text[at] != quote && text[at] != b'\n' {
-        at += if text[at] == b'\\' { 2 } else { 1 };
-    }
-    (at + 1).min(text.len())
-}
-
-fn end_of_line(text: &[u8], start: usize) -> usize {
-    text[start..].iter().position(|b| *b == b'\n').map_or(text.len(), |n| start + n)
-}
-
-fn is_word(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
-}
-
-/// The JSON value at the beginning of `text`, and how many bytes it has.
-fn leading_json(text: &str) -> Result<(Value, usize), String> {
-    let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
-    match values.next() {
-        Some(Ok(value)) => Ok((value, values.byte_offset())),
-        Some(Err(e)) => Err(format!("%json: {e}")),
-        None => Err("%json: a value is missing".into()),
-    }
 }
 
 fn check_options(options: &Value) -> Result<(), String> {
@@ -62,6 +39,35 @@ fn check_word(word: &str, rest: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Bounds the library's recursion: each rule counts one level and those of its groups, as if all
+/// rules were in one another.
+pub fn check_levels(text: &str) -> Result<(), String> {
+    let (mut levels, mut nesting, mut deepest) = (0, 0_usize, 0);
+    for piece in Pieces::new(text) {
+        match piece?.1 {
+            Piece::Other('(' | '[' | '{') => nesting += 1,
+            Piece::Other(')' | ']' | '}') => nesting = nesting.saturating_sub(1),
+            Piece::Other(':') => {
+                levels += 1 + deepest;
+                deepest = nesting;
+            }
+            _ => {}
+        }
+        deepest = deepest.max(nesting);
+        if deepest > MAX_NESTING {
+            return Err(format!("groups are nested more than {MAX_NESTING} deep"));
+        }
+    }
+    levels += deepest;
+    if levels > MAX_LEVELS {
+        return Err(format!(
+            "its rules and the levels of their groups are {levels}; at most {MAX_LEVELS} are \
+             allowed"
+        ));
+    }
+    Ok(())
+}
+
 /// Whether a schema after `text` can be a rule of its own. It cannot in a rule with `max_tokens`,
 /// where the library accepts only a schema, nor in a nested grammar.
 fn can_be_a_rule(text: &str) -> bool {
@@ -75,29 +81,13 @@ pub fn with_checked_schemas(
     policy: &SchemaPolicy,
 ) -> Result<(String, Vec<Value>), String> {
     let (mut schemas, mut rules) = (Vec::new(), String::new());
-    let bytes = text.as_bytes();
     let mut out = String::new();
     let mut copied = 0;
     let mut intersections = 0;
-    let mut at = 0;
-    while at < bytes.len() {
-        let rest = &text[at..];
-        if rest.starts_with("//") || bytes[at] == b'#' {
-            at = end_of_line(bytes, at);
-        } else if bytes[at] == b'"' || bytes[at] == b'/' {
-            at = end_of_quoted(bytes, at);
-            while !text.is_char_boundary(at) {
-                at += 1;
-            }
-        } else if bytes[at] == b'%' {
-            let name = at + 1 + bytes[at + 1..].iter().take_while(|b| is_word(**b)).count();
-            let is_schema = &text[at..name] == "%json";
-            if !is_schema && &text[at..name] != "%llguidance" {
-                at = name;
-                continue;
-            }
-            let (value, size) = leading_json(&text[name..])?;
-            if is_schema {
+    let mut pieces = Pieces::new(text);
+    while let Some(piece) = pieces.next() {
+        match piece? {
+            (at, Piece::Json("%json", value)) => {
                 out.push_str(&text[copied..at]);
                 let made = policy.apply(&value)?;
                 if !can_be_a_rule(&out) {
@@ -108,21 +98,17 @@ pub fn with_checked_schemas(
                     out.push_str(&rule);
                     schemas.push(value);
                 }
-                copied = name + size;
-            } else {
-                check_options(&value)?;
+                copied = pieces.at;
             }
-            at = name + size;
-        } else if is_word(bytes[at]) {
-            let end = at + bytes[at..].iter().take_while(|b| is_word(**b)).count();
-            check_word(&text[at..end], &text[end..])?;
-            at = end;
-        } else {
-            intersections += usize::from(bytes[at] == b'&');
-            if intersections > MAX_INTERSECTIONS {
-                return Err(format!("more than {MAX_INTERSECTIONS} intersections (&)"));
+            (_, Piece::Json("%llguidance", options)) => check_options(&options)?,
+            (_, Piece::Word(word)) => check_word(word, &text[pieces.at..])?,
+            (_, Piece::Other('&')) => {
+                intersections += 1;
+                if intersections > MAX_INTERSECTIONS {
+                    return Err(format!("more than {MAX_INTERSECTIONS} intersections (&)"));
+                }
             }
-            at += rest.chars().next().map_or(1, char::len_utf8);
+            _ => {}
         }
     }
     out.push_str(&text[copied..]);

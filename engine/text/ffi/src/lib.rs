@@ -13,6 +13,8 @@ mod forced_text;
 mod gbnf;
 mod grammar;
 mod jinja;
+mod large_stack;
+mod lark_pieces;
 mod lark_text;
 mod number_guard;
 mod panics;
@@ -33,6 +35,7 @@ mod token_bytes;
 mod token_parser;
 mod tokenizer;
 
+use large_stack::on_large_stack;
 use panics::{one_line, without_panic};
 
 /// Borrowed bytes of the caller, valid during the call.
@@ -403,13 +406,17 @@ pub unsafe extern "C" fn ffi_grammars_compile(
     error: *mut FfiBytes,
 ) -> *mut FfiMatcher {
     guard(error, std::ptr::null_mut(), || {
-        let before = counted_memory::held_bytes();
         let kind = grammar::Kind::from_number(kind)?;
         let text = text.text("the grammar")?;
-        let (made, why) = (*grammars).0.compile(kind, text, max_whitespace)?;
-        let made = Box::new(FfiMatcher(made));
+        let factory = &(*grammars).0;
+        let (made, why, held) = on_large_stack(|| {
+            let before = counted_memory::held_bytes();
+            let (made, why) = factory.compile(kind, text, max_whitespace)?;
+            let made = Box::new(FfiMatcher(made));
+            Ok((made, why, (counted_memory::held_bytes() - before).max(0) as usize))
+        })?;
         no_first_token.write(FfiBytes::new(one_line(&why).into_bytes()));
-        held_bytes.write((counted_memory::held_bytes() - before).max(0) as usize);
+        held_bytes.write(held);
         Ok(Box::into_raw(made))
     })
 }
@@ -458,14 +465,7 @@ pub unsafe extern "C" fn ffi_matcher_accept(
     masked: bool,
     error: *mut FfiBytes,
 ) -> bool {
-    guard(error, false, || {
-        let matcher = &mut (*matcher).0;
-        match masked {
-            true => matcher.accept(token)?,
-            false => matcher.accept_unmasked(token)?,
-        }
-        Ok(true)
-    })
+    guard(error, false, || (*matcher).0.accept(token, masked).map(|()| true))
 }
 
 /// Accepts the bytes of a token that differ from the table's.
