@@ -12,7 +12,7 @@ work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
 system=$work/system
 debian_tree "$system" || exit 1
-cp /etc/resolv.conf "$system/etc/"
+cp /etc/resolv.conf /etc/hosts "$system/etc/"
 git -c safe.directory='*' clone --quiet . "$system/root/diffserve" || exit 1
 
 # Runs a command in the clone, in namespaces that end with it. The network is the host's, the
