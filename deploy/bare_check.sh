@@ -34,7 +34,8 @@ try() {  # try COMMAND...
   local began=$SECONDS code
   in_system "$@" >"$work/log" 2>&1
   code=$?
-  [ $code -eq 0 ] || tail -n 40 "$work/log"
+  [ $code -eq 0 ] || { grep -aE '^(failed:|\[  FAILED|== .* [1-9][0-9]* failed)' "$work/log"
+    tail -n 40 "$work/log"; }
   expect "$* in $((SECONDS - began)) s: $(tail -n 1 "$work/log")" 0 $code
 }
 try deploy/quickstart.sh --check
