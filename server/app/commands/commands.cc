@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <iterator>
 #include <new>
 #include <optional>
@@ -14,6 +15,7 @@
 #include <system_error>
 #include <vector>
 
+#include "engine/text/text_memory.h"
 #include "kernels/base/crash_report.h"
 #include "kernels/base/log.h"
 #include "kernels/base/machine_memory.h"
@@ -109,6 +111,15 @@ std::string OutOfMemoryLine(const std::string& what, const FreeMemory& free) {
          free.limit + " allows";
 }
 
+// The same where the text library runs out of memory. Once a server listens, it crashes instead.
+void EndWithoutTextMemory(size_t bytes) {
+  if (const std::new_handler crash = std::get_new_handler(); crash != nullptr) crash();
+  const std::string asked = "out of memory: asked for " + MiB(static_cast<double>(bytes));
+  const std::string line = OutOfMemoryLine(asked, MinFreeMemory()) + "\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+  std::_Exit(kExitFailure);
+}
+
 }  // namespace
 
 // Memory that runs out before a server listens is an error like any other: one line with the
@@ -116,6 +127,7 @@ std::string OutOfMemoryLine(const std::string& what, const FreeMemory& free) {
 int RunProgram(int argc, char** argv, const ExecutorWrapper& wrap) {
   if (!StandardStreamsAreOpen()) return kExitFailure;  // no stream to report it on
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond the process's limit is an error of the write
+  OnFailedTextAllocation(EndWithoutTextMemory);
   std::string what;
   FreeMemory free;
   try {

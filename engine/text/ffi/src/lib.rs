@@ -189,6 +189,12 @@ fn guard<T>(error: *mut FfiBytes, on_error: T, work: impl FnOnce() -> Result<T, 
     on_error
 }
 
+/// `handler` is called where an allocation fails, with its bytes, and must not return.
+#[no_mangle]
+pub extern "C" fn ffi_on_failed_allocation(handler: extern "C" fn(usize)) {
+    counted_memory::on_failure(handler);
+}
+
 #[no_mangle]
 pub unsafe extern "C" fn ffi_bytes_free(bytes: FfiBytes) {
     if !bytes.data.is_null() {
@@ -424,10 +430,7 @@ pub unsafe extern "C" fn ffi_grammars_compile(
 #[no_mangle]
 pub unsafe extern "C" fn ffi_matcher_free(matcher: *mut FfiMatcher) {
     if !matcher.is_null() {
-        guard(std::ptr::null_mut(), (), || {
-            drop(Box::from_raw(matcher));
-            Ok(())
-        });
+        guard(std::ptr::null_mut(), (), || Ok(drop(Box::from_raw(matcher))));
     }
 }
 
