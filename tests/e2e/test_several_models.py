@@ -61,9 +61,12 @@ class RoutingTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         models = {"first": tiny(aliases=["one"]), "second": {"model": str(DEMO_MODEL)}}
-        cls.server = cls.enterClassContext(ModelsServer(models, "--api-key-file", cls.keys()))
+        flags = ("--speculative", "off")  # the pieces of a stream would depend on measured speed
+        cls.server = cls.enterClassContext(
+            ModelsServer(models, "--api-key-file", cls.keys(), *flags))
         cls.direct = cls.enterClassContext(
-            ServerProcess(*NEEDED, "--served-model-name", "first", "--served-model-name", "one"))
+            ServerProcess(*NEEDED, *flags, "--served-model-name", "first", "--served-model-name",
+                          "one"))
 
     @classmethod
     def keys(cls) -> str:
