@@ -42,7 +42,9 @@ void Take(GrammarSpec::Kind kind, std::string_view text) {
   static const auto tokenizer =
       Tokenizer::Load(SourceDirectory() + "/tests/text/data/byte_bpe").value();
   static const int vocab_size = tokenizer->vocab_size() + 3;
-  static const auto compiler = GrammarCompiler::Make(*tokenizer, vocab_size, {0}).value();
+  GrammarLimits limits;
+  limits.max_cache_bytes = 8 << 20;  // hardly an input comes twice
+  static const auto compiler = GrammarCompiler::Make(*tokenizer, vocab_size, {0}, limits).value();
   const auto made = compiler->Compile({kind, std::string(text), "grammar"});
   if (!made.ok()) {
     const std::string& message = made.status().message();

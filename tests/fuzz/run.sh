@@ -13,6 +13,9 @@ if [ ${#targets[@]} -eq 0 ]; then mapfile -t targets < <(ls tests/fuzz/corpus); 
 # Model directories are written for each input: in memory, where the machine has such a place.
 if [ -d /dev/shm ]; then export TMPDIR=/dev/shm; fi
 
+# What is freed counts towards the memory of the inputs after it.
+export ASAN_OPTIONS=quarantine_size_mb=32:${ASAN_OPTIONS:-}
+
 cmake --preset fuzz >/dev/null
 cmake --build --preset fuzz --target "${targets[@]/%/_fuzz}"
 failed=0
