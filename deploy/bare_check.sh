@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What a newcomer types, deploy/quickstart.sh and tests/run.sh, in a bare Debian 12: from a clone,
 # with empty caches, and with nothing but what the two install. Needs root, namespaces and a
-# network; about 15 minutes. Ends with "N passed, N failed".
+# network; about 13 minutes. Ends with "N passed, N failed".
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . deploy/checks.sh

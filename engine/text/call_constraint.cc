@@ -7,8 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/base/check.h"
-
 namespace diffserve {
 namespace {
 
