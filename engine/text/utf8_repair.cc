@@ -4,13 +4,13 @@
 namespace diffserve {
 namespace {
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
 }  // namespace
 
 void Utf8Repair::Replace(std::string& out) {
   const size_t count = unit_ == Unit::kByte ? pending_.size() : 1;
-  for (size_t i = 0; i < count; ++i) out += kReplacement;
+  for (size_t i = 0; i < count; ++i) out += kReplacementCharacter;
   pending_.clear();
   missing_ = 0;
 }

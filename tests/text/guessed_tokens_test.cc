@@ -13,29 +13,30 @@
 namespace diffserve {
 namespace {
 
-using Tokens = std::vector<int32_t>;
+using TokenIds = std::vector<int32_t>;
 
 struct Answer {
-  Tokens tokens;
+  TokenIds tokens;
   std::string error;
 };
 
 class GuessedTokensTest : public GrammarFixture {
  protected:
-  static Tokens Ids(const std::string& text) { return tokenizer_->Encode(text, false).value(); }
+  static TokenIds Ids(const std::string& text) { return tokenizer_->Encode(text, false).value(); }
 
   // The tokens of `answer`, with the guesses that `guess(i)` gives for token i and later.
   template <typename Guesses>
-  static Answer Decode(const TokenConstraint& grammar, const Tokens& answer, const Guesses& guess) {
+  static Answer Decode(const TokenConstraint& grammar, const TokenIds& answer,
+                       const Guesses& guess) {
     Request request;
-    request.prompt = Tokens{1};
+    request.prompt = TokenIds{1};
     request.max_tokens = 1 << 20;
     request.constraint = grammar.Clone();
     DrawMasks masks(vocab_size_);
     Answer made;
     while (made.tokens.size() < answer.size()) {
       const size_t at = made.tokens.size();
-      const Tokens proposed = guess(at);
+      const TokenIds proposed = guess(at);
       PlannedSequence planned;
       planned.request = &request;
       planned.num_computed = static_cast<int>(at);
@@ -73,18 +74,18 @@ TEST_F(GuessedTokensTest, AnswerEndsAtTheSameTokenWithGuesses) {
   const auto grammar = Make(Kind::kRegex, kManyStates);
   ASSERT_NE(grammar, nullptr);
   std::mt19937_64 random(3);
-  Tokens answer;
-  const Tokens letters = Ids("abcdefghijklmnop");
+  TokenIds answer;
+  const TokenIds letters = Ids("abcdefghijklmnop");
   for (int i = 0; i < 1000; ++i) answer.push_back(letters[random() % letters.size()]);
-  const auto none = [](size_t) { return Tokens(); };
+  const auto none = [](size_t) { return TokenIds(); };
   const Answer alone = Decode(*grammar, answer, none);
   ASSERT_LT(alone.tokens.size(), answer.size());
   EXPECT_THAT(alone.error, ::testing::HasSubstr("too many states"));
   for (const size_t right : {0, 3}) {
     const Answer guessed = Decode(*grammar, answer, [&](size_t at) {
       const size_t end = std::min(at + right, answer.size());
-      Tokens proposed(answer.begin() + static_cast<ptrdiff_t>(at),
-                      answer.begin() + static_cast<ptrdiff_t>(end));
+      TokenIds proposed(answer.begin() + static_cast<ptrdiff_t>(at),
+                        answer.begin() + static_cast<ptrdiff_t>(end));
       for (const int32_t wrong : Ids("bcde")) proposed.push_back(wrong);
       return proposed;
     });
