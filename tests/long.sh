@@ -17,8 +17,8 @@ cd "$(dirname "$0")/.."
 
 usual=(cuda cuda_gate schema templates e2e_long ui helm asan tsan)
 each=(gpu_check)  # of every run in CI
-others=(image package wheel tarball bare fleet ray dynamo clients recipes reliability soak fuzz
-  loader)
+others=(debug image package wheel tarball bare fleet ray dynamo clients recipes reliability soak
+  fuzz loader)
 declare -A minutes about
 about_check() { minutes[$1]=$2 about[$1]=$3; }
 about_check cuda 9 "the CUDA backend on the CPU shim: its tests, its bench, one end-to-end file"
@@ -31,6 +31,7 @@ about_check ui 2 "the page in Chromium"
 about_check helm 4 "the Helm chart and the Kubernetes manifests"
 about_check asan 30 "the C++ tests and the fuzz corpora under ASan and UBSan"
 about_check tsan 10 "engine, text and server tests under TSan"
+about_check debug 17 "the preset debug: each file compiles by itself; the C++ tests"
 about_check image 15 "the container image, built twice"
 about_check package 6 "the Debian package under systemd"
 about_check wheel 9 "the Python wheel, built twice, in bare systems of Debian 12 and 13"
@@ -166,6 +167,13 @@ check_tsan() {
   local program
   for program in engine_test text_test server_test; do
     run_gtest "tsan_$program" "build/tsan/tests/$program"
+  done
+}
+check_debug() {
+  build debug all
+  local program
+  for program in "${programs[@]}"; do
+    run_gtest "debug_$program" "build/debug/tests/$program"
   done
 }
 check_image() { run image deploy/image_check.sh; }
