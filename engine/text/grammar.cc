@@ -2,7 +2,6 @@
 #include "engine/text/grammar.h"
 
 #include <algorithm>
-#include <chrono>
 #include <condition_variable>
 #include <list>
 #include <map>
@@ -15,8 +14,6 @@
 
 namespace diffserve {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 struct FreeMatcher {
   void operator()(diffserve_ffi::FfiMatcher* matcher) const {
@@ -240,21 +237,16 @@ void GrammarCompiler::Impl::CompileInto(const GrammarSpec& spec, Place place, En
     entry->error = grammars.status();
     return;
   }
-  const Clock::time_point begin = Clock::now();
   diffserve_ffi::FfiBytes message{}, no_first_token{};
   MatcherHandle made(diffserve_ffi::ffi_grammars_compile(
       *grammars, static_cast<uint32_t>(spec.kind), Borrow(spec.text), limits.max_whitespace,
       &entry->bytes, &no_first_token, &message));
   entry->no_first_token = Take(no_first_token);
-  const std::chrono::duration<float> took = Clock::now() - begin;
   if (made == nullptr) {
     entry->error = InvalidArgument(Take(message));
   } else if (entry->bytes > limits.max_compiled_bytes) {
     entry->error = InvalidArgument("it takes " + std::to_string(entry->bytes) + " bytes; at most " +
                                    std::to_string(limits.max_compiled_bytes) + " are allowed");
-  } else if (took.count() > limits.max_compile_s) {
-    entry->error = InvalidArgument("it takes longer to compile than is allowed, " +
-                                   std::to_string(limits.max_compile_s) + " s");
   } else {
     entry->matcher = std::move(made);
   }

@@ -43,7 +43,6 @@ struct AnswerStart {
 struct GrammarLimits {
   size_t max_text_bytes = 256 << 10;
   size_t max_compiled_bytes = size_t{64} << 20;  // per grammar
-  float max_compile_s = 1;
   size_t max_cache_bytes = size_t{256} << 20;
   size_t max_whitespace = 20;  // characters per run of whitespace between JSON tokens
 };
