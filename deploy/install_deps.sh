@@ -59,7 +59,8 @@ if $with_tests; then
   stamp=.venv/.requirements
   if ! cmp -s tests/e2e/requirements.txt "$stamp"; then
     python3 -m venv .venv
-    .venv/bin/pip install -q --disable-pip-version-check --no-deps -r tests/e2e/requirements.txt
+    .venv/bin/pip install -q --disable-pip-version-check --no-compile --no-deps \
+      -r tests/e2e/requirements.txt
     cp tests/e2e/requirements.txt "$stamp"
   fi
   # The sources of a package, which have its own tests. What builds it may come built.
