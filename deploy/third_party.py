@@ -6,9 +6,10 @@ deploy/third_party_licences.txt, the licence texts that have to go with what is 
   deploy/third_party.py          writes both
   deploy/third_party.py --check  exit code 1 if one differs
 
-Shared libraries are those that the dynamic linker loads, named by their Debian package; header-only
-libraries are those that deploy/install_deps.sh installs for the build. Rust crates are those of
-engine/text/ffi/Cargo.lock that end up in the program. Needs the built program and cargo.
+Shared libraries are those that the dynamic linker loads, named by their Debian package; headers and
+libxxhash.a are compiled in, from packages that deploy/install_deps.sh installs for the build. Rust
+crates are those of engine/text/ffi/Cargo.lock that end up in the program. Needs the built program
+and cargo.
 """
 
 import json
@@ -22,7 +23,7 @@ PAGE = ROOT / "THIRD_PARTY.md"
 TEXTS = ROOT / "deploy/third_party_licences.txt"
 CRATES = ROOT / "engine/text/ffi"
 PROGRAM = ROOT / "build/release/server/diffserve"
-HEADER_ONLY = ["libboost1.81-dev", "nlohmann-json3-dev", "cppzmq-dev", "libxxhash-dev"]
+COMPILED_IN = ["libboost1.81-dev", "nlohmann-json3-dev", "cppzmq-dev", "libxxhash-dev"]
 KERBEROS = ["libgssapi-krb5-2", "libk5crypto3", "libkrb5-3", "libkrb5support0"]
 # Where the copyright file has no machine-readable form, or the library has another licence than
 # most of its source package.
@@ -36,9 +37,10 @@ OPENING = """# Third-party software
 The libraries that the program `diffserve` is linked with. `deploy/third_party.py` makes this page.
 Debian ships the licence texts of its packages in `/usr/share/doc/PACKAGE/copyright`, and the image
 has them there too. Where a Rust crate offers a choice that includes Apache-2.0, that is the licence
-taken; `deploy/third_party_licences.txt` has the texts of the others and of the header-only
-libraries, but for Boost, whose licence asks for its text in copies of the source only. A build with
-CUDA also loads NVIDIA's CUDA runtime and cuBLASLt, under the licence of the CUDA Toolkit.
+taken; `deploy/third_party_licences.txt` has the texts of the others and of what is compiled in (the
+packages named `-dev`), but for Boost, whose licence asks for its text in copies of the source only.
+A build with CUDA also loads NVIDIA's CUDA runtime and cuBLASLt, under the licence of the CUDA
+Toolkit.
 """
 
 
@@ -62,7 +64,7 @@ def debian_licence(package):
 def debian_rows():
     loaded = output("deploy/libraries.sh", str(PROGRAM)).splitlines()
     packages = {line.split()[1] for line in loaded}
-    for package in HEADER_ONLY:
+    for package in COMPILED_IN:
         if Path(f"/usr/share/doc/{package}/copyright").is_file():
             packages.add(package)
     return [f"| {package} | {debian_licence(package)} |" for package in sorted(packages)]
@@ -83,7 +85,7 @@ def crates():
 
 
 def texts():
-    for package in HEADER_ONLY:
+    for package in COMPILED_IN:
         if debian_licence(package) != "BSL-1.0":
             yield section(package, Path(f"/usr/share/doc/{package}/copyright"), "copyright")
     for name, version, licence, _, folder in crates():
