@@ -311,10 +311,11 @@ class FailureTest(unittest.TestCase):
             self.assertEqual(caught.exception.code(), grpc.StatusCode.UNAVAILABLE)
             self.assertIn("the process of model a ended", caught.exception.details())
             server.open_gate()
+            eventually(lambda: server.metric("diffserve_model_failures_total") == 1,
+                       "the parent has noticed the end")
             self.assertEqual(server.post("/v1/completions", GREEDY).status, 200)
             self.assertEqual(collect(stub.Generate(generate_request([7, 8], 8))).usage
                              .completion_tokens, 8)
-            self.assertEqual(server.metric("diffserve_model_failures_total"), 1)
             self.assertEqual(server.metric("diffserve_http_replies_cut_total", end="reset"), 1)
 
     def test_model_that_does_not_load_is_retried_after_growing_delays(self):
