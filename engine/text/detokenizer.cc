@@ -5,10 +5,11 @@
 #include <span>
 #include <utility>
 
+#include "engine/text/utf8_repair.h"
+
 namespace diffserve {
 namespace {
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 // A character is complete after a few tokens. If a longer window ends in U+FFFD, that is final.
 constexpr size_t kMaxUnreadIds = 16;
 // The last ids of a context, which affect how the next id is decoded.
@@ -44,7 +45,8 @@ std::string Detokenizer::PushWindow(int32_t id) {
   if (!decoded.ok()) return {};
   const std::string& text = decoded.value();
   const bool grows = text.size() > shown_prefix_.size() && text.starts_with(shown_prefix_);
-  const bool whole = !text.ends_with(kReplacement) || window_.size() - read_ > kMaxUnreadIds;
+  const bool whole = !text.ends_with(kReplacementCharacter) ||
+                     window_.size() - read_ > kMaxUnreadIds;
   if (!grows || !whole) return {};
   std::string delta = text.substr(shown_prefix_.size());
   window_.erase(window_.begin(), window_.begin() + static_cast<ptrdiff_t>(read_));

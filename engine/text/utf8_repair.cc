@@ -2,12 +2,6 @@
 #include "engine/text/utf8_repair.h"
 
 namespace diffserve {
-namespace {
-
-constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
-
-}  // namespace
-
 void Utf8Repair::Replace(std::string& out) {
   const size_t count = unit_ == Unit::kByte ? pending_.size() : 1;
   for (size_t i = 0; i < count; ++i) out += kReplacementCharacter;

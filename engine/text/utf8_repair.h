@@ -10,6 +10,8 @@
 
 namespace diffserve {
 
+inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
+
 class Utf8Repair {
  public:
   // What one U+FFFD replaces: the longest incomplete start of a character (WHATWG, Rust, Python),
