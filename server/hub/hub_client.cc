@@ -33,6 +33,13 @@ constexpr long kReceiveBytes = 256 << 10;
 bool IsCertificateError(CURLcode code) {
   return code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE;
 }
+// Whether a transfer ended since it may not follow where its answer leads: from https to http, for
+// example. An answer that is no HTTP has the same code as another protocol.
+bool IsBadLocation(CURLcode code, std::string_view url, std::string_view last_url) {
+  if (code == CURLE_UNSUPPORTED_PROTOCOL)
+    return !last_url.starts_with(url.starts_with("https:") ? "https:" : "http");
+  return code == CURLE_URL_MALFORMAT || code == CURLE_TOO_MANY_REDIRECTS;
+}
 
 // The seconds in "5", or in the t= of `"api";r=0;t=55`; nullopt: neither.
 std::optional<int> SecondsIn(std::string_view value) {
@@ -130,6 +137,9 @@ class HubClient::Transfer {
       if (answer_.transport_error.empty())
         answer_.transport_error = error_[0] != '\0' ? error_ : curl_easy_strerror(code);
       answer_.is_certificate_error = IsCertificateError(code);
+      const char* last_url = nullptr;
+      curl_easy_getinfo(easy_.get(), CURLINFO_EFFECTIVE_URL, &last_url);
+      answer_.is_bad_location = IsBadLocation(code, url, last_url != nullptr ? last_url : "");
     } else if (answer_.is_success()) {
       if (text != nullptr) return true;
       if (blob->missing() == 0) return Finish();

@@ -56,7 +56,7 @@ std::optional<ByteRange> ParseContentRange(const std::string& text) {
 }
 
 bool MayPass(const HubAnswer& answer) {
-  if (answer.is_certificate_error) return false;
+  if (answer.is_certificate_error || answer.is_bad_location) return false;
   return !answer.transport_error.empty() || answer.status == 408 || answer.status == 429 ||
          answer.status >= 500;
 }

@@ -21,6 +21,7 @@ struct HubAnswer {
   std::optional<int> retry_after_s;   // Retry-After, or the end of the RateLimit window
   std::string transport_error;        // libcurl's words, if there is no whole answer
   bool is_certificate_error = false;  // the hub's certificate is not trusted
+  bool is_bad_location = false;       // no other try can follow where the answer leads
   bool is_success() const { return status == 200 || status == 206; }
 };
 
@@ -30,7 +31,7 @@ struct ByteRange {
 };
 std::optional<ByteRange> ParseContentRange(const std::string& text);
 
-// Whether another try may help: no answer, 408, 429, or an error of the server.
+// Whether another try may help: no whole answer, 408, 429, or an error of the server.
 bool MayPass(const HubAnswer& answer);
 
 // kUnavailable: the hub could not be asked. kNotFound: the revision does not exist. Any other: it

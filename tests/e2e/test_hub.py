@@ -143,10 +143,15 @@ class AccessTest(HubTest):
         self.assertEqual(self.hub.asked("api")[1].get("Authorization"), "Bearer hf_other")
 
     def test_an_answer_never_leads_from_https_to_http(self):
-        self.hub.spoil("redirect",
-                       *[moved_to(self.hub.cdn.replace("https", "http") + "/cdn/x/y")] * 6)
-        self.refused("http")
+        self.hub.spoil("redirect", moved_to(self.hub.cdn.replace("https", "http") + "/cdn/x/y"))
+        self.refused('"http" not supported')
         self.assertEqual(self.hub.asked(WEIGHTS), [])
+
+    def test_an_answer_that_leads_nowhere_is_refused_at_once(self):
+        for words, *answers in (("Maximum (5) redirects", *[moved_to("config.json")] * 6),
+                                ("URL", moved_to("https://a b/"))):
+            self.hub.spoil("config.json", *answers)
+            self.refused(words, "config.json")  # the next answer would be good
 
     def test_gated_says_where_to_accept_and_which_variable(self):
         self.hub.spoil("config.json", status(401, "GatedRepo"))
