@@ -33,6 +33,9 @@ struct GroupKeys {
 // Decodes the slots that any of the sequence's rows in the batch sees.
 GroupKeys GroupKeysRef(const DiffAttentionArgs<float>& args, const SequenceTokens& sequence,
                        int group);
+// V of the same slots, [slots][v_dim].
+std::vector<double> GroupValuesRef(const DiffAttentionArgs<float>& args,
+                                   const SequenceTokens& sequence, int group);
 
 // The group whose K a signal head reads.
 inline int GroupOf(const DiffSpec& spec, int head) {

@@ -54,6 +54,19 @@ GroupKeys GroupKeysRef(const DiffAttentionArgs<float>& args, const SequenceToken
   return keys;
 }
 
+std::vector<double> GroupValuesRef(const DiffAttentionArgs<float>& args,
+                                   const SequenceTokens& sequence, int group) {
+  const KvFormat& format = args.kv.format;
+  std::vector<double> rows;
+  for (int slot = FirstSlotSeen(sequence.position, WindowSlots(args.window));
+       slot < sequence.position + sequence.num_tokens; ++slot) {
+    const std::byte* page = args.kv.Page(sequence.pages[slot / format.page_size], group);
+    const std::vector<double> v = VRow(format, page, slot % format.page_size);
+    rows.insert(rows.end(), v.begin(), v.end());
+  }
+  return rows;
+}
+
 AttentionMaps AttentionMapsRef(const DiffAttentionArgs<float>& args, const SequenceTokens& sequence,
                                int row, int head) {
   SequenceTokens alone = sequence;

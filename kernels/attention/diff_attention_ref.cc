@@ -8,18 +8,16 @@
 namespace diffserve {
 namespace {
 
+// `values`: of the group of `keys`, GroupValuesRef.
 void AttendRow(const DiffAttentionArgs<float>& args, const SequenceTokens& sequence, int row,
-               int head) {
+               int head, const GroupKeys& keys, const std::vector<double>& values) {
   const DiffSpec& spec = args.spec;
-  const KvFormat& format = args.kv.format;
-  const int group = head / (spec.num_q1_heads / spec.num_kv_groups);
-  const std::vector<double> w = AttentionMapsRef(args, sequence, row, head).w;
+  const std::vector<double> w = AttentionMapsRef(args, sequence, row, head, keys).w;
   std::vector<double> o(static_cast<size_t>(spec.v_dim));
   const int first = FirstSlotSeen(sequence.position + row, WindowSlots(args.window));
-  for (int slot = first; slot < static_cast<int>(w.size()); ++slot) {
-    const std::byte* page = args.kv.Page(sequence.pages[slot / format.page_size], group);
-    const std::vector<double> v = VRow(format, page, slot % format.page_size);
-    for (size_t d = 0; d < v.size(); ++d) o[d] += w[static_cast<size_t>(slot)] * v[d];
+  const double* v = values.data() + static_cast<size_t>(first - keys.first_slot) * o.size();
+  for (size_t slot = static_cast<size_t>(first); slot < w.size(); ++slot, v += o.size()) {
+    for (size_t d = 0; d < o.size(); ++d) o[d] += w[slot] * v[d];
   }
   double factor = args.out_scale;
   if (spec.sub_norm != SubNorm::kNone) {
@@ -40,9 +38,17 @@ void AttendRow(const DiffAttentionArgs<float>& args, const SequenceTokens& seque
 
 void DiffAttentionRef(const DiffAttentionArgs<float>& args) {
   for (const SequenceTokens& sequence : args.batch) {
-    for (int row = 0; row < sequence.num_tokens; ++row) {
-      for (int head = 0; head < args.spec.num_q1_heads; ++head)
-        AttendRow(args, sequence, row, head);
+    if (sequence.num_tokens == 0) continue;
+    GroupKeys keys;
+    std::vector<double> values;
+    for (int head = 0; head < args.spec.num_q1_heads; ++head) {
+      const int group = GroupOf(args.spec, head);
+      if (head == 0 || group != keys.group) {
+        keys = GroupKeysRef(args, sequence, group);
+        values = GroupValuesRef(args, sequence, group);
+      }
+      for (int row = 0; row < sequence.num_tokens; ++row)
+        AttendRow(args, sequence, row, head, keys, values);
     }
   }
 }

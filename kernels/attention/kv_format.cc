@@ -184,8 +184,9 @@ void SetK(const KvFormat& format, std::byte* page, int map, int slot, std::span<
   const KvCodec& codec = format.codec;
   const auto offset_of = [&](int dim) { return format.KOffset(map, dim, slot); };
   if (codec.scale_bits == 0) {
+    const ScalarCodec& scalar = CodecOf(codec.dtype);
     for (size_t dim = 0; dim < k.size(); ++dim)
-      CodecOf(codec.dtype).set(page, offset_of(static_cast<int>(dim)), k[dim]);
+      scalar.set(page, offset_of(static_cast<int>(dim)), k[dim]);
     return;
   }
   std::vector<double> row(k.begin(), k.end());
@@ -199,8 +200,9 @@ void SetK(const KvFormat& format, std::byte* page, int map, int slot, std::span<
 void SetV(const KvFormat& format, std::byte* page, int slot, std::span<const float> v) {
   const KvCodec& codec = format.codec;
   if (codec.scale_bits == 0) {
+    const ScalarCodec& scalar = CodecOf(codec.dtype);
     for (size_t dim = 0; dim < v.size(); ++dim)
-      CodecOf(codec.dtype).set(page, format.VOffset(static_cast<int>(dim), slot), v[dim]);
+      scalar.set(page, format.VOffset(static_cast<int>(dim), slot), v[dim]);
     return;
   }
   std::vector<double> row(v.begin(), v.end());

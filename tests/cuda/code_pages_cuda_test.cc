@@ -129,7 +129,7 @@ TEST_P(CodePagesOnDeviceTest, NansReachOnlyTheRowsOfTheirSequenceThatAttendToThe
   for (const DiffSpec& spec : EveryForm()) {
     ImageBatch batch = MakeBatch(spec, {{70, 10}, {5, 12}, {100, 4}});
     const std::vector<float> clean = Attend(batch);
-    for (int d = 0; d < spec.v_dim; ++d) batch.SetV(0, 0, 3, d, kNan);
+    batch.SetVRow(0, 0, 3, testing::RowOf(spec.v_dim, [](int) { return kNan; }));
     batch.SetK(0, 0, 7, spec.k_maps - 1, 5, kNan);
     const std::vector<float> out = Attend(batch);
     const size_t hit = 10 * static_cast<size_t>(spec.out_width());

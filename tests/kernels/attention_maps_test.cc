@@ -42,9 +42,7 @@ TEST(AttentionMapsTest, LogitsThatDifferByLog3AreWeightedOneToThree) {
   AttentionBatch batch = MakeBatch(testing::DiffLlamaSpec(1, 1, 4), DType::kFloat32);
   batch.q.assign(batch.q.size(), 0.0f);
   for (int slot : {0, 1}) {
-    for (int map : {0, 1}) {
-      for (int dim = 0; dim < 4; ++dim) batch.SetK(0, 0, slot, map, dim, 0.0f);
-    }
+    for (int map : {0, 1}) batch.SetKRow(0, 0, slot, map, std::vector<float>(4));
   }
   // The second row: map 1 sees slot 1 at log 3, map 2 sees both slots equally. The scale is 1/2.
   const size_t row = static_cast<size_t>(batch.spec.q_width());

@@ -21,6 +21,7 @@ using testing::AttentionBatch;
 using testing::DiffLlamaSpec;
 using testing::GroupedSpec;
 using testing::PlainSpec;
+using testing::RowOf;
 using testing::SameBits;
 using testing::SequenceShape;
 using testing::V2Spec;
@@ -54,14 +55,13 @@ class AttentionWindowTest : public ::testing::TestWithParam<AttentionBackend> {
   static bool IsDevice() { return GetParam().arrangement == KvArrangement::kImage; }
   // NaNs in K and V of the slots before `end`.
   static void Poison(AttentionBatch& batch, size_t sequence, int end) {
-    const auto width = [](int count) {
-      return std::vector<float>(static_cast<size_t>(count), kNan);
-    };
+    const std::vector<float> k = RowOf(batch.spec.head_dim, [](int) { return kNan; });
+    const std::vector<float> v = RowOf(batch.spec.v_dim, [](int) { return kNan; });
     for (int slot = 0; slot < end; ++slot) {
       for (int group = 0; group < batch.spec.num_kv_groups; ++group) {
         for (int map = 0; map < batch.spec.k_maps; ++map)
-          batch.SetKRow(sequence, group, slot, map, width(batch.spec.head_dim));
-        batch.SetVRow(sequence, group, slot, width(batch.spec.v_dim));
+          batch.SetKRow(sequence, group, slot, map, k);
+        batch.SetVRow(sequence, group, slot, v);
       }
     }
   }
@@ -142,7 +142,7 @@ TEST_P(AttentionWindowTest, WindowOfOneSlotGivesTheTokensOwnValueTimesOneMinusLa
     if (HasCodes()) GTEST_SKIP() << "codes round the value";
     batch.lambda = 0.25f;
     batch.out_scale = 2;
-    for (int d = 0; d < spec.v_dim; ++d) batch.SetV(0, 0, position, d, static_cast<float>(d % 64));
+    batch.SetVRow(0, 0, position, RowOf(spec.v_dim, [](int d) { return d % 64; }));
     const std::vector<float> out = Attend(batch);
     for (size_t d = 0; d < out.size(); ++d) ASSERT_EQ(out[d], 1.5f * static_cast<float>(d % 64));
   }
@@ -158,10 +158,8 @@ TEST_P(AttentionWindowTest, EqualScoresAverageTheWindowExactly) {
     batch.lambda = 0.5f;
     batch.out_scale = 1;
     std::fill(batch.q.begin(), batch.q.end(), 0.0f);
-    for (int slot = 0; slot <= position; ++slot) {
-      for (int d = 0; d < spec.v_dim; ++d)
-        batch.SetV(0, 0, slot, d, static_cast<float>((slot + d) % 8));
-    }
+    for (int slot = 0; slot <= position; ++slot)
+      batch.SetVRow(0, 0, slot, RowOf(spec.v_dim, [&](int d) { return (slot + d) % 8; }));
     for (float value : Attend(batch)) ASSERT_EQ(value, 1.75f) << position;
   }
 }

@@ -113,7 +113,7 @@ TEST_P(CodePagesTest, NansReachOnlyTheRowsOfTheirSequenceThatAttendToThem) {
   for (const DiffSpec& spec : Specs()) {
     AttentionBatch batch = MakeBatch(spec, {{70, 10}, {5, 12}, {100, 4}});
     const std::vector<float> clean = Attend(batch, GetParam().isa);
-    for (int d = 0; d < spec.v_dim; ++d) batch.SetV(0, 0, 3, d, kUnwritten);
+    batch.SetVRow(0, 0, 3, testing::RowOf(spec.v_dim, [](int) { return kUnwritten; }));
     batch.SetK(0, 0, 7, spec.k_maps - 1, 5, kUnwritten);
     const std::vector<float> out = Attend(batch, GetParam().isa);
     const size_t width = static_cast<size_t>(spec.out_width());

@@ -21,6 +21,7 @@ using testing::AttentionBatch;
 using testing::DiffLlamaSpec;
 using testing::GroupedSpec;
 using testing::PlainSpec;
+using testing::RowOf;
 using testing::SameBits;
 using testing::SequenceShape;
 using testing::V2Spec;
@@ -149,8 +150,7 @@ TEST_P(DiffAttentionTest, QuantisedLogitsOfAZeroQueryAverageTheValues) {
     batch.out_scale = 1;
     std::fill(batch.q.begin(), batch.q.end(), 0.0f);
     for (int slot = 0; slot < 128; ++slot) {
-      for (int d = 0; d < spec.v_dim; ++d)
-        batch.SetV(0, 0, slot, d, static_cast<float>((slot + d) % 8));
+      batch.SetVRow(0, 0, slot, RowOf(spec.v_dim, [&](int d) { return (slot + d) % 8; }));
     }
     for (float value : Attend(batch)) ASSERT_EQ(value, 1.75f);
   }
@@ -184,10 +184,9 @@ TEST_P(DiffAttentionTest, EqualMapsWithLambdaOneGiveExactlyZero) {
     for (size_t sequence = 0; sequence < 2 && k_maps == 2; ++sequence) {
       const SequenceTokens& rows = batch.memory.sequences()[sequence];
       for (int slot = 0; slot < rows.position + rows.num_tokens; ++slot) {
-        for (int i = 0; i < 2 * 64; ++i) {
-          batch.SetK(sequence, 0, slot, i / 64, i % 64,
-                     static_cast<float>((slot * 7 + i % 64 * 3) % 11) / 8 - 0.5f);
-        }
+        const std::vector<float> k = RowOf(
+            64, [&](int d) { return static_cast<float>((slot * 7 + d * 3) % 11) / 8 - 0.5f; });
+        for (int map : {0, 1}) batch.SetKRow(sequence, 0, slot, map, k);
       }
     }
     for (float value : Attend(batch)) ASSERT_EQ(value, 0.0f);
@@ -204,8 +203,7 @@ TEST_P(DiffAttentionTest, EqualScoresAverageIntegerValuesExactly) {
     batch.out_scale = 1;
     std::fill(batch.q.begin(), batch.q.end(), 0.0f);
     for (int slot = 0; slot < length; ++slot) {
-      for (int d = 0; d < spec.v_dim; ++d)
-        batch.SetV(0, 0, slot, d, static_cast<float>((slot + d) % 8));
+      batch.SetVRow(0, 0, slot, RowOf(spec.v_dim, [&](int d) { return (slot + d) % 8; }));
     }
     for (float value : Attend(batch)) ASSERT_EQ(value, 1.75f);
   }
@@ -217,7 +215,7 @@ TEST_P(DiffAttentionTest, FirstTokenGivesItsOwnValueTimesOneMinusLambda) {
   AttentionBatch batch = MakeBatch(spec, {{0, 1}});
   batch.lambda = 0.25f;
   batch.out_scale = 2;
-  for (int d = 0; d < spec.v_dim; ++d) batch.SetV(0, 0, 0, d, static_cast<float>(d % 64));
+  batch.SetVRow(0, 0, 0, RowOf(spec.v_dim, [](int d) { return d % 64; }));
   const std::vector<float> out = Attend(batch);
   for (size_t d = 0; d < out.size(); ++d) ASSERT_EQ(out[d], 1.5f * static_cast<float>(d % 64));
 }
@@ -240,13 +238,13 @@ TEST_P(DiffAttentionTest, QueryThatPicksOneSlotReadsItsVExactly) {
     };
     // K holds one-hot digits of the slot's number; K2 of the number plus 5.
     for (int slot = 0; slot < kSlots; ++slot) {
-      for (int i = 0; i < spec.k_maps * spec.head_dim; ++i) {
-        const int number = (slot + i / spec.head_dim * 5) % kSlots;
-        const int d = i % spec.head_dim;
-        batch.SetK(0, 0, slot, i / spec.head_dim, d, has_digit(number, d) ? 1.0f : 0.0f);
+      for (int map = 0; map < spec.k_maps; ++map) {
+        const int number = (slot + map * 5) % kSlots;
+        batch.SetKRow(0, 0, slot, map,
+                      RowOf(spec.head_dim, [&](int d) { return has_digit(number, d); }));
       }
-      for (int d = 0; d < spec.v_dim; ++d)
-        batch.SetV(0, 0, slot, d, static_cast<float>((slot * 31 + d * 17) % 128));
+      batch.SetVRow(0, 0, slot,
+                    RowOf(spec.v_dim, [&](int d) { return (slot * 31 + d * 17) % 128; }));
     }
     // Row r's head h of map m picks this slot; all are before the chunk.
     const auto pick = [](int row, int head, int map) {
@@ -323,7 +321,7 @@ TEST_P(DiffAttentionTest, NansInKAndVReachOnlyTheRowsOfTheirSequenceThatAttendTo
   for (const DiffSpec& spec : EveryForm()) {
     AttentionBatch batch = MakeBatch(spec, {{70, 10}, {5, 12}, {100, 4}});
     const std::vector<float> clean = Attend(batch);
-    for (int d = 0; d < spec.v_dim; ++d) batch.SetV(0, 0, 3, d, kQuietNan);
+    batch.SetVRow(0, 0, 3, RowOf(spec.v_dim, [](int) { return kQuietNan; }));
     batch.SetK(0, 0, 7, spec.k_maps - 1, 5, kQuietNan);
     const std::vector<float> out = Attend(batch);
     const size_t hit = 10 * static_cast<size_t>(spec.out_width());

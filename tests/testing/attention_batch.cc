@@ -65,15 +65,6 @@ void AttentionBatch::SetK(size_t sequence, int group, int slot, int map, int dim
   SetKRow(sequence, group, slot, map, row);
 }
 
-void AttentionBatch::SetV(size_t sequence, int group, int slot, int dim, float value) {
-  const KvFormat& format = memory.format();
-  const std::vector<double> before = VRow(format, PageOf(sequence, group, slot),
-                                          slot % format.page_size);
-  std::vector<float> row(before.begin(), before.end());
-  row[static_cast<size_t>(dim)] = value;
-  SetVRow(sequence, group, slot, row);
-}
-
 void AttentionBatch::MakeLogitsExact() {
   scale_ = 0.125f;
   const KvCodec& codec = memory.format().codec;

@@ -27,6 +27,14 @@ struct AttentionBatchOptions {
   bool exact_q = false;  // MakeQExact
 };
 
+// value_of(0) .. value_of(width - 1).
+template <typename ValueOf>
+std::vector<float> RowOf(int width, const ValueOf& value_of) {
+  std::vector<float> row;
+  for (int d = 0; d < width; ++d) row.push_back(static_cast<float>(value_of(d)));
+  return row;
+}
+
 class AttentionBatch {
  public:
   // A sequence's K and V depend on the seed and its name only, its q and lambda on its positions
@@ -38,7 +46,6 @@ class AttentionBatch {
   void SetVRow(size_t sequence, int group, int slot, std::span<const float> v);
   // One number; those that share a scale with it may be rounded anew.
   void SetK(size_t sequence, int group, int slot, int map, int dim, float value);
-  void SetV(size_t sequence, int group, int slot, int dim, float value);
 
   // q and K, before a transform, become small whole numbers, whose products and sums are exact in
   // every format, and the scale a power of 2: a logit is then the same number everywhere, and

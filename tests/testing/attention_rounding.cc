@@ -5,37 +5,23 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/attention/attention_maps.h"
 #include "kernels/attention/attention_window.h"
 
 namespace diffserve::testing {
 namespace {
 
-// One map of one row with what bf16 kernels round: p before it meets V. q: of the row.
-std::vector<double> RoundedMap(AttentionBatch& batch, const SequenceTokens& rows, int row,
-                               const float* q, int k_map, int group) {
-  const DiffSpec& spec = batch.spec;
-  const PagedKv kv = batch.memory.kv();
-  const int page_size = kv.format.page_size;
-  const int position = rows.position + row;
-  const int first = FirstSlotSeen(position, WindowSlots(batch.window));
-  const auto page_of = [&](int slot) { return kv.Page(rows.pages[slot / page_size], group); };
-  std::vector<double> scores;
-  for (int slot = first; slot <= position; ++slot) {
-    double& score = scores.emplace_back();
-    const std::vector<double> k = KRow(kv.format, page_of(slot), k_map, slot % page_size);
-    for (size_t d = 0; d < k.size(); ++d) score += double{q[d]} * k[d];
-    score *= double{batch.scale()};
-  }
-  QuantiseLogitsRef(scores, batch.logit_quant, first);
-  const double max = *std::max_element(scores.begin(), scores.end());
-  std::vector<double> out(static_cast<size_t>(spec.v_dim));
+// The sum of a map's slots from `first` on, whose V begins at `v`, with what bf16 kernels round: p
+// before it meets V.
+std::vector<double> RoundedSum(const AttentionMap& map, int first, const double* v, size_t v_dim) {
+  const double max = *std::ranges::max_element(map.logits);
+  std::vector<double> out(v_dim);
   double sum = 0;
-  for (int slot = first; slot <= position; ++slot) {
-    const float p = static_cast<float>(std::exp(scores[static_cast<size_t>(slot - first)] - max));
+  for (size_t slot = static_cast<size_t>(first); slot < map.logits.size(); ++slot, v += v_dim) {
+    const float p = static_cast<float>(std::exp(map.logits[slot] - max));
     sum += double{p};
     const double rounded = BFloat16ToFloat(FloatToBFloat16(p));
-    const std::vector<double> v = VRow(kv.format, page_of(slot), slot % page_size);
-    for (size_t d = 0; d < v.size(); ++d) out[d] += rounded * v[d];
+    for (size_t d = 0; d < v_dim; ++d) out[d] += rounded * v[d];
   }
   for (double& value : out) value /= sum;
   return out;
@@ -45,24 +31,30 @@ std::vector<double> RoundedMap(AttentionBatch& batch, const SequenceTokens& rows
 // avoid.
 std::vector<float> RoundedReference(AttentionBatch& batch) {
   const DiffSpec& spec = batch.spec;
+  const auto v_dim = static_cast<size_t>(spec.v_dim);
   const std::vector<float> q = batch.RoundedQ();
-  const auto q_of = [&](int row, int head) {
-    return q.data() + int64_t{row} * spec.q_width() + head * spec.head_dim;
-  };
-  std::vector<float> out;
-  for (const SequenceTokens& rows : batch.memory.sequences()) {
+  std::vector<float> unused, out;
+  DiffAttentionArgs<float> args = batch.Args(unused);
+  args.q = q.data();
+  for (const SequenceTokens& rows : args.batch) {
+    if (rows.num_tokens == 0) continue;
+    std::vector<GroupKeys> keys;
+    std::vector<std::vector<double>> values;
+    for (int group = 0; group < spec.num_kv_groups; ++group) {
+      keys.push_back(GroupKeysRef(args, rows, group));
+      values.push_back(GroupValuesRef(args, rows, group));
+    }
     for (int row = 0; row < rows.num_tokens; ++row) {
+      const int first = FirstSlotSeen(rows.position + row, WindowSlots(args.window));
       for (int head = 0; head < spec.num_q1_heads; ++head) {
-        const int group = head / (spec.num_q1_heads / spec.num_kv_groups);
-        std::vector<double> o = RoundedMap(batch, rows, row, q_of(rows.first_row + row, head), 0,
-                                           group);
+        const auto group = static_cast<size_t>(GroupOf(spec, head));
+        const AttentionMaps maps = AttentionMapsRef(args, rows, row, head, keys[group]);
+        const double* v = values[group].data() +
+                          static_cast<size_t>(first - keys[group].first_slot) * v_dim;
+        std::vector<double> o = RoundedSum(maps.first, first, v, v_dim);
         if (spec.has_second_map()) {
-          const int noise = spec.num_q1_heads + head / (spec.num_q1_heads / spec.num_q2_heads);
-          const std::vector<double> a2 = RoundedMap(
-              batch, rows, row, q_of(rows.first_row + row, noise), spec.k_maps - 1, group);
-          const size_t at = static_cast<size_t>((rows.first_row + row) * spec.num_q1_heads + head);
-          const double lambda = batch.lambda_rows.empty() ? batch.lambda : batch.lambda_rows[at];
-          for (size_t d = 0; d < o.size(); ++d) o[d] -= lambda * a2[d];
+          const std::vector<double> a2 = RoundedSum(maps.second, first, v, v_dim);
+          for (size_t d = 0; d < o.size(); ++d) o[d] -= maps.lambda * a2[d];
         }
         double squares = 0;
         for (double value : o) squares += value * value;
