@@ -28,13 +28,17 @@ class GoldenTest : public ::testing::TestWithParam<std::string> {
 
   // `format`: of linear layers. If it is quantised, everything else is float32.
   std::unique_ptr<Model> Load(WeightFormat format, CpuIsa isa, LogitQuant logits = {}) {
+    return Load(format, isa, logits, pool_);
+  }
+  std::unique_ptr<Model> Load(WeightFormat format, CpuIsa isa, LogitQuant logits,
+                              ThreadPool& pool) {
     ModelOptions options;
     options.model_dir = golden_.dir;
     options.weight_format = IsQuantized(format) ? WeightFormat::kFloat32 : format;
     options.linear_format = format;
     options.isa = isa;
     options.logit_quant = logits;
-    Result<std::unique_ptr<Model>> model = Model::Load(options, pool_);
+    Result<std::unique_ptr<Model>> model = Model::Load(options, pool);
     EXPECT_TRUE(model.ok()) << model.status().message();
     return model.ok() ? std::move(model).value() : nullptr;
   }
@@ -61,7 +65,8 @@ class GoldenTest : public ::testing::TestWithParam<std::string> {
   GoldenCase golden_ = ReadCase(GetParam());
   // The prompt and the reference's continuation.
   std::vector<int32_t> tokens_ = golden_.AllTokens();
-  ThreadPool pool_{{.num_threads = 2, .pin = false, .spin_us = 0}};
+  // Two threads would hand over to each other for longer than these models compute.
+  ThreadPool pool_{{.num_threads = 1, .pin = false, .spin_us = 0}};
 };
 
 TEST_P(GoldenTest, Float32LogitsEqualTheReference) {
@@ -173,6 +178,18 @@ TEST_P(GoldenTest, EveryScheduleGivesTheSameBits) {
       if (!HasPagesOf(*model, pages)) continue;
       SCOPED_TRACE(std::string(NameOf(isa)) + ", pages of " + std::string(NameOf(pages)));
       ExpectEveryScheduleGivesTheSameBits(*model, pages);
+    }
+  }
+}
+
+TEST_P(GoldenTest, SeveralThreadsGiveTheSameBits) {
+  ThreadPool several({.num_threads = 3, .pin = false, .spin_us = 0});
+  for (CpuIsa isa : SupportedCpuIsas()) {
+    for (WeightFormat format : kWeightFormats) {
+      const auto model = Load(format, isa), shared = Load(format, isa, {}, several);
+      ASSERT_TRUE(model != nullptr && shared != nullptr);
+      EXPECT_TRUE(OneChunk(*shared).logits == OneChunk(*model).logits)
+          << NameOf(isa) << " " << NameOf(format);
     }
   }
 }
