@@ -200,6 +200,8 @@ class ResidencyTest(unittest.TestCase):
             for name in "abac":
                 self.assertEqual(server.post("/v1/completions", {**GREEDY, "model": name}).status,
                                  200)
+                eventually(lambda: server.metric("diffserve_model_requests_in_flight",
+                                                 model=name) == 0, "the end of the request")
             self.assertEqual(server.states(), {"a": "loaded", "b": "unloaded", "c": "loaded"})
             self.assertEqual(server.metric("diffserve_model_stops_total", model="b",
                                            reason="room"), 1)
