@@ -33,7 +33,7 @@ run docs .venv/bin/python docs/build.py --check
 run docs_commands .venv/bin/python docs/check_commands.py
 for program in "${programs[@]}"; do run_gtest "$program" "build/release/tests/$program"; done
 replay release ""
-run e2e .venv/bin/python tests/e2e/run.py --jobs 3 "${e2e[@]}"
+run e2e .venv/bin/python tests/e2e/run.py --jobs 4 "${e2e[@]}"
 grep -E " skipped '" "$results/e2e.log"
 
 if [ ${#more[@]} -gt 0 ]; then

@@ -7,6 +7,9 @@ failed=0
 results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
 
+# Some images set it; then each test file would compile the packages that it imports anew.
+unset PYTHONDONTWRITEBYTECODE
+
 # Nothing here takes this long on two cores. A command that does hangs: it fails, the rest runs.
 limit_s=1500
 limited() {  # limited COMMAND...

@@ -23,10 +23,12 @@ import urllib.parse
 from pathlib import Path
 
 LARGE_BYTES = 100_000  # from here on a file is large: it has a SHA-256
+POLL_S = 0.01  # how soon a server ends
 
 
 def commit_of(files: dict[str, bytes]) -> str:
-    return hashlib.sha1(repr(sorted(files.items())).encode()).hexdigest()
+    listed = [(name, etag_of(files[name])) for name in sorted(files)]
+    return hashlib.sha1(repr(listed).encode()).hexdigest()
 
 
 def etag_of(content: bytes) -> str:
@@ -228,7 +230,7 @@ class Proxy(socketserver.ThreadingTCPServer):
         self.address = f"http://127.0.0.1:{self.server_address[1]}"
 
     def __enter__(self):
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(POLL_S,), daemon=True).start()
         return self
 
     def __exit__(self, *_):
@@ -264,7 +266,8 @@ class HubStub:
                                                  do_handshake_on_connect=False)
 
     def __enter__(self):
-        self._thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self._thread = threading.Thread(target=self.server.serve_forever, args=(POLL_S,),
+                                        daemon=True)
         self._thread.start()
         return self
 

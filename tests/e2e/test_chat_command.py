@@ -86,7 +86,7 @@ class StandInServer:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Exchange)
         self.server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True)
         self.thread.start()
         return self
 
