@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "engine/text/bytes_ffi.h"
+#include "engine/text/large_stack.h"
 
 namespace diffserve {
 namespace {
@@ -238,9 +239,13 @@ void GrammarCompiler::Impl::CompileInto(const GrammarSpec& spec, Place place, En
     return;
   }
   diffserve_ffi::FfiBytes message{}, no_first_token{};
-  MatcherHandle made(diffserve_ffi::ffi_grammars_compile(
-      *grammars, static_cast<uint32_t>(spec.kind), Borrow(spec.text), limits.max_whitespace,
-      &entry->bytes, &no_first_token, &message));
+  MatcherHandle made;
+  entry->error = RunOnLargeStack([&] {
+    made.reset(diffserve_ffi::ffi_grammars_compile(*grammars, static_cast<uint32_t>(spec.kind),
+                                                   Borrow(spec.text), limits.max_whitespace,
+                                                   &entry->bytes, &no_first_token, &message));
+  });
+  if (!entry->error.ok()) return;
   entry->no_first_token = Take(no_first_token);
   if (made == nullptr) {
     entry->error = InvalidArgument(Take(message));
@@ -254,11 +259,16 @@ void GrammarCompiler::Impl::CompileInto(const GrammarSpec& spec, Place place, En
 }
 
 // Publishes the entry and keeps it in the cache. Refused texts are kept too, so that their error
-// costs its time once.
+// costs its time once; a text for which the machine had no thread is not.
 void GrammarCompiler::Impl::Keep(const Key& key, const std::shared_ptr<Entry>& entry) {
   std::lock_guard lock(mutex);
   entry->done = true;
   compiled.notify_all();
+  if (entry->error.code() == StatusCode::kResourceExhausted) {
+    lines.erase(by_key[key]);
+    by_key.erase(key);
+    return;
+  }
   ++stats.compiled;
   entry->bytes += 2 * std::get<std::string>(key).size() + sizeof(Entry);
   stats.cache_bytes += entry->bytes;
@@ -301,6 +311,7 @@ Result<std::shared_ptr<GrammarCompiler::Impl::Entry>> GrammarCompiler::Impl::Com
     Keep(key, entry);
   }
   if (entry->matcher != nullptr) return entry;
+  if (entry->error.code() == StatusCode::kResourceExhausted) return entry->error;
   return Status(entry->error.code(), std::string(spec.param) + ": " + entry->error.message(),
                 spec.param);
 }

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The limits of grammars: refusals by name, and the cost of hostile grammars.
+#include <dlfcn.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <chrono>
+#include <fstream>
 #include <random>
 
 #include "tests/testing/grammar_fixture.h"
@@ -50,6 +55,25 @@ TEST_F(GrammarLimitsTest, AnnotationsChangeNothing) {
       R"("uniqueItems":false,"const":3})";
   EXPECT_TRUE(Accepts(Kind::kJsonSchema, schema, "3"));
   EXPECT_FALSE(Accepts(Kind::kJsonSchema, schema, "7"));
+}
+
+TEST_F(GrammarLimitsTest, TextForWhichNoThreadCouldBeStartedIsCompiledLater) {
+  for (const char* sanitizer : {"__asan_init", "__tsan_init"}) {
+    if (dlsym(RTLD_DEFAULT, sanitizer) != nullptr) GTEST_SKIP() << "it ends the process first";
+  }
+  const char* schema = R"({"const":"a"})";
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const rlim_t used = pages * static_cast<uint64_t>(getpagesize());
+  const rlimit less_than_a_stack = {.rlim_cur = used + (32 << 20), .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &less_than_a_stack), 0);
+  const auto refused = Compile(Kind::kJsonSchema, schema);
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
+  EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(refused.status().message(), HasSubstr("no thread could be started"));
+  EXPECT_TRUE(Accepts(Kind::kJsonSchema, schema, R"("a")"));
 }
 
 TEST_F(GrammarLimitsTest, RefusesContradictions) {

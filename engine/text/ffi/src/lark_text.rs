@@ -13,8 +13,8 @@ const REFUSED_ATTRIBUTES: [&str; 3] = ["temperature", "stop", "stop_capture"];
 const REFUSED_OPTIONS: [&str; 1] = ["allow_invalid_utf8"];
 /// The library's first step through an intersection takes time exponential in its parts.
 const MAX_INTERSECTIONS: usize = 8;
-/// The library calls itself for each rule in a rule and for each group in a group. The stack in
-/// large_stack.rs is enough for this number of calls.
+/// The library calls itself for each rule in a rule and for each group in a group. The stack of
+/// engine/text/large_stack.h is enough for this number of calls.
 const MAX_LEVELS: usize = 10_000;
 const MAX_NESTING: usize = 64;
 

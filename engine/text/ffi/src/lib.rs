@@ -13,7 +13,6 @@ mod forced_text;
 mod gbnf;
 mod grammar;
 mod jinja;
-mod large_stack;
 mod lark_pieces;
 mod lark_text;
 mod number_guard;
@@ -35,7 +34,6 @@ mod token_bytes;
 mod token_parser;
 mod tokenizer;
 
-use large_stack::on_large_stack;
 use panics::{one_line, without_panic};
 
 /// Borrowed bytes of the caller, valid during the call.
@@ -400,7 +398,7 @@ pub unsafe extern "C" fn ffi_grammars_free(grammars: *mut FfiGrammars) {
 
 /// `kind`: GrammarSpec::Kind. `*held_bytes`: the memory that the matcher holds. `*no_first_token`:
 /// the reason if no first token is possible, else empty. Null on error. Many threads may compile at
-/// once.
+/// once. Needs the stack of engine/text/large_stack.h.
 #[no_mangle]
 pub unsafe extern "C" fn ffi_grammars_compile(
     grammars: *const FfiGrammars,
@@ -415,14 +413,11 @@ pub unsafe extern "C" fn ffi_grammars_compile(
         let kind = grammar::Kind::from_number(kind)?;
         let text = text.text("the grammar")?;
         let factory = &(*grammars).0;
-        let (made, why, held) = on_large_stack(|| {
-            let before = counted_memory::held_bytes();
-            let (made, why) = factory.compile(kind, text, max_whitespace)?;
-            let made = Box::new(FfiMatcher(made));
-            Ok((made, why, (counted_memory::held_bytes() - before).max(0) as usize))
-        })?;
+        let before = counted_memory::held_bytes();
+        let (made, why) = factory.compile(kind, text, max_whitespace)?;
+        let made = Box::new(FfiMatcher(made));
+        held_bytes.write((counted_memory::held_bytes() - before).max(0) as usize);
         no_first_token.write(FfiBytes::new(one_line(&why).into_bytes()));
-        held_bytes.write(held);
         Ok(Box::into_raw(made))
     })
 }
