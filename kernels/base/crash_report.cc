@@ -152,6 +152,7 @@ void InstallCrashReport(const char* version, const char* commit) {
   backtrace(&frame, 1);  // the first call loads a library
   struct sigaction action{};
   action.sa_handler = OnFatalSignal;
+  action.sa_flags = SA_ONSTACK;
   for (int signal : kFatalSignals) sigaction(signal, &action, nullptr);
   std::set_terminate(OnTerminate);
   is_installed = true;

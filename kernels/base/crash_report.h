@@ -6,7 +6,8 @@
 //
 // The handler allocates nothing and takes no lock of ours. POSIX does not promise that glibc's
 // backtrace and dladdr are safe in a signal handler: a crash inside the dynamic loader may lack its
-// line. A stack overflow has no line, since the handler would run on that stack.
+// line. So does a stack overflow on a thread that is no NamedThread: the handler needs a
+// SignalStack.
 #pragma once
 
 #include <cstdint>

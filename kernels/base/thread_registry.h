@@ -10,13 +10,15 @@
 
 #include <atomic>
 
+#include "kernels/base/signal_stack.h"
+
 namespace diffserve {
 
 struct ThreadEntry;
 
-// Created first on a thread, which it names for its own lifetime. `name`, and the activities below,
-// are literals; a name has at most 15 characters. The system keeps showing the main thread under
-// the program's name, by which tools find a process.
+// Created first on a thread, which it names for its own lifetime, and whose signal handlers it
+// gives a stack. `name`, and the activities below, are literals; a name has at most 15 characters.
+// The system keeps showing the main thread under the program's name, by which tools find a process.
 class NamedThread {
  public:
   NamedThread(const char* name, const char* activity);
@@ -25,6 +27,7 @@ class NamedThread {
   NamedThread& operator=(const NamedThread&) = delete;
 
  private:
+  const SignalStack signal_stack_;
   ThreadEntry* const entry_;  // nullptr: all entries are taken
 };
 

@@ -26,6 +26,13 @@ uint64_t NumberOf(const char* variable) {
   return text == nullptr ? 0 : std::strtoull(text, nullptr, 10);
 }
 
+// Calls itself without end.
+[[gnu::noinline]] uint64_t UseUpStack(uint64_t depth) {
+  volatile char used[4096];
+  used[depth % sizeof(used)] = 1;
+  return depth == UINT64_MAX ? 0 : UseUpStack(depth + 1) + static_cast<uint64_t>(used[0]);
+}
+
 class GatedExecutor : public Executor {
  public:
   GatedExecutor(std::unique_ptr<Executor> inner, std::string gate)
@@ -35,6 +42,7 @@ class GatedExecutor : public Executor {
   void Launch(const StepPlan& plan) override {
     if (plan.step == crash_step_) std::raise(SIGSEGV);
     if (plan.step == failed_check_step_) DS_CHECK(plan.sequences.empty(), "a step that is to fail");
+    if (plan.step == overflow_step_) UseUpStack(0);
     while (!MayLaunch()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     inner_->Launch(plan);
   }
@@ -57,6 +65,7 @@ class GatedExecutor : public Executor {
   const std::string gate_;
   const uint64_t crash_step_ = NumberOf("DIFFSERVE_CRASH_STEP");
   const uint64_t failed_check_step_ = NumberOf("DIFFSERVE_FAILED_CHECK_STEP");
+  const uint64_t overflow_step_ = NumberOf("DIFFSERVE_OVERFLOW_STEP");
   int64_t round_ = 0;
   int64_t left_ = 0;  // steps; -1: no limit
 };

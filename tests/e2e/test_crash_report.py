@@ -37,6 +37,10 @@ class CrashReport(unittest.TestCase):
     def test_fatal_signal(self):
         self.assertNotIn("check=", self.crashed("DIFFSERVE_CRASH_STEP", signal.SIGSEGV))
 
+    def test_stack_overflow(self):
+        line = self.crashed("DIFFSERVE_OVERFLOW_STEP", signal.SIGSEGV)
+        self.assertGreater(len(set(re.findall(r"diffserve_gated\+0x[0-9a-f]+", line))), 1)
+
     def test_failed_check(self):
         line = self.crashed("DIFFSERVE_FAILED_CHECK_STEP", signal.SIGABRT)
         self.assertRegex(line, r'check="\S*gated_server\.cc:\d+: plan\.sequences\.empty\(\): '
