@@ -273,23 +273,27 @@ class ChildTest(unittest.TestCase):
         self.addCleanup(process.stdout.close)
         return process, int(process.stdout.readline())
 
-    def check_end(self, code: str, with_signal: int | None = None) -> None:
-        process, pid = self.in_process(code)
-        if with_signal is not None:
-            self.assertTrue(is_running(pid))
-            process.send_signal(with_signal)
+    def check_end(self, process: subprocess.Popen, pid: int) -> None:
         process.wait(60)
         eventually(lambda: not is_running(pid), "the child has ended", 30)
 
     def test_end_of_the_process_ends_the_child(self):
-        self.check_end("sys.exit(3)")
+        self.check_end(*self.in_process("sys.exit(3)"))
 
     def test_kill_of_the_process_ends_the_child(self):
-        self.check_end("time.sleep(600)", signal.SIGKILL)
+        process, pid = self.in_process("time.sleep(600)")
+        self.assertTrue(is_running(pid))
+        process.kill()
+        self.check_end(process, pid)
 
     def test_kill_ends_the_child_although_a_fork_lives(self):
-        self.check_end("if os.fork() == 0:\n    time.sleep(60)\n    os._exit(0)\ntime.sleep(600)",
-                       signal.SIGKILL)
+        process, pid = self.in_process("fork = os.fork()\nif fork > 0: print(fork, flush=True)\n"
+                                       "time.sleep(600)")
+        fork = int(process.stdout.readline())
+        self.addCleanup(os.kill, fork, signal.SIGKILL)
+        self.assertTrue(is_running(pid))
+        process.kill()
+        self.check_end(process, pid)
 
     def test_fork_that_ends_leaves_the_child(self):
         process, pid = self.in_process("if os.fork() == 0: sys.exit()\nos.wait()\n"
