@@ -77,6 +77,7 @@ struct ServeOptions {
   std::vector<std::string> cors_origins;  // as CrossOrigin::Parse reads them; empty: none
   // Names of server/serving/tools/tool_format.h, none, or auto: as the chat template shows.
   std::string tool_call_parser = "auto", reasoning_parser = "auto";
+  std::string content_format = "auto";  // as ChooseContentForms takes it
   int drain_timeout_s = 45;
   MemorySize max_answers_memory = {"2GiB", int64_t{2} << 30};
   int cancelled_mass_sample = 256;

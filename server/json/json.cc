@@ -267,8 +267,26 @@ void JsonFields::LogitBias(std::string_view name, size_t max_entries, const Chec
   }
 }
 
-void JsonFields::Scalars(std::string_view name, size_t max_entries,
-                         std::span<const std::string_view> reserved, std::string* out) {
+void JsonFields::Variables(std::string_view name, size_t max_entries, size_t max_bytes,
+                           std::span<const std::string_view> reserved, std::string* out) {
+  const Json* const value = Find(node_, name);
+  if (value == nullptr || !status_.ok()) return;
+  if (!value->is_object()) return Expected(name, "an object");
+  if (value->size() > max_entries) return Fail(TooMany(PathOf(name), value->size(), max_entries));
+  for (const auto& [key, entry] : value->items()) {
+    const std::string path = PathOf(name) + "." + ShownJson(key);
+    if (std::ranges::find(reserved, key) != reserved.end())
+      return Fail(InvalidArgument(path + " cannot be set by a request", path));
+    if (key.size() > kMaxShownJsonBytes)
+      return Fail(InvalidArgument(path + " is too long for a name", path));
+  }
+  if (value->empty())
+    *out = "{}";
+  else
+    ObjectText(name, max_bytes, out);
+}
+
+void JsonFields::Scalars(std::string_view name, size_t max_entries, std::string* out) {
   const Json* const value = Find(node_, name);
   if (value == nullptr || !status_.ok()) return;
   if (!value->is_object()) return Expected(name, "an object");
@@ -276,9 +294,6 @@ void JsonFields::Scalars(std::string_view name, size_t max_entries,
   constexpr size_t kMaxScalarBytes = 1024;
   for (const auto& [key, entry] : value->items()) {
     const std::string path = PathOf(name) + "." + ShownJson(key);
-    for (const std::string_view taken : reserved) {
-      if (key == taken) return Fail(InvalidArgument(path + " cannot be set by a request", path));
-    }
     if (key.size() > kMaxShownJsonBytes)
       return Fail(InvalidArgument(path + " is too long for a name", path));
     const bool short_text = entry.is_string() &&

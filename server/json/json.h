@@ -69,9 +69,12 @@ class JsonFields {
   using CheckWritten = std::function<Status(float value, const std::string& written)>;
   void LogitBias(std::string_view name, size_t max_entries, const CheckWritten& check,
                  std::vector<std::pair<int32_t, float>>* out);
-  // An object of strings, numbers and booleans, as JSON text; keys of `reserved` are refused.
-  void Scalars(std::string_view name, size_t max_entries,
-               std::span<const std::string_view> reserved, std::string* out);
+  // An object of strings, numbers and booleans, as JSON text.
+  void Scalars(std::string_view name, size_t max_entries, std::string* out);
+  // An object of any values, as the client wrote it; keys of `reserved` are refused. REQUIRES: as
+  // for ObjectText.
+  void Variables(std::string_view name, size_t max_entries, size_t max_bytes,
+                 std::span<const std::string_view> reserved, std::string* out);
   // A member that is an object, as the client wrote it: the order of a schema's properties is the
   // order in which they are generated. REQUIRES: `name` is one of kKeptTexts in json.cc.
   void ObjectText(std::string_view name, size_t max_bytes, std::string* out);

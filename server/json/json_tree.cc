@@ -14,8 +14,9 @@ namespace {
 
 // Objects whose text is kept, except inside another such object; so the kept text is at most as
 // long as the body.
-constexpr std::string_view kKeptTexts[] = {"parameters", "input_schema", "schema",    "input",
-                                           "arguments",  "action",       "operation", "body"};
+constexpr std::string_view kKeptTexts[] = {"parameters", "input_schema", "schema",
+                                           "input",      "arguments",    "action",
+                                           "operation",  "body",         "chat_template_kwargs"};
 
 // The body's bytes; `*read` is the number that the parser has read.
 struct CountedBytes {

@@ -159,7 +159,7 @@ Result<SharedTokens> Frontend::Impl::Tokens(Prompt& prompt, std::optional<bool> 
   if (chat != nullptr) {
     if (chat_template == nullptr)
       return InvalidArgument("this model has no chat template; use /v1/completions", "messages");
-    const TemplateJson json = TemplateJsonOf(*chat);
+    const TemplateJson json = TemplateJsonOf(*chat, options.content_forms);
     Result<RenderedChat> made = chat_template->Render(
         {json.messages, json.kwargs, chat->add_generation_prompt, json.tools,
          chat->continues_final_message},

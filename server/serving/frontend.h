@@ -110,6 +110,7 @@ struct FrontendOptions {
   size_t max_tools = 1024;
   size_t max_tools_bytes = 1 << 20;  // of all together, as JSON
   TemplateRoles template_roles;
+  ContentForms content_forms;
   GrammarLimits grammar;
   AnswerFormats formats;              // of the model's answers
   size_t max_stream_bytes = 1 << 20;  // queued for a slow reader before the request is cancelled

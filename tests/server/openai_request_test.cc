@@ -295,14 +295,14 @@ TEST_F(OpenAiRequestTest, MessagesAreConvertedForTheTemplate) {
   const Result<OpenAiRequest> parsed = Chat(
       R"({"messages":[{"role":"system","content":"be \"brief\""},{"role":"user","name":"bob","content":[{"type":"text","text":"a"},
           {"type":"text","text":"b"}]},{"role":"assistant","content":""}],
-          "add_generation_prompt":false,"chat_template_kwargs":{"shout":true,"k":1.5,"s":"x"},"logprobs":true,"top_logprobs":2})");
+          "add_generation_prompt":false,"chat_template_kwargs":{"shout":true,"k":1.5,"l":[{"b":1,"a":null}],"n":null},"logprobs":true,"top_logprobs":2})");
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
   const auto& chat = std::get<Conversation>(parsed.value().generate.prompts.at(0));
   EXPECT_EQ(
       TemplateJsonOf(chat).messages,
       R"([{"role":"system","content":"be \"brief\""},{"role":"user","content":"a\nb","name":"bob"},)"
       R"({"role":"assistant","content":""}])");
-  EXPECT_EQ(chat.template_kwargs, R"({"k":1.5,"s":"x","shout":true})");
+  EXPECT_EQ(chat.template_kwargs, R"({"shout":true,"k":1.5,"l":[{"b":1,"a":null}],"n":null})");
   EXPECT_FALSE(chat.add_generation_prompt);
   EXPECT_EQ(parsed.value().generate.sampling.num_logprobs, 2);
   EXPECT_EQ(parsed.value().generate.max_tokens_default, 0);
@@ -330,7 +330,10 @@ TEST_F(OpenAiRequestTest, InvalidMessagesAreRefusedWithTheirPath) {
   EXPECT_EQ(ChatRefusedFor(R"("echo":true)"), "echo");
   EXPECT_EQ(ChatRefusedFor(R"("chat_template_kwargs":{"messages":1})"),
             "chat_template_kwargs.messages");
-  EXPECT_EQ(ChatRefusedFor(R"("chat_template_kwargs":{"a":[1]})"), "chat_template_kwargs.a");
+  EXPECT_EQ(ChatRefusedFor(R"("chat_template_kwargs":[1])"), "chat_template_kwargs");
+  EXPECT_EQ(
+      ChatRefusedFor(R"("chat_template_kwargs":{"a":[")" + std::string(1 << 20, 'x') + R"("]})"),
+      "chat_template_kwargs");
 }
 
 TEST_F(OpenAiRequestTest, EchoWithoutOutputStillScoresThePrompt) {

@@ -12,6 +12,7 @@ namespace {
 
 constexpr size_t kMaxContentParts = 1024;
 constexpr size_t kMaxTemplateKwargs = 64;
+constexpr size_t kMaxTemplateKwargsBytes = 1 << 20;  // as of tools, which some templates take here
 
 // The member that holds a part's text; nullptr: the part is reasoning, which is a separate member
 // of a message.
@@ -20,12 +21,11 @@ const char* TextMember(std::string_view type, bool by_assistant) {
   return by_assistant && (type == "thinking" || type == "reasoning") ? nullptr : "text";
 }
 
-// Text parts, joined by newlines.
-std::string ReadParts(JsonFields& message, const std::string& path, bool by_assistant) {
-  std::string content;
-  bool first = true;
+std::vector<std::string> ReadParts(JsonFields& message, const std::string& path,
+                                   bool by_assistant) {
+  std::vector<std::string> texts;
   for (JsonFields& part : message.Objects("content", kMaxContentParts)) {
-    std::string type, text;
+    std::string type;
     part.String("type", kMaxNameBytes, &type);
     const char* const member = TextMember(type, by_assistant);
     if (member == nullptr) continue;
@@ -37,28 +37,24 @@ std::string ReadParts(JsonFields& message, const std::string& path, bool by_assi
     } else if (!part.Has(member)) {
       part.Fail(InvalidArgument(path + ".content has a part without " + member, path + ".content"));
     }
-    part.String(member, kMaxTextBytes, &text);
+    part.String(member, kMaxTextBytes, &texts.emplace_back());
     message.Fail(part.status());
-    if (!first) content += '\n';
-    first = false;
-    content += text;
   }
-  return content;
+  return texts;
 }
 
 // The text of a message. It may be absent in an assistant's message with calls, reasoning or a
 // refusal, in an empty answer, and in a tool's message.
-std::string ReadContent(JsonFields& message, const std::string& path, std::string_view role) {
-  std::string content;
-  const bool by_assistant = role == "assistant";
+void ReadContent(JsonFields& message, const std::string& path, Message* read) {
+  const bool by_assistant = read->role == "assistant";
   if (message.IsString("content"))
-    message.String("content", kMaxTextBytes, &content);
+    message.String("content", kMaxTextBytes, &read->content);
   else if (message.Has("content"))
-    content = ReadParts(message, path, by_assistant);
-  else if (!by_assistant && role != "tool")
+    read->SetParts(ReadParts(message, path, by_assistant));
+  else if (!by_assistant && read->role != "tool")
     message.Fail(InvalidArgument(path + ".content is missing", path + ".content"));
-  if (by_assistant && content.empty()) message.String("refusal", kMaxTextBytes, &content);
-  return content;
+  if (by_assistant && read->content.empty())
+    message.String("refusal", kMaxTextBytes, &read->content);
 }
 
 Message ReadMessage(JsonFields& message, const std::string& path) {
@@ -73,7 +69,7 @@ Message ReadMessage(JsonFields& message, const std::string& path) {
                                  path + ".tool_calls"));
   }
   message.String("name", kMaxNameBytes, &read.name);
-  read.content = ReadContent(message, path, read.role);
+  ReadContent(message, path, &read);
   if (!message.status().ok()) return read;
   if (read.role == "assistant") ReadAssistantMembers(message, path, &read);
   if (read.role == "tool") ReadToolMembers(message, path, &read);
@@ -130,7 +126,8 @@ Conversation ReadConversation(JsonFields& fields, bool add_generation_prompt) {
                                             "tools",         "documents",
                                             "bos_token",     "eos_token",
                                             "pad_token",     "unk_token"};
-  fields.Scalars("chat_template_kwargs", kMaxTemplateKwargs, kReserved, &chat.template_kwargs);
+  fields.Variables("chat_template_kwargs", kMaxTemplateKwargs, kMaxTemplateKwargsBytes, kReserved,
+                   &chat.template_kwargs);
   return chat;
 }
 

@@ -83,7 +83,7 @@ void ResponsesReader::ReadSmallMembers() {
   fields_.Bool("store", &request_.store);
   fields_.String("previous_response_id", kMaxNameBytes, &request_.previous_response_id);
   std::string metadata = "{}";
-  fields_.Scalars("metadata", kMaxMetadata, {}, &metadata);
+  fields_.Scalars("metadata", kMaxMetadata, &metadata);
   fields_.Bool("parallel_tool_calls", &request_.tool_choice.parallel);
   std::string user;
   for (const char* name : {"user", "safety_identifier", "prompt_cache_key"})

@@ -101,6 +101,7 @@ class LocalChat : public ChatModel {
     output_ = std::make_unique<OutputLoop>(*text_.tokenizer, kChatOutboxEvents, CallsTo(engine_));
     FrontendOptions frontend;
     frontend.text_threads = 1;
+    frontend.content_forms = ContentFormsOf(text_.chat_template.get());
     frontend.cancelled_mass_sample = 0;  // there is no /metrics to report it
     config_.AddEndOfText(text_.tokenizer->eos_token_id());
     if (!session_->plan().on_gpu() && config_.num_kv_layers() == config_.num_layers) {

@@ -57,7 +57,8 @@ Result<std::vector<int32_t>> TextTokens(const std::string& model_dir, const Prom
   if (!chat_template.ok()) return chat_template.status();
   if (*chat_template == nullptr)
     return InvalidArgument("--chat: " + model_dir + " has no chat template", "--chat");
-  const TemplateJson json = TemplateJsonOf(ChatHistory("").With(prompt.text));
+  const TemplateJson json = TemplateJsonOf(ChatHistory("").With(prompt.text),
+                                           ContentFormsOf(chat_template->get()));
   const Result<RenderedChat> rendered =
       (*chat_template)
           ->Render({.messages_json = json.messages, .add_generation_prompt = true}, &tokenizer);

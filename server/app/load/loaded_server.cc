@@ -137,6 +137,8 @@ Result<LoadedServer> LoadServer(const SessionOptions& options, const ServeOption
   }
   server.frontend.formats = ChooseFormats({serve.tool_call_parser, serve.reasoning_parser},
                                           parts.chat_template.get(), *parts.tokenizer);
+  server.frontend.content_forms = ChooseContentForms(serve.content_format,
+                                                     parts.chat_template.get());
   server.frontend.cancelled_mass_sample = serve.cancelled_mass_sample;
   server.frontend.text_threads = std::max(2, AvailableCpus() / 4);
   server.routes.model_root = server.grpc.model_root = options.model_dir;

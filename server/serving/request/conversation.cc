@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <span>
 #include <utility>
 
 #include "engine/text/chat_template.h"
@@ -12,8 +13,29 @@
 namespace diffserve {
 namespace {
 
-void WriteMessage(const Message& message, JsonWriter& json) {
-  json.Begin('{').Add("role", message.role).Add("content", message.content);
+// An assistant that only calls has an empty list, as it has an empty text. A template that reads
+// the first part needs one.
+void WriteParts(const Message& message, bool one_part, JsonWriter& json) {
+  const auto add = [&](std::string_view text) {
+    json.Begin('{').Add("type", "text").Add("text", text).End('}');
+  };
+  json.Begin('[');
+  size_t begin = 0;
+  for (const size_t end : one_part ? std::span<const size_t>() : std::span(message.breaks)) {
+    add(std::string_view(message.content).substr(begin, end - begin));
+    begin = end + 1;
+  }
+  if (one_part || !message.content.empty() || message.calls.empty())
+    add(std::string_view(message.content).substr(begin));
+  json.End(']');
+}
+
+void WriteMessage(const Message& message, ContentForm form, JsonWriter& json) {
+  json.Begin('{').Add("role", message.role).Key("content");
+  if (form == ContentForm::kText || (form == ContentForm::kTextOrParts && message.breaks.empty()))
+    json.Value(message.content);
+  else
+    WriteParts(message, form == ContentForm::kOnePart, json);
   if (!message.name.empty()) json.Add("name", message.name);
   if (!message.calls.empty()) {
     json.Key("tool_calls").Begin('[');
@@ -32,9 +54,22 @@ void WriteMessage(const Message& message, JsonWriter& json) {
 
 }  // namespace
 
+void Message::SetParts(const std::vector<std::string>& texts) {
+  content.clear();
+  breaks.clear();
+  for (const std::string& text : texts) {
+    if (&text != &texts.front()) {
+      breaks.push_back(content.size());
+      content += '\n';
+    }
+    content += text;
+  }
+}
+
 size_t Message::HeldBytes() const {
   size_t bytes = sizeof(*this) + role.capacity() + content.capacity() + name.capacity() +
-                 reasoning.capacity() + tool_call_id.capacity();
+                 reasoning.capacity() + tool_call_id.capacity() +
+                 breaks.capacity() * sizeof(breaks.front());
   for (const ToolCall& call : calls)
     bytes += sizeof(call) + call.id.capacity() + call.name.capacity() + call.arguments.capacity();
   return bytes;
@@ -69,19 +104,16 @@ void FitRoles(const TemplateRoles& roles, std::vector<Message>* messages) {
     if (!roles.developer && message.role == "developer") message.role = "system";
   }
   if (roles.later_system || messages->empty()) return;
-  std::string prompt;
-  bool first = true, any = false;
-  std::erase_if(*messages, [&](const Message& message) {
-    const bool is_system = message.role == "system";
-    if (is_system) prompt += (std::exchange(any, true) ? "\n" : "") + message.content;
-    const bool stays = std::exchange(first, false);
-    return is_system && !stays;
-  });
-  if (!any) return;
-  if (messages->front().role == "system")
-    messages->front().content = std::move(prompt);
-  else
-    messages->insert(messages->begin(), Message{.role = "system", .content = std::move(prompt)});
+  const auto is_system = [](const Message& message) { return message.role == "system"; };
+  if (std::none_of(messages->begin() + 1, messages->end(), is_system)) return;
+  std::vector<std::string> texts;
+  for (Message& message : *messages) {
+    if (is_system(message)) texts.push_back(std::move(message.content));
+  }
+  std::erase_if(*messages, is_system);
+  Message& prompt = *messages->insert(messages->begin(), {.role = "system", .content = {}});
+  prompt.SetParts(texts);
+  prompt.breaks.clear();  // one text: its newlines keep the messages apart
 }
 
 std::string CallArguments(const std::string& text) {
@@ -106,8 +138,7 @@ std::string TextArguments(std::string_view text) {
 
 void TurnList::Say(std::string_view role, const std::vector<std::string>& texts) {
   Message& message = messages_.emplace_back(Message{.role = std::string(role), .content = {}});
-  for (const std::string& text : texts)
-    message.content += (&text == &texts.front() ? "" : "\n") + text;
+  message.SetParts(texts);
   in_assistant_ = role == "assistant";
 }
 
@@ -127,11 +158,14 @@ void TurnList::Append(std::vector<Message> messages) {
   in_assistant_ = false;
 }
 
-TemplateJson TemplateJsonOf(const Conversation& conversation) {
+TemplateJson TemplateJsonOf(const Conversation& conversation, const ContentForms& forms) {
   TemplateJson out;
+  const RoleForms& of_role = conversation.tools.empty() ? forms.without_tools : forms.with_tools;
   JsonWriter messages(&out.messages);
   messages.Begin('[');
-  for (const Message& message : conversation.messages) WriteMessage(message, messages);
+  for (const Message& message : conversation.messages) {
+    WriteMessage(message, of_role.Of(message.role), messages);
+  }
   messages.End(']');
   out.tools = ToolsJson(conversation.tools);
   const std::string_view own = conversation.template_kwargs;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/serving/request/content_forms.h"
 #include "server/serving/request/template_roles.h"
 #include "server/serving/tools/tool_plan.h"
 
@@ -23,13 +24,15 @@ struct ToolCall {
 };
 
 struct Message {
-  std::string role;  // system, developer, user, assistant or tool
-  std::string content;
+  std::string role;                  // system, developer, user, assistant or tool
+  std::string content;               // several parts are joined by newlines
   std::string name = {};             // of the speaker; empty: none
   std::vector<ToolCall> calls = {};  // of an assistant
   std::string reasoning = {};        // of an assistant; empty: none
   std::string tool_call_id = {};     // of a tool's result
+  std::vector<size_t> breaks = {};   // positions in `content` of the newlines that join parts
 
+  void SetParts(const std::vector<std::string>& texts);
   size_t HeldBytes() const;
 };
 
@@ -91,6 +94,6 @@ struct TemplateJson {
   std::string tools;  // empty: none
   std::string kwargs;
 };
-TemplateJson TemplateJsonOf(const Conversation& conversation);
+TemplateJson TemplateJsonOf(const Conversation& conversation, const ContentForms& forms = {});
 
 }  // namespace diffserve

@@ -86,7 +86,7 @@ impl Part {
 }
 
 /// Calls `visit` on each string inside, and on each member's name with `true`. Skips the roles of
-/// messages: they are a few fixed words, which templates compare.
+/// messages and the type of text parts: they are a few fixed words, which templates compare.
 fn for_each_string(value: &mut Json, roles: bool, visit: &mut dyn FnMut(&mut String, bool)) {
     match value {
         Json::String(text) => visit(text, false),
@@ -95,7 +95,8 @@ fn for_each_string(value: &mut Json, roles: bool, visit: &mut dyn FnMut(&mut Str
         }
         Json::Object(members) => {
             for (mut name, mut value) in std::mem::take(members) {
-                if !roles || name != "role" {
+                let is_fixed = (roles && name == "role") || (name == "type" && value == "text");
+                if !is_fixed {
                     for_each_string(&mut value, false, visit);
                 }
                 visit(&mut name, true);

@@ -108,7 +108,8 @@ impl Template {
         variables.insert("tools".into(), tools);
         variables.insert("documents".into(), Json::Null);
         if let Json::Object(kwargs) = kwargs {
-            variables.extend(kwargs);
+            // Clients that have nothing to say send null, which a template takes for a value.
+            variables.extend(kwargs.into_iter().filter(|(_, value)| !value.is_null()));
         }
         variables.insert("messages".into(), messages);
         variables
