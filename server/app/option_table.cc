@@ -315,10 +315,10 @@ std::vector<FlagSpec> ConversationFlags() {
                At<&Options::serve, &ServeOptions::reasoning_parser>(),
                "how the model marks its reasoning, which is returned apart from the answer")
           .OneOf(NamesOf(ReasoningFormats())),
-      FlagSpec("--chat-template-content-format FORM", kServe | kRunBatch,
-               At<&Options::serve, &ServeOptions::content_format>(),
-               "how the chat template gets a message's content: string, or openai for a list of "
-               "parts; auto: each role as the template shows it")
+      FlagSpec(
+          "--chat-template-content-format FORM", kServe | kRunBatch,
+          At<&Options::serve, &ServeOptions::content_format>(),
+          "content as a string, or as openai's list of parts; auto: as the chat template takes it")
           .OneOf({"auto", "string", "openai"}),
   };
 }

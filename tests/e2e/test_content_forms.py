@@ -92,8 +92,8 @@ class ContentFormsTest(unittest.TestCase):
         mine = [{"name": "f", "b": 1, "a": {"deep": [None, True, "<|eot|>"]}}]
         sent = [message("user", "x")]
         with self.serve(ARGUMENTS) as server:
-            for given in ({"tools_of_mine": mine}, {"tools_of_mine": "text", "enable_thinking": True},
-                          {"enable_thinking": False}, {}):
+            for given in ({"tools_of_mine": mine}, {"enable_thinking": False}, {},
+                          {"tools_of_mine": "text", "enable_thinking": True}):
                 self.assertEqual(self.prompt(server, sent, chat_template_kwargs=given),
                                  self.right(ARGUMENTS, sent, **given))
             # null is as if absent.
