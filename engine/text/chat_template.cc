@@ -11,6 +11,7 @@
 #include "engine/text/model_file.h"
 #include "engine/text/token_files.h"
 #include "kernels/base/check.h"
+#include "kernels/base/log.h"
 
 namespace diffserve {
 namespace {
@@ -95,9 +96,15 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Load(const std::string& mode
   std::vector<diffserve_ffi::FfiTemplateFile> borrowed;
   for (const TemplateFile& file : *jinja)
     borrowed.push_back({Borrow(file.path), Borrow(file.text)});
-  diffserve_ffi::FfiBytes message{};
+  diffserve_ffi::FfiBytes message{}, passed_over{};
   diffserve_ffi::FfiTemplate* handle = diffserve_ffi::ffi_template_load(
-      borrowed.data(), borrowed.size(), Borrow(processor.value()), files->ffi(), &message);
+      borrowed.data(), borrowed.size(), Borrow(processor.value()), files->ffi(), &passed_over,
+      &message);
+  if (passed_over.size > 0) {
+    Log(LogLevel::kWarning, "chat_template_passed_over",
+        {{"file", model_dir + "/" + Take(passed_over)},
+         {"used", borrowed.empty() ? "tokenizer_config.json" : jinja->front().path}});
+  }
   if (message.size > 0) return InvalidArgument(model_dir + "/" + Take(message));
   if (handle == nullptr) return std::unique_ptr<ChatTemplate>();
   return std::unique_ptr<ChatTemplate>(new ChatTemplate(std::make_unique<Impl>(handle)));

@@ -80,6 +80,28 @@ TEST(ChatTemplateTest, JinjaFileOverridesTheConfig) {
   EXPECT_EQ(text.value(), "<s>file x");
 }
 
+TEST(ChatTemplateTest, TemplateThatIsNotUsedIsLogged) {
+  const auto logged = [](const char* jinja, const char* config, const char* processor) {
+    TemporaryDirectory dir;
+    if (jinja != nullptr) dir.Write("chat_template.jinja", jinja);
+    if (config != nullptr) dir.Write("tokenizer_config.json", config);
+    if (processor != nullptr) dir.Write("chat_template.json", processor);
+    ::testing::internal::CaptureStderr();
+    EXPECT_TRUE(ChatTemplate::Load(dir.path()).ok());
+    const std::string log = ::testing::internal::GetCapturedStderr();
+    const size_t at = log.find("chat_template_passed_over");
+    return at == log.npos ? std::string() : log.substr(log.rfind('/') + 1);
+  };
+  const char* const kOther = R"({"chat_template": "other"})";
+  EXPECT_EQ(logged("own", kOther, nullptr), "tokenizer_config.json used=chat_template.jinja\n");
+  EXPECT_EQ(logged("own", nullptr, kOther), "chat_template.json used=chat_template.jinja\n");
+  EXPECT_EQ(logged(nullptr, R"({"chat_template": "own"})", kOther),
+            "chat_template.json used=tokenizer_config.json\n");
+  EXPECT_EQ(logged("other", kOther, kOther), "");
+  EXPECT_EQ(logged("own", R"({"chat_template": null})", nullptr), "");
+  EXPECT_EQ(logged("own", R"({"chat_template": 7})", nullptr), "") << "it is not read";
+}
+
 TEST(ChatTemplateTest, CompileErrorIsOneLineWithItsPosition) {
   for (const std::string source :
        {"a\n{% if %}", "{{ 'a' ", "{% for x in y %}", "{{ x | no_such_filter }}{% bad %}"}) {

@@ -289,13 +289,15 @@ pub unsafe extern "C" fn ffi_tokenizer_table(
 }
 
 /// `jinja` are the template's files, and `processor` is chat_template.json, empty if there is none.
-/// Null without error: the model has no chat template.
+/// Null without error: the model has no chat template. `passed_over`: a file with other templates;
+/// unchanged if there is none.
 #[no_mangle]
 pub unsafe extern "C" fn ffi_template_load(
     jinja: *const FfiTemplateFile,
     num_jinja: usize,
     processor: FfiStr,
     files: FfiTokenFiles,
+    passed_over: *mut FfiBytes,
     error: *mut FfiBytes,
 ) -> *mut FfiTemplate {
     guard(error, std::ptr::null_mut(), || {
@@ -305,10 +307,13 @@ pub unsafe extern "C" fn ffi_template_load(
             let path = file.path.text("a template's name")?;
             templates.push((path, file.text.text(path)?));
         }
-        let sources =
+        let found =
             template_files::sources(&templates, files.files().tokenizer_config, processor.bytes())?;
+        if let Some(file) = found.passed_over {
+            passed_over.write(FfiBytes::new(file.as_bytes().to_vec()));
+        }
         let tokens = special_tokens::SpecialTokens::read(&files.files())?;
-        let loaded = template::Template::new(sources, tokens)?;
+        let loaded = template::Template::new(found.sources, tokens)?;
         Ok(loaded.map_or(std::ptr::null_mut(), |template| {
             Box::into_raw(Box::new(FfiTemplate(template)))
         }))

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Finds the chat templates of a model directory, with the precedence of transformers.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 
 use crate::special_tokens::{parse_config, parse_object};
@@ -60,23 +62,54 @@ fn in_value(file: &str, value: Option<&Value>) -> Result<Vec<Source>, String> {
     Ok(sources)
 }
 
+const CONFIG: &str = "tokenizer_config.json";
+const PROCESSOR: &str = "chat_template.json";
+
+fn in_config(config: &[u8]) -> Result<Vec<Source>, String> {
+    in_value(CONFIG, parse_config(config)?.get("chat_template"))
+}
+
+fn in_processor(processor: &[u8]) -> Result<Vec<Source>, String> {
+    in_value(PROCESSOR, parse_object(processor, PROCESSOR)?.get("chat_template"))
+}
+
+pub struct Found {
+    pub sources: Vec<Source>,
+    /// A file with other templates, which are not used. An invalid file is passed over too.
+    pub passed_over: Option<&'static str>,
+}
+
+impl Found {
+    fn beside(sources: Vec<Source>, later: &[(&'static str, Result<Vec<Source>, String>)]) -> Self {
+        let texts = |sources: &[Source]| -> BTreeMap<String, String> {
+            sources.iter().map(|one| (one.name.clone(), one.text.clone())).collect()
+        };
+        let own = texts(&sources);
+        let differs = |found: &Result<Vec<Source>, String>| {
+            found.as_ref().is_ok_and(|found| !found.is_empty() && texts(found) != own)
+        };
+        let other = later.iter().find(|(_, found)| differs(found));
+        let passed_over = other.map(|(file, _)| *file);
+        Found { sources, passed_over }
+    }
+}
+
 /// `jinja` are files (paths and texts); if there is one, only these are used. chat_template.json,
 /// the place of processors, is used if no other place has a template.
 pub fn sources(
     jinja: &[(&str, &str)],
     tokenizer_config: &[u8],
     processor: &[u8],
-) -> Result<Vec<Source>, String> {
+) -> Result<Found, String> {
     let files = jinja.iter().map(|(path, text)| source(name_of(path), path.to_string(), text));
     let found: Vec<Source> = files.collect();
+    let last = (PROCESSOR, in_processor(processor));
     if !found.is_empty() {
-        return Ok(found);
+        return Ok(Found::beside(found, &[(CONFIG, in_config(tokenizer_config)), last]));
     }
-    let config = parse_config(tokenizer_config)?;
-    let found = in_value("tokenizer_config.json", config.get("chat_template"))?;
+    let found = in_config(tokenizer_config)?;
     if !found.is_empty() {
-        return Ok(found);
+        return Ok(Found::beside(found, &[last]));
     }
-    const PROCESSOR: &str = "chat_template.json";
-    in_value(PROCESSOR, parse_object(processor, PROCESSOR)?.get("chat_template"))
+    Ok(Found { sources: last.1?, passed_over: None })
 }
