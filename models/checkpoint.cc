@@ -217,6 +217,7 @@ Result<TensorView> Checkpoint::Get(const std::string& name, const std::vector<in
   std::byte* memory = Allocate(entry.end - entry.begin);
   view.dtype = entry.dtype;
   view.data = memory;
+  BeginDigest(name, entry);
   DS_RETURN_IF_ERROR(ReadChecked(file, entry, view, memory));
   return view;
 }
@@ -275,6 +276,8 @@ Status Checkpoint::DecodeFp8(const SafetensorsFile& file, const SafetensorsEntry
   if (!scale.ok()) return scale.status();
   std::vector<uint8_t> codes(entry.end - entry.begin);
   DS_RETURN_IF_ERROR(file.Read(entry, reinterpret_cast<std::byte*>(codes.data())));
+  BeginDigest(matrix, entry);
+  if (digest_ != nullptr) digest_->AddBytes(std::as_bytes(std::span(codes)));
   std::byte* memory = Allocate(codes.size() * sizeof(float));
   auto* values = reinterpret_cast<float*>(memory);
   const size_t width = codes.size() / static_cast<size_t>(rows);
@@ -296,6 +299,7 @@ Status Checkpoint::ReadChecked(const SafetensorsFile& file, const SafetensorsEnt
     piece.end = std::min(entry.end, piece.begin + kCheckedPieceBytes);
     const size_t done = piece.begin - entry.begin, size = piece.end - piece.begin;
     DS_RETURN_IF_ERROR(file.Read(piece, memory + done));
+    if (digest_ != nullptr) digest_->AddBytes({memory + done, size});
     check.Add(static_cast<int64_t>(done / SizeOf(tensor.dtype)), {memory + done, size});
   }
   return check.status(tensor);
@@ -310,6 +314,16 @@ Status Checkpoint::ReadBytes(const std::string& name, size_t begin,
   piece.begin += begin;
   piece.end = piece.begin + out.size();
   return file.Read(piece, out.data());
+}
+
+void Checkpoint::BeginDigest(std::string_view name, const SafetensorsEntry& entry) const {
+  if (digest_ != nullptr) digest_->BeginTensor(name, entry.dtype_name, entry.shape);
+}
+
+void Checkpoint::DigestRows(const std::string& name, std::span<const RowDigest> rows) {
+  const Located& found = *Find(name);
+  BeginDigest(name, files_[found.file]->index().entry(found.index));
+  digest_->AddRows(rows);
 }
 
 void Checkpoint::ReleaseMemory() {

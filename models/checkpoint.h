@@ -17,6 +17,7 @@
 #include "models/load_progress.h"
 #include "models/packed_format.h"
 #include "models/safetensors.h"
+#include "models/weight_digest.h"
 
 namespace diffserve {
 
@@ -69,6 +70,8 @@ class Checkpoint : public TensorSource {
   // Reads a tensor's data from byte `begin` on. REQUIRES: Check has accepted it. Several threads
   // may call this at once.
   Status ReadBytes(const std::string& name, size_t begin, std::span<std::byte> out) const;
+  // Digests a tensor that ReadBytes has read. REQUIRES: has_digest.
+  void DigestRows(const std::string& name, std::span<const RowDigest> rows);
 
   // Tensors may be F8_E4M3 if NAME_scale is there: one number, or one per row.
   void AllowFp8() { allows_fp8_ = true; }
@@ -80,6 +83,9 @@ class Checkpoint : public TensorSource {
   // Receives the bytes that Get and CountRead count, when their memory is released; may be nullptr.
   void ReportTo(LoadProgress* progress) { progress_ = progress; }
   void CountRead(size_t bytes) { read_bytes_ += bytes; }
+  // Receives what Get reads, and what DigestRows is given; may be nullptr.
+  void DigestTo(WeightDigest* digest) { digest_ = digest; }
+  bool has_digest() const { return digest_ != nullptr; }
 
  private:
   // A tensor: the file, and its index there.
@@ -104,6 +110,8 @@ class Checkpoint : public TensorSource {
   // Fills `memory`, the memory of `tensor`.
   Status ReadChecked(const SafetensorsFile& file, const SafetensorsEntry& entry,
                      const TensorView& tensor, std::byte* memory) const;
+  // Begins a tensor in the digest, if there is one.
+  void BeginDigest(std::string_view name, const SafetensorsEntry& entry) const;
   std::byte* Allocate(size_t size_bytes);
 
   std::string model_dir_;
@@ -118,6 +126,7 @@ class Checkpoint : public TensorSource {
   DType matrices_kept_as_ = DType::kFloat32;
   bool allows_fp8_ = false;
   LoadProgress* progress_ = nullptr;
+  WeightDigest* digest_ = nullptr;
   size_t read_bytes_ = 0;  // since the last report to progress_
 };
 

@@ -7,10 +7,12 @@
 #include "kernels/base/machine_memory.h"
 #include "kernels/ops/weight_packer.h"
 #include "models/checkpoint.h"
+#include "models/config_reader.h"
 #include "models/decoder.h"
 #include "models/model_cuda.h"
 #include "models/model_directory.h"
 #include "models/packed_weights.h"
+#include "models/regular_file.h"
 #include "models/weights.h"
 
 namespace diffserve {
@@ -29,6 +31,7 @@ Status CheckMemory(const ModelOptions& options, size_t needed_bytes) {
 // A checked model directory of which no tensor has been read.
 struct OpenModel {
   ModelConfig config;
+  std::string config_text;
   WeightFormat weight_format;
   WeightFormat linear_format;
   int max_positions;
@@ -64,18 +67,28 @@ Status CheckPacked(const ModelOptions& options, const ModelConfig& config) {
                          "--cpu-isa");
 }
 
+// Fills the model's config and its text.
+Status ReadConfig(const ModelOptions& options, OpenModel* model) {
+  const std::string path = (std::filesystem::path(options.model_dir) / "config.json").string();
+  Result<std::string> text = options.config_text ? Result<std::string>(*options.config_text)
+                                                 : ReadRegularFile(path, ConfigReader::kMaxBytes);
+  if (!text.ok()) {
+    if (text.status().code() != StatusCode::kNotFound) return text.status();
+    return InvalidArgument(text.status().message() + DescribeOtherContents(options.model_dir));
+  }
+  Result<ConfigReader> json = ConfigReader::Parse(*text, path);
+  if (!json.ok()) return json.status();
+  model->config_text = std::move(text).value();
+  return Assign(&model->config, LoadModelConfig(options.model_dir, *json));
+}
+
 Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
   std::error_code not_found;
   if (!std::filesystem::is_directory(options.model_dir, not_found)) {
     return InvalidArgument(options.model_dir + ": is not a directory");
   }
-  Result<ModelConfig> config = LoadModelConfig(options.model_dir);
-  if (!config.ok()) {
-    if (config.status().code() != StatusCode::kNotFound) return config.status();
-    return InvalidArgument(config.status().message() + DescribeOtherContents(options.model_dir));
-  }
   OpenModel model;
-  model.config = std::move(config).value();
+  DS_RETURN_IF_ERROR(ReadConfig(options, &model));
   const bool on_cuda = options.device == Device::kCuda;
   std::optional<PackedFormat>& packed = model.config.packed;
   if (packed) {
@@ -149,6 +162,7 @@ Result<ModelSummary> InspectModel(const ModelOptions& options) {
   Result<OpenModel> model = OpenAndCheck(options);
   if (!model.ok()) return model.status();
   ModelSummary summary = {model->config,
+                          std::move(model->config_text),
                           model->weight_format,
                           model->linear_format,
                           model->sizes.num_parameters,
@@ -190,6 +204,7 @@ Result<std::unique_ptr<Model>> Model::Load(const ModelOptions& options, ThreadPo
     options.progress->Begin("loading", model->sizes.stored_bytes);
     model->checkpoint->ReportTo(options.progress);
   }
+  model->checkpoint->DigestTo(options.digest.get());
   if (options.device == Device::kCuda) {
     return cuda::LoadModel({.config = std::move(model->config),
                             .linear_format = model->linear_format,

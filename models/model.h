@@ -20,6 +20,7 @@
 #include "models/kv_cache.h"
 #include "models/load_progress.h"
 #include "models/model_config.h"
+#include "models/weight_digest.h"
 
 namespace diffserve {
 
@@ -55,12 +56,18 @@ struct ModelOptions {
   // CUDA: a token's bits do not depend on the batch (on the CPU they never do).
   bool batch_invariant = false;
   LoadProgress* progress = nullptr;  // Model::Load reports to it, if set
+  // Model::Load digests the weights that it reads, if set; new for each load. Dummy weights are not
+  // read.
+  std::shared_ptr<WeightDigest> digest;
+  // Used instead of config.json, so that a plan and the model that is loaded by it have the same.
+  std::optional<std::string> config_text;
   bool is_estimate = false;  // InspectModel only: the weights need not fit the machine's memory
 };
 
 // The properties of a model directory that are known without reading its weights.
 struct ModelSummary {
   ModelConfig config;
+  std::string config_text;  // that of config.json
   WeightFormat weight_format = WeightFormat::kFloat32;
   WeightFormat linear_format = WeightFormat::kFloat32;
   int64_t num_parameters = 0;

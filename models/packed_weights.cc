@@ -85,6 +85,7 @@ Status PackedReader::ReadRows(const std::string& name, const std::vector<int64_t
   const size_t row_bytes = memory.size_bytes() / static_cast<size_t>(shape[0]);
   const int rows_at_once = static_cast<int>(std::max<size_t>(1, kPackedPieceBytes / row_bytes));
   std::vector<Status> statuses(static_cast<size_t>(pool_.num_threads()));
+  std::vector<RowDigest> digests(checkpoint_.has_digest() ? static_cast<size_t>(shape[0]) : 0);
   pool_.Run([&](int worker) {
     Status& status = statuses[static_cast<size_t>(worker)];
     const Share share = ShareOf(static_cast<int>(shape[0]), worker, pool_.num_threads());
@@ -93,11 +94,14 @@ Status PackedReader::ReadRows(const std::string& name, const std::vector<int64_t
       const std::span<std::byte> piece(memory.as<std::byte>() + row_bytes * size_t(row),
                                        row_bytes * size_t(end - row));
       status = checkpoint_.ReadBytes(name, row_bytes * size_t(row), piece);
+      for (int i = row; i < end && !digests.empty(); ++i)
+        digests[size_t(i)] = DigestOf(piece.subspan(row_bytes * size_t(i - row), row_bytes));
       if (status.ok()) status = check(row, piece);
     }
   });
   checkpoint_.CountRead(memory.size_bytes());
   for (Status& status : statuses) DS_RETURN_IF_ERROR(std::move(status));
+  if (!digests.empty()) checkpoint_.DigestRows(name, digests);
   return Status();
 }
 

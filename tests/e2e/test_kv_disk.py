@@ -3,6 +3,7 @@
 with tokens from the cache, whatever ended the server."""
 
 import json
+import os
 import shutil
 import subprocess
 import tempfile
@@ -106,6 +107,44 @@ class KvDiskTest(unittest.TestCase):
                 self.assertEqual(self.ask(server, cache_salt=salt)[1], 0, (flags, how, salt))
         with self.server() as server:
             self.assertGreater(self.ask(server, cache_salt="one")[1], TOKENS)
+
+    def test_replaced_weights_find_nothing_however_they_are_replaced(self):
+        model = self.folder / "model"
+        shutil.copytree(tiny_model.directory(), model)
+        weights = model / "model.safetensors"
+        bytes_by_seed = {
+            seed: tiny_model.safetensors_bytes(tiny_model.weights(tiny_model.CONFIG, seed))
+            for seed in (1, 2)}
+
+        def in_place(data):
+            with open(weights, "r+b") as file:
+                file.write(data)
+
+        def unpack(data):  # often with the inode of the file before
+            weights.unlink()
+            weights.write_bytes(data)
+
+        def rename_over(data):
+            (model / "new").write_bytes(data)
+            (model / "new").rename(weights)
+
+        weights.write_bytes(bytes_by_seed[1])
+        os.utime(weights, ns=(0, 0))  # as `tar --mtime=@0`, which every way keeps
+        expected = {}
+        for seed in (2, 1):
+            in_place(bytes_by_seed[seed])
+            with ServerProcess(model=model) as server:
+                expected[seed] = self.ask(server)[0]
+        self.assertNotEqual(expected[1], expected[2])
+        for replace in (in_place, unpack, rename_over):
+            for seed in (1, 2, 1):  # the last finds its own pages again
+                replace(bytes_by_seed[seed])
+                os.utime(weights, ns=(0, 0))
+                with self.server(model=model) as server:
+                    self.assertEqual(self.ask(server)[0], expected[seed], replace.__name__)
+        with self.server(model=model) as server:
+            self.assertGreater(self.ask(server)[1], TOKENS)
+        self.assertEqual([path for path in (self.folder / "cache").rglob("*.digest")], [])
 
     def test_reset_forgets_the_disk(self):
         with self.server() as server:

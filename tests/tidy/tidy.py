@@ -43,7 +43,7 @@ HOMES = [
     ("OpenSSL", r"openssl/", ["server/api/head/api_key*.cc", "server/hub/blob_file.cc",
                              "engine/page_tier.cc"]),
     ("xxHash", r"xxhash\.h$", ["engine/page_store/page_record.cc",
-                                "engine/page_store/file_digest.cc"]),
+                                "models/weight_digest.cc"]),
     ("libcurl", r"curl/", ["server/hub/hub_client.cc"]),
     ("libedit", r"histedit\.h$", ["server/app/chat/line_editor.cc"]),
     ("the Rust library", r"(engine/text/ffi/.*|.*_ffi)\.h$|diffserve_text",

@@ -325,7 +325,7 @@ Status RunInspect(const SessionOptions& options, const std::string& kv_cache_dir
   }
   Result<SessionPlan> plan = PlanSession(options, ServerNeeds(options.engine));
   if (!plan.ok()) return plan.status();
-  if (!kv_cache_dir.empty()) DS_RETURN_IF_ERROR(Assign(&disk, ReportKvDisk(kv_cache_dir, &*plan)));
+  if (!kv_cache_dir.empty()) plan->model.digest = std::make_shared<WeightDigest>();
   SessionPlan shown = *plan;
   std::vector<float> lambdas;
   bool has_chat_template = false;
@@ -342,6 +342,7 @@ Status RunInspect(const SessionOptions& options, const std::string& kv_cache_dir
     shown = (*session)->plan();
     lambdas = (*session)->model().Lambdas();
   }
+  if (!kv_cache_dir.empty()) DS_RETURN_IF_ERROR(Assign(&disk, ReportKvDisk(kv_cache_dir, &shown)));
   if (!json) {
     PrintText(shown, lambdas, has_chat_template);
     if (disk) PrintKvDisk(*disk);

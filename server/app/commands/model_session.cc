@@ -412,6 +412,7 @@ Result<SessionPlan> PlanSession(const SessionOptions& options, const SessionNeed
   plan.needs = needs;
   plan.engine = options.engine;
   DS_RETURN_IF_ERROR(ChooseDevice(options.device, &plan));
+  plan.model.config_text = plan.summary.config_text;
   if (!needs.is_estimate) WarnOfUnused(plan.summary.unused_tensors);
   DS_RETURN_IF_ERROR(ChooseLengths(options, &plan));
   DS_RETURN_IF_ERROR(ChooseSpeculation(options, &plan));

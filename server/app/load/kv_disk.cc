@@ -9,11 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "engine/page_store/file_digest.h"
 #include "engine/page_store/page_store.h"
 #include "engine/page_store/store_tier.h"
 #include "kernels/base/log.h"
-#include "models/regular_file.h"
 
 namespace diffserve {
 namespace {
@@ -22,54 +20,7 @@ namespace fs = std::filesystem;
 
 // Raise it with every change of a page's layout, or of the bits that a kernel writes into a page.
 constexpr int kPageBitsVersion = 1;
-constexpr size_t kMaxConfigBytes = 16 << 20;
 constexpr char kFlag[] = "--kv-cache-dir";
-
-// The weights, as text: a digest per file.
-Result<std::string> WeightsText(const ModelOptions& model, const std::string& notes,
-                                bool keeps_notes) {
-  if (model.dummy_weights) return "dummy " + std::to_string(model.seed);
-  std::vector<std::string> paths;
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(model.model_dir, ignored)) {
-    if (entry.path().extension() == ".safetensors") paths.push_back(entry.path().string());
-  }
-  std::ranges::sort(paths);
-  std::string text;
-  for (const std::string& path : paths) {
-    const Result<FileDigest> digest = DigestOfFile(path, notes, keeps_notes);
-    if (!digest.ok()) return digest.status();
-    text += fs::path(path).filename().string() + " " + std::to_string(digest->high) + " " +
-            std::to_string(digest->low) + "\n";
-  }
-  return text;
-}
-
-// Everything that a bit of a page depends on.
-Result<Fingerprint> FingerprintOf(const SessionPlan& plan, const std::string& kv_cache_dir,
-                                  bool keeps_notes) {
-  const Result<std::string> config = ReadRegularFile(plan.model.model_dir + "/config.json",
-                                                     kMaxConfigBytes);
-  if (!config.ok()) return config.status();
-  const Result<std::string> weights = WeightsText(plan.model, kv_cache_dir + "/digests",
-                                                  keeps_notes);
-  if (!weights.ok()) return weights.status();
-  const LogitQuant& logits = plan.model.logit_quant;
-  std::string text = "version " + std::to_string(kPageBitsVersion) + "\nisa " +
-                     std::string(NameOf(plan.model.isa)) + "\nweights " +
-                     std::string(NameOf(plan.summary.weight_format)) + " " +
-                     std::string(NameOf(plan.summary.linear_format)) + "\nlogits " +
-                     std::to_string(logits.bits) + " " + std::string(NameOf(logits.scale)) +
-                     "\npages of " + std::to_string(plan.engine.page_size);
-  for (const KvFormat& layout : plan.layouts) text += " " + std::string(NameOf(layout.codec.dtype));
-  text += "\n" + *weights + *config;
-  // A key of the tier is a digest of any text.
-  const TierKey first = RootTierKey(text), second = RootTierKey("second half " + text);
-  Fingerprint fingerprint;
-  std::memcpy(fingerprint.data(), &first, sizeof(first));
-  std::memcpy(fingerprint.data() + sizeof(first), &second, sizeof(second));
-  return fingerprint;
-}
 
 Status CheckServed(const SessionPlan& plan, const MemorySize& disk) {
   const EngineOptions& engine = plan.engine;
@@ -94,6 +45,13 @@ Status CheckServed(const SessionPlan& plan, const MemorySize& disk) {
                          "--kv-cache-disk");
 }
 
+// The weights that were loaded, as text.
+std::string WeightsText(const ModelOptions& model) {
+  if (model.dummy_weights) return "dummy " + std::to_string(model.seed);
+  DS_CHECK(model.digest != nullptr, "weights are digested while they are read");
+  return model.digest->Text();
+}
+
 }  // namespace
 
 Result<std::unique_ptr<PageTier>> OpenKvDisk(const ServeOptions& serve, ModelSession& session) {
@@ -108,8 +66,7 @@ Result<std::unique_ptr<PageTier>> OpenKvDisk(const ServeOptions& serve, ModelSes
       options.segment_bytes, options.max_bytes / static_cast<int64_t>(options.max_segments / 2));
   std::error_code ignored;
   fs::create_directories(serve.kv_cache_dir, ignored);  // Open reports a failure
-  DS_RETURN_IF_ERROR(
-      Assign(&options.fingerprint, FingerprintOf(plan, serve.kv_cache_dir, /*keeps_notes=*/true)));
+  options.fingerprint = KvDiskFingerprint(plan);
   Result<std::unique_ptr<PageStore>> store = PageStore::Open(options);
   if (!store.ok()) return store.status();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
@@ -123,8 +80,22 @@ Result<std::unique_ptr<PageTier>> OpenKvDisk(const ServeOptions& serve, ModelSes
       std::make_unique<StoreTier>(std::move(store).value(), StoreTier::MemoryIn(session.kv())));
 }
 
-Result<Fingerprint> KvDiskFingerprint(const SessionPlan& plan, const std::string& kv_cache_dir) {
-  return FingerprintOf(plan, kv_cache_dir, /*keeps_notes=*/false);
+Fingerprint KvDiskFingerprint(const SessionPlan& plan) {
+  const LogitQuant& logits = plan.model.logit_quant;
+  std::string text = "version " + std::to_string(kPageBitsVersion) + "\nisa " +
+                     std::string(NameOf(plan.model.isa)) + "\nweights " +
+                     std::string(NameOf(plan.summary.weight_format)) + " " +
+                     std::string(NameOf(plan.summary.linear_format)) + "\nlogits " +
+                     std::to_string(logits.bits) + " " + std::string(NameOf(logits.scale)) +
+                     "\npages of " + std::to_string(plan.engine.page_size);
+  for (const KvFormat& layout : plan.layouts) text += " " + std::string(NameOf(layout.codec.dtype));
+  text += "\n" + WeightsText(plan.model) + "\n" + plan.summary.config_text;
+  // A key of the tier is a digest of any text.
+  const TierKey first = RootTierKey(text), second = RootTierKey("second half " + text);
+  Fingerprint fingerprint;
+  std::memcpy(fingerprint.data(), &first, sizeof(first));
+  std::memcpy(fingerprint.data() + sizeof(first), &second, sizeof(second));
+  return fingerprint;
 }
 
 }  // namespace diffserve

@@ -14,11 +14,12 @@ namespace diffserve {
 
 // nullptr without --kv-cache-dir. The pages found are those of an earlier process with the same
 // weights, config, number formats, CPU level and page size, so they have the bits that this one
-// would compute. REQUIRES: the session's executor is not made yet. Error: kInvalidArgument that
-// names the flag.
+// would compute. REQUIRES: the session's executor is not made yet; as KvDiskFingerprint. Error:
+// kInvalidArgument that names the flag.
 Result<std::unique_ptr<PageTier>> OpenKvDisk(const ServeOptions& serve, ModelSession& session);
 
-// The fingerprint of the model's pages in that directory. Writes nothing there.
-Result<Fingerprint> KvDiskFingerprint(const SessionPlan& plan, const std::string& kv_cache_dir);
+// Everything that a bit of a page depends on: the weights that were loaded, config, formats, level.
+// REQUIRES: ModelSession::Load has filled plan.model.digest, unless weights are dummies.
+Fingerprint KvDiskFingerprint(const SessionPlan& plan);
 
 }  // namespace diffserve

@@ -53,9 +53,7 @@ Result<KvDiskReport> ReportKvDisk(const std::string& directory, const SessionPla
   if (plan == nullptr) return report;
   report.own_prefix.emplace();
   if (plan->on_gpu()) return report;  // whose pages are not kept
-  const Result<Fingerprint> fingerprint = KvDiskFingerprint(*plan, directory);
-  if (!fingerprint.ok()) return fingerprint.status();
-  report.own_prefix = SubdirectoryPrefix(*fingerprint);
+  report.own_prefix = SubdirectoryPrefix(KvDiskFingerprint(*plan));
   return report;
 }
 

@@ -19,8 +19,8 @@ struct KvDiskReport {
   std::optional<std::string> own_prefix;
 };
 
-// `plan`: of the model given beside the directory, or nullptr. Writes nothing. Error:
-// kInvalidArgument that names the flag.
+// `plan`: of the model given beside the directory, as KvDiskFingerprint takes it, or nullptr.
+// Writes nothing. Error: kInvalidArgument that names the flag.
 Result<KvDiskReport> ReportKvDisk(const std::string& directory, const SessionPlan* plan);
 
 void PrintKvDisk(const KvDiskReport& report);

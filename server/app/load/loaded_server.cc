@@ -114,6 +114,7 @@ Result<LoadedServer> LoadServer(const SessionOptions& options, const ServeOption
   if (!kv_events.ok()) return kv_events.status();
   parts.kv_events = std::move(kv_events).value();
   DS_RETURN_IF_ERROR(LoadTextFiles(options.model_dir, &parts));
+  if (!serve.kv_cache_dir.empty()) plan->model.digest = std::make_shared<WeightDigest>();
   Result<std::unique_ptr<ModelSession>> session = ModelSession::Load(options,
                                                                      std::move(plan).value(), form);
   if (!session.ok()) return session.status();

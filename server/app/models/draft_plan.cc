@@ -63,10 +63,12 @@ Result<DraftPlan> PlanDraft(const SessionOptions& options, const ModelOptions& m
   DraftPlan plan;
   plan.model = model;
   plan.model.model_dir = dir;
+  plan.model.config_text.reset();
   Result<ModelConfig> draft = LoadModelConfig(dir);
   // A packed directory has formats of its own.
   if (draft.ok() && draft->packed) plan.model.weight_format = plan.model.linear_format = {};
   DS_RETURN_IF_ERROR(Assign(&plan.summary, InspectModel(plan.model)));
+  plan.model.config_text = plan.summary.config_text;
   const ModelConfig& found = plan.summary.config;
   if (found.vocab_size != config.vocab_size) {
     return RefuseDraft(dir, std::to_string(found.vocab_size) + " tokens",
