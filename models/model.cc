@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "kernels/base/log.h"
 #include "kernels/base/machine_memory.h"
 #include "kernels/ops/weight_packer.h"
 #include "models/checkpoint.h"
@@ -141,6 +142,17 @@ Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
   return model;
 }
 
+Status WarnOfUntied(const std::string& model_dir, const OpenModel& model) {
+  const Result<bool> differ = TiedTablesDiffer(model.config, *model.checkpoint);
+  if (!differ.ok() || !*differ) return differ.status();
+  Log(LogLevel::kWarning, "tied_weights_differ",
+      {{"model", model_dir},
+       {"reason",
+        "tie_word_embeddings is true, but lm_head.weight is there and is not the embedding; both "
+        "are used, as in transformers 5 (4 uses the embedding for both)"}});
+  return Status();
+}
+
 }  // namespace
 
 KvCache::Layout LayoutOf(const ModelConfig& config, std::vector<KvFormat> layers,
@@ -205,6 +217,7 @@ Result<std::unique_ptr<Model>> Model::Load(const ModelOptions& options, ThreadPo
     model->checkpoint->ReportTo(options.progress);
   }
   model->checkpoint->DigestTo(options.digest.get());
+  DS_RETURN_IF_ERROR(WarnOfUntied(options.model_dir, *model));
   if (options.device == Device::kCuda) {
     return cuda::LoadModel({.config = std::move(model->config),
                             .linear_format = model->linear_format,

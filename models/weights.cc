@@ -129,6 +129,26 @@ TableNames FindTables(const ModelConfig& config, const TensorSource& source) {
   return {has(kEmbedding) ? kEmbedding : kLmHead, kLmHead};
 }
 
+Result<bool> TiedTablesDiffer(const ModelConfig& config, const Checkpoint& checkpoint) {
+  constexpr size_t kPieceBytes = size_t{1} << 20;
+  const TableNames names = FindTables(config, checkpoint);
+  if (!config.tie_word_embeddings || config.packed || names.embedding == names.lm_head)
+    return false;
+  const std::vector<int64_t> shape = {config.vocab_size, config.hidden_size};
+  const std::string tables[] = {names.embedding + ".weight", names.lm_head + ".weight"};
+  const size_t size = checkpoint.SizeBytes({tables[0], shape});
+  if (checkpoint.SizeBytes({tables[1], shape}) != size) return true;
+  std::vector<std::byte> pieces[2];
+  for (size_t begin = 0; begin < size; begin += kPieceBytes) {
+    for (size_t i = 0; i < 2; ++i) {
+      pieces[i].resize(std::min(kPieceBytes, size - begin));
+      DS_RETURN_IF_ERROR(checkpoint.ReadBytes(tables[i], begin, pieces[i]));
+    }
+    if (pieces[0] != pieces[1]) return true;
+  }
+  return false;
+}
+
 Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& checkpoint,
                                  WeightFormat format, WeightFormat linear_format,
                                  bool packs_tied_head) {

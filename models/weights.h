@@ -40,7 +40,7 @@ std::vector<NamedShape> ModelTensors(const ModelConfig& config);
 // The names of those that are always kept in float32; some have more than one dimension.
 std::set<std::string> VectorNames(const ModelConfig& config);
 
-// The tensors of the embedding and the output projection. Tied weights as transformers resolves
+// The tensors of the embedding and the output projection. Tied weights as transformers 5 resolves
 // them: one of the two may be absent, and if a checkpoint has both, both are used. A packed
 // directory has both.
 struct TableNames {
@@ -48,6 +48,10 @@ struct TableNames {
   std::string lm_head;
 };
 TableNames FindTables(const ModelConfig& config, const TensorSource& source);
+
+// Whether config.json says that the tables are one, but the checkpoint has two with other bytes.
+// REQUIRES: CheckWeights has accepted the checkpoint. Error: they cannot be read.
+Result<bool> TiedTablesDiffer(const ModelConfig& config, const Checkpoint& checkpoint);
 
 // Reads tensors without branches: the first error is kept, and what is read after it is empty or
 // zero. Views are the checkpoint's memory.

@@ -2,6 +2,7 @@
 // Model::Load: its errors, dummy weights, and its independence from the files once it has returned.
 #include "models/model.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,6 +15,8 @@
 
 namespace diffserve {
 namespace {
+
+using ::testing::HasSubstr;
 
 class ModelTest : public ::testing::Test {
  protected:
@@ -164,7 +167,23 @@ TEST_F(ModelTest, TiedCheckpointWithBothTablesUsesBoth) {
   options.tie_word_embeddings = false;
   const std::vector<float> untied = Logits(**Load(TinyCheckpoint(options).dir()));
   options.config_changes = {{"tie_word_embeddings", "true"}};
+  ::testing::internal::CaptureStderr();
   EXPECT_TRUE(Logits(**Load(TinyCheckpoint(options).dir())) == untied);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("tied_weights_differ"));
+}
+
+TEST_F(ModelTest, SecondTableThatIsTheEmbeddingIsNotReported) {
+  const TinyCheckpointOptions options;
+  std::vector<FileTensor> tensors = TinyTensors(options);
+  FileTensor head = *std::ranges::find(tensors, "model.embed_tokens.weight", &FileTensor::name);
+  head.name = "lm_head.weight";
+  tensors.push_back(head);
+  const TinyCheckpoint checkpoint(options);
+  const std::vector<float> tied = Logits(**Load(checkpoint.dir()));
+  checkpoint.Write("model.safetensors", SafetensorsBytes(tensors));
+  ::testing::internal::CaptureStderr();
+  EXPECT_TRUE(Logits(**Load(checkpoint.dir())) == tied);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
 TEST_F(ModelTest, ParametersBytesAndLambdasAreReported) {
