@@ -18,6 +18,7 @@ constexpr size_t kMaxIndexBytes = size_t{16} << 20;
 constexpr size_t kMaxShards = 4096;
 constexpr size_t kCheckedPieceBytes = size_t{1} << 20;  // read and checked while it is in L2
 constexpr char kFp8Name[] = "F8_E4M3";
+constexpr char kSingleName[] = "model.safetensors", kIndexName[] = "model.safetensors.index.json";
 
 // A shard must be in the model directory itself: a plain file name, which also appears in error
 // lines.
@@ -63,8 +64,8 @@ Result<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& model_di
   std::unique_ptr<Checkpoint> checkpoint(new Checkpoint());
   checkpoint->model_dir_ = model_dir;
   const std::filesystem::path dir(model_dir);
-  const std::string single = (dir / "model.safetensors").string();
-  const std::string index = (dir / "model.safetensors.index.json").string();
+  const std::string single = (dir / kSingleName).string();
+  const std::string index = (dir / kIndexName).string();
   // A dangling link counts as present: the error of opening it says more than "missing".
   const auto is_there = [](const std::string& path) {
     std::error_code ignored;
@@ -140,6 +141,19 @@ Status Checkpoint::SortTensors() {
                            files_[tensors_[i - 1].file]->path());
   }
   return Status();
+}
+
+std::vector<std::string> Checkpoint::UnusedFiles() const {
+  if (dummy_) return {};
+  std::vector<std::string> names = WeightFilesIn(model_dir_);
+  const auto is_opened = [this](const std::string& name) {
+    const std::string path = (std::filesystem::path(model_dir_) / name).string();
+    return std::ranges::any_of(files_, [&](const auto& file) { return file->path() == path; });
+  };
+  std::erase_if(names, [&](const std::string& name) {
+    return is_opened(name) || (name == kIndexName && !is_opened(kSingleName));
+  });
+  return names;
 }
 
 const Checkpoint::Located* Checkpoint::Find(std::string_view name) const {

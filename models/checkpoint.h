@@ -51,6 +51,9 @@ class Checkpoint : public TensorSource {
 
   // Whether a file holds the tensor; false for a dummy.
   bool Has(const std::string& name) const override { return Find(name) != nullptr; }
+  // Names of the files with weights, and of indexes, that are in the directory and are not used:
+  // of another model or version, or the same weights once more.
+  std::vector<std::string> UnusedFiles() const;
   // Names of all tensors, in order, valid as long as this object; empty for a dummy.
   std::vector<std::string_view> Names() const;
   // The file that holds it. REQUIRES: Has(name).

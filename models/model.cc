@@ -182,7 +182,8 @@ Result<ModelSummary> InspectModel(const ModelOptions& options) {
                           model->sizes.memory_bytes,
                           cpu::Decoder::ActivationBytesPerToken(model->config),
                           0,
-                          std::move(model->sizes.unused)};
+                          std::move(model->sizes.unused),
+                          model->checkpoint->UnusedFiles()};
   if (options.device == Device::kCuda)
     summary.device_step_bytes = cuda::StepBytes(model->config, options.limits, options.logit_quant,
                                                 model->linear_format);

@@ -76,6 +76,7 @@ struct ModelSummary {
   size_t activation_bytes_per_token = 0;    // for a step's batch on the CPU, without logits
   size_t device_step_bytes = 0;             // on a CUDA device, for steps within the StepLimits
   std::vector<std::string> unused_tensors;  // checkpoint tensors that the model does not use
+  std::vector<std::string> unused_files;    // Checkpoint::UnusedFiles
 };
 // Checks everything that Model::Load checks before it reads weights, with the same messages.
 Result<ModelSummary> InspectModel(const ModelOptions& options);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "models/config_reader.h"
+#include "models/regular_file.h"
 
 namespace diffserve {
 namespace {
@@ -64,10 +65,13 @@ std::string DescribeAdapter(const fs::path& dir) {
 
 // For a folder models--ORG--NAME of Hugging Face's cache.
 std::string DescribeCache(const fs::path& dir) {
+  constexpr size_t kMaxRefBytes = 64;
   const std::vector<std::string> snapshots = EntriesOf(dir / "snapshots");
   if (snapshots.empty()) return "; it is a folder of Hugging Face's cache without a snapshot";
+  const Result<std::string> main = ReadRegularFile((dir / "refs" / "main").string(), kMaxRefBytes);
+  const bool has_main = main.ok() && Contains(snapshots, *main);
   return "; it is a folder of Hugging Face's cache, which has the model in snapshots/" +
-         ConfigReader::OneLine(snapshots.front());
+         ConfigReader::OneLine(has_main ? *main : snapshots.front());
 }
 
 // The subdirectory that is a model's; empty: none.
@@ -80,6 +84,14 @@ std::string ModelWithin(const fs::path& dir, const std::vector<std::string>& nam
 }
 
 }  // namespace
+
+std::vector<std::string> WeightFilesIn(const std::string& dir) {
+  std::vector<std::string> names = EntriesOf(dir);
+  std::erase_if(names, [](const std::string& name) {
+    return !name.ends_with(".safetensors") && !name.ends_with(".safetensors.index.json");
+  });
+  return names;
+}
 
 std::string DescribeOtherFiles(const std::vector<std::string>& names) {
   std::string found;

@@ -11,7 +11,10 @@ namespace diffserve {
 // on. Empty if nothing is recognised.
 std::string DescribeOtherContents(const std::string& dir);
 
-// The same from the names of files only: weights of another form, or without an index.
+// Names of the files with weights in safetensors, and of their indexes, sorted.
+std::vector<std::string> WeightFilesIn(const std::string& dir);
+
+// DescribeOtherContents from the names of files only: weights of another form, or without an index.
 std::string DescribeOtherFiles(const std::vector<std::string>& names);
 
 }  // namespace diffserve

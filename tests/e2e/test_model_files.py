@@ -135,6 +135,18 @@ class ModelFilesTest(unittest.TestCase):
             ' vision.patch.weight"', lines[0])
         with ServerProcess() as server:
             self.assertNotIn("tensors_unused", server.stderr())
+            self.assertNotIn("weight_files_unused", server.stderr())
+
+    def test_weight_files_that_are_not_used_are_named_once(self):
+        folder = self.parent / "doubled"
+        shutil.copytree(tiny_model.directory(), folder)
+        for name in ("model-00001-of-00001.safetensors", "model.safetensors.index.json"):
+            (folder / name).write_text("of a release before")
+        with ServerProcess(model=folder) as server:
+            lines = [line for line in server.stderr().splitlines() if "weight_files_unused" in line]
+        self.assertEqual(len(lines), 1, lines)
+        self.assertIn('names="model-00001-of-00001.safetensors, model.safetensors.index.json"',
+                      lines[0])
 
 
 class ServedNamesTest(unittest.TestCase):

@@ -16,7 +16,9 @@
 namespace diffserve {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 class ModelTest : public ::testing::Test {
  protected:
@@ -184,6 +186,19 @@ TEST_F(ModelTest, SecondTableThatIsTheEmbeddingIsNotReported) {
   ::testing::internal::CaptureStderr();
   EXPECT_TRUE(Logits(**Load(checkpoint.dir())) == tied);
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
+TEST_F(ModelTest, WeightFilesThatAreNotUsedAreListed) {
+  const TinyCheckpoint checkpoint;
+  ModelOptions options;
+  options.model_dir = checkpoint.dir();
+  EXPECT_THAT(InspectModel(options)->unused_files, IsEmpty());
+  for (const char* name : {"model-00001-of-00002.safetensors", "consolidated.safetensors",
+                           "adapter_model.safetensors", "model.safetensors.index.json"})
+    checkpoint.Write(name, "of another model");
+  EXPECT_THAT(InspectModel(options)->unused_files,
+              ElementsAre("adapter_model.safetensors", "consolidated.safetensors",
+                          "model-00001-of-00002.safetensors", "model.safetensors.index.json"));
 }
 
 TEST_F(ModelTest, ParametersBytesAndLambdasAreReported) {

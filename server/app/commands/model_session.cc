@@ -337,9 +337,17 @@ size_t BytesOfPage(const SessionPlan& plan, bool in_windows) {
   return KvCache::BytesPerPage(layers);
 }
 
-// Layer numbers are shown as *, so that one entry names the tensors of all layers.
-void WarnOfUnused(const std::vector<std::string>& tensors) {
+// The first names, as part of a log line.
+std::string Listed(const std::vector<std::string>& names) {
   constexpr size_t kMaxNames = 16;
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kMaxNames); ++i)
+    text += (i == 0 ? "" : ", ") + ConfigReader::OneLine(names[i]);
+  return names.size() > kMaxNames ? text + ", ..." : text;
+}
+
+// Layer numbers are shown as *, so that one entry names the tensors of all layers.
+void WarnOfUnusedTensors(const std::vector<std::string>& tensors) {
   std::vector<std::string> names;
   for (const std::string& tensor : tensors) {
     std::string name;
@@ -352,12 +360,16 @@ void WarnOfUnused(const std::vector<std::string>& tensors) {
     if (std::ranges::find(names, name) == names.end()) names.push_back(name);
   }
   if (names.empty()) return;
-  std::string text;
-  for (size_t i = 0; i < std::min(names.size(), kMaxNames); ++i)
-    text += (i == 0 ? "" : ", ") + names[i];
-  if (names.size() > kMaxNames) text += ", ...";
   Log(LogLevel::kWarning, "tensors_unused",
-      {{"count", std::to_string(tensors.size())}, {"names", text}});
+      {{"count", std::to_string(tensors.size())}, {"names", Listed(names)}});
+}
+
+// Names what the model directory holds but the model does not use.
+void WarnOfUnused(const ModelOptions& model, const ModelSummary& summary) {
+  WarnOfUnusedTensors(summary.unused_tensors);
+  if (summary.unused_files.empty()) return;
+  Log(LogLevel::kWarning, "weight_files_unused",
+      {{"model", model.model_dir}, {"names", Listed(summary.unused_files)}});
 }
 
 // A draft model guesses too. Its own checks refuse a GPU.
@@ -365,7 +377,7 @@ Status ChooseDraft(const SessionOptions& options, SessionPlan* plan) {
   if (options.draft_dir.empty()) return {};
   DS_RETURN_IF_ERROR(Assign(
       &plan->draft, PlanDraft(options, plan->model, plan->summary.config, plan->engine.page_size)));
-  WarnOfUnused(plan->draft->summary.unused_tensors);
+  WarnOfUnused(plan->draft->model, plan->draft->summary);
   plan->engine.draft_cost = static_cast<double>(plan->draft->summary.weight_bytes) /
                             static_cast<double>(plan->summary.weight_bytes);
   plan->engine.draft_len_max = plan->draft->summary.config.max_positions;
@@ -413,7 +425,7 @@ Result<SessionPlan> PlanSession(const SessionOptions& options, const SessionNeed
   plan.engine = options.engine;
   DS_RETURN_IF_ERROR(ChooseDevice(options.device, &plan));
   plan.model.config_text = plan.summary.config_text;
-  if (!needs.is_estimate) WarnOfUnused(plan.summary.unused_tensors);
+  if (!needs.is_estimate) WarnOfUnused(plan.model, plan.summary);
   DS_RETURN_IF_ERROR(ChooseLengths(options, &plan));
   DS_RETURN_IF_ERROR(ChooseSpeculation(options, &plan));
   DS_RETURN_IF_ERROR(ChooseHistory(options.speculative_history, &plan));
