@@ -15,6 +15,7 @@ constexpr int kMaxVocab = 4 << 20;
 constexpr int kMaxWidth = 1 << 20;  // hidden_size, intermediate_size
 constexpr int kMaxLayers = 1024;
 constexpr int kMaxPositions = 16 << 20;
+constexpr char kWeightsName[] = "model.safetensors";
 
 // Refuses keys of features that would change the model's results and are not supported.
 void RefuseUnservedFeatures(ConfigReader& json, const Family& family) {
@@ -43,6 +44,8 @@ void RefuseUnservedFeatures(ConfigReader& json, const Family& family) {
   }
   if (json.Number("partial_rotary_factor", 1.0, 0, 1) != 1.0)
     json.Refuse("partial_rotary_factor", "1");
+  if (json.String("transformers_weights", kWeightsName) != kWeightsName)
+    json.Refuse("transformers_weights", kWeightsName);
 }
 
 DType ReadDType(ConfigReader& json) {
@@ -55,7 +58,8 @@ DType ReadDType(ConfigReader& json) {
   return DType::kFloat32;
 }
 
-// generation_config.json: end-of-sequence ids and its author's sampling defaults.
+// End-of-sequence ids and the author's sampling defaults: generation_config.json, or, where that is
+// absent, config.json, in which older models have them.
 void ReadGenerationConfig(ConfigReader& json, ModelConfig& config) {
   std::vector<int32_t> eos = json.IntOrList("eos_token_id", 0, config.vocab_size - 1);
   if (!eos.empty()) config.eos_token_ids = std::move(eos);
@@ -157,6 +161,9 @@ Result<ModelConfig> LoadModelConfig(const std::string& model_dir, ConfigReader& 
     if (!generation.ok()) return generation.status();
     ReadGenerationConfig(*generation, *config);
     DS_RETURN_IF_ERROR(generation->status());
+  } else {
+    ReadGenerationConfig(json, *config);
+    DS_RETURN_IF_ERROR(json.status());
   }
   return config;
 }

@@ -117,7 +117,8 @@ struct ModelConfig {
   // tokenizer's own.
   std::vector<int32_t> eos_token_ids;
   std::optional<int32_t> bos_token_id;
-  // generation_config.json's defaults, used when a request does not set them.
+  // Defaults of generation_config.json or, without that file, of config.json; used when a request
+  // does not set them.
   std::optional<float> default_temperature, default_top_p, default_min_p,
       default_repetition_penalty;
   std::optional<int> default_top_k, default_max_tokens;

@@ -44,6 +44,8 @@ const std::vector<Refusal> kRefusals = {
      "full_attention in every layer"},
     {{{"hidden_act", "\"gelu\""}}, "hidden_act is \"gelu\", expected silu"},
     {{{"partial_rotary_factor", "0.5"}}, "partial_rotary_factor is 0.5, expected 1"},
+    {{{"transformers_weights", "\"other.safetensors\""}},
+     "transformers_weights is \"other.safetensors\", expected model.safetensors"},
     {{{"torch_dtype", "\"int8\""}},
      "torch_dtype is \"int8\", expected float32, bfloat16 or float16"},
     {{{"dtype", "\"float64\""}}, "dtype is \"float64\", expected float32, bfloat16 or float16"},
