@@ -89,7 +89,7 @@ struct TokenEvent {
                                               // is prompt token i + 1
   FinishReason finish = FinishReason::kNone;
   int32_t stop_token = -1;        // the stop id that ended the sequence, or -1
-  Status error;                   // set with kError
+  Status error;                   // set with kError; with kLength, why a constraint ended it
   int cached_tokens = 0;          // prompt tokens taken from the prefix cache at first admission
   int loaded_tokens = 0;          // of these, from its second tier
   PredictionUse prediction = {};  // so far

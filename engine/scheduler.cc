@@ -392,8 +392,7 @@ TokenEvent Scheduler::CommitSequence(Sequence& sequence, const Due& due,
   DS_CHECK(static_cast<int>(result.samples.size()) == due.samples,
            "as many tokens are drawn as the plan says");
   if (!result.error.ok()) {
-    event.finish = FinishReason::kError;
-    event.error = result.error;
+    EndByConstraint(result.error, event);
     return event;
   }
   const bool finite = std::ranges::all_of(result.prompt_scores, &SampleResult::finite) &&
@@ -436,7 +435,7 @@ void Scheduler::TakePromptScores(Sequence& sequence, int end, const SequenceResu
 }
 
 void Scheduler::TakeToken(Sequence& sequence, int position, const SampleResult& sample,
-                          TokenEvent& event) const {
+                          TokenEvent& event) {
   const Request& request = sequence.request;
   const int num_outputs = position + 1 - sequence.num_prompt_tokens();
   sequence.tail[static_cast<size_t>(position - sequence.prompt_pages_end)] = sample.token;
@@ -459,9 +458,16 @@ void Scheduler::TakeToken(Sequence& sequence, int position, const SampleResult& 
   if (num_outputs >= request.max_tokens) {
     event.finish = FinishReason::kLength;
   } else if (request.constraint != nullptr) {
-    event.error = request.constraint->Accept(sample.token);
-    if (!event.error.ok()) event.finish = FinishReason::kError;
+    if (Status status = request.constraint->Accept(sample.token); !status.ok())
+      EndByConstraint(std::move(status), event);
   }
+}
+
+void Scheduler::EndByConstraint(Status error, TokenEvent& event) {
+  const bool is_limit = error.code() == StatusCode::kInternal;
+  counters_.constraints_failed += is_limit ? 1 : 0;
+  event.finish = is_limit ? FinishReason::kLength : FinishReason::kError;
+  event.error = std::move(error);
 }
 
 }  // namespace diffserve

@@ -68,6 +68,7 @@ struct SchedulerCounters {
   std::array<uint64_t, static_cast<size_t>(MissReason::kCount)> prefix_misses{};
   uint64_t preemptions = 0;
   uint64_t corrupted = 0;
+  uint64_t constraints_failed = 0;
   uint64_t proposals = 0;
   GuessCounts proposed_tokens, accepted_tokens;
   uint64_t deferrals = 0;  // steps in which the head of the queue waited for a prefix that another
@@ -274,8 +275,8 @@ class Scheduler {
   int TakeDraws(Sequence& sequence, const Due& due, const SequenceResult& result,
                 TokenEvent& event);
   void Learn(Sequence& sequence, int proposed, int accepted);
-  void TakeToken(Sequence& sequence, int position, const SampleResult& sample,
-                 TokenEvent& event) const;
+  void TakeToken(Sequence& sequence, int position, const SampleResult& sample, TokenEvent& event);
+  void EndByConstraint(Status error, TokenEvent& event);
   void Remove(const Sequence& sequence);
 
   const EngineOptions options_;

@@ -90,9 +90,10 @@ struct EngineStats {
   // Speculation: how often tokens were proposed, how many, and how many were right.
   uint64_t proposals = 0;
   GuessCounts proposed_tokens, accepted_tokens;
-  int64_t history_bytes = 0;   // a gauge: past answers that guesses are taken from
-  int corrupted_in_a_row = 0;  // corrupted requests since the last answer that ended normally
-  uint64_t corrupted = 0;      // requests ended because of non-finite logits
+  int64_t history_bytes = 0;        // a gauge: past answers that guesses are taken from
+  int corrupted_in_a_row = 0;       // corrupted requests since the last answer that ended normally
+  uint64_t corrupted = 0;           // requests ended because of non-finite logits
+  uint64_t constraints_failed = 0;  // requests ended because their constraint could go no further
 
   // The second tier of the prefix cache, if there is one.
   std::optional<TierStats> tier;

@@ -163,6 +163,7 @@ void StatsRecorder::ReadGauges(const Scheduler& scheduler) {
   stats_.accepted_tokens = counters.accepted_tokens;
   stats_.history_bytes = scheduler.history_bytes();
   stats_.corrupted = counters.corrupted;
+  stats_.constraints_failed = counters.constraints_failed;
   const StateStore& states = scheduler.states();
   stats_.state_slots_total = states.num_slots();
   stats_.state_slots_free = states.num_free_slots();

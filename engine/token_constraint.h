@@ -21,11 +21,13 @@ class TokenConstraint {
   virtual ~TokenConstraint() = default;
 
   // Sets the bits of the tokens that may come next and clears all others. `mask`: [MaskWords].
-  // Tokens that end the text (EOS) are set where the text may end. Error: no token may come, or the
-  // work limit was exceeded; the sequence ends with that status.
+  // Tokens that end the text (EOS) are set where the text may end. Error: no token may come; with
+  // kInternal the constraint can go no further, as at its work limit, and the answer ends as at its
+  // limit of tokens: the client could do no better by asking again. Any other status ends the
+  // sequence with it.
   virtual Status Fill(std::span<uint32_t> mask) = 0;
-  // Accepts the next token, after the work of Fill if that was not called for it. Error: it is not
-  // allowed, or the work limit was exceeded; no token may come any more then.
+  // Accepts the next token, after the work of Fill if that was not called for it. Error: as Fill's;
+  // no token may come any more then.
   virtual Status Accept(int32_t token) = 0;
   // Tokens of text that must come next, but perhaps for whitespace; at most `limit`, often none.
   // Text can be spelled in several ways and this is a likely one, so it is only good as a guess.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/base/check.h"
+#include "kernels/base/log.h"
 
 namespace diffserve {
 struct Responses::Choice {
@@ -116,6 +117,13 @@ void Responses::TakeFor(Response& response, size_t index, TokenEvent& event) {
     // The engine has ended it, so it must not be cancelled.
     choices_.erase(event.request);
     --response.num_running;
+  }
+  if (event.finish == FinishReason::kLength && !event.error.ok()) {
+    Log(LogLevel::kWarning, "answer_cut_by_form",
+        {{"request", response.opened.request_id},
+         {"choice", std::to_string(index)},
+         {"tokens", std::to_string(choice.num_tokens + static_cast<int>(event.tokens.size()))},
+         {"reason", event.error.message()}});
   }
   if (fails) {
     return End(response,

@@ -189,6 +189,9 @@ void AddWork(FamilyList& list, const EngineStats& s) {
   list.Counter("requests_corrupted_total",
                "Continuations ended because their logits were not finite.",
                static_cast<double>(s.corrupted));
+  list.Counter("requests_cut_by_form_total",
+               "Continuations ended as by length because their form needed too much work.",
+               static_cast<double>(s.constraints_failed));
 }
 
 void AddTimes(FamilyList& list, const EngineStats& s) {

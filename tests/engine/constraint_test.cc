@@ -71,6 +71,24 @@ TEST(ConstraintTest, ConstraintErrorEndsOnlyItsSequence) {
   }
 }
 
+// So that clients do not ask again, and the server does not count it as a fault of its own.
+TEST(ConstraintTest, ConstraintThatCanGoNoFurtherEndsTheAnswerAsALimitOfTokensDoes) {
+  for (const bool at_fill : {true, false}) {
+    SchedulerBench bench(SmallEngine());
+    FakeConstraint::Options options = {.one_of = 1, .failure = StatusCode::kInternal};
+    (at_fill ? options.fill_fails_after : options.accept_fails_after) = 3;
+    Request request = Constrained(1, 50, options);
+    request.sampling.ignore_eos = true;  // so that it meets the failure
+    bench.Add(request);
+    bench.RunToEnd();
+    EXPECT_EQ(bench.ends.at(1).finish, FinishReason::kLength);
+    EXPECT_EQ(bench.ends.at(1).error.code(), StatusCode::kInternal);
+    EXPECT_EQ(bench.outputs.at(1).size(), at_fill ? 3u : 4u);
+    EXPECT_EQ(bench.scheduler.counters().constraints_failed, 1u);
+    EXPECT_EQ(bench.scheduler.counters().corrupted, 0u);
+  }
+}
+
 TEST(ConstraintTest, UnreachableMinTokensAreReported) {
   SchedulerBench bench(SmallEngine());
   Request request = Constrained(1, 50, {.one_of = 1, .ends_after = 2});

@@ -28,6 +28,7 @@ class FakeConstraint : public TokenConstraint {
     int fill_fails_after = -1;       // Fill fails after this many tokens; -1: never
     bool forgets = false;            // the allowed tokens depend on the last token only
     int accept_fails_after = -1;     // Accept refuses an allowed token after this many; -1: never
+    StatusCode failure = StatusCode::kInvalidArgument;  // of its work
   };
   explicit FakeConstraint(Options options) : options_(std::move(options)) {
     chain_.push_back(SplitMix64(options_.seed));
@@ -36,7 +37,7 @@ class FakeConstraint : public TokenConstraint {
   Status Fill(std::span<uint32_t> mask) override {
     Require(mask.size() == MaskWords(options_.vocab_size), "a mask is as long as the vocabulary");
     if (num_accepted() == options_.fill_fails_after)
-      failure_ = InvalidArgument("the fake constraint has no more work", "fill");
+      failure_ = Status(options_.failure, "the fake constraint has no more work", "fill");
     DS_RETURN_IF_ERROR(failure_);
     for (uint32_t& word : mask) word = 0;
     for (int32_t token = 0; token < options_.vocab_size; ++token) {
@@ -48,7 +49,7 @@ class FakeConstraint : public TokenConstraint {
     DS_RETURN_IF_ERROR(failure_);
     if (!MayCome(token)) return InvalidArgument("the token may not come here", "accept");
     if (num_accepted() == options_.accept_fails_after) {
-      failure_ = InvalidArgument("the fake constraint has worked enough", "accept");
+      failure_ = Status(options_.failure, "the fake constraint has worked enough", "accept");
       return failure_;
     }
     const uint64_t before = options_.forgets ? options_.seed : chain_.back();
