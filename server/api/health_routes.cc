@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/api/health_routes.h"
 
+#include "server/api/front_door.h"
 #include "server/api/reply/reply_members.h"
 #include "server/serving/status_codes.h"
 
 namespace diffserve {
 namespace {
 
+constexpr int kMinRetryAfter = 1;
+
 HttpReply ReplyTo(const HttpHead& head, const Health& health) {
+  if (IsServerCheck(head))
+    return ServerCheckReply(health.Ready(), "GET, HEAD, OPTIONS", OpenAiErrorBody, kMinRetryAfter);
   HttpReply reply;
   Status status;
   if (head.path == "/readyz" || head.path == "/health") {
@@ -19,8 +24,8 @@ HttpReply ReplyTo(const HttpHead& head, const Health& health) {
   reply.body = status.ok() ? JsonObjectOf("status", "ok") : OpenAiErrorBody(status);
   if (reply.status != 404 && head.method != "GET") {
     reply.status = 405;
-    reply.body = OpenAiErrorBody(InvalidArgument("only GET is supported on this path"));
-    reply.fields.emplace_back("Allow", "GET");
+    reply.body = OpenAiErrorBody(InvalidArgument("only GET and HEAD are supported on this path"));
+    reply.fields.emplace_back("Allow", "GET, HEAD");
   }
   return reply;
 }

@@ -10,7 +10,6 @@
 #include <variant>
 
 #include "kernels/base/log.h"
-#include "server/api/apis.h"
 #include "server/api/head/client_identity.h"
 #include "server/api/head/head_fields.h"
 #include "server/http/url.h"
@@ -26,7 +25,9 @@ HttpRoutes::HttpRoutes(HttpRoutesOptions options, Frontend& frontend, const Heal
                        const ApiKeys& keys)
     : context_(std::make_shared<ApiContext>(std::move(options), frontend, health)),
       keys_(keys),
-      apis_(AllApis(context_->options)) {}
+      apis_(AllApis(context_->options)),
+      door_{context_->options.loopback_hosts_only, context_->options.cross_origin, keys,
+            [&health] { return health.Ready(); }, context_->options.retry_after_s} {}
 
 std::vector<Route> HttpRoutes::routes() const {
   std::vector<Route> routes;
@@ -34,48 +35,27 @@ std::vector<Route> HttpRoutes::routes() const {
   return routes;
 }
 
-std::string HttpRoutes::MethodsOf(std::string_view path) const {
-  std::string methods;
+DoorPath HttpRoutes::PathOf(const FoundRoute& found) const {
+  if (found.route == nullptr) return {};
+  DoorPath path = {
+      .known = true, .needs_key = found.route->needs_key, .takes_method = found.takes_method};
+  if (path.takes_method) return path;
   for (const Route& route : routes()) {
-    if (route.path != path) continue;
-    if (!methods.empty()) methods += ", ";
-    methods += route.method;
+    if (route.path == found.route->path) AddMethod(route.method, &path.methods);
   }
-  return methods;
+  return path;
 }
 
 HttpAnswer HttpRoutes::Dispatch(RouteCall& call) {
   const HttpHead& head = call.request.head;
-  const HttpRoutesOptions& options = context_->options;
   const FoundRoute found = FindRoute(apis_, head);
   const ErrorBody errors = found.error_body();
   if (found.route != nullptr) call.account.route = found.route->path;
-  if (options.loopback_hosts_only && !IsLoopbackHost(head.Field("host"))) {
-    return context_->HttpError(
-        421,
-        "only loopback host names are served; use 127.0.0.1 or localhost, or start the server "
-        "with API keys",
-        errors);
-  }
-  if (std::optional<HttpReply> preflight = options.cross_origin.Preflight(head))
-    return *std::move(preflight);
   call.account.client = ClientName(keys_, call.request);
-  const bool authorised = !keys_.required() || !call.account.client.empty();
-  if ((found.route == nullptr || found.route->needs_key) && !authorised) {
-    return context_->Error(
-        Status(StatusCode::kUnauthenticated,
-               "a valid API key is needed, as Authorization: Bearer KEY or X-Api-Key"),
-        errors);
-  }
-  if (found.route == nullptr)
-    return context_->Error(Status(StatusCode::kNotFound, "there is no such path"), errors);
+  if (std::optional<HttpReply> reply = door_.Answer(head, PathOf(found), call.account.client,
+                                                    errors))
+    return *std::move(reply);
   if (found.route->needs_key) call.account.load_format = HttpLoadFormat(head);
-  if (!found.takes_method) {
-    HttpReply reply = context_->HttpError(
-        405, "this path does not support the method; see the Allow header", errors);
-    reply.fields.emplace_back("Allow", MethodsOf(found.route->path));
-    return reply;
-  }
   if (head.method == "POST" && head.HasField("content-type") &&
       !IsJsonType(head.Field("content-type"))) {
     return context_->HttpError(415, "Content-Type must be application/json", errors);

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "server/api/api_context.h"
+#include "server/api/apis.h"
+#include "server/api/front_door.h"
 #include "server/api/head/api_key.h"
 #include "server/api/route.h"
 
@@ -32,13 +34,14 @@ class HttpRoutes {
 
  private:
   HttpAnswer Dispatch(RouteCall& call);
-  std::string MethodsOf(std::string_view path) const;  // as Allow lists them
+  DoorPath PathOf(const FoundRoute& found) const;
   void AddFields(const RouteAccount& account, HttpReply& reply) const;
   void End(const RouteAccount& account, int status) const;
 
   const std::shared_ptr<ApiContext> context_;
   const ApiKeys& keys_;
   const std::vector<Api> apis_;
+  const FrontDoor door_;
 };
 
 }  // namespace diffserve

@@ -85,7 +85,11 @@ std::variant<std::string, HttpRefusal> DecodeBody(ContentCoding coding, std::str
   std::string decoded;
   while (true) {
     const int code = inflater.Next(&decoded);
-    if (decoded.size() > max_bytes) return HttpRefusal{413, "the decompressed body is too large"};
+    if (decoded.size() > max_bytes) {
+      return BodyTooLarge(
+          "the decompressed body has at least " + std::to_string(decoded.size()) + " bytes",
+          max_bytes);
+    }
     if (code == Z_STREAM_END) {
       if (inflater.at_end()) return decoded;
       if (!gzip) return HttpRefusal{400, "the body has data after its compressed stream"};

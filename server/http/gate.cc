@@ -15,6 +15,8 @@ using FieldView = std::pair<std::string_view, std::string_view>;  // name as sen
 
 struct HeadParts {
   std::string_view method, target, version;
+  std::string_view scheme, authority;  // of a target in absolute form
+  std::string_view path;               // with the query; the absolute form may have none
   std::vector<FieldView> fields;
 };
 
@@ -89,6 +91,17 @@ bool HasControl(std::string_view raw) {
   });
 }
 
+// The absolute form is "scheme://authority", and then a path or query if there is one.
+void SplitTarget(HeadParts* parts) {
+  parts->path = parts->target;
+  const size_t colon = parts->target.find("://");
+  if (colon == std::string_view::npos || !IsToken(parts->target.substr(0, colon))) return;
+  const std::string_view rest = parts->target.substr(colon + 3);
+  parts->scheme = parts->target.substr(0, colon);
+  parts->authority = rest.substr(0, rest.find_first_of("/?"));
+  parts->path = rest.substr(parts->authority.size());
+}
+
 // A request line is exactly "method SP target SP version". False, with nothing changed, for others.
 bool SplitRequestLine(std::string_view line, HeadParts* parts) {
   const size_t first = line.find(' ');
@@ -101,6 +114,7 @@ bool SplitRequestLine(std::string_view line, HeadParts* parts) {
   parts->method = method;
   parts->target = line.substr(first + 1, last - first - 1);
   parts->version = version;
+  SplitTarget(parts);
   return true;
 }
 
@@ -135,21 +149,27 @@ bool IsValidHost(std::string_view host) {
       return false;
   }
   if (port.empty()) return true;
-  port.remove_prefix(1);
-  return host[host.size() - port.size() - 1] == ':' && !port.empty() && port.size() <= 5 &&
-         std::all_of(port.begin(), port.end(), IsDigit);
+  return port.front() == ':' && port.size() <= 6 &&
+         std::all_of(port.begin() + 1, port.end(), IsDigit);
 }
 
 bool IsLength(std::string_view text) {
   return !text.empty() && text.size() <= 18 && std::all_of(text.begin(), text.end(), IsDigit);
 }
 
-bool IsOriginForm(std::string_view target) {
-  if (target.empty() || target.front() != '/') return false;
-  return std::all_of(target.begin(), target.end(), [](unsigned char c) {
-    return c > 0x20 && c < 0x7F && c != '#' && c != '\\' && c != '"' && c != '<' && c != '>';
-  });
+// A path, an absolute URL, or "*" of OPTIONS.
+bool IsTarget(const HeadParts& head) {
+  const std::string_view path = head.path;
+  if (path == "*") return head.method == "OPTIONS" && head.scheme.empty();
+  const bool begins_well = path.empty() || path.front() == '?' ? !head.scheme.empty()
+                                                               : path.front() == '/';
+  return begins_well && std::all_of(path.begin(), path.end(), [](unsigned char c) {
+           return c > 0x20 && c < 0x7F && c != '#' && c != '\\' && c != '"' && c != '<' && c != '>';
+         });
 }
+
+// A client that knows no name of the server may leave the value empty.
+bool IsHostField(std::string_view value) { return value.empty() || IsValidHost(value); }
 
 bool IsRepeatedSingle(const HeadParts& head) {
   for (const std::string_view name : {"authorization", "x-api-key", "content-type",
@@ -178,6 +198,11 @@ bool IsTokenList(const HeadParts& head, std::string_view name) {
   return std::ranges::all_of(elements, [](auto e) { return e.empty() || IsToken(e); });
 }
 
+bool EndsInChunked(const HeadParts& head) {
+  const auto codings = Elements(head, "transfer-encoding");
+  return !codings.empty() && EqualsIgnoringCase(codings.back(), "chunked");
+}
+
 // Counted on the line and not on the target, so that a line cut anywhere is refused or served
 // alike.
 bool IsRequestLineTooLong(std::string_view raw, const HttpLimits& limits) {
@@ -190,9 +215,9 @@ struct HeadRule {
   bool (*broken)(const HeadParts& head, const HttpLimits& limits);
 };
 
-constexpr HttpRefusal kBareLineEnd = {400, "a line of the head does not end in CRLF"};
-constexpr HttpRefusal kControl = {400, "the head holds a control character"};
-constexpr HttpRefusal kBadRequestLine = {400, "the request line is malformed"};
+constexpr char kBareLineEnd[] = "a line of the head does not end in CRLF";
+constexpr char kControl[] = "the head holds a control character";
+constexpr char kBadRequestLine[] = "the request line is malformed";
 
 // Applied in this order; the first broken rule gives the answer.
 constexpr HeadRule kHeadRules[] = {
@@ -202,14 +227,26 @@ constexpr HeadRule kHeadRules[] = {
      }},
     {414, "the request target is too long",
      [](const HeadParts& h, const HttpLimits& l) { return h.target.size() > l.max_target_bytes; }},
-    {400, "the request target must be a path",
-     [](const HeadParts& h, const HttpLimits&) { return !IsOriginForm(h.target); }},
+    {501, "CONNECT is not supported; this server is no proxy",
+     [](const HeadParts& h, const HttpLimits&) { return h.method == "CONNECT"; }},
+    {400, "the request target must be a path, an absolute URL, or the * of OPTIONS",
+     [](const HeadParts& h, const HttpLimits&) { return !IsTarget(h); }},
+    {400, "the request target has no valid host",
+     [](const HeadParts& h, const HttpLimits&) {
+       return !h.scheme.empty() && !IsValidHost(h.authority);
+     }},
+    {421, "the request target has another scheme than http",
+     [](const HeadParts& h, const HttpLimits&) {
+       return !h.scheme.empty() && !EqualsIgnoringCase(h.scheme, "http");
+     }},
     {431, "too many header fields",
      [](const HeadParts& h, const HttpLimits& l) { return h.fields.size() > l.max_fields; }},
     {400, "exactly one Host field is needed",
-     [](const HeadParts& h, const HttpLimits&) { return Count(h, "host") != 1; }},
+     [](const HeadParts& h, const HttpLimits&) {
+       return Count(h, "host") > 1 || (!Has(h, "host") && h.version != "HTTP/1.0");
+     }},
     {400, "the Host field is malformed",
-     [](const HeadParts& h, const HttpLimits&) { return !IsValidHost(Value(h, "host")); }},
+     [](const HeadParts& h, const HttpLimits&) { return !IsHostField(Value(h, "host")); }},
     {400, "Transfer-Encoding and Content-Length exclude each other",
      [](const HeadParts& h, const HttpLimits&) {
        return Has(h, "transfer-encoding") && Has(h, "content-length");
@@ -217,6 +254,10 @@ constexpr HeadRule kHeadRules[] = {
     {400, "Transfer-Encoding needs HTTP/1.1",
      [](const HeadParts& h, const HttpLimits&) {
        return Has(h, "transfer-encoding") && h.version == "HTTP/1.0";
+     }},
+    {400, "the last coding of Transfer-Encoding must be chunked",
+     [](const HeadParts& h, const HttpLimits&) {
+       return Has(h, "transfer-encoding") && !EndsInChunked(h);
      }},
     {501, "Transfer-Encoding must be exactly: chunked",
      [](const HeadParts& h, const HttpLimits&) {
@@ -228,11 +269,6 @@ constexpr HeadRule kHeadRules[] = {
      [](const HeadParts& h, const HttpLimits&) {
        return Has(h, "content-length") &&
               (Count(h, "content-length") > 1 || !IsLength(Value(h, "content-length")));
-     }},
-    {413, "the body is too large",
-     [](const HeadParts& h, const HttpLimits& l) {
-       return Has(h, "content-length") &&
-              std::stoull(std::string(Value(h, "content-length"))) > l.max_body_bytes;
      }},
     {400, "a field that is allowed once is repeated",
      [](const HeadParts& h, const HttpLimits&) { return IsRepeatedSingle(h); }},
@@ -248,13 +284,14 @@ constexpr HeadRule kHeadRules[] = {
 
 // Splits a head whose lines are whole.
 std::optional<HttpRefusal> Split(std::string_view raw, HeadParts* parts) {
-  if (HasBareLineEnd(raw)) return kBareLineEnd;
-  if (HasControl(raw)) return kControl;
+  if (HasBareLineEnd(raw)) return HttpRefusal{400, kBareLineEnd};
+  if (HasControl(raw)) return HttpRefusal{400, kControl};
   const auto lines = Lines(raw);
   const auto is_folded = [](std::string_view line) { return line[0] == ' ' || line[0] == '\t'; };
   if (std::ranges::any_of(lines, is_folded))
     return HttpRefusal{400, "a field is folded over two lines"};
-  if (lines.empty() || !SplitRequestLine(lines.front(), parts)) return kBadRequestLine;
+  if (lines.empty() || !SplitRequestLine(lines.front(), parts))
+    return HttpRefusal{400, kBadRequestLine};
   for (size_t i = 1; i < lines.size(); ++i) {
     const std::optional<FieldView> field = SplitField(lines[i]);
     if (!field) return HttpRefusal{400, "a field name is malformed or followed by white space"};
@@ -275,15 +312,23 @@ bool KeepAlive(const HeadParts& parts) {
 HttpHead HeadOf(const HeadParts& parts) {
   HttpHead head;
   head.method = parts.method;
-  const size_t question = std::min(parts.target.find('?'), parts.target.size());
-  head.path = parts.target.substr(0, question);
-  head.query = parts.target.substr(std::min(question + 1, parts.target.size()));
+  const size_t question = std::min(parts.path.find('?'), parts.path.size());
+  head.path = parts.path.substr(0, question);
+  head.query = parts.path.substr(std::min(question + 1, parts.path.size()));
+  if (head.path.empty() && !parts.scheme.empty())
+    head.path = parts.method == "OPTIONS" && parts.path.empty() ? "*" : "/";
+  head.host = parts.scheme.empty() ? Value(parts, "host") : parts.authority;
   for (const auto& [name, value] : parts.fields)
     head.fields.emplace_back(LowerCase(name), std::string(value));
   return head;
 }
 
 }  // namespace
+
+HttpRefusal BodyTooLarge(std::string_view found, size_t max_bytes) {
+  return {413,
+          std::string(found) + "; at most " + std::to_string(max_bytes) + " bytes are allowed"};
+}
 
 HttpHead ReadableHead(std::string_view bytes) {
   HeadParts parts;
@@ -315,18 +360,22 @@ std::variant<HttpHead, HttpRefusal> CheckHead(std::string_view raw, const HttpLi
   head.chunked = Has(parts, "transfer-encoding");
   if (Has(parts, "content-length"))
     head.content_length = std::stoull(std::string(Value(parts, "content-length")));
+  if (head.content_length > limits.max_body_bytes) {
+    return BodyTooLarge("the body has " + std::to_string(head.content_length) + " bytes",
+                        limits.max_body_bytes);
+  }
   return head;
 }
 
 std::optional<HttpRefusal> CheckPartialHead(std::string_view bytes, size_t begin,
                                             const HttpLimits& limits) {
   if (bytes.empty()) return std::nullopt;
-  if (!IsTokenChar(bytes.front())) return kBadRequestLine;
+  if (!IsTokenChar(bytes.front())) return HttpRefusal{400, kBadRequestLine};
   const std::string_view unchecked = bytes.substr(begin > 0 ? begin - 1 : 0);
   // A LF at the start can only be the second half of a line end that is checked already.
   if (HasBareLineEnd(unchecked.front() == '\n' ? unchecked.substr(1) : unchecked))
-    return kBareLineEnd;
-  if (HasControl(unchecked)) return kControl;
+    return HttpRefusal{400, kBareLineEnd};
+  if (HasControl(unchecked)) return HttpRefusal{400, kControl};
   if (IsRequestLineTooLong(bytes, limits)) return HttpRefusal{414, "the request line is too long"};
   if (bytes.size() > limits.max_head_bytes) return HttpRefusal{431, "the head is too large"};
   return std::nullopt;

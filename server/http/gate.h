@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <variant>
 
@@ -18,14 +19,18 @@ struct HttpLimits {
   size_t max_target_bytes = 8 << 10;
   size_t max_fields = 100;
   size_t max_body_bytes = 4 << 20;
-  size_t max_chunks = 16384;           // of one chunked body
-  size_t max_trailer_bytes = 4 << 10;  // read and dropped
+  size_t max_chunks = 16384;              // of one chunked body
+  size_t max_extension_bytes = 16 << 10;  // of all its chunks together; read and dropped
+  size_t max_trailer_bytes = 4 << 10;     // likewise
 };
 
 struct HttpRefusal {
   int status = 400;
-  std::string_view reason;  // a literal
+  std::string reason;
 };
+
+// The refusal of a body that `found` describes: "the body has 5 bytes".
+HttpRefusal BodyTooLarge(std::string_view found, size_t max_bytes);
 
 // `head` runs from the request line through the empty line.
 std::variant<HttpHead, HttpRefusal> CheckHead(std::string_view head, const HttpLimits& limits);

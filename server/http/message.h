@@ -17,8 +17,9 @@ namespace diffserve {
 
 struct HttpHead {
   std::string method;
-  std::string path;  // raw, without the query; never decoded
+  std::string path;  // raw, without the query; never decoded; "*" of OPTIONS: the whole server
   std::string query;
+  std::string host;  // of an absolute target, else of the Host field; empty: the client named none
   int minor_version = 1;
   std::vector<std::pair<std::string, std::string>> fields;  // names in lower case, values trimmed
   bool keep_alive = true;

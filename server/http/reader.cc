@@ -8,10 +8,12 @@
 
 namespace diffserve {
 
-void ChunkedDecoder::Refuse(int status, std::string_view reason) {
-  refusal_ = {status, reason};
+void ChunkedDecoder::Refuse(HttpRefusal refusal) {
+  refusal_ = std::move(refusal);
   state_ = State::kRefused;
 }
+
+void ChunkedDecoder::Refuse(int status, const char* reason) { Refuse({status, reason}); }
 
 void ChunkedDecoder::OnSizeChar(char c) {
   const int digit = c >= '0' && c <= '9'   ? c - '0'
@@ -23,10 +25,29 @@ void ChunkedDecoder::OnSizeChar(char c) {
     if (++size_digits_ > 8) Refuse(400, "a chunk size has too many digits");
   } else if (c == '\r' && size_digits_ > 0) {
     state_ = State::kSizeLf;
-  } else if (c == ';') {
-    Refuse(400, "chunk extensions are not accepted");
+  } else if ((c == ';' || c == ' ' || c == '\t') && size_digits_ > 0) {
+    state_ = State::kExtension;
+    OnExtensionChar(c);
   } else {
     Refuse(400, "a chunk size is malformed");
+  }
+}
+
+// Extensions after a ';', with white space before it. They are dropped up to the CRLF, which no
+// extension can contain.
+void ChunkedDecoder::OnExtensionChar(char c) {
+  const bool is_space = c == ' ' || c == '\t';
+  if (++extension_bytes_ > limits_->max_extension_bytes) {
+    Refuse(413, "the chunk extensions are too large");
+  } else if (c == '\r' && in_extension_) {
+    in_extension_ = false;
+    state_ = State::kSizeLf;
+  } else if (!in_extension_ && c != ';' && !is_space) {
+    Refuse(400, "a chunk size is malformed");
+  } else if ((static_cast<unsigned char>(c) < ' ' && !is_space) || c == '\x7F') {
+    Refuse(400, "a chunk extension holds a control character");
+  } else {
+    in_extension_ = in_extension_ || c == ';';
   }
 }
 
@@ -36,8 +57,9 @@ void ChunkedDecoder::EndSize(const std::string& body) {
     state_ = State::kTrailer;
   } else if (++chunks_ > limits_->max_chunks) {
     Refuse(413, "the body has too many chunks");
-  } else if (size_ > limits_->max_body_bytes - std::min(limits_->max_body_bytes, body.size())) {
-    Refuse(413, "the body is too large");
+  } else if (body.size() + size_ > limits_->max_body_bytes) {
+    Refuse(BodyTooLarge("the body has at least " + std::to_string(body.size() + size_) + " bytes",
+                        limits_->max_body_bytes));
   } else {
     state_ = State::kData;
   }
@@ -67,6 +89,9 @@ size_t ChunkedDecoder::Feed(std::string_view bytes, std::string* body) {
     switch (state_) {
       case State::kSize:
         OnSizeChar(c);
+        break;
+      case State::kExtension:
+        OnExtensionChar(c);
         break;
       case State::kSizeLf:
         if (c == '\n')
@@ -118,7 +143,7 @@ void HttpReader::Advance() {
 }
 
 void HttpReader::Refuse(HttpRefusal refusal) {
-  refusal_ = refusal;
+  refusal_ = std::move(refusal);
   HttpHead head = HeadSoFar();
   Discard();
   request_.head = std::move(head);
@@ -134,7 +159,20 @@ HttpHead HttpReader::HeadSoFar() const {
   return state_ == State::kHead ? ReadableHead(buffer_) : request_.head;
 }
 
+// One empty line before a request is ignored: old clients end a body with one. False: more bytes
+// are needed to tell.
+bool HttpReader::PassEmptyLine() {
+  if (empty_line_passed_ || !buffer_.starts_with('\r')) return true;
+  if (buffer_.size() == 1) return false;
+  if (buffer_[1] == '\n') {
+    buffer_.erase(0, 2);
+    empty_line_passed_ = true;
+  }
+  return true;
+}
+
 void HttpReader::ReadHead() {
+  if (!PassEmptyLine()) return;
   const size_t end = buffer_.find("\r\n\r\n", std::max<size_t>(head_checked_, 3) - 3);
   if (end == std::string::npos) {
     if (const auto refusal = CheckPartialHead(buffer_, head_checked_, limits_))
@@ -188,6 +226,7 @@ HttpRequest HttpReader::Take() {
 void HttpReader::Next() {
   DS_CHECK(state_ == State::kReady, "the previous request is not complete");
   state_ = State::kHead;
+  empty_line_passed_ = false;
   Advance();
 }
 

@@ -13,7 +13,8 @@
 
 namespace diffserve {
 
-// A chunked body, read strictly: sizes in 1 to 8 hexadecimal digits, no extensions, CRLF only.
+// A chunked body, read strictly: sizes in 1 to 8 hexadecimal digits, CRLF only. Extensions are
+// dropped.
 class ChunkedDecoder {
  public:
   explicit ChunkedDecoder(const HttpLimits& limits) : limits_(&limits) {}
@@ -24,9 +25,21 @@ class ChunkedDecoder {
   const HttpRefusal& refusal() const { return refusal_; }
 
  private:
-  enum class State { kSize, kSizeLf, kData, kDataCr, kDataLf, kTrailer, kDone, kRefused };
-  void Refuse(int status, std::string_view reason);
+  enum class State {
+    kSize,
+    kExtension,
+    kSizeLf,
+    kData,
+    kDataCr,
+    kDataLf,
+    kTrailer,
+    kDone,
+    kRefused
+  };
+  void Refuse(HttpRefusal refusal);
+  void Refuse(int status, const char* reason);
   void OnSizeChar(char c);
+  void OnExtensionChar(char c);
   void OnTrailerChar(char c);
   void EndSize(const std::string& body);
 
@@ -35,6 +48,8 @@ class ChunkedDecoder {
   uint64_t size_ = 0;  // remaining bytes of this chunk
   int size_digits_ = 0;
   size_t chunks_ = 0;
+  bool in_extension_ = false;  // after the ';'
+  size_t extension_bytes_ = 0;
   size_t trailer_bytes_ = 0;
   size_t trailer_line_bytes_ = 0;  // without CR and LF
   bool trailer_cr_ = false;
@@ -72,14 +87,16 @@ class HttpReader {
 
  private:
   void Advance();
+  bool PassEmptyLine();
   void ReadHead();
   void ReadBody();
   void Refuse(HttpRefusal refusal);
 
   const HttpLimits limits_;
   State state_ = State::kHead;
-  std::string buffer_;       // not yet consumed
-  size_t head_checked_ = 0;  // bytes of an incomplete head that are checked already
+  std::string buffer_;              // not yet consumed
+  bool empty_line_passed_ = false;  // before the current request
+  size_t head_checked_ = 0;         // bytes of an incomplete head that are checked already
   HttpRequest request_;
   ChunkedDecoder chunked_;
   bool continue_due_ = false;

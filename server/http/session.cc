@@ -146,6 +146,8 @@ void HttpSession::Dispatch() {
               request.head.keep_alive && requests_ < options().max_requests_per_connection &&
                   !close_after_reply_ && !shared_.stopping && !shared_.service.draining(),
               request.head.method == "HEAD"};
+  // Answered as GET; the framing leaves the body out.
+  if (framing_.head_only) request.head.method = "GET";
   CountHeldBytes();
   phase_ = Phase::kAnswering;
   reply_sent_ = false;
@@ -171,7 +173,7 @@ void HttpSession::QueueReply(const HttpReply& reply) {
   out_ += ReplyText(reply, framing_);
   turn_bytes_ += out_.size();
   reply_sent_ = true;
-  ended_reply_ = !reply.streams;
+  ended_reply_ = !reply.streams || framing_.head_only;
   if (options().ping_interval.count() > 0) ping_ = reply.ping;
 }
 
@@ -257,7 +259,7 @@ void HttpSession::RefuseRequest(int status, std::string_view reason) {
   const HttpHead head = reader_.HeadSoFar();
   DropLaterRequests();
   phase_ = Phase::kAnswering;
-  framing_ = {1, false, false};
+  framing_ = {1, false, head.method == "HEAD"};
   QueueReply(shared_.service.refuse(status, reason, head));
 }
 

@@ -11,7 +11,6 @@
 #include "server/api/head/client_identity.h"
 #include "server/api/head/head_fields.h"
 #include "server/http/content_coding.h"
-#include "server/http/gate.h"
 #include "server/http/url.h"
 #include "server/json/json_member.h"
 #include "server/router/forward_exchange.h"
@@ -58,7 +57,12 @@ std::string ModelName(const HttpRequest& request) {
 
 HttpRouter::HttpRouter(HttpRouterOptions options, const RoutedModels& models,
                        ModelChildren& children, const ApiKeys& keys)
-    : options_(std::move(options)), models_(models), children_(children), keys_(keys) {
+    : options_(std::move(options)),
+      models_(models),
+      children_(children),
+      keys_(keys),
+      door_{options_.loopback_hosts_only, options_.cross_origin, keys,
+            [&children] { return children.Ready(); }, kMinRetryAfter} {
   own_routes_ = {
       {"GET", "/livez", &HttpRouter::Live, /*needs_key=*/false},
       {"GET", "/readyz", &HttpRouter::Ready, /*needs_key=*/false},
@@ -167,32 +171,19 @@ HttpAnswer HttpRouter::Forward(Call& call) {
 HttpAnswer HttpRouter::Dispatch(Call& call) {
   const HttpHead& head = call.request.head;
   const FoundRoute found = FindRoute(options_.apis, head);
-  if (options_.loopback_hosts_only && !IsLoopbackHost(head.Field("host"))) {
-    return HttpErrorReply(
-        421,
-        "only loopback host names are served; use 127.0.0.1 or localhost, or start the server "
-        "with API keys",
-        call.errors, kMinRetryAfter);
-  }
-  if (auto preflight = options_.cross_origin.Preflight(head)) return *std::move(preflight);
   const auto at_path = [&](const OwnRoute& route) { return IsPathOf(head.path, route.path); };
   const auto own = std::ranges::find_if(own_routes_, at_path);
-  const bool is_own = own != own_routes_.end();
-  const bool needs_key = is_own ? own->needs_key : found.route == nullptr || found.route->needs_key;
-  if (needs_key && keys_.required() && ClientName(keys_, call.request).empty()) {
-    return Error(call, Status(StatusCode::kUnauthenticated,
-                              "a valid API key is needed, as Authorization: Bearer KEY or "
-                              "X-Api-Key"));
+  DoorPath path;
+  if (own != own_routes_.end()) {
+    path = {.known = true, .needs_key = own->needs_key, .takes_method = own->method == head.method};
+    AddMethod(own->method, &path.methods);
+  } else if (found.route != nullptr) {  // the model's server knows which methods it takes
+    path = {.known = true, .needs_key = found.route->needs_key, .takes_method = true};
   }
-  if (is_own && own->method != head.method) {
-    HttpReply reply = HttpErrorReply(405, "this path does not support the method", call.errors,
-                                     kMinRetryAfter);
-    reply.fields.emplace_back("Allow", own->method);
-    return reply;
-  }
-  if (is_own) return (this->*own->answer)(call);
-  if (found.route == nullptr)
-    return Error(call, Status(StatusCode::kNotFound, "there is no such path"));
+  if (std::optional<HttpReply> reply = door_.Answer(head, path, ClientName(keys_, call.request),
+                                                    call.errors))
+    return *std::move(reply);
+  if (own != own_routes_.end()) return (this->*own->answer)(call);
   return Forward(call);
 }
 

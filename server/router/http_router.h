@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "server/api/apis.h"
+#include "server/api/front_door.h"
 #include "server/api/head/api_key.h"
 #include "server/api/head/cross_origin.h"
 #include "server/http/message.h"
@@ -73,6 +74,7 @@ class HttpRouter {
   const RoutedModels& models_;
   ModelChildren& children_;
   const ApiKeys& keys_;
+  const FrontDoor door_;
   const int64_t created_ = std::time(nullptr);  // Unix seconds
   std::vector<OwnRoute> own_routes_;
   std::atomic<bool> draining_{false};

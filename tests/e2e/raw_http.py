@@ -37,7 +37,8 @@ def exchange(port: int, data: bytes, timeout_s: float = 10) -> RawAnswer:
             name.lower(): value.strip()
             for name, _, value in (line.partition(":") for line in lines)
         }
-        while len(rest) < int(headers.get("content-length", 0)):
+        length = 0 if data.startswith(b"HEAD ") else int(headers.get("content-length", 0))
+        while len(rest) < length:
             part = _receive(connection)
             if not part:
                 break

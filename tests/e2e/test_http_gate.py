@@ -50,7 +50,8 @@ REFUSED = [
     ("negative chunk size", chunked(b"-1\r\n" + BODY + b"\r\n0\r\n\r\n"), {400}),
     ("chunk size beyond 64 bits", chunked(b"fffffffffffffffff\r\n" + BODY + b"\r\n0\r\n\r\n"),
      {400, 413}),
-    ("chunk extension", chunked(b"1d;a=b\r\n" + BODY + b"\r\n0\r\n\r\n"), {400}),
+    ("bare line feed in a chunk extension",
+     chunked(b"1d;a\n=b\r\n" + BODY + b"\r\n0\r\n\r\n"), {400}),
     ("chunk longer than its size", chunked(b"1c\r\n" + BODY + b"\r\n0\r\n\r\n"), {400}),
     ("folded header", GET + b"Host: localhost\r\nX-A: b\r\n c\r\n\r\n", {400}),
     ("blank before the colon", GET + b"Host : localhost\r\n\r\n", {400}),
@@ -96,6 +97,12 @@ class GateTest(unittest.TestCase):
                            ("chunks",
                             chunked(b"5\r\n" + BODY[:5] + b"\r\n18\r\n" + BODY[5:] +
                                     b"\r\n0\r\n\r\n")),
+                           ("chunk extensions",
+                            chunked(b'5;a=b\r\n' + BODY[:5] + b'\r\n18 ;c="d;"\r\n' + BODY[5:] +
+                                    b"\r\n0;e\r\n\r\n")),
+                           ("a URL as the target",
+                            (POST + LENGTH + b"\r\n" + BODY).replace(
+                                b" /", b" http://localhost/", 1)),
                            ("HTTP/1.0",
                             (POST + LENGTH + b"\r\n" + BODY).replace(b"HTTP/1.1", b"HTTP/1.0")),
                            ("Host with port",
@@ -103,6 +110,18 @@ class GateTest(unittest.TestCase):
             with self.subTest(name):
                 answer = exchange(server.port, data)
                 self.assertEqual(answer.status, 200, answer.body)
+
+    def test_checks_of_load_balancers_are_answered(self):
+        for name, data, status in (
+            ("HAProxy", b"OPTIONS / HTTP/1.0\r\n\r\n", 204),
+            ("without Host", b"GET /readyz HTTP/1.0\r\n\r\n", 200),
+            ("empty Host", b"GET /health HTTP/1.1\r\nHost: \r\nConnection: Close\r\n\r\n", 200),
+            ("HEAD", b"HEAD /livez HTTP/1.0\r\n\r\n", 200),
+            ("the whole server", b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n", 204),
+            ("another path", b"GET /v1/models HTTP/1.0\r\n\r\n", 421),
+            ("another host", b"GET http://evil/livez HTTP/1.1\r\nHost: localhost\r\n\r\n", 421)):
+            with self.subTest(name):
+                self.assertEqual(exchange(server.port, data).status, status)
 
     def test_connection_serves_one_request_after_another(self):
         with socket.create_connection(("127.0.0.1", server.port), 10) as connection:

@@ -21,6 +21,7 @@ import tiny_model
 from grpc_client import channel, collect, generate_request, pb, pb_grpc
 from hub_stub import HubStub
 from models_server import NEEDED, ModelsServer
+from raw_http import exchange
 from server_process import BINARY, DEMO_MODEL, REPOSITORY, ServerProcess, eventually
 
 sys.path.insert(0, str(REPOSITORY / "deploy" / "python"))
@@ -129,6 +130,19 @@ class RoutingTest(unittest.TestCase):
         self.assertEqual((answer["id"], answer["object"], answer["aliases"]),
                          ("first", "model", ["one"]))
 
+    def test_front_door_is_that_of_a_direct_server(self):
+        fields = b"Host: localhost\r\nX-Api-Key: secret\r\n"
+        requests = [b"%s HTTP/1.1\r\n%s\r\n" % (line, fields) for line in (
+            b"HEAD /health", b"OPTIONS *", b"OPTIONS http://localhost", b"BREW /v1/models",
+            b"PUT /v1/models", b"HEAD /version", b"GET http://localhost/version", b"BREW /version",
+            b"HEAD /v1/completions", b"HEAD /nowhere", b"CONNECT a:1")]
+        for data in (b"OPTIONS / HTTP/1.0\r\n\r\n", b"GET /readyz HTTP/1.0\r\n\r\n", *requests):
+            with self.subTest(data):
+                routed, direct = (exchange(s.port, data) for s in (self.server, self.direct))
+                self.assertEqual(routed.status, direct.status)
+                for field in ("allow", "content-length", "connection"):
+                    self.assertEqual(routed.headers.get(field), direct.headers.get(field), field)
+
     def test_metrics_are_one_text_with_a_label_for_the_model(self):
         for name in ("first", "second"):
             self.ask(self.server, "/v1/completions", {**GREEDY, "model": name})
@@ -188,6 +202,11 @@ class RoutingTest(unittest.TestCase):
             answer = health.Check(health_pb2.HealthCheckRequest(service="diffserve.v1.Inference"))
             self.assertEqual(answer.status, health_pb2.HealthCheckResponse.SERVING)
         with ModelsServer({"m": tiny()}) as server, channel(server) as connection:
+            for data, status in ((b"OPTIONS / HTTP/1.0\r\n\r\n", 204),
+                                 (b"GET /readyz HTTP/1.0\r\n\r\n", 200),
+                                 (b"GET /v1/models HTTP/1.0\r\n\r\n", 421),
+                                 (b"GET http://a/livez HTTP/1.1\r\nHost: localhost\r\n\r\n", 421)):
+                self.assertEqual(exchange(server.port, data).status, status, data)
             services = ProtoReflectionDescriptorDatabase(connection).get_services()
             self.assertIn("inference.GRPCInferenceService", services)
             self.assertEqual(server.states(), {"m": "unloaded"})

@@ -92,6 +92,15 @@ TEST(HttpServerTest, StreamForHttpOneZeroHasNoChunksAndEndsWithTheConnection) {
   EXPECT_EQ(SseData(reply.body).back(), "[DONE]");
 }
 
+TEST(HttpServerTest, HttpOneZeroKeepsItsConnectionIfItAsks) {
+  ServingFixture server;
+  HttpClient client(server.port());
+  for (int i = 0; i < 2; ++i) {
+    client.Send("GET /livez HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n");
+    EXPECT_EQ(client.ReadReply().fields["connection"], "keep-alive");
+  }
+}
+
 TEST(HttpServerTest, ContinueIsSentBeforeALargeBody) {
   ServingFixture server;
   HttpClient client(server.port());
@@ -194,7 +203,28 @@ TEST(HttpServerTest, HealthPortServesOnlyHealth) {
   }
   const ClientReply posted = client.Post("/livez", "{}");
   EXPECT_EQ(posted.status, 405);
-  EXPECT_EQ(posted.fields.at("allow"), "GET");
+  EXPECT_EQ(posted.fields.at("allow"), "GET, HEAD");
+}
+
+TEST(HttpServerTest, HealthPortAnswersTheChecksOfLoadBalancers) {
+  ServingOptions options;
+  options.health_port = 0;
+  ServingFixture server(options);
+  const auto status = [&](const std::string& request) {
+    HttpClient client(server.health_port());
+    client.Send(request);
+    const int found = client.ReadReply(/*head_only=*/request.starts_with("HEAD")).status;
+    EXPECT_TRUE(client.AtEnd()) << request;
+    return found;
+  };
+  EXPECT_EQ(status("OPTIONS / HTTP/1.0\r\n\r\n"), 204);
+  EXPECT_EQ(status("GET /readyz HTTP/1.0\r\n\r\n"), 200);
+  EXPECT_EQ(status("HEAD /livez HTTP/1.0\r\n\r\n"), 200);
+  EXPECT_EQ(status("GET /livez HTTP/1.1\r\nHost:\r\nConnection: close\r\n\r\n"), 200);
+  EXPECT_EQ(status("GET http://10.0.0.1/livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"),
+            200);
+  server.health->BeginDrain();
+  EXPECT_EQ(status("OPTIONS / HTTP/1.0\r\n\r\n"), 503);
 }
 
 TEST(HttpServerTest, ServerRecoversFromDescriptorExhaustion) {

@@ -36,7 +36,13 @@ TEST(OpenAiAccessTest, WithoutAKeyOnlyTheHealthPathsAndThePageAnswer) {
         if (route.needs_key) {
           EXPECT_EQ(status, 401) << method << " " << path << " " << fields;
         } else {
-          EXPECT_EQ(status, method == route.method ? 200 : 405) << method << " " << path;
+          const std::string sent = method;
+          const bool is_check = sent == "OPTIONS" && path == "/";
+          EXPECT_EQ(status, sent == "GET" || sent == "HEAD" ? 200
+                            : is_check                      ? 204
+                            : sent == "get"                 ? 501
+                                                            : 405)
+              << method << " " << path;
         }
       }
     }
@@ -99,7 +105,8 @@ TEST(OpenAiAccessTest, OddPathsAndHostsStillNeedTheKey) {
   for (const char* host : {"livez", "localhost.livez", "a:1", "127.0.0.1"}) {
     EXPECT_EQ(Once(server.port(), "GET", "/v1/models", "", host).status, 401) << host;
   }
-  EXPECT_EQ(Once(server.port(), "GET", "http://localhost/livez").status, 400);
+  EXPECT_EQ(Once(server.port(), "GET", "http://localhost/v1/models").status, 401);
+  EXPECT_EQ(Once(server.port(), "GET", "http://livez/v1/models").status, 401);
   EXPECT_EQ(Once(server.port(), "GET", "/livez?key=1").status, 200);
 }
 
@@ -112,7 +119,14 @@ TEST(OpenAiAccessTest, OnALoopbackAddressOnlyLoopbackNamesAreServed) {
   }
   for (const char* host : {"evil.example", "localhost.evil.example", "10.0.0.1"}) {
     EXPECT_EQ(Once(server.port(), "GET", "/v1/models", "", host).status, 421) << host;
+    EXPECT_EQ(Once(server.port(), "GET", "/livez", "", host).status, 421) << host;
+    EXPECT_EQ(Once(server.port(), "OPTIONS", "*", "", host).status, 421) << host;
+    const std::string target = "http://" + std::string(host) + "/v1/models";
+    EXPECT_EQ(Once(server.port(), "GET", target, "", "localhost").status, 421)
+        << "the target's host counts";
   }
+  EXPECT_EQ(Once(server.port(), "GET", "http://localhost/v1/models", "", "evil.example").status,
+            200);
 }
 
 }  // namespace

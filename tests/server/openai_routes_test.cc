@@ -16,42 +16,12 @@ namespace {
 
 using testing::ClientReply;
 using testing::Eventually;
-using testing::ExampleOf;
 using testing::HttpClient;
 using testing::Once;
 using testing::ServingFixture;
 using testing::ServingOptions;
 using testing::SseData;
 using Json = nlohmann::json;
-
-TEST(OpenAiRoutesTest, WrongMethodReturnsAllowHeader) {
-  ServingFixture server;
-  const auto routes = server.Routes();
-  for (const auto& route : routes) {
-    const std::string path = ExampleOf(route.path);
-    std::string allowed;
-    for (const auto& other : routes) {
-      if (other.path == route.path)
-        allowed += (allowed.empty() ? "" : ", ") + std::string(other.method);
-    }
-    for (const std::string method : {"HEAD", "OPTIONS", "DELETE", "GET", "POST"}) {
-      if (allowed.find(method) != std::string::npos) continue;
-      ClientReply reply = Once(server.port(), method, path);
-      EXPECT_EQ(reply.status, 405) << method << " " << path;
-      EXPECT_EQ(reply.fields["allow"], allowed);
-    }
-  }
-  EXPECT_EQ(Once(server.port(), "PUT", "/v1/responses/x").fields["allow"], "GET, DELETE");
-}
-
-TEST(OpenAiRoutesTest, HeadReplyHasNoBody) {
-  ServingFixture server;
-  HttpClient client(server.port());
-  client.Send("HEAD /livez HTTP/1.1\r\nHost: a\r\n\r\nGET /version HTTP/1.1\r\nHost: a\r\n\r\n");
-  EXPECT_EQ(client.ReadReply(/*head_only=*/true).status, 405);
-  EXPECT_TRUE(client.ReadReply().json().contains("version"))
-      << "the next reply follows the head at once";
-}
 
 TEST(OpenAiRoutesTest, ContentTypesOtherThanJsonAreRefused) {
   ServingFixture server;

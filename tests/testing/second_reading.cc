@@ -11,6 +11,25 @@
 #include <utility>
 
 namespace diffserve::testing {
+namespace {
+
+// The target of a head as its request line has it. An absolute target is written without an empty
+// path's "/" too.
+bool IsTargetOf(std::string_view target, const HttpHead& head) {
+  const size_t scheme = target.front() == '/' ? target.npos : target.find("://");
+  if (scheme != target.npos) {
+    target.remove_prefix(scheme + 3);
+    if (!target.starts_with(head.host)) return false;
+    target.remove_prefix(head.host.size());
+  }
+  const bool has_query = target.find('?') != target.npos;
+  const std::string ours = head.path + (has_query ? "?" : "") + head.query;
+  return target == ours ||
+         (scheme != target.npos && (target.empty() || target.front() == '?') &&
+          ((head.path == "*" && target.empty()) || "/" + std::string(target) == ours));
+}
+
+}  // namespace
 
 bool IsReadAlike(std::string_view raw, const HttpHead& head) {
   namespace beast = boost::beast;
@@ -21,9 +40,8 @@ bool IsReadAlike(std::string_view raw, const HttpHead& head) {
   beast::error_code error;
   const size_t used = parser.put(boost::asio::buffer(raw.data(), raw.size()), error);
   const auto& message = parser.get();
-  const std::string target = head.path + (raw.find('?') < raw.find('\r') ? "?" : "") + head.query;
   if (error || used != raw.size() || !parser.is_header_done() ||
-      message.method_string() != head.method || message.target() != target) {
+      message.method_string() != head.method || !IsTargetOf(message.target(), head)) {
     return false;
   }
   // Beast keeps fields of one name together, in the order in which they came.

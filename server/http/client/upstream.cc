@@ -62,7 +62,6 @@ struct UpstreamCall::Impl : std::enable_shared_from_this<Impl> {
         connection{tcp::socket(loop.context)},
         timer(loop.context) {
     parser.body_limit(boost::none);  // its bytes are passed on at once
-    parser.skip(request.head.method == "HEAD");
   }
 
   void Start(std::chrono::milliseconds timeout);
