@@ -143,6 +143,11 @@ class RoutingTest(unittest.TestCase):
                 for field in ("allow", "content-length", "connection"):
                     self.assertEqual(routed.headers.get(field), direct.headers.get(field), field)
 
+    def test_fields_of_one_connection_are_not_passed_on(self):
+        data = (b"GET /version HTTP/1.1\r\nHost: a\r\nX-Api-Key: secret\r\nX-Request-Id: mine\r\n"
+                b"Connection: keep-alive, x-REQUEST-id\r\n\r\n")
+        self.assertNotEqual(exchange(self.server.port, data).headers["x-request-id"], "mine")
+
     def test_metrics_are_one_text_with_a_label_for_the_model(self):
         for name in ("first", "second"):
             self.ask(self.server, "/v1/completions", {**GREEDY, "model": name})

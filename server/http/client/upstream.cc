@@ -29,26 +29,37 @@ constexpr std::string_view kOwnRequestFields[] = {
 constexpr std::string_view kOwnReplyFields[] = {
     "connection", "content-length", "content-type", "date", "keep-alive", "transfer-encoding"};
 
-std::string RequestText(const UpstreamRequest& request) {
-  const HttpHead& head = request.head;
-  std::string text = head.method + " " + head.path;
-  if (!head.query.empty()) text += "?" + head.query;
-  text += " HTTP/1.1\r\nHost: 127.0.0.1:" + std::to_string(request.port) + "\r\n";
-  for (const auto& [name, value] : head.fields) {
-    if (std::ranges::find(kOwnRequestFields, name) == std::end(kOwnRequestFields))
-      text += name + ": " + value + "\r\n";
-  }
-  if (!request.body.empty() || head.method == "POST")
-    text += "Content-Length: " + std::to_string(request.body.size()) + "\r\n";
-  return text + "\r\n" + request.body;
-}
-
 std::string Lower(std::string_view text) {
   std::string lower(text);
   std::ranges::transform(lower, lower.begin(), [](char c) {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   });
   return lower;
+}
+
+// Connection names further fields of one connection. As ",NAME,NAME,", in lower case.
+std::string NamedByConnection(const HttpHead& head) {
+  std::string names = ",";
+  for (const auto& [name, value] : head.fields)
+    if (name == "connection") names += Lower(value) + ",";
+  std::erase_if(names, [](char c) { return c == ' ' || c == '\t'; });
+  return names;
+}
+
+std::string RequestText(const UpstreamRequest& request) {
+  const HttpHead& head = request.head;
+  std::string text = head.method + " " + head.path;
+  if (!head.query.empty()) text += "?" + head.query;
+  text += " HTTP/1.1\r\nHost: 127.0.0.1:" + std::to_string(request.port) + "\r\n";
+  const std::string named = NamedByConnection(head);
+  for (const auto& [name, value] : head.fields) {
+    if (std::ranges::find(kOwnRequestFields, name) == std::end(kOwnRequestFields) &&
+        named.find("," + name + ",") == std::string::npos)
+      text += name + ": " + value + "\r\n";
+  }
+  if (!request.body.empty() || head.method == "POST")
+    text += "Content-Length: " + std::to_string(request.body.size()) + "\r\n";
+  return text + "\r\n" + request.body;
 }
 
 }  // namespace
