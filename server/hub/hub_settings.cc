@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/hub/hub_settings.h"
 
+#include <pwd.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <filesystem>
 #include <string_view>
@@ -22,6 +26,17 @@ constexpr const char* kCaFiles[] = {"/etc/ssl/certs/ca-certificates.crt",
                                     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
                                     "/etc/ssl/cert.pem"};
 
+// The home directory of a user; empty: the calling one. Empty if the system knows none.
+std::string AccountHome(const std::string& user) {
+  passwd entry{};
+  passwd* found = nullptr;
+  std::array<char, 16384> texts{};
+  const int failed = user.empty()
+                         ? getpwuid_r(getuid(), &entry, texts.data(), texts.size(), &found)
+                         : getpwnam_r(user.c_str(), &entry, texts.data(), texts.size(), &found);
+  return failed == 0 && found != nullptr ? found->pw_dir : "";
+}
+
 class Variables {
  public:
   explicit Variables(const VariableReader& get) : get_(get) {}
@@ -31,18 +46,48 @@ class Variables {
     const char* const value = get_(name);
     return value == nullptr ? "" : value;
   }
-  bool IsOn(const char* name) const {
-    std::string value = Text(name);
+  static bool IsOn(std::string value) {
     std::ranges::transform(value, value.begin(), [](unsigned char c) { return std::toupper(c); });
     return value == "1" || value == "ON" || value == "YES" || value == "TRUE";
   }
-  // A path, whose leading ~ is the home directory.
-  std::string Path(const char* name) const {
-    const std::string value = Text(name);
-    return value == "~" || value.starts_with("~/") ? Text("HOME") + value.substr(1) : value;
+  // A path as huggingface_hub expands it: first ~ and ~USER at its head, then $NAME and ${NAME}.
+  // What is unknown stays as it is.
+  std::string Path(const char* name) const { return WithValues(WithHome(Text(name))); }
+  // Empty: it is not known.
+  std::string Home() const {
+    const char* const home = get_("HOME");
+    return home != nullptr ? home : AccountHome("");
   }
 
  private:
+  std::string WithHome(std::string path) const {
+    if (!path.starts_with('~')) return path;
+    const size_t slash = std::min(path.find('/'), path.size());
+    const std::string user = path.substr(1, slash - 1);
+    std::string home = user.empty() ? Home() : AccountHome(user);
+    if (home.empty()) return path;
+    while (home.ends_with('/')) home.pop_back();
+    home += path.substr(slash);
+    return home.empty() ? "/" : home;
+  }
+  std::string WithValues(std::string_view path) const {
+    constexpr std::string_view kNameCharacters =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+    std::string text;
+    while (!path.empty()) {
+      const bool braced = path.starts_with("${");
+      const size_t begin = braced ? 2 : 1;
+      const size_t end = std::min(
+          braced ? path.find('}') : path.find_first_not_of(kNameCharacters, begin), path.size());
+      const bool is_name = path.front() == '$' && end > begin && (!braced || end < path.size());
+      const char* const value = is_name ? get_(std::string(path.substr(begin, end - begin)).c_str())
+                                        : nullptr;
+      text += value != nullptr ? value : std::string(1, path.front());
+      path.remove_prefix(value != nullptr ? end + (braced ? 1 : 0) : 1);
+    }
+    return text;
+  }
+
   const VariableReader& get_;
 };
 
@@ -64,13 +109,21 @@ std::string HomeOf(const Variables& variables) {
   const std::string home = variables.Path("HF_HOME");
   if (!home.empty()) return home;
   std::string cache = variables.Path("XDG_CACHE_HOME");
-  if (cache.empty() && !variables.Text("HOME").empty()) cache = variables.Text("HOME") + "/.cache";
+  if (cache.empty() && !variables.Home().empty()) cache = variables.Home() + "/.cache";
   return cache.empty() ? "" : cache + "/huggingface";
 }
 
+// Without ends of lines, also inside.
+std::string TokenOf(std::string text) {
+  std::erase_if(text, [](char c) { return c == '\r' || c == '\n'; });
+  return Trimmed(text);
+}
+
 Status ReadToken(const Variables& variables, const std::string& home, HubSettings* settings) {
-  settings->token_source = "HF_TOKEN";
-  settings->token = Trimmed(variables.Text("HF_TOKEN"));
+  if (Variables::IsOn(variables.Text("HF_HUB_DISABLE_IMPLICIT_TOKEN"))) return {};
+  settings->token_source = variables.Text("HF_TOKEN").empty() ? "HUGGING_FACE_HUB_TOKEN"
+                                                              : "HF_TOKEN";
+  settings->token = TokenOf(variables.Text(settings->token_source.c_str()));
   if (settings->token.empty()) {
     std::string& path = settings->token_source;
     path = variables.Path("HF_TOKEN_PATH");
@@ -79,7 +132,7 @@ Status ReadToken(const Variables& variables, const std::string& home, HubSetting
     const Result<std::string> text = ReadRegularFile(path, kMaxTokenFileBytes);
     if (!text.ok() && text.status().code() == StatusCode::kNotFound) return {};
     if (!text.ok()) return text.status();
-    settings->token = Trimmed(*text);
+    settings->token = TokenOf(*text);
   }
   if (std::ranges::all_of(settings->token, [](char c) { return c > ' ' && c < 127; })) return {};
   return InvalidArgument(settings->token_source +
@@ -114,7 +167,9 @@ std::string Trimmed(std::string_view text) {
 Result<HubSettings> ReadHubSettings(const VariableReader& get) {
   const Variables variables(get);
   HubSettings settings;
-  settings.offline = variables.IsOn("HF_HUB_OFFLINE") || variables.IsOn("TRANSFORMERS_OFFLINE");
+  const std::string offline = variables.Text("HF_HUB_OFFLINE");
+  settings.offline = Variables::IsOn(offline.empty() ? variables.Text("TRANSFORMERS_OFFLINE")
+                                                     : offline);
   DS_RETURN_IF_ERROR(ReadEndpoint(variables, &settings));
   const std::string home = HomeOf(variables);
   for (const char* const name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"}) {

@@ -249,6 +249,31 @@ class HuggingFaceHubTest(HubTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout.strip()
 
+    def test_variables_name_the_folder_and_token_that_they_name_there(self):
+        (self.home / "token").write_text(" hf_file\n")
+        home = {"HOME": str(self.home), "HF_HOME": None, "SCRATCH": f"{self.home}/scratch"}
+        cases = [{}, {"XDG_CACHE_HOME": "~/xdg"}, {"XDG_CACHE_HOME": "$SCRATCH"},
+                 {"HF_HOME": "~/hf"}, {"HF_HOME": "${SCRATCH}/$HOME"}, {"HF_HOME": "~root/hf"},
+                 {"HF_HOME": "~no-such-user/$NO_SUCH_NAME"}, {"HUGGINGFACE_HUB_CACHE": "~/older"},
+                 {"HF_HUB_CACHE": "$SCRATCH/newer", "HUGGINGFACE_HUB_CACHE": "~/older"},
+                 {"HF_HOME": str(self.home)}, {"HF_TOKEN_PATH": "~/token"},
+                 {"HF_TOKEN": "hf_new\n", "HUGGING_FACE_HUB_TOKEN": "hf_old"},
+                 {"HUGGING_FACE_HUB_TOKEN": "hf_\nold", "HF_HOME": str(self.home)},
+                 {"HF_TOKEN": " ", "HUGGING_FACE_HUB_TOKEN": "hf_old"},
+                 {"HF_TOKEN": "hf_new", "HF_HUB_DISABLE_IMPLICIT_TOKEN": "yes"},
+                 {"HF_ENDPOINT": self.hub.endpoint + "//"}]
+        for case in cases:
+            with self.subTest(case):
+                theirs = json.loads(self.python(
+                    "import json\nfrom huggingface_hub import constants, utils\n"
+                    "sent = utils.build_hf_headers().get('authorization')\n"
+                    "print(json.dumps([constants.HF_HUB_CACHE, sent]))", **home | case))
+                self.assertIn(f"the cache {theirs[0]},", self.inspect(
+                    "hf:acme/none", HF_HUB_OFFLINE="1", **home | case).stderr)
+                self.hub.requests.clear()
+                self.inspect("hf:acme/none", **home | case)
+                self.assertEqual(self.hub.asked("api")[0].get("Authorization"), theirs[1])
+
     def test_it_finds_offline_what_diffserve_fetched(self):
         self.fetched()
         found = self.python(

@@ -5,6 +5,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pwd.h>
+#include <unistd.h>
 
 #include <map>
 
@@ -87,11 +89,51 @@ TEST_F(HubSettingsTest, FoldersFollowHuggingFacesOrder) {
   EXPECT_EQ(cache(), "/newer");
 }
 
+// What huggingface_hub makes of the same values: test_hub.py asks it.
+TEST_F(HubSettingsTest, HomeAndVariablesInPathsAreExpanded) {
+  const auto cache = [&](const std::string& value) {
+    return Read({{"HOME", "/home/me/"},
+                 {"SCRATCH", "/scratch"},
+                 {"USER_1", "me"},
+                 {"LOOP", "$SCRATCH"},
+                 {"EMPTY", ""},
+                 {"HF_HUB_CACHE", value}})
+        ->cache_dir;
+  };
+  EXPECT_EQ(cache("~"), "/home/me");
+  EXPECT_EQ(cache("~/hub"), "/home/me/hub");
+  EXPECT_EQ(cache("a/~/b"), "a/~/b");
+  EXPECT_EQ(cache("~no-such-user/hub"), "~no-such-user/hub");
+  EXPECT_EQ(cache("$SCRATCH/hub"), "/scratch/hub");
+  EXPECT_EQ(cache("${SCRATCH}/hub-$USER_1"), "/scratch/hub-me");
+  EXPECT_EQ(cache("/a/$LOOP/$UNKNOWN/${UNKNOWN}/b"), "/a/$SCRATCH/$UNKNOWN/${UNKNOWN}/b");
+  EXPECT_EQ(cache("/a$EMPTY/$/${/$$"), "/a/$/${/$$");
+}
+
+TEST_F(HubSettingsTest, WithoutHomeTheAccountHasOne) {
+  const Result<HubSettings> settings = Read({});
+  ASSERT_TRUE(settings.ok()) << settings.status().message();
+  EXPECT_EQ(settings->cache_dir,
+            std::string(getpwuid(getuid())->pw_dir) + "/.cache/huggingface/hub");
+}
+
 TEST_F(HubSettingsTest, TokenIsTheVariableOrTheFile) {
   EXPECT_EQ(Read({{"HF_HOME", home()}})->token, "");
   directory_.Write("token", " hf_file\n");
   EXPECT_EQ(Read({{"HF_HOME", home()}})->token, "hf_file");
   EXPECT_EQ(Read({{"HF_HOME", home()}, {"HF_TOKEN", "hf_variable\n"}})->token, "hf_variable");
+  const std::map<std::string, std::string> older = {{"HF_HOME", home()},
+                                                    {"HUGGING_FACE_HUB_TOKEN", "hf_\r\nolder "}};
+  EXPECT_EQ(Read(older)->token, "hf_older");
+  const auto with = [&older](const char* name, const char* value) {
+    std::map<std::string, std::string> variables = older;
+    variables[name] = value;
+    return variables;
+  };
+  EXPECT_EQ(Read(with("HF_TOKEN", ""))->token, "hf_older");
+  EXPECT_EQ(Read(with("HF_TOKEN", "hf_newer"))->token, "hf_newer");
+  EXPECT_EQ(Read(with("HF_TOKEN", " "))->token, "hf_file");
+  EXPECT_EQ(Read(with("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1"))->token, "");
 }
 
 TEST_F(HubSettingsTest, ValuesThatCannotBeUsedAreNamed) {
@@ -101,7 +143,6 @@ TEST_F(HubSettingsTest, ValuesThatCannotBeUsedAreNamed) {
       {"HF_ENDPOINT", "huggingface.co", "HF_ENDPOINT"},
       {"HF_ENDPOINT", "https://a b", "HF_ENDPOINT"},
       {"SSL_CERT_FILE", "/nonexistent", "SSL_CERT_FILE"},
-      {"HF_HOME", "", "HF_HOME"},
   };
   for (const auto& [name, value, named] : cases) {
     std::map<std::string, std::string> variables = {{"HF_HOME", home()}};
@@ -117,6 +158,14 @@ TEST_F(HubSettingsTest, OfflineTakesTheWordsOfHuggingFace) {
     EXPECT_TRUE(Read({{"HF_HOME", home()}, {"HF_HUB_OFFLINE", on}})->offline) << on;
   for (const char* off : {"", "0", "false", "2"})
     EXPECT_FALSE(Read({{"HF_HOME", home()}, {"HF_HUB_OFFLINE", off}})->offline) << off;
+  const auto both = [&](const char* hub, const char* transformers) {
+    return Read({{"HF_HOME", home()},
+                 {"HF_HUB_OFFLINE", hub},
+                 {"TRANSFORMERS_OFFLINE", transformers}})
+        ->offline;
+  };
+  EXPECT_TRUE(both("", "1"));
+  EXPECT_FALSE(both("0", "1"));
 }
 
 constexpr char kListedCommit[] = "0123456789abcdef0123456789abcdef01234567";
