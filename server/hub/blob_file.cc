@@ -14,7 +14,6 @@ namespace diffserve {
 namespace {
 
 constexpr size_t kReadBytes = size_t{1} << 20;
-constexpr size_t kSha256Digits = 64;
 
 struct EndContext {
   void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
@@ -26,7 +25,7 @@ struct EndContext {
 class BlobFile::Hash {
  public:
   explicit Hash(const HubFile& file) : context_(EVP_MD_CTX_new()) {
-    const bool is_sha256 = file.etag.size() == kSha256Digits;
+    const bool is_sha256 = IsSha256(file.etag);
     DS_CHECK(
         context_ != nullptr &&
             EVP_DigestInit_ex(context_.get(), is_sha256 ? EVP_sha256() : EVP_sha1(), nullptr) == 1,
@@ -115,7 +114,7 @@ Status BlobFile::Restart() {
 
 Result<bool> BlobFile::Finish() {
   DS_CHECK(missing() == 0, "all bytes");
-  if (hash_->Digits() != file_.etag) {
+  if (file_.is_hash && hash_->Digits() != file_.etag) {
     DS_RETURN_IF_ERROR(Restart());
     return false;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // BlobFile: a blob of the hub's cache while it is fetched. It is blobs/ETAG.incomplete until all
-// bytes are there and have the hash that its name is, so a break costs only what was not written
-// yet. This is the home of OpenSSL's SHA-1 and SHA-256.
+// bytes are there and have the hash that its name is, if it is one, so a break costs only what was
+// not written yet. This is the home of OpenSSL's SHA-1 and SHA-256.
 //
 // Thread safety: one thread. REQUIRES: the blob's BlobLock is held.
 #pragma once

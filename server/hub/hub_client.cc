@@ -11,6 +11,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/log.h"
 #include "server/hub/hub_errors.h"
+#include "server/json/json.h"
 #include "server/serving/build_version.h"
 
 namespace diffserve {
@@ -19,8 +20,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr size_t kMaxAtOnce = 4;                        // transfers
-constexpr size_t kMaxTextBytes = size_t{32} << 20;      // of Read
+constexpr size_t kMaxAtOnce = 4;                    // transfers
+constexpr size_t kMaxTextBytes = size_t{32} << 20;  // of Read
+constexpr size_t kMaxEtagBytes = 128;
 constexpr int kMaxTries = 6;                            // of a transfer that brings too little
 constexpr uint64_t kProgressBytes = uint64_t{1} << 20;  // a try that brings as many is not counted
 constexpr int kMaxWrongContents = 2;                    // per file
@@ -51,6 +53,26 @@ std::optional<int> SecondsIn(std::string_view value) {
   return seconds;
 }
 
+std::optional<uint64_t> NumberIn(const std::string& value) {
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  return error == std::errc() && end == value.data() + value.size() ? std::optional(number)
+                                                                    : std::nullopt;
+}
+
+// Without the mark of a weak one and the quotes.
+std::string EtagIn(std::string_view value) {
+  if (value.starts_with("W/")) value.remove_prefix(2);
+  if (value.size() >= 2 && value.front() == '"' && value.back() == '"')
+    value = value.substr(1, value.size() - 2);
+  return std::string(value);
+}
+
+bool IsBlobName(std::string_view etag) {
+  return !etag.empty() && etag.size() <= kMaxEtagBytes && etag.front() != '.' &&
+         std::ranges::all_of(etag, [](char c) { return c > ' ' && c < 127 && c != '/'; });
+}
+
 // For a path below the hub's address; slashes stay.
 std::string Escaped(std::string_view path) {
   std::string escaped;
@@ -77,7 +99,7 @@ struct EndList {
 
 }  // namespace
 
-// One GET, with all its tries. Its bytes go to a text or to a blob.
+// One GET or HEAD, with all its tries. Its bytes go to a text or to a blob.
 class HubClient::Transfer {
  public:
   Transfer(std::string url, const HubSettings& settings)
@@ -105,7 +127,7 @@ class HubClient::Transfer {
     if (!settings.ca_file.empty()) Set(CURLOPT_CAINFO, settings.ca_file.c_str());
     const std::string agent = "diffserve/" + std::string(BuildVersion());
     Set(CURLOPT_USERAGENT, agent.c_str());
-    AddHeader("Accept-Encoding: identity");
+    Set(CURLOPT_ACCEPT_ENCODING, "identity");  // another coding is decoded all the same
     // libcurl drops it when a redirect leads to another host, port or protocol.
     if (!settings.token.empty()) AddHeader("Authorization: Bearer " + settings.token);
     Set(CURLOPT_HTTPHEADER, headers_.get());
@@ -122,6 +144,7 @@ class HubClient::Transfer {
     error_[0] = '\0';
     first_byte_ = blob == nullptr ? 0 : blob->written();
     if (text != nullptr) text->clear();
+    Set(CURLOPT_NOBODY, describes ? 1L : 0L);
     const std::string range = std::to_string(first_byte_) + "-";
     Set(CURLOPT_RANGE, first_byte_ > 0 ? range.c_str() : nullptr);
   }
@@ -133,6 +156,8 @@ class HubClient::Transfer {
     is_running = false;
     curl_easy_getinfo(easy_.get(), CURLINFO_RESPONSE_CODE, &answer_.status);
     DS_RETURN_IF_ERROR(failure_);
+    if (describes && HasLinked()) return true;
+    if (code == CURLE_BAD_CONTENT_ENCODING) DS_RETURN_IF_ERROR(LoseCoded());
     if (code != CURLE_OK) {
       if (answer_.transport_error.empty())
         answer_.transport_error = error_[0] != '\0' ? error_ : curl_easy_strerror(code);
@@ -141,7 +166,7 @@ class HubClient::Transfer {
       curl_easy_getinfo(easy_.get(), CURLINFO_EFFECTIVE_URL, &last_url);
       answer_.is_bad_location = IsBadLocation(code, url, last_url != nullptr ? last_url : "");
     } else if (answer_.is_success()) {
-      if (text != nullptr) return true;
+      if (blob == nullptr) return true;
       if (blob->missing() == 0) return Finish();
       answer_.transport_error = "ended " + std::to_string(blob->missing()) + " bytes early";
     }
@@ -162,9 +187,24 @@ class HubClient::Transfer {
     return false;
   }
 
+  // After a HEAD that is done: the file's etag and whether it is its hash. The size is nullopt if
+  // it is not known.
+  Result<std::optional<uint64_t>> Describe(HubFile* file) const {
+    const bool is_linked = !answer_.linked_etag.empty();
+    file->etag = is_linked ? answer_.linked_etag : answer_.etag;
+    file->is_hash = is_linked && IsSha256(file->etag);
+    if (!IsBlobName(file->etag)) {
+      return InvalidArgument(url + ": ETag is \"" + ShownJson(file->etag) +
+                             "\"; expected is one that can name a file in the cache");
+    }
+    if (answer_.linked_size || !answer_.content_encoding.empty()) return answer_.linked_size;
+    return answer_.length;
+  }
+
   const std::string url;
-  std::string* text = nullptr;  // or:
-  BlobFile* blob = nullptr;
+  std::string* text = nullptr;       // or:
+  BlobFile* blob = nullptr;          // or:
+  bool describes = false;            // HEAD
   LoadProgress* progress = nullptr;  // for a blob
   bool is_running = false, is_done = false;
   Clock::time_point not_before;
@@ -189,11 +229,25 @@ class HubClient::Transfer {
                            blob->file().etag);
   }
 
+  // Where a hub leads to another host for a large file, it says all about the file itself. The
+  // other host may allow only GET.
+  bool HasLinked() const { return !answer_.linked_etag.empty() && answer_.linked_size; }
+
+  // After a coding that cannot be decoded, which is that of a whole file if its middle came.
+  Status LoseCoded() {
+    if (first_byte_ > 0) return blob->Restart();
+    return InvalidArgument(url + ": Content-Encoding is \"" + ShownJson(answer_.content_encoding) +
+                           "\", which cannot be decoded; identity was asked for; use another "
+                           "HF_ENDPOINT");
+  }
+
   // A line of the head; a redirect has heads of its own.
   static size_t TakeHeader(char* data, size_t, size_t size, void* self) {
-    HubAnswer& answer = static_cast<Transfer*>(self)->answer_;
+    auto& transfer = *static_cast<Transfer*>(self);
+    HubAnswer& answer = transfer.answer_;
     const std::string_view line(data, size);
     if (line.starts_with("HTTP/")) answer = {};
+    if (line == "\r\n" && transfer.describes && transfer.HasLinked()) return 0;  // ends the try
     const size_t colon = line.find(':');
     if (colon == std::string_view::npos) return size;
     std::string name(line.substr(0, colon));
@@ -202,6 +256,11 @@ class HubClient::Transfer {
     if (name == "x-error-code") answer.error_code = value;
     if (name == "x-error-message") answer.error_message = value;
     if (name == "content-range") answer.content_range = value;
+    if (name == "content-encoding" && value != "identity") answer.content_encoding = value;
+    if (name == "content-length") answer.length = NumberIn(value);
+    if (name == "x-linked-size") answer.linked_size = NumberIn(value);
+    if (name == "etag") answer.etag = EtagIn(value);
+    if (name == "x-linked-etag") answer.linked_etag = EtagIn(value);
     if (name == "retry-after" || (name == "ratelimit" && !answer.retry_after_s))
       answer.retry_after_s = SecondsIn(value);
     return size;
@@ -238,6 +297,10 @@ class HubClient::Transfer {
       return failure_.ok();
     }
     const std::optional<ByteRange> range = ParseContentRange(answer_.content_range);
+    if (!answer_.content_encoding.empty()) {  // its bytes are counted after the coding
+      failure_ = blob->Restart();
+      return Refuse("sends a range of a file in the coding " + answer_.content_encoding);
+    }
     if (range && range->first == first_byte_ && range->size == blob->file().size) return true;
     failure_ = blob->Restart();
     return Refuse("sends the range \"" + answer_.content_range + "\", asked for " +
@@ -310,6 +373,34 @@ Result<std::string> HubClient::Read(const std::string& path, bool is_patient) {
   return text;
 }
 
+std::string HubClient::PathOf(const std::string& commit, const std::string& file) const {
+  return "/" + name_.repository + "/resolve/" + commit + "/" + Escaped(file);
+}
+
+Status HubClient::Describe(const std::string& commit, std::vector<HubFile>* files) {
+  std::vector<HubFile*> unknown;
+  std::vector<std::unique_ptr<Transfer>> transfers;
+  for (HubFile& file : *files) {
+    if (!file.etag.empty()) continue;
+    unknown.push_back(&file);
+    transfers.push_back(
+        std::make_unique<Transfer>(settings_.endpoint + PathOf(commit, file.name), settings_));
+    transfers.back()->describes = true;
+  }
+  DS_RETURN_IF_ERROR(Run(transfers, /*is_patient=*/true));
+  for (size_t i = 0; i < unknown.size(); ++i) {
+    Result<std::optional<uint64_t>> size = transfers[i]->Describe(unknown[i]);
+    if (!size.ok()) return size.status();
+    if (!*size) {  // such files are texts, which the answer has in a coding
+      const Result<std::string> text = Read(PathOf(commit, unknown[i]->name), /*is_patient=*/true);
+      if (!text.ok()) return text.status();
+      *size = text->size();
+    }
+    unknown[i]->size = **size;
+  }
+  return {};
+}
+
 Status HubClient::Fetch(const std::string& commit,
                         const std::vector<std::unique_ptr<BlobFile>>& blobs,
                         LoadProgress& progress) {
@@ -320,9 +411,8 @@ Status HubClient::Fetch(const std::string& commit,
       if (!finished.ok()) return finished.status();
       if (*finished) continue;
     }
-    const std::string url = settings_.endpoint + "/" + name_.repository + "/resolve/" + commit +
-                            "/" + Escaped(blob->file().name);
-    transfers.push_back(std::make_unique<Transfer>(url, settings_));
+    const std::string path = PathOf(commit, blob->file().name);
+    transfers.push_back(std::make_unique<Transfer>(settings_.endpoint + path, settings_));
     transfers.back()->blob = blob.get();
     transfers.back()->progress = &progress;
   }

@@ -27,6 +27,9 @@ class HubClient {
   // The body of ENDPOINT + `path`. With `is_patient`, failures that may pass are tried again.
   // Errors: those of ErrorOf.
   Result<std::string> Read(const std::string& path, bool is_patient);
+  // Asks for the sizes and etags of those files of this commit that are listed without. Errors:
+  // those of ErrorOf, and a file without an etag that can name it.
+  Status Describe(const std::string& commit, std::vector<HubFile>* files);
   // Fetches what the blobs of this commit miss, and finishes them. Errors: those of ErrorOf and of
   // BlobFile, and a file whose content is not what the hub listed.
   Status Fetch(const std::string& commit, const std::vector<std::unique_ptr<BlobFile>>& blobs,
@@ -35,6 +38,7 @@ class HubClient {
  private:
   class Transfer;
   class Multi;
+  std::string PathOf(const std::string& commit, const std::string& file) const;
   Status Run(std::vector<std::unique_ptr<Transfer>>& transfers, bool is_patient);
 
   const HubSettings& settings_;

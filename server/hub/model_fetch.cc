@@ -148,6 +148,7 @@ class ModelFetch {
 
   // Fetches those that the snapshot lacks.
   Status FetchFiles(std::vector<HubFile> files) {
+    DS_RETURN_IF_ERROR(client_.Describe(repository_.commit, &files));
     std::erase_if(files, [&](const HubFile& file) { return Has(file); });
     if (files.empty()) return {};
     DS_RETURN_IF_ERROR(cache_.Prepare(name_.repository, repository_.commit));
@@ -193,6 +194,14 @@ class ModelFetch {
          {"files", std::to_string(blobs.size())},
          {"bytes", std::to_string(missing)},
          {"cache", settings_.cache_dir}});
+    const auto unchecked = std::ranges::count_if(
+        blobs, [](const auto& blob) { return !blob->file().is_hash; });
+    if (unchecked > 0) {
+      Log(LogLevel::kWarning, "download_unchecked",
+          {{"model", name_.Text()},
+           {"files", std::to_string(unchecked)},
+           {"reason", settings_.endpoint + " lists no hash for them; only sizes are checked"}});
+    }
     progress_.Begin("downloading", missing);
     return client_.Fetch(repository_.commit, blobs, progress_);
   }

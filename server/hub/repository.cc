@@ -32,18 +32,18 @@ bool IsReadableName(std::string_view name) {
   return IsPlainName(name);
 }
 
-// False: without a size and a hash, it cannot be fetched.
-bool ReadFile(JsonFields& entry, HubFile* file) {
+// Without size or hash, as mirrors list them, the etag is empty.
+void ReadFile(JsonFields& entry, HubFile* file) {
   entry.Seed("size", &file->size);
   entry.String("blobId", kMaxNameBytes, &file->etag);
   bool is_known = entry.Has("size") && file->etag.size() == 40;
   for (JsonFields& large : entry.Object("lfs")) {
     large.Seed("size", &file->size);
     large.String("sha256", kMaxNameBytes, &file->etag);
-    is_known = large.Has("size") && file->etag.size() == 64;
+    is_known = large.Has("size") && IsSha256(file->etag);
     entry.Fail(large.status());
   }
-  return is_known && IsHex(file->etag) && file->size <= kMaxFileBytes;
+  if (!is_known || !IsHex(file->etag) || file->size > kMaxFileBytes) file->etag.clear();
 }
 
 void AddIfThere(const Repository& repository, std::string_view name, std::vector<HubFile>& files) {
@@ -58,13 +58,14 @@ Result<std::vector<HubFile>> ShardsOf(const Repository& repository, const std::s
     if (!shards.empty() && shards.back().name == shard) continue;
     AddIfThere(repository, shard, shards);
     if (!shards.empty() && shards.back().name == shard) continue;
-    return InvalidArgument(index_path + ": names " + shard +
-                           ", which the repository has not, or lists without size and hash");
+    return InvalidArgument(index_path + ": names " + shard + ", which the repository has not");
   }
   return shards;
 }
 
 }  // namespace
+
+bool IsSha256(std::string_view etag) { return etag.size() == 64 && IsHex(etag); }
 
 const HubFile* Repository::Find(std::string_view name) const {
   const auto found = std::ranges::lower_bound(files, name, {}, &HubFile::name);
@@ -76,21 +77,19 @@ Result<Repository> ParseRepository(std::string_view json, const std::string& wha
   if (!root.ok()) return InvalidArgument(what + ": " + root.status().message());
   Repository repository;
   root->String("sha", kMaxNameBytes, &repository.commit);
-  bool lists_hashes = false;
   for (JsonFields& entry : root->Objects("siblings", kMaxFiles)) {
     HubFile file;
     entry.String("rfilename", kMaxNameBytes, &file.name);
-    const bool is_known = ReadFile(entry, &file);
-    lists_hashes |= is_known;
+    ReadFile(entry, &file);
     root->Fail(entry.status());
-    if (is_known && IsReadableName(file.name)) repository.files.push_back(std::move(file));
+    if (IsReadableName(file.name)) repository.files.push_back(std::move(file));
   }
   if (!root->status().ok()) return InvalidArgument(what + ": " + root->status().message());
   if (!IsCommit(repository.commit))
     return InvalidArgument(what + ": sha is \"" + ShownJson(repository.commit) +
                            "\", expected the 40 digits of a commit; is this a hub?");
-  if (!lists_hashes)
-    return InvalidArgument(what + ": lists no file with size and hash; is the repository empty?");
+  if (repository.files.empty())
+    return InvalidArgument(what + ": lists no file that is read; is the repository empty?");
   std::ranges::stable_sort(repository.files, {}, &HubFile::name);
   const auto same = std::ranges::unique(repository.files, {}, &HubFile::name);
   repository.files.erase(same.begin(), same.end());

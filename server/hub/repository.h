@@ -15,7 +15,9 @@ namespace diffserve {
 struct HubFile {
   std::string name;   // in the repository
   uint64_t size = 0;  // bytes
-  std::string etag;   // SHA-256 of a large file (LFS), else the SHA-1 of git's blob
+  // SHA-256 of a large file (LFS), else the SHA-1 of git's blob; empty: it is not listed
+  std::string etag;
+  bool is_hash = true;  // false: the etag is what a mirror calls this content
 };
 
 // What the files are for.
@@ -31,6 +33,8 @@ struct Repository {
 
   const HubFile* Find(std::string_view name) const;  // nullptr: it has none
 };
+
+bool IsSha256(std::string_view etag);
 
 // Reads the answer of /api/models/ORG/NAME/revision/REVISION?blobs=true. `what` names it in errors.
 Result<Repository> ParseRepository(std::string_view json, const std::string& what);

@@ -9,6 +9,7 @@ directly, large ones by a redirect to another host name, where the token must no
 """
 
 import contextlib
+import gzip
 import hashlib
 import http.server
 import json
@@ -99,6 +100,11 @@ def whole(handler, content):
     handler.reply(200, content)
 
 
+def gzipped(handler, content):
+    """In a coding that was not asked for."""
+    handler.reply(200, gzip.compress(content), {"Content-Encoding": "gzip"})
+
+
 def moved_to(location: str):
     return status(302, Location=location)
 
@@ -150,8 +156,8 @@ class HubConnection(http.server.BaseHTTPRequestHandler):
         with hub.lock:
             hub.requests.append((self.command, name, self.headers.get("Host", ""),
                                  dict(self.headers)))
-            spoiled = hub.spoiled.get(name)
-            spoil = spoiled.pop(0) if spoiled and self.command == "GET" else None
+            spoiled = hub.spoiled.get((self.command, name))
+            spoil = spoiled.pop(0) if spoiled else None
         spoil(self, content) if spoil else otherwise(content)
 
     def api(self, repository, rest):
@@ -169,8 +175,9 @@ class HubConnection(http.server.BaseHTTPRequestHandler):
         else:
             if rest[1:] not in (["main"], [commit], ["refs/pr/1"]):
                 return self.answer("api", b"", lambda _: status(404, "RevisionNotFound")(self, b""))
-            listed = {"id": repository, "sha": commit, "gated": False,
-                      "siblings": [sibling(*file) for file in files.items()]}
+            siblings = [sibling(*file) for file in files.items()] if hub.lists_sizes else [
+                {"rfilename": name} for name in files]
+            listed = {"id": repository, "sha": commit, "gated": False, "siblings": siblings}
         body = json.dumps(listed).encode()
         self.answer("api", body,
                     lambda body: self.reply(200, body, {"Content-Type": "application/json"}))
@@ -241,6 +248,7 @@ class Proxy(socketserver.ThreadingTCPServer):
 class HubStub:
     def __init__(self, repositories: dict[str, dict[str, bytes]], tls: bool = True):
         self.repositories, self.files = repositories, {}
+        self.lists_sizes = True  # mirrors do not
         self.spoiled, self.requests, self.lock = {}, [], threading.Lock()
         self._folder = Path(tempfile.mkdtemp(prefix="diffserve-hub-"))
         self.server = Server(("127.0.0.1", 0), HubConnection)
@@ -277,12 +285,13 @@ class HubStub:
         self._thread.join()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def spoil(self, name: str, *answers) -> None:
+    def spoil(self, name: str, *answers, method: str = "GET") -> None:
         """The next requests for the file of this name, or "api", are answered so, in order."""
         with self.lock:
-            self.spoiled[name] = list(answers)
+            self.spoiled[method, name] = list(answers)
 
-    def asked(self, name: str) -> list[dict]:
+    def asked(self, name: str, method: str = "GET") -> list[dict]:
         """The headers of the requests for this file, "api", or "redirect"."""
         with self.lock:
-            return [headers for _, asked, _, headers in self.requests if asked == name]
+            return [headers for asked_by, asked, _, headers in self.requests
+                    if (asked_by, asked) == (method, name)]

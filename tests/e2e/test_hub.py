@@ -82,17 +82,18 @@ class LayoutTest(HubTest):
         self.refused("c.safetensors", "has not")
 
     def test_names_that_lead_out_of_the_directory_are_never_taken(self):
-        listed = [sibling(*file) for file in self.files.items()]
+        self.files["added_tokens.json"] = b"{}"
+        outside = {"added_tokens.json": {"blobId": "../../../../evil".ljust(40)}}
+        listed = [sibling(*file) | outside.get(file[0], {}) for file in self.files.items()]
         for evil in ("../evil", "/tmp/evil", "a/../../evil",
                      "additional_chat_templates/../evil.jinja"):
             listed.append(sibling(evil, b"evil"))
-        outside = {"blobId": "../../../../evil".ljust(40)}
-        listed.append(sibling("added_tokens.json", b"{}") | outside)
         body = json.dumps({"sha": commit_of(self.files), "siblings": listed}).encode()
         self.hub.spoil("api", content(body))
         self.fetched()
         self.assertEqual(sorted(path.name for path in self.snapshot().iterdir()),
-                         sorted(tiny_files()))
+                         sorted([*tiny_files(), "added_tokens.json"]))
+        self.assertTrue(self.blob("added_tokens.json").exists())
         self.assertEqual([], list(self.home.rglob("*evil*")))
 
     def test_chat_templates_of_the_folder_are_fetched(self):
