@@ -129,6 +129,19 @@ std::vector<CachedModel> HubCache::List() const {
   return models;
 }
 
+std::optional<std::string> HubCache::NewerThan(const fs::path& dir) {
+  std::error_code error;
+  fs::path snapshot = fs::absolute(dir, error).lexically_normal();
+  if (!snapshot.has_filename()) snapshot = snapshot.parent_path();  // a slash at the end
+  const fs::path folder = snapshot.parent_path().parent_path();
+  const std::string commit = snapshot.filename().string();
+  if (error || snapshot.parent_path().filename() != "snapshots" || !IsCommit(commit) ||
+      RepositoryOf(folder.filename().string()).empty() ||
+      RefsByCommit(folder / "refs").contains(commit))
+    return std::nullopt;
+  return ReadCommit(folder / "refs" / "main");
+}
+
 Status HubCache::Prepare(const std::string& repository, const std::string& commit) const {
   DS_RETURN_IF_ERROR(MakeFolder(FolderOf(repository) / "blobs"));
   DS_RETURN_IF_ERROR(MakeFolder(SnapshotOf(repository, commit)));

@@ -52,6 +52,10 @@ class HubCache {
   // All snapshots, by repository and revision.
   std::vector<CachedModel> List() const;
 
+  // The commit that `main` is, if `dir` is a snapshot of another commit that no ref names. nullopt:
+  // it is none, or of any folder.
+  static std::optional<std::string> NewerThan(const std::filesystem::path& dir);
+
   // Creates the folders of a repository. Error: one of them cannot be made.
   Status Prepare(const std::string& repository, const std::string& commit) const;
   // Waits while another process holds it. `waits` is called before it does.

@@ -71,7 +71,10 @@ class ModelFetch {
       return Status(status.code(), status.message() + InCache());
     if (!cached || !may_use_cached) return status;
     Log(LogLevel::kWarning, "hub_unavailable",
-        {{"model", name_.Text()}, {"reason", status.message()}, {"used", *cached}});
+        {{"model", name_.Text()},
+         {"reason", status.message()},
+         {"used", *cached},
+         {"newest", repository_.commit.empty() ? "unknown" : repository_.commit}});
     return *cached;
   }
 
@@ -92,6 +95,8 @@ class ModelFetch {
       const fs::path snapshot = cache_.SnapshotOf(name_.repository, *commit);
       return text + ": " + snapshot.string() + " lacks " + MissingIn(snapshot, use_);
     }
+    if (commit && *commit != name_.revision)
+      text += ": its " + name_.revision + " is commit " + *commit + ", of which nothing is there";
     std::vector<CachedModel> models = cache_.List();
     std::erase_if(models, [&](const CachedModel& model) {
       return !MissingIn(model.snapshot_dir, use_).empty();

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <vector>
 
+#include "kernels/base/log.h"
+#include "server/hub/hub_cache.h"
 #include "server/hub/hub_settings.h"
 #include "server/hub/model_fetch.h"
 
@@ -61,6 +63,9 @@ Result<std::string> FindModel(const std::string& name, FileUse use, LoadProgress
     return FindBundled(*bundled, kProgram);
   const auto* hub_name = std::get_if<HubName>(&*parsed);
   if (hub_name == nullptr) {
+    if (const auto newest = HubCache::NewerThan(name)) {
+      Log(LogLevel::kWarning, "snapshot_not_newest", {{"used", name}, {"main", *newest}});
+    }
     std::error_code ignored;
     if (name != kDemo || fs::exists(name, ignored)) return name;
     const Result<std::string> demo = FindBundled({kDemo}, kProgram);

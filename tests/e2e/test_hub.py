@@ -231,6 +231,33 @@ class WithoutNetworkTest(HubTest):
         self.hub.spoil("api", status(503))
         self.assertIn("hub_unavailable", self.fetched().stderr)
 
+    def test_an_older_commit_that_replaces_the_newest_is_logged(self):
+        self.fetched()
+        older = self.snapshot()
+        self.files["generation_config.json"] = b'{"eos_token_id": [1]}'
+        self.hub.spoil("generation_config.json", status(429, Retry_After="1000"))
+        line = next(line for line in self.fetched().stderr.splitlines()
+                    if "hub_unavailable" in line)
+        self.assertIn(str(older), line)
+        self.assertIn(commit_of(self.files), line)
+
+    def test_a_snapshot_that_is_no_longer_main_is_logged(self):
+        self.fetched()
+        older = self.snapshot()
+        self.assertNotIn("snapshot_not_newest", self.fetched(str(older)).stderr)
+        self.files["generation_config.json"] = b'{"eos_token_id": [1]}'
+        self.fetched()
+        line = next(line for line in self.fetched(str(older)).stderr.splitlines()
+                    if "snapshot_not_newest" in line)
+        self.assertIn(commit_of(self.files), line)
+        self.assertNotIn("snapshot_not_newest", self.fetched(str(self.snapshot())).stderr)
+
+    def test_offline_a_ref_without_its_snapshot_is_named(self):
+        self.fetched()
+        (self.folder / "refs" / "main").write_text("b" * 40)
+        self.refused("its main is commit " + "b" * 40, f"hf:{NAME}@{commit_of(self.files)}",
+                     HF_HUB_OFFLINE="1")
+
     def test_without_cache_and_network_the_address_is_named(self):
         self.refused("https://localhost:1/api/models/acme/tiny", "check the network",
                      HF_ENDPOINT="https://localhost:1")

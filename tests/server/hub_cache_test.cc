@@ -63,6 +63,21 @@ TEST_F(HubCacheTest, ListsSnapshotsByTheirRefsAndIgnoresOthers) {
   EXPECT_THAT(names, ::testing::ElementsAre("hf:a/one@main", "hf:b/two@" + kNew));
 }
 
+TEST_F(HubCacheTest, SnapshotThatIsNotTheNewestIsRecognised) {
+  for (const std::string& commit : {kOld, kNew}) ASSERT_TRUE(cache_.Prepare("a/one", commit).ok());
+  const fs::path old = cache_.SnapshotOf("a/one", kOld);
+  EXPECT_EQ(HubCache::NewerThan(old), std::nullopt);  // no ref
+  ASSERT_TRUE(cache_.WriteRef({"a/one", "main"}, kNew).ok());
+  EXPECT_EQ(HubCache::NewerThan(old), kNew);
+  EXPECT_EQ(HubCache::NewerThan(old / ""), kNew);
+  EXPECT_EQ(HubCache::NewerThan(old / ".." / kOld), kNew);
+  EXPECT_EQ(HubCache::NewerThan(cache_.SnapshotOf("a/one", kNew)), std::nullopt);
+  for (const char* other : {"", "/", "models/demo", "relative"})
+    EXPECT_EQ(HubCache::NewerThan(other), std::nullopt) << other;
+  ASSERT_TRUE(cache_.WriteRef({"a/one", "v1"}, kOld).ok());
+  EXPECT_EQ(HubCache::NewerThan(old), std::nullopt);  // a tag was wanted
+}
+
 TEST_F(HubCacheTest, LockWhoseFileIsGoneIsTakenAgain) {
   ASSERT_TRUE(cache_.Prepare("org/name", kOld).ok());
   const auto never = [] { FAIL() << "no other process holds it"; };
