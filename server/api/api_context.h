@@ -91,12 +91,11 @@ struct ApiContext : std::enable_shared_from_this<ApiContext> {
   template <typename Parsed>
   using Parse = std::function<Result<Parsed>(std::string_view body, const ReadContext& context)>;
   template <typename Parsed>
-  HttpAnswer ParseThen(RouteCall& call, Parse<Parsed> parse, Start<Parsed> start,
-                       const ErrorBody& error = OpenAiErrorBody);
+  HttpAnswer ParseThen(RouteCall& call, Parse<Parsed> parse, Start<Parsed> start);
   // The same for any work; `bytes`: the size of its input.
   template <typename Parsed>
   HttpAnswer ReadThen(RouteCall& call, size_t bytes, std::function<Result<Parsed>()> read,
-                      Start<Parsed> start, const ErrorBody& error = OpenAiErrorBody);
+                      Start<Parsed> start);
 
   const HttpRoutesOptions options;
   Frontend& frontend;
@@ -111,12 +110,11 @@ struct ApiContext : std::enable_shared_from_this<ApiContext> {
 inline constexpr size_t kMaxInlineBodyBytes = 64 << 10;  // parsed in well under a millisecond
 
 template <typename Parsed>
-HttpAnswer ApiContext::ParseThen(RouteCall& call, Parse<Parsed> parse, Start<Parsed> start,
-                                 const ErrorBody& error) {
+HttpAnswer ApiContext::ParseThen(RouteCall& call, Parse<Parsed> parse, Start<Parsed> start) {
   auto body = std::make_shared<std::string>(std::move(call.request.body));
   const std::string_view coding_name = call.request.head.Field("content-encoding");
   const std::optional<ContentCoding> coding = ContentCodingOf(coding_name);
-  if (!coding) return UnknownCoding(coding_name, error);
+  if (!coding) return UnknownCoding(coding_name, call.errors);
   if (*coding != ContentCoding::kIdentity) {
     using Decoded = std::variant<std::string, HttpRefusal>;
     return ReadThen<Decoded>(
@@ -124,25 +122,23 @@ HttpAnswer ApiContext::ParseThen(RouteCall& call, Parse<Parsed> parse, Start<Par
         [coding = *coding, body, max_bytes = options.max_body_bytes]() -> Result<Decoded> {
           return DecodeBody(coding, *body, max_bytes);
         },
-        [parse, start, error](ApiContext& api, RouteCall& later,
-                              Result<Decoded> decoded) -> HttpAnswer {
-          if (!decoded.ok()) return api.Error(decoded.status(), error);
+        [parse, start](ApiContext& api, RouteCall& later, Result<Decoded> decoded) -> HttpAnswer {
+          if (!decoded.ok()) return api.Error(decoded.status(), later.errors);
           if (const auto* refusal = std::get_if<HttpRefusal>(&*decoded))
-            return api.HttpError(refusal->status, refusal->reason, error);
+            return api.HttpError(refusal->status, refusal->reason, later.errors);
           later.request.body = std::get<std::string>(*std::move(decoded));
-          return api.ParseThen<Parsed>(later, parse, start, error);
-        },
-        error);
+          return api.ParseThen<Parsed>(later, parse, start);
+        });
   }
   return ReadThen<Parsed>(
       call, body->size(),
       [self = shared_from_this(), body, parse] { return parse(*body, self->read_context()); },
-      std::move(start), error);
+      std::move(start));
 }
 
 template <typename Parsed>
 HttpAnswer ApiContext::ReadThen(RouteCall& call, size_t bytes, std::function<Result<Parsed>()> read,
-                                Start<Parsed> start, const ErrorBody& error) {
+                                Start<Parsed> start) {
   if (bytes <= kMaxInlineBodyBytes) return start(*this, call, read());
   auto parsed = std::make_shared<PendingResult<Parsed>>(call.wake);
   const Status status = frontend.RunOnTextThread(
@@ -151,8 +147,8 @@ HttpAnswer ApiContext::ReadThen(RouteCall& call, size_t bytes, std::function<Res
             run ? read()
                 : Result<Parsed>(Status(StatusCode::kUnavailable, "the server is shutting down")));
       });
-  if (!status.ok()) return Error(status, error);
-  auto later = std::make_shared<RouteCall>(RouteCall{{}, call.account, call.wake});
+  if (!status.ok()) return Error(status, call.errors);
+  auto later = std::make_shared<RouteCall>(RouteCall{{}, call.account, call.wake, call.errors});
   return std::make_unique<DeferredExchange>(
       [self = shared_from_this(), parsed, later,
        start = std::move(start)]() -> std::optional<HttpAnswer> {
@@ -168,11 +164,9 @@ HttpAnswer ApiContext::ReadThen(RouteCall& call, size_t bytes, std::function<Res
 // The answer of a route that reads a body first.
 template <typename Parsed>
 auto OnBody(Result<Parsed> (*parse)(std::string_view body, const ReadContext& context),
-            HttpAnswer (*start)(ApiContext& api, RouteCall& call, Result<Parsed> parsed),
-            ErrorBody error = OpenAiErrorBody) {
-  return [=](ApiContext& api, RouteCall& call) {
-    return api.ParseThen<Parsed>(call, parse, start, error);
-  };
+            HttpAnswer (*start)(ApiContext& api, RouteCall& call, Result<Parsed> parsed)) {
+  return
+      [=](ApiContext& api, RouteCall& call) { return api.ParseThen<Parsed>(call, parse, start); };
 }
 
 }  // namespace diffserve

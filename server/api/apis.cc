@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/api/apis.h"
 
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
 #include "server/api/anthropic/routes.h"
 #include "server/api/attention/routes.h"
 #include "server/api/head/head_fields.h"
@@ -30,6 +34,18 @@ FoundRoute FindRoute(std::span<const Api> apis, const HttpHead& head) {
     }
   }
   return found;
+}
+
+ErrorBody FoundRoute::error_body(const std::string& request_id) const {
+  if (api == nullptr || api->error_body == nullptr) return OpenAiErrorBody;
+  return
+      [body = api->error_body, request_id](const Status& error) { return body(error, request_id); };
+}
+
+void AddIdFields(const Api* api, const std::string& request_id, HttpReply* reply) {
+  reply->fields.emplace_back("X-Request-Id", request_id);
+  if (api == nullptr || api->reply_fields == nullptr) return;
+  std::ranges::move(api->reply_fields(request_id), std::back_inserter(reply->fields));
 }
 
 std::vector<Api> AllApis(const HttpRoutesOptions& options) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "server/api/api_context.h"
@@ -15,9 +16,11 @@ struct FoundRoute {
   const Api* api = nullptr;      // nullptr: none
   const Route* route = nullptr;  // nullptr: unknown path
   bool takes_method = false;
-  ErrorBody error_body() const { return api != nullptr ? api->error_body : OpenAiErrorBody; }
+  ErrorBody error_body(const std::string& request_id) const;
 };
 FoundRoute FindRoute(std::span<const Api> apis, const HttpHead& head);
+// Adds the fields that name a request by its id. `api` may be null.
+void AddIdFields(const Api* api, const std::string& request_id, HttpReply* reply);
 
 std::vector<Api> AllApis(const HttpRoutesOptions& options);
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/status.h"
@@ -18,6 +19,7 @@
 
 namespace diffserve {
 
+struct Api;
 struct ApiContext;
 
 // What is logged, counted and sent about a request besides its answer.
@@ -29,12 +31,17 @@ struct RouteAccount {
   std::string route;  // as in the table, for the log and the counters
   std::chrono::steady_clock::time_point begin;
   LoadFormat load_format = LoadFormat::kNone;  // format of the load report in the reply
+  const Api* api = nullptr;                    // of the path; nullptr: none
 };
+
+// The body of an error, in an API's form.
+using ErrorBody = std::function<std::string(const Status& status)>;
 
 struct RouteCall {
   HttpRequest request;
   RouteAccount account;
   std::function<void()> wake;
+  ErrorBody errors = OpenAiErrorBody;  // of the request's path
 };
 
 struct Route {
@@ -45,14 +52,15 @@ struct Route {
   bool needs_key = true;
 };
 
-// The body of an error, in an API's form.
-using ErrorBody = std::function<std::string(const Status& status)>;
-
 struct Api {
   std::vector<Route> routes;
-  ErrorBody error_body = OpenAiErrorBody;
+  std::string (*error_body)(const Status& status,
+                            std::string_view request_id) = nullptr;  // nullptr: OpenAiErrorBody
   // A path without route at or below this one gets this API's errors. Empty: there is none.
   std::string_view prefix = {};
+  // Fields of each reply, besides X-Request-Id.
+  using ReplyFields = std::vector<std::pair<std::string, std::string>>;
+  ReplyFields (*reply_fields)(std::string_view request_id) = nullptr;
 };
 
 }  // namespace diffserve

@@ -49,7 +49,8 @@ DoorPath HttpRoutes::PathOf(const FoundRoute& found) const {
 HttpAnswer HttpRoutes::Dispatch(RouteCall& call) {
   const HttpHead& head = call.request.head;
   const FoundRoute found = FindRoute(apis_, head);
-  const ErrorBody errors = found.error_body();
+  call.account.api = found.api;
+  const ErrorBody& errors = call.errors = found.error_body(call.account.request_id);
   if (found.route != nullptr) call.account.route = found.route->path;
   call.account.client = ClientName(keys_, call.request);
   if (std::optional<HttpReply> reply = door_.Answer(head, PathOf(found), call.account.client,
@@ -64,7 +65,7 @@ HttpAnswer HttpRoutes::Dispatch(RouteCall& call) {
 }
 
 void HttpRoutes::AddFields(const RouteAccount& account, HttpReply& reply) const {
-  reply.fields.emplace_back("X-Request-Id", account.request_id);
+  AddIdFields(account.api, account.request_id, &reply);
   context_->options.cross_origin.AddFields(account.origin, &reply);
   if (account.trace)
     std::ranges::move(TraceFields(*account.trace), std::back_inserter(reply.fields));
@@ -106,7 +107,10 @@ HttpAnswer HttpRoutes::Serve(HttpRequest request, std::function<void()> wake) {
 HttpReply HttpRoutes::Refuse(int status, std::string_view reason, const HttpHead& head) const {
   Log(LogLevel::kInfo, "http_refused",
       {{"status", std::to_string(status)}, {"reason", std::string(reason)}});
-  HttpReply reply = context_->HttpError(status, reason, FindRoute(apis_, head).error_body());
+  const FoundRoute found = FindRoute(apis_, head);
+  const std::string request_id = RequestIdOf(head.Field("x-request-id"));
+  HttpReply reply = context_->HttpError(status, reason, found.error_body(request_id));
+  AddIdFields(found.api, request_id, &reply);
   context_->options.cross_origin.AddFields(head.Field("origin"), &reply);
   reply.close = true;
   context_->options.on_reply(kNoRoute, reply.status);

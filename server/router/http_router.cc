@@ -83,9 +83,9 @@ HttpReply HttpRouter::Error(const Call& call, const Status& status) {
   return ErrorReply(status, call.errors(status), kMinRetryAfter);
 }
 
-void HttpRouter::AddFields(const std::string& request_id, const std::string& origin,
+void HttpRouter::AddFields(const Api* api, const std::string& request_id, const std::string& origin,
                            HttpReply* reply) const {
-  reply->fields.emplace_back("X-Request-Id", request_id);
+  AddIdFields(api, request_id, reply);
   options_.cross_origin.AddFields(origin, reply);
 }
 
@@ -157,11 +157,11 @@ HttpAnswer HttpRouter::Forward(Call& call) {
   const Result<size_t> model = Find(ModelName(call.request));
   if (!model.ok()) return Error(call, model.status());
   const std::string origin(call.request.head.Field("origin"));
-  const auto make_error = [this, errors = call.errors, id = call.request_id,
+  const auto make_error = [this, api = call.api, errors = call.errors, id = call.request_id,
                            origin](const Status& status) {
     HttpReply reply = ErrorReply(status, errors(status), kMinRetryAfter);
     reply.close = draining_.load(std::memory_order_relaxed);
-    AddFields(id, origin, &reply);
+    AddFields(api, id, origin, &reply);
     return reply;
   };
   return std::make_unique<ForwardExchange>(children_, *model, std::move(call.request),
@@ -192,19 +192,23 @@ HttpAnswer HttpRouter::Serve(HttpRequest request, std::function<void()> wake) {
       .request = std::move(request), .request_id = {}, .errors = {}, .wake = std::move(wake)};
   const HttpHead& head = call.request.head;
   call.request_id = RequestIdOf(head.Field("x-request-id"));
-  call.errors = FindRoute(options_.apis, head).error_body();
+  const FoundRoute found = FindRoute(options_.apis, head);
+  call.api = found.api;
+  call.errors = found.error_body(call.request_id);
   const std::string origin(head.Field("origin"));
   HttpAnswer answer = Dispatch(call);
-  if (auto* reply = std::get_if<HttpReply>(&answer)) AddFields(call.request_id, origin, reply);
+  if (auto* reply = std::get_if<HttpReply>(&answer))
+    AddFields(call.api, call.request_id, origin, reply);
   return answer;
 }
 
 HttpReply HttpRouter::Refuse(int status, std::string_view reason, const HttpHead& head) const {
   Log(LogLevel::kInfo, "http_refused",
       {{"status", std::to_string(status)}, {"reason", std::string(reason)}});
-  HttpReply reply = HttpErrorReply(status, reason, FindRoute(options_.apis, head).error_body(),
-                                   kMinRetryAfter);
-  options_.cross_origin.AddFields(head.Field("origin"), &reply);
+  const FoundRoute found = FindRoute(options_.apis, head);
+  const std::string request_id = RequestIdOf(head.Field("x-request-id"));
+  HttpReply reply = HttpErrorReply(status, reason, found.error_body(request_id), kMinRetryAfter);
+  AddFields(found.api, request_id, std::string(head.Field("origin")), &reply);
   reply.close = true;
   return reply;
 }

@@ -44,6 +44,7 @@ class HttpRouter {
   struct Call {
     HttpRequest request;
     std::string request_id;
+    const Api* api = nullptr;  // of the path
     ErrorBody errors;
     std::function<void()> wake;
   };
@@ -68,7 +69,8 @@ class HttpRouter {
   Result<size_t> Find(const std::string& name) const;
   Result<size_t> ModelInBody(const Call& call) const;
   static HttpReply Error(const Call& call, const Status& status);
-  void AddFields(const std::string& request_id, const std::string& origin, HttpReply* reply) const;
+  void AddFields(const Api* api, const std::string& request_id, const std::string& origin,
+                 HttpReply* reply) const;
 
   const HttpRouterOptions options_;
   const RoutedModels& models_;

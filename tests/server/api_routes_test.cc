@@ -80,6 +80,8 @@ TEST(ApiRoutesTest, MessagesErrorsHaveAnthropicsFormat) {
   const std::string key = "X-Api-Key: secret\r\n";
   const auto type = [&](const ClientReply& reply) {
     EXPECT_EQ(reply.json()["type"], "error") << reply.body;
+    EXPECT_FALSE(reply.fields.at("request-id").empty());
+    EXPECT_EQ(reply.json()["request_id"], reply.fields.at("request-id")) << reply.body;
     return std::to_string(reply.status) + " " + reply.json()["error"]["type"].get<std::string>();
   };
   EXPECT_EQ(type(client.Post("/v1/messages", "{}", key)), "400 invalid_request_error");
@@ -93,6 +95,28 @@ TEST(ApiRoutesTest, MessagesErrorsHaveAnthropicsFormat) {
                              R"({"model":"gpt","messages":[{"role":"user","content":"a"}]})", key)),
             "404 not_found_error");
   EXPECT_EQ(type(Once(server.port(), "GET", "/v1/messages", key)), "405 invalid_request_error");
+}
+
+// Anthropic's libraries read the id from this field, those of OpenAI from X-Request-Id.
+TEST(ApiRoutesTest, EveryReplyOfMessagesHasTheRequestsIdInAnthropicsField) {
+  ServingFixture server;
+  HttpClient client(server.port());
+  const std::string id = "X-Request-Id: mine\r\n";
+  const auto fields = [](const ClientReply& reply) { return reply.fields; };
+  for (const char* end : {"}", ",\"stream\":true}", ",\"model\":\"gpt\"}"}) {
+    const auto sent = fields(client.Post("/v1/messages", std::string(kMessagesBody) + end, id));
+    EXPECT_EQ(sent.at("request-id"), "mine") << end;
+    EXPECT_EQ(sent.at("x-request-id"), "mine") << end;
+    EXPECT_EQ(sent.at("anthropic-organization-id"), "diffserve") << end;
+  }
+  const ClientReply unknown = Once(server.port(), "GET", "/v1/messages/batches", id);
+  EXPECT_EQ(unknown.fields.at("request-id"), "mine");
+  EXPECT_EQ(unknown.json()["request_id"], "mine");
+  const ClientReply refused = client.Post("/v1/messages", "{}",
+                                          id + "Transfer-Encoding: nonsense\r\n");
+  EXPECT_GE(refused.status, 400);
+  EXPECT_EQ(refused.json()["request_id"], refused.fields.at("request-id"));
+  EXPECT_EQ(client.Post("/v1/chat/completions", kChat, id).fields.count("request-id"), 0u);
 }
 
 TEST(ApiRoutesTest, ResponsesAnswersAsChatDoesWholeStreamedAndStored) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages in Anthropic's format, assembled from events, whole and streamed.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -17,14 +18,16 @@ using testing::Delta;
 using testing::EncodedText;
 using testing::EventLines;
 using testing::EventsOf;
+using ::testing::HasSubstr;
 using testing::MarkedSplitter;
 using Json = nlohmann::json;
 
-std::string Encoded(bool stream, std::vector<ResponseEvent> events) {
+std::string Encoded(bool stream, std::vector<ResponseEvent> events, bool omits_thinking = false) {
   return EncodedText(
-      [stream] {
+      [stream, omits_thinking] {
         return std::make_unique<MessagesResponse>(
-            stream, MessagesIdentity{"msg_1", "tiny", "toolu_1", "req-1"}, MarkedSplitter());
+            stream, MessagesIdentity{"msg_1", "tiny", "toolu_1", "req-1", omits_thinking},
+            MarkedSplitter());
       },
       std::move(events));
 }
@@ -68,7 +71,10 @@ TEST(MessagesResponseTest, ThinkingTextAndCallsAreSeparateBlocks) {
                                              Delta("=1}"),
                                              Delta("@now", FinishReason::kStop)};
   const Json body = Json::parse(Encoded(false, Events(deltas)));
-  EXPECT_EQ(body["content"], Json::parse(R"([{"type":"thinking","thinking":"hmm","signature":""},
+  const std::string signature = body["content"][0]["signature"];
+  EXPECT_FALSE(signature.empty());
+  EXPECT_EQ(body["content"],
+            Json::parse(R"([{"type":"thinking","thinking":"hmm","signature":")" + signature + R"("},
       {"type":"text","text":"Then "},
       {"type":"tool_use","id":"toolu_1","name":"add","input":{"a":1}},
       {"type":"tool_use","id":"toolu_1_1","name":"now","input":{}}])"));
@@ -83,6 +89,8 @@ TEST(MessagesResponseTest, ThinkingTextAndCallsAreSeparateBlocks) {
           R"(content_block_start {"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":""}})",
           R"(content_block_delta {"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"hm"}})",
           R"(content_block_delta {"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"m"}})",
+          R"(content_block_delta {"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":")" +
+              signature + R"("}})",
           R"(content_block_stop {"type":"content_block_stop","index":0})",
           R"(content_block_start {"type":"content_block_start","index":1,"content_block":{"type":"text","text":""}})",
           R"(content_block_delta {"type":"content_block_delta","index":1,"delta":{"type":"text_delta","text":"Then "}})",
@@ -94,6 +102,22 @@ TEST(MessagesResponseTest, ThinkingTextAndCallsAreSeparateBlocks) {
           R"(content_block_start {"type":"content_block_start","index":3,"content_block":{"type":"tool_use","id":"toolu_1_1","name":"now","input":{}}})",
           R"(content_block_stop {"type":"content_block_stop","index":3})",
       }));
+}
+
+// The block that clients send back has no text, and its signature.
+TEST(MessagesResponseTest, OmittedThinkingLeavesASignedBlock) {
+  const std::vector<ResponseDelta> deltas = {Delta("?hm"), Delta("?m"),
+                                             Delta("Then", FinishReason::kStop)};
+  const Json body = Json::parse(Encoded(false, Events(deltas), /*omits_thinking=*/true));
+  ASSERT_EQ(body["content"].size(), 2u);
+  EXPECT_EQ(body["content"][0]["thinking"], "");
+  EXPECT_NE(body["content"][0]["signature"], "");
+
+  const std::vector<std::string> lines = EventLines(
+      Encoded(true, Events(deltas), /*omits_thinking=*/true));
+  EXPECT_THAT(lines[2], HasSubstr(R"("content_block":{"type":"thinking")"));
+  EXPECT_THAT(lines[3], HasSubstr(R"("delta":{"type":"signature_delta","signature":")"));
+  EXPECT_THAT(lines[4], HasSubstr("content_block_stop"));
 }
 
 TEST(MessagesResponseTest, StopReasonSaysWhatEndedTheMessage) {
@@ -135,7 +159,8 @@ TEST(MessagesResponseTest, ErrorEndsAStartedStreamWithAnErrorEvent) {
 
 TEST(MessagesResponseTest, ErrorsHaveAnthropicsTypes) {
   const auto type = [](StatusCode code) {
-    return Json::parse(MessagesErrorBody(Status(code, "why")))["error"]["type"].get<std::string>();
+    const Json body = Json::parse(MessagesErrorBody(Status(code, "why"), "req-1"));
+    return body["error"]["type"].get<std::string>();
   };
   EXPECT_EQ(type(StatusCode::kInvalidArgument), "invalid_request_error");
   EXPECT_EQ(type(StatusCode::kUnauthenticated), "authentication_error");
@@ -144,8 +169,9 @@ TEST(MessagesResponseTest, ErrorsHaveAnthropicsTypes) {
   EXPECT_EQ(type(StatusCode::kUnavailable), "overloaded_error");
   EXPECT_EQ(type(StatusCode::kDeadlineExceeded), "timeout_error");
   EXPECT_EQ(type(StatusCode::kInternal), "api_error");
-  EXPECT_EQ(MessagesErrorBody(Status(StatusCode::kInternal, "why")),
-            R"({"type":"error","error":{"type":"api_error","message":"why"}})");
+  EXPECT_EQ(
+      MessagesErrorBody(Status(StatusCode::kInternal, "why"), "req-1"),
+      R"({"type":"error","error":{"type":"api_error","message":"why"},"request_id":"req-1"})");
 }
 
 TEST(MessagesResponseTest, LongTextsAreSentInPieces) {

@@ -11,6 +11,10 @@ namespace {
 
 using Kind = AnswerPart::Kind;
 
+// Clients take a thinking block without signature for one that was cut off. This server signs
+// nothing and checks nothing: the same text is in every block.
+constexpr char kThinkingSignature[] = "ZGlmZnNlcnZlIGRvZXMgbm90IHNpZ24gdGhpbmtpbmc=";
+
 const char* ErrorType(StatusCode code) {
   switch (code) {
     case StatusCode::kInvalidArgument:
@@ -46,7 +50,7 @@ std::string MessagesErrorBody(const Status& status, std::string_view request_id)
   return JsonObjectOf([&](JsonWriter& json) {
     json.Add("type", "error").Key("error").Begin('{').Add("type", ErrorType(status.code()));
     json.Add("message", status.message()).End('}');
-    if (!request_id.empty()) json.Add("request_id", request_id);
+    json.Add("request_id", request_id);
   });
 }
 
@@ -88,7 +92,7 @@ void MessagesResponse::TakePart(const AnswerPart& part, AnswerState* answer) {
     CloseBlock(answer);
     OpenBlock(kind, begins_call ? std::string_view(part.text) : std::string_view(), answer);
   }
-  if (begins_call) return;
+  if (begins_call || (kind == Kind::kReasoning && identity_.omits_thinking)) return;
   if (!stream_) {
     blocks_.back().text += part.text;
     return;
@@ -98,9 +102,16 @@ void MessagesResponse::TakePart(const AnswerPart& part, AnswerState* answer) {
                               : kind == Kind::kReasoning
                                   ? Names("thinking_delta", "thinking")
                                   : Names("input_json_delta", "partial_json");
+  AddDelta(type, answer, [&](JsonWriter& json) { json.Key(member).LongText(part.text); });
+}
+
+template <typename Write>
+void MessagesResponse::AddDelta(const char* type, AnswerState* answer, const Write& write) const {
   answer->AddEvent("content_block_delta", [&](JsonWriter& json) {
     json.Add("type", "content_block_delta").Add("index", num_blocks_ - 1).Key("delta");
-    json.Begin('{').Add("type", type).Key(member).LongText(part.text).End('}');
+    json.Begin('{').Add("type", type);
+    write(json);
+    json.End('}');
   });
 }
 
@@ -124,6 +135,10 @@ void MessagesResponse::OpenBlock(Kind kind, std::string_view name, AnswerState* 
 
 void MessagesResponse::CloseBlock(AnswerState* answer) {
   if (!std::exchange(open_, false) || !stream_) return;
+  if (open_kind_ == Kind::kReasoning) {
+    AddDelta("signature_delta", answer,
+             [](JsonWriter& json) { json.Add("signature", kThinkingSignature); });
+  }
   answer->AddEvent("content_block_stop", [&](JsonWriter& json) {
     json.Add("type", "content_block_stop").Add("index", num_blocks_ - 1);
   });
@@ -138,7 +153,8 @@ void MessagesResponse::AddBlock(const Block& block, JsonWriter& json) const {
   } else if (block.kind == Kind::kContent) {
     json.Add("type", "text").Key("text").LongText(block.text);
   } else {
-    json.Add("type", "thinking").Key("thinking").LongText(block.text).Add("signature", "");
+    json.Add("type", "thinking").Key("thinking").LongText(block.text);
+    json.Add("signature", stream_ ? "" : kThinkingSignature);  // a stream sends it at the end
   }
   json.End('}');
 }

@@ -17,14 +17,15 @@
 
 namespace diffserve {
 
-// {"type": "error", "error": {"type", "message"}, "request_id"}; an empty id is omitted.
-std::string MessagesErrorBody(const Status& status, std::string_view request_id = {});
+// {"type": "error", "error": {"type", "message"}, "request_id"}
+std::string MessagesErrorBody(const Status& status, std::string_view request_id);
 
 struct MessagesIdentity {
   std::string id;  // "msg_..."
   std::string model;
-  std::string call_id;     // of the first call; others append a number
-  std::string request_id;  // for error events
+  std::string call_id;          // of the first call; others append a number
+  std::string request_id;       // for error events
+  bool omits_thinking = false;  // thinking blocks have no text
 };
 
 class MessagesResponse : public AnswerWriter {
@@ -47,6 +48,9 @@ class MessagesResponse : public AnswerWriter {
   void TakePart(const AnswerPart& part, AnswerState* answer);
   void OpenBlock(AnswerPart::Kind kind, std::string_view name, AnswerState* answer);
   void CloseBlock(AnswerState* answer);
+  // `write` writes the delta's members.
+  template <typename Write>
+  void AddDelta(const char* type, AnswerState* answer, const Write& write) const;
   void AddBody(const Usage& usage, JsonWriter json);
   void AddBlock(const Block& block, JsonWriter& json) const;
   void AddHead(JsonWriter& json) const;

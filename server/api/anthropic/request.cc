@@ -76,9 +76,9 @@ void ReadThinking(JsonFields& fields, int max_tokens, AnswerRequest* request) {
                                       "thinking.budget_tokens"));
       }
       request->generate.max_reasoning_tokens = budget;
-    } else if (type != "disabled" && type != "adaptive") {
-      thinking.Fail(
-          InvalidArgument("thinking.type must be enabled, disabled or adaptive", "thinking.type"));
+    } else if (type != "disabled" && type != "adaptive" && type != "between_tools") {
+      thinking.Fail(InvalidArgument(
+          "thinking.type must be enabled, disabled, adaptive or between_tools", "thinking.type"));
     }
     conversation.enable_thinking = type != "disabled";
     std::string display;

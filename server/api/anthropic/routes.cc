@@ -13,26 +13,26 @@
 namespace diffserve {
 namespace {
 
-std::string MessagesErrorOf(const Status& status) { return MessagesErrorBody(status); }
+// The fields that Anthropic's libraries read.
+Api::ReplyFields MessagesFields(std::string_view request_id) {
+  return {{"request-id", std::string(request_id)}, {"anthropic-organization-id", "diffserve"}};
+}
 
 HttpAnswer Messages(ApiContext& api, RouteCall& call, Result<AnswerRequest> parsed) {
-  const ErrorBody errors = [id = call.account.request_id](const Status& error) {
-    return MessagesErrorBody(error, id);
-  };
-  if (!parsed.ok()) return api.Refused(parsed.status(), errors);
+  if (!parsed.ok()) return api.Refused(parsed.status(), call.errors);
   auto writer = std::make_unique<MessagesResponse>(
       parsed->stream,
       MessagesIdentity{"msg_" + call.account.request_id, api.model_name(), "toolu_" + RandomHex16(),
-                       call.account.request_id},
+                       call.account.request_id, /*omits_thinking=*/!parsed->include_reasoning},
       SplitterOf(*parsed, api.token_texts().bytes));
   return api.StartResponse(
-      call, {std::move(parsed->generate), std::move(writer), parsed->stream, errors});
+      call, {std::move(parsed->generate), std::move(writer), parsed->stream, call.errors});
 }
 
 HttpAnswer CountTokens(ApiContext& api, RouteCall& call, Result<AnswerRequest> parsed) {
-  if (!parsed.ok()) return api.Error(parsed.status(), MessagesErrorOf);
+  if (!parsed.ok()) return api.Error(parsed.status(), call.errors);
   if (const Status status = api.CheckModel(parsed->generate.model); !status.ok())
-    return api.Error(status, MessagesErrorOf);
+    return api.Error(status, call.errors);
   auto pending = std::make_shared<PendingReply>(std::move(call.wake));
   const Status status = api.frontend.Tokenize(
       call.account.client, std::move(parsed->generate.prompts.front()),
@@ -40,18 +40,18 @@ HttpAnswer CountTokens(ApiContext& api, RouteCall& call, Result<AnswerRequest> p
         pending->Fill(ids.ok() ? JsonReply(JsonObjectOf("input_tokens", ids->size()))
                                : Result<HttpReply>(ids.status()));
       });
-  if (!status.ok()) return api.Error(status, MessagesErrorOf);
-  return api.Pending(call, std::move(pending), MessagesErrorOf);
+  if (!status.ok()) return api.Error(status, call.errors);
+  return api.Pending(call, std::move(pending), call.errors);
 }
 
 }  // namespace
 
 Api AnthropicApi() {
-  return {{{"POST", "/v1/messages", OnBody(ParseMessagesRequest, Messages, MessagesErrorOf)},
-           {"POST", "/v1/messages/count_tokens",
-            OnBody(ParseCountTokensRequest, CountTokens, MessagesErrorOf)}},
-          MessagesErrorOf,
-          "/v1/messages"};
+  return {{{"POST", "/v1/messages", OnBody(ParseMessagesRequest, Messages)},
+           {"POST", "/v1/messages/count_tokens", OnBody(ParseCountTokensRequest, CountTokens)}},
+          MessagesErrorBody,
+          "/v1/messages",
+          MessagesFields};
 }
 
 }  // namespace diffserve

@@ -10,7 +10,8 @@ constexpr char kMethods[] = "GET, POST, DELETE";
 constexpr char kMaxAgeSeconds[] = "7200";  // the most that Chromium keeps an answer
 // Reply fields that a page may read, besides those that are always readable.
 constexpr char kExposedFields[] =
-    "X-Request-Id, Retry-After, Allow, Accept-Encoding, WWW-Authenticate, endpoint-load-metrics, "
+    "X-Request-Id, request-id, anthropic-organization-id, Retry-After, Allow, Accept-Encoding, "
+    "WWW-Authenticate, endpoint-load-metrics, "
     "traceparent, tracestate";
 
 // The format in which browsers write an origin: lower case, no path, no slash at the end.

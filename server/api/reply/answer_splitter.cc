@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/api/reply/answer_splitter.h"
 
-#include <algorithm>
-#include <cstddef>
 #include <memory>
 #include <string>
 #include <utility>
@@ -23,18 +21,10 @@ AnswerSplitter SplitterOf(const AnswerRequest& request, TokenBytes token_bytes) 
   splitter.begin = [parser, form = request.answer](const PromptInfo& prompt) {
     *parser = AnswerParser(form, prompt.opens_reasoning);
   };
-  splitter.read = [parser, hides_eos = request.hides_eos,
-                   shows_reasoning = request.include_reasoning,
-                   token_bytes = std::move(token_bytes)](const ResponseDelta& delta,
-                                                         std::vector<AnswerPart>* parts) {
-    const auto before = static_cast<std::ptrdiff_t>(parts->size());
+  splitter.read = [parser, hides_eos = request.hides_eos, token_bytes = std::move(token_bytes)](
+                      const ResponseDelta& delta, std::vector<AnswerPart>* parts) {
     parser->Push(ShownText(delta, hides_eos, token_bytes), parts);
     if (delta.finish != FinishReason::kNone) parser->Finish(IsCut(delta), parts);
-    if (shows_reasoning) return;
-    const auto hidden = std::remove_if(
-        parts->begin() + before, parts->end(),
-        [](const AnswerPart& part) { return part.kind == AnswerPart::Kind::kReasoning; });
-    parts->erase(hidden, parts->end());
   };
   return splitter;
 }
