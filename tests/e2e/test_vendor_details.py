@@ -101,5 +101,59 @@ class RequestIdTest(unittest.TestCase):
         self.assertTrue(answer._request_id)
 
 
+class AllowedToolsTest(unittest.TestCase):
+    """The model wants to call the weather."""
+
+    def calls(self, number: int, mode: str, *allowed: str) -> list[list]:
+        """Names of the calls in a chat, in its stream, and in a response."""
+        entries = [{"type": "function", "function": {"name": name}} for name in allowed]
+        chat = {"model": "m", "messages": [asked(number)], "temperature": 0, "max_tokens": 60,
+                "tools": CHAT_TOOLS, "parallel_tool_calls": False, "tool_choice": {
+                    "type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": entries}}}
+        whole = client.chat.completions.create(**chat).choices[0].message.tool_calls or []
+        deltas = [call for chunk in client.chat.completions.create(**chat, stream=True)
+                  for call in chunk.choices[0].delta.tool_calls or []]
+        response = client.responses.create(
+            model="m", input=[asked(number)], temperature=0, max_output_tokens=60,
+            tools=RESPONSES_TOOLS, parallel_tool_calls=False, tool_choice={
+                "type": "allowed_tools", "mode": mode,
+                "tools": [{"type": "function", "name": name} for name in allowed]})
+        return [[call.function.name for call in whole],
+                [call.function.name for call in deltas if call.function.name],
+                [item.name for item in response.output if item.type == "function_call"]]
+
+    def test_only_those_that_are_allowed_are_called(self):
+        for number in (1, 3):
+            with self.subTest(ANSWERS[number]):
+                for allowed in (NAMES, ("weather",)):
+                    self.assertEqual(self.calls(number, "auto", *allowed), [["weather"]] * 3)
+                for mode in ("auto", "required"):  # the model calls on until it is cut
+                    names = self.calls(number, mode, "now")
+                    self.assertEqual({name for each in names for name in each}, {"now"})
+        self.assertEqual(self.calls(2, "auto", "now"), [[]] * 3)
+
+    def test_the_prompt_has_all_tools(self):
+        def prompt(**options):
+            return client.chat.completions.create(
+                model="m", messages=[asked(2)], tools=CHAT_TOOLS, **options).usage.prompt_tokens
+        self.assertEqual(prompt(tool_choice={"type": "allowed_tools", "allowed_tools": {
+            "mode": "auto", "tools": [{"type": "function", "function": {"name": "now"}}]}}),
+            prompt())
+
+    def test_an_unknown_name_is_refused_by_name(self):
+        for call in (
+                lambda: client.chat.completions.create(
+                    model="m", messages=[asked(1)], tools=CHAT_TOOLS, tool_choice={
+                        "type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [
+                            {"type": "function", "function": {"name": "other"}}]}}),
+                lambda: client.responses.create(
+                    model="m", input="a", tools=RESPONSES_TOOLS, tool_choice={
+                        "type": "allowed_tools", "mode": "auto",
+                        "tools": [{"type": "function", "name": "other"}]})):
+            with self.assertRaises(openai.BadRequestError) as refused:
+                call()
+            self.assertIn("'other'", refused.exception.message)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -296,6 +296,30 @@ TEST_F(ResponsesRequestTest, ReplyRepeatsRequestedAndChosenSettings) {
   EXPECT_STREQ(chat->request.generate.max_tokens_name, "max_output_tokens");
 }
 
+TEST_F(ResponsesRequestTest, AllowedToolsAreThoseOfChat) {
+  const std::string tools =
+      R"("tools":[{"type":"function","name":"now"},{"type":"function","name":"then"}],)";
+  const auto choosing = [&](const std::string& members) {
+    return With(tools + R"("tool_choice":{"type":"allowed_tools",)" + members + "}");
+  };
+  for (const std::string mode : {"auto", "required"}) {
+    EXPECT_EQ(
+        Summary(choosing("\"mode\":\"" + mode +
+                         R"(","tools":[{"type":"function","name":"then"},
+                                             {"type":"mcp","server_label":"s"}])")),
+        ChatSummary(R"({"messages":[{"role":"user","content":"a"}],"tools":[
+                  {"type":"function","function":{"name":"now"}},
+                  {"type":"function","function":{"name":"then"}}],
+                  "tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":")" +
+                    mode + R"(","tools":[{"type":"function","function":{"name":"then"}}]}}})"))
+        << mode;
+  }
+  EXPECT_EQ(RefusedFor(choosing(R"("mode":"auto","tools":[{"type":"function","name":"x"}])")),
+            "tool_choice.tools[0].name");
+  EXPECT_EQ(RefusedFor(choosing(R"("tools":[{"type":"function","name":"now"}])")),
+            "tool_choice.mode");
+}
+
 TEST_F(ResponsesRequestTest, DeveloperMessagesBecomeSystemPromptsIfTheTemplateLacksThem) {
   const auto prompt = [this](bool developer, bool later_system) {
     limits_.template_roles = {developer, later_system};

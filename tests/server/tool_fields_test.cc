@@ -226,6 +226,7 @@ TEST_F(ToolFieldsTest, InvalidChoicesAreRefused) {
   for (const char* choice :
        {"\"any\"", "7", R"({"type":"function"})", R"({"type":"function","function":{}})",
         R"({"type":"allowed_tools","function":{"name":"now"}})",
+        R"({"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"now"}]})",
         R"({"type":"function","function":{"name":"other"}})"}) {
     EXPECT_EQ(Tools(kBareTool, std::string("\"tool_choice\":") + choice).status().param(),
               "tool_choice")

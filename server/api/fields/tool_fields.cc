@@ -14,6 +14,7 @@ namespace {
 
 constexpr size_t kMaxCallIdBytes = 256;
 constexpr size_t kMaxTypes = 7;  // of one schema
+constexpr size_t kMaxAllowedTools = 4096;
 
 // Stores the parameters' types. Arguments are always an object: a schema that also allows other
 // types, or names no type, is treated as one of objects.
@@ -33,14 +34,14 @@ void ReadSchema(JsonFields& function, const char* name, const std::string& path,
   }
 }
 
-ToolChoice ReadChoice(JsonFields& fields, bool any_tools) {
+ToolChoice ReadChoice(JsonFields& fields, const std::vector<Tool>& tools) {
   ToolChoice choice;
-  choice.kind = any_tools ? ToolChoice::Kind::kAuto : ToolChoice::Kind::kNone;
+  choice.kind = tools.empty() ? ToolChoice::Kind::kNone : ToolChoice::Kind::kAuto;
   fields.Bool("parallel_tool_calls", &choice.parallel);
   if (fields.IsOff("tool_choice")) return choice;
   constexpr const char* kAllowed =
-      "tool_choice must be none, auto, required or {\"type\": \"function\", \"function\": "
-      "{\"name\": ...}}";
+      "tool_choice must be none, auto, required, {\"type\": \"function\", \"function\": "
+      "{\"name\": ...}} or an object of the type allowed_tools";
   if (fields.IsString("tool_choice")) {
     std::string word;
     fields.String("tool_choice", kMaxNameBytes, &word);
@@ -55,6 +56,13 @@ ToolChoice ReadChoice(JsonFields& fields, bool any_tools) {
   for (JsonFields& object : fields.Object("tool_choice")) {
     std::string type;
     object.String("type", kMaxNameBytes, &type);
+    if (type == "allowed_tools" && object.IsObject("allowed_tools")) {
+      for (JsonFields& allowed : object.Object("allowed_tools")) {
+        ReadAllowedTools(allowed, /*in_chat=*/true, tools, &choice);
+        fields.Fail(allowed.status());
+      }
+      return choice;
+    }
     for (JsonFields& function : object.Object("function")) {
       function.String("name", kMaxNameBytes, &choice.name);
       object.Fail(function.status());
@@ -111,6 +119,42 @@ ToolCall ReadCall(JsonFields& call, const std::string& path) {
 }
 
 }  // namespace
+
+void ReadAllowedTools(JsonFields& allowed, bool in_chat, const std::vector<Tool>& tools,
+                      ToolChoice* choice) {
+  const std::string path = in_chat ? "tool_choice.allowed_tools" : "tool_choice";
+  std::string mode;
+  allowed.String("mode", kMaxNameBytes, &mode);
+  if (allowed.status().ok() && mode != "auto" && mode != "required")
+    allowed.Fail(InvalidArgument(path + ".mode must be auto or required", path + ".mode"));
+  choice->kind = mode == "required" ? ToolChoice::Kind::kRequired : ToolChoice::Kind::kAuto;
+  std::vector<JsonFields> entries = allowed.Objects("tools", kMaxAllowedTools);
+  if (entries.empty()) {
+    allowed.Fail(InvalidArgument(path + ".tools is missing or empty; expected are tools of the "
+                                        "request",
+                                 path + ".tools"));
+  }
+  choice->allowed.emplace();
+  for (size_t i = 0; i < entries.size() && allowed.status().ok(); ++i) {
+    JsonFields& entry = entries[i];
+    if (IsToolOfOthers(entry, "function")) continue;
+    std::string name;
+    if (!in_chat) entry.String("name", kMaxNameBytes, &name);
+    for (JsonFields& function : in_chat ? entry.Object("function") : std::vector<JsonFields>()) {
+      function.String("name", kMaxNameBytes, &name);
+      entry.Fail(function.status());
+    }
+    if (std::ranges::find(tools, name, &Tool::name) == tools.end()) {
+      const std::string member = path + ".tools[" + std::to_string(i) + "]." +
+                                 (in_chat ? "function.name" : "name");
+      entry.Fail(InvalidArgument(member + " is '" + name.substr(0, kMaxToolNameBytes) +
+                                     "', which is not one of the client's own tools",
+                                 member));
+    }
+    choice->allowed->push_back(std::move(name));
+    allowed.Fail(entry.status());
+  }
+}
 
 bool IsToolOfOthers(JsonFields& tool, std::string_view own) {
   std::string type(own);
@@ -177,7 +221,7 @@ Status PlanTools(const ToolChoice& choice, const FrontendOptions& limits, Answer
   Result<AnswerPlan> plan = PlanAnswer(chat.tools, choice, limits.formats);
   if (!plan.ok()) return plan.status();
   if (plan->form.tools != nullptr && generate.grammar) {
-    DS_RETURN_IF_ERROR(PlanBesideForm(chat.tools, limits.formats, &*plan));
+    DS_RETURN_IF_ERROR(PlanBesideForm(chat.tools, choice, limits.formats, &*plan));
     generate.call_marker = plan->form.tools->begin;
     generate.call_grammar = std::move(plan->grammar);
   } else if (plan->grammar) {
@@ -193,7 +237,7 @@ Status PlanTools(const ToolChoice& choice, const FrontendOptions& limits, Answer
 void ReadTools(JsonFields& fields, const FrontendOptions& limits, AnswerRequest* request) {
   auto& chat = std::get<Conversation>(request->generate.prompts.front());
   chat.tools = ReadToolList(fields, limits);
-  const ToolChoice choice = ReadChoice(fields, !chat.tools.empty());
+  const ToolChoice choice = ReadChoice(fields, chat.tools);
   ReadReasoning(fields, &chat);
   fields.Bool("include_reasoning", &request->include_reasoning);
   if (fields.status().ok()) fields.Fail(PlanTools(choice, limits, request));

@@ -22,6 +22,11 @@ void ReadTools(JsonFields& fields, const FrontendOptions& limits, AnswerRequest*
 // generate.grammar. Error: `param` is tools or tool_choice.
 Status PlanTools(const ToolChoice& choice, const FrontendOptions& limits, AnswerRequest* request);
 
+// Reads `mode` and `tools` of a tool_choice of type allowed_tools: `in_chat` in its member
+// `allowed_tools`, each name in a member `function`. Tools of others are skipped, as in `tools`.
+void ReadAllowedTools(JsonFields& allowed, bool in_chat, const std::vector<Tool>& tools,
+                      ToolChoice* choice);
+
 // Reads only the entries of `tools`.
 std::vector<Tool> ReadToolList(JsonFields& fields, const FrontendOptions& limits);
 // One tool's name, description and `strict`, and its schema, the member `schema`. `path`: that of

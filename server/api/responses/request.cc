@@ -136,16 +136,25 @@ void ResponsesReader::ReadToolChoice() {
     else if (word == "required")
       choice.kind = Kind::kRequired;
     else if (word != "auto")
-      fields_.Fail(InvalidArgument(
-          "tool_choice must be auto, none, required or {\"type\": \"function\", \"name\"}",
-          "tool_choice"));
+      fields_.Fail(
+          InvalidArgument("tool_choice must be auto, none, required, {\"type\": \"function\", "
+                          "\"name\"} or an object "
+                          "of the type allowed_tools",
+                          "tool_choice"));
     return;
   }
   for (JsonFields& named : fields_.Object("tool_choice")) {
     std::string type;
     named.String("type", kMaxNameBytes, &type);
-    if (named.status().ok() && type != "function")
-      named.Fail(Unsupported("tool_choice.type", ": '" + type + "', only function is"));
+    if (type == "allowed_tools") {
+      ReadAllowedTools(named, /*in_chat=*/false, conversation().tools, &choice);
+      fields_.Fail(named.status());
+      return;
+    }
+    if (named.status().ok() && type != "function") {
+      named.Fail(
+          Unsupported("tool_choice.type", ": '" + type + "', only function and allowed_tools are"));
+    }
     named.String("name", kMaxNameBytes, &choice.name);
     if (named.status().ok() && choice.name.empty())
       named.Fail(InvalidArgument("tool_choice.name is missing or empty", "tool_choice.name"));

@@ -2,6 +2,7 @@
 #include "server/serving/tools/tool_plan.h"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -91,8 +92,18 @@ bool CanBeStrict(const AnswerFormats& formats) {
          !formats.special_tools;
 }
 
+std::vector<Tool> CallableTools(const std::vector<Tool>& tools, const ToolChoice& choice) {
+  std::vector<Tool> callable;
+  std::ranges::copy_if(tools, std::back_inserter(callable), [&choice](const Tool& tool) {
+    return !choice.allowed ||
+           std::ranges::find(*choice.allowed, tool.name) != choice.allowed->end();
+  });
+  return callable;
+}
+
+// `tools`: those that may be called. `some`: the prompt has more.
 Status PlanAuto(const std::vector<Tool>& tools, const ToolChoice& choice,
-                const AnswerFormats& formats, AnswerPlan* plan) {
+                const AnswerFormats& formats, bool some, AnswerPlan* plan) {
   if (formats.tools == nullptr) {
     return InvalidArgument(
         "tool_choice auto needs to know how the model writes calls, which its chat template does "
@@ -109,14 +120,20 @@ Status PlanAuto(const std::vector<Tool>& tools, const ToolChoice& choice,
       types->emplace(std::pair(tool.name, name), type);
   }
   plan->form.parameter_types = std::move(types);
-  if (!std::ranges::any_of(tools, &Tool::strict)) return {};
+  const bool strict = std::ranges::any_of(tools, &Tool::strict);
+  if (!strict && !some) return {};
   if (!CanBeStrict(formats)) {
-    return InvalidArgument(
-        "a strict function with tool_choice auto is not supported with "
-        "--tool-call-parser " +
-            std::string(formats.tools->name) +
-            "; required or a named function always keeps to the schema",
-        "tools");
+    const std::string parser(formats.tools->name);
+    return strict ? InvalidArgument(
+                        "a strict function with tool_choice auto is not supported with "
+                        "--tool-call-parser " +
+                            parser + "; required or a named function always keeps to the schema",
+                        "tools")
+                  : InvalidArgument(
+                        "allowed_tools of mode auto with fewer tools than the request "
+                        "has is not supported with --tool-call-parser " +
+                            parser + "; mode required is",
+                        "tool_choice");
   }
   plan->grammar = StrictGrammar(tools, *formats.tools);
   return {};
@@ -124,8 +141,10 @@ Status PlanAuto(const std::vector<Tool>& tools, const ToolChoice& choice,
 
 Status PlanForced(const std::vector<Tool>& tools, const ToolChoice& choice, AnswerPlan* plan) {
   const bool named = choice.kind == ToolChoice::Kind::kNamed;
-  if (tools.empty() && !named)
-    return InvalidArgument("tool_choice requires a call, but there are no tools", "tool_choice");
+  if (tools.empty() && !named) {
+    return InvalidArgument(
+        "tool_choice requires a call, but there are no tools of the client's own", "tool_choice");
+  }
   plan->form.forced_call = true;
   plan->form.parallel = choice.parallel;
   if (!named) {
@@ -155,6 +174,7 @@ bool IsToolName(std::string_view name) {
 
 Result<AnswerPlan> PlanAnswer(const std::vector<Tool>& tools, const ToolChoice& choice,
                               const AnswerFormats& formats) {
+  const std::vector<Tool> callable = CallableTools(tools, choice);
   AnswerPlan plan;
   plan.form.reasoning = formats.reasoning;
   plan.shows_special_tokens = formats.special_reasoning;
@@ -162,22 +182,23 @@ Result<AnswerPlan> PlanAnswer(const std::vector<Tool>& tools, const ToolChoice& 
     case ToolChoice::Kind::kNone:
       break;
     case ToolChoice::Kind::kAuto:
-      if (tools.empty()) break;
-      DS_RETURN_IF_ERROR(PlanAuto(tools, choice, formats, &plan));
+      if (callable.empty()) break;
+      DS_RETURN_IF_ERROR(
+          PlanAuto(callable, choice, formats, callable.size() < tools.size(), &plan));
       break;
     case ToolChoice::Kind::kRequired:
     case ToolChoice::Kind::kNamed:
-      DS_RETURN_IF_ERROR(PlanForced(tools, choice, &plan));
+      DS_RETURN_IF_ERROR(PlanForced(callable, choice, &plan));
       break;
   }
   return plan;
 }
 
-Status PlanBesideForm(const std::vector<Tool>& tools, const AnswerFormats& formats,
-                      AnswerPlan* plan) {
+Status PlanBesideForm(const std::vector<Tool>& tools, const ToolChoice& choice,
+                      const AnswerFormats& formats, AnswerPlan* plan) {
   const ToolFormat& format = *formats.tools;
   if (!format.bare_at_start_only) {
-    if (CanBeStrict(formats)) plan->grammar = StrictGrammar(tools, format);
+    if (CanBeStrict(formats)) plan->grammar = StrictGrammar(CallableTools(tools, choice), format);
     return {};
   }
   return InvalidArgument(

@@ -6,7 +6,8 @@
 // - required: the whole answer is a JSON list of at least one call, [{"name": ..., "arguments":
 // {...}}, ...], as in vLLM. Each call keeps to the schema of its tool.
 // - auto: the model writes calls in the format of --tool-call-parser. If the format's markers are
-// text, the schemas of strict functions are enforced from the opening marker on.
+// text, the schemas of strict functions are enforced from the opening marker on, and so are the
+// names of the tools if not all are allowed.
 // The first two work for every model, whatever format it was trained on. Reasoning may come before
 // the answer; a constraint begins after it.
 // Thread safety: functions without state.
@@ -38,7 +39,9 @@ struct Tool {
 struct ToolChoice {
   enum class Kind { kNone, kAuto, kRequired, kNamed };
   Kind kind = Kind::kNone;
-  std::string name;      // for kNamed
+  std::string name;  // for kNamed
+  // Names of the tools that kAuto and kRequired may call, of those in the prompt; nullopt: all.
+  std::optional<std::vector<std::string>> allowed;
   bool parallel = true;  // more than one call in an answer
 };
 
@@ -59,8 +62,8 @@ Result<AnswerPlan> PlanAnswer(const std::vector<Tool>& tools, const ToolChoice& 
 // the format can enforce schemas, the calls of functions that are not strict are enforced too: a
 // marker without a whole call would be neither. Error: calls of this format cannot be distinguished
 // from that text. REQUIRES: formats.tools is not nullptr.
-Status PlanBesideForm(const std::vector<Tool>& tools, const AnswerFormats& formats,
-                      AnswerPlan* plan);
+Status PlanBesideForm(const std::vector<Tool>& tools, const ToolChoice& choice,
+                      const AnswerFormats& formats, AnswerPlan* plan);
 // The tools as chat templates expect them: OpenAI's list, its members in the usual order. Empty
 // without tools.
 std::string ToolsJson(const std::vector<Tool>& tools);
