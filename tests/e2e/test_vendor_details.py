@@ -155,5 +155,58 @@ class AllowedToolsTest(unittest.TestCase):
             self.assertIn("'other'", refused.exception.message)
 
 
+class LogprobsTest(unittest.TestCase):
+    def ask(self, number: int, **options):
+        return {"model": "m", "input": [asked(number)], "temperature": 0,
+                "include": ["message.output_text.logprobs"], "top_logprobs": 3} | options
+
+    def parts(self, response):
+        return [part for item in response.output if item.type == "message"
+                for part in item.content]
+
+    def test_the_tokens_of_the_text_are_there_whole_and_streamed(self):
+        for number in (0, 2, 3):
+            with self.subTest(ANSWERS[number]):
+                whole = client.responses.create(**self.ask(number))
+                part, = self.parts(whole)
+                shown = b"".join(bytes(entry.bytes) for entry in part.logprobs)
+                self.assertIn(part.text.encode(), shown)
+                self.assertNotIn(b"think", shown)
+                for entry in part.logprobs:
+                    self.assertEqual(len(entry.top_logprobs), 3)
+                    self.assertEqual(entry.top_logprobs[0].token, entry.token)
+                    self.assertLessEqual(entry.logprob, 0)
+                with client.responses.stream(**self.ask(number)) as stream:
+                    events = list(stream)
+                    final = stream.get_final_response()
+                self.assertEqual(self.parts(final)[0].logprobs, part.logprobs)
+                deltas = [entry for event in events if event.type == "response.output_text.delta"
+                          for entry in event.logprobs]
+                done, = (event for event in events if event.type == "response.output_text.done")
+                for seen in (deltas, done.logprobs):
+                    self.assertEqual([(entry.token, entry.logprob) for entry in seen],
+                                     [(entry.token, entry.logprob) for entry in part.logprobs])
+                stored = client.responses.retrieve(whole.id)
+                self.assertEqual(self.parts(stored)[0].logprobs, part.logprobs)
+
+    def test_they_are_those_of_chat(self):
+        chat = client.chat.completions.create(model="m", messages=[asked(2)], temperature=0,
+                                              logprobs=True, top_logprobs=2).choices[0].logprobs
+        part, = self.parts(client.responses.create(**self.ask(2, top_logprobs=2)))
+        ours = [entry.model_dump() for entry in part.logprobs]
+        self.assertEqual(ours, [entry.model_dump() for entry in chat.content][:len(ours)])
+        self.assertEqual(client.responses.create(**self.ask(2)).top_logprobs, 3)
+
+    def test_without_asking_there_are_none(self):
+        part, = self.parts(client.responses.create(**self.ask(2, include=[], top_logprobs=0)))
+        self.assertEqual(part.logprobs, [])
+        part, = self.parts(client.responses.create(**self.ask(2, top_logprobs=0)))
+        self.assertEqual({len(entry.top_logprobs) for entry in part.logprobs}, {0})
+        for options in ({"include": []}, {"top_logprobs": 21}, {"top_logprobs": -1}):
+            with self.assertRaises(openai.BadRequestError) as refused:
+                client.responses.create(**self.ask(2, **options))
+            self.assertEqual(refused.exception.param, "top_logprobs")
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -26,10 +26,15 @@ class ResponsesResponseTest : public ::testing::Test {
   std::string Encoded(bool stream, const std::vector<ResponseEvent>& events) {
     return EncodedText(
         [this, stream] {
+          ResponseObject object = Begun();
+          object.logprobs = logprobs_;
+          std::optional<TextTokens> tokens;
+          if (logprobs_ != nullptr) tokens.emplace(logprobs_->texts, /*skips_special=*/true);
           return std::make_unique<ResponsesResponse>(
-              stream, Begun(), MarkedSplitter(),
-              ResponsesResponse::Hooks{[this](auto object) { finished_ = std::move(object); },
-                                       [this] { ++dropped_; }});
+              stream, std::move(object), MarkedSplitter(),
+              ResponsesResponse::Hooks{[this](auto ended) { finished_ = std::move(ended); },
+                                       [this] { ++dropped_; }},
+              std::move(tokens));
         },
         events);
   }
@@ -47,6 +52,7 @@ class ResponsesResponseTest : public ::testing::Test {
   }
 
   std::shared_ptr<const ResponseObject> finished_;
+  std::shared_ptr<const LogprobForm> logprobs_;
   int dropped_ = 0;
 };
 
@@ -63,6 +69,65 @@ TEST_F(ResponsesResponseTest, ResponseHasTheObjectsMembers) {
   ASSERT_NE(finished_, nullptr);
   EXPECT_EQ(finished_->state, ResponseState::kCompleted);
   EXPECT_EQ(dropped_, 0);
+}
+
+// The token 65 is "A"; 0 has no text.
+ResponseDelta TokensDelta(std::string text, const std::vector<int32_t>& ids,
+                          FinishReason finish = FinishReason::kNone) {
+  ResponseDelta delta = Delta(std::move(text), finish);
+  delta.tokens.clear();
+  for (const int32_t id : ids)
+    delta.tokens.push_back({.token = id, .logprob = -0.5f, .top_logprobs = {{66, -0.25f}}});
+  return delta;
+}
+
+TEST_F(ResponsesResponseTest, LogprobsAreThoseOfTheTokensInTheText) {
+  const auto text = [](int32_t id) {
+    return id == 0 ? std::string() : std::string(1, static_cast<char>(id));
+  };
+  logprobs_ = std::make_shared<const LogprobForm>(
+      LogprobForm{{text, text, [](int32_t) { return false; }}, /*num_top=*/1});
+  // Reasoning, text that comes later than its first token, an end without text.
+  const auto events = Events({TokensDelta("?hm", {'?', 'h', 'm'}), TokensDelta("", {'H'}),
+                              TokensDelta("Hi", {'i'}), TokensDelta("!", {'!'}),
+                              TokensDelta("", {0}, FinishReason::kStop)});
+  const auto entry = [](const std::string& token) {
+    return Json{{"token", token},
+                {"logprob", -0.5},
+                {"bytes", {static_cast<int>(token[0])}},
+                {"top_logprobs", {{{"token", "B"}, {"logprob", -0.25}, {"bytes", {66}}}}}};
+  };
+  const Json all = {entry("H"), entry("i"), entry("!")};
+  const Json body = Json::parse(Encoded(false, events));
+  EXPECT_EQ(body["output"][1]["content"][0]["logprobs"], all);
+  EXPECT_FALSE(body["output"][0]["content"][0].contains("logprobs"));
+
+  Json deltas = Json::array(), wholes = Json::array();
+  for (const std::string& line : EventLines(Encoded(true, events))) {
+    const Json event = Json::parse(line.substr(line.find(' ') + 1));
+    const std::string type = event["type"];
+    if (type == "response.output_text.delta") deltas.push_back(event["logprobs"]);
+    if (type == "response.output_text.done") wholes.push_back(event["logprobs"]);
+    if (type.starts_with("response.content_part.") && event["output_index"] == 1)
+      wholes.push_back(event["part"]["logprobs"]);
+    if (type == "response.completed")
+      wholes.push_back(event["response"]["output"][1]["content"][0]["logprobs"]);
+  }
+  EXPECT_EQ(wholes, (Json{Json::array(), all, all, all}));
+  EXPECT_EQ(deltas, (Json{{entry("H"), entry("i")}, {entry("!")}}));
+  EXPECT_GT(finished_->HeldBytes(), Begun().HeldBytes() + 3 * sizeof(SampleResult));
+}
+
+TEST_F(ResponsesResponseTest, TokensOfACallAreInNoText) {
+  const auto text = [](int32_t id) { return std::string(1, static_cast<char>(id)); };
+  logprobs_ = std::make_shared<const LogprobForm>(
+      LogprobForm{{text, text, [](int32_t) { return false; }}});
+  const Json body = Json::parse(Encoded(
+      false, Events({TokensDelta("@add", {'@', 'a', 'd', 'd'}), TokensDelta("={}", {'=', '{', '}'}),
+                     TokensDelta("a", {'a'}, FinishReason::kStop)})));
+  const Json logprobs = body["output"][1]["content"][0]["logprobs"];
+  ASSERT_EQ(logprobs.size(), 1u);
+  EXPECT_EQ(logprobs[0]["token"], "a");
 }
 
 TEST_F(ResponsesResponseTest, StreamHasOpenAisEventsInOrder) {

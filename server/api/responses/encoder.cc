@@ -52,16 +52,29 @@ const char* ContentName(Kind kind) {
                                     : "function_call_arguments";
 }
 
-void AddContentPart(const ResponseItem& item, bool with_text, JsonWriter& json) {
+// Both live until it is written. If one is null, the list is empty.
+void AddLogprobs(const PieceTokens* tokens, const LogprobForm* form, JsonWriter& json) {
+  json.Key("logprobs");
+  if (tokens == nullptr || form == nullptr)
+    json.Begin('[').End(']');
+  else
+    WriteChatLogprobs({tokens->tokens, tokens->opening_tokens}, *form, &json);
+}
+
+// `opened`: the item is new and has no text yet.
+void AddContentPart(const ResponseItem& item, bool opened, const LogprobForm* form,
+                    JsonWriter& json) {
   json.Begin('{').Add("type", ContentName(item.kind)).Key("text");
-  json.LongText(with_text ? std::string_view(item.text) : std::string_view());
-  if (item.kind == Kind::kContent)
-    json.Key("annotations").Begin('[').End(']').Key("logprobs").Begin('[').End(']');
+  json.LongText(opened ? std::string_view() : std::string_view(item.text));
+  if (item.kind == Kind::kContent) {
+    json.Key("annotations").Begin('[').End(']');
+    AddLogprobs(&item.tokens, opened ? nullptr : form, json);
+  }
   json.End('}');
 }
 
 // `opened`: the item is new and has no content yet.
-void AddItem(const ResponseItem& item, bool opened, JsonWriter& json) {
+void AddItem(const ResponseItem& item, bool opened, const LogprobForm* form, JsonWriter& json) {
   json.Begin('{').Add("id", item.id);
   json.Add("status", opened ? "in_progress" : item.complete ? "completed" : "incomplete");
   if (item.kind == Kind::kToolCall) {
@@ -73,7 +86,7 @@ void AddItem(const ResponseItem& item, bool opened, JsonWriter& json) {
     else
       json.Add("type", "reasoning").Key("summary").Begin('[').End(']');
     json.Key("content").Begin('[');
-    if (!opened) AddContentPart(item, /*with_text=*/true, json);
+    if (!opened) AddContentPart(item, /*opened=*/false, form, json);
     json.End(']');
   }
   json.End('}');
@@ -94,7 +107,7 @@ size_t ResponseObject::HeldBytes() const {
   size_t bytes = sizeof(*this) + id.capacity() + model.capacity() + echo->capacity();
   for (const ResponseItem& item : items) {
     bytes += sizeof(item) + item.id.capacity() + item.text.capacity() + item.name.capacity() +
-             item.call_id.capacity();
+             item.call_id.capacity() + item.tokens.HeldBytes();
   }
   return bytes;
 }
@@ -127,7 +140,7 @@ void AddResponseObject(const ResponseObject& object, JsonWriter* json) {
     json->Value(nullptr);
   const size_t items = ended ? object.items.size() : 0;  // of a stream, they have their own events
   json->Key("output").List(items, [&object](size_t i, JsonWriter& item) {
-    AddItem(object.items[i], /*opened=*/false, item);
+    AddItem(object.items[i], /*opened=*/false, object.logprobs.get(), item);
   });
   json->Key("usage");
   if (ended)
@@ -139,10 +152,11 @@ void AddResponseObject(const ResponseObject& object, JsonWriter* json) {
 }
 
 ResponsesResponse::ResponsesResponse(bool stream, ResponseObject object, AnswerSplitter split,
-                                     Hooks hooks)
+                                     Hooks hooks, std::optional<TextTokens> tokens)
     : stream_(stream),
       split_(std::move(split)),
       hooks_(std::move(hooks)),
+      tokens_(std::move(tokens)),
       object_(std::make_shared<ResponseObject>(std::move(object))) {}
 
 ResponsesResponse::~ResponsesResponse() {
@@ -179,10 +193,13 @@ void ResponsesResponse::OnDelta(ResponseDelta event, AnswerState* answer) {
   parts_.clear();
   split_.read(event, &parts_);
   if (stream_) Begin(answer);
+  const auto num_tokens = static_cast<int64_t>(event.tokens.size());
+  if (tokens_) tokens_->Add(std::move(event.tokens), event.opening_tokens);
   for (const AnswerPart& part : parts_) TakePart(part, answer);
   // A token counts for the kind of part that it produced.
   if (!object_->items.empty() && item().kind == Kind::kReasoning)
-    object_->reasoning_tokens += static_cast<int64_t>(event.tokens.size());
+    object_->reasoning_tokens += num_tokens;
+  if (tokens_ && !parts_.empty() && item().kind == Kind::kToolCall) tokens_->Clear();
   if (event.finish != FinishReason::kNone) finish_ = event.finish;
 }
 
@@ -196,12 +213,16 @@ void ResponsesResponse::TakePart(const AnswerPart& part, AnswerState* answer) {
   }
   if (begins_call) return;
   item().text += part.text;
+  std::shared_ptr<const PieceTokens> tokens;
+  if (tokens_ && kind != Kind::kToolCall)
+    tokens = std::make_shared<const PieceTokens>(tokens_->Take(part.text));
+  if (tokens != nullptr && kind == Kind::kContent) item().tokens.Append(*tokens);
   if (!stream_) return;
-  const bool call = kind == Kind::kToolCall;
   AddEvent("response." + std::string(ContentName(kind)) + ".delta", answer, [&](JsonWriter& json) {
-    AddPlace(/*of_content=*/!call, json);
-    if (kind == Kind::kContent) json.Key("logprobs").Begin('[').End(']');
+    AddPlace(/*of_content=*/kind != Kind::kToolCall, json);
+    if (kind == Kind::kContent) AddLogprobs(tokens.get(), object_->logprobs.get(), json);
     json.Key("delta").LongText(part.text);
+    if (tokens != nullptr) json.Then([tokens] {});  // until then, they live
   });
 }
 
@@ -220,13 +241,13 @@ void ResponsesResponse::OpenItem(Kind kind, std::string_view name, AnswerState* 
   if (!stream_) return;
   AddEvent("response.output_item.added", answer, [&](JsonWriter& json) {
     json.Add("output_index", index).Key("item");
-    AddItem(opened, /*opened=*/true, json);
+    AddItem(opened, /*opened=*/true, nullptr, json);
   });
   if (kind == Kind::kToolCall) return;
   AddEvent("response.content_part.added", answer, [&](JsonWriter& json) {
     AddPlace(/*of_content=*/true, json);
     json.Key("part");
-    AddContentPart(opened, /*with_text=*/false, json);
+    AddContentPart(opened, /*opened=*/true, nullptr, json);
   });
 }
 
@@ -242,19 +263,20 @@ void ResponsesResponse::CloseItem(bool complete, AnswerState* answer) {
            [&](JsonWriter& json) {
              AddPlace(/*of_content=*/!call, json);
              if (call) json.Add("name", closed->name);
-             if (closed->kind == Kind::kContent) json.Key("logprobs").Begin('[').End(']');
+             if (closed->kind == Kind::kContent)
+               AddLogprobs(&closed->tokens, object_->logprobs.get(), json);
              json.Key(call ? "arguments" : "text").LongText(closed->text);
            });
   if (!call) {
     AddEvent("response.content_part.done", answer, [&](JsonWriter& json) {
       AddPlace(/*of_content=*/true, json);
       json.Key("part");
-      AddContentPart(*closed, /*with_text=*/true, json);
+      AddContentPart(*closed, /*opened=*/false, object_->logprobs.get(), json);
     });
   }
   AddEvent("response.output_item.done", answer, [&](JsonWriter& json) {
     json.Add("output_index", object_->items.size() - 1).Key("item");
-    AddItem(*closed, /*opened=*/false, json);
+    AddItem(*closed, /*opened=*/false, object_->logprobs.get(), json);
     json.Then([closed] {});  // until then, its text lives
   });
 }

@@ -15,7 +15,9 @@
 #include "engine/response_stream.h"
 #include "kernels/base/status.h"
 #include "server/api/reply/answer_splitter.h"
+#include "server/api/reply/logprobs_text.h"
 #include "server/api/reply/response_encoder.h"
+#include "server/api/reply/text_tokens.h"
 #include "server/api/responses/store.h"
 
 namespace diffserve {
@@ -30,13 +32,15 @@ struct ResponseItem {
   std::string name;  // of a call's tool
   std::string call_id;
   bool complete = false;
+  PieceTokens tokens = {};  // of a message, if its log-probabilities are shown
 };
 
 struct ResponseObject {
   std::string id;  // "resp_..."
   std::string model;
-  int64_t created_at = 0;                   // Unix seconds
-  std::shared_ptr<const std::string> echo;  // members repeated from the request
+  int64_t created_at = 0;                       // Unix seconds
+  std::shared_ptr<const std::string> echo;      // members repeated from the request
+  std::shared_ptr<const LogprobForm> logprobs;  // nullptr: none are shown
   ResponseState state = ResponseState::kInProgress;
   std::vector<ResponseItem> items;
   Status error;  // of kFailed
@@ -55,13 +59,15 @@ void AddResponseObject(const ResponseObject& object, JsonWriter* json);
 
 class ResponsesResponse : public AnswerWriter {
  public:
-  // Takes an object in progress without items. `finish` gets the object once, when a response that
+  // Takes an object in progress without items. `tokens` finds those of the text if their
+  // log-probabilities are shown. `finish` gets the object once, when a response that
   // began has ended. `drop` is called if it ends in another way or is destroyed before.
   struct Hooks {
     std::function<void(std::shared_ptr<const ResponseObject> object)> finish;
     std::function<void()> drop;  // does not throw
   };
-  ResponsesResponse(bool stream, ResponseObject object, AnswerSplitter split, Hooks hooks);
+  ResponsesResponse(bool stream, ResponseObject object, AnswerSplitter split, Hooks hooks,
+                    std::optional<TextTokens> tokens = {});
   ~ResponsesResponse() override;
 
   void OnStarted(ResponseStarted event) override { split_.begin(event.prompts.front()); }
@@ -85,6 +91,7 @@ class ResponsesResponse : public AnswerWriter {
   const bool stream_;
   const AnswerSplitter split_;
   const Hooks hooks_;
+  std::optional<TextTokens> tokens_;
   std::shared_ptr<ResponseObject> object_;
   std::vector<AnswerPart> parts_;  // of the last event, until they are written
   bool open_ = false;              // the last item may grow

@@ -19,7 +19,8 @@ namespace {
 
 constexpr size_t kMaxMetadata = 16;
 
-// Values of `include`: parts of items that no answer here has, so nothing is omitted.
+constexpr std::string_view kLogprobs = "message.output_text.logprobs";
+// Other values of `include`: parts of items that no answer here has, so nothing is omitted.
 constexpr std::string_view kIncluded[] = {
     "reasoning.encrypted_content",   "web_search_call.action.sources",
     "web_search_call.results",       "file_search_call.results",
@@ -27,11 +28,13 @@ constexpr std::string_view kIncluded[] = {
     "message.input_image.image_url"};
 constexpr size_t kMaxIncluded = 32;
 
-void ReadIncluded(JsonFields& fields) {
+void ReadIncluded(JsonFields& fields, AnswerRequest* request) {
   std::vector<std::string> included;
   fields.StringOrStrings("include", kMaxIncluded, &included);
   for (const std::string& part : included) {
-    if (std::ranges::find(kIncluded, part) == std::end(kIncluded))
+    if (part == kLogprobs)
+      request->logprobs = true;
+    else if (std::ranges::find(kIncluded, part) == std::end(kIncluded))
       fields.Fail(Unsupported("include", ": '" + part.substr(0, 64) + "'"));
   }
 }
@@ -51,6 +54,7 @@ class ResponsesReader {
  private:
   void ReadInstructions();
   void ReadSmallMembers();
+  void ReadTopLogprobs();
   void ReadTools();
   void ReadToolChoice();
   void ReadText();
@@ -94,8 +98,20 @@ void ResponsesReader::ReadSmallMembers() {
   echo_.Add("parallel_tool_calls", request_.tool_choice.parallel);
   for (const char* name : {"previous_response_id", "prompt_cache_key", "safety_identifier"})
     Echo(name);
-  echo_.Add("service_tier", "default").Add("store", request_.store).Add("top_logprobs", 0);
+  echo_.Add("service_tier", "default").Add("store", request_.store);
   Echo("user");
+}
+
+void ResponsesReader::ReadTopLogprobs() {
+  int top_logprobs = 0;
+  ReadLogprobs(fields_, "top_logprobs", limits_, &top_logprobs);
+  if (top_logprobs > 0 && !request_.request.logprobs) {
+    fields_.Fail(InvalidArgument(
+        "top_logprobs is allowed only with \"" + std::string(kLogprobs) + "\" in include",
+        "top_logprobs"));
+  }
+  if (request_.request.logprobs) generate_.sampling.num_logprobs = top_logprobs;
+  echo_.Add("top_logprobs", top_logprobs);
 }
 
 // {"type": "function", "name", "description", "parameters", "strict"}
@@ -232,6 +248,7 @@ void ResponsesReader::Read(const FindResponseItem& find) {
   fields_.String("cache_salt", limits_.max_cache_salt_bytes, &generate_.cache_salt);
   ReadSampling(fields_, limits_, &generate_);
   ReadSmallMembers();
+  ReadTopLogprobs();
   ReadTools();
   ReadToolChoice();
   ReadText();
@@ -254,8 +271,8 @@ Result<ResponsesRequest> ParseResponsesRequest(std::string_view body, const Read
   if (!parsed.ok()) return parsed.status();
   JsonFields& fields = *parsed;
   CheckMembers(fields, members::kResponsesTables, members::kChatTables);
-  ReadIncluded(fields);
   ResponsesRequest request;
+  ReadIncluded(fields, &request.request);
   request.request.chat = true;
   request.request.generate.sampling = context.default_sampling;
   ResponsesReader(fields, *context.limits, &request).Read(find);
@@ -265,7 +282,10 @@ Result<ResponsesRequest> ParseResponsesRequest(std::string_view body, const Read
 
 Status InResponsesNames(const Status& status) {
   constexpr std::pair<std::string_view, const char*> kNames[] = {
-      {"messages", "input"}, {"prompt", "input"}, {"truncate_prompt_tokens", "truncation"}};
+      {"messages", "input"},
+      {"prompt", "input"},
+      {"truncate_prompt_tokens", "truncation"},
+      {"logprobs", "top_logprobs"}};
   for (const auto& [ours, here] : kNames) {
     if (!status.param().starts_with(ours)) continue;
     std::string message = status.message();
@@ -305,7 +325,8 @@ Result<ResponsesChat> ChatOf(const ResponsesRequest& request, const StoredRespon
   FitRoles(context.limits->template_roles, &conversation.messages);
   chat.input = std::move(input);
   DS_RETURN_IF_ERROR(PlanTools(request.tool_choice, *context.limits, &chat.request));
-  chat.request.generate.holds = AnswerHolds::kText;  // the last event repeats all of a stream
+  // The last event repeats all of a stream.
+  chat.request.generate.holds = chat.request.logprobs ? AnswerHolds::kTokens : AnswerHolds::kText;
   auto echo = std::make_shared<std::string>();
   JsonWriter(echo.get())
       .Members(request.echo)

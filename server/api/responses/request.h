@@ -26,11 +26,12 @@ inline constexpr MemberRow kResponses[] = {
     {kServed,
      "model input instructions max_output_tokens stream text tools tool_choice store "
      "previous_response_id metadata reasoning parallel_tool_calls truncation include stop "
-     "priority cache_salt user safety_identifier prompt_cache_key"},
+     "priority cache_salt user safety_identifier prompt_cache_key top_logprobs"},
     {kIgnored,
      "service_tier stream_options prompt_cache_retention context_management max_tool_calls "
-     "client_metadata include_reasoning"},
-    {kRefused, "background conversation prompt top_logprobs moderation suffix"},
+     "client_metadata include_reasoning prompt_cache_options access_programs background_options "
+     "image"},
+    {kRefused, "background conversation prompt moderation suffix"},
 };
 inline constexpr MemberTable kResponsesTables[] = {kResponses, kSampling};
 

@@ -130,6 +130,13 @@ HttpAnswer ResponsesRoutes::Start(ApiContext& api, RouteCall& call, bool store,
   object.model = api.model_name();
   object.created_at = std::time(nullptr);
   object.echo = chat.echo;
+  std::optional<TextTokens> tokens;
+  if (chat.request.logprobs) {
+    const GenerateRequest& generate = chat.request.generate;
+    object.logprobs = std::make_shared<const LogprobForm>(
+        LogprobForm{api.token_texts(), generate.sampling.num_logprobs});
+    tokens.emplace(api.token_texts(), generate.skip_special_tokens);
+  }
   ResponsesResponse::Hooks hooks = {[](const std::shared_ptr<const ResponseObject>&) {}, [] {}};
   if (store) {  // from the beginning, so that it can be cancelled
     hooks.finish = [self = shared_from_this(),
@@ -144,7 +151,7 @@ HttpAnswer ResponsesRoutes::Start(ApiContext& api, RouteCall& call, bool store,
   }
   auto writer = std::make_unique<ResponsesResponse>(
       chat.request.stream, std::move(object), SplitterOf(chat.request, api.token_texts().bytes),
-      std::move(hooks));
+      std::move(hooks), std::move(tokens));
   return api.StartResponse(call, {std::move(chat.request.generate), std::move(writer),
                                   chat.request.stream, ResponsesErrorBody});
 }
