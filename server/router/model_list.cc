@@ -2,8 +2,11 @@
 #include "server/router/model_list.h"
 
 #include <functional>
+#include <optional>
+#include <string>
 #include <string_view>
 
+#include "server/api/reply/codex_models.h"
 #include "server/json/json_writer.h"
 #include "server/router/metrics_text.h"
 
@@ -46,8 +49,14 @@ std::string ModelListJson(const std::vector<RoutedModel>& models,
                           std::span<const ChildReport> reports, int64_t created) {
   return JsonObjectOf([&](JsonWriter& json) {
     json.Add("object", "list").Key("data").Begin('[');
-    for (size_t i = 0; i < models.size(); ++i) AddModel(models[i], reports[i], created, json);
+    std::vector<CodexModel> names;
+    for (size_t i = 0; i < models.size(); ++i) {
+      AddModel(models[i], reports[i], created, json);
+      names.push_back({models[i].name, std::nullopt});
+      for (const std::string& alias : models[i].aliases) names.push_back({alias, std::nullopt});
+    }
     json.End(']');
+    AddCodexModels(names, &json);
   });
 }
 

@@ -31,19 +31,26 @@ enabled = false
 name = "diffserve"
 base_url = "{url}/v1"
 wire_api = "responses"
-env_key = "DIFFSERVE_KEY"
+{access}
 request_max_retries = 0
 stream_max_retries = 0
 """
+KEY = 'env_key = "DIFFSERVE_KEY"'
+# With a command for the key, Codex asks for the provider's models.
+COMMAND = 'auth = { command = "echo", args = ["none"] }'
 
 
-def codex(*arguments, url=SCRIPTED, model="scripted", key="none"):
-    """The events of one run, parsed."""
-    (HOME / "config.toml").write_text(CONFIG.format(model=model, url=url))
+def run_codex(*arguments, url=SCRIPTED, model="scripted", key="none", access=KEY):
+    (HOME / "config.toml").write_text(CONFIG.format(model=model, url=url, access=access))
     environment = {**os.environ, "CODEX_HOME": str(HOME), "DIFFSERVE_KEY": key}
-    done = subprocess.run([PROGRAM, "exec", "--skip-git-repo-check", "--json", *arguments],
+    return subprocess.run([PROGRAM, "exec", "--skip-git-repo-check", "--json", *arguments],
                           env=environment, cwd=FOLDER, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=50)
+
+
+def codex(*arguments, **options):
+    """The events of one run, parsed."""
+    done = run_codex(*arguments, **options)
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
@@ -90,6 +97,16 @@ def is_held_to_a_schema():
     (HOME / "schema.json").write_text(json.dumps(schema))
     said = text(codex("answer", "--output-schema", str(HOME / "schema.json")))
     true(json.loads(said)["text"] in ("yes", "no"), said)
+
+
+@check
+def knows_the_model_from_the_list():
+    done = run_codex("say #hello#", access=COMMAND)
+    said = done.stdout + done.stderr
+    for words in ("failed to refresh", "Model metadata", "fallback"):
+        true(words not in said, f"codex says: {said}")
+    cached = json.loads((HOME / "models_cache.json").read_text())["models"]
+    same([model["slug"] for model in cached], ["scripted"])
 
 
 @check

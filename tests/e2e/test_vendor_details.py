@@ -208,5 +208,13 @@ class LogprobsTest(unittest.TestCase):
             self.assertEqual(refused.exception.param, "top_logprobs")
 
 
+class ModelListTest(unittest.TestCase):
+    def test_the_library_reads_the_list_that_codex_reads(self):
+        self.assertEqual([model.id for model in client.models.list()], ["m"])
+        listed = json.loads(client.models.with_raw_response.list().text)
+        self.assertEqual([model["slug"] for model in listed["models"]], ["m"])
+        self.assertEqual(listed["models"][0]["context_window"], listed["data"][0]["max_model_len"])
+
+
 if __name__ == "__main__":
     unittest.main()

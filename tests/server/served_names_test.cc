@@ -57,5 +57,30 @@ TEST(ServedNamesTest, KserveAcceptsEachServedName) {
   EXPECT_EQ(CheckModelName("third", "", options).code(), StatusCode::kNotFound);
 }
 
+// The members without which Codex 0.171 reads no list at all.
+TEST(ServedNamesTest, ModelsHaveAllThatCodexNeeds) {
+  ServingOptions options;
+  options.frontend.served_model_name = "tiny";
+  options.frontend.further_model_names = {"second"};
+  ServingFixture server(options);
+  HttpClient client(server.port());
+  const Json models = client.Get("/v1/models?client_version=0.171.0").json()["models"];
+  ASSERT_EQ(models.size(), 2u);
+  EXPECT_EQ(models[0]["slug"], "tiny");
+  EXPECT_EQ(models[1]["slug"], "second");
+  for (const Json& model : models) {
+    EXPECT_EQ(model["context_window"], 512);
+    EXPECT_EQ(model["visibility"], "list");
+    EXPECT_TRUE(model["base_instructions"].is_string());
+    EXPECT_EQ(model["truncation_policy"], Json::parse(R"({"mode":"bytes","limit":10000})"));
+    for (const char* name :
+         {"display_name", "supported_reasoning_levels", "shell_type", "supported_in_api",
+          "priority", "support_verbosity", "experimental_supported_tools",
+          "supports_parallel_tool_calls", "supports_reasoning_summaries"}) {
+      EXPECT_TRUE(model.contains(name) && !model[name].is_null()) << name;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace diffserve

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "server/api/reply/answer_splitter.h"
+#include "server/api/reply/codex_models.h"
 #include "server/serving/status_codes.h"
 
 namespace diffserve {
@@ -347,8 +348,13 @@ std::string ModelBody(const ModelCard& card) {
 std::string ModelListBody(const std::vector<ModelCard>& cards) {
   return JsonObjectOf([&](JsonWriter& json) {
     json.Add("object", "list").Key("data").Begin('[');
-    for (const ModelCard& card : cards) json.Json(ModelBody(card));
+    std::vector<CodexModel> models;
+    for (const ModelCard& card : cards) {
+      json.Json(ModelBody(card));
+      models.push_back({card.name, card.max_model_len});
+    }
     json.End(']');
+    AddCodexModels(models, &json);
   });
 }
 
