@@ -22,8 +22,9 @@ inline constexpr MemberRow kMessages[] = {
      "output_config output_format cache_salt"},
     {kIgnored,
      "metadata service_tier cache_control inference_geo betas speed mcp_servers "
-     "context_management parallel_tool_calls include_reasoning"},
-    {kRefused, "container prompt"},
+     "context_management parallel_tool_calls include_reasoning diagnostics user_profile_id "
+     "workspace_id billing_policy fallbacks fallback_credit_token"},
+    {kRefused, "container prompt compaction thread"},
 };
 inline constexpr MemberTable kMessagesTables[] = {kMessages, kSampling};
 
