@@ -140,7 +140,7 @@ Status BatchRunner::Start(InFlight started) {
   HttpRequest request;
   request.head.method = "POST";
   request.head.path = started.request.url;
-  request.head.fields = {{"host", "localhost"}};
+  request.head.host = "localhost";
   request.head.content_length = started.request.body.size();
   request.body = started.request.body;  // a copy, because a refused request starts again
   const uint64_t key = ++last_key_;
