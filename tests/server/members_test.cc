@@ -122,7 +122,8 @@ const Examples kOfResponses = {
     {"user", {R"("u")"}},
     {"safety_identifier", {R"("u")"}},
     {"prompt_cache_key", {R"("u")"}},
-    {"include", {R"(["reasoning.encrypted_content"])"}},
+    {"include", {R"(["reasoning.encrypted_content"])", R"(["message.output_text.logprobs"])"}},
+    {"top_logprobs", {R"(3,"include":["message.output_text.logprobs"])"}},
 };
 const Examples kOfEmbeddings = {
     {"input", {R"("a")"}},   {"encoding_format", {R"("base64")"}},
@@ -393,7 +394,8 @@ TEST(MembersTest, ServedMembersNameWhatTheyDoNotTake) {
       {"responses", "text", R"({"format":{"type":"xml"}})", "text.format.type"},
       {"responses", "tool_choice", R"({"type":"file_search"})", "tool_choice.type"},
       {"responses", "reasoning", R"({"summary":"long"})", "reasoning.summary"},
-      {"responses", "include", R"(["message.output_text.logprobs"])", "include"},
+      {"responses", "include", R"(["message.output_text.images"])", "include"},
+      {"responses", "top_logprobs", "3", "top_logprobs"},
       {"embeddings", "encoding_format", R"("bits")", "encoding_format"},
       {"embeddings", "dimensions", "65", "dimensions"},
       {"embeddings", "normalize", "false", "normalize"},

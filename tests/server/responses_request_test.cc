@@ -312,7 +312,7 @@ TEST_F(ResponsesRequestTest, AllowedToolsAreThoseOfChat) {
         Summary(choosing("\"mode\":\"" + mode +
                          R"(","tools":[{"type":"function","name":"then"},
                                              {"type":"mcp","server_label":"s"}])")),
-        ChatSummary(R"({"messages":[{"role":"user","content":"a"}],"tools":[
+        ChatSummary(R"({"model":"m","messages":[{"role":"user","content":"a"}],"tools":[
                   {"type":"function","function":{"name":"now"}},
                   {"type":"function","function":{"name":"then"}}],
                   "tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":")" +
