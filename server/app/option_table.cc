@@ -397,7 +397,8 @@ std::vector<FlagSpec> ChatFlags() {
 std::vector<FlagSpec> BatchFlags() {
   return {
       {"--input FILE", kRunBatch, At<&Options::batch, &BatchOptions::input>(),
-       "requests, one JSON object per line, in the form of OpenAI's batch API"},
+       "requests, one JSON object per line, in the form of OpenAI's batch API; - is standard "
+       "input"},
       {"--output FILE", kRunBatch, At<&Options::batch, &BatchOptions::output>(),
        "answers, one per line, in the order in which they are complete; a file that has some is "
        "continued"},

@@ -170,12 +170,50 @@ class AnswersTest(unittest.TestCase):
         self.assertEqual(statuses, [200] * 24)
         self.assertIn("status=429", batch.stderr())
 
+    def test_pipe_is_answered_while_it_is_open_and_continued_when_it_is_sent_again(self):
+        batch = Batch([])
+        lines = [json.dumps(completion(number, 2)) + "\n" for number in range(4)]
+        command = [BINARY, "run-batch", tiny_model.directory(), "--output", batch.output,
+                   *DEVICE_FLAGS, "--input"]
+        fifo = batch.output.with_name("fifo")
+        os.mkfifo(fifo)
+        with subprocess.Popen([*command, "-"], stdin=subprocess.PIPE, text=True) as process:
+            process.stdin.write(lines[0] + lines[1][:20])
+            process.stdin.flush()
+            eventually(lambda: batch.num_lines() == 1, "the first line is answered")
+            process.stdin.write(lines[1][20:] + lines[2])
+            process.stdin.close()
+            self.assertEqual(process.wait(LIMIT_S), 0)
+        self.assertEqual(set(batch.bodies()), {"r0", "r1", "r2"})
+        with subprocess.Popen([*command, fifo]) as process:
+            fifo.write_text("".join(lines))
+            self.assertEqual(process.wait(LIMIT_S), 0)
+        self.assertEqual([answer["custom_id"] for answer in batch.answers()][3:], ["r3"])
+        with subprocess.Popen([*command, "/dev/stdin"], stdin=subprocess.PIPE) as process:
+            process.stdin.write("".join(lines).encode())
+            process.stdin.close()
+            self.assertEqual(process.wait(LIMIT_S), 0)
+        self.assertEqual(batch.num_lines(), 4)
+
+    def test_signal_ends_a_run_whose_pipe_is_silent(self):
+        batch = Batch([])
+        command = [BINARY, "run-batch", tiny_model.directory(), "--output", batch.output,
+                   *DEVICE_FLAGS, "--input", "-"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, text=True) as process:
+            process.stdin.write(json.dumps(completion(1, 2)) + "\n")
+            process.stdin.flush()
+            eventually(lambda: batch.num_lines() == 1, "the first line is answered")
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual(process.wait(LIMIT_S), 1)
+
     def test_usage_errors(self):
         batch = Batch([completion(1, 1)])
         run = [BINARY, "run-batch", tiny_model.directory(), *DEVICE_FLAGS]
         for flags, code, message in (
             (["--input", batch.input], 2, "--output is missing"),
             (["--output", batch.output], 2, "--input is missing"),
+            (["--input", batch.input, "--output", "-"], 2, "--output is -; expected a file"),
+            (["--input", batch.input.parent, "--output", batch.output], 1, "expected a regular"),
             (["--input", batch.input, "--output", batch.input], 2, "--output is the file of"),
             (["--input", "/nothing", "--output", batch.output], 1, "/nothing: no such file"),
             (["--input", batch.input, "--output", tiny_model.directory() / "config.json"], 1,

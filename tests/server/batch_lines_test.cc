@@ -148,6 +148,41 @@ TEST(LineReaderTest, LinesOfAnyLengthAreReadWhole) {
   EXPECT_TRUE(lines[2].is_ended);
 }
 
+TEST(LineReaderTest, PipeGivesItsWholeLinesAndNeverWaits) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  LineReader reader("pipe", ends[0], 100);
+  const auto next = [&] {
+    const Result<std::optional<TextLine>> line = reader.Next();
+    return line.ok() && *line ? (*line)->text : "none";
+  };
+  EXPECT_EQ(next(), "none");
+  ASSERT_EQ(write(ends[1], "a\nb", 3), 3);
+  EXPECT_EQ(next(), "a");
+  EXPECT_EQ(next(), "none");
+  ASSERT_EQ(write(ends[1], "c\nd", 3), 3);
+  EXPECT_EQ(next(), "bc");
+  EXPECT_EQ(next(), "none");
+  EXPECT_FALSE(reader.ended());
+  close(ends[1]);
+  EXPECT_EQ(next(), "d");
+  EXPECT_EQ(next(), "none");
+  EXPECT_TRUE(reader.ended());
+  close(ends[0]);
+}
+
+TEST(LineReaderTest, FileIsReadFromItsPosition) {
+  const TemporaryDirectory directory;
+  directory.Write("file", "head\na\n");
+  const int descriptor = open((directory.path() / "file").c_str(), O_RDONLY);
+  ASSERT_EQ(lseek(descriptor, 5, SEEK_SET), 5);
+  LineReader reader("file", descriptor, 100);
+  const Result<std::optional<TextLine>> line = reader.Next();
+  ASSERT_TRUE(line.ok() && *line);
+  EXPECT_EQ((*line)->text, "a");
+  close(descriptor);
+}
+
 TEST(LineReaderTest, TooLongLineIsCutAndTheNextIsWhole) {
   const std::vector<TextLine> lines = LinesOf(std::string(700'000, 'x') + "\n1234\n12345", 4);
   ASSERT_EQ(lines.size(), 3u);

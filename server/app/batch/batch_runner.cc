@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/app/batch/batch_runner.h"
 
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <condition_variable>
+#include <array>
 #include <mutex>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "kernels/base/check.h"
 #include "kernels/base/log.h"
 #include "server/serving/status_codes.h"
 
@@ -28,35 +33,47 @@ bool IsBlank(const std::string& text) {
 // Which requests in flight have something new. Their wake functions outlive the runner.
 class BatchRunner::Bell {
  public:
+  Bell() : event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    DS_CHECK(event_ >= 0, "the system has a file descriptor for a run's events");
+  }
+  ~Bell() { close(event_); }
+  Bell(const Bell&) = delete;
+  Bell& operator=(const Bell&) = delete;
+
   void Ring(uint64_t key) {
     const std::lock_guard lock(mutex_);
     rung_.insert(key);
-    changed_.notify_one();
+    eventfd_write(event_, 1);
   }
   void Stop() {
     const std::lock_guard lock(mutex_);
     stopped_ = true;
-    changed_.notify_one();
+    eventfd_write(event_, 1);
   }
   bool is_stopped() const {
     const std::lock_guard lock(mutex_);
     return stopped_;
   }
-  // The keys since the last call. Waits for one, for a stop that the caller does not know of, or
+  // The keys since the last call. Waits for one, for a stop, for bytes of `input` (-1: none), or
   // until `deadline`; nullopt: there is none.
-  std::unordered_set<uint64_t> Wait(bool knows_stop, std::optional<Clock::time_point> deadline) {
-    std::unique_lock lock(mutex_);
-    const auto is_changed = [&] { return !rung_.empty() || stopped_ != knows_stop; };
-    if (deadline)
-      changed_.wait_until(lock, *deadline, is_changed);
-    else
-      changed_.wait(lock, is_changed);
+  std::unordered_set<uint64_t> Wait(int input, std::optional<Clock::time_point> deadline) {
+    std::array<pollfd, 2> waiting = {pollfd{.fd = event_, .events = POLLIN, .revents = 0},
+                                     pollfd{.fd = input, .events = POLLIN, .revents = 0}};
+    int timeout_ms = -1;
+    if (deadline) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now());
+      timeout_ms = static_cast<int>(std::max<int64_t>(0, left.count()));
+    }
+    poll(waiting.data(), waiting.size(), timeout_ms);
+    eventfd_t ignored = 0;
+    eventfd_read(event_, &ignored);
+    const std::lock_guard lock(mutex_);
     return std::exchange(rung_, {});
   }
 
  private:
+  const int event_;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
   std::unordered_set<uint64_t> rung_;
   bool stopped_ = false;
 };
@@ -84,12 +101,15 @@ Status BatchRunner::Run() {
       if (input_ended_ && refused_.empty() && unwritten_.empty()) return {};
       if (stopping_) return StoppedStatus();
     }
-    for (const uint64_t key : bell_->Wait(stopping_, NextTurn())) DS_RETURN_IF_ERROR(Poll(key));
+    const std::optional<Clock::time_point> next = NextTurn();
+    const int input = std::exchange(waits_for_input_, false) ? input_.descriptor() : -1;
+    for (const uint64_t key : bell_->Wait(input, next)) DS_RETURN_IF_ERROR(Poll(key));
   }
 }
 
 bool BatchRunner::MayStart() const {
-  if (stopping_ || disk_is_full_ || (input_ended_ && refused_.empty())) return false;
+  if (stopping_ || disk_is_full_) return false;
+  if ((input_ended_ || waits_for_input_) && refused_.empty()) return false;
   const bool has_room = in_flight_.size() < options_.max_in_flight &&
                         bytes_in_flight_ < options_.max_bytes_in_flight;
   return (has_room || in_flight_.empty()) && Clock::now() >= held_until_;
@@ -113,8 +133,11 @@ Status BatchRunner::StartNext() {
   }
   const Result<std::optional<TextLine>> next = input_.Next();
   if (!next.ok()) return next.status();
-  input_ended_ = !*next;
-  if (input_ended_) return {};
+  if (!*next) {
+    input_ended_ = input_.ended();
+    waits_for_input_ = !input_ended_;
+    return {};
+  }
   const TextLine& line = **next;
   if (IsBlank(line.text)) {
     counts_.bytes_skipped += line.bytes;

@@ -4,7 +4,8 @@
 //
 // A refusal for lack of room (429) is no answer: the request waits, and with it all later ones,
 // until another request has ended or a short pause is over. A full disk stops new requests; the
-// answers that are complete wait in memory, so there are at most as many as requests in flight.
+// answers that are complete wait in memory, so there are at most as many as requests in flight. A
+// pipe that has no line now holds up no answer.
 //
 // Thread safety: Run on one thread; Stop from any.
 #pragma once
@@ -99,6 +100,7 @@ class BatchRunner {
   const std::shared_ptr<Bell> bell_;
   bool stopping_ = false;
   bool input_ended_ = false;
+  bool waits_for_input_ = false;          // a pipe had no whole line
   std::unordered_set<std::string> seen_;  // custom_ids of the input so far
   std::unordered_map<uint64_t, InFlight> in_flight_;
   size_t bytes_in_flight_ = 0;  // of bodies

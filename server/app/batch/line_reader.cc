@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/app/batch/line_reader.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,42 +17,57 @@ constexpr size_t kReadBytes = 256 << 10;
 
 }  // namespace
 
-Status LineReader::Fill() {
+LineReader::LineReader(std::string path, int descriptor, size_t max_bytes)
+    : path_(std::move(path)),
+      descriptor_(descriptor),
+      max_bytes_(max_bytes),
+      read_to_(std::max<off_t>(0, lseek(descriptor, 0, SEEK_CUR))) {}
+
+// False if a pipe has nothing now.
+Result<bool> LineReader::Fill() {
+  pollfd ready = {.fd = descriptor_, .events = POLLIN, .revents = 0};
+  if (poll(&ready, 1, 0) == 0) return false;
   buffer_.resize(kReadBytes);
   at_ = 0;
   ssize_t count = 0;
   do {
-    count = pread(descriptor_, buffer_.data(), buffer_.size(), static_cast<off_t>(read_));
+    count = pread(descriptor_, buffer_.data(), buffer_.size(), read_to_);
+    if (count < 0 && errno == ESPIPE) count = read(descriptor_, buffer_.data(), buffer_.size());
   } while (count < 0 && errno == EINTR);
   buffer_.resize(static_cast<size_t>(std::max<ssize_t>(count, 0)));
-  read_ += buffer_.size();
-  return count >= 0 ? Status()
-                    : InvalidArgument(path_ + ": cannot be read: " + std::strerror(errno));
+  read_to_ += static_cast<off_t>(buffer_.size());
+  ended_ = count == 0;
+  if (count >= 0) return true;
+  return InvalidArgument(path_ + ": cannot be read: " + std::strerror(errno));
+}
+
+TextLine LineReader::TakeLine() {
+  line_.number = ++last_number_;
+  return std::exchange(line_, {});
 }
 
 Result<std::optional<TextLine>> LineReader::Next() {
-  TextLine line;
-  for (;;) {
+  while (!ended_) {
     if (at_ == buffer_.size()) {
-      DS_RETURN_IF_ERROR(Fill());
-      if (buffer_.empty()) break;
+      const Result<bool> filled = Fill();
+      if (!filled.ok()) return filled.status();
+      if (!*filled) return std::optional<TextLine>();
+      continue;
     }
     const size_t end = buffer_.find('\n', at_);
     const std::string_view piece = std::string_view(buffer_).substr(at_, end - at_);
-    line.is_cut = line.is_cut || piece.size() > max_bytes_ - line.text.size();
-    line.text += piece.substr(0, max_bytes_ - line.text.size());
+    line_.is_cut = line_.is_cut || piece.size() > max_bytes_ - line_.text.size();
+    line_.text += piece.substr(0, max_bytes_ - line_.text.size());
     at_ += piece.size();
-    line.bytes += piece.size();
+    line_.bytes += piece.size();
     if (end == std::string::npos) continue;
     ++at_;
-    ++line.bytes;
-    line.number = ++last_number_;
-    return std::optional<TextLine>(std::move(line));
+    ++line_.bytes;
+    return std::optional<TextLine>(TakeLine());
   }
-  if (line.bytes == 0) return std::optional<TextLine>();
-  line.is_ended = false;
-  line.number = ++last_number_;
-  return std::optional<TextLine>(std::move(line));
+  if (line_.bytes == 0) return std::optional<TextLine>();
+  line_.is_ended = false;
+  return std::optional<TextLine>(TakeLine());
 }
 
 }  // namespace diffserve

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// LineReader: the lines of a file of any size, one after another, with bounded memory.
+// LineReader: the lines of a file of any size or of a pipe, one after another, with bounded memory.
+// It never waits for a pipe.
 // Thread safety: one thread.
 #pragma once
+
+#include <sys/types.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "kernels/base/status.h"
 
@@ -23,22 +25,27 @@ struct TextLine {
 
 class LineReader {
  public:
-  // `descriptor`: the regular file at `path`, read from its first byte; it outlives this.
-  LineReader(std::string path, int descriptor, size_t max_bytes)
-      : path_(std::move(path)), descriptor_(descriptor), max_bytes_(max_bytes) {}
+  // `descriptor`: of `path`, read from its position; it outlives this.
+  LineReader(std::string path, int descriptor, size_t max_bytes);
 
-  // nullopt after the last line. Error: one line with the path and the system's reason.
+  // nullopt after the last line, or if a pipe has no whole line yet. Error: one line with the path
+  // and the system's reason.
   Result<std::optional<TextLine>> Next();
+  bool ended() const { return ended_; }
+  int descriptor() const { return descriptor_; }  // readable when a pipe has more
 
  private:
-  Status Fill();
+  Result<bool> Fill();
+  TextLine TakeLine();
 
   const std::string path_;
   const int descriptor_;
   const size_t max_bytes_;
   std::string buffer_;  // read and not returned yet, from at_
   size_t at_ = 0;
-  uint64_t read_ = 0;  // bytes of the file
+  off_t read_to_;  // position in the file
+  bool ended_ = false;
+  TextLine line_;  // as far as it is read
   uint64_t last_number_ = 0;
 };
 

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // `diffserve run-batch`: answers the requests of a file in this process, through the routes of
 // serve.
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "kernels/base/crash_report.h"
@@ -33,13 +37,24 @@ using std::chrono::steady_clock;
 const size_t kMaxRequestBytes = HttpLimits().max_body_bytes + (64 << 10);
 constexpr float kAnyQueueWait = 1e8f;  // seconds: no request is refused because others run
 
-// The open input.
+constexpr std::string_view kStandardStream = "-";
+
+// The open input: a file, a pipe, or standard input.
 class InputFile {
  public:
   static Result<InputFile> Open(const std::string& path) {
-    const Result<int> descriptor = OpenRegularFile(path);
-    if (!descriptor.ok()) return InvalidArgument("--input " + descriptor.status().message());
-    return InputFile(*descriptor);
+    struct stat status{};
+    const bool is_pipe = stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) &&
+                         !S_ISDIR(status.st_mode) && !S_ISBLK(status.st_mode);
+    if (path != kStandardStream && !is_pipe) {
+      const Result<int> descriptor = OpenRegularFile(path);
+      if (!descriptor.ok()) return InvalidArgument("--input " + descriptor.status().message());
+      return InputFile(*descriptor);
+    }
+    const int descriptor = path == kStandardStream ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
+                                                   : open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor >= 0) return InputFile(descriptor);
+    return InvalidArgument("--input " + path + ": cannot be opened: " + std::strerror(errno));
   }
   InputFile(InputFile&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
   ~InputFile() {
@@ -149,6 +164,10 @@ Status RunBatch(const SessionOptions& options, const ServeOptions& serve, const 
   std::optional<EndsOnSignal> ends_on_signal(std::in_place, "loading");
   const Result<InputFile> input = InputFile::Open(batch.input);
   if (!input.ok()) return input.status();
+  if (batch.output == kStandardStream) {
+    return InvalidArgument("--output is -; expected a file, from which the run can continue",
+                           "--output");
+  }
   if (input->Is(batch.output))
     return InvalidArgument("--output is the file of --input, " + batch.input, "--output");
   const Result<std::unique_ptr<BatchJournal>> opened = BatchJournal::Open(batch.output);
