@@ -40,6 +40,12 @@ struct TokenCountHistogram : Histogram<kTokenCountBounds.size()> {
   TokenCountHistogram() { bounds = kTokenCountBounds; }
 };
 
+// As vLLM has them.
+inline constexpr std::array<double, 5> kChoiceCountBounds = {1, 2, 5, 10, 20};
+struct ChoiceCountHistogram : Histogram<kChoiceCountBounds.size()> {
+  ChoiceCountHistogram() { bounds = kChoiceCountBounds; }
+};
+
 enum class MissReason { kNoPrefix, kEvicted, kSalt, kPartialPage, kDisabled, kNoSnapshot, kCount };
 enum class RefusalReason {
   kTooLong,
@@ -105,15 +111,23 @@ struct EngineStats {
 
   // Histograms.
   LatencyHistogram queue_seconds, time_to_first_token_seconds, inter_token_seconds, e2e_seconds,
-      prefill_seconds, decode_seconds;
+      prefill_seconds, decode_seconds, inference_seconds;
+  LatencyHistogram mean_token_seconds;                             // one per continuation
   LatencyHistogram plan_seconds, execute_seconds, commit_seconds;  // phases of a step
-  TokenCountHistogram step_tokens, request_prompt_tokens, request_generation_tokens;
+  TokenCountHistogram step_tokens, request_prompt_tokens, request_generation_tokens,
+      request_max_tokens;
 
   // Share of the KV pages that requests hold, 0 to 1.
   double kv_cache_usage() const {
     return pages_total > 0 ? static_cast<double>(pages_used) / pages_total : 0;
   }
   uint64_t num_finished(FinishReason reason) const { return finished[static_cast<size_t>(reason)]; }
+};
+
+// Figures of whole responses, one observation for each prompt of a complete answer.
+struct ResponseStats {
+  ChoiceCountHistogram choices;                   // n
+  TokenCountHistogram longest_generation_tokens;  // of the longest of the n choices
 };
 
 }  // namespace diffserve

@@ -22,6 +22,7 @@ void StatsRecorder::OnAdd(const Request& request) {
   Times& times = times_[request.id];
   times.arrival = request.arrival;
   times.prompt_tokens = static_cast<int>(request.prompt.size());
+  times.max_tokens = request.max_tokens;
   constexpr double kKeep = 0.95;
   mean_max_tokens_ = times_.size() == 1
                          ? request.max_tokens
@@ -76,7 +77,12 @@ void StatsRecorder::OnEnd(const TokenEvent& event, const Times& times, TimePoint
   stats_.e2e_seconds.Observe(Seconds(times.arrival, now));
   stats_.request_prompt_tokens.Observe(times.prompt_tokens);
   stats_.request_generation_tokens.Observe(times.generated);
-  if (times.generated > 0) stats_.decode_seconds.Observe(Seconds(times.first_token, now));
+  stats_.request_max_tokens.Observe(times.max_tokens);
+  stats_.inference_seconds.Observe(Seconds(times.started, now));
+  if (times.generated == 0) return;
+  const double decode_seconds = Seconds(times.first_token, now);
+  stats_.decode_seconds.Observe(decode_seconds);
+  stats_.mean_token_seconds.Observe(decode_seconds / std::max(1, times.generated - 1));
 }
 
 void StatsRecorder::OnStep(const StepRecord& step) {

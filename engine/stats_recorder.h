@@ -51,6 +51,7 @@ class StatsRecorder {
     TimePoint arrival, started, first_token, last_token;
     int prompt_tokens = 0;
     int generated = 0;
+    int max_tokens = 0;
   };
   void OnEnd(const TokenEvent& event, const Times& times, TimePoint now);
 

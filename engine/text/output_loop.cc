@@ -60,7 +60,17 @@ bool OutputLoop::EndByName(const std::string& request_id, const Status& status) 
   }
 }
 
+ResponseStats OutputLoop::stats() const {
+  std::lock_guard lock(stats_mutex_);
+  return stats_;
+}
+
+// Called when a response ends.
 void OutputLoop::Forget(const OpenedResponse& opened) {
+  {
+    std::lock_guard lock(stats_mutex_);
+    stats_ = responses_.stats();
+  }
   std::lock_guard lock(names_mutex_);
   const auto name = names_.find(
       std::pair<const std::string&, ResponseId>(opened.request_id, opened.id));

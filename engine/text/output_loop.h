@@ -49,6 +49,7 @@ class OutputLoop {
   // The engine's EventSink. Waits while the outbox is full; num_waits() counts this.
   void Post(TokenEvent event);
 
+  ResponseStats stats() const;
   uint64_t num_waits() const { return num_waits_; }  // how often Post found the outbox full
 
  private:
@@ -76,6 +77,8 @@ class OutputLoop {
                                   // bounds the others
   std::atomic<uint64_t> num_waits_ = 0;
   std::atomic<ResponseId> last_id_ = 0;
+  mutable std::mutex stats_mutex_;
+  ResponseStats stats_;  // copied out at each response's end
   std::mutex names_mutex_;
   std::set<Name, NameOrder> names_;  // live responses that were not ended by name
   Responses responses_;              // output thread only

@@ -175,6 +175,19 @@ void Responses::End(ResponseId id, Status status) {
   if (found != responses_.end()) End(*found->second, std::move(status));
 }
 
+// A complete answer, for the statistics.
+void Responses::Count(const Response& response) {
+  const std::span<const Choice> choices = response.choices;
+  const size_t n = response.choices_per_prompt;
+  for (size_t first = 0; first < choices.size(); first += n) {
+    int64_t longest = 0;
+    for (const Choice& choice : choices.subspan(first, n))
+      longest = std::max(longest, choice.num_tokens);
+    stats_.choices.Observe(static_cast<double>(n));
+    stats_.longest_generation_tokens.Observe(static_cast<double>(longest));
+  }
+}
+
 // Ends a response; every ending comes through here. Cancels its running continuations, pushes the
 // last event, and forgets the response.
 void Responses::End(Response& response, Status status) {
@@ -191,6 +204,7 @@ void Responses::End(Response& response, Status status) {
     if (choices_.erase(choice.request) > 0)
       callbacks_.cancel(choice.request, FinishReason::kCancelled);
   }
+  if (status.ok()) Count(response);
   if (response.tokenized.on_end) response.tokenized.on_end();
   const OpenedResponse& opened = response.opened;
   deadlines_.erase({opened.deadline, opened.id});

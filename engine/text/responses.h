@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/response_stream.h"
+#include "engine/stats.h"
 #include "engine/text/detokenizer.h"
 
 namespace diffserve {
@@ -71,12 +72,14 @@ class Responses {
 
   // The earliest deadline; time_point::max() if there is none.
   std::chrono::steady_clock::time_point next_deadline() const;
+  const ResponseStats& stats() const { return stats_; }
   size_t size() const { return responses_.size(); }
 
  private:
   struct Choice;
   struct Response;
   void End(Response& response, Status status);
+  void Count(const Response& response);
   void SubmitTo(Response& response, TokenizedRequest tokenized);
   void TakeFor(Response& response, size_t index, TokenEvent& event);
   void TakeScores(Response& response, size_t first, TokenEvent& event);
@@ -86,6 +89,7 @@ class Responses {
   const Tokenizer& tokenizer_;
   const Callbacks callbacks_;
   RequestId last_request_ = 0;
+  ResponseStats stats_;
   std::unordered_map<ResponseId, std::unique_ptr<Response>> responses_;
   std::unordered_map<RequestId, std::pair<Response*, size_t>> choices_;  // of running continuations
   std::set<std::pair<std::chrono::steady_clock::time_point, ResponseId>> deadlines_;

@@ -102,6 +102,7 @@ void Server::Stop(steady_clock::time_point deadline) {
 ServerStats Server::Stats() const {
   ServerStats stats;
   stats.engine = engine_.Snapshot();
+  if (output_ != nullptr) stats.responses = output_->stats();
   if (parts_.kv_events != nullptr) stats.kv_events = parts_.kv_events->counts();
   if (frontend_ != nullptr) stats.cancelled_mass = frontend_->cancelled_mass();
   return stats;

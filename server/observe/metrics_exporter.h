@@ -46,6 +46,7 @@ struct GrpcCallCounts {
 // Counters and gauges at the time of a scrape.
 struct ServerStats {
   EngineStats engine;
+  ResponseStats responses = {};
   KvEventCounts kv_events = {};
   std::vector<ShareHistogram> cancelled_mass = {};  // by layer; empty if nothing is sampled
 };

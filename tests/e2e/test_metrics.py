@@ -24,7 +24,10 @@ vllm:request_success_total vllm:num_preemptions_total vllm:prefix_cache_queries_
 vllm:prefix_cache_hits_total vllm:time_to_first_token_seconds
 vllm:inter_token_latency_seconds vllm:e2e_request_latency_seconds
 vllm:request_queue_time_seconds vllm:request_prompt_tokens
-vllm:request_generation_tokens vllm:cache_config_info vllm:lora_requests_info""".split()
+vllm:request_generation_tokens vllm:cache_config_info vllm:lora_requests_info
+vllm:request_inference_time_seconds vllm:request_time_per_output_token_seconds
+vllm:request_max_num_generation_tokens vllm:request_params_n
+vllm:request_params_max_tokens""".split()
 
 
 def setUpModule():
@@ -95,6 +98,26 @@ class MetricsTest(unittest.TestCase):
         self.assertEqual(moved("diffserve_time_to_first_token_seconds_count"), 3)
         self.assertEqual(moved("diffserve_inter_token_seconds_count"), 9 + 9)
         self.assertEqual(moved("vllm:request_success_total"), 3)
+
+    def test_shapes_of_requests_are_counted_as_vllm_counts_them(self):
+        server = self.enterContext(ServerProcess())
+        body = {"prompt": "x", "ignore_eos": True}
+        server.post("/v1/completions", {**body, "max_tokens": 4, "n": 3})
+        server.post("/v1/completions", {**body, "max_tokens": 7, "prompt": ["x", "y"]})
+        server.post("/v1/completions", {**body, "max_tokens": 5, "stop": ["never"]})
+        expected = {  # count and sum
+            "params_n": (4, 3 + 1 + 1 + 1), "params_max_tokens": (6, 3 * 4 + 2 * 7 + 5),
+            "max_num_generation_tokens": (4, 4 + 7 + 7 + 5),
+            "generation_tokens": (6, 3 * 4 + 2 * 7 + 5)
+        }
+        for name, figures in expected.items():
+            found = tuple(server.metric(f"vllm:request_{name}_{part}") for part in ("count", "sum"))
+            self.assertEqual(found, figures, name)
+        for name in ("inference_time_seconds", "time_per_output_token_seconds"):
+            self.assertEqual(server.metric(f"vllm:request_{name}_count"), 6)
+        inference, prefill, decode = (server.metric(f"vllm:request_{name}_time_seconds_sum")
+                                      for name in ("inference", "prefill", "decode"))
+        self.assertAlmostEqual(inference, prefill + decode, 6)
 
     def test_pages_are_free_cached_or_used(self):
         server.post("/v1/completions", {"prompt": "pages " * 20, "max_tokens": 4})

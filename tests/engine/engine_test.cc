@@ -189,6 +189,8 @@ TEST_P(EngineTest, StatisticsCountAnEventBeforeItIsDelivered) {
   EXPECT_EQ(count(stats.e2e_seconds), 1u);
   EXPECT_EQ(count(stats.prefill_seconds), 1u);
   EXPECT_EQ(count(stats.decode_seconds), 1u);
+  EXPECT_EQ(count(stats.inference_seconds), 1u);
+  EXPECT_EQ(count(stats.mean_token_seconds), 1u);
   EXPECT_EQ(count(stats.execute_seconds), 7u);
   EXPECT_EQ(stats.step_tokens.sum, 9 + 6);
 }

@@ -163,13 +163,27 @@ TEST_F(MetricsTextTest, VllmNamesAreExported) {
   EXPECT_EQ(scrape.samples.at("vllm:spec_decode_num_draft_tokens_total" + labels + "}"), 21);
   EXPECT_EQ(scrape.samples.at("vllm:spec_decode_num_accepted_tokens_total" + labels + "}"), 13);
   EXPECT_THAT(text, HasSubstr("block_size=\"16\",num_gpu_blocks=\"100\""));
-  for (const char* name :
-       {"prompt_tokens_total", "generation_tokens_total", "num_preemptions_total",
-        "prefix_cache_queries_total", "prefix_cache_hits_total", "time_to_first_token_seconds",
-        "e2e_request_latency_seconds", "request_queue_time_seconds", "request_prefill_time_seconds",
-        "request_decode_time_seconds", "request_prompt_tokens", "request_generation_tokens",
-        "iteration_tokens_total", "cache_config_info", "corrupted_requests_total",
-        "lora_requests_info"}) {
+  for (const char* name : {"prompt_tokens_total",
+                           "generation_tokens_total",
+                           "num_preemptions_total",
+                           "prefix_cache_queries_total",
+                           "prefix_cache_hits_total",
+                           "time_to_first_token_seconds",
+                           "e2e_request_latency_seconds",
+                           "request_queue_time_seconds",
+                           "request_prefill_time_seconds",
+                           "request_decode_time_seconds",
+                           "request_prompt_tokens",
+                           "request_generation_tokens",
+                           "request_inference_time_seconds",
+                           "request_time_per_output_token_seconds",
+                           "request_max_num_generation_tokens",
+                           "request_params_n",
+                           "request_params_max_tokens",
+                           "iteration_tokens_total",
+                           "cache_config_info",
+                           "corrupted_requests_total",
+                           "lora_requests_info"}) {
     EXPECT_TRUE(scrape.types.contains(std::string("vllm:") + name)) << name;
   }
 }
