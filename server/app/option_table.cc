@@ -206,8 +206,7 @@ std::vector<FlagSpec> ServerFlags() {
                "gRPC port; 0 picks a free one")
           .In(0, 65535),
       FlagSpec("--health-port N", kServe, At<&Options::serve, &ServeOptions::health_port>(),
-               "port with only /livez, /readyz and /health, served by its own thread; 0 picks a "
-               "free one")
+               "port of only /livez, /readyz, /health, on its own thread; 0: a free one")
           .In(0, 65535)
           .Default("none"),
       FlagSpec("--served-model-name NAME", kServe | kRunBatch,
@@ -227,6 +226,10 @@ std::vector<FlagSpec> ServerFlags() {
        At<&Options::serve, &ServeOptions::max_answers_memory>(),
        "maximum memory of all running answers together; beyond it new requests are refused with "
        "429 (in run-batch they wait), and a request for more than an eighth of it with 400"},
+      FlagSpec("--max-body-size SIZE", kServe | kRunBatch,
+               At<&Options::serve, &ServeOptions::max_body_size>(),
+               "largest body, also decompressed, or gRPC message, to 64MiB")
+          .In(1 << 10, 64 << 20),
       FlagSpec("--drain-timeout SECONDS", kServe,
                At<&Options::serve, &ServeOptions::drain_timeout_s>(),
                "how long running requests may take after SIGTERM")

@@ -47,7 +47,7 @@ struct FlagSpec {
 
   // `usage`: the name and, except for switches, the name of the value: "--port N".
   FlagSpec(std::string_view usage, unsigned commands, Target target, std::string_view help);
-  // A number, or each one of a list.
+  // A number, or each one of a list; of a MemorySize, its bytes.
   FlagSpec& In(double low, double high, int step = 1) {
     min = low, max = high, multiple_of = step;
     return *this;

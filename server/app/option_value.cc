@@ -32,7 +32,10 @@ bool Store(const FlagSpec& flag, std::string_view text, T& out) {
   } else if constexpr (std::is_same_v<T, MemorySize>) {
     const std::optional<MemorySize> size = ParseMemorySize(text);
     out = size.value_or(MemorySize());
-    return size && (size->share == 0 || flag.is_share_allowed);
+    const bool has_range = flag.max > 0;
+    const double bytes = static_cast<double>(out.bytes);
+    return size && (size->share == 0 || flag.is_share_allowed) &&
+           (!has_range || (bytes >= flag.min && bytes <= flag.max));
   } else if constexpr (std::is_arithmetic_v<T>) {
     // A float's range is checked in double, so that the float nearest to 0.1 is not below 0.1.
     std::conditional_t<std::is_same_v<T, float>, double, T> number{};
@@ -105,8 +108,11 @@ std::string AllowedText(const FlagSpec& flag) {
   if (flag.Is<std::vector<std::string>>())
     return "1.." + std::to_string(kMaxListed) + " texts, none empty";
   if (flag.Is<MemorySize>()) {
-    return flag.is_share_allowed ? "bytes with suffix (2G, 512MiB) or a share of free memory (0.3)"
-                                 : "bytes with suffix (5G, 512MiB)";
+    if (flag.is_share_allowed)
+      return "bytes with suffix (2G, 512MiB) or a share of free memory (0.3)";
+    const std::string form = "bytes with suffix (5G, 512MiB)";
+    if (flag.max == 0) return form;
+    return form + ", " + NumberText(flag.min) + ".." + NumberText(flag.max);
   }
   const std::string range =
       NumberText(flag.min) + ".." + NumberText(flag.max) +

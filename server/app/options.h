@@ -21,7 +21,7 @@
 
 namespace diffserve {
 
-// The value of --kv-cache-memory or --max-answers-memory: an amount ("512MiB", "2G"), or a share
+// The value of --kv-cache-memory or --max-body-size: an amount ("512MiB", "2G"), or a share
 // of free memory ("0.3").
 struct MemorySize {
   std::string text;  // as given; empty: not given
@@ -80,6 +80,7 @@ struct ServeOptions {
   std::string content_format = "auto";  // as ChooseContentForms takes it
   int drain_timeout_s = 45;
   MemorySize max_answers_memory = {"2GiB", int64_t{2} << 30};
+  MemorySize max_body_size = {"4MiB", int64_t{4} << 20};
   int cancelled_mass_sample = 256;
   std::string kv_cache_dir;  // of the prefix cache on disk; empty: none
   MemorySize kv_cache_disk = {"16GiB", int64_t{16} << 30};

@@ -44,6 +44,7 @@ HttpServerOptions HttpPortOptions(const ServeOptions& serve) {
   http.unix_socket = serve.unix_socket;
   http.host = serve.host;
   http.port = serve.port;
+  http.limits.max_body_bytes = static_cast<size_t>(serve.max_body_size.bytes);
   http.idle_timeout = kIdleTimeout;
   http.io_threads = std::min(kMaxHttpThreads, AvailableCpus());
   return http;

@@ -326,8 +326,8 @@ HttpHead HeadOf(const HeadParts& parts) {
 }  // namespace
 
 HttpRefusal BodyTooLarge(std::string_view found, size_t max_bytes) {
-  return {413,
-          std::string(found) + "; at most " + std::to_string(max_bytes) + " bytes are allowed"};
+  return {413, std::string(found) + "; at most " + std::to_string(max_bytes) +
+                   " bytes are allowed (--max-body-size)"};
 }
 
 HttpHead ReadableHead(std::string_view bytes) {

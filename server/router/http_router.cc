@@ -34,20 +34,20 @@ HttpReply JsonBody(std::string body) {
 
 // The body without its content coding; nullopt: it cannot be read, which the model's server
 // reports.
-std::optional<std::string> Decoded(const HttpRequest& request) {
+std::optional<std::string> Decoded(const HttpRequest& request, size_t max_bytes) {
   const auto coding = ContentCodingOf(request.head.Field("content-encoding"));
   if (!coding) return std::nullopt;
-  auto decoded = DecodeBody(*coding, request.body, HttpLimits().max_body_bytes);
+  auto decoded = DecodeBody(*coding, request.body, max_bytes);
   if (auto* text = std::get_if<std::string>(&decoded)) return std::move(*text);
   return std::nullopt;
 }
 
 // The name in the body, else in the query, else empty.
-std::string ModelName(const HttpRequest& request) {
+std::string ModelName(const HttpRequest& request, size_t max_body_bytes) {
   std::optional<std::string> name;
   if (ContentCodingOf(request.head.Field("content-encoding")) == ContentCoding::kIdentity) {
     name = FindStringMember(request.body, kModelMember);
-  } else if (const auto body = Decoded(request)) {
+  } else if (const auto body = Decoded(request, max_body_bytes)) {
     name = FindStringMember(*body, kModelMember);
   }
   return name ? *name : PercentDecoded(QueryParameter(request.head.query, kModelMember));
@@ -154,7 +154,7 @@ HttpAnswer HttpRouter::Page(Call& call) {
 }
 
 HttpAnswer HttpRouter::Forward(Call& call) {
-  const Result<size_t> model = Find(ModelName(call.request));
+  const Result<size_t> model = Find(ModelName(call.request, options_.max_body_bytes));
   if (!model.ok()) return Error(call, model.status());
   const std::string origin(call.request.head.Field("origin"));
   const auto make_error = [this, api = call.api, errors = call.errors, id = call.request_id,

@@ -17,6 +17,7 @@
 #include "server/api/front_door.h"
 #include "server/api/head/api_key.h"
 #include "server/api/head/cross_origin.h"
+#include "server/http/gate.h"
 #include "server/http/message.h"
 #include "server/router/children/model_children.h"
 #include "server/router/models_file.h"
@@ -25,6 +26,7 @@ namespace diffserve {
 
 struct HttpRouterOptions {
   bool ui = true;
+  size_t max_body_bytes = HttpLimits().max_body_bytes;  // as in HttpRoutesOptions
   CrossOrigin cross_origin = {};
   bool loopback_hosts_only = false;  // as in HttpRoutesOptions
   std::vector<Api> apis = {};        // of the models' servers: paths, errors, which need a key

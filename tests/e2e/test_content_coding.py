@@ -4,15 +4,22 @@ refused."""
 
 import gzip
 import json
+import subprocess
 import unittest
 import zlib
 
-from raw_http import exchange
-from server_process import ServerProcess
+import grpc
+
+import tiny_model
+from grpc_client import channel, collect, pb, pb_grpc
+from models_server import ModelsServer
+from raw_http import exchange, request_bytes
+from server_process import BINARY, ServerProcess
 
 COMPLETIONS = "/v1/completions"
 BODY = json.dumps({"prompt": "hello", "max_tokens": 3, "temperature": 0}).encode()
 LIMIT = 4 << 20  # bytes of a body
+RAISED = 5 << 20  # by --max-body-size
 GZIP = gzip.compress(BODY)
 ZEROS = bytes(64 * LIMIT)  # compressed a thousandth of that
 
@@ -60,7 +67,7 @@ REFUSED = [
     ("deflate", b"\xff" * 40, 400, "does not match its Content-Encoding"),
     ("gzip", gzip.compress(padded(LIMIT + 1)), 413, "the decompressed body has at least"),
     ("gzip", gzip.compress(ZEROS), 413, "the decompressed body has at least"),
-    ("deflate", raw_deflate(ZEROS), 413, "at most 4194304 bytes are allowed"),
+    ("deflate", raw_deflate(ZEROS), 413, "at most 4194304 bytes are allowed (--max-body-size)"),
     ("gzip", gzip.compress(b"{"), 400, "the body is not valid JSON"),
 ]
 
@@ -119,3 +126,46 @@ class ContentCodingTest(unittest.TestCase):
         answer = exchange(server.port, head + chunks)
         self.assertEqual(answer.status, 200)
         self.assertIn(b"text_completion", answer.body)
+
+
+class RaisedLimitTest(unittest.TestCase):
+    """--max-body-size is the limit of every door, also of several models."""
+
+    def check(self, server):
+        allowed = f"at most {RAISED} bytes are allowed (--max-body-size)"
+        fits, too_long = padded(RAISED), padded(RAISED + 1)
+        zipped = {"Content-Encoding": "gzip"}
+        for body, headers in ((fits, {}), (gzip.compress(fits), zipped)):
+            self.assertEqual(server.post(COMPLETIONS, body, headers=headers).status, 200)
+        length = f"Content-Length: {len(too_long)}"  # refused before the body comes
+        refused = exchange(server.port, request_bytes("POST", COMPLETIONS, headers=(length,)))
+        self.assertEqual(refused.status, 413)
+        self.assertIn(f"the body has {RAISED + 1} bytes; {allowed}", refused.body.decode())
+        response = server.post(COMPLETIONS, gzip.compress(too_long), headers=zipped)
+        self.assertEqual(response.status, 413)
+        self.assertRegex(response.error["message"], "^the decompressed body has at least ")
+        self.assertIn(allowed, response.error["message"])
+        with channel(server) as connection:
+            stub = pb_grpc.InferenceStub(connection)
+            for size, code in ((RAISED - 100, grpc.StatusCode.INVALID_ARGUMENT),
+                               (RAISED + 1, grpc.StatusCode.RESOURCE_EXHAUSTED)):
+                with self.assertRaises(grpc.RpcError) as caught:
+                    collect(stub.Generate(pb.GenerateRequest(text="x" * size)))
+                self.assertEqual(caught.exception.code(), code)
+
+    def test_one_model(self):
+        with ServerProcess("--max-body-size", "5MiB") as server:
+            self.check(server)
+
+    def test_several_models(self):
+        with ModelsServer({"m": {"model": str(tiny_model.directory())}}, "--max-body-size",
+                          "5MiB") as server:
+            self.check(server)
+
+    def test_size_out_of_range_is_refused(self):
+        done = subprocess.run(
+            [BINARY, "serve", tiny_model.directory(), "--max-body-size", "65MiB"],
+            capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn('--max-body-size is "65MiB", allowed: bytes with suffix (5G, 512MiB), '
+                      "1024..67108864", done.stderr)

@@ -22,13 +22,15 @@ using Json = nlohmann::json;
 constexpr char kGood[] =
     R"({"custom_id":"a","method":"POST","url":"/v1/completions","body":{"z":1,"a":[2]}})";
 
+constexpr size_t kMaxBodyBytes = 4 << 20;
+
 TextLine LineOf(const std::string& text, uint64_t number = 7) {
   return {.text = text, .number = number, .bytes = text.size() + 1};
 }
 
 // The error of a line that is no request.
 BatchError ErrorOf(const std::string& text) {
-  const auto read = ReadBatchLine(LineOf(text));
+  const auto read = ReadBatchLine(LineOf(text), kMaxBodyBytes);
   const auto* error = std::get_if<BatchError>(&read);
   EXPECT_NE(error, nullptr) << text;
   return error != nullptr ? *error : BatchError();
@@ -51,7 +53,7 @@ std::vector<TextLine> LinesOf(const std::string& content, size_t max_bytes) {
 }
 
 TEST(BatchLinesTest, RequestKeepsItsBodyAsTheClientWroteIt) {
-  const auto read = ReadBatchLine(LineOf(kGood));
+  const auto read = ReadBatchLine(LineOf(kGood), kMaxBodyBytes);
   const auto* request = std::get_if<BatchRequest>(&read);
   ASSERT_NE(request, nullptr);
   EXPECT_EQ(request->custom_id, "a");
@@ -192,7 +194,7 @@ TEST(LineReaderTest, TooLongLineIsCutAndTheNextIsWhole) {
   EXPECT_FALSE(lines[1].is_cut);
   EXPECT_EQ(lines[1].text, "1234");
   EXPECT_TRUE(lines[2].is_cut);
-  const auto read = ReadBatchLine(lines[0]);
+  const auto read = ReadBatchLine(lines[0], kMaxBodyBytes);
   EXPECT_THAT(std::get<BatchError>(read).message, HasSubstr("has 700001 bytes; at most 4"));
 }
 

@@ -67,7 +67,8 @@ std::vector<std::string> GoodValues(const FlagSpec& flag) {
   if (!flag.allowed.empty()) return {flag.allowed.begin(), flag.allowed.end()};
   if (flag.Is<bool>()) return {"true", "false"};
   if (flag.is_share_allowed) return {"2G", "512MiB", "0.3", "1"};
-  if (flag.Is<MemorySize>()) return {"2G", "512MiB", "0.5K"};
+  const bool has_range = flag.max > 0;
+  if (flag.Is<MemorySize>() && !has_range) return {"2G", "512MiB", "0.5K"};
   if (flag.name == "--cors-origin") return {"*", "https://a.example,http://localhost:3000,null"};
   if (flag.name == "--url") return {"http://host:80", "http://[::1]:8000/v1"};
   if (IsText(flag)) return {"anything"};
@@ -78,7 +79,8 @@ std::vector<std::string> GoodValues(const FlagSpec& flag) {
 std::vector<std::string> BadValues(const FlagSpec& flag) {
   if (!flag.allowed.empty() || flag.Is<bool>()) return {"nonsense", ""};
   if (flag.is_share_allowed) return {"2X", "-1", "", "G"};
-  if (flag.Is<MemorySize>()) return {"2X", "-1G", "", "G", "0.3", "1"};
+  const bool has_range = flag.max > 0;
+  if (flag.Is<MemorySize>() && !has_range) return {"2X", "-1G", "", "G", "0.3", "1"};
   if (IsText(flag)) return {""};
   if (flag.Is<uint64_t>()) return {"-1", "18446744073709551616", "x"};
   return {Number(flag, flag.min - 1), Number(flag, flag.max + 1), "x", "", "1x", "nan",

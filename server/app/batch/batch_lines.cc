@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "server/api/head/trace_context.h"
-#include "server/http/gate.h"
 #include "server/json/json.h"
 #include "server/json/json_writer.h"
 
@@ -36,14 +35,15 @@ BatchError ErrorAt(uint64_t line, std::string code, const std::string& message,
 }
 
 // The members besides custom_id.
-std::optional<BatchError> ReadMembers(JsonFields& fields, BatchRequest& request) {
+std::optional<BatchError> ReadMembers(JsonFields& fields, size_t max_body_bytes,
+                                      BatchRequest& request) {
   const auto error = [&request](const char* code, const std::string& message, const char* param) {
     return ErrorAt(request.line, code, message, param);
   };
   std::string method;
   fields.String("method", kMaxUrlBytes, &method);
   fields.String("url", kMaxUrlBytes, &request.url);
-  fields.ObjectText("body", HttpLimits().max_body_bytes, &request.body);
+  fields.ObjectText("body", max_body_bytes, &request.body);
   if (const Status& status = fields.status(); !status.ok())
     return error("invalid_type", status.message(), status.param().c_str());
   for (const char* name : {"method", "url", "body"}) {
@@ -89,7 +89,7 @@ JsonWriter& BeginLine(const std::string& custom_id, JsonWriter& json) {
 
 }  // namespace
 
-std::variant<BatchRequest, BatchError> ReadBatchLine(const TextLine& line) {
+std::variant<BatchRequest, BatchError> ReadBatchLine(const TextLine& line, size_t max_body_bytes) {
   if (line.is_cut) {
     return ErrorAt(line.number, "line_too_long",
                    "has " + std::to_string(line.bytes) + " bytes; at most " +
@@ -107,7 +107,7 @@ std::variant<BatchRequest, BatchError> ReadBatchLine(const TextLine& line) {
     return ErrorAt(line.number, "missing_required_parameter", "custom_id is missing or empty",
                    "custom_id");
   }
-  if (std::optional<BatchError> error = ReadMembers(*fields, request)) {
+  if (std::optional<BatchError> error = ReadMembers(*fields, max_body_bytes, request)) {
     error->custom_id = request.custom_id;
     return *std::move(error);
   }

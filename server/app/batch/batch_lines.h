@@ -33,7 +33,7 @@ struct BatchError {
   std::string param;  // the member at fault; empty: none
 };
 
-std::variant<BatchRequest, BatchError> ReadBatchLine(const TextLine& line);
+std::variant<BatchRequest, BatchError> ReadBatchLine(const TextLine& line, size_t max_body_bytes);
 BatchError DuplicateError(const std::string& custom_id, uint64_t line);
 
 // Lines of the output, with their end. The first needs a reply whose body is complete.

@@ -143,7 +143,7 @@ Status BatchRunner::StartNext() {
     counts_.bytes_skipped += line.bytes;
     return {};
   }
-  std::variant<BatchRequest, BatchError> read = ReadBatchLine(line);
+  std::variant<BatchRequest, BatchError> read = ReadBatchLine(line, options_.max_body_bytes);
   std::string custom_id = std::visit([](const auto& found) { return found.custom_id; }, read);
   if (!custom_id.empty() && !seen_.insert(custom_id).second)
     read = DuplicateError(std::exchange(custom_id, {}), line.number);

@@ -25,12 +25,14 @@
 #include "server/app/batch/batch_journal.h"
 #include "server/app/batch/batch_lines.h"
 #include "server/app/batch/line_reader.h"
+#include "server/http/gate.h"
 #include "server/http/message.h"
 
 namespace diffserve {
 
 struct BatchRunnerOptions {
   size_t max_in_flight = 1;
+  size_t max_body_bytes = HttpLimits().max_body_bytes;
   size_t max_bytes_in_flight = size_t{64} << 20;  // of bodies; a longer one runs by itself
   std::chrono::milliseconds refusal_pause{50};
   int max_refusals_alone = 40;  // of a request while no other runs; then the refusal is its answer

@@ -26,15 +26,13 @@
 #include "server/app/commands/progress_line.h"
 #include "server/app/load/loaded_server.h"
 #include "server/app/stop_signals.h"
-#include "server/http/gate.h"
 
 namespace diffserve {
 namespace {
 
 using std::chrono::steady_clock;
 
-// A body of the maximum size, and the members beside it.
-const size_t kMaxRequestBytes = HttpLimits().max_body_bytes + (64 << 10);
+constexpr size_t kMaxBesideBodyBytes = 64 << 10;  // the other members of a line
 constexpr float kAnyQueueWait = 1e8f;  // seconds: no request is refused because others run
 
 constexpr std::string_view kStandardStream = "-";
@@ -185,8 +183,10 @@ Status RunBatch(const SessionOptions& options, const ServeOptions& serve, const 
   ends_on_signal.reset();
 
   BatchReport report(input->bytes(), server.engine());
-  LineReader lines(batch.input, input->descriptor(), kMaxRequestBytes);
   BatchRunnerOptions runner_options;
+  runner_options.max_body_bytes = static_cast<size_t>(serve.max_body_size.bytes);
+  LineReader lines(batch.input, input->descriptor(),
+                   runner_options.max_body_bytes + kMaxBesideBodyBytes);
   // All that run may end in one step, and as many must then be ready to start.
   runner_options.max_in_flight = 2 * static_cast<size_t>(server.engine().options().MaxRunning());
   BatchRunner runner(runner_options, server.routes().Service().serve, lines, journal,

@@ -173,7 +173,9 @@ Status StartParts(const Options& options, ModelsServer& server) {
   if (!limits.ok()) return limits.status();
   HttpRoutesOptions of_models;
   of_models.ui = serve.ui;
+  const HttpServerOptions http = HttpPortOptions(serve);
   HttpRouterOptions routes = {.ui = serve.ui,
+                              .max_body_bytes = http.limits.max_body_bytes,
                               .loopback_hosts_only = ChecksHosts(serve, server.keys),
                               .apis = AllApis(of_models)};
   DS_RETURN_IF_ERROR(Assign(&routes.cross_origin, CrossOrigin::Parse(serve.cors_origins)));
@@ -185,12 +187,13 @@ Status StartParts(const Options& options, ModelsServer& server) {
                            .hidden_variables = FlagVariables()});
   server.router = std::make_unique<HttpRouter>(std::move(routes), server.models, *server.children,
                                                server.keys);
-  server.http = std::make_unique<HttpServer>(HttpPortOptions(serve), server.router->Service());
+  server.http = std::make_unique<HttpServer>(http, server.router->Service());
   DS_RETURN_IF_ERROR(server.http->Start());
   if (!serve.grpc) return {};
   GrpcServerOptions grpc;
   grpc.host = serve.host;
   grpc.port = serve.grpc_port;
+  grpc.max_receive_bytes = static_cast<int>(serve.max_body_size.bytes);
   Result<std::unique_ptr<GrpcRouter>> started = GrpcRouter::Start(
       grpc, GrpcServiceNames(), server.models, *server.children, server.keys);
   if (!started.ok()) return started.status();

@@ -152,6 +152,8 @@ Result<LoadedServer> LoadServer(const SessionOptions& options, const ServeOption
   server.routes.loopback_hosts_only = ChecksHosts(serve, parts.keys);
   server.http = HttpPortOptions(serve);
   server.http.ping_interval = kPingInterval;
+  server.routes.max_body_bytes = server.http.limits.max_body_bytes;
+  server.grpc.max_receive_bytes = static_cast<int>(serve.max_body_size.bytes);
   server.grpc.host = serve.host;
   server.frontend.max_answers_bytes = static_cast<size_t>(serve.max_answers_memory.bytes);
   server.frontend.max_answer_bytes = server.frontend.max_answers_bytes / kMinAnswersInMemory;
