@@ -134,15 +134,15 @@ class YarnBlend {
 RopeConfig ReadRope(ConfigReader& json, int max_positions) {
   RopeConfig rope;
   rope.theta = json.Number("rope_theta", rope.theta, 1.0, 1e12);
-  // As in transformers: if both spellings are present the older one wins, and so does a length
-  // beside them over one inside.
+  // As in transformers: if both spellings are present the older one wins unless it is empty, and a
+  // length beside them wins over one inside.
   std::optional<int> original_max_positions;
   if (json.Has("original_max_position_embeddings")) {
     original_max_positions = json.Int("original_max_position_embeddings", std::nullopt, 1,
                                       kMaxOriginalPositions);
   }
   std::optional<ConfigReader> scaling = json.Object("rope_scaling");
-  if (!scaling) scaling = json.Object("rope_parameters");
+  if (!scaling || scaling->Keys().empty()) scaling = json.Object("rope_parameters");
   if (scaling) ReadScaling(*scaling, max_positions, original_max_positions, rope);
   return rope;
 }

@@ -200,6 +200,9 @@ TEST(ModelConfigTest, BothRopeSpellingsMeanTheSame) {
       {{"rope_theta", "5e5"},
        {"rope_parameters", "{\"rope_type\": \"llama3\", " + llama3 + "}"},
        {"rope_scaling", "null"}},
+      {{"rope_theta", "5e5"},
+       {"rope_parameters", "{\"rope_type\": \"llama3\", " + llama3 + "}"},
+       {"rope_scaling", "{}"}},
   };
   for (const Changes& changes : spellings) {
     const Result<ModelConfig> config = LoadWith(changes);
