@@ -134,7 +134,7 @@ Result<ConfigReader> ConfigReader::Parse(std::string_view text, std::string file
 }
 
 Result<ConfigReader> ConfigReader::Open(const std::string& path, size_t max_bytes) {
-  const Result<std::string> text = ReadRegularFile(path, max_bytes);
+  const Result<std::string> text = ReadJsonFile(path, max_bytes);
   if (!text.ok()) return text.status();
   return Parse(*text, path);
 }

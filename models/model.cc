@@ -72,7 +72,7 @@ Status CheckPacked(const ModelOptions& options, const ModelConfig& config) {
 Status ReadConfig(const ModelOptions& options, OpenModel* model) {
   const std::string path = (std::filesystem::path(options.model_dir) / "config.json").string();
   Result<std::string> text = options.config_text ? Result<std::string>(*options.config_text)
-                                                 : ReadRegularFile(path, ConfigReader::kMaxBytes);
+                                                 : ReadJsonFile(path, ConfigReader::kMaxBytes);
   if (!text.ok()) {
     if (text.status().code() != StatusCode::kNotFound) return text.status();
     return InvalidArgument(text.status().message() + DescribeOtherContents(options.model_dir));

@@ -90,4 +90,11 @@ Result<std::string> ReadRegularFile(const std::string& path, size_t max_bytes) {
                          std::to_string(max_bytes));
 }
 
+Result<std::string> ReadJsonFile(const std::string& path, size_t max_bytes) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  Result<std::string> text = ReadRegularFile(path, max_bytes);
+  if (text.ok() && text->starts_with(kByteOrderMark)) text->erase(0, kByteOrderMark.size());
+  return text;
+}
+
 }  // namespace diffserve

@@ -17,5 +17,7 @@ Result<int> OpenRegularFile(const std::string& path);
 
 // The whole file. Errors: those of opening, more than `max_bytes`, or a failed read.
 Result<std::string> ReadRegularFile(const std::string& path, size_t max_bytes);
+// The same without a byte order mark at the beginning, which some editors write before JSON.
+Result<std::string> ReadJsonFile(const std::string& path, size_t max_bytes);
 
 }  // namespace diffserve

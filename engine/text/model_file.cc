@@ -9,7 +9,8 @@ namespace diffserve {
 
 Result<std::string> ReadModelFile(const std::string& model_dir, std::string_view name,
                                   size_t max_bytes) {
-  return ReadRegularFile((std::filesystem::path(model_dir) / name).string(), max_bytes);
+  const std::string path = (std::filesystem::path(model_dir) / name).string();
+  return name.ends_with(".json") ? ReadJsonFile(path, max_bytes) : ReadRegularFile(path, max_bytes);
 }
 
 Result<std::string> ReadOptionalModelFile(const std::string& model_dir, std::string_view name,

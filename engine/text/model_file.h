@@ -11,6 +11,7 @@
 
 namespace diffserve {
 
+// JSON is returned without a byte order mark. In a template that mark is text, as in transformers.
 // Error: kNotFound if there is no such file; otherwise one line with the path and the reason (not a
 // regular file, above the limit, unreadable).
 Result<std::string> ReadModelFile(const std::string& model_dir, std::string_view name,

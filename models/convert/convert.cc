@@ -121,7 +121,7 @@ class Conversion {
 
   Status ReadConfig() {
     const std::string path = Joined(options_.source_dir, "config.json");
-    const Result<std::string> stored = ReadRegularFile(path, ConfigReader::kMaxBytes);
+    const Result<std::string> stored = ReadJsonFile(path, ConfigReader::kMaxBytes);
     if (!stored.ok()) return stored.status();
     Result<std::string> served = ServedConfigText(*stored, *source_);
     if (!served.ok()) return served.status();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sampling defaults of a directory with and without generation_config.json.
+// Sampling defaults and a byte order mark, in a directory with and without generation_config.json.
 #include <gtest/gtest.h>
 
 #include "models/model_config.h"
@@ -26,6 +26,15 @@ TEST(GenerationConfigTest, SamplingDefaultsComeFromConfigWithoutGenerationConfig
   ASSERT_TRUE(beside.ok()) << beside.status().message();
   EXPECT_FALSE(beside->default_temperature || beside->default_top_k || beside->default_max_tokens);
   EXPECT_EQ(beside->default_top_p, 0.5f);
+}
+
+TEST(GenerationConfigTest, ByteOrderMarkIsSkipped) {
+  const TemporaryDirectory directory;
+  directory.Write("config.json", "\xEF\xBB\xBF" + TinyConfigJson({}));
+  directory.Write("generation_config.json", "\xEF\xBB\xBF{\"top_k\": 3}");
+  const Result<ModelConfig> config = LoadModelConfig(directory.path());
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->default_top_k, 3);
 }
 
 }  // namespace

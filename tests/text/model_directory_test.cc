@@ -98,6 +98,35 @@ TEST(ModelDirectoryTest, TextsAreEncodedAsTransformersDoes) {
   EXPECT_GE(count, 100);
 }
 
+constexpr char kUtf8Mark[] = "\xEF\xBB\xBF";
+
+// transformers refuses such files.
+TEST(ModelDirectoryTest, ByteOrderMarkBeforeJsonIsSkipped) {
+  for (const json& item : Golden()["cases"]) {
+    json files = item["files"];
+    files["tokenizer.json"] = files.value("tokenizer.json",
+                                          FileBytes(TextDataDir() + "/byte_bpe/tokenizer.json"));
+    json marked = files;
+    for (auto& [path, text] : marked.items()) {
+      if (path.ends_with(".json")) text = kUtf8Mark + text.get<std::string>();
+    }
+    const ModelDirectory dir(files), marked_dir(marked);
+    EXPECT_EQ(Rendered(marked_dir.path(), ""), Rendered(dir.path(), "")) << item["name"];
+    const auto tokenizer = Tokenizer::Load(dir.path()).value();
+    const auto same = Tokenizer::Load(marked_dir.path());
+    ASSERT_TRUE(same.ok()) << item["name"] << same.status().message();
+    const auto text = Golden()["text"].get<std::string>();
+    EXPECT_EQ((*same)->Encode(text, false).value(), tokenizer->Encode(text, false).value());
+    EXPECT_EQ((*same)->eos_token_id(), tokenizer->eos_token_id()) << item["name"];
+  }
+}
+
+// As in transformers 4.57 and 5.
+TEST(ModelDirectoryTest, ByteOrderMarkOfATemplateFileIsText) {
+  const ModelDirectory dir(json{{"chat_template.jinja", std::string(kUtf8Mark) + "T"}});
+  EXPECT_EQ(Rendered(dir.path(), ""), std::string(kUtf8Mark) + "T");
+}
+
 TEST(ModelDirectoryTest, TokenIsSpecialIfEitherFileMarksIt) {
   for (const json& item : Golden()["cases"]) {
     const ModelDirectory dir(item["files"]);
