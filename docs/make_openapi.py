@@ -85,8 +85,10 @@ def replies(route, overlay, own):
         contents = {}
         for content in reply if isinstance(reply, list) else [reply]:
             form, _, schema = content.partition(" ")
-            contents[form] = {"schema": {"$ref": f"#/components/schemas/{schema}"} if schema else
-                              {"type": "string"}}
+            # The schema of a stream would be taken for that of each event.
+            contents[form] = {} if form == "text/event-stream" else {
+                "schema": {"$ref": f"#/components/schemas/{schema}"} if schema else
+                          {"type": "string"}}
         out[str(status)] = {"description": overlay["statuses"][status], "content": contents}
     for status in overlay["errors"]:
         name = f"{own.get('error', 'Error')}.{status}"
