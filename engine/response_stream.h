@@ -24,11 +24,14 @@
 
 namespace diffserve {
 
+// Where an answer begins: within reasoning, after it, or so that the model may open it.
+enum class ReasoningStart { kMayOpen, kOpen, kClosed };
+
 struct PromptInfo {
   SharedTokens token_ids;
-  std::string text;              // for echo; empty for a conversation
-  size_t opening_tokens = 0;     // leading token_ids before which there is no text
-  bool opens_reasoning = false;  // the prompt ends inside reasoning, which the answer continues
+  std::string text;           // for echo; empty for a conversation
+  size_t opening_tokens = 0;  // leading token_ids before which there is no text
+  ReasoningStart reasoning = ReasoningStart::kMayOpen;
 };
 
 // The first continuation has begun. Sent first and once.

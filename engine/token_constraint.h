@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/base/status.h"
@@ -29,6 +31,11 @@ class TokenConstraint {
   // Accepts the next token, after the work of Fill if that was not called for it. Error: as Fill's;
   // no token may come any more then.
   virtual Status Accept(int32_t token) = 0;
+  // Accepts text before the first token, which is the end of a token of other text. Error: it is
+  // not allowed there, as in a constraint that takes no such text; no token may come any more then.
+  virtual Status AcceptBytes(std::string_view bytes) {
+    return Status(StatusCode::kInternal, "'" + std::string(bytes) + "' may not come");
+  }
   // Tokens of text that must come next, but perhaps for whitespace; at most `limit`, often none.
   // Text can be spelled in several ways and this is a likely one, so it is only good as a guess.
   virtual std::vector<int32_t> Forced(int limit) const {

@@ -30,6 +30,25 @@ struct FreeGrammars {
 };
 using GrammarsHandle = std::unique_ptr<diffserve_ffi::FfiGrammars, FreeGrammars>;
 
+struct TokenSpellings {
+  std::string bytes;
+  std::vector<uint32_t> ends;  // [vocab] as in TokenTable
+};
+
+// Tokens of whitespace become empty.
+TokenSpellings WithoutSpaces(const TokenSpellings& tokens) {
+  TokenSpellings out;
+  uint32_t begin = 0;
+  for (const uint32_t end : tokens.ends) {
+    std::string_view token(tokens.bytes.data() + begin, end - begin);
+    token.remove_prefix(std::min(token.find_first_not_of(" \t\n\r"), token.size()));
+    out.bytes += token;
+    out.ends.push_back(static_cast<uint32_t>(out.bytes.size()));
+    begin = end;
+  }
+  return out;
+}
+
 MatcherHandle CloneOf(const diffserve_ffi::FfiMatcher* matcher) {
   diffserve_ffi::FfiBytes message{};
   MatcherHandle copy(diffserve_ffi::ffi_matcher_clone(matcher, &message));
@@ -52,7 +71,7 @@ class GrammarConstraint : public TokenConstraint {
   // Accepts a token that another constraint's mask allowed.
   Status AcceptUnmasked(int32_t token) { return Accept(token, /*masked=*/false); }
 
-  Status AcceptBytes(std::string_view bytes) {
+  Status AcceptBytes(std::string_view bytes) override {
     diffserve_ffi::FfiBytes message{};
     if (diffserve_ffi::ffi_matcher_accept_bytes(matcher_.get(), Borrow(bytes), &message)) return {};
     return Failed("a text may not begin so", message);
@@ -158,8 +177,9 @@ class OpeningConstraint : public TokenConstraint {
 }  // namespace
 
 struct GrammarCompiler::Impl {
-  // Whether a grammar's first token comes within a text or opens one.
-  enum class Place { kWithin, kOpening };
+  // Where a grammar's first token comes: within a text, at its start, or after whitespace that it
+  // may have brought along.
+  enum class Place { kWithin, kOpening, kAfterSpaces };
   // The compiled form of a text. The first caller compiles it; the others wait.
   struct Entry {
     std::mutex copying;     // guards `matcher` while it is copied
@@ -191,7 +211,7 @@ struct GrammarCompiler::Impl {
   const std::vector<int32_t> eos_token_ids;
   const GrammarLimits limits;
   std::mutex grammars_mutex;
-  GrammarsHandle within, opening;  // null until first used
+  std::map<Place, GrammarsHandle> grammars;  // by place, made when first used
 
   std::mutex mutex;
   std::condition_variable compiled;
@@ -218,16 +238,17 @@ std::shared_ptr<GrammarCompiler::Impl::Entry> GrammarCompiler::Impl::Find(const 
 
 Result<const diffserve_ffi::FfiGrammars*> GrammarCompiler::Impl::Grammars(Place place) {
   std::lock_guard lock(grammars_mutex);
-  GrammarsHandle& made = place == Place::kOpening ? opening : within;
+  GrammarsHandle& made = grammars[place];
   if (made != nullptr) return made.get();
   const TokenTable& table = tokenizer.table();
-  const bool first = place == Place::kOpening;
-  const std::vector<uint32_t>& ends = first ? table.first_ends : table.ends;
+  TokenSpellings tokens{place == Place::kOpening ? table.first_bytes : table.bytes,
+                        place == Place::kOpening ? table.first_ends : table.ends};
+  if (place == Place::kAfterSpaces) tokens = WithoutSpaces(tokens);
   const std::vector<uint32_t> eos(eos_token_ids.begin(), eos_token_ids.end());
   diffserve_ffi::FfiBytes message{};
   made.reset(diffserve_ffi::ffi_grammars_new(
-      Borrow(first ? table.first_bytes : table.bytes), {ends.data(), ends.size()},
-      Borrow(table.flags), static_cast<size_t>(vocab_size), {eos.data(), eos.size()}, &message));
+      Borrow(tokens.bytes), {tokens.ends.data(), tokens.ends.size()}, Borrow(table.flags),
+      static_cast<size_t>(vocab_size), {eos.data(), eos.size()}, &message));
   if (made != nullptr) return made.get();
   return Status(StatusCode::kUnimplemented, "structured output: " + Take(message));
 }
@@ -328,6 +349,11 @@ Result<std::unique_ptr<TokenConstraint>> GrammarCompiler::Compile(const GrammarS
     std::lock_guard lock(entry.copying);
     return std::make_unique<GrammarConstraint>(CloneOf(entry.matcher.get()));
   };
+  if (start.after_spaces) {
+    const auto after = impl_->Compiled(spec, Impl::Place::kAfterSpaces);
+    if (!after.ok()) return after.status();
+    return std::unique_ptr<TokenConstraint>(copy_of(**after));
+  }
   const auto within = impl_->Compiled(spec, Impl::Place::kWithin);
   if (!within.ok()) return within.status();
   std::unique_ptr<GrammarConstraint> constraint = copy_of(**within);

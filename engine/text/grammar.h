@@ -35,9 +35,10 @@ struct GrammarSpec {
 // The context of an answer's first token.
 struct AnswerStart {
   bool skip_special_tokens = true;
-  bool opens_text = false;           // no text comes before it
-  std::string incomplete_character;  // first bytes of a character that the prompt leaves
-                                     // incomplete; the answer completes it if it can
+  bool opens_text = false;                // no text comes before it
+  bool after_spaces = false;              // no token has the whitespace that it begins with
+  std::string incomplete_character = {};  // first bytes of a character that the prompt leaves
+                                          // incomplete; the answer completes it if it can
 };
 
 struct GrammarLimits {

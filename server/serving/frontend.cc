@@ -167,7 +167,11 @@ Result<SharedTokens> Frontend::Impl::Tokens(Prompt& prompt, std::optional<bool> 
     if (!made.ok()) return WithParam(made.status(), "messages");
     rendered = std::move(made).value();
     encode.guard = rendered.guard;
-    info->opens_reasoning = OpensReasoning(options.formats.reasoning, rendered.text);
+    info->reasoning = StartOfAnswer(
+        options.formats.reasoning,
+        {.prompt = rendered.text,
+         .continued = ContinuedText(*chat),
+         .thinking_off = chat->own_thinking_off || chat->enable_thinking == false});
   } else {
     info->text = std::get<std::string>(prompt);
     encode.add_special_tokens = true;

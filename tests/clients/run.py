@@ -103,7 +103,7 @@ def main(binary, model, names):
     write_model(scripted, SCRIPTS)
     key_file = INSTALLED / "key"
     key_file.write_text("sesame\n")
-    formats = ["--tool-call-parser", "hermes", "--reasoning-parser", "qwen3"]
+    formats = ["--tool-call-parser", "hermes", "--reasoning-parser", "think"]
     servers = {
         "DEMO_URL": (model, "--tool-call-parser", "hermes"),
         "SCRIPTED_URL": (scripted, *formats),

@@ -23,7 +23,8 @@ TEMPLATE = (
     "{% for name, value in c.function.arguments | items %}{{ name }}={{ value }}{% endfor %}"
     "{% endfor %}<|end|>{% endfor %}{% set ns = namespace(number=0) %}{% for i in range(COUNT) %}"
     "{% if ('#' ~ i ~ '#') in messages[-1].content %}{% set ns.number = i %}{% endif %}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<|begin' ~ ns.number ~ '|>' }}{% endif %}")
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|begin' ~ ns.number ~ '|>OPENING' }}"
+    "{% endif %}")
 
 
 def _tokenizer(special: list[str], pieces: list[bytes]) -> dict:
@@ -65,12 +66,12 @@ def _cut(data: bytes, taken: set[bytes]) -> list[bytes]:
         size = PIECE_BYTES
         while data[:size] in taken and size < len(data):
             size += 1
-        if data[:size] in taken or len(data) == 1:  # it ends like another one: more of it differs
+        piece, data = data[:size], data[size:]
+        while pieces and (piece in taken or len(piece) == 1):  # it ends like another one
             taken.discard(pieces[-1])
-            data, size = pieces.pop() + data, len(data) + PIECE_BYTES * 2
-        pieces.append(data[:size])
-        taken.add(data[:size])
-        data = data[size:]
+            piece = pieces.pop() + piece
+        pieces.append(piece)
+        taken.add(piece)
     return pieces
 
 
@@ -95,9 +96,11 @@ def write(name: str, tokenizer: dict, tokenizer_config: dict, follows: dict[int,
     return where
 
 
-def directory(answers: list[str], template: str = TEMPLATE, prompt_end: str = "") -> Path:
-    """A prompt that ends with the character `prompt_end` asks for answer 0. Removed at exit."""
-    special = [BOS, EOS, USER] + [f"<|begin{i}|>" for i in range(len(answers))]
+def directory(answers: list[str], template: str = TEMPLATE, prompt_end: str = "",
+              opening: str = "") -> Path:
+    """A prompt that ends with the character `prompt_end` asks for answer 0; the template's own
+    prompts end with `opening`. Removed at exit."""
+    special = [BOS, EOS, USER] + [f"<|begin{i}|>{opening}" for i in range(len(answers))]
     pieces, follows, taken = [], {}, set()
     for number, answer in enumerate(answers):
         last = 3 + number
@@ -113,4 +116,5 @@ def directory(answers: list[str], template: str = TEMPLATE, prompt_end: str = ""
                for i in range(vocab - len(special) - 256 - len(pieces))]
     return write("parrot", _tokenizer(special, pieces),
                  {"bos_token": BOS, "eos_token": EOS,
-                  "chat_template": template.replace("COUNT", str(len(answers)))}, follows)
+                  "chat_template": template.replace("COUNT", str(len(answers)))
+                                           .replace("OPENING", opening)}, follows)

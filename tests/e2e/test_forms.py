@@ -69,7 +69,7 @@ class FormsTest(unittest.TestCase):
                 ("<|user|>", "<think>I think</think>It rains.", ("It rains.", "I think"))):
             with self.subTest(end=end, answer=answer):
                 template = "{{ messages[-1].content }}->" + end.replace("|>", ">")
-                client = client_of(self, [answer], "--reasoning-parser", "deepseek_r1",
+                client = client_of(self, [answer], "--reasoning-parser", "think",
                                    template=template, prompt_end=">")
                 for content, reasoning, _, _ in ask(client):
                     self.assertEqual((content, reasoning), expected)

@@ -39,7 +39,7 @@ def setUpModule():
     global server, client, claude
     server = unittest.enterModuleContext(
         ServerProcess("--served-model-name", "m", "--tool-call-parser", "hermes",
-                      "--reasoning-parser", "deepseek_r1",
+                      "--reasoning-parser", "think",
                       model=parrot_model.directory(ANSWERS)))
     client = unittest.enterModuleContext(
         openai.OpenAI(base_url=server.url + "/v1", api_key="x", max_retries=0, timeout=60))

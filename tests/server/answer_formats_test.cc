@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/testing/answer_reading.h"
 #include "tests/testing/temporary_directory.h"
 #include "tests/testing/text_fixture.h"
 
@@ -40,12 +41,63 @@ TEST(AnswerFormatsTest, TemplateMarkersIdentifyTheReasoningFormat) {
 }
 
 TEST(AnswerFormatsTest, PromptEndShowsWhetherReasoningIsOpen) {
-  const ReasoningFormat* const format = FindReasoningFormat("qwen3");
+  const auto start = [](const char* prompt, const char* continued = "") {
+    return StartOfAnswer(FindReasoningFormat("think"), {.prompt = prompt, .continued = continued});
+  };
   for (const char* prompt : {"<|assistant|><think>", "<|assistant|><think>\n", "<think> \n\t"})
-    EXPECT_TRUE(OpensReasoning(format, prompt)) << prompt;
-  for (const char* prompt : {"", "\n", "<|assistant|>", "<think>\n\n</think>\n\n", "<think>Okay",
-                             "What is <think>?<|assistant|>", "</think>"})
-    EXPECT_FALSE(OpensReasoning(format, prompt)) << prompt;
+    EXPECT_EQ(start(prompt), ReasoningStart::kOpen) << prompt;
+  for (const char* prompt : {"<think>\n\n</think>\n\n", "</think>"})
+    EXPECT_EQ(start(prompt), ReasoningStart::kClosed) << prompt;
+  for (const char* prompt :
+       {"", "\n", "<|assistant|>", "<think>Okay", "What is <think>?<|assistant|>"})
+    EXPECT_EQ(start(prompt), ReasoningStart::kMayOpen) << prompt;
+  EXPECT_EQ(StartOfAnswer(nullptr, {.prompt = "<think>"}), ReasoningStart::kClosed);
+}
+
+TEST(AnswerFormatsTest, ContinuedTextShowsWhetherReasoningIsOpen) {
+  for (const ReasoningFormat& format : ReasoningFormats()) {
+    const auto start = [&format](const std::string& before, const std::string& continued) {
+      return StartOfAnswer(&format, {.prompt = before + continued, .continued = continued});
+    };
+    EXPECT_EQ(start("<|assistant|>", "<think>Let me"), ReasoningStart::kOpen);
+    EXPECT_EQ(start("", "<think>a</think>b, or <think>"), ReasoningStart::kOpen);
+    EXPECT_EQ(start("<|assistant|>", "<think>a</think>It"), ReasoningStart::kClosed);
+    EXPECT_EQ(start("<|assistant|>", "a</think>"), ReasoningStart::kClosed);
+    EXPECT_EQ(start("<think>a</think>", "It is"), ReasoningStart::kClosed);
+    EXPECT_EQ(start("<|assistant|>", "It is"), ReasoningStart::kClosed);
+    EXPECT_EQ(start("<|assistant|><think>", "\n"), ReasoningStart::kOpen);
+  }
+}
+
+// What the parsers of vLLM 0.33.0 give for a stream that comes token by token. Those of whole
+// answers differ: after a prompt that closed the reasoning, deepseek_r1 reads reasoning again, and
+// qwen3 loses each further closing marker.
+TEST(AnswerFormatsTest, ParsersReadAnswersLikeTheirOriginals) {
+  constexpr char kUnopened[] = "<|assistant|>\n", kOpened[] = "<|assistant|>\n<think>\n",
+                 kClosed[] = "<|assistant|>\n<think>\n\n</think>\n\n";
+  const std::vector<std::pair<std::string, std::string>> answers = {
+      {"<think>a", "|a"},
+      {"<think>a</think>b", "b|a"},
+      {"<think>a</think>b</think>c", "b</think>c|a"},
+      {"<think>a</think>b<think>c</think>d", "b<think>c</think>d|a"},
+      {"a", "|a"},
+      {"a</think>b", "b|a"},
+      {"a</think>b</think>c", "b</think>c|a"},
+      {"</think>b", "b|"}};
+  for (const char* name : {"deepseek_r1", "qwen3"}) {
+    const AnswerForm form = testing::FormOf("", name);
+    const auto read = [&form](const std::string& answer, const PromptEnd& end) {
+      return testing::Read(form, answer, testing::Ending::kByModel,
+                           StartOfAnswer(form.reasoning, end));
+    };
+    for (const auto& [answer, reasoned] : answers) {
+      for (const char* prompt : {kUnopened, kOpened})
+        EXPECT_EQ(read(answer, {.prompt = prompt}), reasoned) << name << prompt;
+      EXPECT_EQ(read(answer, {.prompt = kClosed}), answer + "|") << name;
+      const std::string off = name == std::string("qwen3") ? answer + "|" : reasoned;
+      EXPECT_EQ(read(answer, {.prompt = kUnopened, .thinking_off = true}), off) << name;
+    }
+  }
 }
 
 TEST(AnswerFormatsTest, FlagOverridesTheTemplateAndNoneTurnsParsingOff) {

@@ -113,6 +113,8 @@ TEST(AnswerParserTest, ReasoningIsSeparatedFromContent) {
               "So. </think>|I think");
     EXPECT_EQ(ReadInReasoning(form, "cut <th"), "|cut <th");
     EXPECT_EQ(Read(form, "So. </think>"), "So. </think>|");
+    EXPECT_EQ(Read(form, "<think>I think</think>So.", Ending::kByModel, ReasoningStart::kClosed),
+              "<think>I think</think>So.|");
     EXPECT_EQ(Read(form, "<think>\nI think</think>So."), "So.|I think");
   }
   EXPECT_EQ(Read(FormOf("", "qwen3"), "\n<think>a < b\n\nc</think>\nd"), "d|a < b\n\nc");
@@ -142,6 +144,7 @@ TEST(AnswerParserTest, ForcedCallIsTheWholeAnswer) {
       "||f({})|g({\"x\":[]})");
   form.reasoning = FindReasoningFormat("qwen3");
   EXPECT_EQ(Read(form, "<think>a</think>[{\"name\": \"f\", \"arguments\": {}}]"), "|a|f({})");
+  EXPECT_EQ(Read(form, " <think>a</think>\n\n[{\"name\": \"f\", \"arguments\": {}}]"), "|a|f({})");
   EXPECT_EQ(Read(form, " [{\"name\": \"f\", \"arguments\": {}}]"), "||f({})");
 }
 

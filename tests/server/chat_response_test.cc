@@ -27,7 +27,7 @@ class ChatResponseTest : public ::testing::Test {
   std::string Run(const std::vector<std::string>& pieces,
                   FinishReason finish = FinishReason::kStop) {
     PromptInfo prompt{SharedTokens{10}, ""};
-    prompt.opens_reasoning = request_.answer.reasoning != nullptr;
+    if (request_.answer.reasoning != nullptr) prompt.reasoning = ReasoningStart::kOpen;
     std::vector<ResponseEvent> events = {ResponseStarted{{prompt}}};
     for (size_t i = 0; i < pieces.size(); ++i) {
       ResponseDelta delta;

@@ -131,7 +131,7 @@ TEST(GrpcAnswersTest, GrpcToolCallEqualsHttp) {
 
 TEST(GrpcAnswersTest, ReasoningIsSeparateAndEndsAtItsBudget) {
   GrpcStackOptions options = WithTemplate();
-  options.frontend.formats.reasoning = FindReasoningFormat("deepseek_r1");
+  options.frontend.formats.reasoning = FindReasoningFormat("think");
   GrpcStack stack(std::move(options));
   v1::GenerateRequest request = ChatOf("Why?", 40);
   request.mutable_stopping()->set_ignore_eos(true);

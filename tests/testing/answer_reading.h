@@ -32,8 +32,9 @@ inline std::string Shown(const AnswerMessage& message) {
 }
 
 inline std::string ReadIn(const AnswerForm& form, const std::vector<std::string>& pieces,
-                          Ending ending = Ending::kByModel, bool in_reasoning = false) {
-  AnswerParser parser(form, in_reasoning);
+                          Ending ending = Ending::kByModel,
+                          ReasoningStart start = ReasoningStart::kMayOpen) {
+  AnswerParser parser(form, start);
   AnswerMessage message;
   int calls = 0;
   const auto take = [&](std::vector<AnswerPart> parts) {
@@ -57,21 +58,22 @@ inline std::string ReadIn(const AnswerForm& form, const std::vector<std::string>
 
 // Parses the text in one piece, byte by byte, and split in two at every position; all must agree.
 inline std::string Read(const AnswerForm& form, const std::string& text,
-                        Ending ending = Ending::kByModel, bool in_reasoning = false) {
-  const std::string whole = ReadIn(form, {text}, ending, in_reasoning);
+                        Ending ending = Ending::kByModel,
+                        ReasoningStart start = ReasoningStart::kMayOpen) {
+  const std::string whole = ReadIn(form, {text}, ending, start);
   std::vector<std::string> bytes;
   for (const char c : text) bytes.emplace_back(1, c);
-  EXPECT_EQ(ReadIn(form, bytes, ending, in_reasoning), whole) << text;
+  EXPECT_EQ(ReadIn(form, bytes, ending, start), whole) << text;
   for (size_t cut = 0; cut <= text.size(); ++cut) {
     const std::vector<std::string> halves = {text.substr(0, cut), text.substr(cut)};
-    EXPECT_EQ(ReadIn(form, halves, ending, in_reasoning), whole) << text << " at " << cut;
+    EXPECT_EQ(ReadIn(form, halves, ending, start), whole) << text << " at " << cut;
   }
   return whole;
 }
 
 // Parses an answer whose prompt has opened the reasoning.
 inline std::string ReadInReasoning(const AnswerForm& form, const std::string& text) {
-  return Read(form, text, Ending::kByModel, /*in_reasoning=*/true);
+  return Read(form, text, Ending::kByModel, ReasoningStart::kOpen);
 }
 
 }  // namespace diffserve::testing

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "engine/text/call_constraint.h"
+#include "engine/text/marked_constraint.h"
 #include "engine/text/reasoning_constraint.h"
 #include "tests/testing/grammar_fixture.h"
 
@@ -91,22 +91,22 @@ TEST_F(ForcedTextTest, ForcedTokensAreAllowedAndTheStateStays) {
 TEST_F(ForcedTextTest, ReasoningForcesItsMarkerAndThenTheAnswer) {
   const auto marker = MarkerOf("</think>");
   const auto constraint = MakeReasoningConstraint({nullptr, marker, 2},
-                                                  Make(Kind::kJsonSchema, kPerson));
+                                                  {Make(Kind::kJsonSchema, kPerson)});
   EXPECT_TRUE(constraint->Forced(kMany).empty());
   const std::vector<int32_t> thought = tokenizer_->Encode("so", false).value();
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(constraint->Accept(thought.front()).ok());
-  EXPECT_EQ(constraint->Forced(kMany), marker->tokens());
+  EXPECT_EQ(constraint->Forced(kMany), marker->Rest(0));
   EXPECT_EQ(constraint->Forced(1).size(), 1u);
-  ASSERT_TRUE(constraint->Accept(marker->tokens().front()).ok());
-  EXPECT_EQ(constraint->Forced(kMany).size(), marker->tokens().size() - 1);
-  for (size_t i = 1; i < marker->tokens().size(); ++i)
-    ASSERT_TRUE(constraint->Accept(marker->tokens()[i]).ok());
+  ASSERT_TRUE(constraint->Accept(marker->Rest(0).front()).ok());
+  EXPECT_EQ(constraint->Forced(kMany).size(), marker->Rest(0).size() - 1);
+  for (size_t i = 1; i < marker->Rest(0).size(); ++i)
+    ASSERT_TRUE(constraint->Accept(marker->Rest(0)[i]).ok());
   EXPECT_EQ(TextOf(constraint->Forced(kMany)), "{\"name\": \"");
 }
 
 TEST_F(ForcedTextTest, CallsForceNothingWhileTheModelChooses) {
-  const auto constraint = MakeCallConstraint(
-      MarkerOf("<call>"), Make(Kind::kRegex, "<call>now[0-9]"), Make(Kind::kRegex, "<cat>[0-9]"));
+  const auto constraint = MakeMarkedConstraint(
+      {MarkerOf("<call>"), Make(Kind::kRegex, "<call>now[0-9]")}, Make(Kind::kRegex, "<cat>[0-9]"));
   EXPECT_EQ(ForcedAfter(*constraint->Clone(), ""), "");
   EXPECT_EQ(ForcedAfter(*constraint->Clone(), "<cat"), ">");
   EXPECT_EQ(ForcedAfter(*constraint->Clone(), "<call>"), "now");

@@ -84,6 +84,7 @@ void ReadReasoning(JsonFields& fields, Conversation* chat) {
       bool thinks = true;
       switched |= kwargs.Has(name);
       kwargs.Bool(name, &thinks);
+      chat->own_thinking_off |= !thinks;
     }
     effort_given = kwargs.Has("reasoning_effort");
     fields.Fail(kwargs.status());

@@ -27,7 +27,7 @@ Status CheckRenders(const GenerateRequest& request) {
 }
 
 Status CheckRendered(const TokenizedRequest& rendered, const GenerateRequest& asked) {
-  if (!asked.grammar || !rendered.prompts.front().opens_reasoning) return {};
+  if (!asked.grammar || rendered.prompts.front().reasoning != ReasoningStart::kOpen) return {};
   return Lost(std::string(asked.grammar->param) + ", which begins after the reasoning",
               asked.grammar->param);
 }

@@ -19,7 +19,7 @@ AnswerSplitter SplitterOf(const AnswerRequest& request, TokenBytes token_bytes) 
   const auto parser = std::make_shared<AnswerParser>(request.answer);
   AnswerSplitter splitter;
   splitter.begin = [parser, form = request.answer](const PromptInfo& prompt) {
-    *parser = AnswerParser(form, prompt.opens_reasoning);
+    *parser = AnswerParser(form, prompt.reasoning);
   };
   splitter.read = [parser, hides_eos = request.hides_eos, token_bytes = std::move(token_bytes)](
                       const ResponseDelta& delta, std::vector<AnswerPart>* parts) {

@@ -16,7 +16,7 @@ std::string CallIdOf(const ChatForm& form, int choice, int call) {
 
 ChatText::ChatText(const ChatForm& form, const PromptInfo& prompt)
     : include_reasoning_(form.include_reasoning) {
-  if (form.answer.parses()) parser_.emplace(form.answer, prompt.opens_reasoning);
+  if (form.answer.parses()) parser_.emplace(form.answer, prompt.reasoning);
 }
 
 AnswerMessage ChatText::Read(const ResponseDelta& delta, std::string_view text) {

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "engine/text/call_constraint.h"
+#include "engine/text/marked_constraint.h"
 
 namespace diffserve {
 
@@ -32,12 +32,10 @@ Result<std::shared_ptr<const TextMarker>> AnswerConstraints::Marker(std::string_
   return made;
 }
 
-// The text after reasoning begins within a text.
 AnswerStart AnswerConstraints::StartOf(const GenerateRequest& request,
                                        const PromptInfo& prompt) const {
   AnswerStart start;
   start.skip_special_tokens = request.skip_special_tokens;
-  if (prompt.opens_reasoning) return start;
   const TokenStream stream(tokenizer_.table(), request.skip_special_tokens, prompt.token_ids.ids());
   start.opens_text = stream.at_start();
   start.incomplete_character = stream.incomplete();
@@ -52,58 +50,66 @@ Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::Compile(const Gramma
   return (*compiler)->Compile(grammar, start);
 }
 
-Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::OrCalls(
-    const GenerateRequest& request, std::unique_ptr<TokenConstraint> form) {
+// nullptr without error: the request has no form.
+Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::Form(const GenerateRequest& request,
+                                                                 const AnswerStart& start) {
+  std::unique_ptr<TokenConstraint> form;
+  if (!request.grammar) return form;
+  DS_RETURN_IF_ERROR(Assign(&form, Compile(*request.grammar, start)));
+  // After the compilation: a fault of the form is named first.
+  if (request.sampling.ignore_eos) {
+    return InvalidArgument(std::string("ignore_eos cannot be combined with ") +
+                               request.grammar->param +
+                               ": the format says nothing about text after the answer's end",
+                           "ignore_eos");
+  }
+  if (request.call_marker.empty()) return form;
   const Result<std::shared_ptr<const TextMarker>> marker = Marker(request.call_marker);
   if (!marker.ok()) return marker.status();
   std::unique_ptr<TokenConstraint> calls;
   if (request.call_grammar)
-    DS_RETURN_IF_ERROR(Assign(&calls, Compile(*request.call_grammar, AnswerStart())));
-  return MakeCallConstraint(*marker, std::move(calls), std::move(form));
+    DS_RETURN_IF_ERROR(
+        Assign(&calls, Compile(*request.call_grammar, {.after_spaces = start.after_spaces})));
+  return MakeMarkedConstraint({*marker, std::move(calls)}, std::move(form));
 }
 
 // nullptr without error: there is no constraint.
 Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::Make(const GenerateRequest& request,
                                                                  const PromptInfo& prompt) {
-  std::unique_ptr<TokenConstraint> answer;
-  if (request.grammar) {
-    DS_RETURN_IF_ERROR(Assign(&answer, Compile(*request.grammar, StartOf(request, prompt))));
-    // After the compilation: a fault of the form is named first.
-    if (request.sampling.ignore_eos) {
-      return InvalidArgument(std::string("ignore_eos cannot be combined with ") +
-                                 request.grammar->param +
-                                 ": the format says nothing about text after the answer's end",
-                             "ignore_eos");
-    }
-    if (!request.call_marker.empty())
-      DS_RETURN_IF_ERROR(Assign(&answer, OrCalls(request, std::move(answer))));
-  }
   const bool budget = request.max_reasoning_tokens >= 0;
-  if (request.reasoning == nullptr) {
-    if (!budget) return answer;
+  if (request.reasoning == nullptr && budget) {
     return InvalidArgument(
         "max_reasoning_tokens needs to know where reasoning ends, but this request has no markers: "
         "they come from the chat template or --reasoning-parser, and completions have none",
         "max_reasoning_tokens");
   }
-  if (answer == nullptr && !budget) return answer;
-  return AfterReasoning(request, prompt.opens_reasoning, std::move(answer));
+  const bool reasons = request.reasoning != nullptr && (request.grammar || budget) &&
+                       prompt.reasoning != ReasoningStart::kClosed;
+  if (!reasons) return Form(request, StartOf(request, prompt));
+  if (prompt.reasoning == ReasoningStart::kOpen) return Reasoning(request, nullptr);
+  const Result<std::shared_ptr<const TextMarker>> begin = Marker(request.reasoning->begin);
+  if (!request.grammar) return begin.ok() ? Reasoning(request, *begin) : begin.status();
+  std::unique_ptr<TokenConstraint> form;
+  DS_RETURN_IF_ERROR(Assign(&form, Form(request, StartOf(request, prompt))));
+  if (!begin.ok()) return form;  // no reasoning: the model's tokens cannot open it
+  MarkedAnswer reasoned{.marker = *begin, .after_spaces = true, .excludes_form = budget};
+  DS_RETURN_IF_ERROR(Assign(&reasoned.answer, Reasoning(request, *begin)));
+  return MakeMarkedConstraint(std::move(reasoned), std::move(form));
 }
 
-Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::AfterReasoning(
-    const GenerateRequest& request, bool opens_reasoning, std::unique_ptr<TokenConstraint> answer) {
+// The form after the reasoning begins within a text.
+Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::Reasoning(
+    const GenerateRequest& request, std::shared_ptr<const TextMarker> begin) {
   ReasoningRules rules;
+  rules.begin = std::move(begin);
   rules.max_tokens = request.max_reasoning_tokens;
-  if (!opens_reasoning) {
-    const Result<std::shared_ptr<const TextMarker>> begin = Marker(request.reasoning->begin);
-    // A model that was not trained on the marker as a token does not open reasoning by itself.
-    if (answer != nullptr && (!begin.ok() || (*begin)->tokens().size() > 1)) return answer;
-    if (!begin.ok()) return begin.status();
-    rules.begin = *begin;
-  }
-  const Result<std::shared_ptr<const TextMarker>> end = Marker(request.reasoning->end);
-  if (!end.ok()) return end.status();
-  rules.end = *end;
+  DS_RETURN_IF_ERROR(Assign(&rules.end, Marker(request.reasoning->end)));
+  AnswerStart start;
+  start.skip_special_tokens = request.skip_special_tokens;
+  AnswerAfterReasoning answer;
+  DS_RETURN_IF_ERROR(Assign(&answer.form, Form(request, start)));
+  start.after_spaces = true;
+  DS_RETURN_IF_ERROR(Assign(&answer.after_spaces, Form(request, start)));
   return MakeReasoningConstraint(std::move(rules), std::move(answer));
 }
 

@@ -31,15 +31,15 @@ class AnswerConstraints {
   Result<std::shared_ptr<const TextMarker>> Marker(std::string_view text);
   Result<std::unique_ptr<TokenConstraint>> Compile(const GrammarSpec& grammar,
                                                    const AnswerStart& start);
-  // The answer's format, or tool calls.
-  Result<std::unique_ptr<TokenConstraint>> OrCalls(const GenerateRequest& request,
-                                                   std::unique_ptr<TokenConstraint> form);
   AnswerStart StartOf(const GenerateRequest& request, const PromptInfo& prompt) const;
+  // The answer's format, or tool calls.
+  Result<std::unique_ptr<TokenConstraint>> Form(const GenerateRequest& request,
+                                                const AnswerStart& start);
+  // `begin`: the marker that opens the reasoning; nullptr: it has begun.
+  Result<std::unique_ptr<TokenConstraint>> Reasoning(const GenerateRequest& request,
+                                                     std::shared_ptr<const TextMarker> begin);
   Result<std::unique_ptr<TokenConstraint>> Make(const GenerateRequest& request,
                                                 const PromptInfo& prompt);
-  Result<std::unique_ptr<TokenConstraint>> AfterReasoning(const GenerateRequest& request,
-                                                          bool opens_reasoning,
-                                                          std::unique_ptr<TokenConstraint> answer);
 
   const Tokenizer& tokenizer_;
   const ModelConfig& config_;

@@ -25,9 +25,10 @@ struct AnswerParser::State : CallSink {
   enum class Marker { kReasoningBegin, kReasoningEnd, kCallBegin, kBareCallBegin, kCallEnd };
   using Markers = std::array<std::pair<std::string_view, Marker>, 4>;
 
-  State(const AnswerForm& form_in, bool in_reasoning) : form(form_in) {
-    reasoning_may_begin = form.reasoning != nullptr;
-    if (in_reasoning)
+  State(const AnswerForm& form_in, ReasoningStart start) : form(form_in) {
+    const bool reasons = form.reasoning != nullptr;
+    reasoning_may_begin = reasons && start == ReasoningStart::kMayOpen;
+    if (reasons && start == ReasoningStart::kOpen)
       EnterReasoning();
     else if (!reasoning_may_begin)
       BeginForced();
@@ -330,8 +331,8 @@ void AnswerParser::State::Push(char c) {
   }
 }
 
-AnswerParser::AnswerParser(const AnswerForm& form, bool in_reasoning)
-    : state_(std::make_unique<State>(form, in_reasoning)) {}
+AnswerParser::AnswerParser(const AnswerForm& form, ReasoningStart start)
+    : state_(std::make_unique<State>(form, start)) {}
 AnswerParser::~AnswerParser() = default;
 AnswerParser::AnswerParser(AnswerParser&&) noexcept = default;
 AnswerParser& AnswerParser::operator=(AnswerParser&&) noexcept = default;

@@ -5,7 +5,7 @@
 // Whitespace next to a marker belongs to the marker. A call begins when its name and the first byte
 // of its arguments are known; from then on the arguments are passed on as they arrive. If a later
 // part is malformed or cut off, the arguments sent so far are not valid JSON. Reasoning can begin
-// only at the start of the answer, after whitespace at most.
+// only at the start of the answer, after whitespace at most, and not after a prompt that closed it.
 // *Invariant*: the parts, joined by kind and call, do not depend on how the text is cut into
 // pieces.
 // Thread safety: one thread at a time.
@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/response_stream.h"
 #include "server/serving/tools/parameter_value.h"
 #include "server/serving/tools/tool_format.h"
 
@@ -51,8 +52,8 @@ class AnswerParser {
                                                       // none
   static constexpr size_t kMaxNameBytes = 256;        // of a tool or a parameter
 
-  // `in_reasoning`: the prompt has opened the reasoning already. REQUIRES: the form has one then.
-  explicit AnswerParser(const AnswerForm& form, bool in_reasoning = false);
+  // `start`: how the prompt ends, if the form has reasoning.
+  explicit AnswerParser(const AnswerForm& form, ReasoningStart start = ReasoningStart::kMayOpen);
   ~AnswerParser();
   AnswerParser(AnswerParser&&) noexcept;
   AnswerParser& operator=(AnswerParser&&) noexcept;

@@ -99,6 +99,13 @@ void ContinueFinalMessage(Conversation* conversation) {
   if (!conversation->messages.empty()) conversation->messages.back().content += kContinuationMark;
 }
 
+std::string_view ContinuedText(const Conversation& conversation) {
+  if (!conversation.continues_final_message || conversation.messages.empty()) return {};
+  std::string_view text = conversation.messages.back().content;
+  if (text.ends_with(kContinuationMark)) text.remove_suffix(kContinuationMark.size());
+  return text;
+}
+
 void FitRoles(const TemplateRoles& roles, std::vector<Message>* messages) {
   for (Message& message : *messages) {
     if (!roles.developer && message.role == "developer") message.role = "system";

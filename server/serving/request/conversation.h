@@ -43,7 +43,8 @@ struct Conversation {
   // API has members for.
   std::string template_kwargs = "{}";
   std::optional<bool> enable_thinking;
-  std::string reasoning_effort;  // empty: not given
+  bool own_thinking_off = false;  // template_kwargs turn thinking off
+  std::string reasoning_effort;   // empty: not given
   bool add_generation_prompt = true;
   // The answer continues the last message, whose content ends with kContinuationMark.
   bool continues_final_message = false;
@@ -59,6 +60,8 @@ void SetReasoningEffort(std::string effort, bool thinking_is_set, Conversation* 
 
 // Makes the answer continue the last message.
 void ContinueFinalMessage(Conversation* conversation);
+// The text that the answer continues; empty: it continues none.
+std::string_view ContinuedText(const Conversation& conversation);
 
 // Moves messages with roles that the template does not show into one system message at the front.
 void FitRoles(const TemplateRoles& roles, std::vector<Message>* messages);

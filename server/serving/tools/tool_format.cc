@@ -4,6 +4,8 @@
 namespace diffserve {
 namespace {
 
+constexpr std::string_view kSpaces = " \t\n\r";
+
 constexpr ToolFormat kToolFormats[] = {
     // Nous Hermes 2 and 3, Qwen 2.5 and 3.
     {.name = "hermes", .begin = "<tool_call>", .end = "</tool_call>"},
@@ -27,9 +29,17 @@ constexpr ToolFormat kToolFormats[] = {
     {.name = "motif", .begin = "<tool_call>", .end = "</tool_call>"},
 };
 
+// Those that vLLM has under the same name begin as there.
 constexpr ReasoningFormat kReasoningFormats[] = {
-    {.name = "deepseek_r1", .begin = "<think>", .end = "</think>"},
-    {.name = "qwen3", .begin = "<think>", .end = "</think>"},
+    {.name = "think", .begin = "<think>", .end = "</think>"},
+    {.name = "deepseek_r1",
+     .begin = "<think>",
+     .end = "</think>",
+     .unmarked = ReasoningFormat::Unmarked::kReasoning},
+    {.name = "qwen3",
+     .begin = "<think>",
+     .end = "</think>",
+     .unmarked = ReasoningFormat::Unmarked::kReasoningUnlessOff},
     {.name = "motif", .begin = "<think>", .end = "</think>"},
 };
 
@@ -59,10 +69,25 @@ std::span<const ReasoningFormat> ReasoningFormats() { return kReasoningFormats; 
 std::string ToolFormatNames() { return Names(ToolFormats()); }
 std::string ReasoningFormatNames() { return Names(ReasoningFormats()); }
 
-bool OpensReasoning(const ReasoningFormat* format, std::string_view prompt) {
-  if (format == nullptr) return false;
-  const size_t last = prompt.find_last_not_of(" \t\n\r");
-  return last != prompt.npos && prompt.substr(0, last + 1).ends_with(format->begin);
+ReasoningStart StartOfAnswer(const ReasoningFormat* format, const PromptEnd& end) {
+  if (format == nullptr) return ReasoningStart::kClosed;
+  const size_t opened = end.continued.rfind(format->begin) + 1;  // 0: not there
+  const size_t closed = end.continued.rfind(format->end) + 1;
+  if (opened != closed) return opened > closed ? ReasoningStart::kOpen : ReasoningStart::kClosed;
+  if (end.continued.find_first_not_of(kSpaces) != end.continued.npos)
+    return ReasoningStart::kClosed;
+  const std::string_view prompt = end.prompt.substr(0, end.prompt.find_last_not_of(kSpaces) + 1);
+  if (prompt.ends_with(format->begin)) return ReasoningStart::kOpen;
+  if (prompt.ends_with(format->end)) return ReasoningStart::kClosed;
+  switch (format->unmarked) {
+    case ReasoningFormat::Unmarked::kMayOpen:
+      break;
+    case ReasoningFormat::Unmarked::kReasoning:
+      return ReasoningStart::kOpen;
+    case ReasoningFormat::Unmarked::kReasoningUnlessOff:
+      return end.thinking_off ? ReasoningStart::kClosed : ReasoningStart::kOpen;
+  }
+  return ReasoningStart::kMayOpen;
 }
 
 const ToolFormat* FindToolFormat(std::string_view name) { return Find(ToolFormats(), name); }

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "engine/response_stream.h"
+
 namespace diffserve {
 
 // The text between `begin` and `end` of one call.
@@ -30,9 +32,14 @@ struct ToolFormat {
 };
 
 struct ReasoningFormat {
+  // What an answer begins with if its prompt neither opens nor closes reasoning. Reasoning that has
+  // no opening marker ends at the closing one as well.
+  enum class Unmarked { kMayOpen, kReasoning, kReasoningUnlessOff };
+
   std::string_view name;  // --reasoning-parser
   std::string_view begin;
   std::string_view end;
+  Unmarked unmarked = Unmarked::kMayOpen;
 };
 
 // The formats of one model.
@@ -49,9 +56,16 @@ std::span<const ReasoningFormat> ReasoningFormats();
 // "hermes, llama3_json, ..."
 std::string ToolFormatNames();
 std::string ReasoningFormatNames();
-// Whether a prompt ends with the opening marker of reasoning, apart from whitespace. `format` may
-// be null.
-bool OpensReasoning(const ReasoningFormat* format, std::string_view prompt);
+
+// What shows where an answer begins.
+struct PromptEnd {
+  std::string_view prompt;
+  std::string_view continued = {};  // the assistant's text that the answer continues
+  bool thinking_off = false;        // by the client
+};
+// The last marker counts, if only whitespace comes after it or the continued text has it. `format`
+// may be null.
+ReasoningStart StartOfAnswer(const ReasoningFormat* format, const PromptEnd& end);
 const ToolFormat* FindToolFormat(std::string_view name);            // nullptr: none
 const ReasoningFormat* FindReasoningFormat(std::string_view name);  // nullptr: none
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/text/call_constraint.h"
+#include "engine/text/marked_constraint.h"
 
 #include <gtest/gtest.h>
 
@@ -14,9 +14,9 @@ namespace {
 
 constexpr char kMarker[] = "<tool_call>";
 
-class CallConstraintTest : public ::testing::Test {
+class MarkedConstraintTest : public ::testing::Test {
  protected:
-  CallConstraintTest()
+  MarkedConstraintTest()
       : tokenizer_(LoadTokenizerFixture("byte_bpe")), vocab_size_(tokenizer_->vocab_size() + 5) {
     while (!tokenizer_->IsSpecial(eos_)) ++eos_;
     compiler_ = GrammarCompiler::Make(*tokenizer_, vocab_size_, {eos_}).value();
@@ -27,7 +27,8 @@ class CallConstraintTest : public ::testing::Test {
     return compiler_->Compile({GrammarSpec::Kind::kChoice, choices, "choice"}).value();
   }
   std::unique_ptr<TokenConstraint> Form(const char* choices, const char* calls = nullptr) {
-    return MakeCallConstraint(marker_, calls == nullptr ? nullptr : Choice(calls), Choice(choices));
+    return MakeMarkedConstraint({marker_, calls == nullptr ? nullptr : Choice(calls)},
+                                Choice(choices));
   }
   bool IsAllowed(TokenConstraint& constraint, int32_t token) const {
     std::vector<uint32_t> mask(MaskWords(vocab_size_), 0xAAAAAAAAu);
@@ -51,7 +52,7 @@ class CallConstraintTest : public ::testing::Test {
   std::shared_ptr<const TextMarker> marker_;
 };
 
-TEST_F(CallConstraintTest, AnswerIsTheFormOrCalls) {
+TEST_F(MarkedConstraintTest, AnswerIsTheFormOrCalls) {
   const auto form = Form(R"(["yes"])");
   EXPECT_TRUE(Takes(*form, "yes"));
   EXPECT_TRUE(IsAllowed(*form, eos_));
@@ -63,21 +64,21 @@ TEST_F(CallConstraintTest, AnswerIsTheFormOrCalls) {
   EXPECT_FALSE(IsAllowed(*Form(R"(["yes"])"), eos_));
 }
 
-TEST_F(CallConstraintTest, CallsKeepToTheirOwnGrammar) {
+TEST_F(MarkedConstraintTest, CallsKeepToTheirOwnGrammar) {
   const char* calls = R"(["<tool_call>f</tool_call>"])";
   EXPECT_TRUE(Takes(*Form(R"(["yes"])", calls), "<tool_call>f</tool_call>"));
   EXPECT_TRUE(Takes(*Form(R"(["yes"])", calls), "yes"));
   EXPECT_FALSE(Takes(*Form(R"(["yes"])", calls), "<tool_call>g"));
 }
 
-TEST_F(CallConstraintTest, FormThatBeginsLikeACallIsStillAccepted) {
+TEST_F(MarkedConstraintTest, FormThatBeginsLikeACallIsStillAccepted) {
   const char* form = R"(["<tool>", "<tool_call_of_old>"])";
   for (const char* text : {"<tool>", "<tool_call_of_old>", "<tool_call>f"})
     EXPECT_TRUE(Takes(*Form(form), text)) << text;
   EXPECT_FALSE(Takes(*Form(form), "<tool_calls"));
 }
 
-TEST_F(CallConstraintTest, TokensOfACopyMayComeAgain) {
+TEST_F(MarkedConstraintTest, TokensOfACopyMayComeAgain) {
   std::mt19937 random(5);
   const std::vector<std::string> texts = {"<tool>", "<tool_call>f</tool_call>", "<tool_call_x>"};
   const auto constraint = Form(R"(["<tool>", "<tool_call_x>"])", R"(["<tool_call>f</tool_call>"])");
@@ -93,7 +94,7 @@ TEST_F(CallConstraintTest, TokensOfACopyMayComeAgain) {
   }
 }
 
-TEST_F(CallConstraintTest, ForbiddenTokenIsRefused) {
+TEST_F(MarkedConstraintTest, ForbiddenTokenIsRefused) {
   const auto constraint = Form(R"(["yes"])");
   EXPECT_FALSE(constraint->Accept(Ids("x")[0]).ok());
   EXPECT_TRUE(Takes(*constraint, "yes"));
