@@ -339,10 +339,11 @@ Result<std::shared_ptr<GrammarCompiler::Impl::Entry>> GrammarCompiler::Impl::Com
 
 Result<std::unique_ptr<TokenConstraint>> GrammarCompiler::Compile(const GrammarSpec& spec,
                                                                   const AnswerStart& start) {
-  if (spec.text.size() > impl_->limits.max_text_bytes) {
+  const GrammarLimits& limits = impl_->limits;
+  const size_t max_bytes = spec.is_of_tools ? limits.max_tools_text_bytes : limits.max_text_bytes;
+  if (spec.text.size() > max_bytes) {
     return InvalidArgument(std::string(spec.param) + " has " + std::to_string(spec.text.size()) +
-                               " bytes; at most " + std::to_string(impl_->limits.max_text_bytes) +
-                               " are allowed",
+                               " bytes; at most " + std::to_string(max_bytes) + " are allowed",
                            spec.param);
   }
   const auto copy_of = [](Impl::Entry& entry) {

@@ -30,6 +30,7 @@ struct GrammarSpec {
   Kind kind = Kind::kJsonObject;
   std::string text;
   const char* param = "response_format";  // the client's name of the field, for errors
+  bool is_of_tools = false;               // made from the schemas of many tools
 };
 
 // The context of an answer's first token.
@@ -43,6 +44,7 @@ struct AnswerStart {
 
 struct GrammarLimits {
   size_t max_text_bytes = 256 << 10;
+  size_t max_tools_text_bytes = 2 << 20;
   size_t max_compiled_bytes = size_t{64} << 20;  // per grammar
   size_t max_cache_bytes = size_t{256} << 20;
   size_t max_whitespace = 20;  // characters per run of whitespace between JSON tokens

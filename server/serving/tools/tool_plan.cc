@@ -50,7 +50,7 @@ std::string CallOpening(const Tool& tool) {
 }
 
 GrammarSpec Grammar(GrammarSpec::Kind kind, std::string text) {
-  return {.kind = kind, .text = std::move(text), .param = "tools"};
+  return {.kind = kind, .text = std::move(text), .param = "tools", .is_of_tools = true};
 }
 
 // Each schema is embedded as a whole, so that the references inside it hold.

@@ -12,19 +12,19 @@ use llguidance::{regex_to_lark, ParserFactory};
 use serde_json::{json, Value};
 
 use crate::number_guard::{DigitTokens, Limits, NumberGuard};
-use crate::schema_policy::SchemaPolicy;
+use crate::schema_policy::{whitespace_of, SchemaPolicy};
 use crate::token_parser::Parser;
-use crate::{gbnf, lark_text, structural_tag};
+use crate::{gbnf, lark_text, row_check, structural_tag};
 
 /// The library's trie supports slightly longer tokens; a longer token than this is never drawn.
 const MAX_TOKEN_BYTES: usize = 1000;
 const MAX_CHOICES: usize = 1000;
 
 const LIMITS: ParserLimits = ParserLimits {
-    max_items_in_row: 2000,
+    max_items_in_row: 4000,        // 10 ms; row_check looks for longer ones before work starts
     initial_lexer_fuel: 1_000_000, // 20 ms
     step_lexer_fuel: 100_000,      // 7 ms
-    step_max_items: 50_000,        // 3 ms
+    step_max_items: 50_000,        // 3 ms, in the longest rows 120 ms
     max_lexer_states: 30_000,      // of 1 to 2 KiB
     max_grammar_size: 300_000,
     precompute_large_lexemes: true,
@@ -188,6 +188,15 @@ fn top_level(
 
 /// Rewords library messages where a client needs to know what to do.
 fn explained(message: String) -> String {
+    // The library's numbers for classes of lexemes and for symbols have 8 and 16 bits.
+    if ["class too large", "grammar.symbols.len()", "CSymIdx out of range"]
+        .iter()
+        .any(|limit| message.contains(limit))
+    {
+        return "it has too many parts: at most 254 schemas or grammars within a grammar with \
+                max_tokens, and 65,000 symbols"
+            .into();
+    }
     // A panic's text may quote the client's text, and a backtrace does not help the client.
     if message.starts_with("panic: ") {
         return "the grammar library failed".into();
@@ -240,7 +249,8 @@ impl GrammarFactory {
     ) -> Result<(TokenMatcher, String), String> {
         let (grammar, limits) = top_level(kind, text, max_whitespace)?;
         let parser = self.factory.create_parser(grammar).map_err(|e| explained(e.to_string()))?;
-        let parser = Parser::new(parser);
+        row_check::check(parser.parser.grammar(), LIMITS.max_items_in_row)?;
+        let mut parser = Parser::new(parser, &whitespace_of(max_whitespace));
         let is_json = matches!(kind, Kind::JsonObject | Kind::JsonSchema);
         let begins = is_json || parser.is_in_schema();
         let made = TokenMatcher {
@@ -286,35 +296,21 @@ impl TokenMatcher {
 
     fn take(&mut self, token: u32) -> Result<(), String> {
         self.filled = false;
-        self.parser.accept(token).map_err(explained)?;
         let Some(numbers) = &mut self.numbers else {
-            return Ok(());
+            return self.parser.accept(token).map_err(explained);
         };
+        let bytes = numbers.bytes(token);
+        let from = match numbers.is_in_schema() {
+            true => 0,
+            false => self.parser.schema_begin(bytes).map_err(explained)?,
+        };
+        self.parser.accept(token).map_err(explained)?;
         match self.is_json || self.parser.is_in_schema() {
             false => numbers.leave(),
             true if numbers.is_in_schema() => numbers.accept(token),
-            true => {
-                let bytes = numbers.bytes(token).to_vec();
-                let from = self.schema_begin(&bytes)?;
-                self.numbers.iter_mut().for_each(|numbers| numbers.enter(&bytes[from..]));
-            }
+            true => numbers.enter(token, from),
         }
         Ok(())
-    }
-
-    /// The position in the last token's `bytes` where a schema's JSON begins.
-    fn schema_begin(&self, bytes: &[u8]) -> Result<usize, String> {
-        let mut probe = self.parser.deep_clone();
-        probe.rollback(1).map_err(explained)?;
-        for (i, byte) in bytes.iter().enumerate() {
-            probe.accept(self.bytes[usize::from(*byte)]).map_err(explained)?;
-            if probe.is_in_schema() {
-                // The byte that ends the previous element may be the JSON's first byte.
-                let is_first = matches!(*byte, b'"' | b'-' | b'0'..=b'9');
-                return Ok(if is_first { i } else { i + 1 });
-            }
-        }
-        Ok(bytes.len())
     }
 
     pub fn fill(&mut self, mask: &mut [u32]) -> Result<(), String> {

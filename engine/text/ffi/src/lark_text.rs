@@ -6,7 +6,6 @@ use serde_json::Value;
 
 use crate::lark_pieces::{Piece, Pieces};
 use crate::schema_policy::SchemaPolicy;
-use crate::token_parser::SCHEMA_ATTRIBUTE;
 
 /// Rule attributes that have no effect here, or that would take back text that was already sent.
 const REFUSED_ATTRIBUTES: [&str; 3] = ["temperature", "stop", "stop_capture"];
@@ -68,20 +67,12 @@ pub fn check_levels(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a schema after `text` can be a rule of its own. It cannot in a rule with `max_tokens`,
-/// where the library accepts only a schema, nor in a nested grammar.
-fn can_be_a_rule(text: &str) -> bool {
-    let line = text.rsplit('\n').next().unwrap_or("");
-    !line.contains("max_tokens") && !text.contains("%lark")
-}
-
-/// The text for the library, and the schemas in it that became rules of their own.
+/// The text for the library, and the schemas in it.
 pub fn with_checked_schemas(
     text: &str,
     policy: &SchemaPolicy,
 ) -> Result<(String, Vec<Value>), String> {
-    let (mut schemas, mut rules) = (Vec::new(), String::new());
-    let mut out = String::new();
+    let (mut out, mut schemas) = (String::new(), Vec::new());
     let mut copied = 0;
     let mut intersections = 0;
     let mut pieces = Pieces::new(text);
@@ -89,15 +80,8 @@ pub fn with_checked_schemas(
         match piece? {
             (at, Piece::Json("%json", value)) => {
                 out.push_str(&text[copied..at]);
-                let made = policy.apply(&value)?;
-                if !can_be_a_rule(&out) {
-                    out.push_str(&format!("%json {made}"));
-                } else {
-                    let rule = format!("schema_of_the_server_{}", schemas.len());
-                    rules.push_str(&format!("\n{rule}{SCHEMA_ATTRIBUTE}: %json {made}"));
-                    out.push_str(&rule);
-                    schemas.push(value);
-                }
+                out.push_str(&format!("%json {}", policy.apply(&value)?));
+                schemas.push(value);
                 copied = pieces.at;
             }
             (_, Piece::Json("%llguidance", options)) => check_options(&options)?,
@@ -112,6 +96,5 @@ pub fn with_checked_schemas(
         }
     }
     out.push_str(&text[copied..]);
-    out.push_str(&rules);
     Ok((out, schemas))
 }

@@ -179,10 +179,10 @@ impl NumberGuard {
         self.place = Some(next.unwrap_or_default());
     }
 
-    /// Begins a schema's JSON with these bytes, the last of a token.
-    pub fn enter(&mut self, bytes: &[u8]) {
+    /// Begins a schema's JSON with the bytes of a token from `from` on.
+    pub fn enter(&mut self, token: u32, from: usize) {
         let step = |place: Place, byte: &u8| place.after(*byte, &self.limits).unwrap_or_default();
-        self.place = Some(bytes.iter().fold(Place::default(), step));
+        self.place = Some(self.bytes(token)[from..].iter().fold(Place::default(), step));
     }
 
     /// Accepts a token after which no schema's JSON continues.

@@ -11,6 +11,7 @@ use crate::schema_dialect::{restated, Dialect};
 use crate::schema_intersections;
 use crate::schema_numbers::bounds;
 use crate::schema_pattern::{self, translated};
+use crate::schema_references::{localized, percent_decoded};
 use crate::schema_sets::{self, add_part};
 use crate::schema_values::{
     check_bounds, check_constant, count, format_rule, list, number, FormatRule, TYPES,
@@ -20,7 +21,8 @@ use crate::schema_values::{
 const MAX_HOSTNAME_LENGTH: usize = 253;
 const MAX_DEPTH: usize = 64;
 const MAX_VALUES: usize = 10_000;
-const MAX_ENTRIES: usize = 1000; // of an enum, of alternatives, of required
+const MAX_ENTRIES: usize = 1000; // of an enum, of alternatives, of required, of properties: the
+                                 // library takes quadratic time for these
 const MAX_REFERENCES: usize = 500; // to different places
 /// Nesting levels of all targets of references together: the library follows them on one stack.
 const MAX_TARGET_LEVELS: usize = 1000;
@@ -66,9 +68,18 @@ pub struct SchemaPolicy {
     pub max_whitespace: usize,
 }
 
+/// The expression for whitespace between JSON tokens.
+pub fn whitespace_of(max_whitespace: usize) -> String {
+    match max_whitespace {
+        0 => "[\\x20&&\\x0A]".into(), // none
+        max => format!("[\\x20\\x0A\\x0D\\x09]{{1,{max}}}"),
+    }
+}
+
 impl SchemaPolicy {
     pub fn apply(&self, schema: &Value) -> Result<Value, String> {
         let dialect = Dialect::of(schema).map_err(|why| refused("", "$schema", why))?;
+        let schema = &localized(schema, dialect);
         let mut walk = Walk::new(schema, dialect);
         let mut made = match walk.schema(schema, "", 0)? {
             Value::Bool(true) => Map::new(),
@@ -81,13 +92,11 @@ impl SchemaPolicy {
             made.insert("$defs".into(), Value::Object(definitions));
         }
         schema_intersections::check(&made)?;
-        let whitespace = format!("[\\x20\\x0A\\x0D\\x09]{{1,{}}}", self.max_whitespace);
-        let options = match self.max_whitespace {
-            0 => json!({"whitespace_flexible": false, "json_allowed_escapes": "nrbtf\\\""}),
-            // One spelling per character: a key that is spelled differently would pass for another
-            // key.
-            _ => json!({"whitespace_pattern": whitespace, "json_allowed_escapes": "nrbtf\\\""}),
-        };
+        // One spelling per character: a key that is spelled differently would pass for another key.
+        let options = json!({
+            "whitespace_pattern": whitespace_of(self.max_whitespace),
+            "json_allowed_escapes": "nrbtf\\\""
+        });
         made.insert("x-guidance".into(), options);
         Ok(Value::Object(made))
     }
@@ -316,14 +325,10 @@ impl<'a> Walk<'a> {
     fn reference(&mut self, value: &Value, at: &Place) -> Result<Value, String> {
         let fail = |why: &str| refused(at.shown, "$ref", why);
         let text = value.as_str().ok_or_else(|| fail("is not a string"))?;
-        let pointer = match text.strip_prefix('#') {
-            Some(rest) if rest.is_empty() || rest.starts_with('/') => percent_decoded(rest),
-            _ => return Err(fail("is supported only within the schema, as #/...")),
+        let pointer = text.strip_prefix('#').and_then(percent_decoded);
+        let Some(pointer) = pointer.filter(|pointer| self.root.pointer(pointer).is_some()) else {
+            return Err(fail(&format!("leads to {text}, which is not in the schema")));
         };
-        let pointer = pointer.ok_or_else(|| fail("is not a JSON pointer"))?;
-        if self.root.pointer(&pointer).is_none() {
-            return Err(fail("leads nowhere"));
-        }
         let known = self.targets.iter().position(|target| *target == pointer);
         let number = known.unwrap_or(self.targets.len());
         if known.is_none() {
@@ -393,6 +398,10 @@ impl<'a> Walk<'a> {
     fn property_map(&mut self, key: &str, value: &Value, at: &Place) -> Result<Value, String> {
         let fail = |why: String| refused(at.shown, key, why);
         let object = value.as_object().ok_or_else(|| fail("is not an object".into()))?;
+        if object.len() > MAX_ENTRIES {
+            let found = object.len();
+            return Err(fail(format!("has {found} entries; at most {MAX_ENTRIES} are allowed")));
+        }
         if key == "patternProperties" {
             self.name_patterns += object.len();
             if self.name_patterns > MAX_NAME_PATTERNS {
@@ -402,7 +411,7 @@ impl<'a> Walk<'a> {
         let mut made = Map::new();
         for (name, schema) in object {
             let checked = match key {
-                "properties" => check_constant(&Value::from(name.as_str())).map(|()| name.clone()),
+                "properties" => Ok(name.clone()),
                 _ => translated(name),
             };
             let kept = checked.map_err(|why| fail(format!("{name:?} {why}")))?;
@@ -438,10 +447,10 @@ fn check_names(value: &Value) -> Result<(), String> {
     if names.len() > MAX_ENTRIES {
         return Err(format!("has {} entries; at most {MAX_ENTRIES} are allowed", names.len()));
     }
-    names.iter().try_for_each(|name| match name {
-        Value::String(_) => check_constant(name),
-        _ => Err("is not a list of strings".into()),
-    })
+    match names.iter().all(Value::is_string) {
+        true => Ok(()),
+        false => Err("is not a list of strings".into()),
+    }
 }
 
 fn check_annotation(key: &str, value: &Value, at: &Place) -> Result<(), String> {
@@ -475,20 +484,4 @@ fn add_format(
         return;
     }
     add_part(applied, json!({"pattern": pattern}));
-}
-
-fn percent_decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        rest = tail;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let digits = std::str::from_utf8(rest.get(..2)?).ok()?;
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-        rest = &rest[2..];
-    }
-    String::from_utf8(bytes).ok()
 }

@@ -8,11 +8,10 @@ use crate::gbnf;
 use crate::grammar::regex_terminal;
 use crate::lark_text::quoted;
 use crate::schema_policy::SchemaPolicy;
-use crate::token_parser::SCHEMA_ATTRIBUTE;
 
-const MAX_ENTRIES: usize = 128;
+const MAX_ENTRIES: usize = 1024;
 const MAX_DEPTH: usize = 16;
-const MAX_FORMATS: usize = 1000;
+const MAX_FORMATS: usize = 5000;
 const MAX_REPEAT: u64 = 1000;
 const FORMATS: [&str; 14] = [
     "const_string",
@@ -185,7 +184,7 @@ impl Writer<'_> {
         let made = self.policy.apply(schema).map_err(|e| format!("{path}.json_schema: {e}"))?;
         self.schemas.push(schema.clone());
         let name = self.name("j");
-        self.rules.push_str(&format!("{name}{SCHEMA_ATTRIBUTE}: %json {made}\n"));
+        self.rules.push_str(&format!("{name}: %json {made}\n"));
         Ok(name)
     }
 

@@ -3,27 +3,44 @@
 //! more.
 
 use std::fmt::Display;
+use std::sync::Arc;
 
 use llguidance::api::StopReason;
-use llguidance::toktrie::SimpleVob;
+use llguidance::earley::ParserRecognizer;
+use llguidance::toktrie::{Recognizer, SimpleVob};
 use llguidance::TokenParser;
 
 use crate::forced_text::tokens_after;
 use crate::panics::without_panic;
 
-/// The attribute of a rule whose text is JSON of a schema. The library passes it on to everything
-/// inside the rule, and it has no other use here.
-pub const SCHEMA_ATTRIBUTE: &str = "[temperature=1]";
-
 pub struct Parser {
     /// Err: why it failed.
     parser: Result<TokenParser, String>,
+    /// [class of lexemes] Whether they are of a schema's JSON.
+    in_schema: Arc<[bool]>,
+}
+
+/// Which classes are of a schema's JSON: those whose skipped text is `whitespace`. Schemas share a
+/// class, as there are at most 255, except in a grammar with `max_tokens`.
+fn classes_of_schemas(parser: &TokenParser, whitespace: &str) -> Arc<[bool]> {
+    let spec = parser.parser.grammar().lexer_spec();
+    let skips = spec.skip_by_class.iter().map(|skip| spec.lexeme_spec(*skip).to_string(512, None));
+    skips.map(|skip| skip.contains(whitespace)).collect()
+}
+
+/// Whether the next text may be JSON of a schema.
+fn is_in_schema(at: &ParserRecognizer, in_schema: &[bool]) -> bool {
+    let spec = at.lexer().lexer_spec();
+    let mut possible = at.lexer().possible_lexemes(at.lexer_state()).iter();
+    possible.any(|lexeme| in_schema[spec.lexeme_spec(lexeme).class().as_usize()])
 }
 
 impl Parser {
-    pub fn new(mut parser: TokenParser) -> Self {
+    /// `whitespace`: the expression that schemas have for it.
+    pub fn new(mut parser: TokenParser, whitespace: &str) -> Self {
         parser.start_without_prompt();
-        Parser { parser: Ok(parser) }
+        let in_schema = classes_of_schemas(&parser, whitespace);
+        Parser { parser: Ok(parser), in_schema }
     }
 
     fn guarded<T, E: Display>(
@@ -54,10 +71,6 @@ impl Parser {
         self.deep_clone().guarded(|parser| Ok::<_, String>(tokens_after(parser, vocab_size)))
     }
 
-    pub fn rollback(&mut self, count: usize) -> Result<(), String> {
-        self.guarded(|parser| parser.rollback(count))
-    }
-
     /// Whether nothing can follow.
     pub fn is_at_end(&self) -> Result<bool, String> {
         let reason = self.parser.as_ref().map_err(|error| error.clone())?.stop_reason();
@@ -68,12 +81,40 @@ impl Parser {
     }
 
     /// Whether the next text may be JSON of a schema.
-    pub fn is_in_schema(&self) -> bool {
-        self.parser.as_ref().is_ok_and(|parser| parser.temperature().is_some())
+    pub fn is_in_schema(&mut self) -> bool {
+        let classes = self.in_schema.clone();
+        let look = |parser: &mut TokenParser| {
+            Ok::<_, String>(parser.parser.with_recognizer(|at| is_in_schema(at, &classes)))
+        };
+        self.guarded(look).unwrap_or(false)
+    }
+
+    /// The position in the next token's `bytes` where a schema's JSON begins.
+    pub fn schema_begin(&mut self, bytes: &[u8]) -> Result<usize, String> {
+        let classes = self.in_schema.clone();
+        self.guarded(|parser| {
+            Ok::<_, String>(parser.parser.with_recognizer(|at| {
+                at.trie_started("schema");
+                let (mut pushed, mut found) = (0, false);
+                while !found && pushed < bytes.len() && at.try_push_byte(bytes[pushed]) {
+                    pushed += 1;
+                    found = is_in_schema(at, &classes);
+                }
+                at.pop_bytes(pushed);
+                at.trie_finished();
+                // The byte that ends the previous element may be the JSON's first byte.
+                let is_first = |byte: u8| matches!(byte, b'"' | b'-' | b'0'..=b'9');
+                match found {
+                    true if is_first(bytes[pushed - 1]) => pushed - 1,
+                    true => pushed,
+                    false => bytes.len(),
+                }
+            }))
+        })
     }
 
     pub fn deep_clone(&self) -> Self {
         let copy = self.parser.as_ref().map(TokenParser::deep_clone);
-        Parser { parser: copy.map_err(|error| error.clone()) }
+        Parser { parser: copy.map_err(|error| error.clone()), in_schema: self.in_schema.clone() }
     }
 }
