@@ -13,6 +13,8 @@
 namespace diffserve {
 namespace {
 
+constexpr size_t kMaxSpacesBefore = 20;  // bytes, before the marker or the form
+
 class MarkedConstraint : public TokenConstraint {
  public:
   MarkedConstraint(MarkedAnswer marked, std::unique_ptr<TokenConstraint> form)
@@ -36,12 +38,14 @@ class MarkedConstraint : public TokenConstraint {
     Progress next = now_;
     const std::string_view text = marked_.marker->TextOf(token);
     const bool is_space = now_.matched == 0 && !text.empty() && TextMarker::IsSpace(text);
+    bool is_of_form = now_.form;
     if (now_.marked && now_.form) {
       // Fill is asked first: a refused Accept would end that constraint for good.
       std::vector<uint32_t> mask(MaskWords(marked_.marker->vocab_size()));
       next.marked = (FillMarked(mask).ok() && IsAllowed(mask, token)) || is_space;
-      next.form = form_->Fill(mask).ok() && IsAllowed(mask, token);
-      if (!next.form && (!next.marked || (is_space && !marked_.after_spaces)))
+      is_of_form = form_->Fill(mask).ok() && IsAllowed(mask, token);
+      next.form = is_of_form || (is_space && IsFree(text));
+      if (!next.form && (!next.marked || is_space))
         return Status(StatusCode::kInternal,
                       "token " + std::to_string(token) + " begins neither the marker nor the form");
     }
@@ -49,7 +53,8 @@ class MarkedConstraint : public TokenConstraint {
       if (marked_.answer != nullptr) DS_RETURN_IF_ERROR(marked_.answer->Accept(token));
       DS_RETURN_IF_ERROR(Match(text, &next));
     }
-    if (next.form) DS_RETURN_IF_ERROR(form_->Accept(token));
+    if (is_space) next.spaces += text.size();
+    if (is_of_form && next.form) DS_RETURN_IF_ERROR(form_->Accept(token));
     now_ = next;
     return {};
   }
@@ -88,7 +93,13 @@ class MarkedConstraint : public TokenConstraint {
     bool marked = true;
     bool form = true;
     size_t matched = 0;
+    size_t spaces = 0;  // bytes of whitespace before the marker or the form
   };
+
+  // Whether this whitespace may come before the marker and the form, and is part of neither.
+  bool IsFree(std::string_view text) const {
+    return marked_.after_spaces && now_.spaces + text.size() <= kMaxSpacesBefore;
+  }
 
   static bool IsAllowed(std::span<const uint32_t> mask, int32_t token) {
     return token >= 0 && static_cast<size_t>(token) < mask.size() * kMaskWordBits &&
@@ -130,11 +141,12 @@ class MarkedConstraint : public TokenConstraint {
       any = true;
     }
     std::ranges::copy(of_marker, mask.begin());
-    if (any && marked_.after_spaces && now_.matched == 0) {
-      for (const int32_t token : marker.spaces())
-        mask[static_cast<size_t>(token) / 32] |= 1u << (token % 32);
+    if (!any || now_.matched > 0)
+      return any ? Status() : Status(StatusCode::kInternal, "no token goes on with the marker");
+    for (const int32_t token : marker.spaces()) {
+      if (IsFree(marker.TextOf(token))) mask[static_cast<size_t>(token) / 32] |= 1u << (token % 32);
     }
-    return any ? Status() : Status(StatusCode::kInternal, "no token goes on with the marker");
+    return {};
   }
 
   MarkedAnswer marked_;

@@ -15,7 +15,8 @@ struct MarkedAnswer {
   // Constrains an answer that begins with the marker, including the marker itself; nullptr:
   // anything may follow it.
   std::unique_ptr<TokenConstraint> answer = nullptr;
-  bool after_spaces = false;   // whitespace that the form does not allow may come before the marker
+  // A little whitespace that the form does not allow may come before the marker or the form.
+  bool after_spaces = false;
   bool excludes_form = false;  // once the marker is complete, even if the form allows it as well
 };
 

@@ -27,7 +27,7 @@ def setUpModule():
     global server, client, claude
     server = unittest.enterModuleContext(
         ServerProcess("--served-model-name", "m", "--tool-call-parser", "hermes",
-                      "--reasoning-parser", "deepseek_r1",
+                      "--reasoning-parser", "think",
                       model=parrot_model.directory(ANSWERS)))
     client = unittest.enterModuleContext(
         openai.OpenAI(base_url=server.url + "/v1", api_key="x", max_retries=0, timeout=60))
@@ -102,7 +102,16 @@ class RequestIdTest(unittest.TestCase):
 
 
 class AllowedToolsTest(unittest.TestCase):
-    """The model wants to call the weather."""
+    """The model wants to call the weather. Its answers have no reasoning, which a model that is
+    held to another call might begin."""
+
+    @classmethod
+    def setUpClass(cls):
+        plain = cls.enterClassContext(
+            ServerProcess("--served-model-name", "m", "--tool-call-parser", "hermes",
+                          "--reasoning-parser", "none", model=parrot_model.directory(ANSWERS)))
+        cls.client = cls.enterClassContext(
+            openai.OpenAI(base_url=plain.url + "/v1", api_key="x", max_retries=0, timeout=60))
 
     def calls(self, number: int, mode: str, *allowed: str) -> list[list]:
         """Names of the calls in a chat, in its stream, and in a response."""
@@ -110,10 +119,10 @@ class AllowedToolsTest(unittest.TestCase):
         chat = {"model": "m", "messages": [asked(number)], "temperature": 0, "max_tokens": 60,
                 "tools": CHAT_TOOLS, "parallel_tool_calls": False, "tool_choice": {
                     "type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": entries}}}
-        whole = client.chat.completions.create(**chat).choices[0].message.tool_calls or []
-        deltas = [call for chunk in client.chat.completions.create(**chat, stream=True)
+        whole = self.client.chat.completions.create(**chat).choices[0].message.tool_calls or []
+        deltas = [call for chunk in self.client.chat.completions.create(**chat, stream=True)
                   for call in chunk.choices[0].delta.tool_calls or []]
-        response = client.responses.create(
+        response = self.client.responses.create(
             model="m", input=[asked(number)], temperature=0, max_output_tokens=60,
             tools=RESPONSES_TOOLS, parallel_tool_calls=False, tool_choice={
                 "type": "allowed_tools", "mode": mode,
@@ -134,7 +143,7 @@ class AllowedToolsTest(unittest.TestCase):
 
     def test_the_prompt_has_all_tools(self):
         def prompt(**options):
-            return client.chat.completions.create(
+            return self.client.chat.completions.create(
                 model="m", messages=[asked(2)], tools=CHAT_TOOLS, **options).usage.prompt_tokens
         self.assertEqual(prompt(tool_choice={"type": "allowed_tools", "allowed_tools": {
             "mode": "auto", "tools": [{"type": "function", "function": {"name": "now"}}]}}),
@@ -142,11 +151,11 @@ class AllowedToolsTest(unittest.TestCase):
 
     def test_an_unknown_name_is_refused_by_name(self):
         for call in (
-                lambda: client.chat.completions.create(
+                lambda: self.client.chat.completions.create(
                     model="m", messages=[asked(1)], tools=CHAT_TOOLS, tool_choice={
                         "type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [
                             {"type": "function", "function": {"name": "other"}}]}}),
-                lambda: client.responses.create(
+                lambda: self.client.responses.create(
                     model="m", input="a", tools=RESPONSES_TOOLS, tool_choice={
                         "type": "allowed_tools", "mode": "auto",
                         "tools": [{"type": "function", "name": "other"}]})):

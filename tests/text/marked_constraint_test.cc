@@ -94,6 +94,22 @@ TEST_F(MarkedConstraintTest, TokensOfACopyMayComeAgain) {
   }
 }
 
+TEST_F(MarkedConstraintTest, LittleWhitespaceIsNeitherTheFormNorTheMarker) {
+  const auto form = [this] {
+    return MakeMarkedConstraint({.marker = marker_, .after_spaces = true}, Choice(R"(["yes"])"));
+  };
+  EXPECT_TRUE(Takes(*form(), "\n\nyes"));
+  EXPECT_TRUE(Takes(*form(), "\n<tool_call>anything"));
+  EXPECT_FALSE(Takes(*form(), "\nno"));
+  const auto constraint = form();
+  const int32_t space = Ids("\n")[0];
+  int taken = 0;
+  for (; IsAllowed(*constraint, space); ++taken) ASSERT_TRUE(constraint->Accept(space).ok());
+  EXPECT_EQ(taken, 20);
+  EXPECT_FALSE(constraint->Clone()->Accept(space).ok());
+  EXPECT_TRUE(Takes(*constraint, "yes"));
+}
+
 TEST_F(MarkedConstraintTest, ForbiddenTokenIsRefused) {
   const auto constraint = Form(R"(["yes"])");
   EXPECT_FALSE(constraint->Accept(Ids("x")[0]).ok());

@@ -295,7 +295,8 @@ TEST_F(ReasoningConstraintTest, AnswerMayBeginLikeTheMarker) {
   }
   EXPECT_FALSE(Takes(*constraint->Clone(), {"<", "x"}));
   EXPECT_FALSE(constraint->Clone()->Accept(IdOf("x")).ok());
-  EXPECT_FALSE(Takes(*constraint->Clone(), {"\n", "y"})) << "the space belongs to no choice";
+  EXPECT_TRUE(Takes(*constraint->Clone(), {"\n", "y"})) << "the space belongs to neither";
+  EXPECT_FALSE(Takes(*constraint->Clone(), {"\n", "x"}));
 }
 
 // A form that describes the reasoning itself holds for all of the answer, unless there is a budget.

@@ -229,6 +229,7 @@ Status PlanTools(const ToolChoice& choice, const FrontendOptions& limits, Answer
     generate.grammar = std::move(plan->grammar);
   }
   generate.reasoning = plan->form.reasoning;
+  plan->form.has_form = generate.grammar.has_value();
   request->hides_eos = plan->shows_special_tokens && generate.skip_special_tokens;
   if (request->hides_eos) generate.skip_special_tokens = false;
   request->answer = std::move(plan->form);

@@ -28,6 +28,7 @@ struct AnswerParser::State : CallSink {
   State(const AnswerForm& form_in, ReasoningStart start) : form(form_in) {
     const bool reasons = form.reasoning != nullptr;
     reasoning_may_begin = reasons && start == ReasoningStart::kMayOpen;
+    drops_spaces = reasoning_may_begin && form.has_form;
     if (reasons && start == ReasoningStart::kOpen)
       EnterReasoning();
     else if (!reasoning_may_begin)

@@ -40,6 +40,7 @@ struct AnswerForm {
   bool forced_call = false;  // the whole answer is one call's arguments of `forced_name` (a named
   std::string forced_name;   // tool) or, without a name, a JSON list of calls (required)
   bool parallel = true;      // false: text after the first call is dropped
+  bool has_form = false;     // where reasoning may begin, whitespace before a form is not content
   std::shared_ptr<const ParameterTypes> parameter_types;  // nullptr: unknown
 
   bool parses() const { return tools != nullptr || reasoning != nullptr || forced_call; }
