@@ -215,6 +215,9 @@ impl<'a> Walk<'a> {
         };
         let fail = |(key, why): (&str, String)| refused(&shown, key, why);
         let mut object = restated(object, self.dialect).map_err(fail)?;
+        if self.leads_to_false(&object) {
+            return Ok(Value::Bool(false));
+        }
         if schema_sets::excludes_all(&mut object).map_err(fail)? {
             return Ok(Value::Bool(false));
         }
@@ -320,6 +323,13 @@ impl<'a> Walk<'a> {
             ));
         }
         Ok(())
+    }
+
+    /// The library refuses a definition that is false, also where nothing needs it.
+    fn leads_to_false(&self, object: &Map<String, Value>) -> bool {
+        let reference = object.get("$ref").and_then(Value::as_str);
+        let pointer = reference.and_then(|text| text.strip_prefix('#')).and_then(percent_decoded);
+        pointer.and_then(|pointer| self.root.pointer(&pointer)) == Some(&Value::Bool(false))
     }
 
     fn reference(&mut self, value: &Value, at: &Place) -> Result<Value, String> {
