@@ -280,10 +280,19 @@ void JsonFields::Variables(std::string_view name, size_t max_entries, size_t max
     if (key.size() > kMaxShownJsonBytes)
       return Fail(InvalidArgument(path + " is too long for a name", path));
   }
-  if (value->empty())
-    *out = "{}";
-  else
-    ObjectText(name, max_bytes, out);
+  std::string text;
+  ObjectText(name, max_bytes, &text);
+  if (!status_.ok()) return;
+  *out = "{}";
+  if (std::ranges::all_of(*value, &Json::is_null)) return;
+  if (std::ranges::any_of(*value, &Json::is_null)) {
+    auto ordered = nlohmann::ordered_json::parse(text);
+    for (const auto& [key, entry] : value->items()) {
+      if (entry.is_null()) ordered.erase(key);
+    }
+    text = ordered.dump();
+  }
+  *out = std::move(text);
 }
 
 void JsonFields::Scalars(std::string_view name, size_t max_entries, std::string* out) {

@@ -71,8 +71,8 @@ class JsonFields {
                  std::vector<std::pair<int32_t, float>>* out);
   // An object of strings, numbers and booleans, as JSON text.
   void Scalars(std::string_view name, size_t max_entries, std::string* out);
-  // An object of any values, as the client wrote it; keys of `reserved` are refused. REQUIRES: as
-  // for ObjectText.
+  // An object of any values, as the client wrote it but without nulls; keys of `reserved` are
+  // refused. REQUIRES: as for ObjectText.
   void Variables(std::string_view name, size_t max_entries, size_t max_bytes,
                  std::span<const std::string_view> reserved, std::string* out);
   // A member that is an object, as the client wrote it: the order of a schema's properties is the

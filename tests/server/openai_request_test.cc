@@ -302,7 +302,7 @@ TEST_F(OpenAiRequestTest, MessagesAreConvertedForTheTemplate) {
       TemplateJsonOf(chat).messages,
       R"([{"role":"system","content":"be \"brief\""},{"role":"user","content":"a\nb","name":"bob"},)"
       R"({"role":"assistant","content":""}])");
-  EXPECT_EQ(chat.template_kwargs, R"({"shout":true,"k":1.5,"l":[{"b":1,"a":null}],"n":null})");
+  EXPECT_EQ(chat.template_kwargs, R"({"shout":true,"k":1.5,"l":[{"b":1,"a":null}]})");
   EXPECT_FALSE(chat.add_generation_prompt);
   EXPECT_EQ(parsed.value().generate.sampling.num_logprobs, 2);
   EXPECT_EQ(parsed.value().generate.max_tokens_default, 0);

@@ -108,8 +108,7 @@ impl Template {
         variables.insert("tools".into(), tools);
         variables.insert("documents".into(), Json::Null);
         if let Json::Object(kwargs) = kwargs {
-            // Clients that have nothing to say send null, which a template takes for a value.
-            variables.extend(kwargs.into_iter().filter(|(_, value)| !value.is_null()));
+            variables.extend(kwargs);
         }
         variables.insert("messages".into(), messages);
         variables
