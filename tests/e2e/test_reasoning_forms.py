@@ -139,15 +139,26 @@ class ReasoningFormsTest(unittest.TestCase):
                         **FORMS["schema"][1]).choices
                     self.assertEqual([(c.message.reasoning_content, c.message.content)
                                       for c in both], [(thought, '{"a": 17}')] * 2)
-                    responses = self.client.responses.create(
+                    asked = dict(
                         model="m", input=prompt, temperature=0, max_output_tokens=100,
                         text={"format": {"type": "json_schema", "name": "f", "schema": OBJECT}})
+                    responses = self.client.responses.create(**asked)
+                    events = list(self.client.responses.create(**asked, stream=True))
+                    for kind, right in (("reasoning_text", thought), ("output_text", '{"a": 17}')):
+                        self.assertEqual("".join(event.delta for event in events if event.type ==
+                                                 f"response.{kind}.delta"), right)
                     self.assertEqual(responses.output_text, '{"a": 17}')
                     self.assertEqual(responses.output[0].content[0].text, thought)
-                    message = self.server.post("/v1/messages", {
+                    body = {
                         "model": "m", "messages": prompt, "max_tokens": 100, "temperature": 0,
-                        "output_config": {"format": {"type": "json_schema", "schema": OBJECT}},
-                    }).json()["content"]
+                        "output_config": {"format": {"type": "json_schema", "schema": OBJECT}}}
+                    message = self.server.post("/v1/messages", body).json()["content"]
+                    stream = self.server.post("/v1/messages", body | {"stream": True}).body
+                    deltas = [json.loads(line[6:]).get("delta", {})
+                              for line in stream.decode().splitlines()
+                              if line.startswith("data: ")]
+                    self.assertEqual(["".join(delta.get(name, "") for delta in deltas)
+                                      for name in ("thinking", "text")], [thought, '{"a": 17}'])
                     self.assertEqual([message[0]["thinking"], message[1]["text"]],
                                      [thought, '{"a": 17}'])
             self.doCleanups()
