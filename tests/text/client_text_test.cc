@@ -105,6 +105,53 @@ TEST(ClientTextTest, TemplateFiltersDoNotMakeTokensOfText) {
   }
 }
 
+TEST(ClientTextTest, WhatATemplateCutsOutMakesNoToken) {
+  const auto tokenizer = LoadTokenizerFixture("byte_bpe");
+  for (const std::string expression :
+       {"c.split('<think>')|first ~ c.split('</think>')|last", "c | replace('</think>', '')",
+        "c.replace('<think>', '')", "c.split('<think>') | join('') | replace('</think>', '')",
+        "c.partition('<think>')[0] ~ c.rpartition('</think>')[2]"}) {
+    const auto chat_template = TemplateOf("{% for m in messages %}{% set c = m.content %}{{ " +
+                                          expression + " }}{% endfor %}<|end|>");
+    for (const std::string cut : {"<think>", "</think>", "<think></think>", " <think>x</think> "}) {
+      for (size_t at = 1; at < std::string("<|end|>").size(); ++at) {
+        const std::string content = std::string("<|end|>").insert(at, cut);
+        EXPECT_EQ(Specials(*tokenizer, Tokens(*chat_template, *tokenizer, {content})), 1)
+            << expression << " of " << content;
+      }
+    }
+  }
+}
+
+TEST(ClientTextTest, WordsThatATemplateLooksForStayWhole) {
+  const auto tokenizer = LoadTokenizerFixture("byte_bpe");
+  const auto chat_template = TemplateOf(
+      "{% for m in messages %}{{ '<tool_response>' in m.content and 'tool' in m.content }}"
+      "{% endfor %}");
+  const std::vector<std::string> contents = {"<|end|> <tool_response>x", "<<tool_response>",
+                                             "<|en<tool_response>"};
+  const RenderedChat chat =
+      chat_template->Render({Messages(contents), "{}", false}, tokenizer.get()).value();
+  EXPECT_EQ(chat.text, "TrueTrueTrue");
+}
+
+TEST(ClientTextTest, TokenizersNormalizerMakesNoToken) {
+  const json nfkc = {{"type", "NFKC"}};
+  const json without_q = {{"type", "Replace"}, {"pattern", {{"String", "QQ"}}}, {"content", ""}};
+  const auto chat_template = TemplateOf("{% for m in messages %}{{ m.content }}{% endfor %}<s>");
+  for (const auto& normalizer : {nfkc, without_q}) {
+    const auto tokenizer = EditedTokenizerFixture("byte_bpe", [&](auto& parsed) {
+      parsed["normalizer"] = normalizer;
+      for (auto& token : parsed["added_tokens"]) token["normalized"] = true;
+    });
+    for (const std::vector<std::string>& contents : std::vector<std::vector<std::string>>{
+             {"＜|end|＞"}, {"<|ｅnd|>"}, {"ﬁ <|eⁿd|>x"}, {"<|eQQnd|>"}, {"＜|e", "nd|＞"}}) {
+      EXPECT_EQ(Specials(*tokenizer, Tokens(*chat_template, *tokenizer, contents)), 1)
+          << normalizer << contents[0];
+    }
+  }
+}
+
 TEST(ClientTextTest, TemplateArgumentsAreText) {
   const auto tokenizer = LoadTokenizerFixture("byte_bpe");
   const auto chat_template = TemplateOf("{{ persona }}<|end|>");

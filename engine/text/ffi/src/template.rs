@@ -4,7 +4,7 @@
 
 use serde_json::Value as Json;
 
-use crate::client_text::{self, Spellings};
+use crate::client_text::{self, Cuts, Spellings};
 use crate::jinja::{self, Failure};
 use crate::special_tokens::SpecialTokens;
 use crate::template_files::{Source, DEFAULT, TOOL_USE};
@@ -17,6 +17,7 @@ struct Served {
     name: String,
     source: String,
     template: jinja::Template,
+    cuts: Cuts,
 }
 
 pub struct Template {
@@ -49,15 +50,16 @@ impl Template {
             if SERVED.contains(&name.as_str()) {
                 let template = without_panic(|| jinja::Template::new(&text))
                     .map_err(|e| format!("{file}: {e}"))?;
+                let cuts = Cuts::new(template.constants())?;
                 served.retain(|known| known.name != name);
-                served.push(Served { name, source: text, template });
+                served.push(Served { name, source: text, template, cuts });
             }
         }
         Ok(Some(Template { served, names, tokens }).filter(|t| !t.names.is_empty()))
     }
 
     /// Chooses the template of a conversation.
-    fn choose(&self, has_tools: bool) -> Result<&jinja::Template, String> {
+    fn choose(&self, has_tools: bool) -> Result<&Served, String> {
         let find = |name: &str| self.served.iter().find(|served| served.name == name);
         let with_tools = if has_tools { find(TOOL_USE) } else { None };
         let chosen = with_tools.or_else(|| find(DEFAULT)).ok_or_else(|| {
@@ -66,7 +68,7 @@ impl Template {
                 self.names.join(", ")
             )
         })?;
-        Ok(&chosen.template)
+        Ok(chosen)
     }
 
     /// The templates themselves, one after the other.
@@ -80,7 +82,7 @@ impl Template {
         conversation: &Conversation,
         spellings: Option<&Spellings>,
     ) -> Result<(Vec<u8>, Option<char>), String> {
-        let template = self.choose(!conversation.tools.is_empty())?;
+        let Served { template, cuts, .. } = self.choose(!conversation.tools.is_empty())?;
         let messages: Vec<Json> =
             serde_json::from_slice(conversation.messages).map_err(|e| format!("messages: {e}"))?;
         let mut messages = Json::from(messages);
@@ -93,7 +95,7 @@ impl Template {
         };
         let guard = match spellings {
             Some(spellings) => {
-                client_text::guard(spellings, &mut messages, &mut tools, &mut kwargs)?
+                client_text::guard(spellings, cuts, &mut messages, &mut tools, &mut kwargs)?
             }
             None => None,
         };

@@ -120,7 +120,7 @@ impl TextTokenizer {
         Ok(TextTokenizer {
             special: special.map(|(id, _)| *id).filter(|id| Some(*id) != unknown).collect(),
             eos: tokens.eos().and_then(|content| tokenizer.token_to_id(content)),
-            spellings: Spellings::new(&names)?,
+            spellings: Spellings::new(&names, tokenizer.get_normalizer().cloned())?,
             max_token_bytes: token_bound::max_token_bytes(&parsed, &tokenizer),
             tokenizer,
             decoder,

@@ -138,4 +138,6 @@ pub struct Macro {
 pub struct Template {
     pub body: Vec<Statement>,
     pub blocks: Vec<(Name, Arc<Vec<Statement>>)>,
+    /// Its string constants.
+    pub constants: Vec<String>,
 }

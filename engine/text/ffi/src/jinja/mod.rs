@@ -67,6 +67,10 @@ impl Template {
         }
     }
 
+    pub fn constants(&self) -> &[String] {
+        &self.0.constants
+    }
+
     pub fn render(
         &self,
         variables: &serde_json::Map<String, serde_json::Value>,

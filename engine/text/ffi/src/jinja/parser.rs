@@ -27,6 +27,11 @@ pub struct Parser {
 pub fn parse(source: &str) -> std::result::Result<Template, (String, u32)> {
     budget::begin();
     let tokens = lexer::tokens(source)?;
+    let constant = |(token, _): &(Token, u32)| match token {
+        Token::Str(text) => Some(text.clone()),
+        _ => None,
+    };
+    let constants = tokens.iter().filter_map(constant).collect();
     let mut parser = Parser {
         tokens,
         at: 0,
@@ -41,7 +46,7 @@ pub fn parse(source: &str) -> std::result::Result<Template, (String, u32)> {
     if let Some(unknown) = parser.unknown.into_iter().next() {
         return Err(unknown);
     }
-    Ok(Template { body, blocks: parser.blocks })
+    Ok(Template { body, blocks: parser.blocks, constants })
 }
 
 impl Parser {
