@@ -430,6 +430,12 @@ TEST_F(OpenAiRequestTest, TokenizeAcceptsTextOrMessages) {
                                          Context());
   ASSERT_TRUE(chat.ok());
   EXPECT_FALSE(chat.value().add_special_tokens);
+  const auto tools = ParseTokenizeRequest(
+      R"({"messages":[{"role":"user","content":"a"}],
+          "tools":[{"type":"function","function":{"name":"f"}}]})",
+      Context());
+  ASSERT_TRUE(tools.ok());
+  EXPECT_EQ(std::get<Conversation>(tools.value().prompt).tools.at(0).name, "f");
   EXPECT_EQ(ParseTokenizeRequest("{}", Context()).status().param(), "prompt");
   EXPECT_EQ(ParseDetokenizeRequest("{}", Context()).status().param(), "tokens");
   EXPECT_EQ(ParseDetokenizeRequest(R"({"tokens":[-1]})", Context()).status().param(), "tokens");

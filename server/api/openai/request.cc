@@ -157,7 +157,7 @@ Result<OpenAiRequest> ParseChatRequest(std::string_view body, const ReadContext&
   return request;
 }
 
-Result<TokenizeRequest> ParseTokenizeRequest(std::string_view body, const ReadContext&) {
+Result<TokenizeRequest> ParseTokenizeRequest(std::string_view body, const ReadContext& context) {
   Result<JsonFields> parsed = JsonFields::Parse(body);
   if (!parsed.ok()) return parsed.status();
   JsonFields& fields = *parsed;
@@ -166,7 +166,9 @@ Result<TokenizeRequest> ParseTokenizeRequest(std::string_view body, const ReadCo
   fields.String("model", kMaxTextBytes, &request.model);
   fields.Bool("return_token_strs", &request.return_token_strs);
   if (fields.Has("messages")) {
-    request.prompt = ReadConversation(fields, /*add_generation_prompt=*/true);
+    Conversation chat = ReadConversation(fields, /*add_generation_prompt=*/true);
+    chat.tools = ReadToolList(fields, *context.limits);
+    request.prompt = std::move(chat);
     request.add_special_tokens = false;
   } else {
     std::string text;
