@@ -42,7 +42,7 @@ about_check dynamo 2 "workers behind NVIDIA Dynamo's frontend"
 about_check ray 7 "replicas and batches on a Ray cluster"
 about_check clients 6 "real clients of the APIs"
 about_check recipes 13 "the commands of docs/recipes with the real programs"
-about_check reliability 13 "hostile clients, server faults, kills with a cache on disk, gRPC floods"
+about_check reliability 14 "hostile clients, tenants, faults, kills, gRPC floods"
 about_check soak 10 "100,000 requests without growth of memory"
 about_check fuzz 20 "each fuzz target for a minute under libFuzzer"
 about_check loader 8 "every damage to a checkpoint of every family"
@@ -207,6 +207,7 @@ check_reliability() {
     set -- $program
     whole "$1" .venv/bin/python "tests/reliability/$1.py" "${@:2}"
   done
+  run_unittest tenants tests/reliability/tenants.py
 }
 check_soak() {
   build release diffserve

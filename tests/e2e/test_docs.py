@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """docs/cli.md equals `diffserve --help`, docs/operate/metrics.md equals a server's metrics, and
-docs/operate/troubleshooting.md has each log event with its levels."""
+docs/operate/troubleshooting.md has each log event with its levels; each promise of SECURITY.md has
+a test."""
 
 import os
 import re
@@ -86,6 +87,14 @@ class LogTest(unittest.TestCase):
         self.assertGreater(len(found), 30)
         page = dict(EVENT.findall(TROUBLES.read_text()))
         self.assertEqual({event: set(levels.split(", ")) for event, levels in page.items()}, found)
+
+
+class SecurityTest(unittest.TestCase):
+    def test_each_promise_of_the_page_has_a_test(self):
+        done = subprocess.run(
+            [sys.executable, REPOSITORY / "tests" / "reliability" / "promises.py"],
+            capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
 
 
 if __name__ == "__main__":

@@ -19,8 +19,7 @@ inline constexpr MemberRow kTokenize[] = {
     {kServed,
      "model prompt messages return_token_strs add_special_tokens add_generation_prompt "
      "continue_final_message chat_template_kwargs tools"},
-    {kRefused,
-     "chat_template documents mm_processor_kwargs media_io_kwargs return_token_offsets"},
+    {kRefused, "chat_template documents mm_processor_kwargs media_io_kwargs return_token_offsets"},
 };
 inline constexpr MemberTable kTokenizeTables[] = {kTokenize};
 inline constexpr MemberRow kDetokenize[] = {
