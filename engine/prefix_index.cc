@@ -10,7 +10,6 @@ namespace diffserve {
 namespace {
 
 constexpr uint64_t kSaltDomain = 0x5a17;
-constexpr uint64_t kUnsaltedDomain = 0x00de;
 
 }  // namespace
 
@@ -35,10 +34,6 @@ uint64_t PrefixIndex::ChainHash(uint64_t parent, std::span<const int32_t> tokens
   return hash & options_.hash_mask;
 }
 
-uint64_t PrefixIndex::UnsaltedHash(std::span<const int32_t> tokens) const {
-  return ChainHash(kUnsaltedDomain, tokens);
-}
-
 std::span<const int32_t> PrefixIndex::TokensOf(int32_t page) const {
   return {tokens_.data() + static_cast<size_t>(page) * options_.page_size,
           static_cast<size_t>(options_.page_size)};
@@ -55,9 +50,7 @@ int32_t PrefixIndex::Find(const Key& key) const {
 }
 
 MissReason PrefixIndex::WhyMissing(const Key& key) const {
-  if (evicted_.contains(key.hash)) return MissReason::kEvicted;
-  return first_pages_.contains(UnsaltedHash(key.tokens)) ? MissReason::kSalt
-                                                         : MissReason::kNoPrefix;
+  return evicted_.contains(key.hash) ? MissReason::kEvicted : MissReason::kNoPrefix;
 }
 
 int32_t PrefixIndex::Insert(const Key& key, int32_t page) {
@@ -76,8 +69,6 @@ int32_t PrefixIndex::Insert(const Key& key, int32_t page) {
                     tokens_.begin() + static_cast<ptrdiff_t>(page) * options_.page_size);
   if (key.parent < 0) {
     node.salt = key.salt;
-    node.unsalted = UnsaltedHash(key.tokens);
-    ++first_pages_[node.unsalted];
   } else {
     node.next_sibling = nodes_[key.parent].first_child;
     if (node.next_sibling >= 0) nodes_[node.next_sibling].previous_sibling = page;
@@ -113,10 +104,7 @@ void PrefixIndex::RecordRemoved(uint64_t hash) {
 void PrefixIndex::Remove(int32_t page) {
   Node& node = nodes_[page];
   DS_CHECK(node.indexed && node.first_child < 0, "the last page of a chain leaves first");
-  if (node.parent < 0) {
-    const auto it = first_pages_.find(node.unsalted);
-    if (--it->second == 0) first_pages_.erase(it);
-  } else {
+  if (node.parent >= 0) {
     int32_t& link = node.previous_sibling >= 0 ? nodes_[node.previous_sibling].next_sibling
                                                : nodes_[node.parent].first_child;
     link = node.next_sibling;
@@ -154,7 +142,6 @@ std::vector<int32_t> PrefixIndex::Clear() {
   std::ranges::sort(pages);  // the order must not depend on the hashes
   for (const int32_t page : pages) nodes_[page] = Node{};
   by_hash_.clear();
-  first_pages_.clear();
   evicted_.clear();
   evicted_order_.clear();
   if (options_.record_events) events_.emplace_back().kind = KvEvent::Kind::kCleared;

@@ -47,7 +47,7 @@ class PrefixIndex {
   };
   // Returns the indexed page, or -1.
   int32_t Find(const Key& key) const;
-  // Why Find did not find the first page of a chain.
+  // Why Find did not find the first page of a chain. Does not tell whether another salt has it.
   MissReason WhyMissing(const Key& key) const;
 
   // Indexes `page`. Returns the page that represents this chain from now on: `page`, or another one
@@ -78,12 +78,10 @@ class PrefixIndex {
     uint64_t hash = 0;
     uint64_t serial = 0;
     int32_t parent = -1;
-    uint64_t unsalted = 0;  // for a first page: the hash of its tokens without salt
-    std::string salt;       // for a first page; later pages inherit it
+    std::string salt;  // for a first page; later pages inherit it
     int32_t first_child = -1, next_sibling = -1, previous_sibling = -1;
   };
   std::span<const int32_t> TokensOf(int32_t page) const;
-  uint64_t UnsaltedHash(std::span<const int32_t> tokens) const;
   void Remove(int32_t page);
   void RecordStored(const Key& key);
   void RecordRemoved(uint64_t hash);
@@ -93,7 +91,6 @@ class PrefixIndex {
   std::vector<Node> nodes_;      // by page
   std::vector<int32_t> tokens_;  // [num_pages, page_size]
   std::unordered_map<uint64_t, int32_t> by_hash_;
-  std::unordered_map<uint64_t, int> first_pages_;  // unsalted hash -> how many salts have it
   // Recently evicted hashes, to distinguish an eviction from a prefix never seen.
   std::unordered_set<uint64_t> evicted_;
   std::deque<uint64_t> evicted_order_;

@@ -46,7 +46,7 @@ struct ChoiceCountHistogram : Histogram<kChoiceCountBounds.size()> {
   ChoiceCountHistogram() { bounds = kChoiceCountBounds; }
 };
 
-enum class MissReason { kNoPrefix, kEvicted, kSalt, kPartialPage, kDisabled, kNoSnapshot, kCount };
+enum class MissReason { kNoPrefix, kEvicted, kPartialPage, kDisabled, kNoSnapshot, kCount };
 enum class RefusalReason {
   kTooLong,
   kQueueFull,

