@@ -63,15 +63,6 @@ HttpReply ApiContext::HttpError(int http_status, std::string_view reason,
   return HttpErrorReply(http_status, reason, body, options.retry_after_s);
 }
 
-HttpReply ApiContext::UnknownCoding(std::string_view coding, const ErrorBody& error) const {
-  HttpReply reply = HttpError(415,
-                              "Content-Encoding is \"" + std::string(coding.substr(0, 64)) +
-                                  "\"; allowed is one of " + kAcceptedCodings,
-                              error);
-  reply.fields.emplace_back("Accept-Encoding", kAcceptedCodings);
-  return reply;
-}
-
 HttpReply ApiContext::Refused(const Status& status, const ErrorBody& body) const {
   if (!health.draining()) return Error(status, body);
   frontend.engine().CountRefusal(RefusalReason::kDraining);

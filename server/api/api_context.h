@@ -43,8 +43,9 @@ struct HttpRoutesOptions {
   size_t max_body_bytes = HttpLimits().max_body_bytes;  // after its content coding is decoded
   std::function<std::string()> metrics_text;            // Prometheus text
   // Called once per request that was answered or whose client left first: when the reply's last
-  // byte is made, before it is sent. `route` is a path of HttpRoutes::routes() or kNoRoute; 499
-  // means that the client left before there was a status. Called from any I/O thread.
+  // byte is made, before it is sent. `route` is a path of HttpRoutes::routes() or
+  // FrontDoor::kNoRoute; 499 means that the client left before there was a status. Called from any
+  // I/O thread.
   std::function<void(std::string_view route, int status)> on_reply;
 };
 
@@ -102,9 +103,6 @@ struct ApiContext : std::enable_shared_from_this<ApiContext> {
   const Health& health;
   const int64_t created = std::time(nullptr);  // Unix seconds
   const std::shared_ptr<std::atomic<int64_t>> in_flight = std::make_shared<std::atomic<int64_t>>(0);
-
- private:
-  HttpReply UnknownCoding(std::string_view coding, const ErrorBody& error) const;
 };
 
 inline constexpr size_t kMaxInlineBodyBytes = 64 << 10;  // parsed in well under a millisecond
@@ -112,14 +110,13 @@ inline constexpr size_t kMaxInlineBodyBytes = 64 << 10;  // parsed in well under
 template <typename Parsed>
 HttpAnswer ApiContext::ParseThen(RouteCall& call, Parse<Parsed> parse, Start<Parsed> start) {
   auto body = std::make_shared<std::string>(std::move(call.request.body));
-  const std::string_view coding_name = call.request.head.Field("content-encoding");
-  const std::optional<ContentCoding> coding = ContentCodingOf(coding_name);
-  if (!coding) return UnknownCoding(coding_name, call.errors);
-  if (*coding != ContentCoding::kIdentity) {
+  const ContentCoding coding =  // the front door lets no other in
+      ContentCodingOf(call.request.head.Field("content-encoding")).value();
+  if (coding != ContentCoding::kIdentity) {
     using Decoded = std::variant<std::string, HttpRefusal>;
     return ReadThen<Decoded>(
         call, std::max(body->size(), kMaxInlineBodyBytes + 1),
-        [coding = *coding, body, max_bytes = options.max_body_bytes]() -> Result<Decoded> {
+        [coding, body, max_bytes = options.max_body_bytes]() -> Result<Decoded> {
           return DecodeBody(coding, *body, max_bytes);
         },
         [parse, start](ApiContext& api, RouteCall& later, Result<Decoded> decoded) -> HttpAnswer {

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// FrontDoor: what an HTTP port decides about a request before its route, in this order: the host
-// name, a preflight, a check of the whole server, the key, the path, the method. The port of one
-// model and that of several share it.
-// Thread safety: Answer may be called from any I/O thread.
+// FrontDoor: what an HTTP port does with each request besides its answer. The port of one model and
+// that of several share it. Before a route it checks in this order: the host name, a preflight, a
+// check of the whole server, the key, the path, the method, the content type, the web page's
+// origin, the content coding. Afterwards it adds the fields of every reply, counts it and logs it.
+// Thread safety: Serve, Refuse and Complete may be called from any I/O thread.
 #pragma once
 
 #include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kernels/base/status.h"
+#include "server/api/apis.h"
 #include "server/api/head/api_key.h"
 #include "server/api/head/cross_origin.h"
 #include "server/api/route.h"
@@ -18,28 +21,46 @@
 
 namespace diffserve {
 
-// What a port has at the path of a request.
-struct DoorPath {
-  bool known = false;
-  bool needs_key = true;
-  bool takes_method = false;
-  std::string methods = {};  // of a known path, as AddMethod lists them
+struct FrontDoorOptions {
+  std::vector<Api> apis = {};  // paths, methods, which need a key, the forms of errors
+  CrossOrigin cross_origin = {};
+  bool loopback_hosts_only = false;
+  int min_retry_after_s = 1;
+  std::function<Status()> ready = {};
+  std::function<bool()> draining = {};
+  // Answers a request that has passed.
+  std::function<HttpAnswer(const Route& route, RouteCall& call)> answer = {};
+  std::function<std::string(LoadFormat)> load_report = {};                // may be empty
+  std::function<void(std::string_view route, int status)> on_reply = {};  // may be empty
 };
 
-struct FrontDoor {
-  bool loopback_hosts_only;
-  const CrossOrigin& cross_origin;
-  const ApiKeys& keys;
-  std::function<Status()> ready;
-  int min_retry_after_s;
+class FrontDoor {
+ public:
+  // The label of requests without route: unknown paths, and requests that the gate refused.
+  static constexpr std::string_view kNoRoute = "other";
 
-  // The reply to a request that reaches no route; nullopt: its route answers. `client`: ClientName.
-  std::optional<HttpReply> Answer(const HttpHead& head, const DoorPath& path,
-                                  std::string_view client, const ErrorBody& errors) const;
+  // `keys` outlives it, and it outlives the HttpServer that uses its service.
+  FrontDoor(FrontDoorOptions options, const ApiKeys& keys);
+
+  HttpAnswer Serve(HttpRequest request, std::function<void()> wake) const;
+  HttpReply Refuse(int status, std::string_view reason, const HttpHead& head) const;
+  HttpService Service() const;
+  // Adds the fields of every reply.
+  void Complete(const RouteAccount& account, HttpReply& reply) const;
+  const std::vector<Api>& apis() const { return options_.apis; }
+
+ private:
+  // Why a request reaches no route; nullopt: its route answers.
+  std::optional<HttpReply> Refusal(const FoundRoute& found, RouteCall& call) const;
+  std::optional<HttpReply> RefusalOfSender(bool is_open, RouteCall& call) const;
+  std::optional<HttpReply> RefusalOfBody(const Route& route, const RouteCall& call) const;
+  HttpReply Error(int status, std::string_view reason, const ErrorBody& errors) const;
+  HttpReply WrongMethod(const FoundRoute& found, const RouteCall& call) const;
+  void End(const RouteAccount& account, int status) const;
+
+  const FrontDoorOptions options_;
+  const ApiKeys& keys_;
 };
-
-// Adds a method to a list, as Allow has it. HEAD is served where GET is.
-void AddMethod(std::string_view method, std::string* methods);
 
 // Whether a head is OPTIONS of the whole server: "*", or "/" as HAProxy's `option httpchk` sends
 // it. Load balancers use it to check the server, so the answer is that of readiness.

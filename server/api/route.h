@@ -42,6 +42,8 @@ struct RouteCall {
   RouteAccount account;
   std::function<void()> wake;
   ErrorBody errors = OpenAiErrorBody;  // of the request's path
+  // Another server answers; its reply has its fields and its log line.
+  bool is_forwarded = false;
 };
 
 struct Route {
@@ -50,6 +52,7 @@ struct Route {
   // Called on an I/O thread; must not block.
   std::function<HttpAnswer(ApiContext& api, RouteCall& call)> answer;
   bool needs_key = true;
+  bool acts = method != "GET";  // a request changes more than figures and logs
 };
 
 struct Api {

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// HttpRoutes: the paths and methods of the HTTP port, those of every API. The API key is checked
-// before routing. The three health paths need no key, nor do those of the page, which asks the user
+// HttpRoutes: the HTTP port of a server with one model: the paths and methods of every API behind
+// the front door. The three health paths need no key, nor do those of the page, which asks the user
 // for one. Only authorised clients learn that a path is unknown.
-// Thread safety: Serve and Refuse may be called from any I/O thread.
+// Thread safety: Serve may be called from any I/O thread.
 #pragma once
 
 #include <functional>
 #include <memory>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "server/api/api_context.h"
-#include "server/api/apis.h"
 #include "server/api/front_door.h"
 #include "server/api/head/api_key.h"
 #include "server/api/route.h"
@@ -20,27 +19,20 @@ namespace diffserve {
 
 class HttpRoutes {
  public:
-  // The label of requests without route: unknown paths, and requests that the gate refused.
-  static constexpr std::string_view kNoRoute = "other";
-
   // All references outlive it, and it outlives the HttpServer that uses its service.
   HttpRoutes(HttpRoutesOptions options, Frontend& frontend, const Health& health,
              const ApiKeys& keys);
 
-  HttpAnswer Serve(HttpRequest request, std::function<void()> wake);
-  HttpReply Refuse(int status, std::string_view reason, const HttpHead& head) const;
-  HttpService Service();
+  HttpAnswer Serve(HttpRequest request, std::function<void()> wake) {
+    return door_.Serve(std::move(request), std::move(wake));
+  }
+  HttpService Service() { return door_.Service(); }
   std::vector<Route> routes() const;  // of every API, in the order of the APIs
 
  private:
-  HttpAnswer Dispatch(RouteCall& call);
-  DoorPath PathOf(const FoundRoute& found) const;
-  void AddFields(const RouteAccount& account, HttpReply& reply) const;
-  void End(const RouteAccount& account, int status) const;
+  FrontDoorOptions DoorOptions() const;
 
   const std::shared_ptr<ApiContext> context_;
-  const ApiKeys& keys_;
-  const std::vector<Api> apis_;
   const FrontDoor door_;
 };
 

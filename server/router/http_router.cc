@@ -8,8 +8,7 @@
 #include <variant>
 
 #include "kernels/base/log.h"
-#include "server/api/head/client_identity.h"
-#include "server/api/head/head_fields.h"
+#include "server/api/api_context.h"
 #include "server/http/content_coding.h"
 #include "server/http/url.h"
 #include "server/json/json_member.h"
@@ -26,17 +25,12 @@ constexpr std::string_view kModelPath = "/v1/models/";
 constexpr size_t kMaxShownNameBytes = 128;
 constexpr int kMinRetryAfter = 1;
 
-HttpReply JsonBody(std::string body) {
-  HttpReply reply;
-  reply.body = std::move(body);
-  return reply;
-}
-
 // The body without its content coding; nullopt: it cannot be read, which the model's server
 // reports.
 std::optional<std::string> Decoded(const HttpRequest& request, size_t max_bytes) {
   const auto coding = ContentCodingOf(request.head.Field("content-encoding"));
   if (!coding) return std::nullopt;
+  if (*coding == ContentCoding::kIdentity) return request.body;
   auto decoded = DecodeBody(*coding, request.body, max_bytes);
   if (auto* text = std::get_if<std::string>(&decoded)) return std::move(*text);
   return std::nullopt;
@@ -60,33 +54,56 @@ HttpRouter::HttpRouter(HttpRouterOptions options, const RoutedModels& models,
     : options_(std::move(options)),
       models_(models),
       children_(children),
-      keys_(keys),
-      door_{options_.loopback_hosts_only, options_.cross_origin, keys,
-            [&children] { return children.Ready(); }, kMinRetryAfter} {
-  own_routes_ = {
-      {"GET", "/livez", &HttpRouter::Live, /*needs_key=*/false},
-      {"GET", "/readyz", &HttpRouter::Ready, /*needs_key=*/false},
-      {"GET", "/health", &HttpRouter::Ready, /*needs_key=*/false},
-      {"GET", "/metrics", &HttpRouter::Metrics, /*needs_key=*/true},
-      {"GET", "/v1/models", &HttpRouter::Models, /*needs_key=*/true},
-      {"GET", "/models", &HttpRouter::Models, /*needs_key=*/true},
-      {"GET", kModelPath, &HttpRouter::Model, /*needs_key=*/true},
-      {"POST", "/models/load", &HttpRouter::Load, /*needs_key=*/true},
-      {"POST", "/models/unload", &HttpRouter::Unload, /*needs_key=*/true},
+      door_(DoorOptions(), keys) {}
+
+const std::vector<HttpRouter::OwnAnswer>& HttpRouter::OwnAnswers() {
+  static const std::vector<OwnAnswer> answers = {
+      {"GET", "/livez", &HttpRouter::Live},
+      {"GET", "/readyz", &HttpRouter::Ready},
+      {"GET", "/health", &HttpRouter::Ready},
+      {"GET", "/metrics", &HttpRouter::Metrics},
+      {"GET", "/v1/models", &HttpRouter::Models},
+      {"GET", "/models", &HttpRouter::Models},
+      {"GET", kModelPath, &HttpRouter::Model},
+      {"POST", "/models/load", &HttpRouter::Load},
+      {"POST", "/models/unload", &HttpRouter::Unload},
+      {"GET", "/", &HttpRouter::Page},
+      {"GET", "/ui/", &HttpRouter::Page},
   };
-  if (!options_.ui) return;
-  own_routes_.push_back({"GET", "/", &HttpRouter::Page, /*needs_key=*/false});
-  own_routes_.push_back({"GET", "/ui/", &HttpRouter::Page, /*needs_key=*/false});
+  return answers;
 }
 
-HttpReply HttpRouter::Error(const Call& call, const Status& status) {
+const HttpRouter::OwnAnswer* HttpRouter::OwnAnswerOf(const Route& route) {
+  const auto own = std::ranges::find_if(OwnAnswers(), [&](const OwnAnswer& answer) {
+    return answer.path == route.path && answer.method == route.method;
+  });
+  return own == OwnAnswers().end() ? nullptr : &*own;
+}
+
+// The paths are those of the models' servers and those of models. A request that is forwarded may
+// load its model, for which another one may have to make room.
+FrontDoorOptions HttpRouter::DoorOptions() {
+  std::vector<Api> apis = options_.apis;
+  apis.push_back(
+      {{{"GET", "/models", {}}, {"POST", "/models/load", {}}, {"POST", "/models/unload", {}}}});
+  for (Api& api : apis) {
+    for (Route& route : api.routes) route.acts = route.acts || OwnAnswerOf(route) == nullptr;
+  }
+  return {.apis = std::move(apis),
+          .cross_origin = options_.cross_origin,
+          .loopback_hosts_only = options_.loopback_hosts_only,
+          .min_retry_after_s = kMinRetryAfter,
+          .ready = [this] { return children_.Ready(); },
+          .draining = [this] { return draining_.load(std::memory_order_relaxed); },
+          .answer =
+              [this](const Route& route, RouteCall& call) {
+                const OwnAnswer* const own = OwnAnswerOf(route);
+                return own == nullptr ? Forward(call) : (this->*own->answer)(call);
+              }};
+}
+
+HttpReply HttpRouter::Error(const RouteCall& call, const Status& status) {
   return ErrorReply(status, call.errors(status), kMinRetryAfter);
-}
-
-void HttpRouter::AddFields(const Api* api, const std::string& request_id, const std::string& origin,
-                           HttpReply* reply) const {
-  AddIdFields(api, request_id, reply);
-  options_.cross_origin.AddFields(origin, reply);
 }
 
 Result<size_t> HttpRouter::Find(const std::string& name) const {
@@ -96,14 +113,14 @@ Result<size_t> HttpRouter::Find(const std::string& name) const {
                 kModelMember);
 }
 
-HttpAnswer HttpRouter::Live(Call&) { return JsonBody(JsonObjectOf("status", "ok")); }
+HttpAnswer HttpRouter::Live(RouteCall&) { return JsonReply(JsonObjectOf("status", "ok")); }
 
-HttpAnswer HttpRouter::Ready(Call& call) {
+HttpAnswer HttpRouter::Ready(RouteCall& call) {
   const Status status = children_.Ready();
-  return status.ok() ? JsonBody(JsonObjectOf("status", "ok")) : Error(call, status);
+  return status.ok() ? JsonReply(JsonObjectOf("status", "ok")) : Error(call, status);
 }
 
-HttpAnswer HttpRouter::Metrics(Call& call) {
+HttpAnswer HttpRouter::Metrics(RouteCall& call) {
   const std::vector<ChildReport> reports = children_.Reports();
   std::vector<MetricsExchange::Source> sources;
   for (size_t i = 0; i < reports.size(); ++i) {
@@ -115,113 +132,63 @@ HttpAnswer HttpRouter::Metrics(Call& call) {
                                            std::move(call.wake));
 }
 
-HttpAnswer HttpRouter::Models(Call&) {
-  return JsonBody(ModelListJson(models_.all(), children_.Reports(), created_));
+HttpAnswer HttpRouter::Models(RouteCall&) {
+  return JsonReply(ModelListJson(models_.all(), children_.Reports(), created_));
 }
 
-HttpAnswer HttpRouter::Model(Call& call) {
+HttpAnswer HttpRouter::Model(RouteCall& call) {
   const std::string name = PercentDecoded(
       std::string_view(call.request.head.path).substr(kModelPath.size()));
   const Result<size_t> model = Find(name);
   if (!model.ok()) return Error(call, model.status());
-  return JsonBody(ModelJson(models_.all()[*model], children_.Reports()[*model], created_));
+  return JsonReply(ModelJson(models_.all()[*model], children_.Reports()[*model], created_));
 }
 
-Result<size_t> HttpRouter::ModelInBody(const Call& call) const {
-  const auto name = FindStringMember(call.request.body, kModelMember);
+Result<size_t> HttpRouter::ModelInBody(const RouteCall& call) const {
+  const auto body = Decoded(call.request, options_.max_body_bytes);
+  const auto name = body ? FindStringMember(*body, kModelMember) : std::nullopt;
   if (!name || name->empty())
     return InvalidArgument("model is missing; expected a JSON object with the name of a model",
                            kModelMember);
   return Find(*name);
 }
 
-HttpAnswer HttpRouter::Load(Call& call) {
+HttpAnswer HttpRouter::Load(RouteCall& call) {
   const Result<size_t> model = ModelInBody(call);
   const Status status = model.ok() ? children_.Load(*model) : model.status();
-  return status.ok() ? JsonBody(JsonObjectOf("success", true)) : Error(call, status);
+  return status.ok() ? JsonReply(JsonObjectOf("success", true)) : Error(call, status);
 }
 
-HttpAnswer HttpRouter::Unload(Call& call) {
+HttpAnswer HttpRouter::Unload(RouteCall& call) {
   const Result<size_t> model = ModelInBody(call);
   if (!model.ok()) return Error(call, model.status());
   children_.Unload(*model);
-  return JsonBody(JsonObjectOf("success", true));
+  return JsonReply(JsonObjectOf("success", true));
 }
 
-HttpAnswer HttpRouter::Page(Call& call) {
+HttpAnswer HttpRouter::Page(RouteCall& call) {
   if (auto reply = UiReply(call.request.head.path)) return *std::move(reply);
   return Error(call, Status(StatusCode::kNotFound, "the page has no such file"));
 }
 
-HttpAnswer HttpRouter::Forward(Call& call) {
+HttpAnswer HttpRouter::Forward(RouteCall& call) {
   const Result<size_t> model = Find(ModelName(call.request, options_.max_body_bytes));
   if (!model.ok()) return Error(call, model.status());
-  const std::string origin(call.request.head.Field("origin"));
-  const auto make_error = [this, api = call.api, errors = call.errors, id = call.request_id,
-                           origin](const Status& status) {
+  call.is_forwarded = true;
+  const auto make_error = [this, account = call.account,
+                           errors = call.errors](const Status& status) {
     HttpReply reply = ErrorReply(status, errors(status), kMinRetryAfter);
     reply.close = draining_.load(std::memory_order_relaxed);
-    AddFields(api, id, origin, &reply);
+    door_.Complete(account, reply);
+    LogReply(account, reply.status);
     return reply;
   };
   return std::make_unique<ForwardExchange>(children_, *model, std::move(call.request),
                                            std::move(call.wake), make_error);
 }
 
-HttpAnswer HttpRouter::Dispatch(Call& call) {
-  const HttpHead& head = call.request.head;
-  const FoundRoute found = FindRoute(options_.apis, head);
-  const auto at_path = [&](const OwnRoute& route) { return IsPathOf(head.path, route.path); };
-  const auto own = std::ranges::find_if(own_routes_, at_path);
-  DoorPath path;
-  if (own != own_routes_.end()) {
-    path = {.known = true, .needs_key = own->needs_key, .takes_method = own->method == head.method};
-    AddMethod(own->method, &path.methods);
-  } else if (found.route != nullptr) {  // the model's server knows which methods it takes
-    path = {.known = true, .needs_key = found.route->needs_key, .takes_method = true};
-  }
-  if (std::optional<HttpReply> reply = door_.Answer(head, path, ClientName(keys_, call.request),
-                                                    call.errors))
-    return *std::move(reply);
-  if (own != own_routes_.end()) return (this->*own->answer)(call);
-  return Forward(call);
-}
-
-HttpAnswer HttpRouter::Serve(HttpRequest request, std::function<void()> wake) {
-  Call call = {
-      .request = std::move(request), .request_id = {}, .errors = {}, .wake = std::move(wake)};
-  const HttpHead& head = call.request.head;
-  call.request_id = RequestIdOf(head.Field("x-request-id"));
-  const FoundRoute found = FindRoute(options_.apis, head);
-  call.api = found.api;
-  call.errors = found.error_body(call.request_id);
-  const std::string origin(head.Field("origin"));
-  HttpAnswer answer = Dispatch(call);
-  if (auto* reply = std::get_if<HttpReply>(&answer))
-    AddFields(call.api, call.request_id, origin, reply);
-  return answer;
-}
-
-HttpReply HttpRouter::Refuse(int status, std::string_view reason, const HttpHead& head) const {
-  Log(LogLevel::kInfo, "http_refused",
-      {{"status", std::to_string(status)}, {"reason", std::string(reason)}});
-  const FoundRoute found = FindRoute(options_.apis, head);
-  const std::string request_id = RequestIdOf(head.Field("x-request-id"));
-  HttpReply reply = HttpErrorReply(status, reason, found.error_body(request_id), kMinRetryAfter);
-  AddFields(found.api, request_id, std::string(head.Field("origin")), &reply);
-  reply.close = true;
-  return reply;
-}
-
 HttpService HttpRouter::Service() {
-  HttpService service;
-  service.serve = [this](HttpRequest request, std::function<void()> wake) {
-    return Serve(std::move(request), std::move(wake));
-  };
-  service.refuse = [this](int status, std::string_view reason, const HttpHead& head) {
-    return Refuse(status, reason, head);
-  };
-  service.draining = [this] { return draining_.load(std::memory_order_relaxed); };
+  HttpService service = door_.Service();
   service.on_cut = [this](HttpCut) { ++cut_; };
   return service;
 }

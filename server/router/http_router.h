@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// HttpRouter: the HTTP port of a server with several models. It answers health, metrics, the list
-// of models and the page itself. Every other request goes to the process of the model that it
-// names, with its bytes unchanged.
-// Thread safety: the service may be called from any I/O thread.
+// HttpRouter: the HTTP port of a server with several models, behind the front door that a server of
+// one model has too. It answers health, metrics, the list of models and the page itself. Every
+// other request goes to the process of the model that it names, with its bytes unchanged. Thread
+// safety: the service may be called from any I/O thread.
 #pragma once
 
 #include <atomic>
@@ -17,6 +17,7 @@
 #include "server/api/front_door.h"
 #include "server/api/head/api_key.h"
 #include "server/api/head/cross_origin.h"
+#include "server/api/route.h"
 #include "server/http/gate.h"
 #include "server/http/message.h"
 #include "server/router/children/model_children.h"
@@ -43,46 +44,34 @@ class HttpRouter {
   void BeginDrain() { draining_.store(true, std::memory_order_relaxed); }
 
  private:
-  struct Call {
-    HttpRequest request;
-    std::string request_id;
-    const Api* api = nullptr;  // of the path
-    ErrorBody errors;
-    std::function<void()> wake;
-  };
-  struct OwnRoute {
+  struct OwnAnswer {
     std::string_view method, path;
-    HttpAnswer (HttpRouter::*answer)(Call& call);
-    bool needs_key;
+    HttpAnswer (HttpRouter::*answer)(RouteCall& call);
   };
+  static const std::vector<OwnAnswer>& OwnAnswers();
+  static const OwnAnswer* OwnAnswerOf(const Route& route);
+  FrontDoorOptions DoorOptions();
 
-  HttpAnswer Serve(HttpRequest request, std::function<void()> wake);
-  HttpReply Refuse(int status, std::string_view reason, const HttpHead& head) const;
-  HttpAnswer Dispatch(Call& call);
-  HttpAnswer Forward(Call& call);
-  HttpAnswer Live(Call& call);
-  HttpAnswer Ready(Call& call);
-  HttpAnswer Metrics(Call& call);
-  HttpAnswer Models(Call& call);
-  HttpAnswer Model(Call& call);
-  HttpAnswer Load(Call& call);
-  HttpAnswer Unload(Call& call);
-  HttpAnswer Page(Call& call);
+  HttpAnswer Forward(RouteCall& call);
+  HttpAnswer Live(RouteCall& call);
+  HttpAnswer Ready(RouteCall& call);
+  HttpAnswer Metrics(RouteCall& call);
+  HttpAnswer Models(RouteCall& call);
+  HttpAnswer Model(RouteCall& call);
+  HttpAnswer Load(RouteCall& call);
+  HttpAnswer Unload(RouteCall& call);
+  HttpAnswer Page(RouteCall& call);
   Result<size_t> Find(const std::string& name) const;
-  Result<size_t> ModelInBody(const Call& call) const;
-  static HttpReply Error(const Call& call, const Status& status);
-  void AddFields(const Api* api, const std::string& request_id, const std::string& origin,
-                 HttpReply* reply) const;
+  Result<size_t> ModelInBody(const RouteCall& call) const;
+  static HttpReply Error(const RouteCall& call, const Status& status);
 
   const HttpRouterOptions options_;
   const RoutedModels& models_;
   ModelChildren& children_;
-  const ApiKeys& keys_;
-  const FrontDoor door_;
   const int64_t created_ = std::time(nullptr);  // Unix seconds
-  std::vector<OwnRoute> own_routes_;
   std::atomic<bool> draining_{false};
   std::atomic<int64_t> cut_{0};  // replies that ended early
+  const FrontDoor door_;
 };
 
 }  // namespace diffserve

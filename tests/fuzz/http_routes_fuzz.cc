@@ -186,8 +186,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     reader.Next();
   }
   if (reader.state() == HttpReader::State::kRefused) {
-    const HttpReply reply = routes.Refuse(reader.refusal().status, reader.refusal().reason,
-                                          reader.HeadSoFar());
+    const HttpReply reply = routes.Service().refuse(reader.refusal().status,
+                                                    reader.refusal().reason, reader.HeadSoFar());
     CheckReply(reply, reply.body);
     ++requests;
   }

@@ -76,6 +76,42 @@ TEST(CrossOriginTest, OnlyAPreflightIsAnsweredAsOne) {
   EXPECT_FALSE(cross_origin.Preflight(head)) << "it asks for no method";
 }
 
+TEST(CrossOriginTest, PageOfAnotherOriginIsForeign) {
+  const CrossOrigin cross_origin = CrossOrigin::Parse({"https://a.example"}).value();
+  const auto is_foreign = [&](const CrossOrigin& allowed, const Fields& fields) {
+    HttpHead head;
+    head.host = "127.0.0.1:8000";
+    head.fields = fields;
+    return allowed.IsForeign(head);
+  };
+  const std::vector<Fields> foreign = {
+      {{"origin", "https://b.example"}},
+      {{"origin", "null"}},
+      {{"origin", ""}},
+      {{"origin", "http://127.0.0.1"}},
+      {{"origin", "http://127.0.0.1:80001"}},
+      {{"origin", "http://localhost:8000"}},
+      {{"origin", "chrome-extension://abc"}},
+      {{"origin", "127.0.0.1:8000"}},
+      {{"sec-fetch-site", "cross-site"}},
+      {{"sec-fetch-site", "same-site"}},
+      {{"sec-fetch-site", "of the future"}},
+      {{"origin", "http://127.0.0.1:8000"}, {"sec-fetch-site", "same-site"}}};
+  for (const Fields& fields : foreign) {
+    EXPECT_TRUE(is_foreign(cross_origin, fields)) << fields[0].first << ": " << fields[0].second;
+    EXPECT_FALSE(is_foreign(CrossOrigin::Parse({"*"}).value(), fields)) << fields[0].second;
+  }
+  const std::vector<Fields> own = {
+      {},
+      {{"origin", "https://a.example"}},
+      {{"origin", "https://a.example"}, {"sec-fetch-site", "cross-site"}},
+      {{"origin", "http://127.0.0.1:8000"}},
+      {{"origin", "https://127.0.0.1:8000"}},
+      {{"origin", "https://proxy.example:8443"}, {"sec-fetch-site", "same-origin"}},
+      {{"sec-fetch-site", "none"}}};
+  for (size_t i = 0; i < own.size(); ++i) EXPECT_FALSE(is_foreign(cross_origin, own[i])) << i;
+}
+
 TEST(CrossOriginTest, InvalidOriginsAreRefused) {
   for (const char* wrong :
        {"a.example", "https://a.example/", "HTTPS://a.example", "https://", "://a.example",

@@ -113,6 +113,36 @@ TEST(FrontDoorTest, RequestWithoutAHostNameGetsTheOpenPathsOfALoopbackServer) {
   EXPECT_EQ(status("GET /nowhere HTTP/1.0"), 421);
 }
 
+// What its browser sends without a preflight.
+TEST(FrontDoorTest, PageOfAnotherOriginDoesNotAct) {
+  ServingOptions options;
+  options.routes.cross_origin = CrossOrigin::Parse({"https://a.example"}).value();
+  ServingFixture server(options);
+  HttpClient client(server.port());
+  const auto status = [&](const std::string& path, const std::string& fields) {
+    client.Send("POST " + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n" + fields +
+                "\r\n");
+    return client.ReadReply().status;
+  };
+  const std::string foreign = "Origin: https://b.example\r\n";
+  for (const auto& route : server.Routes()) {
+    if (route.method != "POST") continue;
+    const std::string path = ExampleOf(route.path);
+    for (const std::string& page : {foreign, std::string("Origin: null\r\n"),
+                                    std::string("Sec-Fetch-Site: cross-site\r\n")}) {
+      EXPECT_EQ(status(path, page), 403) << path << " " << page;
+      EXPECT_EQ(status(path, page + "Content-Type: text/plain\r\n"), 415) << path;
+      EXPECT_EQ(status(path, page + "Content-Type: multipart/form-data\r\n"), 415) << path;
+    }
+    for (const std::string& asked : {std::string(), foreign + "Content-Type: application/json\r\n",
+                                     std::string("Origin: https://a.example\r\n"),
+                                     std::string("Origin: http://localhost\r\n")})
+      EXPECT_NE(status(path, asked), 403) << path << " " << asked;
+  }
+  EXPECT_EQ(status("/reset_prefix_cache", ""), 200) << "curl -X POST";
+  EXPECT_EQ(client.Get("/v1/models", foreign).status, 200) << "the browser keeps it from the page";
+}
+
 TEST(FrontDoorTest, RequestWithoutAHostNameIsServedWhereHostsAreNotChecked) {
   ServingFixture server;
   HttpClient client(server.port());

@@ -75,6 +75,16 @@ std::optional<HttpReply> CrossOrigin::Preflight(const HttpHead& head) const {
   return reply;
 }
 
+bool CrossOrigin::IsForeign(const HttpHead& head) const {
+  const std::string_view site = head.Field("sec-fetch-site"), origin = head.Field("origin");
+  if (site == "same-origin" || site == "none" || Allows(origin)) return false;
+  if (!site.empty()) return true;
+  if (!head.HasField("origin")) return false;  // no browser, or a GET of an old one
+  // A proxy in front may change the scheme.
+  const size_t scheme = origin.find("://");
+  return scheme == std::string_view::npos || origin.substr(scheme + 3) != head.host;
+}
+
 void CrossOrigin::AddFields(std::string_view origin, HttpReply* reply) const {
   if (origins_.empty()) return;
   const bool one_for_all = origins_.size() == 1;  // the same in every reply
