@@ -39,6 +39,7 @@ struct HttpRoutesOptions {
   // Serve only Host fields with a loopback name, as protection from web pages that rebind their
   // name to this machine. For servers on a loopback address without API keys.
   bool loopback_hosts_only = false;
+  std::string parent_secret;                            // as in FrontDoorOptions
   int retry_after_s = 1;                                // minimum, of 429 and 503
   size_t max_body_bytes = HttpLimits().max_body_bytes;  // after its content coding is decoded
   std::function<std::string()> metrics_text;            // Prometheus text

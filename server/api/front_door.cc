@@ -12,6 +12,7 @@
 #include "server/api/api_context.h"
 #include "server/api/head/client_identity.h"
 #include "server/api/head/head_fields.h"
+#include "server/api/head/parent_secret.h"
 #include "server/api/reply/reply_members.h"
 #include "server/http/content_coding.h"
 #include "server/http/gate.h"
@@ -29,6 +30,17 @@ void AddMethod(std::string_view method, std::string* methods) {
   if (!methods->empty()) *methods += ", ";
   *methods += method;
   if (method == "GET") *methods += ", HEAD";
+}
+
+// Takes the fields by which a parent names the client out of a head; the value if there is one.
+std::optional<std::string> TakeClientField(HttpHead* head) {
+  std::vector<std::string> values;
+  std::erase_if(head->fields, [&](auto& field) {
+    if (field.first != kClientField) return false;
+    values.push_back(std::move(field.second));
+    return true;
+  });
+  return values.size() == 1 ? std::optional(std::move(values.front())) : std::nullopt;
 }
 
 }  // namespace
@@ -73,7 +85,15 @@ HttpReply FrontDoor::WrongMethod(const FoundRoute& found, const RouteCall& call)
 
 // Sets who the client is. `is_open`: the request needs no key.
 std::optional<HttpReply> FrontDoor::RefusalOfSender(bool is_open, RouteCall& call) const {
-  const HttpHead& head = call.request.head;
+  HttpHead& head = call.request.head;
+  const std::optional<std::string> given = TakeClientField(&head);
+  if (!options_.parent_secret.empty()) {
+    std::optional<std::string> client;
+    if (given) client = ClientInField(*given, options_.parent_secret);
+    if (!client) return Error(403, "this port is only for the server that started it", call.errors);
+    call.account.client = *std::move(client);
+    return std::nullopt;
+  }
   // A web page cannot leave out its host name, but the checks of load balancers do.
   const bool names_no_host = head.host.empty() && is_open;
   if (options_.loopback_hosts_only && !names_no_host && !IsLoopbackHost(head.host)) {
@@ -98,7 +118,8 @@ std::optional<HttpReply> FrontDoor::RefusalOfBody(const Route& route, const Rout
   if (is_post && head.HasField("content-type") && !is_json)
     return Error(415, "Content-Type must be application/json", call.errors);
   const bool is_unasked = (is_post || head.method == "GET") && !is_json;
-  if (route.acts && is_unasked && options_.cross_origin.IsForeign(head)) {
+  if (route.acts && is_unasked && options_.parent_secret.empty() &&
+      options_.cross_origin.IsForeign(head)) {
     return Error(403,
                  "web pages of the origin \"" +
                      std::string(head.Field("origin").substr(0, kMaxShownFieldBytes)) +

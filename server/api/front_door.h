@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // FrontDoor: what an HTTP port does with each request besides its answer. The port of one model and
-// that of several share it. Before a route it checks in this order: the host name, a preflight, a
-// check of the whole server, the key, the path, the method, the content type, the web page's
-// origin, the content coding. Afterwards it adds the fields of every reply, counts it and logs it.
+// that of several share it. Before a route it checks in this order: the parent's secret in a
+// model's process, else the host name; a preflight, a check of the whole server, the key, the path,
+// the method, the content type, the web page's origin, the content coding. Afterwards it adds the
+// fields of every reply, counts it and logs it.
 // Thread safety: Serve, Refuse and Complete may be called from any I/O thread.
 #pragma once
 
@@ -26,6 +27,9 @@ struct FrontDoorOptions {
   CrossOrigin cross_origin = {};
   bool loopback_hosts_only = false;
   int min_retry_after_s = 1;
+  // In a model's process only requests with this secret are served (parent_secret.h). The parent
+  // has checked their hosts, keys and origins. Empty: there is no parent.
+  std::string parent_secret = {};
   std::function<Status()> ready = {};
   std::function<bool()> draining = {};
   // Answers a request that has passed.

@@ -20,6 +20,7 @@ FrontDoorOptions HttpRoutes::DoorOptions() const {
           .cross_origin = options.cross_origin,
           .loopback_hosts_only = options.loopback_hosts_only,
           .min_retry_after_s = options.retry_after_s,
+          .parent_secret = options.parent_secret,
           .ready = [&health] { return health.Ready(); },
           .draining = [&health] { return health.draining(); },
           .answer = [context = context_](const Route& route,

@@ -74,6 +74,7 @@ struct ServeOptions {
   std::string api_key_file;
   bool ui = true;
   bool stop_with_stdin = false;
+  std::string parent_secret;  // of a model's process, from its parent; empty: it is no such process
   std::vector<std::string> cors_origins;  // as CrossOrigin::Parse reads them; empty: none
   // Names of server/serving/tools/tool_format.h, none, or auto: as the chat template shows.
   std::string tool_call_parser = "auto", reasoning_parser = "auto";

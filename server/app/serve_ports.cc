@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "kernels/base/thread_pool.h"
+#include "server/api/grpc/port/options.h"
 
 namespace diffserve {
 namespace {
@@ -14,6 +15,10 @@ namespace {
 constexpr int kMaxHttpThreads = 2;
 // Longer than proxies in front keep an idle connection (60 to 120 s), or requests get lost.
 constexpr std::chrono::seconds kIdleTimeout{150};
+// What a parent may add to a head or to metadata that is just within its own limits: Host,
+// Content-Length and the client's name; a space in each field; in metadata also gRPC's own fields.
+constexpr size_t kParentFields = 3;
+constexpr size_t kParentBytes = 1 << 10;
 
 }  // namespace
 
@@ -45,9 +50,18 @@ HttpServerOptions HttpPortOptions(const ServeOptions& serve) {
   http.host = serve.host;
   http.port = serve.port;
   http.limits.max_body_bytes = static_cast<size_t>(serve.max_body_size.bytes);
+  if (!serve.parent_secret.empty()) {
+    http.limits.max_fields += kParentFields;
+    http.limits.max_head_bytes += kParentBytes;
+  }
   http.idle_timeout = kIdleTimeout;
   http.io_threads = std::min(kMaxHttpThreads, AvailableCpus());
   return http;
+}
+
+int MaxMetadataBytes(const ServeOptions& serve) {
+  const int own = GrpcServerOptions().max_metadata_bytes;
+  return serve.parent_secret.empty() ? own : own + static_cast<int>(kParentBytes);
 }
 
 }  // namespace diffserve

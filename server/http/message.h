@@ -15,13 +15,15 @@
 
 namespace diffserve {
 
+using HttpFields = std::vector<std::pair<std::string, std::string>>;  // names and values
+
 struct HttpHead {
   std::string method;
   std::string path;  // raw, without the query; never decoded; "*" of OPTIONS: the whole server
   std::string query;
   std::string host;  // of an absolute target, else of the Host field; empty: the client named none
   int minor_version = 1;
-  std::vector<std::pair<std::string, std::string>> fields;  // names in lower case, values trimmed
+  HttpFields fields;  // names in lower case, values trimmed
   bool keep_alive = true;
   bool expects_continue = false;
   bool chunked = false;
@@ -51,7 +53,7 @@ struct HttpRequest {
 struct HttpReply {
   int status = 200;
   std::string content_type = "application/json";
-  std::vector<std::pair<std::string, std::string>> fields;
+  HttpFields fields;
   std::string body;
   bool close = false;    // the connection ends after this reply
   bool streams = false;  // the body comes from HttpExchange::Frames; `body` is empty

@@ -4,13 +4,16 @@
 #include <utility>
 
 #include "kernels/base/log.h"
+#include "server/api/head/parent_secret.h"
 
 namespace diffserve {
 
-ForwardExchange::ForwardExchange(ModelChildren& children, size_t model, HttpRequest request,
-                                 std::function<void()> wake, MakeError make_error)
+ForwardExchange::ForwardExchange(ModelChildren& children, size_t model, std::string client,
+                                 HttpRequest request, std::function<void()> wake,
+                                 MakeError make_error)
     : children_(children),
       model_(model),
+      client_(std::move(client)),
       request_(std::move(request)),
       wake_(std::move(wake)),
       make_error_(std::move(make_error)) {}
@@ -29,10 +32,12 @@ std::optional<HttpReply> ForwardExchange::Reply() {
     if (!use) return std::nullopt;
     if (!use->ok()) return make_error_(use->status());
     use_ = **std::move(use);
-    call_ = std::make_unique<UpstreamCall>(UpstreamRequest{.port = use_->http_port,
-                                                           .head = std::move(request_.head),
-                                                           .body = std::move(request_.body)},
-                                           wake_);
+    call_ = std::make_unique<UpstreamCall>(
+        UpstreamRequest{.port = use_->http_port,
+                        .head = std::move(request_.head),
+                        .own_fields = {{kClientField, ClientFieldValue(use_->secret, client_)}},
+                        .body = std::move(request_.body)},
+        wake_);
   }
   std::optional<Result<HttpReply>> reply = call_->Reply();
   if (!reply) return std::nullopt;

@@ -21,7 +21,8 @@ class ForwardExchange : public HttpExchange {
   using MakeError = std::function<HttpReply(const Status& status)>;
 
   // `children` outlives it. `make_error` makes the reply to an error before the first byte.
-  ForwardExchange(ModelChildren& children, size_t model, HttpRequest request,
+  // `client`: ClientName.
+  ForwardExchange(ModelChildren& children, size_t model, std::string client, HttpRequest request,
                   std::function<void()> wake, MakeError make_error);
 
   std::optional<HttpReply> Reply() override;
@@ -33,6 +34,7 @@ class ForwardExchange : public HttpExchange {
 
   ModelChildren& children_;
   const size_t model_;
+  const std::string client_;
   HttpRequest request_;
   const std::function<void()> wake_;
   const MakeError make_error_;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/base/log.h"
+#include "server/api/head/parent_secret.h"
 #include "server/serving/status_codes.h"
 
 namespace diffserve {
@@ -56,6 +57,7 @@ void GrpcForwardCall::Begin() {
   std::lock_guard lock(mutex_);
   const Status access = forwarding_.watch.Access(*context_);
   if (!access.ok()) return End(ToGrpcStatus(access));
+  client_ = forwarding_.watch.ClientOf(*context_);
   StartRead(&request_);
 }
 
@@ -98,9 +100,10 @@ void GrpcForwardCall::OnUse() {
 void GrpcForwardCall::Start(ChildUse use) {
   use_ = std::move(use);
   for (const auto& [name, value] : context_->client_metadata()) {
-    if (!IsOfConnection(ViewOf(name)))
+    if (!IsOfConnection(ViewOf(name)) && name != kClientField)
       client_context_.AddMetadata(std::string(ViewOf(name)), std::string(ViewOf(value)));
   }
+  client_context_.AddMetadata(kClientField, ClientFieldValue(use_->secret, client_));
   client_context_.set_deadline(context_->deadline());
   stub_ = std::make_unique<grpc::GenericStub>(forwarding_.channel(model_, *use_));
   stub_->PrepareBidiStreamingCall(&client_context_, method_, {}, &upstream_);

@@ -83,6 +83,7 @@ class GrpcForwardCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::B
   bool started_ = false;         // the upstream call
   bool takes_messages_ = false;  // the upstream call
   bool ended_ = false;           // Finish was called
+  std::string client_;           // ClientName
   size_t model_ = 0;
   std::shared_ptr<ModelChildren::Wait> wait_;
   ChildUse use_;

@@ -125,11 +125,11 @@ HttpAnswer HttpRouter::Metrics(RouteCall& call) {
   std::vector<MetricsExchange::Source> sources;
   for (size_t i = 0; i < reports.size(); ++i) {
     if (reports[i].state == ModelState::kLoaded)
-      sources.push_back({models_.all()[i].name, reports[i].address.http_port});
+      sources.push_back({models_.all()[i].name, reports[i].address});
   }
   return std::make_unique<MetricsExchange>(ChildMetrics(models_.all(), reports, cut_.load()),
-                                           std::move(sources), std::move(call.request.head),
-                                           std::move(call.wake));
+                                           std::move(sources), call.account.client,
+                                           std::move(call.request.head), std::move(call.wake));
 }
 
 HttpAnswer HttpRouter::Models(RouteCall&) {
@@ -183,8 +183,9 @@ HttpAnswer HttpRouter::Forward(RouteCall& call) {
     LogReply(account, reply.status);
     return reply;
   };
-  return std::make_unique<ForwardExchange>(children_, *model, std::move(call.request),
-                                           std::move(call.wake), make_error);
+  return std::make_unique<ForwardExchange>(children_, *model, call.account.client,
+                                           std::move(call.request), std::move(call.wake),
+                                           make_error);
 }
 
 HttpService HttpRouter::Service() {

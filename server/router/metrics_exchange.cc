@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/base/log.h"
+#include "server/api/head/parent_secret.h"
 
 namespace diffserve {
 namespace {
@@ -13,9 +14,10 @@ constexpr std::chrono::seconds kMetricsTimeout{5};
 
 }  // namespace
 
-MetricsExchange::MetricsExchange(std::string own_text, std::vector<Source> sources, HttpHead head,
-                                 std::function<void()> wake)
+MetricsExchange::MetricsExchange(std::string own_text, std::vector<Source> sources,
+                                 std::string client, HttpHead head, std::function<void()> wake)
     : own_text_(std::move(own_text)),
+      client_(std::move(client)),
       head_(std::move(head)),
       wake_(std::move(wake)),
       sources_(std::move(sources)) {}
@@ -39,7 +41,11 @@ bool MetricsExchange::Take(Asked& asked) {
 
 std::optional<HttpReply> MetricsExchange::Reply() {
   for (Source& source : std::exchange(sources_, {})) {
-    UpstreamRequest request = {.port = source.port, .head = head_, .timeout = kMetricsTimeout};
+    UpstreamRequest request = {
+        .port = source.address.http_port,
+        .head = head_,
+        .own_fields = {{kClientField, ClientFieldValue(source.address.secret, client_)}},
+        .timeout = kMetricsTimeout};
     asked_.push_back(
         {std::move(source), std::make_unique<UpstreamCall>(std::move(request), wake_)});
   }

@@ -12,6 +12,7 @@
 
 #include "server/http/client/upstream.h"
 #include "server/http/message.h"
+#include "server/router/children/model_children.h"
 #include "server/router/metrics_text.h"
 
 namespace diffserve {
@@ -20,11 +21,11 @@ class MetricsExchange : public HttpExchange {
  public:
   struct Source {
     std::string model;
-    int port;
+    ChildAddress address;
   };
-  // The sources get the request's head, with its key.
-  MetricsExchange(std::string own_text, std::vector<Source> sources, HttpHead head,
-                  std::function<void()> wake);
+  // The sources get the request's head and the client's name.
+  MetricsExchange(std::string own_text, std::vector<Source> sources, std::string client,
+                  HttpHead head, std::function<void()> wake);
 
   std::optional<HttpReply> Reply() override;
   bool Frames(std::string*) override { return true; }
@@ -38,6 +39,7 @@ class MetricsExchange : public HttpExchange {
   bool Take(Asked& asked);
 
   const std::string own_text_;
+  const std::string client_;
   const HttpHead head_;
   const std::function<void()> wake_;
   std::vector<Source> sources_;  // not asked yet

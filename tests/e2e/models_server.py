@@ -2,6 +2,7 @@
 """Starts a server of several models, each in a process of its own."""
 
 import json
+import os
 import tempfile
 from pathlib import Path
 
@@ -42,3 +43,14 @@ class ModelsServer(GatedServer):
                 if names:
                     children[names[0]] = int(pid)
         return children
+
+
+def listening_ports(pid: int) -> list[int]:
+    """The TCP ports on which a process listens, the lowest descriptor's first."""
+    ports = {}
+    for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]:
+        _, local, _, state, *_, inode = line.split()[:10]
+        if state == "0A":
+            ports[f"socket:[{inode}]"] = int(local.rpartition(":")[2], 16)
+    links = sorted(Path(f"/proc/{pid}/fd").iterdir(), key=lambda path: int(path.name))
+    return [ports[name] for link in links if (name := os.readlink(link)) in ports]

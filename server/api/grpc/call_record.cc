@@ -63,8 +63,9 @@ CallRecord::CallRecord(const char* method, const CallWatch& watch,
                        grpc::CallbackServerContext* context)
     : method_(method),
       context_(context),
+      entry_(watch.Entry(*context)),
       access_(watch.Access(*context)),
-      client_(ClientOf(watch.keys(), context->client_metadata(), context->peer())),
+      client_(watch.ClientOf(*context)),
       trace_(TraceOf(context->client_metadata())) {
   if (trace_) {
     for (const auto& [name, value] : TraceFields(*trace_))

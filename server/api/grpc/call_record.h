@@ -38,7 +38,9 @@ class CallRecord {
   CallRecord(const char* method, const CallWatch& watch, grpc::CallbackServerContext* context);
 
   const char* method() const { return method_; }
-  const Status& access() const { return access_; }  // CallWatch::Access of this call
+  // CallWatch::Entry and CallWatch::Access of this call.
+  const Status& entry() const { return entry_; }
+  const Status& access() const { return access_; }
   const std::string& client() const { return client_; }
 
   // Converts an error to gRPC's Status; the trailers name the field at fault.
@@ -49,7 +51,7 @@ class CallRecord {
  private:
   const char* method_;
   grpc::CallbackServerContext* context_;
-  Status access_;
+  Status entry_, access_;
   std::string client_;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::optional<TraceContext> trace_;

@@ -6,12 +6,14 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <iterator>
 #include <string_view>
 #include <tuple>
 #include <utility>
 
 #include "kernels/base/log.h"
 #include "server/api/grpc/call_record.h"
+#include "server/api/head/parent_secret.h"
 #include "server/serving/status_codes.h"
 
 namespace diffserve {
@@ -46,6 +48,7 @@ struct CallWatch::Connection {
   int64_t held = 0;       // calls begun and not freed
   int64_t under_way = 0;  // those of them that were not refused
   bool refuses = false;   // new calls
+  bool is_parents = false;
   bool is_reset = false;
 };
 
@@ -77,10 +80,10 @@ class CallWatch::Interceptor : public grpc::experimental::Interceptor {
   void Begin() {
     ++watch_.num_begun_;
     grpc::ServerContextBase& context = *info_->server_context();
-    std::tie(connection_, admitted_) = watch_.Begun(context.peer());
-    // Health is for all, and our own methods ask for access first. The handlers of other services
-    // do not, so this ends their calls.
-    if (method_.starts_with(kHealthMethods)) return;
+    std::tie(connection_, admitted_) = watch_.Begun(context);
+    // Health is for all but in a model's process, and our own methods ask for access first. The
+    // handlers of other services do not, so this ends their calls.
+    if (method_.starts_with(kHealthMethods) && watch_.options_.parent_secret.empty()) return;
     for (const std::string& asking : watch_.asking_methods_) {
       if (method_.starts_with(asking)) return;
     }
@@ -131,7 +134,7 @@ std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> CallWatch
   return std::make_unique<Factory>(*this);
 }
 
-Status CallWatch::Access(const grpc::ServerContextBase& context) const {
+Status CallWatch::Entry(const grpc::ServerContextBase& context) const {
   {
     std::lock_guard lock(mutex_);
     const auto found = connections_.find(DescriptorOf(context.peer()));
@@ -139,21 +142,45 @@ Status CallWatch::Access(const grpc::ServerContextBase& context) const {
       return Status(StatusCode::kUnavailable,
                     "too many calls of this connection were cut off: open a new connection");
   }
+  if (options_.parent_secret.empty() || ForwardedClient(context)) return {};
+  return Status(StatusCode::kUnauthenticated, "this port is only for the server that started it");
+}
+
+Status CallWatch::Access(const grpc::ServerContextBase& context) const {
+  DS_RETURN_IF_ERROR(Entry(context));
   return CheckKey(keys_, context.client_metadata());
 }
 
-std::pair<std::shared_ptr<CallWatch::Connection>, bool> CallWatch::Begun(const std::string& peer) {
+std::optional<std::string> CallWatch::ForwardedClient(
+    const grpc::ServerContextBase& context) const {
+  const auto [begin, end] = context.client_metadata().equal_range(kClientField);
+  if (begin == end || std::next(begin) != end) return std::nullopt;
+  return ClientInField({begin->second.data(), begin->second.size()}, options_.parent_secret);
+}
+
+std::string CallWatch::ClientOf(const grpc::ServerContextBase& context) const {
+  if (!options_.parent_secret.empty()) return ForwardedClient(context).value_or("");
+  return diffserve::ClientOf(keys_, context.client_metadata(), context.peer());
+}
+
+std::pair<std::shared_ptr<CallWatch::Connection>, bool> CallWatch::Begun(
+    const grpc::ServerContextBase& context) {
+  const bool is_parents = !options_.parent_secret.empty() && ForwardedClient(context);
   std::lock_guard lock(mutex_);
-  const auto found = connections_.find(DescriptorOf(peer));
+  const auto found = connections_.find(DescriptorOf(context.peer()));
   if (found == connections_.end()) return {nullptr, true};
   Connection& connection = *found->second;
   ++connection.held;
   const LogFields counts = {{"held", std::to_string(connection.held)},
                             {"under_way", std::to_string(connection.under_way)}};
-  if (connection.held > 2 * options_.max_streams && !std::exchange(connection.refuses, true))
+  connection.is_parents = connection.is_parents || is_parents;
+  const bool may_end = !connection.is_parents;
+  if (may_end && connection.held > 2 * options_.max_streams &&
+      !std::exchange(connection.refuses, true))
     Log(LogLevel::kWarning, "grpc_calls_refused", counts);
   // gRPC reads on, so a flood takes memory although its calls are refused.
-  if (connection.held > 3 * options_.max_streams && !std::exchange(connection.is_reset, true)) {
+  if (may_end && connection.held > 3 * options_.max_streams &&
+      !std::exchange(connection.is_reset, true)) {
     Log(LogLevel::kWarning, "grpc_connection_reset", counts);
     connection.Reset();
   }

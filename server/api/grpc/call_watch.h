@@ -16,6 +16,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -32,19 +33,27 @@ struct CallWatchOptions {
   // refused, with twice as many the connection is reset.
   int64_t max_streams = 1024;
   int max_reflection_streams = 8;  // beyond them the oldest is ended
+  // In a model's process only calls with this secret are served. All of them come by connections
+  // of the parent, so none of these is ended. Empty: there is no parent.
+  std::string parent_secret = {};
 };
 
 class CallWatch {
  public:
-  CallWatch(CallWatchOptions options, const ApiKeys& keys) : options_(options), keys_(keys) {}
+  CallWatch(CallWatchOptions options, const ApiKeys& keys)
+      : options_(std::move(options)), keys_(keys) {}
 
   // The methods of this service ask for Access themselves. Call before the server starts.
   void AsksForAccess(const std::string& service);
   // Call before gRPC gets the socket.
   void Opened(int fd);
-  // Why a call is refused: its connection takes no new calls, or it has no valid key.
+  // Why a call is refused that needs no key: its connection takes no new calls, or it does not come
+  // from the parent.
+  Status Entry(const grpc::ServerContextBase& context) const;
+  // The same for one that needs a key.
   Status Access(const grpc::ServerContextBase& context) const;
-  const ApiKeys& keys() const { return keys_; }
+  // ClientName of a call; empty if it may not enter.
+  std::string ClientOf(const grpc::ServerContextBase& context) const;
   std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> NewFactory();
   int64_t num_begun() const { return num_begun_; }  // calls of all services
 
@@ -54,8 +63,10 @@ class CallWatch {
   class Interceptor;
   class Factory;
 
+  // The client that the parent names, if the call comes from it.
+  std::optional<std::string> ForwardedClient(const grpc::ServerContextBase& context) const;
   // The connection of a call that begins and whether the call may go on; nullptr: unknown.
-  std::pair<std::shared_ptr<Connection>, bool> Begun(const std::string& peer);
+  std::pair<std::shared_ptr<Connection>, bool> Begun(const grpc::ServerContextBase& context);
   // gRPC frees the call.
   void Freed(Connection& connection, bool was_admitted);
   // Ends the oldest stream if there are too many.

@@ -32,7 +32,9 @@ std::vector<std::string> GrpcServiceNames() {
 struct GrpcServer::Impl {
   Impl(Frontend& frontend, const ApiKeys& keys, MetricsExporter* metrics,
        const GrpcServerOptions& options)
-      : watch({options.max_streams_per_connection, options.max_reflection_streams}, keys),
+      : watch({options.max_streams_per_connection, options.max_reflection_streams,
+               options.parent_secret},
+              keys),
         shared(frontend, watch, metrics, options),
         services(AllServices(shared)) {}
 

@@ -27,8 +27,8 @@ grpc::ServerUnaryReactor* AnswerUnary(const char* method, CallContext& shared,
                                       CallAccess access, const Body& body) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const CallRecord record(method, shared.watch, context);
-  const bool refused = access == CallAccess::kWithKey && !record.access().ok();
-  const Status& checked = refused ? record.access() : request;
+  const Status& allowed = access == CallAccess::kWithKey ? record.access() : record.entry();
+  const Status& checked = allowed.ok() ? request : allowed;
   EndUnary(shared, record, checked.ok() ? body() : checked, reactor);
   return reactor;
 }

@@ -20,12 +20,14 @@
 #include "kernels/base/log.h"
 #include "kernels/base/machine_memory.h"
 #include "kernels/base/out_of_memory.h"
+#include "server/api/head/parent_secret.h"
 #include "server/app/commands/model_session.h"
 #include "server/app/commands/progress_line.h"
 #include "server/app/completion.h"
 #include "server/app/standard_streams.h"
 #include "server/app/stop_signals.h"
 #include "server/hub/model_place.h"
+#include "server/router/children/child_process.h"
 #include "server/serving/build_version.h"
 
 namespace diffserve {
@@ -74,6 +76,20 @@ Status FindModelOf(Options& options) {
   return draft_dir.empty() ? Status() : Assign(&draft_dir, FindModel(draft_dir, use, progress));
 }
 
+// A model's process reads the secret that its parent gives it (child_process.h).
+Status TakeParentSecret(const char* program, Options& options) {
+  if (program != std::string_view(kChildProgram)) return {};
+  std::string& secret = options.serve.parent_secret;
+  char bytes[256];
+  for (ssize_t count; (count = read(STDIN_FILENO, bytes, sizeof(bytes))) > 0;)
+    secret.append(bytes, static_cast<size_t>(count));
+  if (options.command == "serve" && IsParentSecret(secret)) return {};
+  return InvalidArgument(std::string(kChildProgram) +
+                             " is started by serve --models, which gives it a secret by its "
+                             "standard input",
+                         "command");
+}
+
 int Run(int argc, char** argv, const ExecutorWrapper& wrap) {
   const LogThread log(STDERR_FILENO);
   InstallCrashReport(BuildVersion().data(), BuildCommit().data());
@@ -85,6 +101,10 @@ int Run(int argc, char** argv, const ExecutorWrapper& wrap) {
   }
   Options& options = parsed.value();
   SetLogLevel(options.log_level);
+  if (const Status secret = TakeParentSecret(argv[0], options); !secret.ok()) {
+    LogPlainLine("diffserve: " + secret.message());
+    return kExitUsage;
+  }
   for (const std::string& warning : options.warnings) LogPlainLine("diffserve: " + warning);
   if (options.command == "help") return std::fputs(HelpText().c_str(), stdout), 0;
   if (options.command == "version") return std::fputs(VersionText().c_str(), stdout), 0;

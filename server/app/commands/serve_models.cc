@@ -55,7 +55,8 @@ Result<RoutedModels> ReadModels(const ModelsOptions& options) {
   return models.ok() ? std::move(models) : OfFile(options, models.status());
 }
 
-// The command line of a model's process. Later flags win, so the parent's own come last.
+// The command line of a model's process. Later flags win, so the parent's own come last. It needs
+// no keys: it serves only its parent, which has checked them.
 std::vector<std::string> ArgumentsFor(const RoutedModel& model, const Options& options) {
   const ServeOptions& serve = options.serve;
   std::vector<std::string> arguments = {"serve", model.model};
@@ -68,7 +69,6 @@ std::vector<std::string> ArgumentsFor(const RoutedModel& model, const Options& o
           "--no-ui", "--drain-timeout=" + std::to_string(serve.drain_timeout_s),
           "--served-model-name=" + model.name});
   for (const std::string& alias : model.aliases) append({"--served-model-name=" + alias});
-  if (!serve.api_key_file.empty()) append({"--api-key-file=" + serve.api_key_file});
   for (const std::string& origins : serve.cors_origins) append({"--cors-origin=" + origins});
   return arguments;
 }

@@ -98,6 +98,23 @@ Result<std::unique_ptr<KvEventPublisher>> StartKvEvents(const ServeOptions& serv
   return started;
 }
 
+Status SetPorts(const ServeOptions& serve, const ApiKeys& keys, ServerOptions& server) {
+  server.routes.ui = serve.ui;
+  DS_RETURN_IF_ERROR(Assign(&server.routes.cross_origin, CrossOrigin::Parse(serve.cors_origins)));
+  server.routes.loopback_hosts_only = ChecksHosts(serve, keys);
+  server.routes.parent_secret = server.grpc.parent_secret = serve.parent_secret;
+  server.http = HttpPortOptions(serve);
+  server.http.ping_interval = kPingInterval;
+  server.routes.max_body_bytes = server.http.limits.max_body_bytes;
+  if (serve.health_port >= 0) server.health_port = serve.health_port;
+  server.serves_grpc = serve.grpc;
+  server.grpc.host = serve.host;
+  server.grpc.port = serve.grpc_port;
+  server.grpc.max_receive_bytes = static_cast<int>(serve.max_body_size.bytes);
+  server.grpc.max_metadata_bytes = MaxMetadataBytes(serve);
+  return {};
+}
+
 }  // namespace
 
 Result<LoadedServer> LoadServer(const SessionOptions& options, const ServeOptions& serve,
@@ -147,19 +164,9 @@ Result<LoadedServer> LoadServer(const SessionOptions& options, const ServeOption
   Result<std::string> tokenizer_info = TokenizerInfoBody(options.model_dir);
   if (!tokenizer_info.ok()) return tokenizer_info.status();
   server.routes.tokenizer_info = std::move(tokenizer_info).value();
-  server.routes.ui = serve.ui;
-  DS_RETURN_IF_ERROR(Assign(&server.routes.cross_origin, CrossOrigin::Parse(serve.cors_origins)));
-  server.routes.loopback_hosts_only = ChecksHosts(serve, parts.keys);
-  server.http = HttpPortOptions(serve);
-  server.http.ping_interval = kPingInterval;
-  server.routes.max_body_bytes = server.http.limits.max_body_bytes;
-  server.grpc.max_receive_bytes = static_cast<int>(serve.max_body_size.bytes);
-  server.grpc.host = serve.host;
+  DS_RETURN_IF_ERROR(SetPorts(serve, parts.keys, server));
   server.frontend.max_answers_bytes = static_cast<size_t>(serve.max_answers_memory.bytes);
   server.frontend.max_answer_bytes = server.frontend.max_answers_bytes / kMinAnswersInMemory;
-  server.serves_grpc = serve.grpc;
-  server.grpc.port = serve.grpc_port;
-  if (serve.health_port >= 0) server.health_port = serve.health_port;
   // At most one of them serves this device; the other refuses its flag.
   DS_RETURN_IF_ERROR(Assign(&parts.tier, OpenKvHost(serve, **session)));
   if (parts.tier == nullptr || !serve.kv_cache_dir.empty())

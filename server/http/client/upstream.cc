@@ -57,6 +57,7 @@ std::string RequestText(const UpstreamRequest& request) {
         named.find("," + name + ",") == std::string::npos)
       text += name + ": " + value + "\r\n";
   }
+  for (const auto& [name, value] : request.own_fields) text += name + ": " + value + "\r\n";
   if (!request.body.empty() || head.method == "POST")
     text += "Content-Length: " + std::to_string(request.body.size()) + "\r\n";
   return text + "\r\n" + request.body;

@@ -18,8 +18,9 @@
 namespace diffserve {
 
 struct UpstreamRequest {
-  int port = 0;        // on 127.0.0.1
-  HttpHead head = {};  // its Host and the fields that concern one connection are replaced
+  int port = 0;                // on 127.0.0.1
+  HttpHead head = {};          // its Host and the fields that concern one connection are replaced
+  HttpFields own_fields = {};  // of this server, sent whatever the head says
   std::string body = {};
   std::chrono::milliseconds timeout{0};  // for the whole reply; 0: none
 };

@@ -41,15 +41,17 @@ std::vector<std::string> EnvironmentWithout(const std::vector<std::string>& hidd
 }
 
 // After the fork, where only async-signal-safe functions may be called.
-[[noreturn]] void BecomeChild(pid_t parent, int out, int err, char* const* arguments,
+struct ChildStreams {
+  int in, out, err;
+};
+[[noreturn]] void BecomeChild(pid_t parent, const ChildStreams& streams, char* const* arguments,
                               char* const* environment) {
   setpgid(0, 0);  // so that Ctrl-C in a terminal reaches only the parent
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(kExitNotStarted);  // it has ended already
-  const int in = open("/dev/null", O_RDONLY);
-  dup2(in, STDIN_FILENO);
-  dup2(out, STDOUT_FILENO);
-  dup2(err, STDERR_FILENO);
+  dup2(streams.in, STDIN_FILENO);
+  dup2(streams.out, STDOUT_FILENO);
+  dup2(streams.err, STDERR_FILENO);
   close_range(STDERR_FILENO + 1, ~0U, 0);  // not all descriptors of the libraries are CLOEXEC
   sigset_t none;
   sigemptyset(&none);
@@ -64,31 +66,47 @@ Status SystemError(const char* what) {
   return Status(StatusCode::kUnavailable, std::string(what) + ": " + std::strerror(errno));
 }
 
+struct PipeEnds {
+  PipeEnds() = default;
+  PipeEnds(const PipeEnds&) = delete;
+  PipeEnds& operator=(const PipeEnds&) = delete;
+  ~PipeEnds() {
+    for (const int end : ends) {
+      if (end >= 0) close(end);
+    }
+  }
+  Status Open() { return pipe2(ends, O_CLOEXEC) == 0 ? Status() : SystemError("pipe"); }
+  int reader() const { return ends[0]; }
+  int writer() const { return ends[1]; }
+  int TakeReader() { return std::exchange(ends[0], -1); }
+
+  int ends[2] = {-1, -1};
+};
+
 }  // namespace
 
 Result<ChildProcess> ChildProcess::Start(const std::vector<std::string>& arguments,
-                                         const std::vector<std::string>& hidden_variables) {
-  std::vector<std::string> argument_texts = {"diffserve"};
+                                         const std::vector<std::string>& hidden_variables,
+                                         std::string_view input) {
+  std::vector<std::string> argument_texts = {kChildProgram};
   argument_texts.insert(argument_texts.end(), arguments.begin(), arguments.end());
   std::vector<std::string> environment_texts = EnvironmentWithout(hidden_variables);
   const std::vector<char*> argv = Pointers(argument_texts), envp = Pointers(environment_texts);
-  int out[2], err[2];
-  if (pipe2(out, O_CLOEXEC) != 0) return SystemError("pipe");
-  if (pipe2(err, O_CLOEXEC) != 0) {
-    const Status failed = SystemError("pipe");
-    close(out[0]), close(out[1]);
-    return failed;
-  }
+  PipeEnds in, out, err;
+  for (PipeEnds* const pipe : {&in, &out, &err}) DS_RETURN_IF_ERROR(pipe->Open());
+  // A pipe has room for it, so this does not wait for the process.
+  if (write(in.writer(), input.data(), input.size()) != static_cast<ssize_t>(input.size()))
+    return SystemError("write to a pipe");
   const pid_t parent = getpid();
   const pid_t pid = _Fork();  // no library's handlers run: the child only replaces itself
-  if (pid == 0) BecomeChild(parent, out[1], err[1], argv.data(), envp.data());
-  const Status failed = pid < 0 ? SystemError("fork") : Status();
-  close(out[1]), close(err[1]);
+  if (pid == 0) {
+    BecomeChild(parent, {in.reader(), out.writer(), err.writer()}, argv.data(), envp.data());
+  }
+  if (pid < 0) return SystemError("fork");
   ChildProcess child;
   child.pid_ = pid;
-  child.out_ = out[0];
-  child.err_ = err[0];
-  if (!failed.ok()) return failed;
+  child.out_ = out.TakeReader();
+  child.err_ = err.TakeReader();
   child.exit_event_ = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));  // CLOEXEC by itself
   if (child.exit_event_ < 0) return SystemError("pidfd_open");
   for (const int pipe : {child.out_, child.err_}) fcntl(pipe, F_SETFL, O_NONBLOCK);

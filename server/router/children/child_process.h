@@ -1,26 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// ChildProcess: another process of this program, with pipes for its output. It dies with this
-// process, however this one ends, because the kernel signals it when the thread that started it
-// ends. So that thread must live as long as the process.
-// Thread safety: only on the thread that started it.
+// ChildProcess: another process of this program, with pipes for its input and output. It dies with
+// this process, however this one ends, because the kernel signals it when the thread that started
+// it ends. So that thread must live as long as the process. Thread safety: only on the thread that
+// started it.
 #pragma once
 
 #include <sys/types.h>
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/base/status.h"
 
 namespace diffserve {
 
+// The name, argument 0, of such a process. By it the process knows that its input is its secret.
+inline constexpr char kChildProgram[] = "diffserve-model";
+
 class ChildProcess {
  public:
   // Runs this program with these arguments, and with the environment except variables of these
-  // names. Error: kUnavailable with the system's message.
+  // names. `input`: what its standard input holds, which other users cannot see; at most 4 KiB.
+  // Error: kUnavailable with the system's message.
   static Result<ChildProcess> Start(const std::vector<std::string>& arguments,
-                                    const std::vector<std::string>& hidden_variables);
+                                    const std::vector<std::string>& hidden_variables,
+                                    std::string_view input);
   ~ChildProcess();  // kills and reaps it if it still runs
   ChildProcess(ChildProcess&& other) noexcept;
   ChildProcess& operator=(ChildProcess&&) = delete;

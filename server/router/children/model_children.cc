@@ -12,6 +12,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/log.h"
 #include "kernels/base/thread_registry.h"
+#include "server/api/head/parent_secret.h"
 #include "server/router/children/ready_line.h"
 
 namespace diffserve {
@@ -284,9 +285,9 @@ void ModelChildren::Start(Slot& slot, Fills& fills) {
   ++slot.report.starts;
   slot.report.exit_code.reset();
   slot.report.in_flight = 0;
-  slot.address = {.run = next_run_++};
-  Result<ChildProcess> started = ChildProcess::Start(slot.model.arguments,
-                                                     options_.hidden_variables);
+  slot.address = {.run = next_run_++, .secret = NewParentSecret()};
+  Result<ChildProcess> started = ChildProcess::Start(
+      slot.model.arguments, options_.hidden_variables, slot.address.secret);
   if (!started.ok()) return OnFailure(slot, started.status().message(), fills);
   slot.process.emplace(std::move(started).value());
   slot.state = ModelState::kLoading;

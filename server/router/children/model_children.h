@@ -42,10 +42,12 @@ struct ModelChildrenOptions {
   std::vector<std::string> hidden_variables = {};  // of the environment, which no process sees
 };
 
-// Where a model's process listens, on 127.0.0.1.
+// Where a model's process listens, on 127.0.0.1, and the secret by which it knows this one's
+// requests.
 struct ChildAddress {
   int http_port = 0, grpc_port = 0;
-  uint64_t run = 0;  // differs between the processes of a model
+  uint64_t run = 0;         // differs between the processes of a model
+  std::string secret = {};  // of this run: NewParentSecret
 };
 
 // While it exists, a request is under way at the process.

@@ -11,7 +11,8 @@ struct GrpcServerOptions {
   std::string host = "127.0.0.1";
   int port = 0;  // 0: a free port
   bool reflection = true;
-  std::string model_root;  // the model's directory, as reported to clients
+  std::string model_root;     // the model's directory, as reported to clients
+  std::string parent_secret;  // as in FrontDoorOptions
   // gRPC 1.51 frees little of the memory that a flood of calls made it allocate, so connections
   // have tight limits.
   int max_receive_bytes = 4 << 20;
