@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/base/log.h"
+#include "server/api/grpc/server.h"
 #include "server/api/head/parent_secret.h"
 #include "server/serving/status_codes.h"
 
@@ -55,8 +56,16 @@ GrpcForwardCall* GrpcForwardCall::New(const GrpcForwarding& forwarding, const st
 
 void GrpcForwardCall::Begin() {
   std::lock_guard lock(mutex_);
-  const Status access = forwarding_.watch.Access(*context_);
+  const auto health = GrpcHealthReply(method_, forwarding_.children.Ready().ok());
+  const Status access = health ? forwarding_.watch.Entry(*context_)
+                               : forwarding_.watch.Access(*context_);
   if (!access.ok()) return End(ToGrpcStatus(access));
+  if (health) {  // the parent's own: no model is asked, or loaded for it
+    const grpc::Slice slice(*health);
+    reply_ = grpc::ByteBuffer(&slice, 1);
+    ended_ = true;
+    return StartWriteAndFinish(&reply_, {}, grpc::Status::OK);
+  }
   client_ = forwarding_.watch.ClientOf(*context_);
   StartRead(&request_);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// GrpcRouter: the gRPC port of a server with several models. Health and reflection are its own.
-// Each call of the models' services goes to the process of the model that its first message names.
+// GrpcRouter: the gRPC port of a server with several models. Reflection is its own, and health,
+// also that of the services of models. Each other call of these services goes to the process of the
+// model that its first message names.
 //
 // Thread safety: every method may be called from any thread.
 #pragma once

@@ -29,6 +29,14 @@ std::vector<std::string> GrpcServiceNames() {
   return {kInferenceServiceName, kKserveServiceName, kVllmServiceName};
 }
 
+std::optional<std::string> GrpcHealthReply(std::string_view path, bool serving) {
+  const size_t slash = path.rfind('/');
+  const std::string_view service = path.substr(1, slash - 1), method = path.substr(slash + 1);
+  if (service == kKserveServiceName) return KserveHealthReply(method, serving);
+  if (service == kVllmServiceName) return VllmHealthReply(method, serving);
+  return std::nullopt;
+}
+
 struct GrpcServer::Impl {
   Impl(Frontend& frontend, const ApiKeys& keys, MetricsExporter* metrics,
        const GrpcServerOptions& options)

@@ -9,7 +9,9 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/base/status.h"
@@ -22,6 +24,10 @@ namespace diffserve {
 
 // The names of the services that it serves, besides health and reflection.
 std::vector<std::string> GrpcServiceNames();
+
+// The serialized reply of a service's health method, which needs no key; nullopt: the method is
+// another one. `path`: "/SERVICE/METHOD".
+std::optional<std::string> GrpcHealthReply(std::string_view path, bool serving);
 
 class GrpcServer {
  public:

@@ -193,17 +193,22 @@ class ModelStreamInferCall
   InferMessage request_;           // gRPC's while it reads
 };
 
+void FillLive(inference::ServerLiveResponse* response) { response->set_live(true); }
+void FillReady(bool serving, inference::ServerReadyResponse* response) {
+  response->set_ready(serving);
+}
+
 class KserveService : public inference::GRPCInferenceService::Service {
  public:
   explicit KserveService(CallContext& shared) : shared_(shared) {
     Mark<inference::ServerLiveRequest, inference::ServerLiveResponse>(
         kServerLive, "ServerLive", CallAccess::kForAll, [](const auto&, auto* response) {
-          response->set_live(true);
+          FillLive(response);
           return Status();
         });
     Mark<inference::ServerReadyRequest, inference::ServerReadyResponse>(
         kServerReady, "ServerReady", CallAccess::kForAll, [this](const auto&, auto* response) {
-          response->set_ready(shared_.serving);
+          FillReady(shared_.serving, response);
           return Status();
         });
     Mark<inference::ModelReadyRequest, inference::ModelReadyResponse>(
@@ -267,6 +272,18 @@ class KserveService : public inference::GRPCInferenceService::Service {
 
 std::unique_ptr<grpc::Service> NewKserveService(CallContext& shared) {
   return std::make_unique<KserveService>(shared);
+}
+
+std::optional<std::string> KserveHealthReply(std::string_view method, bool serving) {
+  if (method == "ServerLive") {
+    inference::ServerLiveResponse live;
+    FillLive(&live);
+    return live.SerializeAsString();
+  }
+  if (method != "ServerReady") return std::nullopt;
+  inference::ServerReadyResponse ready;
+  FillReady(serving, &ready);
+  return ready.SerializeAsString();
 }
 
 }  // namespace diffserve

@@ -6,6 +6,9 @@
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
 
 #include "server/api/grpc/call_context.h"
 
@@ -15,5 +18,8 @@ inline constexpr char kKserveServiceName[] = "inference.GRPCInferenceService";
 
 // `shared` outlives it.
 std::unique_ptr<grpc::Service> NewKserveService(CallContext& shared);
+
+// The serialized reply of ServerLive or ServerReady; nullopt: `method` is another one.
+std::optional<std::string> KserveHealthReply(std::string_view method, bool serving);
 
 }  // namespace diffserve

@@ -61,6 +61,11 @@ class UnofferedCall : public StreamCall<Message> {
   void Close() override {}
 };
 
+void FillHealth(bool serving, vllm_v1::HealthCheckResponse* response) {
+  response->set_healthy(serving);
+  response->set_message(serving ? "serving" : "not serving");
+}
+
 class VllmService : public vllm_v1::VllmEngine::Service {
  public:
   explicit VllmService(CallContext& shared) : shared_(shared) {
@@ -107,8 +112,7 @@ class VllmService : public vllm_v1::VllmEngine::Service {
     Mark<vllm_v1::HealthCheckRequest, vllm_v1::HealthCheckResponse>(
         kHealthCheck, "VllmEngine.HealthCheck", CallAccess::kForAll,
         [this](const auto&, auto* response) {
-          response->set_healthy(shared_.serving);
-          response->set_message(shared_.serving ? "serving" : "not serving");
+          FillHealth(shared_.serving, response);
           return Status();
         });
     Mark<vllm_v1::AbortRequest, vllm_v1::AbortResponse>(
@@ -166,6 +170,13 @@ class VllmService : public vllm_v1::VllmEngine::Service {
 
 std::unique_ptr<grpc::Service> NewVllmService(CallContext& shared) {
   return std::make_unique<VllmService>(shared);
+}
+
+std::optional<std::string> VllmHealthReply(std::string_view method, bool serving) {
+  if (method != "HealthCheck") return std::nullopt;
+  vllm_v1::HealthCheckResponse health;
+  FillHealth(serving, &health);
+  return health.SerializeAsString();
 }
 
 }  // namespace diffserve
