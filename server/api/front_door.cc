@@ -20,8 +20,6 @@
 namespace diffserve {
 namespace {
 
-constexpr std::string_view kStandardMethods[] = {"GET",   "HEAD",  "POST",    "PUT",    "DELETE",
-                                                 "PATCH", "TRACE", "CONNECT", "OPTIONS"};
 constexpr char kServerMethods[] = "GET, HEAD, POST, DELETE, OPTIONS";
 constexpr size_t kMaxShownFieldBytes = 64;
 
@@ -65,15 +63,9 @@ HttpReply FrontDoor::Error(int status, std::string_view reason, const ErrorBody&
   return HttpErrorReply(status, reason, errors, options_.min_retry_after_s);
 }
 
-// A method outside the standard is not known to any path.
 HttpReply FrontDoor::WrongMethod(const FoundRoute& found, const RouteCall& call) const {
-  const bool is_standard = std::ranges::find(kStandardMethods, call.request.head.method) !=
-                           std::end(kStandardMethods);
-  HttpReply reply = Error(
-      is_standard ? 405 : 501,
-      is_standard ? "this path does not support the method; see the Allow header"
-                  : "the method is unknown; see the Allow header for those of this path",
-      call.errors);
+  HttpReply reply = Error(405, "this path does not support the method; see the Allow header",
+                          call.errors);
   std::string methods;
   for (const Api& api : options_.apis) {
     for (const Route& route : api.routes)

@@ -227,6 +227,10 @@ constexpr HeadRule kHeadRules[] = {
      }},
     {414, "the request target is too long",
      [](const HeadParts& h, const HttpLimits& l) { return h.target.size() > l.max_target_bytes; }},
+    {400, "the request target of CONNECT must be a host and a port",
+     [](const HeadParts& h, const HttpLimits&) {
+       return h.method == "CONNECT" && (!h.scheme.empty() || h.target.starts_with('/'));
+     }},
     {501, "CONNECT is not supported; this server is no proxy",
      [](const HeadParts& h, const HttpLimits&) { return h.method == "CONNECT"; }},
     {400, "the request target must be a path, an absolute URL, or the * of OPTIONS",

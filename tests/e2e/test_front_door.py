@@ -25,7 +25,8 @@ TYPES = ("", "Content-Type:", "Content-Type: text/plain;charset=UTF-8",
          "CONTENT-TYPE: Application/JSON; charset=utf-8")
 TARGETS = ("POST /v1/completions", "POST /v1/messages", "POST /reset_prefix_cache",
            "POST /v1/nowhere", "DELETE /v1/responses/resp_x", "HEAD /metrics", "GET /livez",
-           "PUT /v1/chat/completions", "BREW /v1/responses/x", "OPTIONS /v1/models", "OPTIONS *")
+           "PUT /v1/chat/completions", "BREW /v1/responses/x", "OPTIONS /v1/models", "OPTIONS *",
+           "CONNECT a:80")
 HOSTS = ("Host: localhost", "Host: evil.example", "Host: 127.0.0.1.evil.example", "Host:",
          "Host: [::1]:80", "Host: 2130706433", "Host: a b", "")
 OTHERS = (

@@ -40,11 +40,11 @@ TEST(FrontDoorTest, WrongMethodReturnsAllowHeader) {
   EXPECT_EQ(Once(server.port(), "PUT", "/v1/responses/x").fields["allow"], "GET, HEAD, DELETE");
 }
 
-TEST(FrontDoorTest, UnknownMethodIsNotImplemented) {
+TEST(FrontDoorTest, MethodOutsideTheStandardIsNotAllowed) {
   ServingFixture server;
   for (const char* method : {"BREW", "get", "PROPFIND"}) {
     ClientReply reply = Once(server.port(), method, "/v1/models");
-    EXPECT_EQ(reply.status, 501) << method;
+    EXPECT_EQ(reply.status, 405) << method;
     EXPECT_EQ(reply.fields["allow"], "GET, HEAD") << method;
   }
 }

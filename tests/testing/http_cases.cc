@@ -104,6 +104,8 @@ std::vector<HttpCase> TargetCases() {
   using std::string;
   return {
       {"authority target of CONNECT", "CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n", 501},
+      {"path of CONNECT", "CONNECT /livez HTTP/1.1\r\nHost: a\r\n\r\n", 400},
+      {"URL of CONNECT", "CONNECT http://a:80/ HTTP/1.1\r\nHost: a\r\n\r\n", 400},
       {"authority target of GET", Get("Host: a\r\n", "a:80"), 400},
       {"asterisk target of GET", Get("Host: a\r\n", "*"), 400},
       {"asterisk with more", "OPTIONS *x HTTP/1.1\r\nHost: a\r\n\r\n", 400},
