@@ -21,26 +21,33 @@ class MemberFinder : public nlohmann::json_sax<nlohmann::json> {
   }
   bool string(std::string& value) override {
     if (is_next_) found = std::move(value);
-    return !is_next_ && depth_ > 0;
+    return depth_ > 0;
   }
   bool start_object(size_t) override { return Open(); }
   bool start_array(size_t) override { return depth_ > 0 && Open(); }
   bool end_object() override { return --depth_ > 0; }
   bool end_array() override { return --depth_ > 0; }
-  bool null() override { return !is_next_; }
-  bool boolean(bool) override { return !is_next_; }
-  bool number_integer(int64_t) override { return !is_next_; }
-  bool number_unsigned(uint64_t) override { return !is_next_; }
-  bool number_float(double, const std::string&) override { return !is_next_; }
+  bool null() override { return PassOther(); }
+  bool boolean(bool) override { return PassOther(); }
+  bool number_integer(int64_t) override { return PassOther(); }
+  bool number_unsigned(uint64_t) override { return PassOther(); }
+  bool number_float(double, const std::string&) override { return PassOther(); }
   bool binary(nlohmann::json::binary_t&) override { return false; }
   bool parse_error(size_t, const std::string&, const nlohmann::json::exception&) override {
     return false;
   }
 
  private:
+  // A value that is no string.
+  bool PassOther() {
+    if (is_next_) found.reset();
+    return true;
+  }
   bool Open() {
+    PassOther();
+    is_next_ = false;
     ++depth_;
-    return !is_next_;
+    return true;
   }
 
   const std::string_view name_;

@@ -9,8 +9,8 @@
 
 namespace diffserve {
 
-// The first member of the outermost object with this name, if it is a string. nullopt: there is
-// none before the end or the first error of the text. Later bytes are not read.
+// The last member of the outermost object with this name, if it is a string. nullopt: there is none
+// before the end or the first error of the text.
 std::optional<std::string> FindStringMember(std::string_view object, std::string_view name);
 
 }  // namespace diffserve
