@@ -148,6 +148,7 @@ HttpAnswer ApiContext::ReadThen(RouteCall& call, size_t bytes, std::function<Res
   if (!status.ok()) return Error(status, call.errors);
   auto later = std::make_shared<RouteCall>(RouteCall{{}, call.account, call.wake, call.errors});
   return std::make_unique<DeferredExchange>(
+      bytes,
       [self = shared_from_this(), parsed, later,
        start = std::move(start)]() -> std::optional<HttpAnswer> {
         std::optional<Result<Parsed>> taken = parsed->Take();

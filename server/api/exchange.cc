@@ -114,6 +114,7 @@ std::optional<HttpReply> DeferredExchange::Reply() {
   if (inner_ == nullptr) {
     std::optional<HttpAnswer> answer = begin_();
     if (!answer) return std::nullopt;
+    held_bytes_ = 0;
     if (auto* reply = std::get_if<HttpReply>(&*answer)) return std::move(*reply);
     inner_ = std::get<std::unique_ptr<HttpExchange>>(std::move(*answer));
   }

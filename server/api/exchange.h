@@ -98,6 +98,7 @@ class AccountedExchange : public HttpExchange {
   bool Frames(std::string* bytes) override;
   bool EndWithError() override { return inner_->EndWithError(); }
   bool EndedWithError() const override { return inner_->EndedWithError(); }
+  size_t HeldBytes() const override { return inner_->HeldBytes(); }
   bool IsBroken() const override { return inner_->IsBroken(); }
 
  private:
@@ -113,16 +114,19 @@ class AccountedExchange : public HttpExchange {
 // An answer that begins later.
 class DeferredExchange : public HttpExchange {
  public:
-  // `begin` is called at each wake until it returns the answer.
-  explicit DeferredExchange(std::function<std::optional<HttpAnswer>()> begin)
-      : begin_(std::move(begin)) {}
+  // `begin` is called at each wake until it returns the answer. `held_bytes`: of the request, which
+  // it keeps until then.
+  DeferredExchange(size_t held_bytes, std::function<std::optional<HttpAnswer>()> begin)
+      : held_bytes_(held_bytes), begin_(std::move(begin)) {}
   std::optional<HttpReply> Reply() override;
   bool Frames(std::string* bytes) override { return inner_->Frames(bytes); }
   bool EndWithError() override { return inner_ != nullptr && inner_->EndWithError(); }
   bool EndedWithError() const override { return inner_ != nullptr && inner_->EndedWithError(); }
+  size_t HeldBytes() const override { return inner_ ? inner_->HeldBytes() : held_bytes_; }
   bool IsBroken() const override { return inner_ != nullptr && inner_->IsBroken(); }
 
  private:
+  size_t held_bytes_;
   const std::function<std::optional<HttpAnswer>()> begin_;
   std::unique_ptr<HttpExchange> inner_;
 };

@@ -206,6 +206,11 @@ HttpReply FrontDoor::Refuse(int status, std::string_view reason, const HttpHead&
   return reply;
 }
 
+std::string FrontDoor::ClientOf(const HttpHead& head, const std::string& peer) const {
+  if (options_.parent_secret.empty()) return ClientNameOf(keys_, head, peer);
+  return ClientInField(head.Field(kClientField), options_.parent_secret).value_or("");
+}
+
 HttpService FrontDoor::Service() const {
   HttpService service;
   service.serve = [this](HttpRequest request, std::function<void()> wake) {
@@ -213,6 +218,9 @@ HttpService FrontDoor::Service() const {
   };
   service.refuse = [this](int status, std::string_view reason, const HttpHead& head) {
     return Refuse(status, reason, head);
+  };
+  service.client = [this](const HttpHead& head, const std::string& peer) {
+    return ClientOf(head, peer);
   };
   service.draining = options_.draining;
   return service;

@@ -61,6 +61,8 @@ class FrontDoor {
   HttpReply Error(int status, std::string_view reason, const ErrorBody& errors) const;
   HttpReply WrongMethod(const FoundRoute& found, const RouteCall& call) const;
   void End(const RouteAccount& account, int status) const;
+  // Whose share a request takes, before it is checked.
+  std::string ClientOf(const HttpHead& head, const std::string& peer) const;
 
   const FrontDoorOptions options_;
   const ApiKeys& keys_;

@@ -44,6 +44,8 @@ std::string HttpAddress(const ServeOptions& serve, int port) {
   return serve.unix_socket.empty() ? Address(serve.host, port) : "unix:" + serve.unix_socket;
 }
 
+int TextThreads() { return std::max(2, AvailableCpus() / 4); }
+
 HttpServerOptions HttpPortOptions(const ServeOptions& serve) {
   HttpServerOptions http;
   http.unix_socket = serve.unix_socket;

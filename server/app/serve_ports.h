@@ -19,6 +19,7 @@ void RaiseFileLimit();
 bool ChecksHosts(const ServeOptions& serve, const ApiKeys& keys);
 std::string Address(const std::string& host, int port);
 std::string HttpAddress(const ServeOptions& serve, int port);  // as the ready line says
+int TextThreads();
 HttpServerOptions HttpPortOptions(const ServeOptions& serve);
 int MaxMetadataBytes(const ServeOptions& serve);  // of a gRPC call
 

@@ -9,18 +9,23 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "server/http/message.h"
+#include "server/http/request_memory.h"
 #include "server/http/server.h"
 
 namespace diffserve {
 
 // Shared by all loops of a server.
 struct HttpShared {
+  HttpShared(HttpServerOptions options_in, HttpService service_in)
+      : options(std::move(options_in)), service(std::move(service_in)) {}
+
   HttpServerOptions options;
   HttpService service;
   std::atomic<int> connections{0};
-  std::atomic<size_t> held_bytes{0};
+  RequestMemory held_bytes{options.max_held_bytes};
   std::atomic<bool> stopping{false};
 
   std::mutex mutex;

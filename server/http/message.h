@@ -76,6 +76,8 @@ class HttpExchange {
   // such event; the reply then continues.
   virtual bool EndWithError() { return false; }
   virtual bool EndedWithError() const { return false; }
+  // Bytes of its request that it still keeps, for the limit of all connections.
+  virtual size_t HeldBytes() const { return 0; }
   // True if the rest of a started body cannot be made. Frames has no more bytes then, and the
   // connection is reset.
   virtual bool IsBroken() const { return false; }
@@ -91,6 +93,8 @@ struct HttpService {
   // Runs on an I/O thread and must not block. `wake` may be called from any thread, also after the
   // exchange is destroyed.
   std::function<HttpAnswer(HttpRequest request, std::function<void()> wake)> serve;
+  // Who shares one part of the limits. May be empty: the peer's address.
+  std::function<std::string(const HttpHead& head, const std::string& peer)> client;
   // The reply to a request that the gate refuses. `head`: the readable part of its head.
   std::function<HttpReply(int status, std::string_view reason, const HttpHead& head)> refuse;
   // While true, every connection is closed after its reply.

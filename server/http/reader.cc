@@ -7,6 +7,11 @@
 #include "kernels/base/check.h"
 
 namespace diffserve {
+namespace {
+
+constexpr size_t kBodyGrowth = 8;
+
+}  // namespace
 
 void ChunkedDecoder::Refuse(HttpRefusal refusal) {
   refusal_ = std::move(refusal);
@@ -151,8 +156,9 @@ void HttpReader::Refuse(HttpRefusal refusal) {
 
 void HttpReader::Discard() {
   state_ = State::kRefused;
-  buffer_ = {};
-  request_ = {};
+  // An assignment would keep the memory.
+  std::string().swap(buffer_);
+  const HttpRequest dropped = std::exchange(request_, {});
 }
 
 HttpHead HttpReader::HeadSoFar() const {
@@ -197,6 +203,9 @@ void HttpReader::ReadBody() {
   std::string& body = request_.body;
   if (!request_.head.chunked) {
     const size_t take = std::min(request_.head.content_length - body.size(), buffer_.size());
+    // Few large steps, because each leaves a hole in the heap.
+    if (const size_t needed = body.size() + take; needed > body.capacity())
+      body.reserve(std::min(request_.head.content_length, kBodyGrowth * needed));
     body.append(buffer_, 0, take);
     buffer_.erase(0, take);
     body_bytes_received_ += take;

@@ -76,6 +76,8 @@ class HttpReader {
   void Next();
   // Drops all bytes, now and later.
   void Discard();
+  // The current request's. REQUIRES: not kHead.
+  const HttpHead& head() const { return request_.head; }
   // The readable part of the head of the current or refused request.
   HttpHead HeadSoFar() const;
 

@@ -34,8 +34,9 @@ constexpr int kMaxConnectionsByDefault = 16384;
 constexpr std::chrono::milliseconds kAcceptRetry{200};  // when files have run out and no connection
                                                         // ends
 
-// A little less than half of the limit of open files, after raising that limit to its maximum.
-int DefaultMaxConnections() {
+// Connections that need a little less than half of the limit of open files, after raising that
+// limit to its maximum.
+int DefaultMaxConnections(int files_per_connection) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 256;
   if (limit.rlim_cur < limit.rlim_max) {
@@ -43,7 +44,7 @@ int DefaultMaxConnections() {
     if (setrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = before;
   }
   const auto files = static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 1 << 20));
-  return std::clamp(files / 2 - 8, 8, kMaxConnectionsByDefault);
+  return std::clamp(files / 2 / files_per_connection - 8, 8, kMaxConnectionsByDefault);
 }
 
 bool IsShortage(const ErrorCode& error) {
@@ -64,11 +65,10 @@ int PortOf(const Stream::endpoint& address) {
 // Accepts on a thread of its own, which sleeps between connections, and hands the sockets to the
 // loops in turn.
 struct HttpServer::Impl {
-  Impl(HttpServerOptions options, HttpService service) : shared(std::make_shared<HttpShared>()) {
-    shared->options = std::move(options);
-    shared->service = std::move(service);
+  Impl(HttpServerOptions options, HttpService service)
+      : shared(std::make_shared<HttpShared>(std::move(options), std::move(service))) {
     if (shared->options.max_connections == 0)
-      shared->options.max_connections = DefaultMaxConnections();
+      shared->options.max_connections = DefaultMaxConnections(shared->options.files_per_connection);
   }
 
   Status Listen();

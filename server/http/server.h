@@ -27,7 +27,8 @@ struct HttpServerOptions {
   int port = 8000;                 // 0: a free port
   int io_threads = 1;
   HttpLimits limits;
-  int max_connections = 0;  // 0: a little less than half of the limit of open files
+  int max_connections = 0;       // 0: with a little less than half of the limit of open files
+  int files_per_connection = 1;  // that are open while it is answered
   int max_requests_per_connection = 1000;
   size_t max_held_bytes = size_t{256} << 20;  // request bytes of all connections together; more are
                                               // refused with 503

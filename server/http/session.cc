@@ -4,6 +4,7 @@
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
@@ -26,7 +27,8 @@ constexpr size_t kReplyTurnBytes = 64 << 10;   // of replies that a connection m
                                                // have a turn
 constexpr size_t kMaxWaitingBytes = 64 << 10;  // of later requests; with more the connection ends
                                                // after the reply under way
-constexpr size_t kMaxDroppedBytes = 1 << 20;   // then, and while the peer reads the last reply
+constexpr size_t kMaxDroppedBytes = 1 << 20;   // then, and while the peer reads the last reply,
+                                               // besides the rest of a refused body
 
 // Nothing was read or written, and the socket is as it was.
 bool IsNotYet(const ErrorCode& error) {
@@ -45,6 +47,7 @@ void HttpSession::Start() {
     socket_.set_option(asio::socket_base::send_buffer_size(options().send_buffer_bytes), ignored);
   }
   peer_ = PeerAddress(socket_.native_handle());
+  held_bytes_.SetClient(peer_);
   Run();
 }
 
@@ -66,6 +69,7 @@ void HttpSession::Run() {
   bool goes_on = true;
   while (goes_on && turn_bytes_ < kReplyTurnBytes) goes_on = phase_ != Phase::kClosed && Step();
   running_ = false;
+  CountHeldBytes();
   if (goes_on) RunAgain();
 }
 
@@ -148,7 +152,6 @@ void HttpSession::Dispatch() {
               request.head.method == "HEAD"};
   // Answered as GET; the framing leaves the body out.
   if (framing_.head_only) request.head.method = "GET";
-  CountHeldBytes();
   phase_ = Phase::kAnswering;
   reply_sent_ = false;
   auto wake = [loop = loop_, weak = weak_from_this(),
@@ -242,15 +245,14 @@ void HttpSession::OnPingTimer() {
 }
 
 void HttpSession::FinishReply() {
-  ended_reply_ = silent_ = false;
+  ended_reply_ = silent_ = knows_client_ = false;
   ping_.clear();
-  out_ = {};  // an idle connection holds no buffer
+  std::string().swap(out_);  // an idle connection holds no buffer
   if (exchange_ != nullptr && exchange_->EndedWithError()) CountCut(HttpCut::kErrorEvent);
   exchange_.reset();
   if (close_after_reply_) return Linger();
   phase_ = Phase::kReading;
   reader_.Next();
-  CountHeldBytes();
 }
 
 // After this, no bytes of the peer are treated as requests.
@@ -258,6 +260,9 @@ void HttpSession::RefuseRequest(int status, std::string_view reason) {
   Disarm();
   const HttpHead head = reader_.HeadSoFar();
   DropLaterRequests();
+  refused_body_bytes_ = head.chunked
+                            ? options().limits.max_body_bytes
+                            : std::min(head.content_length, options().limits.max_body_bytes);
   phase_ = Phase::kAnswering;
   framing_ = {1, false, head.method == "HEAD"};
   QueueReply(shared_.service.refuse(status, reason, head));
@@ -268,7 +273,6 @@ void HttpSession::DropLaterRequests() {
   dropping_ = true;
   close_after_reply_ = true;
   reader_.Discard();
-  CountHeldBytes();
 }
 
 // True if all of out_ is written.
@@ -401,23 +405,24 @@ void HttpSession::OnReadable() {
   if (error) return Close();  // also the orderly end: the client no longer waits
   if (dropping_) {
     dropped_bytes_ += n;
-    return dropped_bytes_ > kMaxDroppedBytes ? Close() : WantRead();
+    return dropped_bytes_ > kMaxDroppedBytes + refused_body_bytes_ ? Close() : WantRead();
   }
   reader_.Feed(std::string_view(loop_->scratch.data(), n));
-  CountHeldBytes();
   if (phase_ == Phase::kAnswering && reader_.waiting_bytes() > kMaxWaitingBytes)
     DropLaterRequests();
-  if (phase_ == Phase::kReading && shared_.held_bytes > options().max_held_bytes) {
+  if (!CountHeldBytes() && phase_ == Phase::kReading)
     RefuseRequest(503, "the requests being read take too much memory");
-  }
   if (phase_ == Phase::kAnswering) WantRead();
   Run();
 }
 
-void HttpSession::CountHeldBytes() {
-  const size_t held = reader_.held_bytes();
-  shared_.held_bytes += held - counted_bytes_;  // may wrap, and wraps back
-  counted_bytes_ = held;
+// False if the client's requests, also those that are not answered yet, take more than its share.
+bool HttpSession::CountHeldBytes() {
+  const bool has_head = phase_ == Phase::kReading && reader_.state() != HttpReader::State::kHead;
+  if (has_head && !std::exchange(knows_client_, true) && shared_.service.client)
+    held_bytes_.SetClient(shared_.service.client(reader_.head(), peer_));
+  const size_t answered = exchange_ == nullptr ? 0 : exchange_->HeldBytes();
+  return held_bytes_.Set(reader_.held_bytes() + answered);
 }
 
 // One wait at a time: a postponed deadline is noticed when the earlier one has passed.

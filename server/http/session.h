@@ -51,11 +51,9 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
         loop_(std::move(loop)),
         owner_(std::move(shared)),
         shared_(*owner_),
-        reader_(shared_.options.limits) {}
-  ~HttpSession() {
-    shared_.held_bytes -= counted_bytes_;
-    shared_.ConnectionEnded();
-  }
+        reader_(shared_.options.limits),
+        held_bytes_(shared_.held_bytes) {}
+  ~HttpSession() { shared_.ConnectionEnded(); }
 
   void Start();
   void Stop(HttpEnding ending);
@@ -94,7 +92,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void Disarm() { armed_ = Timer::kNone; }
   void OnTimer();
   void ArmForReading();
-  void CountHeldBytes();
+  bool CountHeldBytes();
   void BecomeSilent();
   void WaitToPing();
   void OnPingTimer();
@@ -128,11 +126,13 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   std::chrono::steady_clock::time_point timer_end_;
   bool timer_waiting_ = false;
   std::chrono::steady_clock::time_point head_begin_, body_begin_;
-  size_t counted_bytes_ = 0;
-  bool dropping_ = false;  // further bytes of the peer are dropped
+  RequestMemory::Part held_bytes_;
+  bool knows_client_ = false;  // of the current request
+  bool dropping_ = false;      // further bytes of the peer are dropped
   size_t dropped_bytes_ = 0;
-  uint64_t given_bytes_ = 0;      // reply bytes passed to the system
-  uint64_t delivered_bytes_ = 0;  // of these, acknowledged by the peer at the last check
+  size_t refused_body_bytes_ = 0;  // that may follow a refusal
+  uint64_t given_bytes_ = 0;       // reply bytes passed to the system
+  uint64_t delivered_bytes_ = 0;   // of these, acknowledged by the peer at the last check
   std::chrono::steady_clock::time_point last_delivery_;  // time of the last check that found more
 };
 

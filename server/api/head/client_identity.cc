@@ -11,12 +11,15 @@ std::string ClientName(const ApiKeys& keys, std::string_view key, std::string_vi
   return index ? "key:" + std::to_string(*index) : std::string();
 }
 
-std::string ClientName(const ApiKeys& keys, const HttpRequest& request) {
-  const HttpHead& head = request.head;
+std::string ClientNameOf(const ApiKeys& keys, const HttpHead& head, std::string_view address) {
   const std::string_view key = head.HasField("authorization")
                                    ? ApiKeys::BearerToken(head.Field("authorization"))
                                    : head.Field("x-api-key");
-  return ClientName(keys, key, request.peer);
+  return ClientName(keys, key, address);
+}
+
+std::string ClientName(const ApiKeys& keys, const HttpRequest& request) {
+  return ClientNameOf(keys, request.head, request.peer);
 }
 
 }  // namespace diffserve

@@ -14,7 +14,8 @@ namespace diffserve {
 // the key is not accepted.
 std::string ClientName(const ApiKeys& keys, std::string_view key, std::string_view address);
 
-// The same for an HTTP request.
+// The same for the head of an HTTP request of this address, and for a request.
+std::string ClientNameOf(const ApiKeys& keys, const HttpHead& head, std::string_view address);
 std::string ClientName(const ApiKeys& keys, const HttpRequest& request);
 
 }  // namespace diffserve

@@ -158,7 +158,7 @@ Result<LoadedServer> LoadServer(const SessionOptions& options, const ServeOption
   server.frontend.content_forms = ChooseContentForms(serve.content_format,
                                                      parts.chat_template.get());
   server.frontend.cancelled_mass_sample = serve.cancelled_mass_sample;
-  server.frontend.text_threads = std::max(2, AvailableCpus() / 4);
+  server.frontend.text_threads = TextThreads();
   server.routes.model_root = server.grpc.model_root = options.model_dir;
   server.routes.fingerprint = "diffserve-" + parts.info.version + "-" + parts.info.commit;
   Result<std::string> tokenizer_info = TokenizerInfoBody(options.model_dir);

@@ -2,6 +2,7 @@
 #include "server/http/client/upstream.h"
 
 #include <algorithm>
+#include <array>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -46,7 +47,7 @@ std::string NamedByConnection(const HttpHead& head) {
   return names;
 }
 
-std::string RequestText(const UpstreamRequest& request) {
+std::string HeadText(const UpstreamRequest& request) {
   const HttpHead& head = request.head;
   std::string text = head.method + " " + head.path;
   if (!head.query.empty()) text += "?" + head.query;
@@ -60,7 +61,7 @@ std::string RequestText(const UpstreamRequest& request) {
   for (const auto& [name, value] : request.own_fields) text += name + ": " + value + "\r\n";
   if (!request.body.empty() || head.method == "POST")
     text += "Content-Length: " + std::to_string(request.body.size()) + "\r\n";
-  return text + "\r\n" + request.body;
+  return text + "\r\n";
 }
 
 }  // namespace
@@ -69,7 +70,8 @@ struct UpstreamCall::Impl : std::enable_shared_from_this<Impl> {
   Impl(UpstreamRequest request, std::function<void()> wake)
       : loop(*CurrentHttpLoop()),
         port(request.port),
-        text(RequestText(request)),
+        request_head(HeadText(request)),
+        request_body(std::move(request.body)),
         wake(std::move(wake)),
         connection{tcp::socket(loop.context)},
         timer(loop.context) {
@@ -86,7 +88,7 @@ struct UpstreamCall::Impl : std::enable_shared_from_this<Impl> {
 
   HttpSessions& loop;
   const int port;
-  std::string text;  // of the request
+  std::string request_head, request_body;  // empty once they are written
   const std::function<void()> wake;
   UpstreamConnections::Connection connection;
   asio::steady_timer timer;
@@ -128,9 +130,14 @@ void UpstreamCall::Impl::Start(std::chrono::milliseconds timeout) {
 // The reply is read meanwhile, because a server may refuse a request before it has read it.
 void UpstreamCall::Impl::Write() {
   ++connection.calls;
-  asio::async_write(connection.socket, asio::buffer(text),
+  const std::array<asio::const_buffer, 2> request = {asio::buffer(request_head),
+                                                     asio::buffer(request_body)};
+  asio::async_write(connection.socket, request,
                     [self = shared_from_this()](const ErrorCode&, size_t) {
-                      self->text = {};  // a failure shows in the read
+                      // A failure shows in the read. An assignment would keep the memory.
+                      std::string().swap(self->request_head);
+                      std::string().swap(self->request_body);
+                      if (!self->closed) self->wake();  // it holds fewer bytes
                     });
   Read();
 }
@@ -157,7 +164,7 @@ void UpstreamCall::Impl::OnRead(const ErrorCode& error) {
   }
   if (done) {
     timer.cancel();
-    if (parser.keep_alive() && buffer.size() == 0 && text.empty()) {
+    if (parser.keep_alive() && buffer.size() == 0 && request_head.empty()) {
       closed = true;
       loop.upstream.Give(port, std::move(connection));
     } else {
@@ -220,6 +227,10 @@ bool UpstreamCall::Frames(std::string* bytes) {
   *bytes += std::exchange(impl_->untaken, {});
   if (!impl_->done) impl_->Read();
   return impl_->done;
+}
+
+size_t UpstreamCall::HeldBytes() const {
+  return impl_->request_head.size() + impl_->request_body.size();
 }
 
 bool UpstreamCall::IsBroken() const { return !impl_->failure.ok(); }

@@ -40,6 +40,7 @@ class UpstreamCall {
   std::optional<Result<HttpReply>> Reply();
   // As those of HttpExchange.
   bool Frames(std::string* bytes);
+  size_t HeldBytes() const;
   bool IsBroken() const;
 
  private:
