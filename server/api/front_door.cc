@@ -162,6 +162,12 @@ void FrontDoor::End(const RouteAccount& account, int status) const {
   if (options_.on_reply) options_.on_reply(account.route, status);
 }
 
+void FrontDoor::Finish(const RouteAccount& account, HttpReply& reply) const {
+  Complete(account, reply);
+  LogReply(account, reply.status);
+  End(account, reply.status);
+}
+
 HttpAnswer FrontDoor::Serve(HttpRequest request, std::function<void()> wake) const {
   RouteCall call{std::move(request), {}, std::move(wake)};
   const HttpHead& head = call.request.head;
@@ -177,17 +183,14 @@ HttpAnswer FrontDoor::Serve(HttpRequest request, std::function<void()> wake) con
   std::optional<HttpReply> refusal = Refusal(found, call);
   HttpAnswer answer = refusal ? HttpAnswer(*std::move(refusal))
                               : options_.answer(*found.route, call);
-  if (call.is_forwarded) return answer;
+  if (call.completes_itself) return answer;
   if (auto* exchange = std::get_if<std::unique_ptr<HttpExchange>>(&answer)) {
     const auto account = std::make_shared<const RouteAccount>(std::move(call.account));
     return std::make_unique<AccountedExchange>(
         std::move(*exchange), [this, account](HttpReply& reply) { Complete(*account, reply); },
         [this, account](int status) { End(*account, status); });
   }
-  HttpReply& reply = std::get<HttpReply>(answer);
-  Complete(call.account, reply);
-  LogReply(call.account, reply.status);
-  End(call.account, reply.status);
+  Finish(call.account, std::get<HttpReply>(answer));
   return answer;
 }
 

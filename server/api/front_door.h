@@ -4,7 +4,7 @@
 // model's process, else the host name; a preflight, a check of the whole server, the key, the path,
 // the method, the content type, the web page's origin, the content coding. Afterwards it adds the
 // fields of every reply, counts it and logs it.
-// Thread safety: Serve, Refuse and Complete may be called from any I/O thread.
+// Thread safety: Serve, Refuse and Finish may be called from any I/O thread.
 #pragma once
 
 #include <functional>
@@ -49,8 +49,8 @@ class FrontDoor {
   HttpAnswer Serve(HttpRequest request, std::function<void()> wake) const;
   HttpReply Refuse(int status, std::string_view reason, const HttpHead& head) const;
   HttpService Service() const;
-  // Adds the fields of every reply.
-  void Complete(const RouteAccount& account, HttpReply& reply) const;
+  // Adds the fields of every reply, counts it and logs it, for a call that completes itself.
+  void Finish(const RouteAccount& account, HttpReply& reply) const;
   const std::vector<Api>& apis() const { return options_.apis; }
 
  private:
@@ -60,6 +60,7 @@ class FrontDoor {
   std::optional<HttpReply> RefusalOfBody(const Route& route, const RouteCall& call) const;
   HttpReply Error(int status, std::string_view reason, const ErrorBody& errors) const;
   HttpReply WrongMethod(const FoundRoute& found, const RouteCall& call) const;
+  void Complete(const RouteAccount& account, HttpReply& reply) const;
   void End(const RouteAccount& account, int status) const;
   // Whose share a request takes, before it is checked.
   std::string ClientOf(const HttpHead& head, const std::string& peer) const;

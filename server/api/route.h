@@ -42,8 +42,9 @@ struct RouteCall {
   RouteAccount account;
   std::function<void()> wake;
   ErrorBody errors = OpenAiErrorBody;  // of the request's path
-  // Another server answers; its reply has its fields and its log line.
-  bool is_forwarded = false;
+  // The reply gets its fields and its log line without the front door: another server or a later
+  // answer adds them.
+  bool completes_itself = false;
 };
 
 struct Route {

@@ -21,8 +21,8 @@ ForwardExchange::ForwardExchange(ModelChildren& children, size_t model, std::str
 // nullopt: it is not there yet.
 std::optional<Result<ChildUse>> ForwardExchange::TakeUse() {
   if (wait_ != nullptr) return wait_->Take();
-  std::optional<Result<ChildUse>> use = children_.TryUse(model_);
-  if (!use) wait_ = children_.Ask(model_, wake_);
+  std::optional<Result<ChildUse>> use = children_.TryUse(model_, client_);
+  if (!use) wait_ = children_.Ask(model_, client_, wake_);
   return use;
 }
 

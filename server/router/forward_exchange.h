@@ -20,13 +20,16 @@ class ForwardExchange : public HttpExchange {
  public:
   using MakeError = std::function<HttpReply(const Status& status)>;
 
-  // `children` outlives it. `make_error` makes the reply to an error before the first byte.
-  // `client`: ClientName.
+  // `children` outlives it. `client`: ClientName. `make_error` makes the reply to an error before
+  // the first byte.
   ForwardExchange(ModelChildren& children, size_t model, std::string client, HttpRequest request,
                   std::function<void()> wake, MakeError make_error);
 
   std::optional<HttpReply> Reply() override;
   bool Frames(std::string* bytes) override { return call_->Frames(bytes); }
+  size_t HeldBytes() const override {
+    return call_ == nullptr ? request_.body.size() : call_->HeldBytes();
+  }
   bool IsBroken() const override { return call_->IsBroken(); }
 
  private:

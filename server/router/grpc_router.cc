@@ -9,7 +9,6 @@
 #include <grpcpp/support/method_handler.h>
 
 #include <deque>
-#include <mutex>
 #include <utility>
 
 #include "kernels/base/check.h"
@@ -23,8 +22,7 @@ namespace {
 // A service whose calls are all forwarded, made from its description.
 class ForwardedService : public grpc::Service {
  public:
-  ForwardedService(const google::protobuf::ServiceDescriptor& service,
-                   const GrpcForwarding& forwarding) {
+  ForwardedService(const google::protobuf::ServiceDescriptor& service, GrpcForwarding& forwarding) {
     using Handler = grpc::internal::CallbackBidiHandler<grpc::ByteBuffer, grpc::ByteBuffer>;
     for (int i = 0; i < service.method_count(); ++i) {
       const google::protobuf::MethodDescriptor& method = *service.method(i);
@@ -49,51 +47,16 @@ class ForwardedService : public grpc::Service {
   std::deque<Method> methods_;  // gRPC and the handlers refer to them
 };
 
-std::shared_ptr<grpc::Channel> NewChannel(int port) {
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(-1);  // the process has sent no more than it may
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a port may belong to a new process
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  return grpc::CreateCustomChannel("ipv4:127.0.0.1:" + std::to_string(port),
-                                   grpc::InsecureChannelCredentials(), arguments);
-}
-
-// One channel per process, made at its first call.
-class ChildChannels {
- public:
-  explicit ChildChannels(size_t num_models) : channels_(num_models) {}
-
-  std::shared_ptr<grpc::Channel> Of(size_t model, const ChildAddress& address) {
-    std::lock_guard lock(mutex_);
-    Entry& entry = channels_[model];
-    if (entry.run != address.run) entry = {address.run, NewChannel(address.grpc_port)};
-    return entry.channel;
-  }
-
- private:
-  struct Entry {
-    uint64_t run = 0;
-    std::shared_ptr<grpc::Channel> channel;
-  };
-  std::mutex mutex_;
-  std::vector<Entry> channels_;
-};
-
 }  // namespace
 
 struct GrpcRouter::Impl {
   Impl(const GrpcServerOptions& options, const RoutedModels& models, ModelChildren& children,
        const ApiKeys& keys)
       : watch({options.max_streams_per_connection, options.max_reflection_streams}, keys),
-        channels(children.num_models()),
-        forwarding{models, children, watch, [this](size_t model, const ChildAddress& address) {
-                     return channels.Of(model, address);
-                   }} {}
+        forwarding(options, models, children, watch) {}
 
   CallWatch watch;
-  ChildChannels channels;
-  const GrpcForwarding forwarding;
+  GrpcForwarding forwarding;
   std::vector<NamedService> services;
   std::unique_ptr<GrpcPort> port;
 };

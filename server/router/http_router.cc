@@ -9,6 +9,7 @@
 
 #include "kernels/base/log.h"
 #include "server/api/api_context.h"
+#include "server/api/exchange.h"
 #include "server/http/content_coding.h"
 #include "server/http/url.h"
 #include "server/json/json_member.h"
@@ -30,7 +31,6 @@ constexpr int kMinRetryAfter = 1;
 std::optional<std::string> Decoded(const HttpRequest& request, size_t max_bytes) {
   const auto coding = ContentCodingOf(request.head.Field("content-encoding"));
   if (!coding) return std::nullopt;
-  if (*coding == ContentCoding::kIdentity) return request.body;
   auto decoded = DecodeBody(*coding, request.body, max_bytes);
   if (auto* text = std::get_if<std::string>(&decoded)) return std::move(*text);
   return std::nullopt;
@@ -54,7 +54,8 @@ HttpRouter::HttpRouter(HttpRouterOptions options, const RoutedModels& models,
     : options_(std::move(options)),
       models_(models),
       children_(children),
-      door_(DoorOptions(), keys) {}
+      door_(DoorOptions(), keys),
+      pool_({.threads = options_.text_threads, .max_bytes = options_.max_held_bytes}) {}
 
 const std::vector<HttpRouter::OwnAnswer>& HttpRouter::OwnAnswers() {
   static const std::vector<OwnAnswer> answers = {
@@ -144,23 +145,54 @@ HttpAnswer HttpRouter::Model(RouteCall& call) {
   return JsonReply(ModelJson(models_.all()[*model], children_.Reports()[*model], created_));
 }
 
-Result<size_t> HttpRouter::ModelInBody(const RouteCall& call) const {
-  const auto body = Decoded(call.request, options_.max_body_bytes);
-  const auto name = body ? FindStringMember(*body, kModelMember) : std::nullopt;
-  if (!name || name->empty())
-    return InvalidArgument("model is missing; expected a JSON object with the name of a model",
-                           kModelMember);
-  return Find(*name);
+HttpAnswer HttpRouter::WithName(RouteCall& call, OfName answer) {
+  const size_t bytes = call.request.body.size();
+  const bool is_coded = ContentCodingOf(call.request.head.Field("content-encoding")) !=
+                        ContentCoding::kIdentity;
+  if (bytes == 0 || (bytes <= kMaxInlineBodyBytes && !is_coded))
+    return (this->*answer)(call, ModelName(call.request, options_.max_body_bytes));
+  auto name = std::make_shared<PendingResult<std::string>>(call.wake);
+  const auto later = std::make_shared<RouteCall>(std::move(call));
+  const bool queued = pool_.TrySubmit(
+      later->account.client, std::max(bytes, kMaxInlineBodyBytes + 1),
+      [name, weak = std::weak_ptr(later), max_bytes = options_.max_body_bytes](bool run) {
+        const std::shared_ptr<RouteCall> found = run ? weak.lock() : nullptr;
+        if (found != nullptr) name->Fill(ModelName(found->request, max_bytes));
+      });
+  if (!queued) {
+    call = std::move(*later);
+    return Error(
+        call, Status(StatusCode::kResourceExhausted, "too many requests are waiting to be read"));
+  }
+  call.completes_itself = true;
+  return std::make_unique<DeferredExchange>(
+      bytes, [this, name, later, answer]() -> std::optional<HttpAnswer> {
+        const std::optional<Result<std::string>> taken = name->Take();
+        if (!taken) return std::nullopt;
+        HttpAnswer made = (this->*answer)(*later, **taken);
+        if (auto* reply = std::get_if<HttpReply>(&made)) door_.Finish(later->account, *reply);
+        return made;
+      });
 }
 
-HttpAnswer HttpRouter::Load(RouteCall& call) {
-  const Result<size_t> model = ModelInBody(call);
-  const Status status = model.ok() ? children_.Load(*model) : model.status();
+Result<size_t> HttpRouter::FindGiven(const std::string& name) const {
+  if (!name.empty()) return Find(name);
+  return InvalidArgument("model is missing; expected a JSON object with the name of a model",
+                         kModelMember);
+}
+
+HttpAnswer HttpRouter::Load(RouteCall& call) { return WithName(call, &HttpRouter::LoadModel); }
+HttpAnswer HttpRouter::Unload(RouteCall& call) { return WithName(call, &HttpRouter::UnloadModel); }
+HttpAnswer HttpRouter::Forward(RouteCall& call) { return WithName(call, &HttpRouter::ForwardTo); }
+
+HttpAnswer HttpRouter::LoadModel(RouteCall& call, const std::string& name) {
+  const Result<size_t> model = FindGiven(name);
+  const Status status = model.ok() ? children_.Load(*model, call.account.client) : model.status();
   return status.ok() ? JsonReply(JsonObjectOf("success", true)) : Error(call, status);
 }
 
-HttpAnswer HttpRouter::Unload(RouteCall& call) {
-  const Result<size_t> model = ModelInBody(call);
+HttpAnswer HttpRouter::UnloadModel(RouteCall& call, const std::string& name) {
+  const Result<size_t> model = FindGiven(name);
   if (!model.ok()) return Error(call, model.status());
   children_.Unload(*model);
   return JsonReply(JsonObjectOf("success", true));
@@ -171,16 +203,15 @@ HttpAnswer HttpRouter::Page(RouteCall& call) {
   return Error(call, Status(StatusCode::kNotFound, "the page has no such file"));
 }
 
-HttpAnswer HttpRouter::Forward(RouteCall& call) {
-  const Result<size_t> model = Find(ModelName(call.request, options_.max_body_bytes));
+HttpAnswer HttpRouter::ForwardTo(RouteCall& call, const std::string& name) {
+  const Result<size_t> model = Find(name);
   if (!model.ok()) return Error(call, model.status());
-  call.is_forwarded = true;
+  call.completes_itself = true;
   const auto make_error = [this, account = call.account,
                            errors = call.errors](const Status& status) {
     HttpReply reply = ErrorReply(status, errors(status), kMinRetryAfter);
     reply.close = draining_.load(std::memory_order_relaxed);
-    door_.Complete(account, reply);
-    LogReply(account, reply.status);
+    door_.Finish(account, reply);
     return reply;
   };
   return std::make_unique<ForwardExchange>(children_, *model, call.account.client,

@@ -20,14 +20,18 @@
 #include "server/api/route.h"
 #include "server/http/gate.h"
 #include "server/http/message.h"
+#include "server/http/server.h"
 #include "server/router/children/model_children.h"
 #include "server/router/models_file.h"
+#include "server/serving/text_pool.h"
 
 namespace diffserve {
 
 struct HttpRouterOptions {
   bool ui = true;
-  size_t max_body_bytes = HttpLimits().max_body_bytes;  // as in HttpRoutesOptions
+  int text_threads = 2;                                        // which read large bodies
+  size_t max_body_bytes = HttpLimits().max_body_bytes;         // as in HttpRoutesOptions
+  size_t max_held_bytes = HttpServerOptions().max_held_bytes;  // of bodies that wait to be read
   CrossOrigin cross_origin = {};
   bool loopback_hosts_only = false;  // as in HttpRoutesOptions
   std::vector<Api> apis = {};        // of the models' servers: paths, errors, which need a key
@@ -53,6 +57,12 @@ class HttpRouter {
   FrontDoorOptions DoorOptions();
 
   HttpAnswer Forward(RouteCall& call);
+  // The answer for a name that the body or the query holds. A text thread reads a large body.
+  using OfName = HttpAnswer (HttpRouter::*)(RouteCall& call, const std::string& name);
+  HttpAnswer WithName(RouteCall& call, OfName answer);
+  HttpAnswer ForwardTo(RouteCall& call, const std::string& name);
+  HttpAnswer LoadModel(RouteCall& call, const std::string& name);
+  HttpAnswer UnloadModel(RouteCall& call, const std::string& name);
   HttpAnswer Live(RouteCall& call);
   HttpAnswer Ready(RouteCall& call);
   HttpAnswer Metrics(RouteCall& call);
@@ -62,7 +72,7 @@ class HttpRouter {
   HttpAnswer Unload(RouteCall& call);
   HttpAnswer Page(RouteCall& call);
   Result<size_t> Find(const std::string& name) const;
-  Result<size_t> ModelInBody(const RouteCall& call) const;
+  Result<size_t> FindGiven(const std::string& name) const;
   static HttpReply Error(const RouteCall& call, const Status& status);
 
   const HttpRouterOptions options_;
@@ -72,6 +82,7 @@ class HttpRouter {
   std::atomic<bool> draining_{false};
   std::atomic<int64_t> cut_{0};  // replies that ended early
   const FrontDoor door_;
+  TextPool pool_;  // reads large bodies; last: its threads use all of the above
 };
 
 }  // namespace diffserve

@@ -77,6 +77,30 @@ TEST(ResidencyTest, LoadsAreInTheOrderOfTheirRequests) {
             std::vector<size_t>{2});
 }
 
+TEST(ResidencyTest, ClientsTakeTurnsToLoad) {
+  std::vector<ResidentModel> models(4);
+  SetWanted({{0, "a", At(1)}, {1, "a", At(2)}, {2, "a", At(3)}, {3, "b", At(4)}, {2, "b", At(5)}},
+            models);
+  std::vector<size_t> order;
+  while (order.size() < models.size()) {
+    const ResidencyActions actions = PlanResidency(models, {.max_loaded = 1}, At(6));
+    ASSERT_EQ(actions.start.size(), 1u);
+    order.push_back(actions.start[0]);
+    models[actions.start[0]].wanted_since.reset();
+  }
+  EXPECT_EQ(order, (std::vector<size_t>{0, 3, 1, 2}))
+      << "b waits for one model of a, not for three";
+}
+
+TEST(ResidencyTest, RepeatedRequestsForAModelTakeNoTurn) {
+  std::vector<ResidentModel> models(3);
+  SetWanted({{0, "a", At(1)}, {0, "a", At(2)}, {0, "a", At(3)}, {1, "a", At(5)}, {2, "b", At(4)}},
+            models);
+  EXPECT_EQ(models[0].wanted_since, At(1));
+  EXPECT_EQ(models[1].turn, 1);
+  EXPECT_EQ(models[2].turn, 0);
+}
+
 TEST(ResidencyTest, StopsIdleModelsAndSaysWhenTheNextIsDue) {
   std::vector<ResidentModel> models = {Loaded(10), Loaded(17), Loaded(1), Loaded(2)};
   models[2].in_flight = 1;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `diffserve serve --models FILE`: owns both ports, and runs a process of this program per model.
+#include <malloc.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -42,6 +43,7 @@ constexpr size_t kMaxModelsFileBytes = 1 << 20;
 // on disk, and its end.
 constexpr std::chrono::seconds kEndGrace{15};
 constexpr std::chrono::seconds kLastBytes{2};
+constexpr int kLargeBytes = 1 << 20;  // memory of a body from this size returns to the system
 constexpr timespec kReadyPeriod{.tv_sec = 0, .tv_nsec = 250'000'000};  // as RunServe's
 
 Status OfFile(const ModelsOptions& options, const Status& status, const std::string& model = {}) {
@@ -173,9 +175,12 @@ Status StartParts(const Options& options, ModelsServer& server) {
   if (!limits.ok()) return limits.status();
   HttpRoutesOptions of_models;
   of_models.ui = serve.ui;
-  const HttpServerOptions http = HttpPortOptions(serve);
+  HttpServerOptions http = HttpPortOptions(serve);
+  http.files_per_connection = 2;  // its own, and that to the model's process
   HttpRouterOptions routes = {.ui = serve.ui,
+                              .text_threads = TextThreads(),
                               .max_body_bytes = http.limits.max_body_bytes,
+                              .max_held_bytes = http.max_held_bytes,
                               .loopback_hosts_only = ChecksHosts(serve, server.keys),
                               .apis = AllApis(of_models)};
   DS_RETURN_IF_ERROR(Assign(&routes.cross_origin, CrossOrigin::Parse(serve.cors_origins)));
@@ -208,6 +213,7 @@ Status RunServeModels(const Options& options) {
   const sigset_t signals = BlockStopSignals();
   std::signal(SIGPIPE, SIG_IGN);
   RaiseFileLimit();
+  mallopt(M_MMAP_THRESHOLD, kLargeBytes);
   std::optional<EndsOnSignal> ends_on_signal(std::in_place, "loading");
   const ServeOptions& serve = options.serve;
   std::optional<StopsWithInput> stops_with_input;

@@ -22,6 +22,8 @@ using std::chrono::milliseconds;
 
 constexpr std::chrono::seconds kGoodRun{60};  // after which earlier failures no longer count
 constexpr int kRetryAfterWait = 5;
+// The waiting requests of a client are limited to this multiple of what they leave to others.
+constexpr size_t kClientToOthersRatioMax = 7;
 
 int SecondsUntil(std::chrono::steady_clock::time_point time,
                  std::chrono::steady_clock::time_point now) {
@@ -88,44 +90,52 @@ void ModelChildren::Release(size_t model, uint64_t run) {
   if (may_be_next || std::ranges::any_of(slots_, wants_room)) Wake();
 }
 
-std::optional<Result<ChildUse>> ModelChildren::TryUse(size_t model) {
+std::optional<Result<ChildUse>> ModelChildren::TryUse(size_t model, const std::string& client) {
   std::lock_guard lock(mutex_);
   Slot& slot = slots_[model];
   slot.held_down = false;
   if (Status refusal = Refusal(slot); !refusal.ok()) return refusal;
   if (slot.state == ModelState::kLoaded) return UseOf(model);
-  if (CountWaiting() < options_.max_waiting) return std::nullopt;
-  return Status(StatusCode::kUnavailable, "too many requests wait for their models to be loaded")
-      .WithRetryAfter(kRetryAfterWait);
+  if (Status full = CheckRoom(client); !full.ok()) return full;
+  return std::nullopt;
 }
 
-std::shared_ptr<ModelChildren::Wait> ModelChildren::Ask(size_t model, std::function<void()> wake) {
+std::shared_ptr<ModelChildren::Wait> ModelChildren::Ask(size_t model, const std::string& client,
+                                                        std::function<void()> wake) {
   auto wait = std::make_shared<Wait>(std::move(wake));
   {
     std::lock_guard lock(mutex_);
-    slots_[model].waiting.push_back({wait, Clock::now()});
+    slots_[model].waiting.push_back({wait, client, Clock::now()});
   }
   Wake();
   return wait;
 }
 
-// Those whose owner has gone are forgotten.
-size_t ModelChildren::CountWaiting() {
-  size_t count = 0;
+// Whether another request of the client may wait. Those whose owner has gone are forgotten.
+Status ModelChildren::CheckRoom(const std::string& client) {
+  size_t all = 0, own = 0;
   for (Slot& slot : slots_) {
     std::erase_if(slot.waiting, [](const Waiting& waiting) { return waiting.wait.expired(); });
-    count += slot.waiting.size();
+    all += slot.waiting.size();
+    own += static_cast<size_t>(std::ranges::count(slot.waiting, client, &Waiting::client));
   }
-  return count;
+  const size_t left = options_.max_waiting - std::min(all, options_.max_waiting);
+  if (own < kClientToOthersRatioMax * left) return {};
+  return Status(StatusCode::kResourceExhausted,
+                std::to_string(all) + " requests wait for their models to be loaded, " +
+                    std::to_string(own) + " of this client; the limit is " +
+                    std::to_string(options_.max_waiting) +
+                    ", an eighth of it kept for others; retry later")
+      .WithRetryAfter(kRetryAfterWait);
 }
 
-Status ModelChildren::Load(size_t model) {
+Status ModelChildren::Load(size_t model, const std::string& client) {
   std::lock_guard lock(mutex_);
   Slot& slot = slots_[model];
   DS_RETURN_IF_ERROR(Refusal(slot));
   slot.held_down = false;
   if (slot.state == ModelState::kUnloaded || slot.state == ModelState::kStopping)
-    slot.load_wanted = Clock::now();
+    slot.load_wanted = WantedLoad{client, Clock::now()};
   Wake();
   return {};
 }
@@ -229,6 +239,7 @@ ModelChildren::Clock::time_point ModelChildren::DropOverdue(Slot& slot, Clock::t
 
 std::vector<ResidentModel> ModelChildren::View() const {
   std::vector<ResidentModel> models;
+  std::vector<ModelWant> wants;
   for (const Slot& slot : slots_) {
     ResidentModel model = {.state = slot.state,
                            .bytes = slot.model.bytes,
@@ -236,14 +247,15 @@ std::vector<ResidentModel> ModelChildren::View() const {
                            .in_flight = slot.report.in_flight,
                            .last_used = slot.last_used,
                            .not_before = slot.not_before};
-    if (!slot.waiting.empty()) model.wanted_since = slot.waiting.front().since;
-    if (slot.load_wanted)
-      model.wanted_since = std::min(model.wanted_since.value_or(*slot.load_wanted),
-                                    *slot.load_wanted);
     if (slot.model.pinned && !slot.held_down && slot.state == ModelState::kUnloaded)
       model.wanted_since = Clock::time_point::min();
+    for (const Waiting& waiting : slot.waiting)
+      wants.push_back({models.size(), waiting.client, waiting.since});
+    if (slot.load_wanted)
+      wants.push_back({models.size(), slot.load_wanted->client, slot.load_wanted->since});
     models.push_back(model);
   }
+  SetWanted(std::move(wants), models);
   return models;
 }
 

@@ -36,9 +36,10 @@ struct ChildModel {
 
 struct ModelChildrenOptions {
   ResidencyLimits limits = {};
-  size_t max_waiting = 128;                      // requests that wait for a process, of all models
-  std::chrono::milliseconds load_wait{300'000};  // of a request for its model's process
-  std::chrono::milliseconds stop_grace{50'000};  // after SIGTERM, then SIGKILL follows
+  size_t max_waiting = 128;  // requests that wait for a process, of all models; an eighth of what
+                             // is free is kept for other clients
+  std::chrono::milliseconds load_wait{300'000};    // of a request for its model's process
+  std::chrono::milliseconds stop_grace{50'000};    // after SIGTERM, then SIGKILL follows
   std::vector<std::string> hidden_variables = {};  // of the environment, which no process sees
 };
 
@@ -69,14 +70,14 @@ class ModelChildren {
   ModelChildren(std::vector<ChildModel> models, ModelChildrenOptions options);
   ~ModelChildren();  // kills the processes
 
-  // A use, or why there is none; nullopt: the request must wait.
-  std::optional<Result<ChildUse>> TryUse(size_t model);
+  // A use, or why there is none; nullopt: the request must wait. `client`: ClientName.
+  std::optional<Result<ChildUse>> TryUse(size_t model, const std::string& client);
   // Waits for the process, which is started if needed. `wake` is called on another thread. A wait
   // that is dropped asks no more.
   using Wait = PendingResult<ChildUse>;
-  std::shared_ptr<Wait> Ask(size_t model, std::function<void()> wake);
+  std::shared_ptr<Wait> Ask(size_t model, const std::string& client, std::function<void()> wake);
 
-  Status Load(size_t model);  // does not wait for it
+  Status Load(size_t model, const std::string& client);  // does not wait for it
   void Unload(size_t model);  // its running requests end first, within stop_grace
 
   size_t num_models() const { return slots_.size(); }
@@ -92,6 +93,11 @@ class ModelChildren {
   using Clock = std::chrono::steady_clock;
   struct Waiting {
     std::weak_ptr<Wait> wait;
+    std::string client;
+    Clock::time_point since;
+  };
+  struct WantedLoad {
+    std::string client;
     Clock::time_point since;
   };
   struct Slot {
@@ -102,9 +108,9 @@ class ModelChildren {
     bool reads_out = false, reads_err = false;  // the pipe is open
     ChildAddress address = {};
     Clock::time_point last_used = {}, loaded_at = {}, kill_at = {};
-    std::vector<Waiting> waiting = {};                  // the oldest first
-    std::optional<Clock::time_point> load_wanted = {};  // by Load
-    bool held_down = false;                             // pinned, but unloaded on purpose
+    std::vector<Waiting> waiting = {};           // the oldest first
+    std::optional<WantedLoad> load_wanted = {};  // by Load
+    bool held_down = false;                      // pinned, but unloaded on purpose
     int failures_in_a_row = 0;
     Clock::time_point not_before = {};
     ChildReport report = {};  // its counts
@@ -113,7 +119,7 @@ class ModelChildren {
   using Fills = std::vector<std::function<void()>>;
 
   Status Refusal(const Slot& slot) const;
-  size_t CountWaiting();
+  Status CheckRoom(const std::string& client);
   ChildUse UseOf(size_t model);
   void Release(size_t model, uint64_t run);
   void Wake() const;

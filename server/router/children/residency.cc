@@ -2,6 +2,9 @@
 #include "server/router/children/residency.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
 
 namespace diffserve {
 namespace {
@@ -33,15 +36,14 @@ bool IsStoppable(const ResidentModel& model) {
          !model.wanted_since;
 }
 
-// The models of these places, by a time of each.
-template <typename Includes, typename TimeOf>
-std::vector<size_t> Sorted(std::span<const ResidentModel> models, Includes includes,
-                           TimeOf time_of) {
+// The models of these places, by a key of each.
+template <typename Includes, typename KeyOf>
+std::vector<size_t> Sorted(std::span<const ResidentModel> models, Includes includes, KeyOf key_of) {
   std::vector<size_t> places;
   for (size_t i = 0; i < models.size(); ++i) {
     if (includes(models[i])) places.push_back(i);
   }
-  std::ranges::stable_sort(places, {}, [&](size_t i) { return time_of(models[i]); });
+  std::ranges::stable_sort(places, {}, [&](size_t i) { return key_of(models[i]); });
   return places;
 }
 
@@ -64,8 +66,9 @@ class ResidencyPlanner {
     const auto waits = [](const ResidentModel& m) {
       return m.wanted_since && m.state == ModelState::kUnloaded;
     };
-    for (const size_t i :
-         Sorted(models_, waits, [](const ResidentModel& m) { return *m.wanted_since; })) {
+    for (const size_t i : Sorted(models_, waits, [](const ResidentModel& m) {
+           return std::pair(m.turn, *m.wanted_since);
+         })) {
       if (models_[i].not_before > now_) {
         AskAgain(models_[i].not_before);
       } else if (taken_.Fits(models_[i], limits_)) {
@@ -120,6 +123,21 @@ class ResidencyPlanner {
 };
 
 }  // namespace
+
+void SetWanted(std::vector<ModelWant> wants, std::span<ResidentModel> models) {
+  std::ranges::stable_sort(wants, {}, &ModelWant::since);
+  std::map<std::string_view, std::set<size_t>> by_client;
+  for (const ModelWant& want : wants) {
+    std::set<size_t>& own = by_client[want.client];
+    if (own.contains(want.model)) continue;
+    const int turn = static_cast<int>(own.size());
+    own.insert(want.model);
+    ResidentModel& model = models[want.model];
+    if (model.wanted_since && model.turn <= turn) continue;
+    model.wanted_since = want.since;
+    model.turn = turn;
+  }
+}
 
 ResidencyActions PlanResidency(std::span<const ResidentModel> models, const ResidencyLimits& limits,
                                ResidencyTime now) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "kernels/base/status.h"
@@ -33,8 +34,9 @@ struct ResidentModel {
   bool pinned = false;                             // never stopped by the policy
   int in_flight = 0;                               // requests that its process answers
   std::optional<ResidencyTime> wanted_since = {};  // the oldest request that waits for the model
-  ResidencyTime last_used = {};                    // the end of its last request, or its start
-  ResidencyTime not_before = {};                   // no start earlier, after failures
+  int turn = 0;  // how many other models that request's client has been waiting for longer
+  ResidencyTime last_used = {};   // the end of its last request, or its start
+  ResidencyTime not_before = {};  // no start earlier, after failures
 };
 
 enum class StopReason { kIdle, kRoom };
@@ -49,9 +51,19 @@ struct ResidencyActions {
   std::optional<ResidencyTime> next;  // when to ask again, if nothing changes before
 };
 
-// Loads are in the order of the oldest waiting requests: a load never overtakes an earlier one. A
-// process that stops counts until it has ended. The least recently used of the idle models are
-// stopped, only as many as the next load needs, and only if that makes enough room.
+// A client's oldest request that waits for a model.
+struct ModelWant {
+  size_t model;
+  std::string_view client;
+  ResidencyTime since;
+};
+// Sets `wanted_since` and `turn` of the wanted models, so that clients take turns.
+void SetWanted(std::vector<ModelWant> wants, std::span<ResidentModel> models);
+
+// Loads are in the order of their turns, and of the oldest waiting requests within a turn: a load
+// never overtakes one before it. A process that stops counts until it has ended. The least recently
+// used of the idle models are stopped, only as many as the next load needs, and only if that makes
+// enough room.
 ResidencyActions PlanResidency(std::span<const ResidentModel> models, const ResidencyLimits& limits,
                                ResidencyTime now);
 
