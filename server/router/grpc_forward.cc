@@ -59,6 +59,8 @@ GrpcForwarding::GrpcForwarding(const GrpcServerOptions& options, const RoutedMod
       children(children_in),
       watch(watch_in),
       open_calls(options.max_open_calls),
+      // At its quota gRPC closes connections, also those of other clients.
+      held_bytes(options.memory_quota_bytes / 4 * 3),
       channels(children.num_models(), {}, &NewChannel),
       write_starter(std::chrono::milliseconds(options.write_stall_timeout_ms)) {}
 

@@ -29,8 +29,6 @@ namespace diffserve {
 
 // Shared by all forwarded calls, which it outlives.
 struct GrpcForwarding {
-  static constexpr size_t kMaxHeldBytes = size_t{256} << 20;
-
   // The references outlive it.
   GrpcForwarding(const GrpcServerOptions& options, const RoutedModels& models_in,
                  ModelChildren& children_in, const CallWatch& watch_in);
@@ -39,7 +37,7 @@ struct GrpcForwarding {
   ModelChildren& children;
   const CallWatch& watch;
   OpenCalls open_calls;
-  RequestMemory held_bytes{kMaxHeldBytes};  // of messages on their way to the models
+  RequestMemory held_bytes;  // of messages on their way to the models
   GrpcChannels channels;
   WriteStarter write_starter;  // ends calls whose client does not read
 };

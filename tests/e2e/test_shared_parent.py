@@ -87,6 +87,24 @@ class WaitingTest(unittest.TestCase):
         self.assertIn(b" 503 ", connection.recv(4096))
         self.assertEqual(server.get("/livez").status, 200)
 
+    def test_waiting_messages_have_a_limit_too(self):
+        server = models_with_one_place(self.stack, b=tiny())
+        fits = 44  # messages of 4 MB in seven eighths of 192 MiB
+        connection = self.stack.enter_context(channel(server))
+        message = pb.TokenizeRequest(text="x" * 4_000_000)
+        calls = []
+        for _ in range(fits + 1):
+            calls.append(
+                pb_grpc.InferenceStub(connection).Tokenize.future(message,
+                                                                  metadata=[("model", "b")]))
+            self.stack.callback(calls[-1].cancel)
+            eventually(lambda: waiting(server) == len(calls) or calls[-1].done(),
+                       "the call waits or is refused")
+        self.assertEqual([call.done() for call in calls], [False] * fits + [True])
+        self.assertEqual(calls[-1].code(), grpc.StatusCode.RESOURCE_EXHAUSTED)
+        self.assertIn("take too much memory", calls[-1].details())
+        self.assertIn("retry-after", dict(calls[-1].trailing_metadata()))
+
 
 def answered(connection) -> bool:
     connection.setblocking(False)
