@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/app/serve_ports.h"
 
+#include <malloc.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@ namespace diffserve {
 namespace {
 
 constexpr int kMaxHttpThreads = 2;
+constexpr int kLargeBytes = 1 << 20;
 // Longer than proxies in front keep an idle connection (60 to 120 s), or requests get lost.
 constexpr std::chrono::seconds kIdleTimeout{150};
 // What a parent may add to a head or to metadata that is just within its own limits: Host,
@@ -28,6 +30,8 @@ void RaiseFileLimit() {
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
 }
+
+void ReturnFreedMemory() { mallopt(M_MMAP_THRESHOLD, kLargeBytes); }
 
 bool ChecksHosts(const ServeOptions& serve, const ApiKeys& keys) {
   const std::string& host = serve.host;

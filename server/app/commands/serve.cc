@@ -54,6 +54,7 @@ Status RunServe(const SessionOptions& options, const ServeOptions& serve,
   const sigset_t signals = BlockStopSignals();
   std::signal(SIGPIPE, SIG_IGN);
   RaiseFileLimit();
+  ReturnFreedMemory();
   std::optional<EndsOnSignal> ends_on_signal(std::in_place, "loading");
   std::optional<StopsWithInput> stops_with_input;
   if (serve.stop_with_stdin) stops_with_input.emplace();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // `diffserve serve --models FILE`: owns both ports, and runs a process of this program per model.
-#include <malloc.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -43,7 +42,6 @@ constexpr size_t kMaxModelsFileBytes = 1 << 20;
 // on disk, and its end.
 constexpr std::chrono::seconds kEndGrace{15};
 constexpr std::chrono::seconds kLastBytes{2};
-constexpr int kLargeBytes = 1 << 20;  // memory of a body from this size returns to the system
 constexpr timespec kReadyPeriod{.tv_sec = 0, .tv_nsec = 250'000'000};  // as RunServe's
 
 Status OfFile(const ModelsOptions& options, const Status& status, const std::string& model = {}) {
@@ -213,7 +211,7 @@ Status RunServeModels(const Options& options) {
   const sigset_t signals = BlockStopSignals();
   std::signal(SIGPIPE, SIG_IGN);
   RaiseFileLimit();
-  mallopt(M_MMAP_THRESHOLD, kLargeBytes);
+  ReturnFreedMemory();
   std::optional<EndsOnSignal> ends_on_signal(std::in_place, "loading");
   const ServeOptions& serve = options.serve;
   std::optional<StopsWithInput> stops_with_input;
