@@ -13,7 +13,8 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr size_t kOutboxEvents = 8192;
-constexpr int kMaxHealthConnections = 64;
+constexpr std::chrono::seconds kHealthTimeout{2};       // a probe is sent at once
+constexpr std::chrono::seconds kHealthIdleTimeout{10};  // probes come more often, or anew
 constexpr std::chrono::seconds kLastReplies{2};  // for answers to end with an error when the drain
                                                  // is over
 
@@ -21,6 +22,15 @@ std::chrono::milliseconds TimeUntil(steady_clock::time_point time) {
   return std::max(
       std::chrono::milliseconds(0),
       std::chrono::duration_cast<std::chrono::milliseconds>(time - steady_clock::now()));
+}
+
+HttpServerOptions HealthPortOptions() {
+  HttpServerOptions health;
+  health.max_connections = 64;
+  health.begun_requests_keep_place = false;
+  health.head_timeout = health.body_grace = health.write_stall_timeout = kHealthTimeout;
+  health.idle_timeout = kHealthIdleTimeout;
+  return health;
 }
 
 Engine::KvEventSink SinkOf(KvEventPublisher* publisher) {
@@ -61,10 +71,9 @@ Status Server::Listen() {
   http_ = std::make_unique<HttpServer>(options_.http, std::move(service));
   DS_RETURN_IF_ERROR(http_->Start());
   if (options_.health_port) {
-    HttpServerOptions health;
+    HttpServerOptions health = HealthPortOptions();
     health.host = options_.http.host;
     health.port = *options_.health_port;
-    health.max_connections = kMaxHealthConnections;
     health_http_ = std::make_unique<HttpServer>(std::move(health), HealthRoutes(health_));
     DS_RETURN_IF_ERROR(health_http_->Start());
   }

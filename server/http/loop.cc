@@ -59,7 +59,7 @@ HttpLoop::~HttpLoop() {
   current_loop = nullptr;
 }
 
-void HttpLoop::Adopt(int socket_fd, int family) {
+void HttpLoop::Adopt(int socket_fd, int family, std::unique_ptr<ConnectionTable::Entry> entry) {
   Stream::socket socket(impl_->loop->context);
   boost::system::error_code error;
   socket.assign(Stream(family, 0), socket_fd, error);
@@ -68,7 +68,8 @@ void HttpLoop::Adopt(int socket_fd, int family) {
     return;
   }
   ++impl_->shared->connections;
-  const auto session = std::make_shared<HttpSession>(std::move(socket), impl_->loop, impl_->shared);
+  const auto session = std::make_shared<HttpSession>(std::move(socket), std::move(entry),
+                                                     impl_->loop, impl_->shared);
   asio::post(impl_->loop->context, [loop = impl_->loop, session] {
     loop->sessions.insert(session);
     session->Start();

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <utility>
 
+#include "server/http/listen/connection_table.h"
 #include "server/http/message.h"
 #include "server/http/request_memory.h"
 #include "server/http/server.h"
@@ -20,10 +21,13 @@ namespace diffserve {
 // Shared by all loops of a server.
 struct HttpShared {
   HttpShared(HttpServerOptions options_in, HttpService service_in)
-      : options(std::move(options_in)), service(std::move(service_in)) {}
+      : options(std::move(options_in)),
+        service(std::move(service_in)),
+        table(options.max_connections) {}
 
-  HttpServerOptions options;
+  const HttpServerOptions options;
   HttpService service;
+  ConnectionTable table;
   std::atomic<int> connections{0};
   RequestMemory held_bytes{options.max_held_bytes};
   std::atomic<bool> stopping{false};
@@ -49,7 +53,7 @@ class HttpLoop {
 
   // Takes ownership of a connected socket. May be called from any thread, as may StopSessions.
   // `family`: AF_INET, AF_INET6 or AF_UNIX.
-  void Adopt(int socket_fd, int family);
+  void Adopt(int socket_fd, int family, std::unique_ptr<ConnectionTable::Entry> entry);
   void StopSessions(HttpEnding ending);
 
  private:

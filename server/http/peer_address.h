@@ -10,4 +10,10 @@ namespace diffserve {
 // peers of a Unix socket are "unix". Empty if the socket is no longer connected.
 std::string PeerAddress(int fd);
 
+inline constexpr char kUnixNetwork[] = "unix";
+
+// The network of a peer address, which is the least that one host is given: an IPv4 address, or the
+// /64 of an IPv6 address.
+std::string NetworkOf(const std::string& peer_address);
+
 }  // namespace diffserve

@@ -12,6 +12,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cstring>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "kernels/base/thread_registry.h"
 #include "server/http/listen/unix_socket_file.h"
 #include "server/http/loop.h"
+#include "server/http/peer_address.h"
 
 namespace diffserve {
 namespace {
@@ -31,6 +33,7 @@ using ErrorCode = boost::system::error_code;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kMaxConnectionsByDefault = 16384;
+constexpr int kMaxEnding = 64;  // connections that have lost their place and are not closed yet
 constexpr std::chrono::milliseconds kAcceptRetry{200};  // when files have run out and no connection
                                                         // ends
 
@@ -45,6 +48,11 @@ int DefaultMaxConnections(int files_per_connection) {
   }
   const auto files = static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 1 << 20));
   return std::clamp(files / 2 / files_per_connection - 8, 8, kMaxConnectionsByDefault);
+}
+
+HttpServerOptions WithMaxConnections(HttpServerOptions options) {
+  if (options.max_connections == 0) options.max_connections = DefaultMaxConnections(options.files_per_connection);
+  return options;
 }
 
 bool IsShortage(const ErrorCode& error) {
@@ -66,9 +74,8 @@ int PortOf(const Stream::endpoint& address) {
 // loops in turn.
 struct HttpServer::Impl {
   Impl(HttpServerOptions options, HttpService service)
-      : shared(std::make_shared<HttpShared>(std::move(options), std::move(service))) {
-    if (shared->options.max_connections == 0)
-      shared->options.max_connections = DefaultMaxConnections(shared->options.files_per_connection);
+      : shared(std::make_shared<HttpShared>(WithMaxConnections(std::move(options)),
+                                            std::move(service))) {
   }
 
   Status Listen();
@@ -77,6 +84,8 @@ struct HttpServer::Impl {
   void Run();
   void Accept();
   void OnAccepted(ErrorCode error, Stream::socket socket);
+  void Admit(Stream::socket socket);
+  void LogShortage(const char* event, const std::string& network);
   void PauseAccept();
   void OnConnectionEnded();
 
@@ -86,8 +95,9 @@ struct HttpServer::Impl {
   asio::basic_socket_acceptor<Stream> acceptor{context};
   UnixSocketFile unix_socket;
   asio::steady_timer accept_timer{context};
+  std::optional<Stream::socket> waiting;  // accepted, and there is no place for it
   size_t next_loop = 0;
-  Clock::time_point last_pause_log{};
+  Clock::time_point last_pause_log{}, last_shortage_log{};
   std::atomic<bool> accept_paused{false};
   int family = AF_INET;
   int bound_port = 0;
@@ -134,7 +144,8 @@ Status HttpServer::Impl::ListenOnPort() {
 
 void HttpServer::Impl::Accept() {
   if (!acceptor.is_open() || shared->stopping) return;
-  if (shared->connections >= shared->options.max_connections) return PauseAccept();
+  if (shared->connections >= shared->options.max_connections + kMaxEnding) return PauseAccept();
+  if (waiting) return Admit(*std::exchange(waiting, std::nullopt));
   acceptor.async_accept(
       [this](ErrorCode error, Stream::socket socket) { OnAccepted(error, std::move(socket)); });
 }
@@ -148,10 +159,32 @@ void HttpServer::Impl::Run() {
 void HttpServer::Impl::OnAccepted(ErrorCode error, Stream::socket socket) {
   if (error == asio::error::operation_aborted || shared->stopping) return;
   if (error) return IsShortage(error) ? PauseAccept() : Accept();
-  ErrorCode release_error;
-  const int fd = socket.release(release_error);
-  if (!release_error) loops[next_loop++ % loops.size()]->Adopt(fd, family);
+  Admit(std::move(socket));
+}
+
+void HttpServer::Impl::Admit(Stream::socket socket) {
+  const std::string network = NetworkOf(PeerAddress(socket.native_handle()));
+  ConnectionTable::Admission admission = shared->table.Admit(network);
+  if (admission.has_ended_other) LogShortage("http_idle_ended", network);
+  if (admission.is_share_used) {  // the new connection ends with its socket
+    LogShortage("http_connection_refused", network);
+  } else if (admission.entry == nullptr) {
+    waiting = std::move(socket);
+    return PauseAccept();
+  } else {
+    ErrorCode error;
+    const int fd = socket.release(error);
+    if (!error) loops[next_loop++ % loops.size()]->Adopt(fd, family, std::move(admission.entry));
+  }
   Accept();
+}
+
+// `network`: of the new connection.
+void HttpServer::Impl::LogShortage(const char* event, const std::string& network) {
+  if (Clock::now() - last_shortage_log <= std::chrono::seconds(1)) return;
+  last_shortage_log = Clock::now();
+  Log(LogLevel::kWarning, event,
+      {{"for", network}, {"connections", std::to_string(shared->connections.load())}});
 }
 
 // Waits until a connection ends, or for a while if none does. The kernel's backlog holds new
@@ -205,6 +238,7 @@ void HttpServer::Stop(std::chrono::milliseconds patience, std::chrono::milliseco
   asio::post(impl.context, [&impl] {
     ErrorCode ignored;
     impl.acceptor.close(ignored);
+    impl.waiting.reset();
     impl.unix_socket.Remove();
     impl.context.stop();
   });

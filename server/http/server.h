@@ -29,11 +29,14 @@ struct HttpServerOptions {
   HttpLimits limits;
   int max_connections = 0;       // 0: with a little less than half of the limit of open files
   int files_per_connection = 1;  // that are open while it is answered
+  // False: a connection whose request is not whole may have to go for another, as an idle one may.
+  bool begun_requests_keep_place = true;
   int max_requests_per_connection = 1000;
   size_t max_held_bytes = size_t{256} << 20;  // request bytes of all connections together; more are
                                               // refused with 503
-  std::chrono::milliseconds head_timeout{10'000};  // from its first byte to the head's end
-  std::chrono::milliseconds idle_timeout{60'000};  // before the first byte of a request
+  // From its first byte to the head's end, and before the first byte of the first request.
+  std::chrono::milliseconds head_timeout{10'000};
+  std::chrono::milliseconds idle_timeout{60'000};  // after a reply, before the next request
   std::chrono::milliseconds body_grace{5'000};     // then body_bytes_per_second is required
   size_t body_bytes_per_second = 1024;
   std::chrono::milliseconds write_stall_timeout{30'000};  // a peer that takes no byte for longer

@@ -48,6 +48,11 @@ void HttpSession::Start() {
   }
   peer_ = PeerAddress(socket_.native_handle());
   held_bytes_.SetClient(peer_);
+  entry_->OnEnd([loop = loop_, weak = weak_from_this()] {
+    asio::post(loop->context, [weak] {
+      if (const auto self = weak.lock()) self->EndIfIdle();
+    });
+  });
   Run();
 }
 
@@ -125,7 +130,22 @@ bool HttpSession::StepReading() {
   return false;
 }
 
+// Only a connection that waits for a request, or on a port of short requests for the rest of one,
+// may have to go for another.
+void HttpSession::SetIdle(bool is_idle) {
+  if (std::exchange(is_idle_, is_idle) != is_idle) entry_->SetIdle(is_idle);
+}
+
+// Its place was given away. What the peer has sent meanwhile is served.
+void HttpSession::EndIfIdle() {
+  if (phase_ != Phase::kReading || !entry_->HasLostPlace()) return;
+  ErrorCode error;
+  if (socket_.available(error) > 0 && !error) OnReadable();
+  if (phase_ == Phase::kReading && entry_->HasLostPlace()) Close();
+}
+
 void HttpSession::ArmForReading() {
+  SetIdle(reader_.idle() || !options().begun_requests_keep_place);
   if (reader_.state() == HttpReader::State::kBody) {
     if (body_begin_ == Clock::time_point()) body_begin_ = Clock::now();
     const auto earned = std::chrono::milliseconds(1000 * reader_.body_bytes_received() /
@@ -133,7 +153,8 @@ void HttpSession::ArmForReading() {
     Arm(Timer::kBody, body_begin_ + options().body_grace + earned);
   } else if (reader_.idle()) {
     head_begin_ = {};
-    if (armed_ != Timer::kIdle) Arm(Timer::kIdle, Clock::now() + options().idle_timeout);
+    const auto time = requests_ == 0 ? options().head_timeout : options().idle_timeout;
+    if (armed_ != Timer::kIdle) Arm(Timer::kIdle, Clock::now() + time);
   } else {
     if (head_begin_ == Clock::time_point()) head_begin_ = Clock::now();
     Arm(Timer::kHead, head_begin_ + options().head_timeout);
@@ -142,6 +163,7 @@ void HttpSession::ArmForReading() {
 
 void HttpSession::Dispatch() {
   Disarm();
+  SetIdle(false);
   body_begin_ = head_begin_ = {};
   HttpRequest request = reader_.Take();
   request.peer = peer_;
@@ -258,6 +280,7 @@ void HttpSession::FinishReply() {
 // After this, no bytes of the peer are treated as requests.
 void HttpSession::RefuseRequest(int status, std::string_view reason) {
   Disarm();
+  SetIdle(false);
   const HttpHead head = reader_.HeadSoFar();
   DropLaterRequests();
   refused_body_bytes_ = head.chunked

@@ -44,8 +44,10 @@ HttpSessions* CurrentHttpLoop();
 class HttpSession : public std::enable_shared_from_this<HttpSession> {
  public:
   HttpSession(boost::asio::generic::stream_protocol::socket socket,
-              std::shared_ptr<HttpSessions> loop, std::shared_ptr<HttpShared> shared)
+              std::unique_ptr<ConnectionTable::Entry> entry, std::shared_ptr<HttpSessions> loop,
+              std::shared_ptr<HttpShared> shared)
       : socket_(std::move(socket)),
+        entry_(std::move(entry)),
         timer_(loop->context),
         ping_timer_(loop->context),
         loop_(std::move(loop)),
@@ -53,7 +55,10 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
         shared_(*owner_),
         reader_(shared_.options.limits),
         held_bytes_(shared_.held_bytes) {}
-  ~HttpSession() { shared_.ConnectionEnded(); }
+  ~HttpSession() {
+    entry_.reset();
+    shared_.ConnectionEnded();
+  }
 
   void Start();
   void Stop(HttpEnding ending);
@@ -92,12 +97,16 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void Disarm() { armed_ = Timer::kNone; }
   void OnTimer();
   void ArmForReading();
+  void SetIdle(bool is_idle);
+  void EndIfIdle();
   bool CountHeldBytes();
   void BecomeSilent();
   void WaitToPing();
   void OnPingTimer();
 
   boost::asio::generic::stream_protocol::socket socket_;
+  std::unique_ptr<ConnectionTable::Entry> entry_;
+  bool is_idle_ = false;  // so that another connection may have its place
   boost::asio::steady_timer timer_;
   boost::asio::steady_timer ping_timer_;
   const std::shared_ptr<HttpSessions> loop_;

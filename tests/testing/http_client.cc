@@ -19,7 +19,7 @@
 
 namespace diffserve::testing {
 
-HttpClient::HttpClient(int port, int receive_buffer_bytes) {
+HttpClient::HttpClient(int port, int receive_buffer_bytes, const char* from) {
   fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (receive_buffer_bytes > 0)
     setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes, sizeof(receive_buffer_bytes));
@@ -27,9 +27,12 @@ HttpClient::HttpClient(int port, int receive_buffer_bytes) {
   setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
   sockaddr_in address{};
   address.sin_family = AF_INET;
+  inet_pton(AF_INET, from, &address.sin_addr);
+  const bool is_bound = bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
   address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  connected_ = connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+  connected_ = is_bound &&
+               connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
 }
 
 bool HttpClient::Send(std::string_view bytes) {

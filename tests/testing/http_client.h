@@ -20,7 +20,8 @@ struct ClientReply {
 
 class HttpClient {
  public:
-  explicit HttpClient(int port, int receive_buffer_bytes = 0);
+  // `from`: the address on loopback that the server sees.
+  explicit HttpClient(int port, int receive_buffer_bytes = 0, const char* from = "127.0.0.1");
   ~HttpClient() { Close(); }
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
