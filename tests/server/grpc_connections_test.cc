@@ -2,13 +2,19 @@
 // Connections of the gRPC port whose calls are cut off: who else on the connection is affected.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <future>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "server/api/grpc/port/listener.h"
+#include "tests/testing/eventually.h"
 #include "tests/testing/grpc_stack.h"
 #include "tests/testing/http_client.h"
 
@@ -208,6 +214,33 @@ TEST(GrpcConnectionsTest, FloodOfResetsIsCutOff) {
     return !hostile.Send(frames);
   }));
   EXPECT_EQ(GetModel(*stack.NewStub()), grpc::StatusCode::OK);
+}
+
+TEST(GrpcListenerTest, OneAddressDoesNotHoldAllConnections) {
+  auto listener = GrpcListener::Open({.max_connections = 8}).value();
+  std::mutex mutex;
+  std::vector<int> given;
+  listener->Start([&](int fd) {
+    const std::lock_guard lock(mutex);
+    given.push_back(fd);
+  });
+  const auto num_given = [&] {
+    const std::lock_guard lock(mutex);
+    return given.size();
+  };
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  for (int i = 0; i < 7; ++i) clients.push_back(std::make_unique<HttpClient>(listener->port()));
+  EXPECT_TRUE(Eventually([&] { return num_given() == 7; }));
+  EXPECT_TRUE(HttpClient(listener->port()).AtEnd()) << "it holds its share";
+  const HttpClient other(listener->port(), 0, "127.0.0.2");
+  EXPECT_TRUE(Eventually([&] { return num_given() == 8; }));
+  close(std::exchange(given.front(), -1));
+  EXPECT_TRUE(Eventually([&] {
+    const HttpClient again(listener->port());
+    return num_given() == 9;
+  })) << "one of its own is closed";
+  listener->Stop();
+  for (const int fd : given) close(fd);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,14 +16,21 @@
 #include <chrono>
 #include <cstring>
 #include <mutex>
+#include <string>
 #include <thread>
+#include <unordered_map>
 #include <utility>
 
 #include "kernels/base/log.h"
 #include "kernels/base/thread_registry.h"
+#include "server/http/peer_address.h"
 
 namespace diffserve {
 namespace {
+
+constexpr double kConnectionShare = 0.25;
+constexpr int kKeptForOthers = 8;  // an eighth of what is free
+constexpr std::chrono::milliseconds kCountAgain{100};
 
 class OwnedFd {
  public:
@@ -89,18 +97,75 @@ int HighestDescriptor(double share) {
   return static_cast<int>(static_cast<double>(std::min<rlim_t>(limit.rlim_cur, 1 << 20)) * share);
 }
 
+// Distinguishes a socket from a later one with the same descriptor; 0: it is closed.
+ino_t NumberOf(int fd) {
+  struct stat info{};
+  return fstat(fd, &info) == 0 && S_ISSOCK(info.st_mode) ? info.st_ino : 0;
+}
+
+// The sockets that were given to gRPC, which closes them without a word. So those of a network are
+// counted again when it seems to hold its share. Only on the listener's thread.
+class GivenSockets {
+ public:
+  explicit GivenSockets(int max) : max_(max) {}
+
+  bool HasRoomFor(const std::string& network) {
+    if (IsBelowShare(network)) return true;
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_count_) return false;
+    next_count_ = now + kCountAgain;
+    std::erase_if(sockets_, [this](const auto& socket) {
+      if (NumberOf(socket.first) == socket.second.number) return false;
+      Uncount(socket.second.network);
+      return true;
+    });
+    return IsBelowShare(network);
+  }
+  void Add(int fd, std::string network) {
+    ++counts_[network];
+    Given& given = sockets_[fd];  // an earlier one with this descriptor is closed
+    if (given.number != 0) Uncount(given.network);
+    given = {NumberOf(fd), std::move(network)};
+  }
+
+ private:
+  struct Given {
+    ino_t number = 0;
+    std::string network;
+  };
+
+  bool IsBelowShare(const std::string& network) const {
+    const auto found = counts_.find(network);
+    const int own = found == counts_.end() ? 0 : found->second;
+    const int free = max_ - (static_cast<int>(sockets_.size()) - own);
+    return own < free - free / kKeptForOthers;
+  }
+  void Uncount(const std::string& network) {
+    const auto found = counts_.find(network);
+    if (--found->second == 0) counts_.erase(found);
+  }
+
+  const int max_;
+  std::unordered_map<int, Given> sockets_;       // by descriptor
+  std::unordered_map<std::string, int> counts_;  // by network
+  std::chrono::steady_clock::time_point next_count_{};
+};
+
 }  // namespace
 
 struct GrpcListener::Impl {
+  explicit Impl(int max_connections) : given(max_connections) {}
+
   void Run();
   bool AcceptAll();  // false if descriptors have run out
-  void WarnOnceASecond(const char* what);
+  void WarnOnceASecond(const char* what, const std::string& network = {});
 
   GrpcListenerOptions options;
   OwnedFd socket;
   OwnedFd stop_event;
   int port = 0;
   int highest_descriptor = 0;
+  GivenSockets given;
   std::chrono::steady_clock::time_point next_warning{};
   std::function<void(int fd)> on_socket;
   std::thread thread;
@@ -121,19 +186,25 @@ bool GrpcListener::Impl::AcceptAll() {
       WarnOnceASecond("too many connections");
       continue;
     }
+    OwnedFd accepted(fd);
+    std::string network = NetworkOf(PeerAddress(fd));
+    if (!given.HasRoomFor(network)) {
+      WarnOnceASecond("its address holds its share of the connections", network);
+      continue;
+    }
     const int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    OwnedFd accepted(fd);
+    given.Add(fd, std::move(network));
     on_socket(fd);
     accepted.Release();
   }
 }
 
-void GrpcListener::Impl::WarnOnceASecond(const char* what) {
+void GrpcListener::Impl::WarnOnceASecond(const char* what, const std::string& network) {
   const auto now = std::chrono::steady_clock::now();
   if (now < next_warning) return;
   next_warning = now + std::chrono::seconds(1);
-  Log(LogLevel::kWarning, "grpc_connection_refused", {{"reason", what}});
+  Log(LogLevel::kWarning, "grpc_connection_refused", {{"reason", what}, {"for", network}});
 }
 
 void GrpcListener::Impl::Run() {
@@ -153,7 +224,8 @@ GrpcListener::~GrpcListener() { Stop(); }
 Result<std::unique_ptr<GrpcListener>> GrpcListener::Open(const GrpcListenerOptions& options) {
   Result<OwnedFd> socket = Listen(options);
   if (!socket.ok()) return socket.status();
-  auto impl = std::make_unique<Impl>();
+  auto impl = std::make_unique<Impl>(
+      options.max_connections > 0 ? options.max_connections : HighestDescriptor(kConnectionShare));
   impl->options = options;
   impl->socket = std::move(socket).value();
   impl->port = PortOf(impl->socket.get());
