@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "kernels/base/line_writer.h"
+#include "kernels/base/terminal_text.h"
 
 namespace diffserve {
 namespace {
@@ -71,7 +72,7 @@ std::string Line(LogLevel level, std::string_view event, LogFields fields) {
     line += '=';
     AppendValue(line, value);
   }
-  return line += '\n';
+  return ShownOnTerminal(line += '\n');
 }
 
 std::string GapLine(uint64_t lines) {
@@ -94,7 +95,7 @@ void Log(LogLevel level, std::string_view event, LogFields fields) {
   Write(Line(level, event, fields));
 }
 
-void LogPlainLine(std::string_view text) { Write(std::string(text) + "\n"); }
+void LogPlainLine(std::string_view text) { Write(ShownOnTerminal(text) + "\n"); }
 
 LogThread::LogThread(int descriptor) {
   auto made = std::make_shared<LineWriter>(

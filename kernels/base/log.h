@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Logs one line per event on stderr: "2026-01-31T12:00:00.123Z INFO event key=value ...". Never
-// prompt or output text.
+// prompt or output text. What a terminal would obey is shown as symbols (terminal_text.h).
 //
 // Thread safety: all functions may be called from any thread.
 #pragma once
@@ -22,7 +22,7 @@ void SetLogLevel(LogLevel level);
 // Values with spaces, quotes or control characters are quoted and escaped.
 using LogFields = std::initializer_list<std::pair<std::string_view, std::string>>;
 void Log(LogLevel level, std::string_view event, LogFields fields = {});
-// Logs `text` unchanged, in order with the other lines.
+// Logs `text` as it is, in order with the other lines.
 void LogPlainLine(std::string_view text);
 
 // While one lives, a thread writes the lines (line_writer.h), so a stalled reader of stderr never

@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "kernels/base/terminal_text.h"
 #include "server/app/chat/chat_history.h"
 #include "server/app/chat/chunk_reader.h"
-#include "server/app/chat/terminal_text.h"
 #include "tests/testing/text_fixture.h"
 
 namespace diffserve {

@@ -10,10 +10,10 @@
 #include <optional>
 #include <utility>
 
+#include "kernels/base/terminal_text.h"
 #include "server/app/chat/chat_history.h"
 #include "server/app/chat/chat_model.h"
 #include "server/app/chat/line_editor.h"
-#include "server/app/chat/terminal_text.h"
 #include "server/app/nearest_name.h"
 #include "server/app/stop_signals.h"
 

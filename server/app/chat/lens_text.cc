@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <string_view>
 
-#include "server/app/chat/terminal_text.h"
+#include "kernels/base/terminal_text.h"
 
 namespace diffserve {
 namespace {

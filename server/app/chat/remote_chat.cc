@@ -2,10 +2,10 @@
 // The model of `diffserve chat --url`: a server's, asked over OpenAI's API.
 #include <utility>
 
+#include "kernels/base/terminal_text.h"
 #include "server/api/head/api_key.h"
 #include "server/app/chat/chat_model.h"
 #include "server/app/chat/chunk_reader.h"
-#include "server/app/chat/terminal_text.h"
 #include "server/http/client/fetcher.h"
 #include "server/json/json.h"
 #include "server/json/json_writer.h"

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdio>
 
+#include "kernels/base/terminal_text.h"
 #include "server/app/commands/commands.h"
 #include "server/app/commands/progress_line.h"
 
@@ -36,7 +37,7 @@ bool SignalIsWaiting() {
 std::string List(const std::vector<std::string>& names) {
   std::string text;
   for (size_t i = 0; i < names.size() && i < kMaxShownNames; ++i)
-    text += (i > 0 ? ", " : "") + names[i];
+    text += (i > 0 ? ", " : "") + ShownOnTerminal(names[i]);
   return names.size() > kMaxShownNames
              ? text + " and " + std::to_string(names.size() - kMaxShownNames) + " more"
              : text;
@@ -44,8 +45,9 @@ std::string List(const std::vector<std::string>& names) {
 
 void Print(const ConvertOptions& convert, const ConvertReport& report) {
   const auto count = [](auto number) { return static_cast<unsigned long long>(number); };
-  std::printf("converted            %s, family %s, to %s\n", convert.source_dir.c_str(),
-              report.family.c_str(), convert.output_dir.c_str());
+  std::printf("converted            %s, family %s, to %s\n",
+              ShownOnTerminal(convert.source_dir).c_str(), ShownOnTerminal(report.family).c_str(),
+              ShownOnTerminal(convert.output_dir).c_str());
   std::printf("tensors              %llu, %llu bytes, in %llu file%s\n", count(report.num_tensors),
               count(report.num_bytes), count(report.num_files), report.num_files == 1 ? "" : "s");
   if (report.num_renamed + report.num_divided > 0) {

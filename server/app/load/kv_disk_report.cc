@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "engine/page_store/store_directory.h"
+#include "kernels/base/terminal_text.h"
 #include "server/app/load/kv_disk.h"
 
 namespace diffserve {
@@ -58,7 +59,7 @@ Result<KvDiskReport> ReportKvDisk(const std::string& directory, const SessionPla
 }
 
 void PrintKvDisk(const KvDiskReport& report) {
-  std::printf("prefix cache on disk %s\n", report.directory.c_str());
+  std::printf("prefix cache on disk %s\n", ShownOnTerminal(report.directory).c_str());
   for (const StoreSummary& store : report.stores)
     std::printf("  %-18s %s\n", store.name.c_str(), Described(report, store).c_str());
 }

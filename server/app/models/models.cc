@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "kernels/base/machine_probe.h"
+#include "kernels/base/terminal_text.h"
 #include "kernels/ops/device_probe.h"
 #include "server/app/commands/commands.h"
 #include "server/app/models/session_cost.h"
@@ -120,10 +121,10 @@ class ModelList {
       return;
     }
     for (const ModelEstimate& model : models_) {
-      std::printf("%s  %s on disk, ", model.model.name.Text().c_str(),
+      std::printf("%s  %s on disk, ", ShownOnTerminal(model.model.name.Text()).c_str(),
                   MiB(static_cast<double>(model.disk_bytes)).c_str());
       if (!model.refusal.empty()) {
-        std::printf("not served: %s\n", model.refusal.c_str());
+        std::printf("not served: %s\n", ShownOnTerminal(model.refusal).c_str());
         continue;
       }
       std::printf("%s\n", model.formats.front().plan.summary.config.family.c_str());

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/app/chat/terminal_text.h"
+#include "kernels/base/terminal_text.h"
 
 #include <algorithm>
 #include <cstdint>
-
-#include "engine/text/utf8_repair.h"
 
 namespace diffserve {
 namespace {
 
 constexpr size_t kQuotedBytes = 200;
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
 // Bytes of the character that begins with `lead`; 0: none does.
 size_t LengthOf(unsigned char lead) {
@@ -50,7 +49,7 @@ std::string Shown(std::string_view character) {
   if (code < 0x20 || code == 0x7F) return PictureOf(code);
   const bool is_control = code >= 0x80 && code < 0xA0;
   const bool is_bad = is_control || ChangesDirection(code) || IsWrong(code, character.size());
-  return std::string(is_bad ? kReplacementCharacter : character);
+  return std::string(is_bad ? kReplacement : character);
 }
 
 }  // namespace
@@ -65,8 +64,7 @@ std::string TerminalText::Push(std::string_view piece) {
     while (end < rest_.size() && end < begin + length && IsTail(rest_[end])) ++end;
     const bool is_whole = end == begin + length;
     if (!is_whole && length > 0 && end == rest_.size()) break;
-    shown += is_whole ? Shown(std::string_view(rest_).substr(begin, length))
-                      : kReplacementCharacter;
+    shown += is_whole ? Shown(std::string_view(rest_).substr(begin, length)) : kReplacement;
     begin = end;
   }
   rest_.erase(0, begin);
@@ -76,7 +74,7 @@ std::string TerminalText::Push(std::string_view piece) {
 std::string TerminalText::Finish() {
   if (rest_.empty()) return {};
   rest_.clear();
-  return std::string(kReplacementCharacter);
+  return std::string(kReplacement);
 }
 
 std::string ShownOnTerminal(std::string_view text) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// TerminalText: makes a model's text safe for a terminal. Control characters, and characters that
-// change the direction of text, are shown as symbols. Otherwise a model could move the cursor, hide
-// text or make the terminal answer.
-// Thread safety: one thread at a time.
+// TerminalText: makes foreign text, such as that of a model or a hub, safe for a terminal. Control
+// characters, and characters that change the direction of text, are shown as symbols. Otherwise it
+// could move the cursor, hide text or make the terminal answer. Thread safety: one thread at a
+// time.
 #pragma once
 
 #include <string>
