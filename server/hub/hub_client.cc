@@ -23,6 +23,9 @@ using std::chrono::milliseconds;
 constexpr size_t kMaxAtOnce = 4;                    // transfers
 constexpr size_t kMaxTextBytes = size_t{32} << 20;  // of Read
 constexpr size_t kMaxEtagBytes = 128;
+constexpr size_t kMaxHeadBytes = size_t{256} << 10;     // of a try, with all redirects
+constexpr int kMaxWaitS = 60;                           // for a whole text, or a file's first byte
+constexpr long kMinBytesPerSecond = 1024;               // of a file, over kStallS
 constexpr int kMaxTries = 6;                            // of a transfer that brings too little
 constexpr uint64_t kProgressBytes = uint64_t{1} << 20;  // a try that brings as many is not counted
 constexpr int kMaxWrongContents = 2;                    // per file
@@ -102,8 +105,9 @@ struct EndList {
 // One GET or HEAD, with all its tries. Its bytes go to a text or to a blob.
 class HubClient::Transfer {
  public:
-  Transfer(std::string url, const HubSettings& settings)
-      : url(std::move(url)), easy_(curl_easy_init()) {
+  // `max_wait_s`: for a whole text, or the first byte of a blob.
+  Transfer(std::string url, const HubSettings& settings, int max_wait_s)
+      : url(std::move(url)), max_wait_(max_wait_s), easy_(curl_easy_init()) {
     DS_CHECK(easy_ != nullptr, "libcurl has a handle");
     Set(CURLOPT_URL, this->url.c_str());
     Set(CURLOPT_PRIVATE, this);
@@ -116,7 +120,7 @@ class HubClient::Transfer {
     Set(CURLOPT_PROTOCOLS_STR, protocols);
     Set(CURLOPT_REDIR_PROTOCOLS_STR, protocols);
     Set(CURLOPT_CONNECTTIMEOUT, kConnectTimeoutS);
-    Set(CURLOPT_LOW_SPEED_LIMIT, 1L);
+    Set(CURLOPT_LOW_SPEED_LIMIT, kMinBytesPerSecond);
     Set(CURLOPT_LOW_SPEED_TIME, kStallS);
     Set(CURLOPT_BUFFERSIZE, kReceiveBytes);
     Set(CURLOPT_ERRORBUFFER, error_);
@@ -124,6 +128,12 @@ class HubClient::Transfer {
     Set(CURLOPT_HEADERDATA, this);
     Set(CURLOPT_WRITEFUNCTION, &Transfer::TakeBody);
     Set(CURLOPT_WRITEDATA, this);
+    Set(CURLOPT_NOPROGRESS, 0L);
+    Set(CURLOPT_XFERINFOFUNCTION, &Transfer::Watch);
+    Set(CURLOPT_XFERINFODATA, this);
+    // libcurl sends them, as the token, to the hub's own host only.
+    if (!settings.user.empty()) Set(CURLOPT_USERNAME, settings.user.c_str());
+    if (!settings.password.empty()) Set(CURLOPT_PASSWORD, settings.password.c_str());
     if (!settings.ca_file.empty()) Set(CURLOPT_CAINFO, settings.ca_file.c_str());
     const std::string agent = "diffserve/" + std::string(BuildVersion());
     Set(CURLOPT_USERAGENT, agent.c_str());
@@ -140,10 +150,13 @@ class HubClient::Transfer {
     is_running = true;
     failure_ = {};
     answer_ = {};
-    has_body_ = false;
+    has_body_ = is_refusal_ = false;
+    head_bytes_ = 0;
+    begun_ = Clock::now();
     error_[0] = '\0';
     first_byte_ = blob == nullptr ? 0 : blob->written();
     if (text != nullptr) text->clear();
+    Set(CURLOPT_TIMEOUT, blob == nullptr ? long{max_wait_.count()} : 0L);
     Set(CURLOPT_NOBODY, describes ? 1L : 0L);
     const std::string range = std::to_string(first_byte_) + "-";
     Set(CURLOPT_RANGE, first_byte_ > 0 ? range.c_str() : nullptr);
@@ -158,9 +171,8 @@ class HubClient::Transfer {
     DS_RETURN_IF_ERROR(failure_);
     if (describes && HasLinked()) return true;
     if (code == CURLE_BAD_CONTENT_ENCODING) DS_RETURN_IF_ERROR(LoseCoded());
-    if (code != CURLE_OK) {
-      if (answer_.transport_error.empty())
-        answer_.transport_error = error_[0] != '\0' ? error_ : curl_easy_strerror(code);
+    if (code != CURLE_OK && !is_refusal_) {
+      if (answer_.transport_error.empty()) answer_.transport_error = WordsOf(code);
       answer_.is_certificate_error = IsCertificateError(code);
       const char* last_url = nullptr;
       curl_easy_getinfo(easy_.get(), CURLINFO_EFFECTIVE_URL, &last_url);
@@ -221,6 +233,13 @@ class HubClient::Transfer {
     headers_.reset(longer);
   }
 
+  // libcurl's words. Only an address with a password has an @ in them, such as that of a proxy.
+  std::string WordsOf(CURLcode code) const {
+    const std::string_view words = error_;
+    const bool is_shown = !words.empty() && words.find('@') == std::string_view::npos;
+    return is_shown ? error_ : curl_easy_strerror(code);
+  }
+
   Result<bool> Finish() {
     Result<bool> finished = blob->Finish();
     if (!finished.ok() || *finished || ++wrong_contents_ < kMaxWrongContents) return finished;
@@ -247,6 +266,8 @@ class HubClient::Transfer {
     HubAnswer& answer = transfer.answer_;
     const std::string_view line(data, size);
     if (line.starts_with("HTTP/")) answer = {};
+    transfer.head_bytes_ += size;
+    if (transfer.head_bytes_ > kMaxHeadBytes) return transfer.Refuse("sends a head without end"), 0;
     if (line == "\r\n" && transfer.describes && transfer.HasLinked()) return 0;  // ends the try
     const size_t colon = line.find(':');
     if (colon == std::string_view::npos) return size;
@@ -271,9 +292,21 @@ class HubClient::Transfer {
     return static_cast<Transfer*>(self)->Take({data, size}) ? size : CURL_WRITEFUNC_ERROR;
   }
 
+  // libcurl calls it about once a second.
+  static int Watch(void* self, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+    auto& transfer = *static_cast<Transfer*>(self);
+    if (transfer.blob == nullptr || transfer.has_body_ ||
+        Clock::now() < transfer.begun_ + transfer.max_wait_)
+      return 0;
+    transfer.Refuse("sends no byte of the file within " +
+                    std::to_string(transfer.max_wait_.count()) + " s");
+    return 1;  // ends the try
+  }
+
   bool Take(std::string_view bytes) {
     curl_easy_getinfo(easy_.get(), CURLINFO_RESPONSE_CODE, &answer_.status);
-    if (!answer_.is_success()) return true;  // the words of an error are not shown
+    is_refusal_ = !answer_.is_success();
+    if (is_refusal_) return false;  // the words of an error are not shown, and may have no end
     if (text != nullptr) {
       if (text->size() + bytes.size() > kMaxTextBytes) return Refuse("sends more than 32 MiB");
       text->append(bytes);
@@ -299,11 +332,11 @@ class HubClient::Transfer {
     const std::optional<ByteRange> range = ParseContentRange(answer_.content_range);
     if (!answer_.content_encoding.empty()) {  // its bytes are counted after the coding
       failure_ = blob->Restart();
-      return Refuse("sends a range of a file in the coding " + answer_.content_encoding);
+      return Refuse("sends a range of a file in the coding " + ShownJson(answer_.content_encoding));
     }
     if (range && range->first == first_byte_ && range->size == blob->file().size) return true;
     failure_ = blob->Restart();
-    return Refuse("sends the range \"" + answer_.content_range + "\", asked for " +
+    return Refuse("sends the range \"" + ShownJson(answer_.content_range) + "\", asked for " +
                   std::to_string(first_byte_) + "- of " + std::to_string(blob->file().size));
   }
 
@@ -312,6 +345,7 @@ class HubClient::Transfer {
     return false;
   }
 
+  const std::chrono::seconds max_wait_;
   const std::unique_ptr<CURL, EndEasy> easy_;
   std::unique_ptr<curl_slist, EndList> headers_;
   int tries_ = 0, wrong_contents_ = 0;
@@ -319,6 +353,9 @@ class HubClient::Transfer {
   HubAnswer answer_;
   Status failure_;  // of the blob
   bool has_body_ = false;
+  bool is_refusal_ = false;  // the body of an error came, and ended the try
+  size_t head_bytes_ = 0;
+  Clock::time_point begun_;
   uint64_t first_byte_ = 0;
   char error_[CURL_ERROR_SIZE] = {};
 };
@@ -364,12 +401,17 @@ HubClient::HubClient(const HubSettings& settings, const HubName& name)
     : settings_(settings), name_(name), multi_(std::make_unique<Multi>()) {}
 HubClient::~HubClient() = default;
 
-Result<std::string> HubClient::Read(const std::string& path, bool is_patient) {
+std::unique_ptr<HubClient::Transfer> HubClient::NewTransfer(const std::string& path) const {
+  return std::make_unique<Transfer>(settings_.endpoint + path, settings_,
+                                    has_fallback_ ? settings_.etag_timeout_s : kMaxWaitS);
+}
+
+Result<std::string> HubClient::Read(const std::string& path) {
   std::string text;
   std::vector<std::unique_ptr<Transfer>> transfers;
-  transfers.push_back(std::make_unique<Transfer>(settings_.endpoint + path, settings_));
+  transfers.push_back(NewTransfer(path));
   transfers.back()->text = &text;
-  DS_RETURN_IF_ERROR(Run(transfers, is_patient));
+  DS_RETURN_IF_ERROR(Run(transfers, /*is_patient=*/!has_fallback_));
   return text;
 }
 
@@ -383,16 +425,15 @@ Status HubClient::Describe(const std::string& commit, std::vector<HubFile>* file
   for (HubFile& file : *files) {
     if (!file.etag.empty()) continue;
     unknown.push_back(&file);
-    transfers.push_back(
-        std::make_unique<Transfer>(settings_.endpoint + PathOf(commit, file.name), settings_));
+    transfers.push_back(NewTransfer(PathOf(commit, file.name)));
     transfers.back()->describes = true;
   }
-  DS_RETURN_IF_ERROR(Run(transfers, /*is_patient=*/true));
+  DS_RETURN_IF_ERROR(Run(transfers, /*is_patient=*/!has_fallback_));
   for (size_t i = 0; i < unknown.size(); ++i) {
     Result<std::optional<uint64_t>> size = transfers[i]->Describe(unknown[i]);
     if (!size.ok()) return size.status();
     if (!*size) {  // such files are texts, which the answer has in a coding
-      const Result<std::string> text = Read(PathOf(commit, unknown[i]->name), /*is_patient=*/true);
+      const Result<std::string> text = Read(PathOf(commit, unknown[i]->name));
       if (!text.ok()) return text.status();
       *size = text->size();
     }
@@ -411,8 +452,7 @@ Status HubClient::Fetch(const std::string& commit,
       if (!finished.ok()) return finished.status();
       if (*finished) continue;
     }
-    const std::string path = PathOf(commit, blob->file().name);
-    transfers.push_back(std::make_unique<Transfer>(settings_.endpoint + path, settings_));
+    transfers.push_back(NewTransfer(PathOf(commit, blob->file().name)));
     transfers.back()->blob = blob.get();
     transfers.back()->progress = &progress;
   }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 #include <filesystem>
 #include <string_view>
 
@@ -19,6 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr char kDefaultEndpoint[] = "https://huggingface.co";
 constexpr size_t kMaxTokenFileBytes = 4096;
+constexpr int kMaxEtagTimeoutS = 3600;
 constexpr const char* kCaVariables[] = {"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"};
 // The files of Debian and Alpine, Fedora and Red Hat, SUSE, and others.
 constexpr const char* kCaFiles[] = {"/etc/ssl/certs/ca-certificates.crt",
@@ -91,6 +93,37 @@ class Variables {
   const VariableReader& get_;
 };
 
+// With %XX replaced; what is no such number stays.
+std::string Unescaped(std::string_view text) {
+  std::string plain;
+  for (size_t i = 0; i < text.size(); ++i) {
+    unsigned byte = 0;
+    const char* const digits = text.data() + i + 1;
+    if (text[i] == '%' && i + 2 < text.size() &&
+        std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2) {
+      plain += static_cast<char>(byte);
+      i += 2;
+    } else {
+      plain += text[i];
+    }
+  }
+  return plain;
+}
+
+// Moves USER:PASSWORD out of the endpoint, which is printed.
+void TakeCredentials(HubSettings* settings) {
+  std::string& endpoint = settings->endpoint;
+  const size_t begin = endpoint.find("://") + 3;
+  const size_t end = std::min(endpoint.find('/', begin), endpoint.size());
+  const size_t at = endpoint.rfind('@', end);
+  if (at == std::string::npos || at < begin) return;
+  const std::string_view both = std::string_view(endpoint).substr(begin, at - begin);
+  const size_t colon = std::min(both.find(':'), both.size());
+  settings->user = Unescaped(both.substr(0, colon));
+  settings->password = Unescaped(both.substr(std::min(colon + 1, both.size())));
+  endpoint.erase(begin, at + 1 - begin);
+}
+
 Status ReadEndpoint(const Variables& variables, HubSettings* settings) {
   std::string& endpoint = settings->endpoint;
   endpoint = variables.Text("HF_ENDPOINT");
@@ -99,9 +132,26 @@ Status ReadEndpoint(const Variables& variables, HubSettings* settings) {
   const bool has_scheme = endpoint.starts_with("https://") || endpoint.starts_with("http://");
   const bool is_printable = std::ranges::all_of(endpoint,
                                                 [](char c) { return c > ' ' && c < 127; });
-  if (has_scheme && is_printable && endpoint.find('?') == std::string::npos) return {};
-  return InvalidArgument("HF_ENDPOINT is \"" + endpoint +
-                         "\", expected https://HOST[:PORT][/PATH]");
+  if (has_scheme) TakeCredentials(settings);
+  const bool is_address = endpoint.find_first_of("?@") == std::string::npos;
+  if (has_scheme && is_printable && is_address) return {};
+  const size_t at = endpoint.rfind('@');  // what is before it may be a password
+  const std::string shown = at == std::string::npos ? endpoint : "..." + endpoint.substr(at);
+  return InvalidArgument("HF_ENDPOINT is \"" + shown +
+                         "\", expected https://[USER:PASSWORD@]HOST[:PORT][/PATH], with %XX for "
+                         "the characters / ? @ of a password");
+}
+
+Status ReadEtagTimeout(const Variables& variables, HubSettings* settings) {
+  const std::string text = variables.Text("HF_HUB_ETAG_TIMEOUT");
+  if (text.empty()) return {};
+  const char* const end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, settings->etag_timeout_s);
+  if (read.ec == std::errc() && read.ptr == end && settings->etag_timeout_s >= 1 &&
+      settings->etag_timeout_s <= kMaxEtagTimeoutS)
+    return {};
+  return InvalidArgument("HF_HUB_ETAG_TIMEOUT is \"" + text + "\", expected 1.." +
+                         std::to_string(kMaxEtagTimeoutS) + " seconds");
 }
 
 // Empty: none of the variables says where it is.
@@ -171,6 +221,7 @@ Result<HubSettings> ReadHubSettings(const VariableReader& get) {
   settings.offline = Variables::IsOn(offline.empty() ? variables.Text("TRANSFORMERS_OFFLINE")
                                                      : offline);
   DS_RETURN_IF_ERROR(ReadEndpoint(variables, &settings));
+  DS_RETURN_IF_ERROR(ReadEtagTimeout(variables, &settings));
   const std::string home = HomeOf(variables);
   for (const char* const name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"}) {
     if (settings.cache_dir.empty()) settings.cache_dir = variables.Path(name);

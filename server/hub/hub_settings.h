@@ -12,12 +12,15 @@
 namespace diffserve {
 
 struct HubSettings {
-  std::string endpoint;      // "https://huggingface.co", without a slash at its end
-  std::string cache_dir;     // the folder of models--ORG--NAME
-  std::string token;         // empty: none
-  std::string token_source;  // the variable or file that has the token
-  std::string ca_file;       // certificates that are trusted; empty: libcurl's own choice
+  // "https://huggingface.co", without a slash at its end, user or password: it is printed.
+  std::string endpoint;
+  std::string user, password;  // of the endpoint; empty: none
+  std::string cache_dir;       // the folder of models--ORG--NAME
+  std::string token;           // empty: none
+  std::string token_source;    // the variable or file that has the token
+  std::string ca_file;         // certificates that are trusted; empty: libcurl's own choice
   bool offline = false;
+  int etag_timeout_s = 10;  // of a question to the hub where the cache has an answer
 };
 
 // The value of an environment variable; nullptr: it is not set.

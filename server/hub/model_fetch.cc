@@ -60,7 +60,8 @@ class ModelFetch {
     if (cached && (IsCommit(name_.revision) || settings_.offline)) return *cached;
     if (settings_.offline)
       return Status(StatusCode::kUnavailable, "HF_HUB_OFFLINE is set" + InCache());
-    Status status = ReadRepository(/*is_patient=*/!cached);
+    if (cached) client_.SetHasFallback();
+    Status status = ReadRepository();
     bool may_use_cached = status.code() != StatusCode::kNotFound;
     if (status.ok()) {
       status = FetchAll();
@@ -107,10 +108,10 @@ class ModelFetch {
     return models.size() > kMaxNamedModels ? text + ", ..." : text;
   }
 
-  Status ReadRepository(bool is_patient) {
+  Status ReadRepository() {
     const std::string path = "/api/models/" + name_.repository + "/revision/" +
                              InUrl(name_.revision) + "?blobs=true";
-    const Result<std::string> text = client_.Read(path, is_patient);
+    const Result<std::string> text = client_.Read(path);
     if (!text.ok()) return text.status();
     DS_RETURN_IF_ERROR(Assign(
         &repository_, ParseRepository(*text, name_.Text() + ": " + settings_.endpoint + path)));

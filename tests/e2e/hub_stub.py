@@ -105,6 +105,28 @@ def gzipped(handler, content):
     handler.reply(200, gzip.compress(content), {"Content-Encoding": "gzip"})
 
 
+def dribbled(text: bytes, end: threading.Event):
+    """These bytes of an answer, then one more of them every tenth of a second."""
+    def answer(handler, _):
+        handler.close_connection = True
+        with contextlib.suppress(OSError):
+            handler.wfile.write(text)
+            while not end.wait(0.1):
+                handler.wfile.write(text[-1:])
+    return answer
+
+
+def flooded(text: bytes, piece: bytes):
+    """These bytes of an answer, then the piece again and again."""
+    def answer(handler, _):
+        handler.close_connection = True
+        with contextlib.suppress(OSError):
+            handler.wfile.write(text)
+            while True:
+                handler.wfile.write(piece)
+    return answer
+
+
 def moved_to(location: str):
     return status(302, Location=location)
 
