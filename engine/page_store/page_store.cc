@@ -138,7 +138,8 @@ Status PageStore::StartSegment() {
   auto segment = std::make_shared<Segment>();
   do {
     segment->path = PathOf(segment->number = next_number_++);
-    segment->fd = open(segment->path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    segment->fd = open(segment->path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
+                       0600);
   } while (segment->fd < 0 && errno == EEXIST);
   if (segment->fd < 0) return Status(StatusCode::kInternal, SystemError(segment->path));
   const Sector header = EncodeSegmentHeader(fingerprint_);

@@ -28,6 +28,22 @@ bool MakeDirectory(const std::string& path) {
   return mkdir(path.c_str(), 0700) == 0 || errno == EEXIST;
 }
 
+// Whether a subdirectory may be used: a link leads elsewhere, and pages that another user may write
+// are not to be trusted. The owner of the directory above may do anything anyway.
+Status CheckSubdirectory(const std::string& path, const std::string& directory) {
+  struct stat found{}, above{};
+  if (lstat(path.c_str(), &found) != 0 || stat(directory.c_str(), &above) != 0)
+    return DirectoryError(path);
+  const bool is_ours = found.st_uid == geteuid() || found.st_uid == above.st_uid;
+  if (S_ISDIR(found.st_mode) && is_ours && (found.st_mode & S_IWOTH) == 0) return {};
+  return InvalidArgument("--kv-cache-dir " + path +
+                             (!S_ISDIR(found.st_mode) ? ": is a link or file"
+                              : is_ours               ? ": may be written by everyone"
+                                                      : ": belongs to another user") +
+                             ", expected a directory that only this user may write; remove it",
+                         "--kv-cache-dir");
+}
+
 std::string LockPath(const std::string& directory) { return directory + "/lock"; }
 
 // A lock of the whole file. It belongs to the open file, so it ends with the process, and another
@@ -57,7 +73,7 @@ int64_t TrimOthers(const std::string& directory, const std::string& mine, int64_
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored)) {
     const std::string path = entry.path().string();
-    if (path == mine || !entry.is_directory(ignored)) continue;
+    if (path == mine || entry.is_symlink(ignored) || !entry.is_directory(ignored)) continue;
     const int lock = Lock(path, /*may_create=*/false);
     if (lock < 0) continue;
     locks.push_back(lock);
@@ -114,7 +130,8 @@ bool IsSubdirectoryName(std::string_view name) {
 }
 
 bool IsHeld(const std::string& subdirectory) {
-  const int fd = open(LockPath(subdirectory).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  const int fd = open(LockPath(subdirectory).c_str(),
+                      O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return false;
   struct flock lock = FileLock();
   const bool is_held = fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
@@ -129,6 +146,7 @@ Result<StoreDirectory> TakeStoreDirectory(const std::string& directory,
   for (int i = 0; i < kMaxProcesses && taken.lock_fd < 0; ++i) {
     taken.path = directory + "/" + SubdirectoryPrefix(fingerprint) + std::to_string(i);
     if (!MakeDirectory(taken.path)) return DirectoryError(taken.path);
+    DS_RETURN_IF_ERROR(CheckSubdirectory(taken.path, directory));
     taken.lock_fd = Lock(taken.path, /*may_create=*/true);
     if (taken.lock_fd < 0 && errno != EWOULDBLOCK) return DirectoryError(taken.path);
   }

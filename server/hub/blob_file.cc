@@ -78,6 +78,12 @@ Result<std::unique_ptr<BlobFile>> BlobFile::Open(std::filesystem::path blob, Hub
 Status BlobFile::ReadEarlier() {
   struct stat status{};
   if (fstat(descriptor_, &status) != 0) return Failed("cannot be read");
+  // A pipe would never end, and a file with a second name belongs elsewhere too.
+  if (!S_ISREG(status.st_mode) || status.st_nlink > 1) {
+    return InvalidArgument(incomplete_.string() +
+                           ": is no regular file with this name alone, which a download needs; "
+                           "remove it");
+  }
   if (static_cast<uint64_t>(status.st_size) > file_.size) return Restart();
   std::vector<char> bytes(kReadBytes);
   for (;;) {

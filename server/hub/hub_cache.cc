@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <map>
+#include <random>
 #include <string_view>
 
 #include "models/regular_file.h"
@@ -22,6 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kModels = "models--", kSeparator = "--";
 constexpr size_t kMaxRefBytes = 128;
+constexpr int kRandomDigits = 16;
 constexpr mode_t kLockMode = 0664;  // several users may share a cache
 
 std::string FolderName(const std::string& repository) {
@@ -56,9 +57,14 @@ Status MakeFolder(const fs::path& path) {
   return error ? CannotMake(path, error.message()) : Status();
 }
 
-// A name for this process alone; the file is renamed into place afterwards.
+// A name that is not in use, for what is renamed into place afterwards. Nothing else may have it:
+// what makes it must fail if it exists.
 fs::path TemporaryBeside(const fs::path& path) {
-  return path.parent_path() / (path.filename().string() + "." + std::to_string(getpid()) + ".tmp");
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::random_device random;
+  std::string name = path.filename().string() + ".";
+  for (int i = 0; i < kRandomDigits; ++i) name += kDigits[random() & 15];
+  return path.parent_path() / (name + ".tmp");
 }
 
 // Whether `descriptor` is still the file at `path`: who releases a lock may remove the file.
@@ -152,7 +158,7 @@ Result<std::optional<BlobLock>> HubCache::TryLock(const std::string& repository,
                                                   const std::string& etag, bool is_patient) const {
   const fs::path path = dir_ / ".locks" / FolderName(repository) / (etag + ".lock");
   for (;;) {
-    const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kLockMode);
+    const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, kLockMode);
     if (descriptor < 0) return CannotMake(path, std::strerror(errno));
     BlobLock lock(descriptor);
     while (flock(descriptor, LOCK_EX | (is_patient ? 0 : LOCK_NB)) != 0) {
@@ -172,7 +178,6 @@ Status HubCache::Link(const std::string& repository, const std::string& commit,
   const fs::path target = BlobOf(repository, etag).lexically_relative(link.parent_path());
   const fs::path made = TemporaryBeside(link);
   std::error_code error;
-  fs::remove(made, error);
   fs::create_symlink(target, made, error);
   if (!error) fs::rename(made, link, error);
   return error ? CannotMake(link, error.message()) : Status();
@@ -183,10 +188,15 @@ Status HubCache::WriteRef(const HubName& name, const std::string& commit) const 
   const fs::path ref = FolderOf(name.repository) / "refs" / name.revision;
   DS_RETURN_IF_ERROR(MakeFolder(ref.parent_path()));
   const fs::path made = TemporaryBeside(ref);
-  std::ofstream(made) << commit << std::flush;
-  std::error_code error;
-  fs::rename(made, ref, error);
-  return error ? CannotMake(ref, error.message()) : Status();
+  const int descriptor = open(made.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
+                              0666);
+  if (descriptor < 0) return CannotMake(made, std::strerror(errno));
+  const bool is_written = write(descriptor, commit.data(), commit.size()) ==
+                          static_cast<ssize_t>(commit.size());
+  if (close(descriptor) == 0 && is_written && rename(made.c_str(), ref.c_str()) == 0) return {};
+  const Status failed = CannotMake(ref, std::strerror(errno));
+  unlink(made.c_str());
+  return failed;
 }
 
 }  // namespace diffserve

@@ -5,6 +5,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "server/hub/blob_file.h"
 #include "server/hub/model_place.h"
@@ -92,6 +94,35 @@ TEST_F(HubCacheTest, LockWhoseFileIsGoneIsTakenAgain) {
   EXPECT_TRUE(fs::exists(path));
 }
 
+// Where others may write, what they plant in a file's place is neither followed nor written to.
+TEST_F(HubCacheTest, PlantedLinksAreNotFollowed) {
+  ASSERT_TRUE(cache_.Prepare("org/name", kOld).ok());
+  const fs::path target = directory_.path() / "target";
+  const fs::path refs = directory_.path() / "models--org--name/refs";
+  fs::create_directories(refs);
+  fs::create_symlink(target, refs / ("main." + std::to_string(getpid()) + ".tmp"));
+  fs::create_symlink(target, refs / "main");
+  ASSERT_TRUE(cache_.WriteRef({"org/name", "main"}, kNew).ok());
+  EXPECT_EQ(cache_.CommitOf({"org/name", "main"}), kNew);
+  EXPECT_FALSE(fs::is_symlink(refs / "main"));
+  fs::create_symlink(target, directory_.path() / ".locks/models--org--name/etag.lock");
+  EXPECT_FALSE(cache_.Lock("org/name", "etag", [] {}).ok());
+  const fs::path snapshot = cache_.SnapshotOf("org/name", kOld);
+  fs::create_symlink(target, snapshot / ("x." + std::to_string(getpid()) + ".tmp"));
+  ASSERT_TRUE(cache_.Link("org/name", kOld, "x", "etag").ok());
+  EXPECT_EQ(fs::read_symlink(snapshot / "x"), "../../blobs/etag");
+  EXPECT_FALSE(fs::exists(target));
+}
+
+TEST_F(HubCacheTest, DirectoriesInTheWayAreErrorsAndNothingIsLeft) {
+  const fs::path refs = directory_.path() / "models--org--name/refs";
+  fs::create_directories(refs / "main");
+  EXPECT_FALSE(cache_.WriteRef({"org/name", "main"}, kNew).ok());
+  EXPECT_EQ(std::distance(fs::directory_iterator(refs), {}), 1);
+  fs::create_directories(directory_.path() / ".locks/models--org--name/etag.lock");
+  EXPECT_FALSE(cache_.Lock("org/name", "etag", [] {}).ok());
+}
+
 class BlobFileTest : public ::testing::TestWithParam<const char*> {
  protected:
   Result<std::unique_ptr<BlobFile>> Open() const {
@@ -141,6 +172,16 @@ TEST_P(BlobFileTest, LinkInItsPlaceIsNotFollowed) {
   fs::create_symlink(directory_.path() / "elsewhere", incomplete());
   EXPECT_FALSE(Open().ok());
   EXPECT_FALSE(fs::exists(directory_.path() / "elsewhere"));
+}
+
+TEST_P(BlobFileTest, PipeAndFileWithASecondNameAreRefused) {
+  ASSERT_EQ(mkfifo(incomplete().c_str(), 0666), 0);
+  EXPECT_THAT(Open().status().message(), HasSubstr("no regular file"));
+  fs::remove(incomplete());
+  WriteFile(directory_.path() / "other", "kept");
+  fs::create_hard_link(directory_.path() / "other", incomplete());
+  EXPECT_FALSE(Open().ok());
+  EXPECT_EQ(FileBytes(directory_.path() / "other"), "kept");
 }
 
 class BundledModelTest : public ::testing::Test {

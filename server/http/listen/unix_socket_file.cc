@@ -66,12 +66,12 @@ Status UnixSocketFile::Bind(int fd, const std::string& path) {
   DS_RETURN_IF_ERROR(CheckUnixSocketPath(path));
   DS_RETURN_IF_ERROR(RemoveStale(path));
   const sockaddr_un address = AddressOf(path);
+  // The file gets the mode of its socket. chmod of its name might follow a link that replaced it.
+  if (fchmod(fd, kOnlyOwner) != 0) return CannotListen(path, std::strerror(errno));
   if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
     return CannotListen(path, std::strerror(errno));
-  // No connection is possible before the socket listens, so the file's first mode does no harm.
   struct stat made{};
-  if (chmod(path.c_str(), kOnlyOwner) != 0 || lstat(path.c_str(), &made) != 0)
-    return CannotListen(path, std::strerror(errno));
+  if (lstat(path.c_str(), &made) != 0) return CannotListen(path, std::strerror(errno));
   path_ = path;
   device_ = made.st_dev;
   inode_ = made.st_ino;
