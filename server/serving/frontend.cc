@@ -2,7 +2,6 @@
 #include "server/serving/frontend.h"
 
 #include <algorithm>
-#include <atomic>
 #include <span>
 #include <utility>
 
@@ -84,7 +83,6 @@ struct Frontend::Impl {
         output(output_in),
         answers(options.max_answers_bytes),
         constraints(tokenizer, config, options.grammar),
-        seed_base(RandomBits()),
         cancelled_mass({.source = options.attention,
                         .every = options.cancelled_mass_sample,
                         .max_numbers = options.max_attention_numbers,
@@ -143,8 +141,6 @@ struct Frontend::Impl {
   OutputLoop& output;
   const AnswerBudget answers;
   mutable AnswerConstraints constraints;
-  const uint64_t seed_base;
-  mutable std::atomic<uint64_t> seeds_drawn{0};
   CancelledMass cancelled_mass;
   TextPool pool;  // last: its threads use all of the above
 };
@@ -429,8 +425,7 @@ int Frontend::MaxTokens() const { return impl_->MaxTokens(); }
 
 SamplingSpec Frontend::DefaultSampling() const {
   SamplingSpec sampling = SamplingDefaults(impl_->config);
-  sampling.seed = SplitMix64(impl_->seed_base +
-                             impl_->seeds_drawn.fetch_add(1, std::memory_order_relaxed));
+  sampling.seed = RandomBits();
   return sampling;
 }
 

@@ -9,6 +9,7 @@
 #include "server/api/anthropic/encoder.h"
 #include "server/api/anthropic/request.h"
 #include "server/api/api_context.h"
+#include "server/api/head/random_id.h"
 
 namespace diffserve {
 namespace {
@@ -22,7 +23,7 @@ HttpAnswer Messages(ApiContext& api, RouteCall& call, Result<AnswerRequest> pars
   if (!parsed.ok()) return api.Refused(parsed.status(), call.errors);
   auto writer = std::make_unique<MessagesResponse>(
       parsed->stream,
-      MessagesIdentity{"msg_" + call.account.request_id, api.model_name(), "toolu_" + RandomHex16(),
+      MessagesIdentity{"msg_" + call.account.request_id, api.model_name(), "toolu_" + RandomHex(16),
                        call.account.request_id, /*omits_thinking=*/!parsed->include_reasoning},
       SplitterOf(*parsed, api.token_texts().bytes));
   return api.StartResponse(

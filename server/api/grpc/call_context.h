@@ -9,7 +9,6 @@
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <random>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -127,9 +126,6 @@ struct CallContext {
   OpenCalls open_calls{options.max_open_calls};
   WriteStarter write_starter{std::chrono::milliseconds(options.write_stall_timeout_ms)};
   std::atomic<bool> serving{false};  // the health service's answer
-  // The next request id for a client that gave none. Ids start at random, because Cancel accepts
-  // them and they must not be guessed.
-  std::atomic<uint64_t> next_id{(uint64_t{std::random_device{}()} << 32) | std::random_device{}()};
 
   CallContext(Frontend& frontend_in, const CallWatch& watch_in, MetricsExporter* metrics_in,
               const GrpcServerOptions& options_in)

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "kernels/base/log.h"
+#include "kernels/base/random_bits.h"
 #include "server/api/grpc/call_context.h"
 #include "server/serving/request/request_checks.h"
 
@@ -93,7 +94,7 @@ class StreamCall : public WatchedCall, public Reactor {
 
   // The client's id of the request, or one of ours.
   Status TakeRequestId(const std::string& asked) {
-    request_id_ = asked.empty() ? "grpc-" + std::to_string(shared_.next_id.fetch_add(1)) : asked;
+    request_id_ = asked.empty() ? "grpc-" + std::to_string(RandomBits()) : asked;
     if (request_id_.size() <= kMaxRequestIdBytes) return {};
     return InvalidArgument("request_id has " + std::to_string(request_id_.size()) +
                                " bytes, allowed: at most " + std::to_string(kMaxRequestIdBytes),

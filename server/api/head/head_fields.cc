@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "server/api/head/trace_context.h"
+#include "server/api/head/random_id.h"
 #include "server/serving/request/request_checks.h"
 
 namespace diffserve {
@@ -16,7 +16,7 @@ std::string RequestIdOf(std::string_view wanted) {
   };
   const bool usable = !wanted.empty() && wanted.size() <= kMaxRequestIdBytes &&
                       std::all_of(wanted.begin(), wanted.end(), valid);
-  return usable ? std::string(wanted) : RandomHex16() + RandomHex16();
+  return usable ? std::string(wanted) : RandomHex(32);
 }
 
 bool IsJsonType(std::string_view content_type) {

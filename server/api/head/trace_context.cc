@@ -2,10 +2,9 @@
 #include "server/api/head/trace_context.h"
 
 #include <algorithm>
-#include <cstdint>
-#include <random>
 
 #include "kernels/base/log.h"
+#include "server/api/head/random_id.h"
 
 namespace diffserve {
 namespace {
@@ -26,16 +25,6 @@ bool IsId(std::string_view text) {
 
 }  // namespace
 
-std::string RandomHex16() {
-  thread_local std::mt19937_64 random{(uint64_t{std::random_device{}()} << 32) |
-                                      std::random_device{}()};
-  uint64_t bits = 0;
-  while (bits == 0) bits = random();
-  std::string text;
-  for (int i = 0; i < 16; ++i, bits >>= 4) text += kDigits[bits & 15];
-  return text;
-}
-
 std::optional<TraceContext> ParseTraceparent(std::string_view value) {
   if (value.size() < kVersion00Bytes) return std::nullopt;
   const auto take = [&value](size_t bytes) {
@@ -54,7 +43,7 @@ std::optional<TraceContext> ParseTraceparent(std::string_view value) {
   const unsigned low = static_cast<unsigned>(kDigits.find(flags[1]));
   return TraceContext{std::string(trace_id),
                       std::string(parent_id),
-                      RandomHex16(),
+                      RandomHex(16),
                       low & (kSampled | kRandomTraceId),
                       {}};
 }

@@ -23,9 +23,6 @@ struct TraceContext {
   std::string state;      // the value of `tracestate`, unread; empty: none, or not valid
 };
 
-// 16 random hexadecimal digits, not all zero.
-std::string RandomHex16();
-
 // nullopt if the value is malformed or forbidden. Versions above 00 are read as version 00, and
 // their further fields are ignored.
 std::optional<TraceContext> ParseTraceparent(std::string_view value);

@@ -11,7 +11,7 @@
 
 #include "server/api/fields/chat_fields.h"
 #include "server/api/fields/tool_fields.h"
-#include "server/api/head/trace_context.h"
+#include "server/api/head/random_id.h"
 #include "server/api/responses/encoder.h"
 #include "server/json/json_writer.h"
 #include "server/serving/request/request_checks.h"
@@ -121,7 +121,7 @@ class InputReader {
   void Call(const std::string& id, const std::string& name, const std::string& arguments);
   // Keeps an item for the list of a response's input; `write` adds its own members.
   void Keep(const char* prefix, const char* type, const std::function<void(JsonWriter&)>& write) {
-    const std::string id = prefix + RandomHex16() + RandomHex16();
+    const std::string id = prefix + RandomHex(32);
     request_->input.item_ids.push_back(id);
     JsonWriter json(&request_->input.items.emplace_back());
     json.Begin('{').Add("id", id).Add("type", type).Add("status", "completed");

@@ -10,6 +10,7 @@
 
 #include "server/api/api_context.h"
 #include "server/api/head/head_fields.h"
+#include "server/api/head/random_id.h"
 #include "server/api/responses/encoder.h"
 #include "server/api/responses/request.h"
 #include "server/api/responses/store.h"
@@ -126,7 +127,7 @@ HttpAnswer ResponsesRoutes::Start(ApiContext& api, RouteCall& call, bool store,
                                   ResponsesChat chat) {
   const std::string& client = call.account.client;
   ResponseObject object;
-  object.id = "resp_" + RandomHex16() + RandomHex16();
+  object.id = "resp_" + RandomHex(32);
   object.model = api.model_name();
   object.created_at = std::time(nullptr);
   object.echo = chat.echo;

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/api/head/trace_context.h"
+#include "server/api/head/random_id.h"
 #include "server/json/json.h"
 #include "server/json/json_writer.h"
 
@@ -83,7 +83,7 @@ std::string AfterCustomId() {
 
 // The members that every line of the output begins with.
 JsonWriter& BeginLine(const std::string& custom_id, JsonWriter& json) {
-  json.Begin('{').Add("id", kIdPrefix + RandomHex16() + RandomHex16());
+  json.Begin('{').Add("id", kIdPrefix + RandomHex(32));
   return json.Key("custom_id").Value(custom_id.empty() ? std::optional<std::string>() : custom_id);
 }
 
