@@ -23,7 +23,7 @@ namespace diffserve {
 namespace {
 
 constexpr uint64_t kEndOfReplay = ~uint64_t{0};  // -1 in 8 bytes
-constexpr int64_t kMaxReplayRequestBytes = 256;
+constexpr int64_t kMaxReceivedBytes = 256;  // per frame: a handshake, a subscription, a request
 
 std::string BigEndian(uint64_t number) {
   std::string bytes(8, '\0');
@@ -125,6 +125,7 @@ Status KvEventPublisher::Impl::Open() {
   if (wake_fd < 0) return Status(StatusCode::kInternal, "no eventfd for KV events");
   publisher = zmq::socket_t(context, zmq::socket_type::pub);
   publisher.set(zmq::sockopt::sndhwm, options.max_unread_batches);
+  publisher.set(zmq::sockopt::maxmsgsize, kMaxReceivedBytes);
   publisher.set(zmq::sockopt::linger, 0);
   DS_RETURN_IF_ERROR(
       Attach(publisher, options.endpoint, IsListenedOn(options.endpoint), "--kv-events-endpoint"));
@@ -133,7 +134,7 @@ Status KvEventPublisher::Impl::Open() {
   replay.set(zmq::sockopt::sndhwm, static_cast<int>(options.max_replay_batches) + 1);
   // With this option, sending to a client that does not read fails instead of dropping messages.
   replay.set(zmq::sockopt::router_mandatory, true);
-  replay.set(zmq::sockopt::maxmsgsize, kMaxReplayRequestBytes);
+  replay.set(zmq::sockopt::maxmsgsize, kMaxReceivedBytes);
   replay.set(zmq::sockopt::linger, 0);
   return Attach(replay, options.replay_endpoint, /*listen=*/true, "--kv-events-replay-endpoint");
 }

@@ -2,7 +2,9 @@
 """KV events over ZeroMQ: a subscriber, such as a router, knows the prefixes that the server has
 cached."""
 
+import contextlib
 import re
+import socket
 import subprocess
 import tempfile
 import unittest
@@ -55,14 +57,14 @@ class Follower:
 
     def __init__(self, test, server):
         line = next(line for line in server.stderr().splitlines() if " kv_events " in line)
-        endpoint, replay = re.search(r'endpoint="?([^" ]+)"? replay_endpoint="?([^" ]+)',
-                                     line).groups()
+        self.endpoint, self.replay = re.search(
+            r'endpoint="?([^" ]+)"? replay_endpoint="?([^" ]+)', line).groups()
         context = test.enterContext(zmq.Context())
         self.live = test.enterContext(context.socket(zmq.SUB))
         self.live.subscribe("kv@")
-        self.live.connect(endpoint)
+        self.live.connect(self.endpoint)
         self.ask = test.enterContext(context.socket(zmq.DEALER))
-        self.ask.connect(replay)
+        self.ask.connect(self.replay)
         self.pages, self.next, self.stored, self.removed, self.cleared = {}, 0, 0, 0, 0
 
     def take(self, number: int, payload: bytes) -> None:
@@ -131,6 +133,36 @@ class Follower:
 
 def prompt(seed: int, length: int) -> list[int]:
     return [BOS_ID] + [FIRST_BYTE_ID + (seed * 31 + i * i) % 256 for i in range(length - 1)]
+
+
+class HostilePeerTest(unittest.TestCase):
+    """Bytes that no subscriber sends, with the handshake of ZMTP 3.0 before them."""
+
+    GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(16 + 1 + 31)
+
+    def handshake(self, endpoint: str, kind: bytes) -> socket.socket:
+        host, port = endpoint.removeprefix("tcp://").rsplit(":", 1)
+        peer = self.enterContext(socket.create_connection((host, int(port)), timeout=60))
+        ready = b"\x05READY\x0bSocket-Type" + len(kind).to_bytes(4, "big") + kind
+        peer.sendall(self.GREETING + bytes([4, len(ready)]) + ready)
+        received = b""
+        while b"READY" not in received:
+            received += peer.recv(1024)
+        return peer
+
+    def test_frame_larger_than_any_request_ends_the_connection(self):
+        server = self.enterContext(ServerProcess(*FLAGS))
+        follower = Follower(self, server)
+        for endpoint, kind in [(follower.endpoint, b"SUB"), (follower.replay, b"DEALER")]:
+            for size in (257, 600 << 20, (1 << 63) - 1, 1 << 63):
+                with self.subTest(kind=kind, size=size):
+                    peer = self.handshake(endpoint, kind)
+                    peer.sendall(b"\x02" + size.to_bytes(8, "big") + b"\x01")
+                    with contextlib.suppress(ConnectionResetError):
+                        while peer.recv(1024):
+                            pass
+        follower.catch_up(server)
+        self.assertEqual(server.get("/readyz").status, 200)
 
 
 class KvEventsTest(unittest.TestCase):
