@@ -2,16 +2,17 @@
 #include "engine/text/grammar.h"
 
 #include <algorithm>
+#include <compare>
 #include <condition_variable>
 #include <list>
 #include <map>
 #include <mutex>
 #include <span>
-#include <tuple>
 #include <utility>
 
 #include "engine/text/bytes_ffi.h"
 #include "engine/text/large_stack.h"
+#include "kernels/base/check.h"
 
 namespace diffserve {
 namespace {
@@ -189,7 +190,13 @@ struct GrammarCompiler::Impl {
     bool done = false;
     size_t bytes = 0;
   };
-  using Key = std::tuple<GrammarSpec::Kind, Place, std::string>;
+  struct Key {
+    std::string client;
+    GrammarSpec::Kind kind;
+    Place place;
+    std::string text;
+    auto operator<=>(const Key&) const = default;
+  };
   using Lines = std::list<std::pair<Key, std::shared_ptr<Entry>>>;
 
   Impl(const Tokenizer& its_tokenizer, int its_vocab_size, std::vector<int32_t> eos,
@@ -201,10 +208,12 @@ struct GrammarCompiler::Impl {
 
   // The library's tables of token bytes at this place, built on first use.
   Result<const diffserve_ffi::FfiGrammars*> Grammars(Place place);
-  Result<std::shared_ptr<Entry>> Compiled(const GrammarSpec& spec, Place place);
+  Result<std::shared_ptr<Entry>> Compiled(const GrammarSpec& spec, Place place,
+                                          const std::string& client);
   std::shared_ptr<Entry> Find(const Key& key);
   void CompileInto(const GrammarSpec& spec, Place place, Entry* entry);
   void Keep(const Key& key, const std::shared_ptr<Entry>& entry);
+  bool DropOne();
 
   const Tokenizer& tokenizer;
   const int vocab_size;
@@ -217,6 +226,7 @@ struct GrammarCompiler::Impl {
   std::condition_variable compiled;
   Lines lines;  // most recently used first
   std::map<Key, Lines::iterator> by_key;
+  std::map<std::string, size_t> bytes_of;  // of each client, in finished entries
   Stats stats;
 };
 
@@ -291,16 +301,29 @@ void GrammarCompiler::Impl::Keep(const Key& key, const std::shared_ptr<Entry>& e
     return;
   }
   ++stats.compiled;
-  entry->bytes += 2 * std::get<std::string>(key).size() + sizeof(Entry);
+  entry->bytes += 2 * (key.text.size() + key.client.size()) + sizeof(Entry);
   stats.cache_bytes += entry->bytes;
-  for (auto last = lines.end(); stats.cache_bytes > limits.max_cache_bytes;) {
-    if (last == lines.begin()) break;
-    --last;
-    if (!last->second->done) continue;
-    stats.cache_bytes -= last->second->bytes;
-    by_key.erase(last->first);
-    last = lines.erase(last);
+  bytes_of[key.client] += entry->bytes;
+  while (stats.cache_bytes > limits.max_cache_bytes && DropOne()) {
   }
+}
+
+// Drops what the client that holds most has used least recently. False if nothing is finished.
+bool GrammarCompiler::Impl::DropOne() {
+  const auto most = std::ranges::max_element(bytes_of, {},
+                                             [](const auto& of) { return of.second; });
+  if (most == bytes_of.end()) return false;
+  const auto last = std::find_if(lines.rbegin(), lines.rend(), [&most](const auto& line) {
+    return line.second->done && line.first.client == most->first;
+  });
+  DS_CHECK(last != lines.rend(), "a client with bytes has an entry");
+  const size_t bytes = last->second->bytes;
+  stats.cache_bytes -= bytes;
+  most->second -= bytes;
+  if (most->second == 0) bytes_of.erase(most);
+  by_key.erase(last->first);
+  lines.erase(std::prev(last.base()));
+  return true;
 }
 
 GrammarCompiler::GrammarCompiler(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -324,8 +347,8 @@ Result<std::unique_ptr<GrammarCompiler>> GrammarCompiler::Make(const Tokenizer& 
 }
 
 Result<std::shared_ptr<GrammarCompiler::Impl::Entry>> GrammarCompiler::Impl::Compiled(
-    const GrammarSpec& spec, Place place) {
-  const Key key(spec.kind, place, spec.text);
+    const GrammarSpec& spec, Place place, const std::string& client) {
+  const Key key{client, spec.kind, place, spec.text};
   std::shared_ptr<Entry> entry = Find(key);
   if (!entry->done) {
     CompileInto(spec, place, entry.get());
@@ -338,7 +361,8 @@ Result<std::shared_ptr<GrammarCompiler::Impl::Entry>> GrammarCompiler::Impl::Com
 }
 
 Result<std::unique_ptr<TokenConstraint>> GrammarCompiler::Compile(const GrammarSpec& spec,
-                                                                  const AnswerStart& start) {
+                                                                  const AnswerStart& start,
+                                                                  const std::string& client) {
   const GrammarLimits& limits = impl_->limits;
   const size_t max_bytes = spec.is_of_tools ? limits.max_tools_text_bytes : limits.max_text_bytes;
   if (spec.text.size() > max_bytes) {
@@ -351,15 +375,15 @@ Result<std::unique_ptr<TokenConstraint>> GrammarCompiler::Compile(const GrammarS
     return std::make_unique<GrammarConstraint>(CloneOf(entry.matcher.get()));
   };
   if (start.after_spaces) {
-    const auto after = impl_->Compiled(spec, Impl::Place::kAfterSpaces);
+    const auto after = impl_->Compiled(spec, Impl::Place::kAfterSpaces, client);
     if (!after.ok()) return after.status();
     return std::unique_ptr<TokenConstraint>(copy_of(**after));
   }
-  const auto within = impl_->Compiled(spec, Impl::Place::kWithin);
+  const auto within = impl_->Compiled(spec, Impl::Place::kWithin, client);
   if (!within.ok()) return within.status();
   std::unique_ptr<GrammarConstraint> constraint = copy_of(**within);
   if (start.opens_text && !impl_->tokenizer.table().first_ends.empty()) {
-    const auto opening = impl_->Compiled(spec, Impl::Place::kOpening);
+    const auto opening = impl_->Compiled(spec, Impl::Place::kOpening, client);
     if (!opening.ok()) return opening.status();
     auto made = std::make_unique<OpeningConstraint>(impl_->tokenizer, impl_->vocab_size,
                                                     start.skip_special_tokens, copy_of(**opening),

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // GrammarCompiler: compiles the required form of an answer (a JSON schema, a regular expression, a
 // grammar) to a TokenConstraint over the model's vocabulary, with the Rust crate `llguidance`.
-// Compiled grammars are cached by their text within a byte budget. Thread safety: every method may
-// be called from any thread; text threads call them.
+// Compiled grammars are cached by client and text within a byte budget, so the time of an answer
+// tells nothing of another client's. Thread safety: every method may be called from any thread;
+// text threads call them.
 #pragma once
 
 #include <cstddef>
@@ -46,7 +47,7 @@ struct GrammarLimits {
   size_t max_text_bytes = 256 << 10;
   size_t max_tools_text_bytes = 2 << 20;
   size_t max_compiled_bytes = size_t{64} << 20;  // per grammar
-  size_t max_cache_bytes = size_t{256} << 20;
+  size_t max_cache_bytes = size_t{256} << 20;    // beyond it, the client that holds most loses
   size_t max_whitespace = 20;  // characters per run of whitespace between JSON tokens
 };
 
@@ -60,9 +61,10 @@ class GrammarCompiler {
 
   // Error: kInvalidArgument with spec.param and the reason: the text does not parse, exceeds the
   // limits, or cannot be satisfied. For a schema, the error also names each keyword that is neither
-  // enforced nor an annotation, with its location.
+  // enforced nor an annotation, with its location. `client`: a ClientName.
   Result<std::unique_ptr<TokenConstraint>> Compile(const GrammarSpec& spec,
-                                                   const AnswerStart& start = {});
+                                                   const AnswerStart& start = {},
+                                                   const std::string& client = {});
 
   struct Stats {
     uint64_t compiled = 0;

@@ -290,6 +290,35 @@ TEST_F(GrammarTest, CacheKeepsTheMostRecentlyUsed) {
   EXPECT_EQ(compiler->stats().cache_bytes, 0u);
 }
 
+// The time of an answer would tell a client that another one has used its schema.
+TEST_F(GrammarTest, EachClientHasItsOwnCache) {
+  const auto compiler = GrammarCompiler::Make(*tokenizer_, vocab_size_, {eos_}).value();
+  const GrammarSpec spec{Kind::kJsonSchema, kPerson, "guided_json"};
+  for (const char* const client : {"key:0", "key:1", "key:1", "key:0"})
+    EXPECT_TRUE(compiler->Compile(spec, {}, client).ok());
+  EXPECT_EQ(compiler->stats().compiled, 2u);
+  EXPECT_EQ(compiler->stats().cache_hits, 2u);
+}
+
+TEST_F(GrammarTest, ClientThatHoldsMostLosesFirst) {
+  const GrammarSpec kept{Kind::kChoice, R"(["kept"])", "guided_choice"};
+  GrammarLimits limits;
+  {
+    const auto compiler = GrammarCompiler::Make(*tokenizer_, vocab_size_, {eos_}).value();
+    EXPECT_TRUE(compiler->Compile(kept, {}, "key:0").ok());
+    limits.max_cache_bytes = 8 * compiler->stats().cache_bytes;
+  }
+  const auto compiler = GrammarCompiler::Make(*tokenizer_, vocab_size_, {eos_}, limits).value();
+  EXPECT_TRUE(compiler->Compile(kept, {}, "key:0").ok());
+  for (int i = 0; i < 40; ++i) {
+    const GrammarSpec next{Kind::kChoice, R"(["n)" + std::to_string(i) + "\"]", "guided_choice"};
+    EXPECT_TRUE(compiler->Compile(next, {}, "key:1").ok());
+    EXPECT_LE(compiler->stats().cache_bytes, limits.max_cache_bytes);
+  }
+  EXPECT_TRUE(compiler->Compile(kept, {}, "key:0").ok());
+  EXPECT_EQ(compiler->stats().cache_hits, 1u) << "another client's grammars pushed nothing out";
+}
+
 TEST_F(GrammarTest, LimitErrorsNameTheLimit) {
   GrammarLimits limits;
   limits.max_text_bytes = 10;

@@ -43,11 +43,12 @@ AnswerStart AnswerConstraints::StartOf(const GenerateRequest& request,
 }
 
 Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::Compile(const GrammarSpec& grammar,
-                                                                    const AnswerStart& start) {
+                                                                    const AnswerStart& start,
+                                                                    const std::string& client) {
   const Result<GrammarCompiler*> compiler = Compiler();
   if (!compiler.ok())
     return Status(compiler.status().code(), compiler.status().message(), grammar.param);
-  return (*compiler)->Compile(grammar, start);
+  return (*compiler)->Compile(grammar, start, client);
 }
 
 // nullptr without error: the request has no form.
@@ -55,7 +56,7 @@ Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::Form(const GenerateR
                                                                  const AnswerStart& start) {
   std::unique_ptr<TokenConstraint> form;
   if (!request.grammar) return form;
-  DS_RETURN_IF_ERROR(Assign(&form, Compile(*request.grammar, start)));
+  DS_RETURN_IF_ERROR(Assign(&form, Compile(*request.grammar, start, request.client)));
   // After the compilation: a fault of the form is named first.
   if (request.sampling.ignore_eos) {
     return InvalidArgument(std::string("ignore_eos cannot be combined with ") +
@@ -68,8 +69,9 @@ Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::Form(const GenerateR
   if (!marker.ok()) return marker.status();
   std::unique_ptr<TokenConstraint> calls;
   if (request.call_grammar)
-    DS_RETURN_IF_ERROR(
-        Assign(&calls, Compile(*request.call_grammar, {.after_spaces = start.after_spaces})));
+    DS_RETURN_IF_ERROR(Assign(
+        &calls,
+        Compile(*request.call_grammar, {.after_spaces = start.after_spaces}, request.client)));
   return MakeMarkedConstraint({*marker, std::move(calls)}, std::move(form));
 }
 

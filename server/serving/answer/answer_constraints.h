@@ -30,7 +30,8 @@ class AnswerConstraints {
   Result<GrammarCompiler*> Compiler();
   Result<std::shared_ptr<const TextMarker>> Marker(std::string_view text);
   Result<std::unique_ptr<TokenConstraint>> Compile(const GrammarSpec& grammar,
-                                                   const AnswerStart& start);
+                                                   const AnswerStart& start,
+                                                   const std::string& client);
   AnswerStart StartOf(const GenerateRequest& request, const PromptInfo& prompt) const;
   // The answer's format, or tool calls.
   Result<std::unique_ptr<TokenConstraint>> Form(const GenerateRequest& request,
