@@ -8,9 +8,9 @@
 
 #include <cstdint>
 #include <list>
+#include <map>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "engine/suffix_tree.h"
@@ -70,9 +70,9 @@ class AnswerHistory {
 
   const int64_t tokens_max_;
   int64_t num_tokens_ = 0, bytes_ = 0;
-  std::unordered_map<std::string, Owner> owners_;
-  std::list<const std::string*> uses_;  // keys of owners_, most recently used first
-  std::list<std::string> unread_;       // names of those that are unread
+  std::map<std::string, Owner> owners_;  // ordered: clients choose parts of the names
+  std::list<const std::string*> uses_;   // keys of owners_, most recently used first
+  std::list<std::string> unread_;        // names of those that are unread
 };
 
 }  // namespace diffserve
