@@ -26,7 +26,7 @@ OutputLoop::~OutputLoop() {
 ResponseId OutputLoop::Open(OpenedResponse opened) {
   const ResponseId id = opened.id = ++last_id_;
   std::lock_guard lock(names_mutex_);
-  names_.emplace(opened.request_id, id);
+  names_.emplace(opened.owner, opened.request_id, id);
   // Under the lock, so that a thread that finds the name sends the ending after this message.
   outbox_.PushUnbounded(std::move(opened));
   return id;
@@ -44,15 +44,17 @@ void OutputLoop::Abandon(ResponseId id) {
   End(id, Status(StatusCode::kCancelled, "the client went away"));
 }
 
-bool OutputLoop::EndByName(const std::string& request_id, const Status& status) {
+bool OutputLoop::EndByName(const std::string& owner, const std::string& request_id,
+                           const Status& status) {
   bool found = false;
   for (;;) {
     ResponseId id = 0;
     {
       std::lock_guard lock(names_mutex_);
-      const auto it = names_.lower_bound(std::pair<const std::string&, ResponseId>(request_id, 0));
-      if (it == names_.end() || it->first != request_id) return found;
-      id = it->second;
+      const auto it = names_.lower_bound(NameView(owner, request_id, 0));
+      if (it == names_.end() || std::get<0>(*it) != owner || std::get<1>(*it) != request_id)
+        return found;
+      id = std::get<ResponseId>(*it);
       names_.erase(it);
     }
     found = true;
@@ -72,8 +74,7 @@ void OutputLoop::Forget(const OpenedResponse& opened) {
     stats_ = responses_.stats();
   }
   std::lock_guard lock(names_mutex_);
-  const auto name = names_.find(
-      std::pair<const std::string&, ResponseId>(opened.request_id, opened.id));
+  const auto name = names_.find(NameView(opened.owner, opened.request_id, opened.id));
   if (name != names_.end()) names_.erase(name);
 }
 

@@ -8,12 +8,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <set>
 #include <string>
 #include <thread>
 #include <tuple>
-#include <utility>
 #include <variant>
 
 #include "engine/bounded_queue.h"
@@ -44,8 +44,8 @@ class OutputLoop {
   void End(ResponseId id, Status status);
   // Ends the response because its client has disconnected.
   void Abandon(ResponseId id);
-  // Ends all responses with that name. False if there is none (any more).
-  bool EndByName(const std::string& request_id, const Status& status);
+  // Ends all of the owner's responses with that name. False if there is none (any more).
+  bool EndByName(const std::string& owner, const std::string& request_id, const Status& status);
   // The engine's EventSink. Waits while the outbox is full; num_waits() counts this.
   void Post(TokenEvent event);
 
@@ -62,13 +62,8 @@ class OutputLoop {
     Status status;
   };
   using Message = std::variant<OpenedResponse, Tokenized, Ending, TokenEvent>;
-  using Name = std::pair<std::string, ResponseId>;
-  struct NameOrder {
-    using is_transparent = void;
-    bool operator()(const auto& a, const auto& b) const {
-      return std::tie(a.first, a.second) < std::tie(b.first, b.second);
-    }
-  };
+  using Name = std::tuple<std::string, std::string, ResponseId>;  // owner, request id, its own
+  using NameView = std::tuple<const std::string&, const std::string&, ResponseId>;
   void Forget(const OpenedResponse& opened);
   void Run();
   void Handle(Message message);
@@ -80,9 +75,9 @@ class OutputLoop {
   mutable std::mutex stats_mutex_;
   ResponseStats stats_;  // copied out at each response's end
   std::mutex names_mutex_;
-  std::set<Name, NameOrder> names_;  // live responses that were not ended by name
-  Responses responses_;              // output thread only
-  std::thread thread_;               // declared last: it uses all members above
+  std::set<Name, std::less<>> names_;  // live responses that were not ended by name
+  Responses responses_;                // output thread only
+  std::thread thread_;                 // declared last: it uses all members above
 };
 
 inline OutputLoop::EngineCalls CallsTo(Engine& engine) {

@@ -25,6 +25,7 @@ using ResponseId = uint64_t;  // one per client request; never reused
 // A response that has no tokens yet.
 struct OpenedResponse {
   ResponseId id = 0;
+  std::string owner = {};  // the client, which alone can end it by its name
   std::string request_id;  // the client's name for it; need not be unique
   std::shared_ptr<ResponseStream> stream;
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();

@@ -51,7 +51,8 @@ int DefaultMaxConnections(int files_per_connection) {
 }
 
 HttpServerOptions WithMaxConnections(HttpServerOptions options) {
-  if (options.max_connections == 0) options.max_connections = DefaultMaxConnections(options.files_per_connection);
+  if (options.max_connections == 0)
+    options.max_connections = DefaultMaxConnections(options.files_per_connection);
   return options;
 }
 
@@ -75,8 +76,7 @@ int PortOf(const Stream::endpoint& address) {
 struct HttpServer::Impl {
   Impl(HttpServerOptions options, HttpService service)
       : shared(std::make_shared<HttpShared>(WithMaxConnections(std::move(options)),
-                                            std::move(service))) {
-  }
+                                            std::move(service))) {}
 
   Status Listen();
   Status ListenOnPort();

@@ -368,8 +368,10 @@ Result<ResponseId> Frontend::Generate(GenerateRequest request,
   stream->Keep(*share);
   const size_t bytes = TextBytes(request);
   auto shared = std::make_shared<GenerateRequest>(std::move(request));
-  const ResponseId id = impl.output.Open(
-      {.request_id = shared->request_id, .stream = stream, .deadline = deadline});
+  const ResponseId id = impl.output.Open({.owner = shared->client,
+                                          .request_id = shared->request_id,
+                                          .stream = stream,
+                                          .deadline = deadline});
   auto work = [&impl, id, stream, shared, arrival, place = std::move(place).value(),
                share = std::move(share).value()](bool run) mutable {
     if (!run) return impl.output.End(id, ShuttingDown());
@@ -410,8 +412,8 @@ Status Frontend::Render(GenerateRequest request,
   return impl.pool.TrySubmit(client, bytes, std::move(work)) ? Status() : TextQueueFull();
 }
 
-bool Frontend::Cancel(const std::string& request_id) {
-  return impl_->output.EndByName(request_id,
+bool Frontend::Cancel(const std::string& client, const std::string& request_id) {
+  return impl_->output.EndByName(client, request_id,
                                  Status(StatusCode::kCancelled, "the request was cancelled"));
 }
 

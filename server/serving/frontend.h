@@ -139,9 +139,9 @@ class Frontend {
   Result<ResponseId> Generate(GenerateRequest request, std::shared_ptr<ResponseStream> stream);
   // Prepares what Generate would run, without running it. `done` runs on a text thread.
   Status Render(GenerateRequest request, std::function<void(Result<TokenizedRequest>)> done);
-  // Ends all responses of this request id (the Cancel RPC). False if the id is unknown or has
-  // ended.
-  bool Cancel(const std::string& request_id);
+  // Ends all of the client's responses of this request id (the Cancel RPC). False if the id is
+  // unknown, has ended or is another client's.
+  bool Cancel(const std::string& client, const std::string& request_id);
   // The transport's client is gone and the stream is closed: ends the response if it still runs.
   void Abandon(ResponseId response);
 

@@ -207,11 +207,11 @@ TEST(FrontendTest, CancelBeforeTheTextWorkNeverReachesTheEngine) {
   const Result<ResponseId> gone = server.frontend->Generate(Ask(*server.frontend, "b", 50),
                                                             by_stream.stream);
   ASSERT_TRUE(gone.ok());
-  EXPECT_TRUE(server.frontend->Cancel("a"));
+  EXPECT_TRUE(server.frontend->Cancel({}, "a"));
   server.frontend->Abandon(*gone);
   EXPECT_EQ(by_id.WaitForEnd().code(), StatusCode::kCancelled);
   EXPECT_EQ(by_stream.WaitForEnd().code(), StatusCode::kCancelled);
-  EXPECT_FALSE(server.frontend->Cancel("b")) << "no request of that name runs";
+  EXPECT_FALSE(server.frontend->Cancel({}, "b")) << "no request of that name runs";
   held.Release();
   Collector last;
   ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "c", 1), last.stream).ok());
@@ -231,7 +231,7 @@ TEST(FrontendTest, CancelByIdEndsEveryRequestWithThatId) {
   ASSERT_TRUE(Eventually([&] { return server.Stats().waiting == 3; }));
   server.steps.Allow(2);  // the first may run in a step of its own
   ASSERT_TRUE(Eventually([&] { return server.Stats().running == 3; }));
-  EXPECT_TRUE(server.frontend->Cancel("same"));
+  EXPECT_TRUE(server.frontend->Cancel({}, "same"));
   EXPECT_EQ(first.WaitForEnd().code(), StatusCode::kCancelled);
   EXPECT_EQ(second.WaitForEnd().code(), StatusCode::kCancelled);
   server.steps.Open();
@@ -289,7 +289,7 @@ TEST(FrontendTest, RequestsInTheTextQueueHoldPlacesInTheEnginesQueue) {
   EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(server.Refused(RefusalReason::kQueueFull), 1u);
   EXPECT_EQ(server.Stats().waiting, 0);
-  server.frontend->Cancel("b");
+  server.frontend->Cancel({}, "b");
   held.Release();
   EXPECT_TRUE(served.WaitForEnd().ok());
   EXPECT_EQ(cancelled.WaitForEnd().code(), StatusCode::kCancelled);
@@ -431,7 +431,7 @@ TEST(FrontendTest, RandomCancelsLeakNothing) {
         Ask(*server.frontend, id, 1 + i % 50), clients.back()->stream);
     ASSERT_TRUE(response.ok());
     responses.push_back(*response);
-    if (i % 3 == 0) server.frontend->Cancel(std::to_string(i - i % 7));
+    if (i % 3 == 0) server.frontend->Cancel({}, std::to_string(i - i % 7));
     if (i % 5 == 0) server.frontend->Abandon(responses[static_cast<size_t>(i - i % 4)]);
     server.steps.Allow(1);
   }

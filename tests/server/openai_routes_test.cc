@@ -447,10 +447,11 @@ TEST(OpenAiRoutesTest, CancelledRequestEndsAndCannotBeCancelledTwice) {
                   "X-Request-Id: victim\r\n");
   server.steps.Allow(1);
   ASSERT_TRUE(Eventually([&] { return server.Stats().running == 1; }));
-  EXPECT_FALSE(server.frontend->Cancel("another"));
-  EXPECT_TRUE(server.frontend->Cancel("victim"));
+  EXPECT_FALSE(server.frontend->Cancel("127.0.0.2", "victim"));
+  EXPECT_FALSE(server.frontend->Cancel("127.0.0.1", "another"));
+  EXPECT_TRUE(server.frontend->Cancel("127.0.0.1", "victim"));
   EXPECT_EQ(client.ReadReply().status, 499);
-  EXPECT_FALSE(server.frontend->Cancel("victim"));
+  EXPECT_FALSE(server.frontend->Cancel("127.0.0.1", "victim"));
   server.steps.Open();
   EXPECT_TRUE(server.EngineIsEmpty());
   EXPECT_EQ(server.Stats().num_finished(FinishReason::kCancelled), 1u);

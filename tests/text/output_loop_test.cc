@@ -100,14 +100,30 @@ TEST_F(OutputLoopTest, RunningResponsesGetAnErrorAndAreCancelledAtShutdown) {
 TEST_F(OutputLoopTest, RequestIdIsKnownUntilItsResponsesEnd) {
   Start();
   WaitingClient same[2], other;
-  for (WaitingClient& client : same) loop_->Open({.request_id = "same", .stream = client.stream});
-  const ResponseId id = loop_->Open({.request_id = "other", .stream = other.stream});
-  EXPECT_TRUE(loop_->EndByName("same", Status(StatusCode::kCancelled, "by name")));
-  EXPECT_FALSE(loop_->EndByName("same", Status(StatusCode::kCancelled, "again")));
+  for (WaitingClient& client : same)
+    loop_->Open({.owner = "key:0", .request_id = "same", .stream = client.stream});
+  const ResponseId id = loop_->Open(
+      {.owner = "key:0", .request_id = "other", .stream = other.stream});
+  EXPECT_TRUE(loop_->EndByName("key:0", "same", Status(StatusCode::kCancelled, "by name")));
+  EXPECT_FALSE(loop_->EndByName("key:0", "same", Status(StatusCode::kCancelled, "again")));
   for (WaitingClient& client : same) EXPECT_EQ(client.WaitForDone().message(), "by name");
   loop_->End(id, Status(StatusCode::kInternal, "by id"));
   EXPECT_EQ(other.WaitForDone().message(), "by id");
-  EXPECT_FALSE(loop_->EndByName("other", Status())) << "an id is unknown after its end";
+  EXPECT_FALSE(loop_->EndByName("key:0", "other", Status())) << "an id is unknown after its end";
+}
+
+TEST_F(OutputLoopTest, NamesOfDifferentOwnersAreDifferent) {
+  Start();
+  WaitingClient first, second;
+  loop_->Open({.owner = "key:1", .request_id = "same", .stream = first.stream});
+  loop_->Open({.owner = "key:11", .request_id = "same", .stream = second.stream});
+  for (const char* const stranger : {"key:0", "key:111", "key:", "", "10.0.0.1"})
+    EXPECT_FALSE(loop_->EndByName(stranger, "same", Status())) << stranger;
+  EXPECT_FALSE(loop_->EndByName("key:1", "1same", Status()));
+  EXPECT_TRUE(loop_->EndByName("key:11", "same", Status(StatusCode::kCancelled, "its own")));
+  EXPECT_EQ(second.WaitForDone().message(), "its own");
+  EXPECT_TRUE(loop_->EndByName("key:1", "same", Status(StatusCode::kCancelled, "the other")));
+  EXPECT_EQ(first.WaitForDone().message(), "the other") << "and not ended before";
 }
 
 TEST_F(OutputLoopTest, DeadlinePassesWithoutAnyMessage) {
@@ -162,16 +178,16 @@ TEST(OutputLoopEndingsTest, ResponsesOfManyThreadsEndOnceEach) {
       if (round == lost_in) engine.Fail("the device is lost");
       const std::string name = "name-" + std::to_string(pick(6));
       WaitingClient client(pick(6) == 0 ? 1500 : 1 << 20);
-      OpenedResponse opened{.request_id = name, .stream = client.stream};
+      OpenedResponse opened{.owner = "us", .request_id = name, .stream = client.stream};
       if (pick(4) == 0) opened.deadline = Clock::now() + std::chrono::microseconds(pick(3000));
       const ResponseId id = output->Open(std::move(opened));
-      if (pick(8) == 0) output->EndByName(name, Status(StatusCode::kCancelled, "by name"));
+      if (pick(8) == 0) output->EndByName("us", name, Status(StatusCode::kCancelled, "by name"));
       if (pick(10) == 0) {
         output->End(id, Status(StatusCode::kInvalidArgument, "the text work failed"));
       } else {
         output->Submit(id, StreamedRequest(1 + pick(3), 1 + pick(60)));
       }
-      if (pick(8) == 0) output->EndByName(name, Status(StatusCode::kCancelled, "by name"));
+      if (pick(8) == 0) output->EndByName("us", name, Status(StatusCode::kCancelled, "by name"));
       if (pick(6) == 0) {
         client.stream->Close();
         output->End(id, Status(StatusCode::kCancelled, "the client went away"));

@@ -20,7 +20,7 @@ inline void EndUnary(CallContext& shared, const CallRecord& record, const Status
 
 enum class CallAccess { kWithKey, kForAll };
 
-// Runs a call that `body()` answers immediately. `request` is the status of its message.
+// Runs a call that `body(client)` answers immediately. `request` is the status of its message.
 template <typename Body>
 grpc::ServerUnaryReactor* AnswerUnary(const char* method, CallContext& shared,
                                       grpc::CallbackServerContext* context, const Status& request,
@@ -29,7 +29,7 @@ grpc::ServerUnaryReactor* AnswerUnary(const char* method, CallContext& shared,
   const CallRecord record(method, shared.watch, context);
   const Status& allowed = access == CallAccess::kWithKey ? record.access() : record.entry();
   const Status& checked = allowed.ok() ? request : allowed;
-  EndUnary(shared, record, checked.ok() ? body() : checked, reactor);
+  EndUnary(shared, record, checked.ok() ? body(record.client()) : checked, reactor);
   return reactor;
 }
 

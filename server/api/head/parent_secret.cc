@@ -2,31 +2,20 @@
 #include "server/api/head/parent_secret.h"
 
 #include <openssl/crypto.h>
-#include <sys/random.h>
 
 #include <algorithm>
 
-#include "kernels/base/check.h"
+#include "server/api/head/random_id.h"
 
 namespace diffserve {
 namespace {
 
-constexpr size_t kSecretBytes = 32;
-constexpr size_t kSecretDigits = 2 * kSecretBytes;
+constexpr size_t kSecretDigits = 64;
 constexpr std::string_view kHexDigits = "0123456789abcdef";
 
 }  // namespace
 
-std::string NewParentSecret() {
-  unsigned char bytes[kSecretBytes];
-  DS_CHECK(getrandom(bytes, sizeof(bytes), 0) == sizeof(bytes), "the system gives no random bytes");
-  std::string secret;
-  for (const unsigned char byte : bytes) {
-    secret += kHexDigits[byte >> 4];
-    secret += kHexDigits[byte & 15];
-  }
-  return secret;
-}
+std::string NewParentSecret() { return RandomHex(kSecretDigits); }
 
 bool IsParentSecret(std::string_view text) {
   return text.size() == kSecretDigits && std::ranges::all_of(text, [](char c) {

@@ -188,7 +188,7 @@ HttpAnswer ResponsesRoutes::Cancel(ApiContext& api, RouteCall& call) {
     return api.Error(
         InvalidArgument("the response '" + id + "' is not in progress", "response_id"));
   }
-  api.frontend.Cancel(id);
+  api.frontend.Cancel(call.account.client, id);
   return std::make_unique<StoredResponseExchange>(std::move(cancelled));
 }
 

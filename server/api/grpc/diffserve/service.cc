@@ -132,7 +132,7 @@ class InferenceService : public v1::Inference::Service {
   grpc::ServerUnaryReactor* GetModelCall(grpc::CallbackServerContext* context,
                                          const WireRequest<v1::GetModelRequest>& request,
                                          v1::GetModelResponse* response) {
-    return Answer("GetModel", context, request.status, [&]() -> Status {
+    return Answer("GetModel", context, request.status, [&](const std::string&) -> Status {
       FillModel(shared_.frontend, shared_.frontend.engine().options(), *response);
       return {};
     });
@@ -149,8 +149,8 @@ class InferenceService : public v1::Inference::Service {
   grpc::ServerUnaryReactor* CancelCall(grpc::CallbackServerContext* context,
                                        const WireRequest<v1::CancelRequest>& request,
                                        v1::CancelResponse*) {
-    return Answer("Cancel", context, request.status, [&]() -> Status {
-      if (shared_.frontend.Cancel(request.message.request_id())) return {};
+    return Answer("Cancel", context, request.status, [&](const std::string& client) -> Status {
+      if (shared_.frontend.Cancel(client, request.message.request_id())) return {};
       return Status(StatusCode::kNotFound, "no request with this request_id is running",
                     "request_id");
     });

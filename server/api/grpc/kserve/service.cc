@@ -261,7 +261,9 @@ class KserveService : public inference::GRPCInferenceService::Service {
         method, new grpc::internal::CallbackUnaryHandler<WireRequest<Request>, Response>(
                     [this, name, access, body](auto* context, auto* request, auto* response) {
                       return AnswerUnary(name, shared_, context, request->status, access,
-                                         [&] { return body(request->message, response); });
+                                         [&](const std::string& /*client*/) {
+                                           return body(request->message, response);
+                                         });
                     }));
   }
 

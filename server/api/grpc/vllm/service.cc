@@ -111,32 +111,33 @@ class VllmService : public vllm_v1::VllmEngine::Service {
   void MarkAnswers() {
     Mark<vllm_v1::HealthCheckRequest, vllm_v1::HealthCheckResponse>(
         kHealthCheck, "VllmEngine.HealthCheck", CallAccess::kForAll,
-        [this](const auto&, auto* response) {
+        [this](const auto&, auto* response, const auto&) {
           FillHealth(shared_.serving, response);
           return Status();
         });
     Mark<vllm_v1::AbortRequest, vllm_v1::AbortResponse>(
-        kAbort, "VllmEngine.Abort", CallAccess::kWithKey, [this](const auto& request, auto*) {
-          for (const std::string& id : request.request_ids()) shared_.frontend.Cancel(id);
+        kAbort, "VllmEngine.Abort", CallAccess::kWithKey,
+        [this](const auto& request, auto*, const auto& client) {
+          for (const std::string& id : request.request_ids()) shared_.frontend.Cancel(client, id);
           return Status();
         });
     Mark<vllm_v1::GetModelInfoRequest, vllm_v1::GetModelInfoResponse>(
         kGetModelInfo, "VllmEngine.GetModelInfo", CallAccess::kWithKey,
-        [this](const auto&, auto* response) {
+        [this](const auto&, auto* response, const auto&) {
           FillModelInfo(shared_.frontend, shared_.options.model_root,
                         shared_.frontend.engine().options().max_model_len, *response);
           return Status();
         });
     Mark<vllm_v1::GetServerInfoRequest, vllm_v1::GetServerInfoResponse>(
         kGetServerInfo, "VllmEngine.GetServerInfo", CallAccess::kWithKey,
-        [this](const auto&, auto* response) {
+        [this](const auto&, auto* response, const auto&) {
           FillServerInfo(shared_.frontend.engine().Snapshot(), steady_clock::now() - begin_,
                          *response);
           return Status();
         });
     Mark<vllm_v1::GetLoadsRequest, vllm_v1::GetLoadsResponse>(
         kGetLoads, "VllmEngine.GetLoads", CallAccess::kWithKey,
-        [this](const auto& request, auto* response) {
+        [this](const auto& request, auto* response, const auto&) {
           Engine& engine = shared_.frontend.engine();
           return FillLoads(request, engine.Snapshot(), engine.options(), *response);
         });
@@ -149,7 +150,9 @@ class VllmService : public vllm_v1::VllmEngine::Service {
         method, new CallbackUnaryHandler<WireRequest<Request>, Response>(
                     [this, name, access, body](auto* context, auto* request, auto* response) {
                       return AnswerUnary(name, shared_, context, request->status, access,
-                                         [&] { return body(request->message, response); });
+                                         [&](const std::string& client) {
+                                           return body(request->message, response, client);
+                                         });
                     }));
   }
 
