@@ -85,7 +85,7 @@ struct HttpServer::Impl {
   void Accept();
   void OnAccepted(ErrorCode error, Stream::socket socket);
   void Admit(Stream::socket socket);
-  void LogShortage(const char* event, const std::string& network);
+  bool IsShortageLogDue();
   void PauseAccept();
   void OnConnectionEnded();
 
@@ -165,9 +165,15 @@ void HttpServer::Impl::OnAccepted(ErrorCode error, Stream::socket socket) {
 void HttpServer::Impl::Admit(Stream::socket socket) {
   const std::string network = NetworkOf(PeerAddress(socket.native_handle()));
   ConnectionTable::Admission admission = shared->table.Admit(network);
-  if (admission.has_ended_other) LogShortage("http_idle_ended", network);
+  const std::string connections = std::to_string(shared->connections.load());
+  if (admission.has_ended_other && IsShortageLogDue()) {
+    Log(LogLevel::kWarning, "http_idle_ended", {{"for", network}, {"connections", connections}});
+  }
   if (admission.is_share_used) {  // the new connection ends with its socket
-    LogShortage("http_connection_refused", network);
+    if (IsShortageLogDue()) {
+      Log(LogLevel::kWarning, "http_connection_refused",
+          {{"for", network}, {"connections", connections}});
+    }
   } else if (admission.entry == nullptr) {
     waiting = std::move(socket);
     return PauseAccept();
@@ -179,12 +185,11 @@ void HttpServer::Impl::Admit(Stream::socket socket) {
   Accept();
 }
 
-// `network`: of the new connection.
-void HttpServer::Impl::LogShortage(const char* event, const std::string& network) {
-  if (Clock::now() - last_shortage_log <= std::chrono::seconds(1)) return;
+// At most once per second.
+bool HttpServer::Impl::IsShortageLogDue() {
+  if (Clock::now() - last_shortage_log <= std::chrono::seconds(1)) return false;
   last_shortage_log = Clock::now();
-  Log(LogLevel::kWarning, event,
-      {{"for", network}, {"connections", std::to_string(shared->connections.load())}});
+  return true;
 }
 
 // Waits until a connection ends, or for a while if none does. The kernel's backlog holds new
