@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The one list of what a Debian 12 machine needs to build and run diffserve. Run as root; does
-# nothing if all of it is there.
+# nothing if all of it is there. Other systems and processors are refused, unless they have it all.
 #   deploy/install_deps.sh          to build and serve
 #   deploy/install_deps.sh --test   and what the tests use: promtool, Prometheus, libfaketime, zsh,
 #                                   fish, and a Python virtual environment in .venv, with JSON
@@ -49,6 +49,14 @@ for package in "${packages[@]}"; do
   dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' ||
     missing+=("$package")
 done
+# shellcheck source=/dev/null
+system="$(. /etc/os-release 2>/dev/null && echo "${ID:-} ${VERSION_ID:-}") $(uname -m)"
+if [ ${#missing[@]} -gt 0 ] && [ "$system" != "debian 12 x86_64" ]; then
+  echo "deploy/install_deps.sh: this is $system; packages are installed on debian 12 x86_64 only." \
+    "On any x86-64 system with Docker, deploy/image.sh makes an image and deploy/image.sh wheel" \
+    "a Python wheel; .devcontainer is for developers (docs/install.md)" >&2
+  exit 1
+fi
 if [ ${#missing[@]} -gt 0 ]; then
   echo "installing: ${missing[*]}"
   apt-get update -q
