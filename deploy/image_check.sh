@@ -5,8 +5,9 @@
 # container runtime would do it (namespaces of its own, process 1, the root read-only, no
 # capability, no new privileges). Needs root and 6 GB; about 15 minutes. Ends with "N passed, N
 # failed".
-#   deploy/image_check.sh [--once] [cpu|cuda]   --once leaves out the second build, and so the check
-#                                               of equal files
+#   deploy/image_check.sh [--once] [cpu|cuda|wheel]   --once leaves out the second build, and so the
+#                                                     check of equal files; the wheel is compared
+#                                                     with that of deploy/wheel.sh
 # WORK names a folder to keep, with the build's caches; by default a temporary one.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -17,8 +18,8 @@ target=cpu
 for argument in "$@"; do
   case "$argument" in
     --once) twice=false ;;
-    cpu | cuda) target=$argument ;;
-    *) sed -n '3,7p' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2 ;;
+    cpu | cuda | wheel) target=$argument ;;
+    *) sed -n '3,10p' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2 ;;
   esac
 done
 
@@ -63,6 +64,13 @@ build() {  # build LOG OPTION...: prints the image's name
 at=$SECONDS
 image=$(build "$work/build.log") || { expect "the image is built" yes no; finish; exit 1; }
 expect "the image is built ($image, $((SECONDS - at)) s)" yes yes
+if [ "$target" = wheel ]; then
+  deploy/wheel.sh "$work/own" >"$work/own.log" 2>&1 || tail -n 30 "$work/own.log" >&2
+  expect "$image has the bytes of deploy/wheel.sh's" "$(sha256sum <"$work/own/${image##*/}")" \
+    "$(sha256sum <"$image")"
+  finish
+  exit
+fi
 container=$(buildah from "localhost/$image")
 root=$(buildah mount "$container")
 
