@@ -6,9 +6,10 @@
 
 diff_, llama_:        transformers 5.23.0 (the expectations in the tree were made with it, torch
                       2.15.0, on the CPU)
-unilm_v1_, unilm_v2_: --unilm, a checkout of github.com/microsoft/unilm, see references/unilm.py
-motif_:               --motif, a checkout of github.com/MotifTechnologies/vllm, see
-                      references/motif.py
+unilm_v1_, unilm_v2_: --unilm, a checkout of https://github.com/microsoft/unilm at 31646c58 (V1's
+                      files as at 768a3c87), see references/unilm.py
+motif_:               --motif, a checkout of https://github.com/MotifTechnologies/vllm at 477e4d79
+                      (branch motif), see references/motif.py
 phi4flash_:           made by make_phi4flash.py
 Building and testing need none of this: the results are committed, the authors' code is not. Each
 case is a folder cases/NAME with a checkpoint in one of the spellings that are in use, and
