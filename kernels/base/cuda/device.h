@@ -46,6 +46,9 @@ struct DeviceMemory {
 
 // Whether this build contains the CUDA backend.
 bool IsCompiledIn();
+// Whether the machine has an NVIDIA driver, by its device file; true in a build with the backend,
+// where OpenDevice tells more.
+bool MayHaveGpu();
 
 // Makes device `ordinal` the calling thread's and creates its context. From now on this thread's
 // allocations, copies and launches are on that device. Errors: kUnimplemented if the backend is not

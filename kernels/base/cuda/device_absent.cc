@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of a build without the CUDA backend.
+#include <unistd.h>
+
 #include "kernels/base/cuda/device.h"
 
 namespace diffserve::cuda {
@@ -12,6 +14,7 @@ Status NotCompiledIn() {
 }  // namespace
 
 bool IsCompiledIn() { return false; }
+bool MayHaveGpu() { return access("/dev/nvidiactl", F_OK) == 0; }
 Result<DeviceInfo> OpenDevice(int) { return NotCompiledIn(); }
 Result<DeviceMemory> MemoryOfDevice() { return NotCompiledIn(); }
 std::string Describe(const DeviceInfo& device) { return device.name; }

@@ -80,6 +80,7 @@ Status NoCode(const DeviceInfo& device) {
 }  // namespace
 
 bool IsCompiledIn() { return true; }
+bool MayHaveGpu() { return true; }
 
 Result<DeviceInfo> OpenDevice(int ordinal) {
   const Result<int> count = CountDevices();

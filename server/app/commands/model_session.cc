@@ -172,11 +172,14 @@ Result<int> ChoosePages(const MemorySize& asked, SessionPlan& plan, double free)
 // model, if there is one.
 Status ChooseDevice(const std::string& asked, SessionPlan* plan) {
   const bool must_be_gpu = asked == "cuda";
-  if (must_be_gpu || (asked == "auto" && cuda::IsCompiledIn())) {
+  if (must_be_gpu || (asked == "auto" && cuda::MayHaveGpu())) {
     const Result<cuda::DeviceInfo> gpu = cuda::OpenDevice(0);
     if (!gpu.ok() && must_be_gpu)
       return Status(gpu.status().code(), "--device cuda: " + gpu.status().message(), "--device");
-    if (!gpu.ok()) Log(LogLevel::kInfo, "gpu_not_used", {{"reason", gpu.status().message()}});
+    if (!gpu.ok() && cuda::IsCompiledIn())
+      Log(LogLevel::kInfo, "gpu_not_used", {{"reason", gpu.status().message()}});
+    else if (!gpu.ok())  // a build for CPUs beside a driver
+      Log(LogLevel::kWarning, "gpu_not_used", {{"reason", gpu.status().message()}});
     if (gpu.ok()) {
       plan->model.device = Device::kCuda;
       Result<ModelSummary> summary = InspectModel(plan->model);
