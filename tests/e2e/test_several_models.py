@@ -244,7 +244,9 @@ class ResidencyTest(unittest.TestCase):
             server.open_gate()
             self.assertIn(b"[DONE]", stream.response().read())
             stream.close()
-            self.assertEqual(server.post("/v1/completions", {**GREEDY, "model": "b"}).status, 200)
+            eventually(
+                lambda: server.post("/v1/completions", {**GREEDY, "model": "b"}).status == 200,
+                "the other model is loaded, however long that takes")
             self.assertEqual(server.states(), {"a": "unloaded", "b": "loaded"})
 
     def test_idle_model_is_stopped(self):
