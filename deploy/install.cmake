@@ -1,12 +1,14 @@
 # What `cmake --install` puts where, and the Debian package of it (deploy/package.sh).
 include(GNUInstallDirs)
-set(demo_model ${CMAKE_SOURCE_DIR}/models/demo/diff)
 install(TARGETS diffserve RUNTIME COMPONENT program)
-install(FILES ${demo_model}/config.json ${demo_model}/generation_config.json
-  ${demo_model}/model.safetensors
-              ${demo_model}/tokenizer.json ${demo_model}/tokenizer_config.json
-                ${demo_model}/README.md
-        DESTINATION ${CMAKE_INSTALL_DATADIR}/diffserve/models/demo COMPONENT program)
+# The bundled model, and its twin without a second map.
+foreach(model diff:demo twin:twin)
+  string(REGEX REPLACE ":.*" "" source ${model})
+  string(REGEX REPLACE ".*:" "" name ${model})
+  install(DIRECTORY ${CMAKE_SOURCE_DIR}/models/demo/${source}/
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/diffserve/models/${name} COMPONENT program
+          FILES_MATCHING PATTERN "*.json" PATTERN "*.safetensors" PATTERN "README.md")
+endforeach()
 install(FILES README.md CHANGELOG.md LICENSE NOTICE THIRD_PARTY.md deploy/third_party_licences.txt
         DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program

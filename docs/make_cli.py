@@ -35,7 +35,7 @@ def entries(help_text: str) -> list[tuple[str, list[tuple[str, str]]]]:
     below."""
     groups = [("", [])]
     for line in help_text.splitlines()[1:]:
-        if not line:
+        if not line or line.startswith("Documents: "):
             continue
         if not line.startswith(" "):
             groups.append((line, []))

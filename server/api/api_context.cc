@@ -48,10 +48,7 @@ TokenTexts ApiContext::token_texts() const {
 }
 
 Status ApiContext::CheckModel(const std::string& model) const {
-  if (model.empty() || frontend.options().Serves(model)) return {};
-  return Status(StatusCode::kNotFound,
-                "the model '" + model.substr(0, kMaxRequestIdBytes) + "' is not served here",
-                "model");
+  return frontend.options().CheckModel(model);
 }
 
 HttpReply ApiContext::Error(const Status& status, const ErrorBody& body) const {

@@ -19,6 +19,8 @@ struct FoundRoute {
   ErrorBody error_body(const std::string& request_id) const;
 };
 FoundRoute FindRoute(std::span<const Api> apis, const HttpHead& head);
+// kNotFound for a path without route, with the nearest path that takes the method.
+Status UnknownPath(std::span<const Api> apis, const HttpHead& head);
 // Adds the fields that name a request by its id. `api` may be null.
 void AddIdFields(const Api* api, const std::string& request_id, HttpReply* reply);
 

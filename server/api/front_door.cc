@@ -138,7 +138,7 @@ std::optional<HttpReply> FrontDoor::Refusal(const FoundRoute& found, RouteCall& 
                             options_.min_retry_after_s);
   }
   if (found.route == nullptr) {
-    const Status status(StatusCode::kNotFound, "there is no such path");
+    const Status status = UnknownPath(options_.apis, call.request.head);
     return ErrorReply(status, call.errors(status), options_.min_retry_after_s);
   }
   if (!found.takes_method) return WrongMethod(found, call);

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/app/nearest_name.h"
+#include "kernels/base/nearest_name.h"
 
 namespace diffserve {
 namespace {

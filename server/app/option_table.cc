@@ -341,13 +341,15 @@ std::vector<FlagSpec> PromptFlags() {
        "print one JSON object"},
       FlagSpec("--prompt N,N", kBench, At<&Options::bench, &BenchOptions::prompt>(),
                "prompt lengths for prefill")
-          .In(1, 1 << 20),
+          .In(1, 1 << 20)
+          .Default("512,2048, within the model's length"),
       FlagSpec("--generate N", kBench, At<&Options::bench, &BenchOptions::generate>(),
                "tokens decoded per sample")
           .In(1, 1 << 20),
       FlagSpec("--depth N,N", kBench, At<&Options::bench, &BenchOptions::depth>(),
                "tokens in the cache before decode; after the first 1024, pages are copies")
-          .In(0, 1 << 24),
+          .In(0, 1 << 24)
+          .Default("0,4096, within the model's length"),
       FlagSpec("--batch N,N", kBench, At<&Options::bench, &BenchOptions::batch>(),
                "sequences decoded together")
           .In(1, 4096),

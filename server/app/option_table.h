@@ -110,6 +110,11 @@ Status ApplyFlag(const FlagSpec& flag, std::string_view value, Options& options)
 std::string AllowedText(const FlagSpec& flag);
 std::string DefaultText(const FlagSpec& flag);
 
+// The names of commands: "serve, chat".
+std::string CommandsText(unsigned commands);
+std::vector<const FlagSpec*> ArgumentsOf(unsigned command);
+std::string ArgumentsText(unsigned command);  // " MODEL_DIR NEW_DIR"
+
 // "a, b, c"
 std::string Joined(std::span<const std::string_view> names);
 

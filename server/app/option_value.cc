@@ -133,6 +133,29 @@ std::string DefaultText(const FlagSpec& flag) {
       flag.target);
 }
 
+std::string CommandsText(unsigned commands) {
+  std::vector<std::string_view> names;
+  for (size_t i = 0; i < CommandTable().size(); ++i) {
+    if ((commands & (1u << i)) != 0) names.push_back(CommandTable()[i].name);
+  }
+  return Joined(names);
+}
+
+std::vector<const FlagSpec*> ArgumentsOf(unsigned command) {
+  std::vector<const FlagSpec*> arguments;
+  for (const FlagSpec& argument : ArgumentTable()) {
+    if ((argument.commands & command) != 0) arguments.push_back(&argument);
+  }
+  return arguments;
+}
+
+std::string ArgumentsText(unsigned command) {
+  std::string text;
+  for (const FlagSpec* argument : ArgumentsOf(command))
+    text += " " + std::string(argument->value_name);
+  return text;
+}
+
 std::string Joined(std::span<const std::string_view> names) {
   std::string text;
   for (std::string_view name : names) {

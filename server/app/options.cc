@@ -8,51 +8,18 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "kernels/base/cuda/device.h"
+#include "kernels/base/nearest_name.h"
 #include "models/regular_file.h"
 #include "server/api/head/cross_origin.h"
 #include "server/app/environment.h"
-#include "server/app/nearest_name.h"
 #include "server/app/option_table.h"
 #include "server/http/listen/unix_socket_file.h"
 #include "server/http/url.h"
-#include "server/serving/build_version.h"
 
 namespace diffserve {
 namespace {
 
 constexpr size_t kMaxConfigFileBytes = 1 << 20;
-
-std::string CommandsText(unsigned commands) {
-  std::vector<std::string_view> names;
-  for (size_t i = 0; i < CommandTable().size(); ++i) {
-    if ((commands & (1u << i)) != 0) names.push_back(CommandTable()[i].name);
-  }
-  return Joined(names);
-}
-
-// The same in few words: "all that run a model, convert".
-std::string ShortCommandsText(unsigned commands) {
-  if ((commands & kAllCommands) != kAllCommands) return CommandsText(commands);
-  const std::string others = CommandsText(commands & ~kAllCommands);
-  return "all that run a model" + (others.empty() ? "" : ", " + others);
-}
-
-std::vector<const FlagSpec*> ArgumentsOf(unsigned command) {
-  std::vector<const FlagSpec*> arguments;
-  for (const FlagSpec& argument : ArgumentTable()) {
-    if ((argument.commands & command) != 0) arguments.push_back(&argument);
-  }
-  return arguments;
-}
-
-// " MODEL_DIR NEW_DIR"
-std::string ArgumentsText(unsigned command) {
-  std::string text;
-  for (const FlagSpec* argument : ArgumentsOf(command))
-    text += " " + std::string(argument->value_name);
-  return text;
-}
 
 // The row of this name for this command; nullptr if there is none. `elsewhere` gets the commands
 // that have it.
@@ -276,9 +243,12 @@ Status CheckTogether(unsigned command, Options& options) {
     if (!text(options).empty() || !options.chat.url.empty() || !options.models.file.empty() ||
         InspectsDirectoryOnly(options))
       continue;
-    const std::string name(argument->value_name);
+    const std::string name(argument->value_name), run = "diffserve " + options.command;
+    const bool takes_model_only = ArgumentsText(command) == " MODEL_DIR";
     return InvalidArgument(
-        name + " is missing: diffserve " + options.command + ArgumentsText(command), name);
+        name + " is missing: " + run + ArgumentsText(command) +
+            (takes_model_only ? "; " + run + " demo takes the bundled model" : ""),
+        name);
   }
   if (options.command == "probe") return ParseServerPlace(options.probe.url).status();
   const int prompts = !options.prompt.text.empty() + !options.prompt.tokens.empty();
@@ -341,9 +311,26 @@ Status TakeModelsFlags(const std::vector<Assignment>& assignments, ModelsOptions
   return {};
 }
 
+// Commands of other servers, and what to type here.
+constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
+    {"run", "diffserve chat MODEL_DIR"},
+    {"start", "diffserve serve MODEL_DIR"},
+    {"list", "diffserve models"},
+    {"ls", "diffserve models"},
+    {"ps", "diffserve models"},
+    {"show", "diffserve inspect MODEL_DIR"},
+    {"pull", "diffserve inspect hf:ORG/NAME, which fetches it"},
+    {"complete", "diffserve generate MODEL_DIR"},
+};
+
 Status UnknownCommand(const std::string& written) {
+  const auto elsewhere = std::ranges::find(kElsewhere, written,
+                                           [](const auto& row) { return row.first; });
   std::string found = "a command is missing";
-  if (!written.empty()) {
+  if (elsewhere != std::end(kElsewhere)) {
+    found = "\"" + written + "\" is not a command: did you mean " + std::string(elsewhere->second) +
+            "?";
+  } else if (!written.empty()) {
     std::vector<std::string_view> names;
     for (const CommandSpec& command : CommandTable()) names.push_back(command.name);
     found = "\"" + written + "\" is not a command" + Suggestion(written, names);
@@ -366,6 +353,16 @@ Status CheckFlagsOfServer(const std::vector<Assignment>& assignments) {
   return {};
 }
 
+// The command whose help is asked for: `serve --help`, `help serve`; empty: all.
+std::string HelpSubject(const std::vector<std::string>& args) {
+  for (const CommandSpec& command : CommandTable()) {
+    if (args[0] == command.name ||
+        (args[0] == "help" && args.size() > 1 && args[1] == command.name))
+      return std::string(command.name);
+  }
+  return "";
+}
+
 }  // namespace
 
 Result<Options> ParseOptions(const std::vector<std::string>& args,
@@ -374,8 +371,10 @@ Result<Options> ParseOptions(const std::vector<std::string>& args,
   for (const std::string& arg : args) {
     const bool is_first = &arg == &args[0];
     const std::string name = arg.substr(0, arg.find('='));
-    if (name == "--help" || (is_first && (arg == "-h" || arg == "help")))
+    if (name == "--help" || arg == "-h" || (is_first && arg == "help")) {
+      options.help_of = HelpSubject(args);
       return options.command = "help", options;
+    }
     if (name == "--version" || (is_first && arg == "version"))
       return options.command = "version", options;
   }
@@ -443,56 +442,6 @@ Result<std::vector<int32_t>> ParseTokenIds(std::string_view text, std::string_vi
   }
   if (ids.empty()) return InvalidArgument(flag + ": no token id found", flag);
   return ids;
-}
-
-std::string HelpText() {
-  std::ostringstream out;
-  const auto entry = [&](std::string left, std::string_view help) {
-    constexpr size_t kColumn = 32;
-    if (left.size() >= kColumn) left += "\n" + std::string(kColumn, ' ');
-    left.resize(std::max(left.size(), kColumn), ' ');
-    out << left << help;
-  };
-  out << "diffserve: an inference server for Diff Transformer models\n\n";
-  for (unsigned bit = 1; const CommandSpec& command : CommandTable()) {
-    entry("  diffserve " + std::string(command.name) + ArgumentsText(bit), command.help);
-    out << "\n";
-    bit *= 2;
-  }
-  out << "\n  --help, --version\n  --config FILE                 JSON object of flag names and "
-         "values (and model_dir)\n  Each flag has an environment variable: DIFFSERVE_MAX_MODEL_LEN "
-         "for --max-model-len. Flags win over\n  variables, variables over the file. A switch is "
-         "turned off with --no-NAME, or NAME=false as a variable.\n  Exit codes: 0 success, 1 "
-         "failure, 2 wrong usage.\n";
-  std::string_view group;
-  for (const FlagSpec& flag : FlagTable()) {
-    if (flag.group != group) out << "\n" << (group = flag.group) << "\n";
-    entry("  " + std::string(flag.name) +
-              (flag.value_name.empty() ? "" : " " + std::string(flag.value_name)),
-          flag.help);
-    const bool free_text = flag.allowed.empty() &&
-                           (flag.Is<std::string>() || flag.Is<MemorySize>());
-    if (!flag.Is<bool>() && !free_text) out << "; " << AllowedText(flag);
-    const std::string fallback = DefaultText(flag);
-    if (!fallback.empty()) out << " (default " << fallback << ")";
-    out << " [" << ShortCommandsText(flag.commands) << "]\n";
-  }
-  return out.str();
-}
-
-std::string VersionText() {
-  std::string levels;
-  for (const FlagSpec& flag : FlagTable()) {
-    if (flag.name == "--cpu-isa")
-      levels = Joined(std::span(flag.allowed).subspan(1));  // after "auto"
-  }
-  const Result<CpuIsa> isa = ChooseCpuIsa("auto");
-  std::ostringstream out;
-  out << "version: " << BuildVersion() << "\ncommit: " << BuildCommit() << "\n"
-      << DIFFSERVE_COMPILERS << "backends: cpu" << (cuda::IsCompiledIn() ? ", cuda" : "")
-      << "\ncpu levels: " << levels << "\ncpu level: "
-      << (isa.ok() ? std::string(NameOf(isa.value())) : "none: " + isa.status().message()) << "\n";
-  return out.str();
 }
 
 }  // namespace diffserve

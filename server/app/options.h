@@ -33,6 +33,7 @@ std::optional<MemorySize> ParseMemorySize(std::string_view text);  // nullopt: i
 // Options of every command that reads a checkpoint.
 struct CheckpointOptions {
   std::string model_dir;       // or a name, which server/hub/model_place.h makes a directory
+  std::string model_name;      // model_dir as it was given
   std::optional<DType> dtype;  // nullopt: as the checkpoint, on a GPU bfloat16
   std::optional<WeightFormat> quantization;  // of linear layers; nullopt: as the checkpoint
   std::string cpu_isa = "auto";
@@ -124,7 +125,8 @@ struct ChatOptions {
 };
 
 struct BenchOptions {
-  std::vector<int> prompt = {512, 2048}, depth = {0, 4096}, batch = {1, 4, 16};
+  std::vector<int> prompt, depth;  // empty: 512 and 2048, 0 and 4096, within the model's length
+  std::vector<int> batch = {1, 4, 16};
   int generate = 128;
   int repeat = 5;
 };
@@ -152,6 +154,7 @@ struct BatchOptions {
 // The whole command line; each command gets the parts that it needs.
 struct Options {
   std::string command;  // a name of CommandTable(); or help, version
+  std::string help_of;  // the command whose help is asked for; empty: all
   LogLevel log_level = LogLevel::kInfo;
   SessionOptions session;
   ServeOptions serve;
@@ -177,9 +180,5 @@ Result<Options> ParseOptions(const std::vector<std::string>& args,
 
 // "1,2,3", or ids separated by white space. `param` names the flag in errors.
 Result<std::vector<int32_t>> ParseTokenIds(std::string_view text, std::string_view param);
-
-std::string HelpText();
-std::string VersionText();  // lines "key: value": version, commit, compilers, backends, CPU levels
-                            // and the one in use
 
 }  // namespace diffserve

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kDemo[] = "demo";
+constexpr char kDemo[] = "demo", kDiff[] = "diff";
 constexpr char kProgram[] = "/proc/self/exe";
 constexpr char kInstalled[] = "../share/diffserve/models";
 constexpr char kBuilt[] = "../../../models/demo";  // of build/PRESET/server/diffserve
@@ -35,14 +35,27 @@ std::vector<std::string> ModelsIn(const fs::path& folder) {
 }
 
 // Packages install models/demo/diff as demo.
-std::string ShortName(const std::string& model) { return model == kDemo ? "diff" : model; }
+std::string ShortName(const std::string& model) { return model == kDemo ? kDiff : model; }
+
+// A directory without links; as it is written if it cannot be read.
+fs::path RealPath(const fs::path& path) {
+  std::error_code error;
+  fs::path real = fs::canonical(path, error);
+  return error ? path : real;
+}
+
+// What a name that is no directory may have meant; empty: nothing is known.
+std::string MeantBy(const std::string& name) {
+  if (ParseModelName("hf:" + name).ok()) return "hf:" + name;
+  const Result<ModelName> bundled = ParseModelName("bundled:" + name);
+  if (!bundled.ok()) return "";
+  return FindBundled(std::get<BundledName>(*bundled), kProgram).ok() ? "bundled:" + name : "";
+}
 
 }  // namespace
 
 Result<std::string> FindBundled(const BundledName& name, const fs::path& program) {
-  std::error_code error;
-  fs::path real_program = fs::canonical(program, error);
-  if (error) real_program = program;
+  const fs::path real_program = RealPath(program);
   std::string allowed;
   for (const char* const place : {kInstalled, kBuilt}) {
     const fs::path folder = (real_program.parent_path() / place).lexically_normal();
@@ -67,14 +80,34 @@ Result<std::string> FindModel(const std::string& name, FileUse use, LoadProgress
       Log(LogLevel::kWarning, "snapshot_not_newest", {{"used", name}, {"main", *newest}});
     }
     std::error_code ignored;
-    if (name != kDemo || fs::exists(name, ignored)) return name;
-    const Result<std::string> demo = FindBundled({kDemo}, kProgram);
-    return demo.ok() ? *demo : name;
+    if (fs::exists(name, ignored)) return name;
+    if (name == kDemo) return FindBundled({kDemo}, kProgram);
+    const std::string meant = MeantBy(name);
+    if (meant.empty()) return name;
+    return InvalidArgument(
+        "MODEL_DIR is \"" + name + "\", which is no directory; did you mean " + meant + "?",
+        "MODEL_DIR");
   }
   const Result<HubSettings> settings = ReadHubSettings(
       [](const char* variable) { return std::getenv(variable); });
   if (!settings.ok()) return settings.status();
   return FetchModel(*hub_name, use, *settings, progress);
+}
+
+std::vector<std::string> NamesOfDirectory(const std::string& model_dir) {
+  const fs::path path = RealPath(model_dir);
+  const std::string name = path.filename().string();
+  if (const Result<std::string> bundled = FindBundled({kDiff}, kProgram);
+      bundled.ok() && RealPath(*bundled) == path)
+    return {name, name == kDemo ? kDiff : kDemo};
+  constexpr std::string_view kModels = "models--", kSeparator = "--";
+  std::string repository = path.parent_path().parent_path().filename().string();
+  if (path.parent_path().filename() != "snapshots" || !repository.starts_with(kModels))
+    return {name};
+  repository.erase(0, kModels.size());
+  for (size_t at; (at = repository.find(kSeparator)) != std::string::npos;)
+    repository.replace(at, kSeparator.size(), "/");
+  return {repository};
 }
 
 }  // namespace diffserve

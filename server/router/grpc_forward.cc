@@ -10,12 +10,12 @@
 #include "kernels/base/log.h"
 #include "server/api/grpc/server.h"
 #include "server/api/head/parent_secret.h"
+#include "server/serving/request/unknown_model.h"
 #include "server/serving/status_codes.h"
 
 namespace diffserve {
 namespace {
 
-constexpr size_t kMaxShownModelBytes = 128;
 constexpr int kRetryAfterMemory = 1;
 
 std::string_view ViewOf(grpc::string_ref text) { return {text.data(), text.size()}; }
@@ -113,10 +113,7 @@ std::string GrpcForwardCall::NameOfModel() {
 void GrpcForwardCall::FindUse() {
   const std::string name = NameOfModel();
   const std::optional<size_t> model = forwarding_.models.Find(name);
-  if (!model) {
-    return End({grpc::StatusCode::NOT_FOUND,
-                "the model '" + name.substr(0, kMaxShownModelBytes) + "' is not served here"});
-  }
+  if (!model) return Refuse(UnknownModel(name, forwarding_.models.Names()));
   model_ = *model;
   if (auto use = forwarding_.children.TryUse(model_, client_))
     return use->ok() ? Start(**std::move(use)) : Refuse(use->status());

@@ -16,6 +16,7 @@
 #include "server/router/forward_exchange.h"
 #include "server/router/metrics_exchange.h"
 #include "server/router/model_list.h"
+#include "server/serving/request/unknown_model.h"
 #include "server/ui/files.h"
 
 namespace diffserve {
@@ -23,7 +24,6 @@ namespace {
 
 constexpr char kModelMember[] = "model";
 constexpr std::string_view kModelPath = "/v1/models/";
-constexpr size_t kMaxShownNameBytes = 128;
 constexpr int kMinRetryAfter = 1;
 
 // The body without its content coding; nullopt: it cannot be read, which the model's server
@@ -109,9 +109,7 @@ HttpReply HttpRouter::Error(const RouteCall& call, const Status& status) {
 
 Result<size_t> HttpRouter::Find(const std::string& name) const {
   if (const auto model = models_.Find(name)) return *model;
-  return Status(StatusCode::kNotFound,
-                "the model '" + name.substr(0, kMaxShownNameBytes) + "' is not served here",
-                kModelMember);
+  return UnknownModel(name, models_.Names(), kModelMember);
 }
 
 HttpAnswer HttpRouter::Live(RouteCall&) { return JsonReply(JsonObjectOf("status", "ok")); }

@@ -153,6 +153,12 @@ Result<RoutedModels> RoutedModels::Parse(std::string_view json) {
   return models;
 }
 
+std::vector<std::string> RoutedModels::Names() const {
+  std::vector<std::string> names;
+  for (const RoutedModel& model : models_) names.push_back(model.name);
+  return names;
+}
+
 std::optional<size_t> RoutedModels::Find(std::string_view name_or_alias) const {
   if (name_or_alias.empty()) return 0;
   const auto found = places_.find(std::string(name_or_alias));

@@ -29,6 +29,7 @@ class RoutedModels {
   static Result<RoutedModels> Parse(std::string_view json);
 
   const std::vector<RoutedModel>& all() const { return models_; }  // in the file's order
+  std::vector<std::string> Names() const;                          // without aliases
   // The place of a model; nullopt: unknown. An empty name means the first model.
   std::optional<size_t> Find(std::string_view name_or_alias) const;
 

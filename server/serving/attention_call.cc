@@ -99,12 +99,7 @@ Status AttentionMapsCall::Check() {
                                        "all have their own K and V; this server runs ") +
                            (options.on_gpu ? "with --device cuda" : "another model"));
   }
-  if (!request_.model.empty() && !options.Serves(request_.model)) {
-    return Status(
-        StatusCode::kNotFound,
-        "the model '" + request_.model.substr(0, kMaxRequestIdBytes) + "' is not served here",
-        "model");
-  }
+  DS_RETURN_IF_ERROR(options.CheckModel(request_.model));
   if (request_.top_k && *request_.top_k < 0) {
     return InvalidArgument("top_k is " + std::to_string(*request_.top_k) + "; allowed is 0 or more",
                            "top_k");

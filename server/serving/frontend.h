@@ -92,10 +92,10 @@ struct GenerateRequest {
 struct FrontendOptions {
   std::string served_model_name;                 // the name in answers
   std::vector<std::string> further_model_names;  // requests may use these too
-  bool Serves(std::string_view name) const {
-    return name == served_model_name ||
-           std::ranges::find(further_model_names, name) != further_model_names.end();
-  }
+  std::vector<std::string> AllModelNames() const;
+  bool Serves(std::string_view name) const;
+  // An empty name means the model that is served. Error: UnknownModel.
+  Status CheckModel(std::string_view name) const;
   size_t max_prompts = 2048;  // per request, OpenAI's limit
   int max_n = 16;
   size_t max_stop_strings = 16;

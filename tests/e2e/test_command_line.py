@@ -30,9 +30,24 @@ class UsageTest(unittest.TestCase):
         for arguments in (("--help",), ("serve", "--help")):
             result = run(*arguments)
             self.assertEqual((result.returncode, result.stderr), (0, ""))
-            for word in COMMANDS + ("--port", "8000", "--max-num-batched-tokens", "2048",
+            words = COMMANDS if arguments[0] == "--help" else ("diffserve serve MODEL_DIR",)
+            for word in words + ("--port", "8000", "--max-num-batched-tokens", "2048",
                                     "--page-size", "--api-key-file", "--cpu-isa"):
                 self.assertIn(word, result.stdout)
+
+    def test_help_of_a_command_has_its_flags_and_ends_with_the_documents(self):
+        help_text = run("bench", "--help").stdout
+        self.assertIn("--repeat N", help_text)
+        self.assertNotIn("--port", help_text)
+        folder = help_text.splitlines()[-1].removeprefix("Documents: ")
+        self.assertTrue((Path(folder) / "cli.md").is_file(), folder)
+
+    def test_name_on_the_hub_without_its_prefix_is_understood(self):
+        for command in ("serve", "inspect"):
+            result = run(command, "kajuma/DiffLlama-1B")
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("did you mean hf:kajuma/DiffLlama-1B?", result.stderr)
+        self.assertIn("did you mean bundled:twin?", run("serve", "twin").stderr)
 
     def test_version_reports_commit_compilers_backends_and_cpu_levels(self):
         result = run("--version")
@@ -219,8 +234,9 @@ class InspectTest(unittest.TestCase):
         count = sum(tensor.size for tensor in tiny_model.weights(tiny_model.CONFIG).values())
         for word in ("diffllama", str(VOCAB_SIZE), str(tiny_model.MAX_MODEL_LEN), "float32"):
             self.assertIn(word, result.stdout)
-        self.assertIn(str(count), result.stdout.replace(",", "").replace(" ", ""))
-
+        self.assertIn(f"{count / 1e6:.2f} M", result.stdout)
+        self.assertEqual(result.stdout.splitlines()[-1].split(),
+                         ["serve", "it", "diffserve", "serve", str(tiny_model.directory())])
 
     def test_activations_are_of_texts_and_of_tokens(self):
         ids = encode("an answer") + encode(" and a question")
@@ -251,3 +267,16 @@ class BenchTest(unittest.TestCase):
         text = json.dumps(json.loads(result.stdout))
         for word in ("prefill", "decode", "median"):
             self.assertIn(word, text)
+
+    def test_lengths_are_those_that_the_model_has_room_for(self):
+        with tempfile.TemporaryDirectory() as folder:
+            config = {**tiny_model.CONFIG, "max_position_embeddings": 600}
+            (Path(folder) / "config.json").write_text(json.dumps(config))
+            result = run("bench", folder, "--load-format", "dummy", "--generate", 4, "--batch", "1",
+                         "--repeat", 1, timeout_s=120)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        cases = [line[:28].strip() for line in result.stdout.splitlines()[4:] if line]
+        self.assertEqual(cases, ["prefill 512", "prefill 600", "decode depth 0 batch 1",
+                                 "decode depth 596 batch 1"])
+        self.assertIn("GFLOP/s", result.stdout)
+        self.assertIn("GB/s", result.stdout)

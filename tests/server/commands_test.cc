@@ -151,7 +151,7 @@ TEST_F(CommandsTest, BenchOfSeveralBatchesEndsWithTheCurve) {
     return Output({"bench", "--prompt", "16", "--generate", "4", "--depth", "0", "--repeat", "1",
                    "--batch", batches});
   };
-  EXPECT_THAT(report("1,3"), ContainsRegex("of the memory probe +of the [^\n]*\n"
+  EXPECT_THAT(report("1,3"), ContainsRegex("share of memory +share of [^\n]*\n"
                                            " +1 [^\n]*\n"
                                            " +3 [^\n]*\n"));
   EXPECT_THAT(report("3"), Not(HasSubstr("tokens/s/sequence"))) << "one batch is no curve";

@@ -18,6 +18,27 @@ using testing::Once;
 using testing::ServingFixture;
 using testing::ServingOptions;
 
+TEST(FrontDoorTest, UnknownPathNamesTheNearest) {
+  ServingFixture server;
+  const auto message = [&](const std::string& method, const std::string& path) {
+    const ClientReply reply = Once(server.port(), method, path);
+    EXPECT_EQ(reply.status, 404) << path;
+    return reply.json()["error"]["message"].get<std::string>();
+  };
+  const auto expect_nearest = [&](const std::string& method, const std::string& path,
+                                  const std::string& nearest) {
+    EXPECT_EQ(message(method, path),
+              path + ": there is no such path; did you mean " + nearest + "?");
+  };
+  expect_nearest("POST", "/chat/completions", "/v1/chat/completions");
+  expect_nearest("POST", "/completions", "/v1/completions");
+  expect_nearest("POST", "/v1/v1/chat/completions", "/v1/chat/completions");
+  expect_nearest("POST", "/v1/chat/completion", "/v1/chat/completions");
+  expect_nearest("GET", "/models", "/v1/models");
+  EXPECT_EQ(message("GET", "/elsewhere/at/all"), "/elsewhere/at/all: there is no such path");
+  EXPECT_LT(message("GET", "/" + std::string(2000, 'x')).size(), 200u);
+}
+
 TEST(FrontDoorTest, WrongMethodReturnsAllowHeader) {
   ServingFixture server;
   const auto routes = server.Routes();

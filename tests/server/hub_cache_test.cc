@@ -16,6 +16,7 @@ namespace diffserve {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 const std::string kOld(40, 'a'), kNew(40, 'b');
@@ -206,6 +207,15 @@ TEST_F(BundledModelTest, IsFoundBesideAnInstalledAndABuiltProgramByBothNames) {
   }
 }
 
+// The test program finds the models of the tree that built it.
+TEST_F(BundledModelTest, IsServedUnderBothNames) {
+  const auto bundled = [](const char* name) { return *FindBundled({name}, "/proc/self/exe"); };
+  EXPECT_THAT(NamesOfDirectory(bundled("diff") + "/"), ElementsAre("diff", "demo"));
+  EXPECT_THAT(NamesOfDirectory(bundled("twin")), ElementsAre("twin"));
+  const std::string copied = (root_ / "models/demo/diff").string();
+  EXPECT_THAT(NamesOfDirectory(copied), ElementsAre("diff")) << "another model of this name";
+}
+
 TEST_F(BundledModelTest, LinksToTheProgramAreFollowed) {
   fs::create_symlink(root_ / "usr/bin/diffserve", root_ / "link");
   EXPECT_EQ(*FindBundled({"diff"}, root_ / "link"),
@@ -221,9 +231,21 @@ TEST_F(BundledModelTest, AnotherNameListsThoseThatAreThere) {
   EXPECT_THAT(none.status().message(), HasSubstr("no model came with"));
 }
 
+TEST_F(BundledModelTest, NameThatIsNoDirectoryTellsWhatItMayMean) {
+  LoadProgress progress([](const char*, uint64_t, uint64_t) {}, {});
+  const Result<std::string> on_the_hub = FindModel("kajuma/DiffLlama-1B", FileUse::kRun, progress);
+  ASSERT_FALSE(on_the_hub.ok());
+  EXPECT_EQ(on_the_hub.status().message(),
+            "MODEL_DIR is \"kajuma/DiffLlama-1B\", which is no directory; did you mean "
+            "hf:kajuma/DiffLlama-1B?");
+  const Result<std::string> bundled = FindModel("twin", FileUse::kRun, progress);
+  ASSERT_FALSE(bundled.ok());
+  EXPECT_THAT(bundled.status().message(), HasSubstr("did you mean bundled:twin?"));
+}
+
 TEST_F(BundledModelTest, OtherDirectoriesStayAsTheyAre) {
   LoadProgress progress([](const char*, uint64_t, uint64_t) {}, {});
-  for (const std::string name : {"diff", "./demo", "demo/", "/models/demo"})
+  for (const std::string name : {"other", "./demo", "demo/", "/models/demo"})
     EXPECT_EQ(*FindModel(name, FileUse::kRun, progress), name);
 }
 

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "kernels/base/cuda/device.h"
+#include "server/app/help_text.h"
 #include "server/app/option_table.h"
 #include "server/app/options.h"
 #include "tests/testing/temporary_directory.h"
@@ -190,6 +191,22 @@ TEST(OptionTableTest, HelpShowsEveryFlagWithItsDefault) {
   EXPECT_THAT(help, HasSubstr("  diffserve convert MODEL_DIR NEW_DIR"));
 }
 
+TEST(OptionTableTest, HelpOfACommandHasItsFlagsOnly) {
+  for (unsigned bit = 1; const CommandSpec& command : CommandTable()) {
+    const std::string help = HelpText(command.name);
+    for (const FlagSpec& flag : FlagTable()) {
+      const bool is_of_command = std::ranges::any_of(FlagTable(), [&](const FlagSpec& other) {
+        return other.name == flag.name && (other.commands & bit) != 0;
+      });
+      EXPECT_EQ(help.find("  " + std::string(flag.name) + " ") != std::string::npos, is_of_command)
+          << command.name << flag.name;
+    }
+    EXPECT_THAT(help, HasSubstr("  diffserve " + std::string(command.name)));
+    EXPECT_THAT(help, HasSubstr("\nDocuments: "));
+    bit *= 2;
+  }
+}
+
 TEST(OptionsTest, DefaultsMatchTheInterface) {
   const Result<Options> parsed = Parse({"serve", "DIR"});
   ASSERT_TRUE(parsed.ok());
@@ -231,7 +248,7 @@ TEST(OptionsTest, ValuesAreStoredInTheirOptions) {
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
   EXPECT_THAT(parsed->bench.batch, ElementsAre(2, 8));
   EXPECT_THAT(parsed->bench.prompt, ElementsAre(32));
-  EXPECT_THAT(parsed->bench.depth, ElementsAre(0, 4096));
+  EXPECT_TRUE(parsed->bench.depth.empty());
   EXPECT_TRUE(parsed->prompt.text.empty());
   EXPECT_EQ(parsed->session.dtype, DType::kFloat16);
   EXPECT_EQ(parsed->session.kv_cache_dtype, DType::kFloat32);
@@ -294,7 +311,12 @@ TEST(OptionsTest, WrongUsageNamesTheError) {
        "bench, inspect, convert, probe, completion, models, run-batch; see diffserve --help"},
       {{"models", "DIR"}, "found \"DIR\" after models; allowed: flags only"},
       {{"launch", "DIR"}, "\"launch\" is not a command, allowed: serve, logits"},
-      {{"serve"}, "MODEL_DIR is missing"},
+      {{"run", "DIR"}, "\"run\" is not a command: did you mean diffserve chat MODEL_DIR?"},
+      {{"list"}, "did you mean diffserve models?"},
+      {{"pull", "ORG/NAME"}, "did you mean diffserve inspect hf:ORG/NAME, which fetches it?"},
+      {{"serve"},
+       "MODEL_DIR is missing: diffserve serve MODEL_DIR; diffserve serve demo takes the bundled "
+       "model"},
       {{"serve", ""}, "found an empty argument, allowed: MODEL_DIR"},
       {{"serve", "A", "B"}, "found \"B\" after MODEL_DIR \"A\""},
       {{"convert"}, "MODEL_DIR is missing"},
@@ -342,6 +364,12 @@ TEST(OptionsTest, HelpAndVersionNeedNoOtherArgument) {
   EXPECT_EQ(Parse({"serve", "--help"})->command, "help");
   EXPECT_EQ(Parse({"serve", "--prot", "--help"})->command, "help");
   EXPECT_EQ(Parse({"--version"})->command, "version");
+  EXPECT_EQ(Parse({"--help"})->help_of, "");
+  for (const auto& asked : {Parse({"bench", "--help"}), Parse({"bench", "DIR", "-h"}),
+                            Parse({"help", "bench"}), Parse({"bench", "--prot", "--help"})}) {
+    EXPECT_EQ(asked->command, "help");
+    EXPECT_EQ(asked->help_of, "bench");
+  }
 }
 
 TEST(OptionsTest, VersionIsLinesOfKeysAndValues) {

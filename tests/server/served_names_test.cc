@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "server/api/grpc/kserve/messages.h"
+#include "server/serving/request/unknown_model.h"
 #include "tests/testing/http_client.h"
 #include "tests/testing/serving_fixture.h"
 
@@ -46,7 +47,14 @@ TEST(ServedNamesTest, EachServedNameWorksAndAnswersHaveTheFirst) {
     }
     EXPECT_EQ(client.Post("/tokenize", Json{{"prompt", "a"}, {"model", name}}.dump()).status, 200);
   }
-  EXPECT_EQ(client.Post("/v1/completions", R"({"prompt":"a","model":"fourth"})").status, 404);
+  for (const ClientReply& reply :
+       {client.Post("/v1/completions", R"({"prompt":"a","model":"fourth"})"),
+        client.Post("/tokenize", R"({"prompt":"a","model":"fourth"})"),
+        client.Get("/v1/models/fourth")}) {
+    EXPECT_EQ(reply.status, 404);
+    EXPECT_EQ(reply.json()["error"]["message"],
+              "the model 'fourth' is not served here; served: first, second, org/third");
+  }
 }
 
 TEST(ServedNamesTest, KserveAcceptsEachServedName) {
@@ -54,7 +62,17 @@ TEST(ServedNamesTest, KserveAcceptsEachServedName) {
   options.served_model_name = "first";
   options.further_model_names = {"second"};
   for (const char* name : {"first", "second"}) EXPECT_TRUE(CheckModelName(name, "", options).ok());
-  EXPECT_EQ(CheckModelName("third", "", options).code(), StatusCode::kNotFound);
+  const Status unknown = CheckModelName("third", "", options);
+  EXPECT_EQ(unknown.code(), StatusCode::kNotFound);
+  EXPECT_EQ(unknown.message(), "the model 'third' is not served here; served: first, second");
+}
+
+TEST(ServedNamesTest, LongListOfNamesIsCut) {
+  std::vector<std::string> names;
+  for (int i = 0; i < 22; ++i) names.push_back("m" + std::to_string(i));
+  const std::string message = UnknownModel(std::string(1000, 'x'), names).message();
+  EXPECT_TRUE(message.ends_with(", m19 and 2 more, as /v1/models lists")) << message;
+  EXPECT_LT(message.size(), 400u);
 }
 
 // The members without which Codex 0.171 reads no list at all.

@@ -14,6 +14,7 @@
 #include "server/api/openai/request.h"
 #include "server/api/openai/text_routes.h"
 #include "server/http/url.h"
+#include "server/serving/request/unknown_model.h"
 
 namespace diffserve {
 namespace {
@@ -70,8 +71,8 @@ HttpAnswer Models(ApiContext& api, RouteCall&) {
 HttpAnswer Model(ApiContext& api, RouteCall& call) {
   const std::string name = PercentDecoded(
       std::string_view(call.request.head.path).substr(kModelPrefix.size()));
-  if (!api.frontend.options().Serves(name))
-    return api.Error(Status(StatusCode::kNotFound, "this model is not served here", "model"));
+  const FrontendOptions& options = api.frontend.options();
+  if (!options.Serves(name)) return api.Error(UnknownModel(name, options.AllModelNames()));
   return JsonReply(ModelBody(CardOf(api, name)));
 }
 

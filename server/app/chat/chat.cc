@@ -10,11 +10,11 @@
 #include <optional>
 #include <utility>
 
+#include "kernels/base/nearest_name.h"
 #include "kernels/base/terminal_text.h"
 #include "server/app/chat/chat_history.h"
 #include "server/app/chat/chat_model.h"
 #include "server/app/chat/line_editor.h"
-#include "server/app/nearest_name.h"
 #include "server/app/stop_signals.h"
 
 namespace diffserve {

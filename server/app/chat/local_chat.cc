@@ -2,7 +2,6 @@
 // The model of `diffserve chat MODEL_DIR`: the engine, the frontend and the text path of serve in
 // this process, without sockets.
 #include <condition_variable>
-#include <filesystem>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -10,6 +9,8 @@
 #include "models/diagnostics/attention_capture.h"
 #include "server/app/chat/chat_model.h"
 #include "server/app/commands/model_session.h"
+#include "server/app/models/session_cost.h"
+#include "server/hub/model_place.h"
 #include "server/serving/attention_call.h"
 #include "server/serving/frontend.h"
 
@@ -89,9 +90,10 @@ LensAnswer LensOf(const AttentionAnswer& found) {
 
 class LocalChat : public ChatModel {
  public:
-  LocalChat(GenerateRequest request, ModelText text, std::unique_ptr<ModelSession> session,
-            std::unique_ptr<Executor> executor)
-      : name_(std::filesystem::path(session->plan().model.model_dir).lexically_normal().string()),
+  // `name`: of the model, for the first line.
+  LocalChat(std::string name, GenerateRequest request, ModelText text,
+            std::unique_ptr<ModelSession> session, std::unique_ptr<Executor> executor)
+      : name_(std::move(name)),
         request_(std::move(request)),
         text_(std::move(text)),
         session_(std::move(session)),
@@ -208,11 +210,15 @@ Result<std::unique_ptr<ChatModel>> LoadChatModel(const SessionOptions& options,
   Result<std::unique_ptr<ModelSession>> session = ModelSession::Load(session_options,
                                                                      std::move(plan).value());
   if (!session.ok()) return session.status();
+  const ModelSummary& model = (*session)->plan().summary;
+  std::string name = NamesOfDirectory(options.model_dir).front() + ": " + model.config.family +
+                     ", " + ParametersText(model.num_parameters) + " parameters, " +
+                     std::to_string((*session)->plan().engine.max_model_len) + " tokens";
   std::unique_ptr<Executor> executor = (*session)->MakeExecutor();
   if (wrap) executor = wrap(std::move(executor));
-  return std::unique_ptr<ChatModel>(
-      std::make_unique<LocalChat>(RequestTemplate(options, generate, chat), std::move(text).value(),
-                                  std::move(session).value(), std::move(executor)));
+  return std::unique_ptr<ChatModel>(std::make_unique<LocalChat>(
+      std::move(name), RequestTemplate(options, generate, chat), std::move(text).value(),
+      std::move(session).value(), std::move(executor)));
 }
 
 }  // namespace diffserve

@@ -38,43 +38,6 @@ void AddSpread(std::string_view name, const Spread& spread, JsonWriter& json) {
   json.Add("max", spread.max).End('}');
 }
 
-// FLOPs from the shapes: two per multiply-add, without convolutions and scans.
-struct Flops {
-  double linear = 0;     // per token, without the output matrix
-  double attention = 0;  // per token and seen token, in layers without a window
-};
-
-struct StepFlops {
-  explicit StepFlops(const ModelConfig& config) {
-    const DiffSpec& a = config.attention;
-    const double hidden = config.hidden_size;
-    const MambaSpec& m = config.mamba;
-    for (int l = 0; l < config.num_layers; ++l) {
-      const LayerConfig& layer = config.layers[static_cast<size_t>(l)];
-      Flops& mixer = l < config.last_keeping_layer() ? all_tokens : wanted_tokens;
-      switch (layer.mixer) {
-        case MixerKind::kAttention:
-          (layer.writes_kv() ? all_tokens : mixer).linear += 2 * hidden * a.q_width();
-          if (layer.writes_kv()) all_tokens.linear += 2 * hidden * (a.k_width() + a.v_width());
-          mixer.linear += 2 * hidden * a.out_width();
-          if (layer.window == 0)
-            mixer.attention += 2.0 * (a.num_q1_heads + a.num_q2_heads) * (a.head_dim + a.v_dim);
-          break;
-        case MixerKind::kMamba:
-          all_tokens.linear += 2 * m.inner * (3 * hidden + 2.0 * m.dt_rank + 2.0 * m.state_dim);
-          break;
-        case MixerKind::kGatedMemory:
-          mixer.linear += 4 * hidden * m.inner;
-          break;
-      }
-      mixer.linear += 6 * hidden * config.intermediate_size;
-    }
-    wanted_tokens.linear += 2 * hidden * config.vocab_size;
-  }
-  Flops all_tokens;     // per token: up to K and V of the last layer that has any
-  Flops wanted_tokens;  // per token with logits: the layers after, and the output matrix
-};
-
 // Uses the session's pages: sequence s has pages [s * pages_per_sequence, (s + 1) *
 // pages_per_sequence). Its window pages are reused in turn. Throws DeviceError.
 class Runner {
@@ -268,6 +231,15 @@ class MachineLimits {
   std::unique_ptr<cuda::DeviceProbe> gpu_;
 };
 
+// "155.9 GFLOP/s", "7.9 GB/s", "1.2 TFLOP/s".
+std::string Rate(double per_s, const char* unit) {
+  const bool tera = per_s >= 1e12;
+  char text[40];
+  std::snprintf(text, sizeof(text), "%.1f %c%s/s", per_s / (tera ? 1e12 : 1e9), tera ? 'T' : 'G',
+                unit);
+  return text;
+}
+
 // One line of the report: its samples and the probe that they are compared with.
 struct Figure {
   std::string name = {};
@@ -298,12 +270,15 @@ class Bench {
   Status Run() {
     const ModelConfig& config = session_.plan().summary.config;
     if (!json_) {
-      std::printf("%s, %s, %lld parameters, %s, %d threads\n", config.family.c_str(),
+      std::printf("%s, %s, %s parameters, %s, %d threads\n\n", config.family.c_str(),
                   NameOf(session_.plan().summary.linear_format).data(),
-                  static_cast<long long>(session_.plan().summary.num_parameters),
+                  ParametersText(session_.plan().summary.num_parameters).c_str(),
                   session_.plan().on_gpu() ? session_.plan().device_name.c_str()
                                            : std::string(NameOf(session_.plan().model.isa)).c_str(),
                   session_.pool().num_threads());
+      std::printf("%-28s %32s  %-13s %18s\n", "", "tokens/s", "of one token", "share of the limit");
+      std::printf("%-28s %10s %10s %10s  %-13s %5s %6s %5s   %s\n", "case", "min", "median", "max",
+                  "computed, read", "min", "median", "max", "limit");
     }
     for (const int prompt : options_.prompt) RunPrefill(prompt);
     for (const int depth : options_.depth) {
@@ -343,7 +318,7 @@ class Bench {
       const double seconds = SecondsOf([&] { runner_.Prefill(prompt); });
       figure.Add(seconds, prompt, (before + machine_.FlopsPerSecond()) / 2);
     }
-    Print(figure, "GFLOP", 1e9, machine_.flops_name());
+    Print(figure, "FLOP", 1e9, machine_.flops_name());
     prefill_.push_back(std::move(figure));
   }
 
@@ -370,18 +345,20 @@ class Bench {
       figure.arithmetic_ratio.push_back(figure.flops_per_token * figure.tokens_per_s.back() /
                                         flops_probed);
     }
-    Print(figure, "MB", 1e6, "memory");
+    Print(figure, "B", 1e6, "memory");
     decode_.push_back(std::move(figure));
   }
 
+  // `unit`: of the work, "FLOP" or "B". Faster than memory are weights that a cache holds.
   void Print(const Figure& figure, const char* unit, double scale, const char* probe_name) const {
     if (json_) return;
     const Spread speed = SpreadOf(figure.tokens_per_s), ratio = SpreadOf(figure.ratio);
-    std::printf(
-        "%-28s %10.1f %10.1f %10.1f tokens/s (min median max)  %9.4f %s/token  %.2f %.2f %.2f of "
-        "the %s probe (%.1f G/s)\n",
-        figure.name.c_str(), speed.min, speed.median, speed.max, figure.per_token / scale, unit,
-        ratio.min, ratio.median, ratio.max, probe_name, SpreadOf(figure.probe).median / 1e9);
+    const std::string limit = Rate(SpreadOf(figure.probe).median, unit);
+    const bool reads_a_cache = unit == std::string_view("B") && ratio.median > 1;
+    std::printf("%-28s %10.1f %10.1f %10.1f  %8.4f %c%-4s %5.2f %6.2f %5.2f   %s, %s%s\n",
+                figure.name.c_str(), speed.min, speed.median, speed.max, figure.per_token / scale,
+                scale == 1e9 ? 'G' : 'M', unit, ratio.min, ratio.median, ratio.max, probe_name,
+                limit.c_str(), reads_a_cache ? " (weights in a cache)" : "");
     std::fflush(stdout);
   }
 
@@ -389,7 +366,7 @@ class Bench {
   void PrintCurve(std::span<const Figure> figures) const {
     if (figures.size() < 2) return;
     std::printf("\n%8s %10s %20s %20s %20s\n", "batch", "tokens/s", "tokens/s/sequence",
-                "of the memory probe", ("of the " + std::string(machine_.flops_name())).c_str());
+                "share of memory", ("share of " + std::string(machine_.flops_name())).c_str());
     for (const Figure& figure : figures) {
       const double speed = SpreadOf(figure.tokens_per_s).median;
       std::printf("%8d %10.1f %20.1f %20.2f %20.2f\n", figure.batch, speed, speed / figure.batch,
@@ -443,12 +420,27 @@ class Bench {
   std::vector<Figure> prefill_, decode_;
 };
 
+// The lengths that are asked for, else the defaults that the model has room for.
+BenchOptions WithLengths(BenchOptions options, int max_model_len) {
+  if (options.prompt.empty()) {
+    options.prompt = {std::min(512, max_model_len)};
+    if (max_model_len > 512) options.prompt.push_back(std::min(2048, max_model_len));
+  }
+  if (options.depth.empty()) {
+    options.depth = {0};
+    if (max_model_len > options.generate)
+      options.depth.push_back(std::min(4096, max_model_len - options.generate));
+  }
+  return options;
+}
+
 SessionNeeds BenchNeeds(const BenchOptions& options) {
   SessionNeeds needs;
   needs.step_sequences = needs.sequences = *std::ranges::max_element(options.batch);
   needs.kv = [&options, sequences = needs.step_sequences](int page_size, int max_model_len) {
-    int64_t wanted = *std::ranges::max_element(options.prompt);
-    for (const int depth : options.depth) {
+    const BenchOptions lengths = WithLengths(options, max_model_len);
+    int64_t wanted = *std::ranges::max_element(lengths.prompt);
+    for (const int depth : lengths.depth) {
       const int64_t tokens = int64_t{depth} + options.generate;
       if (tokens > max_model_len) continue;
       wanted = std::max(wanted, (tokens + page_size - 1) / page_size * page_size * sequences);
@@ -463,11 +455,12 @@ SessionNeeds BenchNeeds(const BenchOptions& options) {
 Status RunBench(const SessionOptions& options, const BenchOptions& bench, bool json) {
   Result<SessionPlan> plan = PlanSession(options, BenchNeeds(bench));
   if (!plan.ok()) return plan.status();
+  const BenchOptions lengths = WithLengths(bench, plan->engine.max_model_len);
   Result<std::unique_ptr<ModelSession>> session = ModelSession::Load(options,
                                                                      std::move(plan).value());
   if (!session.ok()) return session.status();
   try {
-    return Bench(bench, json, **session).Run();
+    return Bench(lengths, json, **session).Run();
   } catch (const DeviceError& error) {
     return Status(StatusCode::kUnavailable, error.what());
   }

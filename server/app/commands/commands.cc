@@ -24,6 +24,7 @@
 #include "server/app/commands/model_session.h"
 #include "server/app/commands/progress_line.h"
 #include "server/app/completion.h"
+#include "server/app/help_text.h"
 #include "server/app/standard_streams.h"
 #include "server/app/stop_signals.h"
 #include "server/hub/model_place.h"
@@ -71,6 +72,7 @@ Status FindModelOf(Options& options) {
   ProgressLine line(options.command == "serve" ? ProgressLine::Form::kLog
                                                : ProgressLine::Form::kPlain);
   LoadProgress progress(line.report(), line.pace());
+  options.session.model_name = model_dir;
   DS_RETURN_IF_ERROR(Assign(&model_dir, FindModel(model_dir, use, progress)));
   std::string& draft_dir = options.session.draft_dir;
   return draft_dir.empty() ? Status() : Assign(&draft_dir, FindModel(draft_dir, use, progress));
@@ -106,7 +108,7 @@ int Run(int argc, char** argv, const ExecutorWrapper& wrap) {
     return kExitUsage;
   }
   for (const std::string& warning : options.warnings) LogPlainLine("diffserve: " + warning);
-  if (options.command == "help") return std::fputs(HelpText().c_str(), stdout), 0;
+  if (options.command == "help") return std::fputs(HelpText(options.help_of).c_str(), stdout), 0;
   if (options.command == "version") return std::fputs(VersionText().c_str(), stdout), 0;
   if (options.command == "completion")
     return std::fputs(CompletionScript(options.completion.shell).c_str(), stdout), 0;

@@ -185,10 +185,35 @@ std::string KvPages(const SessionPlan& plan) {
   return text;
 }
 
+// The first heads and the last one: those between continue the pattern. --json has all.
+void PrintPairing(const ModelConfig& config) {
+  constexpr size_t kFirst = 3;
+  const std::vector<std::string> heads = Pairing(config);
+  for (size_t i = 0; i < heads.size(); ++i) {
+    if (i < kFirst || i + 1 == heads.size() || heads.size() == kFirst + 2)
+      std::printf("head %-15zu %s\n", i, heads[i].c_str());
+    else if (i == kFirst)
+      std::printf("...\n");
+  }
+}
+
+// Rows of kPerRow layers: "lambda 0..9", and below each value the initial one.
 void PrintLambdas(const ModelConfig& config, const std::vector<float>& lambdas) {
-  for (size_t i = 0; i < lambdas.size(); ++i) {
-    if (config.layers[i].mixer != MixerKind::kAttention) continue;
-    std::printf("lambda of layer %-4zu %.6f (init %.6f)\n", i, lambdas[i], config.lambda_init[i]);
+  constexpr size_t kPerRow = 10;
+  for (size_t begin = 0; begin < lambdas.size(); begin += kPerRow) {
+    const size_t end = std::min(lambdas.size(), begin + kPerRow);
+    const std::string layers = std::to_string(begin) + ".." + std::to_string(end - 1);
+    std::string now, init;
+    for (size_t i = begin; i < end; ++i) {
+      const bool has_lambda = config.layers[i].mixer == MixerKind::kAttention;
+      char text[32];
+      std::snprintf(text, sizeof(text), " %7.4f", static_cast<double>(lambdas[i]));
+      now += has_lambda ? text : "       -";
+      std::snprintf(text, sizeof(text), " %7.4f", static_cast<double>(config.lambda_init[i]));
+      init += has_lambda ? text : "       -";
+    }
+    std::printf("lambda, layer %-6s%s\n  at the start     %s\n", layers.c_str(), now.c_str(),
+                init.c_str());
   }
 }
 
@@ -197,7 +222,7 @@ void PrintText(const SessionPlan& plan, const std::vector<float>& lambdas, bool 
   const DiffSpec& a = c.attention;
   std::printf("device               %s\n", plan.device_name.c_str());
   std::printf("family               %s\n", c.family.c_str());
-  std::printf("parameters           %lld\n", static_cast<long long>(plan.summary.num_parameters));
+  std::printf("parameters           %s\n", ParametersText(plan.summary.num_parameters).c_str());
   std::printf("dtype                %s (checkpoint %s), linear layers %s, KV pages %s\n",
               NameOf(plan.summary.weight_format).data(), NameOf(c.checkpoint_dtype).data(),
               NameOf(plan.summary.linear_format).data(), KvPages(plan).c_str());
@@ -256,8 +281,7 @@ void PrintText(const SessionPlan& plan, const std::vector<float>& lambdas, bool 
               MiB(static_cast<double>(plan.free_bytes)).c_str());
   std::printf("KV for %d x %d tokens %s\n", plan.engine.max_num_seqs, plan.engine.max_model_len,
               MiB(FullKvBytes(plan)).c_str());
-  const std::vector<std::string> heads = Pairing(c);
-  for (size_t i = 0; i < heads.size(); ++i) std::printf("head %-15zu %s\n", i, heads[i].c_str());
+  PrintPairing(c);
   PrintLambdas(c, lambdas);
 }
 
@@ -346,6 +370,7 @@ Status RunInspect(const SessionOptions& options, const std::string& kv_cache_dir
   if (!json) {
     PrintText(shown, lambdas, has_chat_template);
     if (disk) PrintKvDisk(*disk);
+    std::printf("serve it             diffserve serve %s\n", options.model_name.c_str());
     return {};
   }
   const std::string text = JsonObjectOf([&](JsonWriter& out) {

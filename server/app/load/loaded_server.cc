@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -33,21 +32,6 @@ Status LoadTextFiles(const std::string& model_dir, ServerParts* parts) {
   if (!chat_template.ok()) return chat_template.status();
   parts->chat_template = std::move(chat_template).value();
   return {};
-}
-
-// The directory's name; of one in Hugging Face's cache, models--ORG--NAME/snapshots/HASH, ORG/NAME.
-std::string NameOfDirectory(const std::string& model_dir) {
-  std::error_code error;
-  std::filesystem::path path = std::filesystem::canonical(model_dir, error);
-  if (error) path = model_dir;
-  constexpr std::string_view kModels = "models--", kSeparator = "--";
-  std::string repository = path.parent_path().parent_path().filename().string();
-  if (path.parent_path().filename() != "snapshots" || !repository.starts_with(kModels))
-    return path.filename().string();
-  repository.erase(0, kModels.size());
-  for (size_t at; (at = repository.find(kSeparator)) != std::string::npos;)
-    repository.replace(at, kSeparator.size(), "/");
-  return repository;
 }
 
 ServedModelInfo MakeInfo(const std::string& name, ModelSession& session) {
@@ -138,7 +122,7 @@ Result<LoadedServer> LoadServer(const SessionOptions& options, const ServeOption
   parts.config = (*session)->plan().summary.config;
   parts.config.AddEndOfText(parts.tokenizer->eos_token_id());
   std::vector<std::string> names = serve.served_model_names;
-  if (names.empty()) names.push_back(NameOfDirectory(options.model_dir));
+  if (names.empty()) names = NamesOfDirectory(options.model_dir);
   const std::string name = names.front();
   parts.info = MakeInfo(name, **session);
 

@@ -2,6 +2,7 @@
 #include "server/app/models/session_cost.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "kernels/attention/diff_attention.h"
 
@@ -37,6 +38,41 @@ double SequenceBytes(const SessionPlan& plan, double context) {
              (layer.window > 0 ? std::min<double>(layer.window, context) : context);
   }
   return bytes;
+}
+
+StepFlops::StepFlops(const ModelConfig& config) {
+  const DiffSpec& a = config.attention;
+  const double hidden = config.hidden_size;
+  const MambaSpec& m = config.mamba;
+  for (int l = 0; l < config.num_layers; ++l) {
+    const LayerConfig& layer = config.layers[static_cast<size_t>(l)];
+    Flops& mixer = l < config.last_keeping_layer() ? all_tokens : wanted_tokens;
+    switch (layer.mixer) {
+      case MixerKind::kAttention:
+        (layer.writes_kv() ? all_tokens : mixer).linear += 2 * hidden * a.q_width();
+        if (layer.writes_kv()) all_tokens.linear += 2 * hidden * (a.k_width() + a.v_width());
+        mixer.linear += 2 * hidden * a.out_width();
+        if (layer.window == 0)
+          mixer.attention += 2.0 * (a.num_q1_heads + a.num_q2_heads) * (a.head_dim + a.v_dim);
+        break;
+      case MixerKind::kMamba:
+        all_tokens.linear += 2 * m.inner * (3 * hidden + 2.0 * m.dt_rank + 2.0 * m.state_dim);
+        break;
+      case MixerKind::kGatedMemory:
+        mixer.linear += 4 * hidden * m.inner;
+        break;
+    }
+    mixer.linear += 6 * hidden * config.intermediate_size;
+  }
+  wanted_tokens.linear += 2 * hidden * config.vocab_size;
+}
+
+std::string ParametersText(int64_t parameters) {
+  const double millions = static_cast<double>(parameters) / 1e6;
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.2f %c", millions < 999.995 ? millions : millions / 1e3,
+                millions < 999.995 ? 'M' : 'B');
+  return text;
 }
 
 }  // namespace diffserve

@@ -170,10 +170,7 @@ Status CheckTokenIds(const std::vector<int32_t>& ids, int vocab_size, const char
 
 Status CheckRequest(const GenerateRequest& request, const RequestLimits& limits) {
   const FrontendOptions& options = *limits.options;
-  if (!request.model.empty() && !options.Serves(request.model)) {
-    return Status(StatusCode::kNotFound,
-                  "the model '" + request.model.substr(0, 128) + "' is not served here", "model");
-  }
+  DS_RETURN_IF_ERROR(options.CheckModel(request.model));
   if (request.prompts.empty()) return InvalidArgument("there is no prompt", "prompt");
   DS_RETURN_IF_ERROR(CheckListSize(request.prompts.size(), options.max_prompts, "prompt"));
   for (const Prompt& prompt : request.prompts) {

@@ -10,6 +10,7 @@
 #include "engine/text/utf8_repair.h"
 #include "inference/grpc_service.pb.h"
 #include "server/api/grpc/kserve/parameters.h"
+#include "server/serving/request/unknown_model.h"
 
 namespace diffserve {
 namespace {
@@ -179,10 +180,7 @@ void SetFinal(bool is_final, inference::ModelInferResponse& out) {
 
 Status CheckModelName(std::string_view name, std::string_view version,
                       const FrontendOptions& limits) {
-  if (!limits.Serves(name)) {
-    return Status(StatusCode::kNotFound, "the model " + Cited(name) + " is not served here",
-                  "model_name");
-  }
+  if (!limits.Serves(name)) return UnknownModel(name, limits.AllModelNames(), "model_name");
   if (version.empty() || version == kVersion) return {};
   return Status(StatusCode::kNotFound,
                 "the model has no version " + Cited(version) + ", only " + kVersion,
