@@ -338,6 +338,17 @@ class BundledTest(unittest.TestCase):
             for name in ("bundled:diff", DEMO_MODEL)]
         self.assertEqual(outputs[0], outputs[1])
 
+    def test_it_is_served_as_demo_and_diff(self):
+        for place in ("demo", DEMO_MODEL):
+            with ServerProcess(model=place) as server:
+                listed = [model["id"] for model in server.get("/v1/models").json()["data"]]
+                self.assertEqual(listed, ["diff", "demo"])
+                for name in listed:
+                    asked = {"model": name, "prompt": "Oslo", "max_tokens": 1}
+                    self.assertEqual(server.post("/v1/completions", asked).status, 200)
+                refused = server.post("/v1/completions", {**asked, "model": "tiny"})
+                self.assertIn("served: diff, demo", refused.error["message"])
+
     def test_another_name_lists_those_that_are_there(self):
         done = subprocess.run([BINARY, "inspect", "bundled:none"], capture_output=True, text=True)
         self.assertEqual(done.returncode, 1)
