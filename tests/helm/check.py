@@ -25,6 +25,7 @@ KINDS = {
         "PodDisruptionBudget", "Secret", "ServiceMonitor", "PrometheusRule", "NetworkPolicy"
     },
     "gpu": {"PodDisruptionBudget"},
+    "hub": {"PodDisruptionBudget", "NetworkPolicy"},
     "autoscaling": {"PodDisruptionBudget", "ServiceMonitor", "HorizontalPodAutoscaler"},
     "image-volume": {"PodDisruptionBudget", "ServiceMonitor"},
     "init-container": {"PodDisruptionBudget", "NetworkPolicy"},
@@ -43,6 +44,8 @@ REFUSED = [
     (["--set", "model.source=pvc"], "/model/pvc/claimName"),
     (["--set", "model.source=image"], "/model/image/reference"),
     (["--set", "model.source=initContainer"], "/model/initContainer/image"),
+    (["--set", "model.source=hub"], "/model/hub/repository"),
+    (["--set", "model.source=hub,model.hub.repository=hf:a/b"], "/model/hub/repository"),
     (["--set", "ports.http=80"], "/ports/http"),
     (["--set-string", "ports.grpc=8001"], "/ports/grpc"),
     (["--set", "drainSeconds=1h"], "/drainSeconds"),
@@ -92,6 +95,23 @@ def check_gpu(manifests: list[dict]) -> None:
         "gpu: one GPU beside the other limits, the cuda image, the device and the runtime class",
         differs(found, ({"nvidia.com/gpu": 1, "cpu": "4", "memory": "24Gi"
                          }, f"{version()}-cuda", "cuda", "nvidia")))
+
+
+def check_hub(manifests: list[dict]) -> None:
+    workload = Workload.of_deployment("hub", of_kind(manifests, "Deployment"))
+    env = {variable["name"]: variable for variable in workload.container["env"]}
+    mount = workload.mount(env["HF_HOME"]["value"])
+    volume = workload.volumes[mount["name"]]
+    report(
+        "hub: the model's name, a cache in the claim that the server may write, the token's secret",
+        differs((workload.args[1], mount.get("readOnly", False), volume["persistentVolumeClaim"],
+                 env["HF_TOKEN"]["valueFrom"]["secretKeyRef"]),
+                ("hf:kajuma/DiffLlama-1B@main", False, {"claimName": "hub-cache"},
+                 {"name": "hub-token", "key": "token"})))
+    egress = of_kind(manifests, "NetworkPolicy")["spec"]["egress"]
+    report("hub: names may be resolved, and TCP 443 may be reached",
+           differs([sorted({port["port"] for port in rule["ports"]}) for rule in egress],
+                   [[53], [443]]))
 
 
 def check_kv_cache_disk(manifests: list[dict]) -> None:
@@ -204,8 +224,8 @@ def check_selectors(name: str, manifests: list[dict]) -> None:
             if not all(rule.get("from") for rule in spec["ingress"]):
                 problems += ["an ingress rule for everybody"]
             problems += differs(sorted(spec["policyTypes"]), ["Egress", "Ingress"])
-            if bool(spec["egress"]) != (name == "init-container"):
-                problems += ["only init-container has egress rules"]
+            if bool(spec["egress"]) != (name in ("init-container", "hub")):
+                problems += ["only init-container and hub have egress rules"]
             allowed = {port["port"] for rule in spec["ingress"] for port in rule["ports"]}
             problems += differs(allowed,
                                 set(Workload.of_deployment(name, deployment).ports.values()))
@@ -235,7 +255,8 @@ def check_value_set(name: str, values: Path) -> None:
     for extra in {
             "default": [check_versions, check_image,
                         check_examples], "pvc-keys-metrics": [check_strictness, check_rules],
-            "autoscaling": [check_strictness], "gpu": [check_gpu], "kv-events": [check_kv_events],
+            "autoscaling": [check_strictness], "gpu": [check_gpu], "hub": [check_hub],
+            "kv-events": [check_kv_events],
             "kv-cache-disk": [check_kv_cache_disk]
     }.get(name, []):
         attempt(extra, manifests)

@@ -2,10 +2,12 @@
 """The examples of deploy/kubernetes: valid by their CRDs, and consistent with the chart and the
 binary."""
 
+import re
+
 import yaml
 
 import schemas
-from chart import EXAMPLES, Workload, of_kind
+from chart import EXAMPLES, VALUES, Workload, of_kind, render
 from pod_checks import check_pod, check_server
 from report import differs, report
 from server import Server
@@ -25,10 +27,25 @@ def check_strictness(manifests: list[dict]) -> None:
                [] if found and "unknownField" in found else [found])
 
 
+def check_keda(scaled: dict, default: list[dict], metric_names: set[str]) -> None:
+    """Checks that it scales the chart's Deployment, which then names no number of pods, by a series
+    of /metrics."""
+    deployment = of_kind(default, "Deployment")
+    query = scaled["spec"]["triggers"][0]["metadata"]["query"]
+    series, job = re.search(r'([a-z_]+:[a-z_]+)\{.*job="([^"]+)"', query).groups()
+    unset = render(VALUES["default"], schemas.kubernetes_versions()[-1], "--set", "replicas=null")
+    report("ScaledObject: scales the chart's Deployment by a series of /metrics",
+           differs((scaled["spec"]["scaleTargetRef"]["name"], series in metric_names, job),
+                   (deployment["metadata"]["name"], True,
+                    deployment["metadata"]["labels"]["app.kubernetes.io/name"])))
+    report("ScaledObject: replicas=null leaves the number of pods to it",
+           differs("replicas" in of_kind(unset, "Deployment")["spec"], False))
+
+
 def check_examples(default: list[dict]) -> None:
     manifests = []
-    for path in (EXAMPLES / "inference-pool.yaml", EXAMPLES / "kserve.yaml"):
-        manifests += yaml.safe_load_all(path.read_text())
+    for name in ("inference-pool", "kserve", "keda"):
+        manifests += yaml.safe_load_all((EXAMPLES / f"{name}.yaml").read_text())
     latest = schemas.kubernetes_versions()[-1]
     for manifest in manifests:
         found = schemas.problem(manifest, latest)
@@ -47,6 +64,7 @@ def check_examples(default: list[dict]) -> None:
                      (backend["group"], backend["name"]),
                      (pool["apiVersion"].partition("/")[0], pool["metadata"]["name"])))
     with Server(deployment) as server:
+        check_keda(of_kind(manifests, "ScaledObject"), default, server.metric_names())
         report("InferencePool: the picker's metrics exist",
                sorted(PICKER_METRICS - server.metric_names()))
         prefix = route["spec"]["rules"][0]["matches"][0]["path"]["value"]

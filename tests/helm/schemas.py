@@ -24,6 +24,7 @@ CRDS = {
     "gateway.networking.k8s.io": ("sigs.k8s.io/gateway-api@v1.6.3", "config/crd/standard"),
     "inference.networking.k8s.io": ("sigs.k8s.io/gateway-api-inference-extension@v1.6.0",
                                     "config/crd/bases"),
+    "keda.sh": ("github.com/kedacore/keda/v2@v2.21.0", "config/crd/bases"),
     "serving.kserve.io": ("github.com/kserve/kserve@v0.20.0", "config/crd/full"),
 }
 

@@ -28,7 +28,9 @@
 {{- end -}}
 
 {{- define "diffserve.args" -}}
-{{- $args := list "serve" (ternary .Values.model.bundledPath "/model" (eq .Values.model.source "bundled")) -}}
+{{- $model := .Values.model -}}
+{{- $named := dict "bundled" $model.bundledPath "hub" (printf "hf:%s" $model.hub.repository) -}}
+{{- $args := list "serve" (default "/model" (get $named $model.source)) -}}
 {{- range include "diffserve.flags" . | fromJsonArray -}}
 {{- if last . -}}{{- $args = concat $args . -}}{{- end -}}
 {{- end -}}

@@ -37,6 +37,13 @@ securityContext:
   emptyDir: {sizeLimit: {{ .initContainer.sizeLimit }}}
 - name: tmp
   emptyDir: {}
+{{- else if eq .source "hub" }}
+- name: hub
+  {{- with .hub.claimName }}
+  persistentVolumeClaim: {claimName: {{ . }}}
+  {{- else }}
+  emptyDir: {sizeLimit: {{ .hub.sizeLimit }}}
+  {{- end }}
 {{- end }}
 {{- end }}
 {{- with .Values.kvCacheDisk }}
