@@ -146,7 +146,7 @@ Status WarnOfUntied(const std::string& model_dir, const OpenModel& model) {
   const Result<bool> differ = TiedTablesDiffer(model.config, *model.checkpoint);
   if (!differ.ok() || !*differ) return differ.status();
   Log(LogLevel::kWarning, "tied_weights_differ",
-      {{"model", model_dir},
+      {{"directory", model_dir},
        {"reason",
         "tie_word_embeddings is true, but lm_head.weight is there and is not the embedding; both "
         "are used, as in transformers 5 (4 uses the embedding for both)"}});

@@ -40,11 +40,34 @@ char failed_check[512];  // empty: no failed check
 std::atomic<bool> memory_ran_out{false};
 std::atomic<const char*> uncaught{nullptr};  // the name of the exception's type
 
-// A text of bounded length that allocates nothing.
+// A line of the log of bounded length that allocates nothing: "diffserve: crashed key=value ...",
+// or a JSON object of strings.
 class Line {
  public:
+  Line() {
+    if (!is_json_) {
+      *this << "diffserve: crashed";
+      return;
+    }
+    *this << "{\"time\":\"" << LogTimeNow().text << "\",\"level\":\"ERROR\",\"event\":\"crashed\"";
+  }
+  // Begins a field, whose value follows. `quote`: around the value in the text form.
+  Line& Begin(std::string_view key, std::string_view quote = "") {
+    if (is_json_) return *this << ",\"" << key << "\":\"";
+    return *this << " " << key << "=" << quote;
+  }
+  Line& End(std::string_view quote = "") { return *this << (is_json_ ? "\"" : quote); }
+  void Field(std::string_view key, std::string_view value, std::string_view quote = "") {
+    Begin(key, quote);
+    for (const char& c : value) {
+      if (is_json_ && (c == '"' || c == '\\')) *this << "\\";
+      *this << std::string_view(&c, 1);
+    }
+    End(quote);
+  }
+  void Field(std::string_view key, uint64_t value) { Begin(key).Number(value).End(); }
   Line& operator<<(std::string_view text) {
-    const size_t count = std::min(text.size(), kLineBytes - 1 - size_);
+    const size_t count = std::min(text.size(), kLineBytes - kEndBytes - size_);
     std::memcpy(text_ + size_, text.data(), count);
     size_ += count;
     return *this;
@@ -58,6 +81,7 @@ class Line {
     return *this << std::string_view(begin, static_cast<size_t>(digits + sizeof(digits) - begin));
   }
   void WriteTo(int descriptor) {
+    if (is_json_) text_[size_++] = '}';
     text_[size_++] = '\n';
     pollfd room = {descriptor, POLLOUT, 0};
     if (poll(&room, 1, kWaitForRoomMs) <= 0) return;
@@ -65,6 +89,8 @@ class Line {
   }
 
  private:
+  static constexpr size_t kEndBytes = 2;
+  const bool is_json_ = CurrentLogFormat() == LogFormat::kJson;
   char text_[kLineBytes];
   size_t size_ = 0;
 };
@@ -76,14 +102,16 @@ void WaitForLog() {
 
 void AddThread(Line& line) {
   ForEachThread([&, own = gettid()](const char* name, const char* where, pid_t thread) {
-    if (thread == own) line << " thread=" << name << " activity=\"" << where << "\"";
+    if (thread != own) return;
+    line.Field("thread", name);
+    line.Field("activity", where, "\"");
   });
 }
 
 void AddBacktrace(Line& line) {
   void* frames[kMaxFrames];
   const int count = backtrace(frames, kMaxFrames);
-  line << " backtrace=";
+  line.Begin("backtrace");
   for (int i = 0; i < count; ++i) {
     Dl_info info{};
     const auto address = reinterpret_cast<uint64_t>(frames[i]);
@@ -96,21 +124,21 @@ void AddBacktrace(Line& line) {
          << "+0x";
     line.Number(address - reinterpret_cast<uint64_t>(info.dli_fbase), 16);
   }
+  line.End();
 }
 
 void Report(int signal) {
   Line line;
-  line << "diffserve: crashed signal=";
-  line.Number(static_cast<uint64_t>(signal))
-      << " version=" << build_version << " commit=" << build_commit;
+  line.Field("signal", static_cast<uint64_t>(signal));
+  line.Field("version", build_version);
+  line.Field("commit", build_commit);
   AddThread(line);
-  line << " step=";
-  line.Number(last_step) << " sequences=";
-  line.Number(static_cast<uint64_t>(step_sequences.load())) << " tokens=";
-  line.Number(static_cast<uint64_t>(step_tokens.load()));
-  if (failed_check[0] != '\0') line << " check=\"" << failed_check << "\"";
-  if (memory_ran_out) line << " reason=\"out of memory\"";
-  if (uncaught != nullptr) line << " uncaught=" << uncaught.load();
+  line.Field("step", last_step);
+  line.Field("sequences", static_cast<uint64_t>(step_sequences.load()));
+  line.Field("tokens", static_cast<uint64_t>(step_tokens.load()));
+  if (failed_check[0] != '\0') line.Field("check", failed_check, "\"");
+  if (memory_ran_out) line.Field("reason", "out of memory", "\"");
+  if (uncaught != nullptr) line.Field("uncaught", uncaught.load());
   AddBacktrace(line);
   WaitForLog();
   line.WriteTo(STDERR_FILENO);

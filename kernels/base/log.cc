@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
-#include <ctime>
 #include <memory>
 #include <mutex>
 
@@ -16,7 +14,10 @@
 namespace diffserve {
 namespace {
 
+constexpr std::string_view kMessage = "message";  // the event of what is none, and its field
+
 std::atomic<LogLevel> minimum_level{LogLevel::kInfo};
+std::atomic<LogFormat> log_format{LogFormat::kText};
 std::atomic<uint64_t> dropped_by_callers{0};
 std::mutex writer_mutex;
 std::shared_ptr<LineWriter> writer;  // nullptr: each caller writes
@@ -28,20 +29,9 @@ std::shared_ptr<LineWriter> Writer() {
   return writer;
 }
 
-constexpr std::string_view kLevelNames[] = {"DEBUG", "INFO", "WARNING", "ERROR"};
-
-std::string Timestamp() {
-  const auto now = std::chrono::system_clock::now();
-  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
-  const auto milliseconds =
-      std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
-  std::tm utc;
-  gmtime_r(&seconds, &utc);
-  char text[96];
-  std::snprintf(text, sizeof(text), "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", utc.tm_year + 1900,
-                utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec,
-                static_cast<int>(milliseconds));
-  return text;
+std::string_view NameOf(LogLevel level) {
+  constexpr std::string_view kNames[] = {"DEBUG", "INFO", "WARNING", "ERROR"};
+  return kNames[static_cast<int>(level)];
 }
 
 bool IsControl(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }
@@ -61,9 +51,9 @@ void AppendValue(std::string& line, std::string_view value) {
   line += '"';
 }
 
-std::string Line(LogLevel level, std::string_view event, LogFields fields) {
-  std::string line = Timestamp() + " ";
-  line += kLevelNames[static_cast<int>(level)];
+std::string TextLine(LogLevel level, std::string_view event, LogFields fields) {
+  std::string line = std::string(LogTimeNow().text) + " ";
+  line += NameOf(level);
   line += ' ';
   line += event;
   for (const auto& [key, value] : fields) {
@@ -73,6 +63,41 @@ std::string Line(LogLevel level, std::string_view event, LogFields fields) {
     AppendValue(line, value);
   }
   return ShownOnTerminal(line += '\n');
+}
+
+// `text` becomes valid UTF-8 without control characters but the line feed and the tab.
+void AppendString(std::string& line, std::string_view text) {
+  line += '"';
+  for (const char c : ShownOnTerminal(text)) {
+    if (c == '"' || c == '\\') line += '\\';
+    if (c == '\n' || c == '\t') {
+      line += c == '\n' ? "\\n" : "\\t";
+    } else {
+      line += c;
+    }
+  }
+  line += '"';
+}
+
+void AppendMember(std::string& line, std::string_view key, std::string_view value) {
+  line += line.empty() ? '{' : ',';
+  AppendString(line, key);
+  line += ':';
+  AppendString(line, value);
+}
+
+std::string JsonLine(LogLevel level, std::string_view event, LogFields fields) {
+  std::string line;
+  AppendMember(line, "time", LogTimeNow().text);
+  AppendMember(line, "level", NameOf(level));
+  AppendMember(line, "event", event);
+  for (const auto& [key, value] : fields) AppendMember(line, key, value);
+  return line += "}\n";
+}
+
+std::string Line(LogLevel level, std::string_view event, LogFields fields) {
+  return CurrentLogFormat() == LogFormat::kJson ? JsonLine(level, event, fields)
+                                                : TextLine(level, event, fields);
 }
 
 std::string GapLine(uint64_t lines) {
@@ -89,13 +114,55 @@ void Write(std::string line) {
 }  // namespace
 
 void SetLogLevel(LogLevel level) { minimum_level = level; }
+void SetLogFormat(LogFormat format) { log_format = format; }
+LogFormat CurrentLogFormat() { return log_format.load(std::memory_order_relaxed); }
+
+// Without the C library's conversion, which takes a lock.
+LogTime LogTimeNow() {
+  using std::chrono::floor;
+  const auto now = floor<std::chrono::milliseconds>(std::chrono::system_clock::now());
+  const auto day = floor<std::chrono::days>(now);
+  const std::chrono::year_month_day date(day);
+  const std::chrono::hh_mm_ss time(now - day);
+  LogTime out = {"0000-00-00T00:00:00.000Z"};
+  const auto put = [&out](int last, int64_t number) {
+    for (char* digit = out.text + last; number > 0; number /= 10)
+      *digit-- = static_cast<char>('0' + number % 10);
+  };
+  put(3, static_cast<int>(date.year()));
+  put(6, static_cast<unsigned>(date.month()));
+  put(9, static_cast<unsigned>(date.day()));
+  put(12, time.hours().count());
+  put(15, time.minutes().count());
+  put(18, time.seconds().count());
+  put(22, time.subseconds().count());
+  return out;
+}
 
 void Log(LogLevel level, std::string_view event, LogFields fields) {
   if (level < minimum_level.load(std::memory_order_relaxed)) return;
   Write(Line(level, event, fields));
 }
 
-void LogPlainLine(std::string_view text) { Write(ShownOnTerminal(text) + "\n"); }
+std::string MessageLine(LogLevel level, std::string_view text) {
+  if (CurrentLogFormat() == LogFormat::kJson)
+    return JsonLine(level, kMessage, {{kMessage, std::string(text)}});
+  return ShownOnTerminal("diffserve: " + std::string(text)) + "\n";
+}
+
+void LogMessage(LogLevel level, std::string_view text) { Write(MessageLine(level, text)); }
+
+void LogLineOfModel(std::string_view model, std::string_view line) {
+  if (CurrentLogFormat() == LogFormat::kText)
+    return Write(ShownOnTerminal(std::string(line) + " model=" + std::string(model)) + "\n");
+  if (!line.starts_with("{\"time\":") || !line.ends_with('}')) {
+    return Write(JsonLine(LogLevel::kWarning, kMessage,
+                          {{kMessage, std::string(line)}, {"model", std::string(model)}}));
+  }
+  std::string with_model(line.substr(0, line.size() - 1));
+  AppendMember(with_model, "model", model);
+  Write(with_model + "}\n");
+}
 
 LogThread::LogThread(int descriptor) {
   auto made = std::make_shared<LineWriter>(

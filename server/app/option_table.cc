@@ -69,6 +69,9 @@ void SetLogLevelOption(Options& options, std::string_view value) {
                       : value == "warning" ? LogLevel::kWarning
                                            : LogLevel::kError;
 }
+void SetLogFormatOption(Options& options, std::string_view value) {
+  options.log_format = value == "json" ? LogFormat::kJson : LogFormat::kText;
+}
 
 FlagSpec DeviceFlag() {
   FlagSpec flag(
@@ -304,6 +307,10 @@ std::vector<FlagSpec> ReportFlags() {
           .Default("empty"),
       LogLevelFlag((kAllCommands & ~kRunBatch) | kConvert | kModels, "info"),
       LogLevelFlag(kRunBatch, "warning"),
+      FlagSpec("--log-format FORMAT", kServe, &SetLogFormatOption,
+               "form of the lines on stderr; json: one JSON object per line")
+          .OneOf({"text", "json"})
+          .Default("text"),
   };
 }
 

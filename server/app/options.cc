@@ -277,8 +277,9 @@ Status CheckTogether(unsigned command, Options& options) {
 // The flags that the parent process of several models has itself, and those that would be the same
 // for every model and so collide.
 constexpr std::string_view kParentFlags[] = {
-    "--host", "--port",         "--unix-socket", "--grpc",          "--grpc-port",
-    "--ui",   "--api-key-file", "--cors-origin", "--drain-timeout", "--stop-with-stdin"};
+    "--host",      "--port",         "--unix-socket", "--grpc",          "--grpc-port",
+    "--ui",        "--api-key-file", "--cors-origin", "--drain-timeout", "--stop-with-stdin",
+    "--log-format"};
 constexpr std::string_view kOneModelFlags[] = {
     "--served-model-name", "--health-port", "--kv-events-endpoint", "--kv-events-replay-endpoint"};
 

@@ -156,6 +156,7 @@ struct Options {
   std::string command;  // a name of CommandTable(); or help, version
   std::string help_of;  // the command whose help is asked for; empty: all
   LogLevel log_level = LogLevel::kInfo;
+  LogFormat log_format = LogFormat::kText;
   SessionOptions session;
   ServeOptions serve;
   ModelsOptions models;

@@ -72,7 +72,7 @@ class ModelFetch {
       return Status(status.code(), status.message() + InCache());
     if (!cached || !may_use_cached) return status;
     Log(LogLevel::kWarning, "hub_unavailable",
-        {{"model", name_.Text()},
+        {{"repository", name_.Text()},
          {"reason", status.message()},
          {"used", *cached},
          {"newest", repository_.commit.empty() ? "unknown" : repository_.commit}});
@@ -167,7 +167,7 @@ class ModelFetch {
       if (!blobs.empty() && blobs.back()->file().etag == file.etag) continue;
       Result<BlobLock> lock = cache_.Lock(name_.repository, file.etag, [&] {
         Log(LogLevel::kInfo, "download_waits",
-            {{"model", name_.Text()}, {"file", file.name}, {"for", "another process"}});
+            {{"repository", name_.Text()}, {"file", file.name}, {"for", "another process"}});
       });
       if (!lock.ok()) return lock.status();
       locks.push_back(std::move(lock).value());
@@ -196,7 +196,7 @@ class ModelFetch {
                         "; make room there, or name another folder in HF_HUB_CACHE");
     }
     Log(LogLevel::kInfo, "download",
-        {{"model", name_.Text()},
+        {{"repository", name_.Text()},
          {"files", std::to_string(blobs.size())},
          {"bytes", std::to_string(missing)},
          {"cache", settings_.cache_dir}});
@@ -204,7 +204,7 @@ class ModelFetch {
         blobs, [](const auto& blob) { return !blob->file().is_hash; });
     if (unchecked > 0) {
       Log(LogLevel::kWarning, "download_unchecked",
-          {{"model", name_.Text()},
+          {{"repository", name_.Text()},
            {"files", std::to_string(unchecked)},
            {"reason", settings_.endpoint + " lists no hash for them; only sizes are checked"}});
     }

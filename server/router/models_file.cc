@@ -32,6 +32,7 @@ constexpr std::string_view kFlagsOfTheParent[] = {"models",
                                                   "unix-socket",
                                                   "grpc",
                                                   "stop-with-stdin",
+                                                  "log-format",
                                                   "config"};
 
 Status Wrong(const std::string& path, const std::string& what) {

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A crashing process writes one line that says what it was and where, and nothing of a request."""
 
+import json
 import re
 import resource
 import signal
@@ -33,6 +34,17 @@ class CrashReport(unittest.TestCase):
         self.assertIn(" step=3 sequences=1 tokens=1 ", lines[0])
         self.assertRegex(lines[0], r"backtrace=(\S*\+0x[0-9a-f]+,){5}")
         return lines[0]
+
+    def test_line_is_json_where_the_log_is(self):
+        with GatedServer("--log-format", "json",
+                         environment={"DIFFSERVE_FAILED_CHECK_STEP": "1"}) as server:
+            with self.assertRaises((ConnectionError, OSError)):
+                server.post("/v1/completions", {"prompt": "x", "max_tokens": 8})
+            self.assertEqual(server.wait(), -signal.SIGABRT)
+            last = [json.loads(line) for line in server.stderr().splitlines()][-1]
+            server.code = 0  # the signal is intended
+        self.assertEqual((last["event"], last["level"], last["step"]), ("crashed", "ERROR", "1"))
+        self.assertIn("a step that is to fail", last["check"])
 
     def test_fatal_signal(self):
         self.assertNotIn("check=", self.crashed("DIFFSERVE_CRASH_STEP", signal.SIGSEGV))

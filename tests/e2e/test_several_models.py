@@ -401,7 +401,9 @@ class CommandLineTest(unittest.TestCase):
         self.assertIn("--models-memory", self.refusal("--models", good, "--models-memory", "1M"))
         for models, message in [({"a": tiny(flags={"prot": 1})}, "a: --prot is not a flag"),
                                 ({"a": tiny(adapters={})}, "adapters are not served"),
-                                ({"a": tiny(flags={"port": 1})}, "--port is set for all models")]:
+                                ({"a": tiny(flags={"port": 1})}, "--port is set for all models"),
+                                ({"a": tiny(flags={"log_format": "json"})},
+                                 "--log-format is set for all models")]:
             server = ModelsServer(models)
             self.assertIn(message, self.refusal("--models", server.file))
 

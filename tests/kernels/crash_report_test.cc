@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "kernels/base/log.h"
 #include "kernels/base/tensor.h"
 
 namespace diffserve {
@@ -33,6 +34,19 @@ TEST(CrashReportDeathTest, UncaughtExceptionIsOneLineWithItsTypeAndNotItsText) {
   EXPECT_EXIT(throw_on_a_thread(), KilledBySignal(SIGABRT),
               "^diffserve: crashed signal=6 version=1.2.3 commit=abc .*"
               "uncaught=St13runtime_error backtrace=[^\n]*\n$");
+}
+
+TEST(CrashReportDeathTest, LineIsAJsonObjectWhereTheLogIs) {
+  const auto ask_for_too_much = [] {
+    SetLogFormat(LogFormat::kJson);
+    InstallCrashReport("1.2.3", "a\"b");
+    CrashWhenMemoryRunsOut();
+    const Buffer buffer(size_t{1} << 60);
+  };
+  EXPECT_EXIT(ask_for_too_much(), KilledBySignal(SIGABRT),
+              "^\\{\"time\":\"2[^\"]*Z\",\"level\":\"ERROR\",\"event\":\"crashed\","
+              "\"signal\":\"6\",\"version\":\"1.2.3\",\"commit\":\"a\\\\\"b\",.*"
+              "\"reason\":\"out of memory\",\"backtrace\":\"[^\"\n]*\"}\n$");
 }
 
 }  // namespace

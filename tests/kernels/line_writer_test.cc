@@ -136,7 +136,7 @@ TEST(LogTest, ThreadWritesTheLinesAndCountsLostOnes) {
       EXPECT_THAT(pipe.ReadUntil("last\n"), ::testing::HasSubstr(reported));
     });
     EXPECT_TRUE(FlushLog(std::chrono::minutes(1)));
-    LogPlainLine("last");
+    LogMessage(LogLevel::kInfo, "last");
     EXPECT_TRUE(FlushLog(std::chrono::minutes(1)));
     reader.join();
   }

@@ -24,6 +24,7 @@
 #include "server/app/commands/model_session.h"
 #include "server/app/commands/progress_line.h"
 #include "server/app/completion.h"
+#include "server/app/environment.h"
 #include "server/app/help_text.h"
 #include "server/app/standard_streams.h"
 #include "server/app/stop_signals.h"
@@ -92,22 +93,37 @@ Status TakeParentSecret(const char* program, Options& options) {
                          "command");
 }
 
+// Before the command line is known to be right, so that its error has this format too.
+LogFormat LogFormatAsked(const std::vector<std::string>& args,
+                         const std::vector<std::string>& environment) {
+  constexpr std::string_view kFlag = "--log-format";
+  std::string asked(ValueOfVariable(environment, VariableOf(kFlag)));
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (args[i] == kFlag && i + 1 < args.size()) asked = args[i + 1];
+    if (args[i].starts_with(std::string(kFlag) + "=")) asked = args[i].substr(kFlag.size() + 1);
+  }
+  const bool serves = !args.empty() && args[0] == "serve";
+  return serves && asked == "json" ? LogFormat::kJson : LogFormat::kText;
+}
+
 int Run(int argc, char** argv, const ExecutorWrapper& wrap) {
   const LogThread log(STDERR_FILENO);
   InstallCrashReport(BuildVersion().data(), BuildCommit().data());
-  Result<Options> parsed = ParseOptions(std::vector<std::string>(argv + 1, argv + argc),
-                                        Environment());
+  const std::vector<std::string> args(argv + 1, argv + argc), environment = Environment();
+  SetLogFormat(LogFormatAsked(args, environment));
+  Result<Options> parsed = ParseOptions(args, environment);
   if (!parsed.ok()) {
-    LogPlainLine("diffserve: " + parsed.status().message());
+    LogMessage(LogLevel::kError, parsed.status().message());
     return kExitUsage;
   }
   Options& options = parsed.value();
   SetLogLevel(options.log_level);
+  SetLogFormat(options.log_format);
   if (const Status secret = TakeParentSecret(argv[0], options); !secret.ok()) {
-    LogPlainLine("diffserve: " + secret.message());
+    LogMessage(LogLevel::kError, secret.message());
     return kExitUsage;
   }
-  for (const std::string& warning : options.warnings) LogPlainLine("diffserve: " + warning);
+  for (const std::string& warning : options.warnings) LogMessage(LogLevel::kWarning, warning);
   if (options.command == "help") return std::fputs(HelpText(options.help_of).c_str(), stdout), 0;
   if (options.command == "version") return std::fputs(VersionText().c_str(), stdout), 0;
   if (options.command == "completion")
@@ -121,23 +137,23 @@ int Run(int argc, char** argv, const ExecutorWrapper& wrap) {
     ends_on_signal.reset();
   if (status.ok()) status = RunCommand(options, wrap);
   if (status.ok()) return 0;
-  LogPlainLine("diffserve: " + status.message());
+  LogMessage(LogLevel::kError, status.message());
   // A flag that turns out wrong only with the model is wrong usage too.
   const bool wrong_usage = status.code() == StatusCode::kInvalidArgument &&
                            status.param().starts_with("--");
   return wrong_usage ? kExitUsage : kExitFailure;
 }
 
-std::string OutOfMemoryLine(const std::string& what, const FreeMemory& free) {
-  return "diffserve: " + what + "; " + MiB(static_cast<double>(free.bytes)) + " are free, as " +
-         free.limit + " allows";
+std::string OutOfMemoryText(const std::string& what, const FreeMemory& free) {
+  return what + "; " + MiB(static_cast<double>(free.bytes)) + " are free, as " + free.limit +
+         " allows";
 }
 
 // The same where the text library runs out of memory. Once a server listens, it crashes instead.
 void EndWithoutTextMemory(size_t bytes) {
   if (const std::new_handler crash = std::get_new_handler(); crash != nullptr) crash();
   const std::string asked = "out of memory: asked for " + MiB(static_cast<double>(bytes));
-  const std::string line = OutOfMemoryLine(asked, MinFreeMemory()) + "\n";
+  const std::string line = MessageLine(LogLevel::kError, OutOfMemoryText(asked, MinFreeMemory()));
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
   std::_Exit(kExitFailure);
 }
@@ -164,7 +180,7 @@ int RunProgram(int argc, char** argv, const ExecutorWrapper& wrap) {
     what = error.what();
     free = MinFreeMemory();
   }
-  LogPlainLine(OutOfMemoryLine(what, free));
+  LogMessage(LogLevel::kError, OutOfMemoryText(what, free));
   return kExitFailure;
 }
 

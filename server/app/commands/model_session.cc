@@ -372,7 +372,7 @@ void WarnOfUnused(const ModelOptions& model, const ModelSummary& summary) {
   WarnOfUnusedTensors(summary.unused_tensors);
   if (summary.unused_files.empty()) return;
   Log(LogLevel::kWarning, "weight_files_unused",
-      {{"model", model.model_dir}, {"names", Listed(summary.unused_files)}});
+      {{"directory", model.model_dir}, {"names", Listed(summary.unused_files)}});
 }
 
 // A draft model guesses too. Its own checks refuse a GPU.

@@ -26,7 +26,7 @@ LoadProgress::Pace ProgressLine::pace() const {
 }
 
 void ProgressLine::Tell(const char* doing, uint64_t done_bytes, uint64_t all_bytes) {
-  if (!to_terminal_ && form_ == Form::kLog) {
+  if (form_ == Form::kLog && (!to_terminal_ || CurrentLogFormat() == LogFormat::kJson)) {
     Log(LogLevel::kInfo, doing,
         {{"done_bytes", std::to_string(done_bytes)}, {"all_bytes", std::to_string(all_bytes)}});
     return;

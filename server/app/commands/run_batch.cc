@@ -111,9 +111,9 @@ class BatchReport {
   void End(const BatchCounts& counts) {
     line_.reset();
     const EngineStats stats = engine_.Snapshot();
-    LogPlainLine("diffserve: " + DoneText(counts) + ", " + std::to_string(stats.prompt_tokens) +
-                 " prompt and " + std::to_string(stats.generation_tokens) +
-                 " generated tokens in " + OneDecimal(Seconds()) + " s");
+    LogMessage(LogLevel::kInfo, DoneText(counts) + ", " + std::to_string(stats.prompt_tokens) +
+                                    " prompt and " + std::to_string(stats.generation_tokens) +
+                                    " generated tokens in " + OneDecimal(Seconds()) + " s");
   }
 
  private:
@@ -146,7 +146,7 @@ Status RunUntilSignal(BatchRunner& runner) {
   bool stopping = false;
   const EndsOnSignal ends_on_signal("running requests", [&](int) {
     if (std::exchange(stopping, true)) return false;
-    LogPlainLine("diffserve: no further request starts; a second signal ends at once");
+    LogMessage(LogLevel::kInfo, "no further request starts; a second signal ends at once");
     runner.Stop();
     return true;
   });

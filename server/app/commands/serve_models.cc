@@ -69,6 +69,7 @@ std::vector<std::string> ArgumentsFor(const RoutedModel& model, const Options& o
           "--no-ui", "--drain-timeout=" + std::to_string(serve.drain_timeout_s),
           "--served-model-name=" + model.name});
   for (const std::string& alias : model.aliases) append({"--served-model-name=" + alias});
+  if (options.log_format == LogFormat::kJson) append({"--log-format=json"});
   for (const std::string& origins : serve.cors_origins) append({"--cors-origin=" + origins});
   return arguments;
 }

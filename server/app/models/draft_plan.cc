@@ -106,7 +106,7 @@ Result<std::unique_ptr<DraftRunner>> LoadDraft(const DraftPlan& plan, int num_pa
   if (!kv.ok()) return kv.status();
   if (plan.commits_pages) kv->Commit(pool);
   Log(LogLevel::kInfo, "draft_model",
-      {{"model", plan.model.model_dir},
+      {{"directory", plan.model.model_dir},
        {"parameters", std::to_string(plan.summary.num_parameters)},
        {"max_tokens", std::to_string(plan.summary.config.max_positions)}});
   return std::make_unique<DraftRunner>(std::move(*model), std::move(*kv));

@@ -350,9 +350,7 @@ void ModelChildren::OnEnd(Slot& slot, const ChildProcess::End& end, Fills& fills
 
 // The process's own lines join this process's.
 void ModelChildren::ReadPipes(Slot& slot) {
-  const auto log = [&slot](std::string_view line) {
-    LogPlainLine(std::string(line) + " model=" + slot.model.name);
-  };
+  const auto log = [&slot](std::string_view line) { LogLineOfModel(slot.model.name, line); };
   if (slot.reads_err) slot.reads_err = slot.err.Read(slot.process->err(), log);
   if (!slot.reads_out) return;
   slot.reads_out = slot.out.Read(slot.process->out(), [&](std::string_view line) {
