@@ -109,9 +109,12 @@ TEST(AnswerFormatsTest, FlagOverridesTheTemplateAndNoneTurnsParsingOff) {
   EXPECT_EQ(told.tools, FindToolFormat("mistral"));
   EXPECT_EQ(told.reasoning, ReasoningFormatOf("<think>"));
   EXPECT_FALSE(told.special_tools || told.special_reasoning);
+  EXPECT_EQ(told.tools_by, "chat_template");
   const AnswerFormats asked = ChooseFormats({"hermes", "motif"}, loaded.get(), *tokenizer);
   EXPECT_EQ(asked.tools, FindToolFormat("hermes"));
   EXPECT_EQ(asked.reasoning, FindReasoningFormat("motif"));
+  EXPECT_EQ(asked.tools_by, "command_line");
+  EXPECT_EQ(asked.reasoning_by, "command_line");
   const AnswerFormats off = ChooseFormats({"none", "none"}, loaded.get(), *tokenizer);
   EXPECT_EQ(off.tools, nullptr);
   EXPECT_EQ(off.reasoning, nullptr);

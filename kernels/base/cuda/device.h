@@ -30,6 +30,7 @@ struct DeviceInfo {
   int ordinal = 0;             // among the devices that CUDA_VISIBLE_DEVICES leaves
   std::string name;            // "NVIDIA H200"
   int compute_capability = 0;  // 10 * major + minor: 90 is sm_90
+  std::string driver;          // "580.65.06 (CUDA 13.0)", or only "CUDA 13.0"
   int num_sms = 0;
   size_t memory_bytes = 0;
   size_t l2_bytes = 0;

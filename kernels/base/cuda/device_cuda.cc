@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 
 #include "kernels/base/cuda/architectures.h"
 #include "kernels/base/cuda/device.h"
@@ -14,6 +15,16 @@ namespace {
 
 std::string VersionString(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+// The kernel module's version, and the CUDA version that the driver supports.
+std::string DriverVersion() {
+  int version = 0;
+  if (cudaDriverGetVersion(&version) != cudaSuccess) return "unknown";
+  const std::string cuda = "CUDA " + VersionString(version);
+  std::string module;
+  std::ifstream("/sys/module/nvidia/version") >> module;
+  return module.empty() ? cuda : module + " (" + cuda + ")";
 }
 
 // The driver counts as present if it can run what this build was compiled with.
@@ -57,6 +68,7 @@ Result<DeviceInfo> InfoOf(int ordinal) {
   info.ordinal = ordinal;
   info.name = properties.name;
   info.compute_capability = 10 * properties.major + properties.minor;
+  info.driver = DriverVersion();
   info.num_sms = properties.multiProcessorCount;
   info.memory_bytes = properties.totalGlobalMem;
   info.l2_bytes = static_cast<size_t>(std::max(properties.l2CacheSize, 0));

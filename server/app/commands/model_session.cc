@@ -185,6 +185,7 @@ Status ChooseDevice(const std::string& asked, SessionPlan* plan) {
       Result<ModelSummary> summary = InspectModel(plan->model);
       if (summary.ok()) {
         plan->device_name = cuda::Describe(*gpu);
+        plan->driver = gpu->driver;
         plan->summary = std::move(*summary);
         return Status();
       }

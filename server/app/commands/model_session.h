@@ -51,6 +51,7 @@ struct SessionPlan {
   EngineOptions engine;     // as it will run; on a GPU num_pages is an estimate until the model is
                             // loaded
   std::string device_name;  // "cpu", or what the driver calls the GPU
+  std::string driver;       // of the GPU; empty on the CPU
   KvFormat layout;          // of KV pages
   std::vector<KvFormat> layouts;  // of each layer; some may be as --kv-cache-dtype auto has them
   size_t page_bytes = 0;          // of one page id, all layers and groups

@@ -64,6 +64,7 @@ Status RunServe(const SessionOptions& options, const ServeOptions& serve,
   CrashWhenMemoryRunsOut();
   ends_on_signal.reset();  // once a port answers, a signal drains
   DS_RETURN_IF_ERROR(server.Listen());
+  LogServing(*loaded);
   if (serve.ui && serve.unix_socket.empty()) {
     Log(LogLevel::kInfo, "page",
         {{"address", "http://" + Address(serve.host, server.http().port()) + "/"}});

@@ -31,6 +31,7 @@
 #include "server/router/grpc_router.h"
 #include "server/router/http_router.h"
 #include "server/router/models_file.h"
+#include "server/serving/build_version.h"
 
 namespace diffserve {
 namespace {
@@ -225,6 +226,10 @@ Status RunServeModels(const Options& options) {
   DS_RETURN_IF_ERROR(StartParts(options, server));
   CrashWhenMemoryRunsOut();
   ends_on_signal.reset();
+  Log(LogLevel::kInfo, "serving",
+      {{"models", server.Names()},
+       {"version", std::string(BuildVersion())},
+       {"commit", std::string(BuildCommit())}});
   LineWriter out({.descriptor = STDOUT_FILENO});
   out.Push("ready http=" + HttpAddress(serve, server.http->port()) +
            (server.grpc == nullptr ? "" : " grpc=" + Address(serve.host, server.grpc->port())) +

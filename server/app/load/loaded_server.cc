@@ -99,7 +99,39 @@ Status SetPorts(const ServeOptions& serve, const ApiKeys& keys, ServerOptions& s
   return {};
 }
 
+template <typename Format>
+std::string NameOfFormat(const Format* format) {
+  return format == nullptr ? "none" : std::string(format->name);
+}
+
+std::string WholeMiB(size_t bytes) { return std::to_string((bytes + (1 << 19)) >> 20); }
+
 }  // namespace
+
+void LogServing(const LoadedServer& loaded) {
+  const SessionPlan& plan = loaded.session->plan();
+  const FrontendOptions& frontend = loaded.server->frontend().options();
+  const AnswerFormats& formats = frontend.formats;
+  Log(LogLevel::kInfo, "serving",
+      {{"served_model_name", frontend.served_model_name},
+       {"version", std::string(BuildVersion())},
+       {"commit", std::string(BuildCommit())},
+       {"device", plan.device_name},
+       {"driver", plan.on_gpu() ? plan.driver : "none"},
+       {"cpu_isa", std::string(NameOf(plan.model.isa))},
+       {"threads", std::to_string(loaded.session->pool().num_threads())},
+       {"dtype", std::string(NameOf(plan.summary.weight_format))},
+       {"weights_mib", WholeMiB(plan.weight_memory_bytes())},
+       {"kv_cache_dtype", std::string(NameOf(plan.layout.codec.dtype))},
+       {"kv_pages", std::to_string(plan.engine.num_pages)},
+       {"kv_mib", WholeMiB(plan.kv_bytes())},
+       {"max_model_len", std::to_string(plan.engine.max_model_len)},
+       {"max_num_seqs", std::to_string(plan.engine.max_num_seqs)},
+       {"tool_call_parser", NameOfFormat(formats.tools)},
+       {"tool_call_parser_by", std::string(formats.tools_by)},
+       {"reasoning_parser", NameOfFormat(formats.reasoning)},
+       {"reasoning_parser_by", std::string(formats.reasoning_by)}});
+}
 
 Result<LoadedServer> LoadServer(const SessionOptions& options, const ServeOptions& serve,
                                 const ExecutorWrapper& wrap, ProgressLine::Form form) {

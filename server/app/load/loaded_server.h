@@ -23,4 +23,7 @@ struct LoadedServer {
 Result<LoadedServer> LoadServer(const SessionOptions& options, const ServeOptions& serve,
                                 const ExecutorWrapper& wrap, ProgressLine::Form form);
 
+// Logs what serves: the build, the device, the sizes, the parsers.
+void LogServing(const LoadedServer& loaded);
+
 }  // namespace diffserve

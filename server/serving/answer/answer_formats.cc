@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "kernels/base/log.h"
-
 namespace diffserve {
 namespace {
 
@@ -16,12 +14,7 @@ bool IsSpecial(std::string_view marker, const Tokenizer& tokenizer) {
   return ids.ok() && std::ranges::any_of(*ids, [&](int32_t id) { return tokenizer.IsSpecial(id); });
 }
 
-template <typename Format>
-std::string NameOf(const Format* format) {
-  return format == nullptr ? "none" : std::string(format->name);
-}
-
-std::string SourceOf(const std::string& flag) {
+std::string_view SourceOf(const std::string& flag) {
   return flag == kAuto ? "chat_template" : "command_line";
 }
 
@@ -66,11 +59,8 @@ AnswerFormats ChooseFormats(const AnswerParserNames& names, const ChatTemplate* 
     formats.special_reasoning = IsSpecial(formats.reasoning->begin, tokenizer) ||
                                 IsSpecial(formats.reasoning->end, tokenizer);
   }
-  Log(LogLevel::kInfo, "parsers_chosen",
-      {{"tool_call_parser", NameOf(formats.tools)},
-       {"tool_call_parser_by", SourceOf(names.tools)},
-       {"reasoning_parser", NameOf(formats.reasoning)},
-       {"reasoning_parser_by", SourceOf(names.reasoning)}});
+  formats.tools_by = SourceOf(names.tools);
+  formats.reasoning_by = SourceOf(names.reasoning);
   return formats;
 }
 

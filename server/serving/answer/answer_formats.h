@@ -20,7 +20,7 @@ const ReasoningFormat* ReasoningFormatOf(std::string_view templates);
 struct AnswerParserNames {
   std::string tools = "auto", reasoning = "auto";
 };
-// `chat_template` may be null. Logs the chosen formats.
+// `chat_template` may be null.
 AnswerFormats ChooseFormats(const AnswerParserNames& names, const ChatTemplate* chat_template,
                             const Tokenizer& tokenizer);
 

@@ -49,6 +49,8 @@ struct AnswerFormats {
   // Whether their markers are special tokens of the model. An answer shows these only without
   // skip_special_tokens.
   bool special_tools = false, special_reasoning = false;
+  // What named them: the command line, or the chat template.
+  std::string_view tools_by, reasoning_by;
 };
 
 std::span<const ToolFormat> ToolFormats();
