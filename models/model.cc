@@ -70,6 +70,9 @@ Status CheckPacked(const ModelOptions& options, const ModelConfig& config) {
 
 // Fills the model's config and its text.
 Status ReadConfig(const ModelOptions& options, OpenModel* model) {
+  std::error_code not_found;
+  if (!std::filesystem::is_directory(options.model_dir, not_found))
+    return InvalidArgument(options.model_dir + ": is not a directory");
   const std::string path = (std::filesystem::path(options.model_dir) / "config.json").string();
   Result<std::string> text = options.config_text ? Result<std::string>(*options.config_text)
                                                  : ReadJsonFile(path, ConfigReader::kMaxBytes);
@@ -84,10 +87,6 @@ Status ReadConfig(const ModelOptions& options, OpenModel* model) {
 }
 
 Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
-  std::error_code not_found;
-  if (!std::filesystem::is_directory(options.model_dir, not_found)) {
-    return InvalidArgument(options.model_dir + ": is not a directory");
-  }
   OpenModel model;
   DS_RETURN_IF_ERROR(ReadConfig(options, &model));
   const bool on_cuda = options.device == Device::kCuda;
@@ -168,6 +167,13 @@ KvCache::Layout LayoutOf(const ModelConfig& config, std::vector<KvFormat> layers
   layout.state_floats = config.state_floats();
   layout.num_states = config.num_state_layers() > 0 ? size.num_states : 0;
   return layout;
+}
+
+Status CheckModelDirectory(const std::string& model_dir) {
+  ModelOptions options;
+  options.model_dir = model_dir;
+  OpenModel model;
+  return ReadConfig(options, &model);
 }
 
 Result<ModelSummary> InspectModel(const ModelOptions& options) {

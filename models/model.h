@@ -80,6 +80,9 @@ struct ModelSummary {
 };
 // Checks everything that Model::Load checks before it reads weights, with the same messages.
 Result<ModelSummary> InspectModel(const ModelOptions& options);
+// Whether it is a directory with a config.json of a family that is served; its weights are not
+// looked at.
+Status CheckModelDirectory(const std::string& model_dir);
 // For the end of an error about too little memory: the formats of linear layers in which the
 // weights would take at most `bytes_max`, "; in int4 the weights would take 7.1 GiB
 // (--quantization)". Empty: no other format is smaller.

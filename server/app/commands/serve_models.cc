@@ -69,8 +69,8 @@ std::vector<std::string> ArgumentsFor(const RoutedModel& model, const Options& o
   append({"--host=127.0.0.1", "--port=0", "--grpc-port=0", serve.grpc ? "--grpc" : "--no-grpc",
           "--no-ui", "--drain-timeout=" + std::to_string(serve.drain_timeout_s),
           "--served-model-name=" + model.name});
-  for (const std::string& alias : model.aliases) append({"--served-model-name=" + alias});
   if (options.log_format == LogFormat::kJson) append({"--log-format=json"});
+  for (const std::string& alias : model.aliases) append({"--served-model-name=" + alias});
   for (const std::string& origins : serve.cors_origins) append({"--cors-origin=" + origins});
   return arguments;
 }
@@ -95,7 +95,16 @@ Result<int64_t> BytesOf(SessionOptions session) {
   return static_cast<int64_t>(TotalBytes(*plan));
 }
 
-// Checks each model's flags, and with a limit of memory what it needs.
+// A model that is a path must be one that its process can load. One of a hub is fetched later.
+Status CheckPath(std::string name) {
+  const Result<ModelName> parsed = ParseModelName(name);
+  if (parsed.ok() && std::holds_alternative<HubName>(*parsed)) return {};
+  LoadProgress none({}, {});
+  DS_RETURN_IF_ERROR(Assign(&name, FindModel(name, FileUse::kConfig, none)));
+  return CheckModelDirectory(name);
+}
+
+// Checks each model's flags and path, and with a limit of memory what it needs.
 Result<std::vector<ChildModel>> PlanChildren(const RoutedModels& models, const Options& options) {
   std::vector<ChildModel> children;
   for (const RoutedModel& model : models.all()) {
@@ -103,6 +112,13 @@ Result<std::vector<ChildModel>> PlanChildren(const RoutedModels& models, const O
         .name = model.name, .arguments = ArgumentsFor(model, options), .pinned = model.pinned};
     const Result<Options> parsed = ParseOptions(child.arguments);
     if (!parsed.ok()) return OfFile(options.models, parsed.status(), model.name + ": ");
+    for (const std::string* const path : {&parsed->session.model_dir, &parsed->session.draft_dir}) {
+      const Status status = path->empty() ? Status() : CheckPath(*path);
+      if (!status.ok())
+        return Status(status.code(), OfFile(options.models, status, model.name + ": ").message());
+    }
+    const Result<ModelName> name = ParseModelName(parsed->session.model_dir);
+    child.is_fetched = name.ok() && std::holds_alternative<HubName>(*name);
     if (!options.models.memory.text.empty()) {
       const Result<int64_t> bytes = BytesOf(parsed->session);
       if (!bytes.ok()) {

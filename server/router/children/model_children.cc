@@ -22,6 +22,8 @@ using std::chrono::milliseconds;
 
 constexpr std::chrono::seconds kGoodRun{60};  // after which earlier failures no longer count
 constexpr int kRetryAfterWait = 5;
+// Exit codes of `diffserve serve`: it could not load, and its flags are wrong.
+constexpr int kFailed = 1, kWrongUsage = 2;
 // The waiting requests of a client are limited to this multiple of what they leave to others.
 constexpr size_t kClientToOthersRatioMax = 7;
 
@@ -169,7 +171,7 @@ Status ModelChildren::Ready() const {
   for (const Slot& slot : slots_) {
     if (slot.model.pinned && !slot.held_down && slot.state != ModelState::kLoaded) {
       return Status(StatusCode::kUnavailable,
-                    "the pinned model " + slot.model.name + " is not loaded");
+                    "the pinned model " + slot.model.name + " is not loaded" + slot.why_not);
     }
   }
   return {};
@@ -247,7 +249,8 @@ std::vector<ResidentModel> ModelChildren::View() const {
                            .in_flight = slot.report.in_flight,
                            .last_used = slot.last_used,
                            .not_before = slot.not_before};
-    if (slot.model.pinned && !slot.held_down && slot.state == ModelState::kUnloaded)
+    const bool is_kept = slot.model.pinned && !slot.held_down && slot.why_not.empty();
+    if (is_kept && slot.state == ModelState::kUnloaded)
       model.wanted_since = Clock::time_point::min();
     for (const Waiting& waiting : slot.waiting)
       wants.push_back({models.size(), waiting.client, waiting.since});
@@ -297,6 +300,7 @@ void ModelChildren::Start(Slot& slot, Fills& fills) {
   ++slot.report.starts;
   slot.report.exit_code.reset();
   slot.report.in_flight = 0;
+  slot.why_not.clear();
   slot.address = {.run = next_run_++, .secret = NewParentSecret()};
   Result<ChildProcess> started = ChildProcess::Start(
       slot.model.arguments, options_.hidden_variables, slot.address.secret);
@@ -323,13 +327,20 @@ void ModelChildren::OnFailure(Slot& slot, const std::string& how, Fills& fills) 
       {{"model", slot.model.name},
        {"while", slot.state == ModelState::kLoaded ? "serving" : "loading"},
        {"how", how},
-       {"failures_in_a_row", std::to_string(slot.failures_in_a_row)}});
+       {"failures_in_a_row", std::to_string(slot.failures_in_a_row)},
+       {"next_start", slot.model.pinned && slot.why_not.empty() ? "by itself" : "when asked for"}});
   if (slot.state == ModelState::kLoaded) return;  // nothing waits for a loaded model
   FailAll(slot,
           Status(StatusCode::kUnavailable, "model " + slot.model.name + " did not load (" + how +
                                                "); the server's log has " + "the reason")
               .WithRetryAfter(std::max(1, SecondsUntil(slot.not_before, Clock::now()))),
           fills);
+}
+
+// Whether a further try would end in the same way: a wrong file, too little memory, wrong flags.
+bool ModelChildren::CannotLoad(const Slot& slot, const ChildProcess::End& end) {
+  return slot.state == ModelState::kLoading &&
+         (end.exit_code == kWrongUsage || (end.exit_code == kFailed && !slot.model.is_fetched));
 }
 
 void ModelChildren::OnEnd(Slot& slot, const ChildProcess::End& end, Fills& fills) {
@@ -341,6 +352,10 @@ void ModelChildren::OnEnd(Slot& slot, const ChildProcess::End& end, Fills& fills
     Log(LogLevel::kInfo, "model_stopped", {{"model", slot.model.name}, {"how", end.text}});
   } else {
     slot.report.exit_code = end.exit_code;
+    if (slot.model.pinned && CannotLoad(slot, end)) {
+      slot.why_not = ": its process ended with " + end.text +
+                     "; the server's log has the reason, and POST /models/load tries again";
+    }
     OnFailure(slot, end.text, fills);
   }
   slot.state = ModelState::kUnloaded;

@@ -32,6 +32,7 @@ struct ChildModel {
   std::vector<std::string> arguments;  // of this program
   int64_t bytes = 0;                   // of memory that it needs; 0: not known
   bool pinned = false;
+  bool is_fetched = false;  // from a hub, which may answer later
 };
 
 struct ModelChildrenOptions {
@@ -111,6 +112,7 @@ class ModelChildren {
     std::vector<Waiting> waiting = {};           // the oldest first
     std::optional<WantedLoad> load_wanted = {};  // by Load
     bool held_down = false;                      // pinned, but unloaded on purpose
+    std::string why_not = {};  // of a pinned model that is not loaded again before it is asked for
     int failures_in_a_row = 0;
     Clock::time_point not_before = {};
     ChildReport report = {};  // its counts
@@ -133,6 +135,7 @@ class ModelChildren {
   void Stop(Slot& slot, const char* reason);
   void OnEnd(Slot& slot, const ChildProcess::End& end, Fills& fills);
   void OnFailure(Slot& slot, const std::string& how, Fills& fills);
+  static bool CannotLoad(const Slot& slot, const ChildProcess::End& end);
   static void FailAll(Slot& slot, const Status& status, Fills& fills);
 
   const ModelChildrenOptions options_;
