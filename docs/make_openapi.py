@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Makes docs/openapi.yaml from the route and field tables in the server's source and from
-docs/openapi_fields.yaml, which adds types, ranges, statuses and replies.
+docs/openapi_fields.yaml, which adds types, ranges, statuses and replies. docs/openapi.json, which
+the server serves, is the same.
 
 Usage: .venv/bin/python docs/make_openapi.py [--check]. A route or a field that only one side has is
 an error. --check writes nothing; exit code 1 if the page differs.
 """
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -14,7 +16,7 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs/openapi.yaml"
+PAGE, SERVED = ROOT / "docs/openapi.yaml", ROOT / "docs/openapi.json"
 FIELDS = ROOT / "docs/openapi_fields.yaml"
 SERVER = ROOT / "server/api"
 NOTE = "# Made by docs/make_openapi.py; edit docs/openapi_fields.yaml instead.\n"
@@ -152,14 +154,19 @@ class Dumper(yaml.SafeDumper):
 
 
 def main():
-    text = NOTE + yaml.dump(page(), Dumper=Dumper, sort_keys=False, width=80, allow_unicode=True)
+    made = page()
+    texts = {PAGE: NOTE + yaml.dump(made, Dumper=Dumper, sort_keys=False, width=80,
+                                    allow_unicode=True),
+             SERVED: json.dumps(made, indent=0, separators=(",", ":"), ensure_ascii=False) + "\n"}
     if not FAULTS and sys.argv[1:] == ["--check"]:
-        if not PAGE.is_file() or PAGE.read_text() != text:
-            FAULTS.append("docs/openapi.yaml differs: run docs/make_openapi.py")
+        FAULTS.extend(f"docs/{path.name} differs: run docs/make_openapi.py"
+                      for path, text in texts.items()
+                      if not path.is_file() or path.read_text() != text)
     for fault in FAULTS:
         print(f"docs/make_openapi.py: {fault}")
     if not FAULTS and sys.argv[1:] != ["--check"]:
-        PAGE.write_text(text)
+        for path, text in texts.items():
+            path.write_text(text)
     return 1 if FAULTS else 0
 
 

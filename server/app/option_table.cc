@@ -217,7 +217,7 @@ std::vector<FlagSpec> ServerFlags() {
                "model name that clients use; of several names, answers have the first")
           .Default("the directory's name"),
       FlagSpec("--api-key-file FILE", kServe, At<&Options::serve, &ServeOptions::api_key_file>(),
-               "API keys, one per line; every route but health and the page then requires one")
+               "API keys, one per line; all but health, the page, /openapi.json then need one")
           .Default("none"),
       {"--ui", kServe, At<&Options::serve, &ServeOptions::ui>(),
        "web page at http://HOST:PORT/ with chat, engine and attention lens; --no-ui turns it off"},

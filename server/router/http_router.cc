@@ -10,6 +10,7 @@
 #include "kernels/base/log.h"
 #include "server/api/api_context.h"
 #include "server/api/exchange.h"
+#include "server/api/reply/openapi.h"
 #include "server/http/content_coding.h"
 #include "server/http/url.h"
 #include "server/json/json_member.h"
@@ -66,6 +67,7 @@ const std::vector<HttpRouter::OwnAnswer>& HttpRouter::OwnAnswers() {
       {"GET", "/v1/models", &HttpRouter::Models},
       {"GET", "/models", &HttpRouter::Models},
       {"GET", kModelPath, &HttpRouter::Model},
+      {"GET", "/openapi.json", &HttpRouter::OpenApi},
       {"POST", "/models/load", &HttpRouter::Load},
       {"POST", "/models/unload", &HttpRouter::Unload},
       {"GET", "/", &HttpRouter::Page},
@@ -195,6 +197,8 @@ HttpAnswer HttpRouter::UnloadModel(RouteCall& call, const std::string& name) {
   children_.Unload(*model);
   return JsonReply(JsonObjectOf("success", true));
 }
+
+HttpAnswer HttpRouter::OpenApi(RouteCall&) { return OpenApiReply(); }
 
 HttpAnswer HttpRouter::Page(RouteCall& call) {
   if (auto reply = UiReply(call.request.head.path)) return *std::move(reply);

@@ -70,6 +70,7 @@ class HttpRouter {
   HttpAnswer Model(RouteCall& call);
   HttpAnswer Load(RouteCall& call);
   HttpAnswer Unload(RouteCall& call);
+  HttpAnswer OpenApi(RouteCall& call);
   HttpAnswer Page(RouteCall& call);
   Result<size_t> Find(const std::string& name) const;
   Result<size_t> FindGiven(const std::string& name) const;

@@ -57,6 +57,10 @@ class OpenApiTest(unittest.TestCase):
                               capture_output=True, text=True)
         self.assertEqual((made.returncode, made.stdout), (0, ""))
 
+    def test_server_serves_it(self):
+        served = server.get("/openapi.json")
+        self.assertEqual((served.headers["content-type"], served.json()), ("application/json", spec))
+
     def test_validator_accepts_it(self):
         validate(spec)
 

@@ -164,8 +164,8 @@ class RoutingTest(unittest.TestCase):
     def test_requests_without_a_key_reach_no_model(self):
         answer = self.server.post("/v1/completions", GREEDY)
         self.assertEqual((answer.status, answer.error["code"]), (401, "invalid_api_key"))
-        self.assertEqual(self.server.get("/readyz").status, 200)
-        self.assertEqual(self.server.get("/").status, 200)
+        for path in ("/readyz", "/", "/openapi.json"):
+            self.assertEqual(self.server.get(path).status, 200)
         self.assertEqual(self.ask(self.server, "/no/such/path", {}).status, 404)
 
     def test_grpc_calls_reach_the_model_that_they_name(self):

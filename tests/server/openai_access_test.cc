@@ -17,7 +17,7 @@ using testing::Once;
 using testing::ServingFixture;
 using testing::ServingOptions;
 
-TEST(OpenAiAccessTest, WithoutAKeyOnlyTheHealthPathsAndThePageAnswer) {
+TEST(OpenAiAccessTest, WithoutAKeyOnlyHealthThePageAndTheApisDescriptionAnswer) {
   ServingOptions options;
   options.keys = "# comment\nsecret-one\n\nsecret-two\n";
   ServingFixture server(options);
@@ -46,7 +46,8 @@ TEST(OpenAiAccessTest, WithoutAKeyOnlyTheHealthPathsAndThePageAnswer) {
       }
     }
   }
-  EXPECT_EQ(open, (std::set<std::string>{"/livez", "/readyz", "/health", "/", "/ui/main.js"}));
+  EXPECT_EQ(open, (std::set<std::string>{"/livez", "/readyz", "/health", "/openapi.json", "/",
+                                         "/ui/main.js"}));
 }
 
 TEST(OpenAiAccessTest, KeyInEitherHeaderOpensEveryRoute) {

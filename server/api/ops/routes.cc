@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "server/api/reply/openapi.h"
 #include "server/http/url.h"
 #include "server/serving/build_version.h"
 #include "server/ui/files.h"
@@ -79,6 +80,8 @@ HttpAnswer ResetPrefixCache(ApiContext& api, RouteCall& call) {
   return JsonReply(JsonObjectOf("success", true));
 }
 
+HttpAnswer OpenApi(ApiContext&, RouteCall&) { return OpenApiReply(); }
+
 HttpAnswer Page(ApiContext& api, RouteCall& call) {
   return UiReply(call.request.head.path)
       .value_or(api.Error(Status(StatusCode::kNotFound, "the page has no such file")));
@@ -95,6 +98,7 @@ Api OpsApi(const HttpRoutesOptions& options) {
       {"GET", "/livez", Live, /*needs_key=*/false},
       {"GET", "/readyz", Ready, /*needs_key=*/false},
       {"GET", "/health", Ready, /*needs_key=*/false},
+      {"GET", "/openapi.json", OpenApi, /*needs_key=*/false},
   }};
   if (options.ui) {
     api.routes.push_back({"GET", "/", Page, /*needs_key=*/false});
