@@ -113,6 +113,9 @@ matches "health check by diffserve probe, without a shell" '^\["CMD","diffserve"
   "$(of_config .Healthcheck.Test)"
 mapfile -t health < <(of_config .Healthcheck.Test | jq -r '.[1:][]')
 mapfile -t command < <(of_config '.Entrypoint + .Cmd' | jq -r '.[]')
+environment=$(of_config '.Env | join(" ")' | jq -r .)  # no value has a space
+expect "environment: where it listens, and where models by name are kept" \
+  "PATH=/usr/bin DIFFSERVE_HOST=0.0.0.0 HF_HOME=/var/cache/diffserve/hub" "$environment"
 
 about=$(buildah run "$container" -- diffserve --version)
 said() { sed -n "s/^$1: //p" <<<"$about"; }
@@ -136,8 +139,8 @@ contained() {  # contained ARGUMENT...
   # shellcheck disable=SC2016
   exec unshare --mount --pid --net --ipc --uts --fork --kill-child bash -c '
     set -e
-    root=$1 model=$2 volume=$3 capsh=$(command -v capsh)
-    shift 3
+    root=$1 model=$2 volume=$3 environment=$4 capsh=$(command -v capsh)
+    shift 4
     mount --make-rprivate /
     mount --bind "$root" "$root"
     mount -o remount,bind,ro "$root"
@@ -149,9 +152,10 @@ contained() {  # contained ARGUMENT...
     fi
     if [ -n "$volume" ]; then mount --bind "$volume" "$root/var/cache/diffserve"; fi
     ip link set lo up
-    exec env -i PATH=/usr/bin "$capsh" --no-new-privs --chroot="$root" --drop=all --groups= \
+    exec env -i $environment "$capsh" --no-new-privs --chroot="$root" --drop=all --groups= \
       --gid=10001 --uid=10001 \
-      --shell=/usr/bin/diffserve -- "$@"' bash "$root" "${model:-}" "${volume:-}" "$@"
+      --shell=/usr/bin/diffserve -- "$@"' bash "$root" "${model:-}" "${volume:-}" \
+    "$environment" "$@"
 }
 
 curl_inside() { nsenter --net -t "$pid" curl -sS --max-time 60 "$@"; }
@@ -218,7 +222,7 @@ matches "contained: for the root is read-only" "Read-only file system" "$refusal
 
 mkdir "$root/model"
 model=$PWD/models/demo/twin
-start contained serve /model --served-model-name mounted --host 0.0.0.0
+start contained serve /model --served-model-name mounted
 pid=$(first_child "$server")
 expect "a mounted model: ready" "ready http=0.0.0.0:8000 grpc=0.0.0.0:8001 model=mounted" "$line"
 asks "a mounted model" mounted
@@ -230,8 +234,7 @@ model=""
 volume=$work/volume
 rm -rf "$volume" && cp -a "$root/var/cache/diffserve" "$volume"
 cached_server() {
-  start contained serve /usr/share/diffserve/models/demo --host 0.0.0.0 \
-    --kv-cache-dir /var/cache/diffserve
+  start contained serve /usr/share/diffserve/models/demo --kv-cache-dir /var/cache/diffserve
   pid=$(first_child "$server")
 }
 cached_server
