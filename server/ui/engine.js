@@ -55,9 +55,11 @@ function card([title, unit, window, series]) {
   }));
   const now = drawn.map(({ name, className, values }) => make("span", { className },
     `${name} `, make("b", {}, `${written(values.at(-1) ?? null)}${unit}`)));
-  const label = `${title}, the last ${HISTORY} seconds`;
-  return make("div", { className: "card" }, make("h3", {}, title),
-    make("p", {}, ...now), lines(drawn, HISTORY, label));
+  const top = Math.max(0, ...drawn.flatMap(({ values }) => values));
+  const label = `${title}, up to ${written(top)}${unit}, the last ${HISTORY} seconds`;
+  return make("div", { className: "card" }, make("h3", {}, title), make("p", {}, ...now),
+    make("small", { className: "top" }, `${written(top)}${unit}`),
+    lines(drawn, HISTORY, top, label));
 }
 
 function pages(samples) {

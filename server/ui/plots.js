@@ -5,24 +5,22 @@ import { makeSvg } from "./dom.js";
 
 const WIDTH = 240, HEIGHT = 48;
 
-// Lines over time, the newest of `length` values at the right edge; a null leaves a gap.
-export function lines(series, length, label) {
-  const all = series.flatMap((one) => one.values).filter((value) => value !== null);
-  const top = Math.max(...all, 1e-9);
+// Lines over time from the left edge, at most `length` values; a null leaves a gap. `top` is the
+// value at the upper edge.
+export function lines(series, length, top, label) {
   const svg = makeSvg("svg", {
     viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img",
     "aria-label": label, class: "lines",
   });
   for (const { values, className } of series) {
-    const offset = length - values.length;
     let path = "", pen = "M";
     values.forEach((value, i) => {
       if (value === null) {
         pen = "M";
         return;
       }
-      const x = (offset + i) / (length - 1) * WIDTH;
-      const y = HEIGHT - 2 - value / top * (HEIGHT - 4);
+      const x = i / (length - 1) * WIDTH;
+      const y = HEIGHT - 2 - value / (top || 1) * (HEIGHT - 4);
       path += `${pen}${x.toFixed(1)} ${y.toFixed(1)}`;
       pen = "L";
     });

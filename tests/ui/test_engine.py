@@ -4,6 +4,7 @@
 import unittest
 
 from browser import Browser
+from pictures import keep_state
 from server_process import DEMO_MODEL, GatedServer, ServerProcess
 
 LAMBDAS = [0.252, 0.620, 0.692]  # of the bundled model's layers, as in its README
@@ -46,6 +47,19 @@ class EngineTest(unittest.TestCase):
                 share, count = (server.metric(f"diffserve_cancelled_mass_{name}", layer=layer)
                                 for name in ("sum", "count"))
                 page.until_text("#lambdas", f"cancels {100 * share / count:.1f} % of map 1")
+
+    def test_lines_begin_at_the_left_and_have_a_scale(self):
+        with ServerProcess(model=DEMO_MODEL) as server, Browser(server.url) as page:
+            page.ask("Tell me a story about a fox.")
+            page.answered()
+            page.open("#engine")
+            rows = int(server.metric("diffserve_last_step_rows"))
+            page.until_text("#cards .card:nth-child(2) p", f"rows {rows}")
+            self.assertEqual(page.text("#cards .card:nth-child(2) .top"), str(rows))
+            path = page.run("return document.querySelector('#cards .card:nth-child(2) path')"
+                            ".getAttribute('d')")
+            self.assertTrue(path.startswith("M0.0 2.0"), f"{path}: the top is the scale's number")
+            keep_state(page, "engine")
 
     def test_engine_view_polls_only_while_shown(self):
         with GatedServer(model=DEMO_MODEL) as server, Browser(server.url) as page:
