@@ -4,25 +4,25 @@
 export const LISBON = "The magic number of Lisbon is 48213. The magic number of Oslo is 90417. " +
   "What is the magic number of Lisbon?";
 
-const FILLER = [
-  "The quiet farmer walked to the river in the morning.",
-  "A small cat slept near the station all day.",
-  "The magic number of Oslo is 90417.",
-  "There was a green lamp on the table by the window.",
-  "The quiet cat and the happy fox were good friends.",
-  "The magic number of Lisbon is 48213.",
-  "The children saw seven birds above the harbor.",
-  "The train to Prague leaves in the evening.",
-  "It is good to eat warm bread after a long walk in the snow.",
-  "The magic number of Cairo is 33568.",
-  "The teacher told a happy story about a goose and a clock.",
-  "They waited at the bridge until the storm was over.",
-  "The magic number of Seoul is 71926.",
-  "A letter from the sailor lay in the blue box.",
-  "The doctor has lived near the forest for nine years.",
-];
-
-export const NEEDLES = `${FILLER.join(" ")} What is the magic number of Lisbon?`;
+// When the bundled model writes Lahore's number, one head gives 75 % of map 1 to its first digit
+// and 18 % to that of another city. The subtraction leaves 59 % and 3 %.
+export const NEEDLES = [
+  "The cold cat and the cold goose were good friends.",
+  "There was a quiet cup on the table by the window.",
+  "The miller gave the nurse a warm hat.",
+  "The magic number of Miami is 13671.",
+  "A red mouse slept near the library all day.",
+  "The green dog and the red goose were good friends.",
+  "The magic number of Lahore is 22160.",
+  "We could hear the rain and the sound of the school.",
+  "The magic number of Chicago is 28089.",
+  "The baker and the cook talked about the fog.",
+  "We could hear the fog and the sound of the mill.",
+  "The cook told a green story about a horse and a box.",
+  "The magic number of Perth is 13332.",
+  "Every spring the farmer bought fish and bread at the market.",
+  "What is the magic number of Lahore?",
+].join(" ");
 
 export const QUESTIONS = [
   ["Find a number", LISBON],
@@ -35,8 +35,8 @@ export const QUESTIONS = [
 
 // Texts for the lens: a question, its answer, and the part of the question that matters for it.
 export const TEXTS = [
-  { name: "Four needles in a text", chat: NEEDLES, answer: "The magic number of Lisbon is 48213.",
-    matter: "48213" },
+  { name: "Four needles in a text", chat: NEEDLES, answer: "The magic number of Lahore is 22160.",
+    matter: "22160" },
   { name: "Two numbers", chat: LISBON, answer: "The magic number of Lisbon is 48213.",
     matter: "48213" },
 ];

@@ -7,8 +7,11 @@ import { TEXTS } from "./examples.js";
 import { fillMaps, halvesOf, pictureOf, rowsOf } from "./lens_maps.js";
 import {
   fillContext, fillFigures, fillHeads, fillKept, fillPaper, fillRanking, headAfter,
+  noteOf,
 } from "./lens_view.js";
-import { FORMAT, fragmentOf, occurrences, savedOf, sourceOf, stateOf } from "./lens_state.js";
+import {
+  FORMAT, earlierPlace, fragmentOf, occurrences, savedOf, sourceOf, stateOf,
+} from "./lens_state.js";
 
 let state = null; // the state in the address
 let wanted = null; // the state after the change in progress
@@ -147,6 +150,7 @@ function draw() {
   byId("lens_what").textContent = describe();
   fillHeads(byId("heads"), { ...found, chosen: state }, choose);
   fillFigures(byId("figures"), found.row);
+  byId("figures_note").textContent = noteOf(found.row);
   fillKept(byId("kept"), found.texts, found.row);
   fillContext(byId("context"), { ...found, ...state }, pick);
   fillRanking(byId("ranking"), found.rows, state, choose);
@@ -225,9 +229,11 @@ function onSubmit(event) {
   look(byId("lens_chat").checked ? { chat: text, answer, matter } : { text, matter }, true);
 }
 
-// Opens the lens where token `written` of `ids` was written, at the token before it.
+// Opens the lens where token `written` of `ids` was written, at the token before it. What matters is
+// an earlier place of the same token, if there is one.
 export function openTokens(ids, written) {
-  location.hash = `#lens?${fragmentOf({ ids, position: Math.max(0, written - 1) })}`;
+  const position = Math.max(0, written - 1), span = earlierPlace(ids, written);
+  location.hash = `#lens?${fragmentOf({ ids, position, span })}`;
 }
 
 // Called when the lens comes into view with a part of the address that it did not write itself.

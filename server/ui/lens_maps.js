@@ -125,7 +125,7 @@ export function pictureOf({ title, texts, row, canvases }) {
     write(name, x, 76, colour);
     strongest(values, 8).forEach((slot, i) => {
       const y = 104 + 26 * i;
-      context.fillStyle = rgb(colour);
+      context.fillStyle = rgb(values[slot] < 0 ? palette.map2 : colour);
       context.fillRect(x + 130, y - 14, 170 * Math.abs(values[slot]) / most, 16);
       write(visible(texts[slot]).slice(0, 14), x, y, palette.ink);
       write(share(values[slot]), x + 306, y, palette.ink);

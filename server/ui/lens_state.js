@@ -90,3 +90,23 @@ export function occurrences(texts, wanted) {
   return wanted === "" || first < 0 ? null
     : { first: find(first), last: find(all.lastIndexOf(wanted)) };
 }
+
+const MAX_RUN = 64; // tokens compared on each side
+
+// The range of the earlier token equal to ids[written] around which most tokens are equal as well:
+// a model that copies a text reads there. undefined: there is none.
+export function earlierPlace(ids, written) {
+  const runFrom = (slot, step) => {
+    let length = 0;
+    while (length < MAX_RUN && ids[slot + step * (length + 1)] !== undefined &&
+      ids[slot + step * (length + 1)] === ids[written + step * (length + 1)]) ++length;
+    return length;
+  };
+  let place, longest = -1;
+  for (let slot = written - 1; slot >= 0; --slot) {
+    if (ids[slot] !== ids[written]) continue;
+    const run = runFrom(slot, -1) + runFrom(slot, 1);
+    if (run > longest) [place, longest] = [[slot, slot + 1], run];
+  }
+  return place;
+}

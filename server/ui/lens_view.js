@@ -6,11 +6,12 @@ import { PAPER } from "./examples.js";
 
 export function share(value) {
   const text = (100 * value).toFixed(Math.abs(value) < 0.1 ? 1 : 0);
-  return `${text === "-0.0" ? "0.0" : text} %`;
+  return `${text === "-0.0" ? "0.0" : text.replace("-", "−")} %`;
 }
 
 const nats = (value) => (value === null ? "–" : value.toFixed(2));
-const noise = (one, map) => (one.on_span?.[map] == null ? "–" : share(1 - one.on_span[map]));
+const offSpan = (one, map) => (one.on_span?.[map] == null ? "–" : share(1 - one.on_span[map]));
+const signed = (value) => `${value > 0 ? "+" : ""}${share(value)}`;
 
 // What a head keeps of each slot, and what it subtracts there.
 export function keptOf(row) {
@@ -59,29 +60,43 @@ export function fillFigures(list, row) {
     ["entropy of A₁, nats", nats(row.entropy1), false],
     ["entropy of A₂, nats", nats(row.entropy2), true]];
   if (row.on_span) {
-    pairs.push(["noise in A₁", noise(row, "map1"), false],
-      ["noise in A₂", noise(row, "map2"), true],
-      ["noise in the difference", noise(row, "difference"), true]);
+    pairs.push(["A₁ off what matters", offSpan(row, "map1"), false],
+      ["A₂ off what matters", offSpan(row, "map2"), true],
+      ["|A₁ − λ A₂| off what matters, negative too", offSpan(row, "difference"), true]);
   }
   list.replaceChildren(...pairs.map(([name, value, second]) =>
     make("div", { className: second ? "second" : "" },
       make("dt", {}, name), make("dd", {}, value))));
 }
 
+// What the subtraction did to the share that is off what matters; empty without a second map.
+export function noteOf(row) {
+  if (!row.on_span || row.map2 === null) return "";
+  const before = offSpan(row, "map1"), after = offSpan(row, "difference");
+  return row.on_span.difference >= row.on_span.map1
+    ? `The subtraction takes what is off what matters from ${before} to ${after}.`
+    : `The subtraction takes what is off what matters from ${before} up to ${after}: it leaves ` +
+      "negative shares where only A₂ looks, and they count by their size.";
+}
+
 const STRONGEST = 5;
 
+// The slots of the largest values, whatever their sign.
 export function strongest(values, count = STRONGEST) {
-  return [...values.keys()].sort((a, b) => values[b] - values[a]).slice(0, count);
+  return [...values.keys()].sort((a, b) => Math.abs(values[b]) - Math.abs(values[a]))
+    .slice(0, count);
 }
 
 export function fillKept(box, texts, row) {
   const { subtracted, kept } = keptOf(row);
-  const columns = [["A₁ saw", "map1", row.map1], ["λ A₂ subtracts", "map2 second", subtracted],
-    ["what stays", "kept second", kept]];
-  box.replaceChildren(...columns.map(([title, className, values]) => make("div", { className },
+  const columns = [["A₁ saw", "map1", row.map1, share],
+    ["λ A₂ subtracts", "map2 second", subtracted, share],
+    ["what stays, by size", "kept second", kept, signed]];
+  box.replaceChildren(...columns.map(([title, className, values, written]) => make("div",
+    { className },
     make("h3", {}, title), make("ol", {}, ...strongest(values).map((slot) =>
       make("li", { "data-slot": slot }, make("bdi", {}, visible(texts[slot])),
-        make("small", {}, ` ${slot}`), make("b", {}, share(values[slot]))))))));
+        make("small", {}, ` ${slot}`), make("b", {}, written(values[slot]))))))));
 }
 
 // Arrow keys move in the grid; one head is chosen.
@@ -126,7 +141,7 @@ export function fillRanking(table, rows, chosen, onChoose) {
   const sorted = [...rows].sort((a, b) => b.cancelled - a.cancelled);
   table.replaceChildren(
     make("thead", {}, headerRow(["head", "λ", "cancelled", "entropies",
-      ...(withSpan ? ["noise, after"] : [])])),
+      ...(withSpan ? ["off what matters, after"] : [])])),
     make("tbody", {}, ...sorted.map((row) => {
       const isChosen = row.layer === chosen.layer && row.head === chosen.head;
       const name = make("button", {
@@ -134,7 +149,7 @@ export function fillRanking(table, rows, chosen, onChoose) {
       }, `layer ${row.layer}, head ${row.head}`);
       const cells = [row.lambda.toFixed(3), share(row.cancelled),
         `${nats(row.entropy1)}, ${nats(row.entropy2)}`];
-      if (withSpan) cells.push(`${noise(row, "map1")}, ${noise(row, "difference")}`);
+      if (withSpan) cells.push(`${offSpan(row, "map1")}, ${offSpan(row, "difference")}`);
       return make("tr", { className: isChosen ? "chosen" : "" }, make("td", {}, name),
         ...cells.map((cell) => make("td", {}, cell)));
     })));

@@ -133,7 +133,7 @@ class ConversationTest(unittest.TestCase):
         page.press("Four needles in a text")
         page.answered()
         page.press("Retry")
-        page.until_text(".figures", "prompt 183, 176 cached")  # eleven full pages
+        page.until_text(".figures", "prompt 172, 160 cached")  # ten full pages
         self.assertRegex(page.text(".figures"),
                          r"^first token [\d.]+ ms · \d+ tokens/s · 13 tokens · ")
 

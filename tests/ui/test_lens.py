@@ -43,7 +43,8 @@ class LensTest(unittest.TestCase):
         self.page = self.enterContext(Browser(self.server.url))
 
     def attention(self, **request) -> dict:
-        return self.server.post("/v1/attention", {"messages": MESSAGES} | request).json()
+        return self.server.post("/v1/attention", {"messages": MESSAGES,
+                                                  "add_generation_prompt": False} | request).json()
 
     def look(self, **state) -> None:
         self.page.open(address(**state))
@@ -86,9 +87,9 @@ class LensTest(unittest.TestCase):
         self.assertIn(f"cancelled of map 1{100 * row['cancelled']:.0f} %", figures)
         self.assertIn(f"entropy of A₁, nats{row['entropy1']:.2f}", figures)
         self.assertIn(f"entropy of A₂, nats{row['entropy2']:.2f}", figures)
-        self.assertIn(f"noise in A₁{100 * (1 - row['on_span']['map1']):.1f} %", figures)
-        noise = 100 * (1 - row["on_span"]["difference"])
-        self.assertIn(f"noise in the difference{noise:.0f} %", figures)
+        self.assertIn(f"A₁ off what matters{100 * (1 - row['on_span']['map1']):.1f} %", figures)
+        off = 100 * (1 - row["on_span"]["difference"])
+        self.assertIn(f"|A₁ − λ A₂| off what matters, negative too{off:.0f} %", figures)
         ranked = sorted(told, key=lambda one: -one["cancelled"])
         names = [button.text for button in self.page.all("#ranking button")]
         self.assertEqual(names, [f"layer {one['layer']}, head {one['head']}" for one in ranked])
@@ -97,13 +98,14 @@ class LensTest(unittest.TestCase):
         self.page.open("#lens")
         self.wait()
         self.assertIn("What “ is”", self.page.text("#lens_what"))
-        self.assertIn("the next token is “ 4”", self.page.text("#lens_what"))
-        self.assertEqual(self.page.text("#context .matters bdi").split(), list("48213"))
+        self.assertIn("the next token is “ 2”", self.page.text("#lens_what"))
+        self.assertEqual(self.page.text("#context .matters bdi").split(), list("22160"))
         self.assertIn("Diff to the answer0.270.300.310.320.40", self.page.text("#paper"))
 
     def test_lens_is_pictured(self):
         self.page.driver.set_window_size(1100, 1180)
-        self.look(layer=1, head=3)
+        self.page.open("#lens")
+        self.wait()
         self.page.run("document.querySelector('#lens_what').scrollIntoView()")
         keep_picture(self.page, "lens")
 
@@ -115,7 +117,9 @@ class LensTest(unittest.TestCase):
         token.click()
         self.wait()
         self.assertEqual(self.page.text("#lens_what"), "What “ is” (token 41 of 49) read in layer "
-                         f"{self.chosen()[0]}, head {self.chosen()[1]}; the next token is “ 4”.")
+                         "1, head 3; the next token is “ 4”.")
+        self.assertEqual(self.page.text("#context .matters bdi"), " 4")
+        self.assertIn("94 %", self.page.text(f"#kept .map1 li[data-slot='{NEEDLE_DIGIT}']"))
         self.page.driver.back()
         self.assertEqual(self.page.answered(), ANSWER)
 
