@@ -140,8 +140,10 @@ Status AttentionMapsCall::Submit(std::vector<int32_t> tokens) {
   }
   AttentionCapture::Selection selection;
   selection.layers = request_.layers;
-  DS_RETURN_IF_ERROR(
-      Assign(&selection.positions, Resolve(request_.positions, count, "positions", {count - 1})));
+  DS_RETURN_IF_ERROR(Assign(&selection.positions,
+                            request_.all_positions
+                                ? UpTo(count)
+                                : Resolve(request_.positions, count, "positions", {count - 1})));
   capture_ = std::make_shared<AttentionCapture>(*frontend_.options().attention,
                                                 std::move(selection));
   const Result<size_t> price = Price(tokens.size());

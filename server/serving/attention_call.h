@@ -30,6 +30,7 @@ struct AttentionRequest {
   // Negative indices count from the end; duplicates are answered once. Empty: all layers, all
   // heads, the last position.
   std::vector<int> layers, heads, positions;  // heads: signal heads in DiffSpec's order
+  bool all_positions = false;                 // whatever `positions` has
   std::optional<int> top_k;                   // nullopt: full maps; 0: only figures
   std::optional<std::pair<int, int>> span;    // slots [begin, end)
   std::optional<std::chrono::steady_clock::time_point> deadline;

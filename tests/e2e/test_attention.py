@@ -45,6 +45,7 @@ BAD = [
     ("layers", {"text": "a", "layers": []}),
     ("heads", {"text": "a", "heads": [HEADS]}),
     ("heads", {"text": "a", "heads": [0.5]}),
+    ("heads", {"text": "a", "heads": "some"}),
     ("positions", {"tokens": [1, 2], "positions": [2]}),
     ("positions", {"tokens": [1, 2], "positions": [-3]}),
     ("positions", {"tokens": LONG * 8, "positions": list(range(len(LONG) * 8))}),
@@ -187,13 +188,26 @@ class AttentionTest(unittest.TestCase):
 
     def test_maps_of_text_and_messages_equal_those_of_their_tokens(self):
         messages = [{"role": "user", "content": "hello the day"}]
+        begun = [*messages, {"role": "assistant", "content": "a"}]
+        goes_on = {"add_generation_prompt": False, "continue_final_message": True}
         for body, tokenized in (({"text": "hello the day"}, {"prompt": "hello the day"}),
-                                ({"messages": messages},
-                                 {"messages": messages, "add_generation_prompt": False})):
+                                ({"messages": messages}, {"messages": messages}),
+                                *[({"messages": begun, **more},) * 2
+                                  for more in ({"add_generation_prompt": False}, goes_on)]):
             tokens = self.server.post("/tokenize", tokenized).json()["tokens"]
             answer = ask(self.server, **body)
             self.assertEqual(answer["tokens"], tokens)
             self.assertEqual(answer["data"], ask(self.server, tokens=tokens)["data"])
+
+    def test_messages_end_where_the_answer_begins(self):
+        body = {"messages": [{"role": "user", "content": "hello the day"}]}
+        usage = self.server.post("/v1/chat/completions", {**body, "max_tokens": 1}).json()["usage"]
+        self.assertEqual(len(ask(self.server, **body)["tokens"]), usage["prompt_tokens"])
+
+    def test_all_names_every_layer_head_and_position(self):
+        self.assertEqual(
+            ask(self.server, tokens=LONG, layers="all", heads="all", positions="all")["data"],
+            ask(self.server, tokens=LONG, positions=list(range(len(LONG))))["data"])
 
     def test_texts_of_tokens_make_the_text_with_whole_characters(self):
         answer = ask(self.server, text="é→x")
@@ -326,8 +340,24 @@ class GrpcTest(unittest.TestCase):
             start, *_ = self.stub.Attention(request)
             self.assertEqual(list(start.start.token_ids), ask(self.server, **body)["tokens"])
 
+    def test_end_of_a_chat_and_all_positions_are_chosen_as_over_http(self):
+        chat = pb.Chat(messages=[pb.ChatMessage(role="user", content="hello")],
+                       add_generation_prompt=False)
+        messages = [{"role": "user", "content": "hello"}]
+        for goes_on in (False, True):
+            chat.continue_final_message = goes_on
+            start, *items = self.stub.Attention(
+                pb.AttentionRequest(chat=chat, layers=[0], heads=[0], all_positions=True))
+            wanted = ask(self.server, messages=messages, add_generation_prompt=False,
+                         continue_final_message=goes_on)["tokens"]
+            self.assertEqual(list(start.start.token_ids), wanted)
+            self.assertEqual([item.item.position for item in items], list(range(len(wanted))))
+
     def test_errors_name_the_field(self):
         for field, request in (("prompt", pb.AttentionRequest()),
+                               ("continue_final_message", pb.AttentionRequest(
+                                   chat=pb.Chat(messages=[pb.ChatMessage(role="user", content="a")],
+                                                continue_final_message=True))),
                                ("layers", pb.AttentionRequest(text="a", layers=[9])),
                                ("positions", pb.AttentionRequest(text="a", positions=[9])),
                                ("token_ids", pb.AttentionRequest(

@@ -49,14 +49,29 @@ TEST_F(AttentionRequestTest, RequestedValuesAreRead) {
   EXPECT_TRUE(parsed->float16);
 }
 
-TEST_F(AttentionRequestTest, ConversationOpensAnAnswerOnlyOnRequest) {
+TEST_F(AttentionRequestTest, ConversationEndsWhereAnAnswerBeginsByDefault) {
   const std::string messages = R"("messages":[{"role":"user","content":"a"}])";
   const auto opens = [&](const std::string& more) {
     const Result<OpenAiAttentionRequest> parsed = Parse("{" + messages + more + "}");
     return std::get<Conversation>(parsed->attention.prompt).add_generation_prompt;
   };
-  EXPECT_FALSE(opens(""));
-  EXPECT_TRUE(opens(R"(,"add_generation_prompt":true)"));
+  EXPECT_TRUE(opens(""));
+  EXPECT_FALSE(opens(R"(,"add_generation_prompt":false)"));
+  EXPECT_FALSE(opens(R"(,"add_generation_prompt":false,"continue_final_message":true)"));
+  EXPECT_EQ(Parse("{" + messages + R"(,"continue_final_message":true})").status().param(),
+            "continue_final_message");
+}
+
+TEST_F(AttentionRequestTest, LayersHeadsAndPositionsMayBeTheWordAll) {
+  const Result<OpenAiAttentionRequest> parsed = Parse(
+      R"({"text":"a","layers":"all","heads":"all","positions":"all"})");
+  ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+  const AttentionRequest& request = parsed->attention;
+  EXPECT_TRUE(request.layers.empty() && request.heads.empty() && request.positions.empty());
+  EXPECT_TRUE(request.all_positions);
+  EXPECT_FALSE(Parse(R"({"text":"a","positions":[1]})")->attention.all_positions);
+  EXPECT_EQ(Parse(R"({"text":"a","heads":"some"})").status().message(),
+            R"(heads is "some"; allowed is a list of integers or "all")");
 }
 
 TEST_F(AttentionRequestTest, ExactlyOneOfThreePromptFieldsIsAccepted) {

@@ -31,16 +31,27 @@ void ReadPrompt(JsonFields& fields, AttentionRequest* request) {
     fields.String("text", kMaxTextBytes, &text);
     request->prompt = std::move(text);
   } else {
-    request->prompt = ReadConversation(fields, /*add_generation_prompt=*/false);
+    request->prompt = ReadConversation(fields, /*add_generation_prompt=*/true);
   }
 }
 
-// An empty list is refused: it would mean all.
-void ReadIndices(JsonFields& fields, const char* name, std::vector<int>* out) {
+// A list, or the text "all", for which true is returned. An empty list is refused.
+bool ReadIndices(JsonFields& fields, const char* name, std::vector<int>* out) {
+  if (fields.IsString(name)) {
+    std::string text;
+    fields.String(name, kMaxNameBytes, &text);
+    if (text == "all") return true;
+    fields.Fail(InvalidArgument(std::string(name) + " is \"" + text.substr(0, 64) +
+                                    "\"; allowed is a list of integers or \"all\"",
+                                name));
+    return false;
+  }
   fields.SignedInts(name, kMaxIndices, out);
-  if (!fields.Has(name) || !out->empty()) return;
-  fields.Fail(
-      InvalidArgument(std::string(name) + " is an empty list; allowed is at least one", name));
+  if (fields.Has(name) && out->empty()) {
+    fields.Fail(
+        InvalidArgument(std::string(name) + " is an empty list; allowed is at least one", name));
+  }
+  return false;
 }
 
 void ReadSpan(JsonFields& fields, AttentionRequest* request) {
@@ -78,7 +89,7 @@ Result<OpenAiAttentionRequest> ParseAttentionRequest(std::string_view body, cons
   ReadPrompt(fields, &attention);
   ReadIndices(fields, "layers", &attention.layers);
   ReadIndices(fields, "heads", &attention.heads);
-  ReadIndices(fields, "positions", &attention.positions);
+  attention.all_positions = ReadIndices(fields, "positions", &attention.positions);
   if (fields.Has("top_k")) fields.Int("top_k", &attention.top_k.emplace());
   ReadSpan(fields, &attention);
   request.float16 = ReadEncoding(fields);

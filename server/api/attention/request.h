@@ -15,8 +15,8 @@ namespace members {
 
 inline constexpr MemberRow kAttention[] = {
     {kServed,
-     "model tokens text messages add_generation_prompt chat_template_kwargs heads positions "
-     "top_k span layers encoding"},
+     "model tokens text messages add_generation_prompt continue_final_message "
+     "chat_template_kwargs heads positions top_k span layers encoding"},
 };
 inline constexpr MemberTable kAttentionTables[] = {kAttention};
 

@@ -113,14 +113,8 @@ Conversation ReadConversation(JsonFields& fields, bool add_generation_prompt) {
   fields.Bool("add_generation_prompt", &chat.add_generation_prompt);
   bool continues = false;
   fields.Bool("continue_final_message", &continues);
-  if (continues && chat.add_generation_prompt) {
-    fields.Fail(
-        InvalidArgument("continue_final_message is true and add_generation_prompt is not false; an "
-                        "answer either continues the last message or begins a new one",
-                        "continue_final_message"));
-  }
   chat.messages = ReadMessages(fields);
-  if (continues) ContinueFinalMessage(&chat);
+  if (continues) fields.Fail(ContinueFinalMessageIfNotOpened(&chat));
   constexpr std::string_view kReserved[] = {"messages",      "add_generation_prompt",
                                             "chat_template", "tokenize",
                                             "tools",         "documents",

@@ -99,6 +99,17 @@ void ContinueFinalMessage(Conversation* conversation) {
   if (!conversation->messages.empty()) conversation->messages.back().content += kContinuationMark;
 }
 
+Status ContinueFinalMessageIfNotOpened(Conversation* conversation) {
+  if (conversation->add_generation_prompt) {
+    return InvalidArgument(
+        "continue_final_message is true and add_generation_prompt is not false; an answer either "
+        "continues the last message or begins a new one",
+        "continue_final_message");
+  }
+  ContinueFinalMessage(conversation);
+  return {};
+}
+
 std::string_view ContinuedText(const Conversation& conversation) {
   if (!conversation.continues_final_message || conversation.messages.empty()) return {};
   std::string_view text = conversation.messages.back().content;

@@ -60,6 +60,8 @@ void SetReasoningEffort(std::string effort, bool thinking_is_set, Conversation* 
 
 // Makes the answer continue the last message.
 void ContinueFinalMessage(Conversation* conversation);
+// The same for a client that asks for it by name. Error: the conversation also opens an answer.
+Status ContinueFinalMessageIfNotOpened(Conversation* conversation);
 // The text that the answer continues; empty: it continues none.
 std::string_view ContinuedText(const Conversation& conversation);
 

@@ -107,6 +107,10 @@ Result<Conversation> FromProto(const v1::Chat& chat, const FrontendOptions& limi
     conversation.messages.push_back(std::move(read).value());
   }
   DS_RETURN_IF_ERROR(ReadTools(chat.tools_json(), limits, &conversation.tools));
+  if (chat.has_add_generation_prompt())
+    conversation.add_generation_prompt = chat.add_generation_prompt();
+  if (chat.continue_final_message())
+    DS_RETURN_IF_ERROR(ContinueFinalMessageIfNotOpened(&conversation));
   return conversation;
 }
 
@@ -374,7 +378,6 @@ Result<AttentionRequest> FromProto(const v1::AttentionRequest& message,
     case v1::AttentionRequest::kChat: {
       Result<Conversation> chat = FromProto(message.chat(), limits);
       if (!chat.ok()) return chat.status();
-      chat->add_generation_prompt = false;
       request.prompt = std::move(chat).value();
       request.prompt_name = "chat";
       break;
@@ -385,6 +388,7 @@ Result<AttentionRequest> FromProto(const v1::AttentionRequest& message,
   request.layers.assign(message.layers().begin(), message.layers().end());
   request.heads.assign(message.heads().begin(), message.heads().end());
   request.positions.assign(message.positions().begin(), message.positions().end());
+  request.all_positions = message.all_positions();
   if (message.has_top_k()) request.top_k = message.top_k();
   if (message.has_span()) request.span = {message.span().begin(), message.span().end()};
   return request;
