@@ -336,8 +336,8 @@ std::vector<FlagSpec> ConversationFlags() {
 std::vector<FlagSpec> PromptFlags() {
   constexpr unsigned kPrompted = kLogits | kGenerate;
   return {
-      {"--prompt TEXT", kGenerate, At<&Options::prompt, &PromptOptions::text>(),
-       "text to continue"},
+      {"--prompt TEXT", kPrompted, At<&Options::prompt, &PromptOptions::text>(),
+       "the prompt as a text"},
       {"--chat", kGenerate, At<&Options::prompt, &PromptOptions::chat>(),
        "wrap the prompt in the model's chat template, as a user's message"},
       {"--tokens IDS", kPrompted, At<&Options::prompt, &PromptOptions::tokens>(),
@@ -477,7 +477,7 @@ std::span<const CommandSpec> CommandTable() {
   static constexpr CommandSpec kTable[] = {
       {"serve",
        "serve HTTP and gRPC; prints one line \"ready http=... grpc=... model=...\" on stdout"},
-      {"logits", "write a prompt's logits to a .npy file (--tokens, --output)"},
+      {"logits", "write a prompt's logits to a .npy file (--prompt or --tokens, --output)"},
       {"generate", "print one continuation as it is generated (--prompt or --tokens)"},
       {"chat",
        "chat in the terminal, with a local model or with a running server (--url instead of "

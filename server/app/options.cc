@@ -252,19 +252,15 @@ Status CheckTogether(unsigned command, Options& options) {
   }
   if (options.command == "probe") return ParseServerPlace(options.probe.url).status();
   const int prompts = !options.prompt.text.empty() + !options.prompt.tokens.empty();
-  if (options.command == "generate" && prompts != 1) {
+  if ((options.command == "generate" || options.command == "logits") && prompts != 1) {
     return InvalidArgument(
         "found " + std::to_string(prompts) + " prompts, allowed: exactly one of --prompt, --tokens",
         "--prompt");
   }
   if (options.command == "generate" && options.prompt.chat && options.prompt.text.empty())
     return InvalidArgument("--chat needs --prompt: token ids are used as they are", "--chat");
-  if (options.command == "logits") {
-    if (prompts == 0)
-      return InvalidArgument("--tokens is missing: the prompt's token ids", "--tokens");
-    if (options.logits.output.empty())
-      return InvalidArgument("--output is missing: the .npy file to write", "--output");
-  }
+  if (options.command == "logits" && options.logits.output.empty())
+    return InvalidArgument("--output is missing: the .npy file to write", "--output");
   if (options.command == "run-batch") {
     if (options.batch.input.empty())
       return InvalidArgument("--input is missing: the file of requests", "--input");

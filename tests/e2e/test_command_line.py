@@ -3,6 +3,7 @@
 bench."""
 
 import json
+import re
 import resource
 import subprocess
 import tempfile
@@ -204,6 +205,37 @@ class LogitsTest(unittest.TestCase):
             self.assertEqual(result.stderr,
                              f"diffserve: {path}: cannot be written: File too large\n")
             self.assertFalse(path.exists())
+
+    def test_logits_of_a_text_are_those_of_its_tokens_and_are_reported(self):
+        text, rows = "a prompt of some length for the logits", {}
+        generated = run("generate", tiny_model.directory(), "--prompt", text, "--max-tokens", 1,
+                        "--json")
+        ids = json.loads(generated.stdout)["prompt_token_ids"]
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "logits.npy"
+            for flags in (("--prompt", text), ("--tokens", ",".join(map(str, ids)))):
+                result = run("logits", tiny_model.directory(), "--output", path, *flags)
+                self.assertEqual((result.returncode, result.stdout), (0, ""), result.stderr)
+                rows[flags[0]] = np.load(path)
+                best = int(rows[flags[0]][-1].argmax())
+                shape = f"float32 [{len(ids)}, {VOCAB_SIZE}]"
+                self.assertRegex(result.stderr, rf'^{path}: {re.escape(shape)}; most probable next '
+                                                rf'token: {best} ".*", probability 0\.\d\d\d\n$')
+            np.testing.assert_array_equal(rows["--prompt"], rows["--tokens"])
+            both = run("logits", tiny_model.directory(), "--output", path, "--prompt", text,
+                       "--tokens", "1")
+        self.assertIn("found 2 prompts, allowed: exactly one of --prompt, --tokens", both.stderr)
+
+    def test_logits_of_ids_need_no_tokenizer(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model, path = tiny_model.write(Path(folder) / "model"), Path(folder) / "logits.npy"
+            for break_it in (lambda file: file.write_text("{"), Path.unlink):
+                break_it(model / "tokenizer.json")
+                result = run("logits", model, "--tokens", "1,2", "--output", path)
+                self.assertRegex(result.stderr, r"most probable next token: \d+, probability 0")
+                self.assertEqual(np.load(path).shape, (2, VOCAB_SIZE))
+                refused = run("logits", model, "--prompt", "a", "--output", path)
+                self.assertIn("tokenizer.json", refused.stderr)
 
     def test_greedy_tokens_are_the_largest_logits(self):
         flags = ("--tokens", ",".join(map(str,

@@ -349,7 +349,7 @@ TEST(OptionsTest, WrongUsageNamesTheError) {
       {{"chat", "--url", "http://h:80", "--device", "cpu"},
        "--device does not apply to chat --url"},
       {{"logits", "DIR", "--tokens", "1"}, "--output is missing"},
-      {{"logits", "DIR", "--output", "x"}, "--tokens is missing"},
+      {{"logits", "DIR", "--output", "x"}, "exactly one of --prompt, --tokens"},
   };
   for (const auto& [args, message] : cases) {
     const Result<Options> options = ParseOptions(args);

@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
 #include <span>
 
 #include "engine/bounded_queue.h"
@@ -39,14 +38,6 @@ struct Continuation {
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-// nullptr: no tokenizer is needed, because prompt and output are token ids.
-Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& model_dir, bool is_needed) {
-  std::error_code error;
-  if (!is_needed && !std::filesystem::exists(model_dir + "/tokenizer.json", error))
-    return std::unique_ptr<Tokenizer>();
-  return Tokenizer::Load(model_dir);
 }
 
 // The text itself, or the text as a user's message in the chat template.

@@ -5,13 +5,16 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <system_error>
 
+#include "kernels/base/terminal_text.h"
 #include "server/app/commands/commands.h"
 #include "server/app/commands/model_session.h"
 #include "server/app/commands/prompt_input.h"
@@ -81,16 +84,37 @@ class NpyFile {
   std::unique_ptr<std::FILE, RemoveFile> file_;
 };
 
+// The token that the last row rates highest, with its text if the model has a tokenizer.
+std::string NextToken(std::span<const float> row, const Tokenizer* tokenizer) {
+  const auto best = std::ranges::max_element(row);
+  double sum = 0;
+  for (const float logit : row) sum += std::exp(static_cast<double>(logit) - *best);
+  const auto id = static_cast<int32_t>(best - row.begin());
+  char probability[32];
+  std::snprintf(probability, sizeof(probability), "%.3f", 1 / sum);
+  const std::string text = tokenizer == nullptr
+                               ? std::string()
+                               : " \"" + QuotedOnTerminal(tokenizer->TokenBytes(id)) + "\"";
+  return std::to_string(id) + text + ", probability " + probability;
+}
+
+// Not checked against the vocabulary.
+Result<std::vector<int32_t>> ReadPrompt(const PromptOptions& prompt, const Tokenizer* tokenizer) {
+  if (!prompt.text.empty()) return tokenizer->Encode(prompt.text, /*add_special_tokens=*/true);
+  return PromptTokenIds(prompt, std::numeric_limits<int32_t>::max());
+}
+
 }  // namespace
 
 Status RunLogits(const SessionOptions& options, const PromptOptions& prompt,
                  const LogitsOptions& logits_options) {
-  // The ids are read twice: once to learn how many pages they need, then checked against the
-  // vocabulary.
-  Result<std::vector<int32_t>> counted = PromptTokenIds(prompt,
-                                                        std::numeric_limits<int32_t>::max());
-  if (!counted.ok()) return counted.status();
-  const std::vector<int32_t>& tokens = *counted;
+  const bool is_text = !prompt.text.empty();
+  const Result<std::unique_ptr<Tokenizer>> loaded_text = LoadTokenizer(options.model_dir, is_text);
+  if (is_text && !loaded_text.ok()) return loaded_text.status();
+  const Tokenizer* const tokenizer = loaded_text.ok() ? loaded_text->get() : nullptr;
+  const Result<std::vector<int32_t>> read = ReadPrompt(prompt, tokenizer);
+  if (!read.ok()) return read.status();
+  const std::vector<int32_t>& tokens = *read;
   const auto count = static_cast<int64_t>(tokens.size());
   SessionNeeds needs;
   needs.kv = [count](int, int) { return KvDemand{count, count}; };
@@ -99,7 +123,7 @@ Status RunLogits(const SessionOptions& options, const PromptOptions& prompt,
   Result<SessionPlan> plan = PlanSession(options, needs);
   if (!plan.ok()) return plan.status();
   const int vocab_size = plan->summary.config.vocab_size;
-  DS_RETURN_IF_ERROR(CheckIds(tokens, vocab_size, kTokensFlag));
+  DS_RETURN_IF_ERROR(CheckIds(tokens, vocab_size, is_text ? "--prompt" : kTokensFlag));
   if (count > plan->engine.max_model_len) {
     return InvalidArgument("the prompt has " + std::to_string(count) + " tokens, allowed: 1.." +
                            std::to_string(plan->engine.max_model_len));
@@ -115,6 +139,7 @@ Status RunLogits(const SessionOptions& options, const PromptOptions& prompt,
   std::iota(pages.begin(), pages.end(), 0);
   const int chunk = options.engine.max_num_batched_tokens;
   const int slice = static_cast<int>(std::max<int64_t>(1, kMaxLogitElements / vocab_size));
+  std::vector<float> last_row;
   for (int64_t begin = 0; begin < count; begin += chunk) {
     const int step_tokens = static_cast<int>(std::min<int64_t>(chunk, count - begin));
     Batch batch;
@@ -128,9 +153,16 @@ Status RunLogits(const SessionOptions& options, const PromptOptions& prompt,
           first, std::min(slice, step_tokens - first));
       if (!logits.ok()) return logits.status();
       DS_RETURN_IF_ERROR(output->Append(*logits));
+      const std::span<const float> last = logits->last(static_cast<size_t>(vocab_size));
+      last_row.assign(last.begin(), last.end());
     }
   }
-  return output->Close();
+  DS_RETURN_IF_ERROR(output->Close());
+  // On stderr, because the file may be /dev/stdout.
+  std::fprintf(stderr, "%s: float32 [%lld, %d]; most probable next token: %s\n",
+               logits_options.output.c_str(), static_cast<long long>(count), vocab_size,
+               NextToken(last_row, tokenizer).c_str());
+  return {};
 }
 
 }  // namespace diffserve

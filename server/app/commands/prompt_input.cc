@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/app/commands/prompt_input.h"
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "models/regular_file.h"
@@ -11,6 +13,13 @@ namespace {
 constexpr size_t kMaxTokensFileBytes = size_t{256} << 20;
 
 }  // namespace
+
+Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& model_dir, bool is_needed) {
+  std::error_code error;
+  if (!is_needed && !std::filesystem::exists(model_dir + "/tokenizer.json", error))
+    return std::unique_ptr<Tokenizer>();
+  return Tokenizer::Load(model_dir);
+}
 
 Status CheckIds(const std::vector<int32_t>& ids, int vocab_size, const std::string& param) {
   for (size_t i = 0; i < ids.size(); ++i) {
