@@ -23,6 +23,8 @@ from server_process import BINARY, DEMO_MODEL, DEVICE, REPOSITORY, ServerProcess
 PACKAGE = REPOSITORY / "deploy" / "python"
 sys.path.insert(0, str(PACKAGE))
 import diffserve
+from diffserve.arrays import MAX_NUMBERS
+from diffserve.results import few
 
 os.environ["DIFFSERVE_BINARY"] = str(BINARY)
 PROMPT = "The magic number of Lisbon is 48213. The magic number of Lisbon is"
@@ -77,13 +79,14 @@ class MethodsTest(unittest.TestCase):
             self.assertEqual((answer.text, answer.finish_reason),
                              (choice["message"]["content"], choice["finish_reason"]))
             self.assertEqual(client.detokenize(answer.token_ids), answer.text)
+            self.assertEqual(client.chat(MESSAGES[0]["content"], **GREEDY), answer)
 
     def test_list_gives_a_list_in_order(self):
         prompts = [f"{i}. {PROMPT}" for i in range(100)]
         alone = [self.raw("/v1/completions", {"prompt": prompt, **GREEDY})["choices"][0]["text"]
                  for prompt in prompts]
         self.assertEqual([answer.text for answer in self.llm.generate(prompts, **GREEDY)], alone)
-        chats = self.llm.chat([MESSAGES, MESSAGES], **GREEDY)
+        chats = self.llm.chat([MESSAGES, MESSAGES[0]["content"]], **GREEDY)
         alone = self.llm.chat(MESSAGES, **GREEDY).text
         self.assertEqual([chat.text for chat in chats], [alone] * 2)
         self.assertEqual(self.llm.generate([], **GREEDY), [])
@@ -160,6 +163,105 @@ class MethodsTest(unittest.TestCase):
                                       self.llm.attention(PROMPT, layers=[0]).map1)
         self.assertEqual(self.llm.attention(MESSAGES, positions="all").positions,
                          list(range(len(self.llm.attention(MESSAGES).tokens))))
+
+    def test_all_stands_for_layers_heads_and_positions(self):
+        whole = self.llm.attention([1, 5, 6], layers="all", heads="all", positions="all")
+        self.assertEqual((whole.layers, whole.heads, whole.positions),
+                         ([0, 1, 2], [0, 1, 2, 3], [0, 1, 2]))
+        with self.assertRaisesRegex(ValueError, 'heads is \'some\'; allowed is a list'):
+            self.llm.attention("a", heads="some")
+
+    def test_conversation_ends_where_its_answer_begins_or_as_the_keywords_say(self):
+        begun = [*MESSAGES, {"role": "assistant", "content": "I am"}]
+        for chat, fields in ((MESSAGES, {}), (MESSAGES, {"add_generation_prompt": False}),
+                             (begun, {"continue_final_message": True})):
+            sent = dict(fields)
+            if "continue_final_message" in fields:
+                sent["add_generation_prompt"] = False
+            tokens = self.raw("/tokenize", {"messages": chat, **sent})["tokens"]
+            for client in self.both:
+                self.assertEqual(client.attention(chat, **fields).tokens, tokens)
+                self.assertEqual(client.tokenize(chat, **sent), tokens)
+                np.testing.assert_array_equal(client.hidden_states(chat, **fields),
+                                              client.hidden_states(tokens))
+        for ask in (self.llm.attention, self.llm.hidden_states):
+            with self.assertRaisesRegex(ValueError, "are for a conversation"):
+                ask(PROMPT, add_generation_prompt=True)
+
+    def test_maps_too_large_for_one_reply_are_joined_from_several(self):
+        asked = {"layers": [0, 2], "heads": "all", "positions": [-1, 3, 15, 4]}
+        count = len(self.llm.tokenize(PROMPT))
+        whole = self.llm.attention(PROMPT, **asked)
+        slots = sum((4, 5, 16, count)) * 2
+        for limit, parts in ((slots * 8, 1), (slots * 4, 2), (slots * 2, 4), (slots, 8),
+                             (2 * count, 24), (1, 32)):
+            with self.subTest(limit=limit), mock.patch("diffserve.arrays.MAX_NUMBERS", limit), \
+                    mock.patch.object(self.llm, "_post", wraps=self.llm._post) as post:
+                joined = self.llm.attention(PROMPT, **asked)
+                self.assertEqual(post.call_count - 1, parts)
+            for name in ("tokens", "texts", "layers", "heads", "positions"):
+                self.assertEqual(getattr(joined, name), getattr(whole, name))
+            for name in ("map1", "map2", "lambdas", "entropy1", "entropy2", "cancelled"):
+                np.testing.assert_array_equal(getattr(joined, name), getattr(whole, name))
+
+    def test_limit_of_one_reply_is_the_servers(self):
+        tokens = [5] * 600  # one position more than fits: 3 layers, 4 heads, 2 maps
+        fits = next(n for n in range(600) if 24 * (n + 1) * (n + 2) // 2 > MAX_NUMBERS)
+        self.raw("/v1/attention", {"tokens": tokens[:fits], "positions": "all"})
+        refused = self.server.post("/v1/attention", {"tokens": tokens[:fits + 1],
+                                                     "positions": "all"})
+        self.assertIn(f"at most {MAX_NUMBERS} are allowed", refused.error["message"])
+        joined = self.llm.attention(tokens[:fits + 1], positions="all")
+        np.testing.assert_allclose(joined.map1.sum(-1), 1, atol=1e-5)
+
+    def test_other_indices_are_refused_by_name(self):
+        for name in ("layers", "heads", "positions"):
+            for wrong in ([99], [-99], []):
+                with self.subTest(name, wrong=wrong), \
+                        self.assertRaises(diffserve.DiffserveError) as caught:
+                    self.llm.attention("a b", **{name: wrong})
+                self.assertEqual((caught.exception.status, caught.exception.param), (400, name))
+
+    def test_plot_shows_the_maps_of_one_head(self):
+        maps = self.llm.attention("Prices: $5 and $6", layers=[1], heads=[0, 3], positions="all")
+        figure = maps.plot(1, 3)
+        with tempfile.TemporaryDirectory() as folder:
+            figure.savefig(f"{folder}/lens.png")
+        shown = [axis.images[0].get_array() for axis in figure.axes[:3]]
+        for image, expected in zip(shown, (maps.map1, maps.map2, maps.difference), strict=True):
+            np.testing.assert_array_equal(image, expected[0, 1])
+        for layer, head, words in ((0, 3, "layer is 0; these maps have layers \\[1\\]"),
+                                   (1, 2, "head is 2; these maps have heads \\[0, 3\\]")):
+            with self.assertRaisesRegex(ValueError, words):
+                maps.plot(layer, head)
+        with mock.patch.dict(sys.modules, {"matplotlib": None}), \
+                self.assertRaisesRegex(ImportError, "pip install matplotlib"):
+            maps.plot(1, 3)
+
+    def test_results_are_shown_in_one_line(self):
+        maps = self.llm.attention(PROMPT, positions="all")
+        count = len(maps.tokens)
+        self.assertEqual(repr(maps), f"Attention(map1, map2 [3, 4, {count}, {count}]: layers "
+                                     f"[0, 1, 2], heads [0, 1, 2, 3], positions 0..{count - 1}, "
+                                     f"{count} tokens)")
+        self.assertEqual(repr(self.llm.logprobs(PROMPT, top=2)), f"Logprobs({count} tokens, top 2)")
+        answer = self.llm.chat(MESSAGES, **GREEDY)
+        self.assertEqual(repr(answer), f"Answer(text={answer.text!r}, finish_reason='length')")
+        self.assertEqual(few(range(0, 40, 2)), "[0, 2, 4, ... 20 in all]")
+
+    def test_logits_are_those_that_the_server_draws_from(self):
+        ids = self.llm.tokenize(PROMPT)
+        logits = diffserve.logits(DEMO_MODEL, PROMPT)
+        np.testing.assert_array_equal(logits, diffserve.logits(DEMO_MODEL, np.array(ids)))
+        self.assertEqual((logits.dtype, logits.shape[0]), (np.float32, len(ids)))
+        scores = self.llm.logprobs(PROMPT)
+        logprobs = logits - np.log(np.exp(logits.astype(float)).sum(-1, keepdims=True))
+        np.testing.assert_allclose(logprobs[range(len(ids) - 1), ids[1:]], scores.logprobs[1:],
+                                   atol=1e-4)
+        with self.assertRaisesRegex(diffserve.DiffserveError, "max_model_len|allowed: 1..8"):
+            diffserve.logits(DEMO_MODEL, PROMPT, max_model_len=8)
+        with self.assertRaisesRegex(ValueError, "give its token ids"):
+            diffserve.logits(DEMO_MODEL, "a" * 200_000)
 
     def test_hidden_states(self):
         raw = self.raw("/pooling", {"input": PROMPT, "use_activation": False})["data"][0]["data"]
@@ -249,7 +351,8 @@ class ChildTest(unittest.TestCase):
             self.assertEqual(folder.stat().st_mode & 0o777, 0o700)
             self.assertTrue(is_running(llm.pid))
         self.assertFalse(is_running(llm.pid) or folder.exists())
-        with self.assertRaisesRegex(diffserve.DiffserveError, "the server ended, exit code 0"):
+        with self.assertRaisesRegex(diffserve.DiffserveError,
+                                    r"^the server ended \(exit code 0\)$"):
             llm.tokenize("a")
 
     def test_exception_ends_the_child(self):
@@ -311,15 +414,33 @@ class ChildTest(unittest.TestCase):
     def test_child_that_dies_is_reported(self):
         with diffserve.LLM(DEMO_MODEL) as llm:
             os.kill(llm.pid, signal.SIGKILL)
-            with self.assertRaisesRegex(diffserve.DiffserveError, "the server ended, exit code -9"):
+            with self.assertRaisesRegex(diffserve.DiffserveError,
+                                        r"^the server ended \(exit code -9\)"):
                 llm.generate(PROMPT, **GREEDY)
 
     def test_start_that_fails_gives_the_servers_words(self):
         with tempfile.TemporaryDirectory() as folder, \
                 self.assertRaisesRegex(diffserve.DiffserveError, "config.json"):
             diffserve.LLM(folder)
-        with self.assertRaisesRegex(diffserve.DiffserveError, "--max-modle-len is not a flag"):
-            diffserve.LLM(DEMO_MODEL, max_modle_len=3)
+        logits = lambda model, **flags: diffserve.logits(model, "a", **flags)
+        for start in (diffserve.LLM, logits):
+            with self.assertRaisesRegex(
+                    diffserve.DiffserveError,
+                    r"^[a-z ]+ \(exit code 2\): --max-modle-len is not a flag: .*$"):
+                start(DEMO_MODEL, max_modle_len=3)
+
+    def test_error_of_a_start_is_the_last_line_and_the_rest_is_its_log(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = Path(folder) / "program"
+            program.write_text("#!/bin/sh\nfor i in 1 2 3; do echo WARNING try $i >&2; done\n"
+                               "echo diffserve: no such model >&2; echo a hint >&2; exit 3\n")
+            program.chmod(0o755)
+            with mock.patch.dict(os.environ, {"DIFFSERVE_BINARY": str(program)}), \
+                    self.assertRaises(diffserve.DiffserveError) as caught:
+                diffserve.LLM(DEMO_MODEL)
+        self.assertEqual(str(caught.exception),
+                         "the server did not start (exit code 3): no such model")
+        self.assertEqual(len(caught.exception.log.splitlines()), 5)
 
     def test_flags_are_keywords(self):
         with diffserve.LLM(DEMO_MODEL, max_model_len=64, ui=False, served_model_name=["a", "b"],

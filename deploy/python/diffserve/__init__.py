@@ -3,7 +3,8 @@
 models, as Python values and numpy arrays.
 
 `LLM(model)` runs a server of its own; `connect(url)` uses one that runs. Both give the methods of
-`Client`. Nothing is imported before it is used, so that the command `diffserve` starts at once.
+`Client`. `logits(model, prompt)` runs a command instead. Nothing is imported before it is used, so
+that the command `diffserve` starts at once.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ if TYPE_CHECKING:
     from .client import Client, connect
     from .errors import DiffserveError
     from .llm import LLM
+    from .program import logits
     from .results import Answer, Attention, Logprobs
 
-__all__ = ["LLM", "Answer", "Attention", "Client", "DiffserveError", "Logprobs", "connect"]
+__all__ = ["LLM", "Answer", "Attention", "Client", "DiffserveError", "Logprobs", "connect",
+           "logits"]
 
 # Stubs that a program generates from proto/diffserve/v1 are modules of this package.
 __path__ = pkgutil.extend_path(__path__, __name__)
 
 _MODULES = {"LLM": "llm", "Client": "client", "connect": "client", "DiffserveError": "errors",
-            "Answer": "results", "Attention": "results", "Logprobs": "results"}
+            "logits": "program", "Answer": "results", "Attention": "results", "Logprobs": "results"}
 
 
 def __getattr__(name: str) -> object:

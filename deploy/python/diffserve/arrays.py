@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import base64
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,8 @@ from .results import Attention, Logprobs
 
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int32]
+
+MAX_NUMBERS = 1 << 22  # in the maps of one reply of /v1/attention
 
 
 def from_base64(text: str) -> FloatArray:
@@ -45,29 +47,54 @@ def logprobs_of(choice: Mapping[str, Any], top: int) -> Logprobs:
     return Logprobs(tokens, choice["logprobs"]["tokens"], logprobs, top_tokens, top_logprobs)
 
 
-def attention_of(reply: Mapping[str, Any]) -> Attention:
-    """From a reply of /v1/attention, whose items are ordered by layer, head and position."""
-    items = reply["data"]
-    layers = sorted({int(item["layer"]) for item in items})
-    heads = sorted({int(item["head"]) for item in items})
-    positions = sorted({int(item["position"]) for item in items})
-    shape = (len(layers), len(heads), len(positions))
-    places = [(layers.index(item["layer"]), heads.index(item["head"]),
-               positions.index(item["position"])) for item in items]
+class AttentionMaps:
+    """The maps of some positions, filled from replies of /v1/attention. `first` is a reply that has
+    the layers, heads and tokens."""
 
-    def numbers(name: str) -> FloatArray:
-        out = np.zeros(shape, np.float32)
-        for place, item in zip(places, items):
-            out[place] = item[name]
-        return out
+    def __init__(self, first: Mapping[str, Any], positions: List[int]):
+        items = first["data"]
+        self._tokens, self._texts = first["tokens"], first["token_texts"]
+        self._layers = sorted({int(item["layer"]) for item in items})
+        self._heads = sorted({int(item["head"]) for item in items})
+        self._positions = positions
+        self._places = [{number: place for place, number in enumerate(numbers)}
+                        for numbers in (self._layers, self._heads, positions)]
+        shape = (len(self._layers), len(self._heads), len(positions))
+        maps = ["map1", "map2"][:first["maps"]]
+        self._maps = {name: np.zeros((*shape, len(self._tokens)), np.float32) for name in maps}
+        entropies = ["entropy1", "entropy2"][:first["maps"]]
+        self._figures = {name: np.zeros(shape, np.float32)
+                         for name in ("lambda", "cancelled", *entropies)}
 
-    def maps(name: str) -> FloatArray:
-        out = np.zeros((*shape, len(reply["tokens"])), np.float32)
-        for place, item in zip(places, items):
-            out[place][:len(item[name])] = item[name]
-        return out
+    def parts(self) -> Iterator[Dict[str, List[int]]]:
+        """Layers, heads and positions whose maps fit into one reply each: all of them, or some
+        layers, or some heads of a layer, or some positions of a head."""
+        slots = np.cumsum([max(position, 0) + 1 for position in self._positions]) * len(self._maps)
+        heads = max(1, min(len(self._heads), MAX_NUMBERS // int(slots[-1])))
+        layers = max(1, MAX_NUMBERS // (int(slots[-1]) * len(self._heads)))
+        for layer in range(0, len(self._layers), layers):
+            for head in range(0, len(self._heads), heads):
+                begin = 0
+                while begin < len(slots):
+                    before = slots[begin - 1] if begin > 0 else 0
+                    end = max(begin + 1,
+                              int(np.searchsorted(slots, before + MAX_NUMBERS, side="right")))
+                    yield {"layers": self._layers[layer:layer + layers],
+                           "heads": self._heads[head:head + heads],
+                           "positions": self._positions[begin:end]}
+                    begin = end
 
-    two = reply["maps"] == 2
-    return Attention(reply["tokens"], reply["token_texts"], layers, heads, positions, maps("map1"),
-                     maps("map2") if two else None, numbers("lambda"), numbers("entropy1"),
-                     numbers("entropy2") if two else None, numbers("cancelled"))
+    def add(self, reply: Mapping[str, Any]) -> None:
+        for item in reply["data"]:
+            place = tuple(places[item[name]] for places, name in zip(
+                self._places, ("layer", "head", "position")))
+            for name, figures in self._figures.items():
+                figures[place] = item[name]
+            for name, maps in self._maps.items():
+                maps[place][:len(item[name])] = item[name]
+
+    def whole(self) -> Attention:
+        maps, figures = self._maps, self._figures
+        return Attention(self._tokens, self._texts, self._layers, self._heads, self._positions,
+                         maps["map1"], maps.get("map2"), figures["lambda"], figures["entropy1"],
+                         figures.get("entropy2"), figures["cancelled"])

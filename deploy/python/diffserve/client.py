@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 Prompt = Union[str, Sequence[int]]  # a text or its token ids
 Messages = Sequence[Mapping[str, Any]]  # a conversation: [{"role": "user", "content": "Hi"}]
+Chat = Union[str, Messages]  # a user's message, or a conversation
 Input = Union[Prompt, Messages]
+Indices = Union[Sequence[int], str, None]  # of layers, heads or positions; a str is "all"
 T = TypeVar("T")
 
 AT_ONCE = 64  # requests of a list that are under way together
@@ -57,6 +59,26 @@ def members(given: Input, text: str, ids: str) -> Dict[str, Any]:
     return {text if isinstance(given, str) else ids: ids_or_text(cast(Prompt, given))}
 
 
+def conversation_fields(given: Input, add_generation_prompt: Optional[bool],
+                        continue_final_message: bool) -> Dict[str, Any]:
+    """Where a conversation ends: by default where its answer begins."""
+    if not is_conversation(given):
+        if add_generation_prompt is not None or continue_final_message:
+            raise ValueError("add_generation_prompt and continue_final_message are for a "
+                             "conversation; this is a text or token ids")
+        return {}
+    if add_generation_prompt is None:
+        add_generation_prompt = not continue_final_message
+    return {"add_generation_prompt": add_generation_prompt,
+            "continue_final_message": continue_final_message}
+
+
+def indices(name: str, chosen: Union[Sequence[int], str]) -> Union[List[int], str]:
+    if isinstance(chosen, str) and chosen != "all":
+        raise ValueError(f'{name} is {chosen!r}; allowed is a list of integers or "all"')
+    return chosen if isinstance(chosen, str) else [int(index) for index in chosen]
+
+
 class Client:
     """A method that takes a list of inputs sends up to 64 at once and returns the results in order.
     `fields` are those of the server's route, such as max_tokens, temperature and stop. Any thread
@@ -93,17 +115,19 @@ class Client:
         return each(one, prompts)
 
     @overload
-    def chat(self, messages: Messages, **fields: Any) -> Answer: ...
+    def chat(self, messages: Chat, **fields: Any) -> Answer: ...
 
     @overload
-    def chat(self, messages: Sequence[Messages], **fields: Any) -> List[Answer]: ...
+    def chat(self, messages: Sequence[Chat], **fields: Any) -> List[Answer]: ...
 
-    def chat(self, messages: Union[Messages, Sequence[Messages]],
+    def chat(self, messages: Union[Chat, Sequence[Chat]],
              **fields: Any) -> Union[Answer, List[Answer]]:
-        """Answers one conversation or each of a list; fields of /v1/chat/completions."""
-        def one(conversation: Messages) -> Answer:
+        """Answers one conversation or each of a list; a text is a user's message. Fields of
+        /v1/chat/completions."""
+        def one(chat: Chat) -> Answer:
+            whole = [{"role": "user", "content": chat}] if isinstance(chat, str) else list(chat)
             choice = self._post("/v1/chat/completions", fields, {
-                "messages": list(conversation), "return_token_ids": True})["choices"][0]
+                "messages": whole, "return_token_ids": True})["choices"][0]
             return Answer(choice["message"]["content"] or "", choice["token_ids"],
                           choice["finish_reason"], choice)
         return each(one, messages)
@@ -151,41 +175,47 @@ class Client:
             return arrays.logprobs_of(reply["choices"][0], top)
         return each(one, prompts)
 
-    def attention(self, given: Input, layers: Optional[Sequence[int]] = None,
-                  heads: Optional[Sequence[int]] = None,
-                  positions: Union[Sequence[int], str, None] = None) -> Attention:
+    def attention(self, given: Input, layers: Indices = None, heads: Indices = None,
+                  positions: Indices = None, *, add_generation_prompt: Optional[bool] = None,
+                  continue_final_message: bool = False) -> Attention:
         """Both attention maps of a text, its token ids or a conversation. Lists choose layers,
-        heads and positions, negative numbers from the end; by default all layers and heads, and the
-        last position. positions="all" gives every position."""
+        heads and positions, negative numbers from the end, and "all" all of them; by default all
+        layers and heads, and the last position. A conversation ends where its answer begins, or as
+        the keywords say, which are fields of the chat route. Maps that are too large for one reply
+        come in several."""
         from . import arrays
 
         body = members(given, "text", "tokens")
-        if positions == "all":
-            body = {"tokens": self._tokens(given)}
-            positions = range(len(body["tokens"]))
-        for name, chosen in (("layers", layers), ("heads", heads), ("positions", positions)):
-            if chosen is not None:
-                body[name] = [int(index) for index in chosen]
-        return arrays.attention_of(self._post("/v1/attention", body))
+        body.update(conversation_fields(given, add_generation_prompt, continue_final_message))
+        body.update({name: indices(name, chosen) for name, chosen in (
+            ("layers", layers), ("heads", heads)) if chosen is not None})
+        # Which layers and heads there are, and how many tokens: one token is computed for that.
+        first = self._post("/v1/attention", body, {"positions": [0], "top_k": 0})
+        count = len(first["tokens"])
+        asked = indices("positions", [-1] if positions is None else positions)
+        wanted = range(count) if asked == "all" else sorted({int(i) % count for i in asked})
+        if asked != "all" and not (asked and all(-count <= int(i) < count for i in asked)):
+            self._post("/v1/attention", body, {"positions": asked})  # the server refuses it
+        maps = arrays.AttentionMaps(first, list(wanted))
+        for part in maps.parts():
+            maps.add(self._post("/v1/attention", {"tokens": first["tokens"], **part}))
+        return maps.whole()
 
-    def hidden_states(self, given: Input) -> FloatArray:
-        """The final normalised state of each token: [tokens, width]."""
+    def hidden_states(self, given: Input, *, add_generation_prompt: Optional[bool] = None,
+                      continue_final_message: bool = False) -> FloatArray:
+        """The final normalised state of each token: [tokens, width]. A conversation ends as in
+        attention()."""
         from . import arrays
 
-        reply = self._post("/pooling", members(given, "input", "input"), {
+        reply = self._post("/pooling", members(given, "input", "input"), conversation_fields(
+            given, add_generation_prompt, continue_final_message), {
             "task": "token_embed", "use_activation": False, "encoding_format": "base64"})
         return arrays.states_of(reply["data"][0]["data"], reply["usage"]["prompt_tokens"])
 
-    def _tokens(self, given: Input) -> List[int]:
-        body = members(given, "prompt", "tokens")
-        if "messages" in body:
-            body["add_generation_prompt"] = False
-        tokens: List[int] = body.get("tokens") or self._post("/tokenize", body)["tokens"]
-        return tokens
-
-    def tokenize(self, text: str, **fields: Any) -> List[int]:
-        """The token ids of a text; fields of /tokenize."""
-        tokens: List[int] = self._post("/tokenize", fields, {"prompt": text})["tokens"]
+    def tokenize(self, given: Chat, **fields: Any) -> List[int]:
+        """The token ids of a text or of a conversation; fields of /tokenize."""
+        tokens: List[int] = self._post("/tokenize", fields,
+                                       members(given, "prompt", "prompt"))["tokens"]
         return tokens
 
     def detokenize(self, tokens: Sequence[int]) -> str:

@@ -13,46 +13,14 @@ from types import TracebackType
 from typing import IO, Any, Dict, List, Optional, Type
 
 from .client import Client
-from .errors import DiffserveError
+from .errors import DiffserveError, of_ended
+from .program import child_environment, find_binary, flag_arguments
 from .transport import Transport
 
 MAX_SOCKET_PATH = 107  # bytes that the system allows
 DRAIN_S = 5  # for running requests when the server is closed, unless drain_timeout says otherwise
 PATIENCE_S = 10  # for the server to end after that; then it is killed
 LOG_BYTES = 4000  # of the log's end, in an error
-
-
-def find_binary() -> str:
-    """The program in the package; else what DIFFSERVE_BINARY names; else the one on PATH."""
-    packaged = Path(__file__).parent / "bin" / "diffserve"
-    if packaged.is_file():
-        return str(packaged)
-    found = os.environ.get("DIFFSERVE_BINARY") or shutil.which("diffserve")
-    if found is None:
-        raise DiffserveError(f"there is no program diffserve: not {packaged}, not in "
-                             "DIFFSERVE_BINARY, not on PATH")
-    return found
-
-
-def child_environment() -> Dict[str, str]:
-    """This process's. The socket is this user's alone, so the server asks for no key."""
-    return {name: value for name, value in os.environ.items() if name != "DIFFSERVE_API_KEY_FILE"}
-
-
-def flag_arguments(flags: Dict[str, Any]) -> List[str]:
-    """max_model_len=4096 as --max-model-len 4096; ui=False as --no-ui; None is left out."""
-    arguments: List[str] = []
-    for name, value in flags.items():
-        dashed = name.replace("_", "-")
-        if value is True or value is False:
-            arguments.append(f"--{dashed}" if value else f"--no-{dashed}")
-        elif isinstance(value, (list, tuple)) and all(isinstance(part, str) for part in value):
-            arguments += [f"--{dashed}={part}" for part in value]
-        elif isinstance(value, (list, tuple)):
-            arguments.append(f"--{dashed}={','.join(map(str, value))}")
-        elif value is not None:
-            arguments.append(f"--{dashed}={value}")
-    return arguments
 
 
 class Child:
@@ -87,21 +55,19 @@ class Child:
         line = self._output.readline()
         if not line.startswith(b"ready "):
             self.end()
-            raise DiffserveError(f"the server did not start: {self.last_words()}")
+            raise self.why_ended("the server did not start")
 
-    def last_words(self) -> str:
-        """The exit code and the end of the log."""
+    def why_ended(self, what: str) -> DiffserveError:
         self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, self._log.tell() - LOG_BYTES))
-        text = self._log.read().decode(errors="replace").strip()
-        return f"exit code {self.process.returncode}: {text}"
+        return of_ended(what, self.process.returncode, self._log.read().decode(errors="replace"))
 
-    def why_lost(self) -> Optional[str]:
+    def why_lost(self) -> Optional[DiffserveError]:
         try:
             self.process.wait(1)  # a connection may break a moment before the process ends
         except subprocess.TimeoutExpired:
             return None
-        return f"the server ended, {self.last_words()}"
+        return self.why_ended("the server ended")
 
     def end(self) -> None:
         """Ends the server and waits for it. A forked copy of this process ends nothing."""
@@ -127,9 +93,10 @@ os.register_at_fork(after_in_child=Child.forget_all)
 
 
 class LLM(Client):
-    """A model and the server that runs it: a directory or hf:ORG/NAME. Keywords are the flags of
-    `diffserve serve`: LLM("DIR", max_model_len=4096, quantization="int8"). The server ends with
-    close(), at the end of a `with` block, and with this process."""
+    """A model and the server that runs it: a directory or a name, such as demo or hf:ORG/NAME.
+    Keywords are the flags of `diffserve serve`: LLM("DIR", max_model_len=4096,
+    quantization="int8"). The server ends with close(), at the end of a `with` block, and with this
+    process."""
 
     def __init__(self, model: Any, *, timeout: Optional[float] = None, **flags: Any):
         flags = {"drain_timeout": DRAIN_S, "log_level": "warning", **flags}

@@ -1,13 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the methods of a client return."""
+"""What the methods of a client return. Their reprs are one line, however large the arrays."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from .arrays import FloatArray, IntArray
+
+
+def few(numbers: Sequence[int]) -> str:
+    """[0, 2], or 0..511 for a longer run, or the first ones and how many there are."""
+    if len(numbers) <= 8:
+        return str(list(numbers))
+    if list(numbers) == list(range(numbers[0], numbers[0] + len(numbers))):
+        return f"{numbers[0]}..{numbers[-1]}"
+    return f"[{', '.join(map(str, numbers[:3]))}, ... {len(numbers)} in all]"
 
 
 @dataclass(frozen=True)
@@ -15,15 +26,16 @@ class Answer:
     """One continuation of a prompt or conversation."""
 
     text: str
-    token_ids: List[int]
+    token_ids: List[int] = field(repr=False)
     finish_reason: str  # stop, length or tool_calls
-    choice: Dict[str, Any]  # as the server sent it: tool calls, reasoning, log-probabilities
+    # As the server sent it: tool calls, reasoning, log-probabilities.
+    choice: Dict[str, Any] = field(repr=False)
 
     def __str__(self) -> str:
         return self.text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Logprobs:
     """How probable each token of a text is after those before it. Row i describes token i; the
     first follows nothing, so its numbers are NaN and its top tokens -1."""
@@ -34,8 +46,11 @@ class Logprobs:
     top_tokens: IntArray  # [tokens, top], the most probable first
     top_logprobs: FloatArray  # [tokens, top]
 
+    def __repr__(self) -> str:
+        return f"Logprobs({len(self.texts)} tokens, top {self.top_tokens.shape[1]})"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Attention:
     """Both maps of chosen layers and heads, from chosen positions to the slots before them. Slots
     after a position are 0. A model without a second map has None where it would be."""
@@ -58,3 +73,17 @@ class Attention:
         if self.map2 is None:
             return self.map1
         return self.map1 - self.lambdas[..., None] * self.map2
+
+    def __repr__(self) -> str:
+        maps = "map1" if self.map2 is None else "map1, map2"
+        return (f"Attention({maps} {list(self.map1.shape)}: layers {few(self.layers)}, "
+                f"heads {few(self.heads)}, positions {few(self.positions)}, "
+                f"{len(self.tokens)} tokens)")
+
+    def plot(self, layer: int, head: int) -> Figure:
+        """A figure of map 1, map 2 and their difference: one row per position, one column per
+        token. `layer` and `head` are numbers of the model, among `layers` and `heads`. Needs
+        matplotlib."""
+        from . import plots
+
+        return plots.of_head(self, layer, head)

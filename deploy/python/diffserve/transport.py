@@ -59,7 +59,7 @@ class Transport:
     """`why_lost` gives the reason when the server cannot be reached, if it is known."""
 
     def __init__(self, url: str, api_key: Optional[str], timeout: Optional[float],
-                 why_lost: Callable[[], Optional[str]] = lambda: None):
+                 why_lost: Callable[[], Optional[DiffserveError]] = lambda: None):
         self.url = url
         self._connect = connection_maker(url, timeout)
         self._headers = {"Content-Type": "application/json"}
@@ -116,5 +116,5 @@ class Transport:
         raise AssertionError("the last try returns or raises")
 
     def _lost(self, error: Exception) -> DiffserveError:
-        reason = self._why_lost() or f"{type(error).__name__}: {error}"
-        return DiffserveError(f"no answer from {self.url}: {reason}")
+        return self._why_lost() or DiffserveError(
+            f"no answer from {self.url}: {type(error).__name__}: {error}")
