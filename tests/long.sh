@@ -17,8 +17,8 @@ cd "$(dirname "$0")/.."
 
 usual=(cuda cuda_gate schema templates e2e_long ui helm asan tsan)
 each=(gpu_check)  # of every run in CI
-others=(debug image package wheel tarball bare fleet ray dynamo clients recipes reliability soak
-  fuzz loader)
+others=(debug image package wheel tarball bare fleet ray dynamo clients recipes transformers
+  reliability soak fuzz loader)
 declare -A minutes about
 about_check() { minutes[$1]=$2 about[$1]=$3; }
 about_check cuda 9 "the CUDA backend on the CPU shim: its tests, its bench, one end-to-end file"
@@ -42,6 +42,7 @@ about_check dynamo 2 "workers behind NVIDIA Dynamo's frontend"
 about_check ray 7 "replicas and batches on a Ray cluster"
 about_check clients 6 "real clients of the APIs"
 about_check recipes 13 "the commands of docs/recipes with the real programs"
+about_check transformers 5 "the comparison with transformers in docs/python.md; PyTorch is 5 GB"
 about_check reliability 14 "hostile clients, tenants, faults, kills, gRPC floods"
 about_check soak 10 "100,000 requests without growth of memory"
 about_check fuzz 20 "each fuzz target for a minute under libFuzzer"
@@ -192,6 +193,12 @@ check_recipes() {
   build release diffserve
   run recipes tests/recipes/run.sh
   run_unittest recipes_test tests/recipes/run_test.py
+}
+check_transformers() {
+  build release diffserve
+  tests/clients/install.sh build/transformers tests/golden/requirements.txt || return 1
+  run transformers build/transformers/bin/python docs/check_commands.py --check transformers \
+    docs/python.md
 }
 # A program of tests/reliability ends with exit code 0 if nothing that it looks at was broken.
 whole() {  # whole NAME COMMAND...
