@@ -57,6 +57,14 @@ MatcherHandle CloneOf(const diffserve_ffi::FfiMatcher* matcher) {
   return copy;
 }
 
+Status CheckWhitespace(const GrammarSpec& spec) {
+  diffserve_ffi::FfiBytes message{};
+  if (!spec.whitespace || diffserve_ffi::ffi_whitespace_check(Borrow(*spec.whitespace), &message))
+    return {};
+  return InvalidArgument(std::string(spec.whitespace_param) + " " + Take(message),
+                         spec.whitespace_param);
+}
+
 class GrammarConstraint : public TokenConstraint {
  public:
   explicit GrammarConstraint(MatcherHandle matcher) : matcher_(std::move(matcher)) {}
@@ -195,6 +203,7 @@ struct GrammarCompiler::Impl {
     GrammarSpec::Kind kind;
     Place place;
     std::string text;
+    std::optional<std::string> whitespace;
     auto operator<=>(const Key&) const = default;
   };
   using Lines = std::list<std::pair<Key, std::shared_ptr<Entry>>>;
@@ -271,10 +280,12 @@ void GrammarCompiler::Impl::CompileInto(const GrammarSpec& spec, Place place, En
   }
   diffserve_ffi::FfiBytes message{}, no_first_token{};
   MatcherHandle made;
+  const diffserve_ffi::FfiStr whitespace = Borrow(
+      spec.whitespace ? std::string_view(*spec.whitespace) : std::string_view());
   entry->error = RunOnLargeStack([&] {
-    made.reset(diffserve_ffi::ffi_grammars_compile(*grammars, static_cast<uint32_t>(spec.kind),
-                                                   Borrow(spec.text), limits.max_whitespace,
-                                                   &entry->bytes, &no_first_token, &message));
+    made.reset(diffserve_ffi::ffi_grammars_compile(
+        *grammars, static_cast<uint32_t>(spec.kind), Borrow(spec.text),
+        spec.whitespace ? &whitespace : nullptr, &entry->bytes, &no_first_token, &message));
   });
   if (!entry->error.ok()) return;
   entry->no_first_token = Take(no_first_token);
@@ -348,7 +359,7 @@ Result<std::unique_ptr<GrammarCompiler>> GrammarCompiler::Make(const Tokenizer& 
 
 Result<std::shared_ptr<GrammarCompiler::Impl::Entry>> GrammarCompiler::Impl::Compiled(
     const GrammarSpec& spec, Place place, const std::string& client) {
-  const Key key{client, spec.kind, place, spec.text};
+  const Key key{client, spec.kind, place, spec.text, spec.whitespace};
   std::shared_ptr<Entry> entry = Find(key);
   if (!entry->done) {
     CompileInto(spec, place, entry.get());
@@ -370,6 +381,7 @@ Result<std::unique_ptr<TokenConstraint>> GrammarCompiler::Compile(const GrammarS
                                " bytes; at most " + std::to_string(max_bytes) + " are allowed",
                            spec.param);
   }
+  DS_RETURN_IF_ERROR(CheckWhitespace(spec));
   const auto copy_of = [](Impl::Entry& entry) {
     std::lock_guard lock(entry.copying);
     return std::make_unique<GrammarConstraint>(CloneOf(entry.matcher.get()));

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,10 @@ struct GrammarSpec {
   std::string text;
   const char* param = "response_format";  // the client's name of the field, for errors
   bool is_of_tools = false;               // made from the schemas of many tools
+  // In JSON of schemas: a pattern for the whitespace between two tokens, where none may be too;
+  // nullopt: a space, or a line end, an empty line at most, and an indent.
+  std::optional<std::string> whitespace = {};
+  const char* whitespace_param = "whitespace_pattern";
 };
 
 // The context of an answer's first token.
@@ -48,7 +53,6 @@ struct GrammarLimits {
   size_t max_tools_text_bytes = 2 << 20;
   size_t max_compiled_bytes = size_t{64} << 20;  // per grammar
   size_t max_cache_bytes = size_t{256} << 20;    // beyond it, the client that holds most loses
-  size_t max_whitespace = 20;  // characters per run of whitespace between JSON tokens
 };
 
 class GrammarCompiler {

@@ -73,6 +73,8 @@ struct GenerateRequest {
   // With `grammar`: the text at which an answer becomes tool calls instead; empty: never.
   std::string call_marker;
   std::optional<GrammarSpec> call_grammar;  // of an answer of calls; nullopt: unconstrained
+  std::optional<std::string> whitespace;    // of both, as GrammarSpec's
+  const char* whitespace_param = "";        // the name that the client used
   // How the reasoning at the start of an answer is marked; nullptr: there is none. Its end is
   // forced after max_reasoning_tokens; -1: no limit.
   const ReasoningFormat* reasoning = nullptr;

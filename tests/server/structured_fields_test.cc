@@ -106,8 +106,14 @@ TEST(StructuredFieldsTest, RefusalNamesTheField) {
             "response_format.json_schema.schema"},
            {R"("response_format":{"type":"json_schema"})", "response_format.json_schema.schema"},
            {R"("guided_regex":3)", "guided_regex"},
-           {R"("structured_outputs":{"whitespace_pattern":"a"})",
+           {R"("structured_outputs":{"whitespace_pattern":3})", "whitespace_pattern"},
+           {R"("structured_outputs":{"regex":"a","whitespace_pattern":" "})",
             "structured_outputs.whitespace_pattern"},
+           {R"("guided_choice":["a"],"disable_any_whitespace":true)", "disable_any_whitespace"},
+           {R"("guided_json":{},"guided_whitespace_pattern":" ","disable_any_whitespace":true)",
+            "disable_any_whitespace"},
+           {R"("structured_outputs":{"json":{},"disable_additional_properties":true})",
+            "structured_outputs.disable_additional_properties"},
            {R"("regex":"a","ebnf":"root ::= \"a\"")", "ebnf"},
            {R"("response_format":{"type":"json_object"},"guided_choice":["a"])", "guided_choice"},
            {R"("structured_outputs":{"regex":"a","choice":["b"]})", "structured_outputs.choice"},
@@ -117,6 +123,35 @@ TEST(StructuredFieldsTest, RefusalNamesTheField) {
     EXPECT_FALSE(parsed.ok()) << members;
     EXPECT_EQ(parsed.status().param(), param) << members << parsed.status().message();
   }
+}
+
+TEST(StructuredFieldsTest, WhitespaceOfJsonIsRead) {
+  struct Case {
+    const char *members, *pattern, *param;
+  };
+  for (const Case& each :
+       {Case{R"("guided_json":{},"guided_whitespace_pattern":"[ ]?")", "[ ]?",
+             "guided_whitespace_pattern"},
+        Case{R"("guided_json":{},"guided_whitespace_pattern":"")", "", "guided_whitespace_pattern"},
+        Case{R"("guided_json":{},"disable_any_whitespace":true)", "", "disable_any_whitespace"},
+        Case{R"("structured_outputs":{"json":{},"whitespace_pattern":" "})", " ",
+             "structured_outputs.whitespace_pattern"},
+        Case{R"("structured_outputs":{"json":{},"disable_any_whitespace":true})", "",
+             "structured_outputs.disable_any_whitespace"},
+        Case{R"("response_format":{"type":"json_object"},"disable_any_whitespace":true)", "",
+             "disable_any_whitespace"}}) {
+    const auto parsed = Parse(each.members);
+    ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+    EXPECT_EQ(parsed->generate.whitespace, each.pattern) << each.members;
+    EXPECT_STREQ(parsed->generate.whitespace_param, each.param);
+    const auto again = Parse(
+        "\"structured_outputs\":" +
+        StructuredOutputsText(*parsed->generate.grammar, parsed->generate.whitespace));
+    EXPECT_EQ(again->generate.whitespace, each.pattern) << "a rendered request keeps it";
+  }
+  for (const char* members : {R"("guided_json":{},"guided_whitespace_pattern":null)",
+                              R"("structured_outputs":{"json":{},"disable_any_whitespace":false})"})
+    EXPECT_FALSE(Parse(members)->generate.whitespace) << members;
 }
 
 TEST(StructuredFieldsTest, ReasoningBudgetIsRead) {

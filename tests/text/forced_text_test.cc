@@ -55,7 +55,7 @@ TEST_F(ForcedTextTest, SchemasForceKeysQuotesAndPunctuation) {
 TEST_F(ForcedTextTest, WhitespaceIsThatOfTheTextBefore) {
   EXPECT_EQ(ForcedAfter(Kind::kJsonSchema, kPerson, "{\"name\":\"Al\""), ",\"age\":")
       << "the first comma is like the colons";
-  EXPECT_EQ(ForcedAfter(Kind::kJsonSchema, kPerson, "{\n  \"name\":  \"Al\",\n  \"age\": 7,"),
+  EXPECT_EQ(ForcedAfter(Kind::kJsonSchema, kPerson, "{\n  \"name\": \"Al\",\n  \"age\": 7,"),
             "\n  \"kind\":");
 }
 

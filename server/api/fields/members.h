@@ -61,7 +61,8 @@ inline constexpr MemberRow kGeneration[] = {
 inline constexpr MemberRow kStructured[] = {
     {kServed,
      "response_format structured_outputs guided_json guided_regex guided_choice guided_grammar "
-     "regex ebnf json_schema max_reasoning_tokens thinking_token_budget"},
+     "guided_whitespace_pattern disable_any_whitespace regex ebnf json_schema "
+     "max_reasoning_tokens thinking_token_budget"},
 };
 
 // What clients of OpenAI, vLLM, SGLang, TensorRT-LLM and llama.cpp send to completions and chat.
@@ -78,7 +79,7 @@ inline constexpr MemberRow kOpenAi[] = {
      "dry_penalty_last_n dry_sequence_breakers mirostat_tau mirostat_eta "
      "repetition_ngram_threshold"},
     {kRefused,
-     "functions audio guided_decoding_backend guided_whitespace_pattern grammar stop_regex "
+     "functions audio guided_decoding_backend stop_regex "
      "prompt_embeds input_embeds lora lora_path lora_request logits_processors "
      "custom_logit_processor logprob_token_ids kv_transfer_params ec_transfer_params "
      "vllm_xargs repetition_detection reasoning web_search_options documents chat_template "

@@ -79,13 +79,51 @@ class FormReader {
     if (object.status().ok()) Take(kind, std::move(value), param);
   }
 
+  // The two members for whitespace in JSON.
+  void ReadWhitespace(JsonFields& object, const char* pattern, const char* pattern_param,
+                      const char* none_param);
+
   void ReadResponseFormat(std::string_view body);
   void ReadStructuredOutputs(std::string_view body);
+  // Refuses whitespace for a form that has no JSON of a schema.
+  void CheckWhitespace();
 
  private:
   JsonFields& fields_;
   GenerateRequest* const request_;
 };
+
+void FormReader::ReadWhitespace(JsonFields& object, const char* pattern, const char* pattern_param,
+                                const char* none_param) {
+  const auto take = [&](std::string text, const char* param) {
+    if (request_->whitespace) {
+      object.Fail(InvalidArgument(std::string(request_->whitespace_param) + " and " + param +
+                                      " both set the whitespace of JSON; use one of them",
+                                  param));
+    }
+    request_->whitespace = std::move(text);
+    request_->whitespace_param = param;
+  };
+  if (object.Has(pattern)) {
+    std::string text;
+    object.String(pattern, kMaxTextBytes, &text);
+    take(std::move(text), pattern_param);
+  }
+  bool none = false;
+  object.Bool("disable_any_whitespace", &none);
+  if (none) take("", none_param);
+}
+
+void FormReader::CheckWhitespace() {
+  if (!request_->whitespace || !request_->grammar) return;
+  const GrammarKind kind = request_->grammar->kind;
+  if (kind != GrammarKind::kRegex && kind != GrammarKind::kChoice && kind != GrammarKind::kEbnf)
+    return;
+  const char* const param = request_->whitespace_param;
+  fields_.Fail(InvalidArgument(std::string(param) + " is for JSON; " + request_->grammar->param +
+                                   " says itself where whitespace may be",
+                               param));
+}
 
 void FormReader::ReadResponseFormat(std::string_view body) {
   for (JsonFields& format : fields_.Object("response_format")) {
@@ -135,8 +173,16 @@ void FormReader::ReadStructuredOutputs(std::string_view body) {
     bool object = false;
     outputs.Bool("json_object", &object);
     if (object) Take(GrammarKind::kJsonObject, "", "structured_outputs.json_object");
-    constexpr std::string_view kKnown[] = {"json",    "regex",          "choice",
-                                           "grammar", "structural_tag", "json_object"};
+    ReadWhitespace(outputs, "whitespace_pattern", "structured_outputs.whitespace_pattern",
+                   "structured_outputs.disable_any_whitespace");
+    constexpr std::string_view kKnown[] = {"json",
+                                           "regex",
+                                           "choice",
+                                           "grammar",
+                                           "structural_tag",
+                                           "json_object",
+                                           "whitespace_pattern",
+                                           "disable_any_whitespace"};
     for (const std::string& name : outputs.Names()) {
       if (std::ranges::find(kKnown, name) == std::end(kKnown) && !outputs.IsOff(name))
         outputs.Fail(Unsupported("structured_outputs." + name.substr(0, 64)));
@@ -175,13 +221,17 @@ GrammarSpec::Kind GrammarKindOf(std::string_view text) {
 }
 
 void ReadStructuredOutputs(JsonFields& fields, std::string_view body, GenerateRequest* request) {
-  FormReader(fields, request).ReadStructuredOutputs(body);
+  FormReader forms(fields, request);
+  forms.ReadStructuredOutputs(body);
+  forms.CheckWhitespace();
 }
 
-std::string StructuredOutputsText(const GrammarSpec& grammar) {
+std::string StructuredOutputsText(const GrammarSpec& grammar,
+                                  const std::optional<std::string>& whitespace) {
   std::string text;
   JsonWriter json(&text);
   json.Begin('{');
+  if (whitespace) json.Add("whitespace_pattern", *whitespace);
   switch (grammar.kind) {
     case GrammarKind::kJsonObject:
       json.Add("json_object", true);
@@ -219,6 +269,9 @@ void ReadStructuredFields(JsonFields& fields, std::string_view body, GenerateReq
   forms.Read(fields, body, "regex", GrammarKind::kRegex, "regex");
   forms.Read(fields, body, "ebnf", GrammarKind::kEbnf, "ebnf");
   forms.Read(fields, body, "json_schema", GrammarKind::kJsonSchema, "json_schema");
+  forms.ReadWhitespace(fields, "guided_whitespace_pattern", "guided_whitespace_pattern",
+                       "disable_any_whitespace");
+  forms.CheckWhitespace();
   for (const char* name : {"max_reasoning_tokens", "thinking_token_budget"}) {
     if (!fields.Has(name)) continue;
     fields.Int(name, &request->max_reasoning_tokens);

@@ -3,6 +3,7 @@
 // structured_outputs, guided_json, regex, ebnf and so on; and the token budget of the reasoning.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -17,8 +18,9 @@ void ReadStructuredFields(JsonFields& fields, std::string_view body, GenerateReq
 // The same for only `structured_outputs`.
 void ReadStructuredOutputs(JsonFields& fields, std::string_view body, GenerateRequest* request);
 // A `structured_outputs` text that requests this format; empty if none would be read as the same
-// format.
-std::string StructuredOutputsText(const GrammarSpec& grammar);
+// format. `whitespace`: GenerateRequest's.
+std::string StructuredOutputsText(const GrammarSpec& grammar,
+                                  const std::optional<std::string>& whitespace = {});
 
 // Which syntax a grammar has: GBNF defines with "name ::=", Lark with "name:".
 GrammarSpec::Kind GrammarKindOf(std::string_view text);

@@ -59,7 +59,7 @@ void AddSampling(const GenerateRequest& request, int max_tokens, JsonWriter& jso
   AddListOrNull("allowed_token_ids", request.allowed_token_ids, json);
   AddListOrNull("bad_words", request.bad_words, json);
   json.Key("structured_outputs");
-  json.Json(request.grammar ? StructuredOutputsText(*request.grammar) : "null");
+  json.Json(request.grammar ? StructuredOutputsText(*request.grammar, request.whitespace) : "null");
   AddCountOrNull("logprobs", sampling.num_logprobs, json);
   AddCountOrNull("prompt_logprobs", sampling.prompt_logprobs, json);
   json.End('}');

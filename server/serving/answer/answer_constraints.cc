@@ -42,13 +42,16 @@ AnswerStart AnswerConstraints::StartOf(const GenerateRequest& request,
   return start;
 }
 
-Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::Compile(const GrammarSpec& grammar,
-                                                                    const AnswerStart& start,
-                                                                    const std::string& client) {
+Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::Compile(
+    const GrammarSpec& grammar, const AnswerStart& start, const GenerateRequest& request) {
   const Result<GrammarCompiler*> compiler = Compiler();
   if (!compiler.ok())
     return Status(compiler.status().code(), compiler.status().message(), grammar.param);
-  return (*compiler)->Compile(grammar, start, client);
+  if (!request.whitespace) return (*compiler)->Compile(grammar, start, request.client);
+  GrammarSpec spaced = grammar;
+  spaced.whitespace = request.whitespace;
+  spaced.whitespace_param = request.whitespace_param;
+  return (*compiler)->Compile(spaced, start, request.client);
 }
 
 // nullptr without error: the request has no form.
@@ -56,7 +59,7 @@ Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::Form(const GenerateR
                                                                  const AnswerStart& start) {
   std::unique_ptr<TokenConstraint> form;
   if (!request.grammar) return form;
-  DS_RETURN_IF_ERROR(Assign(&form, Compile(*request.grammar, start, request.client)));
+  DS_RETURN_IF_ERROR(Assign(&form, Compile(*request.grammar, start, request)));
   // After the compilation: a fault of the form is named first.
   if (request.sampling.ignore_eos) {
     return InvalidArgument(std::string("ignore_eos cannot be combined with ") +
@@ -70,8 +73,7 @@ Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::Form(const GenerateR
   std::unique_ptr<TokenConstraint> calls;
   if (request.call_grammar)
     DS_RETURN_IF_ERROR(Assign(
-        &calls,
-        Compile(*request.call_grammar, {.after_spaces = start.after_spaces}, request.client)));
+        &calls, Compile(*request.call_grammar, {.after_spaces = start.after_spaces}, request)));
   return MakeMarkedConstraint({*marker, std::move(calls)}, std::move(form));
 }
 

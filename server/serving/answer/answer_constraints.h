@@ -29,9 +29,10 @@ class AnswerConstraints {
  private:
   Result<GrammarCompiler*> Compiler();
   Result<std::shared_ptr<const TextMarker>> Marker(std::string_view text);
+  // `grammar`: of `request`.
   Result<std::unique_ptr<TokenConstraint>> Compile(const GrammarSpec& grammar,
                                                    const AnswerStart& start,
-                                                   const std::string& client);
+                                                   const GenerateRequest& request);
   AnswerStart StartOf(const GenerateRequest& request, const PromptInfo& prompt) const;
   // The answer's format, or tool calls.
   Result<std::unique_ptr<TokenConstraint>> Form(const GenerateRequest& request,

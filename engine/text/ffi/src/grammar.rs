@@ -12,9 +12,9 @@ use llguidance::{regex_to_lark, ParserFactory};
 use serde_json::{json, Value};
 
 use crate::number_guard::{DigitTokens, Limits, NumberGuard};
-use crate::schema_policy::{whitespace_of, SchemaPolicy};
+use crate::schema_policy::SchemaPolicy;
 use crate::token_parser::Parser;
-use crate::{gbnf, lark_text, row_check, structural_tag};
+use crate::{gbnf, lark_text, row_check, structural_tag, whitespace};
 
 /// The library's trie supports slightly longer tokens; a longer token than this is never drawn.
 const MAX_TOKEN_BYTES: usize = 1000;
@@ -162,12 +162,11 @@ pub fn parse_json(text: &str) -> Result<Value, String> {
 fn top_level(
     kind: Kind,
     text: &str,
-    max_whitespace: usize,
+    policy: &SchemaPolicy,
 ) -> Result<(TopLevelGrammar, Option<Limits>), String> {
     if text.trim().is_empty() && kind != Kind::JsonObject {
         return Err("it is empty".into());
     }
-    let policy = SchemaPolicy { max_whitespace };
     let of_schema = |schema: Value| -> Result<_, String> {
         let made = policy.apply(&schema)?;
         Ok((TopLevelGrammar::from_json_schema(made), Some(Limits::of(&schema))))
@@ -175,11 +174,11 @@ fn top_level(
     let (lark, schemas) = match kind {
         Kind::JsonObject => return of_schema(json!({"type": "object"})),
         Kind::JsonSchema => return of_schema(parse_json(text)?),
-        Kind::Lark => lark_text::with_checked_schemas(text, &policy)?,
+        Kind::Lark => lark_text::with_checked_schemas(text, policy)?,
         Kind::Regex => (lark_regex(text)?, vec![]),
         Kind::Choice => (lark_choice(text)?, vec![]),
         Kind::Ebnf => (gbnf::to_lark(text)?, vec![]),
-        Kind::StructuralTag => structural_tag::to_lark(&parse_json(text)?, &policy)?,
+        Kind::StructuralTag => structural_tag::to_lark(&parse_json(text)?, policy)?,
     };
     lark_text::check_levels(&lark)?;
     let limits = (!schemas.is_empty()).then(|| Limits::of(&Value::Array(schemas)));
@@ -240,17 +239,19 @@ impl GrammarFactory {
         Ok(GrammarFactory { factory, digits, eos: eos.into(), vocab_size, bytes })
     }
 
-    /// The matcher, and the reason if no first token is possible; empty: some are.
+    /// The matcher, and the reason if no first token is possible; empty: some are. `pattern`: of
+    /// whitespace between JSON tokens; None: the usual.
     pub fn compile(
         &self,
         kind: Kind,
         text: &str,
-        max_whitespace: usize,
+        pattern: Option<&str>,
     ) -> Result<(TokenMatcher, String), String> {
-        let (grammar, limits) = top_level(kind, text, max_whitespace)?;
+        let policy = SchemaPolicy { whitespace: whitespace::expression(pattern)? };
+        let (grammar, limits) = top_level(kind, text, &policy)?;
         let parser = self.factory.create_parser(grammar).map_err(|e| explained(e.to_string()))?;
         row_check::check(parser.parser.grammar(), LIMITS.max_items_in_row)?;
-        let mut parser = Parser::new(parser, &whitespace_of(max_whitespace));
+        let mut parser = Parser::new(parser, &policy.whitespace);
         let is_json = matches!(kind, Kind::JsonObject | Kind::JsonSchema);
         let begins = is_json || parser.is_in_schema();
         let made = TokenMatcher {

@@ -9,6 +9,7 @@
 mod class_tokens;
 mod client_text;
 mod counted_memory;
+mod ffi_values;
 mod forced_text;
 mod gbnf;
 mod grammar;
@@ -35,6 +36,7 @@ mod token_bound;
 mod token_bytes;
 mod token_parser;
 mod tokenizer;
+mod whitespace;
 
 use panics::{one_line, without_panic};
 
@@ -124,58 +126,6 @@ pub struct FfiTemplateFile {
 pub struct FfiNumbers {
     data: *const u32,
     size: usize,
-}
-
-impl FfiBytes {
-    fn new(mut bytes: Vec<u8>) -> Self {
-        let out =
-            FfiBytes { data: bytes.as_mut_ptr(), size: bytes.len(), capacity: bytes.capacity() };
-        std::mem::forget(bytes);
-        out
-    }
-}
-
-impl FfiIds {
-    fn new(mut ids: Vec<u32>) -> Self {
-        let out = FfiIds { data: ids.as_mut_ptr(), size: ids.len(), capacity: ids.capacity() };
-        std::mem::forget(ids);
-        out
-    }
-}
-
-impl FfiStr {
-    unsafe fn bytes<'a>(self) -> &'a [u8] {
-        if self.size == 0 {
-            return &[];
-        }
-        std::slice::from_raw_parts(self.data, self.size)
-    }
-
-    unsafe fn text<'a>(self, what: &str) -> Result<&'a str, String> {
-        std::str::from_utf8(self.bytes())
-            .map_err(|e| format!("{what} is not UTF-8 at byte {}", e.valid_up_to()))
-    }
-}
-
-impl FfiTokenFiles {
-    unsafe fn files<'a>(self) -> special_tokens::TokenFiles<'a> {
-        special_tokens::TokenFiles {
-            tokenizer: self.tokenizer.bytes(),
-            tokenizer_config: self.tokenizer_config.bytes(),
-            special_tokens_map: self.special_tokens_map.bytes(),
-            added_tokens: self.added_tokens.bytes(),
-            model_config: self.model_config.bytes(),
-        }
-    }
-}
-
-impl FfiNumbers {
-    unsafe fn slice<'a>(self) -> &'a [u32] {
-        if self.size == 0 {
-            return &[];
-        }
-        std::slice::from_raw_parts(self.data, self.size)
-    }
 }
 
 fn guard<T>(error: *mut FfiBytes, on_error: T, work: impl FnOnce() -> Result<T, String>) -> T {
@@ -403,7 +353,16 @@ pub unsafe extern "C" fn ffi_grammars_free(grammars: *mut FfiGrammars) {
     }
 }
 
-/// `kind`: GrammarSpec::Kind. `*held_bytes`: the memory that the matcher holds. `*no_first_token`:
+/// Whether `pattern` may be used for the whitespace between JSON tokens.
+#[no_mangle]
+pub unsafe extern "C" fn ffi_whitespace_check(pattern: FfiStr, error: *mut FfiBytes) -> bool {
+    guard(error, false, || {
+        whitespace::expression(Some(pattern.text("the whitespace pattern")?)).map(|_| true)
+    })
+}
+
+/// `kind`: GrammarSpec::Kind. `whitespace`: a pattern of the client for the whitespace between JSON
+/// tokens, or null. `*held_bytes`: the memory that the matcher holds. `*no_first_token`:
 /// the reason if no first token is possible, else empty. Null on error. Many threads may compile at
 /// once. Needs the stack of engine/text/large_stack.h.
 #[no_mangle]
@@ -411,7 +370,7 @@ pub unsafe extern "C" fn ffi_grammars_compile(
     grammars: *const FfiGrammars,
     kind: u32,
     text: FfiStr,
-    max_whitespace: usize,
+    whitespace: *const FfiStr,
     held_bytes: *mut usize,
     no_first_token: *mut FfiBytes,
     error: *mut FfiBytes,
@@ -421,7 +380,11 @@ pub unsafe extern "C" fn ffi_grammars_compile(
         let text = text.text("the grammar")?;
         let factory = &(*grammars).0;
         let before = counted_memory::held_bytes();
-        let (made, why) = factory.compile(kind, text, max_whitespace)?;
+        let pattern = match whitespace.as_ref() {
+            Some(pattern) => Some(pattern.text("the whitespace pattern")?),
+            None => None,
+        };
+        let (made, why) = factory.compile(kind, text, pattern)?;
         let made = Box::new(FfiMatcher(made));
         held_bytes.write((counted_memory::held_bytes() - before).max(0) as usize);
         no_first_token.write(FfiBytes::new(one_line(&why).into_bytes()));

@@ -64,16 +64,8 @@ const ANNOTATIONS: [&str; 24] = [
 ];
 const ALTERNATIVES: [&str; 3] = ["anyOf", "oneOf", "allOf"];
 pub struct SchemaPolicy {
-    /// Maximum characters per run of whitespace between JSON tokens.
-    pub max_whitespace: usize,
-}
-
-/// The expression for whitespace between JSON tokens.
-pub fn whitespace_of(max_whitespace: usize) -> String {
-    match max_whitespace {
-        0 => "[\\x20&&\\x0A]".into(), // none
-        max => format!("[\\x20\\x0A\\x0D\\x09]{{1,{max}}}"),
-    }
+    /// The expression for whitespace between JSON tokens.
+    pub whitespace: String,
 }
 
 impl SchemaPolicy {
@@ -94,7 +86,7 @@ impl SchemaPolicy {
         schema_intersections::check(&made)?;
         // One spelling per character: a key that is spelled differently would pass for another key.
         let options = json!({
-            "whitespace_pattern": whitespace_of(self.max_whitespace),
+            "whitespace_pattern": self.whitespace,
             "json_allowed_escapes": "nrbtf\\\""
         });
         made.insert("x-guidance".into(), options);
