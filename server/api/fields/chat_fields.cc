@@ -64,6 +64,8 @@ Message ReadMessage(JsonFields& message, const std::string& path) {
   for (const char* member : {"function_call", "audio"}) {
     if (!message.IsOff(member)) message.Fail(Unsupported(path + "." + member));
   }
+  if (!message.IsOff("prefix"))
+    message.Fail(Unsupported(path + ".prefix", ": use continue_final_message"));
   if (read.role != "assistant" && !message.IsOff("tool_calls")) {
     message.Fail(InvalidArgument(path + ".tool_calls is allowed for the role assistant only",
                                  path + ".tool_calls"));

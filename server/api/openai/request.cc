@@ -23,6 +23,9 @@ void ReadOffChoices(JsonFields& fields) {
     choice = "object";
   if (choice != "none" && choice != "auto")
     fields.Fail(Unsupported("function_call", " other than none or auto"));
+  bool samples = true;
+  fields.Bool("do_sample", &samples);
+  if (!samples) fields.Fail(Unsupported("do_sample", ": use temperature 0"));
   std::vector<std::string> modalities;
   fields.StringOrStrings("modalities", 16, &modalities);
   for (const std::string& modality : modalities) {
