@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/text/bytes_ffi.h"
+#include "engine/text/given_template.h"
 #include "engine/text/model_file.h"
 #include "engine/text/token_files.h"
 #include "kernels/base/check.h"
@@ -17,7 +18,6 @@ namespace diffserve {
 namespace {
 
 constexpr size_t kMaxProcessorBytes = size_t{16} << 20;
-constexpr size_t kMaxTemplateBytes = size_t{1} << 20;
 constexpr size_t kMaxTemplateFiles = 64;
 constexpr char kFurtherTemplates[] = "additional_chat_templates";
 
@@ -71,6 +71,21 @@ Result<std::vector<TemplateFile>> ReadTemplateFiles(const std::string& model_dir
   return files;
 }
 
+// Error: the template renders, but without a user's message, or it refuses one. A template may take
+// a text or a list of parts.
+Status ShowsUser(const ChatTemplate& chat_template) {
+  Status refusal;
+  for (const char* content : {R"("probe-1")", R"([{"type": "text", "text": "probe-1"}])"}) {
+    const std::string messages = R"([{"role": "user", "content": )" + std::string(content) + "}]";
+    const Result<RenderedChat> rendered = chat_template.Render(
+        {.messages_json = messages, .add_generation_prompt = true}, nullptr);
+    if (rendered.ok() && rendered->text.find("probe-1") != std::string::npos) return {};
+    if (!rendered.ok() && refusal.ok()) refusal = rendered.status();
+  }
+  if (!refusal.ok()) return refusal;
+  return InvalidArgument("the template does not show a user's message");
+}
+
 }  // namespace
 
 struct ChatTemplate::Impl {
@@ -85,7 +100,31 @@ struct ChatTemplate::Impl {
 ChatTemplate::ChatTemplate(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ChatTemplate::~ChatTemplate() = default;
 
-Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Load(const std::string& model_dir) {
+Result<std::unique_ptr<ChatTemplate>> ChatTemplate::LoadGiven(const std::string& given,
+                                                              const TokenFiles& files) {
+  const Result<std::string> text = ReadGivenTemplate(given);
+  if (!text.ok()) return text.status();
+  const diffserve_ffi::FfiTemplateFile file{Borrow(given), Borrow(text.value())};
+  diffserve_ffi::FfiBytes message{}, passed_over{};
+  diffserve_ffi::FfiTemplate* handle = diffserve_ffi::ffi_template_load(
+      &file, 1, Borrow(std::string_view()), files.ffi(), &passed_over, &message);
+  if (passed_over.size > 0) Take(passed_over);  // it is not used because the operator says so
+  const std::string flag = std::string(kChatTemplateFlag) + " ";
+  if (message.size > 0) return InvalidArgument(flag + Take(message), kChatTemplateFlag);
+  std::unique_ptr<ChatTemplate> loaded(new ChatTemplate(std::make_unique<Impl>(handle)));
+  if (Status shows = ShowsUser(*loaded); !shows.ok())
+    return InvalidArgument(flag + given + ": " + shows.message(), kChatTemplateFlag);
+  return loaded;
+}
+
+Status ChatTemplate::Check(const std::string& given) { return LoadGiven(given, {}).status(); }
+
+Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Load(const std::string& model_dir,
+                                                         const std::string& given) {
+  if (!given.empty()) {
+    const Result<TokenFiles> files = TokenFiles::Read(model_dir);
+    return files.ok() ? LoadGiven(given, *files) : files.status();
+  }
   const Result<std::vector<TemplateFile>> jinja = ReadTemplateFiles(model_dir);
   if (!jinja.ok()) return jinja.status();
   const Result<std::string> processor = ReadOptionalModelFile(model_dir, "chat_template.json",

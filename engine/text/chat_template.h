@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// ChatTemplate: renders a conversation to a prompt with the model's own Jinja template (the Rust
-// module `jinja`). The template comes from chat_template.jinja and additional_chat_templates, else
-// tokenizer_config.json, else chat_template.json. If there are several named templates, a
+// ChatTemplate: renders a conversation to a prompt with a Jinja template (the Rust module `jinja`).
+// It is the one that the operator gives, or the model's own: from chat_template.jinja and
+// additional_chat_templates, else tokenizer_config.json, else chat_template.json. If there are
+// several named templates, a
 // conversation with tools uses "tool_use" if it exists; every other one uses "default". The
 // template comes from the operator, never from a client. Its steps, memory, text and stack are
 // limited, and it cannot access files, environment or network. Thread safety: const after Load.
@@ -15,6 +16,8 @@
 #include "kernels/base/status.h"
 
 namespace diffserve {
+
+struct TokenFiles;
 
 // Marks the end of the last message's content when the model is to continue that message, like
 // transformers' continue_final_message. The space at its end is part of the mark because a template
@@ -36,9 +39,12 @@ struct RenderedChat {
 
 class ChatTemplate {
  public:
-  // nullptr if the model has no template. Error: a template does not compile; the message names its
-  // line.
-  static Result<std::unique_ptr<ChatTemplate>> Load(const std::string& model_dir);
+  // `given`: see ReadGivenTemplate; empty: the model's own, or nullptr if it has none. Error: a
+  // template does not compile, and the message names its line; a given one shows no message.
+  static Result<std::unique_ptr<ChatTemplate>> Load(const std::string& model_dir,
+                                                    const std::string& given = {});
+  // Whether a model could be loaded with this given template.
+  static Status Check(const std::string& given);
   ~ChatTemplate();
 
   // With a tokenizer, special tokens written inside the conversation are treated as plain text: a
@@ -51,6 +57,8 @@ class ChatTemplate {
 
  private:
   struct Impl;
+  static Result<std::unique_ptr<ChatTemplate>> LoadGiven(const std::string& given,
+                                                         const TokenFiles& files);
   explicit ChatTemplate(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -11,6 +11,8 @@
 
 namespace diffserve {
 
+inline constexpr size_t kMaxTemplateBytes = size_t{1} << 20;  // of a chat template
+
 // JSON is returned without a byte order mark. In a template that mark is text, as in transformers.
 // Error: kNotFound if there is no such file; otherwise one line with the path and the reason (not a
 // regular file, above the limit, unreadable).

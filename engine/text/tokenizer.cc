@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/text/tokenizer.h"
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "engine/text/bytes_ffi.h"
 #include "engine/text/token_files.h"
+#include "kernels/base/log.h"
 
 namespace diffserve {
 namespace {
@@ -17,6 +20,13 @@ std::vector<T> Take(const diffserve_ffi::FfiIds& ids) {
 }
 
 }  // namespace
+
+Status NoTokenizer(std::string_view what, std::string param) {
+  return InvalidArgument("this model has no tokenizer.json, which " + std::string(what) +
+                             " needs; send token ids to /inference/v1/generate, /v1/completions, "
+                             "/v1/attention, /pooling or /v1/embeddings",
+                         std::move(param));
+}
 
 struct Tokenizer::Impl {
   explicit Impl(diffserve_ffi::FfiTokenizer* loaded) : handle(loaded) {}
@@ -70,8 +80,28 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& model_dir)
   return std::unique_ptr<Tokenizer>(new Tokenizer(std::move(impl)));
 }
 
+std::unique_ptr<Tokenizer> Tokenizer::Missing() {
+  auto impl = std::make_unique<Impl>(nullptr);
+  impl->table.decoding = TokenTable::Decoding::kBytes;
+  return std::unique_ptr<Tokenizer>(new Tokenizer(std::move(impl)));
+}
+
+Result<std::unique_ptr<Tokenizer>> Tokenizer::LoadIfPresent(const std::string& model_dir) {
+  Result<std::unique_ptr<Tokenizer>> loaded = Load(model_dir);
+  if (loaded.ok() || loaded.status().code() != StatusCode::kNotFound) return loaded;
+  std::error_code error;
+  const auto place = std::filesystem::symlink_status(model_dir + "/tokenizer.json", error);
+  if (std::filesystem::exists(place)) return loaded;  // a link to nothing
+  Log(LogLevel::kWarning, "tokenizer_missing",
+      {{"reason", loaded.status().message()}, {"served", "token ids only"}});
+  return Missing();
+}
+
+bool Tokenizer::is_missing() const { return impl_->handle == nullptr; }
+
 Result<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
                                                const EncodeOptions& options) const {
+  if (is_missing()) return NoTokenizer("text");
   diffserve_ffi::FfiIds ids{};
   diffserve_ffi::FfiBytes message{};
   if (!diffserve_ffi::ffi_tokenizer_encode(
@@ -84,6 +114,7 @@ Result<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
 
 Result<std::string> Tokenizer::Decode(std::span<const int32_t> ids,
                                       bool skip_special_tokens) const {
+  if (is_missing()) return NoTokenizer("text");
   for (size_t i = 0; i < ids.size(); ++i) {
     if (!impl_->table.Contains(ids[i])) {
       return InvalidArgument("token " + std::to_string(i) + " is " + std::to_string(ids[i]) +

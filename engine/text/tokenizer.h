@@ -29,10 +29,18 @@ struct EncodeOptions {
                                     // 0: no limit
 };
 
+// The error for work with text where Tokenizer::is_missing().
+Status NoTokenizer(std::string_view what, std::string param = {});
+
 class Tokenizer {
  public:
   // Reads the files of TokenFiles. Error: one line with the file and the reason.
   static Result<std::unique_ptr<Tokenizer>> Load(const std::string& model_dir);
+  // That of a model without tokenizer.json: it has no token, and Encode and Decode fail.
+  static std::unique_ptr<Tokenizer> Missing();
+  // Missing() with a warning in the log if there is no tokenizer.json, else as Load.
+  static Result<std::unique_ptr<Tokenizer>> LoadIfPresent(const std::string& model_dir);
+  bool is_missing() const;
   ~Tokenizer();
 
   // Takes time linear in the text for every pattern that models use; the caller limits the length.
@@ -56,7 +64,7 @@ class Tokenizer {
   std::optional<int32_t> eos_token_id() const;
   int vocab_size() const;  // including added tokens: ids 0 .. vocab_size - 1
   const TokenTable& table() const;
-  const diffserve_ffi::FfiTokenizer* ffi() const;  // for ChatTemplate
+  const diffserve_ffi::FfiTokenizer* ffi() const;  // for ChatTemplate; nullptr: it is missing
 
  private:
   struct Impl;

@@ -44,7 +44,7 @@ TokenTexts ApiContext::token_texts() const {
   const Tokenizer& tokenizer = frontend.tokenizer();
   return {[&tokenizer](int32_t id) { return tokenizer.TokenBytes(id); },
           [&tokenizer](int32_t id) { return tokenizer.FirstTokenBytes(id); },
-          [&tokenizer](int32_t id) { return tokenizer.IsSpecial(id); }};
+          [&tokenizer](int32_t id) { return tokenizer.IsSpecial(id); }, tokenizer.is_missing()};
 }
 
 Status ApiContext::CheckModel(const std::string& model) const {

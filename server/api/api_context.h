@@ -31,11 +31,11 @@
 namespace diffserve {
 
 struct HttpRoutesOptions {
-  std::string model_root;             // shown as `root` in /v1/models
-  std::string fingerprint;            // system_fingerprint
-  std::string tokenizer_info = "{}";  // the body of /tokenizer_info
-  bool ui = true;                     // serve the page; else its paths are unknown
-  CrossOrigin cross_origin;           // other origins whose web pages may use the server
+  std::string model_root;      // shown as `root` in /v1/models
+  std::string fingerprint;     // system_fingerprint
+  std::string tokenizer_info;  // the body of /tokenizer_info; empty: there is no tokenizer
+  bool ui = true;              // serve the page; else its paths are unknown
+  CrossOrigin cross_origin;    // other origins whose web pages may use the server
   // Serve only Host fields with a loopback name, as protection from web pages that rebind their
   // name to this machine. For servers on a loopback address without API keys.
   bool loopback_hosts_only = false;

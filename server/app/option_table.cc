@@ -7,18 +7,12 @@
 #include "kernels/base/cuda/device.h"
 #include "kernels/ops/weight_codec.h"
 #include "server/app/completion.h"
-#include "server/serving/tools/tool_format.h"
 
 namespace diffserve {
 namespace {
 
 constexpr double kMaxInt = std::numeric_limits<int>::max();
 
-// The member of Options at the end of a path of members.
-template <auto... Path>
-FlagSpec::Target At() {
-  return +[](Options& options) -> auto& { return (options.*....*Path); };
-}
 template <auto Member>
 FlagSpec::Target InEngine() {
   return At<&Options::session, &SessionOptions::engine, Member>();
@@ -26,13 +20,6 @@ FlagSpec::Target InEngine() {
 template <auto Member>
 FlagSpec::Target InSampling() {
   return At<&Options::generate, &GenerateOptions::sampling, Member>();
-}
-
-template <typename Format>
-std::vector<std::string_view> NamesOf(std::span<const Format> formats) {
-  std::vector<std::string_view> names = {"auto", "none"};
-  for (const Format& format : formats) names.push_back(format.name);
-  return names;
 }
 
 constexpr WeightFormat kQuantizations[] = {WeightFormat::kInt8, WeightFormat::kInt4,
@@ -311,25 +298,6 @@ std::vector<FlagSpec> ReportFlags() {
                "form of the lines on stderr; json: one JSON object per line")
           .OneOf({"text", "json"})
           .Default("text"),
-  };
-}
-
-// How the texts of conversations are read.
-std::vector<FlagSpec> ConversationFlags() {
-  return {
-      FlagSpec("--tool-call-parser NAME", kServe | kRunBatch,
-               At<&Options::serve, &ServeOptions::tool_call_parser>(),
-               "how the model writes tool calls; auto: as its chat template says")
-          .OneOf(NamesOf(ToolFormats())),
-      FlagSpec("--reasoning-parser NAME", kServe | kRunBatch,
-               At<&Options::serve, &ServeOptions::reasoning_parser>(),
-               "how the model marks its reasoning, which is returned apart from the answer")
-          .OneOf(NamesOf(ReasoningFormats())),
-      FlagSpec(
-          "--chat-template-content-format FORM", kServe | kRunBatch,
-          At<&Options::serve, &ServeOptions::content_format>(),
-          "content as a string, or as openai's list of parts; auto: as the chat template takes it")
-          .OneOf({"auto", "string", "openai"}),
   };
 }
 

@@ -84,6 +84,15 @@ struct FlagSpec {
   std::string_view default_text;
 };
 
+// The member of Options at the end of a path of members.
+template <auto... Path>
+FlagSpec::Target At() {
+  return +[](Options& options) -> auto& { return (options.*....*Path); };
+}
+
+// The rows of the table for how the texts of conversations are made and read.
+std::vector<FlagSpec> ConversationFlags();
+
 // The group of flags that only `serve --models` has.
 inline constexpr std::string_view kModelsGroup = "Several models";
 

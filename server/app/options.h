@@ -57,6 +57,7 @@ struct SessionOptions : CheckpointOptions {
   MemorySize speculative_history;  // not given: none
   std::string draft_dir;  // --speculative-model: a directory or name like model_dir; empty: none
   int state_snapshot_interval = 1024;  // EngineOptions'
+  std::string chat_template;  // of a file, or built in (ReadGivenTemplate); empty: the model's own
   bool kv_cache_commit = false;
   MemorySize kv_cache_memory;  // not given: chosen from free memory
   // As the flags say: page_size 0 is 16 on the CPU and 64 on a GPU, max_model_len 0 is the

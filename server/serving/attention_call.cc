@@ -59,7 +59,9 @@ std::vector<AttentionSlot> TopOf(const AttentionMaps& maps, size_t count) {
   return top;
 }
 
+// None without a tokenizer.
 std::vector<std::string> TextsOf(const std::vector<int32_t>& tokens, const Tokenizer& tokenizer) {
+  if (tokenizer.is_missing()) return {};
   Detokenizer detokenizer(tokenizer, /*skip_special_tokens=*/false);
   std::vector<std::string> texts;
   for (int32_t id : tokens) texts.push_back(detokenizer.Push(id));

@@ -166,10 +166,15 @@ Result<SharedTokens> Frontend::Impl::Tokens(Prompt& prompt, std::optional<bool> 
   if (auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) return SharedTokens(std::move(*ids));
   EncodeOptions encode;
   RenderedChat rendered;
+  if (tokenizer.is_missing()) return NoTokenizer("text", PromptParam(prompt));
   const auto* const chat = std::get_if<Conversation>(&prompt);
   if (chat != nullptr) {
-    if (chat_template == nullptr)
-      return InvalidArgument("this model has no chat template; use /v1/completions", "messages");
+    if (chat_template == nullptr) {
+      return InvalidArgument(
+          "this model has no chat template: add chat_template.jinja to its directory or start with "
+          "--chat-template FILE; /v1/completions continues a text",
+          "messages");
+    }
     const TemplateJson json = TemplateJsonOf(*chat, options.content_forms);
     Result<RenderedChat> made = chat_template->Render(
         {json.messages, json.kwargs, chat->add_generation_prompt, json.tools,
@@ -356,6 +361,7 @@ Frontend::~Frontend() { impl_->cancelled_mass.Close(); }
 // Checks that need no text work.
 Status Frontend::Impl::Check(GenerateRequest& request) const {
   DS_RETURN_IF_ERROR(CheckRequest(request, limits()));
+  if (tokenizer.is_missing()) DS_RETURN_IF_ERROR(CheckNeedsNoTokenizer(request));
   if (Status status = CheckTextsFit(request, limits()); !status.ok()) {
     engine.CountRefusal(RefusalReason::kTooLong);
     return status;
@@ -462,6 +468,7 @@ Status Frontend::Tokenize(const std::string& client, Prompt prompt, bool add_spe
 }
 
 Result<std::string> Frontend::Detokenize(const std::vector<int32_t>& ids) const {
+  if (impl_->tokenizer.is_missing()) return NoTokenizer("text", "tokens");
   const Status status = CheckTokenIds(ids, impl_->tokenizer.vocab_size(), "tokens");
   if (!status.ok()) return status;
   return impl_->tokenizer.Decode(ids, /*skip_special_tokens=*/false);

@@ -238,7 +238,6 @@ BAD = [
           snapshots__def__config_dot_json=CONFIG), ["cache", "snapshots/def"]),
     ("a model one level down", only(**{"checkpoint-5__config_dot_json": CONFIG}),
      ["checkpoint-5", "subdirectory"]),
-    ("no tokenizer", remove("tokenizer.json"), ["tokenizer.json"]),
     ("tokenizer is nonsense", write("tokenizer.json", "{}"), ["tokenizer.json"]),
     ("chat template does not compile",
      write("tokenizer_config.json", {"chat_template": "{% for x %}"}), ["chat_template"]),

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "server/http/server.h"
+#include "tests/testing/eventually.h"
 #include "tests/testing/http_client.h"
 
 namespace diffserve {

@@ -255,23 +255,38 @@ TEST(TokenRoutesTest, TokenizerInfoReturnsTheFilesSettings) {
   EXPECT_TRUE(info.contains("chat_template") && info.contains("model_max_length"));
 
   TemporaryDirectory dir;
-  EXPECT_EQ(Json::parse(TokenizerInfoBody(dir.path()).value())["tokenizer_class"], nullptr);
+  EXPECT_EQ(Json::parse(TokenizerInfoBody(dir.path(), {}).value())["tokenizer_class"], nullptr);
   dir.Write(
       "tokenizer_config.json",
       R"({"tokenizer_class":"T","bos_token":"<s>","eos_token":{"content":"</s>"},"pad_token":null,
                 "model_max_length":1000000000000000019884624838656,"chat_template":"old","secret":1})");
-  Json told = Json::parse(TokenizerInfoBody(dir.path()).value());
+  Json told = Json::parse(TokenizerInfoBody(dir.path(), {}).value());
   EXPECT_EQ(told["bos_token"], "<s>");
   EXPECT_EQ(told["eos_token"], "</s>");
   EXPECT_EQ(told["pad_token"], nullptr);
   EXPECT_EQ(told["unk_token"], nullptr);
   EXPECT_EQ(told["model_max_length"], nullptr) << "no limit";
-  EXPECT_EQ(told["chat_template"], "old");
   EXPECT_FALSE(told.contains("secret"));
-  dir.Write("chat_template.jinja", "new");
-  EXPECT_EQ(Json::parse(TokenizerInfoBody(dir.path()).value())["chat_template"], "new");
   dir.Write("tokenizer_config.json", "[1]");
-  EXPECT_FALSE(TokenizerInfoBody(dir.path()).ok());
+  EXPECT_FALSE(TokenizerInfoBody(dir.path(), {}).ok());
+}
+
+TEST(TokenRoutesTest, TokenizerInfoShowsTheChatTemplateInUse) {
+  TemporaryDirectory dir;
+  const auto shown = [&dir](const std::string& given = "") {
+    const auto loaded = ChatTemplate::Load(dir.path(), given).value();
+    return Json::parse(
+        TokenizerInfoBody(dir.path(), {loaded.get(), given.empty()}).value())["chat_template"];
+  };
+  EXPECT_EQ(shown(), nullptr) << "the model cannot chat";
+  dir.Write("chat_template.json", R"({"chat_template":"{{ messages }} of a processor"})");
+  EXPECT_EQ(shown(), "{{ messages }} of a processor");
+  dir.Write("tokenizer_config.json", R"({"chat_template":[{"name":"default","template":"old"}]})");
+  EXPECT_EQ(shown()[0]["template"], "old");
+  dir.Write("chat_template.jinja", "new");
+  EXPECT_EQ(shown(), "new");
+  dir.Write("given.jinja", "{{ messages }}");
+  EXPECT_EQ(shown((dir.path() / "given.jinja").string()), "{{ messages }}");
 }
 
 }  // namespace

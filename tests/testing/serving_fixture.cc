@@ -23,7 +23,7 @@ ServingOptions::ServingOptions() {
   http.port = 0;
   routes.model_root = "tiny-root";
   routes.fingerprint = "fp_test";
-  routes.tokenizer_info = TokenizerInfoBody(TextDataDir() + "/byte_bpe").value();
+  routes.tokenizer_info = TokenizerInfoBody(TextDataDir() + "/byte_bpe", {}).value();
   frontend.served_model_name = "tiny";
   frontend.text_threads = 1;  // so that one text can occupy them all
 }

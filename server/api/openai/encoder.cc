@@ -35,7 +35,7 @@ void AddIds(const char* name, const SharedTokens& ids, JsonWriter& json) {
 }  // namespace
 
 OpenAiResponse::OpenAiResponse(const OpenAiRequest& request, OpenAiIdentity identity,
-                               TokenTexts texts)
+                               const TokenTexts& texts)
     : chat_(request.chat),
       stream_(request.stream),
       include_usage_(request.include_usage),
@@ -49,8 +49,8 @@ OpenAiResponse::OpenAiResponse(const OpenAiRequest& request, OpenAiIdentity iden
       n_(request.generate.n),
       identity_(std::move(identity)),
       chat_form_{request.answer, request.include_reasoning, identity_.id, identity_.created},
-      logprob_form_{std::move(texts), request.generate.sampling.num_logprobs,
-                    request.prompt_logprobs, request.tokens_as_ids} {
+      logprob_form_{texts, request.generate.sampling.num_logprobs, request.prompt_logprobs,
+                    request.tokens_as_ids || texts.are_missing} {
   const char* const object = !chat_    ? "text_completion"
                              : stream_ ? "chat.completion.chunk"
                                        : "chat.completion";

@@ -31,7 +31,7 @@ struct OpenAiIdentity {
 
 class OpenAiResponse : public AnswerWriter {
  public:
-  OpenAiResponse(const OpenAiRequest& request, OpenAiIdentity identity, TokenTexts texts);
+  OpenAiResponse(const OpenAiRequest& request, OpenAiIdentity identity, const TokenTexts& texts);
 
   void OnStarted(ResponseStarted event) override;
   void OnPromptLogprobs(ResponsePromptLogprobs event, AnswerState* answer) override;

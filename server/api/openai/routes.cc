@@ -23,6 +23,12 @@ constexpr std::string_view kModelPrefix = "/v1/models/";
 
 HttpAnswer Generate(ApiContext& api, RouteCall& call, Result<OpenAiRequest> parsed) {
   if (!parsed.ok()) return api.Refused(parsed.status());
+  if (api.frontend.tokenizer().is_missing() && !parsed->chat && !parsed->return_token_ids) {
+    return api.Refused(
+        InvalidArgument("this model has no tokenizer.json, so an answer has no text: set "
+                        "return_token_ids to get its token ids",
+                        "return_token_ids"));
+  }
   const OpenAiIdentity identity = {OpenAiId(call, parsed->chat), api.model_name(),
                                    api.options.fingerprint, std::time(nullptr)};
   auto writer = std::make_unique<OpenAiResponse>(*parsed, identity, api.token_texts());

@@ -23,6 +23,7 @@ struct TokenTexts {
   TokenBytes bytes;
   TokenBytes first_bytes;  // of a token at the start of a text
   std::function<bool(int32_t)> is_special;
+  bool are_missing = false;  // the model has no tokenizer: tokens are named by their ids
 
   const TokenBytes& At(bool opens_text) const { return opens_text ? first_bytes : bytes; }
 };

@@ -12,7 +12,6 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr size_t kMaxConfigBytes = size_t{16} << 20;
-constexpr size_t kMaxTemplateBytes = size_t{1} << 20;
 
 std::string Dump(const OrderedJson& json) {
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
@@ -40,7 +39,7 @@ OrderedJson LengthJson(const OrderedJson& config) {
 
 }  // namespace
 
-Result<std::string> TokenizerInfoBody(const std::string& model_dir) {
+Result<std::string> TokenizerInfoBody(const std::string& model_dir, const ServedTemplate& served) {
   const Result<std::string> text = ReadOptionalModelFile(model_dir, "tokenizer_config.json",
                                                          kMaxConfigBytes);
   if (!text.ok()) return text.status();
@@ -61,7 +60,12 @@ Result<std::string> TokenizerInfoBody(const std::string& model_dir) {
     for (const char* name : {"add_bos_token", "add_eos_token", "padding_side", "truncation_side"})
       add(name, Member(config, name));
     add("model_max_length", LengthJson(config));
-    add("chat_template", jinja->empty() ? Member(config, "chat_template") : OrderedJson(*jinja));
+    OrderedJson own = jinja->empty() ? Member(config, "chat_template") : OrderedJson(*jinja);
+    if (served.chat_template == nullptr)
+      own = nullptr;
+    else if (!served.is_own || own.is_null())  // chat_template.json is another place of its own
+      own = served.chat_template->Sources();
+    add("chat_template", own);
   });
 }
 

@@ -9,13 +9,13 @@
 
 namespace diffserve {
 TokenResponse::TokenResponse(const AnswerRequest& request, const Identity& identity,
-                             TokenTexts texts)
+                             const TokenTexts& texts)
     : stream_(request.stream),
       include_usage_(request.include_usage),
       continuous_usage_(request.continuous_usage),
       logprobs_(request.logprobs),
-      logprob_form_{std::move(texts), request.generate.sampling.num_logprobs,
-                    request.generate.sampling.prompt_logprobs},
+      logprob_form_{texts, request.generate.sampling.num_logprobs,
+                    request.generate.sampling.prompt_logprobs, texts.are_missing},
       choices_(static_cast<size_t>(request.generate.n)) {
   JsonWriter(&head_)
       .Add("request_id", identity.request_id)

@@ -24,7 +24,7 @@ class TokenResponse : public AnswerWriter {
     std::string model;
     int64_t created = 0;  // Unix seconds
   };
-  TokenResponse(const AnswerRequest& request, const Identity& identity, TokenTexts texts);
+  TokenResponse(const AnswerRequest& request, const Identity& identity, const TokenTexts& texts);
 
   void OnStarted(ResponseStarted event) override;
   void OnPromptLogprobs(ResponsePromptLogprobs event, AnswerState* answer) override;

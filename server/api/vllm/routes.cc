@@ -27,6 +27,8 @@ HttpAnswer TokensInOut(ApiContext& api, RouteCall& call, Result<TokenRequest> pa
 }
 
 HttpAnswer TokenizerInfo(ApiContext& api, RouteCall&) {
+  if (api.options.tokenizer_info.empty())
+    return api.Error(Status(StatusCode::kNotFound, "this model has no tokenizer.json"));
   return JsonReply(api.options.tokenizer_info);
 }
 

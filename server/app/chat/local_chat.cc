@@ -47,18 +47,21 @@ struct ModelText {
   std::unique_ptr<ChatTemplate> chat_template;
 };
 
-Result<ModelText> LoadText(const std::string& model_dir) {
+Result<ModelText> LoadText(const SessionOptions& options) {
+  const std::string& model_dir = options.model_dir;
   ModelText text;
   Result<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(model_dir);
   if (!tokenizer.ok()) return tokenizer.status();
   text.tokenizer = std::move(tokenizer).value();
-  Result<std::unique_ptr<ChatTemplate>> chat_template = ChatTemplate::Load(model_dir);
+  Result<std::unique_ptr<ChatTemplate>> chat_template = ChatTemplate::Load(model_dir,
+                                                                           options.chat_template);
   if (!chat_template.ok()) return chat_template.status();
   text.chat_template = std::move(chat_template).value();
   if (text.chat_template != nullptr) return text;
   return InvalidArgument(
       model_dir +
-      ": the model has no chat template, so it cannot chat; diffserve generate continues a text");
+      ": the model has no chat template, so it cannot chat: add chat_template.jinja to the "
+      "directory or start with --chat-template FILE; diffserve generate continues a text");
 }
 
 GenerateRequest RequestTemplate(const SessionOptions& options, const GenerateOptions& generate,
@@ -197,7 +200,7 @@ Result<std::unique_ptr<ChatModel>> LoadChatModel(const SessionOptions& options,
                                                  const GenerateOptions& generate,
                                                  const ChatOptions& chat,
                                                  const ExecutorWrapper& wrap) {
-  Result<ModelText> text = LoadText(options.model_dir);
+  Result<ModelText> text = LoadText(options);
   if (!text.ok()) return text.status();
   SessionOptions session_options = options;
   session_options.engine.max_num_seqs = kSequences;

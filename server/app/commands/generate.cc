@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/detokenizer.h"
+#include "engine/text/given_template.h"
 #include "engine/text/tokenizer.h"
 #include "kernels/base/terminal_text.h"
 #include "server/app/chat/chat_history.h"
@@ -41,13 +42,18 @@ double SecondsSince(Clock::time_point start) {
 }
 
 // The text itself, or the text as a user's message in the chat template.
-Result<std::vector<int32_t>> TextTokens(const std::string& model_dir, const PromptOptions& prompt,
+Result<std::vector<int32_t>> TextTokens(const SessionOptions& options, const PromptOptions& prompt,
                                         const Tokenizer& tokenizer) {
   if (!prompt.chat) return tokenizer.Encode(prompt.text, /*add_special_tokens=*/true);
-  const Result<std::unique_ptr<ChatTemplate>> chat_template = ChatTemplate::Load(model_dir);
+  const Result<std::unique_ptr<ChatTemplate>> chat_template = ChatTemplate::Load(
+      options.model_dir, options.chat_template);
   if (!chat_template.ok()) return chat_template.status();
-  if (*chat_template == nullptr)
-    return InvalidArgument("--chat: " + model_dir + " has no chat template", "--chat");
+  if (*chat_template == nullptr) {
+    return InvalidArgument("--chat: " + options.model_dir +
+                               " has no chat template: add chat_template.jinja to the directory or "
+                               "give --chat-template FILE",
+                           "--chat");
+  }
   const TemplateJson json = TemplateJsonOf(ChatHistory("").With(prompt.text),
                                            ContentFormsOf(chat_template->get()));
   const Result<RenderedChat> rendered =
@@ -197,14 +203,17 @@ Status RunGenerate(const SessionOptions& asked, const PromptOptions& prompt_opti
                    const GenerateOptions& generate, bool json) {
   SessionOptions options = asked;
   options.engine.max_num_seqs = 1;
+  if (!options.chat_template.empty() && !prompt_options.chat) {
+    return InvalidArgument("--chat-template needs --chat: without it the prompt is used as it is",
+                           kChatTemplateFlag);
+  }
   const bool needs_text = !prompt_options.text.empty() || !generate.stop.empty();
   Result<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(options.model_dir, needs_text);
   if (!tokenizer.ok()) return tokenizer.status();
   constexpr int kAnyId = std::numeric_limits<int32_t>::max();
   Result<std::vector<int32_t>> prompt = prompt_options.text.empty()
                                             ? PromptTokenIds(prompt_options, kAnyId)
-                                            : TextTokens(options.model_dir, prompt_options,
-                                                         **tokenizer);
+                                            : TextTokens(options, prompt_options, **tokenizer);
   if (!prompt.ok()) return prompt.status();
   SessionNeeds needs;
   needs.kv = [needed = static_cast<int64_t>(prompt->size()) + generate.max_tokens](

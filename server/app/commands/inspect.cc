@@ -355,7 +355,7 @@ Status RunInspect(const SessionOptions& options, const std::string& kv_cache_dir
   bool has_chat_template = false;
   // With dummy weights there is nothing more to read.
   if (!options.dummy_weights) {
-    Result<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(options.model_dir);
+    const auto tokenizer = Tokenizer::LoadIfPresent(options.model_dir);
     if (!tokenizer.ok()) return tokenizer.status();
     Result<std::unique_ptr<ChatTemplate>> chat_template = ChatTemplate::Load(options.model_dir);
     if (!chat_template.ok()) return chat_template.status();

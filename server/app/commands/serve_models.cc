@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/text/chat_template.h"
 #include "kernels/base/crash_report.h"
 #include "kernels/base/line_writer.h"
 #include "kernels/base/log.h"
@@ -119,6 +120,10 @@ Result<std::vector<ChildModel>> PlanChildren(const RoutedModels& models, const O
     }
     const Result<ModelName> name = ParseModelName(parsed->session.model_dir);
     child.is_fetched = name.ok() && std::holds_alternative<HubName>(*name);
+    if (const std::string& given = parsed->session.chat_template; !given.empty()) {
+      if (Status bad = ChatTemplate::Check(given); !bad.ok())
+        return OfFile(options.models, bad, model.name + ": ");
+    }
     if (!options.models.memory.text.empty()) {
       const Result<int64_t> bytes = BytesOf(parsed->session);
       if (!bytes.ok()) {

@@ -24,11 +24,17 @@ constexpr std::chrono::seconds kPingInterval{30};
 constexpr size_t kMinAnswersInMemory = 8;  // each of the maximum size
 
 // The files of the model directory besides the weights.
-Status LoadTextFiles(const std::string& model_dir, ServerParts* parts) {
-  Result<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(model_dir);
-  if (!tokenizer.ok()) return tokenizer.status();
-  parts->tokenizer = std::move(tokenizer).value();
-  Result<std::unique_ptr<ChatTemplate>> chat_template = ChatTemplate::Load(model_dir);
+Status LoadTextFiles(const SessionOptions& options, ServerParts* parts) {
+  const std::string& model_dir = options.model_dir;
+  DS_RETURN_IF_ERROR(Assign(&parts->tokenizer, Tokenizer::LoadIfPresent(model_dir)));
+  if (parts->tokenizer->is_missing()) {
+    if (options.chat_template.empty()) return {};
+    return InvalidArgument(
+        "--chat-template needs a tokenizer: " + model_dir + "/tokenizer.json: no such file",
+        "--chat-template");
+  }
+  Result<std::unique_ptr<ChatTemplate>> chat_template = ChatTemplate::Load(model_dir,
+                                                                           options.chat_template);
   if (!chat_template.ok()) return chat_template.status();
   parts->chat_template = std::move(chat_template).value();
   return {};
@@ -146,7 +152,7 @@ Result<LoadedServer> LoadServer(const SessionOptions& options, const ServeOption
   Result<std::unique_ptr<KvEventPublisher>> kv_events = StartKvEvents(serve, plan->engine);
   if (!kv_events.ok()) return kv_events.status();
   parts.kv_events = std::move(kv_events).value();
-  DS_RETURN_IF_ERROR(LoadTextFiles(options.model_dir, &parts));
+  DS_RETURN_IF_ERROR(LoadTextFiles(options, &parts));
   if (!serve.kv_cache_dir.empty()) plan->model.digest = std::make_shared<WeightDigest>();
   Result<std::unique_ptr<ModelSession>> session = ModelSession::Load(options,
                                                                      std::move(plan).value(), form);
@@ -177,9 +183,12 @@ Result<LoadedServer> LoadServer(const SessionOptions& options, const ServeOption
   server.frontend.text_threads = TextThreads();
   server.routes.model_root = server.grpc.model_root = options.model_dir;
   server.routes.fingerprint = "diffserve-" + parts.info.version + "-" + parts.info.commit;
-  Result<std::string> tokenizer_info = TokenizerInfoBody(options.model_dir);
-  if (!tokenizer_info.ok()) return tokenizer_info.status();
-  server.routes.tokenizer_info = std::move(tokenizer_info).value();
+  if (!parts.tokenizer->is_missing()) {
+    DS_RETURN_IF_ERROR(
+        Assign(&server.routes.tokenizer_info,
+               TokenizerInfoBody(options.model_dir,
+                                 {parts.chat_template.get(), options.chat_template.empty()})));
+  }
   DS_RETURN_IF_ERROR(SetPorts(serve, parts.keys, server));
   server.frontend.max_answers_bytes = static_cast<size_t>(serve.max_answers_memory.bytes);
   server.frontend.max_answer_bytes = server.frontend.max_answers_bytes / kMinAnswersInMemory;

@@ -168,6 +168,23 @@ Status CheckTokenIds(const std::vector<int32_t>& ids, int vocab_size, const char
   return {};
 }
 
+Status CheckNeedsNoTokenizer(const GenerateRequest& request) {
+  for (const Prompt& prompt : request.prompts) {
+    if (std::holds_alternative<Conversation>(prompt)) return NoTokenizer("a chat", "messages");
+    if (std::holds_alternative<std::string>(prompt)) return NoTokenizer("a text", "prompt");
+  }
+  if (request.grammar) return NoTokenizer(request.grammar->param, request.grammar->param);
+  if (!request.stop.empty()) {
+    return InvalidArgument(
+        "stop needs a tokenizer, and this model has no tokenizer.json; use "
+        "stop_token_ids",
+        "stop");
+  }
+  if (!request.bad_words.empty()) return NoTokenizer("bad_words", "bad_words");
+  if (request.want_prompt_text) return NoTokenizer("echo", "echo");
+  return {};
+}
+
 Status CheckRequest(const GenerateRequest& request, const RequestLimits& limits) {
   const FrontendOptions& options = *limits.options;
   DS_RETURN_IF_ERROR(options.CheckModel(request.model));

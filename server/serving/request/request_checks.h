@@ -32,6 +32,8 @@ struct RequestLimits {
 // OK, or the first invalid field: the message says found and allowed, `param` is the field's OpenAI
 // name. Whether max_tokens fits the context is known only with the prompt's tokens.
 Status CheckRequest(const GenerateRequest& request, const RequestLimits& limits);
+// The first field that needs a tokenizer, as an error.
+Status CheckNeedsNoTokenizer(const GenerateRequest& request);
 // OK unless a text has more bytes than all tokens of the context can encode.
 Status CheckTextFits(std::string_view text, const RequestLimits& limits, const char* param);
 // The same for each plain prompt.

@@ -19,13 +19,11 @@ pub struct Source {
     pub text: String,
 }
 
-/// Template files: chat_template.jinja, additional_chat_templates/NAME.jinja.
+/// Template files: chat_template.jinja, additional_chat_templates/NAME.jinja, or one that the
+/// operator gives.
 fn name_of(path: &str) -> &str {
-    let file = path.rsplit('/').next().unwrap_or(path);
-    match file.strip_suffix(".jinja") {
-        Some(name) if path != "chat_template.jinja" => name,
-        _ => DEFAULT,
-    }
+    let named = path.strip_prefix("additional_chat_templates/");
+    named.and_then(|file| file.strip_suffix(".jinja")).unwrap_or(DEFAULT)
 }
 
 /// Jinja2 reads every line ending as a newline, even inside strings.
