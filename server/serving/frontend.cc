@@ -17,6 +17,7 @@
 #include "server/serving/request/token_rules.h"
 #include "server/serving/request/unknown_model.h"
 #include "server/serving/text_pool.h"
+#include "server/serving/tools/generic_tools.h"
 
 namespace diffserve {
 namespace {
@@ -167,7 +168,7 @@ Result<SharedTokens> Frontend::Impl::Tokens(Prompt& prompt, std::optional<bool> 
   EncodeOptions encode;
   RenderedChat rendered;
   if (tokenizer.is_missing()) return NoTokenizer("text", PromptParam(prompt));
-  const auto* const chat = std::get_if<Conversation>(&prompt);
+  auto* const chat = std::get_if<Conversation>(&prompt);
   if (chat != nullptr) {
     if (chat_template == nullptr) {
       return InvalidArgument(
@@ -175,6 +176,8 @@ Result<SharedTokens> Frontend::Impl::Tokens(Prompt& prompt, std::optional<bool> 
           "--chat-template FILE; /v1/completions continues a text",
           "messages");
     }
+    if (const ToolFormat* tools = options.formats.tools; tools != nullptr && tools->in_messages)
+      WriteToolsAsText(options.template_roles.system, chat);
     const TemplateJson json = TemplateJsonOf(*chat, options.content_forms);
     Result<RenderedChat> made = chat_template->Render(
         {json.messages, json.kwargs, chat->add_generation_prompt, json.tools,

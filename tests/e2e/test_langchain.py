@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A langchain agent (on langgraph) over ChatOpenAI: the model calls a tool, the agent runs it and
-asks again. The model is tiny, so its first turn is forced to call."""
+asks again. The model is tiny and its chat template shows no tools, so its first turn is forced to
+call."""
 
 import unittest
 from typing import Literal
@@ -46,8 +47,7 @@ class Report(BaseModel):
 def setUpModule():
     global model
     server = unittest.enterModuleContext(
-        ServerProcess("--served-model-name", "diff", "--tool-call-parser", "hermes",
-                      model=DEMO_MODEL))
+        ServerProcess("--served-model-name", "diff", model=DEMO_MODEL))
     model = ChatOpenAI(model="diff", base_url=server.url + "/v1", api_key="unused", temperature=0,
                        max_tokens=500, max_retries=0, timeout=60)
 
@@ -100,6 +100,12 @@ class LangchainTest(unittest.TestCase):
         self.assertEqual(pieces, whole[-1].content)
         self.assertEqual([call["args"] for call in calls.tool_calls],
                          [call["args"] for call in whole[1].tool_calls])
+
+    def test_agent_that_chooses_by_itself_is_served(self):
+        answer = create_agent(model, [weather]).invoke({"messages": [QUESTION]})["messages"][-1]
+        self.assertIsInstance(answer, AIMessage)
+        bound = model.bind_tools([weather]).invoke([QUESTION])
+        self.assertEqual(bound.content, answer.content)
 
     def test_structured_output_is_a_pydantic_object(self):
         for method in ("json_schema", "function_calling"):

@@ -141,7 +141,6 @@ class ChatTest(unittest.TestCase):
     def test_unsupported_features_are_refused_by_name(self):
         tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
         for field, value, param in (
-            ("tools", [tool], "tool_choice"),  # "auto", without --tool-call-parser
             ("response_format", {"type": "xml"}, "response_format"),
             ("functions", [tool["function"]], "functions"),
             ("modalities", ["text", "audio"], "modalities")):

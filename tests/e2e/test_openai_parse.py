@@ -67,7 +67,7 @@ class ChatParseTest(unittest.TestCase):
     def test_parsed_tool(self):
         tool = openai.pydantic_function_tool(Weather)
         choice = client.chat.completions.parse(
-            model="diff", messages=ASKED, temperature=0, max_tokens=900, tools=[tool],
+            model="diff", messages=ASKED, temperature=0, max_tokens=600, tools=[tool],
             tool_choice={"type": "function", "function": {"name": "Weather"}}).choices[0]
         call, = choice.message.tool_calls
         self.assertIsInstance(call.function.parsed_arguments, Weather)
@@ -86,7 +86,7 @@ class ChatParseTest(unittest.TestCase):
     def test_streamed_tools_come_in_deltas(self):
         tool = openai.pydantic_function_tool(Weather)
         with client.chat.completions.stream(
-                model="diff", messages=ASKED, temperature=0, max_tokens=900, tools=[tool],
+                model="diff", messages=ASKED, temperature=0, max_tokens=600, tools=[tool],
                 tool_choice="required", parallel_tool_calls=False) as stream:
             events = [event for event in stream if event.type.startswith("tool_calls")]
             final = stream.get_final_completion().choices[0]
@@ -117,7 +117,7 @@ class ResponsesParseTest(unittest.TestCase):
         tool = {"type": "function", "name": "weather", "strict": True,
                 "description": Weather.__doc__, "parameters": openai.pydantic_function_tool(
                     Weather)["function"]["parameters"]}
-        options = dict(model="diff", temperature=0, max_output_tokens=300, tools=[tool])
+        options = dict(model="diff", temperature=0, max_output_tokens=150, tools=[tool])
         first = client.responses.create(input=QUESTION, tool_choice="required",
                                         parallel_tool_calls=False, **options)
         call, = first.output

@@ -69,7 +69,8 @@ class ToolsTest(unittest.TestCase):
         self.assertEqual(choice.message.role, "assistant")
 
     def test_auto_without_a_parser_is_refused(self):
-        with ServerProcess("--served-model-name", "my-model") as plain:
+        with ServerProcess("--served-model-name", "my-model", "--tool-call-parser",
+                           "none") as plain:
             other = client.with_options(base_url=plain.url + "/v1")
             with self.assertRaises(openai.BadRequestError) as caught:
                 other.chat.completions.create(model="my-model", messages=QUESTION, tools=[CLOCK])

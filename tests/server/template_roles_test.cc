@@ -47,6 +47,18 @@ TEST(TemplateRolesTest, TemplateShowsRefusesOrOmitsRoles) {
   }
 }
 
+TEST(TemplateRolesTest, TemplateShowsSystemPromptsAndTools) {
+  const TemplateRoles plain = RolesOfSource("{% for m in messages %}{{ m.content }}{% endfor %}");
+  EXPECT_TRUE(plain.system);
+  EXPECT_FALSE(plain.tools);
+  const TemplateRoles full = RolesOfSource(
+      "{% for t in tools %}{{ t.function.name }}{% endfor %}"
+      "{% for m in messages %}{% if m.role == 'user' %}{{ m.content[0].text }}{% endif %}"
+      "{% endfor %}");
+  EXPECT_FALSE(full.system);
+  EXPECT_TRUE(full.tools) << "its users' contents are lists of parts";
+}
+
 TEST(TemplateRolesTest, WithoutATemplateNothingIsChanged) {
   EXPECT_TRUE(RolesOf(nullptr).developer);
   EXPECT_TRUE(RolesOf(nullptr).later_system);

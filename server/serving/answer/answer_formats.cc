@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "server/serving/request/template_roles.h"
+
 namespace diffserve {
 namespace {
 
@@ -49,6 +51,9 @@ AnswerFormats ChooseFormats(const AnswerParserNames& names, const ChatTemplate* 
   const std::string templates = chat_template == nullptr ? "" : chat_template->Sources();
   AnswerFormats formats;
   formats.tools = names.tools == kAuto ? ToolFormatOf(templates) : FindToolFormat(names.tools);
+  if (names.tools == kAuto && formats.tools == nullptr && chat_template != nullptr &&
+      !RolesOf(chat_template).tools)
+    formats.tools = FindToolFormat("generic");
   formats.reasoning = names.reasoning == kAuto ? ReasoningFormatOf(templates)
                                                : FindReasoningFormat(names.reasoning);
   if (formats.tools != nullptr) {

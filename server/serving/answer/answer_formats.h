@@ -20,7 +20,7 @@ const ReasoningFormat* ReasoningFormatOf(std::string_view templates);
 struct AnswerParserNames {
   std::string tools = "auto", reasoning = "auto";
 };
-// `chat_template` may be null.
+// `chat_template` may be null. `auto` takes the format generic for a template that shows no tools.
 AnswerFormats ChooseFormats(const AnswerParserNames& names, const ChatTemplate* chat_template,
                             const Tokenizer& tokenizer);
 

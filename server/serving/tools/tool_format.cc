@@ -27,6 +27,8 @@ constexpr ToolFormat kToolFormats[] = {
      .bare_begin = "<function="},
     // Motif 3.
     {.name = "motif", .begin = "<tool_call>", .end = "</tool_call>"},
+    // A model that was trained for no tools.
+    {.name = "generic", .begin = "<tool_call>", .end = "</tool_call>", .in_messages = true},
 };
 
 // Those that vLLM has under the same name begin as there.

@@ -29,6 +29,8 @@ struct ToolFormat {
   // `bare_begin` begins a call only at the start of the answer or right after a call.
   bool bare_at_start_only = false;
   bool short_ids = false;  // the template accepts only ids of nine letters and digits
+  // The template shows no tools: they, the calls and the results are written into the messages.
+  bool in_messages = false;
 };
 
 struct ReasoningFormat {

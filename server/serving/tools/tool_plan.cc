@@ -107,7 +107,7 @@ Status PlanAuto(const std::vector<Tool>& tools, const ToolChoice& choice,
   if (formats.tools == nullptr) {
     return InvalidArgument(
         "tool_choice auto needs to know how the model writes calls, which its chat template does "
-        "not show: set --tool-call-parser (" +
+        "not show: start with --tool-call-parser (" +
             ToolFormatNames() + "); none, required and a named function work without it",
         "tool_choice");
   }
@@ -210,15 +210,21 @@ Status PlanBesideForm(const std::vector<Tool>& tools, const ToolChoice& choice,
       "tool_choice");
 }
 
+std::string ToolText(const Tool& tool) {
+  return JsonObjectOf([&tool](JsonWriter& json) {
+    json.Add("name", tool.name);
+    if (!tool.description.empty()) json.Add("description", tool.description);
+    json.Key("parameters").Json(ShownSchema(tool));
+  });
+}
+
 std::string ToolsJson(const std::vector<Tool>& tools) {
   std::string text;
   if (tools.empty()) return text;
   JsonWriter json(&text);
   json.Begin('[');
   for (const Tool& tool : tools) {
-    json.Begin('{').Add("type", "function").Key("function").Begin('{').Add("name", tool.name);
-    if (!tool.description.empty()) json.Add("description", tool.description);
-    json.Key("parameters").Json(ShownSchema(tool)).End('}').End('}');
+    json.Begin('{').Add("type", "function").Key("function").Json(ToolText(tool)).End('}');
   }
   json.End(']');
   return text;

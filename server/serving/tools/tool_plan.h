@@ -64,6 +64,8 @@ Result<AnswerPlan> PlanAnswer(const std::vector<Tool>& tools, const ToolChoice& 
 // from that text. REQUIRES: formats.tools is not nullptr.
 Status PlanBesideForm(const std::vector<Tool>& tools, const ToolChoice& choice,
                       const AnswerFormats& formats, AnswerPlan* plan);
+// {"name": ..., "description": ..., "parameters": {...}}
+std::string ToolText(const Tool& tool);
 // The tools as chat templates expect them: OpenAI's list, its members in the usual order. Empty
 // without tools.
 std::string ToolsJson(const std::vector<Tool>& tools);
