@@ -68,6 +68,12 @@ if [ "$kind" = wheel ]; then
   matches "twine check" PASSED "$(audit twine check --strict)"
   # W002: several packages of Debian have the same copyright file.
   matches "check-wheel-contents" ': OK' "$(audit check-wheel-contents --ignore W002)"
+  python3 -m venv "$work/env" &&
+    grep -E '^(numpy|matplotlib)==' tests/e2e/requirements.txt | xargs "$work/env/bin/pip" install \
+      -q --disable-pip-version-check "$file"
+  matches "docs/python.md is true of it" '^[1-9][0-9]* passed, 0 failed' \
+    "$(env -u PYTHONPATH DIFFSERVE_BINARY="$work/env/bin/diffserve" "$work/env/bin/python" \
+      docs/check_commands.py --installed docs/python.md 2>&1 | tail -n 1)"
 else
   mkdir "$work/files"
   tar -xzf "$file" -C "$work/files"

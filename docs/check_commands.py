@@ -5,13 +5,14 @@ CONTRIBUTING.md and docs/, beside a server of the bundled model. Commands run in
 root, Python in a folder that goes away, with the package of deploy/python. Where a block ```text
 follows at once, that is what must be printed; `...` matches any text.
 
-    PYTHON docs/check_commands.py [--check NAME] [PAGE...]    PYTHON: .venv/bin/python
+    PYTHON docs/check_commands.py [--check NAME] [--installed] [PAGE...]
+                                                    PYTHON: .venv/bin/python
 
 A block that cannot run here has the line `<!-- not run: REASON -->` before it and counts as
 skipped. With --check only those run whose reason is `tests/long.sh NAME runs it`. The pages name
 the ports 8000 and 8001; the blocks run with those of the server started here. DIFFSERVE_BINARY
-names the server; else it is the release build. Prints `N passed, N failed, N skipped` last; exit
-code 1 on a failure.
+names the server; else it is the release build. With --installed the package is the one that PYTHON
+has, with its own program. Prints `N passed, N failed, N skipped` last; exit code 1 on a failure.
 """
 
 import argparse
@@ -50,17 +51,21 @@ def start_server():
     return server, found.group(1), found.group(2)
 
 
-def run(language, text, shown, scratch):
-    """What went wrong with a block, or None. `mktemp` gives it files that go away afterwards."""
-    paths = f"{ROOT / '.venv/bin'}:{os.environ['PATH']}"
+def environment(scratch, installed):
+    """Of a block. `mktemp` gives it files that go away afterwards."""
+    own = os.environ | {"PATH": f"{ROOT / '.venv/bin'}:{os.environ['PATH']}", "TMPDIR": scratch}
+    if installed:
+        return own
+    return own | {"PYTHONPATH": str(ROOT / "deploy/python"), "DIFFSERVE_BINARY": PROGRAM}
+
+
+def run(language, text, shown, env):
+    """What went wrong with a block, or None."""
     python = language == "python"
     command = [sys.executable, "-c", text] if python else ["bash", "-euo", "pipefail", "-c", text]
     try:
-        done = subprocess.run(command, cwd=scratch if python else ROOT, capture_output=True,
-                              text=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL,
-                              env=os.environ | {"PATH": paths, "TMPDIR": scratch,
-                                                "PYTHONPATH": str(ROOT / "deploy/python"),
-                                                "DIFFSERVE_BINARY": PROGRAM})
+        done = subprocess.run(command, cwd=env["TMPDIR"] if python else ROOT, capture_output=True,
+                              text=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL, env=env)
     except subprocess.TimeoutExpired:
         return f"took more than {LIMIT_S} s"
     if done.returncode:
@@ -85,6 +90,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check")
+    parser.add_argument("--installed", action="store_true")
     parser.add_argument("pages", nargs="*")
     asked = parser.parse_args()
     runs_now = asked.check and f"tests/long.sh {asked.check} runs it"
@@ -100,7 +106,7 @@ def main():
                 print(f"skip {place}: {reason}")
                 continue
             text = text.replace("127.0.0.1:8000", http).replace("127.0.0.1:8001", grpc)
-            fault = run(language, text, shown, scratch)
+            fault = run(language, text, shown, environment(scratch, asked.installed))
             counts["failed" if fault else "passed"] += 1
             print(f"FAIL {place}: {fault}" if fault else f"ok   {place}", flush=True)
     server.terminate()
