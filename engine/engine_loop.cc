@@ -154,7 +154,7 @@ void EngineLoop::EndOverdue() {
 // Publishes statistics before events, so that an event is always counted when a reader sees it.
 void EngineLoop::Publish() {
   const TimePoint now = world_.now();
-  for (const TokenEvent& event : events_) recorder_.OnEvent(event, now);
+  for (TokenEvent& event : events_) recorder_.OnEvent(event, now);
   recorder_.ReadGauges(scheduler_);
   world_.publish(recorder_.stats());  // before SetQueue: a started request is counted as waiting or
                                       // running at any time

@@ -79,6 +79,13 @@ struct PredictionUse {
   int64_t accepted = 0, rejected = 0;
 };
 
+// What a sequence took so far, in seconds: from its first step to its first token, and from there
+// to its latest one.
+struct GenerationTimes {
+  double prompt_s = 0;
+  double tokens_s = 0;
+};
+
 // One event per step and sequence. The last one has finish != kNone; each accepted request gets
 // exactly one such event.
 struct TokenEvent {
@@ -93,6 +100,7 @@ struct TokenEvent {
   int cached_tokens = 0;          // prompt tokens taken from the prefix cache at first admission
   int loaded_tokens = 0;          // of these, from its second tier
   PredictionUse prediction = {};  // so far
+  GenerationTimes times = {};     // with tokens
 };
 
 }  // namespace diffserve

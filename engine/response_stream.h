@@ -58,6 +58,8 @@ struct ResponseDelta {
                                                                    // matched
   size_t opening_tokens = 0;  // leading `tokens` before which there is no text, not even the
                               // prompt's
+  int64_t cached_tokens = 0;  // of its prompt, if no event has said so before
+  GenerationTimes times = {};
 };
 
 struct Usage {

@@ -39,7 +39,7 @@ void StatsRecorder::OnPlan(const StepPlan& plan, TimePoint now) {
   }
 }
 
-void StatsRecorder::OnEvent(const TokenEvent& event, TimePoint now) {
+void StatsRecorder::OnEvent(TokenEvent& event, TimePoint now) {
   const auto it = times_.find(event.request);
   if (it == times_.end()) return;
   Times& times = it->second;
@@ -52,6 +52,8 @@ void StatsRecorder::OnEvent(const TokenEvent& event, TimePoint now) {
       stats_.inter_token_seconds.Observe(Seconds(times.last_token, now));
     }
     times.last_token = now;
+    event.times = {.prompt_s = Seconds(times.started, times.first_token),
+                   .tokens_s = Seconds(times.first_token, now)};
     times.generated += static_cast<int>(event.tokens.size());
     stats_.generation_tokens += event.tokens.size();
     recent_tokens_ += static_cast<double>(event.tokens.size());

@@ -28,7 +28,8 @@ class StatsRecorder {
  public:
   void OnAdd(const Request& request);
   void OnPlan(const StepPlan& plan, TimePoint now);
-  void OnEvent(const TokenEvent& event, TimePoint now);
+  // Writes the event's times.
+  void OnEvent(TokenEvent& event, TimePoint now);
   // The engine was idle until now.
   void OnWake(TimePoint now) { last_executed_ = now; }
   // Call in step order. The execution time of a step that was launched while another ran begins

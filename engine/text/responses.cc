@@ -20,6 +20,7 @@ struct Responses::Choice {
   StopMatcher stop;
   int64_t num_tokens = 0;     // generated tokens, including the one that ended it
   int64_t cached_tokens = 0;  // prompt tokens from the cache
+  int64_t cached_sent = 0;    // of these, those that the stream has been sent
   int64_t loaded_tokens = 0;  // of these, from its second tier
   PredictionUse prediction;
 };
@@ -153,6 +154,7 @@ void Responses::TakeText(Response& response, Choice& choice, const TokenEvent& e
   bool taken = true;
   ResponseDelta delta = Delta(event, response, choice);
   delta.choice = index;
+  delta.times = event.times;
   response.cancelled |= delta.finish == FinishReason::kCancelled;
   if (delta.finish != FinishReason::kNone && choices_.erase(choice.request) > 0) {
     --response.num_running;
@@ -160,7 +162,12 @@ void Responses::TakeText(Response& response, Choice& choice, const TokenEvent& e
   }
   const bool empty = delta.text.empty() && delta.tokens.empty() &&
                      delta.finish == FinishReason::kNone;
-  if (taken && !empty) taken = response.opened.stream->Push(std::move(delta));
+  if (taken && !empty) {
+    if (static_cast<size_t>(index) % response.choices_per_prompt == 0)
+      delta.cached_tokens = choice.cached_tokens -
+                            std::exchange(choice.cached_sent, choice.cached_tokens);
+    taken = response.opened.stream->Push(std::move(delta));
+  }
   if (!taken) {
     End(response, Status(StatusCode::kResourceExhausted,
                          "the reader is too slow: the response's queue is full"));

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 namespace diffserve {
 namespace {
 
@@ -38,6 +40,29 @@ TEST(StatsRecorderTest, ExecutionTimeBeginsWhenTheEarlierStepEnds) {
   EXPECT_EQ(stats.commit_seconds.sum, 3);
   EXPECT_EQ(stats.steps, 3u);
   EXPECT_EQ(stats.step_tokens.sum, 9);
+}
+
+TEST(StatsRecorderTest, EventsHaveTheTimesOfTheirSequence) {
+  StatsRecorder recorder;
+  Request request;
+  request.id = 1;
+  request.arrival = At(100);
+  recorder.OnAdd(request);
+  StepPlan plan;
+  plan.sequences.emplace_back().request = &request;
+  plan.sequences.back().first_step = true;
+  recorder.OnPlan(plan, At(107));
+  const auto times_at = [&recorder](int seconds, FinishReason finish = FinishReason::kNone) {
+    TokenEvent event;
+    event.request = 1;
+    event.tokens = {5};
+    event.finish = finish;
+    recorder.OnEvent(event, At(seconds));
+    return std::pair(event.times.prompt_s, event.times.tokens_s);
+  };
+  EXPECT_EQ(times_at(110), std::pair(3.0, 0.0)) << "without the wait in the queue";
+  EXPECT_EQ(times_at(112), std::pair(3.0, 2.0));
+  EXPECT_EQ(times_at(115, FinishReason::kStop), std::pair(3.0, 5.0));
 }
 
 TEST(StatsRecorderTest, DraftModelHasACostOfItsOwn) {

@@ -63,6 +63,7 @@ const Examples kExamples = {
     {"priority", {"-3"}},
     {"return_token_ids", {"true"}},
     {"return_tokens_as_token_ids", {"true"}},
+    {"timings_per_token", {"true"}},
     {"add_special_tokens", {"false"}},
     {"add_generation_prompt", {"false"}},
     {"continue_final_message", {R"(true,"add_generation_prompt":false)", "false"}},

@@ -75,7 +75,7 @@ TEST_F(OpenAiRequestTest, EveryFieldIsRead) {
           "stop":["x","y"],"stop_token_ids":[5,6],"include_stop_str_in_output":true,"ignore_eos":true,
           "skip_special_tokens":false,"n":2,"best_of":2,"logprobs":3,"stream":true,
           "stream_options":{"include_usage":true,"continuous_usage_stats":true},"cache_salt":"s","return_token_ids":true,
-          "add_special_tokens":false,"allowed_token_ids":[3,4],"bad_words":["no","not"],"truncate_prompt_tokens":9,
+          "timings_per_token":true,"add_special_tokens":false,"allowed_token_ids":[3,4],"bad_words":["no","not"],"truncate_prompt_tokens":9,
           "truncation_side":"right","priority":-2,"return_tokens_as_token_ids":true,
           "user":"u","metadata":{"a":[1]},"store":true})");
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
@@ -107,7 +107,7 @@ TEST_F(OpenAiRequestTest, EveryFieldIsRead) {
   EXPECT_TRUE(generate.truncate_right && request.tokens_as_ids);
   EXPECT_EQ(generate.priority, -2);
   EXPECT_TRUE(request.stream && request.include_usage && request.continuous_usage &&
-              request.return_token_ids && request.logprobs);
+              request.return_token_ids && request.timings && request.logprobs);
 }
 
 TEST_F(OpenAiRequestTest, FourPromptFormsAreAccepted) {

@@ -209,6 +209,27 @@ TEST_F(OpenAiResponseTest, ContinuousUsageCountsUp) {
   EXPECT_EQ(events[2]["usage"]["prompt_tokens_details"]["cached_tokens"], 1);
 }
 
+TEST_F(OpenAiResponseTest, TimingsAreTheServersIfTheyAreRequested) {
+  std::vector<ResponseDelta> deltas = Deltas();
+  deltas[0].times = {.prompt_s = 0.25, .tokens_s = 0};
+  deltas[0].cached_tokens = 1;
+  deltas[1].times = {.prompt_s = 0.25, .tokens_s = 0.5};
+  const Json whole = Json::parse(R"({"cache_n":1,"prompt_n":1,"prompt_ms":250.0,
+      "prompt_per_token_ms":250.0,"prompt_per_second":4.0,"predicted_n":2,"predicted_ms":500.0,
+      "predicted_per_token_ms":500.0,"predicted_per_second":2.0})");
+  EXPECT_FALSE(Json::parse(Run(deltas)).contains("timings"));
+  request_.timings = true;
+  EXPECT_EQ(Json::parse(Run(deltas))["timings"], whole);
+  request_.stream = request_.include_usage = true;
+  const std::vector<Json> events = Stream(deltas);
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[0]["timings"]["cache_n"], 1);
+  EXPECT_EQ(events[0]["timings"]["predicted_n"], 1);
+  EXPECT_EQ(events[0]["timings"]["predicted_per_second"], 0) << "no token after the first";
+  EXPECT_EQ(events[1]["timings"], whole);
+  EXPECT_EQ(events[2]["timings"], whole);
+}
+
 TEST_F(OpenAiResponseTest, StreamedEchoBeginsWithThePrompt) {
   request_.stream = true;
   request_.echo = true;

@@ -18,6 +18,7 @@ void Client::Take(ResponseEvent event) {
     EXPECT_FALSE(last.contains(delta->choice)) << "nothing follows a finish";
     EXPECT_TRUE(IsValidUtf8(delta->text));
     text[delta->choice] += delta->text;
+    cached_tokens += delta->cached_tokens;
     for (SampleResult& token : delta->tokens) tokens[delta->choice].push_back(token);
     if (delta->finish != FinishReason::kNone) last[delta->choice] = *delta;
   } else if (auto* logprobs = std::get_if<ResponsePromptLogprobs>(&event)) {

@@ -25,6 +25,7 @@ struct Client {
   std::map<int, std::string> text;
   std::map<int, std::vector<SampleResult>> tokens;
   std::map<int, ResponseDelta> last;
+  int64_t cached_tokens = 0;  // of all deltas
   std::vector<ResponsePromptLogprobs> prompt_logprobs;
   std::vector<ResponseDone> done;
 

@@ -78,6 +78,7 @@ TEST_F(ResponsesTest, StreamsTheTextOfEachChoiceAndEndsOnce) {
     EXPECT_EQ(client.last[c].finish, FinishReason::kLength);
     EXPECT_EQ(client.tokens[c].size(), ids[static_cast<size_t>(c)].size());
   }
+  EXPECT_EQ(client.cached_tokens, 1 + 3) << "the first choice of each prompt says it once";
   EXPECT_TRUE(client.done[0].status.ok());
   EXPECT_EQ(client.done[0].usage.prompt_tokens, 12);
   EXPECT_EQ(client.done[0].usage.cached_tokens, 1 + 3);

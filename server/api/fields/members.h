@@ -70,13 +70,13 @@ inline constexpr MemberRow kStructured[] = {
 inline constexpr MemberRow kOpenAi[] = {
     {kServed,
      "model logprobs prompt_logprobs stream stream_options cache_salt priority "
-     "return_token_ids return_tokens_as_token_ids add_special_tokens function_call modalities "
-     "do_sample"},
+     "return_token_ids return_tokens_as_token_ids timings_per_token add_special_tokens "
+     "function_call modalities do_sample"},
     {kIgnored,
      "user metadata store service_tier safety_identifier prompt_cache_key "
      "prompt_cache_retention prompt_cache_options verbosity request_id session_id "
      "spaces_between_special_tokens "
-     "length_penalty stream_interval rid routed_dp_rank cache_prompt id_slot timings_per_token "
+     "length_penalty stream_interval rid routed_dp_rank cache_prompt id_slot "
      "repeat_last_n dynatemp_exponent xtc_threshold dry_base dry_allowed_length "
      "dry_penalty_last_n dry_sequence_breakers mirostat_tau mirostat_eta "
      "repetition_ngram_threshold adaptive_decay smoothing_curve dynatemp_low dynatemp_high "

@@ -44,6 +44,7 @@ OpenAiResponse::OpenAiResponse(const OpenAiRequest& request, OpenAiIdentity iden
       logprobs_(request.logprobs),
       return_token_ids_(request.return_token_ids),
       predicts_(request.predicts),
+      timings_(request.timings),
       hides_eos_(request.hides_eos),
       skip_special_tokens_(request.generate.skip_special_tokens),
       n_(request.generate.n),
@@ -141,12 +142,12 @@ void OpenAiResponse::OnDone(AnswerState* answer) {
     if (answer->started) answer->AddEvent("", OpenAiErrorBody(answer->status));
     return;
   }
-  if (!stream_) return AddBody(answer->usage, JsonWriter(&answer->pieces));
+  if (!stream_) return AddBody(*answer, JsonWriter(&answer->pieces));
   answer->started = true;
   if (include_usage_) {
     answer->AddEvent("", [&](JsonWriter& json) {
       json.Members(head_).Key("choices").Begin('[').End(']');
-      AddFinalUsage(answer->usage, json);
+      AddFinalUsage(*answer, json);
     });
   }
   answer->AddEvent("", "[DONE]");
@@ -156,7 +157,8 @@ const char* OpenAiResponse::FinishName(const Choice& choice, FinishReason reason
   return chat_ ? choice.chat->FinishName(reason) : OpenAiNameOf(reason);
 }
 
-void OpenAiResponse::AddFinalUsage(const Usage& usage, JsonWriter& json) const {
+void OpenAiResponse::AddFinalUsage(const AnswerState& answer, JsonWriter& json) const {
+  const Usage& usage = answer.usage;
   BeginOpenAiUsage(usage, /*with_cached=*/true, &json);
   const bool reasons = chat_form_.answer.reasoning != nullptr;
   if (reasons || predicts_) json.Key("completion_tokens_details").Begin('{');
@@ -171,6 +173,7 @@ void OpenAiResponse::AddFinalUsage(const Usage& usage, JsonWriter& json) const {
   }
   if (reasons || predicts_) json.End('}');
   json.End('}');
+  if (timings_) AddTimings(usage, answer.times, choices_.size(), &json);
 }
 
 void OpenAiResponse::AddChunk(int index, const Chunk& chunk, AnswerState* answer) {
@@ -184,6 +187,7 @@ void OpenAiResponse::AddChunk(int index, const Chunk& chunk, AnswerState* answer
     } else if (include_usage_) {
       json.Add("usage", nullptr);
     }
+    if (timings_) AddTimings(answer->usage, answer->times, choices_.size(), &json);
   });
 }
 
@@ -218,14 +222,14 @@ void OpenAiResponse::AddChunkChoice(int index, const Chunk& chunk, JsonWriter& j
 }
 
 // Each choice adds its pieces when its turn comes, and is released when they are written.
-void OpenAiResponse::AddBody(const Usage& usage, JsonWriter json) {
+void OpenAiResponse::AddBody(const AnswerState& answer, JsonWriter json) {
   json.Begin('{').Members(head_).Key("choices");
   json.List(choices_.size(), [this](size_t i, JsonWriter& item) {
     AddBodyChoice(i, item);
     // The members after all choices of a chat need the first one's prompt.
     if (!chat_) item.Then([this, i] { choices_[i] = {}; });
   });
-  AddFinalUsage(usage, json);
+  AddFinalUsage(answer, json);
   if (chat_ && logprob_form_.num_prompt_top >= 0 && !choices_.empty()) {
     json.Key("prompt_logprobs");
     WritePromptLogprobs(choices_.front().prompt_scores, prompts_.front().opening_tokens,

@@ -64,7 +64,7 @@ class OpenAiResponse : public AnswerWriter {
   void OpenChoice(int index, AnswerState* answer);
   void AddChunk(int index, const Chunk& chunk, AnswerState* answer);
   void AddChunkChoice(int index, const Chunk& chunk, JsonWriter& json);
-  void AddBody(const Usage& usage, JsonWriter json);
+  void AddBody(const AnswerState& answer, JsonWriter json);
   void AddBodyChoice(size_t index, JsonWriter& json);
   // Four parallel lists: for the prompt if `echo`, then for the generated tokens.
   void AddCompletionLogprobs(int index, bool echo, GeneratedTokens generated, JsonWriter& json);
@@ -72,12 +72,13 @@ class OpenAiResponse : public AnswerWriter {
   void PassPromptToken(Choice& choice, const PromptInfo& prompt, size_t i) const;
   void PassToken(Choice& choice, int32_t id, bool opens_text) const;
   void AddChatLogprobs(GeneratedTokens generated, JsonWriter& json) const;
-  void AddFinalUsage(const Usage& usage, JsonWriter& json) const;
+  // With the timings if they were asked for.
+  void AddFinalUsage(const AnswerState& answer, JsonWriter& json) const;
   const char* FinishName(const Choice& choice, FinishReason reason) const;
   const PromptInfo& PromptOf(int choice) const;
 
   const bool chat_, stream_, include_usage_, continuous_usage_, echo_, logprobs_, return_token_ids_;
-  const bool predicts_;
+  const bool predicts_, timings_;
   const bool hides_eos_, skip_special_tokens_;
   const int n_;
   const OpenAiIdentity identity_;

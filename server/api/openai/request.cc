@@ -51,6 +51,7 @@ void ReadCommon(JsonFields& fields, std::string_view body, const ReadContext& co
   fields.String("cache_salt", limits.max_cache_salt_bytes, &generate.cache_salt);
   fields.Bool("return_token_ids", &request->return_token_ids);
   fields.Bool("return_tokens_as_token_ids", &request->tokens_as_ids);
+  fields.Bool("timings_per_token", &request->timings);
   ReadStream(fields, request);
   ReadStructuredFields(fields, body, &generate);
   ReadLogprobs(fields, "prompt_logprobs", limits, &request->prompt_logprobs);

@@ -35,6 +35,7 @@ struct OpenAiRequest : AnswerRequest {
                              // echo
   bool return_token_ids = false;
   bool predicts = false;       // of a chat: the usage says what became of the prediction
+  bool timings = false;        // of each chunk, or of the body
   bool tokens_as_ids = false;  // log-probabilities name tokens "token_id:ID"
 };
 

@@ -70,6 +70,23 @@ void BeginOpenAiUsage(const Usage& usage, bool with_cached, JsonWriter* json) {
   json->Key("prompt_tokens_details").Begin('{').Add("cached_tokens", usage.cached_tokens).End('}');
 }
 
+void AddTimings(const Usage& usage, const GenerationTimes& times, size_t choices,
+                JsonWriter* json) {
+  const auto quotient = [](double a, double b) { return b > 0 ? a / b : 0; };
+  const int64_t prompt_n = usage.prompt_tokens - usage.cached_tokens;
+  const int64_t predicted_n = usage.completion_tokens;
+  const auto prompt = static_cast<double>(prompt_n);
+  const auto later = static_cast<double>(
+      std::max<int64_t>(0, predicted_n - static_cast<int64_t>(choices)));
+  json->Key("timings").Begin('{').Add("cache_n", usage.cached_tokens).Add("prompt_n", prompt_n);
+  json->Add("prompt_ms", 1e3 * times.prompt_s);
+  json->Add("prompt_per_token_ms", quotient(1e3 * times.prompt_s, prompt));
+  json->Add("prompt_per_second", quotient(prompt, times.prompt_s));
+  json->Add("predicted_n", predicted_n).Add("predicted_ms", 1e3 * times.tokens_s);
+  json->Add("predicted_per_token_ms", quotient(1e3 * times.tokens_s, later));
+  json->Add("predicted_per_second", quotient(later, times.tokens_s)).End('}');
+}
+
 std::string OpenAiErrorBody(const Status& status) {
   return JsonObjectOf([&](JsonWriter& json) { AddOpenAiError(status, &json); });
 }

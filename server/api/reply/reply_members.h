@@ -27,5 +27,8 @@ HttpReply HttpErrorReply(int http_status, std::string_view reason,
 void AddOpenAiError(const Status& status, JsonWriter* json);  // the member "error"
 // The member "usage", whose object the caller ends.
 void BeginOpenAiUsage(const Usage& usage, bool with_cached, JsonWriter* json);
+// The member "timings" of llama.cpp. A rate and a time per token count the tokens after the first
+// of each of the `choices`, which come in the time that is given; 0 if there are none.
+void AddTimings(const Usage& usage, const GenerationTimes& times, size_t choices, JsonWriter* json);
 
 }  // namespace diffserve

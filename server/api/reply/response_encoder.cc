@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/api/reply/response_encoder.h"
 
+#include <algorithm>
 #include <variant>
 
 #include "kernels/base/check.h"
@@ -18,6 +19,9 @@ void ResponseEncoder::Take(ResponseEvent event) {
     writer_->OnPromptLogprobs(std::move(*prompt), &answer_);
   } else if (auto* delta = std::get_if<ResponseDelta>(&event)) {
     answer_.usage.completion_tokens += static_cast<int64_t>(delta->tokens.size());
+    answer_.usage.cached_tokens += delta->cached_tokens;
+    answer_.times.prompt_s = std::max(answer_.times.prompt_s, delta->times.prompt_s);
+    answer_.times.tokens_s = std::max(answer_.times.tokens_s, delta->times.tokens_s);
     writer_->OnDelta(std::move(*delta), &answer_);
   } else {
     auto& done = std::get<ResponseDone>(event);

@@ -25,8 +25,9 @@ struct AnswerState {
   // Part of a stream was made: a later error can no longer become an HTTP status.
   bool started = false;
   bool done = false;
-  Status status;  // of the end
-  Usage usage;    // so far; without the cached tokens before the end
+  Status status;          // of the end
+  Usage usage;            // so far
+  GenerationTimes times;  // the longest of its continuations so far
 
   void AddEvent(std::string_view name, std::string_view data) {
     if (!name.empty()) pieces.Tail().append("event: ").append(name) += '\n';
