@@ -6,8 +6,23 @@ import { make, visible } from "./dom.js";
 
 const TOP = 5; // alternatives requested per token when tokens are coloured
 
+// A conversation is answered, a text is continued.
+const routeOf = (body) => (body.messages ? "v1/chat/completions" : "v1/completions");
+
+// The tokens of an event's choice. Those of a chat have bytes, which may be a part of a character.
+function tokensOf({ logprobs }, decoder) {
+  if (logprobs?.tokens) {
+    return logprobs.tokens.map((text, i) => ({ text, logprob: logprobs.token_logprobs[i],
+      top: Object.entries(logprobs.top_logprobs?.[i] ?? {}).sort((a, b) => b[1] - a[1])
+        .map(([token, logprob]) => ({ token, logprob })) }));
+  }
+  return (logprobs?.content ?? []).map((token) => ({
+    text: decoder.decode(new Uint8Array(token.bytes), { stream: true }),
+    logprob: token.logprob, top: token.top_logprobs ?? [] }));
+}
+
 export class Answer {
-  // `body` is the request's body, with messages, settings and stream members set.
+  // `body` is the request's body, with prompt or messages, settings and stream members set.
   constructor(body) {
     this.body = body;
     this.text = "";
@@ -18,9 +33,8 @@ export class Answer {
     this.promptIds = [];
     this.ids = [];
     this.usage = null;
+    this.timings = null; // the server's, of the latest event
     this.end = ""; // finish_reason, "stopped", or an error's text
-    this.firstTokenSeconds = null;
-    this.seconds = null;
     this.abort = new AbortController();
   }
 
@@ -30,31 +44,23 @@ export class Answer {
 
   // Runs to its end; calls `onTokens` with the tokens of each event.
   async run(onTokens) {
-    const begin = performance.now();
-    const seconds = () => (performance.now() - begin) / 1000;
     const decoder = new TextDecoder();
     try {
-      for await (const event of events("v1/chat/completions", this.body, this.abort.signal)) {
+      for await (const event of events(routeOf(this.body), this.body, this.abort.signal)) {
         if (event.usage) this.usage = event.usage;
+        if (event.timings) this.timings = event.timings;
         const choice = event.choices[0];
         if (!choice) continue;
         if (choice.prompt_token_ids) this.promptIds = choice.prompt_token_ids;
         this.ids.push(...(choice.token_ids ?? []));
-        this.text += choice.delta.content ?? "";
-        const all = (choice.logprobs?.content ?? []).map((token) => ({
-          index: this.count++,
-          text: decoder.decode(new Uint8Array(token.bytes), { stream: true }),
-          logprob: token.logprob,
-          top: token.top_logprobs ?? [],
-        }));
-        if (all.length > 0) this.firstTokenSeconds ??= seconds();
+        this.text += choice.delta?.content ?? choice.text ?? "";
+        const all = tokensOf(choice, decoder).map((token) => ({ ...token, index: this.count++ }));
         onTokens(all.filter((token) => this.spell(token)));
         if (choice.finish_reason) this.end = choice.finish_reason;
       }
     } catch (error) {
       this.end = this.abort.signal.aborted ? "stopped" : error.message;
     }
-    this.seconds = seconds();
   }
 
   spell(token) {
@@ -69,17 +75,14 @@ export class Answer {
   }
 
   figures() {
-    const parts = [];
-    const count = this.usage?.completion_tokens ?? this.count;
-    if (this.firstTokenSeconds !== null) {
-      const decode = this.seconds - this.firstTokenSeconds;
-      parts.push(`first token ${(1000 * this.firstTokenSeconds).toFixed(1)} ms`);
-      if (count > 1 && decode > 0) parts.push(`${((count - 1) / decode).toFixed(0)} tokens/s`);
+    const parts = [], { timings, usage } = this;
+    if (timings) {
+      parts.push(`prompt ${timings.prompt_n + timings.cache_n}, ${timings.cache_n} cached, in ` +
+        `${timings.prompt_ms.toFixed(1)} ms`);
     }
-    parts.push(`${count} tokens`);
-    if (this.usage) {
-      const cached = this.usage.prompt_tokens_details.cached_tokens;
-      parts.push(`prompt ${this.usage.prompt_tokens}, ${cached} cached`);
+    parts.push(`${usage?.completion_tokens ?? this.count} tokens`);
+    if (timings?.predicted_per_second > 0) {
+      parts.push(`${timings.predicted_per_second.toFixed(0)} tokens/s`);
     }
     if (this.end === "length") parts.push("stopped at the token limit");
     if (this.end === "stopped") parts.push("stopped");
@@ -87,11 +90,15 @@ export class Answer {
   }
 }
 
-export function answerRequest(model, messages, settings, withTop) {
+// `prompt`: the messages of a conversation, or a text to continue.
+export function answerRequest(model, prompt, settings, withTop) {
+  const top = withTop ? TOP : 0;
+  const source = typeof prompt === "string" ? { prompt, logprobs: top }
+    : { messages: prompt, logprobs: true, top_logprobs: top };
   return {
-    model, messages, ...settings,
+    model, ...source, ...settings,
     stream: true, stream_options: { include_usage: true },
-    logprobs: true, top_logprobs: withTop ? TOP : 0, return_token_ids: true,
+    return_token_ids: true, timings_per_token: true,
   };
 }
 
@@ -144,35 +151,39 @@ const shown = (body) => JSON.stringify(body, null, 2);
 
 // The request as a script would send it, without the members that only the page needs.
 function scriptBody(body) {
-  const { logprobs, top_logprobs, return_token_ids, ...rest } = body;
+  const { logprobs, top_logprobs, return_token_ids, timings_per_token, ...rest } = body;
   return rest;
 }
 
 export function asCurl(body, withKey) {
   const key = withKey ? " -H \"Authorization: Bearer $API_KEY\"" : "";
   const json = shown(scriptBody(body)).replaceAll("'", "'\\''");
-  return `curl -N ${location.origin}/v1/chat/completions${key} ` +
+  return `curl -N ${location.origin}/${routeOf(body)}${key} ` +
     `-H 'Content-Type: application/json' -d '${json}'`;
 }
 
 // JSON's texts and numbers are valid Python; its true is not.
 export function asPython(body, withKey) {
-  const { model, messages, stream, stream_options, top_k, ...rest } = scriptBody(body);
+  const { model, messages, prompt, stream, stream_options, top_k, ...rest } = scriptBody(body);
   const settings = Object.entries(rest).map(([name, value]) =>
     `    ${name}=${JSON.stringify(value)},\n`).join("");
   const extra = top_k === undefined ? "" : `    extra_body={"top_k": ${top_k}},\n`;
   const key = withKey ? "os.environ[\"API_KEY\"]" : "\"none\"";
+  const [create, source, piece] = messages
+    ? ["chat.completions", `messages=${shown(messages).replaceAll("\n", "\n    ")}`,
+      "delta.content"]
+    : ["completions", `prompt=${JSON.stringify(prompt)}`, "text"];
   return `${withKey ? "import os\n\n" : ""}from openai import OpenAI
 
 client = OpenAI(base_url=${JSON.stringify(`${location.origin}/v1`)}, api_key=${key})
-answer = client.chat.completions.create(
+answer = client.${create}.create(
     model=${JSON.stringify(model)},
-    messages=${shown(messages).replaceAll("\n", "\n    ")},
+    ${source},
 ${settings}${extra}    stream=True,
 )
 for chunk in answer:
     if chunk.choices:
-        print(chunk.choices[0].delta.content or "", end="", flush=True)
+        print(chunk.choices[0].${piece} or "", end="", flush=True)
 print()
 `;
 }

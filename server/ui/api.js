@@ -27,16 +27,16 @@ function askForKey(wasWrong) {
 export const hasKey = () => key !== "";
 
 async function errorOf(response) {
-  const text = await response.text();
+  const text = await response.text(), { status } = response;
   try {
-    return new Error(JSON.parse(text).error.message);
+    return Object.assign(new Error(JSON.parse(text).error.message), { status });
   } catch {
-    return new Error(`${response.status} ${response.statusText}`);
+    return Object.assign(new Error(`${status} ${response.statusText}`), { status });
   }
 }
 
 // The response of a path relative to the page. Asks for a key when one is needed; throws an Error
-// with the server's message when it refuses.
+// with the server's message and HTTP status when it refuses.
 export async function request(path, { body, signal } = {}) {
   for (;;) {
     const used = key;

@@ -9,10 +9,11 @@ import { byId, make, notice, showCode } from "./dom.js";
 import { QUESTIONS } from "./examples.js";
 
 const turns = []; // {question, answer}: answer is an Answer
-let model = "";
+let model = { id: "", chats: true };
 let running = null; // the answer that is being generated
 let openLens = () => {};
 
+const CONTINUED = 64; // tokens that continue a text, which may have no end
 const NUMBERS = ["temperature", "top_p", "top_k", "max_tokens", "seed"];
 
 // An empty setting leaves the choice to the server.
@@ -46,13 +47,15 @@ function setRunning(answer) {
   }
 }
 
-// Asks `question` as turn `index` and drops that turn and all later ones.
+// Asks `question` as turn `index` and drops that turn and all later ones. For a model that does not
+// chat it is a text, of which what the model writes becomes a part.
 async function ask(index, question) {
   if (running || question.trim() === "") return;
   let body;
   try {
-    body = answerRequest(model, messagesBefore(index, question), settings(),
-      byId("colour").checked);
+    const prompt = model.chats ? messagesBefore(index, question) : question;
+    const limits = model.chats ? settings() : { max_tokens: CONTINUED, ...settings() };
+    body = answerRequest(model.id, prompt, limits, byId("colour").checked);
   } catch (error) {
     notice(error.message);
     return;
@@ -72,10 +75,14 @@ async function ask(index, question) {
   setRunning(null);
   draw();
   byId("status").textContent = answer.failed ? answer.end : `Answer: ${answer.text}`;
+  if (body.prompt !== undefined && byId("prompt").value === "") {
+    byId("prompt").value = question + answer.text;
+  }
 }
 
 const pressOf = (answer) => (index) =>
-  openLens([...answer.promptIds, ...answer.ids], answer.promptIds.length + index);
+  openLens(answer.body.model, [...answer.promptIds, ...answer.ids],
+    answer.promptIds.length + index);
 
 function edit(node, index) {
   const turn = turns[index];
@@ -90,7 +97,7 @@ function edit(node, index) {
         ask(index, area.value);
       },
     },
-  }, area, make("button", { className: "primary" }, "Ask again"),
+  }, area, make("button", { className: "primary" }, model.chats ? "Ask again" : "Continue"),
   make("button", { type: "button", on: { click: () => draw() } }, "Cancel"));
   node.replaceChildren(form);
   area.focus();
@@ -122,7 +129,8 @@ function answerNode(turn, index) {
   if (!answer.failed && answer.text === "") {
     node.append(make("p", { className: "quiet" }, "The model ended its answer at once."));
   }
-  node.append(make("p", { className: "quiet figures" }, answer.figures()),
+  const by = model.inAddress ? `${answer.body.model}: ` : "";
+  node.append(make("p", { className: "quiet figures" }, by + answer.figures()),
     make("div", { className: "actions" },
       action("Retry", () => ask(index, question)),
       action("curl", () => showCode("As curl", asCurl(answer.body, hasKey()))),
@@ -142,7 +150,7 @@ function send(event) {
   if (running) return;
   const question = byId("prompt").value;
   byId("prompt").value = "";
-  ask(turns.length, question);
+  ask(model.chats ? turns.length : 0, question);
 }
 
 function clear() {
@@ -153,7 +161,7 @@ function clear() {
   byId("prompt").focus();
 }
 
-// `lens(ids, index)` opens the lens on token `index` of `ids`.
+// `lens(model, ids, index)` opens the lens on token `index` of `ids`.
 export function startChat(lens) {
   openLens = lens;
   byId("composer").addEventListener("submit", send);
@@ -173,6 +181,14 @@ export function startChat(lens) {
     make("button", { type: "button", on: { click: () => ask(turns.length, question) } }, name)));
 }
 
-export function setModel(name) {
-  model = name;
+// Answers stay when the model changes, so that Retry compares; a text and a chat do not mix.
+export function setChatModel(next) {
+  if (next.chats !== model.chats) clear();
+  model = next;
+  const { chats } = model;
+  byId("send").textContent = chats ? "Send" : "Continue";
+  byId("clear").textContent = chats ? "New chat" : "New text";
+  byId("prompt_label").textContent = byId("prompt").placeholder =
+    chats ? "Message" : "Text to continue";
+  byId("max_tokens").placeholder = chats ? "to the limit" : String(CONTINUED);
 }

@@ -9,6 +9,7 @@ import { bar, lines, strip } from "./plots.js";
 const PERIOD_MS = 1000, HISTORY = 120, WINDOW = 10; // in states; quantiles are over WINDOW
 
 const states = []; // {time, samples}
+let model = {};
 let shown = false;
 let timer = 0;
 let polling = false;
@@ -104,7 +105,7 @@ async function poll() {
   polling = true;
   try {
     const text = await (await request("metrics")).text();
-    states.push({ time: performance.now(), samples: parseMetrics(text) });
+    states.push({ time: performance.now(), samples: parseMetrics(text, model.inAddress) });
     if (states.length > HISTORY + 1) states.shift();
     const note = "Live from /metrics, once per second; percentiles cover the last ten seconds.";
     if (byId("engine_note").textContent !== note) byId("engine_note").textContent = note;
@@ -121,6 +122,11 @@ function watch() {
   clearInterval(timer);
   timer = wanted ? setInterval(poll, PERIOD_MS) : 0;
   if (wanted) poll();
+}
+
+export function setEngineModel(next) {
+  model = next;
+  states.length = 0;
 }
 
 export function showEngine(isShown) {

@@ -13,13 +13,14 @@ import {
   FORMAT, earlierPlace, fragmentOf, occurrences, savedOf, sourceOf, stateOf,
 } from "./lens_state.js";
 
+let model = null; // {id, chats, inAddress}
 let state = null; // the state in the address
 let wanted = null; // the state after the change in progress
 let found = null; // {model, ids, texts, maps, numLayers, numHeads, rows, row, mapRows}
 let shownFragment = null;
 let latest = 0; // the newest look; an older one's answers are dropped
 
-const attention = (body) => postJson("v1/attention", body);
+const attention = (body) => postJson("v1/attention", { model: model.id, ...body });
 
 // What every answer says about the text.
 function textOf(answer) {
@@ -44,7 +45,7 @@ function firstHead(rows) {
 }
 
 function writeAddress() {
-  shownFragment = fragmentOf(state);
+  shownFragment = fragmentOf({ ...state, model: model.inAddress });
   history.replaceState(null, "", `#lens?${shownFragment}`);
 }
 
@@ -136,10 +137,21 @@ function pick(slot, event) {
   }
 }
 
+// Only a model with a chat template takes messages, and only an answer can go on.
+function enableForm() {
+  const chat = byId("lens_chat"), answer = byId("lens_answer"), goesOn = byId("lens_goes_on");
+  chat.disabled = !model.chats;
+  chat.checked &&= model.chats;
+  answer.disabled = !chat.checked;
+  goesOn.disabled = !chat.checked || answer.value === "";
+}
+
 function fillForm() {
   byId("lens_text").value = state.chat ?? state.text ?? found.texts.join("");
   byId("lens_chat").checked = state.chat !== undefined;
   byId("lens_answer").value = state.answer ?? "";
+  byId("lens_goes_on").checked = Boolean(state.goes_on);
+  enableForm();
   byId("lens_matter").value = state.matter ??
     (state.span ? found.texts.slice(...state.span).join("").trim() : "");
 }
@@ -223,26 +235,53 @@ function onHeadKey(event) {
 
 function onSubmit(event) {
   event.preventDefault();
-  const text = byId("lens_text").value, matter = byId("lens_matter").value || undefined;
-  const answer = byId("lens_answer").value || undefined;
-  if (text === "") return;
-  look(byId("lens_chat").checked ? { chat: text, answer, matter } : { text, matter }, true);
+  const valueOf = (name) => byId(name).value || undefined;
+  const text = valueOf("lens_text"), matter = valueOf("lens_matter");
+  if (text === undefined) return;
+  const answer = valueOf("lens_answer");
+  const goes_on = answer && byId("lens_goes_on").checked ? "1" : undefined;
+  look(byId("lens_chat").checked ? { chat: text, answer, goes_on, matter } : { text, matter },
+    true);
 }
 
-// Opens the lens where token `written` of `ids` was written, at the token before it. What matters is
-// an earlier place of the same token, if there is one.
-export function openTokens(ids, written) {
+// Opens the lens where token `written` of a model's `ids` was written, at the token before it. What
+// matters is an earlier place of the same token, if there is one.
+export function openTokens(id, ids, written) {
   const position = Math.max(0, written - 1), span = earlierPlace(ids, written);
-  location.hash = `#lens?${fragmentOf({ ids, position, span })}`;
+  location.hash = `#lens?${fragmentOf({ model: model.inAddress && id, ids, position, span })}`;
+}
+
+// The address at which another model looks at the text that is shown, if it has its source.
+export function lensOf(id) {
+  const { chat, answer, goes_on, text, matter } = state ?? {};
+  return `#lens?${fragmentOf({ model: id, chat, answer, goes_on, text, matter })}`;
+}
+
+// A conversation as a text, for a model without a chat template.
+function asText({ chat, answer, goes_on, ...rest }) {
+  return chat === undefined ? rest : { text: answer ? `${chat}\n${answer}` : chat, ...rest };
+}
+
+export function setLensModel(next) {
+  model = next;
+  state = found = wanted = shownFragment = null;
+  ++latest;
+  byId("lens").setAttribute("aria-busy", "false");
+  byId("lens_body").hidden = true;
+  byId("lens_what").textContent = "";
+  byId("lens_chat").checked = next.chats;
+  enableForm();
 }
 
 // Called when the lens comes into view with a part of the address that it did not write itself.
 export function showLens(fragment) {
-  if (fragment === "" && state) return writeAddress();
   if (fragment === shownFragment) return undefined;
   try {
+    const { model: _, ...next } = model.chats ? stateOf(fragment) : asText(stateOf(fragment));
+    if (Object.keys(next).length > 0) return look(next, true);
+    if (state) return writeAddress();
     const { name, ...first } = TEXTS[0];
-    return look(fragment === "" ? first : stateOf(fragment), true);
+    return model.chats ? look(first, true) : undefined;
   } catch (error) {
     return notice(error.message);
   }
@@ -250,6 +289,7 @@ export function showLens(fragment) {
 
 export function startLens() {
   byId("lens_form").addEventListener("submit", onSubmit);
+  byId("lens_form").addEventListener("input", enableForm);
   byId("context").tabIndex = 0;
   byId("context").addEventListener("keydown", onContextKey);
   byId("heads").addEventListener("keydown", onHeadKey);

@@ -11,12 +11,12 @@ function idsOf(text) {
   return ids.map(Number);
 }
 
-// {chat, answer} or {text} or {ids}, and {matter, layer, head, position, span}; absent members
-// are undefined.
+// {chat, answer, goes_on} or {text} or {ids}, and {model, matter, layer, head, position, span};
+// absent members are undefined.
 export function stateOf(fragment) {
   const found = new URLSearchParams(fragment);
   const state = {};
-  for (const name of ["chat", "answer", "text", "matter"]) {
+  for (const name of ["model", "chat", "answer", "goes_on", "text", "matter"]) {
     if (found.has(name)) state[name] = found.get(name);
   }
   if (found.has("ids")) state.ids = idsOf(found.get("ids"));
@@ -41,13 +41,16 @@ export function fragmentOf(state) {
   return new URLSearchParams(told).toString();
 }
 
-// The members of a request that give the text whose attention is requested.
+// The members of a request that give the text whose attention is requested. It ends where the model
+// begins to write: an answer, or the rest of one that goes on. An answer that is whole ends it.
 export function sourceOf(state) {
   if (state.ids) return { tokens: state.ids };
   if (state.chat === undefined) return { text: state.text };
   const messages = [{ role: "user", content: state.chat }];
   if (!state.answer) return { messages, add_generation_prompt: true };
-  return { messages: [...messages, { role: "assistant", content: state.answer }] };
+  messages.push({ role: "assistant", content: state.answer });
+  return { messages, add_generation_prompt: false,
+    ...(state.goes_on ? { continue_final_message: true } : {}) };
 }
 
 const isNumbers = (list, length) => Array.isArray(list) && list.length === length &&

@@ -4,14 +4,15 @@
 const LINE = /^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)$/;
 const LABEL = /([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"/g;
 
-// name -> [{labels, value}]
-export function parseMetrics(text) {
+// name -> [{labels, value}]. `model`: one of several, whose samples have its name as a label.
+export function parseMetrics(text, model) {
   const samples = new Map();
   for (const line of text.split("\n")) {
     const found = LINE.exec(line);
     if (!found) continue;
     const labels = {};
     for (const [, name, value] of (found[2] ?? "").matchAll(LABEL)) labels[name] = value;
+    if (model !== undefined && labels.model !== undefined && labels.model !== model) continue;
     if (!samples.has(found[1])) samples.set(found[1], []);
     samples.get(found[1]).push({ labels, value: Number(found[3].replace("Inf", "Infinity")) });
   }

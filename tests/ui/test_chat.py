@@ -73,6 +73,19 @@ class StreamTest(unittest.TestCase):
             self.assertNotEqual(page.text(".assistant .error"), "")
 
 
+class TimesTest(unittest.TestCase):
+    def test_times_of_an_answer_are_the_servers(self):
+        with ServerProcess(model=DEMO_MODEL) as server, Browser(server.url) as page:
+            page.ask(STORY)
+            page.answered()
+            shown = re.fullmatch(r"prompt \d+, 0 cached, in ([\d.]+) ms · (\d+) tokens · "
+                                 r"(\d+) tokens/s", page.text(".figures"))
+            prompt_s, decode_s = (server.metric(f"diffserve_{name}_sum") for name in
+                                  ("prefill_seconds", "decode_seconds"))
+            self.assertEqual(shown[1], f"{1000 * prompt_s:.1f}")
+            self.assertEqual(int(shown[3]), round((int(shown[2]) - 1) / decode_s))
+
+
 class ConversationTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -133,9 +146,9 @@ class ConversationTest(unittest.TestCase):
         page.press("Four needles in a text")
         page.answered()
         page.press("Retry")
-        page.until_text(".figures", "prompt 172, 160 cached")  # ten full pages
+        page.until_text(".figures", "prompt 172, 160 cached, in")  # ten full pages
         self.assertRegex(page.text(".figures"),
-                         r"^first token [\d.]+ ms · \d+ tokens/s · 13 tokens · ")
+                         r"^prompt 172, 160 cached, in [\d.]+ ms · 13 tokens · \d+ tokens/s$")
 
     def test_scripts_to_copy_give_the_same_answer(self):
         page = self.page

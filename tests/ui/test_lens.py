@@ -123,9 +123,27 @@ class LensTest(unittest.TestCase):
         self.page.driver.back()
         self.assertEqual(self.page.answered(), ANSWER)
 
-    def chosen(self) -> tuple[str, str]:
-        label = self.page.one("#heads [aria-checked=true]").get_attribute("aria-label")
-        return label.split(",")[0].split()[1], label.split(",")[1].split()[1]
+    def test_text_ends_where_the_model_writes(self):
+        for state, last, says in (
+            ({"answer": ""}, "<|assistant|>", "not generated yet"),
+            ({"answer": "The magic number of Lisbon is", "goes_on": "1"}, " is",
+             "not generated yet"),
+            ({"answer": ANSWER}, "<|end|>", "the next token is “ 4”")):
+            with self.subTest(last):
+                self.page.open("#chat")
+                self.look(**state)
+                self.assertEqual(self.page.all("#context bdi")[-1].text.strip(), last.strip())
+                self.assertIn(says, self.page.text("#lens_what"))
+        goes_on = self.page.one("#lens_goes_on")
+        self.assertFalse(goes_on.is_selected())
+        goes_on.click()
+        self.page.fill("#lens_answer", "The magic number of")
+        self.page.press("Look")
+        self.page.until_text("#lens_what", "What “ of”")
+        self.page.fill("#lens_answer", "")
+        self.assertFalse(goes_on.is_enabled(), "nothing goes on")
+        self.page.one("#lens_chat").click()
+        self.assertFalse(self.page.one("#lens_answer").is_enabled(), "a text has no answer")
 
     def test_keyboard_moves_token_and_head(self):
         self.look(layer=1, head=0)
