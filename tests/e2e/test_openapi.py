@@ -59,7 +59,8 @@ class OpenApiTest(unittest.TestCase):
 
     def test_server_serves_it(self):
         served = server.get("/openapi.json")
-        self.assertEqual((served.headers["content-type"], served.json()), ("application/json", spec))
+        self.assertEqual(served.headers["content-type"], "application/json")
+        self.assertEqual(served.json(), spec)
 
     def test_validator_accepts_it(self):
         validate(spec)
