@@ -198,6 +198,31 @@ expect "only root and the server's user can enter the directory" "700 700" \
 run systemctl stop diffserve
 
 # ---- Settings
+with_drop_in() {  # with_drop_in LINE...: restarted with them, as `systemctl edit` writes them
+  mkdir -p "$tree/etc/systemd/system/diffserve.service.d"
+  printf '%s\n' '[Service]' "$@" >"$tree/etc/systemd/system/diffserve.service.d/override.conf"
+  run systemctl daemon-reload
+  run systemctl restart diffserve
+}
+socket=/run/diffserve/http.sock
+set_config ".unix_socket = \"$socket\" | .grpc = false"
+with_drop_in User=daemon
+eventually run diffserve probe unix:$socket
+expect "a Unix socket in the unit's folder: ready" 0 $?
+expect "its user alone may connect" "daemon 600" "$(run stat -c '%U %a' $socket)"
+set_config .
+with_drop_in PrivateDevices=no 'DeviceAllow=char-nvidia* rw' SystemCallFilter=@resources
+eventually is_ready
+expect "the lines for a GPU: ready" 0 $?
+set_config '.log_format = "json"'
+with_drop_in Environment=HF_HOME=/var/cache/diffserve/hub IPAddressAllow=any
+eventually is_ready
+expect "the log as JSON" serving "$(run journalctl --no-pager -o cat -u diffserve |
+  jq -Rr 'fromjson? | .event' | grep -m 1 serving)"
+rm "$tree/etc/systemd/system/diffserve.service.d/override.conf"
+run systemctl daemon-reload
+run systemctl stop diffserve
+
 set_config '.port = 99999'
 run systemctl start diffserve
 eventually has ActiveState failed
@@ -208,12 +233,6 @@ nsenter --net -t "$init" ip address add 192.0.2.1/32 dev lo
 set_config '.host = "192.0.2.1" | .port = 8002
   | .api_key_file = "/run/credentials/diffserve.service/keys"'
 url=http://192.0.2.1:8002
-with_drop_in() {  # with_drop_in LINE...: restarted with them, as `systemctl edit` writes them
-  mkdir -p "$tree/etc/systemd/system/diffserve.service.d"
-  printf '%s\n' '[Service]' "$@" >"$tree/etc/systemd/system/diffserve.service.d/override.conf"
-  run systemctl daemon-reload
-  run systemctl restart diffserve
-}
 with_drop_in LoadCredential=keys:/etc/diffserve/keys
 logged() { run journalctl --no-pager -u diffserve | grep -q "ready http=192.0.2.1:8002"; }
 eventually logged
