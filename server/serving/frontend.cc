@@ -15,7 +15,6 @@
 #include "server/serving/request/model_defaults.h"
 #include "server/serving/request/request_checks.h"
 #include "server/serving/request/token_rules.h"
-#include "server/serving/request/unknown_model.h"
 #include "server/serving/text_pool.h"
 #include "server/serving/tools/generic_tools.h"
 
@@ -73,20 +72,6 @@ Status TextQueueFull() {
 }
 
 }  // namespace
-
-std::vector<std::string> FrontendOptions::AllModelNames() const {
-  std::vector<std::string> names = {served_model_name};
-  names.insert(names.end(), further_model_names.begin(), further_model_names.end());
-  return names;
-}
-
-bool FrontendOptions::Serves(std::string_view name) const {
-  return std::ranges::count(AllModelNames(), name) > 0;
-}
-
-Status FrontendOptions::CheckModel(std::string_view name) const {
-  return name.empty() || Serves(name) ? Status() : UnknownModel(name, AllModelNames());
-}
 
 struct Frontend::Impl {
   Impl(FrontendOptions options_in, const ModelConfig& config_in, const Tokenizer& tokenizer_in,

@@ -168,8 +168,7 @@ Result<int> ChoosePages(const MemorySize& asked, SessionPlan& plan, double free)
                                             std::numeric_limits<int>::max() / 2));
 }
 
-// Fills plan.model.device, device_name and summary. `auto` chooses a GPU that has kernels for the
-// model, if there is one.
+// Fills plan.model.device, device_name and summary. `auto` takes a GPU with kernels for the model.
 Status ChooseDevice(const std::string& asked, SessionPlan* plan) {
   const bool must_be_gpu = asked == "cuda";
   if (must_be_gpu || (asked == "auto" && cuda::MayHaveGpu())) {
