@@ -31,8 +31,10 @@ def find_binary() -> str:
 
 
 def child_environment() -> Dict[str, str]:
-    """This process's. The socket is this user's alone, so the server asks for no key."""
-    return {name: value for name, value in os.environ.items() if name != "DIFFSERVE_API_KEY_FILE"}
+    """This process's. The socket is this user's alone, so the server asks for no key; errors are
+    read from a log of plain lines."""
+    hidden = ("DIFFSERVE_API_KEY_FILE", "DIFFSERVE_LOG_FORMAT")
+    return {name: value for name, value in os.environ.items() if name not in hidden}
 
 
 def flag_arguments(flags: Dict[str, Any]) -> List[str]:
