@@ -10,7 +10,7 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import wrap_model_call
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
 from langchain_core.tools import tool
-from langchain_openai import ChatOpenAI
+from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 from langgraph.checkpoint.memory import InMemorySaver
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -45,7 +45,7 @@ class Report(BaseModel):
 
 
 def setUpModule():
-    global model
+    global model, server
     server = unittest.enterModuleContext(
         ServerProcess("--served-model-name", "diff", model=DEMO_MODEL))
     model = ChatOpenAI(model="diff", base_url=server.url + "/v1", api_key="unused", temperature=0,
@@ -106,6 +106,14 @@ class LangchainTest(unittest.TestCase):
         self.assertIsInstance(answer, AIMessage)
         bound = model.bind_tools([weather]).invoke([QUESTION])
         self.assertEqual(bound.content, answer.content)
+
+    def test_embeddings_are_of_the_texts(self):
+        embeddings = OpenAIEmbeddings(model="diff", base_url=server.url + "/v1", api_key="unused",
+                                      check_embedding_ctx_length=False)
+        expected = server.post("/v1/embeddings", {"input": "Lisbon"}).json()["data"][0]
+        for found, number in zip(embeddings.embed_query("Lisbon"), expected["embedding"],
+                                 strict=True):
+            self.assertAlmostEqual(found, number, places=6)
 
     def test_structured_output_is_a_pydantic_object(self):
         for method in ("json_schema", "function_calling"):

@@ -210,14 +210,6 @@ TEST_F(GrammarTest, EscapedNamesAreDistinguished) {
   EXPECT_FALSE(Accepts(Kind::kJsonSchema, schema, R"({"\u0061": "x"})"));
 }
 
-TEST_F(GrammarTest, RunsOfWhitespaceAreLimited) {
-  const auto text = [](int spaces) {
-    return "{" + std::string(static_cast<size_t>(spaces), ' ') + "\"a\":1}";
-  };
-  EXPECT_TRUE(Accepts(Kind::kJsonObject, "", text(20)));
-  EXPECT_FALSE(Accepts(Kind::kJsonObject, "", text(21)));
-}
-
 TEST_F(GrammarTest, DatesMustExistInTheCalendar) {
   const char* schema = R"({"type":"string","format":"date"})";
   EXPECT_TRUE(Accepts(Kind::kJsonSchema, schema, "\"2024-02-29\""));
