@@ -68,7 +68,7 @@ def group_lines(name: str, rows: list[tuple[str, str]]) -> list[str]:
             text += f" Default {flag.default}."
         if flag.commands != usual:
             text += f" ({flag.commands})"
-        lines += textwrap.wrap(text, 118, initial_indent="- ", subsequent_indent="  ",
+        lines += textwrap.wrap(text, 120, initial_indent="- ", subsequent_indent="  ",
                                break_on_hyphens=False, break_long_words=False)
     return [line.replace(SPACE, " ") for line in lines] + [""]
 
