@@ -15,7 +15,8 @@ from server_process import BINARY, GATED_BINARY, GatedServer, ServerProcess
 class CrashReport(unittest.TestCase):
     def crashed(self, variable: str, number: signal.Signals) -> str:
         """The line of a server that crashes in its third step."""
-        with GatedServer("--log-level", "debug", environment={variable: "3"}) as server:
+        with GatedServer("--log-level", "debug", "--speculative", "off",
+                         environment={variable: "3"}) as server:
             with self.assertRaises((ConnectionError, OSError)):
                 server.post("/v1/completions", {"prompt": "a secret prompt", "max_tokens": 8})
             self.assertEqual(server.wait(), -number)
