@@ -95,6 +95,10 @@ obstacle() {  # obstacle NAME
         echo "needs Python 3.12"
       ;;
     clients) command -v npm >/dev/null || echo "needs Node.js" ;;
+    transformers)
+      [ -d build/transformers ] || [ "$(df --output=avail -BG . | tail -n 1 | tr -dc 0-9)" -ge 8 ] ||
+        echo "needs 8 GB of disk"
+      ;;
     recipes)
       command -v npm >/dev/null || { echo "needs Node.js"; return; }
       [ "$(id -u)" -eq 0 ] || dpkg -s python3-torch >/dev/null 2>&1 || echo "needs python3-torch"
