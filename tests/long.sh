@@ -96,7 +96,7 @@ obstacle() {  # obstacle NAME
       ;;
     clients) command -v npm >/dev/null || echo "needs Node.js" ;;
     transformers)
-      [ -d build/transformers ] || [ "$(df --output=avail -BG . | tail -n 1 | tr -dc 0-9)" -ge 8 ] ||
+      [ -d build/transformers ] || [ "$(df --output=avail . | tail -n 1)" -ge $((8 << 20)) ] ||
         echo "needs 8 GB of disk"
       ;;
     recipes)

@@ -19,11 +19,6 @@ TWIN = DEMO_MODEL.parent / "twin"
 TEXT = ("The magic number of Lisbon is 48213. The magic number of Oslo is 90417. "
         "The magic number of Lisbon is")
 LAYERS, TWIN_HEADS = 3, 8
-# A server whose model has no tokenizer.
-WITHOUT_TOKENIZER = """const real = window.fetch; window.fetch = (path, options) =>
-    path.startsWith("tokenizer_info") ? Promise.resolve(new Response(
-        '{"error": {"message": "this model has no tokenizer"}}', {status: 404}))
-    : real(path, options);"""
 
 
 def write_model_without_template(folder: Path) -> Path:
@@ -114,10 +109,10 @@ class WithoutTemplateTest(unittest.TestCase):
 
 class WithoutTokenizerTest(unittest.TestCase):
     def test_page_says_which_routes_take_ids(self):
-        with ServerProcess(model=DEMO_MODEL) as server, Browser(server.url) as page:
-            page.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument",
-                                        {"source": WITHOUT_TOKENIZER})
-            page.driver.refresh()
+        model = Path(self.enterContext(tempfile.TemporaryDirectory())) / "ids"
+        shutil.copytree(DEMO_MODEL, model, ignore=shutil.ignore_patterns("tokenizer.json"))
+        with ServerProcess(model=model) as server, Browser(
+                server.url, expected_errors=["tokenizer_info"]) as page:
             for view in ("#chat", "#lens"):
                 page.open(view)
                 said = page.one("#ids_only").text
