@@ -144,6 +144,10 @@ class FrontDoorTest(unittest.TestCase):
                 fields = {name.lower(): value for name, value in reply.fields}
                 self.assertEqual(fields["x-request-id"], "same", target)
                 self.assertTrue(fields["traceparent"].startswith(trace[:36]), target)
-            lines = re.findall(r"traced_request .*route=(\S+) .*status=(\d+)", server.stderr())
-            self.assertEqual(lines, [("/metrics", "200"), ("/v1/models", "200"), ("other", "404")])
-            self.assertRegex(server.stderr(), r"http_request route=other status=404 ")
+            # Lines are written after their replies.
+            wanted = [("/metrics", "200"), ("/v1/models", "200"), ("other", "404")]
+            eventually(
+                lambda: re.findall(r"traced_request .*route=(\S+) .*status=(\d+)",
+                                   server.stderr()) == wanted, "a line for each request")
+            eventually(lambda: "http_request route=other status=404 " in server.stderr(),
+                       "the line of the unknown path")
