@@ -13,6 +13,7 @@
 #include "server/app/load/kv_disk.h"
 #include "server/app/load/kv_host.h"
 #include "server/app/serve_ports.h"
+#include "server/hub/model_place.h"
 #include "server/serving/answer/answer_formats.h"
 #include "server/serving/build_version.h"
 
