@@ -8,14 +8,16 @@
 #   tests/long.sh --all         all of them
 #   tests/long.sh --list [NAME...]   names, usual minutes on two cores, what they prove and when
 #                               they last passed; without those that are named
-#   tests/long.sh --turn MINUTES     gpu_check, then as many as fit, from the one whose turn it is
-#                               by the number of commits
+#   tests/long.sh --turn MINUTES     gpu_check, then each that fits into the minutes that are left,
+#                               from the one whose turn it is by the number of commits. What still
+#                               runs 20 minutes after that is stopped and named, not counted
 # With RECORD=1 each result goes to docs/results/proofs.json with commit and date, and from there
 # (docs/make_guarantees.py) to docs/operate/guarantees.md.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-usual=(cuda cuda_gate schema templates e2e_long ui helm asan tsan)
+sanitizers=(asan asan_engine asan_server asan_cuda tsan)
+usual=(cuda cuda_gate schema templates e2e_long ui helm "${sanitizers[@]}")
 each=(gpu_check)  # of every run in CI
 others=(debug image package wheel tarball bare fleet ray dynamo clients recipes transformers
   reliability soak fuzz loader)
@@ -29,7 +31,10 @@ about_check templates 1 "Jinja2's own test suite against chat templates"
 about_check e2e_long 7 "the long end-to-end files"
 about_check ui 2 "the page in Chromium"
 about_check helm 4 "the Helm chart and the Kubernetes manifests"
-about_check asan 30 "the C++ tests and the fuzz corpora under ASan and UBSan"
+about_check asan 22 "tests of kernels and models under ASan and UBSan"
+about_check asan_engine 22 "tests of the engine under ASan and UBSan"
+about_check asan_server 24 "tests of text and server, and the fuzz corpora, under ASan and UBSan"
+about_check asan_cuda 25 "tests of the CUDA backend on the CPU shim under ASan and UBSan"
 about_check tsan 10 "engine, text and server tests under TSan"
 about_check debug 13 "the preset debug: each file compiles by itself; the C++ tests"
 about_check image 15 "the container image, built twice"
@@ -156,15 +161,21 @@ check_helm() {
   build release diffserve
   run helm env DIFFSERVE_BINARY="$PWD/build/release/server/diffserve" tests/helm/run.sh
 }
-check_asan() {
+run_under_asan() {  # run_under_asan PROGRAM...
   export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1
-  build debug-asan "${programs[@]}" cuda_test "${fuzz[@]}"
+  build debug-asan "$@"
   local program
-  for program in "${programs[@]}" cuda_test; do
-    run_gtest "asan_$program" "build/debug-asan/tests/$program"
+  for program in "$@"; do
+    [[ $program == *_fuzz ]] || run_gtest "asan_$program" "build/debug-asan/tests/$program"
   done
+}
+check_asan() { run_under_asan kernels_test models_test; }
+check_asan_engine() { run_under_asan engine_test faults_test; }
+check_asan_server() {
+  run_under_asan text_test server_test "${fuzz[@]}"
   replay debug-asan asan_
 }
+check_asan_cuda() { run_under_asan cuda_test; }
 check_tsan() {
   export TSAN_OPTIONS=halt_on_error=1:ignore_noninstrumented_modules=1
   TSAN_OPTIONS+=:suppressions=$PWD/tests/tsan_suppressions.txt
@@ -247,28 +258,20 @@ PYTHON
 }
 
 if [ -n "$budget" ]; then
-  for name in "${each[@]}"; do
-    names+=("$name")
-    budget=$((budget - minutes[$name]))
-  done
+  deadline_s=$((budget * 60 + 1200))
   every=("${usual[@]}" "${others[@]}")
   first=$(($(git -c safe.directory=* rev-list --count HEAD) % ${#every[@]}))
-  for ((i = 0; i < ${#every[@]}; i++)); do
-    name=${every[$(((first + i) % ${#every[@]}))]}
-    if [ "${minutes[$name]}" -le "$budget" ]; then
-      names+=("$name")
-      budget=$((budget - minutes[$name]))
-    else
-      echo "not this time: $name (${minutes[$name]} min)"
-    fi
-  done
+  names=("${each[@]}" "${every[@]:first}" "${every[@]:0:first}")
 fi
-echo "checks: ${names[*]:-none}"
-[ ${#names[@]} -gt 0 ] || exit 0
 deploy/install_deps.sh --test || exit 1
 for name in "${names[@]}"; do
+  if [ -n "$budget" ] && [ $((SECONDS + minutes[$name] * 60)) -gt $((budget * 60)) ]; then
+    echo "-- not this time: $name (${minutes[$name]} min)"
+    continue
+  fi
   reason=$(obstacle "$name")
   if [ -n "$reason" ]; then echo "-- $name cannot run here: $reason"; continue; fi
+  echo "-- $name"
   at=$SECONDS before=$passed before_failed=$failed
   "check_$name" || failed=$((failed + 1))
   [ -z "${RECORD:-}" ] ||

@@ -14,7 +14,7 @@ for option in "$@"; do
   case "$option" in
     --all) more+=(--usual) ;;
     --helm) more+=(helm) ;;
-    --sanitizers) more+=(asan tsan) ;;
+    --sanitizers) more+=(asan asan_engine asan_server asan_cuda tsan) ;;
     *) echo "usage: tests/run.sh [--all | --helm | --sanitizers]" >&2; exit 2 ;;
   esac
 done

@@ -12,14 +12,25 @@ unset PYTHONDONTWRITEBYTECODE
 
 # Nothing here takes this long on two cores. A command that does hangs: it fails, the rest runs.
 limit_s=1500
+# If it is set, what runs at this time of the script is stopped, and not counted.
+deadline_s=""
 limited() {  # limited COMMAND...
-  timeout --kill-after=10 $limit_s "$@"
+  local left_s=$limit_s
+  if [ -n "$deadline_s" ] && [ $((deadline_s - SECONDS)) -lt "$left_s" ]; then
+    left_s=$((deadline_s > SECONDS ? deadline_s - SECONDS : 1))
+  fi
+  timeout --kill-after=10 "$left_s" "$@"
+}
+stopped_at_deadline() {  # stopped_at_deadline NAME EXIT_CODE
+  [ "$2" -eq 124 ] && [ -n "$deadline_s" ] && [ $SECONDS -ge "$deadline_s" ] || return 1
+  echo "-- $1 was stopped at $SECONDS s, when the time for all checks was over"
 }
 
 # Adds up the last "N passed, N failed[, N skipped]" of a log; a program that died without one
 # counts as one failure.
 count() {  # count NAME LOG EXIT_CODE
   local line
+  ! stopped_at_deadline "$1" "$3" || return 0
   if [ "$3" -eq 124 ]; then
     echo "$1 was ended after $limit_s s; its last lines:"
     grep . "$2" | tail -n 3
@@ -105,11 +116,13 @@ replay() {  # replay PRESET PREFIX: the corpora of the fuzz targets
 }
 
 build() {  # build PRESET TARGET...; the line says what it took
-  local preset=$1
+  local preset=$1 code=0 limit_s=7200
   shift
   cmake --preset "$preset" >"$results/configure-$preset.log" 2>&1 ||
     { cat "$results/configure-$preset.log"; exit 1; }
-  if ! cmake --build "build/$preset" --target "$@" >"$results/build-$preset.log" 2>&1; then
+  limited cmake --build "build/$preset" --target "$@" >"$results/build-$preset.log" 2>&1 || code=$?
+  if stopped_at_deadline "the build of preset $preset" $code; then end_of_suites; exit; fi
+  if [ $code -ne 0 ]; then
     grep -E 'error|FAILED|warning' "$results/build-$preset.log" | head -n 40
     tail -n 20 "$results/build-$preset.log"
     echo "build of preset $preset failed"
