@@ -26,7 +26,7 @@ BLOCKS = {  # name: (page, script)
     "kv_disk": ("docs/results/prefix-cache.md", "tests/bench/kv_disk.py"),
     "speculation": ("docs/results/speculation.md", "tests/bench/speculation.py"),
     "peers": ("docs/results/peers.md", "tests/bench/peers.py"),
-    "gpu": ("docs/gpu.md", "tests/bench/report_cuda.py"),
+    "gpu": ("docs/results/gpu.md", "tests/bench/report_cuda.py"),
     "cli": ("docs/cli.md", "docs/make_cli.py"),
     "proofs": ("docs/operate/guarantees.md", "docs/make_guarantees.py"),
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the table of GPU figures, a block of docs/gpu.md, from tests/bench/results/cuda_*.json, one
-column for each kind of GPU.
+"""Makes the tables of docs/results/gpu.md from tests/bench/results/cuda_*.json: the figures beside
+their aims, a column for each kind of GPU, then the tables of each (cuda_tables.py).
 
     report_cuda.py                         rewrites the block
     report_cuda.py --check                 exits 1 if the block differs from the results; runs
@@ -22,12 +22,10 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "docs"))
 
 import blocks  # noqa: E402
+import cuda_tables  # noqa: E402
 
 RESULTS = ROOT / "tests/bench/results"
 PAPER = {2048: 46811, 4096: 44521}  # the paper's tokens/s (arXiv 2410.05258)
-
-NEVER = """This list has never run on a GPU: none could be had so far. The backend, kernels and \
-host code, is proved only on a CPU simulation of the GPU's threads, and no speed of it is known."""
 
 
 def number(value, digits):
@@ -145,12 +143,10 @@ ROWS = [
 
 
 def section(results):
-    if not results:
-        return [blocks.paragraph(NEVER)]
     rows = [[label, aim, moonshot, *(cell(result) or "not measured" for result in results)]
             for label, aim, moonshot, cell in ROWS]
-    parts = [blocks.table(["figure", "aim", "moonshot", *(result["gpu"] for result in results)],
-                          rows), "Measured in the same run:"]
+    parts = ["## Against the aims", blocks.table(
+        ["figure", "aim", "moonshot", *(result["gpu"] for result in results)], rows)]
     for result in results:
         names = ("hbm_read_gb_per_s", "cublas_bf16_8192_tflop_per_s", "launch_us",
                  "launch_in_graph_us")
@@ -159,10 +155,10 @@ def section(results):
             "missing" if value is None else number(value, digits)
             for value, digits in zip(values, (0, 0, 2, 2))
         ]
-        parts.append(blocks.paragraph(
-            f"{result['gpu']}, commit {result['commit']}: HBM read {shown[0]} GB/s, cuBLASLt bf16 "
+        parts += [f"## {result['gpu']}", blocks.paragraph(
+            f"Commit {result['commit']}. In the same run: HBM read {shown[0]} GB/s, cuBLASLt bf16 "
             f"8192^3 {shown[1]} TFLOP/s, an empty kernel {shown[2]} us from a stream and "
-            f"{shown[3]} us in a graph."))
+            f"{shown[3]} us in a graph."), *cuda_tables.tables(result)]
     return parts
 
 
