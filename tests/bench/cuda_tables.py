@@ -6,11 +6,10 @@ import blocks
 
 PAPER = {  # forward, tokens/s on an H100 (arXiv 2410.05258, table 7): (Transformer, Diff)
     ("3b", 2048): (51228, 46811), ("3b", 4096): (48762, 44521), ("13b", 2048): (14346, 13653)}
-FORMATS = ("int8", "int8k_int4v", "int4", "fp8", "fp8_e4m3")
 SERVED = {
-    "diff_3b": "Diff-3B of the paper", "diff_3b_batch_invariant": "the same, `--batch-invariant`",
-    "diff_3b_invariant_prompt_lookup": "the same, and `--speculative prompt-lookup`",
-    "motif_2_12_7b": "the shape of Motif-2-12.7B", "bundled": "the bundled model"}
+    "serving": "Diff-3B of the paper", "serving_batch_invariant": "the same, `--batch-invariant`",
+    "serving_prompt_lookup": "the same, and `--speculative prompt-lookup`",
+    "serving_motif_2_12_7b": "the shape of Motif-2-12.7B", "serving_bundled": "the bundled model"}
 
 
 def number(value, digits=0):
@@ -63,38 +62,47 @@ def decode(result):
 
 
 def sweep(result):
-    found = result["sweep"]
-    prefill = [(entry["name"].split()[1], entry) for entry in found["prefill"]]
-    batches = [(str(entry["batch"]), entry) for entry in found["decode"]]
-    depth = found["decode"][0]["name"].split()[2]
+    prefill = [(entry["name"].split()[1], entry) for entry in result["diff_3b"]["prefill"]]
+    batches = [(str(entry["batch"]), entry) for entry in result["diff_3b"]["decode"]
+               if " depth 512 " in entry["name"]]
 
     def one(head, entries):
         return blocks.table([head, *(f"{int(name):,}" for name, _ in entries)], [
             ["tokens/s", *(number(entry["tokens_per_s"]["median"]) for _, entry in entries)],
             ["share", *(f"{entry['ratio_to_probe']['median']:.2f}" for _, entry in entries)]
         ])
-    return one("prompt of N tokens", prefill), one(f"decode after {depth}, N streams", batches)
+    return one("prompt of N tokens", prefill), one("decode after 512 tokens, N streams", batches)
 
 
-def formats(result, part, titles):
-    """Speeds over those of bfloat16 in the same run, for the figures that bfloat16 has."""
-    base = result[f"{part}_bfloat16"]
-    names = [entry["name"] for entry in (*base["prefill"], *base["decode"])]
-    rows = []
-    for kind in FORMATS:
-        run = f"{part}_{kind}"
-        if run in result:
-            rows.append([kind, *(over(figure(result, run, name),
-                                      figure(result, f"{part}_bfloat16", name))
-                                 for name in names)])
+def formats(result, head, base, runs):
+    """Speeds over those of the run `base`, for the figures that each of `runs` has."""
+    runs = {title: run for title, run in runs.items() if run in result}
+    every = [entry["name"] for kind in ("prefill", "decode") for entry in result[base][kind]]
+    names = [name for name in every if all(figure(result, run, name) for run in runs.values())]
     shown = [name.replace(" batch", ",").replace("depth", "after") for name in names]
-    return blocks.table([titles, *shown], rows)
+    return blocks.table([head, *shown], [
+        [title, *(over(figure(result, run, name), figure(result, base, name)) for name in names)]
+        for title, run in runs.items()])
+
+
+def weights(result):
+    runs = {kind: f"quarter_{kind}" for kind in ("int8", "int4", "fp8")}
+    return formats(result, "`--quantization`", "quarter",
+                   runs | {"none, `--batch-invariant`": "quarter_batch_invariant"})
+
+
+def pages(result):
+    # A run of bfloat16 pages of its own, where there is one, was measured beside the others.
+    base = "quarter_pages_bfloat16" if "quarter_pages_bfloat16" in result else "quarter"
+    return formats(result, "`--kv-cache-dtype`", base, {
+        "int8": "quarter_pages_int8", "int4": "quarter_pages_int4", "fp8_e4m3": "quarter_pages_fp8"
+    })
 
 
 def serving(result):
     rows = []
     for name, title in SERVED.items():
-        for load in result["serving"].get(name, {}).get("loads", []):
+        for load in result.get(name, {}).get("loads", []):
             rows.append([
                 title, f"{load['streams']}", f"{load['in']:,} / {load['out']:,}",
                 number(load["out_tokens_per_s"]), number(load["total_tokens_per_s"]),
@@ -112,14 +120,13 @@ def attention(result):
     figures, peers = result["kernels"]["figures"], result.get("peers", {})
     rows = []
     for head_dim in (128, 64):
-        def peer(name):
-            found = peers.get(f"{name}_causal_16384_d{head_dim}")
-            return number(found["tflops_12d"] if isinstance(found, dict) else None)
-        two = peers.get(f"two_calls_cudnn_causal_16384_d{head_dim}_v{2 * head_dim}")
+        def peer(name, of=""):
+            found = peers.get(f"{name}_causal_16384_d{head_dim}{of}_tflops")
+            return number(found) if isinstance(found, float) else "-"
         rows.append([f"{head_dim}",
                      number(figures.get(f"prefill_v1_d{head_dim}_causal_16384_tflop_per_s")),
-                     number(two["tflops_12d"] if isinstance(two, dict) else None),
-                     peer("four_calls_cudnn"), peer("four_calls_flash2")])
+                     peer("two_calls_cudnn", f"_v{2 * head_dim}"), peer("four_calls_cudnn"),
+                     peer("four_calls_flash2")])
     return blocks.table(["head dims", "diffserve, one call", "cuDNN, two calls",
                          "cuDNN, four calls", "FlashAttention 2, four calls"], rows)
 
@@ -128,8 +135,8 @@ def beside(result):
     peers = result["peers"]
     other = peers.get("transformers_diffllama_3b_sdpa", {})
     rows = []
-    for run, depth, batch in (("diff_3b", 2048, 1), ("sweep", 512, 64)):
-        ours = figure(result, run, f"decode depth {depth} batch {batch}")
+    for depth, batch in ((2048, 1), (512, 64)):
+        ours = figure(result, "diff_3b", f"decode depth {depth} batch {batch}")
         theirs = other.get(f"decode_batch{batch}_depth{depth}_tokens_per_s")
         rows.append([f"{batch} after {depth:,}", number(ours), number(theirs),
                      over(ours, theirs, 1)])
@@ -138,10 +145,9 @@ def beside(result):
 
 
 def proofs(result):
-    suites = result["suites"]
-    rows = [[label, *suites[name]] for label, name in (
+    rows = [[label, *result["proofs"][name]] for label, name in (
         ("tests of the backend", "backend"), ("bit equality end to end", "end_to_end"),
-        (f"compute-sanitizer, {suites['sanitizer_shards']} shards", "sanitizer"))]
+        ("tests under compute-sanitizer", "sanitizer"))]
     return blocks.table(["what", "passed", "failed", "skipped"], rows)
 
 
@@ -157,19 +163,17 @@ def tables(result):
 
 
 SECTIONS = [
-    ("suites", "Proofs", "Tests that ran on the card:", proofs),
+    ("proofs", "Proofs", "Tests that ran on the card:", proofs),
     ("diff_3b", "Whole models: a prompt",
      "The paper's table 7, tokens/s of the forward pass; `transformers` ran on the same card:",
      forward),
     ("diff_3b", "Whole models: decode", "Tokens/s after 2,048 tokens:", decode),
-    ("sweep", "By length and by number of streams",
+    ("diff_3b", "By length and by number of streams",
      "Diff-3B; the share of a prompt is of cuBLAS's arithmetic, that of decode of the read probe:",
      sweep),
-    ("weights_bfloat16", "Formats of weights",
-     "Tokens/s over those of bfloat16 in the same run, a quarter of Diff-3B's layers:",
-     lambda result: formats(result, "weights", "`--quantization`")),
-    ("pages_bfloat16", "Formats of pages", "The same for the KV cache:",
-     lambda result: formats(result, "pages", "`--kv-cache-dtype`")),
+    ("quarter_int8", "Formats of weights",
+     "Tokens/s over those of bfloat16 in the same run, a quarter of Diff-3B's layers:", weights),
+    ("quarter_pages_int8", "Formats of pages", "The same for the KV cache:", pages),
     ("serving", "The server", "Streams that start together, over HTTP, greedy:", serving),
     ("peers", "Beside other programs on the same card",
      "One layer's attention over 16,384 causal tokens, TFLOP/s. Other libraries compute a Diff "

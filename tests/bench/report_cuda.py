@@ -25,6 +25,8 @@ import blocks  # noqa: E402
 import cuda_tables  # noqa: E402
 
 RESULTS = ROOT / "tests/bench/results"
+NO_TESTS = ("device", "smoke", "wheel", "arguments")  # suites of the check
+SANITIZERS = ("memcheck", "synccheck", "racecheck")
 PAPER = {2048: 46811, 4096: 44521}  # the paper's tokens/s (arXiv 2410.05258)
 
 
@@ -117,8 +119,8 @@ def decode_step(result):
 
 def server(result):
     engine = bench_figure(result, "engine", "decode", "decode depth 32 batch 256")
-    streams = result.get("streams", {}).get("tokens_per_s")
-    return None if engine is None or streams is None else number(streams / engine, 2)
+    speeds = [load["out_tokens_per_s"] for load in result.get("streams", {}).get("loads", [])]
+    return None if engine is None or not speeds else number(speeds[0] / engine, 2)
 
 
 ROWS = [
@@ -162,6 +164,19 @@ def section(results):
     return parts
 
 
+def proofs(calls):
+    """Tests passed, failed and skipped on the card, by kind; what only measures has none."""
+    kinds = {"backend": [0, 0, 0], "end_to_end": [0, 0, 0], "sanitizer": [0, 0, 0]}
+    for call in calls:
+        for name, *counts in call["suites"]:
+            if name in call["parts"] or name in NO_TESTS:
+                continue
+            kind = ("end_to_end" if name.startswith("e2e_") else
+                    "sanitizer" if name.startswith(SANITIZERS) else "backend")
+            kinds[kind] = [total + count for total, count in zip(kinds[kind], counts)]
+    return kinds
+
+
 def combine(paths):
     """One JSON file of the parts of several calls on one GPU with one archive."""
     calls = [json.loads(Path(path).read_text()) for path in paths]
@@ -172,8 +187,9 @@ def combine(paths):
               "the kernels", file=sys.stderr)
         return 1
     gpu, commit = made_by.pop()
+    result = {"gpu": gpu, "commit": commit, "proofs": proofs(calls), **parts}
     path = RESULTS / f"cuda_{re.sub(r'[^a-z0-9]+', '_', gpu.lower()).strip('_')}.json"
-    path.write_text(json.dumps({"gpu": gpu, "commit": commit, **parts}, indent=1) + "\n")
+    path.write_text(json.dumps(result, indent=1) + "\n")
     print(f"wrote {path}")
     return 0
 
