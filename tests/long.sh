@@ -134,8 +134,8 @@ check_gpu_check() {
   local on_shim=build/release/gpu_check
   # shellcheck disable=SC2016
   run gpu_check_on_shim bash -c '.venv/bin/python deploy/gpu_check/collect.py "$0" "$1" &&
-    python3 tests/cuda/empty_root.py "$1/gpu_check.tar.xz" check --seconds 1500 --sample 12 -- \
-      prove e2e_LogitRowExactnessTest' build/release/tests/gpu_check $on_shim
+    python3 tests/cuda/empty_root.py "$1/gpu_check.tar.xz" all --seconds 1500 --sample 12' \
+    build/release/tests/gpu_check $on_shim
 }
 check_schema() {
   build release schema_suite

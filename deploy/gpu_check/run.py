@@ -1,159 +1,155 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What only a GPU can prove or measure, from an unpacked archive of `deploy/gpu_check.sh collect`,
-in three calls of at most 9 minutes. Each is useful by itself.
+in one call of at most 240 seconds on 16 cores.
 
-    run.py check    a smoke test, every suite of cuda_test, then figures of the kernels
-    run.py figures  whole models, pairs with an archive unpacked at --before, profiles
-    run.py prove    compute-sanitizer's shards, bit-equality end to end
+    run.py all [--only PART_OR_SUITE...] [--wheel FILE] [--before DIR]
 
-SUITE... after the call: only these suites. Each suite is a process of its own with its own limit.
-A line per suite; the last line is one JSON object. OUT gets results.json and logs.tgz. Exit code 1
-if anything failed. Needs Python 3.9, an NVIDIA driver, cuBLASLt 13 and no network.
+Parts: device; suites, exactness and sanitizer side by side; then alone on the card kernels, models,
+formats, serving, peers, profile, models_13b. A part has a share of the time, and what those before
+it left; what gets no time says so and has failed. Each suite is a process of its own with its own
+limit. A line per suite; the last line is one JSON object. OUT gets results.json, written anew after
+each suite, and logs. Exit code 1 if anything failed. Needs Python 3.9, an NVIDIA driver, cuBLASLt
+13 and no network.
 """
 
 import argparse
 import json
+import os
 import shutil
-import subprocess
+import signal
 import sys
 import tarfile
+import tempfile
 import traceback
+from itertools import groupby
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import suites  # noqa: E402
-from runner import Runner  # noqa: E402
+from archive import Archive  # noqa: E402
+from parts import all_parts  # noqa: E402
+from runner import Runner, Suite  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
-CALL_S = 530
+CALL_S = 230  # what reaches the end of it may take some seconds more to end
+GIB_PER_JOB = 4  # of the device's memory
 JSON_CHARACTERS_MAX = 9000  # of the last line, which is read at the end of a long output
 LOG_BYTES_MAX = 1 << 20  # of each log in the archive: its beginning and its end
-CUBLAS = "libcublasLt.so.13"
-CUBLAS_FOLDERS = ("/usr/local/cuda/lib64", "/usr/local/cuda/targets/x86_64-linux/lib",
-                  "/usr/lib/x86_64-linux-gnu")
-PYTHON_CUBLAS = "import nvidia; print(*(path + '/cu13/lib' for path in nvidia.__path__), sep='\\n')"
-
-
-def link_cublas():
-    """Puts the machine's own cuBLASLt among the program's libraries, where its run path looks."""
-    link = ROOT / "lib" / CUBLAS
-    if link.exists():
-        return
-    python = subprocess.run([shutil.which("python3") or sys.executable, "-c", PYTHON_CUBLAS],
-                            capture_output=True, text=True).stdout.split("\n")
-    for folder in (*filter(None, python), *CUBLAS_FOLDERS):
-        if (found := Path(folder) / CUBLAS).exists():
-            link.unlink(missing_ok=True)
-            link.symlink_to(found)
-            return
-    print(f"-- no {CUBLAS} found in Python's packages or in {', '.join(CUBLAS_FOLDERS)}")
-
-
-def tool(name):
-    """The path of one of NVIDIA's tools, or None."""
-    beside = sorted(Path("/usr/local").glob(f"cuda*/bin/{name}"))
-    return shutil.which(name) or (str(beside[-1]) if beside else None)
 
 
 class Call:
-    def __init__(self, options):
-        self.options, self.out = options, Path(options.out)
+    """Its files, besides the results, go to the folder `work`."""
+
+    def __init__(self, options, work):
+        self.options, self.out, self.work = options, Path(options.out), Path(work)
         self.out.mkdir(parents=True, exist_ok=True)
-        self.archive = suites.Archive(ROOT)
-        self.parts, self.device = {}, None
+        self.archive = Archive(ROOT)
+        self.device, self.jobs = None, options.jobs
         self.runner = Runner(self.out / "logs", options.seconds, suites.KNOWN_SKIPS,
                              suites.KNOWN_ALARMS)
-
-    def wants(self, name):
-        return not self.options.suites or name in self.options.suites
-
-    def run(self, all_suites):
-        for suite in all_suites:
-            if self.wants(suite.name):
-                self.runner.run(suite)
-
-    def measure(self, suite):
-        """Runs a suite that prints one JSON object, which becomes a part of the results."""
-        if not self.runner.run(suite):
-            return
-        text = self.runner.log(suite.name).read_text()
-        try:
-            self.parts[suite.name] = json.loads(text[text.index("{"):text.rindex("}") + 1])
-        except ValueError:
-            self.runner.fail(f"{suite.name}_json", ["no JSON object was printed"])
-
-    def measure_wanted(self, suite):
-        if self.wants(suite.name):
-            self.measure(suite)
+        self.runner.on_result = self.write
+        signal.signal(signal.SIGTERM, lambda *_: self.runner.cut())
 
     def open_device(self):
         """Whether the program can use the device."""
-        self.measure(suites.Suite("device", [self.archive.program, "cuda_device"], 60))
-        self.device = self.parts.pop("device", None)
+        self.runner.run(Suite("device", [self.archive.program, "cuda_device"], 60, is_figure=True))
+        self.device = self.runner.figures.pop("device", None)
         if self.device is None:
             return False
+        jobs = len(os.sched_getaffinity(0))
         if self.device["simulated"]:
             self.runner.known_skips += suites.KNOWN_SKIPS_SIMULATED
             self.archive.environment["DIFFSERVE_FUZZ_SECONDS"] = "2"
             self.runner.patience = 5
-            return True
-        link_cublas()
-        if self.device["compute_capability"] // 10 != 9:
-            self.runner.known_skips += suites.KNOWN_SKIPS_BEFORE_HOPPER
+        else:
+            jobs = max(1, min(jobs, (self.device["memory_bytes"] >> 30) // GIB_PER_JOB))
+            if self.device["compute_capability"] // 10 != 9:
+                self.runner.known_skips += suites.KNOWN_SKIPS_BEFORE_HOPPER
+        self.jobs = self.jobs or jobs
         return True
 
-    def check(self):
-        smoke = suites.Suite("smoke", [self.archive.program, "cuda_bench", "--smoke"], 60)
-        self.run([smoke, *suites.correctness(self.archive, self.runner.logs, self.options.sample)])
-        if not self.device["simulated"]:
-            self.measure_wanted(suites.kernel_figures(self.archive))
+    def prepare(self):
+        """The parts that are wanted, with the suites of them that are."""
+        options, before = self.options, None
+        if options.wheel:
+            self.archive.use_wheel(options.wheel, self.work / "wheel")
+        if options.before:
+            before = Archive(options.before)
+        for archive in filter(None, (self.archive, before)):
+            if not self.device["simulated"]:
+                archive.link_cublas()
+        parts = all_parts(self.archive, before, self.device, self.runner.logs, self.work,
+                          options.sample)
+        if not options.only:
+            return parts
+        known = {part.name for part in parts}.union(
+            *({suite.name for suite in part.suites} for part in parts))
+        if unknown := set(options.only) - known:
+            self.runner.fail("arguments", [f"no part or suite is called {name}"
+                                           for name in sorted(unknown)])
+        parts = [part for part in parts if part.has(options.only)]
+        for part in parts:
+            if part.name not in options.only:
+                part.suites = [suite for suite in part.suites if suite.name in options.only]
+        return parts
 
-    def figures(self):
-        for suite in suites.model_figures(self.archive, sys.executable):
-            self.measure_wanted(suite)
-        if self.options.before:
-            before = suites.Archive(self.options.before)
-            for round_ in (1, 2):  # in turns, so that a drifting clock meets both
-                self.measure_wanted(suites.kernel_figures(before, f"before_{round_}"))
-                self.measure_wanted(suites.kernel_figures(self.archive, f"after_{round_}"))
-        if ncu := tool("ncu"):
-            self.run(suites.profiles(self.archive, ncu))
-        else:
-            print("-- no profiles: ncu is not on this machine")
+    def run(self):
+        if not self.open_device():
+            return
+        parts = self.prepare()
+        whole = sum(part.budget_s for part in parts) or 1
+        end, left = self.runner.clock(), self.runner.left_s()
+        for shares, group in groupby(parts, key=lambda part: part.shares):
+            group = list(group)
+            end += left * sum(part.budget_s for part in group) / whole
+            self.runner.end = end
+            for part in group:
+                if part.left_out:
+                    self.runner.leave_out(part.name, part.left_out)
+            self.runner.run_all([suite for part in group for suite in part.suites],
+                                self.jobs if shares else 1)
 
-    def prove(self):
-        if sanitizer := tool("compute-sanitizer"):
-            self.run(suites.sanitizer(self.archive, self.runner.logs, sanitizer))
-        elif not self.device["simulated"]:
-            self.runner.fail("sanitizer", ["compute-sanitizer is not on this machine"])
-        self.run(suites.exactness(self.archive, sys.executable))
+    def results(self):
+        runner = self.runner
+        return {
+            "device": self.device, "commit": (ROOT / "commit").read_text().strip(),
+            "wheel": self.options.wheel and Path(self.options.wheel).name, "jobs": self.jobs,
+            "passed": runner.total("passed"), "failed": runner.total("failed"),
+            "skipped": runner.total("skipped"), "left_out": runner.left_out,
+            "suites": [[found.name, found.passed, found.failed, found.skipped,
+                        round(found.seconds, 1), found.remark] for found in runner.results],
+            "failures": [name for found in runner.results for name in found.failures],
+        }
+
+    def write(self):
+        """At each moment results.json is whole, so a call may be cut at any."""
+        new = self.out / "results.json.new"
+        whole = self.results() | {"parts": self.runner.figures}
+        new.write_text(json.dumps(whole, indent=1) + "\n")
+        new.replace(self.out / "results.json")
 
     def finish(self):
-        ran = {result.name for result in self.runner.results}
-        if self.device and (unknown := set(self.options.suites) - ran):
-            self.runner.fail("arguments", [f"no suite is called {name}" for name in unknown])
-        result = {
-            "call": self.options.call, "device": self.device,
-            "commit": (ROOT / "commit").read_text().strip(),
-            "passed": self.runner.total("passed"), "failed": self.runner.total("failed"),
-            "skipped": self.runner.total("skipped"),
-            "suites": [[found.name, found.passed, found.failed, found.skipped,
-                        round(found.seconds, 1), found.remark] for found in self.runner.results],
-            "failures": [name for found in self.runner.results for name in found.failures],
-        }
-        whole = json.dumps(result | {"parts": self.parts}, indent=1)
-        (self.out / "results.json").write_text(whole + "\n")
+        self.write()
         pack_logs(self.runner.logs, self.out / "logs.tgz")
-        print(shortened(result, self.parts), flush=True)
+        result = self.results()
+        print(shortened(result, self.runner.figures), flush=True)
         return 1 if result["failed"] else 0
+
+
+def brief(figures):
+    """The medians of a run of `bench`, or the figures of the kernels."""
+    speeds = {case["name"]: round(case["tokens_per_s"]["median"])
+              for kind in ("prefill", "decode") for case in figures.get(kind, [])}
+    return speeds or figures.get("figures")
 
 
 def shortened(result, parts):
     """One line of JSON with as much as fits: failures are cut first, then figures go."""
-    kernels = parts.get("kernels", {}).get("figures", {})
-    for failures, figures in ((60, kernels), (20, kernels), (20, {}), (5, {})):
+    found = {name: shown for name, figures in parts.items() if (shown := brief(figures))}
+    kernels = {name: shown for name, shown in found.items() if name == "kernels"}
+    for failures, figures in ((60, found), (20, found), (20, kernels), (5, {})):
         text = json.dumps(result | {
             "failures": [name[:150] for name in result["failures"][:failures]],
             "figures": figures}, separators=(",", ":"))
@@ -176,21 +172,27 @@ def pack_logs(logs, packed):
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("call", choices=("check", "figures", "prove"))
-    parser.add_argument("suites", nargs="*", metavar="SUITE")
+    parser.add_argument("call", choices=("all",))
+    parser.add_argument("--only", nargs="+", default=[], metavar="PART_OR_SUITE")
+    parser.add_argument("--wheel", metavar="FILE", help="its diffserve takes the archive's place "
+                        "in bit equality, models and the server")
+    parser.add_argument("--before", metavar="DIR", help="another archive, unpacked: the figures of "
+                        "kernels and of diff_3b are measured with both in turns")
+    parser.add_argument("--jobs", type=int, metavar="N", help="suites side by side; by default the "
+                        "cores, and a suite for each 4 GiB of the device's memory at most")
     parser.add_argument("--out", default="gpu_check_out")
-    parser.add_argument("--before", metavar="DIR", help="another archive, unpacked")
     parser.add_argument("--seconds", type=float, default=CALL_S)
     parser.add_argument("--sample", type=int, default=1, metavar="N",
-                        help="of each suite of cuda_test every Nth test")
-    options = parser.parse_intermixed_args()
-    call = Call(options)
-    try:
-        if call.open_device():
-            getattr(call, options.call)()
-    except Exception:  # what has run is reported all the same
-        call.runner.fail("run.py", [traceback.format_exc()])
-    return call.finish()
+                        help="every Nth test of each suite, every Nth file of bit equality")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as work:
+        call = Call(options, work)
+        try:
+            call.run()
+        except Exception as error:  # what has run is reported all the same
+            traceback.print_exc(file=sys.stdout)
+            call.runner.fail("run.py", [f"{type(error).__name__}: {error}"])
+        return call.finish()
 
 
 if __name__ == "__main__":

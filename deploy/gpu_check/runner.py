@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs suites one after another, each in a process of its own with its own limit, and counts what
-each test of them did. A hang, a crash or a device that is lost costs only the rest of its suite.
-Only the standard library is needed."""
+"""Runs suites, one after another or side by side, each in a process of its own with its own limit,
+and counts what each test of them did. A hang, a crash or a device that is lost costs only the rest
+of its suite. Only the standard library is needed."""
 
 import contextlib
 import fnmatch
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,6 +42,7 @@ class Suite:
     tests: list = None  # names; None: those that begin
     environment: dict = field(default_factory=dict)
     read: object = None  # makes an Outcome of the log; None: the exit code alone counts
+    is_figure: bool = False  # prints one JSON object
 
 
 @dataclass
@@ -106,8 +110,10 @@ def end(process):
     return False
 
 
-def run_command(command, log, limit_s, environment):
-    """The exit code, or ENDED; the output goes to the file `log`."""
+def run_command(command, log, limit_s, environment, processes=None):
+    """The exit code, or ENDED; the output goes to the file `log`. While the process runs it is in
+    the set `processes`."""
+    processes = set() if processes is None else processes
     with open(log, "wb") as output:
         try:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output,
@@ -116,6 +122,7 @@ def run_command(command, log, limit_s, environment):
         except OSError as error:
             output.write(f"{command[0]} does not start: {error}\n".encode())
             return 127
+    processes.add(process)
     try:
         return process.wait(limit_s)
     except subprocess.TimeoutExpired:
@@ -123,38 +130,82 @@ def run_command(command, log, limit_s, environment):
             with open(log, "a") as output:
                 output.write(f"process {process.pid} does not end\n")
         return ENDED
+    finally:
+        processes.discard(process)
 
 
 class Runner:
-    """`known_skips` are regular expressions of the reasons for which a test may be skipped."""
+    """`known_skips` are regular expressions of the reasons for which a test may be skipped. After
+    each suite it calls `on_result`."""
 
     def __init__(self, logs, seconds, known_skips=(), known_alarms=(), clock=time.monotonic):
         self.logs, self.known_skips, self.known_alarms = Path(logs), known_skips, known_alarms
         self.logs.mkdir(parents=True, exist_ok=True)
-        self._clock = clock
-        self._end = clock() + seconds
-        self.results = []
+        self.clock = clock
+        self.end = clock() + seconds
+        self.results, self.figures, self.left_out = [], {}, {}
         self.patience = 1  # what a suite's limit is multiplied by
+        self.on_result = lambda: None
+        self._lock, self._processes, self._is_cut = threading.RLock(), set(), False
 
     def left_s(self):
-        return self._end - self._clock()
+        return 0 if self._is_cut else self.end - self.clock()
 
     def log(self, name):
         return self.logs / f"{name}.log"
 
+    def run_all(self, suites, jobs):
+        """Runs them in order, or side by side, `jobs` at a time, the longest first."""
+        if jobs > 1:
+            suites = sorted(suites, key=lambda suite: -suite.limit_s)
+        with ThreadPoolExecutor(jobs) as pool:
+            list(pool.map(self.run, suites))
+
+    def cut(self):
+        """Ends what runs; nothing else begins."""
+        self._is_cut = True
+        for process in list(self._processes):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
     def run(self, suite):
-        """Runs the suite, prints its line and returns whether nothing failed."""
-        begin, limit_s = self._clock(), min(suite.limit_s * self.patience, self.left_s())
+        """Runs the suite, prints its line and returns whether nothing failed. `{limit_s}` in its
+        command becomes the seconds that it has."""
+        begin, limit_s = self.clock(), min(suite.limit_s * self.patience, self.left_s())
         if limit_s <= 0:
             self.log(suite.name).write_text("not run: no time was left\n")
             code, limit_s = ENDED, 0
         else:
-            code = run_command(suite.command, self.log(suite.name), limit_s, suite.environment)
+            command = [str(part).replace("{limit_s}", f"{limit_s:.0f}") for part in suite.command]
+            code = run_command(command, self.log(suite.name), limit_s, suite.environment,
+                               self._processes)
         text = self.log(suite.name).read_text(errors="replace")
         result = self.judge(suite, code, text, limit_s)
-        result.seconds = self._clock() - begin
+        result.seconds = self.clock() - begin
+        if suite.is_figure:
+            self._keep_figure(result, text)
         self._report(result)
         return result.failed == 0
+
+    def _keep_figure(self, result, text):
+        try:
+            figure = json.loads(text[text.index("{"):text.rindex("}") + 1])
+        except ValueError:
+            if not result.failed:
+                result.passed, result.failed = 0, 1
+                result.failures = [f"{result.name}: no JSON object was printed"]
+            return
+        if "left_out" in figure:
+            result.passed, result.skipped = 0, 1
+            self.leave_out(result.name, figure["left_out"])
+            return
+        with self._lock:
+            self.figures[result.name] = figure
+
+    def leave_out(self, name, reason):
+        with self._lock:
+            self.left_out[name] = reason
+            print(f"-- {name} left out: {reason}", flush=True)
 
     def judge(self, suite, code, log, limit_s):
         """The result of a suite that ended with this exit code and this log."""
@@ -214,11 +265,13 @@ class Runner:
                                                                 for failure in failures]))
 
     def _report(self, result):
-        self.results.append(result)
-        print(result.line())
-        for failure in result.failures[:20]:
-            print(f"   failed: {failure}")
-        sys.stdout.flush()
+        with self._lock:
+            self.results.append(result)
+            print(result.line())
+            for failure in result.failures[:20]:
+                print(f"   failed: {failure}")
+            sys.stdout.flush()
+            self.on_result()
 
     def total(self, kind):
         return sum(getattr(result, kind) for result in self.results)

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each call of the check runs, in order: the tables. A suite's limit is for a GPU; the sum of
-a call's limits may exceed its time, and what has no time left says so."""
+"""What proves the backend: the suites of cuda_test, the files of bit equality end to end, and
+compute-sanitizer's shards. A suite's limit is for a GPU that others use at the same time."""
 
-from pathlib import Path
-
-from runner import ALARM_CODE, Suite, list_gtests, matching, read_gtest, read_unittest
+from runner import ALARM_CODE, Suite, matching, read_unittest
 
 # Name, seconds, filter. A test belongs to the first suite that matches it.
 CORRECTNESS = [
@@ -19,18 +17,20 @@ CORRECTNESS = [
     ("mamba", 30, "Mamba*"),
     ("decode", 40, "DiffDecodeTest.*:AttentionPlan*"),
     ("prefill", 40, "*DiffPrefillTest.*"),
-    ("attention", 120, "*DiffAttentionTest.*:*AttentionWindowTest.*"),
+    ("attention_decode", 90, "*DiffAttentionTest.*/decode*"),
+    ("attention_prefill", 90, "*DiffAttentionTest.*"),
+    ("windows_decode", 90, "*AttentionWindowTest.*/decode*"),
+    ("windows_prefill", 90, "*AttentionWindowTest.*"),
     ("code_pages", 90, "*CodePagesOnDeviceTest.*:*CodeAppendOnDeviceTest.*:Fp8Pages*"),
     ("sample", 40, "SampleTest.*"),
     ("decoder", 60, "*CudaDecoderTest.*:*CudaWideHeadsTest.*"),
-    ("engine", 40, "*CudaEngineTest.*"),
+    ("engine_loop", 40, "*CudaEngineTest.*"),
     ("hybrid", 60, "*CudaHybridTest.*"),
     ("repeat", 60, "AttentionRepeatTest.*"),
     ("far", 40, "FarPagesTest.*:RowwiseCudaTest.*"),
     ("fuzz", 60, "AttentionFuzzTest.*"),
     (REST := "rest", 40, "*"),
 ]
-KERNEL_FIGURES_S = 150
 
 # Reasons for which a test may be skipped, on any device, on one that is not Hopper's, and in the
 # simulation. Any other skip is a failure.
@@ -74,38 +74,13 @@ KNOWN_ALARMS = (
     r"Invalid __shared__ (read|write) of size 16 bytes(.*\n)*.*Address 0x400 is out of bounds",
 )
 
-EXACTNESS = ("BitExactnessTest", "Int8PagesExactnessTest", "Fp8PagesExactnessTest",
-             "FourBitPagesExactnessTest", "LogitRowExactnessTest", "LogitTileExactnessTest",
+# The first is what a sample of one takes.
+EXACTNESS = ("LogitRowExactnessTest", "BitExactnessTest", "Int8PagesExactnessTest",
+             "Fp8PagesExactnessTest", "FourBitPagesExactnessTest", "LogitTileExactnessTest",
              "LogitAnchoredExactnessTest")
 
-MODELS = ("diff_3b", "transformer_3b")
-BENCH = ("--device", "cuda", "--json")
-# What ncu looks at: a figure of cuda_bench, and the kernels in it.
-PROFILES = (
-    ("profile_decode", "decode_share_v1_d128_heads16_groups4_batch64", "regex:DiffDecode"),
-    ("profile_prefill", "prefill_v1_d128_full", "regex:DiffPrefill"),
-)
-SECTIONS = ("LaunchStats", "Occupancy", "SpeedOfLight", "MemoryWorkloadAnalysis",
-            "SchedulerStats", "WarpStateStats")
-
-
-class Archive:
-    """The unpacked archive, which looks like the repository as far as it goes."""
-
-    def __init__(self, root):
-        self.root = Path(root)
-        self.program = str(self.root / "bin/gpu_check")
-        self.environment = {
-            "DIFFSERVE_SOURCE_DIR": str(self.root), "DIFFSERVE_FUZZ_SECONDS": "30"
-        }
-
-    def tests(self, logs):
-        return list_gtests([self.program, "cuda_test"], Path(logs) / "list.log")
-
-    def gtest(self, name, limit_s, tests, before=()):
-        """A suite of these tests; `before` stands before the program."""
-        command = [*before, self.program, "cuda_test", "--gtest_filter=" + ":".join(tests)]
-        return Suite(name, command, limit_s, list(tests), self.environment, read_gtest)
+# A server would take most of the memory that is free, and several run side by side.
+EXACTNESS_PAGES = {"DIFFSERVE_KV_CACHE_MEMORY": "256MiB"}
 
 
 def correctness(archive, logs, sample=1):
@@ -128,41 +103,14 @@ def sanitizer(archive, logs, tool):
             for check, name, limit_s, filter_ in SHARDS]
 
 
-def exactness(archive, python):
-    environment = archive.environment | {
-        "DIFFSERVE_DEVICE": "cuda", "DIFFSERVE_BINARY": archive.program,
-        "DIFFSERVE_GATED_BINARY": archive.program,
+def exactness(archive, python, sample=1):
+    environment = archive.environment | EXACTNESS_PAGES | {
+        "DIFFSERVE_DEVICE": "cuda", "DIFFSERVE_BINARY": archive.server,
+        "DIFFSERVE_GATED_BINARY": archive.program,  # its steps can be held
         "DIFFSERVE_GRPC_STUBS": str(archive.root / "python"),
         "DIFFSERVE_TINY_MODEL": str(archive.root / "tiny"),
         "PYTHONPATH": str(archive.root / "python"), "PYTHONDONTWRITEBYTECODE": "1"
     }
     return [Suite(f"e2e_{name}", [python, str(archive.root / "tests/e2e/run.py"),
                                   f"test_bit_exactness.{name}"],
-                  90, None, environment, read_unittest) for name in EXACTNESS]
-
-
-def model_figures(archive, python):
-    def bench(name, model, limit_s, *arguments):
-        return Suite(name, [archive.program, "bench", str(archive.root / model), *BENCH,
-                            *arguments], limit_s)
-    streams = Suite("streams", [python, str(archive.root / "tests/bench/streams.py"),
-                                archive.program, str(archive.root / "models/demo/diff"),
-                                "--streams", "256", "--tokens", "128", "--flag=--device=cuda",
-                                "--flag=--max-num-seqs=256"], 60)
-    return [*(bench(model, f"tests/bench/models/{model}", 80, "--load-format", "dummy",
-                    "--repeat", "5", "--prompt", "2048,4096", "--depth", "2048", "--batch", "1,64",
-                    "--generate", "64") for model in MODELS),
-            bench("engine", "models/demo/diff", 60, "--repeat", "3", "--prompt", "32", "--depth",
-                  "32", "--batch", "256", "--generate", "128"), streams]
-
-
-def kernel_figures(archive, name="kernels"):
-    return Suite(name, [archive.program, "cuda_bench"], KERNEL_FIGURES_S)
-
-
-def profiles(archive, ncu):
-    sections = [part for section in SECTIONS for part in ("--section", section)]
-    return [Suite(name, [ncu, "--clock-control", "none", *sections, "--kernel-name", kernels,
-                         "--launch-skip", "4", "--launch-count", "2", archive.program,
-                         "cuda_bench", "--only", figure], 60)
-            for name, figure, kernels in PROFILES]
+                  90, None, environment, read_unittest) for name in EXACTNESS[::sample]]

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs `diffserve serve` and keeps many streams open at once: all must end with as many tokens as
-were asked for.
+"""Runs `diffserve serve` under loads of many streams that begin at once: all must end with as many
+tokens as were asked for. The model needs no tokenizer.
 
-    streams.py PROGRAM MODEL_DIR [--streams 256] [--tokens 128] [--flag=FLAG ...]
+    streams.py PROGRAM MODEL_DIR [--loads 256x32x128,...] [--flag=FLAG ...]
 
-Prints one JSON object with the tokens of all streams per second, from the first request sent to the
-last stream's end; exit code 1 if a stream failed. Only the standard library is needed.
+A load is streams x tokens of a prompt x tokens of an answer. Prints one JSON object: tokens per
+second from the first request sent to the last stream's end, milliseconds to the first token, and
+those of each token after it. Exit code 1 if a stream failed. Only the standard library is needed.
 """
 
 import argparse
@@ -17,45 +18,79 @@ import subprocess
 import sys
 import time
 
-TIMEOUT_S = 120
+WARM_UP = (2, 64, 8)  # what is made at the first use
 
 
-async def stream(port: int, number: int, tokens: int, prompt_tokens: int) -> int:
-    """The completion tokens that the server says it sent, 0 if the stream did not end as it
-    should."""
+def percentile_ms(seconds: list[float], share: float) -> float:
+    ordered = sorted(seconds)
+    return round(1e3 * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 2)
+
+
+async def stream(port: int, prompt: list[int], tokens: int) -> tuple[int, float, float]:
+    """The tokens that the server says it sent, 0 if the stream did not end as it should; seconds to
+    the first of them and to the last."""
     body = json.dumps({
-        "prompt": [5 + (number * 31 + i * 7) % 200 for i in range(prompt_tokens)],
-        "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "stream": True,
-        "stream_options": {"include_usage": True}
+        "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True,
+        "return_token_ids": True, "stream": True, "stream_options": {"include_usage": True}
     }).encode()
+    begin = time.monotonic()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    first, answer = None, b""
     try:
         writer.write(
             b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: "
             b"application/json\r\nConnection: close\r\n"
             b"Content-Length: %d\r\n\r\n" % len(body) + body)
-        answer = (await reader.read()).decode(errors="replace")
+        while chunk := await reader.read(1 << 16):
+            answer += chunk
+            if first is None and b"data: " in answer:
+                first = time.monotonic() - begin
     finally:
         writer.close()
-    if "data: [DONE]" not in answer:
-        print(f"stream {number} did not end: {answer[-300:]!r}", file=sys.stderr)
-        return 0
-    usage = re.findall(r'"completion_tokens": ?(\d+)', answer)
-    return int(usage[-1]) if usage else 0
+    usage = re.findall(rb'"completion_tokens": ?(\d+)', answer)
+    if first is None or not usage or b"data: [DONE]" not in answer:
+        print(f"a stream did not end: {answer[-300:]!r}", file=sys.stderr)
+        return 0, 0, 0
+    return int(usage[-1]), first, time.monotonic() - begin
 
 
-async def run(port: int, arguments) -> dict:
-    await stream(port, 0, 4, arguments.prompt_tokens)  # what is made at the first use
+async def run_load(port: int, number: int, load: tuple[int, int, int]) -> dict:
+    """No prompt begins as another does, so that none is found in the prefix cache."""
+    streams, prompt_tokens, tokens = load
+    prompts = [[5 + (stream * 7919 + i * 31 + number * 101) % 200 for i in range(prompt_tokens)]
+               for stream in range(streams)]
     begin = time.monotonic()
-    counts = await asyncio.gather(*(stream(port, i, arguments.tokens, arguments.prompt_tokens)
-                                    for i in range(arguments.streams)))
+    ended = await asyncio.gather(*(stream(port, prompt, tokens) for prompt in prompts))
     seconds = time.monotonic() - begin
+    count = sum(got for got, _, _ in ended)
+    first = [first for _, first, _ in ended]
+    each = [(last - first) / max(1, got - 1) for got, first, last in ended]
     return {
-        "streams": arguments.streams, "streams_whole": sum(count == arguments.tokens
-                                                           for count in counts),
-        "prompt_tokens": arguments.prompt_tokens, "completion_tokens": sum(counts),
-        "seconds": round(seconds, 4), "tokens_per_s": round(sum(counts) / seconds, 2)
+        "streams": streams, "in": prompt_tokens, "out": tokens,
+        "ok": sum(got == tokens for got, _, _ in ended), "seconds": round(seconds, 4),
+        "out_tokens_per_s": round(count / seconds, 1),
+        "total_tokens_per_s": round((count + streams * prompt_tokens) / seconds, 1),
+        "ttft_ms_p50": percentile_ms(first, 0.5), "ttft_ms_p99": percentile_ms(first, 0.99),
+        "per_token_ms_p50": percentile_ms(each, 0.5), "per_token_ms_p99": percentile_ms(each, 0.99)
     }
+
+
+async def run(port: int, arguments, end: float, result: dict) -> None:
+    """Adds each load to the result as it ends, and what came in the way."""
+    try:
+        for number, load in enumerate([WARM_UP, *arguments.loads]):
+            found = await asyncio.wait_for(run_load(port, number, load), end - time.monotonic())
+            if number > 0:
+                result["loads"].append(found)
+    except asyncio.TimeoutError:
+        result["error"] = f"no time was left after {len(result['loads'])} loads"
+
+
+def loads(text: str) -> list[tuple[int, int, int]]:
+    found = [tuple(int(number) for number in load.split("x")) for load in text.split(",")]
+    if any(len(load) != 3 or min(load) < 1 for load in found):
+        raise ValueError
+    return found
 
 
 def main() -> int:
@@ -63,26 +98,29 @@ def main() -> int:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
     parser.add_argument("model")
-    parser.add_argument("--streams", type=int, default=256)
-    parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--prompt-tokens", type=int, default=32)
+    parser.add_argument("--loads", type=loads, default=loads("256x32x128"))
+    parser.add_argument("--seconds", type=float, default=120, help="for the start and all loads")
     parser.add_argument("--flag", action="append", default=[],
                         help="of diffserve serve: --flag=--device=cuda")
     arguments = parser.parse_args()
     command = [arguments.program, "serve", arguments.model, "--port", "0", "--grpc-port", "0",
                *(part for flag in arguments.flag for part in flag.split("=", 1))]
+    begin = time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             ready = re.match(r"ready http=127\.0\.0\.1:(\d+)", server.stdout.readline())
             if not ready:
                 print("the server did not get ready", file=sys.stderr)
                 return 1
-            result = asyncio.run(asyncio.wait_for(run(int(ready[1]), arguments), TIMEOUT_S))
+            result = {"flags": arguments.flag, "start_s": round(time.monotonic() - begin, 1),
+                      "loads": []}
+            asyncio.run(run(int(ready[1]), arguments, begin + arguments.seconds, result))
         finally:
             server.terminate()
-            server.wait(TIMEOUT_S)
+            server.wait()
     print(json.dumps(result))
-    return 0 if result["streams_whole"] == arguments.streams else 1
+    whole = all(load["ok"] == load["streams"] for load in result["loads"])
+    return 0 if whole and "error" not in result else 1
 
 
 if __name__ == "__main__":

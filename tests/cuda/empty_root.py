@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Unpacks an archive of deploy/gpu_check.sh into a root of its own that holds glibc and Python 3.12
-and nothing else, and runs calls of it there without network.
+and nothing else, and runs it there without network.
 
-    empty_root.py ARCHIVE CALL [ARGUMENT...] [-- CALL [ARGUMENT...]]...
+    empty_root.py ARCHIVE [ARGUMENT...]   arguments of deploy/gpu_check/run.py
     empty_root.py --python       the folder of the Python 3.12 that it takes
 
-Needs root and namespaces. Prints `N passed, N failed, N skipped` of all calls last; exit code 1 if
-anything failed.
+Needs root and namespaces. Prints `N passed, N failed, N skipped` last; exit code 1 if anything
+failed.
 """
 
 import fcntl
@@ -78,7 +78,7 @@ def add_system(root):
         fcntl.ioctl(any_socket, LOOPBACK_FLAGS, struct.pack("16sh", b"lo", UP))
 
 
-def inside(root, archive, calls):
+def inside(root, archive, arguments):
     """In namespaces of its own, whose end takes all mounts with it."""
     prefix = python_prefix()
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", root], check=True)
@@ -91,33 +91,23 @@ def inside(root, archive, calls):
         return subprocess.run([*python, *arguments], env={}, stdout=subprocess.PIPE, text=True)
 
     run("-m", "tarfile", "-e", f"/tmp/{archive.name}", "/tmp/gpu").check_returncode()
-    sums = {"passed": 0, "failed": 0, "skipped": 0}
-    for call in calls:
-        output = run("/tmp/gpu/deploy/gpu_check/run.py", *call, "--out", "/tmp/out").stdout
-        print(output, flush=True)
-        result = json.loads(output.splitlines()[-1])
-        for kind in sums:
-            sums[kind] += result[kind]
-    print(", ".join(f"{count} {kind}" for kind, count in sums.items()))
-    return 1 if sums["failed"] or not sums["passed"] else 0
-
-
-def calls_of(arguments):
-    """The lists of arguments between `--`."""
-    text = "\0".join(arguments)
-    return [call.split("\0") for call in re.split(r"\0?--(?:\0|$)", text) if call]
+    output = run("/tmp/gpu/deploy/gpu_check/run.py", *arguments, "--out", "/tmp/out").stdout
+    print(output, flush=True)
+    result = json.loads(output.splitlines()[-1])
+    print(", ".join(f"{result[kind]} {kind}" for kind in ("passed", "failed", "skipped")))
+    return 1 if result["failed"] or not result["passed"] else 0
 
 
 def main():
     if sys.argv[1:] == ["--python"]:
         print(python_prefix())
         return 0
-    if len(sys.argv) < 3:
+    if len(sys.argv) < 2:
         print(__doc__, file=sys.stderr)
         return 2
     if sys.argv[1] == "--inside":
         root, archive, *arguments = sys.argv[2:]
-        return inside(Path(root), Path(archive), calls_of(arguments))
+        return inside(Path(root), Path(archive), arguments)
     with tempfile.TemporaryDirectory() as root:
         archive = Path(sys.argv[1]).resolve()
         return subprocess.run(["unshare", "--mount", "--net", "--pid", "--fork", sys.executable,
