@@ -121,6 +121,34 @@ class ChatTemplateTest(unittest.TestCase):
         self.assertTrue(done.stdout.strip())
 
 
+class RandomWeightsTest(unittest.TestCase):
+    def test_config_json_alone_is_served_with_weights_of_the_seed(self):
+        found = []
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copy(DEMO_MODEL / "config.json", folder)
+            for seed in (1, 1, 2):
+                with ServerProcess("--load-format", "dummy", "--seed", seed,
+                                   model=Path(folder)) as server:
+                    reply = server.post("/v1/completions", {
+                        "prompt": IDS, "max_tokens": 8, "temperature": 0, "ignore_eos": True,
+                        "return_token_ids": True})
+                    self.assertEqual(reply.status, 200, reply.body)
+                    found.append(reply.json()["choices"][0]["token_ids"])
+                    server.stop()
+                    self.assertIn(" load_format=dummy ", server.stderr())
+        self.assertEqual(len(found[0]), 8)
+        self.assertEqual(found[0], found[1])
+        self.assertNotEqual(found[0], found[2])
+
+    def test_without_the_flag_the_missing_weights_are_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copy(DEMO_MODEL / "config.json", folder)
+            done = subprocess.run([BINARY, "serve", folder], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr, f"diffserve: {folder}: holds neither model.safetensors nor "
+                                      "model.safetensors.index.json\n")
+
+
 @unittest.skipIf(DEVICE == "cuda", "embeddings and attention are the CPU's")
 class NoTokenizerTest(unittest.TestCase):
     @classmethod

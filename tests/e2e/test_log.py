@@ -49,8 +49,8 @@ class LogTest(unittest.TestCase):
         expected = {
             "level": "INFO", "served_model_name": "diff", "version": about["version"],
             "commit": about["commit"], "device": "cpu", "driver": "none",
-            "cpu_isa": about["cpu level"], "threads": "1", "dtype": "bfloat16", "kv_mib": "32",
-            "max_model_len": "64",
+            "cpu_isa": about["cpu level"], "threads": "1", "load_format": "auto",
+            "dtype": "bfloat16", "kv_mib": "32", "max_model_len": "64",
             "tool_call_parser": "hermes", "tool_call_parser_by": "command_line",
             "reasoning_parser_by": "chat_template"}
         self.assertEqual({key: serving[key] for key in expected}, expected)

@@ -127,6 +127,7 @@ void LogServing(const LoadedServer& loaded) {
        {"driver", plan.on_gpu() ? plan.driver : "none"},
        {"cpu_isa", std::string(NameOf(plan.model.isa))},
        {"threads", std::to_string(loaded.session->pool().num_threads())},
+       {"load_format", plan.model.dummy_weights ? "dummy" : "auto"},
        {"dtype", std::string(NameOf(plan.summary.weight_format))},
        {"weights_mib", WholeMiB(plan.weight_memory_bytes())},
        {"kv_cache_dtype", std::string(NameOf(plan.layout.codec.dtype))},
