@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 SWEEP = ("--prompt 512,1024,2048,4096,8000 --depth 512,2048 --batch 1,2,4,8,16,32,64,128,256 "
          "--generate 32 --repeat 3")
 TWIN = "--prompt 2048,4096 --depth 2048 --batch 1,64 --generate 32 --repeat 3"
-LARGE = "--prompt 2048 --depth 2048 --batch 1,64 --generate 16 --repeat 3"
+LARGE = "--prompt 2048 --depth 2048 --batch 1,32 --generate 16 --repeat 3"
 BUNDLED = "--repeat 3 --prompt 32 --depth 32 --batch 256 --generate 128"
 # Formats of weights and of pages, and their cases: name, flags.
 WEIGHTS = "--prompt 2048 --depth 512 --batch 1,4,16,64"

@@ -37,9 +37,10 @@ def kernels(text):
     """Name, microseconds and MB of each launch: ncu's CSV has a row for each metric of it."""
     found = {}
     for row in csv.DictReader(io.StringIO(text[text.index('"ID"'):])):
-        kernel = found.setdefault(row["ID"], {"name": row["Kernel Name"]})
-        kernel[row["Metric Name"]] = float(row["Metric Value"].replace(",", ""))
-    return [[re.sub(r"^void |\(.*", "", kernel["name"])[:NAME_MAX],
+        if row["Metric Name"] in (DURATION, READ):
+            kernel = found.setdefault(row["ID"], {"name": row["Kernel Name"]})
+            kernel[row["Metric Name"]] = float(row["Metric Value"].replace(",", ""))
+    return [[re.sub(r"^void |\([^()]*\)$", "", kernel["name"])[:NAME_MAX],
              round(kernel[DURATION] * 1e-3, 2), round(kernel[READ] * 1e-6, 2)]
             for kernel in found.values()]
 
