@@ -140,15 +140,16 @@ def measurements():
 
 
 def measure(end, result):
-    """Adds each measurement that there is time for."""
+    """Adds each measurement that there is time for, and why the others are missing."""
+    missing = result["not_measured"]
     for name, work in measurements().items():
         if end - time.monotonic() < (MODEL_S if name.startswith("transformers") else ATTEMPT_S):
-            result[name] = "no time was left"
+            missing[name] = "no time was left"
             continue
         try:
             result[name] = work()
         except Exception as error:  # a kernel that this card or version does not have
-            result[name] = f"{type(error).__name__}: {str(error)[:160]}"
+            missing[name] = f"{type(error).__name__}: {str(error)[:160]}"
         torch.cuda.empty_cache()
 
 
@@ -157,7 +158,8 @@ def main():
         print(json.dumps({"left_out": f"PyTorch {torch.__version__} sees no GPU"}))
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    result = {"torch": torch.__version__, "gpu": torch.cuda.get_device_name(0)}
+    result = {"torch": torch.__version__, "gpu": torch.cuda.get_device_name(0),
+              "not_measured": {}}
     try:
         measure(BEGIN + float(sys.argv[1]), result)
     finally:

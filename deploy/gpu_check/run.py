@@ -139,9 +139,12 @@ class Call:
 
 
 def brief(figures):
-    """The medians of a run of `bench`, or the figures of the kernels."""
+    """The medians of a run of `bench`, the speeds of a server, or the figures of the kernels."""
     speeds = {case["name"]: round(case["tokens_per_s"]["median"])
               for kind in ("prefill", "decode") for case in figures.get(kind, [])}
+    for load in figures.get("loads", []):
+        name = f"{load['streams']} streams of {load['in']} and {load['out']}"
+        speeds[name] = round(load["out_tokens_per_s"])
     return speeds or figures.get("figures")
 
 

@@ -170,13 +170,14 @@ class Runner:
 
     def run(self, suite):
         """Runs the suite, prints its line and returns whether nothing failed. `{limit_s}` in its
-        command becomes the seconds that it has."""
+        command becomes the seconds after which it would do well to end by itself."""
         begin, limit_s = self.clock(), min(suite.limit_s * self.patience, self.left_s())
         if limit_s <= 0:
             self.log(suite.name).write_text("not run: no time was left\n")
             code, limit_s = ENDED, 0
         else:
-            command = [str(part).replace("{limit_s}", f"{limit_s:.0f}") for part in suite.command]
+            own_limit = f"{max(1, limit_s - TERMINATION_S):.0f}"
+            command = [part.replace("{limit_s}", own_limit) for part in suite.command]
             code = run_command(command, self.log(suite.name), limit_s, suite.environment,
                                self._processes)
         text = self.log(suite.name).read_text(errors="replace")
