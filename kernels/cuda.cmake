@@ -56,8 +56,8 @@ add_library(diffserve_cudart INTERFACE)
 target_include_directories(diffserve_cudart SYSTEM INTERFACE ${DIFFSERVE_CUDA_INCLUDE})
 target_link_libraries(diffserve_cudart INTERFACE ${DIFFSERVE_CUDART_STATIC} ${CMAKE_DL_LIBS} rt
   Threads::Threads)
-# Headers alone: kernels/ops/matrix_library_cuda.cc opens the library when a device is first used;
-# this folder is one place it looks.
+# Headers alone: kernels/ops/matrix_library_cuda.cc opens the library when a device is first used,
+# in this folder if the loader's paths do not have it. A package names no folder of its build.
 add_library(diffserve_cublas_header INTERFACE)
 target_include_directories(diffserve_cublas_header SYSTEM INTERFACE ${DIFFSERVE_CUBLAS_INCLUDE})
 get_filename_component(cublas_root ${DIFFSERVE_CUBLAS_INCLUDE} DIRECTORY)
@@ -76,7 +76,8 @@ set(DIFFSERVE_NVCC_FLAGS
     -ccbin ${DIFFSERVE_CUDA_HOST_COMPILER} -std=c++20 ${cuda_config_flags}
       --expt-relaxed-constexpr
     -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra,-Werror,-fstack-protector-strong -Xptxas -v
-      -I${CMAKE_SOURCE_DIR} ${DIFFSERVE_CUDA_FLAGS})
+      -Xcompiler -fmacro-prefix-map=${CMAKE_SOURCE_DIR}/= -I${CMAKE_SOURCE_DIR}
+      ${DIFFSERVE_CUDA_FLAGS})
 
 # diffserve_cuda_targets(VARIABLE STEM): nvcc's arguments for the machine code of a file.
 function(diffserve_cuda_targets variable stem)

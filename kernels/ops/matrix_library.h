@@ -4,8 +4,8 @@
 //
 // cuBLASLt is opened when a MatrixLibrary is created, not linked. NVIDIA ships no static version in
 // its wheels, the shared one has 540 MB, and the binary must start on machines that have neither it
-// nor a driver. It is searched by name in the loader's paths, then in the toolkit of the build,
-// then in /usr/local/cuda.
+// nor a driver. It is searched by name in the loader's paths, which begin with the program's RPATH,
+// then in the toolkit of the build; for the packages that is /usr/local/cuda.
 //
 // *Invariants*: nothing is allocated on the device after Open, except for padding. The kernel
 // depends only on the shape (rows, in, out, types) and is chosen once per shape, so equal calls
@@ -22,6 +22,7 @@
 #include <memory>
 #include <string>
 
+#include "kernels/base/cuda/device.h"
 #include "kernels/base/cuda/memory.h"
 #include "kernels/base/cuda/stream.h"
 #include "kernels/base/dtype.h"
@@ -56,6 +57,10 @@ struct MatrixProduct {
   const void* bias = nullptr;        // [out_features] of y_dtype, or nullptr
   bool accumulate = false;
 };
+
+// OpenDevice, if cuBLASLt can be opened too. Error: also kNotFound, with the places that were
+// searched. Present in every build.
+Result<DeviceInfo> OpenUsableDevice(int ordinal);
 
 class MatrixLibrary {
  public:

@@ -72,8 +72,7 @@ Status FindAll(void* library, Functions* f) {
 Result<Library> OpenShared(const std::string& path) {
   const std::string name = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
   std::vector<std::string> candidates = {path};
-  if (path.empty())
-    candidates = {name, DIFFSERVE_CUBLAS_FOLDER "/" + name, "/usr/local/cuda/lib64/" + name};
+  if (path.empty()) candidates = {name, DIFFSERVE_CUBLAS_FOLDER "/" + name};
   std::string tried;
   for (const std::string& candidate : candidates) {
     if (Library library(dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE));
@@ -82,7 +81,9 @@ Result<Library> OpenShared(const std::string& path) {
     const char* reason = dlerror();
     tried += (tried.empty() ? "" : "; ") + std::string(reason == nullptr ? candidate : reason);
   }
-  return Status(StatusCode::kNotFound, "cuBLASLt cannot be opened: " + tried);
+  return Status(StatusCode::kNotFound, "cuBLASLt of CUDA " + std::to_string(CUBLAS_VER_MAJOR) +
+                                           " cannot be opened (" + tried +
+                                           "); `pip install nvidia-cublas` brings it");
 }
 
 constexpr int kInvariantRows = 128;  // a batch-invariant layer's kernel is chosen for this number
@@ -402,6 +403,13 @@ Result<std::unique_ptr<MatrixLibrary>> MatrixLibrary::Open(const MatrixLibraryOp
   if (!scratch.ok()) return scratch.status();
   return std::unique_ptr<MatrixLibrary>(
       new MatrixLibrary(std::move(*state), std::move(*scratch), options.batch_invariant));
+}
+
+Result<DeviceInfo> OpenUsableDevice(int ordinal) {
+  Result<DeviceInfo> device = OpenDevice(ordinal);
+  if (!device.ok()) return device;
+  if (const Result<Library> library = OpenShared(""); !library.ok()) return library.status();
+  return device;
 }
 
 Status MatrixLibrary::Multiply(const MatrixProduct& product, const Stream& stream) {

@@ -104,6 +104,20 @@ class CudaOnCpuTest(unittest.TestCase):
             self.assertLess(time.monotonic() - lost, DEAD_WITHIN_S)
             self.assertIn("lost the CUDA context", server.stderr())
 
+    def test_without_cublaslt_cuda_is_refused_and_auto_takes_the_cpu(self):
+        environment = {"DIFFSERVE_SHIM_WITHOUT_CUBLAS": "1"}
+        command = [ON_SHIM, "serve", tiny_model.directory(), "--device", "cuda", "--port", "0",
+                   "--grpc-port", "0"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60,
+                              env=os.environ | environment)
+        self.assertEqual((done.returncode, len(done.stderr.splitlines())), (1, 1), done.stderr)
+        self.assertRegex(
+            done.stderr, r"--device cuda: cuBLASLt of CUDA 13 cannot be opened "
+            r"\(libcublasLt\.so\.13.*\); `pip install nvidia-cublas` brings it")
+        with ServerProcess("--device", "auto", binary=ON_SHIM, environment=environment) as server:
+            self.assertEqual(server.metric("diffserve_build_info", device="cpu"), 1)
+            self.assertRegex(server.stderr(), "gpu_not_used.*pip install nvidia-cublas")
+
     def test_options_of_another_device_are_refused_in_one_line(self):
         cases = (
             (("--page-size", "32"), 2, "--page-size is 32, allowed on a GPU: 64 (or --device cpu)"),

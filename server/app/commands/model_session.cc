@@ -12,6 +12,7 @@
 #include "kernels/base/cuda/device.h"
 #include "kernels/base/log.h"
 #include "kernels/base/machine_memory.h"
+#include "kernels/ops/matrix_library.h"
 #include "models/config_reader.h"
 
 namespace diffserve {
@@ -172,13 +173,12 @@ Result<int> ChoosePages(const MemorySize& asked, SessionPlan& plan, double free)
 Status ChooseDevice(const std::string& asked, SessionPlan* plan) {
   const bool must_be_gpu = asked == "cuda";
   if (must_be_gpu || (asked == "auto" && cuda::MayHaveGpu())) {
-    const Result<cuda::DeviceInfo> gpu = cuda::OpenDevice(0);
+    const Result<cuda::DeviceInfo> gpu = cuda::OpenUsableDevice(0);
     if (!gpu.ok() && must_be_gpu)
       return Status(gpu.status().code(), "--device cuda: " + gpu.status().message(), "--device");
-    if (!gpu.ok() && cuda::IsCompiledIn())
-      Log(LogLevel::kInfo, "gpu_not_used", {{"reason", gpu.status().message()}});
-    else if (!gpu.ok())  // a build for CPUs beside a driver
-      Log(LogLevel::kWarning, "gpu_not_used", {{"reason", gpu.status().message()}});
+    if (!gpu.ok())  // a warning: a build for CPUs beside a driver
+      Log(cuda::IsCompiledIn() ? LogLevel::kInfo : LogLevel::kWarning, "gpu_not_used",
+          {{"reason", gpu.status().message()}});
     if (gpu.ok()) {
       plan->model.device = Device::kCuda;
       Result<ModelSummary> summary = InspectModel(plan->model);

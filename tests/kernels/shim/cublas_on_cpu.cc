@@ -142,7 +142,10 @@ char cublas;  // its address stands for the open library
 namespace diffserve::shim {
 
 void* OpenLibrary(const char* path, int flags) {
-  return std::string(path).starts_with("libcublasLt.so") ? &cublas : dlopen(path, flags);
+  const std::string name = path;
+  if (!simulated_products.is_installed && name.find("libcublasLt.so") != std::string::npos)
+    return nullptr;
+  return name.starts_with("libcublasLt.so") ? &cublas : dlopen(path, flags);
 }
 void* FindFunction(void* library, const char* name) {
   if (library != &cublas) return dlsym(library, name);

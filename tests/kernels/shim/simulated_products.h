@@ -8,6 +8,7 @@
 namespace diffserve::shim {
 
 struct SimulatedProducts {
+  bool is_installed = true;                   // false: no path leads to the library
   int split_k_of_first_candidate = 1;         // the second never splits
   int rows_refused = 0;                       // cublasLtMatmulAlgoCheck says no to that many rows
   size_t workspace_bytes_of_candidates = 64;  // of each

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+// The function of a build without the CUDA backend.
+#include "kernels/ops/matrix_library.h"
+
+namespace diffserve::cuda {
+
+Result<DeviceInfo> OpenUsableDevice(int ordinal) { return OpenDevice(ordinal); }
+
+}  // namespace diffserve::cuda
