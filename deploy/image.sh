@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Builds the container image of this checkout as diffserve:VERSION (diffserve:VERSION-cuda) with
-# docker, podman or buildah, whichever there is first; BUILDER names another order. With `wheel` it
-# writes the Python wheel into build/ instead, on any system. The same commit gives the same files.
-#   deploy/image.sh [cpu|cuda|wheel] [OPTION...]   options go to the builder: --no-cache,
-#                                                  --build-arg BASE=registry.example/debian, ...
+# docker, podman or buildah, whichever there is first; BUILDER names another order. With `wheel` or
+# `wheel-cuda` it writes the Python wheel into build/ instead, on any system. The same commit gives
+# the same files.
+#   deploy/image.sh [cpu|cuda|wheel|wheel-cuda] [OPTION...]
+#                               options go to the builder: --no-cache,
+#                               --build-arg BASE=registry.example/debian, ...
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 target=cpu
 case "${1:-}" in
-  cpu | cuda | wheel) target=$1; shift ;;
+  cpu | cuda | wheel | wheel-cuda) target=$1; shift ;;
   "" | -*) ;;
-  *) sed -n '3,7p' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2 ;;
+  *) sed -n '3,9p' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2 ;;
 esac
 
 builder=""
@@ -28,12 +30,17 @@ export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 tag=diffserve:$version
 [ "$target" = cpu ] || tag=$tag-$target
 result=(--tag "$tag")
-[ "$target" != wheel ] || result=(--output type=local,dest=build)
+case $target in
+  wheel) product=diffserve ;;
+  wheel-cuda) product=diffserve_cuda ;;
+  *) product="" ;;
+esac
+[ -z "$product" ] || result=(--output type=local,dest=build)
 options=(--target "$target" "${result[@]}" --file deploy/Dockerfile --build-arg \
   "DIFFSERVE_VERSION=$version"
   --build-arg "DIFFSERVE_COMMIT=$commit" --build-arg "SOURCE_DATE_EPOCH=$SOURCE_DATE_EPOCH")
 # Only Docker's own format has HEALTHCHECK; the time stamp is for what the builder itself writes.
 [ "$builder" = docker ] || options+=(--format docker --timestamp "$SOURCE_DATE_EPOCH")
 "$builder" build "${options[@]}" "$@" .
-[ "$target" != wheel ] || tag=$(ls "build/diffserve-$version-"*.whl)
+[ -z "$product" ] || tag=$(ls "build/$product-$version-"*.whl)
 echo "$tag"

@@ -5,9 +5,9 @@
 # container runtime would do it (namespaces of its own, process 1, the root read-only, no
 # capability, no new privileges). Needs root and 6 GB; about 15 minutes. Ends with "N passed, N
 # failed".
-#   deploy/image_check.sh [--once] [cpu|cuda|wheel]   --once leaves out the second build, and so the
-#                                                     check of equal files; the wheel has the files
-#                                                     of deploy/wheel.sh's, and its program runs
+#   deploy/image_check.sh [--once] [cpu|cuda|wheel|wheel-cuda]
+#                     --once leaves out the second build, and so the check of equal files; a wheel
+#                     has the files of deploy/wheel.sh's, and its program runs
 # WORK names a folder to keep, with the build's caches; by default a temporary one.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -18,7 +18,7 @@ target=cpu
 for argument in "$@"; do
   case "$argument" in
     --once) twice=false ;;
-    cpu | cuda | wheel) target=$argument ;;
+    cpu | cuda | wheel | wheel-cuda) target=$argument ;;
     *) sed -n '3,10p' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2 ;;
   esac
 done
@@ -64,8 +64,10 @@ build() {  # build LOG OPTION...: prints the image's name
 at=$SECONDS
 image=$(build "$work/build.log") || { expect "the image is built" yes no; finish; exit 1; }
 expect "the image is built ($image, $((SECONDS - at)) s)" yes yes
-if [ "$target" = wheel ]; then
-  deploy/wheel.sh "$work/own" >"$work/own.log" 2>&1 || tail -n 30 "$work/own.log" >&2
+if [[ $target = wheel* ]]; then
+  own=("$work/own")
+  [ "$target" = wheel ] || own=(cuda "${own[@]}")
+  deploy/wheel.sh "${own[@]}" >"$work/own.log" 2>&1 || tail -n 30 "$work/own.log" >&2
   # Libraries and Rust are those of the base, so bytes may differ from a wheel that is built here.
   names() { python3 -m zipfile -l "$1" | awk 'NR > 1 { print $1 }' | sort; }
   expect "$image has the files of deploy/wheel.sh's" "$(names "$work/own/${image##*/}")" \

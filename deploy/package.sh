@@ -6,9 +6,9 @@
 #                                prints its path last
 set -euo pipefail
 cd "$(dirname "$0")/.."
-. deploy/release.sh "${1:-build}"
+. deploy/release.sh cpu "${1:-build}"
 
-(cd build/release && cpack -B "$work" >"$work/log" 2>&1) || { cat "$work/log" >&2; exit 1; }
+(cd "$build" && cpack -B "$work" >"$work/log" 2>&1) || { cat "$work/log" >&2; exit 1; }
 deb=("$work"/*.deb)
 mv "${deb[0]}" "$folder/"
 echo "$folder/$(basename "${deb[0]}")"

@@ -2,24 +2,30 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds the wheel or the tarball twice, looks into it, and uses it in a bare Debian 12 and a bare
 # Debian 13 in namespaces: without a network, as a user who is not root. Needs root and namespaces;
-# about 10 minutes. Ends with "N passed, N failed".
-#   deploy/portable_check.sh [--once] wheel|tarball   --once leaves out the second build, from a
-#                                                     clone elsewhere
+# about 10 minutes, and with `cuda` half an hour more for each build of the kernels. Ends with
+# "N passed, N failed".
+#   deploy/portable_check.sh [--once] wheel|tarball [cuda]
+#                                   --once leaves out the second build, from a clone elsewhere;
+#                                   cuda: with the CUDA backend, for a machine without a driver. On
+#                                   one with a GPU, deploy/gpu_check/run.py all --wheel FILE
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . deploy/checks.sh
 
 twice=true
+size_mib_max=30
 kind=""
+product=diffserve
+backend=()
 for argument in "$@"; do
   case "$argument" in
     --once) twice=false ;;
     wheel | tarball) kind=$argument ;;
+    cuda) backend=(cuda) product=diffserve_cuda size_mib_max=150 ;;
     *) kind=""; break ;;
   esac
 done
-[ -n "$kind" ] || { sed -n '3,7p' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2; }
-size_mib_max=30
+[ -n "$kind" ] || { sed -n '3,10p' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2; }
 glibc=2.36
 
 need binutils debootstrap iproute2 curl jq python3-venv
@@ -38,7 +44,8 @@ trap clean_up EXIT
 
 # ---- The file
 build() {  # build FOLDER: prints the path
-  "deploy/$kind.sh" "$1" >"$work/build.log" 2>&1 || { tail -n 30 "$work/build.log" >&2; return 1; }
+  "deploy/$kind.sh" "${backend[@]}" "$1" >"$work/build.log" 2>&1 ||
+    { tail -n 30 "$work/build.log" >&2; return 1; }
   tail -n 1 "$work/build.log"
 }
 file=$(build "$work/first") || { expect "the $kind is built" yes no; finish; exit 1; }
@@ -48,6 +55,7 @@ expect "$name has $(stat -c %s "$file") bytes, at most $size_mib_max MiB" yes \
 if $twice; then
   git -c safe.directory='*' clone --quiet . "$work/clone" &&
     git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$work/clone"
+  [ $product = diffserve ] || ln -s "$(realpath .cuda)" "$work/clone/.cuda"
   again=$(cd "$work/clone" && build "$work/second")
   expect "a second build, elsewhere, gives the same bytes" "$(sha256sum <"$file")" \
     "$(sha256sum <"${again:-/dev/null}")"
@@ -70,7 +78,8 @@ if [ "$kind" = wheel ]; then
   matches "check-wheel-contents" ': OK' "$(audit check-wheel-contents --ignore W002)"
   python3 -m venv "$work/env" &&
     grep -E '^(numpy|matplotlib)==' tests/e2e/requirements.txt | xargs "$work/env/bin/pip" install \
-      -q --disable-pip-version-check "$file"
+      -q --disable-pip-version-check &&
+    "$work/env/bin/pip" install -q --disable-pip-version-check --no-deps "$file"
   matches "docs/python.md is true of it" '^[1-9][0-9]* passed, 0 failed' \
     "$(env -u PYTHONPATH DIFFSERVE_BINARY="$work/env/bin/diffserve" "$work/env/bin/python" \
       docs/check_commands.py --installed docs/python.md 2>&1 | tail -n 1)"
@@ -101,6 +110,34 @@ expect "and the licences that these name" "" "$(cd "$tree/share/doc" &&
   grep -rhoE '/usr/share/common-licenses/(Apache-2.0|L?GPL-[0-9](\.[0-9])?)' . | sort -u |
   while read -r path; do [ -s "common-licenses/${path##*/}" ] || echo "$path"; done)"
 expect "no file names the folder of the build" "" "$(grep -rlF "$PWD" "$work/files" | xargs)"
+
+# What a build with the CUDA backend has beside that.
+packages=(.cuda/lib/python3*/site-packages)
+cuobjdump=${packages[0]}/nvidia/cu13/bin/cuobjdump
+cublas_is_found() {  # cublas_is_found WHERE FOLDER PROGRAM: in FOLDER, where pip has put it
+  ln -s "$(realpath "${packages[0]}/nvidia")" "$2/nvidia"
+  expect "$1: the loader finds cuBLASLt in nvidia/cu13/lib" "$2/nvidia/cu13/lib/libcublasLt.so.13" \
+    "$(LD_PRELOAD=libcublasLt.so.13 LD_TRACE_LOADED_OBJECTS=1 "$3" |
+      sed -n 's/.*libcublasLt.* => \(.*\) (0x.*/\1/p' | xargs realpath --no-symlinks)"
+  rm "$2/nvidia"
+}
+if [ $product = diffserve_cuda ]; then
+  expect "machine code for" "sm_100 sm_120 sm_80 sm_90a" \
+    "$("$cuobjdump" --list-elf "$tree/bin/diffserve" | grep -oE 'sm_[0-9]+a?' | sort -u | xargs)"
+  matches "the licence of CUDA's runtime is there" "NVIDIA" \
+    "$(cat "$tree/share/doc/nvidia-cuda-runtime/copyright")"
+  if [ "$kind" = wheel ]; then
+    site=$("$work/env/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    cublas_is_found "pip install" "$site" "$site/diffserve/bin/diffserve"
+    matches "pip takes cuBLASLt from PyPI" '^nvidia-cublas 13\.' "$("$work/env/bin/pip" install \
+      --quiet --disable-pip-version-check --dry-run --report - "$file" |
+      jq -r '.install[].metadata | "\(.name) \(.version)"')"
+    other=$("$PWD/deploy/wheel.sh" "$work/cpu" 2>"$work/build.log" | tail -n 1)
+    [ -s "$other" ] || { tail -n 30 "$work/build.log" >&2; exit 1; }
+  else
+    cublas_is_found "pip install --target" "$work/files" "$tree/bin/diffserve"
+  fi
+fi
 
 # ---- In a bare system
 # The tree of a system, in namespaces of its own with only the loopback interface. `init` is a
@@ -152,6 +189,30 @@ serves() {
       xargs -n 1 basename | sort -u | comm -23 - <(echo "$of_glibc") | xargs)"
   stop
   expect "$1: SIGTERM ends it" 0 $code
+  [ $product = diffserve_cuda ] || return 0
+  expect "$1: one line says that there is no driver" 1 \
+    "$(grep -c 'gpu_not_used reason="no NVIDIA driver on this machine' "$work/server.log")"
+  matches "$1: both backends are in it" "^backends: cpu, cuda$" "$(as_user "$2" --version 2>&1)"
+  expect "$1: --device cuda is refused in one line" "diffserve: --device cuda: no NVIDIA driver on\
+ this machine (libcuda.so.1 is not found)" "$(as_user "$2" serve demo --device cuda 2>&1)"
+}
+
+# Wheels for a CPU and for a GPU have files of the same names, which pip does not mind.
+try_both_wheels() {  # try_both_wheels SYSTEM PYTHON
+  local words='diffserve and diffserve_cuda are both installed in .* pip uninstall diffserve'
+  as_user "$2/pip" install --quiet --no-index --no-deps "/${other##*/}"
+  expect "$1: pip install of the other wheel beside it" 0 $?
+  matches "$1: both together are refused in one line" "^diffserve: $words" \
+    "$(as_user "$2/diffserve" --version 2>&1)"
+  matches "$1: by the Python interface too" "DiffserveError: $words" \
+    "$(as_user "$2/python" -c 'import diffserve.program as p; p.find_binary()' 2>&1)"
+  as_user "$2/pip" uninstall --quiet --yes diffserve
+  matches "$1: without one of them, the other does not seem to be there" "No such file" \
+    "$(as_user "$2/diffserve" --version 2>&1)"
+  as_user "$2/pip" uninstall --quiet --yes diffserve_cuda
+  as_user "$2/pip" install --quiet --no-index --no-deps "/$name"
+  matches "$1: installed again after both are gone, it works" "^version: " \
+    "$(as_user "$2/diffserve" --version 2>&1)"
 }
 
 try_wheel() {  # try_wheel SYSTEM
@@ -164,8 +225,9 @@ try_wheel() {  # try_wheel SYSTEM
   serves "$1" $python/diffserve /diffserve
   expect "$1: the package has the program's version" "$(as_user $python/diffserve --version |
     sed -n 's/^version: //p')" \
-    "$(as_user $python/pip show diffserve 2>&1 | sed -n 's/^Version: //p')"
-  as_user $python/pip uninstall --quiet --yes diffserve
+    "$(as_user $python/pip show $product 2>&1 | sed -n 's/^Version: //p')"
+  [ $product = diffserve ] || try_both_wheels "$1" $python
+  as_user $python/pip uninstall --quiet --yes $product
   expect "$1: pip uninstall leaves nothing" "0 " \
     "$? $(as_user find /home/user | sort | diff "$work/before.txt" -)"
 }
@@ -185,7 +247,7 @@ for suite in bookworm trixie; do
   if [ $kind = wheel ]; then packages=python3-venv; fi
   system=$work/$suite
   debian_tree "$system" $suite $packages || exit 1
-  install -m 644 "$file" "$system/"
+  install -m 644 "$file" ${other:+"$other"} "$system/"
   install -d -o 1000 -g 1000 "$system/home/user"
   enter "$system" || exit 1
   "try_$kind" "$(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' "$system/etc/os-release")"

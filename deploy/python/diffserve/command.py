@@ -4,8 +4,13 @@
 import os
 import sys
 
+from .installed import conflict, with_cublas
+
 PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "diffserve")
 
 
 def main() -> None:
-    os.execv(PROGRAM, sys.argv)
+    reason = conflict()
+    if reason is not None:
+        sys.exit(f"diffserve: {reason}")
+    os.execve(PROGRAM, sys.argv, with_cublas(dict(os.environ)))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Union
 
 from .errors import DiffserveError, of_ended
+from .installed import conflict, with_cublas
 
 if TYPE_CHECKING:
     from .arrays import FloatArray
@@ -20,6 +21,9 @@ MAX_TEXT_BYTES = 100_000  # of an argument of a program, below what Linux allows
 
 def find_binary() -> str:
     """The program in the package; else what DIFFSERVE_BINARY names; else the one on PATH."""
+    reason = conflict()
+    if reason is not None:
+        raise DiffserveError(reason)
     packaged = Path(__file__).parent / "bin" / "diffserve"
     if packaged.is_file():
         return str(packaged)
@@ -34,7 +38,7 @@ def child_environment() -> Dict[str, str]:
     """This process's. The socket is this user's alone, so the server asks for no key; errors are
     read from a log of plain lines."""
     hidden = ("DIFFSERVE_API_KEY_FILE", "DIFFSERVE_LOG_FORMAT")
-    return {name: value for name, value in os.environ.items() if name not in hidden}
+    return with_cublas({name: value for name, value in os.environ.items() if name not in hidden})
 
 
 def flag_arguments(flags: Dict[str, Any]) -> List[str]:
