@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <mutex>
 
 #include "kernels/base/check.h"
 #include "kernels/ops/weight_codec.h"
@@ -17,6 +18,10 @@ namespace {
 constexpr size_t kMaxIndexBytes = size_t{16} << 20;
 constexpr size_t kMaxShards = 4096;
 constexpr size_t kCheckedPieceBytes = size_t{1} << 20;  // read and checked while it is in L2
+// Memory that is kept from tensor to tensor: new memory costs about as much as reading from the
+// page cache into it.
+constexpr size_t kKeptBytesMax = size_t{512} << 20;
+constexpr size_t kAllocationUnit = 64;
 constexpr char kFp8Name[] = "F8_E4M3";
 constexpr char kSingleName[] = "model.safetensors", kIndexName[] = "model.safetensors.index.json";
 
@@ -216,7 +221,7 @@ Result<TensorView> Checkpoint::Get(const std::string& name, const std::vector<in
   TensorView view{nullptr, dummy_dtype_, shape, "tensor " + name};
   if (dummy_) {
     std::byte* memory = Allocate(static_cast<size_t>(view.num_elements()) * SizeOf(dummy_dtype_));
-    FillDummyTensor(name, dummy_seed_, dummy_dtype_, view.num_elements(), memory);
+    FillDummyTensor(name, dummy_seed_, dummy_dtype_, view.num_elements(), memory, pool_);
     view.data = memory;
     return view;
   }
@@ -288,35 +293,68 @@ Status Checkpoint::DecodeFp8(const SafetensorsFile& file, const SafetensorsEntry
   const std::string matrix = tensor->name.substr(tensor->name.rfind(' ') + 1);
   const Result<TensorView> scale = ScaleOf(matrix, rows);
   if (!scale.ok()) return scale.status();
-  std::vector<uint8_t> codes(entry.end - entry.begin);
-  DS_RETURN_IF_ERROR(file.Read(entry, reinterpret_cast<std::byte*>(codes.data())));
+  const size_t count = entry.end - entry.begin, width = count / static_cast<size_t>(rows);
+  std::byte* const codes = Allocate(count);
+  auto* const values = reinterpret_cast<float*>(Allocate(count * sizeof(float)));
+  FiniteCheck all(DType::kFloat32, matrices_kept_as_);
+  std::mutex mutex;  // of `all`
   BeginDigest(matrix, entry);
-  if (digest_ != nullptr) digest_->AddBytes(std::as_bytes(std::span(codes)));
-  std::byte* memory = Allocate(codes.size() * sizeof(float));
-  auto* values = reinterpret_cast<float*>(memory);
-  const size_t width = codes.size() / static_cast<size_t>(rows);
-  for (size_t i = 0; i < codes.size(); ++i) {
-    values[i] = Fp8WeightCodec::Decode(codes[i], static_cast<const float*>(scale->data)[i / width]);
-  }
+  DS_RETURN_IF_ERROR(
+      ReadPieces(file, entry, codes, [&](size_t begin, std::span<const std::byte> bytes) {
+        const auto piece = std::span(values, count).subspan(begin, bytes.size());
+        const auto* const scales = static_cast<const float*>(scale->data);
+        for (size_t i = 0; i < bytes.size(); ++i) {
+          piece[i] = Fp8WeightCodec::Decode(std::to_integer<uint8_t>(bytes[i]),
+                                            scales[(begin + i) / width]);
+        }
+        FiniteCheck check(DType::kFloat32, matrices_kept_as_);
+        check.Add(static_cast<int64_t>(begin), std::as_bytes(piece));
+        const std::lock_guard lock(mutex);
+        all.Add(check);
+      }));
   tensor->dtype = DType::kFloat32;
-  tensor->data = memory;
-  FiniteCheck check(DType::kFloat32, matrices_kept_as_);
-  check.Add(0, {memory, codes.size() * sizeof(float)});
-  return check.status(*tensor);
+  tensor->data = values;
+  return all.status(*tensor);
 }
 
 Status Checkpoint::ReadChecked(const SafetensorsFile& file, const SafetensorsEntry& entry,
                                const TensorView& tensor, std::byte* memory) const {
-  FiniteCheck check(tensor.dtype, tensor.shape.size() > 1 ? matrices_kept_as_ : DType::kFloat32);
-  SafetensorsEntry piece = entry;
-  for (piece.begin = entry.begin; piece.begin < entry.end; piece.begin = piece.end) {
-    piece.end = std::min(entry.end, piece.begin + kCheckedPieceBytes);
-    const size_t done = piece.begin - entry.begin, size = piece.end - piece.begin;
-    DS_RETURN_IF_ERROR(file.Read(piece, memory + done));
-    if (digest_ != nullptr) digest_->AddBytes({memory + done, size});
-    check.Add(static_cast<int64_t>(done / SizeOf(tensor.dtype)), {memory + done, size});
-  }
-  return check.status(tensor);
+  const DType kept_as = tensor.shape.size() > 1 ? matrices_kept_as_ : DType::kFloat32;
+  FiniteCheck all(tensor.dtype, kept_as);
+  std::mutex mutex;  // of `all`
+  DS_RETURN_IF_ERROR(
+      ReadPieces(file, entry, memory, [&](size_t begin, std::span<const std::byte> bytes) {
+        FiniteCheck check(tensor.dtype, kept_as);
+        check.Add(static_cast<int64_t>(begin / SizeOf(tensor.dtype)), bytes);
+        const std::lock_guard lock(mutex);
+        all.Add(check);
+      }));
+  return all.status(tensor);
+}
+
+Status Checkpoint::ReadPieces(const SafetensorsFile& file, const SafetensorsEntry& entry,
+                              std::byte* memory, const UsePiece& use) const {
+  const size_t size = entry.end - entry.begin;
+  const size_t num_pieces = (size + kCheckedPieceBytes - 1) / kCheckedPieceBytes;
+  std::vector<Status> statuses(num_pieces);
+  ForShares(static_cast<int>(num_pieces), [&](int begin, int end) {
+    for (size_t i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      const size_t first = i * kCheckedPieceBytes;
+      SafetensorsEntry piece = entry;
+      piece.begin = entry.begin + first;
+      piece.end = std::min(entry.end, piece.begin + kCheckedPieceBytes);
+      statuses[i] = file.Read(piece, memory + first);
+      if (statuses[i].ok()) use(first, {memory + first, piece.end - piece.begin});
+    }
+  });
+  for (Status& status : statuses) DS_RETURN_IF_ERROR(std::move(status));
+  if (digest_ != nullptr) digest_->AddBytes({memory, size});
+  return Status();
+}
+
+void Checkpoint::ForShares(int count, const std::function<void(int begin, int end)>& body) const {
+  if (pool_ == nullptr) return body(0, count);
+  RunShares(*pool_, count, /*worth_waking=*/count > 1, body);
 }
 
 Status Checkpoint::ReadBytes(const std::string& name, size_t begin,
@@ -342,12 +380,24 @@ void Checkpoint::DigestRows(const std::string& name, std::span<const RowDigest> 
 
 void Checkpoint::ReleaseMemory() {
   buffers_.clear();
+  if (wanted_bytes_ > kept_bytes_ && wanted_bytes_ <= kKeptBytesMax) {
+    kept_.reset();
+    kept_ = std::make_unique_for_overwrite<std::byte[]>(wanted_bytes_);
+    kept_bytes_ = wanted_bytes_;
+  }
+  used_bytes_ = wanted_bytes_ = 0;
   if (progress_ != nullptr) progress_->Add(read_bytes_);
   read_bytes_ = 0;
 }
 
 std::byte* Checkpoint::Allocate(size_t size_bytes) {
-  buffers_.push_back(std::make_unique_for_overwrite<std::byte[]>(size_bytes));
+  const size_t size = (size_bytes + kAllocationUnit - 1) / kAllocationUnit * kAllocationUnit;
+  wanted_bytes_ += size;
+  if (size <= kept_bytes_ - used_bytes_) {
+    used_bytes_ += size;
+    return kept_.get() + used_bytes_ - size;
+  }
+  buffers_.push_back(std::make_unique_for_overwrite<std::byte[]>(size));
   return buffers_.back().get();
 }
 

@@ -4,9 +4,11 @@
 // limits of a single file, on tensors and header bytes, hold for all files together. A dummy
 // checkpoint makes seeded random tensors and reads no file.
 //
-// Thread safety: one thread, the one that loads the model, except for ReadBytes.
+// Thread safety: one thread, the one that loads the model, except for ReadBytes. Its pool may read
+// for it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/thread_pool.h"
 #include "models/load_progress.h"
 #include "models/packed_format.h"
 #include "models/safetensors.h"
@@ -83,6 +86,8 @@ class Checkpoint : public TensorSource {
 
   // The dtype that matrices are rounded to; their weights must be finite in it.
   void KeepMatricesAs(DType dtype) { matrices_kept_as_ = dtype; }
+  // Get reads, checks and decodes with the pool's workers. Without a pool the caller does it alone.
+  void ReadWith(ThreadPool& pool) { pool_ = &pool; }
   // Receives the bytes that Get and CountRead count, when their memory is released; may be nullptr.
   void ReportTo(LoadProgress* progress) { progress_ = progress; }
   void CountRead(size_t bytes) { read_bytes_ += bytes; }
@@ -113,6 +118,13 @@ class Checkpoint : public TensorSource {
   // Fills `memory`, the memory of `tensor`.
   Status ReadChecked(const SafetensorsFile& file, const SafetensorsEntry& entry,
                      const TensorView& tensor, std::byte* memory) const;
+  // Reads the entry piece by piece, each on one of the pool's workers. use(begin, bytes) gets a
+  // piece while it is in the worker's cache. Error: that of the first piece with one.
+  using UsePiece = std::function<void(size_t begin, std::span<const std::byte> bytes)>;
+  Status ReadPieces(const SafetensorsFile& file, const SafetensorsEntry& entry, std::byte* memory,
+                    const UsePiece& use) const;
+  // Calls body(begin, end) for parts of [0, count), on the pool's workers.
+  void ForShares(int count, const std::function<void(int begin, int end)>& body) const;
   // Begins a tensor in the digest, if there is one.
   void BeginDigest(std::string_view name, const SafetensorsEntry& entry) const;
   std::byte* Allocate(size_t size_bytes);
@@ -122,7 +134,12 @@ class Checkpoint : public TensorSource {
   std::vector<Located> tensors_;  // of all files, in name order
   size_t num_tensors_ = 0;
   size_t header_bytes_ = 0;
+  // What Allocate has returned since the last ReleaseMemory lies in the first used_bytes_ of kept_,
+  // which serves all tensors, and in memory of its own.
   std::vector<std::unique_ptr<std::byte[]>> buffers_;
+  std::unique_ptr<std::byte[]> kept_;
+  size_t kept_bytes_ = 0, used_bytes_ = 0, wanted_bytes_ = 0;
+  ThreadPool* pool_ = nullptr;
   bool dummy_ = false;
   DType dummy_dtype_ = DType::kFloat32;
   uint64_t dummy_seed_ = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/dummy_weights.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -35,20 +36,34 @@ std::array<float, kQuantiles> NormalQuantiles() {
   return quantiles;
 }
 
+// Elements [begin, end) of a tensor that starts at `out`. REQUIRES: kValuesPerHash divides begin.
 template <typename T>
-void FillRandom(uint64_t key, const std::array<T, kQuantiles>& values, int64_t count, T* out) {
-  int64_t i = 0;
-  for (uint64_t counter = 0; i < count; ++counter) {
+void FillRandom(uint64_t key, const std::array<T, kQuantiles>& values, int64_t begin, int64_t end,
+                T* out) {
+  int64_t i = begin;
+  for (auto counter = static_cast<uint64_t>(begin / kValuesPerHash); i < end; ++counter) {
     uint64_t bits = SplitMix64(key + counter);
-    for (int k = 0; k < kValuesPerHash && i < count; ++k, ++i, bits >>= 12)
+    for (int k = 0; k < kValuesPerHash && i < end; ++k, ++i, bits >>= 12)
       out[i] = values[bits % kQuantiles];
   }
+}
+
+template <typename T>
+void FillRandom(uint64_t key, const std::array<T, kQuantiles>& values, int64_t count, T* out,
+                ThreadPool* pool) {
+  constexpr int64_t kPiece = int64_t{kValuesPerHash} << 16;
+  const auto fill = [&](int begin, int end) {
+    FillRandom(key, values, begin * kPiece, std::min(end * kPiece, count), out);
+  };
+  const int pieces = static_cast<int>((count + kPiece - 1) / kPiece);
+  if (pool == nullptr) return fill(0, pieces);
+  RunShares(*pool, pieces, /*worth_waking=*/pieces > 1, fill);
 }
 
 }  // namespace
 
 void FillDummyTensor(const std::string& name, uint64_t seed, DType dtype, int64_t count,
-                     std::byte* out) {
+                     std::byte* out, ThreadPool* pool) {
   static const std::array<float, kQuantiles> kNormal = NormalQuantiles();
   const bool is_norm = name.find("norm.weight") != std::string::npos;
   const float deviation = name.find("lambda_") != std::string::npos ? 0.1f : 0.02f;
@@ -56,12 +71,12 @@ void FillDummyTensor(const std::string& name, uint64_t seed, DType dtype, int64_
   for (size_t i = 0; i < kQuantiles; ++i) values[i] = is_norm ? 1.0f : deviation * kNormal[i];
   const uint64_t key = HashName(name, seed);
   if (dtype == DType::kFloat32) {
-    FillRandom(key, values, count, reinterpret_cast<float*>(out));
+    FillRandom(key, values, count, reinterpret_cast<float*>(out), pool);
     return;
   }
   std::array<uint16_t, kQuantiles> halves;
   CopyFromFloat(values, dtype, halves.data());
-  FillRandom(key, halves, count, reinterpret_cast<uint16_t*>(out));
+  FillRandom(key, halves, count, reinterpret_cast<uint16_t*>(out), pool);
 }
 
 }  // namespace diffserve

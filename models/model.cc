@@ -223,6 +223,7 @@ Result<std::unique_ptr<Model>> Model::Load(const ModelOptions& options, ThreadPo
     options.progress->Begin("loading", model->sizes.stored_bytes);
     model->checkpoint->ReportTo(options.progress);
   }
+  model->checkpoint->ReadWith(pool);
   model->checkpoint->DigestTo(options.digest.get());
   DS_RETURN_IF_ERROR(WarnOfUntied(options.model_dir, *model));
   if (options.device == Device::kCuda) {

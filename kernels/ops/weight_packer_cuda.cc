@@ -12,6 +12,23 @@ namespace {
 
 constexpr size_t kStagingBytes = size_t{16} << 20;  // of each of two buffers
 
+// A row of the matrix.
+void WriteBFloat16s(const TensorView& tensor, int64_t row, BFloat16* out) {
+  const int64_t width = tensor.shape[1], first = row * width;
+  if (tensor.dtype == DType::kBFloat16) {
+    std::memcpy(out, static_cast<const BFloat16*>(tensor.data) + first,
+                static_cast<size_t>(width) * sizeof(BFloat16));
+    return;
+  }
+  constexpr int64_t kStrip = 1024;
+  float wide[kStrip];
+  for (int64_t done = 0; done < width; done += kStrip) {
+    const int64_t count = std::min(kStrip, width - done);
+    CopyToFloat(tensor, first + done, count, wide);
+    std::transform(wide, wide + count, out + done, [](float x) { return FloatToBFloat16(x); });
+  }
+}
+
 }  // namespace
 
 WeightPacker::WeightPacker(const Stream& stream, WeightFormat linear_format, CpuIsa isa,
@@ -227,21 +244,16 @@ void WeightPacker::CopyRows(const DeviceBuffer& to, size_t offset, const LinearP
   const int64_t width = tensor.shape[1];
   const size_t row_bytes = static_cast<size_t>(width) * sizeof(BFloat16);
   const int64_t per_copy = std::max<int64_t>(1, static_cast<int64_t>(kStagingBytes / row_bytes));
-  std::vector<float> wide(static_cast<size_t>(width));
   for (int64_t begin = 0; begin < part.out_features(); begin += per_copy) {
     const int64_t count = std::min(per_copy, part.out_features() - begin);
+    const bool worth_waking = count * width >= kElementsWorthWaking;
     CopyPiece(to, offset + static_cast<size_t>(begin) * row_bytes,
               static_cast<size_t>(count) * row_bytes, [&](std::byte* bytes) {
-                for (int64_t i = 0; i < count; ++i) {
-                  const int64_t first = part.RowOf(begin + i) * width;
-                  auto* out = reinterpret_cast<BFloat16*>(bytes) + i * width;
-                  if (tensor.dtype == DType::kBFloat16) {
-                    std::memcpy(out, static_cast<const BFloat16*>(tensor.data) + first, row_bytes);
-                    continue;
-                  }
-                  CopyToFloat(tensor, first, width, wide.data());
-                  std::ranges::transform(wide, out, [](float x) { return FloatToBFloat16(x); });
-                }
+                auto* const out = reinterpret_cast<BFloat16*>(bytes);
+                RunShares(pool_, static_cast<int>(count), worth_waking, [&](int first, int last) {
+                  for (int64_t i = first; i < last; ++i)
+                    WriteBFloat16s(tensor, part.RowOf(begin + i), out + i * width);
+                });
               });
   }
 }

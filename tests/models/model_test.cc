@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "models/checkpoint.h"
+#include "models/dummy_weights.h"
 #include "tests/testing/checkpoint_writer.h"
 
 namespace diffserve {
@@ -262,6 +263,17 @@ TEST_F(ModelTest, DummyWeightsNeedOnlyTheConfigAndFollowTheSeed) {
   EXPECT_TRUE(std::ranges::all_of(logits, [](float x) { return std::isfinite(x); }));
   EXPECT_TRUE(Logits(**Load(checkpoint.dir(), true, 5)) == logits);
   EXPECT_FALSE(Logits(**Load(checkpoint.dir(), true, 6)) == logits);
+}
+
+TEST(DummyWeightsTest, AreTheSameFromOneThreadAndFromMany) {
+  ThreadPool pool{{.num_threads = 3, .pin = false, .spin_us = 0}};
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    const size_t count = 700'001;
+    std::vector<std::byte> one(count * SizeOf(dtype)), many(one.size());
+    FillDummyTensor("w", 4, dtype, static_cast<int64_t>(count), one.data());
+    FillDummyTensor("w", 4, dtype, static_cast<int64_t>(count), many.data(), &pool);
+    EXPECT_TRUE(one == many) << NameOf(dtype);
+  }
 }
 
 TEST(DummyWeightsTest, HaveTheSpreadOfAFreshModel) {

@@ -8,8 +8,11 @@
 
 #include <chrono>
 #include <cstring>
+#include <limits>
+#include <numeric>
 #include <random>
 
+#include "kernels/base/thread_pool.h"
 #include "models/checkpoint.h"
 #include "models/config_reader.h"
 #include "tests/testing/checkpoint_writer.h"
@@ -335,6 +338,59 @@ TEST_F(CheckpointTest, FileReplacedDuringReadingIsReadAsItWas) {
   const Result<TensorView> x = (*opened)->Get("x", {2});
   ASSERT_TRUE(x.ok()) << x.status().message();
   EXPECT_EQ(x->At(1), 2.0f);
+}
+
+// Values of a tensor that has several pieces, the last of them short.
+class LargeTensorTest : public CheckpointTest {
+ protected:
+  LargeTensorTest() : values_(700'000) { std::iota(values_.begin(), values_.end(), 1.0f); }
+
+  FileTensor Large() const {
+    return {"large", "F32", shape_,
+            std::string(reinterpret_cast<const char*>(values_.data()), values_.size() * 4)};
+  }
+  std::unique_ptr<Checkpoint> Opened() {
+    Write("model.safetensors",
+          SafetensorsBytes({Large(), {"small", "F32", {2}, std::string(8, '\0')}}));
+    std::unique_ptr<Checkpoint> checkpoint = Checkpoint::Open(directory_.path().string()).value();
+    checkpoint->ReadWith(pool_);
+    return checkpoint;
+  }
+
+  const std::vector<int64_t> shape_ = {7000, 100};
+  std::vector<float> values_;
+  ThreadPool pool_{{.num_threads = 3, .pin = false, .spin_us = 0}};
+};
+
+TEST_F(LargeTensorTest, WorkersReadEveryPieceAlsoIntoMemoryThatServedBefore) {
+  const std::unique_ptr<Checkpoint> checkpoint = Opened();
+  for (int round = 0; round < 3; ++round) {
+    const TensorView first = checkpoint->Get("large", shape_).value();
+    const TensorView small = checkpoint->Get("small", {2}).value();
+    const TensorView second = checkpoint->Get("large", shape_).value();
+    for (const TensorView& view : {first, second}) {
+      ASSERT_TRUE(std::equal(values_.begin(), values_.end(), static_cast<const float*>(view.data)))
+          << round;
+    }
+    EXPECT_EQ(small.At(1), 0.0f);
+    checkpoint->ReleaseMemory();
+  }
+}
+
+TEST_F(LargeTensorTest, WeightsThatAreNotFiniteAreCountedInAllPieces) {
+  for (const size_t i : {size_t{250'001}, size_t{699'999}, size_t{600'000}})
+    values_[i] = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(Opened()->Get("large", shape_).status().message(),
+            Path("model.safetensors") +
+                ": tensor large: element [2500, 1] is inf, expected finite numbers; 3 of 700000 "
+                "are not");
+}
+
+TEST_F(LargeTensorTest, FileThatShrinksIsAnErrorToEachWorker) {
+  const std::unique_ptr<Checkpoint> checkpoint = Opened();
+  std::filesystem::resize_file(Path("model.safetensors"), 1'500'000);
+  EXPECT_EQ(checkpoint->Get("large", shape_).status().message(),
+            Path("model.safetensors") + ": became shorter while it was read");
 }
 
 TEST_F(CheckpointTest, ListOfObjectsIsReadInLinearTime) {
