@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // DecodeGraphs: steps of only decodes as CUDA graphs, one per Kind: number of tokens, tiling of
 // attention, and whether contexts have several splits. The first step of a kind runs without a
-// graph, which loads its kernels and chooses its products. Later ones run as a graph.
+// graph, which loads its kernels and chooses its products. While it runs, the graph for later ones
+// is recorded.
 //
 // Thread safety: none; owned by the step runner.
 #pragma once
@@ -36,7 +37,8 @@ class DecodeGraphs {
 
   // Queues queue_work() for a step of this kind, or its graph. Runs without a graph if it cannot be
   // recorded now: cuBLASLt must choose a product's kernel again and does not do so while recording,
-  // or there is no memory for the graph. Graphs of other memory than this are dropped.
+  // or there is no memory for the graph. Graphs of other memory than this are dropped, and recorded
+  // again when their kind comes.
   Status Run(const Kind& kind, const Memory& memory, const Stream& stream,
              const std::function<Status()>& queue_work);
 
@@ -45,6 +47,9 @@ class DecodeGraphs {
     std::optional<Graph> graph;
     int attempts_left = 2;  // attempts to record it
   };
+  void Record(const Kind& kind, const Stream& stream, const std::function<Status()>& queue_work,
+              Entry* entry) const;
+
   std::map<Kind, Entry> entries_;  // an entry has run once outside a graph
   Memory memory_;
 };

@@ -13,10 +13,10 @@
 namespace diffserve::cuda {
 namespace {
 
-constexpr int kWarmUpSequences = 2;
+constexpr int kFirstStepSequences = 2;
 
 void Complete(const ModelConfig& config, StepLimits* limits) {
-  limits->num_sequences = std::max(limits->num_sequences, kWarmUpSequences);
+  limits->num_sequences = std::max(limits->num_sequences, kFirstStepSequences);
   limits->num_tokens = std::max(limits->num_tokens, limits->num_sequences);
   if (limits->max_model_len == 0) limits->max_model_len = config.max_positions;
 }
@@ -72,7 +72,7 @@ Status LoadParts(const LoadOptions& options, Checkpoint& checkpoint, WeightPacke
 
 // Runs a prompt token and a generated one, both with a draw, so that failures of this device appear
 // now.
-Status WarmUp(Model& model) {
+Status RunOneStep(Model& model) {
   Result<KvCache> kv = model.MakeUniformKvCache(ImageFormat(model.config().attention),
                                                 {.num_pages = 2, .num_states = 2});
   if (!kv.ok()) return kv.status();
@@ -153,7 +153,7 @@ Result<std::unique_ptr<Model>> LoadModel(LoadOptions options, Checkpoint& checkp
   DS_RETURN_IF_ERROR(done);
   Result<std::unique_ptr<Model>> model = MakeStepRunner(std::move(stream), std::move(parts),
                                                         options.limits, options.sizes);
-  if (model.ok()) DS_RETURN_IF_ERROR(WarmUp(**model));
+  if (model.ok()) DS_RETURN_IF_ERROR(RunOneStep(**model));
   return model;
 }
 

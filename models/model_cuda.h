@@ -34,7 +34,7 @@ struct LoadOptions {
 };
 
 // Opens the device, uploads the weights, allocates the memory of steps within the limits, and runs
-// one small step. All memory that is then free can hold KV pages. Errors: as OpenDevice,
+// one small step. Model::WarmUp runs larger ones. Errors: as OpenDevice,
 // kResourceExhausted with the numbers, and those of reading.
 Result<std::unique_ptr<Model>> LoadModel(LoadOptions options, Checkpoint& checkpoint,
                                          ThreadPool& pool);

@@ -8,6 +8,7 @@
 #include "models/decode_graphs_cuda.h"
 #include "models/device_transfer_cuda.h"
 #include "models/step_transfer_cuda.h"
+#include "models/warm_up_cuda.h"
 
 namespace diffserve::cuda {
 namespace {
@@ -37,6 +38,7 @@ class StepRunner : public Model {
   Status Forward(const Batch& batch, KvCache& kv) override;
   Result<std::vector<SampledToken>> Collect() override { return results_.Collect(); }
   Result<std::span<const float>> Logits(int first, int count) override;
+  Status WarmUp(KvCache& kv) override { return cuda::WarmUp(*this, limits_, kv); }
   std::vector<float> Lambdas() const override { return decoder_.Lambdas(); }
   size_t weight_bytes() const override { return sizes_.step_bytes; }
   int64_t num_parameters() const override { return sizes_.num_parameters; }

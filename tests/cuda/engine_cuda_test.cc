@@ -14,11 +14,13 @@
 #include "engine/page_store/host_store.h"
 #include "engine/page_store/store_tier.h"
 #include "tests/cuda/device_array.h"
+#include "tests/testing/checkpoint_writer.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/fake_constraint.h"
 #include "tests/testing/golden_case.h"
 #if defined(DIFFSERVE_CUDA_ON_CPU)
 #include "tests/kernels/shim/host_calls.h"
+#include "tests/kernels/shim/simulated_products.h"
 #endif
 
 namespace diffserve {
@@ -47,23 +49,41 @@ class CudaEngineTest : public ::testing::Test {
     options_.max_num_batched_tokens = 48;
   }
 
+  // How often something was made that later steps use again.
+  static int64_t MadeOnce() {
+#if defined(DIFFSERVE_CUDA_ON_CPU)
+    return shim::graphs_made + shim::simulated_products.choices_made;
+#else
+    return 0;
+#endif
+  }
+
+  static KvCache MakeKvCache(const Model& model, const KvCacheSize& size) {
+    const KvFormat format = KvFormat::Of(model.config().attention, cuda::kPageSize,
+                                         DType::kBFloat16);
+    return model.MakeUniformKvCache(format, size).value();
+  }
+
   // With the second tier of the prefix cache in tier_, if host_bytes_ are given.
   std::unique_ptr<Executor> MakeExecutor() {
     ModelOptions model_options;
-    model_options.model_dir = GoldenCasesDir() + "/" + case_;
+    model_options.model_dir = model_dir_.empty() ? GoldenCasesDir() + "/" + case_ : model_dir_;
     model_options.device = Device::kCuda;
     model_options.limits = {options_.max_num_batched_tokens, options_.max_num_seqs,
                             options_.max_model_len, size_t{1} << 20};
     model_options.batch_invariant = batch_invariant_;
     std::unique_ptr<Model> model = std::move(Model::Load(model_options, pool_)).value();
     EXPECT_EQ(model->config().vocab_size, vocab_);
-    KvCache kv = model
-                     ->MakeUniformKvCache(
-                         KvFormat::Of(model->config().attention, cuda::kPageSize, DType::kBFloat16),
-                         {.num_pages = options_.num_pages,
-                          .num_window_pages = options_.num_window_pages,
-                          .num_states = std::max(1, options_.num_state_slots)})
-                     .value();
+    KvCache kv = MakeKvCache(*model, {.num_pages = options_.num_pages,
+                                      .num_window_pages = options_.num_window_pages,
+                                      .num_states = std::max(1, options_.num_state_slots)});
+    if (warms_up_) {
+      KvCache few = MakeKvCache(
+          *model, {.num_pages = 1, .num_window_pages = std::min(1, options_.num_window_pages)});
+      EXPECT_TRUE(testing::IsOk(model->WarmUp(few)));
+      EXPECT_TRUE(testing::IsOk(model->WarmUp(kv)));
+    }
+    made_before_ = MadeOnce();
     if (host_bytes_ > 0) {
       std::unique_ptr<HostStore> store = std::move(
                                              HostStore::Create(kv.transfer(), host_bytes_,
@@ -207,8 +227,11 @@ class CudaEngineTest : public ::testing::Test {
   }
 
   std::string case_ = "unilm_v2_gqa2_bf16";  // lambda per token, both maps on one K
+  std::string model_dir_;                    // instead of the case's
   int vocab_ = 105;
   bool batch_invariant_ = true;
+  bool warms_up_ = false;
+  int64_t made_before_ = 0;  // MadeOnce() when the last executor was made
   int64_t host_bytes_ = 0;
   std::function<void(Engine&, size_t num_ended)> after_each_;
   EngineOptions options_;
@@ -225,6 +248,38 @@ TEST_F(CudaEngineTest, OutputWithStatesAndWindowsIsIndependentOfBatch) {
   UseStatesAndWindows();
   ExpectTheSameAloneAndInCompany();
 }
+
+TEST_F(CudaEngineTest, WarmUpChangesNoAnswer) {
+  for (const bool has_states : {false, true}) {
+    if (has_states) UseStatesAndWindows();
+    std::vector<Request> requests;
+    for (RequestId id = 1; id <= 4; ++id) requests.push_back(MakeRequest(id, 20, 6));
+    warms_up_ = false;
+    const std::map<RequestId, Answer> expected = Serve(requests);
+    warms_up_ = true;
+    EXPECT_EQ(Serve(requests), expected) << has_states;
+  }
+}
+
+#if defined(DIFFSERVE_CUDA_ON_CPU)
+// Prompts of whole and half steps, and a context beyond one split of attention.
+TEST_F(CudaEngineTest, FirstRequestsAfterTheWarmUpMakeNothing) {
+  const TinyCheckpoint checkpoint({.hidden_size = 64, .max_positions = 1024, .config_changes = {}});
+  model_dir_ = checkpoint.dir();
+  vocab_ = 128;
+  batch_invariant_ = false;
+  options_.max_model_len = 1024;
+  options_.max_num_batched_tokens = 64;
+  after_each_ = [](Engine&, size_t) {};
+  const std::vector<Request> requests = {MakeRequest(1, 32, 4), MakeRequest(2, 64, 4),
+                                         MakeRequest(5, 576, 4)};
+  Serve(requests);
+  EXPECT_GT(MadeOnce(), made_before_);
+  warms_up_ = true;
+  Serve(requests);
+  EXPECT_EQ(MadeOnce(), made_before_);
+}
+#endif
 
 TEST_F(CudaEngineTest, ProposalsChangeNoAnswer) { ExpectTheSameWithProposals(); }
 

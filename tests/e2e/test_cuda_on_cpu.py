@@ -87,7 +87,7 @@ class CudaOnCpuTest(unittest.TestCase):
             self.assertNotIn("diffserve_cancelled_mass", server.get("/metrics").body.decode())
 
     def test_lost_device_ends_streams_readiness_and_the_process(self):
-        environment = {"DIFFSERVE_SHIM_OPERATIONS": "600"}
+        environment = {"DIFFSERVE_SHIM_OPERATIONS": "900"}
         process = ServerProcess(*FLAGS, binary=ON_SHIM, environment=environment)
         with self.assertRaisesRegex(AssertionError, "exit code 1"), process as server:
             body = json.dumps(

@@ -14,6 +14,7 @@
 #include "kernels/base/machine_memory.h"
 #include "kernels/ops/matrix_library.h"
 #include "models/config_reader.h"
+#include "server/app/models/device_pages.h"
 
 namespace diffserve {
 namespace {
@@ -53,7 +54,7 @@ Result<double> KvBudget(const MemorySize& asked, bool on_gpu, double free, doubl
     if (on_gpu) return free * kLargestKvShare;
     return std::max(free * kDefaultKvShare, std::min(least_bytes, free * kLargestKvShare));
   }
-  // CUDA loads kernels and graphs as they are first used.
+  // CUDA loads further kernels and graphs as they are first used.
   const double usable = on_gpu ? free * kLargestKvShare : free;
   const double wanted = asked.share > 0 ? std::min(asked.share * free, usable)
                                         : static_cast<double>(asked.bytes);
@@ -470,11 +471,9 @@ Result<std::unique_ptr<ModelSession>> ModelSession::Load(const SessionOptions& o
   if (!model.ok()) return model.status();
   session->model_ = std::move(model).value();
   if (loaded.on_gpu()) {
-    // Now the weights and all memory of steps are allocated, and a step has run.
-    const Result<cuda::DeviceMemory> memory = cuda::MemoryOfDevice();
-    if (!memory.ok()) return memory.status();
-    const Result<int> pages = ChoosePages(options.kv_cache_memory, loaded,
-                                          static_cast<double>(memory->free_bytes));
+    const Result<double> free = FreeForPages(*session->model_, loaded);
+    if (!free.ok()) return free.status();
+    const Result<int> pages = ChoosePages(options.kv_cache_memory, loaded, *free);
     if (!pages.ok()) return pages.status();
     loaded.engine.num_pages = pages.value();
   }
@@ -484,6 +483,7 @@ Result<std::unique_ptr<ModelSession>> ModelSession::Load(const SessionOptions& o
                        .num_states = loaded.engine.num_state_slots});
   if (!kv.ok()) return kv.status();
   session->kv_ = std::move(kv).value();
+  if (loaded.needs.fills_the_gpu) DS_RETURN_IF_ERROR(session->model_->WarmUp(*session->kv_));
   if (options.kv_cache_commit && !loaded.on_gpu()) session->kv_->Commit(session->pool_);
   if (loaded.draft) {
     DS_RETURN_IF_ERROR(Assign(

@@ -214,6 +214,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   if (!Product{*desc, *a, *b, *d, nullptr, nullptr, nullptr, false}.IsConsistent())
     return CUBLAS_STATUS_INVALID_VALUE;
   const size_t workspace = shim::simulated_products.workspace_bytes_of_candidates;
+  ++shim::simulated_products.choices_made;
   *found = 0;
   if (workspace > preference->workspace_bytes_max) return CUBLAS_STATUS_NOT_SUPPORTED;
   for (int split_k : {shim::simulated_products.split_k_of_first_candidate, 1}) {

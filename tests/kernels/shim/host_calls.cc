@@ -332,6 +332,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  ++shim::graphs_made;
   *exec = new CUgraphExec_st{std::make_shared<std::vector<Operation>>(graph->operations)};
   return cudaSuccess;
 }

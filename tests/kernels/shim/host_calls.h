@@ -96,6 +96,7 @@ struct SimulatedDevice {
 };
 inline SimulatedDevice simulated_device;
 inline int64_t multiply_adds = 0;  // of all products that have run
+inline int64_t graphs_made = 0;    // by cudaGraphInstantiate
 inline std::string last_failure;   // of a launch: the kernel's fault
 
 // As if the process had restarted: clears an error that poisoned the context.

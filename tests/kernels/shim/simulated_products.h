@@ -12,6 +12,7 @@ struct SimulatedProducts {
   int split_k_of_first_candidate = 1;         // the second never splits
   int rows_refused = 0;                       // cublasLtMatmulAlgoCheck says no to that many rows
   size_t workspace_bytes_of_candidates = 64;  // of each
+  int64_t choices_made = 0;                   // calls of cublasLtMatmulAlgoGetHeuristic
   int64_t rows_multiplied = 0;                // of all products that have run
 };
 inline SimulatedProducts simulated_products;
