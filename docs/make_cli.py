@@ -25,7 +25,7 @@ ENTRY = re.compile(r"  (?P<head>diffserve [a-z-]+(?: [A-Z_]+)*|--\S+(?: [A-Z]+(?
 FLAG = re.compile(r"(?P<what>.*?)(?: \(default (?P<default>.*)\))? \[(?P<commands>[^][]*)\]$")
 SPACE = "\x01"  # a space where no line may end
 # A build without the CUDA backend does not list `cuda`; the page is of both.
-DEVICES = "auto, cpu, and in a build with the CUDA backend cuda"
+DEVICES = "auto, cpu, and in a build with the CUDA backend cuda, auto:N, cuda:N"
 
 Flag = collections.namedtuple("Flag", "head what default commands")
 
@@ -53,7 +53,7 @@ def flag_of(head: str, text: str) -> Flag:
         sys.exit(f"docs/make_cli.py: cannot read the help of {head}: {text!r}")
     what = match["what"]
     if head.startswith("--device "):
-        what = re.sub(r"auto, cpu(, cuda)?$", DEVICES, what)
+        what = re.sub(r"auto, cpu(, cuda, auto:N, cuda:N)?$", DEVICES, what)
     return Flag(head, what, match["default"], match["commands"])
 
 

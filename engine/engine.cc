@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/device_error.h"
 #include "engine/engine_loop.h"
 #include "engine/inbox.h"
 #include "kernels/base/log.h"
@@ -45,18 +46,25 @@ struct Engine::Impl {
 
   void Run() {
     const NamedThread named("engine", "a turn");
-    std::string reason;
+    Status reason;
     try {
       while (loop.Turn()) {
       }
       loop.KeepOffers(std::chrono::steady_clock::now() + kKeepingMax);
       return;
+    } catch (const DeviceError& error) {
+      reason = error.status();
     } catch (const std::exception& exception) {
-      reason = exception.what();
+      reason = Status(StatusCode::kInternal, exception.what());
     } catch (...) {
-      reason = "unknown exception";
+      reason = Status(StatusCode::kInternal, "unknown exception");
     }
-    Log(LogLevel::kError, "engine_failed", {{"reason", reason}});
+    Log(LogLevel::kError, reason.code() == StatusCode::kDeviceLost ? "gpu_lost" : "engine_failed",
+        {{"reason", reason.message()}});
+    {
+      std::lock_guard lock(stats_mutex);
+      failure = std::move(reason);
+    }
     Fail("the engine has stopped after a failure");
   }
 
@@ -101,6 +109,7 @@ struct Engine::Impl {
                               // inbox's mutex
   std::mutex stats_mutex;
   EngineStats published;
+  Status failure;
   Inbox inbox;
   std::unique_ptr<PageTier> tier;
   EngineLoop loop;
@@ -127,6 +136,11 @@ void Engine::ResetPrefixCache(CacheReset which) { impl_->inbox.ResetPrefixCache(
 void Engine::Drain(std::chrono::steady_clock::time_point deadline) { impl_->inbox.Drain(deadline); }
 
 void Engine::Fail(const std::string& message) { impl_->Fail(message); }
+
+Status Engine::failure() const {
+  std::lock_guard lock(impl_->stats_mutex);
+  return impl_->failure;
+}
 
 void Engine::CountRefusal(RefusalReason reason) { impl_->inbox.CountRefusal(reason); }
 

@@ -61,6 +61,9 @@ class Engine {
   // progress (Snapshot().seconds_since_progress), and by the engine when the executor throws.
   void Fail(const std::string& message);
 
+  // What the executor threw, kDeviceLost if its device cannot be used any more. OK if it did not.
+  Status failure() const;
+
   // Counts a request that a front end refused before Submit, so that one counter covers all
   // refusals.
   void CountRefusal(RefusalReason reason);

@@ -15,6 +15,7 @@ class StreamTransfer : public DeviceTransfer {
       : steps_(steps), copies_(std::move(copies)), copied_(std::move(copied)) {}
 
   Result<std::shared_ptr<std::byte>> AllocateHost(size_t size_bytes) override {
+    DS_RETURN_IF_ERROR(copies_.UseDevice());
     Result<PinnedBuffer> buffer = PinnedBuffer::Allocate(size_bytes);
     if (!buffer.ok()) return buffer.status();
     const auto owner = std::make_shared<PinnedBuffer>(std::move(*buffer));
@@ -30,13 +31,17 @@ class StreamTransfer : public DeviceTransfer {
     const auto event = std::make_shared<Event>(std::move(*created));
     const Status recorded = steps_.Record(*event);
     if (!recorded.ok()) return [recorded] { return recorded; };
-    return [event] { return event->Wait(); };
+    return [event, this] {
+      DS_RETURN_IF_ERROR(copies_.UseDevice());
+      return event->Wait();
+    };
   }
 
  private:
   template <auto kCopy>
   Status Copy(std::span<const MemoryCopy> copies) {
     const std::lock_guard lock(mutex_);
+    DS_RETURN_IF_ERROR(copies_.UseDevice());
     for (const MemoryCopy& copy : copies)
       DS_RETURN_IF_ERROR(kCopy(copy.from, copy.to, copy.size_bytes, copies_));
     DS_RETURN_IF_ERROR(copies_.Record(copied_));

@@ -227,7 +227,8 @@ Result<std::unique_ptr<Model>> Model::Load(const ModelOptions& options, ThreadPo
   model->checkpoint->DigestTo(options.digest.get());
   DS_RETURN_IF_ERROR(WarnOfUntied(options.model_dir, *model));
   if (options.device == Device::kCuda) {
-    return cuda::LoadModel({.config = std::move(model->config),
+    return cuda::LoadModel({.gpu = options.gpu,
+                            .config = std::move(model->config),
                             .linear_format = model->linear_format,
                             .isa = options.isa,
                             .max_positions = model->max_positions,

@@ -42,6 +42,7 @@ struct StepLimits {
 struct ModelOptions {
   std::string model_dir;
   Device device = Device::kCpu;
+  int gpu = 0;  // CUDA's number of the device
   // nullopt: the checkpoint's (float16 becomes float32); on a CUDA device bfloat16
   std::optional<WeightFormat> weight_format;
   // Format of linear layers; nullopt: weight_format, or the format of a packed directory. A packed
@@ -147,7 +148,7 @@ class Model {
   }
   // Launches the batch: appends K and V to the sequences' pages, keeps the final normalised states
   // of logit_rows for Logits, and draws or scores as sample_rows says. Errors are the device's;
-  // after kUnavailable the device is lost. REQUIRES: tokens in [0, vocab_size), or drawn by the
+  // after kDeviceLost every later call fails. REQUIRES: tokens in [0, vocab_size), or drawn by the
   // previous step; positions below max_positions; within the StepLimits.
   virtual Status Forward(const Batch& batch, KvCache& kv) = 0;
   // Waits for the oldest launched step that has sample_rows or is_collected, and returns the

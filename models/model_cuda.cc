@@ -123,7 +123,7 @@ size_t StepBytes(const ModelConfig& config, StepLimits limits, const LogitQuant&
 Result<std::unique_ptr<Model>> LoadModel(LoadOptions options, Checkpoint& checkpoint,
                                          ThreadPool& pool) {
   Complete(options.config, &options.limits);
-  const Result<DeviceInfo> device = OpenDevice(0);
+  const Result<DeviceInfo> device = OpenDevice(options.gpu);
   if (!device.ok()) return device.status();
   if (options.linear_format == WeightFormat::kFp8E4M3 &&
       device->compute_capability < kFp8ComputeCapabilityMin) {
@@ -151,8 +151,11 @@ Result<std::unique_ptr<Model>> LoadModel(LoadOptions options, Checkpoint& checkp
   const Status done = stream->Synchronize();
   DS_RETURN_IF_ERROR(loaded);
   DS_RETURN_IF_ERROR(done);
-  Result<std::unique_ptr<Model>> model = MakeStepRunner(std::move(stream), std::move(parts),
-                                                        options.limits, options.sizes);
+  Result<std::unique_ptr<Model>> model = MakeStepRunner(
+      std::move(stream), std::move(parts),
+      {.name = NameOfDevice(device->ordinal) + " " + device->name + " " + device->uuid,
+       .limits = options.limits,
+       .sizes = options.sizes});
   if (model.ok()) DS_RETURN_IF_ERROR(RunOneStep(**model));
   return model;
 }

@@ -23,6 +23,7 @@ size_t StepBytes(const ModelConfig& config, StepLimits limits, const LogitQuant&
                  WeightFormat linear_format);
 
 struct LoadOptions {
+  int gpu = 0;
   ModelConfig config;
   WeightFormat linear_format = WeightFormat::kBFloat16;
   CpuIsa isa = CpuIsa::kAvx2;  // quantises

@@ -15,12 +15,10 @@ namespace {
 
 class StepRunner : public Model {
  public:
-  StepRunner(std::unique_ptr<Stream> stream, Decoder::Parts parts, const StepLimits& limits,
-             const WeightSizes& sizes)
+  StepRunner(std::unique_ptr<Stream> stream, Decoder::Parts parts, StepRunnerOptions options)
       : stream_(std::move(stream)),
         decoder_(std::move(parts), *stream_),
-        limits_(limits),
-        sizes_(sizes) {}
+        options_(std::move(options)) {}
   ~StepRunner() override {
     // Buffers must outlive the device's work on them. An error here was already reported by an
     // earlier call.
@@ -28,28 +26,37 @@ class StepRunner : public Model {
   }
   Status TakeMemory() {
     DS_RETURN_IF_ERROR(Assign(&upload_, StepUpload::Create()));
-    return Assign(&results_, StepResults::Create(limits_.num_tokens));
+    return Assign(&results_, StepResults::Create(options_.limits.num_tokens));
   }
 
   const ModelConfig& config() const override { return decoder_.config(); }
   WeightFormat weight_format() const override { return WeightFormat::kBFloat16; }
   int steps_in_flight_max() const override { return kStepsInFlightMax; }
   Result<KvCache> MakeKvCache(std::vector<KvFormat> layers, const KvCacheSize& size) const override;
-  Status Forward(const Batch& batch, KvCache& kv) override;
-  Result<std::vector<SampledToken>> Collect() override { return results_.Collect(); }
+  Status Forward(const Batch& batch, KvCache& kv) override { return Named(Launch(batch, kv)); }
+  Result<std::vector<SampledToken>> Collect() override {
+    DS_RETURN_IF_ERROR(stream_->UseDevice());
+    Result<std::vector<SampledToken>> drawn = results_.Collect();
+    return drawn.ok() ? std::move(drawn) : Named(drawn.status());
+  }
   Result<std::span<const float>> Logits(int first, int count) override;
   Status WarmUp(KvCache& kv) override { return cuda::WarmUp(*this, limits_, kv); }
   std::vector<float> Lambdas() const override { return decoder_.Lambdas(); }
-  size_t weight_bytes() const override { return sizes_.step_bytes; }
-  int64_t num_parameters() const override { return sizes_.num_parameters; }
+  size_t weight_bytes() const override { return options_.sizes.step_bytes; }
+  int64_t num_parameters() const override { return options_.sizes.num_parameters; }
 
  private:
+  // With the device in the error that says that it is lost.
+  Status Named(Status status) const {
+    if (!IsDeviceLost(status)) return status;
+    return Status(status.code(), options_.name + ": " + status.message());
+  }
+  Status Launch(const Batch& batch, KvCache& kv);
   Status RunDecode(const DeviceStep& step, KvCache& kv);
 
   const std::unique_ptr<Stream> stream_;
   Decoder decoder_;
-  const StepLimits limits_;
-  const WeightSizes sizes_;
+  const StepRunnerOptions options_;
   StepUpload upload_;
   StepResults results_;
   DecodeGraphs graphs_;
@@ -67,6 +74,7 @@ Result<KvCache> StepRunner::MakeKvCache(std::vector<KvFormat> layers,
              "CUDA pages are 64 slots of a format that attention has kernels for");
     format = image;
   }
+  DS_RETURN_IF_ERROR(stream_->UseDevice());
   KvCache::Layout layout = LayoutOf(config(), std::move(layers), size);
   Result<DeviceBuffer> memory = DeviceBuffer::Allocate(layout.Bytes());
   if (!memory.ok()) return memory.status();
@@ -76,14 +84,16 @@ Result<KvCache> StepRunner::MakeKvCache(std::vector<KvFormat> layers,
   return KvCache(std::move(layout), {std::shared_ptr<std::byte>(owner, owner->as<std::byte>()),
                                      [stream = stream_.get()](const std::byte* from, std::byte* to,
                                                               size_t size_bytes) {
+                                       DS_RETURN_IF_ERROR(stream->UseDevice());
                                        return CopyOnDevice(from, to, size_bytes, *stream);
                                      },
                                      std::move(*transfer)});
 }
 
-Status StepRunner::Forward(const Batch& batch, KvCache& kv) {
+Status StepRunner::Launch(const Batch& batch, KvCache& kv) {
+  DS_RETURN_IF_ERROR(stream_->UseDevice());
   const size_t num_draws = batch.sample_rows.size();
-  DS_CHECK(batch.tokens.size() <= static_cast<size_t>(limits_.num_tokens),
+  DS_CHECK(batch.tokens.size() <= static_cast<size_t>(options_.limits.num_tokens),
            "a step within the limit of tokens");
   DS_CHECK(batch.observer == nullptr, "layers are observed on the CPU");
   DS_CHECK(num_draws == 0 || num_draws == batch.logit_rows.size(),
@@ -94,7 +104,7 @@ Status StepRunner::Forward(const Batch& batch, KvCache& kv) {
       batch, tiling, decoder_.work().GeneratedItemsMax(spec, tiling));
   const StepNeeds needs = StepNeeds::Of(config());
   const int graph_tokens = passes.size() == 1 && IsDecode(batch, needs)
-                               ? GraphTokens(batch.tokens.size(), limits_.num_sequences)
+                               ? GraphTokens(batch.tokens.size(), options_.limits.num_sequences)
                                : 0;
   num_logit_rows_ = 0;
   for (const StepPass& pass : passes) {
@@ -132,6 +142,7 @@ Status StepRunner::RunDecode(const DeviceStep& step, KvCache& kv) {
 Result<std::span<const float>> StepRunner::Logits(int first, int count) {
   DS_CHECK(first >= 0 && count >= 0 && count <= num_logit_rows_ - first,
            "logits of rows that the last Forward did not keep");
+  DS_RETURN_IF_ERROR(stream_->UseDevice());
   const size_t vocab = static_cast<size_t>(config().vocab_size);
   host_logits_.resize(std::max(host_logits_.size(), static_cast<size_t>(count) * vocab));
   const Workspace& work = decoder_.work();
@@ -150,8 +161,9 @@ Result<std::span<const float>> StepRunner::Logits(int first, int count) {
 }  // namespace
 
 Result<std::unique_ptr<Model>> MakeStepRunner(std::unique_ptr<Stream> stream, Decoder::Parts parts,
-                                              const StepLimits& limits, const WeightSizes& sizes) {
-  auto runner = std::make_unique<StepRunner>(std::move(stream), std::move(parts), limits, sizes);
+                                              StepRunnerOptions options) {
+  auto runner = std::make_unique<StepRunner>(std::move(stream), std::move(parts),
+                                             std::move(options));
   DS_RETURN_IF_ERROR(runner->TakeMemory());
   return std::unique_ptr<Model>(std::move(runner));
 }

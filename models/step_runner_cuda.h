@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "models/decoder_cuda.h"
 #include "models/model.h"
@@ -12,9 +13,14 @@
 
 namespace diffserve::cuda {
 
-// Allocates the memory for transfers between host and device. The decoder's workspace is for steps
-// within `limits`.
+struct StepRunnerOptions {
+  std::string name;   // of the device, in the error that says that it is lost
+  StepLimits limits;  // the decoder's workspace is for steps within them
+  WeightSizes sizes;
+};
+
+// Allocates the memory for transfers between host and device.
 Result<std::unique_ptr<Model>> MakeStepRunner(std::unique_ptr<Stream> stream, Decoder::Parts parts,
-                                              const StepLimits& limits, const WeightSizes& sizes);
+                                              StepRunnerOptions options);
 
 }  // namespace diffserve::cuda

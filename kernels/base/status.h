@@ -22,6 +22,7 @@ enum class StatusCode {
   kNotFound,           // no such model, route or request
   kResourceExhausted,  // a limit is reached for now: retry later
   kUnavailable,        // draining, or the engine has died
+  kDeviceLost,         // this process has no GPU (any more); a new process may get one
   kCancelled,          // the client went away or cancelled
   kDeadlineExceeded,   // the client's own deadline passed
   kUnimplemented,      // valid, but not offered by this build or model

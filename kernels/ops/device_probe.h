@@ -14,7 +14,7 @@ class DeviceProbe {
  public:
   // Takes 2 GiB of the device's memory, or less if less is free. Errors: as OpenDevice;
   // kResourceExhausted; kNotFound without cuBLASLt.
-  static Result<std::unique_ptr<DeviceProbe>> Open();
+  static Result<std::unique_ptr<DeviceProbe>> Open(int gpu);
   ~DeviceProbe();
 
   // Rate of a kernel that reads a buffer far larger than the L2 cache once.

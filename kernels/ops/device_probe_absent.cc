@@ -16,7 +16,7 @@ Status NotCompiledIn() {
 
 }  // namespace
 
-Result<std::unique_ptr<DeviceProbe>> DeviceProbe::Open() { return NotCompiledIn(); }
+Result<std::unique_ptr<DeviceProbe>> DeviceProbe::Open(int) { return NotCompiledIn(); }
 Result<double> DeviceProbe::MeasureReadBytesPerSecond() { return NotCompiledIn(); }
 Result<double> DeviceProbe::MeasureMatrixFlopsPerSecond() { return NotCompiledIn(); }
 

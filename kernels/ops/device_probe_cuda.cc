@@ -26,8 +26,8 @@ constexpr int kThreadBlocksPerSm = 8;
 
 class DeviceProbe::State {
  public:
-  Status Open() {
-    const Result<DeviceInfo> device = OpenDevice(0);
+  Status Open(int gpu) {
+    const Result<DeviceInfo> device = OpenDevice(gpu);
     if (!device.ok()) return device.status();
     num_thread_blocks_ = kThreadBlocksPerSm * device->num_sms;
     const Result<DeviceMemory> memory = MemoryOfDevice();
@@ -120,9 +120,9 @@ class DeviceProbe::State {
 DeviceProbe::DeviceProbe(std::unique_ptr<State> state) : state_(std::move(state)) {}
 DeviceProbe::~DeviceProbe() = default;
 
-Result<std::unique_ptr<DeviceProbe>> DeviceProbe::Open() {
+Result<std::unique_ptr<DeviceProbe>> DeviceProbe::Open(int gpu) {
   auto state = std::make_unique<State>();
-  DS_RETURN_IF_ERROR(state->Open());
+  DS_RETURN_IF_ERROR(state->Open(gpu));
   return std::unique_ptr<DeviceProbe>(new DeviceProbe(std::move(state)));
 }
 Result<double> DeviceProbe::MeasureReadBytesPerSecond() { return state_->ReadBytesPerSecond(); }

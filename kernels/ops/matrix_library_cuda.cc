@@ -158,7 +158,7 @@ class MatrixLibrary::State {
     if (status == CUBLAS_STATUS_SUCCESS) return Status();
     // The status does not say whether the context is alive; CUDA does.
     const Result<DeviceMemory> memory = MemoryOfDevice();
-    if (!memory.ok() && IsContextLost(memory.status())) return memory.status();
+    if (!memory.ok() && IsDeviceLost(memory.status())) return memory.status();
     return Status(StatusCode::kInternal, std::string(call) + ": " + f_.status_string(status));
   }
 

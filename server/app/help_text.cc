@@ -69,7 +69,7 @@ std::string HelpText(std::string_view command) {
          "values (and model_dir)\n  Each flag has an environment variable: DIFFSERVE_MAX_MODEL_LEN "
          "for --max-model-len. Flags win over\n  variables, variables over the file. A switch is "
          "turned off with --no-NAME, or NAME=false as a variable.\n  Exit codes: 0 success, 1 "
-         "failure, 2 wrong usage.\n";
+         "failure, 2 wrong usage, 3 GPU lost.\n";
   std::string_view group;
   for (const FlagSpec& flag : FlagTable()) {
     if ((flag.commands & chosen) == 0) continue;

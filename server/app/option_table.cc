@@ -2,6 +2,7 @@
 #include "server/app/option_table.h"
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
 
 #include "kernels/base/cuda/device.h"
@@ -60,12 +61,26 @@ void SetLogFormatOption(Options& options, std::string_view value) {
   options.log_format = value == "json" ? LogFormat::kJson : LogFormat::kText;
 }
 
+// "auto", "cpu", "cuda", or "cuda:1".
+void SetDevice(Options& options, std::string_view value) {
+  DeviceChoice& device = options.session.device = {};
+  device.kind = value == "cpu"              ? DeviceChoice::Kind::kCpu
+                : value.starts_with("cuda") ? DeviceChoice::Kind::kGpu
+                                            : DeviceChoice::Kind::kAuto;
+  if (const size_t colon = value.find(':'); colon != value.npos)
+    std::from_chars(value.data() + colon + 1, value.data() + value.size(), device.gpu.emplace());
+}
+
 FlagSpec DeviceFlag() {
   FlagSpec flag(
-      "--device NAME", kAllCommands | kModels, At<&Options::session, &SessionOptions::device>(),
-      "where to run; auto: a GPU with kernels for the model if there is one, else the CPU");
-  if (cuda::IsCompiledIn()) return flag.OneOf({"auto", "cpu", "cuda"});
-  return flag.OneOf({"auto", "cpu"}).Refusing({"cuda"}, "this build has no CUDA backend");
+      "--device NAME", kAllCommands | kModels, &SetDevice,
+      "where to run; auto: the GPU if it has kernels for the model, else the CPU; a number "
+      "is that of `diffserve devices`, 0 if none is given");
+  flag.Default("auto");
+  if (cuda::IsCompiledIn()) return flag.OneOf({"auto", "cpu", "cuda"}).Numbered({"auto", "cuda"});
+  return flag.OneOf({"auto", "cpu"})
+      .Numbered({"cuda"})
+      .Refusing({"cuda"}, "this build has no CUDA backend");
 }
 
 std::vector<FlagSpec> ModelFlags() {
@@ -138,6 +153,11 @@ std::vector<FlagSpec> EngineFlags() {
           .OrShare()
           .Default("enough for --max-num-seqs sequences of up to 256 tokens, at most 0.4 of free "
                    "memory; 0.9 of it on a GPU"),
+      FlagSpec("--gpu-memory-utilization X", kAllCommands,
+               At<&Options::session, &SessionOptions::gpu_memory_utilization>(),
+               "maximum share of the GPU's memory, for weights, steps and pages, so that several "
+               "processes share it; 0: all that is free")
+          .In(0, 1),
       {"--kv-cache-commit", kServe | kRunBatch,
        At<&Options::session, &SessionOptions::kv_cache_commit>(),
        "take all memory of the KV pages at startup, so that it cannot run out later; CPU only"},
@@ -292,7 +312,7 @@ std::vector<FlagSpec> ReportFlags() {
       FlagSpec("--kv-events-topic TEXT", kServe,
                At<&Options::serve, &ServeOptions::kv_events_topic>(), "first frame of each message")
           .Default("empty"),
-      LogLevelFlag((kAllCommands & ~kRunBatch) | kConvert | kModels, "info"),
+      LogLevelFlag((kAllCommands & ~kRunBatch) | kConvert | kModels | kDevices, "info"),
       LogLevelFlag(kRunBatch, "warning"),
       FlagSpec("--log-format FORMAT", kServe, &SetLogFormatOption,
                "form of the lines on stderr; json: one JSON object per line")
@@ -312,7 +332,7 @@ std::vector<FlagSpec> PromptFlags() {
        "token ids of the prompt: 1,2,3, or @FILE with ids separated by commas or white space"},
       {"--output FILE", kLogits, At<&Options::logits, &LogitsOptions::output>(),
        ".npy file for the logits: float32 [T, vocab]"},
-      {"--json", kGenerate | kBench | kInspect | kModels, At<&Options::json>(),
+      {"--json", kGenerate | kBench | kInspect | kModels | kDevices, At<&Options::json>(),
        "print one JSON object"},
       FlagSpec("--prompt N,N", kBench, At<&Options::bench, &BenchOptions::prompt>(),
                "prompt lengths for prefill")
@@ -463,6 +483,7 @@ std::span<const CommandSpec> CommandTable() {
       {"run-batch",
        "answer a file of requests without a server, and continue after a crash (--input, "
        "--output)"},
+      {"devices", "list the GPUs that CUDA shows, by the names that --device takes"},
   };
   return kTable;
 }

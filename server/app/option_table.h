@@ -27,6 +27,7 @@ enum CommandBit : unsigned {
   kCompletion = 256,
   kModels = 512,
   kRunBatch = 1024,
+  kDevices = 2048,
   kAllCommands = kServe | kLogits | kGenerate | kChat | kBench | kInspect | kRunBatch
 };
 
@@ -56,6 +57,10 @@ struct FlagSpec {
   FlagSpec& OneOf(std::vector<std::string_view> values) {
     return allowed = std::move(values), *this;
   }
+  // Choices that may have a number after them: "cuda:1".
+  FlagSpec& Numbered(std::vector<std::string_view> values) {
+    return numbered = std::move(values), *this;
+  }
   // Known values that this build does not offer.
   FlagSpec& Refusing(std::vector<std::string_view> values, std::string_view why) {
     return refused = std::move(values), refusal = why, *this;
@@ -78,6 +83,7 @@ struct FlagSpec {
   double min = 0, max = 0;
   int multiple_of = 1;
   std::vector<std::string_view> allowed;  // choices; empty: any text
+  std::vector<std::string_view> numbered;
   std::vector<std::string_view> refused;
   std::string_view refusal;  // why `refused` is
   bool is_share_allowed = false;

@@ -78,15 +78,29 @@ std::string TextOf(const T& value) {
   }
 }
 
+// "cuda" of "cuda:1", if that choice may have a number; otherwise the value itself.
+std::string_view ChoiceOf(const FlagSpec& flag, std::string_view value) {
+  constexpr size_t kMaxDigits = 3;
+  const size_t colon = value.find(':');
+  if (colon == value.npos ||
+      std::ranges::find(flag.numbered, value.substr(0, colon)) == flag.numbered.end())
+    return value;
+  const std::string_view number = value.substr(colon + 1);
+  const bool is_number = !number.empty() && number.size() <= kMaxDigits &&
+                         number.find_first_not_of("0123456789") == number.npos;
+  return is_number ? value.substr(0, colon) : value;
+}
+
 }  // namespace
 
 Status ApplyFlag(const FlagSpec& flag, std::string_view value, Options& options) {
   const std::string name(flag.name), allowed = "allowed: " + AllowedText(flag);
-  if (std::ranges::find(flag.refused, value) != flag.refused.end()) {
+  const std::string_view choice = ChoiceOf(flag, value);
+  if (std::ranges::find(flag.refused, choice) != flag.refused.end()) {
     return InvalidArgument(
         name + " " + std::string(value) + ": " + std::string(flag.refusal) + "; " + allowed, name);
   }
-  const bool is_choice = std::ranges::find(flag.allowed, value) != flag.allowed.end();
+  const bool is_choice = std::ranges::find(flag.allowed, choice) != flag.allowed.end();
   const bool stored = (flag.allowed.empty() || is_choice) &&
                       std::visit(
                           [&](auto target) {
@@ -101,7 +115,14 @@ Status ApplyFlag(const FlagSpec& flag, std::string_view value, Options& options)
 }
 
 std::string AllowedText(const FlagSpec& flag) {
-  if (!flag.allowed.empty()) return Joined(flag.allowed);
+  if (!flag.allowed.empty()) {
+    std::string text = Joined(flag.allowed);
+    for (const std::string_view choice : flag.numbered) {
+      if (std::ranges::find(flag.allowed, choice) != flag.allowed.end())
+        text += ", " + std::string(choice) + ":N";
+    }
+    return text;
+  }
   if (flag.Is<bool>()) return "true, false";
   if (flag.Is<uint64_t>()) return "0..18446744073709551615";
   if (flag.Is<std::string>()) return "text, not empty";

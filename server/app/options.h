@@ -30,6 +30,13 @@ struct MemorySize {
 };
 std::optional<MemorySize> ParseMemorySize(std::string_view text);  // nullopt: it is no size
 
+// The value of --device. kAuto: the GPU if it has kernels for the model, else the CPU.
+struct DeviceChoice {
+  enum class Kind { kAuto, kCpu, kGpu };
+  Kind kind = Kind::kAuto;
+  std::optional<int> gpu = {};  // CUDA's number; nullopt: 0, with --models the parent's choice
+};
+
 // Options of every command that reads a checkpoint.
 struct CheckpointOptions {
   std::string model_dir;       // or a name, which server/hub/model_place.h makes a directory
@@ -45,9 +52,9 @@ enum class Speculation { kAuto, kPromptLookup, kOff };
 
 // Further options of every command that runs a model, or reports how it would run.
 struct SessionOptions : CheckpointOptions {
-  std::string device = "auto";  // auto: a GPU if this build and the machine have one and it has
-                                // kernels for the model
-  std::optional<DType> kv_cache_dtype;    // nullopt: as dtype
+  DeviceChoice device;
+  float gpu_memory_utilization = 0;     // share of the GPU's memory to take at most; 0: of the free
+  std::optional<DType> kv_cache_dtype;  // nullopt: as dtype
   std::vector<int> kv_cache_skip_layers;  // layers that keep --dtype; negative: from the last, -1
   LogitQuant logit_quant;
   bool dummy_weights = false;

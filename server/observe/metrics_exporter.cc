@@ -249,6 +249,7 @@ void AddModel(FamilyList& list, const ServedModelInfo& info) {
              {{"version", info.version},
               {"commit", info.commit},
               {"device", info.device},
+              {"gpu_uuid", info.gpu_uuid},
               {"cpu_isa", info.cpu_isa},
               {"dtype", info.dtype},
               {"kv_cache_dtype", info.kv_cache_dtype},

@@ -28,7 +28,7 @@ namespace diffserve {
 // Values that are constant while the server runs.
 struct ServedModelInfo {
   std::string model_name;
-  std::string version, commit, device, cpu_isa, dtype, kv_cache_dtype;
+  std::string version, commit, device, gpu_uuid, cpu_isa, dtype, kv_cache_dtype;
   int page_size = 0;
   int num_pages = 0;
   int max_model_len = 0;

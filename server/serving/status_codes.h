@@ -28,6 +28,7 @@ constexpr WireStatus WireStatusOf(StatusCode code) {
     case StatusCode::kResourceExhausted:
       return {429, "rate_limit_error", 8};
     case StatusCode::kUnavailable:
+    case StatusCode::kDeviceLost:
       return {503, "unavailable_error", 14};
     case StatusCode::kCancelled:
       return {499, "cancelled", 1};

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "kernels/base/cuda/error.h"
 #include "tests/cuda/device_array.h"
 
@@ -13,6 +15,7 @@ namespace {
 using cuda::StatusOfCudaError;
 using ::testing::HasSubstr;
 using testing::IsOk;
+using ::testing::Not;
 
 TEST(CudaErrorTest, MessageHasTheCallAndCudasErrorName) {
   EXPECT_TRUE(StatusOfCudaError(0, "cudaMalloc").ok());
@@ -23,13 +26,18 @@ TEST(CudaErrorTest, MessageHasTheCallAndCudasErrorName) {
 }
 
 TEST(CudaErrorTest, OnlyErrorsThatPoisonTheContextLoseTheDevice) {
-  for (int sticky : {214, 700, 702, 715, 716, 717, 718, 719}) {
-    EXPECT_TRUE(cuda::IsContextLost(StatusOfCudaError(sticky, "a kernel"))) << sticky;
+  for (int sticky :
+       {214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911, 999}) {
+    EXPECT_TRUE(cuda::IsDeviceLost(StatusOfCudaError(sticky, "a kernel"))) << sticky;
     EXPECT_THAT(StatusOfCudaError(sticky, "a kernel").message(),
                 HasSubstr("lost the CUDA context"));
   }
-  for (int harmless : {0, 1, 2, 9, 35, 98, 100, 209, 600, 701}) {
-    EXPECT_FALSE(cuda::IsContextLost(StatusOfCudaError(harmless, "a kernel"))) << harmless;
+  for (int busy : {46, 100, 802, 806, 807}) {
+    EXPECT_TRUE(cuda::IsDeviceLost(StatusOfCudaError(busy, "cudaSetDevice"))) << busy;
+    EXPECT_THAT(StatusOfCudaError(busy, "cudaSetDevice").message(), Not(HasSubstr("lost")));
+  }
+  for (int harmless : {0, 1, 2, 9, 35, 98, 209, 600, 701}) {
+    EXPECT_FALSE(cuda::IsDeviceLost(StatusOfCudaError(harmless, "a kernel"))) << harmless;
   }
   EXPECT_EQ(StatusOfCudaError(2, "cudaMalloc").code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(StatusOfCudaError(35, "cudaSetDevice").code(), StatusCode::kNotFound);
@@ -44,6 +52,33 @@ TEST_F(CudaBackendTest, DeviceNewerThanTheMachineCodeNeedsCompilation) {
     SimulateComputeCapability(major);
     EXPECT_EQ(cuda::OpenDevice(0).value().needs_compilation, needs) << major;
   }
+}
+#endif
+
+#if defined(DIFFSERVE_CUDA_ON_CPU)
+TEST_F(CudaBackendTest, StreamAndMemoryBelongToTheDeviceThatWasOpened) {
+  shim::simulated_device.count = 3;
+  EXPECT_EQ(cuda::OpenDevice(2)->uuid, "GPU-00000000-0000-0000-0000-000000000002");
+  EXPECT_EQ(cuda::OpenDevice(3).status().message(),
+            "cuda:3 does not exist; CUDA shows 3 GPUs: cuda:0 CPU shim, cuda:1 CPU shim, "
+            "cuda:2 CPU shim");
+  const auto buffer = cuda::DeviceBuffer::Allocate(1000);
+  const auto stream = cuda::Stream::Create();
+  ASSERT_TRUE(buffer.ok() && stream.ok());
+  EXPECT_EQ(shim::AllocatedDeviceBytes(2), 1000u);
+  std::thread([&] {
+    EXPECT_FALSE(cuda::FillBytes(*buffer, std::byte{1}, *stream).ok()) << "no device was set";
+    EXPECT_TRUE(IsOk(stream->UseDevice()));
+    EXPECT_TRUE(IsOk(cuda::FillBytes(*buffer, std::byte{1}, *stream)));
+    EXPECT_TRUE(IsOk(stream->Synchronize()));
+  }).join();
+}
+
+TEST_F(CudaBackendTest, NoVisibleDeviceIsNamedAsSuch) {
+  shim::simulated_device.count = 0;
+  const Status status = cuda::OpenDevice(0).status();
+  EXPECT_EQ(status.code(), StatusCode::kDeviceLost);
+  EXPECT_THAT(status.message(), HasSubstr("the NVIDIA driver shows no device"));
 }
 #endif
 

@@ -5,14 +5,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "kernels/base/cuda/architectures.h"
 
 namespace diffserve {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::Ge;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using ::testing::Not;
 
 TEST(DeviceTest, MissingSupportIsReportedInOneLineWithoutAbort) {
@@ -21,7 +25,7 @@ TEST(DeviceTest, MissingSupportIsReportedInOneLineWithoutAbort) {
   const std::string& message = device.status().message();
   EXPECT_THAT(message, Not(HasSubstr("\n")));
   if (cuda::IsCompiledIn()) {
-    EXPECT_EQ(device.status().code(), StatusCode::kNotFound);
+    EXPECT_THAT(device.status().code(), AnyOf(StatusCode::kNotFound, StatusCode::kDeviceLost));
     EXPECT_THAT(message, AnyOf(HasSubstr("driver"), HasSubstr("sm_80")));
   } else {
     EXPECT_EQ(device.status().code(), StatusCode::kUnimplemented);
@@ -56,9 +60,23 @@ TEST(DeviceTest, MachineCodeRunsOnItsMajorVersionAndPtxElsewhereExceptOnHopper) 
 TEST(DeviceTest, MissingOrdinalIsNamed) {
   const Result<cuda::DeviceInfo> device = cuda::OpenDevice(0);
   if (!device.ok()) GTEST_SKIP() << device.status().message();
-  EXPECT_EQ(cuda::OpenDevice(-1).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(cuda::OpenDevice(-1).status().code(), StatusCode::kDeviceLost);
   EXPECT_THAT(cuda::OpenDevice(1000).status().message(),
-              HasSubstr("CUDA device 1000 does not exist"));
+              AllOf(HasSubstr("cuda:1000 does not exist; CUDA shows "),
+                    HasSubstr(": cuda:0 " + device->name)));
+}
+
+TEST(DeviceTest, ListedDevicesHaveTheirNumbersAndDifferentIds) {
+  const Result<std::vector<cuda::DeviceInfo>> devices = cuda::ListDevices();
+  if (!devices.ok()) GTEST_SKIP() << devices.status().message();
+  std::set<std::string> ids;
+  for (size_t i = 0; i < devices->size(); ++i) {
+    EXPECT_EQ((*devices)[i].ordinal, static_cast<int>(i));
+    EXPECT_THAT((*devices)[i].uuid, MatchesRegex("GPU(-[0-9a-f]+){5}"));
+    EXPECT_EQ((*devices)[i].uuid.size(), 40u);
+    ids.insert((*devices)[i].uuid);
+  }
+  EXPECT_EQ(ids.size(), devices->size());
 }
 
 }  // namespace

@@ -69,6 +69,7 @@ class CudaEngineTest : public ::testing::Test {
     ModelOptions model_options;
     model_options.model_dir = model_dir_.empty() ? GoldenCasesDir() + "/" + case_ : model_dir_;
     model_options.device = Device::kCuda;
+    model_options.gpu = gpu_;
     model_options.limits = {options_.max_num_batched_tokens, options_.max_num_seqs,
                             options_.max_model_len, size_t{1} << 20};
     model_options.batch_invariant = batch_invariant_;
@@ -233,6 +234,7 @@ class CudaEngineTest : public ::testing::Test {
   bool warms_up_ = false;
   int64_t made_before_ = 0;  // MadeOnce() when the last executor was made
   int64_t host_bytes_ = 0;
+  int gpu_ = 0;
   std::function<void(Engine&, size_t num_ended)> after_each_;
   EngineOptions options_;
   EngineStats stats_;  // of the last Serve
@@ -329,6 +331,15 @@ TEST_F(CudaEngineTest, ExecutorEndsWithStepsInFlight) {
 }
 
 #if defined(DIFFSERVE_CUDA_ON_CPU)
+// The engine's thread and those of the second tier start without a device.
+TEST_F(CudaEngineTest, EveryThreadUsesTheModelsDevice) {
+  shim::simulated_device.count = 2;
+  gpu_ = 1;
+  ExpectTheSameFromHostMemory(/*entries_per_prompt=*/2);
+  EXPECT_EQ(shim::AllocatedDeviceBytes(0), 0u);
+  shim::simulated_device = {};
+}
+
 TEST_F(CudaEngineTest, LostDeviceEndsEveryStreamWithAnErrorEvent) {
   options_.num_pages = 16;
   std::vector<Request> requests;

@@ -89,7 +89,7 @@ class CudaOnCpuTest(unittest.TestCase):
     def test_lost_device_ends_streams_readiness_and_the_process(self):
         environment = {"DIFFSERVE_SHIM_OPERATIONS": "900"}
         process = ServerProcess(*FLAGS, binary=ON_SHIM, environment=environment)
-        with self.assertRaisesRegex(AssertionError, "exit code 1"), process as server:
+        with self.assertRaisesRegex(AssertionError, "exit code 3"), process as server:
             body = json.dumps(
                 {"prompt": "load", "max_tokens": 200, "stream": True, "ignore_eos": True})
             stream = server.post("/v1/completions", body.encode(),
@@ -100,9 +100,14 @@ class CudaOnCpuTest(unittest.TestCase):
                 self.assertEqual(server.get("/readyz", timeout_s=DEAD_WITHIN_S).status, 503)
             except ConnectionError:
                 pass  # the process has ended already
-            self.assertEqual(server.wait(), 1)
+            self.assertEqual(server.wait(), 3)
             self.assertLess(time.monotonic() - lost, DEAD_WITHIN_S)
-            self.assertIn("lost the CUDA context", server.stderr())
+            log = server.stderr()
+            self.assertEqual(log.count(" ERROR gpu_lost "), 1)
+            self.assertNotIn("engine_failed", log)
+            self.assertRegex(log,
+                             r"gpu_lost reason=\"cuda:0 CPU shim .*\(cudaErrorIllegalAddress\)")
+            self.assertRegex(log.splitlines()[-1], "^diffserve: the GPU is lost: cuda:0 CPU shim ")
 
     def test_without_cublaslt_cuda_is_refused_and_auto_takes_the_cpu(self):
         environment = {"DIFFSERVE_SHIM_WITHOUT_CUBLAS": "1"}

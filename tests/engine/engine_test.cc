@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "engine/device_error.h"
 #include "tests/testing/engine_requests.h"
 #include "tests/testing/fake_executor.h"
 #include "tests/testing/step_gate.h"
@@ -406,7 +407,25 @@ TEST_P(EngineTest, ExecutorThatThrowsEndsEveryRequestWithAnError) {
   EXPECT_TRUE(engine.Snapshot().failed);
   EXPECT_EQ(engine.Snapshot().num_finished(FinishReason::kError), static_cast<uint64_t>(accepted));
   EXPECT_EQ(engine.Snapshot().running, 0);
+  EXPECT_EQ(engine.failure().code(), StatusCode::kInternal);
+  EXPECT_EQ(engine.failure().message(), "device lost");
   engine.Drain(steady_clock::now() + std::chrono::hours(1));  // returns: nothing lives
+}
+
+TEST_P(EngineTest, LostDeviceIsTheFailureThatTheEngineReports) {
+  Events events;
+  const EngineOptions options = SmallOptions();
+  FakeExecutor::Options fake;
+  fake.on_collect = [](uint64_t step) {
+    if (step == 2) throw DeviceError(Status(StatusCode::kDeviceLost, "cuda:1 fell off"));
+  };
+  Engine engine(options, MakeExecutor(options, fake), events.sink());
+  EXPECT_TRUE(engine.failure().ok());
+  ASSERT_TRUE(engine.Submit(SmallRequest(1, 20, 50)).ok());
+  events.WaitForEnded(1);
+  EXPECT_EQ(events.Of(1).error.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(engine.failure().code(), StatusCode::kDeviceLost);
+  EXPECT_EQ(engine.failure().message(), "cuda:1 fell off");
 }
 
 TEST_P(EngineTest, HungStepIsVisibleAndFailEndsItsRequests) {

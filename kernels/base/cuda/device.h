@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "kernels/base/dtype.h"
 #include "kernels/base/status.h"
@@ -29,6 +30,7 @@ inline constexpr int kFp8ComputeCapabilityMin = 89;  // of products with 8-bit f
 struct DeviceInfo {
   int ordinal = 0;             // among the devices that CUDA_VISIBLE_DEVICES leaves
   std::string name;            // "NVIDIA H200"
+  std::string uuid;            // as nvidia-smi shows it: "GPU-8b1e3f52-..."
   int compute_capability = 0;  // 10 * major + minor: 90 is sm_90
   std::string driver;          // "580.65.06 (CUDA 13.0)", or only "CUDA 13.0"
   int num_sms = 0;
@@ -51,16 +53,24 @@ bool IsCompiledIn();
 // where OpenDevice tells more.
 bool MayHaveGpu();
 
+// The devices that CUDA shows this process, in its order, also those that OpenDevice refuses.
+// Creates no context. Errors: as OpenDevice's of a machine without any.
+Result<std::vector<DeviceInfo>> ListDevices();
+// Whether our kernels run on it; the error is OpenDevice's.
+Status CheckDevice(const DeviceInfo& device);
+
 // Makes device `ordinal` the calling thread's and creates its context. From now on this thread's
 // allocations, copies and launches are on that device. Errors: kUnimplemented if the backend is not
 // compiled in. kNotFound with one line on what is missing: no driver; a driver too old, with both
-// versions; no device; none that our kernels have code for. kInvalidArgument if there is no such
-// device.
+// versions; none that our kernels have code for. kDeviceLost: no device, or not this one, with
+// those that there are.
 Result<DeviceInfo> OpenDevice(int ordinal);
 
 // For the calling thread's device. REQUIRES: OpenDevice.
 Result<DeviceMemory> MemoryOfDevice();
 
+// "cuda:1", as --device names it.
+std::string NameOfDevice(int ordinal);
 // "NVIDIA H200 (sm_90, 132 SMs, 139.8 GiB)", for logs.
 std::string Describe(const DeviceInfo& device);
 

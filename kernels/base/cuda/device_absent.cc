@@ -15,8 +15,11 @@ Status NotCompiledIn() {
 
 bool IsCompiledIn() { return false; }
 bool MayHaveGpu() { return access("/dev/nvidiactl", F_OK) == 0; }
+Result<std::vector<DeviceInfo>> ListDevices() { return NotCompiledIn(); }
+Status CheckDevice(const DeviceInfo&) { return NotCompiledIn(); }
 Result<DeviceInfo> OpenDevice(int) { return NotCompiledIn(); }
 Result<DeviceMemory> MemoryOfDevice() { return NotCompiledIn(); }
+std::string NameOfDevice(int ordinal) { return "cuda:" + std::to_string(ordinal); }
 std::string Describe(const DeviceInfo& device) { return device.name; }
 
 }  // namespace diffserve::cuda

@@ -52,13 +52,25 @@ Result<int> CountDevices() {
     const std::string hint = visible == nullptr
                                  ? ""
                                  : std::string(" (CUDA_VISIBLE_DEVICES is \"") + visible + "\")";
-    return Status(StatusCode::kNotFound, "the NVIDIA driver shows no device" + hint);
+    return Status(StatusCode::kDeviceLost, "the NVIDIA driver shows no device" + hint);
   }
   DS_RETURN_IF_ERROR(ToStatus(error, "cudaGetDeviceCount"));
   return count;
 }
 
 constexpr const char* kArchitectures = DIFFSERVE_CUDA_ARCHITECTURES;
+
+// "GPU-8b1e3f52-0c41-...", in groups of 4, 2, 2, 2 and 6 bytes.
+std::string UuidText(const cudaUUID_t& uuid) {
+  std::string text = "GPU";
+  for (size_t i = 0; i < sizeof(uuid.bytes); ++i) {
+    char digits[3];
+    std::snprintf(digits, sizeof(digits), "%02x", static_cast<unsigned char>(uuid.bytes[i]));
+    const bool begins_group = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
+    text += (begins_group ? "-" : "") + std::string(digits);
+  }
+  return text;
+}
 
 Result<DeviceInfo> InfoOf(int ordinal) {
   cudaDeviceProp properties = {};
@@ -67,6 +79,7 @@ Result<DeviceInfo> InfoOf(int ordinal) {
   DeviceInfo info;
   info.ordinal = ordinal;
   info.name = properties.name;
+  info.uuid = UuidText(properties.uuid);
   info.compute_capability = 10 * properties.major + properties.minor;
   info.driver = DriverVersion();
   info.num_sms = properties.multiProcessorCount;
@@ -83,6 +96,18 @@ Status TooOld(const DeviceInfo& device) {
                     ", the kernels need sm_" + std::to_string(kComputeCapabilityMin) + " or newer");
 }
 
+Status Missing(int ordinal) {
+  const Result<std::vector<DeviceInfo>> devices = ListDevices();
+  if (!devices.ok()) return devices.status();
+  std::string message = NameOfDevice(ordinal) + " does not exist; CUDA shows " +
+                        std::to_string(devices->size()) +
+                        (devices->size() == 1 ? " GPU: " : " GPUs: ");
+  for (const DeviceInfo& device : *devices) {
+    message += (device.ordinal == 0 ? "" : ", ") + NameOfDevice(device.ordinal) + " " + device.name;
+  }
+  return Status(StatusCode::kDeviceLost, std::move(message));
+}
+
 Status NoCode(const DeviceInfo& device) {
   return Status(StatusCode::kNotFound, device.name + " is sm_" +
                                            std::to_string(device.compute_capability) +
@@ -94,18 +119,32 @@ Status NoCode(const DeviceInfo& device) {
 bool IsCompiledIn() { return true; }
 bool MayHaveGpu() { return true; }
 
+Result<std::vector<DeviceInfo>> ListDevices() {
+  const Result<int> count = CountDevices();
+  if (!count.ok()) return count.status();
+  std::vector<DeviceInfo> devices;
+  for (int ordinal = 0; ordinal < *count; ++ordinal) {
+    Result<DeviceInfo> info = InfoOf(ordinal);
+    if (!info.ok()) return info.status();
+    devices.push_back(*std::move(info));
+  }
+  return devices;
+}
+
+Status CheckDevice(const DeviceInfo& device) {
+  if (device.compute_capability < kComputeCapabilityMin) return TooOld(device);
+  const bool has_code = !device.needs_compilation ||
+                        HasPortableCode(kArchitectures, device.compute_capability);
+  return has_code ? Status() : NoCode(device);
+}
+
 Result<DeviceInfo> OpenDevice(int ordinal) {
   const Result<int> count = CountDevices();
   if (!count.ok()) return count.status();
-  if (ordinal < 0 || ordinal >= *count) {
-    return InvalidArgument("CUDA device " + std::to_string(ordinal) +
-                           " does not exist; devices 0 to " + std::to_string(*count - 1) + " do");
-  }
+  if (ordinal < 0 || ordinal >= *count) return Missing(ordinal);
   Result<DeviceInfo> info = InfoOf(ordinal);
   if (!info.ok()) return info.status();
-  if (info->compute_capability < kComputeCapabilityMin) return TooOld(*info);
-  if (info->needs_compilation && !HasPortableCode(kArchitectures, info->compute_capability))
-    return NoCode(*info);
+  DS_RETURN_IF_ERROR(CheckDevice(*info));
   DS_RETURN_IF_ERROR(ToStatus(cudaSetDevice(ordinal), "cudaSetDevice"));
   return info;
 }
@@ -116,6 +155,8 @@ Result<DeviceMemory> MemoryOfDevice() {
       ToStatus(cudaMemGetInfo(&memory.free_bytes, &memory.total_bytes), "cudaMemGetInfo"));
   return memory;
 }
+
+std::string NameOfDevice(int ordinal) { return "cuda:" + std::to_string(ordinal); }
 
 std::string Describe(const DeviceInfo& device) {
   char text[64];

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // How CUDA's errors look outside the CUDA files: Status values whose message names the call.
 //   kResourceExhausted  an allocation failed; the message has the size asked for and what was free
-//   kNotFound           no driver, no device, or one that this build has no code for
-//   kUnavailable        the context is lost: an earlier kernel did something illegal, or the
+//   kNotFound           no driver, or a device that this build has no code for
+//   kDeviceLost         the context is lost: an earlier kernel did something illegal, or the
 //                       hardware failed. Every later call on the device fails too: end the
-//                       streams with an error and exit.
+//                       streams with an error and exit. Also a device that is busy or missing.
 //   kInternal           everything else: we passed a wrong argument
 #pragma once
 
@@ -17,8 +17,6 @@ namespace diffserve::cuda {
 // For launchers that return a cudaError_t as int (0 is success): as ToStatus of error.cuh.
 Status StatusOfCudaError(int error, std::string_view call);
 
-inline bool IsContextLost(const Status& status) {
-  return status.code() == StatusCode::kUnavailable;
-}
+inline bool IsDeviceLost(const Status& status) { return status.code() == StatusCode::kDeviceLost; }
 
 }  // namespace diffserve::cuda

@@ -20,6 +20,7 @@ bool IsSticky(cudaError_t error) {
     case cudaErrorInvalidAddressSpace:
     case cudaErrorInvalidPc:
     case cudaErrorLaunchFailure:
+    case cudaErrorMpsClientTerminated:
     case cudaErrorExternalDevice:
     case cudaErrorTensorMemoryLeak:
     case cudaErrorUnknown:
@@ -35,21 +36,24 @@ Status ToStatus(cudaError_t error, std::string_view call) {
   std::string message = std::string(call) + ": " + cudaGetErrorString(error) + " (" +
                         cudaGetErrorName(error) + ")";
   if (IsSticky(error))
-    return Status(StatusCode::kUnavailable,
+    return Status(StatusCode::kDeviceLost,
                   message + "; this or an earlier kernel has lost the CUDA context");
   switch (error) {
     case cudaErrorMemoryAllocation:
       return Status(StatusCode::kResourceExhausted, std::move(message));
-    case cudaErrorNoDevice:
     case cudaErrorInsufficientDriver:
     case cudaErrorStubLibrary:
     case cudaErrorSystemDriverMismatch:
     case cudaErrorCompatNotSupportedOnDevice:
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorUnsupportedPtxVersion:
+      return Status(StatusCode::kNotFound, std::move(message));
+    case cudaErrorNoDevice:
     case cudaErrorDevicesUnavailable:
     case cudaErrorSystemNotReady:
-      return Status(StatusCode::kNotFound, std::move(message));
+    case cudaErrorMpsRpcFailure:
+    case cudaErrorMpsServerNotReady:
+      return Status(StatusCode::kDeviceLost, std::move(message));
     default:
       return Status(StatusCode::kInternal, std::move(message));
   }

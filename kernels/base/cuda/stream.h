@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream: an order of work on the calling thread's device, owned by one thread. Event: a point in a
-// stream that a host thread can wait for. No CUDA header is needed to use them.
+// Stream: an order of work on one device, owned by one thread. Event: a point in a stream that a
+// host thread can wait for. No CUDA header is needed to use them.
 //
 // Thread safety: none; but another thread than the one that recorded an Event may wait for it.
 #pragma once
@@ -34,9 +34,12 @@ class Event {
 
 class Stream {
  public:
-  // Does not synchronise with CUDA's default stream.
+  // On the calling thread's device. Does not synchronise with CUDA's default stream.
   static Result<Stream> Create();
 
+  // Makes the stream's device the calling thread's. CUDA starts each thread on device 0, so a
+  // thread calls this before all else that it does with the stream or the device's memory.
+  Status UseDevice() const;
   CUstream_st* handle() const { return handle_.get(); }
   Status Record(const Event& event) const;
   // Blocks the calling thread until all queued work is done. Returns that work's errors.
@@ -46,8 +49,9 @@ class Stream {
   struct Destroy {
     void operator()(CUstream_st* stream) const;
   };
-  explicit Stream(CUstream_st* handle) : handle_(handle) {}
+  Stream(CUstream_st* handle, int device) : handle_(handle), device_(device) {}
   std::unique_ptr<CUstream_st, Destroy> handle_;
+  int device_;
 };
 
 // REQUIRES: both events are timed, recorded and done.

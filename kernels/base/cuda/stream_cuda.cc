@@ -26,11 +26,15 @@ Status Event::Wait() const {
 }
 
 Result<Stream> Stream::Create() {
+  int device = 0;
+  DS_RETURN_IF_ERROR(ToStatus(cudaGetDevice(&device), "cudaGetDevice"));
   cudaStream_t stream = nullptr;
   DS_RETURN_IF_ERROR(ToStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
                               "cudaStreamCreateWithFlags"));
-  return Stream(stream);
+  return Stream(stream, device);
 }
+
+Status Stream::UseDevice() const { return ToStatus(cudaSetDevice(device_), "cudaSetDevice"); }
 
 Status Stream::Record(const Event& event) const {
   return ToStatus(cudaEventRecord(event.handle(), handle()), "cudaEventRecord");

@@ -30,6 +30,7 @@ const char* ErrorType(StatusCode code) {
     case StatusCode::kResourceExhausted:
       return "rate_limit_error";
     case StatusCode::kUnavailable:
+    case StatusCode::kDeviceLost:
       return "overloaded_error";
     case StatusCode::kDeadlineExceeded:
       return "timeout_error";

@@ -20,6 +20,7 @@ const char* ErrorCode(const Status& status) {
     case StatusCode::kResourceExhausted:
       return "rate_limit_exceeded";
     case StatusCode::kUnavailable:
+    case StatusCode::kDeviceLost:
       return "unavailable";
     case StatusCode::kDeadlineExceeded:
       return "deadline_exceeded";

@@ -40,7 +40,7 @@ SessionNeeds NeedsOf(int64_t longest) {
 }
 
 Status CheckOptions(const SessionOptions& options) {
-  if (options.device == "cuda")
+  if (options.device.kind == DeviceChoice::Kind::kGpu)
     return InvalidArgument("--device is cuda, allowed with --activations: cpu", "--device");
   if (options.logit_quant.is_on()) {
     return InvalidArgument("--attention-logit-bits is " + std::to_string(options.logit_quant.bits) +
@@ -240,7 +240,7 @@ void PrintJson(const MeasuredRun& run, const ActivationFigures& figures) {
 Status RunActivations(const SessionOptions& asked, const InspectOptions& inspect, bool json) {
   DS_RETURN_IF_ERROR(CheckOptions(asked));
   SessionOptions options = asked;
-  options.device = "cpu";
+  options.device = {.kind = DeviceChoice::Kind::kCpu};
   // Planned twice: the texts are checked against the model, and then say how many pages they need.
   Result<SessionPlan> plan = PlanSession(options, NeedsOf(1));
   if (!plan.ok()) return plan.status();

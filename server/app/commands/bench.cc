@@ -190,7 +190,7 @@ class MachineLimits {
         read_probe_(session.plan().model.isa),
         arithmetic_(
             cpu::ArithmeticOf(session.plan().summary.linear_format, session.plan().model.isa)) {
-    if (session.plan().on_gpu()) gpu_ = Checked(cuda::DeviceProbe::Open());
+    if (session.plan().on_gpu()) gpu_ = Checked(cuda::DeviceProbe::Open(session.plan().model.gpu));
   }
 
   double FlopsPerSecond() {
@@ -462,7 +462,7 @@ Status RunBench(const SessionOptions& options, const BenchOptions& bench, bool j
   try {
     return Bench(lengths, json, **session).Run();
   } catch (const DeviceError& error) {
-    return Status(StatusCode::kUnavailable, error.what());
+    return error.status();
   }
 }
 

@@ -49,6 +49,7 @@ Status RunCommand(const Options& options, const ExecutorWrapper& wrap) {
   if (options.command == "convert") return RunConvert(session, options.conversion);
   if (options.command == "probe") return RunProbe(options.probe);
   if (options.command == "models") return RunModels(session, options.json);
+  if (options.command == "devices") return RunDevices(options.json);
   if (options.command == "run-batch") return RunBatch(session, options.serve, options.batch, wrap);
   return InvalidArgument("\"" + options.command + "\" is not a command", "command");
 }
@@ -66,7 +67,7 @@ std::vector<std::string> Environment() {
 // fetched.
 Status FindModelOf(Options& options) {
   std::string& model_dir = options.session.model_dir;
-  if (model_dir.empty()) return {};  // of probe, models, chat --url and serve --models
+  if (model_dir.empty()) return {};  // of probe, models, devices, chat --url and serve --models
   const FileUse use = options.command == "convert"    ? FileUse::kConvert
                       : options.session.dummy_weights ? FileUse::kConfig
                                                       : FileUse::kRun;
@@ -81,7 +82,7 @@ Status FindModelOf(Options& options) {
 
 // A model's process reads the secret that its parent gives it (child_process.h).
 Status TakeParentSecret(const char* program, Options& options) {
-  if (program != std::string_view(kChildProgram)) return {};
+  if (program != std::string_view(kChildProgram) || options.command == "devices") return {};
   std::string& secret = options.serve.parent_secret;
   char bytes[256];
   for (ssize_t count; (count = read(STDIN_FILENO, bytes, sizeof(bytes))) > 0;)
@@ -138,6 +139,7 @@ int Run(int argc, char** argv, const ExecutorWrapper& wrap) {
   if (status.ok()) status = RunCommand(options, wrap);
   if (status.ok()) return 0;
   LogMessage(LogLevel::kError, status.message());
+  if (status.code() == StatusCode::kDeviceLost) return kExitDeviceLost;
   // A flag that turns out wrong only with the model is wrong usage too.
   const bool wrong_usage = status.code() == StatusCode::kInvalidArgument &&
                            status.param().starts_with("--");

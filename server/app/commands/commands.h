@@ -14,6 +14,7 @@ namespace diffserve {
 inline constexpr int kExitFailure = 1;  // a model that cannot be served, a taken port, a file that
                                         // cannot be written, a server not ready
 inline constexpr int kExitUsage = 2;
+inline constexpr int kExitDeviceLost = 3;  // a GPU is lost, busy or missing; another try may get it
 
 // Wraps the executor of serve, chat and run-batch before the engine gets it. Only test programs use
 // it, to hold steps.
@@ -40,6 +41,7 @@ Status RunInspect(const SessionOptions& options, const std::string& kv_cache_dir
 Status RunActivations(const SessionOptions& options, const InspectOptions& inspect, bool json);
 Status RunConvert(const CheckpointOptions& options, const ConversionOptions& conversion);
 Status RunProbe(const ProbeOptions& options);
+Status RunDevices(bool json);
 Status RunModels(const SessionOptions& options, bool json);
 Status RunBatch(const SessionOptions& options, const ServeOptions& serve, const BatchOptions& batch,
                 const ExecutorWrapper& wrap);

@@ -239,7 +239,7 @@ Status RunGenerate(const SessionOptions& asked, const PromptOptions& prompt_opti
       engine.Submit(MakeRequest(generate, session.plan(), tokenizer->get(), *prompt)));
   Printer printer(tokenizer->get(), *prompt, generate.stop, /*prints=*/!json);
   Result<Continuation> done = Follow(events, printer, start);
-  if (!done.ok()) return done.status();
+  if (!done.ok()) return engine.failure().ok() ? done.status() : engine.failure();
   engine.Cancel(kRequest);  // a stop string may have ended the text before the sequence
   Report(json, *prompt, *done);
   if (done->text.empty() && done->finish_reason == "stop")

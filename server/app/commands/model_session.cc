@@ -12,9 +12,9 @@
 #include "kernels/base/cuda/device.h"
 #include "kernels/base/log.h"
 #include "kernels/base/machine_memory.h"
-#include "kernels/ops/matrix_library.h"
 #include "models/config_reader.h"
 #include "server/app/models/device_pages.h"
+#include "server/app/models/device_plan.h"
 
 namespace diffserve {
 namespace {
@@ -123,6 +123,14 @@ void DropProposals(const MemorySize& asked, double pages_bytes, double free, Ses
       {{"reason", "the states that proposals go back to leave too little room for sequences"}});
 }
 
+// What made free_bytes less, for the end of a message.
+std::string Limit(const SessionPlan& plan) {
+  if (plan.gpu_share == 0) return "";
+  char text[64];
+  std::snprintf(text, sizeof(text), " within --gpu-memory-utilization %.3g", plan.gpu_share);
+  return text;
+}
+
 // Chooses the KV pages, states and windows. `free`: the memory that the weights, and on a GPU also
 // the largest step, leave.
 Result<int> ChoosePages(const MemorySize& asked, SessionPlan& plan, double free) {
@@ -135,7 +143,7 @@ Result<int> ChoosePages(const MemorySize& asked, SessionPlan& plan, double free)
                            MiB(static_cast<double>(plan.weight_memory_bytes())) +
                            (plan.draft ? " with the draft model's" : "") +
                            (plan.on_gpu() ? step : "") +
-                           ", free: " + MiB(static_cast<double>(plan.free_bytes)) +
+                           ", free: " + MiB(static_cast<double>(plan.free_bytes)) + Limit(plan) +
                            FormatAdvice(plan.model, static_cast<double>(plan.free_bytes)));
   }
   const KvDemand demand = plan.needs.kv(plan.engine.page_size, plan.engine.max_model_len);
@@ -168,38 +176,6 @@ Result<int> ChoosePages(const MemorySize& asked, SessionPlan& plan, double free)
   const int64_t wanted = in_full ? fitting : plan.PagesFor(demand.wanted_tokens);
   return static_cast<int>(std::min<int64_t>(std::max(least, std::min(fitting, wanted)),
                                             std::numeric_limits<int>::max() / 2));
-}
-
-// Fills plan.model.device, device_name and summary. `auto` takes a GPU with kernels for the model.
-Status ChooseDevice(const std::string& asked, SessionPlan* plan) {
-  const bool must_be_gpu = asked == "cuda";
-  if (must_be_gpu || (asked == "auto" && cuda::MayHaveGpu())) {
-    const Result<cuda::DeviceInfo> gpu = cuda::OpenUsableDevice(0);
-    if (!gpu.ok() && must_be_gpu)
-      return Status(gpu.status().code(), "--device cuda: " + gpu.status().message(), "--device");
-    if (!gpu.ok())  // a warning: a build for CPUs beside a driver
-      Log(cuda::IsCompiledIn() ? LogLevel::kInfo : LogLevel::kWarning, "gpu_not_used",
-          {{"reason", gpu.status().message()}});
-    if (gpu.ok()) {
-      plan->model.device = Device::kCuda;
-      Result<ModelSummary> summary = InspectModel(plan->model);
-      if (summary.ok()) {
-        plan->device_name = cuda::Describe(*gpu);
-        plan->driver = gpu->driver;
-        plan->summary = std::move(*summary);
-        return Status();
-      }
-      if (must_be_gpu) return summary.status();
-      Log(LogLevel::kWarning, "gpu_not_used",
-          {{"gpu", gpu->name}, {"reason", summary.status().message()}});
-    }
-  }
-  plan->model.device = Device::kCpu;
-  Result<ModelSummary> summary = InspectModel(plan->model);
-  if (!summary.ok()) return summary.status();
-  plan->device_name = "cpu";
-  plan->summary = std::move(*summary);
-  return Status();
 }
 
 // Proposals follow known tokens. A GPU's steps are planned before these are known, so on a GPU they
@@ -419,6 +395,17 @@ SessionNeeds ServerNeeds(const EngineOptions& engine) {
   return needs;
 }
 
+Result<int64_t> EstimateGpuBytes(const SessionOptions& options) {
+  const Result<CpuIsa> isa = ChooseCpuIsa(options.cpu_isa);
+  if (!isa.ok()) return isa.status();
+  ModelOptions model = MakeModelOptions(options, ServerNeeds(options.engine), *isa);
+  model.device = Device::kCuda;
+  model.is_estimate = true;
+  const Result<ModelSummary> summary = InspectModel(model);
+  if (!summary.ok()) return summary.status();
+  return static_cast<int64_t>(summary->memory_bytes + summary->device_step_bytes);
+}
+
 Result<SessionPlan> PlanSession(const SessionOptions& options, const SessionNeeds& needs) {
   Result<CpuIsa> isa = ChooseCpuIsa(options.cpu_isa);
   if (!isa.ok()) return isa.status();
@@ -444,6 +431,11 @@ Result<SessionPlan> PlanSession(const SessionOptions& options, const SessionNeed
     const Result<cuda::DeviceMemory> memory = cuda::MemoryOfDevice();
     if (!memory.ok()) return memory.status();
     plan.free_bytes = static_cast<int64_t>(memory->free_bytes);
+    plan.gpu_share = options.gpu_memory_utilization;
+    if (plan.gpu_share > 0) {
+      const double limit = plan.gpu_share * static_cast<double>(memory->total_bytes);
+      plan.free_bytes = std::min(plan.free_bytes, static_cast<int64_t>(limit));
+    }
     free -= static_cast<double>(summary.device_step_bytes);
   } else {
     plan.free_bytes = FreeMemoryBytes();

@@ -52,12 +52,15 @@ struct SessionPlan {
                             // loaded
   std::string device_name;  // "cpu", or what the driver calls the GPU
   std::string driver;       // of the GPU; empty on the CPU
+  std::string gpu_uuid;     // likewise
   KvFormat layout;          // of KV pages
   std::vector<KvFormat> layouts;  // of each layer; some may be as --kv-cache-dtype auto has them
   size_t page_bytes = 0;          // of one page id, all layers and groups
   std::optional<DraftPlan> draft;
   size_t window_page_bytes = 0;  // likewise of the layers with a window, if their ids are their own
-  int64_t free_bytes = 0;        // of the device's memory, before anything was loaded
+  int64_t free_bytes = 0;        // of the device's memory, before anything was loaded, and within
+                                 // gpu_share
+  double gpu_share = 0;          // --gpu-memory-utilization; 0: no limit
   int num_threads = 0;           // of the CPU backend
   bool may_stop_proposing = false;  // --speculative auto: if states need the memory
   bool on_gpu() const { return model.device == Device::kCuda; }
@@ -87,6 +90,9 @@ struct SessionPlan {
   size_t kv_bytes_per_token() const { return page_bytes / static_cast<size_t>(engine.page_size); }
   int64_t PagesFor(int64_t tokens) const { return diffserve::PagesFor(tokens, engine.page_size); }
 };
+
+// Bytes of the weights and of a server's largest step on a GPU, without asking CUDA anything.
+Result<int64_t> EstimateGpuBytes(const SessionOptions& options);
 
 Result<SessionPlan> PlanSession(const SessionOptions& options, const SessionNeeds& needs);
 

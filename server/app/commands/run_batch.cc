@@ -194,6 +194,8 @@ Status RunBatch(const SessionOptions& options, const ServeOptions& serve, const 
   const Status ended = RunUntilSignal(runner);
   const Status synced = journal.Sync();
   report.End(runner.counts());
+  if (!ended.ok() && server.engine().failure().code() == StatusCode::kDeviceLost)
+    return Status(StatusCode::kDeviceLost, ended.message());
   DS_RETURN_IF_ERROR(ended);
   if (runner.num_unmatched() > 0) {
     Log(LogLevel::kWarning, "answers_without_request",

@@ -5,11 +5,13 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <optional>
 #include <utility>
 
 #include "kernels/base/crash_report.h"
 #include "kernels/base/line_writer.h"
+#include "kernels/base/log.h"
 #include "kernels/base/thread_registry.h"
 #include "server/app/commands/commands.h"
 #include "server/app/load/loaded_server.h"
@@ -23,6 +25,7 @@ using std::chrono::steady_clock;
 
 constexpr timespec kHealthPeriod{.tv_sec = 0, .tv_nsec = 250'000'000};  // how often gRPC's health
                                                                         // service follows Health
+constexpr std::chrono::seconds kLastLines{2};
 
 std::string ReadyLine(const ServeOptions& serve, Server& server) {
   const std::string& host = serve.host;
@@ -40,10 +43,20 @@ Status WaitForSignal(const sigset_t& signals, Server& server) {
   while (sigtimedwait(&signals, nullptr, &kHealthPeriod) < 0) {
     const bool ready = server.health().Ready().ok();
     if (server.grpc() != nullptr) server.grpc()->SetServing(ready);
-    if (server.engine().Snapshot().failed)
-      return Status(StatusCode::kInternal, "the engine has failed");
+    if (!server.engine().Snapshot().failed) continue;
+    const Status failure = server.engine().failure();
+    return failure.code() == StatusCode::kDeviceLost
+               ? Status(failure.code(), "the GPU is lost: " + failure.message())
+               : Status(StatusCode::kInternal, "the engine has failed");
   }
   return {};
+}
+
+// Ends without destructors, because calls on a lost device may never return.
+[[noreturn]] void EndWithoutDevice(const Status& status) {
+  LogMessage(LogLevel::kError, status.message());
+  FlushLog(kLastLines);
+  std::_Exit(kExitDeviceLost);
 }
 
 }  // namespace
@@ -77,6 +90,7 @@ Status RunServe(const SessionOptions& options, const ServeOptions& serve,
   const ScopedThreadActivity activity("the end of running requests");
   server.Stop(steady_clock::now() + std::chrono::seconds(serve.drain_timeout_s));
   Log(LogLevel::kInfo, "stopped");
+  if (ended.code() == StatusCode::kDeviceLost) EndWithoutDevice(ended);
   return ended;
 }
 

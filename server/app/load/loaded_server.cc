@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "kernels/base/cuda/device.h"
 #include "kernels/base/log.h"
 #include "models/diagnostics/attention_capture.h"
 #include "server/api/reply/tokenizer_info.h"
@@ -48,6 +49,7 @@ ServedModelInfo MakeInfo(const std::string& name, ModelSession& session) {
   info.version = BuildVersion();
   info.commit = BuildCommit();
   info.device = plan.device_name;
+  info.gpu_uuid = plan.gpu_uuid;
   info.cpu_isa = NameOf(plan.model.isa);
   info.dtype = NameOf(plan.summary.weight_format);
   info.kv_cache_dtype = NameOf(plan.layout.codec.dtype);
@@ -124,6 +126,8 @@ void LogServing(const LoadedServer& loaded) {
        {"version", std::string(BuildVersion())},
        {"commit", std::string(BuildCommit())},
        {"device", plan.device_name},
+       {"gpu", plan.on_gpu() ? cuda::NameOfDevice(plan.model.gpu) : "none"},
+       {"gpu_uuid", plan.on_gpu() ? plan.gpu_uuid : "none"},
        {"driver", plan.on_gpu() ? plan.driver : "none"},
        {"cpu_isa", std::string(NameOf(plan.model.isa))},
        {"threads", std::to_string(loaded.session->pool().num_threads())},

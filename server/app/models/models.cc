@@ -88,7 +88,7 @@ Result<double> ReadBytesPerSecond(const SessionPlan& plan) {
     ThreadPool pool({.num_threads = plan.num_threads});
     return MeasureReadBytesPerSecond(pool);
   }
-  const Result<std::unique_ptr<cuda::DeviceProbe>> probe = cuda::DeviceProbe::Open();
+  const Result<std::unique_ptr<cuda::DeviceProbe>> probe = cuda::DeviceProbe::Open(plan.model.gpu);
   if (!probe.ok()) return probe.status();
   return (*probe)->MeasureReadBytesPerSecond();
 }

@@ -17,12 +17,14 @@ namespace shim = diffserve::shim;
 using Operation = std::function<cudaError_t()>;
 
 struct CUstream_st {
+  int device = 0;
   std::deque<Operation> waiting;
   bool captures = false;
   std::vector<Operation> captured;
 };
 // Blocks its stream from the last record until all work queued before it has run.
 struct CUevent_st {
+  int device = 0;
   CUstream_st* stream = nullptr;
   size_t operations_before = 0;  // in the stream's queue
 };
@@ -39,12 +41,22 @@ std::recursive_mutex calls;          // one call at a time, and one operation
 cudaError_t poison = cudaSuccess;    // the context is lost
 cudaError_t injected = cudaSuccess;  // happens after operations_until_injection operations
 int operations_until_injection = 0;
-size_t allocated_bytes = 0;
-std::map<const void*, size_t> device_memory;  // by address
-std::map<const void*, size_t> pinned_memory;
+thread_local int set_device = -1;       // by the thread
+std::map<int, size_t> allocated_bytes;  // by device
+using Regions = std::map<const void*, size_t>;
+std::map<int, Regions> device_memory;  // by device and address
+Regions pinned_memory;
 std::vector<CUevent_st*> events;
 
-bool IsWithin(const std::map<const void*, size_t>& regions, const void* data, size_t size_bytes) {
+// The thread's device; -1: it has none.
+int CurrentDevice() { return shim::simulated_device.count == 1 ? 0 : set_device; }
+
+size_t FreeBytes(int device) {
+  const size_t all = shim::simulated_device.memory_bytes;
+  return all - std::min(all, allocated_bytes[device]);
+}
+
+bool IsWithin(const Regions& regions, const void* data, size_t size_bytes) {
   auto region = regions.upper_bound(data);
   if (region == regions.begin()) return false;
   --region;
@@ -75,6 +87,16 @@ cudaError_t RunAll(CUstream_st& stream) {
   return poison;
 }
 
+bool IsOnDevice(const void* data, size_t size_bytes) {
+  return IsWithin(device_memory[CurrentDevice()], data, size_bytes);
+}
+
+// Whether the thread may use what was made on `device`.
+cudaError_t CheckDevice(int device) {
+  if (CurrentDevice() < 0) return cudaErrorDeviceUninitialized;
+  return device == CurrentDevice() ? cudaSuccess : cudaErrorInvalidResourceHandle;
+}
+
 cudaError_t Copy(void* to, const void* from, size_t size_bytes) {
   std::memcpy(to, from, size_bytes);
   return cudaSuccess;
@@ -94,11 +116,12 @@ void FailLater(int operations, cudaError_t error) {
   injected = error;
 }
 
-size_t AllocatedDeviceBytes() { return allocated_bytes; }
+size_t AllocatedDeviceBytes(int device) { return allocated_bytes[device]; }
 
 cudaError_t Enqueue(cudaStream_t stream, Operation operation) {
   const std::lock_guard lock(calls);
   if (stream == nullptr) return operation();
+  if (const cudaError_t error = CheckDevice(stream->device); error != cudaSuccess) return error;
   if (poison != cudaSuccess) return poison;
   if (stream->captures) {
     stream->captured.push_back(std::move(operation));
@@ -122,6 +145,10 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorIllegalAddress";
     case cudaErrorLaunchFailure:
       return "cudaErrorLaunchFailure";
+    case cudaErrorDeviceUninitialized:
+      return "cudaErrorDeviceUninitialized";
+    case cudaErrorInvalidResourceHandle:
+      return "cudaErrorInvalidResourceHandle";
     case cudaErrorStreamCaptureUnsupported:
       return "cudaErrorStreamCaptureUnsupported";
     default:
@@ -138,18 +165,23 @@ cudaError_t cudaDriverGetVersion(int* version) {
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
-  return cudaSuccess;
+  *count = shim::simulated_device.count;
+  return *count == 0 ? cudaErrorNoDevice : cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = CurrentDevice();
+  return *device < 0 ? cudaErrorDeviceUninitialized : cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) {
+  if (device < 0 || device >= shim::simulated_device.count) return cudaErrorInvalidDevice;
+  set_device = device;
   return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidValue; }
 
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int ordinal) {
   const shim::SimulatedDevice& device = shim::simulated_device;
   *properties = {};
+  properties->uuid.bytes[15] = static_cast<char>(ordinal);
   std::snprintf(properties->name, sizeof(properties->name), "CPU shim");
   properties->major = device.compute_capability_major;
   properties->multiProcessorCount = device.multiprocessors;
@@ -168,38 +200,42 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
 
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   const std::lock_guard lock(calls);
+  if (CurrentDevice() < 0) return cudaErrorDeviceUninitialized;
   *total_bytes = shim::simulated_device.memory_bytes;
-  *free_bytes = *total_bytes - std::min(*total_bytes, allocated_bytes);
+  *free_bytes = FreeBytes(CurrentDevice());
   return poison;
 }
 
 // Not rounded up to the alignment, so that an access one byte beyond the end is detected.
 cudaError_t cudaMalloc(void** data, size_t size_bytes) {
   const std::lock_guard lock(calls);
+  const int device = CurrentDevice();
+  if (device < 0) return cudaErrorDeviceUninitialized;
   if (poison != cudaSuccess) return poison;
-  if (size_bytes > shim::simulated_device.memory_bytes -
-                       std::min(shim::simulated_device.memory_bytes, allocated_bytes) ||
-      posix_memalign(data, 256, size_bytes) != 0) {
+  if (size_bytes > FreeBytes(device) || posix_memalign(data, 256, size_bytes) != 0)
     return cudaErrorMemoryAllocation;
-  }
   std::memset(*data, 0xff, size_bytes);
-  device_memory[*data] = size_bytes;
-  allocated_bytes += size_bytes;
+  device_memory[device][*data] = size_bytes;
+  allocated_bytes[device] += size_bytes;
   return cudaSuccess;
 }
 
 cudaError_t cudaFree(void* data) {
   const std::lock_guard lock(calls);
-  if (const auto found = device_memory.find(data); found != device_memory.end()) {
-    allocated_bytes -= found->second;
-    device_memory.erase(found);
+  for (auto& [device, regions] : device_memory) {
+    const auto found = regions.find(data);
+    if (found == regions.end()) continue;
+    allocated_bytes[device] -= found->second;
+    regions.erase(found);
     std::free(data);
+    break;
   }
   return poison;
 }
 
 cudaError_t cudaMallocHost(void** data, size_t size_bytes) {
   const std::lock_guard lock(calls);
+  if (CurrentDevice() < 0) return cudaErrorDeviceUninitialized;
   if (posix_memalign(data, 256, size_bytes) != 0) return cudaErrorMemoryAllocation;
   std::memset(*data, 0xff, size_bytes);
   pinned_memory[*data] = size_bytes;
@@ -220,8 +256,8 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size_bytes, cudaM
   const std::lock_guard lock(calls);
   const bool from_device = kind != cudaMemcpyHostToDevice,
              to_device = kind != cudaMemcpyDeviceToHost;
-  if ((from_device && !IsWithin(device_memory, from, size_bytes)) ||
-      (to_device && !IsWithin(device_memory, to, size_bytes))) {
+  if ((from_device && !IsOnDevice(from, size_bytes)) ||
+      (to_device && !IsOnDevice(to, size_bytes))) {
     return cudaErrorInvalidValue;
   }
   const bool is_unpinned = !from_device && !IsWithin(pinned_memory, from, size_bytes);
@@ -241,8 +277,7 @@ cudaError_t cudaMemcpy2DAsync(void* to, size_t to_stride, const void* from, size
   const std::lock_guard lock(calls);
   const auto bytes = [&](size_t stride) { return (height - 1) * stride + width; };
   if (kind != cudaMemcpyDeviceToDevice || width > to_stride || width > from_stride || height == 0 ||
-      !IsWithin(device_memory, from, bytes(from_stride)) ||
-      !IsWithin(device_memory, to, bytes(to_stride))) {
+      !IsOnDevice(from, bytes(from_stride)) || !IsOnDevice(to, bytes(to_stride))) {
     return cudaErrorInvalidValue;
   }
   return shim::Enqueue(stream, [=] {
@@ -256,7 +291,7 @@ cudaError_t cudaMemcpy2DAsync(void* to, size_t to_stride, const void* from, size
 
 cudaError_t cudaMemsetAsync(void* to, int value, size_t size_bytes, cudaStream_t stream) {
   const std::lock_guard lock(calls);
-  if (!IsWithin(device_memory, to, size_bytes)) return cudaErrorInvalidValue;
+  if (!IsOnDevice(to, size_bytes)) return cudaErrorInvalidValue;
   return shim::Enqueue(stream, [to, value, size_bytes] {
     std::memset(to, value, size_bytes);
     return cudaSuccess;
@@ -264,7 +299,9 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t size_bytes, cudaStream_t
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  *stream = new CUstream_st;
+  if (CurrentDevice() < 0) return cudaErrorDeviceUninitialized;
+  *stream = new CUstream_st();
+  (*stream)->device = CurrentDevice();
   return cudaSuccess;
 }
 
@@ -280,12 +317,16 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   const std::lock_guard lock(calls);
-  return stream == nullptr ? poison : RunAll(*stream);
+  if (stream == nullptr) return poison;
+  const cudaError_t error = CheckDevice(stream->device);
+  return error == cudaSuccess ? RunAll(*stream) : error;
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   const std::lock_guard lock(calls);
-  *event = events.emplace_back(new CUevent_st);
+  if (CurrentDevice() < 0) return cudaErrorDeviceUninitialized;
+  *event = events.emplace_back(new CUevent_st());
+  (*event)->device = CurrentDevice();
   return cudaSuccess;
 }
 
@@ -300,12 +341,17 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const std::lock_guard lock(calls);
   if (poison != cudaSuccess) return poison;
   if (stream->captures) return cudaErrorStreamCaptureUnsupported;
-  *event = {stream, stream->waiting.size()};
+  for (const int device : {event->device, stream->device}) {
+    if (const cudaError_t error = CheckDevice(device); error != cudaSuccess) return error;
+  }
+  event->stream = stream;
+  event->operations_before = stream->waiting.size();
   return cudaSuccess;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   const std::lock_guard lock(calls);
+  if (const cudaError_t error = CheckDevice(event->device); error != cudaSuccess) return error;
   while (event->stream != nullptr && event->operations_before > 0) RunNext(*event->stream);
   return poison;
 }

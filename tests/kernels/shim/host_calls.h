@@ -3,6 +3,8 @@
 // only when the test waits for it, so that a missing wait shows. The null stream, which only tests
 // of single kernels use, runs everything at once. Device memory is heap memory watched by
 // AddressSanitizer, filled with NaNs when allocated. Used by one thread at a time.
+// With several devices a thread has none until it sets one, and uses only streams, events and
+// memory of its own: stricter than CUDA, where it would start on device 0 unseen.
 #pragma once
 
 #include <cstddef>
@@ -24,11 +26,14 @@ enum cudaError_t {
   cudaErrorInsufficientDriver = 35,
   cudaErrorDevicesUnavailable = 46,
   cudaErrorNoDevice = 100,
+  cudaErrorInvalidDevice = 101,
+  cudaErrorDeviceUninitialized = 201,
   cudaErrorNoKernelImageForDevice = 209,
   cudaErrorECCUncorrectable = 214,
   cudaErrorUnsupportedPtxVersion = 222,
   cudaErrorNvlinkUncorrectable = 220,
   cudaErrorContained = 226,
+  cudaErrorInvalidResourceHandle = 400,
   cudaErrorIllegalAddress = 700,
   cudaErrorLaunchTimeout = 702,
   cudaErrorContextIsDestroyed = 709,
@@ -44,6 +49,9 @@ enum cudaError_t {
   cudaErrorSystemNotReady = 802,
   cudaErrorSystemDriverMismatch = 803,
   cudaErrorCompatNotSupportedOnDevice = 804,
+  cudaErrorMpsRpcFailure = 806,
+  cudaErrorMpsServerNotReady = 807,
+  cudaErrorMpsClientTerminated = 810,
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorUnknown = 999,
 };
@@ -70,8 +78,12 @@ using cudaGraph_t = struct CUgraph_st*;
 using cudaGraphExec_t = struct CUgraphExec_st*;
 using cudaGraphNode_t = struct CUgraphNode_st*;
 
+struct cudaUUID_t {
+  char bytes[16];
+};
 struct cudaDeviceProp {
   char name[256];
+  cudaUUID_t uuid;
   int major, minor, multiProcessorCount, l2CacheSize;
   size_t totalGlobalMem, sharedMemPerBlockOptin;
 };
@@ -87,8 +99,9 @@ struct cudaLaunchConfig_t {
 
 namespace diffserve::shim {
 
-// The device that launches see.
+// The devices that launches see, all alike.
 struct SimulatedDevice {
+  int count = 1;
   int multiprocessors = 4;
   int shared_bytes_per_block_max = 227 << 10;
   int compute_capability_major = 9;
@@ -104,7 +117,7 @@ void ResetContext();
 // Makes the operation after `operations` more on a stream fail with `error`. The context is
 // poisoned if the error does that.
 void FailLater(int operations, cudaError_t error);
-size_t AllocatedDeviceBytes();
+size_t AllocatedDeviceBytes(int device = 0);
 
 // Runs `operation` on the null stream at once and returns its error; on others it is queued.
 cudaError_t Enqueue(cudaStream_t stream, std::function<cudaError_t()> operation);
