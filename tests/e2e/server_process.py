@@ -237,7 +237,7 @@ class GatedServer(Gate, ServerProcess):
     """A server whose steps a test can hold, so that requests overlap on every machine. The gate is
     open at first."""
     def __init__(self, *flags, **options):
-        ServerProcess.__init__(self, *flags, binary=GATED_BINARY, **options)
+        ServerProcess.__init__(self, *flags, **{"binary": GATED_BINARY, **options})
         Gate.__init__(self)
         self.environment["DIFFSERVE_GATE"] = str(self.gate)
 

@@ -60,6 +60,42 @@ TEST(ResidencyTest, StopsNothingWhereThatMakesTooLittleRoom) {
             std::vector<size_t>{0});
 }
 
+ResidentModel OnGpu(ResidentModel model, size_t gpu, double share) {
+  model.gpu = gpu;
+  model.gpu_share = share;
+  return model;
+}
+
+TEST(ResidencyTest, ModelsOfAGpuShareItsMemory) {
+  std::vector<ResidentModel> models = {OnGpu(Loaded(1), 0, 0.7), OnGpu(Wanted(5), 0, 0.3)};
+  EXPECT_EQ(PlanResidency(models, {}, At(6)).start, std::vector<size_t>{1});
+  models[1].gpu_share = 0.4;
+  EXPECT_TRUE(PlanResidency(models, {}, At(6)).start.empty());
+  models[1].gpu = 1;
+  EXPECT_EQ(PlanResidency(models, {}, At(6)).start, std::vector<size_t>{1});
+}
+
+TEST(ResidencyTest, TenTenthsOfAGpuFit) {
+  std::vector<ResidentModel> models(9, OnGpu(Loaded(1), 0, 0.1));
+  models.push_back(OnGpu(Wanted(5), 0, 0.1));
+  EXPECT_EQ(PlanResidency(models, {.max_loaded = 0}, At(6)).start, std::vector<size_t>{9});
+}
+
+TEST(ResidencyTest, RoomOnAGpuIsMadeByTheModelsOfThatGpu) {
+  std::vector<ResidentModel> models = {OnGpu(Loaded(1), 0, 0.8), OnGpu(Loaded(2), 1, 0.8),
+                                       Loaded(0), OnGpu(Wanted(5), 1, 0.8)};
+  EXPECT_EQ(Stopped(PlanResidency(models, {.max_loaded = 0}, At(6))), std::vector<size_t>{1});
+  models[1].in_flight = 1;
+  EXPECT_TRUE(PlanResidency(models, {.max_loaded = 0}, At(6)).stop.empty());
+}
+
+TEST(ResidencyTest, HostMemoryIsNotMadeByAModelOnAGpu) {
+  const std::vector<ResidentModel> models = {OnGpu(Loaded(1, 0), 0, 0.8), Loaded(2, 60),
+                                             Wanted(5, 50)};
+  EXPECT_EQ(Stopped(PlanResidency(models, {.max_loaded = 0, .max_bytes = 100}, At(6))),
+            std::vector<size_t>{1});
+}
+
 TEST(ResidencyTest, WaitsForWhatStopsAlready) {
   std::vector<ResidentModel> models = {Loaded(1), Loaded(2), Wanted(5)};
   models[0].state = ModelState::kStopping;
@@ -127,6 +163,11 @@ TEST(ResidencyTest, FindsAModelThatNeverFits) {
   EXPECT_EQ(by_bytes->model, 0u);
   EXPECT_EQ(by_bytes->bytes, 110);
   EXPECT_TRUE(FindMisfit(models, {.max_loaded = 1}));
+  models = {OnGpu({.pinned = true}, 1, 0.6), OnGpu({}, 1, 0.5), OnGpu({}, 0, 0.5)};
+  const auto by_share = FindMisfit(models, {});
+  ASSERT_TRUE(by_share);
+  EXPECT_EQ(by_share->model, 1u);
+  EXPECT_NEAR(by_share->gpu_share, 1.1, 1e-9);
 }
 
 TEST(ResidencyTest, RestartsAfterGrowingDelays) {
@@ -144,7 +185,13 @@ class ResidencySimulation {
                .max_bytes = Below(2) == 0 ? 0 : 100,
                .idle_timeout = seconds(Below(2) == 0 ? 0 : 5 + Below(20))};
     models_.resize(2 + static_cast<size_t>(Below(6)));
-    for (ResidentModel& model : models_) model.bytes = 10 + Below(60);
+    for (ResidentModel& model : models_) {
+      model.bytes = 10 + Below(60);
+      if (Below(2) == 0) continue;
+      model.bytes = 0;
+      model.gpu = static_cast<size_t>(Below(2));
+      model.gpu_share = 0.1 * (1 + Below(10));
+    }
     waiting_.resize(models_.size());
     busy_until_.resize(models_.size());
     changes_at_.resize(models_.size());
@@ -195,7 +242,8 @@ class ResidencySimulation {
       ASSERT_EQ(model.in_flight, 0) << "a busy model was stopped";
       for (const ResidentModel& other : models_) {
         const bool idle = other.state == ModelState::kLoaded && other.in_flight == 0;
-        ASSERT_FALSE(idle && other.last_used < model.last_used) << "another was used earlier";
+        ASSERT_FALSE(idle && other.gpu == model.gpu && other.last_used < model.last_used)
+            << "another was used earlier";
       }
       model.state = ModelState::kStopping;
       changes_at_[stop.model] = now_ + 1 + Below(3);
@@ -210,11 +258,14 @@ class ResidencySimulation {
   void CheckLimits() const {
     int count = 0;
     int64_t bytes = 0;
+    double gpu_shares[2] = {};
     for (const ResidentModel& model : models_) {
       if (model.state == ModelState::kUnloaded) continue;
       ++count;
       bytes += model.bytes;
+      if (model.gpu) gpu_shares[*model.gpu] += model.gpu_share;
     }
+    for (const double shares : gpu_shares) ASSERT_LE(shares, 1 + 1e-6);
     ASSERT_LE(count, limits_.max_loaded);
     if (limits_.max_bytes > 0) {
       ASSERT_LE(bytes, limits_.max_bytes);

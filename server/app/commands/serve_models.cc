@@ -2,8 +2,10 @@
 // `diffserve serve --models FILE`: owns both ports, and runs a process of this program per model.
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +14,7 @@
 
 #include "engine/text/chat_template.h"
 #include "kernels/base/crash_report.h"
+#include "kernels/base/cuda/device.h"
 #include "kernels/base/line_writer.h"
 #include "kernels/base/log.h"
 #include "kernels/base/machine_memory.h"
@@ -28,7 +31,9 @@
 #include "server/app/stop_signals.h"
 #include "server/http/server.h"
 #include "server/hub/model_place.h"
+#include "server/router/children/gpu_places.h"
 #include "server/router/children/model_children.h"
+#include "server/router/children/visible_gpus.h"
 #include "server/router/grpc_router.h"
 #include "server/router/http_router.h"
 #include "server/router/models_file.h"
@@ -91,6 +96,7 @@ Result<int64_t> BytesOf(SessionOptions session) {
   for (std::string* const dir : {&session.model_dir, &session.draft_dir}) {
     if (!dir->empty()) DS_RETURN_IF_ERROR(Assign(dir, FindModel(*dir, use, progress)));
   }
+  session.device = {.kind = DeviceChoice::Kind::kCpu};  // as no GPU was found for it
   const Result<SessionPlan> plan = PlanSession(session, ServerNeeds(session.engine));
   if (!plan.ok()) return plan.status();
   return static_cast<int64_t>(TotalBytes(*plan));
@@ -105,34 +111,134 @@ Status CheckPath(std::string name) {
   return CheckModelDirectory(name);
 }
 
-// Checks each model's flags and path, and with a limit of memory what it needs.
+// What a model's process is, and its flags.
+struct PlannedChild {
+  ChildModel child;
+  SessionOptions session;
+};
+
+// Checks the model's flags and path.
+Result<PlannedChild> PlanChild(const RoutedModel& model, const Options& options) {
+  ChildModel child = {
+      .name = model.name, .arguments = ArgumentsFor(model, options), .pinned = model.pinned};
+  Result<Options> parsed = ParseOptions(child.arguments);
+  if (!parsed.ok()) return OfFile(options.models, parsed.status(), model.name + ": ");
+  for (const std::string* const path : {&parsed->session.model_dir, &parsed->session.draft_dir}) {
+    const Status status = path->empty() ? Status() : CheckPath(*path);
+    if (!status.ok())
+      return Status(status.code(), OfFile(options.models, status, model.name + ": ").message());
+  }
+  const Result<ModelName> name = ParseModelName(parsed->session.model_dir);
+  child.is_fetched = name.ok() && std::holds_alternative<HubName>(*name);
+  if (const std::string& given = parsed->session.chat_template; !given.empty()) {
+    if (Status bad = ChatTemplate::Check(given); !bad.ok())
+      return OfFile(options.models, bad, model.name + ": ");
+  }
+  return PlannedChild{std::move(child), std::move(parsed->session)};
+}
+
+// Why the model cannot run on the GPU that its flags name; OK: it can, or it names none.
+Status CheckGpu(const DeviceChoice& device, const VisibleGpus& gpus) {
+  if (device.kind != DeviceChoice::Kind::kGpu) return {};
+  if (gpus.all.empty()) return Status(StatusCode::kDeviceLost, "--device cuda: " + gpus.reason);
+  const size_t asked = static_cast<size_t>(device.gpu.value_or(0));
+  if (asked < gpus.all.size()) {
+    const std::string& refusal = gpus.all[asked].refusal;
+    return refusal.empty() ? Status() : InvalidArgument("--device cuda: " + refusal);
+  }
+  std::string message = "--device cuda:" + std::to_string(asked) + "; CUDA shows ";
+  for (size_t i = 0; i < gpus.all.size(); ++i)
+    message += (i == 0 ? "cuda:" : ", cuda:") + std::to_string(i) + " " + gpus.all[i].name;
+  return Status(StatusCode::kDeviceLost, std::move(message));
+}
+
+// Bytes of weights and a step on a GPU; 0: not known, as the model is of a hub or needs the CPU.
+int64_t GpuBytesOf(const PlannedChild& planned) {
+  if (planned.child.is_fetched) return 0;
+  SessionOptions session = planned.session;
+  LoadProgress none({}, {});
+  const Status found = Assign(&session.model_dir,
+                              FindModel(session.model_dir, FileUse::kConfig, none));
+  const Result<int64_t> bytes = found.ok() ? EstimateGpuBytes(session) : found;
+  return bytes.ok() ? *bytes : 0;
+}
+
+bool MayUseGpu(const PlannedChild& planned) {
+  return planned.session.device.kind != DeviceChoice::Kind::kCpu;
+}
+
+// The process gets the GPU and the share as flags.
+void SetPlace(const UsableGpu& gpu, double gpu_share, PlannedChild& planned) {
+  ChildModel& child = planned.child;
+  const bool is_auto = planned.session.device.kind == DeviceChoice::Kind::kAuto;
+  const std::string number = std::to_string(gpu.number);
+  char share[16];
+  std::snprintf(share, sizeof(share), "%.4f", gpu_share);
+  child.arguments.push_back((is_auto ? "--device=auto:" : "--device=cuda:") + number);
+  child.arguments.push_back(std::string("--gpu-memory-utilization=") + share);
+  child.gpu = gpu.number;
+  child.gpu_share = gpu_share;
+  child.bytes = static_cast<int64_t>(gpu_share * static_cast<double>(gpu.bytes));
+  Log(LogLevel::kInfo, "model_placed",
+      {{"model", child.name}, {"gpu", "cuda:" + number}, {"gpu_memory_utilization", share}});
+}
+
+// Gives each model that may run on a GPU its GPU and its share of the memory.
+Status PlaceOnGpus(const ModelsOptions& options, std::vector<PlannedChild>& planned) {
+  if (!cuda::IsCompiledIn() || std::ranges::none_of(planned, MayUseGpu)) return {};
+  const Result<VisibleGpus> visible = ListVisibleGpus(FlagVariables());
+  if (!visible.ok()) return visible.status();
+  std::vector<UsableGpu> gpus;
+  for (size_t i = 0; i < visible->all.size(); ++i) {
+    const VisibleGpu& gpu = visible->all[i];
+    if (gpu.refusal.empty()) gpus.push_back({i, int64_t{gpu.memory_mib} << 20});
+  }
+  std::vector<GpuDemand> demands;
+  std::vector<PlannedChild*> placed;
+  for (PlannedChild& each : planned) {
+    const DeviceChoice& device = each.session.device;
+    if (const Status status = CheckGpu(device, *visible); !status.ok()) {
+      return Status(status.code(), OfFile(options, status, each.child.name + ": ").message(),
+                    "--models");
+    }
+    GpuDemand demand = {.bytes = GpuBytesOf(each),
+                        .pinned = each.child.pinned,
+                        .share = each.session.gpu_memory_utilization};
+    if (device.gpu) demand.gpu = static_cast<size_t>(*device.gpu);
+    const auto is_usable = [&](const UsableGpu& gpu) {
+      return !demand.gpu || gpu.number == *demand.gpu;
+    };
+    if (!MayUseGpu(each) || std::ranges::none_of(gpus, is_usable)) continue;
+    demands.push_back(demand);
+    placed.push_back(&each);
+  }
+  if (placed.empty()) return {};
+  const std::vector<GpuPlace> places = SpreadOverGpus(demands, gpus, options.max_loaded);
+  for (size_t i = 0; i < placed.size(); ++i)
+    SetPlace(gpus[places[i].gpu], places[i].share, *placed[i]);
+  return {};
+}
+
+// Checks each model, and with a limit of memory what those on the CPU need.
 Result<std::vector<ChildModel>> PlanChildren(const RoutedModels& models, const Options& options) {
-  std::vector<ChildModel> children;
+  std::vector<PlannedChild> planned;
   for (const RoutedModel& model : models.all()) {
-    ChildModel child = {
-        .name = model.name, .arguments = ArgumentsFor(model, options), .pinned = model.pinned};
-    const Result<Options> parsed = ParseOptions(child.arguments);
-    if (!parsed.ok()) return OfFile(options.models, parsed.status(), model.name + ": ");
-    for (const std::string* const path : {&parsed->session.model_dir, &parsed->session.draft_dir}) {
-      const Status status = path->empty() ? Status() : CheckPath(*path);
-      if (!status.ok())
-        return Status(status.code(), OfFile(options.models, status, model.name + ": ").message());
-    }
-    const Result<ModelName> name = ParseModelName(parsed->session.model_dir);
-    child.is_fetched = name.ok() && std::holds_alternative<HubName>(*name);
-    if (const std::string& given = parsed->session.chat_template; !given.empty()) {
-      if (Status bad = ChatTemplate::Check(given); !bad.ok())
-        return OfFile(options.models, bad, model.name + ": ");
-    }
-    if (!options.models.memory.text.empty()) {
-      const Result<int64_t> bytes = BytesOf(parsed->session);
+    Result<PlannedChild> each = PlanChild(model, options);
+    if (!each.ok()) return each.status();
+    planned.push_back(*std::move(each));
+  }
+  DS_RETURN_IF_ERROR(PlaceOnGpus(options.models, planned));
+  std::vector<ChildModel> children;
+  for (PlannedChild& each : planned) {
+    if (!options.models.memory.text.empty() && !each.child.gpu) {
+      const Result<int64_t> bytes = BytesOf(each.session);
       if (!bytes.ok()) {
-        return Status(bytes.status().code(), model.name + ": " + bytes.status().message(),
+        return Status(bytes.status().code(), each.child.name + ": " + bytes.status().message(),
                       bytes.status().param());
       }
-      child.bytes = *bytes;
+      each.child.bytes = *bytes;
     }
-    children.push_back(std::move(child));
+    children.push_back(std::move(each.child));
   }
   return children;
 }
@@ -149,13 +255,19 @@ Result<ResidencyLimits> LimitsFor(const std::vector<ChildModel>& children,
   }
   std::vector<ResidentModel> needs;
   for (const ChildModel& child : children)
-    needs.push_back({.bytes = child.bytes, .pinned = child.pinned});
+    needs.push_back({.bytes = child.gpu ? 0 : child.bytes,
+                     .gpu = child.gpu,
+                     .gpu_share = child.gpu_share,
+                     .pinned = child.pinned});
   const std::optional<ResidencyMisfit> misfit = FindMisfit(needs, limits);
   if (!misfit) return limits;
   std::string what = children[misfit->model].name +
                      " does not fit beside the pinned models: " + "--max-loaded is " +
                      std::to_string(limits.max_loaded);
-  if (limits.max_bytes > 0) {
+  if (misfit->gpu_share > 1) {
+    what += ", and together they take more than the memory of cuda:" +
+            std::to_string(children[misfit->model].gpu.value_or(0)) + " (gpu-memory-utilization)";
+  } else if (limits.max_bytes > 0) {
     what += ", --models-memory is " + MiB(static_cast<double>(limits.max_bytes)) +
             ", and together they need " + MiB(static_cast<double>(misfit->bytes));
   }

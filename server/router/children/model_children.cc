@@ -244,7 +244,9 @@ std::vector<ResidentModel> ModelChildren::View() const {
   std::vector<ModelWant> wants;
   for (const Slot& slot : slots_) {
     ResidentModel model = {.state = slot.state,
-                           .bytes = slot.model.bytes,
+                           .bytes = slot.model.gpu ? 0 : slot.model.bytes,
+                           .gpu = slot.model.gpu,
+                           .gpu_share = slot.model.gpu_share,
                            .pinned = slot.model.pinned,
                            .in_flight = slot.report.in_flight,
                            .last_used = slot.last_used,

@@ -31,6 +31,8 @@ struct ChildModel {
   std::string name;
   std::vector<std::string> arguments;  // of this program
   int64_t bytes = 0;                   // of memory that it needs; 0: not known
+  std::optional<size_t> gpu = {};      // whose memory that is; nullopt: the host's
+  double gpu_share = 0;                // of that GPU's memory
   bool pinned = false;
   bool is_fetched = false;  // from a hub, which may answer later
 };

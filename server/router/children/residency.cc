@@ -11,23 +11,40 @@ namespace {
 
 constexpr int kMaxDelayDoublings = 6;
 constexpr std::chrono::seconds kMaxRestartDelay{60};
+constexpr double kWholeGpu = 1 + 1e-6;  // as sums of shares are rounded
 
 // What the models that have a process take.
 struct Room {
   int models = 0;
   int64_t bytes = 0;
+  std::map<size_t, double> gpu_shares = {};
 
+  double ShareWith(const ResidentModel& model) const {
+    if (!model.gpu) return 0;
+    const auto found = gpu_shares.find(*model.gpu);
+    return model.gpu_share + (found == gpu_shares.end() ? 0 : found->second);
+  }
   bool Fits(const ResidentModel& model, const ResidencyLimits& limits) const {
     return (limits.max_loaded == 0 || models < limits.max_loaded) &&
-           (limits.max_bytes == 0 || bytes + model.bytes <= limits.max_bytes);
+           (limits.max_bytes == 0 || bytes + model.bytes <= limits.max_bytes) &&
+           ShareWith(model) <= kWholeGpu;
+  }
+  // Whether the end of `model` brings `wanted` nearer to its room.
+  bool IsHelpedBy(const ResidentModel& model, const ResidentModel& wanted,
+                  const ResidencyLimits& limits) const {
+    if (ShareWith(wanted) > kWholeGpu) return model.gpu == wanted.gpu;
+    const bool lacks_bytes = limits.max_bytes > 0 && bytes + wanted.bytes > limits.max_bytes;
+    return !lacks_bytes || model.bytes > 0;
   }
   void Add(const ResidentModel& model) {
     ++models;
     bytes += model.bytes;
+    if (model.gpu) gpu_shares[*model.gpu] += model.gpu_share;
   }
   void Remove(const ResidentModel& model) {
     --models;
     bytes -= model.bytes;
+    if (model.gpu) gpu_shares[*model.gpu] -= model.gpu_share;
   }
 };
 
@@ -57,7 +74,9 @@ class ResidencyPlanner {
         idle_(Sorted(models, IsStoppable, [](const ResidentModel& m) { return m.last_used; })) {
     for (const ResidentModel& model : models) {
       if (model.state != ModelState::kUnloaded) taken_.Add(model);
-      if (model.state == ModelState::kStopping) stopping_.Add(model);
+    }
+    for (size_t i = 0; i < models.size(); ++i) {
+      if (models[i].state == ModelState::kStopping) stopping_.push_back(i);
     }
   }
 
@@ -100,25 +119,30 @@ class ResidencyPlanner {
   // What stops already may suffice.
   void MakeRoom(const ResidentModel& wanted) {
     Room left = taken_;
-    left.models -= stopping_.models;
-    left.bytes -= stopping_.bytes;
-    size_t count = 0;
-    while (!left.Fits(wanted, limits_) && count < idle_.size())
-      left.Remove(models_[idle_[count++]]);
-    if (!left.Fits(wanted, limits_)) return;
-    for (size_t i = 0; i < count; ++i) Stop(idle_[i], StopReason::kRoom);
+    for (const size_t model : stopping_) left.Remove(models_[model]);
+    std::vector<size_t> idle = idle_, stopped;
+    while (!left.Fits(wanted, limits_)) {
+      const auto found = std::ranges::find_if(
+          idle, [&](size_t i) { return left.IsHelpedBy(models_[i], wanted, limits_); });
+      if (found == idle.end()) return;
+      left.Remove(models_[*found]);
+      stopped.push_back(*found);
+      idle.erase(found);
+    }
+    for (const size_t model : stopped) Stop(model, StopReason::kRoom);
   }
 
   void Stop(size_t model, StopReason reason) {
     actions_.stop.push_back({model, reason});
-    stopping_.Add(models_[model]);
+    stopping_.push_back(model);
   }
 
   const std::span<const ResidentModel> models_;
   const ResidencyLimits& limits_;
   const ResidencyTime now_;
   std::vector<size_t> idle_;  // the least recently used first
-  Room taken_, stopping_;
+  Room taken_;
+  std::vector<size_t> stopping_;
   ResidencyActions actions_;
 };
 
@@ -151,7 +175,7 @@ std::optional<ResidencyMisfit> FindMisfit(std::span<const ResidentModel> models,
     for (size_t i = 0; i < models.size(); ++i) {
       if (models[i].pinned != of_pinned) continue;
       if (!pinned.Fits(models[i], limits))
-        return ResidencyMisfit{i, pinned.bytes + models[i].bytes};
+        return ResidencyMisfit{i, pinned.bytes + models[i].bytes, pinned.ShareWith(models[i])};
       if (of_pinned) pinned.Add(models[i]);
     }
   }

@@ -30,7 +30,9 @@ struct ResidencyLimits {
 // One model, as the policy sees it.
 struct ResidentModel {
   ModelState state = ModelState::kUnloaded;
-  int64_t bytes = 0;                               // that its process needs; 0: not known
+  int64_t bytes = 0;  // of host memory that its process needs; 0: not known, or on a GPU
+  std::optional<size_t> gpu = {};                  // where it runs; nullopt: on the CPU
+  double gpu_share = 0;                            // of that GPU's memory
   bool pinned = false;                             // never stopped by the policy
   int in_flight = 0;                               // requests that its process answers
   std::optional<ResidencyTime> wanted_since = {};  // the oldest request that waits for the model
@@ -71,7 +73,8 @@ ResidencyActions PlanResidency(std::span<const ResidentModel> models, const Resi
 // model by its place.
 struct ResidencyMisfit {
   size_t model;
-  int64_t bytes;  // that it needs, with the pinned models
+  int64_t bytes;     // that it needs, with the pinned models
+  double gpu_share;  // likewise of its GPU
 };
 std::optional<ResidencyMisfit> FindMisfit(std::span<const ResidentModel> models,
                                           const ResidencyLimits& limits);
