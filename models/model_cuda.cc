@@ -42,9 +42,10 @@ Status UploadRope(const RopeTable& rope, const Stream& stream, Decoder::Parts* p
   return Status();
 }
 
-size_t ScratchBytes(WeightFormat linear_format) {
+size_t ScratchBytes(const ModelConfig& config, WeightFormat linear_format) {
   if (linear_format == WeightFormat::kFp8E4M3) return size_t{64} << 20;
-  return IsQuantized(linear_format) ? size_t{32} << 20 : 0;
+  const bool has_biases = config.qkv_bias || config.mlp_bias;  // of bfloat16 results
+  return IsQuantized(linear_format) || has_biases ? size_t{32} << 20 : 0;
 }
 
 Status LoadParts(const LoadOptions& options, Checkpoint& checkpoint, WeightPacker& packer,
@@ -52,7 +53,7 @@ Status LoadParts(const LoadOptions& options, Checkpoint& checkpoint, WeightPacke
   parts->config = options.config;
   MatrixLibraryOptions matrices;
   matrices.batch_invariant = options.batch_invariant;
-  matrices.scratch_bytes = ScratchBytes(options.linear_format);
+  matrices.scratch_bytes = ScratchBytes(options.config, options.linear_format);
   DS_RETURN_IF_ERROR(Assign(&parts->matrices, MatrixLibrary::Open(matrices)));
   DS_RETURN_IF_ERROR(Assign(
       &parts->weights, options.config.packed
@@ -117,7 +118,7 @@ size_t StepBytes(const ModelConfig& config, StepLimits limits, const LogitQuant&
                  WeightFormat linear_format) {
   Complete(config, &limits);
   return Workspace::Bytes(config, limits, logits) + MatrixLibraryOptions().workspace_bytes +
-         ScratchBytes(linear_format) + StepUpload::kBytes;
+         ScratchBytes(config, linear_format) + StepUpload::kBytes;
 }
 
 Result<std::unique_ptr<Model>> LoadModel(LoadOptions options, Checkpoint& checkpoint,

@@ -13,31 +13,91 @@ namespace {
 // More tokens than these multiply by the weights as bfloat16, a part of the matrix at a time.
 constexpr int kCodedTokensMax = 64;
 
-Status MultiplyInts(const QuantizedProduct& product, MatrixLibrary& library, const Stream& stream) {
-  const DeviceBuffer& wide = library.scratch();
-  const QuantizedMatrix& weight = product.weight;
-  const size_t row_bytes = static_cast<size_t>(weight.in_features) * sizeof(BFloat16);
-  const int rows_at_once = static_cast<int>(wide.size_bytes() / row_bytes) / kTileRows * kTileRows;
-  if (product.num_tokens <= kCodedTokensMax || library.batch_invariant() || rows_at_once == 0)
-    return LinearQuantized(product, stream);
-  const size_t y_bytes = SizeOf(product.y_dtype);
-  for (int first = 0; first < weight.out_features; first += rows_at_once) {
-    const int rows = std::min(rows_at_once, weight.out_features - first);
-    const size_t offset = static_cast<size_t>(first) * y_bytes;
-    const auto* bias = static_cast<const std::byte*>(product.bias);
-    DS_RETURN_IF_ERROR(WidenWeights(weight, first, rows, wide.as<BFloat16>(), stream));
-    DS_RETURN_IF_ERROR(library.Multiply({.weight = wide.data(),
-                                         .in_features = weight.in_features,
-                                         .out_features = rows,
+// cuBLASLt may round a product to y's type before it adds a bias and y, and does so on an H200. So
+// it gives float32 sums where the result is bfloat16, and FinishSums rounds once.
+bool NeedsSums(const QuantizedProduct& product) {
+  return product.y_dtype == DType::kBFloat16 && (product.bias != nullptr || product.accumulate);
+}
+
+struct Scratch {
+  std::byte* memory;
+  size_t size_bytes;
+};
+
+// Features [first, first + num_features) of a product by bfloat16 rows of theirs.
+struct WideRows {
+  const void* rows;  // [num_features, in_features]
+  int first;
+  int num_features;
+};
+
+// The number of tokens at a time depends on the shape alone, so equal calls give equal bits.
+Status MultiplyBySums(const QuantizedProduct& whole, const WideRows& weight, const Scratch& scratch,
+                      MatrixLibrary& library, const Stream& stream) {
+  constexpr int kTokensUnit = 128;  // rows of cuBLASLt's tiles
+  const size_t row_bytes = static_cast<size_t>(weight.num_features) * sizeof(float);
+  int tokens = static_cast<int>(std::min(scratch.size_bytes / row_bytes, size_t{1} << 20));
+  DS_CHECK(tokens > 0, "the library has scratch memory for products with a bias");
+  if (tokens > kTokensUnit) tokens -= tokens % kTokensUnit;
+  auto* const sums = reinterpret_cast<float*>(scratch.memory);
+  for (int begin = 0; begin < whole.num_tokens; begin += tokens) {
+    QuantizedProduct product = whole.Tokens(begin, tokens);
+    product.weight.scale = nullptr;  // widened rows are scaled
+    DS_RETURN_IF_ERROR(library.Multiply({.weight = weight.rows,
+                                         .in_features = whole.weight.in_features,
+                                         .out_features = weight.num_features,
                                          .x = product.x,
                                          .x_stride = product.x_stride,
                                          .num_rows = product.num_tokens,
-                                         .y = static_cast<std::byte*>(product.y) + offset,
-                                         .y_stride = weight.out_features,
-                                         .y_dtype = product.y_dtype,
-                                         .bias = bias == nullptr ? nullptr : bias + offset,
-                                         .accumulate = product.accumulate},
+                                         .y = sums,
+                                         .y_dtype = DType::kFloat32},
                                         stream));
+    DS_RETURN_IF_ERROR(FinishSums(product,
+                                  {.sums = sums,
+                                   .first = weight.first,
+                                   .num_features = weight.num_features,
+                                   .stride = weight.num_features},
+                                  stream));
+  }
+  return Status();
+}
+
+Status MultiplyWide(const QuantizedProduct& product, const WideRows& weight, const Scratch& scratch,
+                    MatrixLibrary& library, const Stream& stream) {
+  if (NeedsSums(product)) return MultiplyBySums(product, weight, scratch, library, stream);
+  const bool is_whole = weight.num_features == product.weight.out_features;
+  const size_t offset = static_cast<size_t>(weight.first) * SizeOf(product.y_dtype);
+  // y is float32 where there is a bias.
+  const auto* bias = static_cast<const float*>(product.bias);
+  return library.Multiply({.weight = weight.rows,
+                           .in_features = product.weight.in_features,
+                           .out_features = weight.num_features,
+                           .x = product.x,
+                           .x_stride = product.x_stride,
+                           .num_rows = product.num_tokens,
+                           .y = static_cast<std::byte*>(product.y) + offset,
+                           .y_stride = is_whole ? 0 : product.weight.out_features,
+                           .y_dtype = product.y_dtype,
+                           .bias = bias == nullptr ? nullptr : bias + weight.first,
+                           .accumulate = product.accumulate},
+                          stream);
+}
+
+Status MultiplyInts(const QuantizedProduct& product, MatrixLibrary& library, const Stream& stream) {
+  const QuantizedMatrix& weight = product.weight;
+  const size_t row_bytes = static_cast<size_t>(weight.in_features) * sizeof(BFloat16);
+  const size_t wide_bytes = NeedsSums(product) ? library.scratch().size_bytes() / 512 * 256
+                                               : library.scratch().size_bytes();
+  const int rows_at_once = static_cast<int>(wide_bytes / row_bytes) / kTileRows * kTileRows;
+  if (product.num_tokens <= kCodedTokensMax || library.batch_invariant() || rows_at_once == 0)
+    return LinearQuantized(product, stream);
+  auto* const wide = library.scratch().as<std::byte>();
+  const Scratch rest = {wide + wide_bytes, library.scratch().size_bytes() - wide_bytes};
+  for (int first = 0; first < weight.out_features; first += rows_at_once) {
+    const int rows = std::min(rows_at_once, weight.out_features - first);
+    DS_RETURN_IF_ERROR(
+        WidenWeights(weight, first, rows, reinterpret_cast<BFloat16*>(wide), stream));
+    DS_RETURN_IF_ERROR(MultiplyWide(product, {wide, first, rows}, rest, library, stream));
   }
   return Status();
 }
@@ -68,12 +128,7 @@ Status MultiplyFp8(const QuantizedProduct& whole, MatrixLibrary& library, const 
   DS_CHECK(scratch.tokens > 0, "the library has scratch memory for fp8 weights");
   const int in_features = Fp8Padded(weight.in_features);
   for (int begin = 0; begin < whole.num_tokens; begin += scratch.tokens) {
-    QuantizedProduct product = whole;
-    product.num_tokens = std::min(scratch.tokens, whole.num_tokens - begin);
-    product.x += begin * whole.x_stride;
-    product.y = static_cast<std::byte*>(whole.y) + static_cast<size_t>(begin) *
-                                                       static_cast<size_t>(weight.out_features) *
-                                                       SizeOf(whole.y_dtype);
+    const QuantizedProduct product = whole.Tokens(begin, scratch.tokens);
     DS_RETURN_IF_ERROR(QuantizeToFp8(product, scratch.codes, scratch.scale, stream));
     for (int first = 0; first < weight.out_features; first += Fp8Scratch::kFeatures) {
       const int features = std::min(Fp8Scratch::kFeatures, weight.out_features - first);
@@ -88,7 +143,13 @@ Status MultiplyFp8(const QuantizedProduct& whole, MatrixLibrary& library, const 
            .y = scratch.sums,
            .y_dtype = DType::kFloat32},
           stream));
-      DS_RETURN_IF_ERROR(FinishFp8(product, scratch.scale, scratch.sums, first, features, stream));
+      DS_RETURN_IF_ERROR(FinishSums(product,
+                                    {.sums = scratch.sums,
+                                     .token_scale = scratch.scale,
+                                     .first = first,
+                                     .num_features = features,
+                                     .stride = Fp8Padded(features)},
+                                    stream));
     }
   }
   return Status();
@@ -100,29 +161,19 @@ Status Multiply(const PackedLinear& weight, const LinearArgs<BFloat16, Y>& args,
   const bool wants_float32 = weight.output() == LinearOutput::kFloat32;
   DS_CHECK(wants_float32 == (y_dtype == DType::kFloat32),
            "y has the type that the weight was packed for");
-  if (IsQuantized(weight.format())) {
-    const QuantizedProduct product = {.weight = weight.quantized(),
-                                      .x = args.x,
-                                      .x_stride = args.XStride(weight.in_features()),
-                                      .num_tokens = args.num_tokens,
-                                      .y = args.y,
-                                      .y_dtype = y_dtype,
-                                      .bias = weight.bias(),
-                                      .accumulate = args.accumulate};
-    return weight.format() == WeightFormat::kFp8E4M3 ? MultiplyFp8(product, library, stream)
-                                                     : MultiplyInts(product, library, stream);
-  }
-  return library.Multiply({.weight = weight.weight(),
-                           .in_features = weight.in_features(),
-                           .out_features = weight.out_features(),
-                           .x = args.x,
-                           .x_stride = args.XStride(weight.in_features()),
-                           .num_rows = args.num_tokens,
-                           .y = args.y,
-                           .y_dtype = y_dtype,
-                           .bias = weight.bias(),
-                           .accumulate = args.accumulate},
-                          stream);
+  const QuantizedProduct product = {.weight = weight.matrix(),
+                                    .x = args.x,
+                                    .x_stride = args.XStride(weight.in_features()),
+                                    .num_tokens = args.num_tokens,
+                                    .y = args.y,
+                                    .y_dtype = y_dtype,
+                                    .bias = weight.bias(),
+                                    .accumulate = args.accumulate};
+  if (weight.format() == WeightFormat::kFp8E4M3) return MultiplyFp8(product, library, stream);
+  if (IsQuantized(weight.format())) return MultiplyInts(product, library, stream);
+  const DeviceBuffer& scratch = library.scratch();
+  return MultiplyWide(product, {product.weight.codes, 0, weight.out_features()},
+                      {scratch.as<std::byte>(), scratch.size_bytes()}, library, stream);
 }
 
 }  // namespace

@@ -313,16 +313,29 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Grid: tokens, slices of kThreads features.
+constexpr int kFinishedTokens = 4;  // of a thread, so that it asks for as many sums at once
+
+// Grid: kFinishedTokens tokens, slices of kThreads features.
 template <typename Y>
 __global__ void __launch_bounds__(kThreads)
-    FinishFp8Kernel(QuantizedProduct call, const float* token_scale, const float* sums, int first,
-                    int num_features) {
-  const int token = static_cast<int>(blockIdx.x);
+    FinishSumsKernel(QuantizedProduct call, ProductSums from) {
+  const int first_token = static_cast<int>(blockIdx.x) * kFinishedTokens;
   const int feature = static_cast<int>(blockIdx.y * kThreads + threadIdx.x);
-  if (feature >= num_features) return;
-  const float sum = sums[static_cast<int64_t>(token) * Fp8Padded(num_features) + feature];
-  Finish<Y>(call, token, first + feature, MulRounded(sum, token_scale[token]));
+  if (feature >= from.num_features) return;
+  float sums[kFinishedTokens];
+#pragma unroll
+  for (int i = 0; i < kFinishedTokens; ++i) {
+    const int token = first_token + i;
+    if (token < call.num_tokens)
+      sums[i] = from.sums[static_cast<int64_t>(token) * from.stride + feature];
+  }
+#pragma unroll
+  for (int i = 0; i < kFinishedTokens; ++i) {
+    const int token = first_token + i;
+    if (token >= call.num_tokens) continue;
+    if (from.token_scale != nullptr) sums[i] = MulRounded(sums[i], from.token_scale[token]);
+    Finish<Y>(call, token, from.first + feature, sums[i]);
+  }
 }
 
 }  // namespace
@@ -354,15 +367,17 @@ Status QuantizeToFp8(const QuantizedProduct& product, uint8_t* codes, float* sca
                 stream, QuantizeToFp8Kernel, product, codes, scale);
 }
 
-Status FinishFp8(const QuantizedProduct& product, const float* token_scale, const float* sums,
-                 int first, int num_features, const Stream& stream) {
-  const LaunchShape shape = {dim3(static_cast<unsigned>(product.num_tokens),
-                                  static_cast<unsigned>((num_features + kThreads - 1) / kThreads)),
-                             dim3(kThreads)};
+Status FinishSums(const QuantizedProduct& product, const ProductSums& sums, const Stream& stream) {
+  const auto groups_of = [](int count, int size) {
+    return static_cast<unsigned>((count + size - 1) / size);
+  };
+  const LaunchShape shape = {
+      dim3(groups_of(product.num_tokens, kFinishedTokens), groups_of(sums.num_features, kThreads)),
+      dim3(kThreads)};
   return Launch(
-      "FinishFp8", shape, stream,
-      product.y_dtype == DType::kFloat32 ? FinishFp8Kernel<float> : FinishFp8Kernel<BFloat16>,
-      product, token_scale, sums, first, num_features);
+      "FinishSums", shape, stream,
+      product.y_dtype == DType::kFloat32 ? FinishSumsKernel<float> : FinishSumsKernel<BFloat16>,
+      product, sums);
 }
 
 }  // namespace diffserve::cuda

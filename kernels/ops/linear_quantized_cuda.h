@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products with int8 and int4 weights on a device (weight_tiles.h): activations are bfloat16, codes
-// are exact in it, sums are float32. An int8 sum is scaled once, an int4 sum once per group.
+// are exact in it, sums are float32. An int8 sum is scaled once, an int4 sum once per group. Also
+// the parts of a product that cuBLASLt leaves to others: codes before it, results after it.
 //
 // *Invariants*: an output element is the sum of kParts parts of the groups, each a chain in
 // ascending order. So a token's bits do not depend on the number of tokens.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/base/cuda/stream.h"
@@ -18,9 +21,10 @@ namespace diffserve::cuda {
 // Device memory. REQUIRES: in_features is a multiple of 8, and pointers are 16-byte aligned.
 struct QuantizedMatrix {
   WeightFormat format = WeightFormat::kInt8;
-  // kInt8, kInt4: [row tiles][groups][TileBytes]; kFp8E4M3: [Fp8Padded(out)][Fp8Padded(in)]
+  // kInt8, kInt4: [row tiles][groups][TileBytes]; kFp8E4M3: [Fp8Padded(out)][Fp8Padded(in)];
+  // kBFloat16: [out_features][in_features]
   const void* codes = nullptr;
-  const float* scale = nullptr;  // but for kInt4: [out_features]
+  const float* scale = nullptr;  // kInt8, kFp8E4M3: [out_features]
   int in_features = 0;
   int out_features = 0;
 };
@@ -35,6 +39,17 @@ struct QuantizedProduct {
   DType y_dtype = DType::kBFloat16;  // or kFloat32
   const void* bias = nullptr;        // [out_features] of y_dtype, or nullptr
   bool accumulate = false;
+
+  // The same for at most `count` tokens from `begin` on.
+  QuantizedProduct Tokens(int begin, int count) const {
+    QuantizedProduct part = *this;
+    part.num_tokens = std::min(count, num_tokens - begin);
+    part.x += begin * x_stride;
+    part.y = static_cast<std::byte*>(y) + static_cast<size_t>(begin) *
+                                              static_cast<size_t>(weight.out_features) *
+                                              SizeOf(y_dtype);
+    return part;
+  }
 };
 
 // int8 and int4 weights, for few tokens: reads the weights once per 32 of them.
@@ -53,9 +68,17 @@ constexpr int Fp8Padded(int features) { return (features + 15) / 16 * 16; }
 Status QuantizeToFp8(const QuantizedProduct& product, uint8_t* codes, float* scale,
                      const Stream& stream);
 
-// y of features [first, first + num_features): sums times both scales, plus bias and y as product
-// says. `sums`: [num_tokens, Fp8Padded(num_features)] of codes.
-Status FinishFp8(const QuantizedProduct& product, const float* token_scale, const float* sums,
-                 int first, int num_features, const Stream& stream);
+// Sums of products in float32, of features [first, first + num_features).
+struct ProductSums {
+  const float* sums = nullptr;         // [num_tokens, stride]
+  const float* token_scale = nullptr;  // [num_tokens], or nullptr: all 1
+  int first = 0;
+  int num_features = 0;
+  int64_t stride = 0;  // elements
+};
+
+// y of these features: sums times the scales that there are, plus bias and y as product says, and
+// then rounded to y's type once.
+Status FinishSums(const QuantizedProduct& product, const ProductSums& sums, const Stream& stream);
 
 }  // namespace diffserve::cuda

@@ -35,14 +35,16 @@ struct MatrixLibraryOptions {
   int shapes_max = 4096;  // shapes remembered; all are forgotten when one more comes
   // A row's bits do not depend on the number of rows; slower for few rows.
   bool batch_invariant = false;
-  // Device memory for products with quantised weights, taken at Open; 0: none.
+  // Device memory for products with quantised weights, and for those with a bfloat16 result and a
+  // bias, taken at Open; 0: none.
   size_t scratch_bytes = 0;
 };
 
 // y = x W^T (+ bias) (+ y). Pointers are device memory. REQUIRES: weight, x and y are 16-byte
 // aligned. With 8-bit inputs, which need compute capability 8.9: features are multiples of 16, y is
-// float32, and there is neither bias nor accumulation. Only a library that is not batch_invariant
-// has a y_stride.
+// float32, and there is neither bias nor accumulation. Nor is there with a bfloat16 y: cuBLASLt
+// rounds such a product to bfloat16 before it adds either (measured on an H200). Only a library
+// that is not batch_invariant has a y_stride.
 struct MatrixProduct {
   DType input_dtype = DType::kBFloat16;  // of weight and x: or kFp8E4M3
   const void* weight = nullptr;          // [out_features, in_features]
@@ -54,7 +56,7 @@ struct MatrixProduct {
   void* y = nullptr;                 // [num_rows, out_features]
   int64_t y_stride = 0;              // elements from row to row of y; 0: out_features
   DType y_dtype = DType::kBFloat16;  // or kFloat32
-  const void* bias = nullptr;        // [out_features] of y_dtype, or nullptr
+  const float* bias = nullptr;       // [out_features], or nullptr
   bool accumulate = false;
 };
 

@@ -120,7 +120,9 @@ class MatrixLibrary::State {
   }
 
   Status Multiply(const MatrixProduct& product, const Stream& stream) {
-    DS_CHECK(product.y_dtype != DType::kFloat16, "products are float32 or bfloat16");
+    DS_CHECK(product.y_dtype == DType::kFloat32 || (product.y_dtype == DType::kBFloat16 &&
+                                                    product.bias == nullptr && !product.accumulate),
+             "y is float32, or bfloat16 to which nothing is added");
     if (product.num_rows == 0) return Status();
     DS_CHECK(product.y_stride == 0 || !options_.batch_invariant, "rows of y are contiguous");
     const Shape shape = {product.input_dtype,  product.num_rows,       product.in_features,
@@ -175,11 +177,14 @@ class MatrixLibrary::State {
     DS_RETURN_IF_ERROR(ToStatus(f_.desc_create(&prepared->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F),
                                 "cublasLtMatmulDescCreate"));
     DS_RETURN_IF_ERROR(Set(prepared->desc, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T));
+    // An fp8 product's short sums in the tensor cores are added in float32. Inside one of them
+    // Hopper keeps 14 bits whatever is asked.
+    if (product.input_dtype == DType::kFp8E4M3)
+      DS_RETURN_IF_ERROR(Set(prepared->desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{0}));
     if (product.bias != nullptr) {
       DS_RETURN_IF_ERROR(
           Set(prepared->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS));
-      DS_RETURN_IF_ERROR(
-          Set(prepared->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, TypeOf(product.y_dtype)));
+      DS_RETURN_IF_ERROR(Set(prepared->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_32F));
       DS_RETURN_IF_ERROR(Set(prepared->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias));
     }
     DS_RETURN_IF_ERROR(ToStatus(

@@ -43,8 +43,7 @@ class PackedLinear {
   WeightFormat format() const { return format_; }
   // [out_features, in_features] of kBFloat16, or codes
   const void* weight() const { return weight_ == nullptr ? nullptr : weight_->data(); }
-  // REQUIRES: the format is quantised.
-  QuantizedMatrix quantized() const {
+  QuantizedMatrix matrix() const {
     return {format_, weight(), static_cast<const float*>(scale_.data()), in_features_,
             out_features_};
   }

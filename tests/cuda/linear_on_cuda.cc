@@ -12,7 +12,9 @@ namespace {
 
 struct OnDevice {
   explicit OnDevice(bool batch_invariant)
-      : library(cuda::MatrixLibrary::Open({.batch_invariant = batch_invariant}).value()) {}
+      : library(cuda::MatrixLibrary::Open(
+                    {.batch_invariant = batch_invariant, .scratch_bytes = 24 * 4 * 20})
+                    .value()) {}
   cuda::Stream stream = cuda::Stream::Create().value();
   std::unique_ptr<cuda::MatrixLibrary> library;
   cuda::PackedLinear weight;

@@ -75,6 +75,10 @@ class LinearQuantizedCudaTest : public ::testing::TestWithParam<WeightFormat> {
     return device_y.Read(*stream_);
   }
 
+  static KernelOp Op() {
+    return GetParam() == WeightFormat::kFp8E4M3 ? KernelOp::kFp8Linear : KernelOp::kLinear;
+  }
+
   // x times the weights that the format keeps, plus bias and y.
   std::vector<float> Reference(std::span<const float> w, Shape shape, std::span<const float> x,
                                std::span<const float> bias = {},
@@ -122,7 +126,7 @@ TEST_P(LinearQuantizedCudaTest, OddShapesMatchTheReference) {
     for (const int num_tokens : {1, 2, 7, 8, 9, 31, 33, 70}) {
       const std::vector<float> x = RandomTokens(num_tokens, shape.in_features);
       ASSERT_TRUE(AllClose(Run<float>(packed, x), Reference(w, shape, x),
-                           ToleranceOf(KernelOp::kLinear, DType::kFloat32)))
+                           ToleranceOf(Op(), DType::kFloat32)))
           << num_tokens << " x " << shape.in_features << " x " << shape.out_features;
     }
   }
@@ -156,11 +160,10 @@ TEST_P(LinearQuantizedCudaTest, StackedPartsKeepTheirOrderBiasAndResidual) {
                                          DType::kBFloat16);
     const std::vector<float> expected = Reference(stacked, kShape, x, all_bias, y);
     EXPECT_TRUE(AllClose(Run<float>(Pack({reversed, biased}, LinearOutput::kFloat32), x, y),
-                         expected, ToleranceOf(KernelOp::kLinear, DType::kFloat32)));
+                         expected, ToleranceOf(Op(), DType::kFloat32)));
     const auto activations = Run(Pack({reversed, biased}, LinearOutput::kActivation), x,
                                  ToBFloat16(y));
-    EXPECT_TRUE(
-        AllClose(ToFloat(activations), expected, ToleranceOf(KernelOp::kLinear, DType::kBFloat16)));
+    EXPECT_TRUE(AllClose(ToFloat(activations), expected, ToleranceOf(Op(), DType::kBFloat16)));
   }
 }
 
@@ -228,12 +231,13 @@ TEST_P(LinearIntCudaTest, ManyTokensMultiplyByWidenedWeights) {
   library_ = cuda::MatrixLibrary::Open({.scratch_bytes = 40 * kShape.in_features * 2}).value();
   const auto w = RandomFloats(Elements(kShape.out_features, kShape.in_features), 3);
   const StoredTensor weight(w, {kShape.out_features, kShape.in_features});
-  const std::vector<float> bias_values = RandomFloats(70, 7);
+  const std::vector<float> bias_values = Rounded(RandomFloats(70, 7), DType::kBFloat16);
   const StoredTensor bias(bias_values, {70});
   LinearPart part = Part(weight);
   part.bias = bias.view();
   const std::vector<float> x = RandomTokens(65, kShape.in_features);
-  const std::vector<float> y = RandomFloats(Elements(65, kShape.out_features), 9);
+  const std::vector<float> y = Rounded(RandomFloats(Elements(65, kShape.out_features), 9),
+                                       DType::kBFloat16);
   const auto packed = Pack({part}, LinearOutput::kFloat32);
   std::vector<float> expected;
   {
@@ -251,6 +255,10 @@ TEST_P(LinearIntCudaTest, ManyTokensMultiplyByWidenedWeights) {
   }
   const std::vector<float> found = Run(packed, x, y);
   EXPECT_TRUE(AllClose(found, expected, ToleranceOf(KernelOp::kLinear, DType::kFloat32)));
+  const std::vector<BFloat16> rounded = Run(Pack({part}, LinearOutput::kActivation), x,
+                                            ToBFloat16(y));
+  EXPECT_TRUE(
+      AllClose(ToFloat(rounded), expected, ToleranceOf(KernelOp::kLinear, DType::kBFloat16)));
   const std::vector<float> few = Run<float>(packed, {x.begin(), x.begin() + 64 * 136},
                                             {y.begin(), y.begin() + 64 * 70});
   EXPECT_FALSE(SameBits(few, std::span(found).first(few.size()))) << "64 tokens take the codes";

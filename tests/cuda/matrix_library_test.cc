@@ -16,6 +16,7 @@ namespace {
 
 using cuda::MatrixLibrary;
 using cuda::MatrixLibraryOptions;
+using cuda::MatrixProduct;
 using testing::DeviceArray;
 using ::testing::HasSubstr;
 using testing::IsOk;
@@ -99,6 +100,26 @@ TEST_F(SimulatedProductsTest, BatchInvariantProductsTakeNoKernelThatSplits) {
   shim::simulated_products.split_k_of_first_candidate = 3;
   EXPECT_EQ(Multiply({.batch_invariant = true}, 5), unsplit);
   EXPECT_NE(Multiply({}, 5), unsplit) << "the best kernel splits, and is taken by default";
+}
+
+// cuBLASLt may round them to y's type if it is not told otherwise.
+TEST_F(SimulatedProductsTest, PartsOfASplitProductAreNotRounded) {
+  shim::simulated_products.split_k_of_first_candidate = 2;
+  const auto library = MatrixLibrary::Open().value();
+  const DeviceArray<BFloat16> y(std::vector<BFloat16>(5 * kOut), *stream_);
+  const DeviceArray<float> sums(std::vector<float>(5 * kOut), *stream_);
+  MatrixProduct product = {.weight = weight_->data(),
+                           .in_features = kIn,
+                           .out_features = kOut,
+                           .x = x_->data(),
+                           .x_stride = kStride,
+                           .num_rows = 5,
+                           .y = y.data()};
+  ASSERT_TRUE(IsOk(library->Multiply(product, *stream_)));
+  product.y = sums.data();
+  product.y_dtype = DType::kFloat32;
+  ASSERT_TRUE(IsOk(library->Multiply(product, *stream_)));
+  EXPECT_EQ(y.Read(*stream_), testing::ToBFloat16(sums.Read(*stream_)));
 }
 
 TEST_F(SimulatedProductsTest, NumberOfRowsThatTheKernelRefusesIsPaddedWithTheSameBits) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuBLASLt's host interface as far as kernels/ops/matrix_library_cuda.cc uses it, for the backend
-// on the CPU. Names are NVIDIA's; values are our own. Each output element is one chain in float32,
-// or a sum of as many as its kernel splits it into; its bits depend on nothing else.
+// on the CPU. Names are NVIDIA's; values are our own. Each output element is one chain of tensor
+// core steps (tensor_core.h), or a sum of as many as its kernel splits it into; its bits depend on
+// nothing else.
 //
 // A product may only be what its descriptors say: the fake reads sizes, strides and types from them
 // and refuses kernels that were chosen for other ones.
@@ -24,15 +25,18 @@ enum cudaDataType_t { CUDA_R_32F, CUDA_R_16BF, CUDA_R_8F_E4M3 };
 enum cublasComputeType_t { CUBLAS_COMPUTE_32F };
 enum cublasOperation_t { CUBLAS_OP_N, CUBLAS_OP_T };
 enum cublasLtEpilogue_t { CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS };
-enum cublasLtReductionScheme_t {
-  CUBLASLT_REDUCTION_SCHEME_NONE,
-  CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+enum cublasLtReductionScheme_t {  // bits of a mask
+  CUBLASLT_REDUCTION_SCHEME_NONE = 0,
+  CUBLASLT_REDUCTION_SCHEME_INPLACE = 1,
+  CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE = 2,
+  CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE = 4
 };
 enum cublasLtMatmulDescAttributes_t {
   CUBLASLT_MATMUL_DESC_TRANSA,
   CUBLASLT_MATMUL_DESC_EPILOGUE,
   CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-  CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE
+  CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+  CUBLASLT_MATMUL_DESC_FAST_ACCUM
 };
 enum cublasLtMatmulPreferenceAttributes_t {
   CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
@@ -50,6 +54,7 @@ enum cublasLtMatmulAlgoConfigAttributes_t {
 
 struct cublasLtMatmulAlgo_t {
   int32_t split_k;
+  bool rounds_parts;
 };
 struct cublasLtMatmulHeuristicResult_t {
   cublasLtMatmulAlgo_t algo;

@@ -9,6 +9,7 @@
 #include "tests/kernels/shim/cublasLt.h"
 #include "tests/kernels/shim/dlfcn.h"
 #include "tests/kernels/shim/simulated_products.h"
+#include "tests/kernels/shim/tensor_core.h"
 // The loader's own functions here.
 #undef dlopen
 #undef dlsym
@@ -20,6 +21,7 @@ struct cublasLtMatmulDescOpaque {
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   const void* bias = nullptr;
   cudaDataType_t bias_type = CUDA_R_32F;
+  int8_t fast_accumulation = 0;
 };
 struct cublasLtMatrixLayoutOpaque {
   cudaDataType_t type;
@@ -27,6 +29,7 @@ struct cublasLtMatrixLayoutOpaque {
 };
 struct cublasLtMatmulPreferenceOpaque {
   uint64_t workspace_bytes_max = 0;
+  uint32_t reduction_schemes = 7;  // all
 };
 
 namespace {
@@ -65,14 +68,37 @@ void Write(void* data, cudaDataType_t type, int64_t i, float value) {
   }
 }
 
-// D = A^T B (+ bias) (+ C), with the descriptors' values at the call.
+constexpr int64_t kColumns = shim::kTensorCoreColumns;
+constexpr int64_t kDepthUnit = shim::kHopperFp8Step.depth;
+
+// [columns in kColumns][depth, a multiple of kDepthUnit][kColumns] in float32, zeros outside.
+struct Factors {
+  Factors(const void* data, const cublasLtMatrixLayoutOpaque& layout)
+      : depth((layout.rows + kDepthUnit - 1) / kDepthUnit * kDepthUnit) {
+    const int64_t blocks = (layout.columns + kColumns - 1) / kColumns;
+    values.resize(static_cast<size_t>(blocks * depth * kColumns));
+    for (int64_t column = 0; column < layout.columns; ++column) {
+      float* to = values.data() + column / kColumns * depth * kColumns + column % kColumns;
+      for (int64_t in = 0; in < layout.rows; ++in)
+        to[in * kColumns] = Read(data, layout.type, column * layout.stride + in);
+    }
+  }
+  const float* Block(int64_t first) const { return values.data() + first * depth; }
+
+  int64_t depth;
+  std::vector<float> values;
+};
+
+// D = A^T B (+ bias) (+ C), with the descriptors' values at the call. Wherever the descriptors and
+// the documentation leave cuBLASLt a choice, the coarsest: parts of a split product and a product
+// that something is added to are rounded to D's type.
 struct Product {
   cublasLtMatmulDescOpaque desc;
   cublasLtMatrixLayoutOpaque a, b, d;
   const void *weight, *x;
   void* y;
   bool accumulate;
-  size_t split_k = 1;
+  cublasLtMatmulAlgo_t algorithm = {};
 
   // As cuBLASLt wants it, and no more than the backend uses.
   bool IsFp8() const {
@@ -90,26 +116,66 @@ struct Product {
   cudaError_t Compute() const {
     shim::multiply_adds += b.columns * a.rows * a.columns;
     shim::simulated_products.rows_multiplied += b.columns;
-    std::vector<float> factors(static_cast<size_t>(a.rows));
-    for (int64_t out = 0; out < a.columns; ++out) {
+    const Factors factors(weight, a);
+    std::vector<float> row_of_x(static_cast<size_t>(factors.depth));
+    for (int64_t row = 0; row < b.columns; ++row) {
       for (int64_t in = 0; in < a.rows; ++in)
-        factors[static_cast<size_t>(in)] = Read(weight, a.type, out * a.stride + in);
-      for (int64_t row = 0; row < b.columns; ++row) {
-        float sum = 0;
-        const size_t part = (factors.size() + split_k - 1) / split_k;
-        for (size_t begin = 0; begin < factors.size(); begin += part) {
-          float partial = 0;
-          for (size_t in = begin; in < std::min(begin + part, factors.size()); ++in)
-            partial += factors[in] * Read(x, b.type, row * b.stride + static_cast<int64_t>(in));
-          sum += partial;
-        }
-        const int64_t at = row * d.stride + out;
-        if (desc.epilogue == CUBLASLT_EPILOGUE_BIAS) sum += Read(desc.bias, desc.bias_type, out);
-        if (accumulate) sum += Read(y, d.type, at);
-        Write(y, d.type, at, sum);
+        row_of_x[static_cast<size_t>(in)] = Read(x, b.type, row * b.stride + in);
+      for (int64_t first = 0; first < a.columns; first += kColumns) {
+        float sums[kColumns] = {};
+        AddParts(row_of_x.data(), factors.Block(first), factors.depth / kDepthUnit, sums);
+        for (int64_t i = 0; i < std::min(kColumns, a.columns - first); ++i)
+          Finish(row * d.stride + first + i, first + i, sums[i]);
       }
     }
     return cudaSuccess;
+  }
+
+ private:
+  void AddParts(const float* x_row, const float* factors, int64_t steps, float* sums) const {
+    const int64_t part = (steps + algorithm.split_k - 1) / algorithm.split_k;
+    for (int64_t begin = 0; begin < steps; begin += part) {
+      float partial[kColumns] = {};
+      const int64_t count = std::min(part, steps - begin);
+      const float* from_x = x_row + begin * kDepthUnit;
+      const float* from_factors = factors + begin * kDepthUnit * kColumns;
+      IsFp8() ? AddFp8(from_x, from_factors, count, partial)
+              : AddBFloat16(from_x, from_factors, count, partial);
+      for (int64_t i = 0; i < kColumns; ++i)
+        sums[i] += algorithm.rounds_parts ? InTypeOfD(partial[i]) : partial[i];
+    }
+  }
+
+  static void AddBFloat16(const float* x_row, const float* factors, int64_t steps, float* sums) {
+    constexpr int64_t kDepth = shim::kAmpereStep.depth;
+    for (int64_t k = 0; k < steps * kDepthUnit; k += kDepth)
+      shim::AddProducts<shim::kAmpereStep>(x_row + k, factors + k * kColumns, kColumns, sums);
+  }
+
+  // Without fast accumulation the tensor core's sums are promoted to float32 every 128 products:
+  // the documentation says "periodically", and this is what NVIDIA's CUTLASS does.
+  void AddFp8(const float* x_row, const float* factors, int64_t steps, float* sums) const {
+    const int64_t chain = desc.fast_accumulation != 0 ? steps : 4;
+    for (int64_t begin = 0; begin < steps; begin += chain) {
+      float partial[kColumns] = {};
+      for (int64_t step = begin; step < std::min(begin + chain, steps); ++step) {
+        shim::AddProducts<shim::kHopperFp8Step>(
+            x_row + step * kDepthUnit, factors + step * kDepthUnit * kColumns, kColumns, partial);
+      }
+      for (int64_t i = 0; i < kColumns; ++i) sums[i] += partial[i];
+    }
+  }
+
+  float InTypeOfD(float value) const {
+    return d.type == CUDA_R_32F ? value
+                                : diffserve::BFloat16ToFloat(diffserve::FloatToBFloat16(value));
+  }
+
+  void Finish(int64_t at, int64_t column, float sum) const {
+    sum = InTypeOfD(sum);
+    if (desc.epilogue == CUBLASLT_EPILOGUE_BIAS) sum += Read(desc.bias, desc.bias_type, column);
+    if (accumulate) sum += Read(y, d.type, at);
+    Write(y, d.type, at, sum);
   }
 };
 
@@ -180,6 +246,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
       return Set(&desc->bias, value, size_bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
       return Set(&desc->bias_type, value, size_bytes);
+    case CUBLASLT_MATMUL_DESC_FAST_ACCUM:
+      return Set(&desc->fast_accumulation, value, size_bytes);
   }
   return CUBLAS_STATUS_INVALID_VALUE;
 }
@@ -201,10 +269,13 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                                                     const void* value, size_t size_bytes) {
   if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES)
     return Set(&preference->workspace_bytes_max, value, size_bytes);
+  if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK)
+    return Set(&preference->reduction_schemes, value, size_bytes);
   return size_bytes == sizeof(uint32_t) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-// The first candidate may split the product; the second never does.
+// The first candidate may split the product; the second never does. Parts are added in D's type if
+// that is allowed.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
@@ -215,11 +286,15 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     return CUBLAS_STATUS_INVALID_VALUE;
   const size_t workspace = shim::simulated_products.workspace_bytes_of_candidates;
   ++shim::simulated_products.choices_made;
+  constexpr uint32_t kInTypeOfD = CUBLASLT_REDUCTION_SCHEME_INPLACE |
+                                  CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
   *found = 0;
   if (workspace > preference->workspace_bytes_max) return CUBLAS_STATUS_NOT_SUPPORTED;
   for (int split_k : {shim::simulated_products.split_k_of_first_candidate, 1}) {
     if (*found == wanted) break;
-    results[(*found)++] = {{split_k}, workspace, CUBLAS_STATUS_SUCCESS};
+    results[(*found)++] = {{split_k, (preference->reduction_schemes & kInTypeOfD) != 0},
+                           workspace,
+                           CUBLAS_STATUS_SUCCESS};
   }
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -249,15 +324,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
                               cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t d_layout,
                               const cublasLtMatmulAlgo_t* algorithm, void*, size_t workspace_bytes,
                               cudaStream_t stream) {
-  const Product product = {*desc,
-                           *a_layout,
-                           *b_layout,
-                           *d_layout,
-                           a,
-                           b,
-                           d,
-                           *static_cast<const float*>(beta) == 1,
-                           static_cast<size_t>(algorithm->split_k)};
+  const Product product = {*desc,     *a_layout, *b_layout, *d_layout,
+                           a,         b,         d,         *static_cast<const float*>(beta) == 1,
+                           *algorithm};
   if (*static_cast<const float*>(alpha) != 1 || c != d ||
       workspace_bytes < shim::simulated_products.workspace_bytes_of_candidates ||
       b_layout->columns == shim::simulated_products.rows_refused || !product.IsConsistent()) {
