@@ -179,8 +179,9 @@ TEST_F(PtxTest, NamedBarrierWaitsOnlyForItsWarps) {
 TEST_F(PtxTest, Exp2ReciprocalAndPackBFloat16MatchTheManual) {
   const float infinity = std::numeric_limits<float>::infinity(),
               nan = std::numeric_limits<float>::quiet_NaN();
-  std::vector<float> x = {0,   -0.0f, 1,    -1,     infinity, -infinity, nan,         -126,
-                          127, 128,   -150, -1e30f, 1e30f,    1e-30f,    1.00390625f, 1.01171875f};
+  std::vector<float> x = {0,      -0.0f, 1,      -1,     infinity,    -infinity,  nan,
+                          -126,   127,   128,    -126.5, -130,        -149,       -150,
+                          -1e30f, 1e30f, 1e-30f, 1e-40f, 1.00390625f, 1.01171875f};
   const std::vector<float> random = testing::RandomFloats(1024 - x.size(), 1, -100, 100);
   x.insert(x.end(), random.begin(), random.end());
   const DeviceArray<float> from(x, *stream_), exponentials(std::vector<float>(x.size()), *stream_),
@@ -197,15 +198,17 @@ TEST_F(PtxTest, Exp2ReciprocalAndPackBFloat16MatchTheManual) {
     if (std::isnan(x[i])) {
       EXPECT_TRUE(std::isnan(values[i]));
     } else if (expected < double{std::numeric_limits<float>::min()}) {
-      EXPECT_LE(values[i], std::numeric_limits<float>::min()) << x[i];  // flushed to 0 on a GPU
-      EXPECT_GE(values[i], 0.0f);
+      EXPECT_EQ(values[i], 0.0f) << x[i];
     } else if (expected > double{std::numeric_limits<float>::max()}) {
       EXPECT_EQ(values[i], infinity) << x[i];
     } else {
       EXPECT_LE(std::abs(double{values[i]} - expected), std::ldexp(expected, -22)) << x[i];
     }
-    if (std::isfinite(x[i]) && x[i] != 0) {
+    if (std::abs(x[i]) >= 0x1p-126f && std::abs(x[i]) <= 0x1p126f) {
       EXPECT_LE(std::abs(double{inverses[i]} * double{x[i]} - 1), std::ldexp(1, -22)) << x[i];
+    }
+    if (x[i] == 0) {
+      EXPECT_EQ(values[i], 1.0f);
     }
     for (int half = 0; half < 2; ++half) {
       const float source = x[i ^ static_cast<size_t>(half)];

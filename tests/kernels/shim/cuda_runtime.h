@@ -9,6 +9,7 @@
 #include <cstring>
 #include <string>
 
+#include "tests/kernels/shim/approximations.h"
 #include "tests/kernels/shim/device_functions.h"
 #include "tests/kernels/shim/fiber_grid.h"
 #include "tests/kernels/shim/host_calls.h"
@@ -118,7 +119,6 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
     result |= static_cast<unsigned>(bytes >> (selector >> 4 * i & 7) * 8 & 0xff) << 8 * i;
   return result;
 }
-inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline float __uint_as_float(unsigned bits) {
   float value;
   std::memcpy(&value, &bits, sizeof(value));

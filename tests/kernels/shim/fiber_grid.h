@@ -24,9 +24,8 @@
 //   5. The compiler: ptxas before 13.3 may reuse the A registers of a wgmma too early (no GPU is
 //   needed: tests/cuda/sass_walk.py looks at the machine code), and once gave wrong shared
 //   addresses to an mma.sync kernel (the cases that expect exact values).
-//   6. Rounding: ex2.approx, rsqrt.approx (2 ulp) and the truncating sums of mma and wgmma; rerun
-//   the tests against the reference. Also whether a product of zeros leaves an accumulator's bits
-//   unchanged, which a row's independence of its tile requires.
+//   6. Rounding that others measured wrongly, or on other GPUs than A100 and H100 (tensor_core.h,
+//   approximations.h), and fused products and sums; rerun the tests against the reference.
 //   7. Launch limits, time-outs, deadlocks of real timing (setmaxnreg, blocks of a cluster that end
 //   early), misaligned vector loads from global memory, offsets beyond 2^31 elements, bank
 //   conflicts (kv_format_test computes those of ldmatrix).

@@ -8,7 +8,9 @@
 #include <cstring>
 
 #include "kernels/base/dtype.h"
+#include "tests/kernels/shim/approximations.h"
 #include "tests/kernels/shim/fiber_grid.h"
+#include "tests/kernels/shim/tensor_core.h"
 
 namespace diffserve::cuda {
 
@@ -121,12 +123,17 @@ inline void MmaApply(void* const (&lanes)[32]) {
       for (int r = 0; r < 2; ++r) b[2 * t + i + r * 8][g] = Half(argument.b[r], i);
     }
   }
-  for (int lane = 0; lane < 32; ++lane) {
-    float* c = static_cast<const MmaArgument<float>*>(lanes[lane])->c;
-    for (int i = 0; i < 4; ++i) {
-      float sum = 0;
-      for (int k = 0; k < 16; ++k) sum += a[lane / 4 + i / 2 * 8][k] * b[k][lane % 4 * 2 + i % 2];
-      c[i] += sum;
+  for (int row = 0; row < 16; ++row) {
+    for (int first = 0; first < 8; first += 4) {
+      const auto c_of = [&](int column) -> float& {
+        const int lane = row % 8 * 4 + (first + column) / 2;
+        return static_cast<const MmaArgument<float>*>(lanes[lane])->c[row / 8 * 2 + column % 2];
+      };
+      float sums[4];
+      for (int column = 0; column < 4; ++column) sums[column] = c_of(column);
+      for (int k = 0; k < 16; k += 8)
+        shim::AddProducts<shim::kAmpereStep>(a[row] + k, b[k] + first, 8, sums);
+      for (int column = 0; column < 4; ++column) c_of(column) = sums[column];
     }
   }
 }
@@ -184,13 +191,24 @@ inline uint32_t FmaBFloat16(uint32_t x, uint32_t y, uint32_t z) {
   return sums;
 }
 inline int ThreadAgain() { return static_cast<int>(shim::threadIdx.x); }
-inline float Exp2(float x) { return std::exp2(x); }
-inline float Reciprocal(float x) { return 1.0f / x; }
+// ex2.approx.ftz: 2 units in the last place; the manual names only the value at 0 as exact.
+inline float Exp2(float x) {
+  x = shim::Flushed(x);
+  return x == 0 ? 1 : shim::Flushed(shim::Approximately(std::exp2(double{x}), x, 2));
+}
+// rcp.approx.ftz: 1 unit.
+inline float Reciprocal(float x) {
+  x = shim::Flushed(x);
+  return shim::Flushed(shim::Approximately(1 / double{x}, x, 1));
+}
 inline float MulRounded(float x, float y) { return x * y; }
 inline float WidenFloat16(uint16_t bits) { return Float16ToFloat(bits); }
+// Every NaN becomes 0x7fff, as cvt says.
 inline uint32_t PackBFloat16(float low, float high) {
-  return static_cast<uint32_t>(FloatToBFloat16(low)) | static_cast<uint32_t>(FloatToBFloat16(high))
-                                                           << 16;
+  const auto half = [](float x) {
+    return uint32_t{std::isnan(x) ? uint16_t{0x7fff} : FloatToBFloat16(x)};
+  };
+  return half(low) | half(high) << 16;
 }
 
 }  // namespace diffserve::cuda

@@ -14,6 +14,7 @@
 
 #include "kernels/base/dtype.h"
 #include "tests/kernels/shim/fiber_grid.h"
+#include "tests/kernels/shim/tensor_core.h"
 
 namespace diffserve::cuda {
 
@@ -88,21 +89,18 @@ struct WgmmaTask {
         b_rows[k * n + column] = BFloat16ToFloat(b[i][j]);
       }
     }
-    std::vector<float> sums(n);
     for (size_t row = 0; row < 16; ++row) {
-      std::fill(sums.begin(), sums.end(), 0.0f);
-      for (size_t k = 0; k < 16; ++k)
-        AddMultiple(a_rows[row][k], b_rows.data() + k * n, n, sums.data());
-      for (size_t column = 0; column < n; ++column) {
-        const size_t lane = row % 8 * 4 + column / 2 % 4;
-        float& value = d->values[lane * d->count + column / 8 * 4 + row / 8 * 2 + column % 2];
-        value = (accumulate ? value : 0.0f) + sums[column];
+      for (size_t first = 0; first < n; first += 4) {
+        const auto value_of = [&](size_t i) -> float& {
+          const size_t lane = row % 8 * 4 + (first + i) / 2 % 4;
+          return d->values[lane * d->count + first / 8 * 4 + row / 8 * 2 + i % 2];
+        };
+        float sums[4] = {};
+        for (size_t i = 0; accumulate && i < 4; ++i) sums[i] = value_of(i);
+        shim::AddProducts<shim::kHopperStep>(a_rows[row], b_rows.data() + first, n, sums);
+        for (size_t i = 0; i < 4; ++i) value_of(i) = sums[i];
       }
     }
-  }
-
-  static void AddMultiple(float factor, const float* values, size_t count, float* sums) {
-    for (size_t i = 0; i < count; ++i) sums[i] += factor * values[i];
   }
 
   void Publish() const {
