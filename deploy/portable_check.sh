@@ -122,7 +122,7 @@ cublas_is_found() {  # cublas_is_found WHERE FOLDER PROGRAM: in FOLDER, where pi
   rm "$2/nvidia"
 }
 if [ $product = diffserve_cuda ]; then
-  expect "machine code for" "sm_100 sm_120 sm_80 sm_90a" \
+  expect "its machine code is for four kinds of GPU" "sm_100 sm_120 sm_80 sm_90a" \
     "$("$cuobjdump" --list-elf "$tree/bin/diffserve" | grep -oE 'sm_[0-9]+a?' | sort -u | xargs)"
   matches "the licence of CUDA's runtime is there" "NVIDIA" \
     "$(cat "$tree/share/doc/nvidia-cuda-runtime/copyright")"

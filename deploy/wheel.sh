@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds the Python wheel of this checkout: deploy/python with the server inside it, for x86-64
 # Linux with glibc 2.36 or later; as root where deploy/install_deps.sh --package has yet to run. The
-# same commit gives the same file. `cuda`: with the CUDA backend, whose kernels take about 40
-# minutes; it depends on NVIDIA's package of cuBLASLt.
+# same commit gives the same file. `cuda`: with the CUDA backend, whose kernels take about 30
+# minutes of one core; it depends on NVIDIA's package of cuBLASLt.
 #   deploy/wheel.sh [cuda] [FOLDER]
 #        writes FOLDER/diffserve-VERSION-py3-none-manylinux_2_36_x86_64.whl or diffserve_cuda-...
 #        (default: build) and prints its path last
