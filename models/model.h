@@ -157,8 +157,9 @@ class Model {
   // Logits [count, vocab_size] of logit_rows[first, first + count) of the last Forward, valid until
   // the next call of either.
   virtual Result<std::span<const float>> Logits(int first, int count) = 0;
-  // Makes what a device makes at first use, by steps that write to all pages and states of `kv`.
-  // Graphs are made for this cache only. REQUIRES: no launched step is uncollected.
+  // Makes what a device makes at first use, by steps that may write to all pages and states of
+  // `kv`. Graphs are for this cache only; with another, a further call makes those again. REQUIRES:
+  // no launched step is uncollected.
   virtual Status WarmUp(KvCache& /*kv*/) { return Status(); }
 
   // lambda of each layer (float32); empty for plain attention.

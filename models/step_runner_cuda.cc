@@ -40,7 +40,7 @@ class StepRunner : public Model {
     return drawn.ok() ? std::move(drawn) : Named(drawn.status());
   }
   Result<std::span<const float>> Logits(int first, int count) override;
-  Status WarmUp(KvCache& kv) override { return cuda::WarmUp(*this, limits_, kv); }
+  Status WarmUp(KvCache& kv) override;
   std::vector<float> Lambdas() const override { return decoder_.Lambdas(); }
   size_t weight_bytes() const override { return options_.sizes.step_bytes; }
   int64_t num_parameters() const override { return options_.sizes.num_parameters; }
@@ -61,7 +61,8 @@ class StepRunner : public Model {
   StepResults results_;
   DecodeGraphs graphs_;
   PackedStep packed_;
-  int num_logit_rows_ = 0;  // of the last Forward
+  int num_logit_rows_ = 0;        // of the last Forward
+  bool has_run_prompts_ = false;  // in WarmUp
   std::vector<float> host_logits_;
 };
 
@@ -137,6 +138,12 @@ Status StepRunner::RunDecode(const DeviceStep& step, KvCache& kv) {
     DS_RETURN_IF_ERROR(decoder_.Forward(step, kv, 0));
     return decoder_.SampleAll(step);
   });
+}
+
+Status StepRunner::WarmUp(KvCache& kv) {
+  if (!has_run_prompts_) DS_RETURN_IF_ERROR(RunUsualPrompts(*this, limits_, kv));
+  has_run_prompts_ = true;
+  return RunUsualDecodes(*this, limits_, kv);
 }
 
 Result<std::span<const float>> StepRunner::Logits(int first, int count) {

@@ -54,7 +54,7 @@ Status Run(Model& model, const Batch& batch, KvCache& kv) {
 
 }  // namespace
 
-Status WarmUp(Model& model, const StepLimits& limits, KvCache& kv) {
+Status RunUsualPrompts(Model& model, const StepLimits& limits, KvCache& kv) {
   const ScratchPlaces places = PlacesIn(kv.layout(), limits.max_model_len);
   for (int num_tokens = limits.num_tokens; num_tokens >= kPromptTokensMin; num_tokens /= 2) {
     Batch batch;
@@ -66,6 +66,11 @@ Status WarmUp(Model& model, const StepLimits& limits, KvCache& kv) {
     }
     DS_RETURN_IF_ERROR(Run(model, batch, kv));
   }
+  return Status();
+}
+
+Status RunUsualDecodes(Model& model, const StepLimits& limits, KvCache& kv) {
+  const ScratchPlaces places = PlacesIn(kv.layout(), limits.max_model_len);
   const int sequences_max = limits.num_sequences;
   for (int size = GraphTokens(1, sequences_max); size > 0;
        size = GraphTokens(static_cast<size_t>(size) + 1, sequences_max)) {

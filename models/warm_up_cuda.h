@@ -8,9 +8,12 @@
 
 namespace diffserve::cuda {
 
-// Prompts of the most tokens that a step may have, of half as many and so on, and decodes of each
-// size that has a graph, in short contexts and long ones. They write to all pages and states of
-// `kv`, and leave nothing else. `limits` are the model's, complete. Errors are the device's.
-Status WarmUp(Model& model, const StepLimits& limits, KvCache& kv);
+// Both write to pages and states of `kv`, and leave nothing else. `limits` are the model's,
+// complete. Errors are the device's.
+
+// Prompts of the most tokens that a step may have, of half as many, and so on.
+Status RunUsualPrompts(Model& model, const StepLimits& limits, KvCache& kv);
+// Decodes of each size that has a graph, in contexts of one split of attention and of several.
+Status RunUsualDecodes(Model& model, const StepLimits& limits, KvCache& kv);
 
 }  // namespace diffserve::cuda

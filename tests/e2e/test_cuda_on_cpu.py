@@ -86,6 +86,14 @@ class CudaOnCpuTest(unittest.TestCase):
             self.assertIn("--device cuda", refused.error["message"])
             self.assertNotIn("diffserve_cancelled_mass", server.get("/metrics").body.decode())
 
+    def test_first_request_finds_all_products_chosen(self):
+        server = ServerProcess(*FLAGS, "--log-level", "debug", binary=ON_SHIM)
+        with server:
+            ask(server, list(range(5, 37)))
+        start, _, requests = server.stderr().partition(" serving ")
+        self.assertIn("matrix_kernel_chosen", start)
+        self.assertNotIn("matrix_kernel_chosen", requests)
+
     def test_lost_device_ends_streams_readiness_and_the_process(self):
         environment = {"DIFFSERVE_SHIM_OPERATIONS": "900"}
         process = ServerProcess(*FLAGS, binary=ON_SHIM, environment=environment)
