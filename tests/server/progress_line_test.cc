@@ -70,7 +70,7 @@ TEST(ProgressLineTest, ServerReportsAreLogLines) {
   ::testing::internal::CaptureStderr();
   ProgressLine(ProgressLine::Form::kLog, ends.write_end).Tell("loading", 1000, 2000);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              HasSubstr(" INFO loading done_bytes=1000 all_bytes=2000\n"));
+              HasSubstr(" INFO load_progress doing=loading done_bytes=1000 all_bytes=2000\n"));
   EXPECT_EQ(ends.Read(), "");
 }
 

@@ -27,8 +27,10 @@ LoadProgress::Pace ProgressLine::pace() const {
 
 void ProgressLine::Tell(const char* doing, uint64_t done_bytes, uint64_t all_bytes) {
   if (form_ == Form::kLog && (!to_terminal_ || CurrentLogFormat() == LogFormat::kJson)) {
-    Log(LogLevel::kInfo, doing,
-        {{"done_bytes", std::to_string(done_bytes)}, {"all_bytes", std::to_string(all_bytes)}});
+    Log(LogLevel::kInfo, "load_progress",
+        {{"doing", doing},
+         {"done_bytes", std::to_string(done_bytes)},
+         {"all_bytes", std::to_string(all_bytes)}});
     return;
   }
   Show(std::string(doing) + ": " + MiB(static_cast<double>(done_bytes)) + " of " +
