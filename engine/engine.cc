@@ -59,8 +59,10 @@ struct Engine::Impl {
     } catch (...) {
       reason = Status(StatusCode::kInternal, "unknown exception");
     }
-    Log(LogLevel::kError, reason.code() == StatusCode::kDeviceLost ? "gpu_lost" : "engine_failed",
-        {{"reason", reason.message()}});
+    if (reason.code() == StatusCode::kDeviceLost)
+      Log(LogLevel::kError, "gpu_lost", {{"reason", reason.message()}});
+    else
+      Log(LogLevel::kError, "engine_failed", {{"reason", reason.message()}});
     {
       std::lock_guard lock(stats_mutex);
       failure = std::move(reason);

@@ -72,10 +72,8 @@ void SetDevice(Options& options, std::string_view value) {
 }
 
 FlagSpec DeviceFlag() {
-  FlagSpec flag(
-      "--device NAME", kAllCommands | kModels, &SetDevice,
-      "where to run; auto: the GPU if it has kernels for the model, else the CPU; a number "
-      "is that of `diffserve devices`, 0 if none is given");
+  FlagSpec flag("--device NAME", kAllCommands | kModels, &SetDevice,
+                "where to run; auto: the GPU if it has kernels for the model, else the CPU");
   flag.Default("auto");
   if (cuda::IsCompiledIn()) return flag.OneOf({"auto", "cpu", "cuda"}).Numbered({"auto", "cuda"});
   return flag.OneOf({"auto", "cpu"})
@@ -112,8 +110,8 @@ std::vector<FlagSpec> ModelFlags() {
                "layers whose pages keep --dtype; -1: the last layer")
           .In(-1024, 1023),
       FlagSpec("--attention-logit-bits BITS", kAllCommands, &SetLogitBits,
-               "round attention logits to this many bits before the softmax, as in the paper's "
-               "experiment; the scale: by the largest magnitude over all slots that a query sees; "
+               "round attention logits to this many bits before the softmax, as in the paper; "
+               "the scale: by the largest magnitude over all slots that a query sees; "
                "tile: over 64 slots; anchored: codes count down from the largest logit")
           .OneOf({"none", "8", "6", "4", "8:tile", "6:tile", "4:tile", "8:anchored", "6:anchored",
                   "4:anchored"})
@@ -155,8 +153,7 @@ std::vector<FlagSpec> EngineFlags() {
                    "memory; 0.9 of it on a GPU"),
       FlagSpec("--gpu-memory-utilization X", kAllCommands,
                At<&Options::session, &SessionOptions::gpu_memory_utilization>(),
-               "maximum share of the GPU's memory, for weights, steps and pages, so that several "
-               "processes share it; 0: all that is free")
+               "maximum share of the GPU's memory to take; 0: what is free")
           .In(0, 1),
       {"--kv-cache-commit", kServe | kRunBatch,
        At<&Options::session, &SessionOptions::kv_cache_commit>(),
@@ -165,7 +162,7 @@ std::vector<FlagSpec> EngineFlags() {
                "slots per page; 0: 16 on the CPU, 64 on a GPU")
           .In(0, 256, 16),
       {"--batch-invariant", kAllCommands, At<&Options::session, &SessionOptions::batch_invariant>(),
-       "on a GPU: make an answer's bits independent of the batch (slower); on the CPU they always "
+       "on a GPU: make bits independent of the batch (slower); on the CPU they always "
        "are"},
       {"--enable-prefix-caching", kServe | kGenerate | kChat | kBench | kRunBatch,
        InEngine<&EngineOptions::enable_prefix_caching>(),
@@ -269,9 +266,10 @@ std::vector<FlagSpec> ModelsFlags() {
       FlagSpec("--max-loaded N", kServe, At<&Options::models, &ModelsOptions::max_loaded>(),
                "maximum models that have a process; 0: no limit")
           .In(0, 256),
-      FlagSpec("--models-memory SIZE", kServe, At<&Options::models, &ModelsOptions::memory>(),
-               "maximum memory of all models that have a process, by the total that inspect prints "
-               "for each: bytes with suffix or a share of free memory")
+      FlagSpec(
+          "--models-memory SIZE", kServe, At<&Options::models, &ModelsOptions::memory>(),
+          "maximum memory of all models on the CPU that have a process, by the total that inspect "
+          "prints for each: bytes with suffix or a share of free memory")
           .OrShare()
           .Default("no limit"),
       FlagSpec("--load-wait SECONDS", kServe, At<&Options::models, &ModelsOptions::load_wait_s>(),
