@@ -19,7 +19,7 @@ cd "$(dirname "$0")/.."
 sanitizers=(asan asan_engine asan_server asan_cuda tsan)
 usual=(cuda cuda_gate schema templates e2e_long ui helm "${sanitizers[@]}")
 each=(gpu_check)  # of every run in CI
-others=(debug image package wheel tarball bare fleet ray dynamo clients recipes transformers
+others=(debug image package wheel tarball wheel_cuda tarball_cuda bare fleet ray dynamo clients recipes transformers
   reliability soak fuzz loader)
 declare -A minutes about
 about_check() { minutes[$1]=$2 about[$1]=$3; }
@@ -41,6 +41,8 @@ about_check image 15 "the container image, built twice"
 about_check package 6 "the Debian package under systemd"
 about_check wheel 9 "the Python wheel, built twice, in bare systems of Debian 12 and 13"
 about_check tarball 8 "the same of the tarball"
+about_check wheel_cuda 55 "the wheel for a GPU, built twice, in bare systems without a driver"
+about_check tarball_cuda 40 "the tarball for a GPU, built once, in the same"
 about_check bare 13 "deploy/quickstart.sh and tests/run.sh in a bare Debian 12"
 about_check fleet 6 "replicas after routers"
 about_check dynamo 2 "workers behind NVIDIA Dynamo's frontend"
@@ -93,7 +95,7 @@ limit_s=3600
 # The reason why this machine cannot run a check, or nothing.
 obstacle() {  # obstacle NAME
   case "$1" in
-    gpu_check | image | package | wheel | tarball | bare)
+    gpu_check | image | package | wheel | tarball | wheel_cuda | tarball_cuda | bare)
       [ "$(id -u)" -eq 0 ] || { echo "needs root"; return; }
       unshare --mount --pid --net --fork true 2>/dev/null || { echo "needs namespaces"; return; }
       [ "$1" != gpu_check ] || python3 tests/cuda/empty_root.py --python >/dev/null 2>&1 ||
@@ -196,6 +198,8 @@ check_image() { run image deploy/image_check.sh; }
 check_package() { run package deploy/package_check.sh; }
 check_wheel() { run wheel deploy/portable_check.sh wheel; }
 check_tarball() { run tarball deploy/portable_check.sh tarball; }
+check_wheel_cuda() { run wheel_cuda deploy/portable_check.sh wheel cuda; }
+check_tarball_cuda() { run tarball_cuda deploy/portable_check.sh --once tarball cuda; }
 check_bare() { run bare deploy/bare_check.sh; }
 check_fleet() { run fleet tests/fleet/run.sh; }
 check_dynamo() { run dynamo tests/dynamo/run.sh; }

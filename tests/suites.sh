@@ -140,7 +140,7 @@ fuzz=(safetensors_fuzz model_config_fuzz tokenizer_file_fuzz tokenizer_text_fuzz
 # End-to-end files of ten seconds and more, or of the GPU's backend on the CPU shim.
 long_e2e=(test_reliability test_watching test_needles test_bit_exactness test_embeddings
   test_bad_models test_round_trip test_standard_streams test_replaced_model
-  test_four_clients test_cuda_on_cpu test_code_pages test_float16)
+  test_four_clients test_cuda_on_cpu test_several_gpus test_code_pages test_float16)
 
 # The end-to-end files that are not long.
 short_e2e() {
