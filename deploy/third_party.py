@@ -39,7 +39,7 @@ Debian ships the licence texts of its packages in `/usr/share/doc/PACKAGE/copyri
 has them there too. Where a Rust crate offers a choice that includes Apache-2.0, that is the licence
 taken; `deploy/third_party_licences.txt` has the texts of the others and of what is compiled in (the
 packages named `-dev`), but for Boost, whose licence asks for its text in copies of the source only.
-A build with CUDA also loads NVIDIA's CUDA runtime and cuBLASLt, under the licence of the CUDA
+A build with CUDA also holds NVIDIA's CUDA runtime and loads cuBLASLt, under the licence of the CUDA
 Toolkit.
 """
 

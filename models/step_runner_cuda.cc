@@ -141,9 +141,9 @@ Status StepRunner::RunDecode(const DeviceStep& step, KvCache& kv) {
 }
 
 Status StepRunner::WarmUp(KvCache& kv) {
-  if (!has_run_prompts_) DS_RETURN_IF_ERROR(RunUsualPrompts(*this, limits_, kv));
+  if (!has_run_prompts_) DS_RETURN_IF_ERROR(RunUsualPrompts(*this, options_.limits, kv));
   has_run_prompts_ = true;
-  return RunUsualDecodes(*this, limits_, kv);
+  return RunUsualDecodes(*this, options_.limits, kv);
 }
 
 Result<std::span<const float>> StepRunner::Logits(int first, int count) {
