@@ -118,7 +118,9 @@ check_cuda() {
   run_gtest cuda_test build/release/tests/cuda_test
   run cuda_bench bash -c 'build/release/tests/cuda_bench --smoke && echo "1 passed, 0 failed"'
   local on_shim=$PWD/build/release/tests/diffserve_on_shim
+  # Few sequences and tokens, as a server runs its largest steps before it is ready.
   run e2e_cuda_on_cpu env DIFFSERVE_DEVICE=cuda DIFFSERVE_BINARY="$on_shim" \
+    DIFFSERVE_MAX_NUM_SEQS=8 DIFFSERVE_MAX_NUM_BATCHED_TOKENS=64 \
     DIFFSERVE_GATED_BINARY="$on_shim" .venv/bin/python tests/e2e/run.py test_bit_exactness
 }
 check_cuda_gate() {

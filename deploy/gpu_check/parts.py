@@ -94,7 +94,8 @@ def serving(archive, work, is_simulated):
     demo = archive.root / "models/demo/diff"
     if is_simulated:
         small = archive.changed_model("../../../models/demo/diff", work / "small")
-        return [streams(archive, "serving", small, 60, SMALL_LOADS, "--load-format=dummy")]
+        return [streams(archive, "serving", small, 60, SMALL_LOADS, "--load-format=dummy",
+                        "--max-num-seqs=4", "--max-num-batched-tokens=64")]
     many = "--max-num-seqs=256"
     return [streams(archive, "serving", archive.model("diff_3b"), 70, LOADS, many,
                     "--load-format=dummy"),

@@ -61,7 +61,7 @@ class Call:
         jobs = len(os.sched_getaffinity(0))
         if self.device["simulated"]:
             self.runner.known_skips += suites.KNOWN_SKIPS_SIMULATED
-            self.archive.environment["DIFFSERVE_FUZZ_SECONDS"] = "2"
+            self.archive.environment |= suites.SIMULATED_ENVIRONMENT
             self.runner.patience = 5
         else:
             jobs = max(1, min(jobs, (self.device["memory_bytes"] >> 30) // GIB_PER_JOB))

@@ -46,6 +46,11 @@ KNOWN_SKIPS = (
 KNOWN_SKIPS_BEFORE_HOPPER = (" has no wgmma$", "which has no bulk copies$",
                              " multiplies no fp8 numbers$")
 KNOWN_SKIPS_SIMULATED = ("^needs a GPU: ", )
+# A server runs its largest steps before it is ready, and steps are slow there.
+SIMULATED_ENVIRONMENT = {
+    "DIFFSERVE_FUZZ_SECONDS": "2", "DIFFSERVE_MAX_NUM_SEQS": "8",
+    "DIFFSERVE_MAX_NUM_BATCHED_TOKENS": "64"
+}
 
 # compute-sanitizer's shards: tool, name, seconds, filter. Racecheck takes bulk copies for races, so
 # it gets the cases without them.
