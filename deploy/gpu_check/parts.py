@@ -15,6 +15,7 @@ SWEEP = ("--prompt 512,1024,2048,4096,8000 --depth 512,2048 --batch 1,2,4,8,16,3
          "--generate 32 --repeat 3")
 TWIN = "--prompt 2048,4096 --depth 2048 --batch 1,64 --generate 32 --repeat 3"
 LARGE = "--prompt 2048 --depth 2048 --batch 1,32 --generate 16 --repeat 3"
+START_13B_S = 20  # 27 GB of weights
 BUNDLED = "--repeat 3 --prompt 32 --depth 32 --batch 256 --generate 128"
 # Formats of weights and of pages, and their cases: name, flags.
 WEIGHTS = "--prompt 2048 --depth 512 --batch 1,4,16,64"
@@ -109,8 +110,11 @@ def profile(archive, work, ncu):
 
 
 def models_13b(archive):
-    return [random_bench(archive, name, archive.model(name), 90, LARGE)
-            for name in ("diff_13b", "transformer_13b")]
+    suites_13b = [random_bench(archive, name, archive.model(name), 90, LARGE)
+                  for name in ("diff_13b", "transformer_13b")]
+    for suite in suites_13b:
+        suite.needs_s = START_13B_S
+    return suites_13b
 
 
 def proofs(archive, logs, sample, is_simulated):

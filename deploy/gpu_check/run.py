@@ -7,10 +7,10 @@ in one call of at most 240 seconds on 16 cores.
 
 Parts: device; suites, exactness and sanitizer side by side; then alone on the card kernels, models,
 formats, serving, peers, profile, models_13b. A part has a share of the time, and what those before
-it left; what gets no time says so and has failed. Each suite is a process of its own with its own
-limit. A line per suite; the last line is one JSON object. OUT gets results.json, written anew after
-each suite, and logs. Exit code 1 if anything failed. Needs Python 3.9, an NVIDIA driver, cuBLASLt
-13 and no network.
+it left; what gets no time says so: a proof has failed then, a figure is left out. Each suite is a
+process of its own with its own limit. A line per suite; the last line is one JSON object. OUT gets
+results.json, written anew after each suite, and logs. Exit code 1 if anything failed. Needs Python
+3.9, an NVIDIA driver, cuBLASLt 13 and no network.
 """
 
 import argparse

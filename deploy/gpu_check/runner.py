@@ -19,6 +19,7 @@ from pathlib import Path
 
 TERMINATION_S = 5  # from SIGTERM to SIGKILL
 DEATH_S = 10  # from SIGKILL to giving up on a process that the driver holds
+NO_TIME = "no time was left"
 ENDED = 124  # in place of an exit code: the suite reached its limit
 ALARM_CODE = 9  # the exit code that compute-sanitizer is asked for if it found something
 
@@ -43,6 +44,7 @@ class Suite:
     environment: dict = field(default_factory=dict)
     read: object = None  # makes an Outcome of the log; None: the exit code alone counts
     is_figure: bool = False  # prints one JSON object
+    needs_s: float = 0  # a figure with less time is left out
 
 
 @dataclass
@@ -172,8 +174,12 @@ class Runner:
         """Runs the suite, prints its line and returns whether nothing failed. `{limit_s}` in its
         command becomes the seconds after which it would do well to end by itself."""
         begin, limit_s = self.clock(), min(suite.limit_s * self.patience, self.left_s())
+        if suite.is_figure and limit_s <= suite.needs_s:
+            self.leave_out(suite.name, NO_TIME)
+            self._report(Result(suite.name, 0, 0, 1, 0, NO_TIME, []))
+            return True
         if limit_s <= 0:
-            self.log(suite.name).write_text("not run: no time was left\n")
+            self.log(suite.name).write_text(f"not run: {NO_TIME}\n")
             code, limit_s = ENDED, 0
         else:
             own_limit = f"{max(1, limit_s - TERMINATION_S):.0f}"
@@ -230,7 +236,7 @@ class Runner:
         if known:
             remarks.append(f"{len(known)} known false alarms")
         if code == ENDED:
-            remarks.append("no time was left" if limit_s == 0 else f"ended after {limit_s:.0f} s")
+            remarks.append(NO_TIME if limit_s == 0 else f"ended after {limit_s:.0f} s")
         elif code != 0:
             remarks.append(f"exit code {code}")
         if code != 0 and not failures and not (code == ALARM_CODE and known):

@@ -171,6 +171,16 @@ class RunnerTest(Folder):
         self.assertEqual(self.result(["A.Runs"])[:2], (0, 1))
         self.assertEqual(self.runner.results[-1].remark, "no time was left")
 
+    def test_figure_without_the_time_that_it_needs_is_left_out(self):
+        self.runner = Runner(self.folder / "logs", 10, clock=lambda: 0)
+        figure = Suite("large", ["sh", "-c", "echo '{}'"], 60, is_figure=True, needs_s=10)
+        self.assertTrue(self.runner.run(figure))
+        self.assertEqual(self.runner.left_out, {"large": "no time was left"})
+        self.assertEqual((self.runner.total("failed"), self.runner.total("skipped")), (0, 1))
+        figure.needs_s = 9
+        self.runner.run(figure)
+        self.assertEqual(self.runner.figures, {"large": {}})
+
     def test_exit_code_after_passes_is_a_failure(self):
         suite = Suite("suite", [], 60, ["A.Runs"], read=read_gtest)
         log = "[ RUN      ] A.Runs\n[       OK ] A.Runs (1 ms)\n"
