@@ -19,8 +19,8 @@ cd "$(dirname "$0")/.."
 sanitizers=(asan asan_engine asan_server asan_cuda tsan)
 usual=(cuda cuda_gate schema templates e2e_long ui helm "${sanitizers[@]}")
 each=(gpu_check)  # of every run in CI
-others=(debug image package wheel tarball wheel_cuda tarball_cuda bare fleet ray dynamo clients recipes transformers
-  reliability soak fuzz loader)
+others=(debug image package wheel tarball wheel_cuda tarball_cuda bare fleet ray dynamo clients
+  recipes transformers reliability soak fuzz loader)
 declare -A minutes about
 about_check() { minutes[$1]=$2 about[$1]=$3; }
 about_check cuda 9 "the CUDA backend on the CPU shim: its tests, its bench, one end-to-end file"
