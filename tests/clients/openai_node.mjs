@@ -204,7 +204,7 @@ check("completions_and_models", async () => {
   yes(answer.choices[0].text.startsWith("The magic number"), answer.choices[0].text);
   const names = [];
   for await (const model of demo.models.list()) names.push(model.id);
-  same(names, ["diff"]);
+  same(names, ["diff", "demo"]);
   same((await demo.models.retrieve("diff")).id, "diff");
 });
 
