@@ -86,7 +86,8 @@ class Checkpoint : public TensorSource {
 
   // The dtype that matrices are rounded to; their weights must be finite in it.
   void KeepMatricesAs(DType dtype) { matrices_kept_as_ = dtype; }
-  // Get reads, checks and decodes with the pool's workers. Without a pool the caller does it alone.
+  // Get reads, checks and decodes with the pool's workers. Without a pool the caller's thread does
+  // it.
   void ReadWith(ThreadPool& pool) { pool_ = &pool; }
   // Receives the bytes that Get and CountRead count, when their memory is released; may be nullptr.
   void ReportTo(LoadProgress* progress) { progress_ = progress; }

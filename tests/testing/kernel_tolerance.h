@@ -53,9 +53,9 @@ inline constexpr ToleranceRow kTolerances[] = {
     {KernelOp::kRope, DType::kFloat16, {6e-7, 1e-3}},
     {KernelOp::kLinear, DType::kFloat32, {1e-4, 1e-5}},
     {KernelOp::kLinear, DType::kBFloat16, {1e-4, 0x1p-8 * 1.01}},
-    // Of 32 products and the sum before them, Hopper's tensor cores keep 14 bits of the largest,
-    // and cut off the others there, towards zero (tests/kernels/shim/tensor_core.h). That is up to
-    // 7e-3 for 1,300 products of numbers below 1.
+    // Hopper's tensor cores add 32 products at a time to a sum. They keep 14 bits of the largest
+    // term, and cut off the others there, towards zero (tests/kernels/shim/tensor_core.h). That is
+    // up to 7e-3 for 1,300 products of numbers below 1.
     {KernelOp::kFp8Linear, DType::kFloat32, {1e-2, 1e-5}},
     {KernelOp::kFp8Linear, DType::kBFloat16, {1e-2, 0x1p-8 * 1.01}},
     {KernelOp::kRmsNorm, DType::kFloat32, {0, 1e-6}},
