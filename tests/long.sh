@@ -235,7 +235,7 @@ check_reliability() {
     set -- $program
     whole "$1" .venv/bin/python "tests/reliability/$1.py" "${@:2}"
   done
-  run_unittest tenants tests/reliability/tenants.py
+  run_unittest tenants tests/reliability/tenants.py .venv/bin/python
 }
 check_soak() {
   build release diffserve

@@ -69,9 +69,9 @@ run() {  # run NAME COMMAND...
 }
 
 # unittest reports "Ran N tests" and "OK" or "FAILED (failures=N, errors=N)".
-run_unittest() {  # run_unittest NAME FILE
+run_unittest() {  # run_unittest NAME FILE [PYTHON]
   local name=$1 log="$results/$1.log" code ran bad
-  limited python3 "$2" >"$log" 2>&1
+  limited "${3:-python3}" "$2" >"$log" 2>&1
   code=$?
   ran=$(grep -oE '^Ran [0-9]+' "$log" | grep -oE '[0-9]+')
   bad=$(grep -E '^FAILED' "$log" | grep -oE '[0-9]+' | awk '{ n += $1 } END { print n }')
