@@ -27,7 +27,7 @@ import parrot_model  # noqa: E402
 import tiny_model  # noqa: E402
 
 SENT, NEVER_SENT = "sk-sent-0123456789", "sk-never-sent-9876543210"
-OPEN_PATHS = {"/livez", "/readyz", "/health", "/", "/ui/{file}"}
+OPEN_PATHS = {"/livez", "/readyz", "/health", "/openapi.json", "/", "/ui/{file}"}
 OPEN_METHODS = re.compile(r"/grpc\.health\.v1\.Health/|/inference\.GRPCInferenceService/Server"
                           r"(Live|Ready)$|/vllm\.grpc\.engine\.VllmEngine/HealthCheck$")
 CHAT = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 2}
