@@ -303,9 +303,11 @@ Status Checkpoint::DecodeFp8(const SafetensorsFile& file, const SafetensorsEntry
       ReadPieces(file, entry, codes, [&](size_t begin, std::span<const std::byte> bytes) {
         const auto piece = std::span(values, count).subspan(begin, bytes.size());
         const auto* const scales = static_cast<const float*>(scale->data);
-        for (size_t i = 0; i < bytes.size(); ++i) {
-          piece[i] = Fp8WeightCodec::Decode(std::to_integer<uint8_t>(bytes[i]),
-                                            scales[(begin + i) / width]);
+        for (size_t i = 0; i < bytes.size();) {
+          const size_t row = (begin + i) / width;
+          const size_t end = std::min(bytes.size(), (row + 1) * width - begin);
+          for (; i < end; ++i)
+            piece[i] = Fp8WeightCodec::Decode(std::to_integer<uint8_t>(bytes[i]), scales[row]);
         }
         FiniteCheck check(DType::kFloat32, matrices_kept_as_);
         check.Add(static_cast<int64_t>(begin), std::as_bytes(piece));
