@@ -60,9 +60,20 @@ bool EngineLoop::Turn() {
 Inbox::Incoming EngineLoop::Take(bool wait) {
   const ScopedThreadActivity at("the inbox");
   std::optional<TimePoint> deadline;
-  if (const std::optional<double> seconds = scheduler_.NextLoadDeadline())
+  if (const std::optional<double> seconds = scheduler_.transfers().NextDeadline())
     deadline = TimePoint(std::chrono::ceil<TimePoint::duration>(Seconds(*seconds)));
   return inbox_.Take(wait, deadline);
+}
+
+StepCosts EngineLoop::CostsAt(TimePoint now) const {
+  StepCosts costs = {
+      .rows = recorder_.row_costs(), .draft = recorder_.draft_cost(), .now = SecondsOf(now)};
+  if (const std::optional<StepCost>& cost = recorder_.step_cost()) {
+    const double tokens_max = scheduler_.max_step_tokens();
+    costs.overhead_tokens = static_cast<int>(std::min(tokens_max, cost->overhead_tokens()));
+    costs.token_seconds = cost->token_seconds;
+  }
+  return costs;
 }
 
 // One step takes four calls: Plan and Launch here, Collect and Commit below. With a depth of 2 the
@@ -73,16 +84,7 @@ bool EngineLoop::Launch() {
   if (!scheduler_.HasWork()) return false;
   StepRecord step;
   step.begin = world_.now();
-  if (recorder_.step_cost()) {
-    const double most = scheduler_.max_step_tokens();
-    scheduler_.SetOverheadTokens(
-        static_cast<int>(std::min(most, recorder_.step_cost()->overhead_tokens())));
-  }
-  scheduler_.SetRowCosts(recorder_.row_costs());
-  scheduler_.SetDraftCost(recorder_.draft_cost());
-  scheduler_.SetTime(SecondsOf(step.begin),
-                     recorder_.step_cost() ? recorder_.step_cost()->token_seconds : 0);
-  const StepPlan plan = scheduler_.Plan();
+  const StepPlan plan = scheduler_.Plan(CostsAt(step.begin));
   step.planned = world_.now();
   if (plan.sequences.empty()) return is_stalled_ = launched_.empty(), false;
   recorder_.OnPlan(plan, step.planned);
@@ -126,7 +128,8 @@ void EngineLoop::Accept(Inbox::Incoming incoming) {
   if (!incoming.end_all) return;
   for (const Sequence* sequence : scheduler_.queue().ByArrival())
     End(sequence->request.id, *incoming.end_all);
-  for (const RequestId request : scheduler_.LoadingRequests()) End(request, *incoming.end_all);
+  for (const RequestId request : scheduler_.transfers().LoadingRequests())
+    End(request, *incoming.end_all);
   while (!scheduler_.running().empty())
     End(scheduler_.running().back()->request.id, *incoming.end_all);
 }
@@ -166,7 +169,7 @@ void EngineLoop::Publish() {
 
 void EngineLoop::KeepOffers(TimePoint deadline) {
   scheduler_.FinishTransfers();
-  while (scheduler_.HasOffers() || scheduler_.num_transferring() > 0) {
+  while (scheduler_.transfers().HasOffers() || scheduler_.transfers().HoldsPages()) {
     if (!inbox_.AwaitWake(deadline)) return;
     scheduler_.FinishTransfers();
   }

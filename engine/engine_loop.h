@@ -61,6 +61,7 @@ class EngineLoop {
   void EndOverdue();
   Inbox::Incoming Take(bool wait);
   StepResult Await();
+  StepCosts CostsAt(TimePoint now) const;
   void Publish();
   int64_t NowNs() const {
     return std::chrono::nanoseconds(world_.now().time_since_epoch()).count();

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "engine/scheduler.h"
+#include "engine/request_fit.h"
 
 namespace diffserve {
 namespace {

@@ -2,20 +2,15 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
-#include "engine/token_constraint.h"
+#include "engine/drawn_tokens.h"
 #include "kernels/base/check.h"
 
 namespace diffserve {
 namespace {
 
-PrefixIndex::Options Complete(PrefixIndex::Options index_options, const EngineOptions& options) {
-  index_options.num_pages = options.num_pages;
-  index_options.page_size = options.page_size;
-  return index_options;
-}
+bool PlansSome(const std::unique_ptr<Sequence>& sequence) { return sequence->num_planned > 0; }
 
 }  // namespace
 
@@ -34,58 +29,21 @@ struct Scheduler::Budget {
   }
 };
 
-Status CheckFits(const EngineOptions& options, const Request& request) {
-  const auto prompt = static_cast<int64_t>(request.prompt.size());
-  const int64_t wanted = prompt + request.max_tokens;
-  if (prompt == 0)
-    return InvalidArgument("the prompt is empty; at least one token is needed", "prompt");
-  const bool needs_no_output = request.sampling.prompt_logprobs >= 0 || !request.observers.empty();
-  if (request.max_tokens < 0 || (request.max_tokens == 0 && !needs_no_output)) {
-    return InvalidArgument(
-        "max_tokens is " + std::to_string(request.max_tokens) +
-            "; it must be at least 1, or 0 if log-probabilities of the prompt are asked for",
-        "max_tokens");
-  }
-  if (wanted > options.max_model_len) {
-    return InvalidArgument(
-        "the maximum context length is " + std::to_string(options.max_model_len) + " tokens, but " +
-            std::to_string(wanted) + " were requested (" + std::to_string(prompt) +
-            " in the prompt, " + std::to_string(request.max_tokens) + " in max_tokens)",
-        prompt >= options.max_model_len ? "prompt" : "max_tokens");
-  }
-  const int64_t pages = PagesFor(MaxCachedTokens(request), options.page_size);
-  if (pages > options.num_pages) {
-    return InvalidArgument(
-        "the KV cache holds " + std::to_string(int64_t{options.num_pages} * options.page_size) +
-            " tokens, but " + std::to_string(wanted) + " were requested (" +
-            std::to_string(prompt) + " in the prompt, " + std::to_string(request.max_tokens) +
-            " in max_tokens)",
-        PagesFor(prompt, options.page_size) > options.num_pages ? "prompt" : "max_tokens");
-  }
-  return Status();
-}
-
 Scheduler::Scheduler(const EngineOptions& options, PrefixIndex::Options index_options,
                      PageTier* tier)
     : options_(options),
-      max_running_(options.MaxRunning()),
-      pool_(options.num_pages),
-      index_(Complete(index_options, options)),
-      states_(options),
-      draft_pages_(options.num_pages, options.page_size),
-      tier_(tier) {
-  DS_CHECK(max_running_ > 0 && options.page_size > 0 && options.max_model_len > 0,
+      pages_(options, index_options),
+      transfers_(options, tier, pages_),
+      proposals_(options, pages_),
+      shares_(options, pages_) {
+  DS_CHECK(options.MaxRunning() > 0 && options.page_size > 0 && options.max_model_len > 0,
            "every size of the engine is positive");
-  if (options.speculative_history_bytes > 0) history_.emplace(options.speculative_history_bytes);
 }
 
 void Scheduler::Add(Request request) {
   DS_CHECK(CheckFits(options_, request).ok(), "admission has checked that the request fits");
   auto sequence = std::make_unique<Sequence>(std::move(request), options_.page_size);
-  if (options_.speculative_tokens > 0) {
-    sequence->proposer.emplace(options_.speculative_tokens, sequence->request.prompt,
-                               sequence->request.prediction);
-  }
+  proposals_.Add(*sequence);
   const bool is_new = by_id_.emplace(sequence->request.id, sequence.get()).second;
   DS_CHECK(is_new, "a request id is used once");
   sequence->arrival = ++arrivals_;
@@ -103,7 +61,7 @@ std::optional<TokenEvent> Scheduler::End(RequestId id, FinishReason finish, Stat
   event.cached_tokens = it->second->cached_tokens;
   event.loaded_tokens = it->second->loaded_tokens;
   event.prediction = it->second->prediction_use;
-  Remember(*it->second, finish);
+  proposals_.Remember(*it->second, finish);
   Remove(*it->second);
   return event;
 }
@@ -118,14 +76,14 @@ void Scheduler::Remove(const Sequence& sequence) {
     ReleasePages(**it);
     running_.erase(it);
     --client.num_running;
-  } else if (!EndLoading(sequence)) {
+  } else if (!transfers_.End(sequence)) {
     queue_.Remove(sequence);
   }
   queue_.Leave(client);
 }
 
 int Scheduler::free_seats() const {
-  return short_of_pages_ ? 0 : max_running_ - static_cast<int>(running_.size());
+  return short_of_pages_ ? 0 : options_.MaxRunning() - static_cast<int>(running_.size());
 }
 
 Scheduler::Budget Scheduler::NewBudget() const {
@@ -140,37 +98,48 @@ Scheduler::Budget Scheduler::NewBudget() const {
   return budget;
 }
 
-StepPlan Scheduler::Plan() {
+StepPlan Scheduler::Plan(const StepCosts& costs) {
   DS_CHECK(HasWork() && due_.size() < 2, "there is something to plan, at most one step ahead");
   DS_CHECK(due_.empty() || options_.speculative_tokens == 0,
            "what is proposed follows known tokens, so nothing is planned ahead");
-  StepPlan plan;
-  states_.BeginPlan(running_);
-  if (MustCommitFirst() || !MakeRoom()) return plan;
-  ShareOut();
-  Budget budget = NewBudget();
-  if (!PlanRunning(budget)) return plan;
-  if (shared_out_ && due_.empty() && NothingIsPlanned()) {
+  pages_.BeginPlan(running_);
+  Budget budget;
+  if (MustCommitFirst() || !MakeRoom() || !PlanAll(costs, budget)) return {};
+  const bool is_empty = std::ranges::none_of(running_, PlansSome);
+  DS_CHECK(!is_empty || !due_.empty() || (running_.empty() && pages_.num_held_by_transfers() > 0),
+           "the oldest sequence always advances");
+  if (is_empty) return {};
+  counters_.deferrals += budget.deferred ? 1 : 0;
+  return DescribePlan();
+}
+
+// False: pages are short while a plan is not committed.
+bool Scheduler::PlanAll(const StepCosts& costs, Budget& budget) {
+  shares_.ShareOut(running_, queue_, costs.overhead_tokens);
+  budget = NewBudget();
+  if (!PlanRunning(budget)) return false;
+  if (shares_.shared_out() && due_.empty() && std::ranges::none_of(running_, PlansSome)) {
     // No sequence with a share finds a page, so those that hold the pages continue.
-    LiftShares();
+    shares_.Lift(running_, queue_);
     budget = NewBudget();
     PlanRunning(budget);
   }
-  PlanWaiting(budget);
+  PlanWaiting(budget, costs);
   PlanLeftover(budget);
-  PlanProposals();
+  proposals_.Plan(running_, costs);
+  return true;
+}
 
+// Advances the planned sequences; those that decode come first.
+StepPlan Scheduler::DescribePlan() {
   std::vector<Sequence*> planned;
   for (const auto& sequence : running_) {
-    if (sequence->num_planned > 0) planned.push_back(sequence.get());
+    if (PlansSome(sequence)) planned.push_back(sequence.get());
   }
-  DS_CHECK(!planned.empty() || !due_.empty() || (running_.empty() && num_transferring_ > 0),
-           "the oldest sequence always advances");
-  if (planned.empty()) return plan;
   std::ranges::stable_partition(planned, [](const Sequence* s) { return s->num_remaining() == 1; });
-  counters_.deferrals += budget.deferred ? 1 : 0;
+  StepPlan plan;
   plan.step = ++step_;
-  TakeTurns();
+  ClientShares::TakeTurns(running_, step_);
   std::vector<Due>& due = due_.emplace_back();
   for (Sequence* sequence : planned) {
     const PlannedSequence& entry = plan.sequences.emplace_back(Describe(*sequence));
@@ -187,6 +156,26 @@ bool Scheduler::MustCommitFirst() const {
   });
 }
 
+// Preempts sequences of clients that hold more than their part, youngest first, if the next client
+// has no room although it would hold no more than its own part. False: a sequence should be
+// preempted, but a plan is not committed.
+bool Scheduler::MakeRoom() {
+  Sequence* const next = queue_.Next();
+  if (next == nullptr || queue_.clients().size() < 2 || !shares_.IsWithinPart(*next, queue_))
+    return true;
+  const auto has_room = [&] {
+    return std::ssize(running_) < options_.MaxRunning() &&
+           pages_.HasRoomFor(*next, pages_.FindPrefix(*next), running_);
+  };
+  while (!has_room()) {
+    Sequence* const victim = shares_.VictimFor(*next, running_, queue_);
+    if (victim == nullptr) return true;
+    if (!due_.empty()) return false;
+    Preempt(*victim);
+  }
+  return true;
+}
+
 // Plans the running sequences, oldest first. False: pages are short while a plan is not committed.
 // Its commit may free some; otherwise the next call preempts a sequence.
 bool Scheduler::PlanRunning(Budget& budget) {
@@ -195,7 +184,7 @@ bool Scheduler::PlanRunning(Budget& budget) {
     const bool decodes = sequence.num_remaining() == 1;
     const int wanted = std::min(sequence.share,
                                 decodes ? 1 : TokensFor(sequence.num_remaining(), budget));
-    while (PagesMissing(sequence, wanted) > pool_.num_available()) {
+    while (!pages_.HasFree(pages_.Missing(sequence, wanted))) {
       Sequence* const victim = VictimBehind(i);
       if (victim == nullptr) break;
       if (!due_.empty()) {
@@ -206,7 +195,7 @@ bool Scheduler::PlanRunning(Budget& budget) {
       budget.out_of_pages = true;  // a step that preempts admits no sequence
       Preempt(*victim);
     }
-    const int planned = PlanTokens(sequence, wanted);
+    const int planned = pages_.Grow(sequence, wanted);
     if (!decodes) budget.Take(sequence, planned);
     budget.out_of_pages |= planned < wanted;
   }
@@ -216,37 +205,38 @@ bool Scheduler::PlanRunning(Budget& budget) {
 void Scheduler::TakeBackPlan() {
   for (const auto& sequence : running_) {
     sequence->num_planned = 0;
-    TrimPages(*sequence);
+    pages_.Trim(*sequence);
   }
 }
 
-void Scheduler::PlanWaiting(Budget& budget) {
+void Scheduler::PlanWaiting(Budget& budget, const StepCosts& costs) {
   bool has_room = true;
-  while (static_cast<int>(running_.size()) < max_running_ && budget.tokens > 0 &&
+  while (std::ssize(running_) < options_.MaxRunning() && budget.tokens > 0 &&
          !budget.out_of_pages) {
     Sequence* const next = queue_.Next();
     if (next == nullptr) break;
     ClientQueue& client = *next->client;
-    const std::vector<int32_t> hits = FindPrefix(*next);
+    const std::vector<int32_t> hits = pages_.FindPrefix(*next);
     const int num_hits = static_cast<int>(hits.size());
     const int remaining = next->num_tokens() - num_hits * options_.page_size;
     const int wanted = std::min(TokensFor(remaining, budget), client.tokens_left);
-    const bool deferred = wanted > 0 && PrefixIsUnderWay(*next, num_hits, wanted);
+    const bool deferred = wanted > 0 && pages_.PrefixIsUnderWay(*next, num_hits, wanted, running_);
     if (wanted == 0 || deferred) {
       budget.deferred |= deferred;
       client.passed_over = true;
       continue;
     }
-    has_room = HasRoomFor(*next, hits);
+    has_room = pages_.HasRoomFor(*next, hits, running_);
     if (!has_room) {
-      StopKeeping();
+      transfers_.StopKeeping();
       break;
     }
-    if (StartLoad(*next, num_hits)) continue;
+    if (transfers_.TryLoad(*next, num_hits, running_, costs, [&] { return queue_.Remove(*next); }))
+      continue;
     Sequence& head = Admit(hits);
     head.share = std::min(head.share, client.tokens_left);
-    const int planned = PlanTokens(head, wanted);
-    client.tokens_left -= shared_out_ ? planned : 0;
+    const int planned = pages_.Grow(head, wanted);
+    client.tokens_left -= shares_.shared_out() ? planned : 0;
     budget.Take(head, planned);
     budget.out_of_pages |= planned < wanted;
   }
@@ -260,7 +250,7 @@ void Scheduler::PlanLeftover(Budget& budget) {
     if (budget.tokens == 0) return;
     const int wanted = std::min({sequence->num_remaining() - sequence->num_planned, budget.tokens,
                                  sequence->share - sequence->num_planned});
-    budget.tokens -= PlanTokens(*sequence, wanted);
+    budget.tokens -= pages_.Grow(*sequence, wanted);
   }
 }
 
@@ -275,22 +265,32 @@ int Scheduler::TokensFor(int remaining, const Budget& budget) const {
 Sequence& Scheduler::Admit(const std::vector<int32_t>& hits) {
   Sequence& head = *running_.emplace_back(queue_.TakeNext());
   ++head.client->num_running;
-  head.share = kUnlimited;
+  head.share = Sequence::kUnlimited;
   head.last_turn = step_;  // so that its turn comes after those of the running sequences
-  for (int32_t page : hits) pool_.Share(page);
-  head.pages = hits;
-  head.client->num_pages += std::ssize(hits);
-  head.num_indexed_pages = static_cast<int>(hits.size());
-  head.num_computed = head.num_committed = head.num_indexed_pages * options_.page_size;
-  states_.Begin(head, hits.empty() ? -1 : hits.back());
+  pages_.Start(head, hits);
   if (!head.admitted_before) {
     head.admitted_before = true;
     head.cached_tokens = std::min(head.num_computed, head.num_prompt_tokens());
     head.loaded_tokens = std::max(
         0, std::min(head.cached_tokens, head.loaded_end) - head.loaded_begin);
-    CountPrefix(head, head.num_indexed_pages);
+    CountPrefix(head);
   }
   return head;
+}
+
+void Scheduler::CountPrefix(Sequence& sequence) {
+  if (pages_.TakesFromCache(sequence)) {
+    counters_.prefix_queries += static_cast<uint64_t>(sequence.num_prompt_tokens());
+    counters_.prefix_hits += static_cast<uint64_t>(sequence.cached_tokens);
+    counters_.tier_hits += static_cast<uint64_t>(sequence.loaded_tokens);
+    if (sequence.num_indexed_pages > 0) return;
+  }
+  ++counters_.prefix_misses[static_cast<size_t>(pages_.WhyMissing(sequence))];
+}
+
+void Scheduler::ReleasePages(Sequence& sequence) {
+  transfers_.Offer(sequence);
+  pages_.Release(sequence);
 }
 
 // Picks the sequence to preempt for running_[index]: among the later ones, which are younger and
@@ -340,11 +340,8 @@ PlannedSequence Scheduler::Describe(Sequence& sequence) {
   planned.proposed = sequence.proposed;
   planned.scores_prompt = sequence.wants_prompt_scores() &&
                           sequence.num_computed < sequence.num_prompt_tokens();
-  planned.pages = sequence.pages;
-  planned.states = states_.PlanStep(sequence);
-  planned.draft = std::exchange(sequence.draft, {});
-  draft_pages_.Take(sequence, planned.draft);
-  planned.window_pages = sequence.state.window_pages;
+  pages_.Describe(sequence, planned);
+  planned.draft = proposals_.TakeDraft(sequence);
   const auto num_outputs = static_cast<size_t>(sequence.num_outputs());
   if (planned.samples > 0) {
     if (sequence.num_outputs() < request.sampling.min_tokens) {
@@ -373,8 +370,10 @@ std::vector<TokenEvent> Scheduler::Commit(const StepResult& result) {
     Sequence& sequence = *it->second;
     TokenEvent event = CommitSequence(sequence, due[i], result[i]);
     const bool ended = event.finish != FinishReason::kNone;
+    // A constraint that has met its limits.
+    counters_.constraints_failed += event.finish == FinishReason::kLength && !event.error.ok();
     if (ended) {
-      Remember(sequence, event.finish);
+      proposals_.Remember(sequence, event.finish);
       Remove(sequence);
     }
     if (ended || !event.tokens.empty() || !event.prompt_logprobs.empty())
@@ -397,77 +396,72 @@ TokenEvent Scheduler::CommitSequence(Sequence& sequence, const Due& due,
   }
   const bool finite = std::ranges::all_of(result.prompt_scores, &SampleResult::finite) &&
                       (due.samples == 0 || result.samples.front().finite);
-  if (!finite || !result.observed.ok()) {
-    ForgetContent(sequence);
-    ++counters_.corrupted;
-    event.finish = FinishReason::kError;
-    event.error = finite ? result.observed
-                         : Status(StatusCode::kInternal,
-                                  "the model produced non-finite logits" + result.non_finite_hint);
-    return event;
+  if (finite && result.observed.ok()) {
+    TakeResult(sequence, due, result, event);
+  } else {
+    EndCorrupted(sequence, result, finite, event);
   }
-  TakePromptScores(sequence, due.end, result, event);
-  const int rejected = TakeDraws(sequence, due, result, event);
-  event.prediction = sequence.prediction_use;
-  sequence.num_committed = due.end - rejected;
-  if (rejected > 0) draft_pages_.Cut(sequence, sequence.num_committed);
-  IndexFullPages(sequence);
-  states_.Commit(sequence, index_);
-  if (due.end == MaxCachedTokens(sequence.request) && due.samples == 0)
-    event.finish = FinishReason::kLength;  // max_tokens is 0: only the prompt is computed
   return event;
 }
 
-// `end`: the position after the step's tokens.
-void Scheduler::TakePromptScores(Sequence& sequence, int end, const SequenceResult& result,
-                                 TokenEvent& event) const {
-  if (!sequence.wants_prompt_scores()) return;
-  const int scored = sequence.num_prompt_tokens() - 1;
-  const int expected = std::max(0, std::min(end, scored) - sequence.num_committed);
-  DS_CHECK(static_cast<int>(result.prompt_scores.size()) == expected,
-           "one score for each planned token that a prompt token follows");
-  sequence.prompt_scores.insert(sequence.prompt_scores.end(), result.prompt_scores.begin(),
-                                result.prompt_scores.end());
-  if (end < sequence.num_prompt_tokens()) return;
-  event.prompt_logprobs = std::move(sequence.prompt_scores);
-  sequence.prompt_scores.clear();
-  sequence.prompt_scored = true;
+void Scheduler::TakeResult(Sequence& sequence, const Due& due, const SequenceResult& result,
+                           TokenEvent& event) {
+  TakePromptScores(sequence, due.end, result, event);
+  int rejected = 0;
+  if (due.samples > 0) {
+    const int taken = TakeDraws(sequence, due.end, result, event);
+    rejected = due.samples - taken;
+    if (due.samples > 1) proposals_.Learn(sequence, due.samples - 1, taken - 1);
+    pages_.TakeBack(sequence, rejected);
+  }
+  event.prediction = sequence.prediction_use;
+  sequence.num_committed = due.end - rejected;
+  pages_.Commit(sequence);
+  if (due.end == MaxCachedTokens(sequence.request) && due.samples == 0)
+    event.finish = FinishReason::kLength;  // max_tokens is 0: only the prompt is computed
 }
 
-void Scheduler::TakeToken(Sequence& sequence, int position, const SampleResult& sample,
-                          TokenEvent& event) {
-  const Request& request = sequence.request;
-  const int num_outputs = position + 1 - sequence.num_prompt_tokens();
-  sequence.tail[static_cast<size_t>(position - sequence.prompt_pages_end)] = sample.token;
-  event.tokens.push_back(sample.token);
-  if (request.sampling.num_logprobs >= 0) event.logprobs.push_back(sample);
-  const auto is_in = [&](const std::vector<int32_t>& ids) {
-    return std::ranges::find(ids, sample.token) != ids.end();
-  };
-  if (num_outputs > request.sampling.min_tokens) {
-    if (!request.sampling.ignore_eos && is_in(request.eos_token_ids)) {
-      event.finish = FinishReason::kStop;
-      return;
-    }
-    if (is_in(request.sampling.stop_token_ids)) {
-      event.finish = FinishReason::kStop;
-      event.stop_token = sample.token;
-      return;
-    }
-  }
-  if (num_outputs >= request.max_tokens) {
-    event.finish = FinishReason::kLength;
-  } else if (request.constraint != nullptr) {
-    if (Status status = request.constraint->Accept(sample.token); !status.ok())
-      EndByConstraint(std::move(status), event);
-  }
+void Scheduler::EndCorrupted(Sequence& sequence, const SequenceResult& result, bool finite,
+                             TokenEvent& event) {
+  if (pages_.ForgetChain(sequence)) transfers_.Forget(sequence);
+  ++counters_.corrupted;
+  event.finish = FinishReason::kError;
+  event.error = finite ? result.observed
+                       : Status(StatusCode::kInternal,
+                                "the model produced non-finite logits" + result.non_finite_hint);
 }
 
-void Scheduler::EndByConstraint(Status error, TokenEvent& event) {
-  const bool is_limit = error.code() == StatusCode::kInternal;
-  counters_.constraints_failed += is_limit ? 1 : 0;
-  event.finish = is_limit ? FinishReason::kLength : FinishReason::kError;
-  event.error = std::move(error);
+void Scheduler::Put(TierTransfers::Sequences sequences) {
+  for (std::unique_ptr<Sequence>& sequence : sequences) queue_.Put(std::move(sequence));
+}
+
+void Scheduler::FinishTransfers() {
+  Put(transfers_.Finish());
+  transfers_.Keep(running_, /*starts_chains=*/!short_of_pages_);
+}
+
+// The sequences of slow loads wait again. Nothing more is loaded until the tier has released their
+// pages.
+void Scheduler::GiveUpSlowLoads(double now) { Put(transfers_.GiveUpSlow(now)); }
+
+void Scheduler::ResetPrefixCache(CacheReset which) {
+  transfers_.Reset(which);
+  if (which.memory) pages_.ClearCache();
+}
+
+void Scheduler::CheckInvariants() const {
+  pages_.CheckInvariants(running_, transfers_.HeldPages(), transfers_.HeldSnapshots());
+  transfers_.CheckInvariants();
+  ClientShares::CheckInvariants(running_, queue_);
+  const std::vector<const Sequence*> waiting = queue_.ByArrival();
+  for (const Sequence* sequence : waiting) {
+    DS_CHECK(sequence->state.slot < 0 && sequence->pages.empty() && sequence->num_planned == 0,
+             "what waits holds nothing");
+    DS_CHECK(sequence->num_computed == 0 && sequence->num_committed == 0, "what waits begins anew");
+    DS_CHECK(!sequence->awaits_draw(), "what waits has known tokens only");
+  }
+  DS_CHECK(by_id_.size() == running_.size() + waiting.size() + transfers_.LoadingRequests().size(),
+           "every sequence runs, waits or is being loaded");
 }
 
 }  // namespace diffserve

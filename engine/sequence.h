@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <utility>
@@ -62,6 +63,8 @@ struct HeldState {
 };
 
 struct Sequence {
+  static constexpr int kUnlimited = std::numeric_limits<int>::max();
+
   Sequence(Request request_in, int page_size)
       : request(std::move(request_in)),
         prompt_pages_end(num_prompt_tokens() / page_size * page_size),
@@ -80,7 +83,7 @@ struct Sequence {
   int num_computed = 0;       // tokens computed by all plans so far
   int num_committed = 0;      // tokens computed by committed plans
   int num_planned = 0;        // tokens in the plan being built
-  int share = 0;              // maximum number of tokens in the plan being built
+  int share = 0;              // maximum number of tokens in the plan being built, or kUnlimited
   uint64_t last_turn = 0;     // the last step in which its share was not 0
   std::vector<int32_t> pages;
   HeldState state;            // only while it runs

@@ -147,29 +147,31 @@ void StatsRecorder::ReadGauges(const Scheduler& scheduler) {
   stats_.running = static_cast<int>(scheduler.running().size());
   stats_.pages_total = scheduler.pool().num_pages();
   stats_.pages_free = scheduler.pool().num_free();
-  const int num_kept = scheduler.NumPagesOnlyKept();
+  const int num_kept = scheduler.transfers().NumPagesOnlyKept();
   stats_.pages_cached = scheduler.pool().num_cached() + num_kept;
   stats_.pages_used = scheduler.pool().num_in_use() - num_kept;
   const SchedulerCounters& counters = scheduler.counters();
+  const TierTransfers::Counters& transfers = scheduler.transfers().counters();
+  const ProposalPlanner::Counters& proposals = scheduler.proposals().counters();
   stats_.prompt_tokens_cached = counters.prefix_hits;
   stats_.prefix_queries = counters.prefix_queries;
   stats_.prefix_hits = counters.prefix_hits;
   stats_.prefix_misses = counters.prefix_misses;
   stats_.prefix_deferrals = counters.deferrals;
-  stats_.tier_loads = scheduler.num_loads();
+  stats_.tier_loads = scheduler.transfers().num_loads();
   stats_.tier_hits = counters.tier_hits;
   if (step_cost_.cost()) {
-    const uint64_t tokens = counters.tokens_loaded -
-                            std::exchange(priced_tokens_, counters.tokens_loaded);
+    const uint64_t tokens = transfers.tokens_loaded -
+                            std::exchange(priced_tokens_, transfers.tokens_loaded);
     stats_.tier_seconds_saved += static_cast<double>(tokens) * step_cost_.cost()->token_seconds;
   }
-  stats_.tier_pages_lost = counters.pages_lost;
-  stats_.tier_slow_loads = counters.slow_loads;
+  stats_.tier_pages_lost = transfers.pages_lost;
+  stats_.tier_slow_loads = transfers.slow_loads;
   stats_.preemptions = counters.preemptions;
-  stats_.proposals = counters.proposals;
-  stats_.proposed_tokens = counters.proposed_tokens;
-  stats_.accepted_tokens = counters.accepted_tokens;
-  stats_.history_bytes = scheduler.history_bytes();
+  stats_.proposals = proposals.proposals;
+  stats_.proposed_tokens = proposals.proposed_tokens;
+  stats_.accepted_tokens = proposals.accepted_tokens;
+  stats_.history_bytes = scheduler.proposals().history_bytes();
   stats_.corrupted = counters.corrupted;
   stats_.constraints_failed = counters.constraints_failed;
   const StateStore& states = scheduler.states();

@@ -104,7 +104,7 @@ TEST(AnswerHistoryTest, RoomForNothingKeepsNothing) {
 // ---- In the scheduler.
 
 uint64_t AcceptedFromHistory(const Scheduler& scheduler) {
-  GuessCounts accepted = scheduler.counters().accepted_tokens;
+  GuessCounts accepted = scheduler.proposals().counters().accepted_tokens;
   return accepted.of(GuessSource::kHistory);
 }
 
@@ -117,7 +117,6 @@ uint64_t AcceptedByTheLast(const std::vector<std::string>& owners,
   options.speculative_tokens = 7;
   options.speculative_history_bytes = kRoom;
   Scheduler scheduler(options);
-  scheduler.SetOverheadTokens(100);
   FakeExecutor executor(options, {});
   uint64_t accepted = 0;
   for (size_t i = 0; i < owners.size(); ++i) {
@@ -129,7 +128,7 @@ uint64_t AcceptedByTheLast(const std::vector<std::string>& owners,
     scheduler.Add(std::move(request));
     Tokens outputs;
     while (scheduler.HasWork()) {
-      executor.Launch(scheduler.Plan());
+      executor.Launch(scheduler.Plan({.overhead_tokens = 100}));
       for (const TokenEvent& event : scheduler.Commit(executor.Collect()))
         outputs.insert(outputs.end(), event.tokens.begin(), event.tokens.end());
       const bool is_last = i + 1 == owners.size();

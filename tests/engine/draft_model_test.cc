@@ -88,7 +88,8 @@ class DraftModelTest : public ::testing::TestWithParam<DraftedModel> {
     const SchedulerCounters& counters = steps.scheduler.counters();
     hits_ += counters.prefix_hits;
     preemptions_ += counters.preemptions;
-    GuessCounts proposed = counters.proposed_tokens, accepted = counters.accepted_tokens;
+    GuessCounts proposed = steps.scheduler.proposals().counters().proposed_tokens;
+    GuessCounts accepted = steps.scheduler.proposals().counters().accepted_tokens;
     proposed_ += proposed.of(GuessSource::kDraft);
     accepted_ += accepted.of(GuessSource::kDraft);
     return steps;

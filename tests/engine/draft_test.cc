@@ -42,7 +42,7 @@ class DraftedSteps {
         overhead_(overhead),
         draft_cost_(options.draft_cost),
         right_chance_(right_chance) {
-    scheduler.SetOverheadTokens(overhead);
+    costs.overhead_tokens = overhead;
   }
 
   void Add(const Tokens& text, int prompt_tokens) {
@@ -55,7 +55,7 @@ class DraftedSteps {
 
   // Runs a step. Returns the draft model's work for each sequence, by request.
   std::map<RequestId, DraftWork> Step() {
-    const StepPlan plan = scheduler.Plan();
+    const StepPlan plan = scheduler.Plan(costs);
     const DraftLoad load = plan.draft_load();
     draft_tokens_ = load.tokens;
     cost_ = overhead_ * (1 + draft_cost_ * load.passes) + plan.num_tokens() +
@@ -96,12 +96,13 @@ class DraftedSteps {
     return cost / plain_cost;
   }
   uint64_t Accepted(GuessSource source) const {
-    GuessCounts counts = scheduler.counters().accepted_tokens;
+    GuessCounts counts = scheduler.proposals().counters().accepted_tokens;
     return counts.of(source);
   }
   int draft_tokens() const { return draft_tokens_; }  // of the last step
 
   Scheduler scheduler;
+  StepCosts costs;
 
  private:
   const double overhead_, draft_cost_, right_chance_;
@@ -136,7 +137,7 @@ TEST(DraftTest, WrongGuessesAreDraftedAgainAsWhatWasDrawn) {
   const DraftWork second = steps.Step().at(1);
   EXPECT_EQ(second.first, 51);
   EXPECT_EQ(second.end, 52);
-  EXPECT_EQ(steps.scheduler.counters().accepted_tokens.total(), 0u);
+  EXPECT_EQ(steps.scheduler.proposals().counters().accepted_tokens.total(), 0u);
 }
 
 TEST(DraftTest, LongPromptIsCaughtUpWithBoundedWorkPerStep) {
@@ -176,7 +177,7 @@ TEST(DraftTest, FullBatchIsNotDrafted) {
   DraftedSteps steps(Drafting(), 100, 1);
   for (uint64_t i = 1; i <= 8; ++i) steps.Add(NewText(i, 150), 50);
   EXPECT_EQ(steps.CostRatio(), 1);
-  EXPECT_EQ(steps.scheduler.counters().proposals, 0u);
+  EXPECT_EQ(steps.scheduler.proposals().counters().proposals, 0u);
 }
 
 TEST(DraftTest, SharedPagesAreDraftedOnce) {
@@ -245,7 +246,7 @@ TEST(DraftTest, UselessDraftCostsLessThanOnePercent) {
 
 TEST(DraftTest, MeasuredCostReplacesThatOfTheSize) {
   DraftedSteps steps(Drafting(), 20, 1);
-  steps.scheduler.SetDraftCost(DraftCost{.pass = 25, .token = 0.1});
+  steps.costs.draft = DraftCost{.pass = 25, .token = 0.1};
   steps.Add(NewText(1, 200), 50);
   while (steps.scheduler.HasWork()) EXPECT_TRUE(steps.Step().empty());
 }

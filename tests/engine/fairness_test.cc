@@ -58,7 +58,7 @@ TEST(FairnessTest, ClientGetsTheOthersTokensPlusTheOverheadPerStep) {
   bench.Step();
   bench.Add(Of(kFew, MakeRequest(9, 1, 20)));
   bench.Step();
-  bench.scheduler.SetOverheadTokens(3);
+  bench.costs.overhead_tokens = 3;
   std::map<RequestId, int> steps;
   for (int step = 0; step < 8; ++step) {
     const TokensByRequest computed = bench.Step();
@@ -73,7 +73,7 @@ TEST(FairnessTest, ClientGetsTheOthersTokensPlusTheOverheadPerStep) {
 
 TEST(FairnessTest, SingleClientGetsTheWholeStep) {
   SchedulerBench bench(SmallEngine());
-  bench.scheduler.SetOverheadTokens(0);
+  bench.costs.overhead_tokens = 0;
   for (RequestId id = 1; id <= 4; ++id)
     bench.Add(Of(kMany, MakeRequest(id, 8, 1, 10 * static_cast<int>(id))));
   EXPECT_EQ(bench.Step(), (TokensByRequest{{1, 8}, {2, 8}}));
@@ -120,7 +120,7 @@ TEST(FairnessTest, ManyPromptsDelayAnotherClientsChatByItsOwnTimePlusOneStep) {
   for (const int overhead : {0, 1, 5, 50}) {
     const auto time_of_chat = [&](int prompts_before) {
       SchedulerBench bench(options);
-      bench.scheduler.SetOverheadTokens(overhead);
+      bench.costs.overhead_tokens = overhead;
       RequestId id = 1;
       for (; id <= static_cast<RequestId>(prompts_before); ++id)
         bench.Add(Of(kMany, MakeRequest(id, 120, 8, static_cast<int>(id % 100))));

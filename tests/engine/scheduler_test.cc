@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "engine/request_fit.h"
 #include "tests/testing/scheduler_bench.h"
 
 namespace diffserve {

@@ -83,11 +83,11 @@ TEST(SimulationCoverageTest, SeedsReachPreemptionsHitsEvictionsDeferralsAndFault
     deferrals += simulation.counters().deferrals;
     for (size_t i = 0; i < misses.size(); ++i) misses[i] += simulation.counters().prefix_misses[i];
     counts += simulation.counts();
-    accepted += simulation.counters().accepted_tokens.total();
+    accepted += simulation.proposals().accepted_tokens.total();
     for (size_t i = 0; i < accepted_by_source.by_source.size(); ++i)
-      accepted_by_source.by_source[i] += simulation.counters().accepted_tokens.by_source[i];
-    rejected += simulation.counters().proposed_tokens.total() -
-                simulation.counters().accepted_tokens.total();
+      accepted_by_source.by_source[i] += simulation.proposals().accepted_tokens.by_source[i];
+    rejected += simulation.proposals().proposed_tokens.total() -
+                simulation.proposals().accepted_tokens.total();
     kv_events += simulation.kv_events();
     snapshots.taken += simulation.snapshots().taken;
     snapshots.resumed += simulation.snapshots().resumed;
@@ -141,8 +141,8 @@ TEST(SimulationCoverageTest, SeedsReachDraftsAfterHitsAndPreemptions) {
         seed, {.speculative_tokens = 5, .has_states = seed % 4 == 3, .has_draft = true});
     ASSERT_EQ(simulation.Run(200), "") << "seed=" << seed;
     for (size_t i = 0; i < accepted.by_source.size(); ++i) {
-      proposed.by_source[i] += simulation.counters().proposed_tokens.by_source[i];
-      accepted.by_source[i] += simulation.counters().accepted_tokens.by_source[i];
+      proposed.by_source[i] += simulation.proposals().proposed_tokens.by_source[i];
+      accepted.by_source[i] += simulation.proposals().accepted_tokens.by_source[i];
     }
     hits += simulation.counters().prefix_hits;
     preemptions += simulation.counters().preemptions;
@@ -168,8 +168,8 @@ TEST(SimulationCoverageTest, SeedsReachEveryEventOfTheSecondTier) {
     tier.cleared += simulation.tier().cleared;
     tier.snapshots_loaded += simulation.tier().snapshots_loaded;
     tier.snapshots_kept += simulation.tier().snapshots_kept;
-    lost += simulation.counters().pages_lost;
-    slow += simulation.counters().slow_loads;
+    lost += simulation.transfers().pages_lost;
+    slow += simulation.transfers().slow_loads;
     hits += simulation.counters().tier_hits;
     EXPECT_LE(simulation.counters().tier_hits, simulation.counters().prefix_hits);
     seconds_saved += simulation.stats().tier_seconds_saved;

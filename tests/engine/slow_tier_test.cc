@@ -31,8 +31,7 @@ class SlowTierTest : public ::testing::Test {
   }
   // The number of planned tokens.
   int PlanAt(double seconds, double token_seconds) {
-    scheduler_.SetTime(seconds, token_seconds);
-    const StepPlan plan = scheduler_.Plan();
+    const StepPlan plan = scheduler_.Plan({.now = seconds, .token_seconds = token_seconds});
     const int planned = plan.num_tokens();
     if (planned > 0) {
       executor_.Launch(plan);
@@ -50,27 +49,27 @@ class SlowTierTest : public ::testing::Test {
 TEST_F(SlowTierTest, LoadMayTakeAsLongAsComputing) {
   scheduler_.Add(testing::MakeRequest(1, 50, 2));
   EXPECT_EQ(PlanAt(1, 0.125), 0);
-  EXPECT_EQ(scheduler_.num_loads(), 1);
-  EXPECT_EQ(scheduler_.NextLoadDeadline(), 1 + 48 * 0.125);
+  EXPECT_EQ(scheduler_.transfers().num_loads(), 1);
+  EXPECT_EQ(scheduler_.transfers().NextDeadline(), 1 + 48 * 0.125);
   scheduler_.GiveUpSlowLoads(6.999);
-  EXPECT_EQ(scheduler_.LoadingRequests().size(), 1u);
+  EXPECT_EQ(scheduler_.transfers().LoadingRequests().size(), 1u);
   scheduler_.GiveUpSlowLoads(7);
-  EXPECT_TRUE(scheduler_.LoadingRequests().empty());
+  EXPECT_TRUE(scheduler_.transfers().LoadingRequests().empty());
   EXPECT_EQ(tier_.last_cancelled, tier_.last_load);
-  EXPECT_EQ(scheduler_.NextLoadDeadline(), std::nullopt);
-  EXPECT_EQ(scheduler_.counters().slow_loads, 1u);
+  EXPECT_EQ(scheduler_.transfers().NextDeadline(), std::nullopt);
+  EXPECT_EQ(scheduler_.transfers().counters().slow_loads, 1u);
   EXPECT_EQ(PlanAt(7, 0.125), 16);
 }
 
 TEST_F(SlowTierTest, ShortAndUnmeasuredLoadsHaveTheirTimeToo) {
   scheduler_.Add(testing::MakeRequest(1, 50, 2));
   EXPECT_EQ(PlanAt(0, 0.001), 0);
-  EXPECT_EQ(scheduler_.NextLoadDeadline(), 1);
+  EXPECT_EQ(scheduler_.transfers().NextDeadline(), 1);
   scheduler_.End(1, FinishReason::kCancelled, Status());
-  EXPECT_EQ(scheduler_.NextLoadDeadline(), std::nullopt);
+  EXPECT_EQ(scheduler_.transfers().NextDeadline(), std::nullopt);
   scheduler_.Add(testing::MakeRequest(2, 50, 2, 100));
   EXPECT_EQ(PlanAt(0, 0), 0);
-  EXPECT_EQ(scheduler_.NextLoadDeadline(), 30);
+  EXPECT_EQ(scheduler_.transfers().NextDeadline(), 30);
 }
 
 TEST_F(SlowTierTest, NothingIsLoadedUntilTheTierLetsGoOfASlowLoad) {
@@ -83,7 +82,7 @@ TEST_F(SlowTierTest, NothingIsLoadedUntilTheTierLetsGoOfASlowLoad) {
   EXPECT_EQ(scheduler_.running().size(), 2u);
   tier_.done.push_back({.load = 1, .num_loaded = 0});
   scheduler_.FinishTransfers();
-  EXPECT_EQ(scheduler_.num_loads(), 0);
+  EXPECT_EQ(scheduler_.transfers().num_loads(), 0);
   scheduler_.Add(testing::MakeRequest(3, 50, 2, 200));
   PlanAt(60, 0.1);
   EXPECT_EQ(tier_.last_load, 2u);

@@ -40,7 +40,7 @@ class ScriptedSteps {
  public:
   ScriptedSteps(const EngineOptions& options, int overhead)
       : scheduler_(options), overhead_(overhead) {
-    scheduler_.SetOverheadTokens(overhead);
+    costs_.overhead_tokens = overhead;
   }
 
   void Add(const Tokens& text, int prompt_tokens) {
@@ -51,11 +51,11 @@ class ScriptedSteps {
     scheduler_.Add(std::move(request));
   }
 
-  void SetRowCosts(const RowCosts& costs) { scheduler_.SetRowCosts(costs); }
+  void SetRowCosts(const RowCosts& costs) { costs_.rows = costs; }
 
   // Returns how many tokens each planned sequence got as proposals.
   std::vector<int> Step() {
-    const StepPlan plan = scheduler_.Plan();
+    const StepPlan plan = scheduler_.Plan(costs_);
     std::vector<int> proposed;
     StepResult results;
     cost_ = overhead_ + plan.num_tokens();
@@ -91,6 +91,7 @@ class ScriptedSteps {
 
  private:
   Scheduler scheduler_;
+  StepCosts costs_;
   const int overhead_;
   std::map<RequestId, Tokens> texts_;
   int cost_ = 0;            // of the last step

@@ -53,7 +53,7 @@ TEST(SpeculationTest, StepComputesProposedTokensAndKeepsRightOnes) {
   const Request request = RepeatingRequest(1, 30);
   const Tokens expected = FakeExecutor::Continue(request);
   ASSERT_EQ(Tokens(expected.begin(), expected.begin() + 5), (Tokens{68, 91, 206, 13, 72}));
-  steps.scheduler.SetOverheadTokens(20);
+  steps.costs.overhead_tokens = 20;
   steps.scheduler.Add(request);
   steps.Step();
   steps.Step();
@@ -64,7 +64,7 @@ TEST(SpeculationTest, StepComputesProposedTokensAndKeepsRightOnes) {
   EXPECT_EQ(steps.events.at(0).tokens, Tokens(expected.begin() + 1, expected.begin() + 6));
   steps.RunToEnd();
   EXPECT_EQ(steps.answers.at(1).tokens, expected);
-  const SchedulerCounters& counters = steps.scheduler.counters();
+  const ProposalPlanner::Counters& counters = steps.scheduler.proposals().counters();
   EXPECT_GE(counters.accepted_tokens.total(), 4u);
   EXPECT_LT(counters.accepted_tokens.total(), counters.proposed_tokens.total());
   EXPECT_LE(counters.proposals, counters.proposed_tokens.total());
@@ -77,13 +77,13 @@ TEST(SpeculationTest, PredictionIsProposedFromTheFirstTokenOn) {
   Tokens prediction = expected;
   prediction[9] = (prediction[9] + 1) % 256;
   request.prediction = prediction;
-  steps.scheduler.SetOverheadTokens(100);
+  steps.costs.overhead_tokens = 100;
   steps.scheduler.Add(request);
   steps.RunToEnd();
   EXPECT_EQ(steps.answers.at(1).tokens, expected);
   EXPECT_EQ(steps.events.at(0).prediction.accepted, 7) << "tokens 1 to 7; 0 and 8 were draws";
   EXPECT_GE(steps.events.at(0).prediction.rejected, 1);
-  const SchedulerCounters& counters = steps.scheduler.counters();
+  const ProposalPlanner::Counters& counters = steps.scheduler.proposals().counters();
   EXPECT_EQ(counters.accepted_tokens.by_source, (std::array<uint64_t, 6>{0, 7, 0, 0, 0, 0}));
 }
 
@@ -94,11 +94,11 @@ TEST(SpeculationTest, ForcedTokensAreProposedAndVerified) {
   request.constraint = std::make_shared<testing::FakeConstraint>(
       testing::FakeConstraint::Options{.seed = 4, .one_of = 1 << 30});
   const Tokens expected = FakeExecutor::Continue(request);
-  steps.scheduler.SetOverheadTokens(100);
+  steps.costs.overhead_tokens = 100;
   steps.scheduler.Add(request);
   steps.RunToEnd();
   EXPECT_EQ(steps.answers.at(1).tokens, expected);
-  const SchedulerCounters& counters = steps.scheduler.counters();
+  const ProposalPlanner::Counters& counters = steps.scheduler.proposals().counters();
   const size_t grammar = static_cast<size_t>(GuessSource::kGrammar);
   EXPECT_GT(counters.accepted_tokens.by_source[grammar], 30u);
   EXPECT_LT(counters.accepted_tokens.by_source[grammar],
@@ -145,7 +145,7 @@ TEST(SpeculationTest, TokensBannedUntilMinTokensAreAllowedInLaterDraws) {
     steps.scheduler.Add(request);
     steps.RunToEnd();
     EXPECT_EQ(steps.answers.at(1).tokens, FakeExecutor::Continue(request));
-    EXPECT_GT(steps.scheduler.counters().proposals, 0u);
+    EXPECT_GT(steps.scheduler.proposals().counters().proposals, 0u);
   }
 }
 
@@ -160,7 +160,7 @@ TEST(SpeculationTest, NonFiniteLogitsEndTheSequenceInASeparateEvent) {
   EXPECT_EQ(steps.answers.at(1).tokens, Tokens(all.begin(), all.begin() + 3));
   EXPECT_EQ(steps.answers.at(1).finish, FinishReason::kError);
   EXPECT_TRUE(steps.events.at(0).tokens.empty());
-  EXPECT_GT(steps.scheduler.counters().accepted_tokens.total(), 0u);
+  EXPECT_GT(steps.scheduler.proposals().counters().accepted_tokens.total(), 0u);
 }
 
 TEST(SpeculationTest, StepOfManyRowsGetsNoProposals) {
@@ -256,9 +256,10 @@ TEST_P(ModelSpeculationTest, OutputIsBitwiseIndependentOfSpeculationAndBatch) {
       const Steps steps = Run(options, requests);
       for (const auto& [id, answer] : expected)
         ASSERT_EQ(steps.answers.at(id), answer) << "request=" << id << " proposed=" << tokens;
+      const ProposalPlanner::Counters& proposals = steps.scheduler.proposals().counters();
       const SchedulerCounters& counters = steps.scheduler.counters();
-      EXPECT_GT(counters.accepted_tokens.total(), 30u);
-      EXPECT_LT(counters.accepted_tokens.total(), counters.proposed_tokens.total());
+      EXPECT_GT(proposals.accepted_tokens.total(), 30u);
+      EXPECT_LT(proposals.accepted_tokens.total(), proposals.proposed_tokens.total());
       hits += counters.prefix_hits;
       preemptions += counters.preemptions;
     }
@@ -303,7 +304,7 @@ TEST_P(ModelSpeculationTest, ConstrainedOutputsAreBitwiseIndependentOfSpeculatio
       for (const auto& [id, answer] : expected)
         ASSERT_EQ(steps.answers.at(id), answer) << "request=" << id << " proposed=" << tokens;
       preemptions += steps.scheduler.counters().preemptions;
-      accepted += steps.scheduler.counters().accepted_tokens.total();
+      accepted += steps.scheduler.proposals().counters().accepted_tokens.total();
     }
   }
   EXPECT_GT(preemptions, 0u);

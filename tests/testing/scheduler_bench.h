@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -15,12 +16,12 @@ namespace diffserve::testing {
 class SchedulerBench {
  public:
   explicit SchedulerBench(const EngineOptions& options, FakeExecutor::Options fake = {})
-      : scheduler(options), executor_(options, std::move(fake)) {}
+      : owned_(std::make_unique<Scheduler>(options)), executor_(options, std::move(fake)) {}
 
   void Add(Request request) { scheduler.Add(std::move(request)); }
   // Runs one step; returns the tokens that each sequence computed.
   std::map<RequestId, int> Step() {
-    const StepPlan step = scheduler.Plan();
+    const StepPlan step = scheduler.Plan(costs);
     plan = CopyOf(step);
     executor_.Launch(step);
     for (TokenEvent& event : scheduler.Commit(executor_.Collect())) {
@@ -38,7 +39,12 @@ class SchedulerBench {
     while (scheduler.HasWork()) Step();
   }
 
-  Scheduler scheduler;
+ private:
+  std::unique_ptr<Scheduler> owned_;  // stays at its address when this object moves
+
+ public:
+  Scheduler& scheduler = *owned_;
+  StepCosts costs;
   std::vector<PlannedCopy> plan;  // of the last step
   std::vector<TokenEvent> events;
   std::map<RequestId, TokenEvent> ends;

@@ -188,7 +188,7 @@ void Simulation::Turn() {
   collected_.clear();
   wasted_.clear();
   try {
-    if (loop_.idle() && scheduler().NextLoadDeadline() && dice_.Chance(20)) {
+    if (loop_.idle() && scheduler().transfers().NextDeadline() && dice_.Chance(20)) {
       ticks_ += 31'000'000;  // the tier hangs longer than a load may take
     } else if (has_tier_) {
       tier_.Advance(/*must=*/loop_.idle());
@@ -323,7 +323,7 @@ void Simulation::CheckService(const StepPlan& plan) {
     return pages_at_end + PagesFor(slots, options_.page_size) <= options_.num_pages &&
            client.tokens_left > 0;
   });
-  const bool has_room = all_fit && scheduler().num_transferring() == 0 &&
+  const bool has_room = all_fit && !scheduler().transfers().HoldsPages() &&
                         plan.num_tokens() < options_.max_num_batched_tokens &&
                         std::ssize(scheduler().running()) < options_.MaxRunning();
   const bool deferred = counters().deferrals > counters_before_.deferrals;
@@ -345,7 +345,7 @@ void Simulation::CheckState() {
     for (int32_t page : own) ++holders[page];
   }
   const PagePool& pool = scheduler().pool();
-  if (scheduler().num_transferring() == 0) {
+  if (!scheduler().transfers().HoldsPages()) {
     Require(pool.num_free() + pool.num_cached() + std::ssize(holders) == options_.num_pages,
             "1: all pages are there");
     for (const auto& [page, count] : holders)
@@ -359,7 +359,7 @@ void Simulation::CheckReportedUse() {
   std::set<int32_t> used;
   for (const auto& sequence : scheduler().running())
     used.insert(sequence->pages.begin(), sequence->pages.end());
-  Require(scheduler().num_loads() > 0 || stats_.pages_used == std::ssize(used),
+  Require(scheduler().transfers().num_loads() > 0 || stats_.pages_used == std::ssize(used),
           "1: pages that are only being kept are not reported as used");
 }
 

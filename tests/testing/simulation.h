@@ -63,6 +63,8 @@ class Simulation {
   const EngineOptions& options() const { return options_; }
   const EngineStats& stats() const { return stats_; }
   const SchedulerCounters& counters() const { return scheduler().counters(); }
+  const ProposalPlanner::Counters& proposals() const { return scheduler().proposals().counters(); }
+  const TierTransfers::Counters& transfers() const { return scheduler().transfers().counters(); }
   const StateStore::Counters& snapshots() const { return scheduler().states().counters(); }
   const Counts& counts() const { return counts_; }
   const StartOrder& start_order() const { return start_order_; }

@@ -32,10 +32,10 @@ struct SpeculationAnswer {
 class SpeculationSteps {
  public:
   SpeculationSteps(const EngineOptions& options, std::unique_ptr<Executor> executor)
-      : scheduler(options), executor_(std::move(executor)) {}
+      : owned_(std::make_unique<Scheduler>(options)), executor_(std::move(executor)) {}
 
   void Step() {
-    const StepPlan step = scheduler.Plan();
+    const StepPlan step = scheduler.Plan(costs);
     plan = CopyOf(step);
     scheduler.CheckInvariants();
     executor_->Launch(step);
@@ -63,7 +63,12 @@ class SpeculationSteps {
     while (scheduler.HasWork()) Step();
   }
 
-  Scheduler scheduler;
+ private:
+  std::unique_ptr<Scheduler> owned_;  // stays at its address when this object moves
+
+ public:
+  Scheduler& scheduler = *owned_;
+  StepCosts costs;
   std::vector<PlannedCopy> plan;   // of the last step
   std::vector<TokenEvent> events;  // likewise
   std::map<RequestId, SpeculationAnswer> answers;
