@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/step_plan.h"
+#include "engine/policy/step_plan.h"
 #include "models/model.h"
 
 namespace diffserve {

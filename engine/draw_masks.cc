@@ -5,7 +5,7 @@
 #include <atomic>
 #include <string>
 
-#include "engine/token_constraint.h"
+#include "engine/contract/token_constraint.h"
 #include "kernels/base/check.h"
 #include "kernels/base/thread_pool.h"
 

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/step_plan.h"
+#include "engine/policy/step_plan.h"
 #include "kernels/base/status.h"
 
 namespace diffserve {

@@ -12,12 +12,12 @@
 #include <string>
 #include <vector>
 
+#include "engine/contract/kv_event.h"
+#include "engine/contract/options.h"
+#include "engine/contract/page_tier.h"
+#include "engine/contract/request.h"
+#include "engine/contract/stats.h"
 #include "engine/executor.h"
-#include "engine/kv_event.h"
-#include "engine/options.h"
-#include "engine/page_tier.h"
-#include "engine/request.h"
-#include "engine/stats.h"
 
 namespace diffserve {
 

@@ -14,10 +14,10 @@
 #include <memory>
 #include <vector>
 
+#include "engine/contract/options.h"
 #include "engine/executor.h"
 #include "engine/inbox.h"
-#include "engine/options.h"
-#include "engine/scheduler.h"
+#include "engine/policy/scheduler.h"
 #include "engine/stats_recorder.h"
 
 namespace diffserve {

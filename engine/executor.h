@@ -4,7 +4,7 @@
 // makes all calls.
 #pragma once
 
-#include "engine/step_plan.h"
+#include "engine/policy/step_plan.h"
 
 namespace diffserve {
 

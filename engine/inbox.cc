@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "engine/request_fit.h"
+#include "engine/policy/request_fit.h"
 
 namespace diffserve {
 namespace {
@@ -23,10 +23,6 @@ Status TooMany(int64_t own, int64_t all, const char* what, int64_t limit) {
                 std::to_string(all) + " " + what + " wait already, " + std::to_string(own) +
                     " of this client; the limit is " + std::to_string(limit) +
                     ", an eighth of it kept for others; retry later");
-}
-
-double SecondsBetween(TimePoint from, TimePoint to) {
-  return std::chrono::duration<double>(to - from).count();
 }
 
 std::string SecondsText(double seconds) {

@@ -20,11 +20,11 @@
 #include <utility>
 #include <vector>
 
-#include "engine/options.h"
-#include "engine/page_tier.h"
-#include "engine/queue_state.h"
-#include "engine/request.h"
-#include "engine/stats.h"
+#include "engine/contract/options.h"
+#include "engine/contract/page_tier.h"
+#include "engine/contract/request.h"
+#include "engine/contract/stats.h"
+#include "engine/policy/queue_state.h"
 
 namespace diffserve {
 

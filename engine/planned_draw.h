@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/step_plan.h"
+#include "engine/policy/step_plan.h"
 #include "kernels/ops/sample.h"
 
 namespace diffserve {

@@ -20,7 +20,7 @@
 #include <variant>
 #include <vector>
 
-#include "engine/request.h"
+#include "engine/contract/request.h"
 
 namespace diffserve {
 

@@ -12,10 +12,6 @@ namespace {
 constexpr int kDraftMeasuresMin = 4;
 constexpr uint64_t kDraftMeasuredFor = 1024;  // steps
 
-double Seconds(TimePoint begin, TimePoint end) {
-  return std::chrono::duration<double>(end - begin).count();
-}
-
 }  // namespace
 
 void StatsRecorder::OnAdd(const Request& request) {
@@ -35,7 +31,7 @@ void StatsRecorder::OnPlan(const StepPlan& plan, TimePoint now) {
     Times& times = times_.at(sequence.id());
     times.started = now;
     stats_.prompt_tokens += times.prompt_tokens;
-    stats_.queue_seconds.Observe(Seconds(times.arrival, now));
+    stats_.queue_seconds.Observe(SecondsBetween(times.arrival, now));
   }
 }
 
@@ -46,14 +42,14 @@ void StatsRecorder::OnEvent(TokenEvent& event, TimePoint now) {
   if (!event.tokens.empty()) {
     if (times.generated == 0) {
       times.first_token = now;
-      stats_.time_to_first_token_seconds.Observe(Seconds(times.arrival, now));
-      stats_.prefill_seconds.Observe(Seconds(times.started, now));
+      stats_.time_to_first_token_seconds.Observe(SecondsBetween(times.arrival, now));
+      stats_.prefill_seconds.Observe(SecondsBetween(times.started, now));
     } else {
-      stats_.inter_token_seconds.Observe(Seconds(times.last_token, now));
+      stats_.inter_token_seconds.Observe(SecondsBetween(times.last_token, now));
     }
     times.last_token = now;
-    event.times = {.prompt_s = Seconds(times.started, times.first_token),
-                   .tokens_s = Seconds(times.first_token, now)};
+    event.times = {.prompt_s = SecondsBetween(times.started, times.first_token),
+                   .tokens_s = SecondsBetween(times.first_token, now)};
     times.generated += static_cast<int>(event.tokens.size());
     stats_.generation_tokens += event.tokens.size();
     recent_tokens_ += static_cast<double>(event.tokens.size());
@@ -76,13 +72,13 @@ void StatsRecorder::OnEnd(const TokenEvent& event, const Times& times, TimePoint
     ++stats_.corrupted_in_a_row;
   if (event.finish != FinishReason::kStop && event.finish != FinishReason::kLength) return;
   stats_.corrupted_in_a_row = 0;
-  stats_.e2e_seconds.Observe(Seconds(times.arrival, now));
+  stats_.e2e_seconds.Observe(SecondsBetween(times.arrival, now));
   stats_.request_prompt_tokens.Observe(times.prompt_tokens);
   stats_.request_generation_tokens.Observe(times.generated);
   stats_.request_max_tokens.Observe(times.max_tokens);
-  stats_.inference_seconds.Observe(Seconds(times.started, now));
+  stats_.inference_seconds.Observe(SecondsBetween(times.started, now));
   if (times.generated == 0) return;
-  const double decode_seconds = Seconds(times.first_token, now);
+  const double decode_seconds = SecondsBetween(times.first_token, now);
   stats_.decode_seconds.Observe(decode_seconds);
   stats_.mean_token_seconds.Observe(decode_seconds / std::max(1, times.generated - 1));
 }
@@ -92,11 +88,12 @@ void StatsRecorder::OnStep(const StepRecord& step) {
   stats_.last_step_tokens = step.num_tokens;
   stats_.last_step_sequences = step.num_sequences;
   stats_.step_tokens.Observe(step.num_tokens);
-  stats_.plan_seconds.Observe(Seconds(step.begin, step.planned));
-  const double execute_seconds = Seconds(std::max(step.planned, last_executed_), step.executed);
+  stats_.plan_seconds.Observe(SecondsBetween(step.begin, step.planned));
+  const double execute_seconds = SecondsBetween(std::max(step.planned, last_executed_),
+                                                step.executed);
   stats_.execute_seconds.Observe(execute_seconds);
   // What the engine does between two steps is part of their cost.
-  const double seconds = Seconds(last_executed_, step.executed) - step.draft_seconds;
+  const double seconds = SecondsBetween(last_executed_, step.executed) - step.draft_seconds;
   step_cost_.Take(step.num_tokens, seconds);
   if (step.num_tokens > 0) row_cost_.Take(step.num_tokens, seconds);
   if (step.draft.passes > 0 && step.draft_seconds > 0) {
@@ -108,7 +105,7 @@ void StatsRecorder::OnStep(const StepRecord& step) {
     draft_cost_ = {};
     num_draft_measures_ = 0;
   }
-  stats_.commit_seconds.Observe(Seconds(step.executed, step.committed));
+  stats_.commit_seconds.Observe(SecondsBetween(step.executed, step.committed));
   last_executed_ = step.executed;
 }
 

@@ -7,11 +7,11 @@
 #include <optional>
 #include <unordered_map>
 
-#include "engine/queue_state.h"
-#include "engine/row_cost.h"
-#include "engine/scheduler.h"
-#include "engine/stats.h"
-#include "engine/step_cost.h"
+#include "engine/contract/stats.h"
+#include "engine/policy/queue_state.h"
+#include "engine/policy/row_cost.h"
+#include "engine/policy/scheduler.h"
+#include "engine/policy/step_cost.h"
 
 namespace diffserve {
 

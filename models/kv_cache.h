@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // KvCache: the memory of all KV pages of a model, and of the states of layers that have a state
 // instead. Each layer with its own K and V has one page per page id and KV group. The class knows
-// no policy: engine/page_pool.h assigns pages and slots to sequences, and KvFormat defines a page.
+// no policy: engine/policy/page_pool.h assigns pages and slots to sequences, and KvFormat defines a
+// page.
 #pragma once
 
 #include <functional>

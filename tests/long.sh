@@ -200,7 +200,10 @@ check_image() { run image deploy/image_check.sh; }
 check_package() { run package deploy/package_check.sh; }
 check_wheel() { run wheel deploy/portable_check.sh wheel; }
 check_tarball() { run tarball deploy/portable_check.sh tarball; }
-check_wheel_cuda() { run wheel_cuda deploy/portable_check.sh wheel cuda; }
+check_wheel_cuda() {
+  local limit_s=7200  # two builds of the kernels
+  run wheel_cuda deploy/portable_check.sh wheel cuda
+}
 check_tarball_cuda() { run tarball_cuda deploy/portable_check.sh --once tarball cuda; }
 check_bare() { run bare deploy/bare_check.sh; }
 check_fleet() { run fleet tests/fleet/run.sh; }

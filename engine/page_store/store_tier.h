@@ -14,8 +14,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/contract/page_tier.h"
 #include "engine/page_store/entry_store.h"
-#include "engine/page_tier.h"
 
 namespace diffserve {
 

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/contract/token_constraint.h"
 #include "engine/text/tokenizer.h"
-#include "engine/token_constraint.h"
 #include "kernels/base/status.h"
 
 namespace diffserve {

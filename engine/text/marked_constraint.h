@@ -5,8 +5,8 @@
 
 #include <memory>
 
+#include "engine/contract/token_constraint.h"
 #include "engine/text/text_marker.h"
-#include "engine/token_constraint.h"
 
 namespace diffserve {
 

@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/contract/stats.h"
 #include "engine/response_stream.h"
-#include "engine/stats.h"
 #include "engine/text/detokenizer.h"
 
 namespace diffserve {

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/options.h"
-#include "engine/request.h"
+#include "engine/contract/options.h"
+#include "engine/contract/request.h"
 #include "kernels/attention/logit_quant.h"
 #include "kernels/base/cpu_isa.h"
 #include "kernels/base/dtype.h"

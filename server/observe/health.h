@@ -9,7 +9,7 @@
 #include <mutex>
 #include <string>
 
-#include "engine/stats.h"
+#include "engine/contract/stats.h"
 #include "kernels/base/status.h"
 
 namespace diffserve {

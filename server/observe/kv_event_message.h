@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "engine/kv_event.h"
+#include "engine/contract/kv_event.h"
 
 namespace diffserve {
 

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/kv_event.h"
+#include "engine/contract/kv_event.h"
 #include "kernels/base/status.h"
 
 namespace diffserve {

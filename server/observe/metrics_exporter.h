@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/stats.h"
+#include "engine/contract/stats.h"
 #include "server/http/message.h"
 #include "server/observe/kv_event_publisher.h"
 #include "server/serving/cancelled_mass.h"

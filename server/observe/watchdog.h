@@ -9,7 +9,7 @@
 #include <mutex>
 #include <thread>
 
-#include "engine/stats.h"
+#include "engine/contract/stats.h"
 #include "server/observe/health.h"
 
 namespace diffserve {

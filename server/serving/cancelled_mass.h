@@ -16,7 +16,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/stats.h"
+#include "engine/contract/stats.h"
 #include "engine/text/responses.h"
 #include "models/diagnostics/attention_capture.h"
 #include "server/serving/answer/answer_price.h"

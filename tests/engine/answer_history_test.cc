@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/answer_history.h"
+#include "engine/policy/answer_history.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 #include <string>
 
-#include "engine/scheduler.h"
+#include "engine/policy/scheduler.h"
 #include "tests/testing/engine_requests.h"
 #include "tests/testing/fake_executor.h"
 

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "engine/scheduler.h"
+#include "engine/policy/scheduler.h"
 #include "tests/testing/engine_requests.h"
 
 namespace diffserve {

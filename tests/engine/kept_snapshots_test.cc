@@ -2,7 +2,7 @@
 // Which snapshots of states the second tier gets when there is room for few of them.
 #include <gtest/gtest.h>
 
-#include "engine/scheduler.h"
+#include "engine/policy/scheduler.h"
 #include "tests/testing/engine_requests.h"
 #include "tests/testing/fake_executor.h"
 #include "tests/testing/idle_tier.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/page_pool.h"
+#include "engine/policy/page_pool.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "engine/scheduler.h"
+#include "engine/policy/scheduler.h"
 #include "tests/testing/engine_requests.h"
 #include "tests/testing/fake_executor.h"
 

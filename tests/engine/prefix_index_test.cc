@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/prefix_index.h"
+#include "engine/policy/prefix_index.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/proposer.h"
+#include "engine/policy/proposer.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/queue_state.h"
+#include "engine/policy/queue_state.h"
 
 #include <gtest/gtest.h>
 

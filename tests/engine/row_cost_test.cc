@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/row_cost.h"
+#include "engine/policy/row_cost.h"
 
 #include <gtest/gtest.h>
 

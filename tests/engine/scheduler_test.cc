@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/scheduler.h"
+#include "engine/policy/scheduler.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include "engine/request_fit.h"
+#include "engine/policy/request_fit.h"
 #include "tests/testing/scheduler_bench.h"
 
 namespace diffserve {

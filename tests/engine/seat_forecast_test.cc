@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/seat_forecast.h"
+#include "engine/policy/seat_forecast.h"
 
 #include <gtest/gtest.h>
 

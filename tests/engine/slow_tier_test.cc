@@ -2,7 +2,7 @@
 // A second tier that is slow: loads have a deadline.
 #include <gtest/gtest.h>
 
-#include "engine/scheduler.h"
+#include "engine/policy/scheduler.h"
 #include "tests/testing/engine_requests.h"
 #include "tests/testing/fake_executor.h"
 #include "tests/testing/idle_tier.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/model_executor.h"
-#include "engine/scheduler.h"
+#include "engine/policy/scheduler.h"
 #include "tests/testing/checkpoint_writer.h"
 #include "tests/testing/engine_requests.h"
 #include "tests/testing/fake_executor.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/state_store.h"
+#include "engine/policy/state_store.h"
 
 #include <gtest/gtest.h>
 

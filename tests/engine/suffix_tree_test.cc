@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/suffix_tree.h"
+#include "engine/policy/suffix_tree.h"
 
 #include <gtest/gtest.h>
 

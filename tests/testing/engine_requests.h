@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/options.h"
-#include "engine/step_plan.h"
+#include "engine/contract/options.h"
+#include "engine/policy/step_plan.h"
 
 namespace diffserve::testing {
 

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/token_constraint.h"
+#include "engine/contract/token_constraint.h"
 #include "kernels/base/random_bits.h"
 
 namespace diffserve::testing {

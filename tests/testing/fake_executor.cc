@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "engine/token_constraint.h"
+#include "engine/contract/token_constraint.h"
 #include "kernels/base/random_bits.h"
 #include "models/diagnostics/hidden_state_pool.h"
 

@@ -15,9 +15,9 @@
 #include <span>
 #include <vector>
 
+#include "engine/contract/options.h"
 #include "engine/draw_masks.h"
 #include "engine/executor.h"
-#include "engine/options.h"
 
 namespace diffserve::testing {
 

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/page_tier.h"
+#include "engine/contract/page_tier.h"
 #include "tests/testing/simulated_requests.h"
 
 namespace diffserve::testing {

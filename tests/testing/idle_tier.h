@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "engine/page_tier.h"
+#include "engine/contract/page_tier.h"
 
 namespace diffserve::testing {
 

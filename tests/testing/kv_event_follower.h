@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/kv_event.h"
-#include "engine/sequence.h"
+#include "engine/contract/kv_event.h"
+#include "engine/policy/sequence.h"
 
 namespace diffserve::testing {
 

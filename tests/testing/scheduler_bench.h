@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/scheduler.h"
+#include "engine/policy/scheduler.h"
 #include "tests/testing/engine_requests.h"
 #include "tests/testing/fake_executor.h"
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/options.h"
-#include "engine/request.h"
+#include "engine/contract/options.h"
+#include "engine/contract/request.h"
 #include "tests/testing/fake_constraint.h"
 
 namespace diffserve::testing {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/executor.h"
-#include "engine/scheduler.h"
+#include "engine/policy/scheduler.h"
 #include "tests/testing/engine_requests.h"
 #include "tests/testing/fake_constraint.h"
 

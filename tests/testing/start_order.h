@@ -8,7 +8,7 @@
 #include <set>
 #include <string>
 
-#include "engine/scheduler.h"
+#include "engine/policy/scheduler.h"
 
 namespace diffserve::testing {
 

@@ -21,23 +21,23 @@ CLEAN = {
     "kernels/attention/decode_tail_cuda.cu": DECODE + "// Stage 2: softmax.\n",
     "kernels/attention/decode.isa.cc": '#include "kernels/base/simd.h"\n' + DECODE,
     "kernels/ops/matrix_library_cuda.cc": DECODE + "#include <cublasLt.h>\n",
-    "engine/scheduler.h":
+    "engine/policy/plan.h":
         HEADER + '#include <vector>\n#include "kernels/base/status.h"\n// Submit never blocks.\n',
-    "engine/engine.cc": '#include <thread>\n#include "engine/scheduler.h"\n',
-    "engine/text/tokenizer.cc": '#include "diffserve_text.h"\n#include "engine/scheduler.h"\n',
+    "engine/engine.cc": '#include <thread>\n#include "engine/policy/plan.h"\n',
+    "engine/text/tokenizer.cc": '#include "diffserve_text.h"\n#include "engine/policy/plan.h"\n',
     "server/api/grpc/session.h": HEADER + "#include <grpcpp/grpcpp.h>\n",
     "server/api/grpc/server.cc":
-        '#include "server/api/grpc/session.h"\n#include "engine/scheduler.h"\n'
+        '#include "server/api/grpc/session.h"\n#include "engine/policy/plan.h"\n'
         '#include "diffserve/v1/inference.pb.h"\n',
     "server/app/main.cc": "#include <sys/socket.h>\nint main() { return 0; }\n",
     "tests/engine/scheduler_test.cc":
-        '#include <gtest/gtest.h>\n#include "engine/scheduler.h"\n'
+        '#include <gtest/gtest.h>\n#include "engine/policy/plan.h"\n'
         "TEST(SchedulerTest, PlansAreEqual) { EXPECT_TRUE(true); }\nstatic_assert(true);\n",
     "server/ui/index.html": '<script type="module" src="ui/main.js"></script>\n',
     "server/ui/main.js": 'const svg = "http://www.w3.org/2000/svg";\n',
-    "README.md": "# diffserve\n[the scheduler](engine/scheduler.h)\n",
+    "README.md": "# diffserve\n[the scheduler](engine/policy/plan.h)\n",
     "models/demo/model.safetensors": "",
-} | {path: f'#include "engine/scheduler.h"\n#include <{library}>\n' for path, library in {
+} | {path: f'#include "engine/policy/plan.h"\n#include <{library}>\n' for path, library in {
     "server/http/loop.cc": "boost/beast.hpp", "server/app/options.cc": "nlohmann/json.hpp",
     "server/http/content_coding.cc": "zlib.h",
     "server/observe/kv_event_publisher.cc": "zmq.hpp",
@@ -112,11 +112,17 @@ class TidyTest(unittest.TestCase):
                 self.assertEqual(findings({path: CLEAN[path] + text}), set())
 
     def test_includes(self):
-        self.extend("include_direction", "kernels/base/status.h", '#include "engine/scheduler.h"\n')
+        self.extend("include_direction", "kernels/base/status.h",
+                    '#include "engine/policy/plan.h"\n')
+        above = {"engine/inbox.h": HEADER,
+                 "engine/engine.cc": CLEAN["engine/engine.cc"] + '#include "engine/inbox.h"\n'}
+        plan = CLEAN["engine/policy/plan.h"] + '#include "engine/inbox.h"\n'
+        self.assertEqual(findings(above), set())
+        self.assertEqual(findings(above | {"engine/policy/plan.h": plan}), {"include_direction"})
         self.extend("include_direction", "kernels/base/status.h",
                     '#include "kernels/attention/decode.h"\n')
         self.extend("include_direction", "engine/engine.cc", '#include "scheduler.h"\n')
-        self.extend("include_direction", "engine/engine.cc", "#include <engine/scheduler.h>\n")
+        self.extend("include_direction", "engine/engine.cc", "#include <engine/policy/plan.h>\n")
         with_tensor = {
             "kernels/base/tensor.h": HEADER,
             "kernels/ops/linear.cc": '#include "kernels/base/tensor.h"\n'
@@ -125,9 +131,20 @@ class TidyTest(unittest.TestCase):
         self.assertEqual(findings(with_tensor), set())
         self.assertEqual(findings(with_tensor | {"server/app/main.cc": main}),
                          {"include_direction"})
-        self.extend("policy_and_memory_apart", "engine/scheduler.h", "#include <chrono>\n")
-        self.extend("policy_and_memory_apart", "engine/scheduler.h",
+        self.extend("policy_and_memory_apart", "engine/policy/plan.h", "#include <chrono>\n")
+        self.extend("policy_and_memory_apart", "engine/policy/plan.h",
                     "auto t = std::chrono::steady_clock::now();\n")
+
+    def test_policy_classes(self):
+        few = "class Pages {\n" + "".join(
+            f"  int m{i}_ = 0;\n" for i in range(tidy.POLICY_MEMBERS)) + "  void F(int g_);\n};\n"
+        path = "engine/policy/plan.h"
+        self.assertEqual(findings({path: CLEAN[path] + few}), set())
+        self.extend("policy_classes", path, few.replace("m0_ = 0;", "m0_ = 0, more_ = 0;"))
+        source = {"engine/policy/plan.cc": '#include "engine/policy/plan.h"\nvoid Plan::F() {}\n'}
+        of_plan = {path: CLEAN[path] + "class Plan {\n  void F();\n};\n"}
+        self.assertEqual(findings(of_plan | source), set())
+        self.assertEqual(findings(source), {"policy_classes"})
 
     def test_folders_of_the_server(self):
         api, json = "server/api/openai/request.h", "server/json/json.h"
@@ -147,7 +164,7 @@ class TidyTest(unittest.TestCase):
     def test_homes(self):
         for path, name in (("engine/engine.cc", "grpcpp/grpcpp.h"),
                            ("server/api/grpc/server.cc", "boost/beast.hpp"),
-                           ("engine/scheduler.h", "nlohmann/json.hpp"),
+                           ("engine/policy/plan.h", "nlohmann/json.hpp"),
                            ("kernels/attention/decode_cpu.cc", "immintrin.h"),
                            ("kernels/attention/decode_cpu.cc", "cuda_runtime.h"),
                            ("server/app/main.cc", "openssl/sha.h"),
@@ -157,7 +174,7 @@ class TidyTest(unittest.TestCase):
         self.extend("home_files", "server/app/main.cc", '#include "diffserve/v1/inference.pb.h"\n')
         self.extend("home_files", "server/app/main.cc", '#include "server/api/grpc/session.h"\n')
         # A library that nothing uses any more has no home.
-        self.expect("home_files", "server/api/head/api_key.cc", '#include "engine/scheduler.h"\n')
+        self.expect("home_files", "server/api/head/api_key.cc", '#include "engine/policy/plan.h"\n')
 
     def test_words(self):
         for name in ("server/json_util.py", "engine/common/page.py",

@@ -7,7 +7,7 @@
 #include <google/protobuf/message.h>
 #include <grpcpp/grpcpp.h>
 
-#include "engine/sampling_spec.h"
+#include "engine/contract/sampling_spec.h"
 #include "kernels/base/status.h"
 
 namespace diffserve {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/stats.h"
+#include "engine/contract/stats.h"
 
 namespace diffserve {
 

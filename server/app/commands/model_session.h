@@ -9,8 +9,8 @@
 #include <memory>
 #include <optional>
 
+#include "engine/contract/options.h"
 #include "engine/executor.h"
-#include "engine/options.h"
 #include "kernels/base/thread_pool.h"
 #include "models/model.h"
 #include "server/app/commands/progress_line.h"

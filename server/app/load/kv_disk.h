@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
+#include "engine/contract/page_tier.h"
 #include "engine/page_store/page_record.h"
-#include "engine/page_tier.h"
 #include "server/app/commands/model_session.h"
 #include "server/app/options.h"
 

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "engine/page_tier.h"
+#include "engine/contract/page_tier.h"
 #include "server/app/commands/model_session.h"
 #include "server/app/options.h"
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <string_view>
 
-#include "engine/sampling_spec.h"
+#include "engine/contract/sampling_spec.h"
 
 namespace diffserve {
 

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include "engine/contract/token_constraint.h"
 #include "engine/response_stream.h"
-#include "engine/token_constraint.h"
 #include "server/serving/request/request_checks.h"
 
 namespace diffserve {
