@@ -24,7 +24,7 @@ ln -sfn usr/bin "$root/bin"
 ln -sfn usr/lib "$root/lib"
 ln -sfn usr/lib64 "$root/lib64"
 
-# The version and licence of a package, as Debian tells them.
+# The version and licence of a package, as Debian has them.
 describe() {  # describe PACKAGE
   dpkg-query --status "$1" >"$root/var/lib/dpkg/status.d/$1"
   install -D -m 644 "/usr/share/doc/$1/copyright" "$root/usr/share/doc/$1/copyright"
@@ -39,7 +39,7 @@ deploy/libraries.sh "$root/usr/bin/diffserve" "$@" | while read -r library packa
   describe "$package"
 done
 
-# Debian's own certificates: what else the build trusts stays in the build.
+# Debian's own certificates, without others that the build trusts.
 sed -n 's|^\([^!#].*\)|/usr/share/ca-certificates/\1|p' /etc/ca-certificates.conf | sort |
   xargs sed -s '$a\' \
   >"$root/etc/ssl/certs/ca-certificates.crt"

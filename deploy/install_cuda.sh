@@ -5,7 +5,7 @@
 # else the compiler and the libraries come as Python wheels into .cuda, pinned to the versions that
 # kernels/cuda_resources.json was recorded with. Needs no GPU, no driver, not root. Does nothing the
 # second time.
-#   deploy/install_cuda.sh            prints, last, the path of the nvcc it settled on
+#   deploy/install_cuda.sh            prints the path of the chosen nvcc last
 #   deploy/install_cuda.sh --wheels   takes the wheels even where the machine has a toolkit
 #   deploy/install_cuda.sh --find     installs nothing: prints the nvcc, or nothing and exit code 1
 #                                     (CMake asks this way)

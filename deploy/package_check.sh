@@ -18,7 +18,7 @@ boot=""
 init=""
 clean_up() {
   [ -n "$boot" ] && kill -KILL "$(first_child "$boot")" 2>/dev/null && wait "$boot" 2>/dev/null
-  # Groups go from the leaves up, once the kernel has let go of their processes.
+  # Groups go from the leaves up, once the kernel has released their processes.
   for _ in $(seq 50); do
     [ -d "$group" ] || break
     find "$group" -depth -type d -exec rmdir {} + 2>/dev/null

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # From a fresh clone to a running server: installs, builds, serves the bundled model, streams one
-# answer and tells the address of the page.
+# answer and prints the address of the page.
 #   deploy/quickstart.sh           leaves the server running in the foreground; Ctrl-C stops it
 #   deploy/quickstart.sh --check   the same, then stops the server; exit code 0 if the answer came
 set -euo pipefail

@@ -19,7 +19,7 @@ HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torc
 
 
 class Archive:
-    """It looks like the repository as far as it goes."""
+    """A folder with the paths of the repository, and only the files that the check needs."""
 
     def __init__(self, root):
         self.root = Path(root)
