@@ -7,7 +7,8 @@ Each rule yields (path, line, message), as those of tidy.py do.
 import re
 from pathlib import PurePosixPath
 
-PAGE_LINES = {"README.md": 180, "ARCHITECTURE.md": 150, "CHANGELOG.md": 500, "THIRD_PARTY.md": 600}
+PAGE_LINES = {"README.md": 180, "ARCHITECTURE.md": 150, "CHANGELOG.md": 500}
+GENERATED = ("THIRD_PARTY.md", "docs/cli.md")  # as long as what they list
 OTHER_PAGE_LINES, COLUMNS, ROW_COLUMNS = 250, 120, 160
 LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"")
 
@@ -16,7 +17,7 @@ def page_size(tree):
     for path in tree.look(tree.select((".md",))):
         lines = tree.files[path].split("\n")
         limit = PAGE_LINES.get(path, OTHER_PAGE_LINES)
-        if len(lines) - 1 > limit:
+        if len(lines) - 1 > limit and path not in GENERATED:
             yield path, limit, f"{len(lines) - 1} lines, at most {limit}"
         fenced = False
         for number, line in enumerate(lines, 1):

@@ -229,6 +229,7 @@ class TidyTest(unittest.TestCase):
             link = "[a](/x)\n".replace("/x", page.rsplit("/")[-1])
             self.assertEqual(findings({page: link + lines(limit - 1, "text")}), set())
             self.expect("page_size", page, link + lines(limit, "text"))
+        self.assertEqual(findings({"docs/cli.md": "[a](cli.md)\n" + lines(1000, "text")}), set())
         self.extend("page_size", "README.md", "x" * 121 + "\n")
         self.extend("page_size", "README.md", "| " + "x" * 160 + "\n")
         row = CLEAN["README.md"] + "| " + "x" * 140 + "\n"
