@@ -46,8 +46,8 @@ class EngineLoop {
 
   // Nothing to do but to wait for the inbox, or for the second tier.
   bool idle() const { return launched_.empty() && (!scheduler_.HasWork() || is_stalled_); }
-  // Keeps the pages in the second tier that are still to be kept, until `deadline`. After the last
-  // turn.
+  // After the last turn: writes the pages still queued for the second tier, at most until
+  // `deadline`.
   void KeepOffers(TimePoint deadline);
   const Scheduler& scheduler() const { return scheduler_; }
   // 0 while there is nothing to do. Any thread.

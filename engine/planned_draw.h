@@ -12,8 +12,8 @@
 namespace diffserve {
 
 // For the token at `position`. `proposed`: the tokens before it that are not known to be right,
-// from the first that is planned after the known ones. Penalties count them too: the draw is used
-// only if they turn out to be right. Appends the task's adjustments to `adjustments`.
+// from the first that is planned after the known ones. Penalties count them as well, since the draw
+// is discarded if one of them is wrong. Appends the task's adjustments to `adjustments`.
 SampleTask PackPlannedDraw(const PlannedSequence& planned, std::span<const int32_t> proposed,
                            int vocab_size, std::vector<LogitAdjustment>* adjustments);
 

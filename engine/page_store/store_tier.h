@@ -29,8 +29,8 @@ class StoreTier : public PageTier {
   // The memory in a cache.
   static EntryMemory MemoryIn(const KvCache& kv);
 
-  // Returns what waits for the steps launched so far. Those of a device may still use memory that
-  // is about to be filled. Called by the engine thread.
+  // Returns a function that blocks until all steps launched so far have finished: a device may
+  // still use memory that is about to be filled. Called by the engine thread.
   using MarkSteps = std::function<std::function<Status()>()>;
 
   StoreTier(std::unique_ptr<EntryStore> store, EntryMemory memory, MarkSteps mark_steps = nullptr);

@@ -63,7 +63,7 @@ class ReasoningConstraint : public TokenConstraint {
     if (now_.place == Place::kGap) return AcceptInGap(token);
     if (!MayReason(token)) {
       return Status(StatusCode::kInternal,
-                    "token " + std::to_string(token) + " may not come in the reasoning");
+                    "token " + std::to_string(token) + " is not allowed before the reasoning ends");
     }
     std::string_view text = end_.TextOf(token);
     if (now_.place == Place::kOpening) return Open(text);

@@ -54,8 +54,8 @@ struct GenerateRequest {
   const char* max_tokens_name = "max_tokens";  // the name that the client used
   int max_tokens_default = 0;                  // 0: all that the context leaves
   SamplingSpec sampling;                       // start from Frontend::DefaultSampling()
-  // Text that may be the answer, which saves time where it is. Its tokens beyond the context are
-  // passed over, and all of it without speculation.
+  // A guess at the answer (OpenAI's `prediction`). Correct parts save time. Ignored without
+  // speculation and beyond the context.
   std::string prediction;
   std::vector<std::string> stop;
   bool include_stop_str_in_output = false;

@@ -75,8 +75,8 @@ class ModelChildren {
 
   // A use, or why there is none; nullopt: the request must wait. `client`: ClientName.
   std::optional<Result<ChildUse>> TryUse(size_t model, const std::string& client);
-  // Waits for the process, which is started if needed. `wake` is called on another thread. A wait
-  // that is dropped asks no more.
+  // Waits for the process, which is started if needed. `wake` is called on another thread. Dropping
+  // the Wait withdraws the request.
   using Wait = PendingResult<ChildUse>;
   std::shared_ptr<Wait> Ask(size_t model, const std::string& client, std::function<void()> wake);
 
