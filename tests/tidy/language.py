@@ -13,9 +13,9 @@ CODE = (".h", ".cc", ".cu", ".cuh", ".rs")
 PROSE = CODE + (".py", ".sh", ".md", ".proto", ".yaml", ".yml", ".cmake", ".toml", ".js", ".html",
                 "CMakeLists.txt")
 UNITS = ("bytes|[KMG]iB|numbers|floats|scales?|tokens|lines?|once|one|values|threads?|copies|rows"
-         "|steps|kernels?|pages?")
+         "|steps|kernels?|pages?|requests")
 THINGS = ("token|step|row|head|layer|request|line|family|page|slot|sequence|tile|group|warp"
-          "|thread|block|draw|column|prompt|file")
+          "|thread|block|draw|column|prompt|file|pod|client")
 
 # What not to write, and what to write.
 PHRASES = [(re.compile(pattern), advice) for pattern, advice in [
@@ -31,6 +31,7 @@ PHRASES = [(re.compile(pattern), advice) for pattern, advice in [
     (r"\bto the bit\b", 'write "bitwise" or "the same bits"'),
     (r"\b(?:is|are|be|being|been) gone on with\b", 'write "is continued"'),
     (r"\bit may concern\b", "name who it is"),
+    (r"\b(?:[Ll]ets?|letting) go of\b", 'write "release"'),
     (rf"\b(?:{UNITS}) an? (?:{THINGS})\b", 'write "per" instead of "a"'),
     (r"\w*(?:LetGo|StandsAt|Befall|WaitingLine|LineState|Untold)\w*|\b\w*Wish(?:es)?(?=[A-Z_]|\b)"
      r"|\bTell[A-Z]\w*|\bk?(?:Least|Most)[A-Z]\w*|\w*(?:Is|Are)Told\w*|\b\w*Whoever\w*"

@@ -245,7 +245,8 @@ class TidyTest(unittest.TestCase):
                      "// Read by nobody.\n", "// The client is told.\n", "// What befalls it.\n",
                      "// It stands in the queue.\n", "// At most so many rows.\n",
                      "// The same to the bit.\n", "// It is gone on with.\n",
-                     "// 16 bytes a token.\n", "void LetGo();\n", "struct ReadWish;\n",
+                     "// 16 bytes a token.\n", "// 8 requests a pod.\n", "// Lets go of it.\n",
+                     "// Until it has let go of it.\n", "void LetGo();\n", "struct ReadWish;\n",
                      "void TellClient();\n", "int kLeastRows = 1;\n", "void IsToldOnce();\n"):
             self.extend("phrases", "engine/engine.cc", text)
         for text in ("// Of course it waits.\n", "// The state stands for a page.\n",
