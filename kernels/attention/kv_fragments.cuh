@@ -94,8 +94,8 @@ struct BytePairs {
 // Widens bytes 0 and 2. Builds 128 + the low 7 bits, and subtracts the excess: 128, or 256 with bit
 // 7.
 __device__ __forceinline__ uint32_t WidenInt8(uint32_t codes) {
-  return FmaBFloat16((codes & 0x007f007fu) | 0x43004300u, 0x3f803f80u,
-                     (codes & 0x00800080u) ^ 0xc300c300u);
+  return FmaBFloat16(AndOr(codes, 0x007f007fu, 0x43004300u), 0x3f803f80u,
+                     AndXor(codes, 0x00800080u, 0xc300c300u));
 }
 
 // Widens bytes 0 and 2. With E4M3's exponent and mantissa in the place of a bfloat16's, the value

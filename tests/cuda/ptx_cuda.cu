@@ -149,6 +149,13 @@ __global__ void __launch_bounds__(64)
   sums[i] = FmaBFloat16(x[i], y[i], z[i]);
 }
 
+__global__ void __launch_bounds__(64)
+    AndOrXorKernel(const uint32_t* x, MaskAndBits constants, uint32_t* ors, uint32_t* xors) {
+  const unsigned i = blockIdx.x * 64 + threadIdx.x;
+  ors[i] = AndOr(x[i], constants.mask, constants.bits);
+  xors[i] = AndXor(x[i], constants.mask, constants.bits);
+}
+
 template <typename Kernel, typename... Arguments>
 int RunOnce(Kernel* kernel, int num_thread_blocks, int num_threads, CUstream_st* stream,
             Arguments... arguments) {
@@ -199,6 +206,10 @@ int RunMulRounded(const float* x, const float* y, const float* z, float* sums, i
 int RunFmaBFloat16(const uint32_t* x, const uint32_t* y, const uint32_t* z, uint32_t* sums,
                    int count, CUstream_st* stream) {
   return RunOnce(FmaBFloat16Kernel, count / 64, 64, stream, x, y, z, sums);
+}
+int RunAndOrXor(const uint32_t* x, MaskAndBits constants, uint32_t* ors, uint32_t* xors, int count,
+                CUstream_st* stream) {
+  return RunOnce(AndOrXorKernel, count / 64, 64, stream, x, constants, ors, xors);
 }
 
 }  // namespace diffserve::testing

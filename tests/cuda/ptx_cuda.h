@@ -43,6 +43,14 @@ int RunMulRounded(const float* x, const float* y, const float* z, float* sums, i
 int RunFmaBFloat16(const uint32_t* x, const uint32_t* y, const uint32_t* z, uint32_t* sums,
                    int count, CUstream_st* stream);
 
+// ors[i] = (x[i] & mask) | bits, xors[i] = (x[i] & mask) ^ bits. count: a multiple of 64.
+struct MaskAndBits {
+  uint32_t mask;
+  uint32_t bits;
+};
+int RunAndOrXor(const uint32_t* x, MaskAndBits constants, uint32_t* ors, uint32_t* xors, int count,
+                CUstream_st* stream);
+
 // ---- sm_90a. d: [128 threads][width / 2] = A B, A [64][64] given as a: [4 k steps][128
 // threads][4], B [64][width] as its bytes in shared memory: K-major tile of `width` rows, or
 // MN-major tiles of 64 columns. width: 64, 128 or 256.

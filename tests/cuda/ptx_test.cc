@@ -272,5 +272,21 @@ TEST_F(PtxTest, FmaBFloat16IsExactWhereItCanBeAndTakesSubnormalNumbers) {
   }
 }
 
+TEST_F(PtxTest, AndOrAndAndXorCombineTheMaskedBits) {
+  std::vector<uint32_t> x;
+  for (uint32_t i = 0; i < 256; ++i) x.push_back(i * 0x01010101u ^ i << 13);
+  const DeviceArray<uint32_t> device_x(x, *stream_);
+  const DeviceArray<uint32_t> ors(std::vector<uint32_t>(x.size(), 77), *stream_);
+  const DeviceArray<uint32_t> xors(std::vector<uint32_t>(x.size(), 77), *stream_);
+  const testing::MaskAndBits constants = {0x0ff08081u, 0xc300c3ffu};
+  ASSERT_TRUE(IsOk(testing::RunAndOrXor(device_x.data(), constants, ors.data(), xors.data(),
+                                        static_cast<int>(x.size()), stream_->handle())));
+  const std::vector<uint32_t> found_or = ors.Read(*stream_), found_xor = xors.Read(*stream_);
+  for (size_t i = 0; i < x.size(); ++i) {
+    EXPECT_EQ(found_or[i], (x[i] & constants.mask) | constants.bits) << x[i];
+    EXPECT_EQ(found_xor[i], (x[i] & constants.mask) ^ constants.bits) << x[i];
+  }
+}
+
 }  // namespace
 }  // namespace diffserve

@@ -165,6 +165,19 @@ __device__ __forceinline__ void MmaInt8(int32_t (&c)[4], const uint32_t (&a)[4],
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// (x & mask) | bits and (x & mask) ^ bits, in one instruction each: ptxas would take two where mask
+// and bits are constants, since an instruction holds one.
+__device__ __forceinline__ uint32_t AndOr(uint32_t x, uint32_t mask, uint32_t bits) {
+  uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(x), "r"(mask), "r"(bits));
+  return result;
+}
+__device__ __forceinline__ uint32_t AndXor(uint32_t x, uint32_t mask, uint32_t bits) {
+  uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(result) : "r"(x), "r"(mask), "r"(bits));
+  return result;
+}
+
 // Two numbers each: x y + z rounded once to bf16; subnormals are kept.
 __device__ __forceinline__ uint32_t FmaBFloat16(uint32_t x, uint32_t y, uint32_t z) {
   uint32_t sums;

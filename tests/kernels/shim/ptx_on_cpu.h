@@ -181,6 +181,9 @@ inline void MmaInt8(int32_t (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32
   shim::MeetWarp(0xffffffffu, "mma of bytes", &argument, on_cpu::MmaInt8Apply);
 }
 
+inline uint32_t AndOr(uint32_t x, uint32_t mask, uint32_t bits) { return (x & mask) | bits; }
+inline uint32_t AndXor(uint32_t x, uint32_t mask, uint32_t bits) { return (x & mask) ^ bits; }
+
 // In double, where products and sums of bf16 numbers of similar size are exact.
 inline uint32_t FmaBFloat16(uint32_t x, uint32_t y, uint32_t z) {
   uint32_t sums = 0;
