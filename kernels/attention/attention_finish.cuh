@@ -167,19 +167,46 @@ __device__ __forceinline__ void TransformRow(float2 (&o)[kPairs], int lane) {
   }
 }
 
+// What a row's finish reads besides its softmaxes. It is loaded before they are merged: a load
+// after the first store to `out` would wait, since the compiler must expect it to read what was
+// stored.
+template <int kVDim>
+struct FinishOperands {
+  static constexpr int kPairs = RowState<kVDim>::kPairs;
+  float lambda;
+  float2 weight[kPairs];  // sub-norm's
+
+  __device__ __forceinline__ static FinishOperands Load(const AttentionFinish& finish, int64_t row,
+                                                        int head, int lane) {
+    FinishOperands loaded = {0.0f, {}};
+    if (finish.has_second_map) {
+      loaded.lambda = finish.lambda_rows != nullptr
+                          ? finish.lambda_rows[row * finish.num_q1_heads + head]
+                          : finish.lambda;
+    }
+#pragma unroll
+    for (int pair = 0; pair < kPairs; ++pair) {
+      const int column = 2 * lane + 64 * pair;
+      loaded.weight[pair] = make_float2(1.0f, 1.0f);
+      if (finish.sub_norm_weight == nullptr || column >= kVDim) continue;
+      loaded.weight[pair].x = finish.sub_norm_weight[column];
+      loaded.weight[pair].y = finish.sub_norm_weight[column + 1];
+    }
+    return loaded;
+  }
+};
+
 // Stage 4: sub-norm, scale. Takes both maps, normalised and subtracted. One warp. kBlock:
 // kOutBlock.
 template <int kVDim, int kBlock>
 __device__ __forceinline__ void FinishRow(const AttentionFinish& finish,
+                                          const FinishOperands<kVDim>& operands,
                                           const RowState<kVDim>& map1, const RowState<kVDim>& map2,
                                           int64_t row, int head, int lane) {
   constexpr int kPairs = RowState<kVDim>::kPairs;
   const int64_t row_head = row * finish.num_q1_heads + head;
-  float lambda = 0.0f;
-  if (finish.has_second_map)
-    lambda = finish.lambda_rows != nullptr ? finish.lambda_rows[row_head] : finish.lambda;
   const float inverse1 = InverseSum(map1.sum);
-  const float inverse2 = finish.has_second_map ? lambda * InverseSum(map2.sum) : 0.0f;
+  const float inverse2 = finish.has_second_map ? operands.lambda * InverseSum(map2.sum) : 0.0f;
   float2 o[kPairs];
   float squares = 0.0f;
 #pragma unroll
@@ -203,13 +230,9 @@ __device__ __forceinline__ void FinishRow(const AttentionFinish& finish,
   for (int pair = 0; pair < kPairs; ++pair) {
     const int column = 2 * lane + 64 * pair;
     if (column >= kVDim) continue;
-    float2 weight = make_float2(factor, factor);
-    if (finish.sub_norm_weight != nullptr) {
-      weight.x *= finish.sub_norm_weight[column];
-      weight.y *= finish.sub_norm_weight[column + 1];
-    }
+    const float2 weight = operands.weight[pair];
     *reinterpret_cast<uint32_t*>(finish.out + row_head * kVDim + column) = PackBFloat16(
-        o[pair].x * weight.x, o[pair].y * weight.y);
+        o[pair].x * (factor * weight.x), o[pair].y * (factor * weight.y));
   }
 }
 

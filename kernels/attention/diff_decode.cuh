@@ -109,7 +109,14 @@ template <int kVDim, int kBlock>
 __device__ __forceinline__ void MergeWarps(const AttentionLaunch& call, const QueryTile& tile,
                                            const DecodeShared& layout, int64_t item, int warp,
                                            int lane) {
+  const bool has_one_split = call.tiling.HasOneSplit(tile.sequence,
+                                                     tile.first_query / call.tiling.rows_per_tile);
   for (int query = warp; query < tile.num_queries; query += kDecodeWarps) {
+    const int index = tile.first_query + query;
+    const int64_t row = int64_t{tile.sequence.first_row} + index / call.tiling.heads_per_group;
+    const int head = tile.group * call.tiling.heads_per_group + index % call.tiling.heads_per_group;
+    FinishOperands<kVDim> operands = {};
+    if (has_one_split) operands = FinishOperands<kVDim>::Load(call.finish, row, head, lane);
     RowState<kVDim> maps[2] = {};
 #pragma unroll
     for (int map = 0; map < 2; ++map) {
@@ -118,12 +125,8 @@ __device__ __forceinline__ void MergeWarps(const AttentionLaunch& call, const Qu
             kDecodeWarps, WarpStates<kVDim>{DynamicShared(), layout, query + 8 * map}, lane);
       }
     }
-    if (call.tiling.HasOneSplit(tile.sequence, tile.first_query / call.tiling.rows_per_tile)) {
-      const int index = tile.first_query + query;
-      FinishRow<kVDim, kBlock>(
-          call.finish, maps[0], maps[1],
-          int64_t{tile.sequence.first_row} + index / call.tiling.heads_per_group,
-          tile.group * call.tiling.heads_per_group + index % call.tiling.heads_per_group, lane);
+    if (has_one_split) {
+      FinishRow<kVDim, kBlock>(call.finish, operands, maps[0], maps[1], row, head, lane);
       continue;
     }
 #pragma unroll
@@ -141,41 +144,64 @@ __device__ __forceinline__ void MergeWarps(const AttentionLaunch& call, const Qu
   }
 }
 
-// A warp's ring of strips. Strip j of an item lies in stage j % num_stages.
+// A warp's ring of strips, which runs on from one item to the next: every strip that was asked for
+// is waited for. The stages follow one another by comparison, since a division by a number that is
+// not known at compile time takes some thirty instructions.
 template <typename Strip, bool kBulk>
 struct StripRing {
   uint32_t base;      // shared address
   uint32_t barriers;  // shared address, one per stage
   int num_stages;
   int lane;
+  int next_to_fill = 0;
+  int next_to_read = 0;
   uint32_t parities = 0;  // bit s: parity of the phase that stage s waits for
 
-  __device__ __forceinline__ uint32_t Stage(int strip) const {
-    return base + static_cast<uint32_t>(strip % num_stages) * Strip::kBytes;
-  }
-  __device__ __forceinline__ void Issue(int strip, const typename Strip::Element* page,
-                                        int index) const {
+  __device__ __forceinline__ void MakeBarriers() const {
     if constexpr (kBulk) {
-      if (ElectedLane())
-        Strip::CopyInBulk(Stage(strip), page, index,
-                          barriers + static_cast<uint32_t>(strip % num_stages * 8));
-    } else {
-      Strip::CopyByLanes(Stage(strip), page, index, lane);
+      if (lane == 0) {
+#pragma unroll 1
+        for (int stage = 0; stage < num_stages; ++stage) BarrierInit(Barrier(stage), 1);
+        BarrierInitFence();
+      }
+      __syncwarp();
     }
+  }
+  __device__ __forceinline__ void Issue(const typename Strip::Element* page, int index) {
+    if constexpr (kBulk) {
+      if (ElectedLane()) Strip::CopyInBulk(Stage(next_to_fill), page, index, Barrier(next_to_fill));
+    } else {
+      Strip::CopyByLanes(Stage(next_to_fill), page, index, lane);
+    }
+    next_to_fill = After(next_to_fill);
   }
   // Called once per strip, issued or not, so that groups can be counted.
   __device__ __forceinline__ void Commit() const {
     if constexpr (!kBulk) CpAsyncCommit();
   }
-  __device__ __forceinline__ void Wait(int strip) {
+  // The shared address of the next strip, once it has arrived.
+  __device__ __forceinline__ uint32_t Wait() {
+    const int stage = next_to_read;
+    next_to_read = After(stage);
     if constexpr (kBulk) {
-      const int stage = strip % num_stages;
-      BarrierWait(barriers + static_cast<uint32_t>(stage * 8), parities >> stage & 1);
+      BarrierWait(Barrier(stage), parities >> stage & 1);
       parities ^= 1u << stage;
     } else {
       WaitForOldestStage(num_stages);
     }
     __syncwarp();
+    return Stage(stage);
+  }
+
+ private:
+  __device__ __forceinline__ int After(int stage) const {
+    return stage + 1 == num_stages ? 0 : stage + 1;
+  }
+  __device__ __forceinline__ uint32_t Stage(int stage) const {
+    return base + static_cast<uint32_t>(stage) * Strip::kBytes;
+  }
+  __device__ __forceinline__ uint32_t Barrier(int stage) const {
+    return barriers + static_cast<uint32_t>(stage * 8);
   }
 };
 
@@ -225,11 +251,10 @@ __device__ __forceinline__ void StreamStrips(
   for (int j = -ahead; j < num_strips; ++j) {
     const int next = j + ahead;
     const int page = __shfl_sync(kAllLanes, page_of_lane, next & 31);
-    if (next < num_strips) ring.Issue(next, ImagePage<Strip>(call.kv, page, tile.group), warp);
+    if (next < num_strips) ring.Issue(ImagePage<Strip>(call.kv, page, tile.group), warp);
     ring.Commit();
     if (j < 0) continue;
-    ring.Wait(j);
-    const uint32_t strip = ring.Stage(j);
+    const uint32_t strip = ring.Wait();
     const int slot = first_slot + kImagePageSize * j;
     if (slot < unmasked.first_of_any || slot + kStripSlots > tile.end_slot) {
       std::byte* bytes = DynamicShared() + (strip - SharedAddress(DynamicShared()));
@@ -257,14 +282,7 @@ __device__ __forceinline__ void DecodeItems(const AttentionLaunch& call) {
   const uint32_t shared = SharedAddress(DynamicShared());
   StripRing<Strip, kBulk> ring = {shared + layout.Ring(warp), shared + layout.Barrier(warp, 0),
                                   call.num_stages, lane};
-  if constexpr (kBulk) {
-    if (lane == 0) {
-      for (int stage = 0; stage < call.num_stages; ++stage)
-        BarrierInit(ring.barriers + static_cast<uint32_t>(stage * 8), 1);
-      BarrierInitFence();
-    }
-    __syncwarp();
-  }
+  ring.MakeBarriers();
   const int64_t num_work = int64_t{min(*call.plan.num_items, call.plan.capacity)} * call.num_groups;
   for (int64_t work = blockIdx.x; work < num_work; work += gridDim.x) {
     const int64_t index = work / call.num_groups;
@@ -350,9 +368,11 @@ __device__ __forceinline__ bool MergeSplits(RowState<kVDim> (&merged)[2],
   return true;
 }
 
-// A thread block per row and signal head; rows with one split are done already.
+// A thread block per row and signal head; rows with one split are done already. With three thread
+// blocks per multiprocessor ptxas has the registers to load several splits at once: with a smaller
+// share it waits for one before it asks for the next.
 template <int kVDim, int kBlock>
-__global__ void __launch_bounds__(kDecodeThreads)
+__global__ void __launch_bounds__(kDecodeThreads, 3)
     DiffDecodeCombineKernel(const __grid_constant__ AttentionLaunch call) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -376,11 +396,13 @@ __global__ void __launch_bounds__(kDecodeThreads)
   const SplitStates states = {first, call.Partial(item + 1, head / heads, query, 0, kVDim) - first,
                               kVDim + 2, kVDim};
   __shared__ OtherQuarters<kVDim> others;
+  FinishOperands<kVDim> operands = {};
+  if (warp == 0) operands = FinishOperands<kVDim>::Load(call.finish, row, head, lane);
   RowState<kVDim> maps[2] = {};
   const bool has_sums = call.finish.has_second_map
                             ? MergeSplits<kVDim, 2>(maps, others, num_splits, states, warp, lane)
                             : MergeSplits<kVDim, 1>(maps, others, num_splits, states, warp, lane);
-  if (has_sums) FinishRow<kVDim, kBlock>(call.finish, maps[0], maps[1], row, head, lane);
+  if (has_sums) FinishRow<kVDim, kBlock>(call.finish, operands, maps[0], maps[1], row, head, lane);
 }
 
 }  // namespace diffserve::cuda

@@ -65,13 +65,13 @@ __device__ __forceinline__ void StreamExtents(
     const int next = j + ahead;
     const int page = __shfl_sync(kAllLanes, page_of_lane, strips.Page(next) & 31);
     if (next < strips.count)
-      ring.Issue(next, ImagePage<Strip>(call.kv, page, tile.group), next % kStripsPerPage);
+      ring.Issue(ImagePage<Strip>(call.kv, page, tile.group), next % kStripsPerPage);
     ring.Commit();
     if (j < 0) continue;
-    ring.Wait(j);
+    const uint32_t strip = ring.Wait();
     const int slot = tile.first_slot + strips.Page(j) * kImagePageSize +
                      j % kStripsPerPage * kStripSlots;
-    queries.Widen(extents, ring.Stage(j), slot, call);
+    queries.Widen(extents, strip, slot, call);
     __syncwarp();
     if (!strips.EndsPage(j)) continue;
     WriteExtents(call, tile, item, page_in_split + strips.Page(j), extents, lane);

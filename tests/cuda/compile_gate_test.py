@@ -120,7 +120,8 @@ class CompileGateTest(unittest.TestCase):
 
 
 class SassWalkTest(unittest.TestCase):
-    """samples/sass.txt: two warpgroups, of which one fetches. Without change it is right."""
+    """samples/sass.txt: two warpgroups, of which one fetches, and a kernel with a loop that loads.
+    Without change they are right."""
 
     def judge(self, **changes):
         """Findings after the text of the instruction at each address is replaced."""
@@ -140,7 +141,7 @@ class SassWalkTest(unittest.TestCase):
     def test_right_kernel_passes_and_everything_in_it_is_counted(self):
         found, counts = self.judge()
         self.assertEqual(found, [])
-        self.assertEqual(counts, {"wgmma": 3, "setmaxnreg": 2, "bulk copy": 1})
+        self.assertEqual(counts, {"wgmma": 3, "setmaxnreg": 2, "bulk copy": 1, "loads": 1})
 
     def test_touched_registers_of_unfinished_wgmma_fail(self):
         for change, expected in (("FADD R60, R1, R2", "accumulators R56"),
@@ -188,6 +189,15 @@ class SassWalkTest(unittest.TestCase):
     def test_bulk_copy_in_a_loop_over_lanes_fails(self):
         found, _ = self.judge(at_01a0="@P2 BRA.U.ANY 0x160")
         self.expect(found, "bulk copy: 0x190 ", "loop over the warp's lanes")
+
+    def test_wait_between_loads_of_a_loop_fails(self):
+        for change in ("FADD R8, R5, R8", "MOV R4, R3", "LDG.E R9, desc[UR4][R4.64]"):
+            found, _ = self.judge(at_1030=change, at_1040="LDG.E.64 R6, desc[UR4][R20.64+0x8]")
+            self.expect(found, "loads: 0x1020 ", "2 rounds of loads", "waits at 0x1030")
+        found, _ = self.judge(at_1070="@!P0 BRA 0x1000")
+        self.expect(found, "loads: 0x1000 ", "waits at 0x1010")
+        found, _ = self.judge(at_1070="NOP", at_1090="BRA 0x1080")
+        self.assertEqual(found, [])
 
     def test_rule_that_found_nothing_to_look_at_fails(self):
         _, counts = self.judge(at_0190="NOP")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ptxas made of the instructions that it must not reorder: three rules over SASS, as
-`cuobjdump -sass` prints it. Each follows every path through a kernel.
+"""What ptxas made of the instructions that it must not reorder: four rules over SASS, as
+`cuobjdump -sass` prints it. All but the last follow every path through a kernel.
 
   wgmma       From a wgmma until the wait for its group, no instruction touches its accumulators,
               and none writes its A. Those registers belong to the tensor core (ptxas before 13.3
@@ -8,6 +8,8 @@
   setmaxnreg  Code after it uses only registers that the warp then has.
   bulk copy   None lies in a loop over a warp's lanes, which ptxas makes where it cannot see that
               one lane copies (ElectedLane in ptx.cuh shows it).
+  loads       In decode attention, a loop asks for all that it loads from global memory before it
+              waits for any of it. With too few registers ptxas waits between.
 """
 
 import collections
@@ -29,7 +31,9 @@ WITHOUT_RESULT = {
 INDIRECT = {"BRX", "BRXU", "JMP", "JMX"}
 GROUPS_MAX = 8  # in flight; more: a wait is missing
 
-RULES = ("wgmma", "setmaxnreg", "bulk copy")
+ONE_ROUND = "DiffDecode"  # in the names of the kernels under the rule "loads"
+
+RULES = ("wgmma", "setmaxnreg", "bulk copy", "loads")
 
 
 @dataclasses.dataclass
@@ -241,7 +245,39 @@ def judge_bulk_copies(code):
     ]
 
 
-JUDGES = dict(zip(RULES, (judge_wgmma, judge_registers, judge_bulk_copies)))
+def innermost_loops(instructions):
+    """The instructions of each loop that holds no other, in the order of their addresses."""
+    loops = []
+    for each in instructions:
+        target = each.base == "BRA" and ADDRESS.search(each.operands[-1])
+        if target and int(target[1], 16) < each.address:
+            loops.append((int(target[1], 16), each.address))
+    for begin, end in loops:
+        if any(begin <= b and e <= end and (b, e) != (begin, end) for b, e in loops):
+            continue
+        yield [each for each in instructions if begin <= each.address <= end]
+
+
+def judge_loads(instructions):
+    """(number of loops that load, findings)"""
+    count, findings = 0, []
+    for loop in innermost_loops(instructions):
+        in_flight_to, waits = set(), []
+        for each in loop:
+            if in_flight_to & touched(each):
+                in_flight_to = set()
+                waits.append(each)
+            if each.base == "LDG":
+                in_flight_to |= written(each)
+        count += any(each.base == "LDG" for each in loop)
+        rounds = len(waits) + bool(in_flight_to)
+        if rounds > 1:
+            findings.append(f"{loop[0]} begins a loop with {rounds} rounds of loads; the first "
+                            f"waits at {waits[0]}")
+    return count, findings
+
+
+JUDGES = dict(zip(RULES, (judge_wgmma, judge_registers, judge_bulk_copies)))  # of the paths
 
 
 def judge(lines):
@@ -251,6 +287,11 @@ def judge(lines):
     verdicts = []
     for name, instructions in functions(lines):
         opcodes = {each.base for each in instructions}
+        if ONE_ROUND in name:
+            count, findings = judge_loads(instructions)
+            counts["loads"] += count
+            if count:
+                verdicts.append((name, "loads", findings))
         if not opcodes & {"HGMMA", "USETMAXREG", "UBLKCP"}:
             continue
         try:
