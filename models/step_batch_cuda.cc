@@ -47,13 +47,26 @@ struct StepArrays {
   std::vector<int32_t> packed_of_token;  // [tokens of the batch]: the packed index, or -1
 };
 
+// Adds the parts of a generated piece that have splits of one size each, the last one first.
+void AddGenerated(const Batch& batch, StepPiece piece, std::vector<StepPiece>& pieces) {
+  const int position = batch.sequences[static_cast<size_t>(piece.sequence)].position;
+  const size_t begin = pieces.size();
+  while (piece.num_tokens > 0) {
+    StepPiece& part = pieces.emplace_back(piece);
+    part.num_tokens = std::min(piece.num_tokens, TokensOfOneSplitSize(position + piece.first));
+    piece.first += part.num_tokens;
+    piece.num_tokens -= part.num_tokens;
+  }
+  std::reverse(pieces.begin() + static_cast<std::ptrdiff_t>(begin), pieces.end());
+}
+
 // Order: generated tokens, prompt tokens up to wanted ones, then the tokens that some layers skip.
 void OrderPieces(const Batch& batch, const StepPass& pass, bool may_skip, StepArrays& arrays,
                  StepShape& shape) {
   std::vector<StepPiece> wanted, unwanted;
   for (const StepPiece& piece : pass) {
     if (!piece.is_prompt) {
-      arrays.pieces.push_back(piece);
+      AddGenerated(batch, piece, arrays.pieces);
       shape.num_generated_tokens += piece.num_tokens;
       continue;
     }
@@ -146,6 +159,18 @@ void Pad(int num_padded, const StepNeeds& needs, StepArrays& arrays, StepShape& 
   shape.num_generated_sequences = shape.num_wanted_sequences = num_padded;
 }
 
+// Maximum number of items of the generated tokens [position, position + num_tokens) in a layer.
+int64_t ItemsMax(const AttentionTiling& tiling, int position, int num_tokens) {
+  int64_t items = 0;
+  for (const int end = position + num_tokens; position < end;) {
+    const int of_one_size = std::min(end - position, TokensOfOneSplitSize(position));
+    items += int64_t{tiling.NumTiles(of_one_size)} *
+             AttentionSplitsMax(tiling, position, of_one_size);
+    position += of_one_size;
+  }
+  return items;
+}
+
 }  // namespace
 
 int GeneratedTokensMax(const Batch& batch) {
@@ -166,8 +191,7 @@ std::vector<StepPass> CutIntoPasses(const Batch& batch, const AttentionTiling& t
     if (num_prompt_tokens > 0) passes.back().push_back({sequence, 0, num_prompt_tokens, true});
     for (int first = num_prompt_tokens; first < rows.num_tokens;) {
       const auto items_of = [&](int num_tokens) {
-        return int64_t{tiling.NumTiles(num_tokens)} *
-               tiling.NumSplits(rows.position + first + num_tokens);
+        return ItemsMax(tiling, rows.position + first, num_tokens);
       };
       int num_tokens = rows.num_tokens - first;
       while (num_tokens > 1 && items_of(num_tokens) > items_max) num_tokens = (num_tokens + 1) / 2;

@@ -3,7 +3,8 @@
 //
 // Tokens are reordered. Generated ones come first, since one kernel serves them and another serves
 // prompt tokens (model.h says why), and each needs its tokens to be contiguous. A sequence with
-// both has two entries. If the last layers keep nothing of a token, prompt tokens that only earlier
+// both has two entries, and more where its generated tokens differ in the size of attention's
+// splits. If the last layers keep nothing of a token, prompt tokens that only earlier
 // layers compute come last, in entries of their own. So the last layers take only the first tokens.
 //
 // A step whose attention would need too much memory for partial results is cut into passes. Each is

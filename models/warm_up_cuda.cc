@@ -75,7 +75,7 @@ Status RunUsualDecodes(Model& model, const StepLimits& limits, KvCache& kv) {
   for (int size = GraphTokens(1, sequences_max); size > 0;
        size = GraphTokens(static_cast<size_t>(size) + 1, sequences_max)) {
     // Attention over several splits has one more kernel.
-    for (const int position : {0, kSplitSlots}) {
+    for (const int position : {0, kSplitSlotsMin}) {
       if (position >= limits.max_model_len) continue;
       Batch batch;
       for (int i = 0; i < size; ++i)

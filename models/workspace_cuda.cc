@@ -44,7 +44,7 @@ Status TakePlan(AttentionPlanMemory* memory, int64_t capacity, int num_sequences
 size_t PartialFloats(const DiffSpec& spec, const StepLimits& limits) {
   const AttentionTiling narrow = DiffDecodeTiling(spec, 1),
                         wide = DiffDecodeTiling(spec, kManyTokens);
-  const int64_t splits = narrow.NumSplits(limits.max_model_len);
+  const int64_t splits = AttentionSplitsMax(narrow, limits.max_model_len - 1, 1);
   const size_t all = DiffDecodePartialFloats(spec, narrow,
                                              limits.num_sequences * narrow.NumTiles(1) * splits);
   const size_t one_token = DiffDecodePartialFloats(spec, wide, wide.NumTiles(1) * splits);
@@ -64,6 +64,10 @@ int64_t GeneratedItems(const DiffSpec& spec, const StepLimits& limits) {
   return static_cast<int64_t>(PartialFloats(spec, limits) /
                               DiffDecodePartialFloats(spec, DiffDecodeTiling(spec, 1), 1));
 }
+
+// Generated entries in a step. Those of a sequence are cut where the size of splits changes
+// (SplitSlotsOf), at most three times.
+int GeneratedEntries(const StepLimits& limits) { return 4 * limits.num_sequences; }
 
 // Prompt entries in a step: a prompt has two if only its last tokens go through all layers.
 int PromptEntries(const ModelConfig& config, const StepLimits& limits) {
@@ -128,7 +132,7 @@ Result<Workspace> Workspace::Allocate(const ModelConfig& config, const StepLimit
   }
   // A sequence with tokens of both kinds has an entry in each plan.
   DS_RETURN_IF_ERROR(
-      TakePlan(&work.generated_plan, GeneratedItems(spec, limits), limits.num_sequences));
+      TakePlan(&work.generated_plan, GeneratedItems(spec, limits), GeneratedEntries(limits)));
   DS_RETURN_IF_ERROR(
       TakePlan(&work.prompt_plan, PromptItems(config, limits), PromptEntries(config, limits)));
   return work;

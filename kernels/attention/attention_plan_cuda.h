@@ -5,16 +5,17 @@
 //
 // Decode is for few query rows per sequence (and correct for any number). It reads each page's K1,
 // K2 and V once for up to 8 query rows of a group (16 without a second map), in splits of 512
-// slots. Prefill is for chunks of a prompt: 64 or 128 query rows of a group at a time, without
-// splits. Their chains of operations differ, so a row's bits repeat only within the same kernel.
-// Hopper has its own prefill kernels for head widths of 64 and 128; their bits differ from the
-// portable kernels'.
+// slots or more. Prefill is for chunks of a prompt: 64 or 128 query rows of a group at a time,
+// without splits. Their chains of operations differ, so a row's bits repeat only within the same
+// kernel. Hopper has its own prefill kernels for head widths of 64 and 128; their bits differ from
+// the portable kernels'.
 //
 // The query rows of one sequence and group are its tokens times the group's signal heads, token by
 // token. They are cut into tiles of rows and, for decode, the sequence's slots into splits. A work
-// item is one (sequence, tile, split), for every group. Splits follow absolute slots: a row's
-// splits, and the order in which they are merged, depend only on its position. Splits wholly before
-// the window of a sequence's rows have no items.
+// item is one (sequence, tile, split), for every group. Splits follow absolute slots, and their
+// size the number of slots that a row attends to: a row's splits, and the order in which they are
+// merged, depend only on its position. Splits wholly before the window of a sequence's rows have no
+// items.
 #pragma once
 
 #include <cstddef>
@@ -33,13 +34,29 @@ namespace diffserve::cuda {
 class Stream;
 
 inline constexpr int kImagePageSize = kPageSize;
-inline constexpr int kSplitSlots = 512;  // per split, in decode
-inline constexpr int kSplitPages = kSplitSlots / kImagePageSize;
+inline constexpr int kSplitSlotsMin = 512;
+inline constexpr int kSplitSlotsMax = 2048;
+inline constexpr int kSplitPagesMax = kSplitSlotsMax / kImagePageSize;
+// Values of AttentionTiling::split_slots.
+inline constexpr int kSplitsByLength = 0;      // SplitSlotsOf
 inline constexpr int kNoSplitSlots = 1 << 30;  // one split
+
+// Slots per split of a row that attends to `length` slots. Small splits let few sequences fill the
+// device. Each split's end takes as long as some hundred slots, so long rows have larger ones.
+DIFFSERVE_HOST_DEVICE constexpr int SplitSlotsOf(int length) {
+  return kSplitSlotsMin << ((length > 16384 ? 1 : 0) + (length > 65536 ? 1 : 0));
+}
+// How many tokens from `position` on have splits of one size, whatever the window.
+constexpr int TokensOfOneSplitSize(int position) {
+  for (const int length : {16384, 65536}) {
+    if (position < length) return length - position;
+  }
+  return kNoSplitSlots;
+}
 
 // Whether a row of the batch may attend to slots of several splits. Decode then has one more
 // kernel, which merges them.
-inline bool MayHaveSplits(const PagedBatch& batch) { return batch.num_slots_max > kSplitSlots; }
+inline bool MayHaveSplits(const PagedBatch& batch) { return batch.num_slots_max > kSplitSlotsMin; }
 
 struct AttentionItem {
   int32_t sequence;
@@ -58,18 +75,26 @@ struct AttentionPlan {
 struct AttentionTiling {
   int heads_per_group = 1;  // signal heads
   int rows_per_tile = 1;
-  int split_slots = kSplitSlots;
+  int split_slots = kSplitsByLength;
   int window = kWholeContext;  // slots that a query sees
 
   bool is_decode() const { return split_slots != kNoSplitSlots; }
+  // Of all rows of an entry. Its first row decides, so entries whose rows differ must be cut
+  // (TokensOfOneSplitSize).
+  DIFFSERVE_HOST_DEVICE int SplitSlots(const DeviceSequence& sequence) const {
+    if (split_slots != kSplitsByLength) return split_slots;
+    return SplitSlotsOf(sequence.position < window ? sequence.position + 1 : window);
+  }
   DIFFSERVE_HOST_DEVICE int NumTiles(int num_tokens) const {
     return (num_tokens * heads_per_group + rows_per_tile - 1) / rows_per_tile;
   }
   DIFFSERVE_HOST_DEVICE int TileOf(int row, int head) const {
     return (row * heads_per_group + head) / rows_per_tile;
   }
-  DIFFSERVE_HOST_DEVICE int NumSplits(int num_slots) const {
-    return (num_slots + split_slots - 1) / split_slots;
+  // Splits up to slot `num_slots` of the sequence.
+  DIFFSERVE_HOST_DEVICE int NumSplits(const DeviceSequence& sequence, int num_slots) const {
+    const int slots = SplitSlots(sequence);
+    return (num_slots + slots - 1) / slots;
   }
   // Number of slots up to the last one that some row of the tile attends to.
   DIFFSERVE_HOST_DEVICE int NumSlots(const DeviceSequence& sequence, int tile) const {
@@ -84,15 +109,17 @@ struct AttentionTiling {
   }
   // The first split of a sequence that has items.
   DIFFSERVE_HOST_DEVICE int FirstSplit(const DeviceSequence& sequence) const {
-    return FirstSlotSeen(sequence.position, window) / split_slots;
+    return FirstSlotSeen(sequence.position, window) / SplitSlots(sequence);
   }
   // Whether a tile's rows attend to slots of only one split.
   DIFFSERVE_HOST_DEVICE bool HasOneSplit(const DeviceSequence& sequence, int tile) const {
-    return NumSplits(NumSlots(sequence, tile)) - FirstSlot(sequence, tile) / split_slots == 1;
+    return NumSplits(sequence, NumSlots(sequence, tile)) -
+               FirstSlot(sequence, tile) / SplitSlots(sequence) ==
+           1;
   }
   // Items per tile of a sequence.
   DIFFSERVE_HOST_DEVICE int ItemsPerTile(const DeviceSequence& sequence) const {
-    return NumSplits(sequence.position + sequence.num_tokens) - FirstSplit(sequence);
+    return NumSplits(sequence, sequence.position + sequence.num_tokens) - FirstSplit(sequence);
   }
 };
 
@@ -165,6 +192,8 @@ size_t DiffDecodeExtentFloats(const DiffSpec& spec, const AttentionTiling& tilin
 AttentionTiling DiffPrefillTiling(const DiffSpec& spec, DType dtype, bool allow_bulk_copies = true,
                                   int window = 0);
 
+// Maximum number of splits of the entry [position, position + num_tokens) through any window.
+int AttentionSplitsMax(const AttentionTiling& tiling, int position, int num_tokens);
 // Maximum number of items of any batch of at most `num_sequences` sequences with at most
 // `rows_per_sequence_max` rows each, whose lengths sum to at most `num_slots`.
 int64_t AttentionItemsMax(const AttentionTiling& tiling, int rows_per_sequence_max,

@@ -33,7 +33,7 @@ struct AttentionLaunch {
   float scale_log2;   // scale * log2(e)
   int num_stages;     // in the ring in shared memory
   ScoreQuant logits;  // for the kernels that quantise logits
-  float* extents;     // decode: [items, groups, rows_per_tile, maps, kSplitPages]
+  float* extents;     // decode: [items, groups, rows_per_tile, maps, kSplitPagesMax]
 
   __device__ __forceinline__ int num_maps() const { return finish.has_second_map ? 2 : 1; }
   __device__ __forceinline__ float* Partial(int64_t item, int group, int row, int map,
@@ -46,7 +46,7 @@ struct AttentionLaunch {
   __device__ __forceinline__ float* Extents(int64_t item, int group, int row, int map) const {
     return extents +
            ((((item * num_groups + group) * tiling.rows_per_tile + row) * num_maps()) + map) *
-               kSplitPages;
+               kSplitPagesMax;
   }
 };
 
@@ -71,9 +71,10 @@ __device__ __forceinline__ QueryTile QueryTileOf(const AttentionLaunch& call,
                          tile.sequence.num_tokens * call.tiling.heads_per_group - tile.first_query);
   tile.num_slots = call.tiling.NumSlots(tile.sequence, item.tile);
   const int first_page = call.tiling.FirstSlot(tile.sequence, item.tile) / kImagePageSize;
-  const int split_slot = item.split * call.tiling.split_slots;
+  const int split_slots = call.tiling.SplitSlots(tile.sequence);
+  const int split_slot = item.split * split_slots;
   tile.first_slot = max(split_slot, first_page * kImagePageSize);
-  tile.end_slot = min(split_slot + call.tiling.split_slots, tile.num_slots);
+  tile.end_slot = min(split_slot + split_slots, tile.num_slots);
   return tile;
 }
 

@@ -2,10 +2,10 @@
 // The kernels of DiffDecode (sm_80; with bulk copies sm_90).
 //
 // A thread block of four warps takes a work item: one tile of query rows, one group, one split of
-// 512 slots. Each warp streams its own strips (every fourth 16 slots) through its own ring in
-// shared memory, without barriers between warps, and keeps its own softmaxes. At the end they are
-// merged in the order of the warps. Quantised logits need their extents first; a separate launch
-// computes them (diff_decode_extents.cuh).
+// 512 to 2,048 slots. Each warp streams its own strips (every fourth 16 slots) through its own ring
+// in shared memory, without barriers between warps, and keeps its own softmaxes. At the end they
+// are merged in the order of the warps. Quantised logits need their extents first; a separate
+// launch computes them (diff_decode_extents.cuh).
 #pragma once
 
 #include "kernels/attention/attention_warp.cuh"
@@ -15,7 +15,7 @@ namespace diffserve::cuda {
 inline constexpr int kDecodeWarps = 4;
 inline constexpr int kDecodeThreads = 32 * kDecodeWarps;
 inline constexpr int kDecodeStagesMax = 4;
-static_assert(kSplitPages <= 32, "a lane for each page of a split");
+static_assert(kSplitPagesMax <= 32, "a lane for each page of a split");
 static_assert(kImagePageSize == kDecodeWarps * kStripSlots,
               "a warp's strips lie at one place of each page");
 
@@ -32,7 +32,7 @@ DIFFSERVE_HOST_DEVICE constexpr size_t DecodeSharedBytes(uint32_t strip_bytes, i
                          kMmaRows * 2 * sizeof(float) + kDecodeStagesMax * 8);
 }
 // Bytes after the rings, if logits are quantised: the extent of each row in each page of the split.
-inline constexpr size_t kDecodeExtentBytes = kMmaRows * kSplitPages * sizeof(float);
+inline constexpr size_t kDecodeExtentBytes = kMmaRows * kSplitPagesMax * sizeof(float);
 
 // Shared memory of a block: the rings, which the merge reuses; the merge's max and sum; the
 // barriers of bulk copies; the extents.
@@ -206,28 +206,37 @@ struct StripRing {
 };
 
 // Reads the extents by which the tile's scores are quantised, one per row and page of the split.
-// Called by all threads; each reads one.
+// Called by all threads: eight for each row.
 __device__ __forceinline__ void ReadExtents(const AttentionLaunch& call, const QueryTile& tile,
                                             const AttentionItem& item, const DecodeShared& layout) {
-  static_assert(kDecodeThreads == kMmaRows * kSplitPages);
-  const int row = static_cast<int>(threadIdx.x) / kSplitPages;
-  const int page = static_cast<int>(threadIdx.x) % kSplitPages;
+  constexpr int kOfRow = kDecodeThreads / kMmaRows;
+  const int row = static_cast<int>(threadIdx.x) / kOfRow;
   const int map = call.finish.has_second_map && row >= 8 ? 1 : 0;
   const int query = row - 8 * map;
+  const int split_pages = call.tiling.SplitSlots(tile.sequence) / kImagePageSize;
   const int first_page = call.tiling.FirstSlot(tile.sequence, item.tile) / kImagePageSize;
   const int num_pages = (tile.num_slots + kImagePageSize - 1) / kImagePageSize;
   const bool needs_row = call.logits.needs_row();
-  const int begin = needs_row ? first_page / kSplitPages : item.split;
-  const int end = needs_row ? call.tiling.NumSplits(tile.num_slots) : item.split + 1;
-  float extent = call.logits.NoExtent();
-  for (int split = begin; split < end && query < tile.num_queries; ++split) {
-    if (split * kSplitPages + page >= num_pages) break;
-    if (split * kSplitPages + page < first_page) continue;
-    extent = fmaxf(extent, call.Extents(item.first_item + split, tile.group, query, map)[page]);
+  const int begin = needs_row ? first_page / split_pages : item.split;
+  const int end = needs_row ? (num_pages + split_pages - 1) / split_pages : item.split + 1;
+  float* const extents = layout.Extents() + row * kSplitPagesMax;
+  float of_row = call.logits.NoExtent();
+  for (int page = static_cast<int>(threadIdx.x) % kOfRow; page < split_pages; page += kOfRow) {
+    float extent = call.logits.NoExtent();
+    for (int split = begin; split < end && query < tile.num_queries; ++split) {
+      if (split * split_pages + page >= num_pages) break;
+      if (split * split_pages + page < first_page) continue;
+      extent = fmaxf(extent, call.Extents(item.first_item + split, tile.group, query, map)[page]);
+    }
+    extents[page] = query < tile.num_queries ? extent : 0.0f;
+    of_row = fmaxf(of_row, extent);
   }
-  for (int bits = 1; bits < kSplitPages && needs_row; bits *= 2)
-    extent = fmaxf(extent, __shfl_xor_sync(kAllLanes, extent, bits));
-  layout.Extents()[threadIdx.x] = query < tile.num_queries ? extent : 0.0f;
+  if (!needs_row) return;
+#pragma unroll
+  for (int bits = 1; bits < kOfRow; bits *= 2)
+    of_row = fmaxf(of_row, __shfl_xor_sync(kAllLanes, of_row, bits));
+  for (int page = static_cast<int>(threadIdx.x) % kOfRow; page < split_pages; page += kOfRow)
+    extents[page] = query < tile.num_queries ? of_row : 0.0f;
 }
 
 template <typename Codec, int kHeadDim, int kVDim, int kKMaps, bool kBulk, bool kQuantised>
@@ -264,8 +273,8 @@ __device__ __forceinline__ void StreamStrips(
     }
     const bool masked = !unmasked.Hold(slot, kStripSlots);
     if constexpr (kQuantised) {
-      const int page = slot % kSplitSlots / kImagePageSize;
-      state.Consume(strip, slot, masked, call, {layout.Extents() + page, kSplitPages});
+      const int page = slot % call.tiling.SplitSlots(tile.sequence) / kImagePageSize;
+      state.Consume(strip, slot, masked, call, {layout.Extents() + page, kSplitPagesMax});
     } else {
       state.Consume(strip, slot, masked, call);
     }
@@ -386,8 +395,9 @@ __global__ void __launch_bounds__(kDecodeThreads, 3)
   const int tile = call.tiling.TileOf(in_sequence, head % heads);
   if (call.tiling.HasOneSplit(sequence, tile)) return;
   const int position = sequence.position + in_sequence;
-  const int first_split = FirstSlotSeen(position, call.tiling.window) / kSplitSlots;
-  const int num_splits = call.tiling.NumSplits(position + 1) - first_split;
+  const int first_split = FirstSlotSeen(position, call.tiling.window) /
+                          call.tiling.SplitSlots(sequence);
+  const int num_splits = call.tiling.NumSplits(sequence, position + 1) - first_split;
   const int64_t item = call.plan.first_item[index] +
                        int64_t{tile} * call.tiling.ItemsPerTile(sequence) + first_split -
                        call.tiling.FirstSplit(sequence);

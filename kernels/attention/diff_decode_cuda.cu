@@ -112,12 +112,28 @@ AttentionTiling DiffDecodeTiling(const DiffSpec& spec, int rows_per_sequence_max
   const int64_t queries = int64_t{heads_per_group} * std::max(1, rows_per_sequence_max);
   const int rows = static_cast<int>(
       std::min<int64_t>(queries, spec.has_second_map() ? kMmaRows / 2 : kMmaRows));
-  return {heads_per_group, rows, kSplitSlots, WindowSlots(window)};
+  return {heads_per_group, rows, kSplitsByLength, WindowSlots(window)};
+}
+
+// A window may give a row fewer slots than the sequence has, and so smaller splits. Such a row's
+// slots, and those of the entry's other rows, then begin inside a split.
+int AttentionSplitsMax(const AttentionTiling& tiling, int position, int num_tokens) {
+  const int end = position + num_tokens;
+  const auto splits = [](int num_slots, int slots) { return (num_slots + slots - 1) / slots; };
+  if (tiling.split_slots != kSplitsByLength) return splits(end, tiling.split_slots);
+  int most = 0;
+  for (int length = std::min(end, 16384);; length = std::min(end, 4 * length)) {
+    const int slots = SplitSlotsOf(length);
+    most = std::max(most, std::min(splits(end, slots), splits(length + num_tokens, slots) + 1));
+    if (length == end) return most;
+  }
 }
 
 int64_t AttentionItemsMax(const AttentionTiling& tiling, int rows_per_sequence_max,
                           int num_sequences, int64_t num_slots) {
-  return tiling.NumTiles(rows_per_sequence_max) * (num_slots / tiling.split_slots + num_sequences);
+  const int split_slots = tiling.split_slots == kSplitsByLength ? kSplitSlotsMin
+                                                                : tiling.split_slots;
+  return tiling.NumTiles(rows_per_sequence_max) * (num_slots / split_slots + num_sequences);
 }
 
 size_t DiffDecodePartialFloats(const DiffSpec& spec, const AttentionTiling& tiling,
@@ -127,7 +143,7 @@ size_t DiffDecodePartialFloats(const DiffSpec& spec, const AttentionTiling& tili
 
 size_t DiffDecodeExtentFloats(const DiffSpec& spec, const AttentionTiling& tiling,
                               int64_t num_items) {
-  return NumStates(spec, tiling, num_items) * kSplitPages;
+  return NumStates(spec, tiling, num_items) * kSplitPagesMax;
 }
 
 Status PlanDiffAttention(const AttentionTiling& tiling, const PagedBatch& batch,

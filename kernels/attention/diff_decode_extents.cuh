@@ -16,7 +16,7 @@ struct ExtentStrips {
   __device__ __forceinline__ static ExtentStrips Of(const QueryTile& tile, int warp) {
     const int strips = (tile.end_slot - tile.first_slot + kStripSlots - 1) / kStripSlots;
     int count = 0;
-    for (int page = warp; page < kSplitPages; page += kDecodeWarps)
+    for (int page = warp; page < kSplitPagesMax; page += kDecodeWarps)
       count += min(max(strips - page * kStripsPerPage, 0), kStripsPerPage);
     return {warp, count};
   }
@@ -58,7 +58,8 @@ __device__ __forceinline__ void StreamExtents(
   const int num_pages = (tile.end_slot - tile.first_slot + kImagePageSize - 1) / kImagePageSize;
   const int first_page = tile.sequence.first_page + tile.first_slot / kImagePageSize;
   const int page_of_lane = lane < num_pages ? call.batch.pages[first_page + lane] : 0;
-  const int page_in_split = tile.first_slot % kSplitSlots / kImagePageSize;
+  const int page_in_split = tile.first_slot % call.tiling.SplitSlots(tile.sequence) /
+                            kImagePageSize;
   float extents[2] = {call.logits.NoExtent(), call.logits.NoExtent()};
   const int ahead = ring.num_stages - 1;
   for (int j = -ahead; j < strips.count; ++j) {

@@ -3,6 +3,8 @@
 // device's warp writes what the host's single thread writes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <map>
 #include <random>
 #include <tuple>
@@ -45,6 +47,41 @@ std::vector<DeviceSequence> RandomSequences(size_t count, uint32_t seed) {
   return sequences;
 }
 
+TEST(AttentionPlanTest, LongRowsHaveLargeSplits) {
+  const auto slots = [](int position, int window) {
+    return AttentionTiling{.window = window}.SplitSlots({0, 1, position, 0});
+  };
+  for (const auto& [length, at_most, beyond] :
+       {std::tuple{16384, 512, 1024}, {65536, 1024, 2048}}) {
+    EXPECT_EQ(slots(length - 1, kWholeContext), at_most);
+    EXPECT_EQ(slots(length, kWholeContext), beyond);
+    EXPECT_EQ(slots(1 << 20, length), at_most);
+    EXPECT_EQ(slots(1 << 20, length + 1), beyond);
+    EXPECT_EQ(slots(length - 1, length + 1), at_most);
+    EXPECT_EQ(TokensOfOneSplitSize(length - 3), 3);
+  }
+  EXPECT_EQ(slots(0, kWholeContext), kSplitSlotsMin);
+  EXPECT_EQ(slots(1 << 20, kWholeContext), kSplitSlotsMax);
+  EXPECT_EQ(slots(1 << 20, 1), kSplitSlotsMin);
+}
+
+TEST(AttentionPlanTest, RowsOfAnEntryHaveSplitsOfOneSizeThroughAnyWindow) {
+  std::mt19937 random(5);
+  for (int trial = 0; trial < 2000; ++trial) {
+    const int position = static_cast<int>(random() % 100000);
+    const int num_tokens = std::min(1 + static_cast<int>(random() % 300),
+                                    TokensOfOneSplitSize(position));
+    AttentionTiling tiling = {1, 8};
+    const int near = std::array{16384, 65536}[random() % 2] + 2;
+    if (random() % 3 > 0) tiling.window = near - static_cast<int>(random() % 300);
+    const DeviceSequence entry = {0, num_tokens, position, 0};
+    for (int token = 0; token < num_tokens; ++token)
+      ASSERT_EQ(tiling.SplitSlots({0, 1, position + token, 0}), tiling.SplitSlots(entry));
+    ASSERT_LE(tiling.ItemsPerTile(entry), AttentionSplitsMax(tiling, position, num_tokens))
+        << position << " " << num_tokens << " " << tiling.window;
+  }
+}
+
 TEST(AttentionPlanTest, EveryRowMeetsEverySlotItAttendsToOnceAndInOrder) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
     const std::vector<DeviceSequence> sequences = RandomSequences(1 + seed * 3, seed);
@@ -55,13 +92,14 @@ TEST(AttentionPlanTest, EveryRowMeetsEverySlotItAttendsToOnceAndInOrder) {
     for (int i = 0; i < planned.num_items; ++i) {
       const AttentionItem& item = planned.items.at(static_cast<size_t>(i));
       const DeviceSequence& rows = sequences[static_cast<size_t>(item.sequence)];
-      const int first = tiling.FirstSplit(rows) * kSplitSlots;
+      const int split_slots = tiling.SplitSlots(rows);
+      const int first = tiling.FirstSplit(rows) * split_slots;
       ASSERT_LE(first, FirstSlotSeen(rows.position, tiling.window));
-      ASSERT_GT(first + kSplitSlots, FirstSlotSeen(rows.position, tiling.window));
+      ASSERT_GT(first + split_slots, FirstSlotSeen(rows.position, tiling.window));
       int& slots = covered.try_emplace({item.sequence, item.tile}, first).first->second;
-      ASSERT_EQ(item.split * kSplitSlots, slots) << "a split is missing, twice or out of order";
+      ASSERT_EQ(item.split * split_slots, slots) << "a split is missing, twice or out of order";
       ASSERT_EQ(item.first_item + item.split, i);
-      slots += kSplitSlots;
+      slots += split_slots;
     }
     size_t tiles = 0;
     for (size_t s = 0; s < sequences.size(); ++s) {
@@ -84,7 +122,7 @@ TEST(AttentionPlanTest, EveryRowMeetsEverySlotItAttendsToOnceAndInOrder) {
 }
 
 TEST(AttentionPlanTest, ItemsOfASequenceAreIndependentOfTheBatch) {
-  const AttentionTiling tiling = {4, 8, kSplitSlots, 1000};
+  const AttentionTiling tiling = {4, 8, kSplitsByLength, 1000};
   const std::vector<DeviceSequence> sequences = RandomSequences(40, 3);
   const Planned together = PlanOnHost(sequences, tiling);
   for (size_t s = 0; s < sequences.size(); ++s) {
@@ -103,7 +141,8 @@ TEST(AttentionPlanTest, ItemsOfASequenceAreIndependentOfTheBatch) {
 
 // Splits of 512 slots: through a window of 700 a token at 2000 sees slots from 1301 on.
 TEST(AttentionPlanTest, SplitsBeforeTheWindowHaveNoItems) {
-  const Planned planned = PlanOnHost({{0, 1, 2000, 0}, {1, 1, 300, 0}}, {1, 8, kSplitSlots, 700});
+  const Planned planned = PlanOnHost({{0, 1, 2000, 0}, {1, 1, 300, 0}},
+                                     {1, 8, kSplitsByLength, 700});
   ASSERT_EQ(planned.num_items, 3);
   EXPECT_EQ(planned.items[0].split, 2);
   EXPECT_EQ(planned.items[1].split, 3);
@@ -113,7 +152,7 @@ TEST(AttentionPlanTest, SplitsBeforeTheWindowHaveNoItems) {
 class AttentionPlanOnDeviceTest : public testing::OnDeviceTest {};
 
 TEST_F(AttentionPlanOnDeviceTest, OneWarpWritesTheSamePlanAsTheHost) {
-  const AttentionTiling tiling = {3, 8, kSplitSlots, 1000};
+  const AttentionTiling tiling = {3, 8, kSplitsByLength, 1000};
   for (size_t count : {0, 1, 31, 32, 33, 100}) {
     const std::vector<DeviceSequence> sequences = RandomSequences(count,
                                                                   static_cast<uint32_t>(count));

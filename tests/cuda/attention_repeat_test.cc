@@ -126,7 +126,7 @@ TEST_F(AttentionRepeatTest, PlanDecodeAndCombineInAGraphGiveTheSameBitsEveryTime
 // One kernel per layer, and one more to merge splits.
 TEST_F(AttentionRepeatTest, DecodeMergesSplitsOnlyInABatchThatMayHaveThem) {
   for (const auto& [length, num_kernels] :
-       {std::pair{cuda::kSplitSlots, 1u}, {cuda::kSplitSlots + 1, 2u}}) {
+       {std::pair{cuda::kSplitSlotsMin, 1u}, {cuda::kSplitSlotsMin + 1, 2u}}) {
     ImageBatch batch(DiffLlamaSpec(2, 1, 64), {{3, 1}, {length - 1, 1}});
     AttentionRun run(batch, cuda::DiffDecodeTiling(batch.spec, 1), *stream_);
     ASSERT_TRUE(IsOk(stream_->Synchronize()));

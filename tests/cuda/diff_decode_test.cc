@@ -28,7 +28,28 @@ void ExpectLikeReference(const DiffSpec& spec, const std::vector<SequenceShape>&
     testing::ExpectLikeReference(batch, testing::Decode(batch, bulk_copies));
 }
 
-class DiffDecodeTest : public testing::OnDeviceTest {};
+class DiffDecodeTest : public testing::OnDeviceTest {
+ protected:
+  // Rows on both sides of the length beyond which splits are larger.
+  void ExpectSameBitsAround(const DiffSpec& spec, int length, int window) {
+    const auto decode = [&](const std::vector<SequenceShape>& shapes) {
+      ImageBatch batch(spec, shapes, 1, 1, std::vector<uint32_t>(shapes.size(), 5));
+      batch.window = window;
+      batch.ForgetPagesBehindWindow();
+      std::vector<float> out = testing::Decode(batch);
+      testing::ExpectLikeReference(batch, out);
+      return out;
+    };
+    std::vector<float> together = decode({{length - 2, 2}, {length, 2}, {70, 1}});
+    std::vector<float> alone;
+    for (int position = length - 2; position < length + 2; ++position) {
+      const std::vector<float> row = decode({{position, 1}});
+      alone.insert(alone.end(), row.begin(), row.end());
+    }
+    together.resize(alone.size());
+    EXPECT_TRUE(SameBits(together, alone)) << length << ", window " << window;
+  }
+};
 
 const std::vector<SequenceShape> kMixedBatch = {{0, 1}, {70, 1}, {520, 1}, {61, 2}, {15, 1}};
 
@@ -84,6 +105,12 @@ TEST_F(DiffDecodeTest, RowIsBitwiseIndependentOfChunks) {
       EXPECT_TRUE(SameBits(out, expected));
     }
   }
+}
+
+TEST_F(DiffDecodeTest, RowsAroundTheLengthsWhereSplitsGrowHaveTheSameBitsAloneAndTogether) {
+  const DiffSpec spec = V2Spec(2, 1, 16);
+  for (int window : {0, 16384, 16385}) ExpectSameBitsAround(spec, 16384, window);
+  if (testing::kHasGpu) ExpectSameBitsAround(DiffLlamaSpec(4, 1, 128), 65536, 0);
 }
 
 // The window's begin crosses a split's end within the run, as does its last slot.

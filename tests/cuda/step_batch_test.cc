@@ -67,7 +67,8 @@ TEST(StepBatchTest, PassesCoverEachRowOnceInOrderAndKeepWithinTheItems) {
     const OwnedBatch owned = RandomBatch(random);
     const AttentionTiling tiling = {1 + static_cast<int>(random() % 3),
                                     1 + static_cast<int>(random() % 8), 64};
-    const int64_t items_max = 3 * tiling.NumSplits(400) + static_cast<int64_t>(random() % 60);
+    const int64_t items_max = 3 * AttentionSplitsMax(tiling, 399, 1) +
+                              static_cast<int64_t>(random() % 60);
     std::vector<int> next(owned.batch.sequences.size(), 0);
     for (const StepPass& pass : CutIntoPasses(owned.batch, tiling, items_max)) {
       int64_t items = 0;
@@ -84,7 +85,8 @@ TEST(StepBatchTest, PassesCoverEachRowOnceInOrderAndKeepWithinTheItems) {
           EXPECT_EQ(next[s], owned.batch.num_prompt_tokens[s]);
         } else {
           items += int64_t{tiling.NumTiles(piece.num_tokens)} *
-                   tiling.NumSplits(owned.batch.sequences[s].position + next[s]);
+                   AttentionSplitsMax(tiling, owned.batch.sequences[s].position + piece.first,
+                                      piece.num_tokens);
         }
       }
       EXPECT_LE(items, items_max);
@@ -97,13 +99,13 @@ TEST(StepBatchTest, PassesCoverEachRowOnceInOrderAndKeepWithinTheItems) {
 TEST(StepBatchTest, GeneratedTokensKnowTheirLongestContext) {
   OwnedBatch owned;
   owned.Add(900, 5, 5);
-  owned.Add(500, 3, 1);
+  owned.Add(250, 3, 1);
   owned.Add(20, 1, 0);
   PackedStep packed;
   PackStep(owned.batch, CutIntoPasses(owned.batch, {1, 1, 512}, 1 << 20)[0], {.page_size = kPage},
            &packed);
   const DeviceStep step(packed.shape, packed.bytes.data(), {});
-  EXPECT_EQ(step.rows.generated.num_slots_max, 503);
+  EXPECT_EQ(step.rows.generated.num_slots_max, 253);
   EXPECT_FALSE(MayHaveSplits(step.rows.generated));
   EXPECT_TRUE(MayHaveSplits(step.rows.all)) << "nothing is known of them";
 }
@@ -156,6 +158,41 @@ TEST(StepBatchTest, PackedStepHoldsTokensPagesAndDrawsWithGeneratedRowsFirst) {
                 std::max(packed.bytes.size(), begin));
     }
   }
+}
+
+// So that an entry has splits of one size.
+TEST(StepBatchTest, GeneratedTokensAreCutWhereTheSizeOfSplitsChanges) {
+  OwnedBatch owned;
+  owned.Add(16382, 6, 1);  // 16383, and then 16384 to 16387
+  owned.Add(4094, 4, 0);
+  owned.Add(65530, 8, 0);
+  owned.Add(16382, 6, 6);  // a prompt is not
+  owned.batch.states = {{0, 0}, {1, 1}, {2, 2}, {3, 3}};
+  const std::vector<StepPass> passes = CutIntoPasses(owned.batch, {1, 1}, 1 << 20);
+  ASSERT_EQ(passes.size(), 1u);
+  PackedStep packed;
+  PackStep(owned.batch, passes[0],
+           {.needs = {.has_windows = true, .has_states = true}, .page_size = kPage}, &packed);
+  ASSERT_EQ(packed.shape.num_generated_sequences, 5);
+  const StepOffsets at(packed.shape);
+  for (const size_t offset : {at.sequences, at.in_windows}) {
+    const auto entries = Read<DeviceSequence>(packed.bytes, offset, 7);
+    const int positions[] = {16384, 16383, 4094, 65536, 65530, 16382, 16382},
+              num_tokens[] = {4, 1, 4, 2, 6, 1, 6}, after[] = {0, 4, 0, 0, 2, 5, 0};
+    int row = 0;
+    for (size_t i = 0; i < entries.size(); ++i) {
+      EXPECT_EQ(entries[i].first_row, row) << i;
+      EXPECT_EQ(entries[i].position, positions[i]) << i;
+      EXPECT_EQ(entries[i].num_tokens, num_tokens[i]) << i;
+      EXPECT_EQ(entries[i].num_tokens_after, after[i]) << i;
+      row += num_tokens[i];
+    }
+  }
+  const DeviceStep step(packed.shape, packed.bytes.data(), {});
+  ASSERT_EQ(step.waves.size(), 3u);  // the first sequence's prompt, and its two generated entries
+  EXPECT_EQ(step.waves[0].num_sequences, 4);
+  EXPECT_EQ(step.waves[1].num_sequences, 2);
+  EXPECT_EQ(step.waves[2].num_sequences, 1);
 }
 
 TEST(StepBatchTest, PaddingHasNoTokensAndDrawsNothing) {
