@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// DecodeGraphs: steps of only decodes as CUDA graphs, one per Kind: number of tokens, tiling of
-// attention, and whether contexts have several splits. The first step of a kind runs without a
-// graph, which loads its kernels and chooses its products. While it runs, the graph for later ones
-// is recorded.
+// DecodeGraphs: steps of only decodes as CUDA graphs, one per Kind: number of tokens and tiling of
+// attention. The first step of a kind runs without a graph, which loads its kernels and chooses its
+// products. While it runs, the graph for later ones is recorded.
 //
 // Thread safety: none; owned by the step runner.
 #pragma once
@@ -31,7 +30,6 @@ class DecodeGraphs {
   struct Kind {
     int num_tokens = 0;
     int rows_per_tile = 1;  // of decode attention: more if sequences have several tokens
-    bool may_have_splits = false;
     friend auto operator<=>(const Kind&, const Kind&) = default;
   };
 

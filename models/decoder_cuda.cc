@@ -127,6 +127,7 @@ Status Decoder::Attend(DiffAttentionArgs<BFloat16> attention, const StepRows& ro
   const Workspace& work = parts_.work;
   AttentionSchedule schedule;
   schedule.partials = work.partials.as<float>();
+  schedule.counters = work.counters.as<uint32_t>();
   schedule.extents = work.extents.as<float>();
 
   attention.batch = rows.generated;

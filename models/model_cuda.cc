@@ -64,9 +64,10 @@ Status LoadParts(const LoadOptions& options, Checkpoint& checkpoint, WeightPacke
   DS_RETURN_IF_ERROR(Assign(
       &parts->work, Workspace::Allocate(options.config, options.limits, options.logit_quant)));
   // Clears memory, so that the first step reads nothing that was never written, except pages.
+  // Counters begin at 0.
   const Workspace& work = parts->work;
-  for (const DeviceBuffer* buffer :
-       {&work.normed, &work.attention, &work.sampled, &work.convolved, &work.scanned, &work.memory})
+  for (const DeviceBuffer* buffer : {&work.normed, &work.attention, &work.sampled, &work.convolved,
+                                     &work.scanned, &work.memory, &work.counters})
     DS_RETURN_IF_ERROR(FillBytes(*buffer, std::byte{0}, stream));
   return Status();
 }

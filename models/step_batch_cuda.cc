@@ -261,11 +261,6 @@ void PackStep(const Batch& batch, const StepPass& pass, const StepPacking& packi
   shape.has_windows = packing.needs.has_windows;
   OrderPieces(batch, pass, packing.needs.may_skip, arrays, shape);
   AddEntries(batch, packing.page_size, shape.has_windows, arrays);
-  for (int i = 0; i < shape.num_generated_sequences; ++i) {
-    const DeviceSequence& entry = arrays.sequences[static_cast<size_t>(i)];
-    shape.generated_slots_max = std::max(shape.generated_slots_max,
-                                         entry.position + entry.num_tokens);
-  }
   if (packing.needs.has_states) AddWaves(batch, arrays);
   for (int32_t row : batch.logit_rows) {
     if (const int32_t packed = arrays.packed_of_token[static_cast<size_t>(row)]; packed >= 0)
@@ -335,7 +330,6 @@ DeviceStep::DeviceStep(const StepShape& shape, std::byte* base, const AttentionT
     of.generated = of.all;
     of.generated.num_sequences = shape.num_generated_sequences;
     of.generated.num_tokens = shape.num_generated_tokens;
-    of.generated.num_slots_max = shape.generated_slots_max;
     of.prompts = of.all;
     of.prompts.num_sequences -= of.generated.num_sequences;
     of.prompts.num_tokens -= of.generated.num_tokens;

@@ -61,7 +61,6 @@ bool IsDecode(const Batch& batch, const StepNeeds& needs);
 struct StepShape {
   int num_tokens = 0;
   int num_generated_tokens = 0;     // the first ones
-  int generated_slots_max = 0;      // PagedBatch::num_slots_max of them
   int num_wanted_tokens = 0;        // the first ones: those that all layers compute
   int num_sequences = 0;            // entries
   int num_generated_sequences = 0;  // the first ones

@@ -132,8 +132,7 @@ Status StepRunner::Launch(const Batch& batch, KvCache& kv) {
 Status StepRunner::RunDecode(const DeviceStep& step, KvCache& kv) {
   const DecodeGraphs::Memory memory = {upload_.memory(), kv.Layer(0).base, kv.StatesFrom(0).data,
                                        kv.layout().Bytes()};
-  const DecodeGraphs::Kind kind = {step.rows.all.num_tokens, step.generated_tiling.rows_per_tile,
-                                   MayHaveSplits(step.rows.generated)};
+  const DecodeGraphs::Kind kind = {step.rows.all.num_tokens, step.generated_tiling.rows_per_tile};
   return graphs_.Run(kind, memory, *stream_, [&] {
     DS_RETURN_IF_ERROR(decoder_.Forward(step, kv, 0));
     return decoder_.SampleAll(step);

@@ -74,14 +74,10 @@ Status RunUsualDecodes(Model& model, const StepLimits& limits, KvCache& kv) {
   const int sequences_max = limits.num_sequences;
   for (int size = GraphTokens(1, sequences_max); size > 0;
        size = GraphTokens(static_cast<size_t>(size) + 1, sequences_max)) {
-    // Attention over several splits has one more kernel.
-    for (const int position : {0, kSplitSlotsMin}) {
-      if (position >= limits.max_model_len) continue;
-      Batch batch;
-      for (int i = 0; i < size; ++i)
-        Add(places, {.num_tokens = 1, .position = position}, /*is_prompt=*/false, &batch);
-      DS_RETURN_IF_ERROR(Run(model, batch, kv));
-    }
+    Batch batch;
+    for (int i = 0; i < size; ++i)
+      Add(places, {.num_tokens = 1, .position = 0}, /*is_prompt=*/false, &batch);
+    DS_RETURN_IF_ERROR(Run(model, batch, kv));
   }
   return Status();
 }

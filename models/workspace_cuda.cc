@@ -33,11 +33,9 @@ Status Take(DeviceBuffer* buffer, size_t bytes) {
   return Assign(buffer, DeviceBuffer::Allocate(bytes));
 }
 
-Status TakePlan(AttentionPlanMemory* memory, int64_t capacity, int num_sequences) {
+Status TakePlan(AttentionPlanMemory* memory, int64_t capacity) {
   memory->capacity = static_cast<int>(capacity);
   DS_RETURN_IF_ERROR(Take(&memory->items, static_cast<size_t>(capacity) * sizeof(AttentionItem)));
-  DS_RETURN_IF_ERROR(
-      Take(&memory->first_item, static_cast<size_t>(num_sequences + 1) * sizeof(int32_t)));
   return Take(&memory->num_items, sizeof(int32_t));
 }
 
@@ -65,9 +63,9 @@ int64_t GeneratedItems(const DiffSpec& spec, const StepLimits& limits) {
                               DiffDecodePartialFloats(spec, DiffDecodeTiling(spec, 1), 1));
 }
 
-// Generated entries in a step. Those of a sequence are cut where the size of splits changes
-// (SplitSlotsOf), at most three times.
-int GeneratedEntries(const StepLimits& limits) { return 4 * limits.num_sequences; }
+size_t CounterBytes(const DiffSpec& spec, const StepLimits& limits) {
+  return static_cast<size_t>(GeneratedItems(spec, limits) * spec.num_kv_groups) * sizeof(uint32_t);
+}
 
 // Prompt entries in a step: a prompt has two if only its last tokens go through all layers.
 int PromptEntries(const ModelConfig& config, const StepLimits& limits) {
@@ -105,6 +103,7 @@ size_t Workspace::Bytes(const ModelConfig& config, const StepLimits& limits,
   const DiffSpec& spec = config.attention;
   const int64_t items = GeneratedItems(spec, limits) + PromptItems(config, limits);
   bytes += (PartialFloats(spec, limits) + ExtentFloats(spec, limits, logits)) * sizeof(float);
+  bytes += CounterBytes(spec, limits);
   return bytes + static_cast<size_t>(items) * sizeof(AttentionItem);
 }
 
@@ -130,11 +129,9 @@ Result<Workspace> Workspace::Allocate(const ModelConfig& config, const StepLimit
   if (logits.is_on()) {
     DS_RETURN_IF_ERROR(Take(&work.extents, ExtentFloats(spec, limits, logits) * sizeof(float)));
   }
-  // A sequence with tokens of both kinds has an entry in each plan.
-  DS_RETURN_IF_ERROR(
-      TakePlan(&work.generated_plan, GeneratedItems(spec, limits), GeneratedEntries(limits)));
-  DS_RETURN_IF_ERROR(
-      TakePlan(&work.prompt_plan, PromptItems(config, limits), PromptEntries(config, limits)));
+  DS_RETURN_IF_ERROR(Take(&work.counters, CounterBytes(spec, limits)));
+  DS_RETURN_IF_ERROR(TakePlan(&work.generated_plan, GeneratedItems(spec, limits)));
+  DS_RETURN_IF_ERROR(TakePlan(&work.prompt_plan, PromptItems(config, limits)));
   return work;
 }
 

@@ -12,11 +12,10 @@ namespace diffserve::cuda {
 
 struct AttentionPlanMemory {
   DeviceBuffer items;
-  DeviceBuffer first_item;
   DeviceBuffer num_items;
   int capacity = 0;
   AttentionPlan Plan() const {
-    return {num_items.as<int32_t>(), items.as<AttentionItem>(), first_item.as<int32_t>(), capacity};
+    return {num_items.as<int32_t>(), items.as<AttentionItem>(), capacity};
   }
 };
 
@@ -25,6 +24,7 @@ struct Workspace : Activations<DeviceBuffer> {
   DeviceBuffer logits;       // float32 [logits_rows, vocab_size]
   DeviceBuffer sampled;      // SampledToken [tokens]
   DeviceBuffer partials;     // float32, for decode attention
+  DeviceBuffer counters;     // uint32, zeros between its layers
   DeviceBuffer extents;      // float32, for decode attention with quantised logits
   AttentionPlanMemory generated_plan, prompt_plan;
   int logits_rows = 0;

@@ -61,40 +61,22 @@ struct SplitStates {
     return first + split * split_stride + map * map_stride;
   }
   __device__ __forceinline__ float2 MaxAndSum(int split, int map) const {
-    return *reinterpret_cast<const float2*>(Of(split, map) + v_dim);
+    return LoadPastL1(Of(split, map) + v_dim);
   }
   __device__ __forceinline__ float2 O(int split, int map, int column) const {
-    return *reinterpret_cast<const float2*>(Of(split, map) + column);
+    return LoadPastL1(Of(split, map) + column);
   }
 };
 
-// The maximum of each map over `count` splits. Called by a warp.
-template <int kMaps>
-__device__ __forceinline__ void FindMaxima(float (&maxima)[kMaps], int count,
-                                           const SplitStates& states, int lane) {
-#pragma unroll
-  for (int map = 0; map < kMaps; ++map) maxima[map] = kMinusInfinity;
-  for (int split = lane; split < count; split += 32) {
-#pragma unroll
-    for (int map = 0; map < kMaps; ++map)
-      maxima[map] = fmaxf(maxima[map], states.MaxAndSum(split, map).x);
-  }
-#pragma unroll
-  for (int map = 0; map < kMaps; ++map) {
-#pragma unroll
-    for (int bits = 16; bits > 0; bits /= 2)
-      maxima[map] = fmaxf(maxima[map], __shfl_xor_sync(kAllLanes, maxima[map], bits));
-  }
-}
-
-// Sums both maps of splits [begin, end) in order, relative to the maxima. Several splits are loaded
-// before the first is added, since a load takes longer than all that is done with it.
+// Merges splits [begin, end) of both maps in order. Several splits are loaded before the first is
+// added, since a load takes longer than all that is done with it.
 template <int kVDim, int kMaps>
-__device__ __forceinline__ void AddSplits(RowState<kVDim> (&merged)[2],
-                                          const float (&maxima)[kMaps], int begin, int end,
-                                          const SplitStates& states, int lane) {
+__device__ __forceinline__ void MergeSplits(RowState<kVDim> (&merged)[kMaps], int begin, int end,
+                                            const SplitStates& states, int lane) {
   constexpr int kPairs = RowState<kVDim>::kPairs;
   constexpr int kAtOnce = kPairs > 2 ? 4 : 8;
+#pragma unroll
+  for (int map = 0; map < kMaps; ++map) merged[map] = {kMinusInfinity, 0.0f, {}};
   for (int first = begin; first < end; first += kAtOnce) {
     float2 max_and_sum[kMaps][kAtOnce];
     float2 o[kMaps][kAtOnce][kPairs];
@@ -111,16 +93,27 @@ __device__ __forceinline__ void AddSplits(RowState<kVDim> (&merged)[2],
       }
     }
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
+    for (int map = 0; map < kMaps; ++map) {
+      RowState<kVDim>& sums = merged[map];
+      float max = sums.max;
 #pragma unroll
-      for (int map = 0; map < kMaps; ++map) {
-        const float weight = first + i < end ? Exp2(max_and_sum[map][i].x - FiniteMax(maxima[map]))
-                                             : 0.0f;
-        merged[map].sum += weight * max_and_sum[map][i].y;
+      for (int i = 0; i < kAtOnce; ++i) max = fmaxf(max, max_and_sum[map][i].x);
+      const float rescale = Exp2(sums.max - FiniteMax(max));
+      sums.max = max;
+      sums.sum *= rescale;
+#pragma unroll
+      for (int pair = 0; pair < kPairs; ++pair) {
+        sums.o[pair].x *= rescale;
+        sums.o[pair].y *= rescale;
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const float weight = first + i < end ? Exp2(max_and_sum[map][i].x - FiniteMax(max)) : 0.0f;
+        sums.sum += weight * max_and_sum[map][i].y;
 #pragma unroll
         for (int pair = 0; pair < kPairs; ++pair) {
-          merged[map].o[pair].x += weight * o[map][i][pair].x;
-          merged[map].o[pair].y += weight * o[map][i][pair].y;
+          sums.o[pair].x += weight * o[map][i][pair].x;
+          sums.o[pair].y += weight * o[map][i][pair].y;
         }
       }
     }

@@ -54,10 +54,6 @@ constexpr int TokensOfOneSplitSize(int position) {
   return kNoSplitSlots;
 }
 
-// Whether a row of the batch may attend to slots of several splits. Decode then has one more
-// kernel, which merges them.
-inline bool MayHaveSplits(const PagedBatch& batch) { return batch.num_slots_max > kSplitSlotsMin; }
-
 struct AttentionItem {
   int32_t sequence;
   int32_t tile;
@@ -68,8 +64,13 @@ struct AttentionItem {
 struct AttentionPlan {
   int32_t* num_items = nullptr;    // [1]
   AttentionItem* items = nullptr;  // [capacity]
-  int32_t* first_item = nullptr;   // [num_sequences + 1], by sequence
   int capacity = 0;  // items beyond it are not written, and *num_items then exceeds it
+};
+
+// Splits [first, first + count).
+struct SplitRange {
+  int first;
+  int count;
 };
 
 struct AttentionTiling {
@@ -111,11 +112,16 @@ struct AttentionTiling {
   DIFFSERVE_HOST_DEVICE int FirstSplit(const DeviceSequence& sequence) const {
     return FirstSlotSeen(sequence.position, window) / SplitSlots(sequence);
   }
-  // Whether a tile's rows attend to slots of only one split.
-  DIFFSERVE_HOST_DEVICE bool HasOneSplit(const DeviceSequence& sequence, int tile) const {
-    return NumSplits(sequence, NumSlots(sequence, tile)) -
-               FirstSlot(sequence, tile) / SplitSlots(sequence) ==
-           1;
+  // The splits that some row of the tile attends to.
+  DIFFSERVE_HOST_DEVICE SplitRange SplitsOfTile(const DeviceSequence& sequence, int tile) const {
+    const int first = FirstSlot(sequence, tile) / SplitSlots(sequence);
+    return {first, NumSplits(sequence, NumSlots(sequence, tile)) - first};
+  }
+  // The splits that one of the sequence's rows attends to.
+  DIFFSERVE_HOST_DEVICE SplitRange SplitsOfRow(const DeviceSequence& sequence, int row) const {
+    const int position = sequence.position + row;
+    const int first = FirstSlotSeen(position, window) / SplitSlots(sequence);
+    return {first, NumSplits(sequence, position + 1) - first};
   }
   // Items per tile of a sequence.
   DIFFSERVE_HOST_DEVICE int ItemsPerTile(const DeviceSequence& sequence) const {
@@ -147,7 +153,6 @@ DIFFSERVE_HOST_DEVICE void PlanAttention(const Lanes& lanes, const PagedBatch& b
     const int first_split = tiling.FirstSplit(rows);
     int sum = 0;
     int item = total + lanes.ExclusiveSum(num_tiles * items_per_tile, &sum);
-    if (sequence < batch.num_sequences) plan.first_item[sequence] = item;
     for (int tile = 0; tile < num_tiles; ++tile) {
       const int first_item = item - first_split;
       for (int split = first_split; split < first_split + items_per_tile; ++split, ++item) {
@@ -156,10 +161,7 @@ DIFFSERVE_HOST_DEVICE void PlanAttention(const Lanes& lanes, const PagedBatch& b
     }
     total += sum;
   }
-  if (lanes.Id() == 0) {
-    plan.first_item[batch.num_sequences] = total;
-    *plan.num_items = total;
-  }
+  if (lanes.Id() == 0) *plan.num_items = total;
 }
 
 // All pointers are device memory.
@@ -169,6 +171,7 @@ struct AttentionSchedule {
   // them.
   AttentionPlan plan;
   float* partials = nullptr;      // decode: [DiffDecodePartialFloats()], one layer's at a time
+  uint32_t* counters = nullptr;   // decode: [items * num_kv_groups], zeros before and after a layer
   float* extents = nullptr;       // decode with quantised logits: [DiffDecodeExtentFloats()]
   bool allow_bulk_copies = true;  // false: cp.async on every device
 };

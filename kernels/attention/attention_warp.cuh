@@ -26,7 +26,8 @@ struct AttentionLaunch {
   AttentionPlan plan;
   PagedKv kv;
   const uint16_t* q;
-  float* partials;  // [items, groups, rows_per_tile, maps, v_dim + 2]: O, then max and sum
+  float* partials;     // [items, groups, rows_per_tile, maps, v_dim + 2]: O, then max and sum
+  uint32_t* counters;  // [items, groups]
   int num_q2_heads;
   int num_groups;
   int head_dim;

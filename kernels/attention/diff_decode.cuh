@@ -29,13 +29,14 @@ DIFFSERVE_HOST_DEVICE constexpr uint32_t DecodeRingBytes(uint32_t strip_bytes, i
 DIFFSERVE_HOST_DEVICE constexpr size_t DecodeSharedBytes(uint32_t strip_bytes, int v_dim,
                                                          int num_stages) {
   return kDecodeWarps * (DecodeRingBytes(strip_bytes, v_dim, num_stages) +
-                         kMmaRows * 2 * sizeof(float) + kDecodeStagesMax * 8);
+                         kMmaRows * 2 * sizeof(float) + kDecodeStagesMax * 8) +
+         sizeof(int) * 2;
 }
 // Bytes after the rings, if logits are quantised: the extent of each row in each page of the split.
 inline constexpr size_t kDecodeExtentBytes = kMmaRows * kSplitPagesMax * sizeof(float);
 
 // Shared memory of a block: the rings, which the merge reuses; the merge's max and sum; the
-// barriers of bulk copies; the extents.
+// barriers of bulk copies; whether the block is the last of its tile; the extents.
 struct DecodeShared {
   uint32_t ring_bytes;  // per warp
   __device__ __forceinline__ uint32_t Ring(int warp) const {
@@ -46,8 +47,11 @@ struct DecodeShared {
     return MaxAndSum() + kDecodeWarps * kMmaRows * 2 * sizeof(float) +
            static_cast<uint32_t>((warp * kDecodeStagesMax + stage) * 8);
   }
+  __device__ __forceinline__ int* IsLast() const {
+    return reinterpret_cast<int*>(DynamicShared() + Barrier(kDecodeWarps, 0));
+  }
   __device__ __forceinline__ float* Extents() const {
-    return reinterpret_cast<float*>(DynamicShared() + Barrier(kDecodeWarps, 0));
+    return reinterpret_cast<float*>(DynamicShared() + Barrier(kDecodeWarps, 1));
   }
 };
 
@@ -62,18 +66,25 @@ __device__ __forceinline__ int MergeOffset(int row, int column) {
 // One row's states in shared memory, one per warp.
 template <int kVDim>
 struct WarpStates {
-  const std::byte* shared;
+  std::byte* shared;
   DecodeShared layout;
   int row;
-  __device__ __forceinline__ const float* MaxAndSum(int warp) const {
-    return reinterpret_cast<const float*>(shared + layout.MaxAndSum()) +
-           (warp * kMmaRows + row) * 2;
+  __device__ __forceinline__ float* MaxAndSum(int warp) const {
+    return reinterpret_cast<float*>(shared + layout.MaxAndSum()) + (warp * kMmaRows + row) * 2;
   }
   __device__ __forceinline__ float Max(int warp) const { return MaxAndSum(warp)[0]; }
   __device__ __forceinline__ float Sum(int warp) const { return MaxAndSum(warp)[1]; }
-  __device__ __forceinline__ float2 O(int warp, int column) const {
-    const float* o = reinterpret_cast<const float*>(shared + layout.Ring(warp));
-    return *reinterpret_cast<const float2*>(o + MergeOffset<kVDim>(row, column));
+  __device__ __forceinline__ float2& O(int warp, int column) const {
+    float* o = reinterpret_cast<float*>(shared + layout.Ring(warp));
+    return *reinterpret_cast<float2*>(o + MergeOffset<kVDim>(row, column));
+  }
+  __device__ __forceinline__ void Set(int warp, const RowState<kVDim>& state, int lane) const {
+    if (lane == 0) *reinterpret_cast<float2*>(MaxAndSum(warp)) = make_float2(state.max, state.sum);
+#pragma unroll
+    for (int pair = 0; pair < RowState<kVDim>::kPairs; ++pair) {
+      const int column = 2 * lane + 64 * pair;
+      if (column < kVDim) O(warp, column) = state.o[pair];
+    }
   }
 };
 
@@ -103,32 +114,43 @@ __device__ __forceinline__ void PublishWarp(
   }
 }
 
-// After the last strip: merges the warps' states of each row. A row with one split is finished;
-// others leave a partial.
+// A row's states of all warps, merged in the order of the warps.
+template <int kVDim>
+__device__ __forceinline__ void MergeWarps(RowState<kVDim> (&maps)[2], int num_maps,
+                                           const DecodeShared& layout, int query, int lane) {
+#pragma unroll
+  for (int map = 0; map < 2; ++map) {
+    maps[map] = {};
+    if (map < num_maps) {
+      maps[map] = MergeStates<kVDim>(
+          kDecodeWarps, WarpStates<kVDim>{DynamicShared(), layout, query + 8 * map}, lane);
+    }
+  }
+}
+
+// Finishes the tile's rows from the warps' states.
 template <int kVDim, int kBlock>
-__device__ __forceinline__ void MergeWarps(const AttentionLaunch& call, const QueryTile& tile,
-                                           const DecodeShared& layout, int64_t item, int warp,
-                                           int lane) {
-  const bool has_one_split = call.tiling.HasOneSplit(tile.sequence,
-                                                     tile.first_query / call.tiling.rows_per_tile);
+__device__ __forceinline__ void FinishTile(const AttentionLaunch& call, const QueryTile& tile,
+                                           const DecodeShared& layout, int warp, int lane) {
   for (int query = warp; query < tile.num_queries; query += kDecodeWarps) {
     const int index = tile.first_query + query;
     const int64_t row = int64_t{tile.sequence.first_row} + index / call.tiling.heads_per_group;
     const int head = tile.group * call.tiling.heads_per_group + index % call.tiling.heads_per_group;
-    FinishOperands<kVDim> operands = {};
-    if (has_one_split) operands = FinishOperands<kVDim>::Load(call.finish, row, head, lane);
-    RowState<kVDim> maps[2] = {};
-#pragma unroll
-    for (int map = 0; map < 2; ++map) {
-      if (map < call.num_maps()) {
-        maps[map] = MergeStates<kVDim>(
-            kDecodeWarps, WarpStates<kVDim>{DynamicShared(), layout, query + 8 * map}, lane);
-      }
-    }
-    if (has_one_split) {
-      FinishRow<kVDim, kBlock>(call.finish, operands, maps[0], maps[1], row, head, lane);
-      continue;
-    }
+    const auto operands = FinishOperands<kVDim>::Load(call.finish, row, head, lane);
+    RowState<kVDim> maps[2];
+    MergeWarps<kVDim>(maps, call.num_maps(), layout, query, lane);
+    FinishRow<kVDim, kBlock>(call.finish, operands, maps[0], maps[1], row, head, lane);
+  }
+}
+
+// Writes the split's states of the tile's rows.
+template <int kVDim>
+__device__ __forceinline__ void WritePartials(const AttentionLaunch& call, const QueryTile& tile,
+                                              const DecodeShared& layout, int64_t item, int warp,
+                                              int lane) {
+  for (int query = warp; query < tile.num_queries; query += kDecodeWarps) {
+    RowState<kVDim> maps[2];
+    MergeWarps<kVDim>(maps, call.num_maps(), layout, query, lane);
 #pragma unroll
     for (int map = 0; map < 2; ++map) {
       if (map >= call.num_maps()) continue;
@@ -142,6 +164,46 @@ __device__ __forceinline__ void MergeWarps(const AttentionLaunch& call, const Qu
         *reinterpret_cast<float2*>(partial + kVDim) = make_float2(maps[map].max, maps[map].sum);
     }
   }
+}
+
+// Whether all other splits' partials of the tile are written too. Called by all threads, once per
+// split, after its partials are written: true in one thread block.
+__device__ __forceinline__ bool IsLastOfTile(const AttentionLaunch& call, const QueryTile& tile,
+                                             int64_t first_item, int num_splits,
+                                             const DecodeShared& layout) {
+  int* const is_last = layout.IsLast();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    const auto last = static_cast<uint32_t>(num_splits - 1);
+    uint32_t* const counter = call.counters + first_item * call.num_groups + tile.group;
+    *is_last = CountInTurn(counter, last) == last ? 1 : 0;
+  }
+  __syncthreads();
+  return *is_last != 0;
+}
+
+// Merges the splits of each of the tile's rows: every warp a quarter of them, which then counts as
+// the warp's state. The order depends only on the number of the row's splits. first_item: of split
+// 0.
+template <int kVDim, int kMaps>
+__device__ __forceinline__ void MergeTile(const AttentionLaunch& call, const QueryTile& tile,
+                                          const DecodeShared& layout, int64_t first_item, int warp,
+                                          int lane) {
+  for (int query = 0; query < tile.num_queries; ++query) {
+    const SplitRange splits = call.tiling.SplitsOfRow(
+        tile.sequence, (tile.first_query + query) / call.tiling.heads_per_group);
+    const int64_t item = first_item + splits.first;
+    const float* const first = call.Partial(item, tile.group, query, 0, kVDim);
+    const SplitStates states = {first, call.Partial(item + 1, tile.group, query, 0, kVDim) - first,
+                                kVDim + 2, kVDim};
+    RowState<kVDim> maps[kMaps];
+    MergeSplits<kVDim, kMaps>(maps, splits.count * warp / kDecodeWarps,
+                              splits.count * (warp + 1) / kDecodeWarps, states, lane);
+#pragma unroll
+    for (int map = 0; map < kMaps; ++map)
+      WarpStates<kVDim>{DynamicShared(), layout, query + 8 * map}.Set(warp, maps[map], lane);
+  }
+  __syncthreads();
 }
 
 // A warp's ring of strips, which runs on from one item to the next: every strip that was asked for
@@ -282,6 +344,28 @@ __device__ __forceinline__ void StreamStrips(
   }
 }
 
+// After the last strip. A tile with one split is finished; of several splits' thread blocks the
+// last one merges them.
+template <int kVDim, int kKMaps, int kBlock>
+__device__ __forceinline__ void EndItem(const AttentionLaunch& call, int64_t index, int group,
+                                        const DecodeShared& layout, int warp, int lane) {
+  // Read again: that costs less than registers that hold it while the strips stream by.
+  const AttentionItem item = call.plan.items[index];
+  const QueryTile tile = QueryTileOf(call, item, group);
+  const SplitRange splits = call.tiling.SplitsOfTile(tile.sequence, item.tile);
+  if (splits.count > 1) {
+    WritePartials<kVDim>(call, tile, layout, index, warp, lane);
+    if (!IsLastOfTile(call, tile, int64_t{item.first_item} + splits.first, splits.count, layout))
+      return;
+    if (kKMaps == 2 || call.finish.has_second_map) {
+      MergeTile<kVDim, 2>(call, tile, layout, item.first_item, warp, lane);
+    } else {
+      MergeTile<kVDim, 1>(call, tile, layout, item.first_item, warp, lane);
+    }
+  }
+  FinishTile<kVDim, kBlock>(call, tile, layout, warp, lane);
+}
+
 template <typename Codec, int kHeadDim, int kVDim, int kKMaps, bool kBulk, bool kQuantised>
 __device__ __forceinline__ void DecodeItems(const AttentionLaunch& call) {
   using Strip = KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>;
@@ -312,9 +396,7 @@ __device__ __forceinline__ void DecodeItems(const AttentionLaunch& call) {
       PublishWarp<Codec, kHeadDim, kVDim, kKMaps>(state, layout, warp, call.scale_log2);
     }
     __syncthreads();
-    // Read again: that costs less than registers that hold it while the strips stream by.
-    MergeWarps<kVDim, kOutBlock<Codec, kHeadDim>>(
-        call, QueryTileOf(call, call.plan.items[index], group), layout, index, warp, lane);
+    EndItem<kVDim, kKMaps, kOutBlock<Codec, kHeadDim>>(call, index, group, layout, warp, lane);
     if constexpr (kBulk)
       ProxyFence();  // the next item's copies overwrite what was just read and written
     __syncthreads();
@@ -332,87 +414,6 @@ template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
 __global__ void __launch_bounds__(kDecodeThreads, 2)
     DiffDecodeQuantisedKernel(const __grid_constant__ AttentionLaunch call) {
   DecodeItems<Codec, kHeadDim, kVDim, kKMaps, false, true>(call);
-}
-
-// What the first warp adds to its own sums.
-template <int kVDim>
-struct OtherQuarters {
-  float2 o[kDecodeWarps - 1][2][RowState<kVDim>::kPairs][32];
-  float sum[kDecodeWarps - 1][2];
-};
-
-// The states of a row with several splits, by a thread block of four warps. Each warp sums a
-// quarter of the splits, and the quarters are added in order: the order depends only on the number
-// of the row's splits. Returns true in the warp that has the sums.
-template <int kVDim, int kMaps>
-__device__ __forceinline__ bool MergeSplits(RowState<kVDim> (&merged)[2],
-                                            OtherQuarters<kVDim>& others, int num_splits,
-                                            const SplitStates& states, int warp, int lane) {
-  constexpr int kPairs = RowState<kVDim>::kPairs;
-  float maxima[kMaps];
-  FindMaxima<kMaps>(maxima, num_splits, states, lane);
-  AddSplits<kVDim, kMaps>(merged, maxima, num_splits * warp / kDecodeWarps,
-                          num_splits * (warp + 1) / kDecodeWarps, states, lane);
-#pragma unroll
-  for (int map = 0; map < kMaps; ++map) {
-    if (warp == 0) continue;
-    if (lane == 0) others.sum[warp - 1][map] = merged[map].sum;
-#pragma unroll
-    for (int pair = 0; pair < kPairs; ++pair)
-      others.o[warp - 1][map][pair][lane] = merged[map].o[pair];
-  }
-  __syncthreads();
-  if (warp != 0) return false;
-#pragma unroll
-  for (int i = 0; i < (kDecodeWarps - 1) * kMaps; ++i) {
-    RowState<kVDim>& sums = merged[i % kMaps];
-    sums.sum += others.sum[i / kMaps][i % kMaps];
-#pragma unroll
-    for (int pair = 0; pair < kPairs; ++pair) {
-      const float2 o = others.o[i / kMaps][i % kMaps][pair][lane];
-      sums.o[pair].x += o.x;
-      sums.o[pair].y += o.y;
-    }
-  }
-  return true;
-}
-
-// A thread block per row and signal head; rows with one split are done already. With three thread
-// blocks per multiprocessor ptxas has the registers to load several splits at once: with a smaller
-// share it waits for one before it asks for the next.
-template <int kVDim, int kBlock>
-__global__ void __launch_bounds__(kDecodeThreads, 3)
-    DiffDecodeCombineKernel(const __grid_constant__ AttentionLaunch call) {
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int64_t row = blockIdx.x / static_cast<unsigned>(call.finish.num_q1_heads);
-  const int head = static_cast<int>(blockIdx.x % static_cast<unsigned>(call.finish.num_q1_heads));
-  const int index = call.batch.token_sequences[row];
-  const DeviceSequence sequence = call.batch.sequences[index];
-  if (sequence.num_tokens == 0) return;  // it pads a graph's batch: no items
-  const int heads = call.tiling.heads_per_group;
-  const int in_sequence = static_cast<int>(row) - sequence.first_row;
-  const int tile = call.tiling.TileOf(in_sequence, head % heads);
-  if (call.tiling.HasOneSplit(sequence, tile)) return;
-  const int position = sequence.position + in_sequence;
-  const int first_split = FirstSlotSeen(position, call.tiling.window) /
-                          call.tiling.SplitSlots(sequence);
-  const int num_splits = call.tiling.NumSplits(sequence, position + 1) - first_split;
-  const int64_t item = call.plan.first_item[index] +
-                       int64_t{tile} * call.tiling.ItemsPerTile(sequence) + first_split -
-                       call.tiling.FirstSplit(sequence);
-  const int query = in_sequence * heads + head % heads - tile * call.tiling.rows_per_tile;
-  const float* const first = call.Partial(item, head / heads, query, 0, kVDim);
-  const SplitStates states = {first, call.Partial(item + 1, head / heads, query, 0, kVDim) - first,
-                              kVDim + 2, kVDim};
-  __shared__ OtherQuarters<kVDim> others;
-  FinishOperands<kVDim> operands = {};
-  if (warp == 0) operands = FinishOperands<kVDim>::Load(call.finish, row, head, lane);
-  RowState<kVDim> maps[2] = {};
-  const bool has_sums = call.finish.has_second_map
-                            ? MergeSplits<kVDim, 2>(maps, others, num_splits, states, warp, lane)
-                            : MergeSplits<kVDim, 1>(maps, others, num_splits, states, warp, lane);
-  if (has_sums) FinishRow<kVDim, kBlock>(call.finish, operands, maps[0], maps[1], row, head, lane);
 }
 
 }  // namespace diffserve::cuda

@@ -18,7 +18,6 @@ struct DecodeInstance {
   uint32_t strip_bytes;
   DecodeKernel kernel;       // cp.async
   DecodeKernel bulk_kernel;  // sm_90
-  DecodeKernel combine;
 
   template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
   static constexpr DecodeInstance Of() {
@@ -27,8 +26,7 @@ struct DecodeInstance {
             kKMaps,
             KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>::kBytes,
             DiffDecodeKernel<Codec, kHeadDim, kVDim, kKMaps, false>,
-            DiffDecodeKernel<Codec, kHeadDim, kVDim, kKMaps, true>,
-            DiffDecodeCombineKernel<kVDim, kOutBlock<Codec, kHeadDim>>};
+            DiffDecodeKernel<Codec, kHeadDim, kVDim, kKMaps, true>};
   }
 };
 
@@ -190,12 +188,7 @@ Status DiffDecode(const DiffAttentionArgs<BFloat16>& args, const AttentionSchedu
     DS_RETURN_IF_ERROR(
         LaunchAttention("extents of attention logits", quantised.extents, shape, stream, call));
   }
-  DS_RETURN_IF_ERROR(LaunchAttention("decode attention", kernel, shape, stream, call));
-  if (!MayHaveSplits(args.batch)) return Status();
-  const int64_t row_heads = int64_t{args.batch.num_tokens} * args.spec.num_q1_heads;
-  return Launch("decode attention's merge",
-                {.grid = dim3(static_cast<unsigned>(row_heads)), .threads = dim3(kDecodeThreads)},
-                stream, instance->combine, call);
+  return LaunchAttention("decode attention", kernel, shape, stream, call);
 }
 
 }  // namespace diffserve::cuda

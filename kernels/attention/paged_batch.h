@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <span>
 
 #include "kernels/base/dtype.h"
@@ -46,8 +45,6 @@ struct PagedBatch {
   // that entry's tokens is padding and belongs to no sequence.
   const int32_t* token_sequences = nullptr;
   const int32_t* pages = nullptr;
-  // No sequence has more slots, its tokens in the batch included. The default bounds nothing.
-  int num_slots_max = std::numeric_limits<int>::max();
 };
 
 }  // namespace cuda

@@ -72,11 +72,12 @@ Problem::Problem(const DiffSpec& spec, const ProblemShape& shape, const cuda::St
                                                     int64_t{shape.batch} * length());
   items_ = Must(
       cuda::DeviceBuffer::Allocate(static_cast<size_t>(items_max) * sizeof(cuda::AttentionItem)));
-  first_item_ = Must(cuda::DeviceBuffer::Allocate((sequences.size() + 1) * sizeof(int32_t)));
   num_items_ = Must(cuda::DeviceBuffer::Allocate(sizeof(int32_t)));
   if (shape.is_decode) {
     partials_ = Must(cuda::DeviceBuffer::Allocate(
         cuda::DiffDecodePartialFloats(spec, tiling, items_max) * sizeof(float)));
+    counters_ = Upload(std::vector<uint32_t>(static_cast<size_t>(items_max) *
+                                             static_cast<size_t>(spec.num_kv_groups)));
   }
   args_.spec = spec;
   args_.batch.num_sequences = shape.batch;
@@ -91,8 +92,9 @@ Problem::Problem(const DiffSpec& spec, const ProblemShape& shape, const cuda::St
   args_.lambda_rows = lambda_rows_.as<float>();
   schedule_.tiling = tiling;
   schedule_.plan = {num_items_.as<int32_t>(), items_.as<cuda::AttentionItem>(),
-                    first_item_.as<int32_t>(), static_cast<int>(items_max)};
+                    static_cast<int>(items_max)};
   schedule_.partials = partials_.as<float>();
+  schedule_.counters = counters_.as<uint32_t>();
   Must(cuda::PlanDiffAttention(tiling, args_.batch, schedule_.plan, stream));
   Must(stream.Synchronize());
 }

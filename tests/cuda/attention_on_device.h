@@ -79,8 +79,6 @@ class AttentionRun {
              stream),
         items_(std::vector<cuda::AttentionItem>(static_cast<size_t>(ItemsMax(batch, tiling))),
                stream),
-        first_item_(std::vector<int32_t>(static_cast<size_t>(pages_.Batch().num_sequences) + 1),
-                    stream),
         num_items_(std::vector<int32_t>(1), stream) {
     args_ = {.spec = batch.spec,
              .batch = pages_.Batch(),
@@ -95,8 +93,7 @@ class AttentionRun {
              .window = batch.window,
              .logit_quant = batch.logit_quant};
     schedule_.tiling = tiling;
-    schedule_.plan = {num_items_.data(), items_.data(), first_item_.data(),
-                      static_cast<int>(items_.size())};
+    schedule_.plan = {num_items_.data(), items_.data(), static_cast<int>(items_.size())};
     QueuePlan();
     const int32_t num_items = num_items_.Read(stream)[0];
     partials_.emplace(
@@ -104,6 +101,10 @@ class AttentionRun {
                            std::numeric_limits<float>::quiet_NaN()),
         stream);
     schedule_.partials = partials_->data();
+    counters_.emplace(std::vector<uint32_t>(static_cast<size_t>(num_items) *
+                                            static_cast<size_t>(batch.spec.num_kv_groups)),
+                      stream);
+    schedule_.counters = counters_->data();
     extents_.emplace(
         std::vector<float>(batch.logit_quant.is_on()
                                ? cuda::DiffDecodeExtentFloats(batch.spec, tiling, num_items)
@@ -148,9 +149,9 @@ class AttentionRun {
   DeviceArray<float> weight_;
   DeviceArray<BFloat16> out_;
   DeviceArray<cuda::AttentionItem> items_;
-  DeviceArray<int32_t> first_item_;
   DeviceArray<int32_t> num_items_;
   std::optional<DeviceArray<float>> partials_, extents_;
+  std::optional<DeviceArray<uint32_t>> counters_;
   DiffAttentionArgs<BFloat16> args_;
   cuda::AttentionSchedule schedule_;
 };

@@ -19,16 +19,12 @@ namespace {
 struct Planned {
   int32_t num_items = -1;
   std::vector<AttentionItem> items;
-  std::vector<int32_t> first_item;
-  AttentionPlan Plan() {
-    return {&num_items, items.data(), first_item.data(), static_cast<int>(items.size())};
-  }
+  AttentionPlan Plan() { return {&num_items, items.data(), static_cast<int>(items.size())}; }
 };
 
 Planned PlanOnHost(const std::vector<DeviceSequence>& sequences, const AttentionTiling& tiling,
                    size_t capacity = 4096) {
-  Planned planned = {-1, std::vector<AttentionItem>(capacity),
-                     std::vector<int32_t>(sequences.size() + 1)};
+  Planned planned = {-1, std::vector<AttentionItem>(capacity)};
   PlanAttention(SerialLanes{},
                 {static_cast<int>(sequences.size()), 0, sequences.data(), nullptr, nullptr}, tiling,
                 planned.Plan());
@@ -125,18 +121,20 @@ TEST(AttentionPlanTest, ItemsOfASequenceAreIndependentOfTheBatch) {
   const AttentionTiling tiling = {4, 8, kSplitsByLength, 1000};
   const std::vector<DeviceSequence> sequences = RandomSequences(40, 3);
   const Planned together = PlanOnHost(sequences, tiling);
+  int begin = 0;
   for (size_t s = 0; s < sequences.size(); ++s) {
     const Planned alone = PlanOnHost({sequences[s]}, tiling);
-    const int begin = together.first_item[s];
-    ASSERT_EQ(together.first_item[s + 1] - begin, alone.num_items);
     for (int i = 0; i < alone.num_items; ++i) {
       const AttentionItem& a = alone.items[static_cast<size_t>(i)];
       const AttentionItem& b = together.items[static_cast<size_t>(begin + i)];
       ASSERT_EQ(a.tile, b.tile);
       ASSERT_EQ(a.split, b.split);
+      ASSERT_EQ(b.sequence, static_cast<int>(s));
       ASSERT_EQ(a.first_item + begin, b.first_item);
     }
+    begin += alone.num_items;
   }
+  EXPECT_EQ(begin, together.num_items);
 }
 
 // Splits of 512 slots: through a window of 700 a token at 2000 sees slots from 1301 on.
@@ -160,14 +158,11 @@ TEST_F(AttentionPlanOnDeviceTest, OneWarpWritesTheSamePlanAsTheHost) {
     const testing::DeviceArray<DeviceSequence> on_device(sequences, *stream_);
     const std::vector<AttentionItem> no_items(static_cast<size_t>(expected.num_items));
     const testing::DeviceArray<AttentionItem> items(no_items, *stream_);
-    const testing::DeviceArray<int32_t> first_item(std::vector<int32_t>(count + 1, -1), *stream_);
     const testing::DeviceArray<int32_t> num_items(std::vector<int32_t>{-1}, *stream_);
-    const AttentionPlan plan = {num_items.data(), items.data(), first_item.data(),
-                                expected.num_items};
+    const AttentionPlan plan = {num_items.data(), items.data(), expected.num_items};
     ASSERT_TRUE(testing::IsOk(PlanDiffAttention(
         tiling, {static_cast<int>(count), 0, on_device.data(), nullptr, nullptr}, plan, *stream_)));
     EXPECT_EQ(num_items.Read(*stream_)[0], expected.num_items);
-    EXPECT_EQ(first_item.Read(*stream_), expected.first_item);
     const std::vector<AttentionItem> planned = items.Read(*stream_);
     for (size_t i = 0; i < planned.size(); ++i) {
       const AttentionItem &item = planned[i], &other = expected.items[i];

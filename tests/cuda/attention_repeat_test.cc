@@ -98,7 +98,7 @@ TEST_F(AttentionRepeatTest, PrefillGivesTheSameBitsEveryTime) {
 
 // A graph's kernels follow each other without the host between them: each must see what the one
 // before wrote.
-TEST_F(AttentionRepeatTest, PlanDecodeAndCombineInAGraphGiveTheSameBitsEveryTime) {
+TEST_F(AttentionRepeatTest, PlanAndDecodeInAGraphGiveTheSameBitsEveryTime) {
   for (const DiffSpec& spec : Specs()) {
     ImageBatch batch(spec, DecodeShapes());
     AttentionRun run(batch, cuda::DiffDecodeTiling(spec, testing::RowsPerSequenceMax(batch)),
@@ -123,22 +123,19 @@ TEST_F(AttentionRepeatTest, PlanDecodeAndCombineInAGraphGiveTheSameBitsEveryTime
   }
 }
 
-// One kernel per layer, and one more to merge splits.
-TEST_F(AttentionRepeatTest, DecodeMergesSplitsOnlyInABatchThatMayHaveThem) {
-  for (const auto& [length, num_kernels] :
-       {std::pair{cuda::kSplitSlotsMin, 1u}, {cuda::kSplitSlotsMin + 1, 2u}}) {
-    ImageBatch batch(DiffLlamaSpec(2, 1, 64), {{3, 1}, {length - 1, 1}});
-    AttentionRun run(batch, cuda::DiffDecodeTiling(batch.spec, 1), *stream_);
-    ASSERT_TRUE(IsOk(stream_->Synchronize()));
-    ASSERT_TRUE(IsOk(cudaStreamBeginCapture(stream_->handle(), cudaStreamCaptureModeThreadLocal)));
-    run.Queue();
-    cudaGraph_t graph = nullptr;
-    ASSERT_TRUE(IsOk(cudaStreamEndCapture(stream_->handle(), &graph)));
-    size_t num_nodes = 0;
-    EXPECT_TRUE(IsOk(cudaGraphGetNodes(graph, nullptr, &num_nodes)));
-    EXPECT_EQ(num_nodes, num_kernels) << length;
-    EXPECT_TRUE(IsOk(cudaGraphDestroy(graph)));
-  }
+// Splits have no kernel of their own to merge them.
+TEST_F(AttentionRepeatTest, DecodeIsOneKernelPerLayer) {
+  ImageBatch batch(DiffLlamaSpec(2, 1, 64), {{3, 1}, {cuda::kSplitSlotsMin, 1}});
+  AttentionRun run(batch, cuda::DiffDecodeTiling(batch.spec, 1), *stream_);
+  ASSERT_TRUE(IsOk(stream_->Synchronize()));
+  ASSERT_TRUE(IsOk(cudaStreamBeginCapture(stream_->handle(), cudaStreamCaptureModeThreadLocal)));
+  run.Queue();
+  cudaGraph_t graph = nullptr;
+  ASSERT_TRUE(IsOk(cudaStreamEndCapture(stream_->handle(), &graph)));
+  size_t num_nodes = 0;
+  EXPECT_TRUE(IsOk(cudaGraphGetNodes(graph, nullptr, &num_nodes)));
+  EXPECT_EQ(num_nodes, 1u);
+  EXPECT_TRUE(IsOk(cudaGraphDestroy(graph)));
 }
 
 // Page ids so high that element offsets exceed 2^32 (which would wrap a 32-bit offset, signed or

@@ -20,7 +20,6 @@ class DevicePages {
   DevicePages(const PagedMemory& memory, const cuda::Stream& stream,
               const BatchPlacement& placement = {})
       : format_(memory.format()),
-        num_slots_max_(NumSlotsMax(memory)),
         sequences_(SequencesOf(memory, placement.num_padded), stream),
         row_sequences_(RowSequencesOf(memory, placement.num_padded), stream),
         tables_(Shifted(memory.tables(), placement.pages_before), stream),
@@ -30,12 +29,8 @@ class DevicePages {
 
   PagedKv kv() const { return {bytes_.data() - bytes_before_, format_}; }
   cuda::PagedBatch Batch() const {
-    return {static_cast<int>(sequences_.size()),
-            static_cast<int>(row_sequences_.size()),
-            sequences_.data(),
-            row_sequences_.data(),
-            tables_.data(),
-            num_slots_max_};
+    return {static_cast<int>(sequences_.size()), static_cast<int>(row_sequences_.size()),
+            sequences_.data(), row_sequences_.data(), tables_.data()};
   }
   // What kernels wrote into the pages.
   std::vector<std::byte> Read(const cuda::Stream& stream) const { return bytes_.Read(stream); }
@@ -49,12 +44,6 @@ class DevicePages {
     }
     for (int i = 0; i < num_padded; ++i) sequences.push_back({memory.num_tokens() + i, 0, 0, 0});
     return sequences;
-  }
-  static int NumSlotsMax(const PagedMemory& memory) {
-    int most = 0;
-    for (const SequenceTokens& rows : memory.sequences())
-      most = std::max(most, rows.position + rows.num_tokens);
-    return most;
   }
   static std::vector<int32_t> RowSequencesOf(const PagedMemory& memory, int num_padded) {
     std::vector<int32_t> of_rows;
@@ -73,7 +62,6 @@ class DevicePages {
   }
 
   KvFormat format_;
-  int num_slots_max_;
   DeviceArray<cuda::DeviceSequence> sequences_;
   DeviceArray<int32_t> row_sequences_;
   DeviceArray<int32_t> tables_;

@@ -96,20 +96,6 @@ TEST(StepBatchTest, PassesCoverEachRowOnceInOrderAndKeepWithinTheItems) {
   }
 }
 
-TEST(StepBatchTest, GeneratedTokensKnowTheirLongestContext) {
-  OwnedBatch owned;
-  owned.Add(900, 5, 5);
-  owned.Add(250, 3, 1);
-  owned.Add(20, 1, 0);
-  PackedStep packed;
-  PackStep(owned.batch, CutIntoPasses(owned.batch, {1, 1, 512}, 1 << 20)[0], {.page_size = kPage},
-           &packed);
-  const DeviceStep step(packed.shape, packed.bytes.data(), {});
-  EXPECT_EQ(step.rows.generated.num_slots_max, 253);
-  EXPECT_FALSE(MayHaveSplits(step.rows.generated));
-  EXPECT_TRUE(MayHaveSplits(step.rows.all)) << "nothing is known of them";
-}
-
 TEST(StepBatchTest, PackedStepHoldsTokensPagesAndDrawsWithGeneratedRowsFirst) {
   std::mt19937 random(2);
   for (int trial = 0; trial < 200; ++trial) {

@@ -132,6 +132,29 @@ __device__ __forceinline__ void NamedBarrier(int id, int num_threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(num_threads) : "memory");
 }
 
+// ---- Between thread blocks.
+// Counts *counter, in global memory, from 0 to `last` and then from 0 again; returns the count
+// before. What this block wrote before its last barrier is visible to a block that counts later,
+// after that one's next barrier.
+__device__ __forceinline__ uint32_t CountInTurn(uint32_t* counter, uint32_t last) {
+  uint32_t before;
+  asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(counter), "r"(last)
+               : "memory");
+  return before;
+}
+// Two neighbours in global memory, past the L1 cache, which does not see what other
+// multiprocessors write.
+__device__ __forceinline__ float2 LoadPastL1(const float* address) {
+  float2 pair;
+  asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];"
+               : "=f"(pair.x), "=f"(pair.y)
+               : "l"(address)
+               : "memory");
+  return pair;
+}
+
 // ---- Matrices. Four 8x8 tiles of 16-bit elements: lane l gives the address of row l % 8 of tile l
 // / 8.
 __device__ __forceinline__ void LdMatrix4(uint32_t (&fragments)[4], uint32_t row) {

@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <random>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -99,6 +100,10 @@ class Grid {
   void AnnounceTask(uint64_t signature);
   void IssueTask(WarpTask task);
   void WaitTasks(size_t groups_in_flight);
+  uint32_t CountInTurn(uint32_t* counter, uint32_t last) {
+    counters_.insert(counter);
+    return std::exchange(*counter, *counter >= last ? 0 : *counter + 1);
+  }
   WarpTasks& tasks() { return tasks_[static_cast<size_t>(current_->number / 32)]; }
 
   Fiber& current() { return *current_; }
@@ -143,6 +148,7 @@ class Grid {
   Fiber* current_ = nullptr;
   std::vector<Fiber*> ready_;
   std::vector<Meeting> meetings_;
+  std::set<const uint32_t*> counters_;
   std::vector<Fiber*> at_barrier_[kNumBarriers];
   std::vector<std::pair<uint32_t, Fiber*>> transaction_waiters_;
   std::vector<Copy> bulk_copies_;
@@ -279,6 +285,8 @@ std::string Grid::Run() {
   for (const Index3& block : blocks) {
     if (error_.empty()) RunBlock(block);
   }
+  if (error_.empty() && std::ranges::any_of(counters_, [](const uint32_t* at) { return *at != 0; }))
+    error_ = "a counter is not 0 after the grid";
   return error_;
 }
 
@@ -471,6 +479,7 @@ void IssueTask(WarpTask task) { grid->IssueTask(std::move(task)); }
 void FenceTasks() { grid->tasks().fenced = true; }
 void CommitTasks() { ++grid->tasks().open_group; }
 void WaitTasks(size_t groups_in_flight) { grid->WaitTasks(groups_in_flight); }
+uint32_t CountInTurn(uint32_t* counter, uint32_t last) { return grid->CountInTurn(counter, last); }
 void BulkCopyAsync(uint32_t destination, const void* source, size_t bytes, uint32_t barrier) {
   if (bytes % 16 != 0 || reinterpret_cast<uintptr_t>(source) % 16 != 0)
     Fail("a bulk copy is not a multiple of 16 bytes");

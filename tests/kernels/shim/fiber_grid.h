@@ -114,6 +114,10 @@ void FenceTasks();  // since the last WaitTasks, before a task
 void CommitTasks();
 void WaitTasks(size_t groups_in_flight);
 
+// A counter in global memory. One that is not 0 after the grid is the kernel's fault: the next
+// launch would count on from there.
+uint32_t CountInTurn(uint32_t* counter, uint32_t last);
+
 void BulkCopyAsync(uint32_t destination, const void* source, size_t bytes, uint32_t barrier);
 void BarrierInit(uint32_t barrier, int arrivals);
 void BarrierArrive(uint32_t barrier, int64_t expected_bytes);

@@ -40,6 +40,21 @@ TEST(FiberGridTest, EveryThreadOfEveryBlockRunsOnce) {
   EXPECT_TRUE(std::all_of(runs.begin(), runs.end(), [](int count) { return count == 1; }));
 }
 
+TEST(FiberGridTest, CounterCountsBlocksInTurnAndMustEndAtZero) {
+  for (const auto& [num_blocks, fault] :
+       {std::pair{6u, ""}, {3u, ""}, {4u, "a counter is not 0 after the grid"}}) {
+    uint32_t counter = 0;
+    int num_last = 0;
+    const GridShape shape = {{num_blocks, 1, 1}, {32, 1, 1}, 0};
+    EXPECT_EQ(RunGrid(shape,
+                      [&] {
+                        if (threadIdx.x == 0) num_last += cuda::CountInTurn(&counter, 2) == 2;
+                      }),
+              fault);
+    EXPECT_EQ(num_last, static_cast<int>(num_blocks / 3));
+  }
+}
+
 TEST(FiberGridTest, SyncthreadsOrdersThreadsAndItsAbsenceIsDetected) {
   for (bool has_barrier : {true, false}) {
     int wrong = 0;

@@ -9,6 +9,7 @@
 
 #include "kernels/base/dtype.h"
 #include "tests/kernels/shim/approximations.h"
+#include "tests/kernels/shim/cuda_runtime.h"
 #include "tests/kernels/shim/fiber_grid.h"
 #include "tests/kernels/shim/tensor_core.h"
 
@@ -63,6 +64,11 @@ inline void BulkCopy(uint32_t destination, const void* source, uint32_t bytes, u
 }
 inline void ProxyFence() {}
 inline void NamedBarrier(int id, int num_threads) { shim::MeetBlock(id, num_threads); }
+
+inline uint32_t CountInTurn(uint32_t* counter, uint32_t last) {
+  return shim::CountInTurn(counter, last);
+}
+inline float2 LoadPastL1(const float* address) { return {address[0], address[1]}; }
 
 namespace on_cpu {
 
