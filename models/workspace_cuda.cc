@@ -64,7 +64,7 @@ int64_t GeneratedItems(const DiffSpec& spec, const StepLimits& limits) {
 }
 
 size_t CounterBytes(const DiffSpec& spec, const StepLimits& limits) {
-  return static_cast<size_t>(GeneratedItems(spec, limits) * spec.num_kv_groups) * sizeof(uint32_t);
+  return DiffDecodeCounters(spec, GeneratedItems(spec, limits)) * sizeof(uint32_t);
 }
 
 // Prompt entries in a step: a prompt has two if only its last tokens go through all layers.

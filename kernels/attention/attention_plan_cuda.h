@@ -54,12 +54,20 @@ constexpr int TokensOfOneSplitSize(int position) {
   return kNoSplitSlots;
 }
 
-struct AttentionItem {
-  int32_t sequence;
+// All that a thread block must know of an item, in one load: each further load would have to wait
+// for it.
+struct alignas(16) AttentionItem {
+  // The sequence's, as in DeviceSequence.
+  int32_t first_row;
+  int32_t num_tokens;
+  int32_t position;
+  int32_t first_page;
   int32_t tile;
-  int32_t split;
-  int32_t first_item;  // the item of split s of the same tile is first_item + s
+  int32_t num_slots;   // up to the last slot that some row of the tile attends to
+  int32_t first_slot;  // of the split, or of its first page that some row attends to
+  int32_t end_slot;    // <= first_slot: no row of the tile attends to a slot of the split
 };
+static_assert(sizeof(AttentionItem) == 32);
 
 struct AttentionPlan {
   int32_t* num_items = nullptr;    // [1]
@@ -112,7 +120,7 @@ struct AttentionTiling {
   DIFFSERVE_HOST_DEVICE int FirstSplit(const DeviceSequence& sequence) const {
     return FirstSlotSeen(sequence.position, window) / SplitSlots(sequence);
   }
-  // The splits that some row of the tile attends to.
+  // The splits that some row of the tile attends to. Their items follow one another.
   DIFFSERVE_HOST_DEVICE SplitRange SplitsOfTile(const DeviceSequence& sequence, int tile) const {
     const int first = FirstSlot(sequence, tile) / SplitSlots(sequence);
     return {first, NumSplits(sequence, NumSlots(sequence, tile)) - first};
@@ -153,10 +161,22 @@ DIFFSERVE_HOST_DEVICE void PlanAttention(const Lanes& lanes, const PagedBatch& b
     const int first_split = tiling.FirstSplit(rows);
     int sum = 0;
     int item = total + lanes.ExclusiveSum(num_tiles * items_per_tile, &sum);
+    const int split_slots = tiling.SplitSlots(rows);
     for (int tile = 0; tile < num_tiles; ++tile) {
-      const int first_item = item - first_split;
+      const int num_slots = tiling.NumSlots(rows, tile);
+      const int first_seen = tiling.FirstSlot(rows, tile) / kImagePageSize * kImagePageSize;
       for (int split = first_split; split < first_split + items_per_tile; ++split, ++item) {
-        if (item < plan.capacity) plan.items[item] = {sequence, tile, split, first_item};
+        const int begin = split * split_slots;
+        const int end = num_slots - begin < split_slots ? num_slots : begin + split_slots;
+        if (item >= plan.capacity) continue;
+        plan.items[item] = {rows.first_row,
+                            rows.num_tokens,
+                            rows.position,
+                            rows.first_page,
+                            tile,
+                            num_slots,
+                            begin < first_seen ? first_seen : begin,
+                            end};
       }
     }
     total += sum;
@@ -171,7 +191,7 @@ struct AttentionSchedule {
   // them.
   AttentionPlan plan;
   float* partials = nullptr;      // decode: [DiffDecodePartialFloats()], one layer's at a time
-  uint32_t* counters = nullptr;   // decode: [items * num_kv_groups], zeros before and after a layer
+  uint32_t* counters = nullptr;   // decode: [DiffDecodeCounters()], zeros before and after a layer
   float* extents = nullptr;       // decode with quantised logits: [DiffDecodeExtentFloats()]
   bool allow_bulk_copies = true;  // false: cp.async on every device
 };
@@ -188,6 +208,7 @@ const char* DiffAttentionUnsupported(const DiffSpec& spec, const KvFormat& forma
 AttentionTiling DiffDecodeTiling(const DiffSpec& spec, int rows_per_sequence_max, int window = 0);
 size_t DiffDecodePartialFloats(const DiffSpec& spec, const AttentionTiling& tiling,
                                int64_t num_items);
+size_t DiffDecodeCounters(const DiffSpec& spec, int64_t num_items);
 size_t DiffDecodeExtentFloats(const DiffSpec& spec, const AttentionTiling& tiling,
                               int64_t num_items);
 // For pages of `dtype` on the current device, which must be the one DiffAttention runs on.

@@ -27,7 +27,7 @@ struct AttentionLaunch {
   PagedKv kv;
   const uint16_t* q;
   float* partials;     // [items, groups, rows_per_tile, maps, v_dim + 2]: O, then max and sum
-  uint32_t* counters;  // [items, groups]
+  uint32_t* counters;  // of items; then [items, groups], of the tile whose first item it is
   int num_q2_heads;
   int num_groups;
   int head_dim;
@@ -65,17 +65,14 @@ struct QueryTile {
 __device__ __forceinline__ QueryTile QueryTileOf(const AttentionLaunch& call,
                                                  const AttentionItem& item, int group) {
   QueryTile tile;
-  tile.sequence = call.batch.sequences[item.sequence];
+  tile.sequence = {item.first_row, item.num_tokens, item.position, item.first_page};
   tile.group = group;
   tile.first_query = item.tile * call.tiling.rows_per_tile;
   tile.num_queries = min(call.tiling.rows_per_tile,
-                         tile.sequence.num_tokens * call.tiling.heads_per_group - tile.first_query);
-  tile.num_slots = call.tiling.NumSlots(tile.sequence, item.tile);
-  const int first_page = call.tiling.FirstSlot(tile.sequence, item.tile) / kImagePageSize;
-  const int split_slots = call.tiling.SplitSlots(tile.sequence);
-  const int split_slot = item.split * split_slots;
-  tile.first_slot = max(split_slot, first_page * kImagePageSize);
-  tile.end_slot = min(split_slot + split_slots, tile.num_slots);
+                         item.num_tokens * call.tiling.heads_per_group - tile.first_query);
+  tile.num_slots = item.num_slots;
+  tile.first_slot = item.first_slot;
+  tile.end_slot = item.end_slot;
   return tile;
 }
 

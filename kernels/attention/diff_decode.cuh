@@ -30,13 +30,14 @@ DIFFSERVE_HOST_DEVICE constexpr size_t DecodeSharedBytes(uint32_t strip_bytes, i
                                                          int num_stages) {
   return kDecodeWarps * (DecodeRingBytes(strip_bytes, v_dim, num_stages) +
                          kMmaRows * 2 * sizeof(float) + kDecodeStagesMax * 8) +
-         sizeof(int) * 2;
+         sizeof(uint32_t) * 4;
 }
 // Bytes after the rings, if logits are quantised: the extent of each row in each page of the split.
 inline constexpr size_t kDecodeExtentBytes = kMmaRows * kSplitPagesMax * sizeof(float);
 
 // Shared memory of a block: the rings, which the merge reuses; the merge's max and sum; the
-// barriers of bulk copies; whether the block is the last of its tile; the extents.
+// barriers of bulk copies; whether the block is the last of its tile, and its next items; the
+// extents.
 struct DecodeShared {
   uint32_t ring_bytes;  // per warp
   __device__ __forceinline__ uint32_t Ring(int warp) const {
@@ -50,8 +51,11 @@ struct DecodeShared {
   __device__ __forceinline__ int* IsLast() const {
     return reinterpret_cast<int*>(DynamicShared() + Barrier(kDecodeWarps, 0));
   }
+  __device__ __forceinline__ uint32_t* NextWork(int turn) const {
+    return reinterpret_cast<uint32_t*>(DynamicShared() + Barrier(kDecodeWarps, 0)) + 1 + turn;
+  }
   __device__ __forceinline__ float* Extents() const {
-    return reinterpret_cast<float*>(DynamicShared() + Barrier(kDecodeWarps, 1));
+    return reinterpret_cast<float*>(DynamicShared() + Barrier(kDecodeWarps, 2));
   }
 };
 
@@ -175,24 +179,23 @@ __device__ __forceinline__ bool IsLastOfTile(const AttentionLaunch& call, const 
   __syncthreads();
   if (threadIdx.x == 0) {
     const auto last = static_cast<uint32_t>(num_splits - 1);
-    uint32_t* const counter = call.counters + first_item * call.num_groups + tile.group;
-    *is_last = CountInTurn(counter, last) == last ? 1 : 0;
+    uint32_t* const counter = call.counters + 1 + first_item * call.num_groups + tile.group;
+    *is_last = CountAndPublish(counter, last) == last ? 1 : 0;
   }
   __syncthreads();
   return *is_last != 0;
 }
 
 // Merges the splits of each of the tile's rows: every warp a quarter of them, which then counts as
-// the warp's state. The order depends only on the number of the row's splits. first_item: of split
-// 0.
+// the warp's state. The order depends only on the number of the row's splits.
 template <int kVDim, int kMaps>
 __device__ __forceinline__ void MergeTile(const AttentionLaunch& call, const QueryTile& tile,
-                                          const DecodeShared& layout, int64_t first_item, int warp,
-                                          int lane) {
+                                          const DecodeShared& layout, int64_t item_of_split_0,
+                                          int warp, int lane) {
   for (int query = 0; query < tile.num_queries; ++query) {
     const SplitRange splits = call.tiling.SplitsOfRow(
         tile.sequence, (tile.first_query + query) / call.tiling.heads_per_group);
-    const int64_t item = first_item + splits.first;
+    const int64_t item = item_of_split_0 + splits.first;
     const float* const first = call.Partial(item, tile.group, query, 0, kVDim);
     const SplitStates states = {first, call.Partial(item + 1, tile.group, query, 0, kVDim) - first,
                                 kVDim + 2, kVDim};
@@ -270,17 +273,19 @@ struct StripRing {
 // Reads the extents by which the tile's scores are quantised, one per row and page of the split.
 // Called by all threads: eight for each row.
 __device__ __forceinline__ void ReadExtents(const AttentionLaunch& call, const QueryTile& tile,
-                                            const AttentionItem& item, const DecodeShared& layout) {
+                                            int64_t item, const DecodeShared& layout) {
   constexpr int kOfRow = kDecodeThreads / kMmaRows;
   const int row = static_cast<int>(threadIdx.x) / kOfRow;
   const int map = call.finish.has_second_map && row >= 8 ? 1 : 0;
   const int query = row - 8 * map;
   const int split_pages = call.tiling.SplitSlots(tile.sequence) / kImagePageSize;
-  const int first_page = call.tiling.FirstSlot(tile.sequence, item.tile) / kImagePageSize;
+  const int split_of_item = tile.first_slot / kImagePageSize / split_pages;
+  const int tile_index = tile.first_query / call.tiling.rows_per_tile;
+  const int first_page = call.tiling.FirstSlot(tile.sequence, tile_index) / kImagePageSize;
   const int num_pages = (tile.num_slots + kImagePageSize - 1) / kImagePageSize;
   const bool needs_row = call.logits.needs_row();
-  const int begin = needs_row ? first_page / split_pages : item.split;
-  const int end = needs_row ? (num_pages + split_pages - 1) / split_pages : item.split + 1;
+  const int begin = needs_row ? first_page / split_pages : split_of_item;
+  const int end = needs_row ? (num_pages + split_pages - 1) / split_pages : split_of_item + 1;
   float* const extents = layout.Extents() + row * kSplitPagesMax;
   float of_row = call.logits.NoExtent();
   for (int page = static_cast<int>(threadIdx.x) % kOfRow; page < split_pages; page += kOfRow) {
@@ -288,7 +293,8 @@ __device__ __forceinline__ void ReadExtents(const AttentionLaunch& call, const Q
     for (int split = begin; split < end && query < tile.num_queries; ++split) {
       if (split * split_pages + page >= num_pages) break;
       if (split * split_pages + page < first_page) continue;
-      extent = fmaxf(extent, call.Extents(item.first_item + split, tile.group, query, map)[page]);
+      const int64_t other = item + split - split_of_item;
+      extent = fmaxf(extent, call.Extents(other, tile.group, query, map)[page]);
     }
     extents[page] = query < tile.num_queries ? extent : 0.0f;
     of_row = fmaxf(of_row, extent);
@@ -301,12 +307,25 @@ __device__ __forceinline__ void ReadExtents(const AttentionLaunch& call, const Q
     extents[page] = query < tile.num_queries ? of_row : 0.0f;
 }
 
+// Thread blocks take the items after their first ones by a counter, since some multiprocessors are
+// slower than others. Each takes one number too many, so the counter ends at 0.
+struct WorkCounter {
+  uint32_t num_work;
+  int turn = 0;  // NextWork has two places: one may still be read when the other is written
+
+  // Called by thread 0 once per item, before a barrier after which the others read NextWork.
+  __device__ __forceinline__ void Take(const AttentionLaunch& call,
+                                       const DecodeShared& layout) const {
+    *layout.NextWork(turn) = gridDim.x + CountInTurn(call.counters, num_work - 1);
+  }
+};
+
 template <typename Codec, int kHeadDim, int kVDim, int kKMaps, bool kBulk, bool kQuantised>
 __device__ __forceinline__ void StreamStrips(
     const AttentionLaunch& call, const QueryTile& tile,
     AttentionWarp<Codec, kHeadDim, kVDim, kKMaps>& state,
     StripRing<KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>, kBulk>& ring, int warp,
-    const DecodeShared& layout) {
+    const DecodeShared& layout, const WorkCounter& counter) {
   using Strip = KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>;
   const int lane = state.lane;
   const int num_pages = (tile.end_slot - tile.first_slot + kImagePageSize - 1) / kImagePageSize;
@@ -325,6 +344,7 @@ __device__ __forceinline__ void StreamStrips(
     if (next < num_strips) ring.Issue(ImagePage<Strip>(call.kv, page, tile.group), warp);
     ring.Commit();
     if (j < 0) continue;
+    if (j == 0 && threadIdx.x == 0) counter.Take(call, layout);  // while the first strip arrives
     const uint32_t strip = ring.Wait();
     const int slot = first_slot + kImagePageSize * j;
     if (slot < unmasked.first_of_any || slot + kStripSlots > tile.end_slot) {
@@ -355,12 +375,12 @@ __device__ __forceinline__ void EndItem(const AttentionLaunch& call, int64_t ind
   const SplitRange splits = call.tiling.SplitsOfTile(tile.sequence, item.tile);
   if (splits.count > 1) {
     WritePartials<kVDim>(call, tile, layout, index, warp, lane);
-    if (!IsLastOfTile(call, tile, int64_t{item.first_item} + splits.first, splits.count, layout))
-      return;
+    const int64_t item_of_split_0 = index - item.first_slot / call.tiling.SplitSlots(tile.sequence);
+    if (!IsLastOfTile(call, tile, item_of_split_0 + splits.first, splits.count, layout)) return;
     if (kKMaps == 2 || call.finish.has_second_map) {
-      MergeTile<kVDim, 2>(call, tile, layout, item.first_item, warp, lane);
+      MergeTile<kVDim, 2>(call, tile, layout, item_of_split_0, warp, lane);
     } else {
-      MergeTile<kVDim, 1>(call, tile, layout, item.first_item, warp, lane);
+      MergeTile<kVDim, 1>(call, tile, layout, item_of_split_0, warp, lane);
     }
   }
   FinishTile<kVDim, kBlock>(call, tile, layout, warp, lane);
@@ -376,23 +396,29 @@ __device__ __forceinline__ void DecodeItems(const AttentionLaunch& call) {
   StripRing<Strip, kBulk> ring = {shared + layout.Ring(warp), shared + layout.Barrier(warp, 0),
                                   call.num_stages, lane};
   ring.MakeBarriers();
-  const int64_t num_work = int64_t{min(*call.plan.num_items, call.plan.capacity)} * call.num_groups;
-  for (int64_t work = blockIdx.x; work < num_work; work += gridDim.x) {
-    const int64_t index = work / call.num_groups;
-    const int group = static_cast<int>(work % call.num_groups);
+  const auto num_work = static_cast<uint32_t>(min(*call.plan.num_items, call.plan.capacity)) *
+                        static_cast<uint32_t>(call.num_groups);
+  WorkCounter counter = {num_work};
+  for (uint32_t work = blockIdx.x; work < num_work;
+       work = *layout.NextWork(counter.turn), counter.turn ^= 1) {
+    const int64_t index = work / static_cast<uint32_t>(call.num_groups);
+    const int group = static_cast<int>(work % static_cast<uint32_t>(call.num_groups));
     {
       const QueryTile tile = QueryTileOf(call, call.plan.items[index], group);
-      if (tile.first_slot >= tile.end_slot)
-        continue;  // only other rows of the sequence reach this split
+      if (tile.first_slot >= tile.end_slot) {  // only other rows of the sequence reach this split
+        if (threadIdx.x == 0) counter.Take(call, layout);
+        __syncthreads();
+        continue;
+      }
       if constexpr (kQuantised) {
-        ReadExtents(call, tile, call.plan.items[index], layout);
+        ReadExtents(call, tile, index, layout);
         __syncthreads();
       }
       AttentionWarp<Codec, kHeadDim, kVDim, kKMaps> state;
       state.lane = lane;
       state.Begin(call, tile);
       StreamStrips<Codec, kHeadDim, kVDim, kKMaps, kBulk, kQuantised>(call, tile, state, ring, warp,
-                                                                      layout);
+                                                                      layout, counter);
       PublishWarp<Codec, kHeadDim, kVDim, kKMaps>(state, layout, warp, call.scale_log2);
     }
     __syncthreads();

@@ -139,6 +139,10 @@ size_t DiffDecodePartialFloats(const DiffSpec& spec, const AttentionTiling& tili
   return NumStates(spec, tiling, num_items) * static_cast<size_t>(spec.v_dim + 2);
 }
 
+size_t DiffDecodeCounters(const DiffSpec& spec, int64_t num_items) {
+  return 1 + static_cast<size_t>(num_items * spec.num_kv_groups);
+}
+
 size_t DiffDecodeExtentFloats(const DiffSpec& spec, const AttentionTiling& tiling,
                               int64_t num_items) {
   return NumStates(spec, tiling, num_items) * kSplitPagesMax;

@@ -76,8 +76,7 @@ Problem::Problem(const DiffSpec& spec, const ProblemShape& shape, const cuda::St
   if (shape.is_decode) {
     partials_ = Must(cuda::DeviceBuffer::Allocate(
         cuda::DiffDecodePartialFloats(spec, tiling, items_max) * sizeof(float)));
-    counters_ = Upload(std::vector<uint32_t>(static_cast<size_t>(items_max) *
-                                             static_cast<size_t>(spec.num_kv_groups)));
+    counters_ = Upload(std::vector<uint32_t>(cuda::DiffDecodeCounters(spec, items_max)));
   }
   args_.spec = spec;
   args_.batch.num_sequences = shape.batch;

@@ -101,8 +101,7 @@ class AttentionRun {
                            std::numeric_limits<float>::quiet_NaN()),
         stream);
     schedule_.partials = partials_->data();
-    counters_.emplace(std::vector<uint32_t>(static_cast<size_t>(num_items) *
-                                            static_cast<size_t>(batch.spec.num_kv_groups)),
+    counters_.emplace(std::vector<uint32_t>(cuda::DiffDecodeCounters(batch.spec, num_items)),
                       stream);
     schedule_.counters = counters_->data();
     extents_.emplace(

@@ -22,6 +22,11 @@ struct Planned {
   AttentionPlan Plan() { return {&num_items, items.data(), static_cast<int>(items.size())}; }
 };
 
+auto Fields(const AttentionItem& item) {
+  return std::tie(item.first_row, item.num_tokens, item.position, item.first_page, item.tile,
+                  item.num_slots, item.first_slot, item.end_slot);
+}
+
 Planned PlanOnHost(const std::vector<DeviceSequence>& sequences, const AttentionTiling& tiling,
                    size_t capacity = 4096) {
   Planned planned = {-1, std::vector<AttentionItem>(capacity)};
@@ -84,25 +89,28 @@ TEST(AttentionPlanTest, EveryRowMeetsEverySlotItAttendsToOnceAndInOrder) {
     AttentionTiling tiling = {static_cast<int>(1 + seed % 5), seed % 2 == 0 ? 8 : 16};
     if (seed % 3 > 0) tiling.window = seed % 3 == 1 ? 3 : 900;
     const Planned planned = PlanOnHost(sequences, tiling);
-    std::map<std::pair<int, int>, int> covered;  // (sequence, tile) -> slots so far
+    std::map<std::pair<int, int>, int> covered;  // (first row, tile) -> slots so far
     for (int i = 0; i < planned.num_items; ++i) {
       const AttentionItem& item = planned.items.at(static_cast<size_t>(i));
-      const DeviceSequence& rows = sequences[static_cast<size_t>(item.sequence)];
+      const DeviceSequence rows = {item.first_row, item.num_tokens, item.position, item.first_page};
       const int split_slots = tiling.SplitSlots(rows);
       const int first = tiling.FirstSplit(rows) * split_slots;
       ASSERT_LE(first, FirstSlotSeen(rows.position, tiling.window));
       ASSERT_GT(first + split_slots, FirstSlotSeen(rows.position, tiling.window));
-      int& slots = covered.try_emplace({item.sequence, item.tile}, first).first->second;
-      ASSERT_EQ(item.split * split_slots, slots) << "a split is missing, twice or out of order";
-      ASSERT_EQ(item.first_item + item.split, i);
+      int& slots = covered.try_emplace({item.first_row, item.tile}, first).first->second;
+      const int first_seen = tiling.FirstSlot(rows, item.tile) / kImagePageSize * kImagePageSize;
+      ASSERT_EQ(item.num_slots, tiling.NumSlots(rows, item.tile));
+      ASSERT_EQ(item.first_slot, std::max(slots, first_seen))
+          << "a split is missing, twice or out of order";
       slots += split_slots;
+      ASSERT_EQ(item.end_slot, std::min(slots, item.num_slots));
     }
     size_t tiles = 0;
     for (size_t s = 0; s < sequences.size(); ++s) {
       for (int row = 0; row < sequences[s].num_tokens; ++row) {
         for (int head = 0; head < tiling.heads_per_group; ++head) {
           const int tile = tiling.TileOf(row, head);
-          const auto found = covered.find({static_cast<int>(s), tile});
+          const auto found = covered.find({sequences[s].first_row, tile});
           ASSERT_NE(found, covered.end());
           ASSERT_GE(found->second, sequences[s].position + row + 1);
           ASSERT_GE(tiling.NumSlots(sequences[s], tile), sequences[s].position + row + 1);
@@ -127,10 +135,8 @@ TEST(AttentionPlanTest, ItemsOfASequenceAreIndependentOfTheBatch) {
     for (int i = 0; i < alone.num_items; ++i) {
       const AttentionItem& a = alone.items[static_cast<size_t>(i)];
       const AttentionItem& b = together.items[static_cast<size_t>(begin + i)];
-      ASSERT_EQ(a.tile, b.tile);
-      ASSERT_EQ(a.split, b.split);
-      ASSERT_EQ(b.sequence, static_cast<int>(s));
-      ASSERT_EQ(a.first_item + begin, b.first_item);
+      ASSERT_EQ(Fields(a), Fields(b));
+      ASSERT_EQ(b.first_row, sequences[s].first_row);
     }
     begin += alone.num_items;
   }
@@ -142,9 +148,11 @@ TEST(AttentionPlanTest, SplitsBeforeTheWindowHaveNoItems) {
   const Planned planned = PlanOnHost({{0, 1, 2000, 0}, {1, 1, 300, 0}},
                                      {1, 8, kSplitsByLength, 700});
   ASSERT_EQ(planned.num_items, 3);
-  EXPECT_EQ(planned.items[0].split, 2);
-  EXPECT_EQ(planned.items[1].split, 3);
-  EXPECT_EQ(planned.items[2].split, 0);
+  const int first_slots[] = {1280, 1536, 0}, end_slots[] = {1536, 2001, 301};
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(planned.items[i].first_slot, first_slots[i]);
+    EXPECT_EQ(planned.items[i].end_slot, end_slots[i]);
+  }
 }
 
 class AttentionPlanOnDeviceTest : public testing::OnDeviceTest {};
@@ -165,9 +173,7 @@ TEST_F(AttentionPlanOnDeviceTest, OneWarpWritesTheSamePlanAsTheHost) {
     EXPECT_EQ(num_items.Read(*stream_)[0], expected.num_items);
     const std::vector<AttentionItem> planned = items.Read(*stream_);
     for (size_t i = 0; i < planned.size(); ++i) {
-      const AttentionItem &item = planned[i], &other = expected.items[i];
-      EXPECT_EQ(std::tie(item.sequence, item.tile, item.split, item.first_item),
-                std::tie(other.sequence, other.tile, other.split, other.first_item));
+      EXPECT_EQ(Fields(planned[i]), Fields(expected.items[i]));
     }
   }
 }
@@ -177,7 +183,7 @@ TEST(AttentionPlanTest, ItemsBeyondTheCapacityAreCountedAndNotWritten) {
   const Planned planned = PlanOnHost(sequences, {1, 8}, 7);  // AddressSanitizer would detect an
                                                              // eighth
   EXPECT_EQ(planned.num_items, 20);
-  EXPECT_EQ(planned.items.back().split, 6);
+  EXPECT_EQ(planned.items.back().first_slot, 6 * 512);
 }
 
 TEST(AttentionPlanTest, BoundOnItemsHoldsForEveryBatch) {

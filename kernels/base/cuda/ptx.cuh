@@ -134,9 +134,18 @@ __device__ __forceinline__ void NamedBarrier(int id, int num_threads) {
 
 // ---- Between thread blocks.
 // Counts *counter, in global memory, from 0 to `last` and then from 0 again; returns the count
-// before. What this block wrote before its last barrier is visible to a block that counts later,
-// after that one's next barrier.
+// before.
 __device__ __forceinline__ uint32_t CountInTurn(uint32_t* counter, uint32_t last) {
+  uint32_t before;
+  asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(counter), "r"(last)
+               : "memory");
+  return before;
+}
+// The same; and what this block wrote before its last barrier is visible to a block that counts
+// later, after that one's next barrier.
+__device__ __forceinline__ uint32_t CountAndPublish(uint32_t* counter, uint32_t last) {
   uint32_t before;
   asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
                : "=r"(before)

@@ -68,6 +68,9 @@ inline void NamedBarrier(int id, int num_threads) { shim::MeetBlock(id, num_thre
 inline uint32_t CountInTurn(uint32_t* counter, uint32_t last) {
   return shim::CountInTurn(counter, last);
 }
+inline uint32_t CountAndPublish(uint32_t* counter, uint32_t last) {
+  return shim::CountInTurn(counter, last);
+}
 inline float2 LoadPastL1(const float* address) { return {address[0], address[1]}; }
 
 namespace on_cpu {
