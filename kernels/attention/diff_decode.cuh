@@ -335,16 +335,21 @@ __device__ __forceinline__ void StreamStrips(
                          kImagePageSize;  // below 1: none
   const int first_page = tile.sequence.first_page + tile.first_slot / kImagePageSize;
   const int page_of_lane = lane < num_pages ? call.batch.pages[first_page + lane] : 0;
-  const UnmaskedSlots unmasked = UnmaskedSlots::Of(call, tile);
-
-  const int ahead = ring.num_stages - 1;
-  for (int j = -ahead; j < num_strips; ++j) {
-    const int next = j + ahead;
-    const int page = __shfl_sync(kAllLanes, page_of_lane, next & 31);
-    if (next < num_strips) ring.Issue(ImagePage<Strip>(call.kv, page, tile.group), warp);
+  const auto issue = [&](int strip) {
+    const int page = __shfl_sync(kAllLanes, page_of_lane, strip & 31);
+    if (strip < num_strips) ring.Issue(ImagePage<Strip>(call.kv, page, tile.group), warp);
     ring.Commit();
-    if (j < 0) continue;
-    if (j == 0 && threadIdx.x == 0) counter.Take(call, layout);  // while the first strip arrives
+  };
+  const int ahead = ring.num_stages - 1;
+#pragma unroll 1
+  for (int strip = 0; strip < ahead; ++strip) issue(strip);
+
+  // While the first strips arrive.
+  if (threadIdx.x == 0) counter.Take(call, layout);
+  state.Begin(call, tile);
+  const UnmaskedSlots unmasked = UnmaskedSlots::Of(call, tile);
+  for (int j = 0; j < num_strips; ++j) {
+    issue(j + ahead);
     const uint32_t strip = ring.Wait();
     const int slot = first_slot + kImagePageSize * j;
     if (slot < unmasked.first_of_any || slot + kStripSlots > tile.end_slot) {
@@ -416,7 +421,6 @@ __device__ __forceinline__ void DecodeItems(const AttentionLaunch& call) {
       }
       AttentionWarp<Codec, kHeadDim, kVDim, kKMaps> state;
       state.lane = lane;
-      state.Begin(call, tile);
       StreamStrips<Codec, kHeadDim, kVDim, kKMaps, kBulk, kQuantised>(call, tile, state, ring, warp,
                                                                       layout, counter);
       PublishWarp<Codec, kHeadDim, kVDim, kKMaps>(state, layout, warp, call.scale_log2);
