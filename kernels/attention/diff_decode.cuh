@@ -30,14 +30,13 @@ DIFFSERVE_HOST_DEVICE constexpr size_t DecodeSharedBytes(uint32_t strip_bytes, i
                                                          int num_stages) {
   return kDecodeWarps * (DecodeRingBytes(strip_bytes, v_dim, num_stages) +
                          kMmaRows * 2 * sizeof(float) + kDecodeStagesMax * 8) +
-         sizeof(uint32_t) * 4;
+         sizeof(uint32_t) * 2;
 }
 // Bytes after the rings, if logits are quantised: the extent of each row in each page of the split.
 inline constexpr size_t kDecodeExtentBytes = kMmaRows * kSplitPagesMax * sizeof(float);
 
 // Shared memory of a block: the rings, which the merge reuses; the merge's max and sum; the
-// barriers of bulk copies; whether the block is the last of its tile, and its next items; the
-// extents.
+// barriers of bulk copies; whether the block is the last of its tile; its next item; the extents.
 struct DecodeShared {
   uint32_t ring_bytes;  // per warp
   __device__ __forceinline__ uint32_t Ring(int warp) const {
@@ -51,11 +50,11 @@ struct DecodeShared {
   __device__ __forceinline__ int* IsLast() const {
     return reinterpret_cast<int*>(DynamicShared() + Barrier(kDecodeWarps, 0));
   }
-  __device__ __forceinline__ uint32_t* NextWork(int turn) const {
-    return reinterpret_cast<uint32_t*>(DynamicShared() + Barrier(kDecodeWarps, 0)) + 1 + turn;
+  __device__ __forceinline__ uint32_t* NextWork() const {
+    return reinterpret_cast<uint32_t*>(DynamicShared() + Barrier(kDecodeWarps, 0)) + 1;
   }
   __device__ __forceinline__ float* Extents() const {
-    return reinterpret_cast<float*>(DynamicShared() + Barrier(kDecodeWarps, 2));
+    return reinterpret_cast<float*>(DynamicShared() + Barrier(kDecodeWarps, 1));
   }
 };
 
@@ -307,36 +306,50 @@ __device__ __forceinline__ void ReadExtents(const AttentionLaunch& call, const Q
     extents[page] = query < tile.num_queries ? of_row : 0.0f;
 }
 
-// Thread blocks take the items after their first ones by a counter, since some multiprocessors are
-// slower than others. Each takes one number too many, so the counter ends at 0.
-struct WorkCounter {
-  uint32_t num_work;
-  int turn = 0;  // NextWork has two places: one may still be read when the other is written
+// Asks for a thread block's next item. Thread blocks take the items after their first ones by a
+// counter, since some multiprocessors are slower than others. Each takes one number too many, so
+// the counter ends at 0. Called once per item by thread 0.
+__device__ __forceinline__ void TakeNextWork(const AttentionLaunch& call,
+                                             const DecodeShared& layout, uint32_t num_work) {
+  *layout.NextWork() = gridDim.x + CountInTurn(call.counters, num_work - 1);
+}
 
-  // Called by thread 0 once per item, before a barrier after which the others read NextWork.
-  __device__ __forceinline__ void Take(const AttentionLaunch& call,
-                                       const DecodeShared& layout) const {
-    *layout.NextWork(turn) = gridDim.x + CountInTurn(call.counters, num_work - 1);
+// An item and a group, and what its first copies need.
+struct DecodeWork {
+  int64_t item;
+  QueryTile tile;
+  int32_t page_of_lane;  // of the split; a lane for each page
+
+  // REQUIRES: number < the number of items times groups.
+  __device__ __forceinline__ static DecodeWork Load(const AttentionLaunch& call, uint32_t number,
+                                                    int lane) {
+    const auto num_groups = static_cast<uint32_t>(call.num_groups);
+    DecodeWork work = {number / num_groups, {}, 0};
+    work.tile = QueryTileOf(call, call.plan.items[work.item],
+                            static_cast<int>(number % num_groups));
+    const int first_page = work.tile.first_slot / kImagePageSize;
+    const int num_pages = (work.tile.end_slot + kImagePageSize - 1) / kImagePageSize - first_page;
+    if (lane < num_pages)
+      work.page_of_lane = call.batch.pages[work.tile.sequence.first_page + first_page + lane];
+    return work;
   }
 };
 
 template <typename Codec, int kHeadDim, int kVDim, int kKMaps, bool kBulk, bool kQuantised>
 __device__ __forceinline__ void StreamStrips(
-    const AttentionLaunch& call, const QueryTile& tile,
+    const AttentionLaunch& call, const DecodeWork& work, uint32_t num_work,
     AttentionWarp<Codec, kHeadDim, kVDim, kKMaps>& state,
     StripRing<KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>, kBulk>& ring, int warp,
-    const DecodeShared& layout, const WorkCounter& counter) {
+    const DecodeShared& layout) {
   using Strip = KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>;
   const int lane = state.lane;
-  const int num_pages = (tile.end_slot - tile.first_slot + kImagePageSize - 1) / kImagePageSize;
+  const QueryTile& tile = work.tile;
   // Strip j begins kImagePageSize * j slots later.
   const int first_slot = tile.first_slot + warp * kStripSlots;
   const int num_strips = (tile.end_slot - first_slot + kImagePageSize - 1) /
                          kImagePageSize;  // below 1: none
-  const int first_page = tile.sequence.first_page + tile.first_slot / kImagePageSize;
-  const int page_of_lane = lane < num_pages ? call.batch.pages[first_page + lane] : 0;
   const auto issue = [&](int strip) {
-    const int page = __shfl_sync(kAllLanes, page_of_lane, strip & 31);
+    const int page = __shfl_sync(kAllLanes, work.page_of_lane, strip & 31);
     if (strip < num_strips) ring.Issue(ImagePage<Strip>(call.kv, page, tile.group), warp);
     ring.Commit();
   };
@@ -345,7 +358,7 @@ __device__ __forceinline__ void StreamStrips(
   for (int strip = 0; strip < ahead; ++strip) issue(strip);
 
   // While the first strips arrive.
-  if (threadIdx.x == 0) counter.Take(call, layout);
+  if (threadIdx.x == 0) TakeNextWork(call, layout, num_work);
   state.Begin(call, tile);
   const UnmaskedSlots unmasked = UnmaskedSlots::Of(call, tile);
   for (int j = 0; j < num_strips; ++j) {
@@ -403,30 +416,33 @@ __device__ __forceinline__ void DecodeItems(const AttentionLaunch& call) {
   ring.MakeBarriers();
   const auto num_work = static_cast<uint32_t>(min(*call.plan.num_items, call.plan.capacity)) *
                         static_cast<uint32_t>(call.num_groups);
-  WorkCounter counter = {num_work};
-  for (uint32_t work = blockIdx.x; work < num_work;
-       work = *layout.NextWork(counter.turn), counter.turn ^= 1) {
-    const int64_t index = work / static_cast<uint32_t>(call.num_groups);
-    const int group = static_cast<int>(work % static_cast<uint32_t>(call.num_groups));
-    {
-      const QueryTile tile = QueryTileOf(call, call.plan.items[index], group);
-      if (tile.first_slot >= tile.end_slot) {  // only other rows of the sequence reach this split
-        if (threadIdx.x == 0) counter.Take(call, layout);
-        __syncthreads();
-        continue;
-      }
+  if (blockIdx.x >= num_work) return;
+  DecodeWork next = DecodeWork::Load(call, blockIdx.x, lane);
+  for (;;) {
+    const DecodeWork work = next;
+    const bool is_empty = work.tile.first_slot >= work.tile.end_slot;  // for other rows than these
+    if (is_empty) {
+      if (threadIdx.x == 0) TakeNextWork(call, layout, num_work);
+    } else {
       if constexpr (kQuantised) {
-        ReadExtents(call, tile, index, layout);
+        ReadExtents(call, work.tile, work.item, layout);
         __syncthreads();
       }
       AttentionWarp<Codec, kHeadDim, kVDim, kKMaps> state;
       state.lane = lane;
-      StreamStrips<Codec, kHeadDim, kVDim, kKMaps, kBulk, kQuantised>(call, tile, state, ring, warp,
-                                                                      layout, counter);
+      StreamStrips<Codec, kHeadDim, kVDim, kKMaps, kBulk, kQuantised>(call, work, num_work, state,
+                                                                      ring, warp, layout);
       PublishWarp<Codec, kHeadDim, kVDim, kKMaps>(state, layout, warp, call.scale_log2);
     }
     __syncthreads();
-    EndItem<kVDim, kKMaps, kOutBlock<Codec, kHeadDim>>(call, index, group, layout, warp, lane);
+    // The next item is on its way while this one ends.
+    const uint32_t number = *layout.NextWork();
+    if (number < num_work) next = DecodeWork::Load(call, number, lane);
+    if (!is_empty) {
+      EndItem<kVDim, kKMaps, kOutBlock<Codec, kHeadDim>>(call, work.item, work.tile.group, layout,
+                                                         warp, lane);
+    }
+    if (number >= num_work) return;
     if constexpr (kBulk)
       ProxyFence();  // the next item's copies overwrite what was just read and written
     __syncthreads();
