@@ -4,6 +4,9 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <numeric>
+#include <random>
+#include <span>
 
 #include "kernels/base/cuda/device.h"
 #include "kernels/base/cuda/graph.h"
@@ -34,10 +37,24 @@ class Bench {
   void Run() {
     MakeCalibration();
     Launches();
+    PageReadSpeeds();
     DecodeShares();
+    for (const auto& [name, spec] : {std::pair{"v1_d128", DiffLlamaSpec(4, 1, 128)},
+                                     {"v1_d64", DiffLlamaSpec(1, 1, 64)},
+                                     {"v2_d128", V2Spec(4, 1, 128)},
+                                     {"plain_d64", PlainSpec(4, 1, 64)}}) {
+      BlockSpeed(name, spec);
+    }
+    ItemEnd("v1_d128_heads16_groups4_batch64_length2048", DiffLlamaSpec(16, 4, 128), 64);
+    ItemEnd("v2_d64_heads32_groups8_batch64_length2048", V2Spec(32, 8, 64), 64);
+    for (int splits : {4, 16, 64}) LastBlock(splits);
     for (int head_dim : {128, 64}) AgainstPlainCalls(head_dim);
     OneOperation("op_us_v1_d128_heads16_groups4_batch1_length4096", DiffLlamaSpec(16, 4, 128));
     OneOperation("op_us_v1_d128_heads12_groups12_batch1_length4096", DiffLlamaSpec(12, 12, 128));
+    for (int split : {256, 512, 1024}) {
+      OneOperation("op_split" + std::to_string(split) + "_us_v1_d128_heads16_groups4",
+                   DiffLlamaSpec(16, 4, 128), split);
+    }
     for (int head_dim : {128, 64}) {
       const DiffSpec spec = DiffLlamaSpec(8 * 128 / head_dim, 8 * 128 / head_dim, head_dim);
       const std::string name = "prefill_v1_d" + std::to_string(head_dim);
@@ -145,6 +162,72 @@ class Bench {
     return shape;
   }
 
+  // Page ids in shuffled order; a page is one bulk copy. What this does not reach, decode attention
+  // cannot reach either.
+  void PageReadSpeeds() {
+    if (device_.compute_capability / 10 != 9) return;
+    constexpr uint32_t kPageBytes = 65536;  // of (128, 256, 2) in bfloat16
+    std::vector<int32_t> pages(read_bytes_ / kPageBytes);
+    std::iota(pages.begin(), pages.end(), 0);
+    std::shuffle(pages.begin(), pages.end(), std::mt19937(1));
+    const cuda::DeviceBuffer table = Must(
+        cuda::DeviceBuffer::Allocate(pages.size() * sizeof(int32_t)));
+    Must(cuda::CopyToDevice(std::as_bytes(std::span(pages)), table, 0, stream_));
+    for (int stages : {1, 2, 3}) {
+      const std::string name = "page_read_gb_per_s_stages" + std::to_string(stages);
+      if (!Wants(name)) continue;
+      const PageReads reads = {read_data_.as<std::byte>(), table.as<int32_t>(),
+                               static_cast<int>(pages.size()), kPageBytes, stages};
+      const double seconds = timer_.Seconds(
+          [&](int) { Must(ReadPages(reads, device_.num_sms, stream_.handle())); });
+      Add(name, static_cast<double>(read_bytes_) / seconds * 1e-9);
+    }
+    Must(stream_.Synchronize());
+  }
+
+  // How fast one thread block streams: one item of 2,048 slots takes longer than one of 1,024.
+  void BlockSpeed(const std::string& shape_name, const DiffSpec& spec) {
+    const std::string name = "decode_block_gb_per_s_" + shape_name;
+    if (!Wants(name)) return;
+    const int split = cuda::kSplitSlotsMax;
+    const Problem whole(spec, Cold(spec, {.position = split - 1, .split_slots = split}), stream_);
+    const Problem half(spec, Cold(spec, {.position = split / 2 - 1, .split_slots = split}),
+                       stream_);
+    const auto seconds = timer_.Rounds(
+        {[&](int run) { whole.Queue(run); }, [&](int run) { half.Queue(run); }});
+    Add(name,
+        (whole.KvBytes() - half.KvBytes()) / (Median(seconds[0]) - Median(seconds[1])) * 1e-9);
+  }
+
+  // What an item's end costs a multiprocessor: the same slots in items of 256 and of 2,048.
+  void ItemEnd(const std::string& shape_name, const DiffSpec& spec, int batch) {
+    const std::string name = "decode_item_end_us_" + shape_name;
+    if (!Wants(name)) return;
+    const auto problem = [&](int split) {
+      return Problem(spec, Cold(spec, {.batch = batch, .position = 2047, .split_slots = split}),
+                     stream_);
+    };
+    const Problem small = problem(256), large = problem(2048);
+    const auto seconds = timer_.Rounds(
+        {[&](int run) { small.Queue(run); }, [&](int run) { large.Queue(run); }});
+    const double items = 7.0 * batch * spec.num_kv_groups / device_.num_sms;
+    Add(name, (Median(seconds[0]) - Median(seconds[1])) / items * 1e6);
+  }
+
+  // What the merge of a row's splits adds: a sequence of `splits` items against as many sequences
+  // of one item each.
+  void LastBlock(int splits) {
+    const std::string name = "decode_last_block_us_splits" + std::to_string(splits);
+    if (!Wants(name)) return;
+    const DiffSpec spec = DiffLlamaSpec(4, 1, 128);
+    const Problem merged(spec, Cold(spec, {.position = 256 * splits - 1, .split_slots = 256}),
+                         stream_);
+    const Problem separate(spec, Cold(spec, {.batch = splits, .position = 255}), stream_);
+    const auto seconds = timer_.Rounds(
+        {[&](int run) { merged.Queue(run); }, [&](int run) { separate.Queue(run); }});
+    Add(name, (Median(seconds[0]) - Median(seconds[1])) * 1e6);
+  }
+
   void DecodeShares() {
     DecodeShare("v1_d128_heads12_groups12_batch16_length4096", DiffLlamaSpec(12, 12, 128),
                 {.batch = 16, .position = 4095});
@@ -162,10 +245,21 @@ class Bench {
                 {.batch = 32, .position = 4095});
     DecodeShare("plain_d64_heads32_groups8_batch64_length4096", PlainSpec(32, 8, 64),
                 {.batch = 64, .position = 4095});
+    // More of the same: what a launch costs beside its bytes falls out.
+    for (int batch : {128, 256}) {
+      DecodeShare("v1_d128_heads16_groups4_batch" + std::to_string(batch) + "_length2048",
+                  DiffLlamaSpec(16, 4, 128), {.batch = batch, .position = 2047}, "long_");
+    }
+    for (const auto& [name, pages] :
+         {std::pair{"int8_", DType::kInt8}, {"int4_", DType::kInt4}, {"fp8_", DType::kFp8E4M3}}) {
+      DecodeShare("v1_d128_heads16_groups4_batch256_length2048", DiffLlamaSpec(16, 4, 128),
+                  {.batch = 256, .position = 2047, .pages = pages}, name);
+    }
   }
 
-  void DecodeShare(const std::string& shape_name, const DiffSpec& spec, const ProblemShape& shape) {
-    const std::string name = "decode_share_" + shape_name;
+  void DecodeShare(const std::string& shape_name, const DiffSpec& spec, const ProblemShape& shape,
+                   const std::string& kind = "") {
+    const std::string name = "decode_" + kind + "share_" + shape_name;
     if (!Wants(name)) return;
     const Problem problem(spec, Cold(spec, shape), stream_);
     if (!smoke_ && problem.KvBytes() < kDecodeBytesMin)
@@ -243,9 +337,11 @@ class Bench {
 
   // Operations of a model's layers one after another in a graph, each with pages of its own; the
   // step's one plan is not in it.
-  void OneOperation(const std::string& name, const DiffSpec& spec) {
+  void OneOperation(const std::string& name, const DiffSpec& spec,
+                    int split_slots = cuda::kSplitsByLength) {
     if (!Wants(name)) return;
-    const ProblemShape shape = Cold(spec, {.batch = 1, .position = 4095});
+    const ProblemShape shape = Cold(spec,
+                                    {.batch = 1, .position = 4095, .split_slots = split_slots});
     const Problem problem(spec, shape, stream_);
     const int count = std::max(shape.copies, smoke_ ? 2 : 32);
     const cuda::Graph graph = Must(cuda::Graph::Capture(stream_, [&] {

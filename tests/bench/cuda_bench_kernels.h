@@ -29,4 +29,15 @@ struct PageContent {
 };
 int FillPages(const PageContent& content, CUstream_st* stream);
 
+// Fetches whole pages into shared memory as decode attention does, and does nothing with them: each
+// thread block every gridDim-th of `pages`, with `num_stages` bulk copies in flight (sm_90).
+struct PageReads {
+  const std::byte* base = nullptr;
+  const int32_t* pages = nullptr;  // [num_pages]
+  int num_pages = 0;
+  uint32_t page_bytes = 0;
+  int num_stages = 1;
+};
+int ReadPages(const PageReads& reads, int num_thread_blocks, CUstream_st* stream);
+
 }  // namespace diffserve::bench

@@ -52,6 +52,38 @@ __global__ void __launch_bounds__(kFillThreads) FillPagesKernel(PageContent cont
   }
 }
 
+__global__ void __launch_bounds__(32) ReadPagesKernel(PageReads reads) {
+  const uint32_t base = cuda::SharedAddress(cuda::DynamicShared());
+  const auto num_stages = static_cast<uint32_t>(reads.num_stages);
+  const uint32_t barriers = base + num_stages * reads.page_bytes;
+  if (threadIdx.x == 0) {
+    for (uint32_t stage = 0; stage < num_stages; ++stage)
+      cuda::BarrierInit(barriers + 8 * stage, 1);
+    cuda::BarrierInitFence();
+  }
+  __syncwarp();
+  if (!cuda::ElectedLane()) return;
+  uint32_t stage = 0, parity = 0, in_flight = 0;
+  const auto wait = [&] {
+    cuda::BarrierWait(barriers + 8 * stage, parity);
+    stage = stage + 1 == num_stages ? 0 : stage + 1;
+    parity ^= stage == 0 ? 1 : 0;
+    --in_flight;
+  };
+  uint32_t next = 0;
+  for (int i = static_cast<int>(blockIdx.x); i < reads.num_pages;
+       i += static_cast<int>(gridDim.x)) {
+    if (in_flight == num_stages) wait();
+    cuda::BarrierArriveExpect(barriers + 8 * next, reads.page_bytes);
+    cuda::BulkCopy(base + next * reads.page_bytes,
+                   reads.base + int64_t{reads.pages[i]} * reads.page_bytes, reads.page_bytes,
+                   barriers + 8 * next);
+    next = next + 1 == num_stages ? 0 : next + 1;
+    ++in_flight;
+  }
+  while (in_flight > 0) wait();
+}
+
 template <typename... Parameters, typename... Arguments>
 int Launch(void (*kernel)(Parameters...), int64_t num_thread_blocks, int num_threads,
            CUstream_st* stream, Arguments... arguments) {
@@ -71,6 +103,18 @@ int FillRandom(uint16_t* values, size_t num_tokens, int width, int first_column,
   const int64_t count = static_cast<int64_t>(num_tokens) * width;
   const int64_t grid = std::min<int64_t>(4096, (count + kFillThreads - 1) / kFillThreads);
   return Launch(FillRandomKernel, grid, kFillThreads, stream, values, count, width, first_column);
+}
+
+int ReadPages(const PageReads& reads, int num_thread_blocks, CUstream_st* stream) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(num_thread_blocks));
+  config.blockDim = dim3(32);
+  config.dynamicSmemBytes = static_cast<size_t>(reads.num_stages) * (reads.page_bytes + 8);
+  config.stream = stream;
+  const cudaError_t error = cudaFuncSetAttribute(ReadPagesKernel,
+                                                 cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                 static_cast<int>(config.dynamicSmemBytes));
+  return error != cudaSuccess ? error : cudaLaunchKernelEx(&config, ReadPagesKernel, reads);
 }
 
 int FillPages(const PageContent& content, CUstream_st* stream) {

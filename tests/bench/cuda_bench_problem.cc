@@ -19,7 +19,7 @@ int64_t PagesOfSequence(int length) {
 
 double Problem::BytesOfOneCopy(const DiffSpec& spec, const ProblemShape& shape) {
   return static_cast<double>(shape.batch * PagesOfSequence(shape.position + shape.rows) *
-                             spec.num_kv_groups * cuda::ImageFormat(spec).PageBytes());
+                             spec.num_kv_groups * cuda::ImageFormat(spec, shape.pages).PageBytes());
 }
 
 template <typename T>
@@ -30,9 +30,25 @@ cuda::DeviceBuffer Problem::Upload(const std::vector<T>& values) const {
   return buffer;
 }
 
+cuda::DeviceBuffer Problem::MakePages(int64_t num_pages) const {
+  const KvFormat format = cuda::ImageFormat(spec_, shape_.pages);
+  cuda::DeviceBuffer pages = Must(
+      cuda::DeviceBuffer::Allocate(static_cast<size_t>(BytesOfOneCopy(spec_, shape_))));
+  if (shape_.pages != DType::kBFloat16) {
+    Must(cuda::FillBytes(pages, std::byte{0x3c}, stream_));
+  } else {
+    Must(FillPages({{pages.as<std::byte>(), format},
+                    num_pages * spec_.num_kv_groups,
+                    shape_.first_map,
+                    shape_.first_v_column},
+                   stream_.handle()));
+  }
+  return pages;
+}
+
 Problem::Problem(const DiffSpec& spec, const ProblemShape& shape, const cuda::Stream& stream)
     : spec_(spec), shape_(shape), stream_(stream) {
-  const char* reason = cuda::DiffAttentionUnsupported(spec, cuda::ImageFormat(spec));
+  const char* reason = cuda::DiffAttentionUnsupported(spec, cuda::ImageFormat(spec, shape.pages));
   if (reason != nullptr) Must(Status(StatusCode::kInternal, reason));
   const int64_t pages_of_sequence = PagesOfSequence(length());
   std::vector<int32_t> table(static_cast<size_t>(shape.batch * pages_of_sequence));
@@ -55,19 +71,14 @@ Problem::Problem(const DiffSpec& spec, const ProblemShape& shape, const cuda::St
                   stream.handle()));
   lambda_rows_ = Upload(
       std::vector<float>(num_tokens * static_cast<size_t>(spec.num_q1_heads), 0.5f));
-  for (int copy = 0; copy < shape.copies; ++copy) {
-    pages_of_copies_.push_back(
-        Must(cuda::DeviceBuffer::Allocate(static_cast<size_t>(BytesOfOneCopy(spec, shape)))));
-    Must(FillPages({{pages_of_copies_.back().as<std::byte>(), cuda::ImageFormat(spec)},
-                    static_cast<int64_t>(table.size()) * spec.num_kv_groups,
-                    shape.first_map,
-                    shape.first_v_column},
-                   stream.handle()));
-  }
+  for (int copy = 0; copy < shape.copies; ++copy)
+    pages_of_copies_.push_back(MakePages(static_cast<int64_t>(table.size())));
 
-  const cuda::AttentionTiling tiling = shape.is_decode
-                                           ? cuda::DiffDecodeTiling(spec, shape.rows)
-                                           : cuda::DiffPrefillTiling(spec, DType::kBFloat16);
+  cuda::AttentionTiling tiling = cuda::DiffPrefillTiling(spec, DType::kBFloat16);
+  if (shape.is_decode) {
+    tiling = cuda::DiffDecodeTiling(spec, shape.rows);
+    tiling.split_slots = shape.split_slots;
+  }
   const int64_t items_max = cuda::AttentionItemsMax(tiling, shape.rows, shape.batch,
                                                     int64_t{shape.batch} * length());
   items_ = Must(
@@ -101,7 +112,7 @@ Problem::Problem(const DiffSpec& spec, const ProblemShape& shape, const cuda::St
 void Problem::Queue(int run) const {
   DiffAttentionArgs<BFloat16> args = args_;
   const size_t copy = static_cast<size_t>(run) % pages_of_copies_.size();
-  args.kv = {pages_of_copies_[copy].as<std::byte>(), cuda::ImageFormat(spec_)};
+  args.kv = {pages_of_copies_[copy].as<std::byte>(), cuda::ImageFormat(spec_, shape_.pages)};
   Must(cuda::DiffAttention(args, schedule_, stream_));
 }
 
@@ -113,7 +124,9 @@ std::vector<uint16_t> Problem::Out() const {
 }
 
 double Problem::KvBytes() const {
-  return 2.0 * shape_.batch * length() * (spec_.k_width() + spec_.v_width());
+  const KvFormat format = cuda::ImageFormat(spec_, shape_.pages);
+  return static_cast<double>(shape_.batch) * length() * spec_.num_kv_groups * format.PageBytes() /
+         format.page_size;
 }
 
 double Problem::Pairs() const {

@@ -18,7 +18,9 @@ struct ProblemShape {
   int position = 0;  // of the first row of every sequence
   int rows = 1;      // of every sequence
   bool is_decode = true;
-  int copies = 1;  // of the pages
+  int copies = 1;                           // of the pages
+  int split_slots = cuda::kSplitsByLength;  // of decode
+  DType pages = DType::kBFloat16;  // others hold one code everywhere: no score exceeds another
   // Which K map, columns of V and columns of q this problem has, where it is a part of another one.
   int first_map = 0;
   int first_v_column = 0;
@@ -45,6 +47,7 @@ class Problem {
   int length() const { return shape_.position + shape_.rows; }
   template <typename T>
   cuda::DeviceBuffer Upload(const std::vector<T>& values) const;
+  cuda::DeviceBuffer MakePages(int64_t num_pages) const;
 
   DiffSpec spec_;
   ProblemShape shape_;
