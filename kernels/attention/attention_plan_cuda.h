@@ -88,8 +88,8 @@ struct AttentionTiling {
   int window = kWholeContext;  // slots that a query sees
 
   bool is_decode() const { return split_slots != kNoSplitSlots; }
-  // Of all rows of an entry. Its first row decides, so entries whose rows differ must be cut
-  // (TokensOfOneSplitSize).
+  // The same for all rows of an entry. Its first row decides, so an entry whose rows differ must be
+  // cut (TokensOfOneSplitSize).
   DIFFSERVE_HOST_DEVICE int SplitSlots(const DeviceSequence& sequence) const {
     if (split_slots != kSplitsByLength) return split_slots;
     return SplitSlotsOf(sequence.position < window ? sequence.position + 1 : window);
