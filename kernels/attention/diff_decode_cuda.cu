@@ -79,12 +79,12 @@ size_t NumStates(const DiffSpec& spec, const AttentionTiling& tiling, int64_t nu
                              (spec.has_second_map() ? 2 : 1));
 }
 
+}  // namespace
+
 __global__ void __launch_bounds__(32)
     PlanAttentionKernel(AttentionTiling tiling, PagedBatch batch, AttentionPlan plan) {
   PlanAttention(WarpLanes{static_cast<int>(threadIdx.x)}, batch, tiling, plan);
 }
-
-}  // namespace
 
 const char* DiffAttentionUnsupported(const DiffSpec& spec, const KvFormat& format) {
   if (format.page_size != kImagePageSize)

@@ -19,6 +19,8 @@ __device__ __forceinline__ float RowOf(const CausalConvArgs<BFloat16>& args,
                          int64_t{args.width - 1 + row} * args.channels + channel];
 }
 
+}  // namespace
+
 // Grid: strips of kConvThreads channels, runs of tokens, sequences. Only the first run's thread
 // blocks touch the state.
 template <int kWidth>
@@ -62,6 +64,8 @@ __global__ void __launch_bounds__(kConvThreads)
                                                : RowOf(args, sequence, channel, row);
   }
 }
+
+namespace {
 
 void (*const kKernels[])(CausalConvArgs<BFloat16>) = {
     CausalConvKernel<2>, CausalConvKernel<3>, CausalConvKernel<4>, CausalConvKernel<5>,

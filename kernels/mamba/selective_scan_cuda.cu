@@ -20,6 +20,8 @@ __device__ __forceinline__ float Softplus(float v) {
   return fmaxf(v, 0.0f) + log1pf(expf(-fabsf(v)));
 }
 
+}  // namespace
+
 // Grid: strips of kScanChannels channels, sequences. A thread has states kLaneSets * k + its set of
 // one channel. kIsWhole: together these are all `states` states.
 template <int kStates, bool kIsWhole>
@@ -109,6 +111,8 @@ __global__ void __launch_bounds__(kScanThreads)
     if (has(k)) to[k * states_apart] = s[k];
   }
 }
+
+namespace {
 
 struct ScanInstance {
   int states;  // maximum over all lanes

@@ -19,6 +19,8 @@ __device__ __forceinline__ Words4 Load(const std::byte* from) {
   return *reinterpret_cast<const Words4*>(from);
 }
 
+}  // namespace
+
 // What a lane reads of a tile, and the A operands in it.
 struct Int8Lane {
   using Tile = Int8Tile;
@@ -71,6 +73,8 @@ struct Int4Lane {
     return kCodeUnit * WidenFloat16(static_cast<uint16_t>(scales >> 16 * row));
   }
 };
+
+namespace {
 
 // Eight tokens' activations of a group, zeros outside: the B operands of the steps.
 struct ActivationLane {
@@ -154,6 +158,8 @@ struct TileRing {
   }
 };
 
+}  // namespace
+
 // Grid: kTiles row tiles, kTokens tokens.
 template <typename Lane, typename Y, int kTokens, int kTiles>
 __global__ void __launch_bounds__(kThreads) LinearQuantizedKernel(QuantizedProduct call) {
@@ -216,6 +222,8 @@ __global__ void __launch_bounds__(kThreads) LinearQuantizedKernel(QuantizedProdu
   }
 }
 
+namespace {
+
 template <typename Lane, typename Y>
 Status Run(const QuantizedProduct& product, const Stream& stream) {
   const auto run = [&](auto* kernel, int tokens, int tiles) {
@@ -232,6 +240,8 @@ Status Run(const QuantizedProduct& product, const Stream& stream) {
   if (product.num_tokens <= 8) return run(LinearQuantizedKernel<Lane, Y, 8, 2>, 8, 2);
   return run(LinearQuantizedKernel<Lane, Y, 32, 4>, 32, 4);
 }
+
+}  // namespace
 
 // Grid: row tiles. A warp widens every kParts-th group.
 template <typename Lane>
@@ -313,7 +323,11 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+namespace {
+
 constexpr int kFinishedTokens = 4;  // of a thread, so that it asks for as many sums at once
+
+}  // namespace
 
 // Grid: kFinishedTokens tokens, slices of kThreads features.
 template <typename Y>
@@ -337,8 +351,6 @@ __global__ void __launch_bounds__(kThreads)
     Finish<Y>(call, token, from.first + feature, sums[i]);
   }
 }
-
-}  // namespace
 
 Status LinearQuantized(const QuantizedProduct& product, const Stream& stream) {
   if (product.num_tokens == 0) return Status();

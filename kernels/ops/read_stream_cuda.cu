@@ -8,6 +8,8 @@ namespace {
 constexpr int kReadThreads = 512;
 constexpr int kReadsInFlight = 8;  // per thread
 
+}  // namespace
+
 __global__ void __launch_bounds__(kReadThreads)
     ReadStreamKernel(const uint4* data, int64_t count, uint32_t* sink) {
   const int64_t stride = int64_t{gridDim.x} * kReadThreads;
@@ -23,8 +25,6 @@ __global__ void __launch_bounds__(kReadThreads)
   for (; i < count; i += stride) mixed ^= data[i].x ^ data[i].y ^ data[i].z ^ data[i].w;
   if (mixed == 0x9e3779b9u) *sink = mixed;
 }
-
-}  // namespace
 
 Status ReadStream(const void* data, size_t bytes, int num_thread_blocks, uint32_t* sink,
                   const Stream& stream) {

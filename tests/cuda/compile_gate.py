@@ -43,6 +43,7 @@ MANGLED_IN_QUOTES = re.compile(r"'(_Z\w+)'")
 class Kernel:
     name: str  # mangled until demangle()
     target: str  # "sm_80"
+    is_local: bool = False  # in an unnamed namespace, or with a type of one
     registers: int = 0
     shared_bytes: int = 0
     stack_bytes: int = 0  # of its own frame and those of the functions it calls
@@ -61,7 +62,7 @@ def parse_report(text):
     report = Report()
     for line in text.splitlines():
         if match := ENTRY.search(line):
-            report.kernels.append(Kernel(match[1], match[2]))
+            report.kernels.append(Kernel(match[1], match[2], "_GLOBAL__N__" in match[1]))
         elif match := SERIALISED.search(line):
             report.serialised.append(match.group())
         elif (match := STACK.search(line)) and report.kernels:
@@ -98,6 +99,8 @@ def judge_kernel(source, kernel):
     """Findings that need no table."""
     if kernel.registers == 0:
         yield "the report says nothing about its registers"
+    if kernel.is_local:
+        yield "its name has a hash of the build's folder: move it out of the unnamed namespace"
     if kernel.spill_bytes:
         yield f"spills {kernel.spill_bytes} bytes (stores and loads)"
     if kernel.stack_bytes and source.startswith(NO_LOCAL_MEMORY):
