@@ -10,7 +10,7 @@
 // *Invariants*: on the CPU an element is one chain over in_features in ascending order, so a
 // token's bits depend neither on the other tokens nor on the number of threads. On a device equal
 // calls give equal bits. With MatrixLibraryOptions::batch_invariant a token's bits do not depend on
-// the number of tokens either.
+// the number of tokens either; nor do those of LinearFewRows, which are others.
 #pragma once
 
 #include <cstdint>
@@ -70,6 +70,7 @@ void Linear(const PackedLinear& weight, const LinearArgs<float>& args, ThreadPoo
 }  // namespace cpu
 
 namespace cuda {
+class FewRows;
 class MatrixLibrary;
 class PackedLinear;
 class Stream;
@@ -80,6 +81,17 @@ Status Linear(const PackedLinear& weight, const LinearArgs<BFloat16>& args, Matr
               const Stream& stream);
 Status Linear(const PackedLinear& weight, const LinearArgs<BFloat16, float>& args,
               MatrixLibrary& library, const Stream& stream);
+// Whether the weights are bfloat16, and in_features a multiple of 8.
+bool TakesFewRows(const PackedLinear& weight);
+// The same by the chain of few_rows_cuda.h, for any number of tokens. REQUIRES: TakesFewRows.
+Status LinearFewRows(const PackedLinear& weight, const LinearArgs<BFloat16>& args,
+                     const FewRows& few_rows, const Stream& stream);
+Status LinearFewRows(const PackedLinear& weight, const LinearArgs<BFloat16, float>& args,
+                     const FewRows& few_rows, const Stream& stream);
+// y [num_tokens, out_features / 2] = silu(gate) up of the halves of x W^T, with the bits of
+// LinearFewRows and SiluMul.
+Status LinearSiluMulFewRows(const PackedLinear& weight, const LinearArgs<BFloat16>& args,
+                            const FewRows& few_rows, const Stream& stream);
 }  // namespace cuda
 
 }  // namespace diffserve

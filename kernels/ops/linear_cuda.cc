@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "kernels/base/check.h"
+#include "kernels/ops/few_rows_cuda.h"
 #include "kernels/ops/linear.h"
 #include "kernels/ops/matrix_library.h"
 #include "kernels/ops/weight_packer_cuda.h"
@@ -155,12 +156,33 @@ Status MultiplyFp8(const QuantizedProduct& whole, MatrixLibrary& library, const 
   return Status();
 }
 
-template <typename Y>
-Status Multiply(const PackedLinear& weight, const LinearArgs<BFloat16, Y>& args, DType y_dtype,
-                MatrixLibrary& library, const Stream& stream) {
+void CheckOutput(const PackedLinear& weight, DType y_dtype) {
   const bool wants_float32 = weight.output() == LinearOutput::kFloat32;
   DS_CHECK(wants_float32 == (y_dtype == DType::kFloat32),
            "y has the type that the weight was packed for");
+}
+
+template <typename Y>
+FewRowsProduct FewRowsOf(const PackedLinear& weight, const LinearArgs<BFloat16, Y>& args,
+                         DType y_dtype) {
+  CheckOutput(weight, y_dtype);
+  DS_CHECK(TakesFewRows(weight), "few-row products have kernels for the weights");
+  return {.weight = static_cast<const BFloat16*>(weight.weight()),
+          .in_features = weight.in_features(),
+          .out_features = weight.out_features(),
+          .x = args.x,
+          .x_stride = args.XStride(weight.in_features()),
+          .num_tokens = args.num_tokens,
+          .y = args.y,
+          .y_dtype = y_dtype,
+          .bias = weight.bias(),
+          .accumulate = args.accumulate};
+}
+
+template <typename Y>
+Status Multiply(const PackedLinear& weight, const LinearArgs<BFloat16, Y>& args, DType y_dtype,
+                MatrixLibrary& library, const Stream& stream) {
+  CheckOutput(weight, y_dtype);
   const QuantizedProduct product = {.weight = weight.matrix(),
                                     .x = args.x,
                                     .x_stride = args.XStride(weight.in_features()),
@@ -186,6 +208,27 @@ Status Linear(const PackedLinear& weight, const LinearArgs<BFloat16>& args, Matr
 Status Linear(const PackedLinear& weight, const LinearArgs<BFloat16, float>& args,
               MatrixLibrary& library, const Stream& stream) {
   return Multiply(weight, args, DType::kFloat32, library, stream);
+}
+
+bool TakesFewRows(const PackedLinear& weight) {
+  return weight.format() == WeightFormat::kBFloat16 && weight.in_features() % 8 == 0;
+}
+
+Status LinearFewRows(const PackedLinear& weight, const LinearArgs<BFloat16>& args,
+                     const FewRows& few_rows, const Stream& stream) {
+  return few_rows.Multiply(FewRowsOf(weight, args, DType::kBFloat16), stream);
+}
+
+Status LinearFewRows(const PackedLinear& weight, const LinearArgs<BFloat16, float>& args,
+                     const FewRows& few_rows, const Stream& stream) {
+  return few_rows.Multiply(FewRowsOf(weight, args, DType::kFloat32), stream);
+}
+
+Status LinearSiluMulFewRows(const PackedLinear& weight, const LinearArgs<BFloat16>& args,
+                            const FewRows& few_rows, const Stream& stream) {
+  FewRowsProduct product = FewRowsOf(weight, args, DType::kBFloat16);
+  product.form = FewRowsForm::kSiluMul;
+  return few_rows.Multiply(product, stream);
 }
 
 }  // namespace diffserve::cuda

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <memory>
 
+#include "kernels/ops/few_rows_cuda.h"
 #include "kernels/ops/matrix_library.h"
 #include "kernels/ops/weight_packer_cuda.h"
 #include "tests/cuda/device_array.h"
@@ -10,13 +11,19 @@
 namespace diffserve::testing {
 namespace {
 
+enum class Products { kBatchInvariant, kDefault, kFewRows };
+
 struct OnDevice {
-  explicit OnDevice(bool batch_invariant)
-      : library(cuda::MatrixLibrary::Open(
-                    {.batch_invariant = batch_invariant, .scratch_bytes = 24 * 4 * 20})
+  explicit OnDevice(Products products_)
+      : products(products_),
+        library(cuda::MatrixLibrary::Open({.batch_invariant = products == Products::kBatchInvariant,
+                                           .scratch_bytes = 24 * 4 * 20})
                     .value()) {}
+  Products products;
   cuda::Stream stream = cuda::Stream::Create().value();
   std::unique_ptr<cuda::MatrixLibrary> library;
+  cuda::FewRows few_rows =
+      cuda::FewRows::Create(cuda::OpenDevice(0).value(), size_t{4} << 20, stream).value();
   cuda::PackedLinear weight;
 };
 
@@ -29,12 +36,14 @@ std::vector<Y> Run(const OnDevice& device, const LinearTestInput& input, const s
                                         .y = device_y.data(),
                                         .accumulate = input.accumulate,
                                         .x_stride = input.x_stride};
-  EXPECT_TRUE(IsOk(cuda::Linear(device.weight, args, *device.library, device.stream)));
+  EXPECT_TRUE(IsOk(device.products == Products::kFewRows
+                       ? cuda::LinearFewRows(device.weight, args, device.few_rows, device.stream)
+                       : cuda::Linear(device.weight, args, *device.library, device.stream)));
   return device_y.Read(device.stream);
 }
 
-PackedRun Pack(const std::vector<LinearPart>& parts, LinearOutput output, bool batch_invariant) {
-  const auto device = std::make_shared<OnDevice>(batch_invariant);
+PackedRun Pack(const std::vector<LinearPart>& parts, LinearOutput output, Products products) {
+  const auto device = std::make_shared<OnDevice>(products);
   ThreadPool pool({.num_threads = 1, .pin = false});
   cuda::WeightPacker packer(device->stream, WeightFormat::kBFloat16, CpuIsa::kAvx2, pool);
   device->weight = packer.Linear(parts, output);
@@ -54,16 +63,19 @@ PackedRun Pack(const std::vector<LinearPart>& parts, LinearOutput output, bool b
 std::vector<LinearBackend> LinearBackends() {
   if (!KernelsCanRun()) return {};
   std::vector<LinearBackend> backends;
-  for (bool batch_invariant : {true, false}) {
-    backends.push_back({.name = batch_invariant ? "cuda, batch-invariant" : "cuda",
-                        .format = WeightFormat::kBFloat16,
-                        .activations = DType::kBFloat16,
-                        .inputs = DType::kBFloat16,
-                        .unit = 8,
-                        .is_batch_invariant = batch_invariant,
-                        .pack = [=](const std::vector<LinearPart>& parts, LinearOutput output) {
-                          return Pack(parts, output, batch_invariant);
-                        }});
+  for (const auto& [products, name] : {std::pair{Products::kBatchInvariant, "batch-invariant"},
+                                       {Products::kDefault, "default"},
+                                       {Products::kFewRows, "few rows"}}) {
+    backends.push_back(
+        {.name = std::string("cuda, ") + name,
+         .format = WeightFormat::kBFloat16,
+         .activations = DType::kBFloat16,
+         .inputs = DType::kBFloat16,
+         .unit = 8,
+         .is_batch_invariant = products != Products::kDefault,
+         .pack = [=, kind = products](const std::vector<LinearPart>& parts, LinearOutput output) {
+           return Pack(parts, output, kind);
+         }});
   }
   return backends;
 }

@@ -57,6 +57,11 @@ __device__ __forceinline__ void CpAsyncWait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroupsInFlight) : "memory");
 }
 
+// Asks for the 128 bytes around `source`, in global memory, to be brought into the L2 cache.
+__device__ __forceinline__ void PrefetchL2(const void* source) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(source));
+}
+
 // ---- Transaction barriers (mbarrier) and bulk copies, sm_90.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 __device__ __forceinline__ void BarrierInit(uint32_t barrier, int arrivals) {

@@ -105,6 +105,8 @@ inline void __syncthreads() {
   const diffserve::shim::Index3 shape = blockDim;
   diffserve::shim::MeetBlock(0, static_cast<int>(shape.x * shape.y * shape.z));
 }
+// Thread blocks run one after another and see one memory.
+inline void __threadfence() {}
 template <typename T>
 T atomicAdd(T* address, T value) {
   const T old = *address;

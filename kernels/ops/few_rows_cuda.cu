@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/base/cuda/launch.cuh"
+#include "kernels/ops/few_rows.cuh"
+#include "kernels/ops/row_access.cuh"
+
+namespace diffserve::cuda {
+namespace {
+
+constexpr int kParts = kFewRowsParts;
+constexpr int kThreads = 32 * kParts;
+constexpr int kTileRows = 2 * kStripRows;
+constexpr int kXPitch = kFewRowsGroup * 2 + 16;  // bytes of a token's group; free of bank conflicts
+constexpr int kSumPitch = 20;                    // floats of a token's sums; free of bank conflicts
+
+struct FewRowsCall {
+  FewRowsProduct product;
+  FewRowsPlan plan;
+  int passes;
+  float* partials;  // [counters][splits][workers][tokens][kTileRows]
+  int* counters;
+};
+
+__host__ __device__ constexpr int NumGroups(int in_features) {
+  return (in_features + kFewRowsGroup - 1) / kFewRowsGroup;
+}
+__host__ __device__ constexpr int GroupBegin(int in_features, int part) {
+  return NumGroups(in_features) * part / kParts;
+}
+
+// Shared memory of a thread block: pieces of weights, x, sums, FewRowsShared.
+struct FewRowsLayout {
+  int stage_bytes;
+  int x_tokens;
+  int x_bytes;
+  int sum_floats;  // of one buffer
+  int sum_buffers;
+
+  __host__ __device__ FewRowsLayout(const FewRowsProduct& product, const FewRowsPlan& plan)
+      : stage_bytes(kParts * BFloat16Pieces::kStageBytes) {
+    const int columns8 = plan.Columns8();
+    // Absent tokens of the last eight cost no memory where there are only eight.
+    x_tokens = columns8 == 1 ? plan.tile : 8 * columns8;
+    const int groups = (NumGroups(product.in_features) + plan.splits - 1) / plan.splits;
+    x_bytes = groups * x_tokens * kXPitch;
+    sum_floats = kParts * 8 * columns8 * kSumPitch;
+    sum_buffers = columns8 <= 4 ? 2 : 1;
+  }
+};
+
+struct FewRowsShared {
+  int unit_begin[kParts + 1];  // of each worker, and the end
+  int is_last;                 // of the thread blocks that share a pass
+};
+
+// A thread's place in the grid.
+struct FewRowsPlace {
+  int split, token_tile, column;
+  int slot;  // of counters, for pass 0
+  __device__ explicit FewRowsPlace(const FewRowsCall& call) {
+    const int block = static_cast<int>(blockIdx.x), in_column = block / call.plan.splits;
+    split = block % call.plan.splits;
+    token_tile = static_cast<int>(blockIdx.y) * call.plan.tiles_at_once +
+                 in_column % call.plan.tiles_at_once;
+    column = in_column / call.plan.tiles_at_once;
+    slot = (token_tile * call.plan.columns + column) * call.passes;
+  }
+};
+
+__device__ __forceinline__ FewRowsTile TileOf(const FewRowsProduct& product, int unit, int end) {
+  FewRowsTile tile;
+  if (unit >= end) return tile;
+  const int rows = product.YWidth();
+  tile.row = unit * kStripRows;
+  tile.count[0] = min(kStripRows, rows - tile.row);
+  if (product.form == FewRowsForm::kSiluMul) {
+    tile.second = rows;
+    tile.count[1] = tile.count[0];
+  } else if (unit + 1 < end) {
+    tile.count[1] = min(kStripRows, rows - tile.row - kStripRows);
+  }
+  return tile;
+}
+
+// What a warp fetches next: it goes through the pieces of its part, tile by tile.
+struct FewRowsCursor {
+  int unit, end_unit;
+  int group, begin_group, end_group;
+  FewRowsTile tile;
+
+  template <typename Pieces>
+  __device__ __forceinline__ void Fetch(const FewRowsProduct& product, const Pieces& pieces,
+                                        int stage) {
+    if (unit < end_unit && begin_group < end_group) {
+      pieces.Fetch(product, tile, group * kFewRowsGroup, end_group * kFewRowsGroup, stage);
+      group += Pieces::kGroups;
+      if (group >= end_group) {
+        group = begin_group;
+        unit += product.UnitsOfTile();
+        tile = TileOf(product, unit, end_unit);
+      }
+    }
+    CpAsyncCommit();
+  }
+};
+
+// The groups of x that the block's parts need, for the block's tokens, zeros beyond in_features.
+__device__ __forceinline__ void LoadX(const FewRowsCall& call, int first_token, int num_tokens,
+                                      int first_group, int num_groups, std::byte* to,
+                                      int x_tokens) {
+  constexpr int kChunks = kFewRowsGroup / 8;
+  const FewRowsProduct& product = call.product;
+  const int chunks = num_groups * kChunks;
+#pragma unroll 4
+  for (int i = static_cast<int>(threadIdx.x); i < num_tokens * chunks; i += kThreads) {
+    const int token = i / chunks, chunk = i % chunks;
+    const int feature = first_group * kFewRowsGroup + chunk * 8;
+    Words4 words = {};
+    if (feature < product.in_features) {
+      words = *reinterpret_cast<const Words4*>(
+          product.x + static_cast<int64_t>(first_token + token) * product.x_stride + feature);
+    }
+    *reinterpret_cast<Words4*>(to + (chunk / kChunks * x_tokens + token) * kXPitch +
+                               chunk % kChunks * 16) = words;
+  }
+}
+
+// sums += the weights of a group times x: `x` is the lane's row of a B operand.
+template <typename Pieces, int kColumns8>
+__device__ __forceinline__ void MultiplyGroup(const Pieces& pieces, int stage, int group,
+                                              uint32_t x, float (&sums)[kColumns8][4]) {
+  // Unrolled for 64 tokens, ptxas loads too far ahead and spills.
+  [[maybe_unused]] constexpr int kUnrolled = kColumns8 == 8 ? 1 : 2;
+#pragma unroll kUnrolled
+  for (int pair = 0; pair < 2; ++pair) {
+    uint32_t a[2][4];
+    pieces.Fragments(stage, group, pair, a);
+#pragma unroll
+    for (int n = 0; n < kColumns8; ++n) {
+      uint32_t b[4];
+      LdMatrix4(b, x + static_cast<uint32_t>(n * 8 * kXPitch + pair * 64));
+      MmaBFloat16(sums[n], a[0], b[0], b[1]);
+      MmaBFloat16(sums[n], a[1], b[2], b[3]);
+    }
+  }
+}
+
+// The sum of 1, 2, 4 or 8 numbers in the order of the contract.
+__device__ __forceinline__ float TreeSum(const float* values, int stride, int count) {
+  const auto pair = [=](int i) { return values[i * stride] + values[(i + 1) * stride]; };
+  if (count == 1) return values[0];
+  float sum = pair(0);
+  if (count >= 4) sum += pair(2);
+  if (count == 8) sum += pair(4) + pair(6);
+  return sum;
+}
+
+__device__ __forceinline__ float BiasOf(const FewRowsProduct& product, int feature) {
+  if (product.bias == nullptr) return 0.0f;
+  return product.y_dtype == DType::kFloat32
+             ? static_cast<const float*>(product.bias)[feature]
+             : BFloat16ToFloat(static_cast<const BFloat16*>(product.bias)[feature]);
+}
+
+__device__ __forceinline__ void Store(const FewRowsProduct& product, int token, int feature,
+                                      float sum) {
+  const int64_t at = static_cast<int64_t>(token) * product.out_features + feature;
+  if (product.bias != nullptr) sum += BiasOf(product, feature);
+  if (product.y_dtype == DType::kFloat32) {
+    float* y = static_cast<float*>(product.y) + at;
+    *y = product.accumulate ? sum + *y : sum;
+  } else {
+    BFloat16* y = static_cast<BFloat16*>(product.y) + at;
+    *y = FloatToBFloat16(product.accumulate ? sum + BFloat16ToFloat(*y) : sum);
+  }
+}
+
+// As SiluMul of the rounded product.
+__device__ __forceinline__ void StoreSiluMul(const FewRowsProduct& product, int token, int feature,
+                                             float gate, float up) {
+  const int width = product.YWidth();
+  if (product.bias != nullptr) {
+    gate += BiasOf(product, feature);
+    up += BiasOf(product, width + feature);
+  }
+  gate = BFloat16ToFloat(FloatToBFloat16(gate));
+  up = BFloat16ToFloat(FloatToBFloat16(up));
+  static_cast<BFloat16*>(product.y)[static_cast<int64_t>(token) * width + feature] =
+      FloatToBFloat16(gate / (1.0f + expf(-gate)) * up);
+}
+
+// Finished sums of a pass: of worker w, token t and row r of its tile, `count` numbers `stride`
+// apart from values[(w * worker_stride) + t * token_stride + r] on.
+struct PassSums {
+  const float* values;
+  int worker_stride, token_stride, stride, count;
+  __device__ __forceinline__ float At(int worker, int token, int row) const {
+    return TreeSum(values + worker * worker_stride + token * token_stride + row, stride, count);
+  }
+};
+
+// Writes y of the tiles that the block's workers computed in a pass. unit_begin: of each worker,
+// and the end.
+template <int kColumns8>
+__device__ __forceinline__ void FinishPass(const FewRowsCall& call, const PassSums& sums,
+                                           const int* unit_begin, int pass, int first_token,
+                                           int num_tokens) {
+  constexpr int kTokens = 8 * kColumns8;
+  const FewRowsProduct& product = call.product;
+  const bool is_silu = product.form == FewRowsForm::kSiluMul;
+  const int total = call.plan.splits * kTokens * kTileRows;
+  for (int i = static_cast<int>(threadIdx.x); i < total; i += kThreads) {
+    const int row = i % kTileRows, token = i / kTileRows % kTokens,
+              worker = i / kTileRows / kTokens;
+    if (token >= num_tokens) continue;
+    const int strip = row / kStripRows, in_strip = row % kStripRows;
+    const FewRowsTile tile = TileOf(product, unit_begin[worker] + pass * product.UnitsOfTile(),
+                                    unit_begin[worker + 1]);
+    if (in_strip >= (strip == 0 ? tile.count[0] : tile.count[1])) continue;
+    if (!is_silu) {
+      Store(product, first_token + token, tile.row + row, sums.At(worker, token, row));
+    } else if (strip == 0) {
+      StoreSiluMul(product, first_token + token, tile.row + row, sums.At(worker, token, row),
+                   sums.At(worker, token, row + kStripRows));
+    }
+  }
+}
+
+// Whether this thread block is the last of those that share a pass. It then sees what all wrote.
+__device__ __forceinline__ bool IsLast(FewRowsShared& shared, int* counter, int count) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    shared.is_last = atomicAdd(counter, 1) == count - 1;
+    if (shared.is_last) *counter = 0;
+    __threadfence();
+  }
+  __syncthreads();
+  return shared.is_last;
+}
+
+// The grid's threads share the lines of 128 bytes.
+__device__ __forceinline__ void Prefetch(const FewRowsAhead& ahead) {
+  constexpr int kLine = 64;  // input features
+  const int lines = (ahead.in_features + kLine - 1) / kLine;
+  const int rows = ahead.units * kStripRows;
+  const int threads = static_cast<int>(gridDim.x) * kThreads;
+  for (int i = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
+       i < ahead.workers * rows * lines; i += threads) {
+    const int worker = i / lines / rows;
+    const int row = ahead.num_units * worker / ahead.workers * kStripRows + i / lines % rows;
+    if (row >= ahead.y_width) continue;
+    const BFloat16* from = ahead.weight + int64_t{row} * ahead.in_features + i % lines * kLine;
+    PrefetchL2(from);
+    if (ahead.halves == 2) PrefetchL2(from + int64_t{ahead.y_width} * ahead.in_features);
+  }
+}
+
+// Grid: splits, token tiles at once, columns; rounds of token tiles.
+template <typename Pieces, int kColumns8>
+__global__ void __launch_bounds__(kThreads, 2)
+    FewRowsKernel(const __grid_constant__ FewRowsCall call) {
+  constexpr int kTokens = 8 * kColumns8;
+  const FewRowsProduct& product = call.product;
+  const FewRowsPlan& plan = call.plan;
+  const FewRowsLayout layout(product, plan);
+  const FewRowsPlace place(call);
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int first_token = place.token_tile * plan.tile;
+  const int num_tokens = min(plan.tile, product.num_tokens - first_token);
+  if (num_tokens <= 0) return;
+
+  // Which units and which part this warp has.
+  std::byte* const x = DynamicShared() + plan.stages * layout.stage_bytes;
+  float* const sums_memory = reinterpret_cast<float*>(x + layout.x_bytes);
+  auto& shared = *reinterpret_cast<FewRowsShared*>(sums_memory +
+                                                   layout.sum_buffers * layout.sum_floats);
+  int* const unit_begin = shared.unit_begin;
+  if (const int i = static_cast<int>(threadIdx.x); i <= plan.splits) {
+    unit_begin[i] = product.NumUnits() * (place.column * plan.splits + i) /
+                    (plan.columns * plan.splits);
+  }
+  __syncthreads();
+  const int parts = kParts / plan.splits;  // of this block
+  const int worker = warp / parts, first_part = place.split * parts;
+  const int part = first_part + warp % parts;
+
+  // The first pieces of weights are asked for, and x is read.
+  const Pieces pieces = {SharedAddress(DynamicShared()) +
+                             static_cast<uint32_t>(warp * plan.stages * Pieces::kStageBytes),
+                         lane};
+  FewRowsCursor cursor = {.unit = unit_begin[worker],
+                          .end_unit = unit_begin[worker + 1],
+                          .group = GroupBegin(product.in_features, part),
+                          .begin_group = GroupBegin(product.in_features, part),
+                          .end_group = GroupBegin(product.in_features, part + 1),
+                          .tile = TileOf(product, unit_begin[worker], unit_begin[worker + 1])};
+  for (int stage = 0; stage < plan.stages - 1; ++stage) cursor.Fetch(product, pieces, stage);
+  const int first_group = GroupBegin(product.in_features, first_part);
+  LoadX(call, first_token, num_tokens, first_group,
+        GroupBegin(product.in_features, first_part + parts) - first_group, x, layout.x_tokens);
+  __syncthreads();
+  const uint32_t x_row = SharedAddress(x) +
+                         static_cast<uint32_t>(min(lane % 8, layout.x_tokens - 1) * kXPitch +
+                                               lane / 8 * 16);
+  const int group_bytes = layout.x_tokens * kXPitch;
+
+  // Tile by tile, each warp its part.
+  int stage = 0;
+  for (int pass = 0; pass < call.passes; ++pass) {
+    if (pass == call.passes - 1) Prefetch(product.ahead);
+    float sums[kColumns8][4] = {};
+    if (unit_begin[worker] + pass * product.UnitsOfTile() < unit_begin[worker + 1]) {
+      for (int group = cursor.begin_group; group < cursor.end_group; group += Pieces::kGroups) {
+        plan.stages == 2 ? CpAsyncWait<0>() : CpAsyncWait<1>();
+        __syncwarp();
+        cursor.Fetch(product, pieces, stage == 0 ? plan.stages - 1 : stage - 1);
+        const uint32_t at = x_row + static_cast<uint32_t>((group - first_group) * group_bytes);
+#pragma unroll
+        for (int i = 0; i < Pieces::kGroups; ++i) {
+          if (group + i < cursor.end_group)
+            MultiplyGroup(pieces, stage, i, at + static_cast<uint32_t>(i * group_bytes), sums);
+        }
+        stage = stage + 1 == plan.stages ? 0 : stage + 1;
+      }
+    }
+    float* const buffer = sums_memory + pass % layout.sum_buffers * layout.sum_floats;
+    if (layout.sum_buffers == 1 && pass > 0) __syncthreads();
+#pragma unroll
+    for (int n = 0; n < kColumns8; ++n) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        buffer[(warp * kTokens + 8 * n + lane % 4 * 2 + c % 2) * kSumPitch + lane / 4 +
+               c / 2 * kStripRows] = sums[n][c];
+      }
+    }
+    __syncthreads();
+
+    // The parts are added. With splits, the last thread block to come adds their sums.
+    PassSums done = {buffer, parts * kTokens * kSumPitch, kSumPitch, kTokens * kSumPitch, parts};
+    if (plan.splits > 1) {
+      const int elements = plan.splits * kTokens * kTileRows, slot = place.slot + pass;
+      float* const partials = call.partials + static_cast<int64_t>(slot) * plan.splits * elements;
+      for (int i = static_cast<int>(threadIdx.x); i < elements; i += kThreads) {
+        partials[place.split * elements + i] = done.At(i / kTileRows / kTokens,
+                                                       i / kTileRows % kTokens, i % kTileRows);
+      }
+      if (!IsLast(shared, call.counters + slot, plan.splits)) continue;
+      done = {partials, kTokens * kTileRows, kTileRows, elements, plan.splits};
+    }
+    FinishPass<kColumns8>(call, done, unit_begin, pass, first_token, num_tokens);
+  }
+}
+
+}  // namespace
+
+size_t FewRowsPlan::SharedBytes(const FewRowsProduct& product) const {
+  const FewRowsLayout layout(product, *this);
+  return static_cast<size_t>(stages * layout.stage_bytes + layout.x_bytes) +
+         static_cast<size_t>(layout.sum_buffers * layout.sum_floats) * sizeof(float) +
+         sizeof(FewRowsShared);
+}
+
+Status FewRows::Multiply(const FewRowsProduct& product, const FewRowsPlan& plan,
+                         const Stream& stream) const {
+  if (product.num_tokens == 0) return Status();
+  const FewRowsCall call = {product, plan, plan.Passes(product), partials_.as<float>(),
+                            counters_.as<int>()};
+  const int rounds = (plan.TokenTiles(product) + plan.tiles_at_once - 1) / plan.tiles_at_once;
+  const LaunchShape shape = {
+      dim3(static_cast<unsigned>(plan.splits * plan.columns * plan.tiles_at_once),
+           static_cast<unsigned>(rounds)),
+      dim3(kThreads), plan.SharedBytes(product)};
+  const auto run = [&](auto* kernel) {
+    const cudaError_t error = cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
+    if (error != cudaSuccess) return ToStatus(error, "shared memory of FewRows");
+    return Launch("FewRows", shape, stream, kernel, call);
+  };
+  switch (plan.Columns8()) {
+    case 1:
+      return run(FewRowsKernel<BFloat16Pieces, 1>);
+    case 2:
+      return run(FewRowsKernel<BFloat16Pieces, 2>);
+    case 4:
+      return run(FewRowsKernel<BFloat16Pieces, 4>);
+    default:
+      return run(FewRowsKernel<BFloat16Pieces, 8>);
+  }
+}
+
+}  // namespace diffserve::cuda

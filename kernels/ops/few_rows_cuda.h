@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products with bfloat16 weights for the tokens that a step generates: few rows of x, so that the
+// time is that of reading the weights. A warp holds 16 output features as the A operand of
+// mma.m16n8k16 and eight tokens as B. Eight warps, of one thread block or of several, each stream
+// one part of in_features.
+//
+// *Invariants*: part p of in_features is groups [G p / 8, G (p + 1) / 8) of 64 features, with G =
+// ceil(in_features / 64). c[p] is one chain of mma over its part in ascending order, from 0. An
+// element's sum is ((c0 + c1) + (c2 + c3)) + ((c4 + c5) + (c6 + c7)). Then in float32: + bias, + y
+// if it accumulates; then it is rounded to y's type once. So a token's bits depend on its x and on
+// the weights alone: not on the other tokens, their number, or the plan. A NaN or infinity in x or
+// in a weight reaches every output that has it as a factor, and no other.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "kernels/base/cuda/device.h"
+#include "kernels/base/cuda/memory.h"
+#include "kernels/base/cuda/stream.h"
+#include "kernels/base/dtype.h"
+#include "kernels/base/status.h"
+
+namespace diffserve::cuda {
+
+inline constexpr int kFewRowsParts = 8;
+inline constexpr int kFewRowsTileMax = 64;  // tokens of a thread block
+
+// What becomes of the sums.
+enum class FewRowsForm : uint8_t {
+  kStore,    // y[t][o] = sum (+ bias) (+ y)
+  kSiluMul,  // y[t][o] = silu(gate) up, of sums o and out_features / 2 + o rounded to bfloat16, as
+             // SiluMul computes it from a stored product
+};
+
+// The weights of a later product. Thread blocks that have asked for their last weights bring the
+// first `units` of each worker of that product (FewRowsPlan) into the L2 cache. Changes no result.
+struct FewRowsAhead {
+  const BFloat16* weight = nullptr;  // as FewRowsProduct's, with the next three
+  int in_features = 0;
+  int y_width = 0;
+  int halves = 1;  // 2 with kSiluMul
+  int num_units = 0;
+  int workers = 1;
+  int units = 0;  // 0: nothing
+};
+
+// Device memory. REQUIRES: in_features and x_stride are multiples of 8; weight and x are 16-byte
+// aligned. With kSiluMul out_features is a multiple of 16, y is bfloat16 and does not accumulate.
+struct FewRowsProduct {
+  const BFloat16* weight = nullptr;  // [out_features, in_features]
+  int in_features = 0;
+  int out_features = 0;
+  const BFloat16* x = nullptr;  // [num_tokens, in_features]
+  int64_t x_stride = 0;         // elements from row to row of x
+  int num_tokens = 0;
+  FewRowsForm form = FewRowsForm::kStore;
+  void* y = nullptr;                 // [num_tokens, YWidth()]
+  DType y_dtype = DType::kBFloat16;  // or kFloat32
+  const void* bias = nullptr;        // [out_features] of y_dtype, or nullptr
+  bool accumulate = false;
+  FewRowsAhead ahead = {};
+
+  constexpr int YWidth() const {
+    return form == FewRowsForm::kSiluMul ? out_features / 2 : out_features;
+  }
+  // Eight output features, of each half with kSiluMul: what a thread block computes at least.
+  constexpr int NumUnits() const { return (YWidth() + 7) / 8; }
+  constexpr int UnitsOfTile() const { return form == FewRowsForm::kSiluMul ? 1 : 2; }
+  // The same for at most `count` tokens from `begin` on.
+  FewRowsProduct Tokens(int begin, int count) const {
+    FewRowsProduct part = *this;
+    part.num_tokens = std::min(count, num_tokens - begin);
+    part.x += begin * x_stride;
+    part.y = static_cast<std::byte*>(y) +
+             static_cast<size_t>(begin) * static_cast<size_t>(YWidth()) * SizeOf(y_dtype);
+    return part;
+  }
+};
+
+struct FewRowsLimits {
+  int num_sms = 1;
+  size_t shared_bytes_max = 0;  // of a thread block
+  size_t partial_bytes = 0;     // for sums of products that several thread blocks share
+};
+inline constexpr size_t kFewRowsCounters = 1 << 15;
+
+// Who computes what. A worker is the warps of a thread block that have one run of units; a thread
+// block has as many workers as `splits`, each over its parts of in_features.
+struct FewRowsPlan {
+  int splits = 1;         // thread blocks that share in_features: 1, 2, 4 or 8
+  int columns = 1;        // groups of `splits` thread blocks that share the units
+  int tile = 1;           // tokens of a thread block
+  int tiles_at_once = 1;  // token tiles whose thread blocks are neighbours and share the weights
+  int stages = 2;         // pieces of weights on their way to each warp, and one in use
+
+  constexpr int Columns8() const { return tile <= 8 ? 1 : tile <= 16 ? 2 : tile <= 32 ? 4 : 8; }
+  // The most tiles of a worker.
+  int Passes(const FewRowsProduct& product) const;
+  int TokenTiles(const FewRowsProduct& product) const {
+    return (product.num_tokens + tile - 1) / tile;
+  }
+  size_t SharedBytes(const FewRowsProduct& product) const;
+  // One counter for each pass of each group of `splits` thread blocks; 0 without splits.
+  size_t NumCounters(const FewRowsProduct& product) const;
+  size_t PartialBytes(const FewRowsProduct& product) const;
+};
+
+// The plan of least estimated time, if `splits` is given of those with as many. Error:
+// kUnimplemented if x does not fit into shared memory, or the sums of several thread blocks into
+// partial_bytes.
+Result<FewRowsPlan> PlanFewRows(const FewRowsProduct& product, const FewRowsLimits& limits,
+                                std::optional<int> splits = {});
+
+// As many units of each worker as `bytes` hold, at most all.
+FewRowsAhead AheadOf(const FewRowsProduct& product, const FewRowsPlan& plan, double bytes);
+
+// What products need besides their operands: one of them at a time.
+class FewRows {
+ public:
+  FewRows() = default;
+  // Takes what `device`, the calling thread's, has; counters are cleared on the stream.
+  static Result<FewRows> Create(const DeviceInfo& device, size_t partial_bytes,
+                                const Stream& stream);
+
+  const FewRowsLimits& limits() const { return limits_; }
+  // By the best plan, for all tokens at once if they fit.
+  Status Multiply(const FewRowsProduct& product, const Stream& stream) const;
+  // REQUIRES: the plan fits the limits.
+  Status Multiply(const FewRowsProduct& product, const FewRowsPlan& plan,
+                  const Stream& stream) const;
+
+ private:
+  FewRowsLimits limits_;
+  DeviceBuffer partials_;
+  DeviceBuffer counters_;  // int32, all 0 between products
+};
+
+}  // namespace diffserve::cuda
