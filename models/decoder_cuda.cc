@@ -12,6 +12,19 @@
 #include "kernels/ops/rowwise.h"
 
 namespace diffserve::cuda {
+namespace {
+
+// Tokens [begin, num_tokens) of a product.
+template <typename Y>
+LinearArgs<BFloat16, Y> TokensFrom(LinearArgs<BFloat16, Y> args, int begin,
+                                   const PackedLinear& weight) {
+  args.x += begin * args.XStride(weight.in_features());
+  args.y += begin * int64_t{weight.out_features()};
+  args.num_tokens -= begin;
+  return args;
+}
+
+}  // namespace
 
 Status Decoder::Forward(const DeviceStep& step, KvCache& kv, int first_logit_row) {
   const Workspace& work = parts_.work;
@@ -73,10 +86,9 @@ Status Decoder::Attention(int l, const DeviceStep& step, KvCache& kv) {
   // Stage 1: q, k and v.
   DS_RETURN_IF_ERROR(
       Norm(layer.input_norm, layer.input_norm_bias, rows_.tokens, work.normed.as<BFloat16>()));
-  DS_RETURN_IF_ERROR(Linear(
+  DS_RETURN_IF_ERROR(Multiply<BFloat16>(
       layer.qkv,
-      {.x = work.normed.as<BFloat16>(), .num_tokens = rows_.tokens, .y = work.qkv.as<BFloat16>()},
-      *parts_.matrices, stream_));
+      {.x = work.normed.as<BFloat16>(), .num_tokens = rows_.tokens, .y = work.qkv.as<BFloat16>()}));
 
   // Stage 2: q and k are rotated, k and v go to their pages.
   RopeAppendArgs<BFloat16> append;
@@ -93,10 +105,9 @@ Status Decoder::Attention(int l, const DeviceStep& step, KvCache& kv) {
 
   // Stage 3: lambda of each token and head, if the family has it.
   if (spec.lambda_kind == LambdaKind::kPerTokenHead) {
-    DS_RETURN_IF_ERROR(Linear(
-        layer.lambda_proj,
-        {.x = work.normed.as<BFloat16>(), .num_tokens = rows_.tokens, .y = work.lambda.as<float>()},
-        *parts_.matrices, stream_));
+    DS_RETURN_IF_ERROR(Multiply<float>(layer.lambda_proj, {.x = work.normed.as<BFloat16>(),
+                                                           .num_tokens = rows_.tokens,
+                                                           .y = work.lambda.as<float>()}));
     DS_RETURN_IF_ERROR(
         Sigmoid({work.lambda.as<float>(), int64_t{rows_.tokens} * spec.num_q1_heads}, stream_));
   }
@@ -147,50 +158,81 @@ Status Decoder::Attend(DiffAttentionArgs<BFloat16> attention, const StepRows& ro
 }
 
 Status Decoder::AddToHidden(const Weights::Layer& layer, const DeviceBuffer& mixed) {
-  return Linear(layer.mixer_out,
-                {.x = mixed.as<BFloat16>(),
-                 .num_tokens = rows_.tokens,
-                 .y = parts_.work.hidden.as<float>(),
-                 .accumulate = true},
-                *parts_.matrices, stream_);
+  return Multiply<float>(layer.mixer_out, {.x = mixed.as<BFloat16>(),
+                                           .num_tokens = rows_.tokens,
+                                           .y = parts_.work.hidden.as<float>(),
+                                           .accumulate = true});
+}
+
+// mlp = act(W_gate normed) * W_up normed
+Status Decoder::GateTimesUp(const Weights::Layer& layer) {
+  const Workspace& work = parts_.work;
+  const int width = parts_.config.intermediate_size;
+  const LinearArgs<BFloat16> all = {.x = work.normed.as<BFloat16>(),
+                                    .num_tokens = rows_.tokens,
+                                    .y = work.gate_up.as<BFloat16>()};
+  auto* mlp = work.mlp.as<BFloat16>();
+  // Stage 1: gate and up. With SiLU, few-row products end with the activation.
+  const bool is_silu = parts_.config.mlp == MlpKind::kSwiGlu;
+  const int fused = is_silu ? FewRowsOf(layer.gate_up, rows_.tokens) : 0;
+  if (fused > 0) {
+    DS_RETURN_IF_ERROR(LinearSiluMulFewRows(
+        layer.gate_up, {.x = all.x, .num_tokens = fused, .y = mlp}, *parts_.few_rows, stream_));
+  }
+  if (fused == rows_.tokens) return Status();
+  const LinearArgs<BFloat16> rest = TokensFrom(all, fused, layer.gate_up);
+  DS_RETURN_IF_ERROR(fused > 0 ? Linear(layer.gate_up, rest, *parts_.matrices, stream_)
+                               : Multiply(layer.gate_up, rest));
+
+  // Stage 2: the activation.
+  mlp += fused * int64_t{width};
+  switch (parts_.config.mlp) {
+    case MlpKind::kSwiGlu:
+      return SiluMul({rest.y, mlp, rest.num_tokens, width}, stream_);
+    case MlpKind::kPolyNorm: {
+      const auto& [w, bias] = layer.poly_norm;
+      return PolyNormMul({rest.y, mlp, rest.num_tokens, width, {w[0], w[1], w[2]}, bias}, stream_);
+    }
+  }
+  return Status();
 }
 
 // hidden += W_down (act(W_gate x) * W_up x) with x = norm(hidden); act is SiLU or PolyNorm.
 Status Decoder::Mlp(const Weights::Layer& layer) {
   const Workspace& work = parts_.work;
-  const int tokens = rows_.tokens;
-  // Stage 1: gate and up.
-  DS_RETURN_IF_ERROR(Norm(layer.post_attention_norm, layer.post_attention_norm_bias, tokens,
+  DS_RETURN_IF_ERROR(Norm(layer.post_attention_norm, layer.post_attention_norm_bias, rows_.tokens,
                           work.normed.as<BFloat16>()));
-  DS_RETURN_IF_ERROR(Linear(
-      layer.gate_up,
-      {.x = work.normed.as<BFloat16>(), .num_tokens = tokens, .y = work.gate_up.as<BFloat16>()},
-      *parts_.matrices, stream_));
-
-  // Stage 2: the activation.
-  const int width = parts_.config.intermediate_size;
-  const auto* gate_up = work.gate_up.as<BFloat16>();
-  auto* mlp = work.mlp.as<BFloat16>();
-  switch (parts_.config.mlp) {
-    case MlpKind::kSwiGlu:
-      DS_RETURN_IF_ERROR(SiluMul({gate_up, mlp, tokens, width}, stream_));
-      break;
-    case MlpKind::kPolyNorm: {
-      const auto& [w, bias] = layer.poly_norm;
-      DS_RETURN_IF_ERROR(
-          PolyNormMul({gate_up, mlp, tokens, width, {w[0], w[1], w[2]}, bias}, stream_));
-      break;
-    }
-  }
-
+  DS_RETURN_IF_ERROR(GateTimesUp(layer));
   // Stage 3: down joins the residual stream.
-  return Linear(layer.down,
-                {.x = work.mlp.as<BFloat16>(),
-                 .num_tokens = tokens,
-                 .y = work.hidden.as<float>(),
-                 .accumulate = true},
-                *parts_.matrices, stream_);
+  return Multiply<float>(layer.down, {.x = work.mlp.as<BFloat16>(),
+                                      .num_tokens = rows_.tokens,
+                                      .y = work.hidden.as<float>(),
+                                      .accumulate = true});
 }
+
+int Decoder::FewRowsOf(const PackedLinear& weight, int num_tokens) const {
+  if (!parts_.few_rows || !TakesFewRows(weight)) return 0;
+  return std::min(rows_.sequences.generated.num_tokens, num_tokens);
+}
+
+template <typename Y>
+Status Decoder::Multiply(const PackedLinear& weight, const LinearArgs<BFloat16, Y>& args) {
+  const int few = FewRowsOf(weight, args.num_tokens);
+  if (few < args.num_tokens) {
+    // cuBLASLt's rows begin at multiples of 16 bytes. So it may compute the others' too, and they
+    // are computed again.
+    const bool is_aligned = few * int64_t{weight.out_features()} * sizeof(Y) % 16 == 0;
+    DS_CHECK(is_aligned || !args.accumulate, "rows of the residual stream are aligned");
+    DS_RETURN_IF_ERROR(
+        Linear(weight, TokensFrom(args, is_aligned ? few : 0, weight), *parts_.matrices, stream_));
+  }
+  if (few == 0) return Status();
+  LinearArgs<BFloat16, Y> generated = args;
+  generated.num_tokens = few;
+  return LinearFewRows(weight, generated, *parts_.few_rows, stream_);
+}
+template Status Decoder::Multiply(const PackedLinear&, const LinearArgs<BFloat16, BFloat16>&);
+template Status Decoder::Multiply(const PackedLinear&, const LinearArgs<BFloat16, float>&);
 
 // out[t] = norm of row t of hidden, or of row indices[t].
 Status Decoder::Norm(const DeviceBuffer& weight, const DeviceBuffer& bias, int tokens,
@@ -233,8 +275,13 @@ Status Decoder::LogitsOf(int first, int count) {
   const Workspace& work = parts_.work;
   const BFloat16* x = work.final_state.as<BFloat16>() +
                       static_cast<int64_t>(first) * parts_.config.hidden_size;
-  return Linear(parts_.weights.lm_head, {.x = x, .num_tokens = count, .y = work.logits.as<float>()},
-                *parts_.matrices, stream_);
+  const PackedLinear& weight = parts_.weights.lm_head;
+  const LinearArgs<BFloat16, float> args = {
+      .x = x, .num_tokens = count, .y = work.logits.as<float>()};
+  // The last token of a prompt draws like a generated one.
+  if (parts_.few_rows && TakesFewRows(weight))
+    return LinearFewRows(weight, args, *parts_.few_rows, stream_);
+  return Linear(weight, args, *parts_.matrices, stream_);
 }
 
 // Plans which thread blocks compute which generated tokens, once for all consecutive layers with

@@ -7,9 +7,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "kernels/attention/diff_attention.h"
+#include "kernels/ops/few_rows_cuda.h"
+#include "kernels/ops/linear.h"
 #include "kernels/ops/matrix_library.h"
 #include "kernels/ops/weight_packer_cuda.h"
 #include "models/kv_cache.h"
@@ -31,6 +34,7 @@ class Decoder {
     RopeAngles rope;  // cos and sin
     Workspace work;
     std::unique_ptr<MatrixLibrary> matrices;
+    std::optional<FewRows> few_rows;  // if a token's bits may not depend on the batch
   };
   Decoder(Parts parts, const Stream& stream) : parts_(std::move(parts)), stream_(stream) {}
 
@@ -70,6 +74,12 @@ class Decoder {
   Status GatedMemory(const Weights::Layer& layer);
   Status AddToHidden(const Weights::Layer& layer, const DeviceBuffer& mixed);
   Status Mlp(const Weights::Layer& layer);
+  Status GateTimesUp(const Weights::Layer& layer);
+  // The number of the first `num_tokens` rows that few-row products compute.
+  int FewRowsOf(const PackedLinear& weight, int num_tokens) const;
+  // For the layers' tokens: generated ones take few-row products, prompts' the library's.
+  template <typename Y>
+  Status Multiply(const PackedLinear& weight, const LinearArgs<BFloat16, Y>& args);
   Status Norm(const DeviceBuffer& weight, const DeviceBuffer& bias, int tokens, BFloat16* out,
               const int32_t* indices = nullptr);
   Status PlanGenerated(const PagedBatch& generated, const AttentionTiling& tiling);

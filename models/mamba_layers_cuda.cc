@@ -13,7 +13,6 @@ Status Decoder::Mamba(int l, const DeviceStep& step, KvCache& kv) {
   const Workspace& work = parts_.work;
   const Weights::Layer& layer = parts_.weights.layers[static_cast<size_t>(l)];
   const MambaSpec& mamba = parts_.config.mamba;
-  MatrixLibrary& matrices = *parts_.matrices;
   const int tokens = rows_.tokens;
   auto* const normed = work.normed.as<BFloat16>();
   auto* const projected = work.projected.as<BFloat16>();
@@ -22,8 +21,8 @@ Status Decoder::Mamba(int l, const DeviceStep& step, KvCache& kv) {
   auto* const dt = work.dt.as<BFloat16>();
   // The input of the convolution, x, and the gate, z.
   DS_RETURN_IF_ERROR(Norm(layer.input_norm, layer.input_norm_bias, tokens, normed));
-  DS_RETURN_IF_ERROR(Linear(layer.in_proj, {.x = normed, .num_tokens = tokens, .y = projected},
-                            matrices, stream_));
+  DS_RETURN_IF_ERROR(
+      Multiply<BFloat16>(layer.in_proj, {.x = normed, .num_tokens = tokens, .y = projected}));
 
   // The convolution over the last tokens.
   CausalConvArgs<BFloat16> conv;
@@ -41,14 +40,13 @@ Status Decoder::Mamba(int l, const DeviceStep& step, KvCache& kv) {
   }
 
   // The inputs of the selection: dt, B and C of each token.
-  DS_RETURN_IF_ERROR(Linear(layer.x_proj, {.x = convolved, .num_tokens = tokens, .y = selection},
-                            matrices, stream_));
-  DS_RETURN_IF_ERROR(Linear(layer.dt_proj,
-                            {.x = selection,
-                             .num_tokens = tokens,
-                             .y = dt,
-                             .x_stride = mamba.dt_rank + 2 * int64_t{mamba.state_dim}},
-                            matrices, stream_));
+  DS_RETURN_IF_ERROR(
+      Multiply<BFloat16>(layer.x_proj, {.x = convolved, .num_tokens = tokens, .y = selection}));
+  DS_RETURN_IF_ERROR(Multiply<BFloat16>(
+      layer.dt_proj, {.x = selection,
+                      .num_tokens = tokens,
+                      .y = dt,
+                      .x_stride = mamba.dt_rank + 2 * int64_t{mamba.state_dim}}));
 
   DS_RETURN_IF_ERROR(Scan(l, step, kv));
 
@@ -103,8 +101,8 @@ Status Decoder::GatedMemory(const Weights::Layer& layer) {
   auto* const normed = work.normed.as<BFloat16>();
   auto* const projected = work.projected.as<BFloat16>();
   DS_RETURN_IF_ERROR(Norm(layer.input_norm, layer.input_norm_bias, tokens, normed));
-  DS_RETURN_IF_ERROR(Linear(layer.in_proj, {.x = normed, .num_tokens = tokens, .y = projected},
-                            *parts_.matrices, stream_));
+  DS_RETURN_IF_ERROR(
+      Multiply<BFloat16>(layer.in_proj, {.x = normed, .num_tokens = tokens, .y = projected}));
   DS_RETURN_IF_ERROR(cuda::GatedMemory({.gate = projected,
                                         .gate_stride = inner,
                                         .memory = work.memory.as<BFloat16>(),

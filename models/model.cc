@@ -191,8 +191,9 @@ Result<ModelSummary> InspectModel(const ModelOptions& options) {
                           std::move(model->sizes.unused),
                           model->checkpoint->UnusedFiles()};
   if (options.device == Device::kCuda)
-    summary.device_step_bytes = cuda::StepBytes(model->config, options.limits, options.logit_quant,
-                                                model->linear_format);
+    summary.device_step_bytes = cuda::StepBytes(
+        model->config,
+        {options.limits, options.logit_quant, model->linear_format, options.batch_invariant});
   return summary;
 }
 

@@ -12,7 +12,7 @@ Status NotCompiledIn() {
 }  // namespace
 
 Status CheckModel(const std::string&, const ModelConfig&, WeightFormat) { return NotCompiledIn(); }
-size_t StepBytes(const ModelConfig&, StepLimits, const LogitQuant&, WeightFormat) { return 0; }
+size_t StepBytes(const ModelConfig&, StepBytesOptions) { return 0; }
 Result<std::unique_ptr<Model>> LoadModel(LoadOptions, Checkpoint&, ThreadPool&) {
   return NotCompiledIn();
 }

@@ -48,13 +48,32 @@ size_t ScratchBytes(const ModelConfig& config, WeightFormat linear_format) {
   return IsQuantized(linear_format) || has_biases ? size_t{32} << 20 : 0;
 }
 
-Status LoadParts(const LoadOptions& options, Checkpoint& checkpoint, WeightPacker& packer,
-                 ThreadPool& pool, const Stream& stream, Decoder::Parts* parts) {
+// For the sums of few-row products that several thread blocks share: as many as the widest one has,
+// up to a limit beyond which fewer share.
+size_t PartialBytes(const ModelConfig& config, const StepLimits& limits) {
+  const DiffSpec& spec = config.attention;
+  const int width = std::max({config.vocab_size, 2 * config.intermediate_size,
+                              2 * config.mamba.inner,
+                              spec.q_width() + spec.k_width() + spec.v_width()});
+  const int tokens = std::min(limits.num_tokens, kFewRowsTileMax);
+  const size_t bytes = sizeof(float) * kFewRowsParts * static_cast<size_t>(tokens) *
+                       static_cast<size_t>(width);
+  return std::min(bytes, size_t{128} << 20);
+}
+
+Status LoadParts(const LoadOptions& options, const DeviceInfo& device, Checkpoint& checkpoint,
+                 WeightPacker& packer, ThreadPool& pool, const Stream& stream,
+                 Decoder::Parts* parts) {
   parts->config = options.config;
   MatrixLibraryOptions matrices;
   matrices.batch_invariant = options.batch_invariant;
   matrices.scratch_bytes = ScratchBytes(options.config, options.linear_format);
   DS_RETURN_IF_ERROR(Assign(&parts->matrices, MatrixLibrary::Open(matrices)));
+  if (options.batch_invariant) {
+    DS_RETURN_IF_ERROR(
+        Assign(&parts->few_rows,
+               FewRows::Create(device, PartialBytes(options.config, options.limits), stream)));
+  }
   DS_RETURN_IF_ERROR(Assign(
       &parts->weights, options.config.packed
                            ? LoadPackedWeights<Weights>(options.config, checkpoint, packer,
@@ -115,11 +134,11 @@ Status CheckModel(const std::string& model_dir, const ModelConfig& config, Weigh
                          "; allowed head_dim: 16, 48, 64, 96, 128");
 }
 
-size_t StepBytes(const ModelConfig& config, StepLimits limits, const LogitQuant& logits,
-                 WeightFormat linear_format) {
-  Complete(config, &limits);
-  return Workspace::Bytes(config, limits, logits) + MatrixLibraryOptions().workspace_bytes +
-         ScratchBytes(config, linear_format) + StepUpload::kBytes;
+size_t StepBytes(const ModelConfig& config, StepBytesOptions options) {
+  Complete(config, &options.limits);
+  return Workspace::Bytes(config, options.limits, options.logit_quant) +
+         MatrixLibraryOptions().workspace_bytes + ScratchBytes(config, options.linear_format) +
+         (options.batch_invariant ? PartialBytes(config, options.limits) : 0) + StepUpload::kBytes;
 }
 
 Result<std::unique_ptr<Model>> LoadModel(LoadOptions options, Checkpoint& checkpoint,
@@ -147,7 +166,7 @@ Result<std::unique_ptr<Model>> LoadModel(LoadOptions options, Checkpoint& checkp
   if (options.config.stores_fp8 && options.linear_format == WeightFormat::kFp8E4M3)
     packer.KeepOthersThanFp8();
   const RopeTable rope = TableOf(options);
-  Status loaded = LoadParts(options, checkpoint, packer, pool, *stream, &parts);
+  Status loaded = LoadParts(options, *device, checkpoint, packer, pool, *stream, &parts);
   if (loaded.ok()) loaded = UploadRope(rope, *stream, &parts);
   // Also after an error: queued work still uses the parts' memory, the packer's and the table.
   const Status done = stream->Synchronize();

@@ -19,8 +19,13 @@ namespace diffserve::cuda {
 Status CheckModel(const std::string& model_dir, const ModelConfig& config, WeightFormat format);
 
 // Device memory for steps within the limits.
-size_t StepBytes(const ModelConfig& config, StepLimits limits, const LogitQuant& logits,
-                 WeightFormat linear_format);
+struct StepBytesOptions {
+  StepLimits limits;
+  LogitQuant logit_quant;
+  WeightFormat linear_format = WeightFormat::kBFloat16;
+  bool batch_invariant = false;
+};
+size_t StepBytes(const ModelConfig& config, StepBytesOptions options);
 
 struct LoadOptions {
   int gpu = 0;
