@@ -13,6 +13,7 @@
 #include "kernels/base/dtype.h"
 #include "kernels/ops/matrix_library.h"
 #include "kernels/ops/read_stream_cuda.h"
+#include "tests/bench/cuda_bench_few_rows.h"
 #include "tests/bench/cuda_bench_kernels.h"
 #include "tests/bench/cuda_bench_problem.h"
 #include "tests/testing/attention_specs.h"
@@ -38,6 +39,12 @@ class Bench {
     MakeCalibration();
     Launches();
     PageReadSpeeds();
+    MeasureFewRows({.device = device_,
+                    .timer = timer_,
+                    .library = library_.get(),
+                    .read_gb_per_s = figures_.front().second,
+                    .wants = [&](const std::string& name) { return Wants(name); },
+                    .add = [&](const std::string& name, double value) { Add(name, value); }});
     DecodeShares();
     for (const auto& [name, spec] : {std::pair{"v1_d128", DiffLlamaSpec(4, 1, 128)},
                                      {"v1_d64", DiffLlamaSpec(1, 1, 64)},

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/bench/cuda_bench_few_rows.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "kernels/base/cuda/graph.h"
+#include "kernels/ops/few_rows_cuda.h"
+#include "tests/bench/cuda_bench_kernels.h"
+
+namespace diffserve::bench {
+namespace {
+
+using cuda::FewRowsForm;
+using cuda::FewRowsPlan;
+using cuda::FewRowsProduct;
+
+constexpr int kRowsMax = 64;
+
+class Products {
+ public:
+  explicit Products(const FewRowsFigures& figures)
+      : figures_(figures),
+        stream_(figures.timer.stream()),
+        few_rows_(Must(cuda::FewRows::Create(figures.device, size_t{128} << 20, stream_))),
+        num_layers_(figures.timer.smoke() ? 1 : 4) {
+    const bool smoke = figures.timer.smoke();
+    const int hidden = smoke ? 128 : 3072, inner = smoke ? 192 : 8192;
+    const int vocab = smoke ? 200 : 100288;
+    shapes_ = {{.in_features = hidden, .out_features = 3 * hidden},
+               {.in_features = hidden,
+                .out_features = hidden,
+                .y_dtype = DType::kFloat32,
+                .accumulate = true},
+               {.in_features = hidden, .out_features = 2 * inner, .form = FewRowsForm::kSiluMul},
+               {.in_features = inner,
+                .out_features = hidden,
+                .y_dtype = DType::kFloat32,
+                .accumulate = true}};
+    output_ = {.in_features = hidden, .out_features = vocab, .y_dtype = DType::kFloat32};
+    for (int layer = 0; layer < num_layers_; ++layer) {
+      for (const FewRowsProduct& shape : shapes_) AddWeight(shape);
+    }
+    AddWeight(output_);
+    x_ = Must(
+        cuda::DeviceBuffer::Allocate(sizeof(BFloat16) * kRowsMax * static_cast<size_t>(inner)));
+    Must(FillRandom(x_.as<uint16_t>(), kRowsMax, inner, 0, stream_.handle()));
+    y_ = Must(cuda::DeviceBuffer::Allocate(sizeof(float) * kRowsMax *
+                                           static_cast<size_t>(std::max(vocab, 2 * inner))));
+    Must(cuda::FillBytes(y_, std::byte{0}, stream_));
+  }
+
+  void Layers() {
+    for (int rows : {1, 8, 16, 32, 64}) {
+      const std::string of_rows = "layer_us_rows" + std::to_string(rows);
+      AddLayer("few_rows_" + of_rows, rows, {}, 0);
+      if (figures_.library != nullptr && figures_.wants("library_" + of_rows))
+        Add("library_" + of_rows, [&](FewRowsProduct product, int) { ByLibrary(product); }, rows);
+    }
+    for (int megabytes : {7, 14, 24}) {
+      AddLayer("few_rows_layer_us_rows1_ahead" + std::to_string(megabytes) + "mb", 1, {},
+               megabytes * 1e6);
+    }
+    for (int rows : {16, 32, 64}) {
+      for (int splits : {1, 2, 4, 8}) {
+        AddLayer(
+            "few_rows_layer_us_rows" + std::to_string(rows) + "_splits" + std::to_string(splits),
+            rows, splits, 0);
+      }
+    }
+  }
+
+  // The share of the read probe's speed.
+  void Output() {
+    const std::string name = "few_rows_share_rows1_out100288_in3072";
+    if (!figures_.wants(name)) return;
+    const FewRowsProduct product = Of(output_, weights_.size() - 1, 1);
+    const FewRowsPlan plan = Must(cuda::PlanFewRows(product, few_rows_.limits()));
+    const double seconds = figures_.timer.Seconds(
+        [&](int) { Must(few_rows_.Multiply(product, plan, stream_)); });
+    const double bytes = 2.0 * output_.in_features * output_.out_features;
+    figures_.add(name, bytes / seconds * 1e-9 / figures_.read_gb_per_s);
+  }
+
+ private:
+  void AddWeight(const FewRowsProduct& shape) {
+    const auto rows = static_cast<size_t>(shape.out_features);
+    weights_.push_back(Must(cuda::DeviceBuffer::Allocate(sizeof(BFloat16) * rows *
+                                                         static_cast<size_t>(shape.in_features))));
+    Must(FillRandom(weights_.back().as<uint16_t>(), rows, shape.in_features,
+                    static_cast<int>(weights_.size()), stream_.handle()));
+  }
+
+  FewRowsProduct Of(FewRowsProduct shape, size_t weight, int rows) const {
+    shape.weight = weights_[weight].as<BFloat16>();
+    shape.x = x_.as<BFloat16>();
+    shape.x_stride = shape.in_features;
+    shape.num_tokens = rows;
+    shape.y = y_.data();
+    return shape;
+  }
+
+  void AddLayer(const std::string& name, int rows, std::optional<int> splits, double ahead_bytes) {
+    if (!figures_.wants(name)) return;
+    const auto plan_of = [&](const FewRowsProduct& product) {
+      return Must(cuda::PlanFewRows(product, few_rows_.limits(), splits));
+    };
+    Add(
+        name,
+        [&](FewRowsProduct product, int next) {
+          const FewRowsProduct after = Of(shapes_[static_cast<size_t>(next) % shapes_.size()],
+                                          static_cast<size_t>(next) % (weights_.size() - 1), rows);
+          product.ahead = cuda::AheadOf(after, plan_of(after), ahead_bytes);
+          Must(few_rows_.Multiply(product, plan_of(product), stream_));
+        },
+        rows);
+  }
+
+  void ByLibrary(const FewRowsProduct& product) {
+    Must(figures_.library->Multiply({.weight = product.weight,
+                                     .in_features = product.in_features,
+                                     .out_features = product.out_features,
+                                     .x = product.x,
+                                     .x_stride = product.x_stride,
+                                     .num_rows = product.num_tokens,
+                                     .y = product.y,
+                                     .y_dtype = product.y_dtype,
+                                     .accumulate = product.accumulate},
+                                    stream_));
+  }
+
+  // Microseconds of a layer's products. queue(product, index of the next one).
+  template <typename Queue>
+  void Add(const std::string& name, const Queue& queue, int rows) {
+    const auto layers = [&] {
+      for (size_t i = 0; i + 1 < weights_.size(); ++i)
+        queue(Of(shapes_[i % shapes_.size()], i, rows), static_cast<int>(i) + 1);
+      return Status();
+    };
+    Must(layers());  // cuBLASLt chooses its kernels outside the graph
+    const cuda::Graph graph = Must(cuda::Graph::Capture(stream_, layers));
+    figures_.add(name, figures_.timer.Seconds([&](int) { Must(graph.Launch(stream_)); }) /
+                           num_layers_ * 1e6);
+  }
+
+  const FewRowsFigures& figures_;
+  const cuda::Stream& stream_;
+  cuda::FewRows few_rows_;
+  const int num_layers_;  // 0.9 GB of weights: none of them is still in the L2 cache
+  std::vector<FewRowsProduct> shapes_;
+  FewRowsProduct output_;
+  std::vector<cuda::DeviceBuffer> weights_;  // of each layer's shapes, then of the output matrix
+  cuda::DeviceBuffer x_, y_;
+};
+
+}  // namespace
+
+void MeasureFewRows(const FewRowsFigures& figures) {
+  Products products(figures);
+  products.Layers();
+  products.Output();
+}
+
+}  // namespace diffserve::bench
