@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real Prometheus on a free loopback port that scrapes one server several times per second, and
-its query API."""
+"""A real Prometheus on a free loopback port that scrapes one server about every second, and its
+query API."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ scrape_configs: [{{job_name: diffserve, static_configs: [{{targets: ["127.0.0.1:
 class PrometheusProcess:
     """`rules`: a file of rules that it evaluates at each scrape."""
 
-    def __init__(self, server, rules: Path | None = None, interval: str = "500ms"):
+    def __init__(self, server, rules: Path | None = None, interval: str = "1s"):
         self.server, self.rules, self.interval = server, rules or "", interval
 
     def __enter__(self):
@@ -42,7 +42,7 @@ class PrometheusProcess:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log,
                                             stderr=log)
         try:
-            eventually(self._has_scraped, "Prometheus has scraped the server", 60)
+            eventually(self._has_scraped, "Prometheus has scraped the server", 600)
         except BaseException:
             text = (folder / "log").read_text(errors="replace")[-2000:]
             self.__exit__()

@@ -6,22 +6,23 @@ import math
 import re
 import subprocess
 import tempfile
-import threading
+import time
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import compose_spec
-import grpc
 
 import dashboards
 import prometheus_process
 from grpc_client import channel, collect, generate_request, pb_grpc
-from server_process import BINARY, KV_BYTES, PAGE_SLOTS, REPOSITORY, ServerProcess, eventually
+from server_process import (BINARY, KV_BYTES, PAGE_SLOTS, REPOSITORY, GatedServer, ServerProcess,
+                            eventually)
 
 DEPLOY = REPOSITORY / "deploy"
 RULES = DEPLOY / "prometheus" / "rules.yml"
-RATE_INTERVAL, WHOLE_RANGE = "5s", "5m"  # of Grafana's $__rate_interval and $__range
-WITHIN_S = 60
+RANGE = "1h"  # of Grafana's $__rate_interval and $__range: the whole test, on any machine
+WITHIN_S, SCRAPES = 600, 20
 NOT_INSTALLED = "prometheus (Debian package prometheus) is not installed"
 # Three sequences run, four wait, and the pages are enough for one and a half.
 SMALL = ("--max-num-seqs", 3, "--max-waiting-requests", 4, "--max-model-len", 160,
@@ -68,8 +69,8 @@ class RulesTest(unittest.TestCase):
                                   f"no test notices {mutant}")
 
     def test_each_alert_has_severity_and_advice(self):
-        with ServerProcess() as server, prometheus_process.PrometheusProcess(
-                server, RULES, "100ms") as scraper:
+        with ServerProcess() as server, prometheus_process.PrometheusProcess(server,
+                                                                             RULES) as scraper:
             alerts = scraper.get("rules", type="alert")["groups"][0]["rules"]
         for alert in alerts:
             with self.subTest(alert["name"]):
@@ -78,54 +79,62 @@ class RulesTest(unittest.TestCase):
                 self.assertRegex(alert["annotations"]["runbook"], r"^[A-Z][^\n]{60,}\.$")
 
 
-class Load:
-    """Clients that keep the server running, queueing, refusing, preempting and finding prefixes
-    until the block is left."""
+class Situations:
+    """Brings a server whose steps can be held into every state that a dashboard has a panel for,
+    each for certain, however slow the machine is. The server has SMALL's limits."""
+    PROMPT = "a beginning that fills a page and that all prompts have in common: "  # and one more
 
     def __init__(self, server):
-        self.server, self.done, self.failures = server, threading.Event(), []
+        self.server = server
+        self.clients = ThreadPoolExecutor()
 
-    def __enter__(self):
-        self.threads = [
-            threading.Thread(target=self.keep, args=(work, ))
-            for work in [self.over_http] * 4 + [self.over_grpc]
-        ]
-        for thread in self.threads:
-            thread.start()
-        return self
+    def ask(self, **fields):
+        body = {"prompt": self.PROMPT, "max_tokens": 4, "ignore_eos": True, **fields}
+        return self.server.post("/v1/completions", body, timeout_s=WITHIN_S)
 
-    def __exit__(self, kind, *_):
-        self.done.set()
-        for thread in self.threads:
-            thread.join()
-        if kind is None and self.failures:
-            raise self.failures[0]
+    def find_prefix(self):
+        """The second prompt finds the pages of the first in memory, later ones find them on disk.
+        """
+        self.ask()
+        cached = self.ask().json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+        if cached == 0:
+            raise AssertionError("the second of two equal prompts found no page")
+        saved = "diffserve_kv_tier_saved_seconds_total"
+        before = self.server.metric(saved)
 
-    def keep(self, work):
-        try:
-            while not self.done.is_set():
-                work()
-        except Exception as error:  # set by the test's own thread
-            self.failures.append(error)
-            self.done.set()
+        def found_on_disk():
+            self.server.post("/reset_prefix_cache?reset_external=false", b"")
+            self.ask()
+            return self.server.metric(saved) > before
+        eventually(found_on_disk, "a prompt's pages are read from disk", WITHIN_S)
 
-    def over_http(self):
-        body = {
-            "prompt": "a beginning that all prompts share: ", "max_tokens": 100, "ignore_eos": True
-        }
-        for expected, fields in (((200, 429), {"n": 4}), ((200, 429), {"prompt": "x", "n": 2}),
-                                 ((400, ), {"max_tokens": 1000})):
-            reply = self.server.post("/v1/completions", {**body, **fields})
-            if reply.status not in expected:
-                raise AssertionError(f"{fields}: status {reply.status}, {reply.body}")
-
-    def over_grpc(self):
+    def ask_over_grpc(self):
         with channel(self.server) as connection:
-            try:
-                collect(pb_grpc.InferenceStub(connection).Generate(generate_request([5, 6, 7], 4)))
-            except grpc.RpcError as error:
-                if error.code() != grpc.StatusCode.RESOURCE_EXHAUSTED:
-                    raise
+            collect(pb_grpc.InferenceStub(connection).Generate(generate_request([5, 6, 7], 4)))
+
+    def fill_queue(self):
+        """As many continuations as may wait, and a request that is refused. The first step of them
+        is held."""
+        self.server.close_gate()
+        self.answer = self.clients.submit(self.ask, n=4, max_tokens=85)
+        self.server.wait_for_waiting(4)
+        if (refused := self.ask()).status != 429:
+            raise AssertionError(f"the queue is full, yet a request has status {refused.status}")
+
+    def run_until_preempted(self):
+        """Some continuations run, one waits that ran before. The next step is held."""
+        preempted = "diffserve_preemptions_total"
+        before = self.server.metric(preempted)
+
+        def is_preempted():
+            self.server.allow(1)
+            return self.server.metric(preempted) > before
+        eventually(is_preempted, "a continuation is preempted", WITHIN_S)
+
+    def finish(self):
+        self.server.open_gate()
+        if (answer := self.answer.result()).status != 200:
+            raise AssertionError(f"status {answer.status}, {answer.body}")
 
 
 @unittest.skipUnless(prometheus_process.PROGRAM, NOT_INSTALLED)
@@ -136,44 +145,67 @@ class LiveTest(unittest.TestCase):
         self.assertTrue(found, expression)
         for selector in found:
             if not selector.startswith("ALERTS{"):
-                self.assertTrue(scraper.series(f"last_over_time({selector}[1m])"),
+                self.assertTrue(scraper.series(f"last_over_time({selector}[{RANGE}])"),
                                 f"nothing is called {selector} (in {expression})")
 
     def shows(self, scraper, target) -> bool:
         """Whether at least one sample is a number, and not 0 unless 0 is the healthy value."""
-        samples = scraper.series(dashboards.expand(target.expression, RATE_INTERVAL, WHOLE_RANGE))
+        samples = scraper.series(dashboards.expand(target.expression, RANGE, RANGE))
         for labels, _ in samples:
             self.assertLessEqual(set(re.findall(r"\{\{(\w+)\}\}", target.legend)), set(labels),
                                  str(target))
         return any(
             math.isfinite(value) and (value != 0 or target.panel in CALM) for _, value in samples)
 
+    def await_scrape(self, scraper):
+        """Waits until Prometheus has everything that has happened at the server so far."""
+        now = time.time()
+        scraped = "timestamp(diffserve_build_info)"  # nothing after a scrape that failed
+        eventually(lambda: (scraper.value(scraped) or 0) > now, "a scrape", WITHIN_S)
+
+    def assert_shown(self, scraper, targets):
+        """Each shows something after one of the next scrapes: the one that a query meets may fail,
+        and rules are evaluated later."""
+        blank = set(targets)
+        for _ in range(SCRAPES):
+            self.await_scrape(scraper)
+            blank -= {target for target in blank if self.shows(scraper, target)}
+            if not blank:
+                return
+        self.fail("\n".join(["these show nothing:", *sorted(map(str, blank))]))
+
     def test_under_load_every_expression_shows_something(self):
         boards = dashboards.boards()
-        blank = {
+        every = sorted({
             target
             for name, board in boards.items()
             for panel in board["panels"]
             for target in dashboards.targets(name, panel)
-        }
-        self.assertGreater(len(blank), 40)
-        every = sorted(blank, key=str)
+        }, key=str)
+        self.assertGreater(len(every), 40)
         folder = self.enterContext(tempfile.TemporaryDirectory())
-        server = self.enterContext(ServerProcess(*SMALL, "--kv-cache-dir", folder))
-        scraper = self.enterContext(prometheus_process.PrometheusProcess(server, RULES, "200ms"))
-
-        def all_shown():
-            blank.difference_update([target for target in blank if self.shows(scraper, target)])
-            return not blank or load.failures
-        with Load(server) as load:
-            try:
-                eventually(all_shown, "every panel shows something", WITHIN_S)
-            except AssertionError as error:
-                raise AssertionError("\n".join([str(error), *sorted(map(str, blank))])) from None
+        server = self.enterContext(GatedServer(*SMALL, "--kv-cache-dir", folder))
+        scraper = self.enterContext(prometheus_process.PrometheusProcess(server, RULES))
+        # A server whose steps are held is soon not ready.
+        of_ready = [target for target in every if "diffserve:ready" in target.expression]
+        self.assertTrue(of_ready)
+        self.assert_shown(scraper, of_ready)
+        situations = Situations(server)
+        self.addCleanup(server.open_gate)
+        # A rate needs a sample of each counter before it grows.
+        for is_last in (False, True):
+            situations.find_prefix()
+            situations.ask_over_grpc()
+            situations.fill_queue()
+            situations.run_until_preempted()
+            if is_last:
+                self.assert_shown(scraper, [target for target in every if target not in of_ready])
+            situations.finish()
+            self.await_scrape(scraper)
         rules = [rule for group in scraper.get("rules")["groups"] for rule in group["rules"]]
         self.assertEqual([rule["lastError"] for rule in rules if rule["health"] != "ok"], [])
         for expression in [rule["query"] for rule in rules
-                           ] + [dashboards.expand(t.expression, "5s", "5m") for t in every]:
+                           ] + [dashboards.expand(t.expression, RANGE, RANGE) for t in every]:
             self.assert_known(scraper, expression)
         for rule in (rule for rule in rules if rule["type"] == "recording"):
             self.assertTrue(all(math.isfinite(value) for _, value in scraper.series(rule["name"])),
@@ -185,22 +217,23 @@ class LiveTest(unittest.TestCase):
         for variable in (v for v in board["templating"]["list"] if v["type"] == "query"):
             selector, label = re.fullmatch(r"label_values\((.+), (\w+)\)",
                                            variable["query"]["query"]).groups()
-            for labels, _ in scraper.series(dashboards.expand(selector, RATE_INTERVAL,
-                                                              WHOLE_RANGE)):
+            for labels, _ in scraper.series(dashboards.expand(selector, RANGE, RANGE)):
                 self.assertTrue(labels[label], variable)
 
     def test_server_that_drains_or_is_gone_is_not_ready(self):
-        with ServerProcess() as server, prometheus_process.PrometheusProcess(
-                server, RULES, "100ms") as scraper:
+        with GatedServer("--drain-timeout", WITHIN_S) as server, \
+                prometheus_process.PrometheusProcess(server, RULES) as scraper:
             eventually(lambda: scraper.value("diffserve:ready") == 1, "it is ready", WITHIN_S)
             with channel(server) as connection:
                 call = pb_grpc.InferenceStub(connection).Generate(generate_request([5, 6, 7], 8000))
                 next(iter(call))
+                server.close_gate()
                 server.terminate()
                 eventually(
                     lambda: scraper.value("diffserve_draining * diffserve:ready") == 0 and scraper.
                     value("up") == 1, "it drains and is not ready", WITHIN_S)
                 call.cancel()
+                server.open_gate()
             server.wait()
             eventually(lambda: scraper.value("up + diffserve:ready") == 0,
                        "it is gone and not ready", WITHIN_S)
