@@ -112,7 +112,9 @@ void EngineLoop::Collect() {
   StepRecord step = launched_.front();
   launched_.pop_front();
   step.executed = world_.now();
-  std::ranges::move(scheduler_.Commit(result), std::back_inserter(events_));
+  std::vector<TokenEvent> events = scheduler_.Commit(result);
+  events_.insert(events_.end(), std::move_iterator(events.begin()),
+                 std::move_iterator(events.end()));
   step.committed = world_.now();
   recorder_.OnStep(step);
 }

@@ -20,6 +20,18 @@ std::string OverflowHint(const KvCache& kv) {
   return {};
 }
 
+// Most steps have a token and a draw for each sequence.
+void Reserve(const StepPlan& plan, Batch& batch) {
+  const size_t num_sequences = plan.sequences.size();
+  const auto num_tokens = static_cast<size_t>(plan.num_tokens());
+  batch.tokens.reserve(num_tokens);
+  batch.sequences.reserve(num_sequences);
+  batch.states.reserve(num_sequences);
+  batch.num_prompt_tokens.reserve(num_sequences);
+  batch.logit_rows.reserve(num_sequences);
+  batch.sample_rows.reserve(num_sequences);
+}
+
 }  // namespace
 
 ModelExecutor::ModelExecutor(std::unique_ptr<Model> model, KvCache kv, ThreadPool* pool,
@@ -46,7 +58,10 @@ void ModelExecutor::LaunchModel(const StepPlan& plan) {
   batch.is_collected = true;
   LaunchedStep step;
   step.num_sequences = plan.sequences.size();
-  std::unordered_map<RequestId, int32_t> drawn;
+  Reserve(plan, batch);
+  step.owners.reserve(step.num_sequences);
+  std::vector<DrawnRow> drawn;
+  drawn.reserve(step.num_sequences);
   BatchObserver observer;
   masks_.Fill(plan);
   for (size_t i = 0; i < plan.sequences.size(); ++i) {
@@ -68,25 +83,33 @@ void ModelExecutor::LaunchModel(const StepPlan& plan) {
         std::clamp(num_prompt_tokens - planned.num_computed, 0, planned.num_planned));
     for (int position = planned.num_computed; position < planned.end(); ++position) {
       const int32_t token = planned.TokenAt(position);
-      batch.tokens.push_back(token == kDrawnByStepBefore ? -1 - drawn_.at(request.id) : token);
+      batch.tokens.push_back(token == kDrawnByStepBefore ? -1 - RowDrawnFor(request.id) : token);
       const int next = position + 1;
       const bool scores = planned.scores_prompt && next < num_prompt_tokens;
       if (!scores && next <= planned.end() - planned.samples) continue;
-      if (!scores) drawn[request.id] = static_cast<int32_t>(step.rows.size());
+      if (!scores) drawn.push_back({request.id, static_cast<int32_t>(batch.sample_rows.size())});
       batch.logit_rows.push_back(first_token + position - planned.num_computed);
-      step.rows.push_back(scores ? PackScore(request.prompt[static_cast<size_t>(next)],
-                                             request.sampling.prompt_logprobs)
-                                 : PackDraw(planned, masks, next, batch));
+      batch.sample_rows.push_back(scores ? PackScore(request.prompt[static_cast<size_t>(next)],
+                                                     request.sampling.prompt_logprobs)
+                                         : PackDraw(planned, masks, next, batch));
       step.owners.push_back(i);
     }
   }
-  batch.sample_rows = step.rows;
   if (!observer.empty()) batch.observer = &observer;
   batch.masks = std::move(masks_.words());
   if (const Status status = model_->Forward(batch, kv_); !status.ok()) throw DeviceError(status);
   masks_.words() = std::move(batch.masks);
+  step.rows = std::move(batch.sample_rows);
+  std::ranges::sort(drawn, {}, &DrawnRow::request);
   drawn_ = std::move(drawn);
   launched_.push_back(std::move(step));
+}
+
+// REQUIRES: the step before drew a token for the request, and only one.
+int32_t ModelExecutor::RowDrawnFor(RequestId request) const {
+  const auto found = std::ranges::lower_bound(drawn_, request, {}, &DrawnRow::request);
+  DS_CHECK(found != drawn_.end() && found->request == request, "the step before drew the token");
+  return found->row;
 }
 
 // A draw that may not be made gets kNothing.

@@ -6,7 +6,6 @@
 
 #include <deque>
 #include <memory>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -40,16 +39,21 @@ class ModelExecutor : public Executor {
     std::vector<std::pair<size_t, std::shared_ptr<SequenceObserver>>> observers;  // likewise
   };
 
+  struct DrawnRow {
+    RequestId request = 0;
+    int32_t row = 0;  // of logits
+  };
+
   void LaunchModel(const StepPlan& plan);
+  int32_t RowDrawnFor(RequestId request) const;
   SampleTask PackDraw(const PlannedSequence& planned, const DrawMasks::Entry& masks, int position,
                       Batch& batch) const;
 
   KvCache kv_;
   std::unique_ptr<Model> model_;  // its destructor waits for the steps that still use the pages
   std::unique_ptr<DraftRunner> draft_;
-  DrawMasks masks_;                               // of the last launched step
-  std::unordered_map<RequestId, int32_t> drawn_;  // request -> its row of logits in the last
-                                                  // launched step
+  DrawMasks masks_;              // of the last launched step
+  std::vector<DrawnRow> drawn_;  // of the last launched step, by request
   std::deque<LaunchedStep> launched_;
 };
 

@@ -127,6 +127,7 @@ std::optional<DraftCost> StatsRecorder::draft_cost() const {
 QueueState StatsRecorder::QueueOf(const Scheduler& scheduler) const {
   QueueState queue;
   std::vector<int> tokens_left;
+  tokens_left.reserve(scheduler.running().size());
   for (const auto& sequence : scheduler.running()) {
     tokens_left.push_back(sequence->request.max_tokens - sequence->num_outputs());
     queue.prompt_tokens_left += std::max(0, sequence->num_remaining() - 1);

@@ -19,11 +19,14 @@ int NumPromptTokens(const Batch& batch, size_t sequence) {
                                          : batch.num_prompt_tokens[sequence];
 }
 
+// Copies the values to `to` + `offset`.
 template <typename T>
-void Append(std::vector<std::byte>& bytes, size_t offset, const std::vector<T>& values) {
-  if (bytes.size() < offset + values.size() * sizeof(T))
-    bytes.resize(offset + values.size() * sizeof(T));
-  if (!values.empty()) std::memcpy(bytes.data() + offset, values.data(), values.size() * sizeof(T));
+void Put(std::span<const T> values, std::byte* to, size_t offset) {
+  if (!values.empty()) std::memcpy(to + offset, values.data(), values.size_bytes());
+}
+template <typename T>
+void Put(const std::vector<T>& values, std::byte* to, size_t offset) {
+  Put(std::span<const T>(values), to, offset);
 }
 
 // The number of the piece's tokens before the first whose logits are wanted.
@@ -37,16 +40,6 @@ int NumUnwanted(const Batch& batch, const StepPiece& piece) {
 
 int End(const StepPiece& piece) { return piece.first + piece.num_tokens; }
 
-// Arrays of a pass, collected before its sizes are known.
-struct StepArrays {
-  std::vector<StepPiece> pieces;           // an entry each
-  std::vector<DeviceSequence> sequences;   // [pieces]
-  std::vector<DeviceSequence> in_windows;  // [pieces], if layers have windows
-  StateWaves waves;
-  std::vector<int32_t> token_sequences, tokens, logit_rows, pages;
-  std::vector<int32_t> packed_of_token;  // [tokens of the batch]: the packed index, or -1
-};
-
 // Adds the parts of a generated piece that have splits of one size each, the last one first.
 void AddGenerated(const Batch& batch, StepPiece piece, std::vector<StepPiece>& pieces) {
   const int position = batch.sequences[static_cast<size_t>(piece.sequence)].position;
@@ -58,105 +51,6 @@ void AddGenerated(const Batch& batch, StepPiece piece, std::vector<StepPiece>& p
     piece.num_tokens -= part.num_tokens;
   }
   std::reverse(pieces.begin() + static_cast<std::ptrdiff_t>(begin), pieces.end());
-}
-
-// Order: generated tokens, prompt tokens up to wanted ones, then the tokens that some layers skip.
-void OrderPieces(const Batch& batch, const StepPass& pass, bool may_skip, StepArrays& arrays,
-                 StepShape& shape) {
-  std::vector<StepPiece> wanted, unwanted;
-  for (const StepPiece& piece : pass) {
-    if (!piece.is_prompt) {
-      AddGenerated(batch, piece, arrays.pieces);
-      shape.num_generated_tokens += piece.num_tokens;
-      continue;
-    }
-    const int skipped = may_skip ? NumUnwanted(batch, piece) : 0;
-    if (skipped > 0) unwanted.push_back({piece.sequence, piece.first, skipped, true});
-    if (skipped == piece.num_tokens) continue;
-    wanted.push_back({piece.sequence, piece.first + skipped, piece.num_tokens - skipped, true});
-    shape.num_wanted_tokens += piece.num_tokens - skipped;
-  }
-  shape.num_wanted_tokens += shape.num_generated_tokens;
-  shape.num_generated_sequences = static_cast<int>(arrays.pieces.size());
-  arrays.pieces.insert(arrays.pieces.end(), wanted.begin(), wanted.end());
-  shape.num_wanted_sequences = static_cast<int>(arrays.pieces.size());
-  arrays.pieces.insert(arrays.pieces.end(), unwanted.begin(), unwanted.end());
-}
-
-// Adds the entries of the pieces and their tokens.
-void AddEntries(const Batch& batch, int page_size, bool has_windows, StepArrays& arrays) {
-  // The pieces of a sequence in a pass follow one another.
-  std::vector<int> ends(batch.sequences.size(), 0);
-  for (const StepPiece& piece : arrays.pieces) {
-    int& end = ends[static_cast<size_t>(piece.sequence)];
-    end = std::max(end, End(piece));
-  }
-  for (const StepPiece& piece : arrays.pieces) {
-    const SequenceTokens& rows = batch.sequences[static_cast<size_t>(piece.sequence)];
-    const int position = rows.position + piece.first;
-    DeviceSequence entry = {static_cast<int32_t>(arrays.tokens.size()), piece.num_tokens, position,
-                            static_cast<int32_t>(arrays.pages.size())};
-    entry.num_tokens_after = ends[static_cast<size_t>(piece.sequence)] - End(piece);
-    const int num_pages = (position + piece.num_tokens + page_size - 1) / page_size;
-    arrays.pages.insert(arrays.pages.end(), rows.pages, rows.pages + num_pages);
-    for (int i = 0; i < piece.num_tokens; ++i) {
-      const size_t row = static_cast<size_t>(rows.first_row + piece.first + i);
-      arrays.packed_of_token[row] = static_cast<int32_t>(arrays.tokens.size());
-      arrays.tokens.push_back(batch.tokens[row]);
-      arrays.token_sequences.push_back(static_cast<int32_t>(arrays.sequences.size()));
-    }
-    arrays.sequences.push_back(entry);
-    if (!has_windows) continue;
-    if (rows.window_pages != nullptr) {
-      entry.first_page = static_cast<int32_t>(arrays.pages.size());
-      arrays.pages.insert(arrays.pages.end(), rows.window_pages, rows.window_pages + num_pages);
-    }
-    arrays.in_windows.push_back(entry);
-  }
-}
-
-// Adds the waves of the pieces. Pieces of one sequence are in successive waves; different sequences
-// share waves.
-void AddWaves(const Batch& batch, StepArrays& arrays) {
-  DS_CHECK(batch.states.empty() || batch.states.size() == batch.sequences.size(),
-           "slots for each sequence");
-  // The pieces of a sequence stand in descending order of their tokens.
-  std::vector<size_t> pieces_left(batch.sequences.size(), 0);
-  for (const StepPiece& piece : arrays.pieces) ++pieces_left[static_cast<size_t>(piece.sequence)];
-  std::vector<StateWaves> turns;
-  for (size_t i = 0; i < arrays.pieces.size(); ++i) {
-    const StepPiece& piece = arrays.pieces[i];
-    const auto s = static_cast<size_t>(piece.sequence);
-    const size_t before = --pieces_left[s];
-    if (turns.size() <= before) turns.resize(before + 1);
-    AddToWaves(
-        {batch.sequences[s].position, arrays.sequences[i].first_row, piece.first, piece.num_tokens},
-        batch.states.empty() ? StateSlotUse{piece.sequence, piece.sequence} : batch.states[s],
-        turns[before]);
-  }
-  for (const StateWaves& waves : turns)
-    arrays.waves.insert(arrays.waves.end(), waves.begin(), waves.end());
-}
-
-// Adds empty entries up to `num_padded` tokens and as many entries: one for each token that is
-// added, the rest without a token.
-void Pad(int num_padded, const StepNeeds& needs, StepArrays& arrays, StepShape& shape) {
-  DS_CHECK(arrays.logit_rows.size() == arrays.tokens.size(),
-           "a padded step wants the logits of every token");
-  DS_CHECK(!needs.has_states || arrays.waves.size() == 1, "a padded step is one wave");
-  for (auto row = static_cast<int32_t>(arrays.tokens.size()); row < num_padded; ++row) {
-    arrays.token_sequences.push_back(static_cast<int32_t>(arrays.sequences.size()));
-    arrays.sequences.push_back({row, 0, 0, 0});
-    if (needs.has_windows) arrays.in_windows.push_back({row, 0, 0, 0});
-    if (needs.has_states) arrays.waves[0].push_back({row, 0, kNoState, 0});
-    arrays.tokens.push_back(0);
-    arrays.logit_rows.push_back(row);
-  }
-  arrays.sequences.resize(static_cast<size_t>(num_padded), {num_padded, 0, 0, 0});
-  if (needs.has_windows)
-    arrays.in_windows.resize(static_cast<size_t>(num_padded), {num_padded, 0, 0, 0});
-  shape.num_generated_tokens = shape.num_wanted_tokens = num_padded;
-  shape.num_generated_sequences = shape.num_wanted_sequences = num_padded;
 }
 
 // Maximum number of items of the generated tokens [position, position + num_tokens) in a layer.
@@ -173,6 +67,232 @@ int64_t ItemsMax(const AttentionTiling& tiling, int position, int num_tokens) {
 
 }  // namespace
 
+class StepPacker {
+ public:
+  StepPacker(const Batch& batch, const StepPass& pass, const StepPacking& packing, PackedStep& step)
+      : batch_(batch), pass_(pass), packing_(packing), step_(step), shape_(step.shape) {}
+
+  void Pack() {
+    shape_ = {};
+    shape_.has_windows = packing_.needs.has_windows;
+    OrderPieces();
+    AddEntries();
+    if (packing_.needs.has_states) AddWaves();
+    AddRows();
+    if (packing_.num_padded > 0) Pad();
+    Count();
+    FlattenWaves();
+    PlaceTail();
+  }
+
+ private:
+  void OrderPieces();
+  void AddEntries();
+  void AddWaves();
+  void AddRows();
+  void Pad();
+  void Count();
+  void FlattenWaves();
+  void PlaceTail();
+  // Its index among the page ids of the tail.
+  int32_t AddTable(const int32_t* pages, int num_pages);
+
+  const Batch& batch_;
+  const StepPass& pass_;
+  const StepPacking& packing_;
+  PackedStep& step_;
+  StepShape& shape_;
+  StateWaves waves_;
+  size_t num_pages_ = 0;
+  std::vector<int32_t> packed_of_token_;  // [tokens of the batch]: the packed index, or -1
+};
+
+// Order: generated tokens, prompt tokens up to wanted ones, then the tokens that some layers skip.
+void StepPacker::OrderPieces() {
+  std::vector<StepPiece>& pieces = step_.pieces_;
+  std::vector<StepPiece> wanted, unwanted;
+  pieces.clear();
+  for (const StepPiece& piece : pass_) {
+    if (!piece.is_prompt) {
+      AddGenerated(batch_, piece, pieces);
+      shape_.num_generated_tokens += piece.num_tokens;
+      continue;
+    }
+    const int skipped = packing_.needs.may_skip ? NumUnwanted(batch_, piece) : 0;
+    if (skipped > 0) unwanted.push_back({piece.sequence, piece.first, skipped, true});
+    if (skipped == piece.num_tokens) continue;
+    wanted.push_back({piece.sequence, piece.first + skipped, piece.num_tokens - skipped, true});
+    shape_.num_wanted_tokens += piece.num_tokens - skipped;
+  }
+  shape_.num_wanted_tokens += shape_.num_generated_tokens;
+  shape_.num_generated_sequences = static_cast<int>(pieces.size());
+  pieces.insert(pieces.end(), wanted.begin(), wanted.end());
+  shape_.num_wanted_sequences = static_cast<int>(pieces.size());
+  pieces.insert(pieces.end(), unwanted.begin(), unwanted.end());
+}
+
+int32_t StepPacker::AddTable(const int32_t* pages, int num_pages) {
+  const size_t first = num_pages_;
+  step_.tables_.emplace_back(pages, static_cast<size_t>(num_pages));
+  num_pages_ += static_cast<size_t>(num_pages);
+  return static_cast<int32_t>(first);
+}
+
+// Adds the entries of the pieces and their tokens.
+void StepPacker::AddEntries() {
+  // The pieces of a sequence in a pass follow one another.
+  std::vector<int> ends(batch_.sequences.size(), 0);
+  for (const StepPiece& piece : step_.pieces_) {
+    int& end = ends[static_cast<size_t>(piece.sequence)];
+    end = std::max(end, End(piece));
+  }
+  packed_of_token_.assign(batch_.tokens.size(), -1);
+  step_.sequences_.clear();
+  step_.in_windows_.clear();
+  step_.tokens_.clear();
+  step_.token_sequences_.clear();
+  step_.tables_.clear();
+  for (const StepPiece& piece : step_.pieces_) {
+    const SequenceTokens& rows = batch_.sequences[static_cast<size_t>(piece.sequence)];
+    const int position = rows.position + piece.first;
+    const int num_pages = (position + piece.num_tokens + packing_.page_size - 1) /
+                          packing_.page_size;
+    DeviceSequence entry = {static_cast<int32_t>(step_.tokens_.size()), piece.num_tokens, position,
+                            AddTable(rows.pages, num_pages)};
+    entry.num_tokens_after = ends[static_cast<size_t>(piece.sequence)] - End(piece);
+    for (int i = 0; i < piece.num_tokens; ++i) {
+      const size_t row = static_cast<size_t>(rows.first_row + piece.first + i);
+      packed_of_token_[row] = static_cast<int32_t>(step_.tokens_.size());
+      step_.tokens_.push_back(batch_.tokens[row]);
+      step_.token_sequences_.push_back(static_cast<int32_t>(step_.sequences_.size()));
+    }
+    step_.sequences_.push_back(entry);
+    if (!shape_.has_windows) continue;
+    if (rows.window_pages != nullptr) entry.first_page = AddTable(rows.window_pages, num_pages);
+    step_.in_windows_.push_back(entry);
+  }
+}
+
+// Adds the waves of the pieces. Pieces of one sequence are in successive waves; different sequences
+// share waves.
+void StepPacker::AddWaves() {
+  DS_CHECK(batch_.states.empty() || batch_.states.size() == batch_.sequences.size(),
+           "slots for each sequence");
+  // The pieces of a sequence stand in descending order of their tokens.
+  std::vector<size_t> pieces_left(batch_.sequences.size(), 0);
+  for (const StepPiece& piece : step_.pieces_) ++pieces_left[static_cast<size_t>(piece.sequence)];
+  std::vector<StateWaves> turns;
+  for (size_t i = 0; i < step_.pieces_.size(); ++i) {
+    const StepPiece& piece = step_.pieces_[i];
+    const auto s = static_cast<size_t>(piece.sequence);
+    const size_t before = --pieces_left[s];
+    if (turns.size() <= before) turns.resize(before + 1);
+    AddToWaves(
+        {batch_.sequences[s].position, step_.sequences_[i].first_row, piece.first,
+         piece.num_tokens},
+        batch_.states.empty() ? StateSlotUse{piece.sequence, piece.sequence} : batch_.states[s],
+        turns[before]);
+  }
+  for (const StateWaves& waves : turns) waves_.insert(waves_.end(), waves.begin(), waves.end());
+}
+
+void StepPacker::AddRows() {
+  step_.logit_rows_.clear();
+  for (int32_t row : batch_.logit_rows) {
+    if (const int32_t packed = packed_of_token_[static_cast<size_t>(row)]; packed >= 0)
+      step_.logit_rows_.push_back(packed);
+  }
+  step_.sample_rows_.clear();
+  if (packing_.draws) step_.sample_rows_ = batch_.sample_rows;
+}
+
+// Adds empty entries up to `num_padded` tokens and as many entries: one for each token that is
+// added, the rest without a token.
+void StepPacker::Pad() {
+  const int num_padded = packing_.num_padded;
+  DS_CHECK(step_.logit_rows_.size() == step_.tokens_.size(),
+           "a padded step wants the logits of every token");
+  DS_CHECK(!packing_.needs.has_states || waves_.size() == 1, "a padded step is one wave");
+  for (auto row = static_cast<int32_t>(step_.tokens_.size()); row < num_padded; ++row) {
+    step_.token_sequences_.push_back(static_cast<int32_t>(step_.sequences_.size()));
+    step_.sequences_.push_back({row, 0, 0, 0});
+    if (shape_.has_windows) step_.in_windows_.push_back({row, 0, 0, 0});
+    if (packing_.needs.has_states) waves_[0].push_back({row, 0, kNoState, 0});
+    step_.tokens_.push_back(0);
+    step_.logit_rows_.push_back(row);
+  }
+  step_.sequences_.resize(static_cast<size_t>(num_padded), {num_padded, 0, 0, 0});
+  if (shape_.has_windows)
+    step_.in_windows_.resize(static_cast<size_t>(num_padded), {num_padded, 0, 0, 0});
+  shape_.num_generated_tokens = shape_.num_wanted_tokens = num_padded;
+  shape_.num_generated_sequences = shape_.num_wanted_sequences = num_padded;
+  step_.sample_rows_.resize(step_.logit_rows_.size(), {.kind = SampleKind::kNothing});
+}
+
+void StepPacker::Count() {
+  shape_.num_tokens = static_cast<int>(step_.tokens_.size());
+  shape_.num_sequences = static_cast<int>(step_.sequences_.size());
+  shape_.num_logit_rows = static_cast<int>(step_.logit_rows_.size());
+  shape_.num_sample_rows = static_cast<int>(step_.sample_rows_.size());
+}
+
+void StepPacker::FlattenWaves() {
+  step_.states_.clear();
+  for (const std::vector<StateSequence>& wave : waves_) {
+    StepShape::Wave& sizes = shape_.waves.emplace_back();
+    sizes.num_sequences = static_cast<int>(wave.size());
+    for (const StateSequence& sequence : wave) {
+      sizes.num_tokens += sequence.num_tokens;
+      sizes.num_tokens_max = std::max(sizes.num_tokens_max, sequence.num_tokens);
+    }
+    // A padded step's shape does not depend on the number of its real tokens.
+    if (packing_.num_padded > 0) sizes.num_tokens = packing_.num_padded;
+    step_.states_.insert(step_.states_.end(), wave.begin(), wave.end());
+  }
+}
+
+// Masks, page ids, adjustments.
+void StepPacker::PlaceTail() {
+  step_.masks_ = {};
+  step_.adjustments_ = {};
+  if (packing_.draws) {
+    step_.masks_ = batch_.masks;
+    step_.adjustments_ = batch_.adjustments;
+  }
+  const size_t mask_words = step_.masks_.size();
+  for (auto* sequences : {&step_.sequences_, &step_.in_windows_}) {
+    for (DeviceSequence& sequence : *sequences)
+      sequence.first_page += static_cast<int32_t>(mask_words);
+  }
+  step_.pages_begin_ = step_.masks_.size_bytes();
+  step_.adjustments_begin_ = RoundedUp(step_.pages_begin_ + num_pages_ * sizeof(int32_t),
+                                       sizeof(LogitAdjustment));
+  for (SampleTask& row : step_.sample_rows_) {
+    row.first_adjustment += static_cast<int32_t>(step_.adjustments_begin_ /
+                                                 sizeof(LogitAdjustment));
+  }
+  step_.size_bytes_ = StepOffsets(shape_).tail + step_.adjustments_begin_ +
+                      step_.adjustments_.size_bytes();
+}
+
+void PackedStep::Write(std::byte* to) const {
+  const StepOffsets at(shape);
+  Put(sequences_, to, at.sequences);
+  Put(in_windows_, to, at.in_windows);
+  Put(states_, to, at.states);
+  Put(token_sequences_, to, at.token_sequences);
+  Put(tokens_, to, at.tokens);
+  Put(logit_rows_, to, at.logit_rows);
+  Put(sample_rows_, to, at.sample_rows);
+  Put(masks_, to, at.tail);
+  size_t next = at.tail + pages_begin_;
+  for (const std::span<const int32_t> table : tables_) {
+    Put(table, to, next);
+    next += table.size_bytes();
+  }
+  Put(adjustments_, to, at.tail + adjustments_begin_);
+}
+
 int GeneratedTokensMax(const Batch& batch) {
   int most = 0;
   for (size_t i = 0; i < batch.sequences.size(); ++i)
@@ -183,6 +303,7 @@ int GeneratedTokensMax(const Batch& batch) {
 std::vector<StepPass> CutIntoPasses(const Batch& batch, const AttentionTiling& tiling,
                                     int64_t items_max) {
   std::vector<StepPass> passes(1);
+  passes[0].reserve(batch.sequences.size());
   int64_t items = 0;
   for (size_t i = 0; i < batch.sequences.size(); ++i) {
     const SequenceTokens& rows = batch.sequences[i];
@@ -254,64 +375,7 @@ StepOffsets::StepOffsets(const StepShape& shape) {
 
 void PackStep(const Batch& batch, const StepPass& pass, const StepPacking& packing,
               PackedStep* step) {
-  const bool draws = packing.draws;
-  StepArrays arrays;
-  arrays.packed_of_token.assign(batch.tokens.size(), -1);
-  StepShape& shape = step->shape = {};
-  shape.has_windows = packing.needs.has_windows;
-  OrderPieces(batch, pass, packing.needs.may_skip, arrays, shape);
-  AddEntries(batch, packing.page_size, shape.has_windows, arrays);
-  if (packing.needs.has_states) AddWaves(batch, arrays);
-  for (int32_t row : batch.logit_rows) {
-    if (const int32_t packed = arrays.packed_of_token[static_cast<size_t>(row)]; packed >= 0)
-      arrays.logit_rows.push_back(packed);
-  }
-  std::vector<SampleTask> sample_rows;
-  if (draws) sample_rows = batch.sample_rows;
-  if (packing.num_padded > 0) {
-    Pad(packing.num_padded, packing.needs, arrays, shape);
-    sample_rows.resize(arrays.logit_rows.size(), {.kind = SampleKind::kNothing});
-  }
-
-  shape.num_tokens = static_cast<int>(arrays.tokens.size());
-  shape.num_sequences = static_cast<int>(arrays.sequences.size());
-  shape.num_logit_rows = static_cast<int>(arrays.logit_rows.size());
-  shape.num_sample_rows = static_cast<int>(sample_rows.size());
-  std::vector<StateSequence> states;
-  for (const std::vector<StateSequence>& wave : arrays.waves) {
-    StepShape::Wave& sizes = shape.waves.emplace_back();
-    sizes.num_sequences = static_cast<int>(wave.size());
-    for (const StateSequence& sequence : wave) {
-      sizes.num_tokens += sequence.num_tokens;
-      sizes.num_tokens_max = std::max(sizes.num_tokens_max, sequence.num_tokens);
-    }
-    // A padded step's shape does not depend on the number of its real tokens.
-    if (packing.num_padded > 0) sizes.num_tokens = packing.num_padded;
-    states.insert(states.end(), wave.begin(), wave.end());
-  }
-  const StepOffsets offsets(shape);
-  const size_t mask_words = draws ? batch.masks.size() : 0;
-  const size_t pages_begin = mask_words * sizeof(uint32_t);
-  for (auto* sequences : {&arrays.sequences, &arrays.in_windows}) {
-    for (DeviceSequence& sequence : *sequences)
-      sequence.first_page += static_cast<int32_t>(mask_words);
-  }
-  const size_t adjustments_begin = RoundedUp(pages_begin + arrays.pages.size() * sizeof(int32_t),
-                                             sizeof(LogitAdjustment));
-  for (SampleTask& row : sample_rows)
-    row.first_adjustment += static_cast<int32_t>(adjustments_begin / sizeof(LogitAdjustment));
-
-  step->bytes.assign(offsets.tail, std::byte{0});
-  Append(step->bytes, offsets.sequences, arrays.sequences);
-  Append(step->bytes, offsets.in_windows, arrays.in_windows);
-  Append(step->bytes, offsets.states, states);
-  Append(step->bytes, offsets.token_sequences, arrays.token_sequences);
-  Append(step->bytes, offsets.tokens, arrays.tokens);
-  Append(step->bytes, offsets.logit_rows, arrays.logit_rows);
-  Append(step->bytes, offsets.sample_rows, sample_rows);
-  if (draws) Append(step->bytes, offsets.tail, batch.masks);
-  Append(step->bytes, offsets.tail + pages_begin, arrays.pages);
-  if (draws) Append(step->bytes, offsets.tail + adjustments_begin, batch.adjustments);
+  StepPacker(batch, pass, packing, *step).Pack();
 }
 
 DeviceStep::DeviceStep(const StepShape& shape, std::byte* base, const AttentionTiling& tiling)

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "kernels/attention/attention_plan_cuda.h"
@@ -92,9 +93,29 @@ struct StepOffsets {
   size_t tail;
 };
 
-struct PackedStep {
+// A pass in the device's order: arrays, and views of the batch's largest parts, which Write copies
+// straight to where the transfer reads them. Used again, it keeps its memory.
+class PackedStep {
+ public:
   StepShape shape;
-  std::vector<std::byte> bytes;
+  size_t size_bytes() const { return size_bytes_; }
+  // REQUIRES: `to` has size_bytes() bytes; the batch is as it was in PackStep.
+  void Write(std::byte* to) const;
+
+ private:
+  friend class StepPacker;
+
+  std::vector<StepPiece> pieces_;           // an entry each
+  std::vector<DeviceSequence> sequences_;   // [pieces], then padding
+  std::vector<DeviceSequence> in_windows_;  // likewise, if layers have windows
+  std::vector<StateSequence> states_;       // of all waves
+  std::vector<int32_t> token_sequences_, tokens_, logit_rows_;
+  std::vector<SampleTask> sample_rows_;
+  std::vector<std::span<const int32_t>> tables_;  // of page ids, one after the other in the tail
+  std::span<const uint32_t> masks_;
+  std::span<const LogitAdjustment> adjustments_;
+  size_t pages_begin_ = 0, adjustments_begin_ = 0;  // in the tail, bytes
+  size_t size_bytes_ = 0;
 };
 
 struct StepPacking {
@@ -105,7 +126,7 @@ struct StepPacking {
   // empty. REQUIRES then: IsDecode.
   int num_padded = 0;
 };
-// Packs one pass.
+// Packs one pass. `step` views the batch until it is written.
 void PackStep(const Batch& batch, const StepPass& pass, const StepPacking& packing,
               PackedStep* step);
 

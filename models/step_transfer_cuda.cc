@@ -14,7 +14,7 @@ Result<StepUpload> StepUpload::Create() {
 }
 
 Status StepUpload::Copy(const PackedStep& step, const Stream& stream) {
-  const size_t bytes = step.bytes.size();
+  const size_t bytes = step.size_bytes();
   const size_t room = std::max(bytes + bytes / 4, kBytes);
   PinnedCopy& copy = ring_[next_++ % ring_.size()];
   if (next_ > ring_.size()) DS_RETURN_IF_ERROR(copy.done->Wait());
@@ -25,7 +25,7 @@ Status StepUpload::Copy(const PackedStep& step, const Stream& stream) {
     memory_ = DeviceBuffer();
     DS_RETURN_IF_ERROR(Assign(&memory_, DeviceBuffer::Allocate(room)));
   }
-  std::copy(step.bytes.begin(), step.bytes.end(), copy.buffer.as<std::byte>());
+  step.Write(copy.buffer.as<std::byte>());
   DS_RETURN_IF_ERROR(CopyToDevice(copy.buffer.bytes().first(bytes), memory_, 0, stream));
   return stream.Record(*copy.done);
 }

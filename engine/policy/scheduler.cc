@@ -133,6 +133,7 @@ bool Scheduler::PlanAll(const StepCosts& costs, Budget& budget) {
 // Advances the planned sequences; those that decode come first.
 StepPlan Scheduler::DescribePlan() {
   std::vector<Sequence*> planned;
+  planned.reserve(running_.size());
   for (const auto& sequence : running_) {
     if (PlansSome(sequence)) planned.push_back(sequence.get());
   }
@@ -141,6 +142,8 @@ StepPlan Scheduler::DescribePlan() {
   plan.step = ++step_;
   ClientShares::TakeTurns(running_, step_);
   std::vector<Due>& due = due_.emplace_back();
+  due.reserve(planned.size());
+  plan.sequences.reserve(planned.size());
   for (Sequence* sequence : planned) {
     const PlannedSequence& entry = plan.sequences.emplace_back(Describe(*sequence));
     sequence->num_computed += std::exchange(sequence->num_planned, 0);
@@ -364,6 +367,7 @@ std::vector<TokenEvent> Scheduler::Commit(const StepResult& result) {
   std::vector<TokenEvent> events;
   const std::vector<Due> due = std::move(due_.front());
   due_.pop_front();
+  events.reserve(due.size());
   for (size_t i = 0; i < due.size(); ++i) {
     const auto it = by_id_.find(due[i].request);
     if (it == by_id_.end()) continue;  // it has ended since the plan

@@ -12,7 +12,9 @@ SeatForecast::SeatForecast(const std::vector<int>& tokens_left, int free_seats,
       free_seats_(free_seats),
       max_tokens_(std::max(1.0, lengths.max_tokens)),
       stop_chance_(lengths.stop_chance),
+      log_going_on_(std::log1p(-stop_chance_)),
       survival_(Survival(max_tokens_)) {
+  ends_.reserve(tokens_left.size() + 1);
   for (const int tokens : tokens_left) {
     const double most = std::max(1, tokens);
     ends_.push_back({most, Survival(most)});
@@ -23,9 +25,7 @@ SeatForecast::SeatForecast(const std::vector<int>& tokens_left, int free_seats,
   for (End& end : ends_) end.count = count += end.count;
 }
 
-double SeatForecast::Survival(double tokens) const {
-  return std::exp(tokens * std::log1p(-stop_chance_));
-}
+double SeatForecast::Survival(double tokens) const { return std::exp(tokens * log_going_on_); }
 
 // Every seat is taken all the time, so the same part of all its tokens stops a sequence. The others
 // end with their last token: first those that run now, then those that started when one ended.
@@ -43,9 +43,8 @@ double SeatForecast::TokensUntilStart(double ahead) const {
   double ends = ahead + 1 - free_seats_;
   if (ends_.empty() || ends <= 0) return 0;
   // In the long run as many sequences end as there are seats while one sequence lasts.
-  const double length = stop_chance_ > 0
-                            ? -std::expm1(max_tokens_ * std::log1p(-stop_chance_)) / stop_chance_
-                            : max_tokens_;
+  const double length = stop_chance_ > 0 ? -std::expm1(max_tokens_ * log_going_on_) / stop_chance_
+                                         : max_tokens_;
   const double rounds = std::max(0.0, std::floor(ends / seats_) - 2);
   ends -= rounds * seats_;
   double low = 0, high = 1;

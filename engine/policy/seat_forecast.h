@@ -37,7 +37,8 @@ class SeatForecast {
   int seats_ = 0, free_seats_ = 0;
   double max_tokens_ = 1;
   double stop_chance_ = 0;
-  double survival_ = 0;  // the part of the sequences that generate max_tokens_
+  double log_going_on_ = 0;  // of the part of the tokens that end no sequence
+  double survival_ = 0;      // the part of the sequences that generate max_tokens_
 };
 
 }  // namespace diffserve

@@ -14,6 +14,7 @@
 #include "kernels/ops/matrix_library.h"
 #include "kernels/ops/read_stream_cuda.h"
 #include "tests/bench/cuda_bench_few_rows.h"
+#include "tests/bench/cuda_bench_host.h"
 #include "tests/bench/cuda_bench_kernels.h"
 #include "tests/bench/cuda_bench_problem.h"
 #include "tests/testing/attention_specs.h"
@@ -45,6 +46,7 @@ class Bench {
                     .read_gb_per_s = figures_.front().second,
                     .wants = [&](const std::string& name) { return Wants(name); },
                     .add = [&](const std::string& name, double value) { Add(name, value); }});
+    Host();
     DecodeShares();
     for (const auto& [name, spec] : {std::pair{"v1_d128", DiffLlamaSpec(4, 1, 128)},
                                      {"v1_d64", DiffLlamaSpec(1, 1, 64)},
@@ -154,6 +156,11 @@ class Bench {
     const cuda::Graph graph = Must(cuda::Graph::Capture(stream_, queue));
     Add("launch_in_graph_us",
         timer_.Seconds([&](int) { Must(graph.Launch(stream_)); }) / count * 1e6);
+  }
+
+  void Host() {
+    if (!Wants("host_us")) return;
+    AddHostFigures(smoke_, [&](const std::string& name, double value) { Add(name, value); });
   }
 
   // Enough copies of the pages that no run finds its own in the L2 cache.
@@ -398,8 +405,10 @@ int RunCudaBench(int argc, char** argv) {
     return 2;
   }
 #if defined(DIFFSERVE_CUDA_ON_CPU)
-  if (!smoke) {
-    std::fprintf(stderr, "cuda_bench: this build runs the kernels on the CPU: only --smoke\n");
+  if (!smoke && std::strcmp(only, "host_us") != 0) {
+    std::fprintf(
+        stderr,
+        "cuda_bench: this build runs the kernels on the CPU: only --smoke, or --only host_us\n");
     return 1;
   }
 #endif

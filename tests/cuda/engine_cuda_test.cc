@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -21,6 +22,7 @@
 #if defined(DIFFSERVE_CUDA_ON_CPU)
 #include "tests/kernels/shim/host_calls.h"
 #include "tests/kernels/shim/simulated_products.h"
+#include "tests/kernels/shim/transfer_counts.h"
 #endif
 
 namespace diffserve {
@@ -338,6 +340,24 @@ TEST_F(CudaEngineTest, EveryThreadUsesTheModelsDevice) {
   ExpectTheSameFromHostMemory(/*entries_per_prompt=*/2);
   EXPECT_EQ(shim::AllocatedDeviceBytes(0), 0u);
   shim::simulated_device = {};
+}
+
+// Page tables, draws' tasks with their masks and adjustments, and prompts' tokens together.
+TEST_F(CudaEngineTest, StepHasOneTransferToTheDeviceAndOneBack) {
+  options_.max_num_batched_tokens = 120;  // so that each step draws
+  std::vector<Request> requests;
+  for (RequestId id = 1; id <= 4; ++id) requests.push_back(MakeRequest(id, 30, 8));
+  std::unique_ptr<Executor> executor = MakeExecutor();
+  shim::transfer_counts = {};
+  {
+    Engine engine(options_, std::move(executor), [](const TokenEvent&) {});
+    for (Request& request : requests) EXPECT_TRUE(testing::IsOk(engine.Submit(std::move(request))));
+    engine.Drain(std::chrono::steady_clock::time_point::max());
+    stats_ = engine.Snapshot();
+  }
+  EXPECT_GE(stats_.steps, 8u);
+  EXPECT_EQ(shim::transfer_counts.to_device, static_cast<int64_t>(stats_.steps));
+  EXPECT_EQ(shim::transfer_counts.to_host, static_cast<int64_t>(stats_.steps));
 }
 
 TEST_F(CudaEngineTest, LostDeviceEndsEveryStreamWithAnErrorEvent) {

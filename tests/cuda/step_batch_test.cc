@@ -50,6 +50,12 @@ std::vector<T> Read(const std::vector<std::byte>& bytes, size_t offset, size_t c
   return values;
 }
 
+std::vector<std::byte> BytesOf(const PackedStep& step) {
+  std::vector<std::byte> bytes(step.size_bytes());
+  step.Write(bytes.data());
+  return bytes;
+}
+
 OwnedBatch RandomBatch(std::mt19937& random) {
   OwnedBatch owned;
   const int count = 1 + static_cast<int>(random() % 6);
@@ -108,14 +114,14 @@ TEST(StepBatchTest, PackedStepHoldsTokensPagesAndDrawsWithGeneratedRowsFirst) {
     ASSERT_EQ(passes.size(), 1u);
     PackedStep packed;
     PackStep(batch, passes[0], {.page_size = kPage, .draws = true}, &packed);
+    std::vector<std::byte> bytes = BytesOf(packed);
     ASSERT_EQ(packed.shape.num_tokens, static_cast<int>(batch.tokens.size()));
     const StepOffsets at(packed.shape);
-    const auto entries = Read<DeviceSequence>(packed.bytes, at.sequences,
+    const auto entries = Read<DeviceSequence>(bytes, at.sequences,
                                               static_cast<size_t>(packed.shape.num_sequences));
-    const auto tokens = Read<int32_t>(packed.bytes, at.tokens, batch.tokens.size());
-    const auto token_sequences = Read<int32_t>(packed.bytes, at.token_sequences,
-                                               batch.tokens.size());
-    const auto logit_rows = Read<int32_t>(packed.bytes, at.logit_rows, batch.logit_rows.size());
+    const auto tokens = Read<int32_t>(bytes, at.tokens, batch.tokens.size());
+    const auto token_sequences = Read<int32_t>(bytes, at.token_sequences, batch.tokens.size());
+    const auto logit_rows = Read<int32_t>(bytes, at.logit_rows, batch.logit_rows.size());
     for (int row = 0; row < packed.shape.num_tokens; ++row) {
       const size_t r = static_cast<size_t>(row);
       const DeviceSequence& entry = entries[static_cast<size_t>(token_sequences[r])];
@@ -129,11 +135,11 @@ TEST(StepBatchTest, PackedStepHoldsTokensPagesAndDrawsWithGeneratedRowsFirst) {
                 batch.sequences[s].num_tokens - in_batch);
       const size_t page_at = at.tail + sizeof(int32_t) *
                                            static_cast<size_t>(entry.first_page + position / kPage);
-      const auto page = Read<int32_t>(packed.bytes, page_at, 1);
+      const auto page = Read<int32_t>(bytes, page_at, 1);
       EXPECT_EQ(page[0], owned.pages[s][static_cast<size_t>(position / kPage)]);
     }
-    EXPECT_EQ(Read<uint32_t>(packed.bytes, at.tail, batch.masks.size()), batch.masks);
-    const auto samples = Read<SampleTask>(packed.bytes, at.sample_rows, batch.sample_rows.size());
+    EXPECT_EQ(Read<uint32_t>(bytes, at.tail, batch.masks.size()), batch.masks);
+    const auto samples = Read<SampleTask>(bytes, at.sample_rows, batch.sample_rows.size());
     for (size_t i = 0; i < logit_rows.size(); ++i) {
       EXPECT_EQ(tokens[static_cast<size_t>(logit_rows[i])],
                 batch.tokens[static_cast<size_t>(batch.logit_rows[i])]);
@@ -141,7 +147,7 @@ TEST(StepBatchTest, PackedStepHoldsTokensPagesAndDrawsWithGeneratedRowsFirst) {
       const size_t begin = at.tail + static_cast<size_t>(samples[i].first_adjustment) *
                                          sizeof(LogitAdjustment);
       EXPECT_EQ(begin + batch.adjustments.size() * sizeof(LogitAdjustment),
-                std::max(packed.bytes.size(), begin));
+                std::max(bytes.size(), begin));
     }
   }
 }
@@ -187,12 +193,13 @@ TEST(StepBatchTest, PaddingHasNoTokensAndDrawsNothing) {
   PackedStep packed;
   PackStep(owned.batch, CutIntoPasses(owned.batch, {1, 1, 512}, 1 << 20)[0],
            {.page_size = kPage, .draws = true, .num_padded = 8}, &packed);
+  std::vector<std::byte> bytes = BytesOf(packed);
   EXPECT_EQ(packed.shape.num_tokens, 8);
   EXPECT_EQ(packed.shape.num_generated_tokens, 8);
   EXPECT_EQ(packed.shape.num_logit_rows, 8);
   const StepOffsets at(packed.shape);
-  const auto entries = Read<DeviceSequence>(packed.bytes, at.sequences, 8);
-  const auto samples = Read<SampleTask>(packed.bytes, at.sample_rows, 8);
+  const auto entries = Read<DeviceSequence>(bytes, at.sequences, 8);
+  const auto samples = Read<SampleTask>(bytes, at.sample_rows, 8);
   for (size_t i = 0; i < 8; ++i) {
     EXPECT_EQ(entries[i].num_tokens, i < 5 ? 1 : 0);
     EXPECT_EQ(samples[i].kind, i < 5 ? SampleKind::kGreedy : SampleKind::kNothing);
@@ -209,19 +216,20 @@ TEST(StepBatchTest, PaddedStepOfProposedTokensHasEntriesWithoutTokens) {
   PackStep(owned.batch, CutIntoPasses(owned.batch, {1, 3, 512}, 1 << 20)[0],
            {.needs = {.has_windows = true}, .page_size = kPage, .draws = true, .num_padded = 8},
            &packed);
+  std::vector<std::byte> bytes = BytesOf(packed);
   EXPECT_EQ(packed.shape.num_tokens, 8);
   EXPECT_EQ(packed.shape.num_sequences, 8);
   EXPECT_EQ(packed.shape.num_logit_rows, 8);
   const StepOffsets at(packed.shape);
   for (const size_t offset : {at.sequences, at.in_windows}) {
-    const auto entries = Read<DeviceSequence>(packed.bytes, offset, 8);
+    const auto entries = Read<DeviceSequence>(bytes, offset, 8);
     const int num_tokens[] = {3, 1, 0, 0, 0, 0, 0, 0}, first_rows[] = {0, 3, 4, 5, 6, 7, 8, 8};
     for (size_t i = 0; i < 8; ++i) {
       EXPECT_EQ(entries[i].num_tokens, num_tokens[i]);
       EXPECT_EQ(entries[i].first_row, first_rows[i]);
     }
   }
-  EXPECT_EQ(Read<int32_t>(packed.bytes, at.token_sequences, 8),
+  EXPECT_EQ(Read<int32_t>(bytes, at.token_sequences, 8),
             (std::vector<int32_t>{0, 0, 0, 1, 2, 3, 4, 5}));
 }
 
@@ -262,9 +270,10 @@ TEST(StepBatchTest, TokensThatAllLayersComputeComeFirstAndWindowsHaveTheirPages)
     const StepPass pass = CutIntoPasses(batch, {1, 1, 64}, 1 << 20).at(0);
     PackedStep packed;
     PackStep(batch, pass, {.needs = kHybrid, .page_size = kPage}, &packed);
+    std::vector<std::byte> bytes = BytesOf(packed);
     const StepShape& shape = packed.shape;
     EXPECT_EQ(shape.num_tokens, static_cast<int>(batch.tokens.size()));
-    const DeviceStep step(shape, packed.bytes.data(), {1, 1, 64});
+    const DeviceStep step(shape, bytes.data(), {1, 1, 64});
     for (int row = 0; row < shape.num_tokens; ++row) {
       const auto [s, token] = Find(step, row);
       const SequenceTokens& rows = batch.sequences[s];
@@ -309,7 +318,8 @@ TEST(StepBatchTest, StatesAdvanceInTokenOrderWithSnapshotsBetweenTokens) {
     for (const StepPass& pass : CutIntoPasses(batch, {1, 1, 64}, 30)) {
       PackedStep packed;
       PackStep(batch, pass, {.needs = kHybrid, .page_size = kPage}, &packed);
-      const DeviceStep step(packed.shape, packed.bytes.data(), {1, 1, 64});
+      std::vector<std::byte> bytes = BytesOf(packed);
+      const DeviceStep step(packed.shape, bytes.data(), {1, 1, 64});
       for (const StateBatch& wave : step.waves) {
         std::set<size_t> seen;
         int tokens = 0, most = 0;
@@ -348,7 +358,8 @@ TEST(StepBatchTest, ShapeOfAPaddedStepIsIndependentOfItsSequences) {
     PackedStep packed;
     PackStep(owned.batch, CutIntoPasses(owned.batch, {1, 1, 512}, 1 << 20)[0],
              {.needs = kHybrid, .page_size = kPage, .draws = true, .num_padded = 8}, &packed);
-    const DeviceStep step(packed.shape, packed.bytes.data(), {1, 1, 512});
+    std::vector<std::byte> bytes = BytesOf(packed);
+    const DeviceStep step(packed.shape, bytes.data(), {1, 1, 512});
     ASSERT_EQ(step.waves.size(), 1u);
     EXPECT_EQ(step.waves[0].num_sequences, 8);
     EXPECT_EQ(step.num_wanted_tokens, 8);

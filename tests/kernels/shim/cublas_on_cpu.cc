@@ -332,6 +332,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
       b_layout->columns == shim::simulated_products.rows_refused || !product.IsConsistent()) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
-  const cudaError_t error = shim::Enqueue(stream, [product] { return product.Compute(); });
+  const cudaError_t error = shim::Enqueue(stream, [product] {
+    return shim::simulated_device.runs_kernels ? product.Compute() : cudaSuccess;
+  });
   return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }

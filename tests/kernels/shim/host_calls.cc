@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/kernels/shim/transfer_counts.h"
+
 namespace shim = diffserve::shim;
 
 using Operation = std::function<cudaError_t()>;
@@ -260,6 +262,8 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size_bytes, cudaM
       (to_device && !IsOnDevice(to, size_bytes))) {
     return cudaErrorInvalidValue;
   }
+  shim::transfer_counts.to_device += from_device ? 0 : 1;
+  shim::transfer_counts.to_host += to_device ? 0 : 1;
   const bool is_unpinned = !from_device && !IsWithin(pinned_memory, from, size_bytes);
   if (is_unpinned && stream != nullptr && stream->captures)
     return cudaErrorStreamCaptureUnsupported;

@@ -106,6 +106,7 @@ struct SimulatedDevice {
   int shared_bytes_per_block_max = 227 << 10;
   int compute_capability_major = 9;
   size_t memory_bytes = size_t{1} << 30;
+  bool runs_kernels = true;  // and products; false: only the host's part is measured
 };
 inline SimulatedDevice simulated_device;
 inline int64_t multiply_adds = 0;  // of all products that have run
@@ -180,6 +181,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   }
   const shim::GridShape shape = {config->gridDim, config->blockDim, config->dynamicSmemBytes};
   return shim::Enqueue(config->stream, [shape, kernel, ... copies = Parameters(arguments)] {
+    if (!shim::simulated_device.runs_kernels) return cudaSuccess;
     shim::last_failure = shim::RunGrid(shape, [&] { kernel(copies...); });
     return shim::last_failure.empty() ? cudaSuccess : cudaErrorLaunchFailure;
   });
