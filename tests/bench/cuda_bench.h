@@ -4,6 +4,7 @@
 //   cuda_bench               some 60 seconds on an H200
 //   cuda_bench --smoke       every figure's code once with tiny sizes, and no figure: the names of
 //                            what ran
+//   cuda_bench --host        the host's part of a step alone, also without a GPU
 //   cuda_bench --only NAME   the calibration, and the figures whose names begin so
 // Decode finds its pages outside the L2 cache; alternatives are measured in turns; figures are
 // medians of 21 rounds.
