@@ -53,10 +53,15 @@ struct Chunk {
   float x[kChunk];
 };
 
-__device__ __forceinline__ Chunk LoadChunk(const uint16_t* source) {
-  const uint4 bits = *reinterpret_cast<const uint4*>(source);
+__device__ __forceinline__ uint4 LoadBits(const uint16_t* source) {
+  return *reinterpret_cast<const uint4*>(source);
+}
+__device__ __forceinline__ Chunk ChunkOf(const uint4& bits) {
   return {{LowHalf(bits.x), HighHalf(bits.x), LowHalf(bits.y), HighHalf(bits.y), LowHalf(bits.z),
            HighHalf(bits.z), LowHalf(bits.w), HighHalf(bits.w)}};
+}
+__device__ __forceinline__ Chunk LoadChunk(const uint16_t* source) {
+  return ChunkOf(LoadBits(source));
 }
 
 __device__ __forceinline__ void StoreChunk(uint16_t* destination, const Chunk& chunk) {
@@ -83,19 +88,44 @@ __device__ __forceinline__ PairedChunks ChunksOf(const RopeCall& call, int unit)
   return {kChunk * unit, call.kv.format.head_dim / 2 + kChunk * unit};
 }
 
-__device__ __forceinline__ void RotateChunks(const RopeCall& call, int position, int unit,
+// cos and sin of a unit's eight pairs.
+struct UnitAngles {
+  float cos[kChunk];
+  float sin[kChunk];
+
+  // Without rotation nothing is read.
+  __device__ __forceinline__ static UnitAngles Load(const RopeCall& call, int position, int unit) {
+    UnitAngles angles = {};
+    if (!call.is_rotated) return angles;
+    const int64_t begin = int64_t{position} * (call.kv.format.head_dim / 2) + kChunk * unit;
+    LoadEight(call.cos + begin, angles.cos);
+    LoadEight(call.sin + begin, angles.sin);
+    return angles;
+  }
+
+ private:
+  __device__ __forceinline__ static void LoadEight(const float* from, float (&to)[kChunk]) {
+#pragma unroll
+    for (int i = 0; i < kChunk; i += 4) {
+      const uint4 bits = *reinterpret_cast<const uint4*>(from + i);
+      to[i] = __uint_as_float(bits.x);
+      to[i + 1] = __uint_as_float(bits.y);
+      to[i + 2] = __uint_as_float(bits.z);
+      to[i + 3] = __uint_as_float(bits.w);
+    }
+  }
+};
+
+__device__ __forceinline__ void RotateChunks(const RopeCall& call, const UnitAngles& angles,
                                              Chunk& first, Chunk& second) {
   if (!call.is_rotated) return;
-  const int64_t begin = int64_t{position} * (call.kv.format.head_dim / 2) + kChunk * unit;
-  const float* cos = call.cos + begin;
-  const float* sin = call.sin + begin;
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) {
     if (call.is_interleaved) {
       Chunk& chunk = i < kChunk / 2 ? first : second;
-      Rotate(chunk.x[2 * i % kChunk], chunk.x[2 * i % kChunk + 1], cos[i], sin[i]);
+      Rotate(chunk.x[2 * i % kChunk], chunk.x[2 * i % kChunk + 1], angles.cos[i], angles.sin[i]);
     } else {
-      Rotate(first.x[i], second.x[i], cos[i], sin[i]);
+      Rotate(first.x[i], second.x[i], angles.cos[i], angles.sin[i]);
     }
   }
 }
@@ -119,7 +149,9 @@ struct HeadLane {
     if (!lane.has_unit) return lane;
     lane.first = LoadChunk(numbers + lane.dims.first);
     lane.second = LoadChunk(numbers + lane.dims.second);
-    if (is_rotated) RotateChunks(call, position, lane.unit, lane.first, lane.second);
+    if (is_rotated) {
+      RotateChunks(call, UnitAngles::Load(call, position, lane.unit), lane.first, lane.second);
+    }
     return lane;
   }
 };

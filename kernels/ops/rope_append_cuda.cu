@@ -25,11 +25,12 @@ __device__ __forceinline__ void ClearSlots(const KvFormat& image, typename Codec
                                            int begin, int end) {
   constexpr KvCodec kCodec = Codec::Description();
   auto* bytes = reinterpret_cast<std::byte*>(page);
-  const int thread = static_cast<int>(threadIdx.x);
+  const int thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
+  const int num_threads = static_cast<int>(blockDim.x * blockDim.y);
   const int k_chunks = image.KColumns() * kCodec.k_bits / 128;  // of 16 bytes, per map
   const int v_chunks = image.VColumns() * kCodec.v_bits / 128;
   const int chunks = image.k_maps * k_chunks + v_chunks;
-  for (int i = thread; i < (end - begin) * chunks; i += kRopeThreads) {
+  for (int i = thread; i < (end - begin) * chunks; i += num_threads) {
     const int slot = begin + i / chunks;
     const int chunk = i % chunks;
     const int map = min(chunk / k_chunks, image.k_maps);  // the value k_maps means V
@@ -41,7 +42,7 @@ __device__ __forceinline__ void ClearSlots(const KvFormat& image, typename Codec
   }
   if constexpr (kCodec.scale_bits > 0) {
     const int runs = image.k_maps + image.v_dim / image.head_dim;
-    for (int i = thread; i < (end - begin) * runs; i += kRopeThreads)
+    for (int i = thread; i < (end - begin) * runs; i += num_threads)
       ScalesOf(image, page)[i % runs * image.page_size + begin + i / runs] = 0.0f;
   }
 }
@@ -75,47 +76,83 @@ __device__ __forceinline__ void ClearFreshPages(const RopeCall& call, const KvFo
                       image.page_size);
 }
 
-// One thread block per row.
+// The bits of a thread's unit in a few heads, which are asked for at once.
+struct HeadBits {
+  static constexpr int kAtOnce = 2;
+  uint4 first[kAtOnce];
+  uint4 second[kAtOnce];
+
+  // Heads `begin`, `begin` + `stride` and so on, before `end`.
+  __device__ __forceinline__ void Load(const uint16_t* x, int head_dim, const PairedChunks& dims,
+                                       int begin, int stride, int end) {
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int head = begin + i * stride;
+      if (head >= end) continue;
+      first[i] = LoadBits(x + head * head_dim + dims.first);
+      second[i] = LoadBits(x + head * head_dim + dims.second);
+    }
+  }
+};
+
+// One thread block per row: a column of threads for each unit of a head, whose angles its threads
+// read once.
 template <typename Codec>
 __global__ void __launch_bounds__(kRopeThreads)
     RopeAppendKernel(const __grid_constant__ RopeCall call) {
   const KvFormat image = call.kv.format.As<Codec, KvArrangement::kImage>();
   const int64_t row = blockIdx.x;
-  AppendPlace place;
-  if (!FindPlace(call, row, &place)) return;
   const int q_width = call.num_q_heads * image.head_dim;
   const int k_heads = call.has_kv ? image.k_maps * image.num_groups : 0;
   const int v_width = call.has_kv ? image.num_groups * image.v_dim : 0;
-  const uint16_t* x = call.qkv + row * (q_width + k_heads * image.head_dim + v_width);
+  const int num_heads = call.num_q_heads + k_heads;
+  const uint16_t* x = call.qkv + row * (num_heads * image.head_dim + v_width);
+  const int unit = static_cast<int>(threadIdx.x), stride = static_cast<int>(blockDim.y);
+  const PairedChunks dims = ChunksOf(call, unit);
+  // The first heads arrive while the row's place is looked up.
+  HeadBits bits;
+  int begin = static_cast<int>(threadIdx.y);
+  bits.Load(x, image.head_dim, dims, begin, stride, num_heads);
+  AppendPlace place;
+  if (!FindPlace(call, row, &place)) return;
 
-  // Stage 1: q and k are rotated. Eight pairs per thread at a time.
-  const int units = image.head_dim / (2 * kChunk);
-  for (int i = static_cast<int>(threadIdx.x); i < (call.num_q_heads + k_heads) * units;
-       i += kRopeThreads) {
-    const int head = i / units;
-    const PairedChunks dims = ChunksOf(call, i % units);
-    Chunk first = LoadChunk(x + head * image.head_dim + dims.first);
-    Chunk second = LoadChunk(x + head * image.head_dim + dims.second);
-    RotateChunks(call, place.position, i % units, first, second);
-    if (head < call.num_q_heads) {
-      uint16_t* q = call.q + row * q_width + head * image.head_dim;
-      StoreChunk(q + dims.first, first);
-      StoreChunk(q + dims.second, second);
-    } else {
-      const int map = (head - call.num_q_heads) / image.num_groups;
-      auto* page = ImagePage<Codec>(call, place.page_id,
-                                    (head - call.num_q_heads) % image.num_groups);
-      StoreKv<Codec>(page + image.KOffset(map, dims.first, place.slot), first);
-      StoreKv<Codec>(page + image.KOffset(map, dims.second, place.slot), second);
+  // Stage 1: q and k are rotated.
+  const UnitAngles angles = UnitAngles::Load(call, place.position, unit);
+  const int first_offset = image.KOffset(0, dims.first, place.slot);
+  const int second_offset = image.KOffset(0, dims.second, place.slot);
+  while (begin < num_heads) {
+#pragma unroll
+    for (int i = 0; i < HeadBits::kAtOnce; ++i) {
+      const int head = begin + i * stride;
+      if (head >= num_heads) continue;
+      Chunk first = ChunkOf(bits.first[i]), second = ChunkOf(bits.second[i]);
+      RotateChunks(call, angles, first, second);
+      if (head < call.num_q_heads) {
+        uint16_t* q = call.q + row * q_width + head * image.head_dim;
+        StoreChunk(q + dims.first, first);
+        StoreChunk(q + dims.second, second);
+      } else {
+        const int k_head = head - call.num_q_heads;
+        const int map = k_head < image.num_groups ? 0 : 1;
+        auto* page = ImagePage<Codec>(call, place.page_id, k_head - map * image.num_groups) +
+                     image.KMapBegin(map);
+        StoreKv<Codec>(page + first_offset, first);
+        StoreKv<Codec>(page + second_offset, second);
+      }
     }
+    begin += HeadBits::kAtOnce * stride;
+    bits.Load(x, image.head_dim, dims, begin, stride, num_heads);
   }
 
   // Stage 2: v goes to the page.
-  const uint16_t* v = x + q_width + k_heads * image.head_dim;
-  for (int i = static_cast<int>(threadIdx.x); i < v_width / kChunk; i += kRopeThreads) {
+  const uint16_t* v = x + num_heads * image.head_dim;
+  const int num_threads = static_cast<int>(blockDim.x * blockDim.y);
+#pragma unroll 4
+  for (int i = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x); i < v_width / kChunk;
+       i += num_threads) {
     const int group = i * kChunk / image.v_dim;
     auto* page = ImagePage<Codec>(call, place.page_id, group);
-    StoreKv<Codec>(page + image.VOffset(i * kChunk % image.v_dim, place.slot),
+    StoreKv<Codec>(page + image.VOffset(i * kChunk - group * image.v_dim, place.slot),
                    LoadChunk(v + i * kChunk));
   }
   ClearFreshPages<Codec>(call, image, place);
@@ -188,9 +225,10 @@ __global__ void __launch_bounds__(kRopeThreads, 4)
 struct RopeKernelInstance {
   DType dtype;
   void (*kernel)(RopeCall);
+  bool has_unit_columns = false;  // of threads
 };
 const RopeKernelInstance kInstances[] = {
-    {DType::kBFloat16, RopeAppendKernel<BFloat16Codec>},
+    {DType::kBFloat16, RopeAppendKernel<BFloat16Codec>, true},
     {DType::kInt8, RopeAppendCodesKernel<Int8Codec>},
     {DType::kInt8KInt4V, RopeAppendCodesKernel<Int8KInt4VCodec>},
     {DType::kInt4, RopeAppendCodesKernel<Int4Codec>},
@@ -218,10 +256,12 @@ Status RopeAppend(const RopeAppendArgs<BFloat16>& args, const Stream& stream) {
       .has_kv = args.has_kv,
       .transform_factor = 1 / std::sqrt(static_cast<double>(head_dim & -head_dim)),
   };
-  return Launch(
-      "appending to pages",
-      {.grid = dim3(static_cast<unsigned>(args.batch.num_tokens)), .threads = dim3(kRopeThreads)},
-      stream, instance->kernel, call);
+  const auto units = static_cast<unsigned>(head_dim / (2 * kChunk));
+  const dim3 columns(units, kRopeThreads / units);
+  return Launch("appending to pages",
+                {.grid = dim3(static_cast<unsigned>(args.batch.num_tokens)),
+                 .threads = instance->has_unit_columns ? columns : dim3(kRopeThreads)},
+                stream, instance->kernel, call);
 }
 
 }  // namespace diffserve::cuda
