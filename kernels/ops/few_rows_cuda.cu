@@ -12,6 +12,8 @@ constexpr int kTileRows = 2 * kStripRows;
 constexpr int kXPitch = kFewRowsGroup * 2 + 16;  // bytes of a token's group; free of bank conflicts
 constexpr int kSumPitch = 20;                    // floats of a token's sums; free of bank conflicts
 
+}  // namespace
+
 struct FewRowsCall {
   FewRowsProduct product;
   FewRowsPlan plan;
@@ -19,6 +21,8 @@ struct FewRowsCall {
   float* partials;  // [counters][splits][workers][tokens][kTileRows]
   int* counters;
 };
+
+namespace {
 
 __host__ __device__ constexpr int NumGroups(int in_features) {
   return (in_features + kFewRowsGroup - 1) / kFewRowsGroup;
@@ -255,6 +259,8 @@ __device__ __forceinline__ void Prefetch(const FewRowsAhead& ahead) {
   }
 }
 
+}  // namespace
+
 // Grid: splits, token tiles at once, columns; rounds of token tiles.
 template <typename Pieces, int kColumns8>
 __global__ void __launch_bounds__(kThreads, 2)
@@ -350,8 +356,6 @@ __global__ void __launch_bounds__(kThreads, 2)
     FinishPass<kColumns8>(call, done, unit_begin, pass, first_token, num_tokens);
   }
 }
-
-}  // namespace
 
 size_t FewRowsPlan::SharedBytes(const FewRowsProduct& product) const {
   const FewRowsLayout layout(product, *this);

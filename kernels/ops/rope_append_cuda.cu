@@ -95,6 +95,8 @@ struct HeadBits {
   }
 };
 
+}  // namespace
+
 // One thread block per row: a column of threads for each unit of a head, whose angles its threads
 // read once.
 template <typename Codec>
@@ -158,8 +160,12 @@ __global__ void __launch_bounds__(kRopeThreads)
   ClearFreshPages<Codec>(call, image, place);
 }
 
+namespace {
+
 template <typename Codec, int kBits>
 using CodesOf = std::conditional_t<kBits == 4, FourBitCodes, EightBitCodes<Codec>>;
+
+}  // namespace
 
 // The same for pages of codes. One thread block per row; eight lanes take a head. Four thread
 // blocks per multiprocessor: without a number ptxas aims at more, and spills.
@@ -221,6 +227,8 @@ __global__ void __launch_bounds__(kRopeThreads, 4)
   }
   ClearFreshPages<Codec>(call, image, place);
 }
+
+namespace {
 
 struct RopeKernelInstance {
   DType dtype;

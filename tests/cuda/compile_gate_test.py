@@ -103,10 +103,9 @@ class CompileGateTest(unittest.TestCase):
 
     def test_kernel_of_an_unnamed_namespace_fails(self):
         text = (Path(__file__).parent / "samples/clean.txt").read_text()
-        local = text.replace("_ZN9diffserve4cuda13RmsNorm",
-                             "_ZN9diffserve4cuda40_GLOBAL__N__ec5e0bf9_8_anon2_cu_9192e9ca13RmsNorm", 1)
-        self.assertNotEqual(local, text)
-        self.expect(findings({OPS: compile_gate.parse_report(local)}, None),
+        name, local = "_ZN9diffserve4cuda13RmsNorm", "_GLOBAL__N__ec5e0bf9_8_anon2_cu_9192e9ca6"
+        text = text.replace(name, f"_ZN9diffserve4cuda40{local}13RmsNorm", 1)
+        self.expect(findings({OPS: compile_gate.parse_report(text)}, None),
                     "move it out of the unnamed namespace")
 
     def test_other_compilers_are_judged_only_by_the_absolute_rules(self):
