@@ -60,8 +60,8 @@ Status Decoder::Forward(const DeviceStep& step, KvCache& kv, int first_logit_row
   BFloat16* final_state = work.final_state.as<BFloat16>() +
                           static_cast<int64_t>(first_logit_row) * parts_.config.hidden_size;
   const Weights& weights = parts_.weights;
-  return Norm(weights.final_norm, weights.final_norm_bias, step.num_logit_rows, final_state,
-              step.logit_rows);
+  return Norm(weights.final_norm, weights.final_norm_bias,
+              {.count = step.num_logit_rows, .out = final_state, .indices = step.logit_rows});
 }
 
 void Decoder::Begin(const DeviceStep& step) {
@@ -84,11 +84,14 @@ Status Decoder::Attention(int l, const DeviceStep& step, KvCache& kv) {
   const DiffSpec& spec = parts_.config.attention;
   const PagedKv pages = kv.Layer(kind.kv);
   // Stage 1: q, k and v.
-  DS_RETURN_IF_ERROR(
-      Norm(layer.input_norm, layer.input_norm_bias, rows_.tokens, work.normed.as<BFloat16>()));
+  const bool has_lambdas = spec.lambda_kind == LambdaKind::kPerTokenHead;
+  FewRowsNorm inside;
+  DS_RETURN_IF_ERROR(NormFor({&layer.qkv, has_lambdas ? &layer.lambda_proj : &layer.qkv},
+                             layer.input_norm, layer.input_norm_bias, &inside));
   DS_RETURN_IF_ERROR(Multiply<BFloat16>(
       layer.qkv,
-      {.x = work.normed.as<BFloat16>(), .num_tokens = rows_.tokens, .y = work.qkv.as<BFloat16>()}));
+      {.x = work.normed.as<BFloat16>(), .num_tokens = rows_.tokens, .y = work.qkv.as<BFloat16>()},
+      inside));
 
   // Stage 2: q and k are rotated, k and v go to their pages.
   RopeAppendArgs<BFloat16> append;
@@ -104,10 +107,11 @@ Status Decoder::Attention(int l, const DeviceStep& step, KvCache& kv) {
   if (l == parts_.config.last_keeping_layer()) Narrow(step);
 
   // Stage 3: lambda of each token and head, if the family has it.
-  if (spec.lambda_kind == LambdaKind::kPerTokenHead) {
-    DS_RETURN_IF_ERROR(Multiply<float>(layer.lambda_proj, {.x = work.normed.as<BFloat16>(),
-                                                           .num_tokens = rows_.tokens,
-                                                           .y = work.lambda.as<float>()}));
+  if (has_lambdas) {
+    DS_RETURN_IF_ERROR(Multiply<float>(
+        layer.lambda_proj,
+        {.x = work.normed.as<BFloat16>(), .num_tokens = rows_.tokens, .y = work.lambda.as<float>()},
+        inside));
     DS_RETURN_IF_ERROR(
         Sigmoid({work.lambda.as<float>(), int64_t{rows_.tokens} * spec.num_q1_heads}, stream_));
   }
@@ -164,7 +168,7 @@ Status Decoder::AddToHidden(const Weights::Layer& layer, const DeviceBuffer& mix
                                            .accumulate = true});
 }
 
-// mlp = act(W_gate normed) * W_up normed
+// mlp = act(W_gate x) * W_up x with x = norm(hidden)
 Status Decoder::GateTimesUp(const Weights::Layer& layer) {
   const Workspace& work = parts_.work;
   const int width = parts_.config.intermediate_size;
@@ -172,17 +176,21 @@ Status Decoder::GateTimesUp(const Weights::Layer& layer) {
                                     .num_tokens = rows_.tokens,
                                     .y = work.gate_up.as<BFloat16>()};
   auto* mlp = work.mlp.as<BFloat16>();
+  FewRowsNorm inside;
+  DS_RETURN_IF_ERROR(NormFor({&layer.gate_up}, layer.post_attention_norm,
+                             layer.post_attention_norm_bias, &inside));
   // Stage 1: gate and up. With SiLU, few-row products end with the activation.
   const bool is_silu = parts_.config.mlp == MlpKind::kSwiGlu;
   const int fused = is_silu ? FewRowsOf(layer.gate_up, rows_.tokens) : 0;
   if (fused > 0) {
-    DS_RETURN_IF_ERROR(LinearSiluMulFewRows(
-        layer.gate_up, {.x = all.x, .num_tokens = fused, .y = mlp}, *parts_.few_rows, stream_));
+    DS_RETURN_IF_ERROR(LinearSiluMulFewRows(layer.gate_up,
+                                            {.x = all.x, .num_tokens = fused, .y = mlp},
+                                            {*parts_.few_rows, inside}, stream_));
   }
   if (fused == rows_.tokens) return Status();
   const LinearArgs<BFloat16> rest = TokensFrom(all, fused, layer.gate_up);
   DS_RETURN_IF_ERROR(fused > 0 ? Linear(layer.gate_up, rest, *parts_.matrices, stream_)
-                               : Multiply(layer.gate_up, rest));
+                               : Multiply(layer.gate_up, rest, inside));
 
   // Stage 2: the activation.
   mlp += fused * int64_t{width};
@@ -200,8 +208,6 @@ Status Decoder::GateTimesUp(const Weights::Layer& layer) {
 // hidden += W_down (act(W_gate x) * W_up x) with x = norm(hidden); act is SiLU or PolyNorm.
 Status Decoder::Mlp(const Weights::Layer& layer) {
   const Workspace& work = parts_.work;
-  DS_RETURN_IF_ERROR(Norm(layer.post_attention_norm, layer.post_attention_norm_bias, rows_.tokens,
-                          work.normed.as<BFloat16>()));
   DS_RETURN_IF_ERROR(GateTimesUp(layer));
   // Stage 3: down joins the residual stream.
   return Multiply<float>(layer.down, {.x = work.mlp.as<BFloat16>(),
@@ -216,7 +222,8 @@ int Decoder::FewRowsOf(const PackedLinear& weight, int num_tokens) const {
 }
 
 template <typename Y>
-Status Decoder::Multiply(const PackedLinear& weight, const LinearArgs<BFloat16, Y>& args) {
+Status Decoder::Multiply(const PackedLinear& weight, const LinearArgs<BFloat16, Y>& args,
+                         const FewRowsNorm& inside) {
   const int few = FewRowsOf(weight, args.num_tokens);
   if (few < args.num_tokens) {
     // cuBLASLt's rows begin at multiples of 16 bytes. So it may compute the others' too, and they
@@ -229,26 +236,44 @@ Status Decoder::Multiply(const PackedLinear& weight, const LinearArgs<BFloat16, 
   if (few == 0) return Status();
   LinearArgs<BFloat16, Y> generated = args;
   generated.num_tokens = few;
-  return LinearFewRows(weight, generated, *parts_.few_rows, stream_);
+  return LinearFewRows(weight, generated, {*parts_.few_rows, inside}, stream_);
 }
-template Status Decoder::Multiply(const PackedLinear&, const LinearArgs<BFloat16, BFloat16>&);
-template Status Decoder::Multiply(const PackedLinear&, const LinearArgs<BFloat16, float>&);
+template Status Decoder::Multiply(const PackedLinear&, const LinearArgs<BFloat16, BFloat16>&,
+                                  const FewRowsNorm&);
+template Status Decoder::Multiply(const PackedLinear&, const LinearArgs<BFloat16, float>&,
+                                  const FewRowsNorm&);
 
-// out[t] = norm of row t of hidden, or of row indices[t].
-Status Decoder::Norm(const DeviceBuffer& weight, const DeviceBuffer& bias, int tokens,
-                     BFloat16* out, const int32_t* indices) {
-  const auto* hidden = parts_.work.hidden.as<float>();
-  const auto* scale = weight.as<float>();
+// rows.out[t] = norm of row rows.begin + t of hidden, or of row indices[t].
+Status Decoder::Norm(const DeviceBuffer& weight, const DeviceBuffer& bias, const NormRows& rows) {
   const int width = parts_.config.hidden_size;
+  const auto* hidden = parts_.work.hidden.as<float>() + rows.begin * int64_t{width};
+  const auto* scale = weight.as<float>();
   const float eps = parts_.config.norm_eps;
   switch (parts_.config.norm) {
     case NormKind::kRmsNorm:
-      return RmsNorm({hidden, scale, out, tokens, width, eps, indices}, stream_);
+      return RmsNorm({hidden, scale, rows.out, rows.count, width, eps, rows.indices}, stream_);
     case NormKind::kLayerNorm:
-      return LayerNorm({hidden, scale, bias.as<float>(), out, tokens, width, eps, indices},
-                       stream_);
+      return LayerNorm(
+          {hidden, scale, bias.as<float>(), rows.out, rows.count, width, eps, rows.indices},
+          stream_);
   }
   return Status();
+}
+
+Status Decoder::NormFor(std::initializer_list<const PackedLinear*> readers,
+                        const DeviceBuffer& weight, const DeviceBuffer& bias, FewRowsNorm* inside) {
+  int few = kFewRowsNormTokens + 1;
+  for (const PackedLinear* reader : readers) few = std::min(few, FewRowsOf(*reader, rows_.tokens));
+  if (few > kFewRowsNormTokens) few = 0;
+  if (few > 0) {
+    const bool is_layer_norm = parts_.config.norm == NormKind::kLayerNorm;
+    *inside = {parts_.work.hidden.as<float>(), weight.as<float>(),
+               is_layer_norm ? bias.as<float>() : nullptr, parts_.config.norm_eps};
+  }
+  if (few == rows_.tokens) return Status();
+  return Norm(weight, bias,
+              {few, rows_.tokens - few,
+               parts_.work.normed.as<BFloat16>() + few * int64_t{parts_.config.hidden_size}});
 }
 
 Status Decoder::SampleAll(const DeviceStep& step) {
@@ -280,7 +305,7 @@ Status Decoder::LogitsOf(int first, int count) {
       .x = x, .num_tokens = count, .y = work.logits.as<float>()};
   // The last token of a prompt draws like a generated one.
   if (parts_.few_rows && TakesFewRows(weight))
-    return LinearFewRows(weight, args, *parts_.few_rows, stream_);
+    return LinearFewRows(weight, args, {*parts_.few_rows}, stream_);
   return Linear(weight, args, *parts_.matrices, stream_);
 }
 

@@ -6,6 +6,7 @@
 // lambda, norms' sums and logits are float32.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -79,9 +80,20 @@ class Decoder {
   int FewRowsOf(const PackedLinear& weight, int num_tokens) const;
   // For the layers' tokens: generated ones take few-row products, prompts' the library's.
   template <typename Y>
-  Status Multiply(const PackedLinear& weight, const LinearArgs<BFloat16, Y>& args);
-  Status Norm(const DeviceBuffer& weight, const DeviceBuffer& bias, int tokens, BFloat16* out,
-              const int32_t* indices = nullptr);
+  Status Multiply(const PackedLinear& weight, const LinearArgs<BFloat16, Y>& args,
+                  const FewRowsNorm& inside = {});
+  // Rows of hidden and where their norms go.
+  struct NormRows {
+    int begin = 0;
+    int count = 0;
+    BFloat16* out = nullptr;
+    const int32_t* indices = nullptr;
+  };
+  Status Norm(const DeviceBuffer& weight, const DeviceBuffer& bias, const NormRows& rows);
+  // work.normed of the layers' tokens, but for those whose products with all of `readers` compute
+  // it by themselves, by `*inside`.
+  Status NormFor(std::initializer_list<const PackedLinear*> readers, const DeviceBuffer& weight,
+                 const DeviceBuffer& bias, FewRowsNorm* inside);
   Status PlanGenerated(const PagedBatch& generated, const AttentionTiling& tiling);
   Status PlanPrompts(const PagedBatch& prompts, const AttentionTiling& tiling, DType pages);
 

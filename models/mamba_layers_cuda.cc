@@ -20,9 +20,10 @@ Status Decoder::Mamba(int l, const DeviceStep& step, KvCache& kv) {
   auto* const selection = work.selection.as<BFloat16>();
   auto* const dt = work.dt.as<BFloat16>();
   // The input of the convolution, x, and the gate, z.
-  DS_RETURN_IF_ERROR(Norm(layer.input_norm, layer.input_norm_bias, tokens, normed));
-  DS_RETURN_IF_ERROR(
-      Multiply<BFloat16>(layer.in_proj, {.x = normed, .num_tokens = tokens, .y = projected}));
+  FewRowsNorm inside;
+  DS_RETURN_IF_ERROR(NormFor({&layer.in_proj}, layer.input_norm, layer.input_norm_bias, &inside));
+  DS_RETURN_IF_ERROR(Multiply<BFloat16>(
+      layer.in_proj, {.x = normed, .num_tokens = tokens, .y = projected}, inside));
 
   // The convolution over the last tokens.
   CausalConvArgs<BFloat16> conv;
@@ -100,9 +101,10 @@ Status Decoder::GatedMemory(const Weights::Layer& layer) {
   const int tokens = rows_.tokens, inner = parts_.config.mamba.inner;
   auto* const normed = work.normed.as<BFloat16>();
   auto* const projected = work.projected.as<BFloat16>();
-  DS_RETURN_IF_ERROR(Norm(layer.input_norm, layer.input_norm_bias, tokens, normed));
-  DS_RETURN_IF_ERROR(
-      Multiply<BFloat16>(layer.in_proj, {.x = normed, .num_tokens = tokens, .y = projected}));
+  FewRowsNorm inside;
+  DS_RETURN_IF_ERROR(NormFor({&layer.in_proj}, layer.input_norm, layer.input_norm_bias, &inside));
+  DS_RETURN_IF_ERROR(Multiply<BFloat16>(
+      layer.in_proj, {.x = normed, .num_tokens = tokens, .y = projected}, inside));
   DS_RETURN_IF_ERROR(cuda::GatedMemory({.gate = projected,
                                         .gate_stride = inner,
                                         .memory = work.memory.as<BFloat16>(),

@@ -54,6 +54,8 @@ struct FewRowsLayout {
 struct FewRowsShared {
   int unit_begin[kParts + 1];  // of each worker, and the end
   int is_last;                 // of the thread blocks that share a pass
+  float partial[kFewRowsNormTokens][kParts];
+  float mean[kFewRowsNormTokens], factor[kFewRowsNormTokens];
 };
 
 // A thread's place in the grid.
@@ -125,6 +127,92 @@ __device__ __forceinline__ void LoadX(const FewRowsCall& call, int first_token, 
     }
     *reinterpret_cast<Words4*>(to + (chunk / kChunks * x_tokens + token) * kXPitch +
                                chunk % kChunks * 16) = words;
+  }
+}
+
+// sums[t] += value(number, t) over the row of token t, added as the kernels of rowwise_cuda.cu add:
+// by thread, in a tree within each warp, then the warps in ascending order.
+template <typename Value>
+__device__ __forceinline__ void SumRows(const FewRowsProduct& product, int first_token,
+                                        int num_tokens, FewRowsShared& shared, const Value& value,
+                                        float (&sums)[kFewRowsNormTokens]) {
+  static_assert(kThreads == kRowThreads);
+  const int64_t width = product.in_features;
+  const int thread = static_cast<int>(threadIdx.x);
+#pragma unroll
+  for (int token = 0; token < kFewRowsNormTokens; ++token) {
+    sums[token] = 0.0f;
+    if (token >= num_tokens) continue;
+    const float* row = product.norm.rows + (first_token + token) * width;
+    for (int64_t i = thread * kVecWide; i < width; i += kThreads * kVecWide) {
+      float values[kVecWide];
+      LoadRow<kVecWide>(row + i, values);
+#pragma unroll
+      for (int k = 0; k < kVecWide; ++k) sums[token] += value(values[k], token);
+    }
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+      sums[token] += __shfl_xor_sync(0xffffffffu, sums[token], distance);
+    if (thread % 32 == 0) shared.partial[token][thread / 32] = sums[token];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int token = 0; token < kFewRowsNormTokens; ++token) {
+    sums[token] = 0.0f;
+#pragma unroll
+    for (int warp = 0; warp < kParts; ++warp) sums[token] += shared.partial[token][warp];
+  }
+}
+
+// LoadX with x = the norm of the tokens' rows.
+__device__ __forceinline__ void LoadNormed(const FewRowsCall& call, int first_token, int num_tokens,
+                                           int first_group, int num_groups, std::byte* to,
+                                           int x_tokens, FewRowsShared& shared) {
+  const FewRowsProduct& product = call.product;
+  const FewRowsNorm& norm = product.norm;
+  const float width = static_cast<float>(product.in_features);
+  const bool has_mean = norm.bias != nullptr;
+  const int thread = static_cast<int>(threadIdx.x);
+  float sums[kFewRowsNormTokens], mean[kFewRowsNormTokens] = {};
+  if (has_mean) {
+    SumRows(product, first_token, num_tokens, shared, [](float v, int) { return v; }, sums);
+#pragma unroll
+    for (int token = 0; token < kFewRowsNormTokens; ++token) mean[token] = sums[token] / width;
+    __syncthreads();
+    SumRows(
+        product, first_token, num_tokens, shared,
+        [&](float v, int token) { return (v - mean[token]) * (v - mean[token]); }, sums);
+  } else {
+    SumRows(product, first_token, num_tokens, shared, [](float v, int) { return v * v; }, sums);
+  }
+#pragma unroll
+  for (int token = 0; token < kFewRowsNormTokens; ++token) {
+    if (thread != token) continue;
+    shared.mean[token] = mean[token];
+    shared.factor[token] = 1.0f / sqrtf(sums[token] / width + norm.eps);
+  }
+  __syncthreads();
+  constexpr int kChunks = kFewRowsGroup / 8;
+  const int chunks = num_groups * kChunks;
+  for (int i = thread; i < num_tokens * chunks; i += kThreads) {
+    const int token = i / chunks, chunk = i % chunks;
+    const int feature = first_group * kFewRowsGroup + chunk * 8;
+    float value[8] = {};
+    if (feature < product.in_features) {
+      const float factor = shared.factor[token], row_mean = shared.mean[token];
+      float weight[8], bias[8] = {};
+      LoadRow<8>(norm.rows + int64_t{first_token + token} * product.in_features + feature, value);
+      LoadRow<8>(norm.weight + feature, weight);
+      if (has_mean) LoadRow<8>(norm.bias + feature, bias);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) {
+        value[k] = has_mean ? (value[k] - row_mean) * factor * weight[k] + bias[k]
+                            : value[k] * factor * weight[k];
+      }
+    }
+    StoreRow<8>(value,
+                reinterpret_cast<BFloat16*>(to + (chunk / kChunks * x_tokens + token) * kXPitch +
+                                            chunk % kChunks * 16));
   }
 }
 
@@ -263,7 +351,7 @@ __device__ __forceinline__ void Prefetch(const FewRowsAhead& ahead) {
 
 // Grid: splits, token tiles at once, columns; rounds of token tiles.
 template <typename Pieces, int kColumns8>
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(kThreads, kColumns8 == 8 ? 1 : 2)
     FewRowsKernel(const __grid_constant__ FewRowsCall call) {
   constexpr int kTokens = 8 * kColumns8;
   const FewRowsProduct& product = call.product;
@@ -302,8 +390,12 @@ __global__ void __launch_bounds__(kThreads, 2)
                           .tile = TileOf(product, unit_begin[worker], unit_begin[worker + 1])};
   for (int stage = 0; stage < plan.stages - 1; ++stage) cursor.Fetch(product, pieces, stage);
   const int first_group = GroupBegin(product.in_features, first_part);
-  LoadX(call, first_token, num_tokens, first_group,
-        GroupBegin(product.in_features, first_part + parts) - first_group, x, layout.x_tokens);
+  const int num_groups = GroupBegin(product.in_features, first_part + parts) - first_group;
+  if (kColumns8 == 1 && product.norm.rows != nullptr) {
+    LoadNormed(call, first_token, num_tokens, first_group, num_groups, x, layout.x_tokens, shared);
+  } else {
+    LoadX(call, first_token, num_tokens, first_group, num_groups, x, layout.x_tokens);
+  }
   __syncthreads();
   const uint32_t x_row = SharedAddress(x) +
                          static_cast<uint32_t>(min(lane % 8, layout.x_tokens - 1) * kXPitch +

@@ -47,6 +47,17 @@ struct FewRowsAhead {
   int units = 0;  // 0: nothing
 };
 
+// x as the norm of float32 rows, with the bits of RmsNorm or LayerNorm (rowwise.h). Every thread
+// block computes all of it, so this is for few tokens: a thread block has at most
+// kFewRowsNormTokens.
+struct FewRowsNorm {
+  const float* rows = nullptr;    // [num_tokens, in_features]; nullptr: x is given
+  const float* weight = nullptr;  // [in_features]
+  const float* bias = nullptr;    // [in_features] of LayerNorm; nullptr: RmsNorm
+  float eps = 0;
+};
+inline constexpr int kFewRowsNormTokens = 8;
+
 // Device memory. REQUIRES: in_features and x_stride are multiples of 8; weight and x are 16-byte
 // aligned. With kSiluMul out_features is a multiple of 16, y is bfloat16 and does not accumulate.
 struct FewRowsProduct {
@@ -55,6 +66,7 @@ struct FewRowsProduct {
   int out_features = 0;
   const BFloat16* x = nullptr;  // [num_tokens, in_features]
   int64_t x_stride = 0;         // elements from row to row of x
+  FewRowsNorm norm = {};        // in the place of x
   int num_tokens = 0;
   FewRowsForm form = FewRowsForm::kStore;
   void* y = nullptr;                 // [num_tokens, YWidth()]
@@ -73,7 +85,11 @@ struct FewRowsProduct {
   FewRowsProduct Tokens(int begin, int count) const {
     FewRowsProduct part = *this;
     part.num_tokens = std::min(count, num_tokens - begin);
-    part.x += begin * x_stride;
+    if (norm.rows == nullptr) {
+      part.x += begin * x_stride;
+    } else {
+      part.norm.rows += begin * int64_t{in_features};
+    }
     part.y = static_cast<std::byte*>(y) +
              static_cast<size_t>(begin) * static_cast<size_t>(YWidth()) * SizeOf(y_dtype);
     return part;
@@ -136,6 +152,12 @@ class FewRows {
   FewRowsLimits limits_;
   DeviceBuffer partials_;
   DeviceBuffer counters_;  // int32, all 0 between products
+};
+
+// What cuda::LinearFewRows takes besides a matrix and its rows.
+struct FewRowsUse {
+  const FewRows& few_rows;
+  FewRowsNorm norm = {};  // in the place of x
 };
 
 }  // namespace diffserve::cuda

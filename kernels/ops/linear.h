@@ -70,8 +70,8 @@ void Linear(const PackedLinear& weight, const LinearArgs<float>& args, ThreadPoo
 }  // namespace cpu
 
 namespace cuda {
-class FewRows;
 class MatrixLibrary;
+struct FewRowsUse;
 class PackedLinear;
 class Stream;
 // REQUIRES: x and y are 16-byte aligned; y has the type that the weight was packed for. The first
@@ -85,13 +85,13 @@ Status Linear(const PackedLinear& weight, const LinearArgs<BFloat16, float>& arg
 bool TakesFewRows(const PackedLinear& weight);
 // The same by the chain of few_rows_cuda.h, for any number of tokens. REQUIRES: TakesFewRows.
 Status LinearFewRows(const PackedLinear& weight, const LinearArgs<BFloat16>& args,
-                     const FewRows& few_rows, const Stream& stream);
+                     const FewRowsUse& use, const Stream& stream);
 Status LinearFewRows(const PackedLinear& weight, const LinearArgs<BFloat16, float>& args,
-                     const FewRows& few_rows, const Stream& stream);
+                     const FewRowsUse& use, const Stream& stream);
 // y [num_tokens, out_features / 2] = silu(gate) up of the halves of x W^T, with the bits of
 // LinearFewRows and SiluMul.
 Status LinearSiluMulFewRows(const PackedLinear& weight, const LinearArgs<BFloat16>& args,
-                            const FewRows& few_rows, const Stream& stream);
+                            const FewRowsUse& use, const Stream& stream);
 }  // namespace cuda
 
 }  // namespace diffserve

@@ -164,7 +164,7 @@ void CheckOutput(const PackedLinear& weight, DType y_dtype) {
 
 template <typename Y>
 FewRowsProduct FewRowsOf(const PackedLinear& weight, const LinearArgs<BFloat16, Y>& args,
-                         DType y_dtype) {
+                         DType y_dtype, const FewRowsUse& use) {
   CheckOutput(weight, y_dtype);
   DS_CHECK(TakesFewRows(weight), "few-row products have kernels for the weights");
   return {.weight = static_cast<const BFloat16*>(weight.weight()),
@@ -172,6 +172,7 @@ FewRowsProduct FewRowsOf(const PackedLinear& weight, const LinearArgs<BFloat16, 
           .out_features = weight.out_features(),
           .x = args.x,
           .x_stride = args.XStride(weight.in_features()),
+          .norm = use.norm,
           .num_tokens = args.num_tokens,
           .y = args.y,
           .y_dtype = y_dtype,
@@ -215,20 +216,20 @@ bool TakesFewRows(const PackedLinear& weight) {
 }
 
 Status LinearFewRows(const PackedLinear& weight, const LinearArgs<BFloat16>& args,
-                     const FewRows& few_rows, const Stream& stream) {
-  return few_rows.Multiply(FewRowsOf(weight, args, DType::kBFloat16), stream);
+                     const FewRowsUse& use, const Stream& stream) {
+  return use.few_rows.Multiply(FewRowsOf(weight, args, DType::kBFloat16, use), stream);
 }
 
 Status LinearFewRows(const PackedLinear& weight, const LinearArgs<BFloat16, float>& args,
-                     const FewRows& few_rows, const Stream& stream) {
-  return few_rows.Multiply(FewRowsOf(weight, args, DType::kFloat32), stream);
+                     const FewRowsUse& use, const Stream& stream) {
+  return use.few_rows.Multiply(FewRowsOf(weight, args, DType::kFloat32, use), stream);
 }
 
 Status LinearSiluMulFewRows(const PackedLinear& weight, const LinearArgs<BFloat16>& args,
-                            const FewRows& few_rows, const Stream& stream) {
-  FewRowsProduct product = FewRowsOf(weight, args, DType::kBFloat16);
+                            const FewRowsUse& use, const Stream& stream) {
+  FewRowsProduct product = FewRowsOf(weight, args, DType::kBFloat16, use);
   product.form = FewRowsForm::kSiluMul;
-  return few_rows.Multiply(product, stream);
+  return use.few_rows.Multiply(product, stream);
 }
 
 }  // namespace diffserve::cuda

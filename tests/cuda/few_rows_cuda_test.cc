@@ -214,6 +214,53 @@ TEST_F(FewRowsTest, FusedSiluMulHasTheBitsOfItsOwnKernel) {
   }
 }
 
+TEST_F(FewRowsTest, NormInsideHasTheBitsOfItsOwnKernel) {
+  constexpr int kIn = 2056, kOut = 24, kTokens = 11;
+  const Case of{.out_features = kOut, .in_features = kIn};
+  const DeviceArray<BFloat16> weight(ToBFloat16(of.w), *stream_);
+  // RmsNorm brings the first token's numbers to the middle between two bfloat16 numbers, where the
+  // last bit of float32 decides.
+  const std::vector<float> rows = RandomFloats(kTokens * kIn, 18);
+  double squares = 0;
+  for (size_t i = 0; i < kIn; ++i) squares += double{rows[i]} * rows[i];
+  std::vector<float> weights(kIn);
+  for (size_t i = 0; i < kIn; ++i) {
+    const double middle = 1 + static_cast<double>(2 * (i % 64) + 1) / 256;
+    weights[i] = static_cast<float>(middle * std::sqrt(squares / kIn + 1e-5) / rows[i]);
+  }
+  const DeviceArray<float> hidden(rows, *stream_), scale(weights, *stream_),
+      bias(RandomFloats(kIn, 20), *stream_);
+  for (const bool is_layer_norm : {false, true}) {
+    const DeviceArray<BFloat16> normed(std::vector<BFloat16>(kTokens * kIn), *stream_);
+    ASSERT_TRUE(IsOk(is_layer_norm ? cuda::LayerNorm({hidden.data(), scale.data(), bias.data(),
+                                                      normed.data(), kTokens, kIn, 1e-5f},
+                                                     *stream_)
+                                   : cuda::RmsNorm({hidden.data(), scale.data(), normed.data(),
+                                                    kTokens, kIn, 1e-5f},
+                                                   *stream_)));
+    const std::vector<float> expected = Run<float>(of, ToFloat(normed.Read(*stream_)));
+    const DeviceArray<float> y(std::vector<float>(kTokens * kOut), *stream_);
+    for (const int num_tokens : {1, 3, 8, kTokens}) {
+      FewRowsProduct product = {
+          .weight = weight.data(),
+          .in_features = kIn,
+          .out_features = kOut,
+          .norm = {hidden.data(), scale.data(), is_layer_norm ? bias.data() : nullptr, 1e-5f},
+          .num_tokens = num_tokens,
+          .y = y.data(),
+          .y_dtype = DType::kFloat32};
+      for (const int splits : {1, 8}) {
+        const FewRowsPlan plan = cuda::PlanFewRows(product, few_rows_.limits(), splits).value();
+        ASSERT_TRUE(IsOk(few_rows_.Multiply(product, plan, *stream_)));
+        const std::vector<float> found = y.Read(*stream_);
+        const size_t count = Elements(num_tokens, kOut);
+        EXPECT_TRUE(SameBits(std::span(found).first(count), std::span(expected).first(count)))
+            << num_tokens << " tokens, " << splits << " splits";
+      }
+    }
+  }
+}
+
 TEST_F(FewRowsTest, NanStaysWithItsToken) {
   const Case of{.out_features = 40, .in_features = 72};
   for (const int num_tokens : {3, 30}) {

@@ -37,7 +37,7 @@ std::vector<Y> Run(const OnDevice& device, const LinearTestInput& input, const s
                                         .accumulate = input.accumulate,
                                         .x_stride = input.x_stride};
   EXPECT_TRUE(IsOk(device.products == Products::kFewRows
-                       ? cuda::LinearFewRows(device.weight, args, device.few_rows, device.stream)
+                       ? cuda::LinearFewRows(device.weight, args, {device.few_rows}, device.stream)
                        : cuda::Linear(device.weight, args, *device.library, device.stream)));
   return device_y.Read(device.stream);
 }
