@@ -110,7 +110,7 @@ TEST(StepBatchTest, PackedStepHoldsTokensPagesAndDrawsWithGeneratedRowsFirst) {
     owned.batch.adjustments.resize(random() % 5);
     owned.batch.masks.resize(random() % 3 * 7);
     std::iota(owned.batch.masks.begin(), owned.batch.masks.end(), 90000u);
-    const std::vector<StepPass> passes = CutIntoPasses(batch, {1, 1, 512}, 1 << 20);
+    const std::vector<StepPass> passes = CutIntoPasses(batch, {1, 1}, 1 << 20);
     ASSERT_EQ(passes.size(), 1u);
     PackedStep packed;
     PackStep(batch, passes[0], {.page_size = kPage, .draws = true}, &packed);
@@ -166,9 +166,10 @@ TEST(StepBatchTest, GeneratedTokensAreCutWhereTheSizeOfSplitsChanges) {
   PackStep(owned.batch, passes[0],
            {.needs = {.has_windows = true, .has_states = true}, .page_size = kPage}, &packed);
   ASSERT_EQ(packed.shape.num_generated_sequences, 5);
+  std::vector<std::byte> bytes = BytesOf(packed);
   const StepOffsets at(packed.shape);
   for (const size_t offset : {at.sequences, at.in_windows}) {
-    const auto entries = Read<DeviceSequence>(packed.bytes, offset, 7);
+    const auto entries = Read<DeviceSequence>(bytes, offset, 7);
     const int positions[] = {16384, 16383, 4094, 65536, 65530, 16382, 16382},
               num_tokens[] = {4, 1, 4, 2, 6, 1, 6}, after[] = {0, 4, 0, 0, 2, 5, 0};
     int row = 0;
@@ -180,7 +181,7 @@ TEST(StepBatchTest, GeneratedTokensAreCutWhereTheSizeOfSplitsChanges) {
       row += num_tokens[i];
     }
   }
-  const DeviceStep step(packed.shape, packed.bytes.data(), {});
+  const DeviceStep step(packed.shape, bytes.data(), {});
   ASSERT_EQ(step.waves.size(), 3u);  // the first sequence's prompt, and its two generated entries
   EXPECT_EQ(step.waves[0].num_sequences, 4);
   EXPECT_EQ(step.waves[1].num_sequences, 2);
@@ -191,7 +192,7 @@ TEST(StepBatchTest, PaddingHasNoTokensAndDrawsNothing) {
   OwnedBatch owned;
   for (int s = 0; s < 5; ++s) owned.Add(70 + s, 1, 0);
   PackedStep packed;
-  PackStep(owned.batch, CutIntoPasses(owned.batch, {1, 1, 512}, 1 << 20)[0],
+  PackStep(owned.batch, CutIntoPasses(owned.batch, {1, 1}, 1 << 20)[0],
            {.page_size = kPage, .draws = true, .num_padded = 8}, &packed);
   std::vector<std::byte> bytes = BytesOf(packed);
   EXPECT_EQ(packed.shape.num_tokens, 8);
@@ -356,10 +357,10 @@ TEST(StepBatchTest, ShapeOfAPaddedStepIsIndependentOfItsSequences) {
       if (s % 2 == 0) owned.batch.states.back().snapshots = {{1, 20 + s}};
     }
     PackedStep packed;
-    PackStep(owned.batch, CutIntoPasses(owned.batch, {1, 1, 512}, 1 << 20)[0],
+    PackStep(owned.batch, CutIntoPasses(owned.batch, {1, 1}, 1 << 20)[0],
              {.needs = kHybrid, .page_size = kPage, .draws = true, .num_padded = 8}, &packed);
     std::vector<std::byte> bytes = BytesOf(packed);
-    const DeviceStep step(packed.shape, bytes.data(), {1, 1, 512});
+    const DeviceStep step(packed.shape, bytes.data(), {1, 1});
     ASSERT_EQ(step.waves.size(), 1u);
     EXPECT_EQ(step.waves[0].num_sequences, 8);
     EXPECT_EQ(step.num_wanted_tokens, 8);
