@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/policy/drawn_tokens.h"
+#include "engine/policy/request_fit.h"
 #include "kernels/base/check.h"
 
 namespace diffserve {
