@@ -36,7 +36,7 @@ HELD = [
      "test_client_identity.py:test_grpc_serves_no_stranger",
      "test_client_identity.py:test_no_client_names_itself"),
     ("There is no TLS.", "no test: a fact"),
-    ("run without privileges", "test_watching.py:test_services_have_no_privileges"),
+    ("run the server without privileges", "test_watching.py:test_services_have_no_privileges"),
     ("Limits on requests, connections, memory and time are listed", "no test: a reference"),
     ("read, change or delay beyond its share another client's answers",
      "test_bit_exactness.py:test_through_preemptions", "fairness_test.cc:ClientsTakeTurnsToStart"),
