@@ -28,7 +28,6 @@ BLOCKS = {  # name: (page, script)
     "peers": ("docs/results/peers.md", "tests/bench/peers.py"),
     "gpu": ("docs/results/gpu.md", "tests/bench/report_cuda.py"),
     "cli": ("docs/cli.md", "docs/make_cli.py"),
-    "proofs": ("docs/operate/guarantees.md", "docs/make_guarantees.py"),
 }
 COLUMNS = 120
 

@@ -6,13 +6,11 @@
 #   tests/long.sh NAME...       those checks
 #   tests/long.sh --usual       those that need neither a container, a network nor much time
 #   tests/long.sh --all         all of them
-#   tests/long.sh --list [NAME...]   names, usual minutes on two cores, what they prove and when
-#                               they last passed; without those that are named
+#   tests/long.sh --list [NAME...]   names, usual minutes on two cores and what they prove;
+#                               without those that are named
 #   tests/long.sh --turn MINUTES     gpu_check, then each that fits into the minutes that are left,
 #                               from the one whose turn it is by the number of commits. What still
 #                               runs 20 minutes after that is stopped and named, not counted
-# With RECORD=1 each result goes to docs/results/proofs.json with commit and date, and from there
-# (docs/make_guarantees.py) to docs/operate/guarantees.md.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -65,18 +63,9 @@ case "${1:-}" in
   --list)
     shift
     [[ " $* " != *" --usual "* ]] || except="${usual[*]}"
-    declare -A age
-    while read -r name days; do age[$name]="passed $days days ago"; done < <(python3 - <<'PYTHON'
-import datetime, json
-for name, proof in json.load(open("docs/results/proofs.json")).items():
-    if not proof["failed"]:
-        print(name, (datetime.date.today() - datetime.date.fromisoformat(proof["date"])).days)
-PYTHON
-    )
     for name in "${usual[@]}" "${each[@]}" "${others[@]}"; do
       [[ " $except $* " == *" $name "* ]] ||
-        printf '%-12s %3d min  %s; %s\n' "$name" "${minutes[$name]}" "${about[$name]}" \
-          "${age[$name]:-no recorded run}"
+        printf '%-12s %3d min  %s\n' "$name" "${minutes[$name]}" "${about[$name]}"
     done
     exit 0
     ;;
@@ -253,19 +242,6 @@ check_loader() {
   whole loader build/release/tests/loader_robustness
 }
 
-record() {  # record NAME PASSED FAILED SECONDS
-  python3 - "$@" "$(git -c safe.directory=* rev-parse --short=12 HEAD)" "$(date -u +%F)" <<'PYTHON'
-import json, pathlib, sys
-name, passed, failed, seconds, commit, date = sys.argv[1:]
-path = pathlib.Path("docs/results/proofs.json")
-proofs = json.loads(path.read_text()) if path.exists() else {}
-proofs[name] = {"passed": int(passed), "failed": int(failed), "seconds": int(seconds),
-                "commit": commit, "date": date}
-path.parent.mkdir(parents=True, exist_ok=True)
-path.write_text(json.dumps(proofs, indent=1, sort_keys=True) + "\n")
-PYTHON
-}
-
 if [ -n "$budget" ]; then
   deadline_s=$((budget * 60 + 1200))
   every=("${usual[@]}" "${others[@]}")
@@ -281,9 +257,6 @@ for name in "${names[@]}"; do
   reason=$(obstacle "$name")
   if [ -n "$reason" ]; then echo "-- $name cannot run here: $reason"; continue; fi
   echo "-- $name"
-  at=$SECONDS before=$passed before_failed=$failed
   "check_$name" || failed=$((failed + 1))
-  [ -z "${RECORD:-}" ] ||
-    record "$name" $((passed - before)) $((failed - before_failed)) $((SECONDS - at))
 done
 end_of_suites
