@@ -212,7 +212,6 @@ void Responses::End(Response& response, Status status) {
       callbacks_.cancel(choice.request, FinishReason::kCancelled);
   }
   if (status.ok()) Count(response);
-  if (response.tokenized.on_end) response.tokenized.on_end();
   const OpenedResponse& opened = response.opened;
   deadlines_.erase({opened.deadline, opened.id});
   callbacks_.ended(opened);  // before the last event, so that a client that has seen the end can

@@ -40,9 +40,6 @@ struct TokenizedRequest {
   std::vector<std::string> stop;
   bool include_stop_in_output = false;
   bool skip_special_tokens = true;
-  // Called when the response ends for any reason, if it was submitted; must not wait. May be
-  // empty.
-  std::function<void()> on_end;
 };
 
 class Responses {

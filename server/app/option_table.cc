@@ -281,11 +281,6 @@ std::vector<FlagSpec> ModelsFlags() {
 // What a server reports of itself.
 std::vector<FlagSpec> ReportFlags() {
   return {
-      FlagSpec("--cancelled-mass-sample N", kServe,
-               At<&Options::serve, &ServeOptions::cancelled_mass_sample>(),
-               "one request in N is measured for diffserve_cancelled_mass: what the second "
-               "attention map removes; 0: none; CPU only")
-          .In(0, 1 << 30),
       FlagSpec("--kv-cache-dir DIR", kServe | kRunBatch | kInspect,
                At<&Options::serve, &ServeOptions::kv_cache_dir>(),
                "directory in which pages of the prefix cache outlive memory and process; CPU only; "

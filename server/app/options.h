@@ -91,7 +91,6 @@ struct ServeOptions {
   int drain_timeout_s = 45;
   MemorySize max_answers_memory = {"2GiB", int64_t{2} << 30};
   MemorySize max_body_size = {"4MiB", int64_t{4} << 20};
-  int cancelled_mass_sample = 256;
   std::string kv_cache_dir;  // of the prefix cache on disk; empty: none
   MemorySize kv_cache_disk = {"16GiB", int64_t{16} << 30};
   MemorySize kv_cache_host_memory;  // of the prefix cache of a GPU; not given: none

@@ -113,7 +113,6 @@ ServerStats Server::Stats() const {
   stats.engine = engine_.Snapshot();
   if (output_ != nullptr) stats.responses = output_->stats();
   if (parts_.kv_events != nullptr) stats.kv_events = parts_.kv_events->counts();
-  if (frontend_ != nullptr) stats.cancelled_mass = frontend_->cancelled_mass();
   return stats;
 }
 

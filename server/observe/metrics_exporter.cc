@@ -235,15 +235,6 @@ void AddKvEvents(FamilyList& list, const KvEventCounts& events) {
                static_cast<double>(events.dropped));
 }
 
-void AddCancelledMass(FamilyList& list, std::span<const ShareHistogram> layers) {
-  for (size_t layer = 0; layer < layers.size(); ++layer) {
-    list.Distribution("cancelled_mass",
-                      "Share of the first attention map's mass that the second map removes, at the "
-                      "last token of sampled prompts, by layer.",
-                      layers[layer], {{"layer", std::to_string(layer)}});
-  }
-}
-
 void AddModel(FamilyList& list, const ServedModelInfo& info) {
   list.Gauge("build_info", "Always 1; the labels name the version, device and model.", 1,
              {{"version", info.version},
@@ -381,7 +372,6 @@ std::string MetricsExporter::OwnNames(const ServerStats& stats) const {
   AddKvEvents(own, stats.kv_events);
   AddTimes(own, stats.engine);
   AddResponses(own, stats.responses);
-  AddCancelledMass(own, stats.cancelled_mass);
   {
     std::lock_guard lock(mutex_);
     for (const auto& [key, count] : http_) {

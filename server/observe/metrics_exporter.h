@@ -21,7 +21,6 @@
 #include "engine/contract/stats.h"
 #include "server/http/message.h"
 #include "server/observe/kv_event_publisher.h"
-#include "server/serving/cancelled_mass.h"
 
 namespace diffserve {
 
@@ -48,7 +47,6 @@ struct ServerStats {
   EngineStats engine;
   ResponseStats responses = {};
   KvEventCounts kv_events = {};
-  std::vector<ShareHistogram> cancelled_mass = {};  // by layer; empty if nothing is sampled
 };
 
 class MetricsExporter {

@@ -10,7 +10,6 @@
 #include "models/diagnostics/hidden_state_pool.h"
 #include "server/serving/answer/answer_constraints.h"
 #include "server/serving/answer/answer_price.h"
-#include "server/serving/cancelled_mass.h"
 #include "server/serving/request/context_overflow.h"
 #include "server/serving/request/model_defaults.h"
 #include "server/serving/request/request_checks.h"
@@ -84,13 +83,6 @@ struct Frontend::Impl {
         output(output_in),
         answers(options.max_answers_bytes),
         constraints(tokenizer, config, options.grammar),
-        cancelled_mass({.source = options.attention,
-                        .every = options.cancelled_mass_sample,
-                        .max_numbers = options.max_attention_numbers,
-                        .queue =
-                            [this](size_t bytes, std::function<void(bool)> work) {
-                              pool.TrySubmit({}, bytes, std::move(work));
-                            }}),
         pool({.threads = options.text_threads,
               .max_tasks = static_cast<size_t>(options.max_text_queue),
               .max_bytes = options.max_text_queue_bytes}) {}
@@ -142,7 +134,6 @@ struct Frontend::Impl {
   OutputLoop& output;
   const AnswerBudget answers;
   mutable AnswerConstraints constraints;
-  CancelledMass cancelled_mass;
   TextPool pool;  // last: its threads use all of the above
 };
 
@@ -344,7 +335,7 @@ Frontend::Frontend(FrontendOptions options, const ModelConfig& config, const Tok
     : impl_(std::make_unique<Impl>(std::move(options), config, tokenizer, chat_template, engine,
                                    output)) {}
 
-Frontend::~Frontend() { impl_->cancelled_mass.Close(); }
+Frontend::~Frontend() = default;
 
 // Checks that need no text work.
 Status Frontend::Impl::Check(GenerateRequest& request) const {
@@ -391,10 +382,7 @@ Result<ResponseId> Frontend::Generate(GenerateRequest request,
     if (!settled.ok()) return impl.output.End(id, settled);
     for (size_t i = 0; i < shared->pools.size(); ++i)
       shared->pools[i]->Reserve(tokenized->prompts[i].token_ids.size());
-    if (shared->capture != nullptr)
-      shared->capture->Reserve();
-    else
-      impl.cancelled_mass.Sample(*tokenized);
+    if (shared->capture != nullptr) shared->capture->Reserve();
     tokenized->continuations.front().place = std::move(place);
     impl.output.Submit(id, std::move(tokenized).value());
   };
@@ -478,10 +466,6 @@ Status Frontend::RunOnTextThread(const std::string& client, size_t bytes,
   return impl_->pool.TrySubmit(client, bytes, std::move(work))
              ? Status()
              : Status(StatusCode::kResourceExhausted, "too many requests are waiting to be read");
-}
-
-std::vector<ShareHistogram> Frontend::cancelled_mass() const {
-  return impl_->cancelled_mass.layers();
 }
 
 const FrontendOptions& Frontend::options() const { return impl_->options; }

@@ -33,7 +33,6 @@ namespace diffserve {
 class AttentionCapture;
 class HiddenStatePool;
 struct AttentionSource;
-struct ShareHistogram;  // server/serving/cancelled_mass.h
 
 // Text is tokenized with special tokens added. A conversation is rendered first and
 // tokenized without them; ids are used unchanged. Special tokens written in a text prompt are
@@ -124,7 +123,6 @@ struct FrontendOptions {
   size_t max_text_queue_bytes = size_t{64} << 20;    // their prompts together
   std::shared_ptr<const AttentionSource> attention;  // nullptr: maps are not available
   bool on_gpu = false;                               // no HiddenStatePool is filled there
-  int cancelled_mass_sample = 256;  // one request in N is sampled (server/serving/cancelled_mass.h)
   int64_t max_attention_numbers = int64_t{1} << 22;  // in the maps of one request
 };
 
@@ -170,8 +168,6 @@ class Frontend {
   Status RunOnTextThread(const std::string& client, size_t bytes,
                          std::function<void(bool run)> work);
 
-  // See server/serving/cancelled_mass.h.
-  std::vector<ShareHistogram> cancelled_mass() const;
   const FrontendOptions& options() const;
   const ModelConfig& model_config() const;
   const Tokenizer& tokenizer() const;

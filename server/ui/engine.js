@@ -77,17 +77,15 @@ function layers(samples) {
   const byLayer = (name) => new Map(samplesOf(samples, name).map((sample) =>
     [sample.labels.layer, sample.value]));
   const lambdas = byLayer("layer_lambda"), starts = byLayer("layer_lambda_init");
-  const sums = byLayer("cancelled_mass_sum"), counts = byLayer("cancelled_mass_count");
   if (lambdas.size === 0) {
     return [make("p", { className: "quiet" },
       "No layer has a constant λ: the model has one map, or its λ depends on the token.")];
   }
   const top = Math.max(1, ...lambdas.values(), ...starts.values());
   return [...lambdas].map(([layer, value]) => {
-    const start = starts.get(layer), count = counts.get(layer) ?? 0;
+    const start = starts.get(layer);
     const text = `${value.toFixed(3)}` +
-      (start === undefined ? "" : `, initially ${start.toFixed(3)}`) +
-      (count === 0 ? "" : `; cancels ${(100 * sums.get(layer) / count).toFixed(1)} % of map 1`);
+      (start === undefined ? "" : `, initially ${start.toFixed(3)}`);
     return make("div", { className: "layer" }, make("span", {}, `layer ${layer}`),
       bar(value, start, top, `layer ${layer}: λ ${text}`), make("span", {}, text));
   });

@@ -388,38 +388,6 @@ class GrpcTest(unittest.TestCase):
         self.server.wait_until_idle()
 
 
-class CancelledMassTest(unittest.TestCase):
-    def counts(self, server) -> list[float]:
-        return [server.metric("diffserve_cancelled_mass_count", layer=layer)
-                for layer in range(LAYERS)]
-
-    def test_it_is_the_mean_over_heads_of_the_last_prompt_token(self):
-        with ServerProcess("--cancelled-mass-sample", 1) as server:
-            self.assertEqual(self.counts(server), [0] * LAYERS)
-            server.post("/v1/completions", {"prompt": LONG, "max_tokens": 3})
-            eventually(lambda: self.counts(server) == [1] * LAYERS, "the sample is reckoned")
-            data = ask(server, tokens=LONG, top_k=0)["data"]
-            for layer in range(LAYERS):
-                shares = [item["cancelled"] for item in data if item["layer"] == layer]
-                self.assertAlmostEqual(
-                    server.metric("diffserve_cancelled_mass_sum", layer=layer),
-                    sum(shares) / HEADS, delta=1e-9)
-            self.assertEqual(self.counts(server), [1] * LAYERS, "requests for maps are no samples")
-
-    def test_one_request_in_n_is_sampled(self):
-        with ServerProcess("--cancelled-mass-sample", 3) as server:
-            for i in range(7):
-                server.post("/v1/completions", {"prompt": [BOS_ID, 9 + i], "max_tokens": 1})
-            eventually(lambda: self.counts(server) == [3] * LAYERS, "requests 1, 4 and 7")
-
-    def test_metric_is_off_with_0_and_absent_for_one_map(self):
-        for flags, options in ((("--cancelled-mass-sample", 0), {}),
-                               ((), {"model": DEMO_MODEL.with_name("twin")})):
-            with ServerProcess(*flags, **options) as server:
-                server.post("/v1/completions", {"prompt": [5, 6, 7], "max_tokens": 2})
-                self.assertNotIn("diffserve_cancelled_mass", server.get("/metrics").body.decode())
-
-
 class ExampleInThePageTest(unittest.TestCase):
     def test_example_shows_where_the_last_token_looks(self):
         page = (REPOSITORY / "docs/api/attention.md").read_text()

@@ -147,37 +147,6 @@ class PipeTest(unittest.TestCase):
         self.assertIn(b"/system TEXT", result.stdout)
         self.assertIn(b"/sytem is not a command: did you mean /system?", result.stderr)
 
-    @unittest.skipUnless(DEVICE == "cpu", "no capture on a GPU")
-    def test_lens_shows_the_kept_attention(self):
-        lines = f"/lens\n{LISBON}\n/lens 9\n/lens\n/lens 99\n/lens x\n"
-        with ServerProcess(model=DEMO_MODEL) as server:
-            at_server = chat("--url", server.url, lines=lines)
-            tokens = server.post("/v1/chat/completions", {
-                "messages": [{"role": "user", "content": LISBON}], "temperature": 0,
-                "return_token_ids": True}).json()
-            choice = tokens["choices"][0]
-            found = server.post("/v1/attention", {
-                "tokens": tokens["prompt_token_ids"] + choice["token_ids"][:9],
-                "positions": [-2], "top_k": 32}).json()
-        in_process = chat(DEMO_MODEL, "--device", "cpu", lines=lines)
-        self.assertEqual((in_process.returncode, at_server.returncode), (0, 0))
-        self.assertEqual(in_process.stdout, at_server.stdout)
-        shown = in_process.stdout.decode().splitlines()
-        best = max(found["data"], key=lambda item: item["cancelled"])
-        kept = sorted((top for top in best["top"] if top["difference"] >= 0.0005),
-                      key=lambda top: -top["difference"])[:8]
-        self.assertEqual(shown[0], LISBON_ANSWER)
-        self.assertIn(f"layer {best['layer']}, head {best['head']} ", shown[1])
-        self.assertIn(f"lambda {best['lambda']:.3f}", shown[1])
-        self.assertIn("token 12 of the answer", shown[3 + len(kept)])
-        for line, top in zip(shown[3:], kept):
-            numbers = (top["map1"], best["lambda"] * top["map2"], top["difference"])
-            for number in numbers:
-                self.assertIn(f"{number:.3f} ", line)
-            self.assertTrue(line.endswith(f'"{found["token_texts"][top["slot"]]}"'), line)
-        for word in ("no answer to look at", "/lens 99, allowed: 1..", "/lens x, allowed: 1.."):
-            self.assertIn(word, in_process.stderr.decode())
-
     def test_failure_has_an_exit_code_and_a_reason(self):
         with ServerProcess() as server:
             too_long = chat("--url", server.url, lines="x" * 9000 + "\nnever asked\n")

@@ -121,8 +121,7 @@ class LongContextTest(unittest.TestCase):
                            capture_output=True).stdout)
         memory = told["memory"]
         self.assertEqual(memory["kv_bytes"], LENGTH * memory["kv_bytes_per_token"])
-        # The first request would be sampled, which takes memory of its own.
-        with ServerProcess(*limits, "--cancelled-mass-sample", "0", model=self.model) as server:
+        with ServerProcess(*limits, model=self.model) as server:
             def status_bytes(name: str) -> int:
                 status = Path(f"/proc/{server.process.pid}/status").read_text()
                 return int(re.search(rf"{name}:\s+(\d+) kB", status)[1]) * 1024

@@ -35,19 +35,6 @@ class EngineTest(unittest.TestCase):
                 self.assertIn(f"layer {layer}{value:.3f}, initially", page.text("#lambdas"))
             page.until(lambda: "p50 – ms" not in page.text("#cards"), "times between tokens")
 
-    def test_each_layers_cancelled_share_is_shown(self):
-        with (ServerProcess("--cancelled-mass-sample", 1, model=DEMO_MODEL) as server,
-              Browser(server.url) as page):
-            page.ask("Who are you?")
-            page.answered()
-            page.open("#engine")
-            for layer in range(len(LAMBDAS)):
-                page.until(lambda: server.metric("diffserve_cancelled_mass_count", layer=layer) > 0,
-                           "a sample")
-                share, count = (server.metric(f"diffserve_cancelled_mass_{name}", layer=layer)
-                                for name in ("sum", "count"))
-                page.until_text("#lambdas", f"cancels {100 * share / count:.1f} % of map 1")
-
     def test_lines_begin_at_the_left_and_have_a_scale(self):
         with ServerProcess(model=DEMO_MODEL) as server, Browser(server.url) as page:
             page.ask("Tell me a story about a fox.")

@@ -3,7 +3,6 @@
 // are a terminal, and directly otherwise.
 #include <unistd.h>
 
-#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <mutex>
@@ -23,7 +22,7 @@ namespace {
 constexpr size_t kMaxInputBytes = 1 << 20;
 constexpr char kPrompt[] = "> ";
 
-// The answer, or the lens of an answer, that SIGINT stops. Thread-safe.
+// The answer that SIGINT stops. Thread-safe.
 class AnswerStop {
  public:
   std::stop_token Begin() {
@@ -75,14 +74,12 @@ class Chat {
   void Help(const std::string&);
   void Reset(const std::string&);
   void SetSystem(const std::string& text);
-  void Lens(const std::string& number);
   void Quit(const std::string&) { ended_ = true; }
   Status Answer(const std::string& question);
   void Tell(const ChatAnswer& answer) const;
 
   ChatModel& model_;
   ChatHistory history_;
-  ChatAnswer last_;
   const bool to_terminal_;
   AnswerStop answer_stop_;
   bool ended_ = false;
@@ -93,10 +90,6 @@ std::span<const Chat::Command> Chat::Commands() {
       {"/help", "", "list the commands", &Chat::Help},
       {"/reset", "", "forget the conversation, but keep the system message", &Chat::Reset},
       {"/system", " TEXT", "set the system message; without TEXT, remove it", &Chat::SetSystem},
-      {"/lens", " [N]",
-       "show what the model kept and cancelled when it wrote token N of the last answer (default: "
-       "the last token)",
-       &Chat::Lens},
       {"/quit", "", "end the conversation, as Ctrl-D does", &Chat::Quit},
   };
   return kCommands;
@@ -156,32 +149,8 @@ Status Chat::Answer(const std::string& question) {
   Print(terminal.Finish() + "\n");
   if (!answer.ok()) return answer.status();
   Tell(*answer);
-  last_ = *answer;
   if (!answer->text.empty()) history_.Add(question, answer->text);
   return {};
-}
-
-// Skips the end token, which is not shown, unless it is requested.
-void Chat::Lens(const std::string& number) {
-  const int count = static_cast<int>(last_.token_ids.size());
-  if (count == 0 || last_.prompt_token_ids.empty())
-    return Note("there is no answer to look at, or the server did not return its token ids");
-  int token = count - (last_.finish_reason == "stop" && count > 1);
-  if (!number.empty()) {
-    const char* const end = number.data() + number.size();
-    const auto [stop, error] = std::from_chars(number.data(), end, token);
-    if (error != std::errc() || stop != end || token < 1 || token > count) {
-      return Note("/lens " + QuotedOnTerminal(number) + ", allowed: 1.." + std::to_string(count) +
-                  ", the tokens of the last answer");
-    }
-  }
-  std::vector<int32_t> tokens = last_.prompt_token_ids;
-  tokens.insert(tokens.end(), last_.token_ids.begin(), last_.token_ids.begin() + token);
-  const Result<LensAnswer> answer = model_.Look(tokens, answer_stop_.Begin());
-  answer_stop_.End();
-  const Result<std::string> text = answer.ok() ? LensText(*answer, token) : answer.status();
-  if (!text.ok()) return Note("no look: " + ShownOnTerminal(text.status().message()));
-  Print(*text);
 }
 
 // Notes why an answer is incomplete or empty.

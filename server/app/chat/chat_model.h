@@ -3,15 +3,12 @@
 // Thread safety: one thread; a stop may be requested by any thread.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <stop_token>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "server/app/chat/lens_text.h"
 #include "server/app/commands/commands.h"
 #include "server/serving/request/conversation.h"
 
@@ -20,8 +17,6 @@ namespace diffserve {
 struct ChatAnswer {
   std::string text;           // the whole answer
   std::string finish_reason;  // as in the API; empty: the answer was stopped
-  // Ids received so far; empty if the server sends none.
-  std::vector<int32_t> prompt_token_ids, token_ids;
 };
 
 class ChatModel {
@@ -34,14 +29,7 @@ class ChatModel {
   // `take` gets the text as it arrives.
   virtual Result<ChatAnswer> Answer(const Conversation& conversation, const TakeText& take,
                                     const std::stop_token& stop) = 0;
-  // Where the model looked when it wrote the last token. REQUIRES: at least two tokens. Error:
-  // kCancelled soon after a stop is requested.
-  virtual Result<LensAnswer> Look(const std::vector<int32_t>& tokens,
-                                  const std::stop_token& stop) = 0;
 };
-
-// How many slots Look returns per head: those with the largest magnitudes of the difference.
-inline constexpr int kLensSlots = 32;
 
 // Loads the model. The options' ExecutorWrapper is serve's.
 Result<std::unique_ptr<ChatModel>> LoadChatModel(const SessionOptions& options,

@@ -8,7 +8,6 @@ namespace {
 
 constexpr size_t kMaxLineBytes = 8 << 20;
 constexpr size_t kMaxChoices = 16;
-constexpr size_t kMaxIds = 1 << 20;
 constexpr std::string_view kData = "data:";
 
 // Empty: the body has no error.
@@ -66,10 +65,6 @@ Status ChunkReader::TakeChunk(std::string_view data, const TakeText& take) {
       fields->Fail(delta.status());
     }
     choice.String("finish_reason", kMaxLineBytes, &finish_reason_);
-    choice.Ints("prompt_token_ids", kMaxIds, &prompt_token_ids_);
-    std::vector<int32_t> ids;
-    choice.Ints("token_ids", kMaxIds, &ids);
-    token_ids_.insert(token_ids_.end(), ids.begin(), ids.end());
     fields->Fail(choice.status());
   }
   if (fields->status().ok()) return {};

@@ -3,11 +3,9 @@
 // chunks. Thread safety: one thread at a time.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "kernels/base/status.h"
 
@@ -23,9 +21,6 @@ class ChunkReader {
 
   bool done() const { return done_; }  // after the last event; later bytes are ignored
   const std::string& finish_reason() const { return finish_reason_; }
-  // Token ids, if they were requested (return_token_ids) and the server sends them.
-  const std::vector<int32_t>& prompt_token_ids() const { return prompt_token_ids_; }
-  const std::vector<int32_t>& token_ids() const { return token_ids_; }
 
  private:
   Status TakeLine(std::string_view line, const TakeText& take);
@@ -34,7 +29,6 @@ class ChunkReader {
   std::string line_;  // the incomplete line
   bool done_ = false;
   std::string finish_reason_;
-  std::vector<int32_t> prompt_token_ids_, token_ids_;
 };
 
 // The message of an error body in OpenAI's format; otherwise the body itself.

@@ -6,12 +6,10 @@
 #include <optional>
 #include <utility>
 
-#include "models/diagnostics/attention_capture.h"
 #include "server/app/chat/chat_model.h"
 #include "server/app/commands/model_session.h"
 #include "server/app/models/session_cost.h"
 #include "server/hub/model_place.h"
-#include "server/serving/attention_call.h"
 #include "server/serving/frontend.h"
 
 namespace diffserve {
@@ -76,21 +74,6 @@ GenerateRequest RequestTemplate(const SessionOptions& options, const GenerateOpt
   return request;
 }
 
-LensAnswer LensOf(const AttentionAnswer& found) {
-  LensAnswer answer{found.num_maps, found.num_layers, found.num_heads, found.token_texts, {}};
-  for (const AttentionQueryMaps& item : found.items) {
-    LensHead& head = answer.heads.emplace_back();
-    head.layer = item.layer;
-    head.head = item.head;
-    head.lambda = static_cast<float>(item.lambda);
-    head.entropy1 = static_cast<float>(item.entropy1);
-    head.cancelled = static_cast<float>(item.cancelled);
-    for (const AttentionSlot& top : item.top)
-      head.slots.push_back({top.slot, top.map1, top.map2, top.difference});
-  }
-  return answer;
-}
-
 class LocalChat : public ChatModel {
  public:
   // `name`: of the model, for the first line.
@@ -107,12 +90,7 @@ class LocalChat : public ChatModel {
     FrontendOptions frontend;
     frontend.text_threads = 1;
     frontend.content_forms = ContentFormsOf(text_.chat_template.get());
-    frontend.cancelled_mass_sample = 0;  // there is no /metrics to report it
     config_.AddEndOfText(text_.tokenizer->eos_token_id());
-    if (!session_->plan().on_gpu() && config_.num_kv_layers() == config_.num_layers) {
-      frontend.attention = std::make_shared<AttentionSource>(config_.attention,
-                                                             session_->plan().layouts);
-    }
     frontend_ = std::make_unique<Frontend>(frontend, config_, *text_.tokenizer,
                                            text_.chat_template.get(), engine_, *output_);
   }
@@ -138,15 +116,12 @@ class LocalChat : public ChatModel {
       while (std::optional<ResponseEvent> event = stream->TryPop()) {
         if (const auto* delta = std::get_if<ResponseDelta>(&*event)) {
           answer.text += delta->text;
-          for (const SampleResult& token : delta->tokens) answer.token_ids.push_back(token.token);
           if (!delta->text.empty()) take(delta->text);
           if (delta->finish != FinishReason::kNone)
             answer.finish_reason = OpenAiNameOf(delta->finish);
         } else if (const auto* done = std::get_if<ResponseDone>(&*event)) {
           if (!done->status.ok()) return done->status;
           return answer;
-        } else if (const auto* started = std::get_if<ResponseStarted>(&*event)) {
-          answer.prompt_token_ids = started->prompts.front().token_ids.ids();
         }
       }
     }
@@ -154,32 +129,6 @@ class LocalChat : public ChatModel {
     frontend_->Abandon(*id);
     answer.finish_reason.clear();
     return answer;
-  }
-
-  Result<LensAnswer> Look(const std::vector<int32_t>& tokens,
-                          const std::stop_token& stop) override {
-    AttentionRequest request;
-    request.client = request_.client;
-    request.prompt = tokens;
-    request.positions = {-2};
-    request.top_k = kLensSlots;
-    struct Found {
-      std::optional<Result<SharedAttentionAnswer>> answer;  // before the bell
-      EventBell bell;
-    };
-    const auto found = std::make_shared<Found>();
-    const auto call = AttentionMapsCall::Start(*frontend_, std::move(request),
-                                               [found](Result<SharedAttentionAnswer> answer) {
-                                                 found->answer = std::move(answer);
-                                                 found->bell.Ring();
-                                               });
-    if (!call.ok()) return call.status();
-    if (!found->bell.Wait(stop)) {
-      (*call)->Abandon();
-      return Status(StatusCode::kCancelled, "stopped");
-    }
-    if (!found->answer->ok()) return found->answer->status();
-    return LensOf(***found->answer);
   }
 
  private:

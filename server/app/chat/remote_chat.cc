@@ -15,7 +15,6 @@ namespace {
 
 constexpr size_t kMaxModelsBytes = 1 << 20;
 constexpr size_t kMaxModels = 1024;
-constexpr size_t kMaxLensBytes = 64 << 20, kMaxTokens = 1 << 20, kMaxHeads = 1 << 16;
 constexpr int kOk = 200, kUnauthorized = 401;  // of HTTP's status codes
 
 Status Refusal(const std::string& url, const HttpOutcome& outcome) {
@@ -34,7 +33,7 @@ std::string RequestHead(const std::string& model, const SessionOptions& options,
   std::string members;
   JsonWriter json(&members);
   json.Add("model", model).Add("stream", true).Add("temperature", sampling.temperature);
-  json.Add("return_token_ids", true).Add("seed", options.seed);
+  json.Add("seed", options.seed);
   const auto add = [&](const char* name, auto value, auto silent) {
     if (value != silent) json.Add(name, value);
   };
@@ -45,36 +44,6 @@ std::string RequestHead(const std::string& model, const SessionOptions& options,
   add("ignore_eos", sampling.ignore_eos, false);
   if (!generate.stop.empty()) json.Add("stop", generate.stop);
   return members;
-}
-
-// Reads the JSON of /v1/attention.
-Result<LensAnswer> ParseLens(std::string_view body) {
-  Result<JsonFields> fields = JsonFields::Parse(body);
-  if (!fields.ok()) return fields.status();
-  LensAnswer answer;
-  fields->Int("maps", &answer.num_maps);
-  fields->Int("num_layers", &answer.num_layers);
-  fields->Int("num_heads", &answer.num_heads);
-  fields->StringOrStrings("token_texts", kMaxTokens, &answer.token_texts);
-  for (JsonFields& item : fields->Objects("data", kMaxHeads)) {
-    LensHead& head = answer.heads.emplace_back();
-    item.Int("layer", &head.layer);
-    item.Int("head", &head.head);
-    item.Float("lambda", &head.lambda);
-    item.Float("entropy1", &head.entropy1);
-    item.Float("cancelled", &head.cancelled);
-    for (JsonFields& top : item.Objects("top", kLensSlots)) {
-      LensSlot& slot = head.slots.emplace_back();
-      top.Int("slot", &slot.slot);
-      top.Float("map1", &slot.map1);
-      top.Float("map2", &slot.map2);
-      top.Float("difference", &slot.difference);
-      item.Fail(top.status());
-    }
-    fields->Fail(item.status());
-  }
-  if (!fields->status().ok()) return fields->status();
-  return answer;
 }
 
 class RemoteChat : public ChatModel {
@@ -105,8 +74,6 @@ class RemoteChat : public ChatModel {
       return status.ok() && !reader.done();
     };
     const Result<HttpOutcome> outcome = client_.Ask(request, take_body, stop);
-    answer.prompt_token_ids = reader.prompt_token_ids();
-    answer.token_ids = reader.token_ids();
     if (!outcome.ok() && outcome.status().code() == StatusCode::kCancelled) return answer;
     if (!outcome.ok()) return outcome.status();
     if (outcome->status != kOk) return Refusal(url_, *outcome);
@@ -117,27 +84,6 @@ class RemoteChat : public ChatModel {
                     url_ + ": the connection ended before the answer did");
     answer.finish_reason = reader.finish_reason();
     return answer;
-  }
-
-  Result<LensAnswer> Look(const std::vector<int32_t>& tokens,
-                          const std::stop_token& stop) override {
-    HttpRequestText request{.method = "POST", .path = "/v1/attention"};
-    request.body = JsonObjectOf([&](JsonWriter& json) {
-      json.Add("model", model_).Add("tokens", tokens);
-      json.Add("positions", std::vector<int32_t>{-2}).Add("top_k", kLensSlots);
-    });
-    std::string body;
-    const auto take = [&](std::string_view piece) {
-      body += piece;
-      return body.size() <= kMaxLensBytes;
-    };
-    const Result<HttpOutcome> outcome = client_.Ask(request, take, stop);
-    if (!outcome.ok()) return outcome.status();
-    if (outcome->status != kOk) return Refusal(url_, *outcome);
-    Result<LensAnswer> answer = ParseLens(body);
-    if (answer.ok()) return answer;
-    return Status(StatusCode::kUnavailable,
-                  url_ + "/v1/attention: " + QuotedOnTerminal(answer.status().message()));
   }
 
  private:

@@ -173,10 +173,7 @@ Status RunBatch(const SessionOptions& options, const ServeOptions& serve, const 
   BatchJournal& journal = **opened;
   SessionOptions session = options;
   session.engine.max_queue_wait_s = kAnyQueueWait;
-  ServeOptions unserved = serve;
-  unserved.cancelled_mass_sample = 0;  // there is no /metrics to report it
-  const Result<LoadedServer> loaded = LoadServer(session, unserved, wrap,
-                                                 ProgressLine::Form::kPlain);
+  const Result<LoadedServer> loaded = LoadServer(session, serve, wrap, ProgressLine::Form::kPlain);
   if (!loaded.ok()) return loaded.status();
   Server& server = *loaded->server;
   CrashWhenMemoryRunsOut();

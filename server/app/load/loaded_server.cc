@@ -185,7 +185,6 @@ Result<LoadedServer> LoadServer(const SessionOptions& options, const ServeOption
                                           parts.chat_template.get(), *parts.tokenizer);
   server.frontend.content_forms = ChooseContentForms(serve.content_format,
                                                      parts.chat_template.get());
-  server.frontend.cancelled_mass_sample = serve.cancelled_mass_sample;
   server.frontend.text_threads = TextThreads();
   server.routes.model_root = server.grpc.model_root = options.model_dir;
   server.routes.fingerprint = "diffserve-" + parts.info.version + "-" + parts.info.commit;
