@@ -18,7 +18,7 @@ constexpr char kShuttingDown[] = "the server is shutting down";
 // never fill the queue.
 constexpr int kClientToOthersRatioMax = EngineOptions::kClientToOthersRatioMax;
 
-Status TooMany(int64_t own, int64_t all, const char* what, int64_t limit) {
+Status TooManyWait(int64_t own, int64_t all, const char* what, int64_t limit) {
   return Status(StatusCode::kResourceExhausted,
                 std::to_string(all) + " " + what + " wait already, " + std::to_string(own) +
                     " of this client; the limit is " + std::to_string(limit) +
@@ -63,13 +63,13 @@ Status Inbox::CheckRoom(uint64_t client, int64_t tokens, TimePoint start_by) {
   const ClientShare all = queue_.Sum();
   if (own.ahead() >= kClientToOthersRatioMax * (options_.max_waiting_requests - all.ahead())) {
     return Refuse(RefusalReason::kQueueFull,
-                  TooMany(own.ahead(), all.ahead(), "requests", options_.max_waiting_requests));
+                  TooManyWait(own.ahead(), all.ahead(), "requests", options_.max_waiting_requests));
   }
   const int64_t tokens_left = options_.max_waiting_tokens - all.tokens;
   if (all.requests > 0 &&
       (tokens > tokens_left || own.tokens >= kClientToOthersRatioMax * tokens_left)) {
-    return Refuse(RefusalReason::kTokensFull,
-                  TooMany(own.tokens, all.tokens, "prompt tokens", options_.max_waiting_tokens));
+    return Refuse(RefusalReason::kTokensFull, TooManyWait(own.tokens, all.tokens, "prompt tokens",
+                                                          options_.max_waiting_tokens));
   }
   if (start_by == TimePoint::max()) return Status();
   const double wait = EstimatedWait(queue_, client);

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "kernels/base/check.h"
+#include "kernels/base/refusal.h"
 #include "kernels/ops/weight_codec.h"
 #include "models/config_reader.h"
 #include "models/dummy_weights.h"
@@ -59,8 +60,8 @@ Result<std::vector<std::pair<std::string, std::string>>> ReadWeightMap(
   for (size_t i = 0; i < places.size(); ++i)
     num_shards += i == 0 || places[i].second != places[i - 1].second;
   if (num_shards == 0 || num_shards > kMaxShards) {
-    return InvalidArgument(index_path + ": weight_map names " + std::to_string(num_shards) +
-                           " files, expected 1.." + std::to_string(kMaxShards));
+    return NotAllowed(index_path + ": weight_map names " + std::to_string(num_shards) + " files",
+                      RangeText(1, kMaxShards));
   }
   return places;
 }
@@ -97,12 +98,12 @@ Status Checkpoint::AddFile(const std::string& path) {
   header_bytes_ += (*file)->header_bytes();
   files_.push_back(std::move(file).value());
   if (num_tensors_ > SafetensorsFile::kMaxTensors) {
-    return InvalidArgument(path + ": is the shard with which there are more than " +
-                           std::to_string(SafetensorsFile::kMaxTensors) + " tensors");
+    return NotAllowed(path + ": is a shard with too many tensors",
+                      "at most " + std::to_string(SafetensorsFile::kMaxTensors) + " in all");
   }
   if (files_.size() > 1 && header_bytes_ > SafetensorsFile::kMaxHeaderBytes) {
-    return InvalidArgument(path + ": is the shard with which there are more than " +
-                           std::to_string(SafetensorsFile::kMaxHeaderBytes) + " header bytes");
+    return NotAllowed(path + ": is a shard with too many header bytes",
+                      "at most " + std::to_string(SafetensorsFile::kMaxHeaderBytes) + " in all");
   }
   return Status();
 }
@@ -187,21 +188,19 @@ Status Checkpoint::Check(const NamedShape& tensor) const {
   const Located* found = Find(name);
   if (found == nullptr) {
     const std::string& where = files_.size() == 1 ? files_.front()->path() : model_dir_;
-    return InvalidArgument(where + ": tensor " + name + " is missing, expected shape " +
-                           ShapeString(shape));
+    return NotAllowed(where + ": tensor " + name + " is missing", "shape " + ShapeString(shape));
   }
   const SafetensorsFile& file = *files_[found->file];
   const SafetensorsEntry entry = file.index().entry(found->index);
   if (entry.shape != shape) {
-    return InvalidArgument(file.path() + ": tensor " + name + " has shape " +
-                           ShapeString(entry.shape) + ", expected " + ShapeString(shape) +
-                           " from config.json");
+    return NotAllowed(file.path() + ": tensor " + name + " has shape " + ShapeString(entry.shape),
+                      ShapeString(shape) + " from config.json");
   }
   if (dtype.empty() && IsFp8(name)) return CheckScale(tensor);
   const bool is_expected = dtype.empty() ? entry.is_float : entry.dtype_name == dtype;
   if (is_expected) return Status();
-  return InvalidArgument(file.path() + ": tensor " + name + " has dtype " + entry.dtype_name +
-                         ", expected " + (dtype.empty() ? "F32, BF16 or F16" : dtype));
+  return NotAllowed(file.path() + ": tensor " + name + " has dtype " + entry.dtype_name,
+                    dtype.empty() ? "F32, BF16, F16" : dtype);
 }
 
 size_t Checkpoint::SizeBytes(const NamedShape& tensor) const {
@@ -260,10 +259,9 @@ Status Checkpoint::CheckScale(const NamedShape& matrix) const {
   const TensorView view{nullptr, entry.dtype, entry.shape};
   const int64_t num_rows = matrix.shape[0], count = view.num_elements();
   if (!entry.is_float || (count != 1 && (count != num_rows || entry.shape[0] != num_rows))) {
-    return InvalidArgument(file.path() + ": tensor " + name + " has dtype " + entry.dtype_name +
-                           " and shape " + ShapeString(entry.shape) +
-                           ", expected a float type and 1 or " + std::to_string(num_rows) +
-                           " elements");
+    return NotAllowed(file.path() + ": tensor " + name + " has dtype " + entry.dtype_name +
+                          " and shape " + ShapeString(entry.shape),
+                      "a float type and 1 or " + std::to_string(num_rows) + " elements");
   }
   return Status();
 }
@@ -280,8 +278,9 @@ Result<TensorView> Checkpoint::ScaleOf(const std::string& matrix, int64_t num_ro
   for (int64_t row = 0; row < num_rows; ++row) {
     values[row] = stored->At(stored->num_elements() == 1 ? 0 : row);
     if (values[row] >= 0) continue;
-    return InvalidArgument(stored->name + ": element [" + std::to_string(row) + "] is " +
-                           std::to_string(values[row]) + ", expected 0 or more");
+    return NotAllowed(
+        stored->name + ": element [" + std::to_string(row) + "] is " + std::to_string(values[row]),
+        "0 or more");
   }
   scale.data = values;
   return scale;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "kernels/base/refusal.h"
 #include "models/regular_file.h"
 
 namespace diffserve {
@@ -127,8 +128,7 @@ Result<ConfigReader> ConfigReader::Parse(std::string_view text, std::string file
   if (!Json::sax_parse(text, &builder))
     return InvalidArgument(state->file + ": " + builder.problem());
   if (!state->owned.is_object()) {
-    return InvalidArgument(state->file + ": is " + Shown(state->owned) +
-                           ", expected one JSON object");
+    return NotAllowed(state->file + ": is " + Shown(state->owned), "one JSON object");
   }
   return ConfigReader(std::move(state));
 }
@@ -166,7 +166,7 @@ int ConfigReader::Int(std::string_view key, std::optional<int> fallback, int min
   const bool small = value->is_number_integer() &&
                      (!value->is_number_unsigned() || value->get<uint64_t>() <= INT64_MAX);
   if (!small || value->get<int64_t>() < min || value->get<int64_t>() > max) {
-    Refuse(key, "an integer in " + std::to_string(min) + ".." + std::to_string(max));
+    Refuse(key, "an integer from " + RangeText(min, max));
     return min;
   }
   return static_cast<int>(value->get<int64_t>());
@@ -181,7 +181,7 @@ double ConfigReader::Number(std::string_view key, std::optional<double> fallback
   }
   const double number = value->is_number() ? value->get<double>() : 0;
   if (!value->is_number() || !(number >= min && number <= max)) {
-    Refuse(key, "a number in " + Json(min).dump() + ".." + Json(max).dump());
+    Refuse(key, "a number from " + Json(min).dump() + " to " + Json(max).dump());
     return min;
   }
   return number;
@@ -215,8 +215,7 @@ std::vector<int32_t> ConfigReader::IntOrList(std::string_view key, int min, int 
   for (const Json& item : list) {
     const bool fits = item.is_number_integer() && item >= Json(min) && item <= Json(max);
     if (!fits) {
-      Refuse(key, "an integer in " + std::to_string(min) + ".." + std::to_string(max) +
-                      ", or a list of those");
+      Refuse(key, "an integer from " + RangeText(min, max) + ", or a list of those");
       return {};
     }
     numbers.push_back(item.get<int32_t>());
@@ -235,8 +234,7 @@ std::vector<std::optional<int>> ConfigReader::IntsOrNulls(std::string_view key, 
     if (good) numbers.push_back(item.is_null() ? std::nullopt : std::optional(item.get<int>()));
   }
   if (!good) {
-    Refuse(key, "a list of integers in " + std::to_string(min) + ".." + std::to_string(max) +
-                    " and nulls");
+    Refuse(key, "a list of integers from " + RangeText(min, max) + " and nulls");
   }
   return good ? numbers : std::vector<std::optional<int>>();
 }
@@ -274,7 +272,7 @@ std::vector<std::pair<std::string, std::string>> ConfigReader::StringMembers() {
   members.reserve(state_->object->size());
   for (const auto& [key, value] : state_->object->items()) {
     if (!value.is_string()) {
-      Fail(key, "is " + Shown(value) + ", expected a string");
+      Fail(key, RefusalText("is " + Shown(value), "a string"));
       return {};
     }
     members.emplace_back(key, value.get_ref<const std::string&>());
@@ -298,10 +296,9 @@ void ConfigReader::Fail(std::string_view key, std::string_view problem) {
                                        std::string(problem));
 }
 
-void ConfigReader::Refuse(std::string_view key, std::string_view expected) {
+void ConfigReader::Refuse(std::string_view key, std::string_view allowed) {
   const Json* value = state_->Find(key);
-  Fail(key, (value ? "is " + Shown(*value) : std::string("is missing")) + ", expected " +
-                std::string(expected));
+  Fail(key, RefusalText(value ? "is " + Shown(*value) : std::string("is missing"), allowed));
 }
 
 Status ConfigReader::status() const {

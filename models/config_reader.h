@@ -55,8 +55,8 @@ class ConfigReader {
   static std::string OneLine(std::string_view text);
   // Records a problem with a key in the reader's own words: "FILE: KEY PROBLEM".
   void Fail(std::string_view key, std::string_view problem);
-  // Records "FILE: KEY is FOUND, expected EXPECTED"; FOUND is the key's value.
-  void Refuse(std::string_view key, std::string_view expected);
+  // Records "FILE: KEY is FOUND; allowed: ALLOWED"; FOUND is the key's value.
+  void Refuse(std::string_view key, std::string_view allowed);
   Status status() const;
   const std::string& file() const;
 

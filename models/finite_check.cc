@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <string>
 
+#include "kernels/base/refusal.h"
+
 namespace diffserve {
 namespace {
 
@@ -78,10 +80,11 @@ void FiniteCheck::Add(const FiniteCheck& other) {
 
 Status FiniteCheck::status(const TensorView& tensor) const {
   if (count_ == 0) return Status();
-  return InvalidArgument(tensor.name + ": element " + Index(tensor, first_) + " is " +
-                         std::to_string(tensor.At(first_)) + ", expected finite numbers" +
-                         (rounds_ ? " that bfloat16 holds; " : "; ") + std::to_string(count_) +
-                         " of " + std::to_string(tensor.num_elements()) + " are not");
+  return NotAllowed(tensor.name + ": element " + Index(tensor, first_) + " is " +
+                        std::to_string(tensor.At(first_)),
+                    std::string("finite numbers") + (rounds_ ? " that bfloat16 holds; " : "; ") +
+                        std::to_string(count_) + " of " + std::to_string(tensor.num_elements()) +
+                        " are not");
 }
 
 }  // namespace diffserve

@@ -6,6 +6,7 @@
 
 #include "kernels/base/log.h"
 #include "kernels/base/machine_memory.h"
+#include "kernels/base/refusal.h"
 #include "kernels/ops/weight_packer.h"
 #include "models/checkpoint.h"
 #include "models/config_reader.h"
@@ -46,26 +47,24 @@ Status CheckPacked(const ModelOptions& options, const ModelConfig& config) {
   const std::string format(NameOf(packed.format)), dtype(NameOf(config.checkpoint_dtype));
   const std::string where = options.model_dir + "/config.json: quantization_config: ";
   if (options.linear_format.value_or(packed.format) != packed.format) {
-    return InvalidArgument(where + "is packed in " + format + ", and --quantization is " +
-                               std::string(NameOf(*options.linear_format)) +
-                               ", allowed: " + format + ", or not to give it",
-                           "--quantization");
+    return NotAllowed(where + "is packed in " + format + ", and --quantization is " +
+                          std::string(NameOf(*options.linear_format)),
+                      format + ", or not to give it", "--quantization");
   }
   if (options.device == Device::kCuda) return Status();
   if (options.weight_format.value_or(WeightFormatOf(config.checkpoint_dtype)) !=
       WeightFormatOf(config.checkpoint_dtype)) {
-    return InvalidArgument(where + "is packed with " + dtype + " for the rest, and --dtype is " +
-                               std::string(NameOf(*options.weight_format)) + ", allowed: auto, " +
-                               dtype,
-                           "--dtype");
+    return NotAllowed(where + "is packed with " + dtype + " for the rest, and --dtype is " +
+                          std::string(NameOf(*options.weight_format)),
+                      "auto, " + dtype, "--dtype");
   }
   if (options.dummy_weights || cpu::PanelColumns(options.isa) == packed.panel_columns)
     return Status();
-  return InvalidArgument(where + "panels of " + std::to_string(packed.panel_columns) +
-                             " columns, and --cpu-isa is " + std::string(NameOf(options.isa)) +
-                             ", allowed: " + packed.Levels() + ", or convert the original with " +
-                             "--cpu-isa " + std::string(NameOf(options.isa)),
-                         "--cpu-isa");
+  return NotAllowed(where + "panels of " + std::to_string(packed.panel_columns) +
+                        " columns, and --cpu-isa is " + std::string(NameOf(options.isa)),
+                    packed.Levels() + ", or convert the original with --cpu-isa " +
+                        std::string(NameOf(options.isa)),
+                    "--cpu-isa");
 }
 
 // Fills the model's config and its text.
@@ -107,8 +106,8 @@ Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
     if (options.dummy_weights) model.config.stores_fp8 = false;
   }
   if (!on_cuda && model.linear_format == WeightFormat::kFp8E4M3) {
-    return InvalidArgument("--quantization is fp8, allowed with --device cpu: none, int8, int4",
-                           "--quantization");
+    return NotAllowed("--quantization is fp8 with --device cpu", "none, int8, int4",
+                      "--quantization");
   }
   if (on_cuda)
     DS_RETURN_IF_ERROR(cuda::CheckModel(options.model_dir, model.config, model.weight_format));

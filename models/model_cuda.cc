@@ -6,6 +6,7 @@
 
 #include "kernels/base/cuda/device.h"
 #include "kernels/base/log.h"
+#include "kernels/base/refusal.h"
 #include "models/packed_weights.h"
 #include "models/step_runner_cuda.h"
 #include "models/step_transfer_cuda.h"
@@ -112,26 +113,25 @@ Status RunOneStep(Model& model) {
 
 Status CheckModel(const std::string& model_dir, const ModelConfig& config, WeightFormat format) {
   if (format != WeightFormat::kBFloat16) {
-    return InvalidArgument("--dtype is " + std::string(NameOf(format)) +
-                               ", allowed with --device cuda: auto, bfloat16",
-                           "--dtype");
+    return NotAllowed("--dtype is " + std::string(NameOf(format)) + " with --device cuda",
+                      "auto, bfloat16", "--dtype");
   }
   constexpr int kUnit = 8;  // elements in 16 bytes, the alignment of activation rows
   const std::pair<const char*, int> widths[] = {{"hidden_size", config.hidden_size},
                                                 {"intermediate_size", config.intermediate_size}};
   for (const auto& [key, width] : widths) {
     if (width % kUnit == 0) continue;
-    return InvalidArgument(model_dir + "/config.json: --device cuda: " + key + " is " +
-                           std::to_string(width) + ", allowed: a multiple of " +
-                           std::to_string(kUnit));
+    return NotAllowed(
+        model_dir + "/config.json: --device cuda: " + key + " is " + std::to_string(width),
+        "a multiple of " + std::to_string(kUnit));
   }
   const char* reason = DiffAttentionUnsupported(config.attention, ImageFormat(config.attention));
   if (reason == nullptr) return Status();
   const DiffSpec& spec = config.attention;
-  return InvalidArgument(model_dir + "/config.json: --device cuda: " + reason + ": head_dim " +
-                         std::to_string(spec.head_dim) + ", v_dim " + std::to_string(spec.v_dim) +
-                         ", K maps " + std::to_string(spec.k_maps) +
-                         "; allowed head_dim: 16, 48, 64, 96, 128");
+  return NotAllowed(model_dir + "/config.json: --device cuda: " + reason + ": head_dim " +
+                        std::to_string(spec.head_dim) + ", v_dim " + std::to_string(spec.v_dim) +
+                        ", K maps " + std::to_string(spec.k_maps),
+                    "head_dim 16, 48, 64, 96, 128");
 }
 
 size_t StepBytes(const ModelConfig& config, StepBytesOptions options) {
@@ -148,10 +148,9 @@ Result<std::unique_ptr<Model>> LoadModel(LoadOptions options, Checkpoint& checkp
   if (!device.ok()) return device.status();
   if (options.linear_format == WeightFormat::kFp8E4M3 &&
       device->compute_capability < kFp8ComputeCapabilityMin) {
-    return InvalidArgument("--quantization is fp8, and " + Describe(*device) +
-                               " multiplies no such numbers, allowed: int8, int4, or a GPU of "
-                               "compute capability 8.9 or more",
-                           "--quantization");
+    return NotAllowed(
+        "--quantization is fp8, and " + Describe(*device) + " multiplies no such numbers",
+        "int8, int4, or a GPU of compute capability 8.9 or more", "--quantization");
   }
   if (device->needs_compilation) {
     Log(LogLevel::kWarning, "kernels_need_compilation",

@@ -96,11 +96,11 @@ std::vector<std::string> WeightFilesIn(const std::string& dir) {
 std::string DescribeOtherFiles(const std::vector<std::string>& names) {
   std::string found;
   if (!(found = FirstWith(names, kGguf)).empty())
-    return "; it holds a model in GGUF (" + found + "), allowed: safetensors";
+    return "; it holds a model in GGUF (" + found + "), not safetensors";
   if (!(found = FirstWith(names, kPickled)).empty())
-    return "; it holds PyTorch's pickled weights (" + found + "), allowed: safetensors";
+    return "; it holds PyTorch's pickled weights (" + found + "), not safetensors";
   if (!(found = FirstWith(names, kOfOthers)).empty())
-    return "; it holds weights of another framework (" + found + "), allowed: safetensors";
+    return "; it holds weights of another framework (" + found + "), not safetensors";
   if (!(found = FirstWith(names, kSafetensors)).empty())
     return "; it holds " + found + " without an index that names it";
   return {};

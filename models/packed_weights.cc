@@ -5,6 +5,7 @@
 #include <cmath>
 #include <mutex>
 
+#include "kernels/base/refusal.h"
 #include "kernels/ops/weight_codec.h"
 #include "models/finite_check.h"
 
@@ -29,11 +30,11 @@ Result<cpu::PackedLinear> PackedReader::Linear(const std::vector<LinearTensors>&
     const int64_t found = cpu::FindBadPanel(packed_.format, packed_.panel_columns,
                                             matrix.in_features, bytes);
     if (found < 0) return Status();
-    return InvalidArgument(checkpoint_.PathOf(tensors.panels.name) + ": tensor " +
-                           tensors.panels.name + ": panel " + std::to_string(row + found) +
-                           (packed_.format == WeightFormat::kInt8
-                                ? " has a code 0, expected 1 to 255"
-                                : " has a scale that is not finite"));
+    const bool is_int8 = packed_.format == WeightFormat::kInt8;
+    return NotAllowed(checkpoint_.PathOf(tensors.panels.name) + ": tensor " + tensors.panels.name +
+                          ": panel " + std::to_string(row + found) +
+                          (is_int8 ? " has a code 0" : " has a scale that is not finite"),
+                      is_int8 ? "1 to 255" : "a finite number");
   };
   DS_RETURN_IF_ERROR(ReadRows(tensors.panels.name, shape, matrix.panels, check));
   if (tensors.scale) DS_RETURN_IF_ERROR(Assign(&matrix.scale, ReadScale(*tensors.scale)));
@@ -54,9 +55,9 @@ Result<std::vector<float>> PackedReader::ReadScale(const NamedShape& tensor) {
   const auto bad = std::ranges::find_if(
       *scale, [](float value) { return !(value >= 0 && std::isfinite(value)); });
   if (bad == scale->end()) return scale;
-  return InvalidArgument(checkpoint_.PathOf(tensor.name) + ": tensor " + tensor.name +
-                         ": element [" + std::to_string(bad - scale->begin()) + "] is " +
-                         std::to_string(*bad) + ", expected a finite number, 0 or more");
+  return NotAllowed(checkpoint_.PathOf(tensor.name) + ": tensor " + tensor.name + ": element [" +
+                        std::to_string(bad - scale->begin()) + "] is " + std::to_string(*bad),
+                    "a finite number, 0 or more");
 }
 
 Result<Buffer> PackedReader::Table(const LinearTensors& table) {

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "kernels/base/refusal.h"
+
 namespace diffserve {
 namespace {
 
@@ -73,7 +75,7 @@ Result<int> OpenRegularFile(const std::string& path) {
   if (is_regular && stand_in == nullptr) return descriptor;
   close(descriptor);
   if (stand_in != nullptr) return InvalidArgument(path + ": " + stand_in);
-  return InvalidArgument(path + ": is " + KindOf(status.st_mode) + ", expected a regular file");
+  return NotAllowed(path + ": is " + KindOf(status.st_mode), "a regular file");
 }
 
 Result<std::string> ReadRegularFile(const std::string& path, size_t max_bytes) {
@@ -86,8 +88,8 @@ Result<std::string> ReadRegularFile(const std::string& path, size_t max_bytes) {
   close(*descriptor);
   DS_RETURN_IF_ERROR(read);
   if (size <= max_bytes) return text;
-  return InvalidArgument(path + ": has " + std::to_string(size) + " bytes, allowed " +
-                         std::to_string(max_bytes));
+  return NotAllowed(path + ": has " + std::to_string(size) + " bytes",
+                    "at most " + std::to_string(max_bytes));
 }
 
 Result<std::string> ReadJsonFile(const std::string& path, size_t max_bytes) {

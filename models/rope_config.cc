@@ -7,6 +7,8 @@
 #include <numbers>
 #include <string>
 
+#include "kernels/base/refusal.h"
+
 namespace diffserve {
 namespace {
 
@@ -39,7 +41,9 @@ void ReadYarn(ConfigReader& json, RopeConfig& rope) {
   rope.beta_fast = json.Number("beta_fast", rope.beta_fast, 1e-6, 1e6);
   rope.beta_slow = json.Number("beta_slow", rope.beta_slow, 1e-6, 1e6);
   if (rope.beta_fast < rope.beta_slow) json.Refuse("beta_fast", "beta_slow or more");
-  if (rope.theta <= 1) json.Fail("rope_type", "is yarn: rope_theta must be more than 1");
+  if (rope.theta <= 1)
+    json.Fail("rope_type",
+              RefusalText("is yarn and rope_theta " + std::to_string(rope.theta), "more than 1"));
   rope.truncate = json.Bool("truncate", true);
   const double mscale = json.Number("mscale", 0.0, 0, 100);
   const double mscale_all_dim = json.Number("mscale_all_dim", 0.0, 0, 100);

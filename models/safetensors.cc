@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "kernels/base/refusal.h"
 #include "models/regular_file.h"
 
 namespace diffserve {
@@ -45,8 +46,8 @@ Status CheckHeaderLength(uint64_t length, size_t known_bytes, size_t file_size,
                            " bytes, too few for a safetensors header");
   }
   if (length > SafetensorsFile::kMaxHeaderBytes) {
-    return InvalidArgument(name + ": says its header has " + std::to_string(length) +
-                           " bytes, allowed " + std::to_string(SafetensorsFile::kMaxHeaderBytes));
+    return NotAllowed(name + ": says its header has " + std::to_string(length) + " bytes",
+                      "at most " + std::to_string(SafetensorsFile::kMaxHeaderBytes));
   }
   const size_t available = std::min(known_bytes, file_size) - sizeof(length);
   if (length <= available) return Status();

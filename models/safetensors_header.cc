@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "kernels/base/check.h"
+#include "kernels/base/refusal.h"
 #include "models/safetensors.h"
 
 namespace diffserve {
@@ -56,11 +57,13 @@ class HeaderParser {
 
   // The whole header; `extents` are in the order of the text.
   bool ParseAll(std::vector<Extent>& extents) {
-    if (text_.empty() || text_[0] != '{') return Fail("starts with another byte than '{'");
+    if (text_.empty() || text_[0] != '{')
+      return Fail(RefusalText("starts with another byte", "'{'"));
     const bool parsed = Object([&](std::string_view key) {
       if (key == "__metadata__") return ParseMetadata();
       if (extents.size() == SafetensorsFile::kMaxTensors) {
-        return Fail("more than " + std::to_string(SafetensorsFile::kMaxTensors) + " tensors");
+        return Fail(RefusalText("too many tensors",
+                                "at most " + std::to_string(SafetensorsFile::kMaxTensors)));
       }
       SafetensorsEntry entry;
       if (!ParseTensor(key, entry)) return false;
@@ -104,7 +107,9 @@ class HeaderParser {
     ++position_;
     return true;
   }
-  bool Expect(char c) { return Take(c) || Fail(std::string("expected '") + c + "'"); }
+  bool Expect(char c) {
+    return Take(c) || Fail(RefusalText("another character", std::string("'") + c + "'"));
+  }
 
   // A string, without its quotes. Escapes stay as they are: no name or value in use needs one.
   bool String(std::string_view& out) {
@@ -136,7 +141,7 @@ class HeaderParser {
         return Fail("number too large");
       }
     }
-    if (position_ == begin) return Fail("expected a number without sign");
+    if (position_ == begin) return Fail(RefusalText("another character", "a number without sign"));
     out = static_cast<int64_t>(value);
     return true;
   }
@@ -177,8 +182,8 @@ class HeaderParser {
 
   bool ParseTensor(std::string_view name, SafetensorsEntry& entry) {
     if (name.empty() || name.size() > SafetensorsFile::kMaxNameBytes) {
-      return Fail("a tensor name of " + std::to_string(name.size()) + " bytes, allowed 1.." +
-                  std::to_string(SafetensorsFile::kMaxNameBytes));
+      return Fail(RefusalText("a tensor name of " + std::to_string(name.size()) + " bytes",
+                              RangeText(1, SafetensorsFile::kMaxNameBytes)));
     }
     if (std::ranges::any_of(name, [](char c) { return c <= 0x20 || c >= 0x7f || c == '\\'; })) {
       return FailTensor(name, "has a name with other than printable ASCII characters");
@@ -190,7 +195,9 @@ class HeaderParser {
                            : key == "shape"        ? 2u
                            : key == "data_offsets" ? 4u
                                                    : 0u;
-      if (bit == 0) return FailTensor(name, "has an unknown key " + Quoted(key));
+      if (bit == 0)
+        return FailTensor(name,
+                          RefusalText("has the key " + Quoted(key), "dtype, shape, data_offsets"));
       if ((seen & bit) != 0) return FailTensor(name, "has " + std::string(key) + " twice");
       seen |= bit;
       if (bit == 2)
@@ -224,13 +231,14 @@ class HeaderParser {
         return FailTensor(name, "has a shape whose size overflows");
     }
     if (bits % 8 != 0)
-      return FailTensor(name,
-                        "has a size of " + std::to_string(bits) + " bits, expected whole bytes");
+      return FailTensor(
+          name, RefusalText("has a size of " + std::to_string(bits) + " bits", "whole bytes"));
     if (begin > end) return FailTensor(name, "ends before it begins");
     if (end - begin != bits / 8) {
-      return FailTensor(name, "has " + std::to_string(end - begin) + " bytes, expected " +
-                                  std::to_string(bits / 8) + " for " + entry.dtype_name + " " +
-                                  TensorView{nullptr, entry.dtype, entry.shape}.ShapeString());
+      return FailTensor(
+          name, RefusalText("has " + std::to_string(end - begin) + " bytes",
+                            std::to_string(bits / 8) + " for " + entry.dtype_name + " " +
+                                TensorView{nullptr, entry.dtype, entry.shape}.ShapeString()));
     }
     entry.begin = static_cast<size_t>(begin);
     entry.end = static_cast<size_t>(end);
@@ -253,9 +261,9 @@ std::string CoverageProblem(std::string_view text, std::vector<Extent>& extents,
   for (const Extent& extent : extents) {
     const auto tensor = [&] { return "tensor " + std::string(NameAt(text, extent.name_position)); };
     if (extent.begin != covered) {
-      return tensor() + " begins at byte " + std::to_string(extent.begin) +
-             " of the data, expected " + std::to_string(covered) +
-             (extent.begin < covered ? " (overlap)" : " (hole)");
+      return RefusalText(
+          tensor() + " begins at byte " + std::to_string(extent.begin) + " of the data",
+          std::to_string(covered) + (extent.begin < covered ? " (overlap)" : " (hole)"));
     }
     covered = extent.end;
     if (covered > data_bytes) {
@@ -264,8 +272,8 @@ std::string CoverageProblem(std::string_view text, std::vector<Extent>& extents,
     }
   }
   if (covered == data_bytes) return "";
-  return "has " + std::to_string(data_bytes) + " bytes of data, expected " +
-         std::to_string(covered) + " for its tensors";
+  return RefusalText("has " + std::to_string(data_bytes) + " bytes of data",
+                     std::to_string(covered) + " for its tensors");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "kernels/base/check.h"
+#include "kernels/base/refusal.h"
 #include "models/safetensors.h"
 
 namespace diffserve {
@@ -41,10 +42,9 @@ Result<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(
   writer->Divide(tensors, max_shard_bytes);
   const size_t count = writer->shards_.size();
   if (count > kMaxShards) {
-    return InvalidArgument("files of " + std::to_string(max_shard_bytes) + " bytes would be " +
-                               std::to_string(count) + " files, allowed: at most " +
-                               std::to_string(kMaxShards),
-                           "max_shard_bytes");
+    return NotAllowed("files of " + std::to_string(max_shard_bytes) + " bytes would be " +
+                          std::to_string(count) + " files",
+                      "at most " + std::to_string(kMaxShards), "max_shard_bytes");
   }
   for (size_t i = 0; i < count; ++i) {
     Shard& shard = writer->shards_[i];

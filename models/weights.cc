@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/base/refusal.h"
 #include "kernels/ops/weight_codec.h"
 #include "models/safetensors.h"
 
@@ -197,9 +198,10 @@ Status CheckLambdas(const ModelConfig& config, const std::vector<float>& lambdas
   if (bad == lambdas.end()) return Status();
   const std::string vectors = "model.layers." + std::to_string(bad - lambdas.begin()) + "." +
                               config.names.lambdas + "lambda_";
-  return InvalidArgument(checkpoint.PathOf(vectors + "q1") + ": tensors " + vectors +
-                         "{q1, k1, q2, k2}: exp(q1 . k1) - exp(q2 . k2) + lambda_init is " +
-                         std::to_string(*bad) + ", expected a finite number");
+  return NotAllowed(checkpoint.PathOf(vectors + "q1") + ": tensors " + vectors +
+                        "{q1, k1, q2, k2}: exp(q1 . k1) - exp(q2 . k2) + lambda_init is " +
+                        std::to_string(*bad),
+                    "a finite number");
 }
 
 TensorView TensorReader::View(const std::string& name, const std::vector<int64_t>& shape) {
@@ -235,8 +237,8 @@ std::vector<float> TensorReader::Vector(const VectorTensor& vector, const MakeVe
   if (vector.formula.empty()) return values;
   const auto bad = std::ranges::find_if(values, [](float value) { return !std::isfinite(value); });
   if (bad != values.end()) {
-    status_ = InvalidArgument(view.name + ": " + vector.formula + " is " + std::to_string(*bad) +
-                              ", expected a finite number");
+    status_ = NotAllowed(view.name + ": " + vector.formula + " is " + std::to_string(*bad),
+                         "a finite number");
   }
   return values;
 }

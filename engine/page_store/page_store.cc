@@ -225,7 +225,7 @@ Status PageStore::Read(const RecordKey& key, std::span<const int32_t> tokens,
   parts.insert(parts.end(), payload.begin(), payload.end());
   std::string fault;
   if (at.payload_bytes != BytesOf(payload)) {
-    fault = "the page has " + std::to_string(at.payload_bytes) + " bytes, expected " +
+    fault = "the page has " + std::to_string(at.payload_bytes) + " bytes instead of " +
             std::to_string(BytesOf(payload));
   } else if (!ReadAll(at.segment->fd, parts, at.offset)) {
     fault = errno == 0 ? "the file is cut off" : std::strerror(errno);

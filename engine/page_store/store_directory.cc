@@ -11,6 +11,8 @@
 #include <cstring>
 #include <filesystem>
 
+#include "kernels/base/refusal.h"
+
 namespace diffserve {
 namespace {
 
@@ -36,12 +38,11 @@ Status CheckSubdirectory(const std::string& path, const std::string& directory) 
     return DirectoryError(path);
   const bool is_ours = found.st_uid == geteuid() || found.st_uid == above.st_uid;
   if (S_ISDIR(found.st_mode) && is_ours && (found.st_mode & S_IWOTH) == 0) return {};
-  return InvalidArgument("--kv-cache-dir " + path +
-                             (!S_ISDIR(found.st_mode) ? ": is a link or file"
-                              : is_ours               ? ": may be written by everyone"
-                                                      : ": belongs to another user") +
-                             ", expected a directory that only this user may write; remove it",
-                         "--kv-cache-dir");
+  return NotAllowed("--kv-cache-dir " + path +
+                        (!S_ISDIR(found.st_mode) ? ": is a link or file"
+                         : is_ours               ? ": may be written by everyone"
+                                                 : ": belongs to another user"),
+                    "a directory that only this user may write; remove it", "--kv-cache-dir");
 }
 
 std::string LockPath(const std::string& directory) { return directory + "/lock"; }

@@ -4,20 +4,18 @@
 #include <string>
 
 #include "engine/policy/sequence.h"
+#include "kernels/base/refusal.h"
 
 namespace diffserve {
 
 Status CheckFits(const EngineOptions& options, const Request& request) {
   const auto prompt = static_cast<int64_t>(request.prompt.size());
   const int64_t wanted = prompt + request.max_tokens;
-  if (prompt == 0)
-    return InvalidArgument("the prompt is empty; at least one token is needed", "prompt");
+  if (prompt == 0) return NotAllowed("the prompt has no tokens", "at least 1", "prompt");
   const bool needs_no_output = request.sampling.prompt_logprobs >= 0 || !request.observers.empty();
   if (request.max_tokens < 0 || (request.max_tokens == 0 && !needs_no_output)) {
-    return InvalidArgument(
-        "max_tokens is " + std::to_string(request.max_tokens) +
-            "; it must be at least 1, or 0 if log-probabilities of the prompt are asked for",
-        "max_tokens");
+    return NotAllowed("max_tokens is " + std::to_string(request.max_tokens),
+                      "at least 1, or 0 with log-probabilities of the prompt", "max_tokens");
   }
   if (wanted > options.max_model_len) {
     return InvalidArgument(

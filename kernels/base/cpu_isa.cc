@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "kernels/base/refusal.h"
+
 namespace diffserve {
 
 std::vector<CpuIsa> SupportedCpuIsas() {
@@ -31,9 +33,7 @@ Result<CpuIsa> ChooseCpuIsa(std::string_view name) {
     if (name == NameOf(level)) return level;
     supported_names += ", " + std::string(NameOf(level));
   }
-  return InvalidArgument(
-      "cpu-isa is \"" + std::string(name) + "\"; this machine allows " + supported_names,
-      "cpu-isa");
+  return NotOneOf("cpu-isa", name, supported_names);
 }
 
 }  // namespace diffserve

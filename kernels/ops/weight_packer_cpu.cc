@@ -7,6 +7,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/kernels_for.h"
+#include "kernels/base/refusal.h"
 #include "kernels/ops/linear_kernel.h"
 #include "kernels/ops/weight_codec.h"
 #include "kernels/ops/weight_packer.h"
@@ -185,10 +186,10 @@ void WeightPacker::CheckRange(const TensorView& tensor, WeightFormat format) {
   const char* const limit = format == WeightFormat::kFloat16 ? "at most 65504"
                             : format == WeightFormat::kInt4  ? "finite numbers up to 524032"
                                                              : "finite numbers";
-  status_ = InvalidArgument(tensor.name + ": element [" + std::to_string(outside / width) + ", " +
-                            std::to_string(outside % width) + "] is " +
-                            std::to_string(tensor.At(outside)) + ", and " +
-                            std::string(NameOf(format)) + " holds " + limit);
+  status_ = NotAllowed(tensor.name + ": element [" + std::to_string(outside / width) + ", " +
+                           std::to_string(outside % width) + "] is " +
+                           std::to_string(tensor.At(outside)),
+                       std::string(limit) + ", which " + std::string(NameOf(format)) + " holds");
 }
 
 PackedLinear WeightPacker::Linear(std::span<const LinearPart> parts, LinearOutput,

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <set>
 
+#include "kernels/base/refusal.h"
 #include "kernels/ops/weight_packer.h"
 #include "models/convert/diff_mlx.h"
 #include "models/convert/json_members.h"
@@ -95,17 +96,18 @@ class Conversion {
     DS_RETURN_IF_ERROR(ReadConfig());
     vectors_ = VectorNames(config_);
     if (config_.packed) {
-      return InvalidArgument(Joined(options_.source_dir, "config.json") +
-                             ": quantization_config: is packed already, expected the original");
+      return NotAllowed(
+          Joined(options_.source_dir, "config.json") + ": quantization_config: is packed already",
+          "the original");
     }
     if (config_.stores_fp8) {
-      return InvalidArgument(Joined(options_.source_dir, "config.json") +
-                             ": quantization_config: is fp8, expected the original");
+      return NotAllowed(
+          Joined(options_.source_dir, "config.json") + ": quantization_config: is fp8",
+          "the original");
     }
     dtype_ = options_.dtype;
     if (options_.quantization == WeightFormat::kFp8E4M3) {
-      return InvalidArgument("--quantization is fp8, allowed with convert: none, int8, int4",
-                             "--quantization");
+      return NotAllowed("--quantization is fp8 with convert", "none, int8, int4", "--quantization");
     }
     if (options_.quantization) {
       packed_ = PackedFormat{*options_.quantization, cpu::PanelColumns(options_.isa)};
@@ -320,9 +322,9 @@ class Conversion {
   Status CheckFloat16(const PlannedTensor& tensor) const {
     const int64_t found = FindOutsideFloat16(floats_);
     if (found < 0) return Status();
-    return InvalidArgument(
-        tensor.source->file->path() + ": tensor " + tensor.source->name + ": an element is " +
-        std::to_string(floats_[static_cast<size_t>(found)]) + ", and float16 holds at most 65504");
+    return NotAllowed(tensor.source->file->path() + ": tensor " + tensor.source->name +
+                          ": an element is " + std::to_string(floats_[static_cast<size_t>(found)]),
+                      "at most 65504, which float16 holds");
   }
 
   Status LoadResult() {

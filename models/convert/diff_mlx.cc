@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/refusal.h"
 #include "models/config_reader.h"
 
 namespace diffserve {
@@ -66,7 +67,7 @@ std::vector<std::pair<std::string, std::string>> Translate(ConfigReader& model, 
   if (static_cast<float>(model.Number("rms_eps", kNormEps, 0, 1)) != static_cast<float>(kNormEps))
     model.Refuse("rms_eps", JsonNumber(kNormEps) + ", which the norm of each head has here");
   if (!model.Bool("tie_embeddings", true))
-    model.Refuse("tie_embeddings", "true: diff-mlx has no output matrix of its own");
+    model.Refuse("tie_embeddings", "true, because diff-mlx has no output matrix of its own");
   // The type that products are rounded to in training; it changes no weight.
   const std::string amp_dtype = model.String("amp_dtype", "float32");
   if (amp_dtype != "float32" && amp_dtype != "bfloat16")
@@ -132,15 +133,14 @@ Result<std::string> ServedConfigText(const std::string& text, const SourceDirect
                                  embedding != nullptr ? embedding->entry.dtype : DType::kFloat32);
   DS_RETURN_IF_ERROR(json->status());
   if (embedding == nullptr) {
-    return InvalidArgument(source.path() +
-                           ": tensor model.tok_embed.weight is missing, expected it beside a "
-                           "config.json of diff-mlx");
+    return NotAllowed(source.path() + ": tensor model.tok_embed.weight is missing",
+                      "a file with it beside a config.json of diff-mlx");
   }
   if (IsVanilla(source.tensors())) {
-    return InvalidArgument(source.path() +
-                           ": holds the vanilla variant of diff-mlx (no tensor lambda_q1): plain "
-                           "attention with interleaved rotary embedding cannot be served, "
-                           "expected the diff variant");
+    return NotAllowed(source.path() +
+                          ": holds the vanilla variant of diff-mlx (no tensor lambda_q1): plain "
+                          "attention with interleaved rotary embedding cannot be served",
+                      "the diff variant");
   }
   return JsonObjectOf(members);
 }

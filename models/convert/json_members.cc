@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/base/refusal.h"
 #include "models/config_reader.h"
 
 namespace diffserve {
@@ -113,7 +114,7 @@ Result<std::string> EditMembers(std::string_view text, const std::string& file,
   ObjectText object = Take(text);
   for (const Member& member : object.members) {
     if (member.key.find('\\') != std::string::npos) {
-      return InvalidArgument(file + ": has a key with escapes, expected plain keys");
+      return NotAllowed(file + ": has a key with escapes", "plain keys");
     }
   }
   for (const MemberEdit& edit : edits) Apply(edit, object);

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "kernels/base/refusal.h"
 #include "models/convert/output_file.h"
 
 namespace diffserve {
@@ -37,12 +38,13 @@ Result<std::unique_ptr<OutputDirectory>> OutputDirectory::Create(const std::stri
   const fs::file_status status = fs::status(full, error);
   if (fs::exists(status) || fs::is_symlink(fs::symlink_status(full, error))) {
     if (!fs::is_directory(status))
-      return InvalidArgument(path + ": exists and is not a directory; nothing is overwritten");
+      return NotAllowed(path + ": is not a directory",
+                        "a new or empty directory; nothing is overwritten");
     const bool is_empty = fs::is_empty(full, error);
     if (error) return InvalidArgument(path + ": cannot be read: " + error.message());
     if (!is_empty)
-      return InvalidArgument(
-          path + ": is not empty, expected a new or empty directory; nothing is overwritten");
+      return NotAllowed(path + ": is not empty",
+                        "a new or empty directory; nothing is overwritten");
   }
   if (!fs::is_directory(full.parent_path(), error)) {
     return InvalidArgument(path + ": cannot be made: " + full.parent_path().string() +

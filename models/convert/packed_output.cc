@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "kernels/base/refusal.h"
+
 namespace diffserve {
 namespace {
 
@@ -68,12 +70,12 @@ Status PlanSource::Check(const std::string& name, const std::vector<int64_t>& sh
   const std::string expected = TensorView{.shape = shape}.ShapeString();
   const PlannedTensor* const found = Find(name);
   if (found == nullptr) {
-    return InvalidArgument(where_ + ": tensor " + name + " is missing, expected shape " + expected);
+    return NotAllowed(where_ + ": tensor " + name + " is missing", "shape " + expected);
   }
   if (found->shape == shape) return Status();
-  return InvalidArgument(found->source->file->path() + ": tensor " + found->source->name +
-                         " has shape " + TensorView{.shape = found->shape}.ShapeString() +
-                         ", expected " + expected + " from config.json");
+  return NotAllowed(found->source->file->path() + ": tensor " + found->source->name +
+                        " has shape " + TensorView{.shape = found->shape}.ShapeString(),
+                    expected + " from config.json");
 }
 
 Result<TensorView> PlanSource::Get(const std::string& name, const std::vector<int64_t>& shape) {

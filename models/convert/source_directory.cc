@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 
+#include "kernels/base/refusal.h"
 #include "models/checkpoint.h"
 #include "models/regular_file.h"
 
@@ -38,9 +39,10 @@ Result<std::unique_ptr<SourceDirectory>> SourceDirectory::Open(const std::string
   const fs::file_status status = fs::status(dir, error);
   if (!fs::exists(status)) return InvalidArgument(dir + ": does not exist");
   if (!fs::is_directory(status)) {
-    return InvalidArgument(
-        dir + ": " +
-        (IsPickle(dir) ? kPickleAdvice : "is not a directory, expected one with a config.json"));
+    return InvalidArgument(dir + ": " +
+                           (IsPickle(dir)
+                                ? kPickleAdvice
+                                : RefusalText("is not a directory", "one with a config.json")));
   }
   std::unique_ptr<SourceDirectory> source(new SourceDirectory());
   source->path_ = dir;
@@ -76,7 +78,7 @@ Status SourceDirectory::List() {
   for (fs::directory_iterator entry(path_, error), end; !error && entry != end;
        entry.increment(error)) {
     if (file_names_.size() == kMaxFiles) {
-      return InvalidArgument(path_ + ": holds more than " + std::to_string(kMaxFiles) + " files");
+      return NotAllowed(path_ + ": holds too many files", "at most " + std::to_string(kMaxFiles));
     }
     file_names_.push_back(entry->path().filename().string());
   }
@@ -130,10 +132,9 @@ Result<std::vector<std::string>> SourceDirectory::FindTensorFiles() const {
   if (found.size() == 1) return found;
   if (found.empty() && has_pickle)
     return InvalidArgument(path_ + ": holds no *.safetensors file; " + kPickleAdvice);
-  return InvalidArgument(path_ + ": holds " +
-                         (found.empty() ? "no" : std::to_string(found.size())) +
-                         " *.safetensors files, expected model.safetensors, shards with " + kIndex +
-                         ", or exactly one file");
+  return NotAllowed(path_ + ": holds " + (found.empty() ? "no" : std::to_string(found.size())) +
+                        " *.safetensors files",
+                    std::string("model.safetensors, shards with ") + kIndex + ", exactly one file");
 }
 
 Result<std::vector<std::string>> SourceDirectory::ReadIndex() const {

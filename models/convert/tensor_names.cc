@@ -10,6 +10,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "kernels/base/refusal.h"
 #include "models/weights.h"
 
 namespace diffserve {
@@ -175,8 +176,9 @@ class Planner {
         first = &source;
         layers_ = name.outer;
       } else if (name.outer != layers_) {
-        return InvalidArgument(where_ + ": layers stand in two lists, in tensors " + first->name +
-                               " and " + source.name + ", expected one");
+        return NotAllowed(where_ + ": layers stand in two lists, in tensors " + first->name +
+                              " and " + source.name,
+                          "one list");
       }
     }
     return Status();
@@ -226,8 +228,9 @@ class Planner {
   }
 
   static Status NoFloats(const SourceTensor& source) {
-    return InvalidArgument(source.file->path() + ": tensor " + source.name + " has dtype " +
-                           source.entry.dtype_name + ", expected F32, BF16 or F16");
+    return NotAllowed(
+        source.file->path() + ": tensor " + source.name + " has dtype " + source.entry.dtype_name,
+        "F32, BF16, F16");
   }
 
   // A name outside the layers, without the modules that also hold the layers: "model.norm.weight"
@@ -287,9 +290,8 @@ class Planner {
         parts += (parts.empty() ? "" : " + ") + std::to_string(PartRows(target, suffix));
       }
       if (shape.empty() || shape[0] != rows) {
-        return InvalidArgument(where_ + ": tensor " + source.name + " has shape " +
-                               ShapeString(shape) + ", expected " + parts +
-                               " rows from config.json");
+        return NotAllowed(where_ + ": tensor " + source.name + " has shape " + ShapeString(shape),
+                          parts + " rows from config.json");
       }
       ++plan_.num_divided;
     } else if (TargetName(layer, targets[0], suffix) != source.name) {
@@ -302,8 +304,9 @@ class Planner {
       first_row += targets.size() > 1 ? tensor.shape[0] : 0;
       const auto [other, is_new] = planned_.emplace(PlaceOf(layer, target, suffix), tensor);
       if (!is_new) {
-        return InvalidArgument(where_ + ": tensors " + other->second.source->name + " and " +
-                               source.name + " are both " + tensor.name + ", expected one of them");
+        return NotAllowed(where_ + ": tensors " + other->second.source->name + " and " +
+                              source.name + " are both " + tensor.name,
+                          "one of them");
       }
     }
     return Status();
@@ -315,9 +318,10 @@ class Planner {
       found += (i > 0 ? ", " : "") + unknown_[i];
     if (unknown_.size() > kMaxShownNames)
       found += " and " + std::to_string(unknown_.size() - kMaxShownNames) + " more";
-    return InvalidArgument(where_ + ": has no place in the " + config_.family +
-                           " model of config.json with " + std::to_string(config_.num_layers) +
-                           " layers for tensor " + found + "; accepted: " + Accepted());
+    return NotAllowed(where_ + ": has no place in the " + config_.family +
+                          " model of config.json with " + std::to_string(config_.num_layers) +
+                          " layers for tensor " + found,
+                      Accepted());
   }
 
   std::string Accepted() const {

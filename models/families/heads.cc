@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "kernels/base/refusal.h"
+
 namespace diffserve {
 namespace {
 
@@ -24,12 +26,12 @@ HeadCounts ReadHeads(ConfigReader& json, int hidden_size, int pairing) {
   }
   heads.head_dim = json.Int("head_dim", hidden_size / physical, 0, kMaxHeadDim);
   if (heads.head_dim < 2 || heads.head_dim % 2 != 0) {
-    json.Fail("head_dim", "is " + std::to_string(heads.head_dim) +
-                              ", expected an even number in 2.." + std::to_string(kMaxHeadDim));
+    json.Fail("head_dim", RefusalText("is " + std::to_string(heads.head_dim),
+                                      "an even number from 2 to " + std::to_string(kMaxHeadDim)));
   }
   if (physical * heads.head_dim > kMaxWidth) {
     json.Refuse("num_attention_heads",
-                "heads of " + std::to_string(kMaxWidth) + " values at most in all");
+                "heads of at most " + std::to_string(kMaxWidth) + " values in all");
   }
   return heads;
 }
@@ -43,9 +45,8 @@ void CheckGrouping(ConfigReader& json, const HeadCounts& heads) {
 
 void CheckPairs(ConfigReader& json, const HeadCounts& heads) {
   if (heads.num_kv % 2 != 0) {
-    json.Fail("num_key_value_heads",
-              "is " + std::to_string(heads.num_kv) +
-                  ", expected an even number: key and value heads form pairs");
+    json.Fail("num_key_value_heads", RefusalText("is " + std::to_string(heads.num_kv),
+                                                 "an even number: key and value heads form pairs"));
   }
 }
 

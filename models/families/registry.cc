@@ -56,7 +56,7 @@ Result<const Family*> FindFamily(ConfigReader& json) {
   }
   json.Refuse(
       "model_type",
-      "one of those served: " + ServedModelTypes() +
+      ServedModelTypes() +
           (json.Has("auto_map") ? " (code inside a checkpoint, auto_map, is never run)" : ""));
   return json.status();
 }

@@ -300,16 +300,16 @@ TEST_F(CudaDecoderTest, StepInManyPassesHasTheBitsOfOnePass) {
 TEST_F(CudaDecoderTest, ModelWithoutKernelsIsRefusedWithItsShape) {
   ModelOptions options = OptionsOf(ReadGoldenCase("diff_head_dim_linear").value());
   EXPECT_THAT(InspectModel(options).status().message(),
-              ::testing::HasSubstr("intermediate_size is 51, allowed: a multiple of 8"));
+              ::testing::HasSubstr("intermediate_size is 51; allowed: a multiple of 8"));
   options = OptionsOf(ReadGoldenCase("diff_gqa8").value());
   EXPECT_THAT(InspectModel(options).status().message(),
-              ::testing::HasSubstr("head_dim 8, v_dim 16, K maps 2; allowed head_dim: 16, 48"));
+              ::testing::HasSubstr("head_dim 8, v_dim 16, K maps 2; allowed: head_dim 16, 48"));
   options = OptionsOf(ReadGoldenCase("phi4flash_as_released_bf16").value());
   EXPECT_THAT(InspectModel(options).status().message(),
-              ::testing::HasSubstr("head_dim 8, v_dim 16, K maps 2; allowed head_dim: 16, 48"));
+              ::testing::HasSubstr("head_dim 8, v_dim 16, K maps 2; allowed: head_dim 16, 48"));
   options.weight_format = WeightFormat::kFloat32;
   EXPECT_EQ(InspectModel(options).status().message(),
-            "--dtype is float32, allowed with --device cuda: auto, bfloat16");
+            "--dtype is float32 with --device cuda; allowed: auto, bfloat16");
 }
 
 TEST_F(CudaDecoderTest, PagesThatDoNotFitAreRefusedWithTheNumbers) {

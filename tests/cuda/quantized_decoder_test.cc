@@ -208,12 +208,12 @@ TEST_P(Fp8DecoderTest, CpuAndOlderDevicesRefuseIt) {
   ModelOptions options = OnDevice(ReadGoldenCase("diff_mha_tied").value().dir, GetParam());
   options.device = Device::kCpu;
   EXPECT_EQ(InspectModel(options).status().message(),
-            "--quantization is fp8, allowed with --device cpu: none, int8, int4");
+            "--quantization is fp8 with --device cpu; allowed: none, int8, int4");
 #if defined(DIFFSERVE_CUDA_ON_CPU)
   options.device = Device::kCuda;
   shim::simulated_device.compute_capability_major = 8;
   EXPECT_THAT(Model::Load(options, pool_).status().message(),
-              ::testing::HasSubstr("multiplies no such numbers, allowed: int8, int4, or a GPU of "
+              ::testing::HasSubstr("multiplies no such numbers; allowed: int8, int4, or a GPU of "
                                    "compute capability 8.9 or more"));
   shim::simulated_device.compute_capability_major = 9;
 #endif

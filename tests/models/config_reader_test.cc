@@ -22,7 +22,7 @@ TEST(ConfigReaderTest, BadJsonIsRefusedByOneLine) {
   EXPECT_EQ(ParseError("{\"a\": NaN}"), "f.json: not valid JSON at byte 7");
   EXPECT_EQ(ParseError("{\"a\": 1e999}"), "f.json: not valid JSON");
   EXPECT_EQ(ParseError("{\"a\": \"\xff\"}"), "f.json: not valid JSON at byte 8");
-  EXPECT_EQ(ParseError("[1]"), "f.json: is [1], expected one JSON object");
+  EXPECT_EQ(ParseError("[1]"), "f.json: is [1]; allowed: one JSON object");
   EXPECT_EQ(ParseError("{\"a\": {\"b\": 1, \"b\": 2}}"),
             "f.json: the key \"b\" occurs twice in one object");
   EXPECT_EQ(ParseError("{\"a\": {\"b\": 1}, \"c\": {\"b\": 2}}"), "accepted");
@@ -48,7 +48,7 @@ TEST(ConfigReaderTest, FilesThatAreMissingEmptyOrTooLargeAreRefused) {
   EXPECT_EQ(ConfigReader::Open(path).status().message(), path + ": not valid JSON at byte 1");
   WriteFile(path, "{" + std::string(100, ' ') + "}");
   EXPECT_EQ(ConfigReader::Open(path, 101).status().message(),
-            path + ": has 102 bytes, allowed 101");
+            path + ": has 102 bytes; allowed: at most 101");
   EXPECT_TRUE(ConfigReader::Open(path, 102).ok());
 }
 
@@ -61,7 +61,7 @@ TEST(ConfigReaderTest, FirstProblemIsKeptAndNestedOnesCount) {
   nested->Int("b", std::nullopt, 0, 1);
   reader->Bool("c", std::nullopt);
   EXPECT_EQ(reader->status().message(),
-            "f.json: a.b is \"line\\nbreak\", expected an integer in 0..1");
+            "f.json: a.b is \"line\\nbreak\"; allowed: an integer from 0 to 1");
 }
 
 TEST(ConfigReaderTest, KeysWithNullAreNotListed) {

@@ -14,17 +14,17 @@ namespace {
 const std::vector<Refusal> kRefusals = {
     {{{"model_type", ""}}, "model_type is missing"},
     {{{"model_type", "\"gpt2\""}},
-     "model_type is \"gpt2\", expected one of those served: diffllama, diff_transformer, "
+     "model_type is \"gpt2\"; allowed: diffllama, diff_transformer, "
      "diff_transformer_v2, llama, motif, phi4flash"},
     {{{"model_type", "\"custom\""}, {"auto_map", "{\"AutoConfig\": \"x.Y\"}"}},
-     "model_type is \"custom\", expected one of those served: diffllama, diff_transformer, "
+     "model_type is \"custom\"; allowed: diffllama, diff_transformer, "
      "diff_transformer_v2, llama, motif, phi4flash (code inside a checkpoint, auto_map, is never "
      "run)"},
-    {{{"model_type", "7"}}, "model_type is 7, expected a string"},
+    {{{"model_type", "7"}}, "model_type is 7; allowed: a string"},
     {{{"architectures", "[\"DiffLlamaForTokenClassification\"]"}},
-     "architectures is [\"DiffLlamaForTokenClassification\"], expected DiffLlamaForCausalLM"},
+     "architectures is [\"DiffLlamaForTokenClassification\"]; allowed: DiffLlamaForCausalLM"},
     {{{"architectures", "\"DiffLlamaForCausalLM\""}},
-     "architectures is \"DiffLlamaForCausalLM\", expected a list of strings"},
+     "architectures is \"DiffLlamaForCausalLM\"; allowed: a list of strings"},
     {{{"quantization_config", "{\"bits\": 4}"}},
      "quantization_config is set: quantised weights cannot be served"},
     {{{"num_local_experts", "8"}}, "num_local_experts is set: mixture of experts cannot be served"},
@@ -40,103 +40,105 @@ const std::vector<Refusal> kRefusals = {
     {{{"sliding_window", "128"}},
      "sliding_window is switched on: windowed attention cannot be served"},
     {{{"layer_types", "[\"full_attention\", \"sliding_attention\"]"}},
-     "layer_types is [\"full_attention\",\"sliding_attention\"], expected "
+     "layer_types is [\"full_attention\",\"sliding_attention\"]; allowed: "
      "full_attention in every layer"},
-    {{{"hidden_act", "\"gelu\""}}, "hidden_act is \"gelu\", expected silu"},
-    {{{"partial_rotary_factor", "0.5"}}, "partial_rotary_factor is 0.5, expected 1"},
+    {{{"hidden_act", "\"gelu\""}}, "hidden_act is \"gelu\"; allowed: silu"},
+    {{{"partial_rotary_factor", "0.5"}}, "partial_rotary_factor is 0.5; allowed: 1"},
     {{{"transformers_weights", "\"other.safetensors\""}},
-     "transformers_weights is \"other.safetensors\", expected model.safetensors"},
+     "transformers_weights is \"other.safetensors\"; allowed: model.safetensors"},
     {{{"torch_dtype", "\"int8\""}},
-     "torch_dtype is \"int8\", expected float32, bfloat16 or float16"},
-    {{{"dtype", "\"float64\""}}, "dtype is \"float64\", expected float32, bfloat16 or float16"},
+     "torch_dtype is \"int8\"; allowed: float32, bfloat16 or float16"},
+    {{{"dtype", "\"float64\""}}, "dtype is \"float64\"; allowed: float32, bfloat16 or float16"},
     {{{"vocab_size", ""}}, "vocab_size is missing"},
     {{{"vocab_size", "1000000000000"}},
-     "vocab_size is 1000000000000, expected an integer in 1..4194304"},
+     "vocab_size is 1000000000000; allowed: an integer from 1 to 4194304"},
     {{{"vocab_size", "18446744073709551615"}},
-     "vocab_size is 18446744073709551615, expected an integer in 1..4194304"},
-    {{{"vocab_size", "1e30"}}, "vocab_size is 1e+30, expected an integer in 1..4194304"},
-    {{{"hidden_size", "-4"}}, "hidden_size is -4, expected an integer in 1..1048576"},
-    {{{"hidden_size", "32.5"}}, "hidden_size is 32.5, expected an integer in 1..1048576"},
-    {{{"hidden_size", "\"32\""}}, "hidden_size is \"32\", expected an integer in 1..1048576"},
+     "vocab_size is 18446744073709551615; allowed: an integer from 1 to 4194304"},
+    {{{"vocab_size", "1e30"}}, "vocab_size is 1e+30; allowed: an integer from 1 to 4194304"},
+    {{{"hidden_size", "-4"}}, "hidden_size is -4; allowed: an integer from 1 to 1048576"},
+    {{{"hidden_size", "32.5"}}, "hidden_size is 32.5; allowed: an integer from 1 to 1048576"},
+    {{{"hidden_size", "\"32\""}}, "hidden_size is \"32\"; allowed: an integer from 1 to 1048576"},
     {{{"hidden_size", "null"}}, "hidden_size is missing"},
     {{{"hidden_size", "{\"a\": 1}"}},
-     "hidden_size is an object, expected an integer in 1..1048576"},
-    {{{"intermediate_size", "0"}}, "intermediate_size is 0, expected an integer in 1..1048576"},
+     "hidden_size is an object; allowed: an integer from 1 to 1048576"},
+    {{{"intermediate_size", "0"}}, "intermediate_size is 0; allowed: an integer from 1 to 1048576"},
     {{{"num_hidden_layers", "100000"}},
-     "num_hidden_layers is 100000, expected an integer in 1..1024"},
-    {{{"num_attention_heads", "0"}}, "num_attention_heads is 0, expected an integer in 1..4096"},
+     "num_hidden_layers is 100000; allowed: an integer from 1 to 1024"},
+    {{{"num_attention_heads", "0"}},
+     "num_attention_heads is 0; allowed: an integer from 1 to 4096"},
     {{{"num_attention_heads", "6"}},
-     "num_attention_heads is 6, expected a divisor of hidden_size = 32, or head_dim "
+     "num_attention_heads is 6; allowed: a divisor of hidden_size = 32, or head_dim "
      "to be given"},
     {{{"num_attention_heads", "4096"}, {"head_dim", "1024"}},
-     "num_attention_heads is 4096, expected heads of 1048576 values at most in all"},
+     "num_attention_heads is 4096; allowed: heads of at most 1048576 values in all"},
     {{{"num_key_value_heads", "3"}},
-     "num_key_value_heads is 3, expected a divisor of num_attention_heads = 4"},
+     "num_key_value_heads is 3; allowed: a divisor of num_attention_heads = 4"},
     {{{"num_key_value_heads", "1"}},
-     "num_key_value_heads is 1, expected an even number: key and value heads form "
+     "num_key_value_heads is 1; allowed: an even number: key and value heads form "
      "pairs"},
-    {{{"head_dim", "7"}}, "head_dim is 7, expected an even number in 2..1024"},
-    {{{"head_dim", "0"}}, "head_dim is 0, expected an even number in 2..1024"},
-    {{{"head_dim", "2048"}}, "head_dim is 2048, expected an integer in 0..1024"},
+    {{{"head_dim", "7"}}, "head_dim is 7; allowed: an even number from 2 to 1024"},
+    {{{"head_dim", "0"}}, "head_dim is 0; allowed: an even number from 2 to 1024"},
+    {{{"head_dim", "2048"}}, "head_dim is 2048; allowed: an integer from 0 to 1024"},
     {{{"max_position_embeddings", "0"}},
-     "max_position_embeddings is 0, expected an integer in 1..16777216"},
-    {{{"tie_word_embeddings", "1"}}, "tie_word_embeddings is 1, expected true or false"},
-    {{{"attention_bias", "\"yes\""}}, "attention_bias is \"yes\", expected true or false"},
-    {{{"rms_norm_eps", "-1e-05"}}, "rms_norm_eps is -1e-05, expected a number in 0.0..1.0"},
-    {{{"rope_theta", "0"}}, "rope_theta is 0, expected a number in 1.0..1000000000000.0"},
-    {{{"rope_scaling", "4"}}, "rope_scaling is 4, expected an object"},
+     "max_position_embeddings is 0; allowed: an integer from 1 to 16777216"},
+    {{{"tie_word_embeddings", "1"}}, "tie_word_embeddings is 1; allowed: true or false"},
+    {{{"attention_bias", "\"yes\""}}, "attention_bias is \"yes\"; allowed: true or false"},
+    {{{"rms_norm_eps", "-1e-05"}}, "rms_norm_eps is -1e-05; allowed: a number from 0.0 to 1.0"},
+    {{{"rope_theta", "0"}}, "rope_theta is 0; allowed: a number from 1.0 to 1000000000000.0"},
+    {{{"rope_scaling", "4"}}, "rope_scaling is 4; allowed: an object"},
     {{{"rope_scaling", "{\"type\": \"dynamic\"}"}}, "rope_scaling.factor is missing"},
     {{{"rope_theta", "1"}, {"rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 2.0}"}},
-     "rope_scaling.rope_type is yarn: rope_theta must be more than 1"},
+     "rope_scaling.rope_type is yarn and rope_theta 1.000000; allowed: more than 1"},
     {{{"rope_scaling",
        "{\"rope_type\": \"yarn\", \"factor\": 2.0, \"beta_fast\": 1, \"beta_slow\": 2}"}},
-     "rope_scaling.beta_fast is 1, expected beta_slow or more"},
+     "rope_scaling.beta_fast is 1; allowed: beta_slow or more"},
     {{{"rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 2.0, \"attention_factor\": -1}"}},
-     "rope_scaling.attention_factor is -1, expected a number in 1e-06..1000000.0"},
+     "rope_scaling.attention_factor is -1; allowed: a number from 1e-06 to 1000000.0"},
     {{{"rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 2.0, \"truncate\": 1}"}},
-     "rope_scaling.truncate is 1, expected true or false"},
+     "rope_scaling.truncate is 1; allowed: true or false"},
     {{{"original_max_position_embeddings", "0"},
       {"rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 2.0}"}},
-     "original_max_position_embeddings is 0, expected an integer in 1..16777216"},
+     "original_max_position_embeddings is 0; allowed: an integer from 1 to 16777216"},
     {{{"rope_parameters", "{\"rope_type\": \"longrope\"}"}},
-     "rope_parameters.rope_type is \"longrope\", expected default, linear, llama3, "
+     "rope_parameters.rope_type is \"longrope\"; allowed: default, linear, llama3, "
      "yarn or dynamic"},
     {{{"rope_parameters", "{\"partial_rotary_factor\": 0.25}"}},
-     "rope_parameters.partial_rotary_factor is 0.25, expected 1"},
+     "rope_parameters.partial_rotary_factor is 0.25; allowed: 1"},
     {{{"rope_scaling", "{\"type\": \"linear\"}"}}, "rope_scaling.factor is missing"},
     {{{"rope_scaling", "{\"rope_type\": \"llama3\", \"factor\": 8.0}"}},
      "rope_scaling.low_freq_factor is missing"},
     {{{"rope_scaling",
        "{\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 4.0, "
        "\"high_freq_factor\": 4.0}"}},
-     "rope_scaling.high_freq_factor is 4.0, expected more than low_freq_factor"},
+     "rope_scaling.high_freq_factor is 4.0; allowed: more than low_freq_factor"},
     {{{"eos_token_id", "128"}},
-     "eos_token_id is 128, expected an integer in 0..127, or a list of those"},
+     "eos_token_id is 128; allowed: an integer from 0 to 127, or a list of those"},
     {{{"eos_token_id", "[1, -1]"}},
-     "eos_token_id is [1,-1], expected an integer in 0..127, or a list of those"},
+     "eos_token_id is [1,-1]; allowed: an integer from 0 to 127, or a list of those"},
     {{{"rope_parameters", "{\"full_attention\": {\"rope_type\": \"default\"}}"}},
      "rope_parameters.full_attention is set: rope parameters that differ between "
      "layers cannot be served"},
-    {{{"bos_token_id", "500"}}, "bos_token_id is 500, expected an integer in 0..127"},
+    {{{"bos_token_id", "500"}}, "bos_token_id is 500; allowed: an integer from 0 to 127"},
 };
 
 TEST(ModelConfigTest, UnservableModelIsRefusedInOneLine) {
   for (const Refusal& refusal : kRefusals) ExpectRefused(refusal, "diffllama");
-  ExpectRefused({{{"mlp_bias", "2"}}, "mlp_bias is 2, expected true or false"}, "llama");
+  ExpectRefused({{{"mlp_bias", "2"}}, "mlp_bias is 2; allowed: true or false"}, "llama");
 }
 
 TEST(ModelConfigTest, GenerationConfigIsCheckedToo) {
   const std::vector<std::pair<std::string, std::string>> refusals = {
       {"{\"eos_token_id\": [1, 999]}",
-       "generation_config.json: eos_token_id is [1,999], expected an integer in 0..127, or a list "
+       "generation_config.json: eos_token_id is [1,999]; allowed: an integer from 0 to 127, or a "
+       "list "
        "of those"},
       {"{\"temperature\": -1}",
-       "generation_config.json: temperature is -1, expected a number in 0.0..100.0"},
-      {"{\"top_p\": 0}", "generation_config.json: top_p is 0, expected more than 0"},
+       "generation_config.json: temperature is -1; allowed: a number from 0.0 to 100.0"},
+      {"{\"top_p\": 0}", "generation_config.json: top_p is 0; allowed: more than 0"},
       {"{\"top_k\": 1.5}",
-       "generation_config.json: top_k is 1.5, expected an integer in -1..2147483647"},
+       "generation_config.json: top_k is 1.5; allowed: an integer from -1 to 2147483647"},
       {"{\"repetition_penalty\": 0}",
-       "generation_config.json: repetition_penalty is 0, expected a number in 0.01..100.0"},
+       "generation_config.json: repetition_penalty is 0; allowed: a number from 0.01 to 100.0"},
       {"{", "generation_config.json: not valid JSON at byte 2"},
   };
   for (const auto& [generation, line] : refusals) {
@@ -347,11 +349,11 @@ TEST(DiffTransformerFamilyTest, AblationsAreReadFromTheirKeys) {
   EXPECT_EQ(with({{"lambda_init", "0.5"}})->lambda_init, (std::vector<float>{0.5f, 0.5f}));
   EXPECT_EQ(with({{"lambda_init", "\"exp\""}})->lambda_init, with({})->lambda_init);
   EXPECT_EQ(with({{"lambda_init", "\"const\""}}).status().message(),
-            "config.json: lambda_init is \"const\", expected \"exp\" or a number");
+            "config.json: lambda_init is \"const\"; allowed: \"exp\" or a number");
   EXPECT_EQ(with({{"max_position_embeddings", ""}}).status().message(),
             "config.json: max_position_embeddings is missing");
   EXPECT_EQ(with({{"num_attention_heads", "3"}, {"num_key_value_heads", "3"}}).status().message(),
-            "config.json: num_attention_heads is 3, expected a divisor of hidden_size / 2 = 16, or "
+            "config.json: num_attention_heads is 3; allowed: a divisor of hidden_size / 2 = 16, or "
             "head_dim to be given");
 }
 
@@ -436,20 +438,20 @@ TEST(MotifFamilyTest, UnservableModelIsRefusedInOneLine) {
   EXPECT_EQ(refusal({{"kv_lora_rank", "512"}}),
             "config.json: kv_lora_rank is set: latent attention (MLA, GDLA) cannot be served");
   EXPECT_EQ(refusal({{"hidden_act", "\"silu\""}}),
-            "config.json: hidden_act is \"silu\", expected poly_norm");
-  EXPECT_EQ(refusal({{"k_ratio", "2"}}), "config.json: k_ratio is 2, expected 1");
+            "config.json: hidden_act is \"silu\"; allowed: poly_norm");
+  EXPECT_EQ(refusal({{"k_ratio", "2"}}), "config.json: k_ratio is 2; allowed: 1");
   EXPECT_EQ(refusal({{"head_dim", ""}, {"hidden_size", "60"}}),
             "config.json: head_dim is missing, and num_noise_heads needs it");
   EXPECT_EQ(
       refusal({{"num_noise_heads", "3"}}),
-      "config.json: num_noise_heads is 3, expected a proper divisor of num_attention_heads = 10");
+      "config.json: num_noise_heads is 3; allowed: a proper divisor of num_attention_heads = 10");
   EXPECT_EQ(
       refusal({{"num_noise_heads", "10"}}),
-      "config.json: num_noise_heads is 10, expected a proper divisor of num_attention_heads = 10");
+      "config.json: num_noise_heads is 10; allowed: a proper divisor of num_attention_heads = 10");
   EXPECT_EQ(refusal({{"num_key_value_heads", "8"}}),
-            "config.json: num_key_value_heads is 8, expected twice a divisor of the 2 noise heads");
+            "config.json: num_key_value_heads is 8; allowed: twice a divisor of the 2 noise heads");
   EXPECT_EQ(refusal({{"num_key_value_heads", "3"}}),
-            "config.json: num_key_value_heads is 3, expected an even number: key and value heads "
+            "config.json: num_key_value_heads is 3; allowed: an even number: key and value heads "
             "form pairs");
   EXPECT_EQ(refusal({{"sliding_window", "512"}, {"use_sliding_window", "true"}}),
             "config.json: sliding_window is switched on: windowed attention cannot be served");

@@ -273,48 +273,49 @@ TEST_F(ConvertDiffMlxTest, GenerationConfigAndTokenizerAreCopied) {
   EXPECT_TRUE(fs::exists(result() / "tokenizer.json"));
   fs::remove_all(result());
   WriteFile(source() / "generation_config.json", "{\"eos_token_id\": 96}");
-  EXPECT_THAT(Refusal(), HasSubstr("generation_config.json: eos_token_id is 96, expected"));
+  EXPECT_THAT(Refusal(), HasSubstr("generation_config.json: eos_token_id is 96; allowed:"));
 }
 
 TEST_F(ConvertDiffMlxTest, UnservableValueIsRefusedByItsKey) {
   EXPECT_EQ(Refusal("rms_eps", "1e-06"),
-            "model.rms_eps is 1e-06, expected 1e-05, which the norm of each head has here");
+            "model.rms_eps is 1e-06; allowed: 1e-05, which the norm of each head has here");
   EXPECT_EQ(Refusal("rms_eps", "\"1e-05\""),
-            "model.rms_eps is \"1e-05\", expected a number in "
-            "0.0..1.0");
-  EXPECT_EQ(Refusal("tie_embeddings", "false"),
-            "model.tie_embeddings is false, expected true: diff-mlx has no output matrix of its "
-            "own");
-  EXPECT_EQ(Refusal("tie_embeddings", "1"), "model.tie_embeddings is 1, expected true or false");
+            "model.rms_eps is \"1e-05\"; allowed: a number from "
+            "0.0 to 1.0");
+  EXPECT_EQ(
+      Refusal("tie_embeddings", "false"),
+      "model.tie_embeddings is false; allowed: true, because diff-mlx has no output matrix of its "
+      "own");
+  EXPECT_EQ(Refusal("tie_embeddings", "1"), "model.tie_embeddings is 1; allowed: true or false");
   EXPECT_EQ(Refusal("amp_dtype", "\"float16\""),
-            "model.amp_dtype is \"float16\", expected float32 or bfloat16");
+            "model.amp_dtype is \"float16\"; allowed: float32 or bfloat16");
   EXPECT_EQ(Refusal("n_heads_vanilla", "3"),
-            "model.n_heads_vanilla is 3, expected an even number: two make a differential head");
+            "model.n_heads_vanilla is 3; allowed: an even number: two make a differential head");
   EXPECT_EQ(Refusal("n_heads_vanilla", "8194"),
-            "model.n_heads_vanilla is 8194, expected an integer in 2..8192");
+            "model.n_heads_vanilla is 8194; allowed: an integer from 2 to 8192");
   EXPECT_EQ(Refusal("n_heads_vanilla", ""), "model.n_heads_vanilla is missing");
-  EXPECT_EQ(Refusal("qk_head_dim", "7"), "model.qk_head_dim is 7, expected an even number");
+  EXPECT_EQ(Refusal("qk_head_dim", "7"), "model.qk_head_dim is 7; allowed: an even number");
   EXPECT_EQ(Refusal("qk_head_dim", "-8"),
-            "model.qk_head_dim is -8, expected an integer in 2..1024");
+            "model.qk_head_dim is -8; allowed: an integer from 2 to 1024");
   EXPECT_EQ(Refusal("qk_head_dim", "16"),
-            "model.dim is 32, expected n_heads_vanilla * qk_head_dim = 64");
-  EXPECT_EQ(Refusal("dim", "32.0"), "model.dim is 32.0, expected an integer in 1..1048576");
-  EXPECT_EQ(Refusal("n_layers", "0"), "model.n_layers is 0, expected an integer in 1..1024");
+            "model.dim is 32; allowed: n_heads_vanilla * qk_head_dim = 64");
+  EXPECT_EQ(Refusal("dim", "32.0"), "model.dim is 32.0; allowed: an integer from 1 to 1048576");
+  EXPECT_EQ(Refusal("n_layers", "0"), "model.n_layers is 0; allowed: an integer from 1 to 1024");
   EXPECT_EQ(Refusal("vocab_size", "18446744073709551615"),
-            "model.vocab_size is 18446744073709551615, expected an integer in 1..4194304");
+            "model.vocab_size is 18446744073709551615; allowed: an integer from 1 to 4194304");
   EXPECT_EQ(Refusal("mlp_intermediate", "[40]"),
-            "model.mlp_intermediate is [40], expected an integer in 1..1048576");
+            "model.mlp_intermediate is [40]; allowed: an integer from 1 to 1048576");
   EXPECT_EQ(Refusal("block_size", "16777217"),
-            "model.block_size is 16777217, expected an integer in 1..16777216");
+            "model.block_size is 16777217; allowed: an integer from 1 to 16777216");
   EXPECT_EQ(Refusal("rope_base", "0.5"),
-            "model.rope_base is 0.5, expected a number in 1.0..1000000000000.0");
+            "model.rope_base is 0.5; allowed: a number from 1.0 to 1000000000000.0");
   EXPECT_EQ(Refusal("n_kv_heads", "2"),
-            "model.n_kv_heads is 2, expected no key but dim, n_layers, n_heads_vanilla, "
+            "model.n_kv_heads is 2; allowed: no key but dim, n_layers, n_heads_vanilla, "
             "qk_head_dim, vocab_size, mlp_intermediate, block_size, rope_base, rms_eps, "
             "tie_embeddings, amp_dtype");
   // A size that differs from the tensors'.
   Write(ConfigOfDiffMlx({{"mlp_intermediate", "41"}}), TensorsOfDiffMlx());
-  EXPECT_THAT(Refusal(), HasSubstr("mlp.gate_proj.weight has shape [40, 32], expected [41, 32]"));
+  EXPECT_THAT(Refusal(), HasSubstr("mlp.gate_proj.weight has shape [40, 32]; allowed: [41, 32]"));
   Write(ConfigOfDiffMlx({{"n_layers", "1"}}), TensorsOfDiffMlx());
   EXPECT_THAT(Refusal(),
               HasSubstr("model of config.json with 1 layers for tensor model.blocks.1."));
@@ -326,7 +327,7 @@ TEST_F(ConvertDiffMlxTest, OtherConfigWithoutAModelTypeIsNotRecognized) {
     EXPECT_EQ(Refusal(), (source() / "config.json").string() + ": model_type is missing");
   }
   Write(ConfigOfDiffMlx().insert(1, "\"model_type\": \"gpt2\", "), TensorsOfDiffMlx());
-  EXPECT_THAT(Refusal(), HasSubstr("model_type is \"gpt2\", expected one of those served"));
+  EXPECT_THAT(Refusal(), HasSubstr("model_type is \"gpt2\"; allowed: diffllama"));
 }
 
 TEST_F(ConvertDiffMlxTest, PlainAttentionIsRefusedByName) {
@@ -340,7 +341,7 @@ TEST_F(ConvertDiffMlxTest, PlainAttentionIsRefusedByName) {
     EXPECT_EQ(Refusal(),
               source().string() +
                   ": holds the vanilla variant of diff-mlx (no tensor lambda_q1): plain attention "
-                  "with interleaved rotary embedding cannot be served, expected the diff variant");
+                  "with interleaved rotary embedding cannot be served; allowed: the diff variant");
   }
 }
 
@@ -356,13 +357,14 @@ TEST_F(ConvertDiffMlxTest, MissingTensorIsRefusedByName) {
               source().string() +
                   ": what it would become cannot be served: model.safetensors: tensor "
                   "model.layers.1.self_attn.lambda_" +
-                  name + " is missing, expected shape [8]");
+                  name + " is missing; allowed: shape [8]");
   }
   EXPECT_THAT(without("model.blocks.0.attn.subln.scale"),
               HasSubstr("model.layers.0.self_attn.subln.weight is missing"));
   EXPECT_EQ(without("model.tok_embed.weight"),
             source().string() +
-                ": tensor model.tok_embed.weight is missing, expected it beside a config.json of "
+                ": tensor model.tok_embed.weight is missing; allowed: a file with it beside a "
+                "config.json of "
                 "diff-mlx");
 }
 

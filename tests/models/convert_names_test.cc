@@ -147,11 +147,11 @@ TEST(TensorNamesTest, FusedTensorsAreDividedByTheRowsThatTheConfigImplies) {
             3u);
   EXPECT_EQ(
       RefusalOf(Plan("diff_transformer", {Tensor("layers.0.attn.qkv_proj.weight", {48, kHidden})})),
-      "SRC: tensor layers.0.attn.qkv_proj.weight has shape [48, 16], expected 16 + 8 + 8 rows from "
+      "SRC: tensor layers.0.attn.qkv_proj.weight has shape [48, 16]; allowed: 16 + 8 + 8 rows from "
       "config.json");
   EXPECT_EQ(
       RefusalOf(Plan("diff_transformer", {Tensor("0.feed_forward.w13.weight", {})})),
-      "SRC: tensor 0.feed_forward.w13.weight has shape [], expected 24 + 24 rows from config.json");
+      "SRC: tensor 0.feed_forward.w13.weight has shape []; allowed: 24 + 24 rows from config.json");
 }
 
 TEST(TensorNamesTest, OrderEqualsTheModels) {
@@ -240,8 +240,8 @@ TEST(TensorNamesTest, TwoTensorsOfOneNameAreRefused) {
   EXPECT_EQ(RefusalOf(Plan("diff_transformer",
                            Tensors({"layers.0.attn.q_proj.weight", "layers.0.wq.weight"}))),
             "SRC: tensors layers.0.attn.q_proj.weight and layers.0.wq.weight are both "
-            "model.layers.0.self_attn.q_proj.weight, "
-            "expected one of them");
+            "model.layers.0.self_attn.q_proj.weight; "
+            "allowed: one of them");
   EXPECT_THAT(RefusalOf(Plan("diff_transformer", {Tensor("0.qkv_proj.weight", {32, kHidden}),
                                                   Tensor("0.k_proj.weight")})),
               HasSubstr("are both model.layers.0.self_attn.k_proj.weight"));
@@ -250,8 +250,8 @@ TEST(TensorNamesTest, TwoTensorsOfOneNameAreRefused) {
   EXPECT_EQ(RefusalOf(Plan("diff_transformer", Tensors({"self_decoder.layers.0.wq.weight",
                                                         "cross_decoder.layers.1.wq.weight"}))),
             "SRC: layers stand in two lists, in tensors self_decoder.layers.0.wq.weight and "
-            "cross_decoder.layers.1.wq.weight, "
-            "expected one");
+            "cross_decoder.layers.1.wq.weight; "
+            "allowed: one list");
 }
 
 }  // namespace

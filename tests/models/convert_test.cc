@@ -243,7 +243,7 @@ TEST_F(ConvertTest, WeightBeyondFloat16IsRefused) {
   Write("model.safetensors", SafetensorsBytes(tensors));
   EXPECT_THAT(Refusal(source(), DType::kFloat16),
               EndsWith("/model.safetensors: tensor model.layers.1.mlp.up_proj.weight: an element "
-                       "is 1000000.000000, and float16 holds at most 65504"));
+                       "is 1000000.000000; allowed: at most 65504, which float16 holds"));
 }
 
 TEST_F(ConvertTest, TensorsLargerThanAPieceAreCopiedWhole) {
@@ -331,8 +331,8 @@ TEST_F(ConvertTest, OneFileOfAnyNameIsASource) {
   fs::remove_all(result());
   EXPECT_EQ(Refusal(source()),
             source().string() +
-                ": holds 2 *.safetensors files, expected model.safetensors, shards with " +
-                "model.safetensors.index.json, or exactly one file");
+                ": holds 2 *.safetensors files; allowed: model.safetensors, shards with " +
+                "model.safetensors.index.json, exactly one file");
 }
 
 TEST_F(ConvertTest, EmptyDirectoryIsFilledAndAnyOtherIsKept) {
@@ -342,12 +342,13 @@ TEST_F(ConvertTest, EmptyDirectoryIsFilledAndAnyOtherIsKept) {
   const std::vector<std::string> names = FileNames(result());
   EXPECT_EQ(Refusal(source()),
             result().string() +
-                ": is not empty, expected a new or empty directory; nothing is overwritten");
+                ": is not empty; allowed: a new or empty directory; nothing is overwritten");
   EXPECT_EQ(FileNames(result()), names);
   fs::remove_all(result());
   WriteFile(result(), "a file");
   EXPECT_EQ(Refusal(source()),
-            result().string() + ": exists and is not a directory; nothing is overwritten");
+            result().string() +
+                ": is not a directory; allowed: a new or empty directory; nothing is overwritten");
   fs::remove(result());
   fs::create_symlink(root() / "nowhere" / "deep", result());
   EXPECT_THAT(Refusal(source()), HasSubstr("nothing is overwritten"));
@@ -365,7 +366,7 @@ TEST_F(ConvertTest, NothingOutsideTheSourceIsRead) {
   fs::rename(source() / "model.safetensors", root() / "model.safetensors");
   Write("model.safetensors.index.json", "{\"weight_map\": {\"a\": \"../model.safetensors\"}}");
   EXPECT_THAT(Refusal(source()),
-              HasSubstr("weight_map.a is \"../model.safetensors\", expected a plain file name"));
+              HasSubstr("weight_map.a is \"../model.safetensors\"; allowed: a plain file name"));
   fs::remove(source() / "model.safetensors.index.json");
   fs::create_symlink(root() / "model.safetensors", source() / "model.safetensors");
   EXPECT_THAT(Refusal(source()), HasSubstr("is not followed"));
@@ -399,8 +400,8 @@ TEST_F(ConvertTest, UnconvertibleModelIsRefusedInOneLine) {
   };
   EXPECT_EQ(Refusal(root() / "none"), (root() / "none").string() + ": does not exist");
   EXPECT_EQ(Refusal(source()),
-            in + ": holds no *.safetensors files, expected model.safetensors, shards with "
-                 "model.safetensors.index.json, or exactly one file");
+            in + ": holds no *.safetensors files; allowed: model.safetensors, shards with "
+                 "model.safetensors.index.json, exactly one file");
   Write("model.pth", "pickle");
   EXPECT_THAT(
       Refusal(source()),
@@ -410,28 +411,28 @@ TEST_F(ConvertTest, UnconvertibleModelIsRefusedInOneLine) {
               StartsWith((source() / "model.pth").string() + ": a pickle is never opened"));
   EXPECT_EQ(with([](auto& tensors) { tensors.pop_back(); }),
             in + ": what it would become cannot be served: model.safetensors: tensor "
-                 "model.norm.weight is missing, expected shape "
+                 "model.norm.weight is missing; allowed: shape "
                  "[32]");
   EXPECT_THAT(
       with([](auto& tensors) { tensors[2].shape = {16, 64}; }),
-      HasSubstr("self_attn.q_proj.weight has shape [16, 64], expected [32, 32] from config.json"));
+      HasSubstr("self_attn.q_proj.weight has shape [16, 64]; allowed: [32, 32] from config.json"));
   EXPECT_THAT(
       with([](auto& tensors) { tensors[2].name = "model.layers.0.self_attn.wq.weight"; }),
       HasSubstr("for tensor model.layers.0.self_attn.wq.weight; accepted: model.embed_tokens, "));
   EXPECT_EQ(with([](auto& tensors) { tensors[1].dtype = "I32"; }),
-            in + "/model.safetensors: tensor model.layers.0.input_layernorm.weight has dtype I32, "
-                 "expected F32, BF16 or F16");
+            in + "/model.safetensors: tensor model.layers.0.input_layernorm.weight has dtype I32; "
+                 "allowed: F32, BF16, F16");
   WriteModel(options);
   fs::resize_file(source() / "model.safetensors",
                   fs::file_size(source() / "model.safetensors") - 1);
   EXPECT_THAT(Refusal(source()), HasSubstr("(truncated file?)"));
   WriteModel(options);
   Write("config.json", "{\"model_type\": \"gpt2\"}");
-  EXPECT_THAT(Refusal(source()), HasSubstr("model_type is \"gpt2\", expected one of those served"));
+  EXPECT_THAT(Refusal(source()), HasSubstr("model_type is \"gpt2\"; allowed: diffllama"));
   WriteModel(options);
   Write("tokenizer_config.json", "{\"auto\\u005fmap\": {}}");
   EXPECT_EQ(Refusal(source()),
-            in + "/tokenizer_config.json: has a key with escapes, expected plain keys");
+            in + "/tokenizer_config.json: has a key with escapes; allowed: plain keys");
 }
 
 TEST_F(ConvertTest, InterruptedConversionLeavesNothing) {

@@ -77,7 +77,7 @@ TEST(FiniteCheckTest, FirstIsNamedAndAllAreCountedIndependentlyOfTheCuts) {
     }
     for (const FiniteCheck& check : {forward, joined}) {
       EXPECT_EQ(check.status(tensor).message(),
-                "f: tensor t: element [7, 3] is nan, expected finite numbers; 3 of 1000 are not");
+                "f: tensor t: element [7, 3] is nan; allowed: finite numbers; 3 of 1000 are not");
     }
   }
 }
@@ -111,7 +111,7 @@ TEST_F(FiniteWeightsTest, NanAndInfinityInAnyTensorAreRefusedAtLoad) {
            {WeightFormat::kFloat32, WeightFormat::kBFloat16, WeightFormat::kFloat16}) {
         EXPECT_THAT(Refusal(tiny, tensor.name, value, format),
                     ::testing::ContainsRegex("tensor " + tensor.name + ": element \\[(0, )?5\\] " +
-                                             "is (nan|inf), expected finite.*; 2 of "));
+                                             "is (nan|inf); allowed: finite.*; 2 of "));
       }
     }
   }
@@ -141,7 +141,7 @@ TEST_F(FiniteWeightsTest, OverflowingLambdaIsRefused) {
   options.model_dir = checkpoint.dir();
   EXPECT_THAT(Model::Load(options, pool_).status().message(),
               EndsWith("tensors model.layers.1.self_attn.lambda_{q1, k1, q2, k2}: exp(q1 . k1) - "
-                       "exp(q2 . k2) + lambda_init is inf, expected a finite number"));
+                       "exp(q2 . k2) + lambda_init is inf; allowed: a finite number"));
 }
 
 // exp(x) exceeds float32 from 88.73 on.
@@ -158,8 +158,8 @@ TEST_F(FiniteWeightsTest, OverflowingRateOfAScanIsRefused) {
   options.model_dir = directory.path();
   for (const auto& [value, end] : {std::pair(88.7f, ""),
                                    {88.8f,
-                                    ": tensor model.layers.2.attn.A_log: -exp(A_log) is -inf, "
-                                    "expected a finite number"}}) {
+                                    ": tensor model.layers.2.attn.A_log: -exp(A_log) is -inf; "
+                                    "allowed: a finite number"}}) {
     std::memcpy(bytes.data() + sizeof(header_size) + header_size + begin + 5 * sizeof(float),
                 &value, sizeof(float));
     WriteFile(path, bytes);

@@ -21,8 +21,8 @@ TEST(JsonMembersTest, EditsLeaveEveryOtherByte) {
   EXPECT_EQ(edited("{\"dtype\": \"float32\" , \"set\":{\"x\":{}}}"),
             "{\"dtype\": \"x\" , \"set\":1}");
   EXPECT_EQ(edited("{\"a\": 1,}"), "FILE: not valid JSON at byte 9");
-  EXPECT_EQ(edited("{\"\\u0067one\": 1}"), "FILE: has a key with escapes, expected plain keys");
-  EXPECT_EQ(edited("[1]"), "FILE: is [1], expected one JSON object");
+  EXPECT_EQ(edited("{\"\\u0067one\": 1}"), "FILE: has a key with escapes; allowed: plain keys");
+  EXPECT_EQ(edited("[1]"), "FILE: is [1]; allowed: one JSON object");
 }
 
 }  // namespace

@@ -73,19 +73,19 @@ TEST_F(ModelTest, TensorsThatDoNotFitTheConfigAreRefusedByOneLine) {
       shape += (shape.empty() ? "" : ", ") + std::to_string(extent);
     checkpoint.Write("model.safetensors", SafetensorsBytes(Without(good, tensor.name)));
     EXPECT_EQ(Refusal(checkpoint), "model.safetensors: tensor " + tensor.name +
-                                       " is missing, expected shape [" + shape + "]");
+                                       " is missing; allowed: shape [" + shape + "]");
 
     std::vector<FileTensor> wrong = Without(good, tensor.name);
     wrong.push_back({tensor.name, "F32", {3, 5}, std::string(60, '\0')});
     checkpoint.Write("model.safetensors", SafetensorsBytes(wrong));
     EXPECT_EQ(Refusal(checkpoint), "model.safetensors: tensor " + tensor.name +
-                                       " has shape [3, 5], expected [" + shape +
+                                       " has shape [3, 5]; allowed: [" + shape +
                                        "] from config.json");
 
     wrong.back() = {tensor.name, "I32", tensor.shape, tensor.bytes};
     checkpoint.Write("model.safetensors", SafetensorsBytes(wrong));
     EXPECT_EQ(Refusal(checkpoint), "model.safetensors: tensor " + tensor.name +
-                                       " has dtype I32, expected F32, BF16 or F16");
+                                       " has dtype I32; allowed: F32, BF16, F16");
   }
 }
 

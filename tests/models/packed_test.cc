@@ -194,22 +194,22 @@ TEST_F(PackedTest, OptionsThatNeedAnotherConversionAreRefused) {
   ModelOptions options = LoadOptions(result());
   options.linear_format = WeightFormat::kInt4;
   EXPECT_EQ(Refusal(options), where +
-                                  "is packed in int8, and --quantization is int4, allowed: int8, "
+                                  "is packed in int8, and --quantization is int4; allowed: int8, "
                                   "or not to give it");
   options = LoadOptions(result());
   options.weight_format = WeightFormat::kBFloat16;
   EXPECT_EQ(Refusal(options),
             where +
-                "is packed with float32 for the rest, and --dtype is bfloat16, allowed: auto, "
+                "is packed with float32 for the rest, and --dtype is bfloat16; allowed: auto, "
                 "float32");
   EXPECT_EQ(Refusal(LoadOptions(result(), CpuIsa::kAvx512)),
             where +
-                "panels of 16 columns, and --cpu-isa is avx512, allowed: avx2, or convert the "
+                "panels of 16 columns, and --cpu-isa is avx512; allowed: avx2, or convert the "
                 "original with --cpu-isa avx512");
   PackTiny(WeightFormat::kInt4, CpuIsa::kPaired16);
   EXPECT_EQ(Refusal(LoadOptions(result())),
             where +
-                "panels of 32 columns, and --cpu-isa is avx2, allowed: avx512, avx512_vnni, "
+                "panels of 32 columns, and --cpu-isa is avx2; allowed: avx512, avx512_vnni, "
                 "avx512_bf16, or convert the original with --cpu-isa avx2");
 }
 
@@ -218,15 +218,15 @@ TEST_F(PackedTest, ConfigurationOfAnotherKindIsRefused) {
     return "{\"quant_method\": \"diffserve\", \"version\": " + members + "}";
   };
   const std::pair<std::string, const char*> refusals[] = {
-      {"\"int8\"", " is \"int8\", expected an object"},
+      {"\"int8\"", " is \"int8\"; allowed: an object"},
       {"{\"quant_method\": \"gptq\"}", " is set: quantised weights cannot be served"},
       {"{\"quant_method\": 7}", " is set: quantised weights cannot be served"},
-      {packed("2, \"format\": \"int8\""), ".version is 2, expected 1: convert the original again"},
+      {packed("2, \"format\": \"int8\""), ".version is 2; allowed: 1: convert the original again"},
       {packed("1"), ".format is missing"},
-      {packed("1, \"format\": \"int5\""), ".format is \"int5\", expected int8 or int4"},
-      {packed("1, \"format\": \"int8\", \"group_size\": 32"), ".group_size is 32, expected 64"},
+      {packed("1, \"format\": \"int5\""), ".format is \"int5\"; allowed: int8 or int4"},
+      {packed("1, \"format\": \"int8\", \"group_size\": 32"), ".group_size is 32; allowed: 64"},
       {packed("1, \"format\": \"int8\", \"group_size\": 64, \"panel_columns\": 8"),
-       ".panel_columns is 8, expected 16 or 32"}};
+       ".panel_columns is 8; allowed: 16 or 32"}};
   for (const auto& [value, line] : refusals) {
     WriteTiny({.config_changes = {{"quantization_config", value}}});
     EXPECT_EQ(Refusal(LoadOptions(source())),
@@ -248,7 +248,7 @@ TEST_F(PackedTest, PackedDirectoryIsNotConvertedAgain) {
   const Result<ConvertReport> report = ConvertCheckpoint(
       OptionsFor(directory_.path() / "first", WeightFormat::kInt4, CpuIsa::kAvx2), pool_);
   EXPECT_THAT(report.status().message(),
-              EndsWith("first/config.json: quantization_config: is packed already, expected the "
+              EndsWith("first/config.json: quantization_config: is packed already; allowed: the "
                        "original"));
   EXPECT_FALSE(fs::exists(result()));
 }
@@ -273,11 +273,11 @@ TEST_F(PackedTest, SourceWithAMissingTensorOrANanIsRefusedByName) {
                                          "inf, and int8 holds finite numbers"));
   up->shape = {32, 48};
   EXPECT_THAT(refusal(tensors), EndsWith("model.safetensors: tensor "
-                                         "model.layers.1.mlp.up_proj.weight has shape [32, 48], "
-                                         "expected [48, 32] from config.json"));
+                                         "model.layers.1.mlp.up_proj.weight has shape [32, 48]; "
+                                         "allowed: [48, 32] from config.json"));
   tensors.erase(up);
   EXPECT_THAT(refusal(tensors), EndsWith("source: tensor model.layers.1.mlp.up_proj.weight is "
-                                         "missing, expected shape [48, 32]"));
+                                         "missing; allowed: shape [48, 32]"));
 }
 
 // Overwrites bytes of a tensor's data in the one file of result().
@@ -297,12 +297,12 @@ TEST_F(PackedTest, CodesAndScalesThatNoPackerWritesAreRefusedByName) {
   Overwrite(file, "model.layers.1.mlp.gate_proj+up_proj.panels", 3 * 1024 + 5, std::string(1, 0));
   EXPECT_EQ(line(), file.string() +
                         ": tensor model.layers.1.mlp.gate_proj+up_proj.panels: panel 3 has a code "
-                        "0, expected 1 to 255");
+                        "0; allowed: 1 to 255");
   PackTiny(WeightFormat::kInt8);
   const float negative = -1;
   Overwrite(file, "lm_head.scale", 4 * 100, {reinterpret_cast<const char*>(&negative), 4});
   EXPECT_EQ(line(), file.string() +
-                        ": tensor lm_head.scale: element [100] is -1.000000, expected a finite "
+                        ": tensor lm_head.scale: element [100] is -1.000000; allowed: a finite "
                         "number, 0 or more");
   PackTiny(WeightFormat::kInt4);
   Overwrite(file, "lm_head.panels", 2 * 544 + 512 + 2 * 15, std::string("\x00\xfc", 2));
@@ -313,8 +313,8 @@ TEST_F(PackedTest, CodesAndScalesThatNoPackerWritesAreRefusedByName) {
   Overwrite(file, "model.embed_tokens.weight", 4 * 3,
             {reinterpret_cast<const char*>(&infinite), 4});
   EXPECT_EQ(line(), file.string() +
-                        ": tensor model.embed_tokens.weight: element [0, 3] is inf, "
-                        "expected finite numbers; 1 of 4096 are not");
+                        ": tensor model.embed_tokens.weight: element [0, 3] is inf; "
+                        "allowed: finite numbers; 1 of 4096 are not");
 }
 
 TEST_F(PackedTest, FileOfAnotherFormatOrWidthIsRefused) {

@@ -103,13 +103,13 @@ TEST(Phi4FlashFamilyTest, AbsentKeysHaveTheAuthorsDefaults) {
 TEST(Phi4FlashFamilyTest, UnservableModelIsRefusedInOneLine) {
   const auto windows = [](const std::string& shown) {
     return "sliding_window is " + shown +
-           ", expected a number, or a list of num_hidden_layers with the same number for each odd "
+           "; allowed: a number, or a list of num_hidden_layers with the same number for each odd "
            "layer of the first half and null for the others";
   };
   const auto mamba = [](const std::string& shown) {
-    return "mamba_dt_rank is " + shown + ", expected \"auto\" or hidden_size / 16, rounded up";
+    return "mamba_dt_rank is " + shown + "; allowed: \"auto\" or hidden_size / 16, rounded up";
   };
-  const std::string no_layer_types = ", expected none: num_hidden_layers says what each layer is";
+  const std::string no_layer_types = "; allowed: none: num_hidden_layers says what each layer is";
   const Refusal refusals[] = {
       {{{"sliding_window", "[null,6,null,6,null,null,null]"}},
        windows("[null,6,null,6,null,null,null]")},
@@ -130,19 +130,19 @@ TEST(Phi4FlashFamilyTest, UnservableModelIsRefusedInOneLine) {
        "layer_types is [\"full_attention\"]" + no_layer_types},
       {{{"mamba_dt_rank", "3"}}, mamba("3")},
       {{{"mamba_dt_rank", "\"2\""}}, mamba("\"2\"")},
-      {{{"mamba_conv_bias", "false"}}, "mamba_conv_bias is false, expected true"},
-      {{{"mamba_proj_bias", "true"}}, "mamba_proj_bias is true, expected false"},
-      {{{"mlp_bias", "true"}}, "mlp_bias is true, expected false"},
-      {{{"lm_head_bias", "true"}}, "lm_head_bias is true, expected false"},
-      {{{"mb_per_layer", "1"}}, "mb_per_layer is 1, expected 2"},
-      {{{"num_hidden_layers", "6"}}, "num_hidden_layers is 6, expected a multiple of 4"},
+      {{{"mamba_conv_bias", "false"}}, "mamba_conv_bias is false; allowed: true"},
+      {{{"mamba_proj_bias", "true"}}, "mamba_proj_bias is true; allowed: false"},
+      {{{"mlp_bias", "true"}}, "mlp_bias is true; allowed: false"},
+      {{{"lm_head_bias", "true"}}, "lm_head_bias is true; allowed: false"},
+      {{{"mb_per_layer", "1"}}, "mb_per_layer is 1; allowed: 2"},
+      {{{"num_hidden_layers", "6"}}, "num_hidden_layers is 6; allowed: a multiple of 4"},
       {{{"num_attention_heads", "3"}, {"num_key_value_heads", "3"}, {"hidden_size", "36"}},
-       "num_key_value_heads is 3, expected an even number: key and value heads form pairs"},
+       "num_key_value_heads is 3; allowed: an even number: key and value heads form pairs"},
       {{{"num_key_value_heads", "1"}},
-       "num_key_value_heads is 1, expected an even number: key and value heads form pairs"},
+       "num_key_value_heads is 1; allowed: an even number: key and value heads form pairs"},
       {{{"head_dim", "16"}},
-       "num_attention_heads is 4, expected heads that are as wide as hidden_size together"},
-      {{{"hidden_act", "\"gelu\""}}, "hidden_act is \"gelu\", expected silu"},
+       "num_attention_heads is 4; allowed: heads that are as wide as hidden_size together"},
+      {{{"hidden_act", "\"gelu\""}}, "hidden_act is \"gelu\"; allowed: silu"},
   };
   for (const Refusal& refusal : refusals) {
     Changes changes = kEightLayers;

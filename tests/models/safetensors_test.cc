@@ -56,20 +56,22 @@ TEST(SafetensorsHeaderTest, GoodHeadersAreRead) {
 
 TEST(SafetensorsHeaderTest, BadHeadersAreRefusedByOneLine) {
   const std::vector<std::pair<std::string, std::string>> refusals = {
-      {"", "f: starts with another byte than '{' (header byte 0)"},
-      {" {}", "f: starts with another byte than '{' (header byte 0)"},
-      {"[]", "f: starts with another byte than '{' (header byte 0)"},
-      {"{", "f: expected '\"' (header byte 1)"},
+      {"", "f: starts with another byte; allowed: '{' (header byte 0)"},
+      {" {}", "f: starts with another byte; allowed: '{' (header byte 0)"},
+      {"[]", "f: starts with another byte; allowed: '{' (header byte 0)"},
+      {"{", "f: another character; allowed: '\"' (header byte 1)"},
       {"{}x", "f: has text behind its end (header byte 2)"},
-      {"{\"a\"}", "f: expected ':' (header byte 4)"},
-      {"{\"a\":1}", "f: expected '{' (header byte 5)"},
-      {"{\"a\":[[[[", "f: expected '{' (header byte 5)"},
+      {"{\"a\"}", "f: another character; allowed: ':' (header byte 4)"},
+      {"{\"a\":1}", "f: another character; allowed: '{' (header byte 5)"},
+      {"{\"a\":[[[[", "f: another character; allowed: '{' (header byte 5)"},
       {"{\"a\":{}}", "f: tensor a needs dtype, shape and two data_offsets (header byte 7)"},
-      {"{\"a\":{\"x\":1}}", "f: tensor a has an unknown key x (header byte 10)"},
+      {"{\"a\":{\"x\":1}}",
+       "f: tensor a has the key x; allowed: dtype, shape, data_offsets (header byte 10)"},
       {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\"}}",
        "f: tensor a has dtype twice (header byte 28)"},
-      {"{\"a\":{\"shape\":[-1]}}", "f: expected a number without sign (header byte 15)"},
-      {"{\"a\":{\"shape\":[1.5]}}", "f: expected ']' (header byte 16)"},
+      {"{\"a\":{\"shape\":[-1]}}",
+       "f: another character; allowed: a number without sign (header byte 15)"},
+      {"{\"a\":{\"shape\":[1.5]}}", "f: another character; allowed: ']' (header byte 16)"},
       {"{\"a\":{\"shape\":[99999999999999999999]}}", "f: number too large (header byte 33)"},
       {"{\"a\":{\"shape\":[9223372036854775808]}}", "f: number too large (header byte 33)"},
       {"{\"a\":{\"shape\":[1,1,1,1,1,1,1,1,1]}}",
@@ -77,33 +79,33 @@ TEST(SafetensorsHeaderTest, BadHeadersAreRefusedByOneLine) {
       {"{\"a\":{\"data_offsets\":[0,4,8]}}", "f: a list of more than 2 numbers (header byte 27)"},
       {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}",
        "f: tensor a needs dtype, shape and two data_offsets (header byte 51)"},
-      {"{\"\":{}}", "f: a tensor name of 0 bytes, allowed 1..512 (header byte 4)"},
+      {"{\"\":{}}", "f: a tensor name of 0 bytes; allowed: 1 to 512 (header byte 4)"},
       {"{\"a\\n\":{}}",
        "f: tensor a\\n has a name with other than printable ASCII characters (header byte 7)"},
       {"{\"a\nb\":{}}", "f: control character in a string (header byte 3)"},
       {"{\"abc", "f: a string does not end (header byte 5)"},
       {"{\"abc\\", "f: a string does not end (header byte 6)"},
-      {"{\"__metadata__\":{\"a\":1}}", "f: expected '\"' (header byte 21)"},
+      {"{\"__metadata__\":{\"a\":1}}", "f: another character; allowed: '\"' (header byte 21)"},
       {"{\"__metadata__\":{},\"__metadata__\":{}}",
        "f: __metadata__ occurs twice (header byte 34)"},
       {"{" + Tensor("a", "1", 0, 4) + "," + Tensor("a", "1", 4, 8) + "}",
        "f: tensor a occurs twice (header byte 55)"},
-      {"{" + Tensor("a", "1", 0, 4) + ",}", "f: expected '\"' (header byte 54)"},
+      {"{" + Tensor("a", "1", 0, 4) + ",}", "f: another character; allowed: '\"' (header byte 54)"},
       {"{\"a\":{\"dtype\":\"F33\",\"shape\":[1],\"data_offsets\":[0,4]}}",
        "f: tensor a has dtype F33, which the format does not know (header byte 53)"},
       {"{" + Tensor("a", "3", 0, 4) + "}",
-       "f: tensor a has 4 bytes, expected 12 for F32 [3] (header byte 53)"},
+       "f: tensor a has 4 bytes; allowed: 12 for F32 [3] (header byte 53)"},
       {"{" + Tensor("a", "1", 4, 0) + "}", "f: tensor a ends before it begins (header byte 53)"},
       {"{" + Tensor("a", "4294967296,4294967296,2", 0, 4) + "}",
        "f: tensor a has a shape whose size overflows (header byte 75)"},
       {"{" + Tensor("a", "2305843009213693952", 0, 0) + "}",
        "f: tensor a has a shape whose size overflows (header byte 71)"},
       {"{\"a\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,1]}}",
-       "f: tensor a has a size of 12 bits, expected whole bytes (header byte 52)"},
+       "f: tensor a has a size of 12 bits; allowed: whole bytes (header byte 52)"},
   };
   for (const auto& [json, line] : refusals) EXPECT_EQ(HeaderError(json, 8), line) << json;
   EXPECT_EQ(HeaderError("{\"" + std::string(513, 'n') + "\":{}}", 0),
-            "f: a tensor name of 513 bytes, allowed 1..512 (header byte 517)");
+            "f: a tensor name of 513 bytes; allowed: 1 to 512 (header byte 517)");
 }
 
 TEST(SafetensorsHeaderTest, TensorsMustCoverTheDataExactly) {
@@ -112,17 +114,17 @@ TEST(SafetensorsHeaderTest, TensorsMustCoverTheDataExactly) {
   };
   EXPECT_EQ(error(Tensor("b", "2", 4, 12) + "," + Tensor("a", "1", 0, 4)), "accepted");
   EXPECT_EQ(error(Tensor("a", "1", 0, 4) + "," + Tensor("b", "1", 8, 12)),
-            "f: tensor b begins at byte 8 of the data, expected 4 (hole)");
+            "f: tensor b begins at byte 8 of the data; allowed: 4 (hole)");
   EXPECT_EQ(error(Tensor("a", "2", 0, 8) + "," + Tensor("b", "2", 4, 12)),
-            "f: tensor b begins at byte 4 of the data, expected 8 (overlap)");
+            "f: tensor b begins at byte 4 of the data; allowed: 8 (overlap)");
   EXPECT_EQ(error(Tensor("a", "3", 0, 12) + "," + Tensor("b", "3", 0, 12)),
-            "f: tensor b begins at byte 0 of the data, expected 12 (overlap)");
+            "f: tensor b begins at byte 0 of the data; allowed: 12 (overlap)");
   EXPECT_EQ(error(Tensor("a", "2", 4, 12)),
-            "f: tensor a begins at byte 4 of the data, expected 0 (hole)");
-  EXPECT_EQ(error(Tensor("a", "2", 0, 8)), "f: has 12 bytes of data, expected 8 for its tensors");
+            "f: tensor a begins at byte 4 of the data; allowed: 0 (hole)");
+  EXPECT_EQ(error(Tensor("a", "2", 0, 8)), "f: has 12 bytes of data; allowed: 8 for its tensors");
   EXPECT_EQ(error(Tensor("a", "4", 0, 16)),
             "f: tensor a ends at byte 16 of the data, which has 12 (truncated file?)");
-  EXPECT_EQ(error(""), "f: has 12 bytes of data, expected 0 for its tensors");
+  EXPECT_EQ(error(""), "f: has 12 bytes of data; allowed: 0 for its tensors");
 }
 
 TEST(SafetensorsHeaderTest, LengthFieldIsNotTrusted) {
@@ -138,11 +140,11 @@ TEST(SafetensorsHeaderTest, LengthFieldIsNotTrusted) {
   EXPECT_EQ(ParseError(with_length(100'000'000), 10),
             "f: says its header has 100000000 bytes, and only 2 follow (truncated file?)");
   EXPECT_EQ(ParseError(with_length(100'000'001), 200'000'000),
-            "f: says its header has 100000001 bytes, allowed 100000000");
+            "f: says its header has 100000001 bytes; allowed: at most 100000000");
   EXPECT_EQ(ParseError(with_length(UINT64_MAX), 10),
-            "f: says its header has 18446744073709551615 bytes, allowed 100000000");
+            "f: says its header has 18446744073709551615 bytes; allowed: at most 100000000");
   EXPECT_EQ(ParseError(with_length(UINT64_MAX - 7), 10),
-            "f: says its header has 18446744073709551608 bytes, allowed 100000000");
+            "f: says its header has 18446744073709551608 bytes; allowed: at most 100000000");
 }
 
 TEST(SafetensorsHeaderTest, TooManyTensorsAreRefused) {
@@ -150,7 +152,8 @@ TEST(SafetensorsHeaderTest, TooManyTensorsAreRefused) {
   for (int i = 0; i < 100'000; ++i)
     json.append(i > 0 ? "," : "").append(Tensor(std::to_string(i), "0", 0, 0));
   const std::string error = HeaderError(json + "}", 0);
-  EXPECT_TRUE(error.starts_with("f: more than 65536 tensors (header byte ")) << error;
+  EXPECT_TRUE(error.starts_with("f: too many tensors; allowed: at most 65536 (header byte "))
+      << error;
 }
 
 TEST(SafetensorsHeaderTest, EveryTruncationIsRefused) {
@@ -242,7 +245,7 @@ TEST_F(CheckpointTest, IndexCannotLeaveTheDirectory) {
     WriteIndex("{\"x\": \"" + shard + "\"}");
     EXPECT_EQ(OpenError(),
               Path(kIndex) + ": weight_map.x is \"" + shard +
-                  "\", expected a plain file name: shards must lie in the model directory");
+                  "\"; allowed: a plain file name: shards must lie in the model directory");
   }
 }
 
@@ -255,13 +258,13 @@ TEST_F(CheckpointTest, BadIndexesAreRefusedByOneLine) {
   Write(kIndex, "{}");
   EXPECT_EQ(
       OpenError(),
-      Path(kIndex) + ": weight_map is missing, expected an object of tensor names and file names");
+      Path(kIndex) + ": weight_map is missing; allowed: an object of tensor names and file names");
   Write(kIndex, "{\"weight_map\": []}");
-  EXPECT_EQ(OpenError(), Path(kIndex) + ": weight_map is [], expected an object");
+  EXPECT_EQ(OpenError(), Path(kIndex) + ": weight_map is []; allowed: an object");
   WriteIndex("{}");
-  EXPECT_EQ(OpenError(), Path(kIndex) + ": weight_map names 0 files, expected 1..4096");
+  EXPECT_EQ(OpenError(), Path(kIndex) + ": weight_map names 0 files; allowed: 1 to 4096");
   WriteIndex("{\"x\": 1}");
-  EXPECT_EQ(OpenError(), Path(kIndex) + ": weight_map.x is 1, expected a string");
+  EXPECT_EQ(OpenError(), Path(kIndex) + ": weight_map.x is 1; allowed: a string");
   WriteIndex("{\"x\": \"none.safetensors\"}");
   EXPECT_EQ(OpenError(),
             Path("none.safetensors") + ": no such file, but " + Path(kIndex) + " names it");
@@ -287,10 +290,10 @@ TEST_F(CheckpointTest, BadIndexesAreRefusedByOneLine) {
 
 TEST_F(CheckpointTest, NonFileIsRefused) {
   std::filesystem::create_directory(Path("model.safetensors"));
-  EXPECT_EQ(OpenError(), Path("model.safetensors") + ": is a directory, expected a regular file");
+  EXPECT_EQ(OpenError(), Path("model.safetensors") + ": is a directory; allowed: a regular file");
   std::filesystem::remove(Path("model.safetensors"));
   ASSERT_EQ(mkfifo(Path("model.safetensors").c_str(), 0600), 0);
-  EXPECT_EQ(OpenError(), Path("model.safetensors") + ": is a pipe, expected a regular file");
+  EXPECT_EQ(OpenError(), Path("model.safetensors") + ": is a pipe; allowed: a regular file");
 }
 
 TEST_F(CheckpointTest, ShapeAndTypeAreCheckedWhenATensorIsAskedFor) {
@@ -302,11 +305,11 @@ TEST_F(CheckpointTest, ShapeAndTypeAreCheckedWhenATensorIsAskedFor) {
   Checkpoint& checkpoint = **opened;
   EXPECT_EQ(
       checkpoint.Check({"x", {2, 1}}).message(),
-      Path("model.safetensors") + ": tensor x has shape [2], expected [2, 1] from config.json");
+      Path("model.safetensors") + ": tensor x has shape [2]; allowed: [2, 1] from config.json");
   EXPECT_EQ(checkpoint.Get("z", {3}).status().message(),
-            Path("model.safetensors") + ": tensor z is missing, expected shape [3]");
+            Path("model.safetensors") + ": tensor z is missing; allowed: shape [3]");
   EXPECT_EQ(checkpoint.Get("i", {2}).status().message(),
-            Path("model.safetensors") + ": tensor i has dtype I32, expected F32, BF16 or F16");
+            Path("model.safetensors") + ": tensor i has dtype I32; allowed: F32, BF16, F16");
 }
 
 TEST_F(CheckpointTest, FileThatShrinksDuringReadingIsAnError) {
@@ -382,7 +385,7 @@ TEST_F(LargeTensorTest, WeightsThatAreNotFiniteAreCountedInAllPieces) {
     values_[i] = std::numeric_limits<float>::infinity();
   EXPECT_EQ(Opened()->Get("large", shape_).status().message(),
             Path("model.safetensors") +
-                ": tensor large: element [2500, 1] is inf, expected finite numbers; 3 of 700000 "
+                ": tensor large: element [2500, 1] is inf; allowed: finite numbers; 3 of 700000 "
                 "are not");
 }
 
@@ -397,7 +400,7 @@ TEST_F(CheckpointTest, ListOfObjectsIsReadInLinearTime) {
   std::string json = "{\"weight_map\": {}, \"metadata\": [{}";
   for (int i = 0; i < ConfigReader::kMaxValues - 10; ++i) json += ",{}";
   Write(kIndex, json + "]}");
-  EXPECT_EQ(OpenError(), Path(kIndex) + ": weight_map names 0 files, expected 1..4096");
+  EXPECT_EQ(OpenError(), Path(kIndex) + ": weight_map names 0 files; allowed: 1 to 4096");
   for (int i = 0; i < 10; ++i) json += ",{}";
   Write(kIndex, json + "]}");
   EXPECT_EQ(OpenError(), Path(kIndex) + ": has more than 131072 values");

@@ -160,7 +160,7 @@ TEST(SafetensorsWriterTest, RefusesWhatItCannotWrite) {
   const auto shards = SafetensorsWriter::Create(dir.path(), many, 4);
   ASSERT_FALSE(shards.ok());
   EXPECT_EQ(shards.status().message(),
-            "files of 4 bytes would be 4097 files, allowed: at most 4096");
+            "files of 4 bytes would be 4097 files; allowed: at most 4096");
   EXPECT_EQ(shards.status().param(), "max_shard_bytes");
 }
 

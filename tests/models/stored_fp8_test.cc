@@ -80,12 +80,12 @@ TEST_F(StoredFp8Test, WrongScalesAndCodesAreRefusedByName) {
   tensors = good;
   Find(tensors, scale) = {scale, "F32", {2}, std::string(8, '\0')};
   EXPECT_THAT(Refusal(tensors),
-              EndsWith(scale + " has dtype F32 and shape [2], expected a float type and 1 or 32 "
+              EndsWith(scale + " has dtype F32 and shape [2]; allowed: a float type and 1 or 32 "
                                "elements"));
   tensors = good;
   const float negative = -1;
   std::memcpy(Find(tensors, scale).bytes.data(), &negative, sizeof(negative));
-  EXPECT_THAT(Refusal(tensors), EndsWith(scale + ": element [0] is -1.000000, expected 0 or more"));
+  EXPECT_THAT(Refusal(tensors), EndsWith(scale + ": element [0] is -1.000000; allowed: 0 or more"));
   tensors = good;
   Find(tensors, kMatrix).bytes[5] = '\x7f';
   EXPECT_THAT(Refusal(tensors), HasSubstr(std::string(kMatrix) + ": element [0, 5] is nan"));
@@ -95,16 +95,16 @@ TEST_F(StoredFp8Test, CodesWithoutTheConfigAreNoFloats) {
   TinyCheckpoint checkpoint;
   checkpoint.Write("model.safetensors", SafetensorsBytes(Tensors().stored));
   EXPECT_THAT(InspectModel(OptionsOf(checkpoint)).status().message(),
-              HasSubstr(" has dtype F8_E4M3, expected F32, BF16 or F16"));
+              HasSubstr(" has dtype F8_E4M3; allowed: F32, BF16, F16"));
 }
 
 TEST_F(StoredFp8Test, OtherKindsOfTheMethodsAreRefused) {
   const std::pair<const char*, const char*> refusals[] = {
       {R"({"quant_method": "fp8", "weight_block_size": [128, 128]})",
-       "quantization_config.weight_block_size is [128,128], expected none: a scale per tensor or "
+       "quantization_config.weight_block_size is [128,128]; allowed: none: a scale per tensor or "
        "per output feature"},
       {R"({"quant_method": "compressed-tensors", "format": "pack-quantized"})",
-       "quantization_config.format is \"pack-quantized\", expected float-quantized"},
+       "quantization_config.format is \"pack-quantized\"; allowed: float-quantized"},
       {R"({"quant_method": "gptq"})",
        "quantization_config is set: quantised weights cannot be served"}};
   for (const auto& [config, message] : refusals) {
@@ -123,7 +123,7 @@ TEST_F(StoredFp8Test, ConvertWantsTheOriginal) {
   options.source_dir = checkpoint.dir();
   options.output_dir = directory.path() / "new";
   EXPECT_THAT(ConvertCheckpoint(options, pool_).status().message(),
-              EndsWith("quantization_config: is fp8, expected the original"));
+              EndsWith("quantization_config: is fp8; allowed: the original"));
 }
 
 }  // namespace
