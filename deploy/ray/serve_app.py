@@ -256,5 +256,6 @@ def by_waiting(context: AutoscalingContext) -> tuple[float, dict[str, Any]]:
 
 def build(options: Options) -> serve.Application:
     if bool(options.model) == bool(options.url):
-        raise ValueError(f"args have model {options.model!r} and url {options.url!r}; expected one")
+        raise ValueError(f"args have model {options.model!r} and url {options.url!r}; allowed: one "
+                         "of them")
     return Gateway.bind(Server.bind(options))

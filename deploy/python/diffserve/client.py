@@ -75,7 +75,7 @@ def conversation_fields(given: Input, add_generation_prompt: Optional[bool],
 
 def indices(name: str, chosen: Union[Sequence[int], str]) -> Union[List[int], str]:
     if isinstance(chosen, str) and chosen != "all":
-        raise ValueError(f'{name} is {chosen!r}; allowed is a list of integers or "all"')
+        raise ValueError(f'{name} is {chosen!r}; allowed: a list of integers, "all"')
     return chosen if isinstance(chosen, str) else [int(index) for index in chosen]
 
 

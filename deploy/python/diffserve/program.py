@@ -66,8 +66,8 @@ def logits(model: Any, prompt: Union[str, Sequence[int]], **flags: Any) -> Float
     with tempfile.TemporaryDirectory(prefix="diffserve-") as folder:
         output = f"{folder}/logits.npy"
         if isinstance(prompt, str) and len(prompt.encode()) > MAX_TEXT_BYTES:
-            raise ValueError(f"the text has {len(prompt.encode())} bytes; allowed are "
-                             f"{MAX_TEXT_BYTES}: give its token ids")
+            raise ValueError(f"the text has {len(prompt.encode())} bytes; allowed: at "
+                             f"most {MAX_TEXT_BYTES}; give its token ids")
         if isinstance(prompt, str):
             given = f"--prompt={prompt}"
         else:

@@ -37,12 +37,12 @@ def connection_maker(url: str, timeout: Optional[float]) -> Callable[
     parts = urlsplit(url)
     host, port = parts.hostname, parts.port
     if host is None or parts.path not in ("", "/", "/v1", "/v1/"):
-        raise ValueError(f"url is {url!r}; allowed is {FORMS}")
+        raise ValueError(f"url is {url!r}; allowed: {FORMS}")
     if parts.scheme == "http":
         return lambda: http.client.HTTPConnection(host, port, timeout=timeout)
     if parts.scheme == "https":
         return lambda: http.client.HTTPSConnection(host, port, timeout=timeout)
-    raise ValueError(f"url is {url!r}; allowed is {FORMS}")
+    raise ValueError(f"url is {url!r}; allowed: {FORMS}")
 
 
 def error_of(status: Optional[int], body: bytes) -> DiffserveError:

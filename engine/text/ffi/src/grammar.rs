@@ -109,9 +109,9 @@ fn add_bytes(words: &mut Vec<Vec<u8>>) -> ByteTokens {
 
 fn lark_choice(text: &str) -> Result<String, String> {
     let value: Value = parse_json(text)?;
-    let entries = value.as_array().ok_or("a list of strings is expected")?;
+    let entries = value.as_array().ok_or("no list; allowed: a list of strings")?;
     if entries.is_empty() || entries.len() > MAX_CHOICES {
-        return Err(format!("{} entries; 1 to {MAX_CHOICES} are allowed", entries.len()));
+        return Err(format!("{} entries; allowed: 1 to {MAX_CHOICES}", entries.len()));
     }
     let mut options = Vec::new();
     for (i, entry) in entries.iter().enumerate() {

@@ -60,8 +60,7 @@ pub fn check_levels(text: &str) -> Result<(), String> {
     levels += deepest;
     if levels > MAX_LEVELS {
         return Err(format!(
-            "its rules and the levels of their groups are {levels}; at most {MAX_LEVELS} are \
-             allowed"
+            "its rules and the levels of their groups are {levels}; allowed: at most {MAX_LEVELS}"
         ));
     }
     Ok(())

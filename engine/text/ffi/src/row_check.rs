@@ -167,7 +167,7 @@ pub fn check(grammar: &CGrammar, max: usize) -> Result<(), String> {
     let too_long = || {
         format!(
             "more than {max} ways to go on are open at once, such as optional properties and \
-             alternatives of objects; at most {max} are allowed"
+             alternatives of objects; allowed: at most {max}"
         )
     };
     let start = rules.begins.get(&grammar.start().as_index()).into_iter().flatten();

@@ -18,14 +18,14 @@ pub fn check(made: &Map<String, Value>) -> Result<(), String> {
     if found.patterns > MAX_PATTERNS {
         return Err(format!(
             "#: pattern and format: up to {} of them may hold for one string, through allOf and \
-             the like; at most {MAX_PATTERNS} are allowed",
+             the like; allowed: at most {MAX_PATTERNS}",
             found.patterns
         ));
     }
     if found.step > MAX_STEP {
         return Err(format!(
             "#: multipleOf: the digits of the steps that may hold for one number come to {}, \
-             multiplied; at most {MAX_STEP} is allowed beside powers of ten",
+             multiplied; allowed: at most {MAX_STEP} beside powers of ten",
             found.step
         ));
     }

@@ -84,7 +84,7 @@ pub fn restate(object: &mut Map<String, Value>) {
 pub fn translated(pattern: &str) -> Result<String, String> {
     if pattern.len() > MAX_PATTERN_BYTES {
         let found = pattern.len();
-        return Err(format!("has {found} bytes; at most {MAX_PATTERN_BYTES} are allowed"));
+        return Err(format!("has {found} bytes; allowed: at most {MAX_PATTERN_BYTES}"));
     }
     let chars: Vec<char> = pattern.chars().collect();
     let at = |i: usize| chars.get(i).copied().unwrap_or('\0');

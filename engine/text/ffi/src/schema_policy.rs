@@ -402,7 +402,7 @@ impl<'a> Walk<'a> {
         let object = value.as_object().ok_or_else(|| fail("is not an object".into()))?;
         if object.len() > MAX_ENTRIES {
             let found = object.len();
-            return Err(fail(format!("has {found} entries; at most {MAX_ENTRIES} are allowed")));
+            return Err(fail(format!("has {found} entries; allowed: at most {MAX_ENTRIES}")));
         }
         if key == "patternProperties" {
             self.name_patterns += object.len();
@@ -447,7 +447,7 @@ fn check_type(value: &Value) -> Result<(), String> {
 fn check_names(value: &Value) -> Result<(), String> {
     let names = value.as_array().ok_or("is not a list of strings")?;
     if names.len() > MAX_ENTRIES {
-        return Err(format!("has {} entries; at most {MAX_ENTRIES} are allowed", names.len()));
+        return Err(format!("has {} entries; allowed: at most {MAX_ENTRIES}", names.len()));
     }
     match names.iter().all(Value::is_string) {
         true => Ok(()),

@@ -79,7 +79,7 @@ pub fn name_pattern(rules: &Map<String, Value>) -> Result<Option<String>, String
 pub fn list(value: &Value, max: usize) -> Result<&[Value], String> {
     let entries = value.as_array().ok_or("is not a list")?;
     if entries.is_empty() || entries.len() > max {
-        return Err(format!("has {} entries; 1 to {max} are allowed", entries.len()));
+        return Err(format!("has {} entries; allowed: 1 to {max}", entries.len()));
     }
     Ok(entries)
 }
@@ -88,7 +88,7 @@ pub fn list(value: &Value, max: usize) -> Result<&[Value], String> {
 pub fn count(value: &Value, max: usize) -> Result<Value, String> {
     let number = value.as_f64().ok_or("is not a number")?;
     if number < 0.0 || number.fract() != 0.0 || number > max as f64 {
-        return Err(format!("is {value}; allowed are whole numbers of 0 to {max}"));
+        return Err(format!("is {value}; allowed: whole numbers of 0 to {max}"));
     }
     Ok(Value::from(number as u64))
 }

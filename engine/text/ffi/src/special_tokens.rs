@@ -72,7 +72,7 @@ fn content_of(value: &Value) -> Option<&str> {
 
 fn named_content(name: &str, value: &Value) -> Result<String, String> {
     content_of(value).map(str::to_string).ok_or_else(|| {
-        format!("{CONFIG}: {name} is {value}, allowed: a string or an object with \"content\"")
+        format!("{CONFIG}: {name} is {value}; allowed: a string or an object with \"content\"")
     })
 }
 
@@ -232,7 +232,7 @@ impl SpecialTokens {
             }
             Some(other) => {
                 return Err(format!(
-                    "{CONFIG}: added_tokens_decoder is {other}, allowed: an object"
+                    "{CONFIG}: added_tokens_decoder is {other}; allowed: an object"
                 ));
             }
             None => tokens.list_added(&parse_object(files.added_tokens, ADDED)?)?,
@@ -245,7 +245,7 @@ impl SpecialTokens {
         for (content, id) in added {
             let number = id.as_u64().and_then(|id| u32::try_from(id).ok());
             let id =
-                number.ok_or_else(|| format!("{ADDED}: {content} is {id}, allowed: a token id"))?;
+                number.ok_or_else(|| format!("{ADDED}: {content} is {id}; allowed: a token id"))?;
             let special = self.contains(content);
             let token = AddedToken::from(content.as_str(), special);
             self.listed.push(ListedToken { id, token, yields: true });

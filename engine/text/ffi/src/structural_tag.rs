@@ -35,7 +35,7 @@ fn entries<'a>(value: &'a Value, name: &str, path: &str) -> Result<&'a [Value], 
     let list = list.ok_or(format!("{path}.{name} is not a list"))?;
     if list.is_empty() || list.len() > MAX_ENTRIES {
         let found = list.len();
-        return Err(format!("{path}.{name} has {found} entries; 1 to {MAX_ENTRIES} are allowed"));
+        return Err(format!("{path}.{name} has {found} entries; allowed: 1 to {MAX_ENTRIES}"));
     }
     Ok(list)
 }
@@ -43,7 +43,7 @@ fn entries<'a>(value: &'a Value, name: &str, path: &str) -> Result<&'a [Value], 
 fn check_members(value: &Value, known: &[&str], path: &str) -> Result<(), String> {
     let object = value.as_object().ok_or(format!("{path} is not an object"))?;
     match object.keys().find(|key| !known.contains(&key.as_str())) {
-        Some(key) => Err(format!("{path} has the member '{key}'; allowed are {known:?}")),
+        Some(key) => Err(format!("{path} has the member '{key}'; allowed: {known:?}")),
         None => Ok(()),
     }
 }

@@ -90,7 +90,7 @@ fn check_repeats(tokenizer: &Tokenizer) -> Result<(), String> {
     };
     if *dropout > 0.0 && *dropout < 1.0 {
         return Err(format!(
-            "tokenizer.json: model: dropout is {dropout}, which makes tokens random; allowed are \
+            "tokenizer.json: model: dropout is {dropout}, which makes tokens random; allowed: \
              null, 0 and 1"
         ));
     }

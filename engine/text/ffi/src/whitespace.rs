@@ -23,7 +23,7 @@ pub fn expression(pattern: Option<&str>) -> Result<String, String> {
     };
     if pattern.len() > MAX_PATTERN_BYTES {
         let found = pattern.len();
-        return Err(format!("has {found} bytes; at most {MAX_PATTERN_BYTES} are allowed"));
+        return Err(format!("has {found} bytes; allowed: at most {MAX_PATTERN_BYTES}"));
     }
     let parsed = regex_syntax::parse(pattern)
         .map_err(|e| format!("is not a regular expression: {}", last_line(&e.to_string())))?;
@@ -104,7 +104,7 @@ fn not_empty(hir: &Hir) -> Result<Option<String>, String> {
         HirKind::Repetition(repeat) => {
             let most = repeat.max.unwrap_or(repeat.min);
             if most > MAX_REPEATS {
-                return Err(format!("repeats {most} times; at most {MAX_REPEATS} are allowed"));
+                return Err(format!("repeats {most} times; allowed: at most {MAX_REPEATS}"));
             }
             let least = if may_be_empty(&repeat.sub) { 1 } else { repeat.min.max(1) };
             let max = repeat.max.map_or(String::new(), |max| max.to_string());
