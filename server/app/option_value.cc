@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <ranges>
 
+#include "kernels/base/refusal.h"
 #include "server/app/option_table.h"
 
 namespace diffserve {
@@ -94,11 +95,11 @@ std::string_view ChoiceOf(const FlagSpec& flag, std::string_view value) {
 }  // namespace
 
 Status ApplyFlag(const FlagSpec& flag, std::string_view value, Options& options) {
-  const std::string name(flag.name), allowed = "allowed: " + AllowedText(flag);
+  const std::string name(flag.name);
   const std::string_view choice = ChoiceOf(flag, value);
   if (std::ranges::find(flag.refused, choice) != flag.refused.end()) {
-    return InvalidArgument(
-        name + " " + std::string(value) + ": " + std::string(flag.refusal) + "; " + allowed, name);
+    return NotAllowed(name + " " + std::string(value) + ": " + std::string(flag.refusal),
+                      AllowedText(flag), name);
   }
   const bool is_choice = std::ranges::find(flag.allowed, choice) != flag.allowed.end();
   const bool stored = (flag.allowed.empty() || is_choice) &&
@@ -111,7 +112,7 @@ Status ApplyFlag(const FlagSpec& flag, std::string_view value, Options& options)
                           },
                           flag.target);
   if (stored) return {};
-  return InvalidArgument(name + " is \"" + std::string(value) + "\", " + allowed, name);
+  return NotOneOf(name, value, AllowedText(flag));
 }
 
 std::string AllowedText(const FlagSpec& flag) {
@@ -124,19 +125,19 @@ std::string AllowedText(const FlagSpec& flag) {
     return text;
   }
   if (flag.Is<bool>()) return "true, false";
-  if (flag.Is<uint64_t>()) return "0..18446744073709551615";
+  if (flag.Is<uint64_t>()) return "0 to 18446744073709551615";
   if (flag.Is<std::string>()) return "text, not empty";
   if (flag.Is<std::vector<std::string>>())
-    return "1.." + std::to_string(kMaxListed) + " texts, none empty";
+    return "1 to " + std::to_string(kMaxListed) + " texts, none empty";
   if (flag.Is<MemorySize>()) {
     if (flag.is_share_allowed)
       return "bytes with suffix (2G, 512MiB) or a share of free memory (0.3)";
     const std::string form = "bytes with suffix (5G, 512MiB)";
     if (flag.max == 0) return form;
-    return form + ", " + NumberText(flag.min) + ".." + NumberText(flag.max);
+    return form + ", " + NumberText(flag.min) + " to " + NumberText(flag.max);
   }
   const std::string range =
-      NumberText(flag.min) + ".." + NumberText(flag.max) +
+      NumberText(flag.min) + " to " + NumberText(flag.max) +
       (flag.multiple_of > 1 ? ", a multiple of " + std::to_string(flag.multiple_of) : "");
   return flag.Is<std::vector<int>>() ? "numbers " + range + " separated by commas" : range;
 }

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "kernels/base/nearest_name.h"
+#include "kernels/base/refusal.h"
 #include "models/regular_file.h"
 #include "server/api/head/cross_origin.h"
 #include "server/app/environment.h"
@@ -33,16 +34,16 @@ const FlagSpec* FindFlag(std::span<const FlagSpec> table, std::string_view name,
   return nullptr;
 }
 
-// ": did you mean --port?", or nothing.
+// "did you mean --port?", or nothing.
 std::string Suggestion(std::string_view written, std::span<const std::string_view> names) {
   const std::optional<std::string_view> nearest = NearestName(written, names);
-  return nearest ? ": did you mean " + std::string(*nearest) + "?" : "";
+  return nearest ? "did you mean " + std::string(*nearest) + "?" : "";
 }
 
 Status UnknownFlag(const std::string& name, std::span<const std::string> allowed) {
   const std::vector<std::string_view> names(allowed.begin(), allowed.end());
   const std::string suggestion = Suggestion(name, names);
-  return InvalidArgument(name + " is not a flag" + (suggestion.empty() ? ";" : suggestion) +
+  return InvalidArgument(name + " is not a flag" + (suggestion.empty() ? ";" : ": " + suggestion) +
                              " diffserve --help lists all flags",
                          name);
 }
@@ -58,8 +59,7 @@ class ArgumentReader {
     size_t num_arguments = 0;
     for (next_ = 1; next_ < args_.size();) {
       const std::string& arg = args_[next_++];
-      if (arg.empty())
-        return InvalidArgument("found an empty argument, allowed:" + ArgumentsText(command_));
+      if (arg.empty()) return NotAllowed("an argument is empty", ArgumentsText(command_).substr(1));
       if (arg.starts_with('-') && arg.size() > 1) {
         DS_RETURN_IF_ERROR(ReadFlag(arg));
       } else if (num_arguments < arguments.size()) {
@@ -67,14 +67,13 @@ class ArgumentReader {
       } else if (list_ != nullptr) {
         Assign(*list_, arg);
       } else if (arguments.empty()) {
-        return InvalidArgument("found \"" + arg + "\" after " + args_[0] + "; allowed: flags only");
+        return NotAllowed("found " + QuotedText(arg) + " after " + args_[0], "flags only");
       } else {
         const FlagSpec* last = arguments.back();
         const std::string name(last->value_name);
         const auto& value = std::ranges::find(assignments, last, &Assignment::flag)->value;
-        return InvalidArgument("found \"" + arg + "\" after " + name + " \"" + value +
-                                   "\"; allowed: one" + ArgumentsText(command_),
-                               name);
+        return NotAllowed("found " + QuotedText(arg) + " after " + name + " " + QuotedText(value),
+                          "one" + ArgumentsText(command_), name);
       }
     }
     return {};
@@ -97,15 +96,14 @@ class ArgumentReader {
     const bool is_switch = flag != nullptr && flag->Is<bool>();
     if (is_off ? !is_switch : flag == nullptr && !is_config) {
       if (elsewhere == 0) return UnknownFlag(name, FlagNames());
-      return InvalidArgument(
-          name + " does not apply to " + args_[0] + "; it belongs to: " + CommandsText(elsewhere),
-          name);
+      return NotAllowed(name + " is set for " + args_[0], "only for " + CommandsText(elsewhere),
+                        name);
     }
-    if (is_off && value)
-      return InvalidArgument(name + " is \"" + *value + "\", allowed: no value", name);
+    if (is_off && value) return NotOneOf(name, *value, "no value");
     if (!value && is_switch) value = is_off ? "false" : "true";
     if (!value && next_ < args_.size() && !args_[next_].starts_with("--")) value = args_[next_++];
-    if (!value) return InvalidArgument(name + " needs a value", name);
+    if (!value)
+      return NotAllowed(name + " has no value", is_config ? "a file" : AllowedText(*flag), name);
     if (is_config)
       config_file = *value;
     else
@@ -168,7 +166,8 @@ Status ApplyConfigFile(const std::string& path, unsigned command, Options& optio
   };
   const nlohmann::json root = nlohmann::json::parse(*text, limit_depth, /*allow_exceptions=*/false);
   if (too_deep || !root.is_object())
-    return InvalidArgument("--config " + path + ": expected one flat JSON object", "--config");
+    return NotAllowed("--config " + path + ": is another value", "one flat JSON object",
+                      "--config");
 
   std::vector<std::string> names;
   for (const auto table : {FlagTable(), ArgumentTable()}) {
@@ -188,8 +187,7 @@ Status ApplyConfigFile(const std::string& path, unsigned command, Options& optio
       status = ApplyFlag(*flag, *as_text, options);
       applied.push_back({flag, *as_text});
     } else {
-      status = InvalidArgument(name + " is a JSON " + value.type_name() +
-                               ", allowed: " + AllowedText(*flag));
+      status = NotAllowed(name + " is a JSON " + value.type_name(), AllowedText(*flag));
     }
     if (!status.ok()) return InvalidArgument("--config " + path + ": " + status.message(), name);
   }
@@ -200,13 +198,10 @@ Status CheckChatUrl(const Options& options) {
   const ChatOptions& chat = options.chat;
   if (chat.url.empty()) {
     if (chat.api_key_file.empty()) return {};
-    return InvalidArgument("--api-key-file needs --url: a local model needs no key",
-                           "--api-key-file");
+    return OnlyWith("--api-key-file", "--url: a local model needs no key");
   }
   if (!options.session.model_dir.empty()) {
-    return InvalidArgument("found MODEL_DIR \"" + options.session.model_dir + "\" and --url \"" +
-                               chat.url + "\", allowed: one of them",
-                           "--url");
+    return NotBoth("MODEL_DIR", "--url");
   }
   return ParseServerUrl(chat.url).status();
 }
@@ -215,9 +210,8 @@ Status CheckChatUrl(const Options& options) {
 Status ImplyProposals(SessionOptions& session) {
   if (session.draft_dir.empty()) return {};
   if (session.speculation == Speculation::kOff) {
-    return InvalidArgument(
-        "--speculative is off, allowed with --speculative-model: auto, prompt-lookup",
-        "--speculative");
+    return NotAllowed("--speculative is off with --speculative-model", "auto, prompt-lookup",
+                      "--speculative");
   }
   session.speculation = Speculation::kPromptLookup;
   return {};
@@ -230,9 +224,7 @@ bool InspectsDirectoryOnly(const Options& options) {
 
 Status CheckTogether(unsigned command, Options& options) {
   if (!options.models.file.empty() && !options.session.model_dir.empty()) {
-    return InvalidArgument("found MODEL_DIR \"" + options.session.model_dir + "\" and --models \"" +
-                               options.models.file + "\", allowed: one of them",
-                           "--models");
+    return NotBoth("MODEL_DIR", "--models");
   }
   if (options.command == "chat") DS_RETURN_IF_ERROR(CheckChatUrl(options));
   DS_RETURN_IF_ERROR(ImplyProposals(options.session));
@@ -245,27 +237,24 @@ Status CheckTogether(unsigned command, Options& options) {
       continue;
     const std::string name(argument->value_name), run = "diffserve " + options.command;
     const bool takes_model_only = ArgumentsText(command) == " MODEL_DIR";
-    return InvalidArgument(
-        name + " is missing: " + run + ArgumentsText(command) +
-            (takes_model_only ? "; " + run + " demo takes the bundled model" : ""),
-        name);
+    return NotAllowed(name + " is missing",
+                      run + ArgumentsText(command) +
+                          (takes_model_only ? "; " + run + " demo takes the bundled model" : ""),
+                      name);
   }
   if (options.command == "probe") return ParseServerPlace(options.probe.url).status();
   const int prompts = !options.prompt.text.empty() + !options.prompt.tokens.empty();
   if ((options.command == "generate" || options.command == "logits") && prompts != 1) {
-    return InvalidArgument(
-        "found " + std::to_string(prompts) + " prompts, allowed: exactly one of --prompt, --tokens",
-        "--prompt");
+    return NotAllowed("found " + std::to_string(prompts) + " prompts",
+                      "exactly one of --prompt, --tokens", "--prompt");
   }
   if (options.command == "generate" && options.prompt.chat && options.prompt.text.empty())
-    return InvalidArgument("--chat needs --prompt: token ids are used as they are", "--chat");
+    return OnlyWith("--chat", "--prompt: token ids are used as they are");
   if (options.command == "logits" && options.logits.output.empty())
-    return InvalidArgument("--output is missing: the .npy file to write", "--output");
+    return Missing("--output", "the .npy file to write");
   if (options.command == "run-batch") {
-    if (options.batch.input.empty())
-      return InvalidArgument("--input is missing: the file of requests", "--input");
-    if (options.batch.output.empty())
-      return InvalidArgument("--output is missing: the file for the answers", "--output");
+    if (options.batch.input.empty()) return Missing("--input", "the file of requests");
+    if (options.batch.output.empty()) return Missing("--output", "the file for the answers");
   }
   return {};
 }
@@ -296,12 +285,12 @@ Status TakeModelsFlags(const std::vector<Assignment>& assignments, ModelsOptions
   for (const Assignment& assignment : assignments) {
     const std::string name(assignment.flag->name);
     const bool is_of_models = assignment.flag->group == kModelsGroup;
-    if (models.file.empty() && is_of_models) return InvalidArgument(name + " needs --models", name);
+    if (models.file.empty() && is_of_models) return OnlyWith(name, "--models");
     if (models.file.empty() || is_of_models || std::ranges::count(kParentFlags, name) > 0) continue;
     if (std::ranges::count(kOneModelFlags, name) > 0) {
-      return InvalidArgument(name + " does not go with --models: models are named, and flags of " +
-                                 "one model are set, in its file",
-                             name);
+      return NotAllowed(name + " is set with --models",
+                        "in its file only, where models are named and have flags of their own",
+                        name);
     }
     AppendArguments(assignment, &models.inherited_flags);
   }
@@ -321,20 +310,17 @@ constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
 };
 
 Status UnknownCommand(const std::string& written) {
+  const std::string allowed = CommandsText(~0u) + "; see diffserve --help";
+  if (written.empty()) return NotAllowed("a command is missing", allowed, "command");
   const auto elsewhere = std::ranges::find(kElsewhere, written,
                                            [](const auto& row) { return row.first; });
-  std::string found = "a command is missing";
-  if (elsewhere != std::end(kElsewhere)) {
-    found = "\"" + written + "\" is not a command: did you mean " + std::string(elsewhere->second) +
-            "?";
-  } else if (!written.empty()) {
-    std::vector<std::string_view> names;
-    for (const CommandSpec& command : CommandTable()) names.push_back(command.name);
-    found = "\"" + written + "\" is not a command" + Suggestion(written, names);
-  }
-  return InvalidArgument(found + (found.ends_with('?') ? " Allowed: " : ", allowed: ") +
-                             CommandsText(~0u) + "; see diffserve --help",
-                         "command");
+  std::vector<std::string_view> names;
+  for (const CommandSpec& command : CommandTable()) names.push_back(command.name);
+  const std::string suggestion = elsewhere == std::end(kElsewhere)
+                                     ? Suggestion(written, names)
+                                     : "did you mean " + std::string(elsewhere->second) + "?";
+  return NotAllowed(QuotedText(written) + " is not a command",
+                    allowed + (suggestion.empty() ? "" : "; ") + suggestion, "command");
 }
 
 // Flags that configure a model in this process have no effect on a remote server.
@@ -343,9 +329,8 @@ Status CheckFlagsOfServer(const std::vector<Assignment>& assignments) {
     const FlagSpec& flag = *assignment.flag;
     if ((flag.commands & kServe) == 0 || flag.name == "--seed" || flag.name == "--log-level")
       continue;
-    return InvalidArgument(std::string(flag.name) + " does not apply to chat --url; it is a " +
-                               "setting of the server",
-                           std::string(flag.name));
+    return NotAllowed(std::string(flag.name) + " is set with chat --url",
+                      "only for the server, whose setting it is", std::string(flag.name));
   }
   return {};
 }
@@ -431,13 +416,13 @@ Result<std::vector<int32_t>> ParseTokenIds(std::string_view text, std::string_vi
     const auto [stop, error] = std::from_chars(text.data() + begin, text.data() + end, id);
     if (error != std::errc() || stop != text.data() + end || id < 0) {
       const std::string found(text.substr(begin, std::min<size_t>(end - begin, 40)));
-      return InvalidArgument(flag + ": \"" + found + "\" is not a token id, allowed: 0..2147483647",
-                             flag);
+      return NotAllowed(flag + ": " + QuotedText(found) + " is not a token id",
+                        RangeText(0, std::numeric_limits<int32_t>::max()), flag);
     }
     ids.push_back(id);
     begin = end;
   }
-  if (ids.empty()) return InvalidArgument(flag + ": no token id found", flag);
+  if (ids.empty()) return NotAllowed(flag + " has no token ids", "at least 1", flag);
   return ids;
 }
 

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/refusal.h"
+
 namespace diffserve {
 namespace {
 
@@ -227,13 +229,13 @@ constexpr HeadRule kHeadRules[] = {
      }},
     {414, "the request target is too long",
      [](const HeadParts& h, const HttpLimits& l) { return h.target.size() > l.max_target_bytes; }},
-    {400, "the request target of CONNECT must be a host and a port",
+    {400, "the request target of CONNECT is no host and port",
      [](const HeadParts& h, const HttpLimits&) {
        return h.method == "CONNECT" && (!h.scheme.empty() || h.target.starts_with('/'));
      }},
     {501, "CONNECT is not supported; this server is no proxy",
      [](const HeadParts& h, const HttpLimits&) { return h.method == "CONNECT"; }},
-    {400, "the request target must be a path, an absolute URL, or the * of OPTIONS",
+    {400, "the request target is no path, no absolute URL, and not the * of OPTIONS",
      [](const HeadParts& h, const HttpLimits&) { return !IsTarget(h); }},
     {400, "the request target has no valid host",
      [](const HeadParts& h, const HttpLimits&) {
@@ -259,11 +261,11 @@ constexpr HeadRule kHeadRules[] = {
      [](const HeadParts& h, const HttpLimits&) {
        return Has(h, "transfer-encoding") && h.version == "HTTP/1.0";
      }},
-    {400, "the last coding of Transfer-Encoding must be chunked",
+    {400, "the last coding of Transfer-Encoding is not chunked",
      [](const HeadParts& h, const HttpLimits&) {
        return Has(h, "transfer-encoding") && !EndsInChunked(h);
      }},
-    {501, "Transfer-Encoding must be exactly: chunked",
+    {501, "only the Transfer-Encoding chunked is supported",
      [](const HeadParts& h, const HttpLimits&) {
        return Has(h, "transfer-encoding") &&
               (Count(h, "transfer-encoding") > 1 ||
@@ -274,7 +276,7 @@ constexpr HeadRule kHeadRules[] = {
        return Has(h, "content-length") &&
               (Count(h, "content-length") > 1 || !IsLength(Value(h, "content-length")));
      }},
-    {400, "a field that is allowed once is repeated",
+    {400, "a field that may occur once is repeated",
      [](const HeadParts& h, const HttpLimits&) { return IsRepeatedSingle(h); }},
     {417, "the only expectation supported is 100-continue",
      [](const HeadParts& h, const HttpLimits&) {
@@ -330,8 +332,7 @@ HttpHead HeadOf(const HeadParts& parts) {
 }  // namespace
 
 HttpRefusal BodyTooLarge(std::string_view found, size_t max_bytes) {
-  return {413, std::string(found) + "; at most " + std::to_string(max_bytes) +
-                   " bytes are allowed (--max-body-size)"};
+  return {413, RefusalText(found, "at most " + std::to_string(max_bytes) + " (--max-body-size)")};
 }
 
 HttpHead ReadableHead(std::string_view bytes) {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "kernels/base/log.h"
+#include "kernels/base/refusal.h"
 #include "kernels/base/thread_registry.h"
 #include "server/http/listen/unix_socket_file.h"
 #include "server/http/loop.h"
@@ -125,8 +126,7 @@ Status HttpServer::Impl::ListenOnPort() {
   ErrorCode error;
   const auto address = asio::ip::make_address(
       options.host == "localhost" ? "127.0.0.1" : options.host, error);
-  if (error)
-    return InvalidArgument(where + ": the host must be an IP address or localhost", "host");
+  if (error) return NotAllowed(where + ": the host is a name", "an IP address, localhost", "host");
   family = address.is_v6() ? AF_INET6 : AF_INET;
   const tcp::endpoint endpoint(address, static_cast<unsigned short>(options.port));
   acceptor.open(endpoint.protocol(), error);

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "kernels/base/refusal.h"
+
 namespace diffserve {
 namespace {
 
@@ -23,8 +25,7 @@ std::string HttpUrl::Authority() const {
 
 Result<HttpUrl> ParseHttpUrl(std::string_view text) {
   constexpr std::string_view kScheme = "http://";
-  const Status bad = InvalidArgument(
-      "URL is \"" + std::string(text) + "\", allowed: http://HOST:PORT[/PATH]", "URL");
+  const Status bad = NotOneOf("URL", text, "http://HOST:PORT[/PATH]");
   if (!text.starts_with(kScheme)) return bad;
   const std::string_view rest = text.substr(kScheme.size());
   const std::string_view authority = rest.substr(0, rest.find('/'));
@@ -60,7 +61,7 @@ Result<ServerPlace> ParseServerPlace(std::string_view text) {
     return ServerPlace{{.host = "localhost", .port = "80"}, std::string(text.substr(kUnix.size()))};
   Result<HttpUrl> url = ParseHttpUrl(text);
   if (url.ok()) return ServerPlace{*std::move(url)};
-  return InvalidArgument(url.status().message() + " or unix:PATH", "URL");
+  return InvalidArgument(url.status().message() + ", unix:PATH", "URL");
 }
 
 Result<HttpUrl> ParseServerUrl(std::string_view text) {
@@ -68,9 +69,9 @@ Result<HttpUrl> ParseServerUrl(std::string_view text) {
   constexpr std::string_view kPaths[] = {"", "/", "/v1", "/v1/"};
   const std::string found = "--url is \"" + std::string(text) + "\"";
   if (text.starts_with("https://"))
-    return InvalidArgument(found + ": https is not offered, allowed: http://HOST:PORT", kFlag);
+    return NotAllowed(found + ": https is not offered", "http://HOST:PORT", kFlag);
   Result<HttpUrl> url = ParseHttpUrl(text);
-  const Status bad = InvalidArgument(found + ", allowed: http://HOST:PORT", kFlag);
+  const Status bad = NotAllowed(found, "http://HOST:PORT", kFlag);
   if (!url.ok()) return bad;
   const size_t slash = text.find('/', std::string_view("http://").size());
   const std::string_view path = slash == std::string_view::npos ? "" : text.substr(slash);

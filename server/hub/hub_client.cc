@@ -10,6 +10,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/log.h"
+#include "kernels/base/refusal.h"
 #include "server/hub/hub_errors.h"
 #include "server/json/json.h"
 #include "server/serving/build_version.h"
@@ -206,8 +207,8 @@ class HubClient::Transfer {
     file->etag = is_linked ? answer_.linked_etag : answer_.etag;
     file->is_hash = is_linked && IsSha256(file->etag);
     if (!IsBlobName(file->etag)) {
-      return InvalidArgument(url + ": ETag is \"" + ShownJson(file->etag) +
-                             "\"; expected is one that can name a file in the cache");
+      return NotAllowed(url + ": ETag is " + QuotedText(file->etag),
+                        "one that can name a file in the cache");
     }
     if (answer_.linked_size || !answer_.content_encoding.empty()) return answer_.linked_size;
     return answer_.length;

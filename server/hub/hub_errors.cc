@@ -24,9 +24,7 @@ Status Refused(const HubAnswer& answer, const HubName& name, const HubSettings& 
   }
   if (answer.error_code == "RevisionNotFound") {
     return Status(StatusCode::kNotFound, name.Text() + ": " + page + " has no revision " +
-                                             name.revision +
-                                             "; allowed: a branch, a tag or a "
-                                             "commit");
+                                             name.revision + ": name a branch, a tag or a commit");
   }
   if (answer.error_message == "Invalid credentials in Authorization header") {
     return InvalidArgument(name.Text() + ": the token of " + settings.token_source +

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <string_view>
 
+#include "kernels/base/refusal.h"
 #include "models/regular_file.h"
 
 namespace diffserve {
@@ -137,9 +138,9 @@ Status ReadEndpoint(const Variables& variables, HubSettings* settings) {
   if (has_scheme && is_printable && is_address) return {};
   const size_t at = endpoint.rfind('@');  // what is before it may be a password
   const std::string shown = at == std::string::npos ? endpoint : "..." + endpoint.substr(at);
-  return InvalidArgument("HF_ENDPOINT is \"" + shown +
-                         "\", expected https://[USER:PASSWORD@]HOST[:PORT][/PATH], with %XX for "
-                         "the characters / ? @ of a password");
+  return NotAllowed("HF_ENDPOINT is \"" + shown + "\"",
+                    "https://[USER:PASSWORD@]HOST[:PORT][/PATH], with %XX for the characters / ? @ "
+                    "of a password");
 }
 
 Status ReadEtagTimeout(const Variables& variables, HubSettings* settings) {
@@ -150,8 +151,8 @@ Status ReadEtagTimeout(const Variables& variables, HubSettings* settings) {
   if (read.ec == std::errc() && read.ptr == end && settings->etag_timeout_s >= 1 &&
       settings->etag_timeout_s <= kMaxEtagTimeoutS)
     return {};
-  return InvalidArgument("HF_HUB_ETAG_TIMEOUT is \"" + text + "\", expected 1.." +
-                         std::to_string(kMaxEtagTimeoutS) + " seconds");
+  return NotAllowed("HF_HUB_ETAG_TIMEOUT is " + QuotedText(text),
+                    RangeText(1, kMaxEtagTimeoutS) + " seconds");
 }
 
 // Empty: none of the variables says where it is.

@@ -206,7 +206,7 @@ class ModelFetch {
       Log(LogLevel::kWarning, "download_unchecked",
           {{"repository", name_.Text()},
            {"files", std::to_string(unchecked)},
-           {"reason", settings_.endpoint + " lists no hash for them; only sizes are checked"}});
+           {"reason", settings_.endpoint + " lists no hash for them, so only sizes are checked"}});
     }
     progress_.Begin("downloading", missing);
     return client_.Fetch(repository_.commit, blobs, progress_);

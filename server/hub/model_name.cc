@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/base/refusal.h"
 #include "models/config_reader.h"
 
 namespace diffserve {
@@ -57,10 +58,9 @@ Result<ModelName> ParseHubName(std::string_view text) {
   if (at != std::string_view::npos) name.revision = rest.substr(at + 1);
   name.repository = repository;
   if (is_repository && IsRevision(name.revision)) return ModelName(std::move(name));
-  return InvalidArgument("MODEL_DIR is \"" + ConfigReader::OneLine(text) +
-                             "\", allowed: a directory, hf:ORG/NAME or hf:ORG/NAME@REVISION, as "
-                             "the hub writes them, or bundled:NAME",
-                         "MODEL_DIR");
+  return NotOneOf(
+      "MODEL_DIR", ConfigReader::OneLine(text),
+      "a directory, hf:ORG/NAME or hf:ORG/NAME@REVISION, as the hub writes them, bundled:NAME");
 }
 
 }  // namespace
@@ -78,9 +78,8 @@ Result<ModelName> ParseModelName(std::string_view text) {
   if (!text.starts_with(kBundled)) return ModelName(std::string(text));
   const std::string_view name = text.substr(kBundled.size());
   if (!name.empty() && IsMadeOf(name, "-_")) return ModelName(BundledName{std::string(name)});
-  return InvalidArgument("MODEL_DIR is \"" + ConfigReader::OneLine(text) +
-                             "\", allowed after bundled: letters, digits, - and _",
-                         "MODEL_DIR");
+  return NotOneOf("MODEL_DIR", ConfigReader::OneLine(text),
+                  "letters, digits, - and _ after bundled:");
 }
 
 }  // namespace diffserve

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/base/log.h"
+#include "kernels/base/refusal.h"
 #include "server/hub/hub_cache.h"
 #include "server/hub/hub_settings.h"
 #include "server/hub/model_fetch.h"
@@ -65,8 +66,7 @@ Result<std::string> FindBundled(const BundledName& name, const fs::path& program
     }
   }
   if (allowed.empty()) allowed = "none, since no model came with " + real_program.string();
-  return InvalidArgument("MODEL_DIR is \"bundled:" + name.name + "\", allowed: " + allowed,
-                         "MODEL_DIR");
+  return NotOneOf("MODEL_DIR", "bundled:" + name.name, allowed);
 }
 
 Result<std::string> FindModel(const std::string& name, FileUse use, LoadProgress& progress) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/base/refusal.h"
 #include "models/checkpoint.h"
 #include "models/model_directory.h"
 #include "server/hub/model_name.h"
@@ -86,8 +87,8 @@ Result<Repository> ParseRepository(std::string_view json, const std::string& wha
   }
   if (!root->status().ok()) return InvalidArgument(what + ": " + root->status().message());
   if (!IsCommit(repository.commit))
-    return InvalidArgument(what + ": sha is \"" + ShownJson(repository.commit) +
-                           "\", expected the 40 digits of a commit; is this a hub?");
+    return NotAllowed(what + ": sha is " + QuotedText(repository.commit),
+                      "the 40 digits of a commit; is this a hub?");
   if (repository.files.empty())
     return InvalidArgument(what + ": lists no file that is read; is the repository empty?");
   std::ranges::stable_sort(repository.files, {}, &HubFile::name);

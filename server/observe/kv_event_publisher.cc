@@ -16,6 +16,7 @@
 #include <zmq.hpp>
 
 #include "kernels/base/log.h"
+#include "kernels/base/refusal.h"
 #include "kernels/base/thread_registry.h"
 #include "server/observe/kv_event_message.h"
 
@@ -60,8 +61,7 @@ Status Attach(zmq::socket_t& socket, std::string& endpoint, bool listen, const s
     const std::string message = flag + " is " + endpoint + ": " + error.what();
     if (error.num() == EADDRINUSE || error.num() == EACCES)
       return Status(StatusCode::kUnavailable, message);
-    return InvalidArgument(message + "; allowed: an endpoint of ZeroMQ, such as tcp://*:5557",
-                           flag);
+    return NotAllowed(message, "an endpoint of ZeroMQ, such as tcp://*:5557", flag);
   }
 }
 

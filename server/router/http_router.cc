@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "kernels/base/log.h"
+#include "kernels/base/refusal.h"
 #include "server/api/api_context.h"
 #include "server/api/exchange.h"
 #include "server/api/reply/openapi.h"
@@ -177,8 +178,7 @@ HttpAnswer HttpRouter::WithName(RouteCall& call, OfName answer) {
 
 Result<size_t> HttpRouter::FindGiven(const std::string& name) const {
   if (!name.empty()) return Find(name);
-  return InvalidArgument("model is missing; expected a JSON object with the name of a model",
-                         kModelMember);
+  return Missing(kModelMember, "the name of a model in a JSON object");
 }
 
 HttpAnswer HttpRouter::Load(RouteCall& call) { return WithName(call, &HttpRouter::LoadModel); }

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "kernels/base/refusal.h"
+
 namespace diffserve {
 namespace {
 
@@ -35,9 +37,13 @@ constexpr std::string_view kFlagsOfTheParent[] = {"models",
                                                   "log-format",
                                                   "config"};
 
-Status Wrong(const std::string& path, const std::string& what) {
-  return InvalidArgument(path + what, "--models");
+constexpr std::string_view kMembers = "model, flags, aliases, pinned";
+
+Status Wrong(const std::string& found, std::string_view allowed) {
+  return NotAllowed(found, allowed, "--models");
 }
+
+std::string IsA(const OrderedJson& value) { return std::string(" is a JSON ") + value.type_name(); }
 
 bool IsName(const std::string& name) {
   const auto is_plain = [](char c) { return c > ' ' && c < 127 && c != '"' && c != '\\'; };
@@ -46,9 +52,8 @@ bool IsName(const std::string& name) {
 
 Status CheckName(const std::string& path, const std::string& name) {
   if (IsName(name)) return {};
-  return Wrong(path,
-               ": a name is 1 to 256 printable ASCII characters without spaces, quotes and "
-               "backslashes");
+  return Wrong(path + " has the name " + QuotedText(name),
+               "1 to 256 printable ASCII characters without spaces, quotes and backslashes");
 }
 
 // A flag's value as on a command line; empty: the value is of no such type.
@@ -69,18 +74,17 @@ std::vector<std::string> FlagArguments(const std::string& flag, const OrderedJso
 }
 
 Status ReadFlags(const std::string& path, const OrderedJson& flags, RoutedModel* model) {
-  if (!flags.is_object()) return Wrong(path, ": expected an object of flag names and values");
+  if (!flags.is_object()) return Wrong(path + IsA(flags), "an object of flag names and values");
   for (const auto& [key, value] : flags.items()) {
     std::string flag = key;
     std::ranges::replace(flag, '_', '-');
     if (std::ranges::find(kFlagsOfTheParent, flag) != std::end(kFlagsOfTheParent)) {
-      return Wrong(path, ": --" + flag + " is set for all models together, on the command line");
+      return Wrong(path + " has --" + flag, "on the command line only, for all models together");
     }
     const std::vector<std::string> arguments = FlagArguments(flag, value);
     if (arguments.empty()) {
-      return Wrong(path + "." + key,
-                   std::string(" is a JSON ") + value.type_name() +
-                       "; allowed: a string, a number, a boolean, or a list of strings or numbers");
+      return Wrong(path + "." + key + IsA(value),
+                   "a string, a number, a boolean, a list of strings or numbers");
     }
     model->flags.insert(model->flags.end(), arguments.begin(), arguments.end());
   }
@@ -88,9 +92,10 @@ Status ReadFlags(const std::string& path, const OrderedJson& flags, RoutedModel*
 }
 
 Status ReadAliases(const std::string& path, const OrderedJson& aliases, RoutedModel* model) {
-  if (!aliases.is_array()) return Wrong(path, ": expected a list of names");
+  if (!aliases.is_array()) return Wrong(path + IsA(aliases), "a list of names");
   for (const OrderedJson& alias : aliases) {
-    if (!alias.is_string()) return Wrong(path, ": expected a list of names");
+    if (!alias.is_string())
+      return Wrong(path + " has an entry that" + IsA(alias), "a list of names");
     model->aliases.push_back(alias.get<std::string>());
     DS_RETURN_IF_ERROR(CheckName(path, model->aliases.back()));
   }
@@ -101,19 +106,19 @@ Status ReadMember(const std::string& path, const std::string& key, const Ordered
                   RoutedModel* model) {
   if (key == "model") {
     if (!value.is_string() || value.get_ref<const std::string&>().empty())
-      return Wrong(path, ": expected the path of a model directory");
+      return Wrong(path + IsA(value), "the path of a model directory");
     model->model = value.get<std::string>();
   } else if (key == "flags") {
     return ReadFlags(path, value, model);
   } else if (key == "aliases") {
     return ReadAliases(path, value, model);
   } else if (key == "pinned") {
-    if (!value.is_boolean()) return Wrong(path, ": expected true or false");
+    if (!value.is_boolean()) return Wrong(path + IsA(value), "true, false");
     model->pinned = value.get<bool>();
   } else if (key == "adapters") {
-    return Wrong(path, ": adapters are not served by this build");
+    return Wrong(path + " is set", "only in a build that serves adapters");
   } else {
-    return Wrong(path, " is not a member; allowed: model, flags, aliases, pinned");
+    return Wrong(path + " is not known", kMembers);
   }
   return {};
 }
@@ -121,11 +126,11 @@ Status ReadMember(const std::string& path, const std::string& key, const Ordered
 Result<RoutedModel> ReadModel(const std::string& name, const OrderedJson& members) {
   DS_RETURN_IF_ERROR(CheckName("model \"" + name + "\"", name));
   if (!members.is_object())
-    return Wrong(name, ": expected an object with model, flags, aliases, pinned");
+    return Wrong(name + IsA(members), "an object with " + std::string(kMembers));
   RoutedModel model = {.name = name, .model = ""};
   for (const auto& [key, value] : members.items())
     DS_RETURN_IF_ERROR(ReadMember(name + "." + key, key, value, &model));
-  if (model.model.empty()) return Wrong(name, ".model is missing: the model's directory");
+  if (model.model.empty()) return Wrong(name + ".model is missing", "the model's directory");
   return model;
 }
 
@@ -138,7 +143,7 @@ Result<RoutedModels> RoutedModels::Parse(std::string_view json) {
   };
   const OrderedJson root = OrderedJson::parse(json, limit_depth, /*allow_exceptions=*/false);
   if (too_deep || !root.is_object() || root.empty() || root.size() > kMaxModels)
-    return Wrong("expected", " one JSON object of 1 to 256 models by name");
+    return Wrong("the file is another value", "one JSON object of 1 to 256 models by name");
   RoutedModels models;
   for (const auto& [name, members] : root.items()) {
     Result<RoutedModel> model = ReadModel(name, members);
@@ -147,7 +152,8 @@ Result<RoutedModels> RoutedModels::Parse(std::string_view json) {
     names.insert(names.end(), model->aliases.begin(), model->aliases.end());
     for (const std::string& taken : names) {
       if (!models.places_.emplace(taken, models.models_.size()).second)
-        return Wrong(name, ": the name \"" + taken + "\" is used twice");
+        return Wrong(name + " has the name " + QuotedText(taken) + " of another",
+                     "names that are used once");
     }
     models.models_.push_back(*std::move(model));
   }

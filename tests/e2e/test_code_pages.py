@@ -71,7 +71,7 @@ class CodePagesTest(unittest.TestCase):
             refused = subprocess.run([BINARY, "inspect", tiny_model.directory(), f"{skip}={bad}"],
                                      capture_output=True, text=True)
             self.assertEqual(refused.returncode, 2)
-            self.assertIn(f"{skip} has {bad}, allowed: -{layers}..{layers - 1}", refused.stderr)
+            self.assertIn(f"{skip} has {bad}; allowed: -{layers} to {layers - 1}", refused.stderr)
 
     def test_non_finite_k_or_v_ends_only_its_request(self):
         with tempfile.TemporaryDirectory() as parent:
@@ -117,7 +117,7 @@ class CodePagesTest(unittest.TestCase):
         refused = subprocess.run([BINARY, "serve", tiny_model.directory(), *PAGES, "fp8_e4m3"],
                                  capture_output=True, text=True)
         self.assertEqual(refused.returncode, 2)
-        self.assertIn("--kv-cache-dtype is fp8_e4m3, allowed on a CPU: auto, float32, bfloat16, "
+        self.assertIn("--kv-cache-dtype is fp8_e4m3 on a CPU; allowed: auto, float32, bfloat16, "
                       "float16, int8, int8k_int4v, int4", refused.stderr)
 
 

@@ -224,7 +224,7 @@ class LogitsTest(unittest.TestCase):
             np.testing.assert_array_equal(rows["--prompt"], rows["--tokens"])
             both = run("logits", tiny_model.directory(), "--output", path, "--prompt", text,
                        "--tokens", "1")
-        self.assertIn("found 2 prompts, allowed: exactly one of --prompt, --tokens", both.stderr)
+        self.assertIn("found 2 prompts; allowed: exactly one of --prompt, --tokens", both.stderr)
 
     def test_logits_of_ids_need_no_tokenizer(self):
         with tempfile.TemporaryDirectory() as folder:

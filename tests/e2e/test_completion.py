@@ -83,7 +83,7 @@ class EnvironmentTest(unittest.TestCase):
     def test_variable_of_a_flag_is_checked_as_the_flag(self):
         done = self.run_with(DIFFSERVE_THREADS="many")
         self.assertEqual(done.returncode, 2)
-        self.assertEqual(done.stderr, 'diffserve: DIFFSERVE_THREADS: --threads is "many", allowed:'
+        self.assertEqual(done.stderr, 'diffserve: DIFFSERVE_THREADS: --threads is "many"; allowed:'
                          " 0..1024\n")
 
     def test_mistyped_variable_is_warned_of(self):

@@ -132,16 +132,16 @@ class CudaOnCpuTest(unittest.TestCase):
 
     def test_options_of_another_device_are_refused_in_one_line(self):
         cases = (
-            (("--page-size", "32"), 2, "--page-size is 32, allowed on a GPU: 64 (or --device cpu)"),
+            (("--page-size", "32"), 2, "--page-size is 32 on a GPU; allowed: 64 (or --device cpu)"),
             (("--speculative-model", tiny_model.directory()), 2,
-             "allowed on a GPU: none (or --device cpu)"),
+             "on a GPU; allowed: none (or --device cpu)"),
             (("--dtype", "float32"), 2,
-             "--dtype is float32, allowed with --device cuda: auto, bfloat16"),
+             "--dtype is float32 with --device cuda; allowed: auto, bfloat16"),
             (("--kv-cache-dtype", "float32"), 2,
-             "--kv-cache-dtype is float32, allowed on a GPU: auto, bfloat16, int8, int8k_int4v, "
+             "--kv-cache-dtype is float32 on a GPU; allowed: auto, bfloat16, int8, int8k_int4v, "
              "int4, fp8_e4m3 (or --device cpu)"),
             (("--kv-cache-memory", "4GiB"), 2,
-             "--kv-cache-memory is 4096.0 MiB, allowed: at most 0.9 of the"),
+             "--kv-cache-memory is 4096.0 MiB; allowed: at most 0.9 of the"),
         )
         for flags, code, words in cases:
             with self.subTest(flags=flags):

@@ -127,12 +127,12 @@ class DraftTest(unittest.TestCase):
         (other_words / "tokenizer.json").write_text(json.dumps(tokenizer))
         cases = (
             (DEMO_MODEL, (tiny_model.directory(),),
-             "has 267 tokens, allowed: 1769, as many as "),
-            (DEMO_MODEL, (other_words,), "as token 700, allowed: \""),
+             "has 267 tokens; allowed: 1769, as many as "),
+            (DEMO_MODEL, (other_words,), "as token 700; allowed: \""),
             (DEMO_MODEL, ("/nowhere",), "/nowhere: is not a directory"),
-            (WITH_STATES, (WITH_STATES,), "layers that keep states, allowed: none"),
+            (WITH_STATES, (WITH_STATES,), "layers that keep states; allowed: none"),
             (DEMO_MODEL, (DEMO_MODEL, "--speculative", "off"),
-             "--speculative is off, allowed with --speculative-model: auto, prompt-lookup"),
+             "--speculative is off with --speculative-model; allowed: auto, prompt-lookup"),
         )
         for model, flags, words in cases:
             with self.subTest(flags=flags):

@@ -110,7 +110,7 @@ class ChatTemplateTest(unittest.TestCase):
 
     def test_unknown_name_lists_the_built_in_forms(self):
         done = run("serve", self.base, "--chat-template", "alpaca")
-        self.assertIn("--chat-template alpaca: no such file; expected a Jinja file or one of: "
+        self.assertIn("--chat-template alpaca: no such file; allowed: a Jinja file, "
                       "chatml, llama3, demo", done.stderr)
 
     def test_chat_command_takes_it(self):

@@ -212,8 +212,8 @@ class AnswersTest(unittest.TestCase):
         for flags, code, message in (
             (["--input", batch.input], 2, "--output is missing"),
             (["--output", batch.output], 2, "--input is missing"),
-            (["--input", batch.input, "--output", "-"], 2, "--output is -; expected a file"),
-            (["--input", batch.input.parent, "--output", batch.output], 1, "expected a regular"),
+            (["--input", batch.input, "--output", "-"], 2, "--output is -; allowed: a file"),
+            (["--input", batch.input.parent, "--output", batch.output], 1, "allowed: a regular"),
             (["--input", batch.input, "--output", batch.input], 2, "--output is the file of"),
             (["--input", "/nothing", "--output", batch.output], 1, "/nothing: no such file"),
             (["--input", batch.input, "--output", tiny_model.directory() / "config.json"], 1,

@@ -380,16 +380,20 @@ class CommandLineTest(unittest.TestCase):
     def test_wrong_use_is_refused_at_the_start(self):
         served = ModelsServer({"a": tiny()})
         good = served.file
-        self.assertIn("found MODEL_DIR", self.refusal("some_dir", "--models", good))
-        self.assertIn("--idle-timeout needs --models", self.refusal("d", "--idle-timeout", 1))
-        self.assertIn("--served-model-name does not go with --models",
+        self.assertIn("MODEL_DIR and --models are set; allowed: one of them",
+                      self.refusal("some_dir", "--models", good))
+        self.assertIn("--idle-timeout is set; allowed: only with --models",
+                      self.refusal("d", "--idle-timeout", 1))
+        self.assertIn("--served-model-name is set with --models; allowed: in its file only",
                       self.refusal("--models", good, "--served-model-name", "x"))
         self.assertIn("--models-memory", self.refusal("--models", good, "--models-memory", "1M"))
         for models, message in [({"a": tiny(flags={"prot": 1})}, "a: --prot is not a flag"),
-                                ({"a": tiny(adapters={})}, "adapters are not served"),
-                                ({"a": tiny(flags={"port": 1})}, "--port is set for all models"),
+                                ({"a": tiny(adapters={})},
+                                 "a.adapters is set; allowed: only in a build"),
+                                ({"a": tiny(flags={"port": 1})},
+                                 "has --port; allowed: on the command line only"),
                                 ({"a": tiny(flags={"log_format": "json"})},
-                                 "--log-format is set for all models")]:
+                                 "has --log-format; allowed: on the command line only")]:
             server = ModelsServer(models)
             self.assertIn(message, self.refusal("--models", server.file))
 

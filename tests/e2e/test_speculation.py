@@ -158,7 +158,7 @@ class SpeculationTest(unittest.TestCase):
                 self.assertLess(metric("diffserve_speculative_history_bytes"), 4 << 20)
         for flags, message in ((("--speculative-history", "1K"), "allowed: at least 1MiB"),
                                (("--speculative-history", "4MiB", "--speculative", "off"),
-                                "allowed with guesses only")):
+                                "without guesses; allowed: only with")):
             refused = subprocess.run([BINARY, "serve", DEMO_MODEL, *flags], capture_output=True,
                                      text=True)
             self.assertEqual(refused.returncode, 2, refused.stderr)

@@ -77,7 +77,7 @@ class NoFile(unittest.TestCase):
             ended = subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True,
                                    timeout=STOP_TIMEOUT_S)
             self.assertEqual((ended.returncode, ended.stdout), (code, ""), ended.stderr)
-            self.assertIn(f"{pipe}: is a pipe, expected a regular file", ended.stderr)
+            self.assertIn(f"{pipe}: is a pipe; allowed: a regular file", ended.stderr)
 
 
 if __name__ == "__main__":

@@ -39,39 +39,40 @@ TEST(ActivationTextsTest, WrongLineIsRefusedWithTheAllowedValues) {
     return message(R"({"tokens": [1, 2, 3, 4, 5], "spans": )" + spans + "}");
   };
   EXPECT_THAT(message("{"), HasSubstr("not valid JSON"));
-  EXPECT_THAT(message("[1]"), HasSubstr("an object is expected"));
-  EXPECT_EQ(message("{}"), "allowed: exactly one of \"text\" and \"tokens\"");
+  EXPECT_THAT(message("[1]"), HasSubstr("allowed: an object"));
+  EXPECT_EQ(message("{}"), "text and tokens are missing; allowed: one of them");
   EXPECT_EQ(message(R"({"text": "a", "tokens": [1]})"),
-            "allowed: exactly one of \"text\" and \"tokens\"");
+            "text and tokens are set; allowed: one of them");
   EXPECT_EQ(message(R"({"text": "a"})"),
-            "\"text\" needs a tokenizer, allowed with dummy weights: \"tokens\"");
-  EXPECT_THAT(message(R"({"text": 5})"), HasSubstr("text is 5; expected is a string"));
+            "text is set with dummy weights, which have no tokenizer; allowed: tokens");
+  EXPECT_THAT(message(R"({"text": 5})"), HasSubstr("text is 5; allowed: a string"));
   EXPECT_EQ(message(R"({"tokens": [1], "token": [2]})"),
-            "\"token\" is not known, allowed: text, tokens, spans");
-  EXPECT_EQ(message(R"({"tokens": [1, 96]})"), "tokens: token 1 is 96, allowed: 0..95");
-  EXPECT_THAT(message(R"({"tokens": [1, -1]})"), HasSubstr("tokens is a JSON array; expected is"));
-  EXPECT_EQ(message(R"({"tokens": []})"), "0 tokens, allowed: 1..8");
-  EXPECT_EQ(message(R"({"tokens": [1,2,3,4,5,6,7,8,9]})"), "9 tokens, allowed: 1..8");
-  EXPECT_THAT(with_spans("[1]"), HasSubstr("spans is a JSON array; expected is an object"));
+            "\"token\" is not known; allowed: text, tokens, spans");
+  EXPECT_EQ(message(R"({"tokens": [1, 96]})"), "tokens: token 1 is 96; allowed: 0 to 95");
+  EXPECT_THAT(message(R"({"tokens": [1, -1]})"), HasSubstr("tokens is a JSON array; allowed:"));
+  EXPECT_EQ(message(R"({"tokens": []})"), "the line has 0 tokens; allowed: 1 to 8");
+  EXPECT_EQ(message(R"({"tokens": [1,2,3,4,5,6,7,8,9]})"),
+            "the line has 9 tokens; allowed: 1 to 8");
+  EXPECT_THAT(with_spans("[1]"), HasSubstr("spans is a JSON array; allowed: an object"));
   EXPECT_EQ(with_spans(R"({"needle": [[0, 1]], "query_from": 3})"),
-            "\"needle\" is not known in spans, allowed: answer, query_from");
+            "\"needle\" is not known in spans; allowed: answer, query_from");
   EXPECT_EQ(with_spans(R"({"answer": [[0, 1]]})"),
             "spans needs both \"answer\", not empty, and \"query_from\"");
   EXPECT_EQ(with_spans(R"({"answer": [], "query_from": 3})"),
             "spans needs both \"answer\", not empty, and \"query_from\"");
   for (const char* answer : {"5", "[5]", "[[1]]", "[[1, 2, 3]]", "[[1, \"2\"]]", "[[-1, 2]]"}) {
     EXPECT_THAT(with_spans(R"({"query_from": 3, "answer": )" + std::string(answer) + "}"),
-                HasSubstr("expected is a list of pairs of integers from 0 to 2147483647"))
+                HasSubstr("allowed: a list of pairs of integers from 0 to 2147483647"))
         << answer;
   }
   EXPECT_EQ(with_spans(R"({"answer": [[0, 1]], "query_from": 5})"),
-            "spans.query_from is 5, allowed: 0..4, a token of the line");
+            "spans.query_from is 5; allowed: 0 to 4, a token of the line");
   EXPECT_EQ(
       with_spans(R"({"answer": [[0, 1], [3, 5]], "query_from": 4})"),
-      "spans.answer has [3, 5], allowed: begin < end within 1..4, after the previous range and "
+      "spans.answer has [3, 5]; allowed: begin < end within 1 to 4, after the previous range and "
       "not after query_from");
   EXPECT_THAT(with_spans(R"({"answer": [[1, 3], [2, 4]], "query_from": 4})"),
-              HasSubstr("has [2, 4], allowed: begin < end within 3..4"));
+              HasSubstr("has [2, 4]; allowed: begin < end within 3 to 4"));
   EXPECT_THAT(with_spans(R"({"answer": [[2, 2]], "query_from": 4})"), HasSubstr("has [2, 2]"));
 }
 
@@ -161,14 +162,14 @@ TEST_F(ActivationsTest, RefusalNamesFileAndLine) {
   };
   const std::string good = "{\"tokens\": [1, 2]}\n";
   EXPECT_EQ(refusal(good + "\n{\"tokens\": [1, 96]}\n"),
-            "--activations " + path_ + ":3: tokens: token 1 is 96, allowed: 0..95");
+            "--activations " + path_ + ":3: tokens: token 1 is 96; allowed: 0 to 95");
   EXPECT_EQ(refusal(good + good, {"--max-model-len", "1"}),
-            "--activations " + path_ + ":1: 2 tokens, allowed: 1..1");
+            "--activations " + path_ + ":1: the line has 2 tokens; allowed: 1 to 1");
   EXPECT_EQ(refusal("\n \n"), "--activations " + path_ + ": has no line");
   EXPECT_EQ(refusal(good, {"--activations", "/nonexistent/lines"}),
             "--activations /nonexistent/lines: no such file");
   EXPECT_EQ(refusal(good, {"--attention-logit-bits", "6"}),
-            "--attention-logit-bits is 6, allowed with --activations: none");
+            "--attention-logit-bits is 6 with --activations; allowed: none");
 }
 
 }  // namespace

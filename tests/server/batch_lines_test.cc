@@ -71,12 +71,12 @@ TEST(BatchLinesTest, LineThatIsNoRequestSaysWhyAndWhere) {
   };
   const Case cases[] = {
       {R"({"custom_id")", R"({custom_id")", "invalid_json_line", "line 7: the line is not valid"},
-      {R"("a","method")", R"("","method")", "missing_required_parameter", "custom_id is missing"},
-      {R"("a","method")", R"(5,"method")", "invalid_type", "custom_id is 5; expected is a string"},
-      {R"("POST")", R"("GET")", "invalid_method", "method is GET; allowed: POST"},
+      {R"("a","method")", R"("","method")", "missing_required_parameter", "custom_id is empty"},
+      {R"("a","method")", R"(5,"method")", "invalid_type", "custom_id is 5; allowed: a string"},
+      {R"("POST")", R"("GET")", "invalid_method", "method is \"GET\"; allowed: POST"},
       {R"("method":"POST",)", "", "missing_required_parameter", "method is missing"},
       {"/v1/completions", "/v1/messages", "invalid_url",
-       "url is /v1/messages; allowed: /v1/chat/completions, /v1/completions, /v1/embeddings, "
+       "url is \"/v1/messages\"; allowed: /v1/chat/completions, /v1/completions, /v1/embeddings, "
        "/v1/responses"},
       {R"({"z":1,"a":[2]})", R"("text")", "invalid_type", "body is a JSON string"},
       {R"("z":1)", R"("stream":true)", "stream_not_supported", "body.stream is on"},
@@ -195,7 +195,8 @@ TEST(LineReaderTest, TooLongLineIsCutAndTheNextIsWhole) {
   EXPECT_EQ(lines[1].text, "1234");
   EXPECT_TRUE(lines[2].is_cut);
   const auto read = ReadBatchLine(lines[0], kMaxBodyBytes);
-  EXPECT_THAT(std::get<BatchError>(read).message, HasSubstr("has 700001 bytes; at most 4"));
+  EXPECT_THAT(std::get<BatchError>(read).message,
+              HasSubstr("has 700001 bytes; allowed: at most 4"));
 }
 
 }  // namespace

@@ -118,7 +118,7 @@ TEST_F(CommandsTest, GenerateContinuesWithTheLargestLogit) {
 TEST_F(CommandsTest, GenerateRefusesIdsOutsideTheVocabulary) {
   const Status status = RunCommand(Parsed({"generate", "--tokens", "96"}));
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(status.message(), HasSubstr("token 0 is 96, allowed: 0..95"));
+  EXPECT_THAT(status.message(), HasSubstr("token 0 is 96; allowed: 0 to 95"));
 }
 
 TEST_F(CommandsTest, BenchReportsSpeedBytesFlopsAndRatios) {
@@ -297,11 +297,11 @@ TEST_F(CommandsTest, TooLargeConfigurationIsRefusedWithNumbers) {
     return PlannedServer(args).status().message();
   };
   EXPECT_THAT(message({"--kv-cache-memory", "1K"}),
-              HasSubstr("one sequence of 256 tokens needs 0.1 MiB of KV pages, allowed: 0.0 MiB"));
+              HasSubstr("one sequence of 256 tokens needs 0.1 MiB of KV pages; allowed: 0.0 MiB"));
   EXPECT_THAT(message({"--kv-cache-memory", "900T"}),
-              HasSubstr("--kv-cache-memory is 858306884.8 MiB, allowed: at most the "));
+              HasSubstr("--kv-cache-memory is 858306884.8 MiB; allowed: at most the "));
   EXPECT_THAT(message({"--max-model-len", "257"}),
-              HasSubstr("--max-model-len is 257, allowed: 1..256"));
+              HasSubstr("--max-model-len is 257; allowed: 1 to 256"));
 }
 
 TEST_F(CommandsTest, TightestControlGroupLimitApplies) {

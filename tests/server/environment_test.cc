@@ -61,7 +61,7 @@ TEST(EnvironmentTest, WhiteSpaceSeparatesTheTextsOfAList) {
 TEST(EnvironmentTest, ErrorsNameTheVariable) {
   const Result<Options> options = Serve({"DIFFSERVE_PORT=70000"});
   ASSERT_FALSE(options.ok());
-  EXPECT_EQ(options.status().message(), "DIFFSERVE_PORT: --port is \"70000\", allowed: 0..65535");
+  EXPECT_EQ(options.status().message(), "DIFFSERVE_PORT: --port is \"70000\"; allowed: 0 to 65535");
   EXPECT_EQ(options.status().param(), "--port");
   EXPECT_THAT(Serve({"DIFFSERVE_CONFIG=/nonexistent"}).status().message(),
               HasSubstr("/nonexistent"));

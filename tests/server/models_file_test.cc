@@ -43,22 +43,26 @@ TEST(ModelsFileTest, WritesFlagsAsOnACommandLine) {
 
 TEST(ModelsFileTest, RefusalsNameWhatWasFoundAndWhatIsAllowed) {
   const std::pair<const char*, const char*> cases[] = {
-      {"[]", "expected one JSON object"},
-      {"{}", "expected one JSON object"},
-      {R"({"m": {"model": "d"})", "expected one JSON object"},
-      {R"({"m": 1})", "expected an object with model"},
+      {"[]", "allowed: one JSON object"},
+      {"{}", "allowed: one JSON object"},
+      {R"({"m": {"model": "d"})", "allowed: one JSON object"},
+      {R"({"m": 1})", "m is a JSON number; allowed: an object with model"},
       {R"({"m": {}})", "m.model is missing"},
-      {R"({"m": {"model": 1}})", "expected the path of a model directory"},
+      {R"({"m": {"model": 1}})",
+       "m.model is a JSON number; allowed: the path of a model directory"},
       {R"({"m m": {"model": "d"}})", "printable ASCII"},
-      {R"({"m": {"model": "d", "adapters": []}})", "adapters are not served"},
-      {R"({"m": {"model": "d", "ttl": 1}})", "m.ttl is not a member; allowed: model, flags"},
-      {R"({"m": {"model": "d", "pinned": 1}})", "expected true or false"},
-      {R"({"m": {"model": "d", "flags": {"port": 80}}})", "--port is set for all models"},
-      {R"({"m": {"model": "d", "flags": {"grpc_port": 80}}})", "--grpc-port is set for all models"},
+      {R"({"m": {"model": "d", "adapters": []}})", "m.adapters is set; allowed: only in a build"},
+      {R"({"m": {"model": "d", "ttl": 1}})", "m.ttl is not known; allowed: model, flags"},
+      {R"({"m": {"model": "d", "pinned": 1}})", "m.pinned is a JSON number; allowed: true, false"},
+      {R"({"m": {"model": "d", "flags": {"port": 80}}})",
+       "has --port; allowed: on the command line only"},
+      {R"({"m": {"model": "d", "flags": {"grpc_port": 80}}})",
+       "has --grpc-port; allowed: on the command line only"},
       {R"({"m": {"model": "d", "flags": {"threads": null}}})", "m.flags.threads is a JSON null"},
       {R"({"m": {"model": "d", "flags": {"threads": [1, "2"]}}})", "is a JSON array"},
-      {R"({"m": {"model": "d", "aliases": ["m"]}})", "\"m\" is used twice"},
-      {R"({"m": {"model": "d"}, "n": {"model": "d", "aliases": ["m"]}})", "\"m\" is used twice"},
+      {R"({"m": {"model": "d", "aliases": ["m"]}})", "has the name \"m\" of another"},
+      {R"({"m": {"model": "d"}, "n": {"model": "d", "aliases": ["m"]}})",
+       "has the name \"m\" of another"},
   };
   for (const auto& [text, message] : cases) {
     const auto models = RoutedModels::Parse(text);

@@ -142,7 +142,8 @@ TEST(OptionTableTest, EveryFlagIsRefusedForOtherCommands) {
       const Result<Options> options = Parse(Arguments(command, flag.name),
                                             {std::string(flag.name), "1"});
       ASSERT_FALSE(options.ok()) << command << " " << flag.name;
-      EXPECT_THAT(options.status().message(), HasSubstr("does not apply to " + command));
+      EXPECT_THAT(options.status().message(),
+                  HasSubstr(" is set for " + command + "; allowed: only for "));
     }
   }
 }
@@ -154,7 +155,8 @@ TEST(OptionTableTest, EveryFlagNeedsAValueUnlessItIsASwitch) {
                                           {std::string(flag.name), "--log-level=error"});
     EXPECT_EQ(options.ok(), flag.Is<bool>()) << flag.name;
     if (options.ok()) continue;
-    EXPECT_THAT(options.status().message(), HasSubstr(std::string(flag.name) + " needs a value"));
+    EXPECT_THAT(options.status().message(),
+                HasSubstr(std::string(flag.name) + " has no value; allowed: " + AllowedText(flag)));
   }
 }
 
@@ -301,29 +303,30 @@ TEST(OptionsTest, WrongUsageNamesTheError) {
   const std::pair<std::vector<std::string>, std::string> cases[] = {
       {{}, "a command is missing"},
       {{"sevre", "DIR"},
-       "\"sevre\" is not a command: did you mean serve? Allowed: serve, logits, generate, chat, "
-       "bench, inspect, convert, probe, completion, models, run-batch, devices; see diffserve "
-       "--help"},
+       "\"sevre\" is not a command; allowed: serve, logits, generate, chat, bench, inspect, "
+       "convert, probe, completion, models, run-batch, devices; see diffserve --help; did you mean "
+       "serve?"},
       {{"models", "DIR"}, "found \"DIR\" after models; allowed: flags only"},
-      {{"launch", "DIR"}, "\"launch\" is not a command, allowed: serve, logits"},
-      {{"run", "DIR"}, "\"run\" is not a command: did you mean diffserve chat MODEL_DIR?"},
+      {{"launch", "DIR"}, "\"launch\" is not a command; allowed: serve, logits"},
+      {{"run", "DIR"}, "did you mean diffserve chat MODEL_DIR?"},
       {{"list"}, "did you mean diffserve models?"},
       {{"pull", "ORG/NAME"}, "did you mean diffserve inspect hf:ORG/NAME, which fetches it?"},
       {{"serve"},
-       "MODEL_DIR is missing: diffserve serve MODEL_DIR; diffserve serve demo takes the bundled "
+       "MODEL_DIR is missing; allowed: diffserve serve MODEL_DIR; diffserve serve demo takes the "
+       "bundled "
        "model"},
-      {{"serve", ""}, "found an empty argument, allowed: MODEL_DIR"},
+      {{"serve", ""}, "an argument is empty; allowed: MODEL_DIR"},
       {{"serve", "A", "B"}, "found \"B\" after MODEL_DIR \"A\""},
       {{"convert"}, "MODEL_DIR is missing"},
-      {{"convert", "A"}, "NEW_DIR is missing: diffserve convert MODEL_DIR NEW_DIR"},
+      {{"convert", "A"}, "NEW_DIR is missing; allowed: diffserve convert MODEL_DIR NEW_DIR"},
       {{"convert", "A", "B", "C"},
        "found \"C\" after NEW_DIR \"B\"; allowed: one MODEL_DIR NEW_DIR"},
-      {{"completion"}, "SHELL is missing: diffserve completion SHELL"},
-      {{"completion", "csh"}, "\"csh\", allowed: bash, zsh, fish"},
-      {{"probe"}, "URL is missing: diffserve probe URL"},
-      {{"probe", "localhost:80"}, "URL is \"localhost:80\", allowed: http://HOST:PORT[/PATH]"},
+      {{"completion"}, "SHELL is missing; allowed: diffserve completion SHELL"},
+      {{"completion", "csh"}, "\"csh\"; allowed: bash, zsh, fish"},
+      {{"probe"}, "URL is missing; allowed: diffserve probe URL"},
+      {{"probe", "localhost:80"}, "URL is \"localhost:80\"; allowed: http://HOST:PORT[/PATH]"},
       {{"probe", "http://h:80", "more"}, "found \"more\" after URL \"http://h:80\""},
-      {{"convert", "A", "B", "--port", "1"}, "--port does not apply to convert"},
+      {{"convert", "A", "B", "--port", "1"}, "--port is set for convert; allowed: only for serve"},
       {{"serve", "DIR", "--prot", "1"}, "--prot is not a flag: did you mean --port?"},
       {{"serve", "DIR", "--temprature", "1"}, "--temprature is not a flag; diffserve --help"},
       {{"generate", "DIR", "--temprature", "1"}, "did you mean --temperature?"},
@@ -333,16 +336,18 @@ TEST(OptionsTest, WrongUsageNamesTheError) {
       {{"serve", "DIR", "-p", "1"}, "-p is not a flag; diffserve --help lists all flags"},
       {{"generate", "DIR"}, "exactly one of --prompt, --tokens"},
       {{"generate", "DIR", "--prompt", "a", "--tokens", "1"}, "found 2 prompts"},
-      {{"generate", "DIR", "--tokens", "1", "--chat"}, "--chat needs --prompt"},
-      {{"chat"}, "MODEL_DIR is missing: diffserve chat MODEL_DIR"},
+      {{"generate", "DIR", "--tokens", "1", "--chat"},
+       "--chat is set; allowed: only with --prompt"},
+      {{"chat"}, "MODEL_DIR is missing; allowed: diffserve chat MODEL_DIR"},
       {{"chat", "DIR", "--url", "http://h:80"},
-       "found MODEL_DIR \"DIR\" and --url \"http://h:80\", allowed: one of them"},
+       "MODEL_DIR and --url are set; allowed: one of them"},
       {{"chat", "--url", "https://h:80"},
-       "--url is \"https://h:80\": https is not offered, allowed: http://HOST:PORT"},
-      {{"chat", "--url", "http://h:80/v2"}, "--url is \"http://h:80/v2\", allowed: http://HOST"},
-      {{"chat", "DIR", "--api-key-file", "keys"}, "--api-key-file needs --url"},
+       "--url is \"https://h:80\": https is not offered; allowed: http://HOST:PORT"},
+      {{"chat", "--url", "http://h:80/v2"}, "--url is \"http://h:80/v2\"; allowed: http://HOST"},
+      {{"chat", "DIR", "--api-key-file", "keys"},
+       "--api-key-file is set; allowed: only with --url"},
       {{"chat", "--url", "http://h:80", "--device", "cpu"},
-       "--device does not apply to chat --url"},
+       "--device is set with chat --url; allowed: only for the server"},
       {{"logits", "DIR", "--tokens", "1"}, "--output is missing"},
       {{"logits", "DIR", "--output", "x"}, "exactly one of --prompt, --tokens"},
   };
@@ -433,15 +438,15 @@ TEST(OptionsTest, InvalidConfigFileIsRefusedByName) {
       {R"({"temprature": 1})", "did you mean --temperature?"},  // of another command
       {R"({"model_dri": "x"})", "did you mean --model-dir?"},
       {R"({"flavour": 1})", "--flavour is not a flag; diffserve --help lists all flags"},
-      {R"({"port": 70000})", "--port is \"70000\", allowed: 0..65535"},
+      {R"({"port": 70000})", "--port is \"70000\"; allowed: 0 to 65535"},
       {R"({"port": null})", "--port is a JSON null"},
       {R"({"port": {"a": 1}})", "--port is a JSON object"},
-      {R"({"host": ["a", "b"]})", "--host is a JSON array, allowed: text, not empty"},
-      {R"({"port": {"a": {"b": 1}}})", "expected one flat JSON object"},
-      {R"({"model_dir": ""})", "--model-dir is \"\", allowed: text, not empty"},
-      {R"({"model_dir": 7})", "--model-dir is a JSON number, allowed: text, not empty"},
-      {"[1]", "expected one flat JSON object"},
-      {"{", "expected one flat JSON object"},
+      {R"({"host": ["a", "b"]})", "--host is a JSON array; allowed: text, not empty"},
+      {R"({"port": {"a": {"b": 1}}})", "allowed: one flat JSON object"},
+      {R"({"model_dir": ""})", "--model-dir is \"\"; allowed: text, not empty"},
+      {R"({"model_dir": 7})", "--model-dir is a JSON number; allowed: text, not empty"},
+      {"[1]", "allowed: one flat JSON object"},
+      {"{", "allowed: one flat JSON object"},
       {R"({"kv_cache_dtype": "fp8_e5m2"})", "this build has no KV cache in this format; fp8_e4m3"},
   };
   for (const auto& [text, message] : cases) {

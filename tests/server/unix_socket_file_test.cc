@@ -95,7 +95,7 @@ TEST_F(UnixSocketFileTest, OtherFilesAreRefusedAndStay) {
 TEST_F(UnixSocketFileTest, LongPathIsRefusedByItsLength) {
   EXPECT_TRUE(CheckUnixSocketPath(std::string(107, 'a')).ok());
   const Status status = CheckUnixSocketPath(std::string(108, 'a'));
-  EXPECT_THAT(status.message(), HasSubstr("108 bytes, allowed: at most 107"));
+  EXPECT_THAT(status.message(), HasSubstr("108 bytes; allowed: at most 107"));
   EXPECT_EQ(status.param(), "--unix-socket");
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/refusal.h"
 #include "server/api/head/random_id.h"
 #include "server/json/json.h"
 #include "server/json/json_writer.h"
@@ -48,18 +49,19 @@ std::optional<BatchError> ReadMembers(JsonFields& fields, size_t max_body_bytes,
     return error("invalid_type", status.message(), status.param().c_str());
   for (const char* name : {"method", "url", "body"}) {
     if (!fields.Has(name))
-      return error("missing_required_parameter", std::string(name) + " is missing", name);
+      return error("missing_required_parameter", Missing(name).message(), name);
   }
   if (method != "POST")
-    return error("invalid_method", "method is " + ShownJson(method) + "; allowed: POST", "method");
+    return error("invalid_method", RefusalText("method is " + QuotedText(method), "POST"),
+                 "method");
   if (std::ranges::find(kUrls, request.url) == std::end(kUrls)) {
-    return error("invalid_url", "url is " + ShownJson(request.url) + "; allowed: " + UrlsText(),
+    return error("invalid_url", RefusalText("url is " + QuotedText(request.url), UrlsText()),
                  "url");
   }
   for (const JsonFields& body : fields.Object("body")) {
     if (!body.IsOff("stream")) {
       return error("stream_not_supported",
-                   "body.stream is on; allowed: false, because an answer is one line",
+                   RefusalText("body.stream is on", "false, because an answer is one line"),
                    "body.stream");
     }
   }
@@ -92,8 +94,8 @@ JsonWriter& BeginLine(const std::string& custom_id, JsonWriter& json) {
 std::variant<BatchRequest, BatchError> ReadBatchLine(const TextLine& line, size_t max_body_bytes) {
   if (line.is_cut) {
     return ErrorAt(line.number, "line_too_long",
-                   "has " + std::to_string(line.bytes) + " bytes; at most " +
-                       std::to_string(line.text.size()) + " are allowed");
+                   RefusalText("has " + std::to_string(line.bytes) + " bytes",
+                               "at most " + std::to_string(line.text.size())));
   }
   Result<JsonFields> fields = JsonFields::Parse(line.text, kLineLimits);
   if (!fields.ok()) return ErrorAt(line.number, "invalid_json_line", fields.status().message());
@@ -104,7 +106,8 @@ std::variant<BatchRequest, BatchError> ReadBatchLine(const TextLine& line, size_
     return ErrorAt(line.number, "invalid_type", fields->status().message(), "custom_id");
   }
   if (request.custom_id.empty()) {
-    return ErrorAt(line.number, "missing_required_parameter", "custom_id is missing or empty",
+    return ErrorAt(line.number, "missing_required_parameter",
+                   fields->Has("custom_id") ? "custom_id is empty" : "custom_id is missing",
                    "custom_id");
   }
   if (std::optional<BatchError> error = ReadMembers(*fields, max_body_bytes, request)) {

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <utility>
 
+#include "kernels/base/refusal.h"
 #include "models/regular_file.h"
 #include "server/app/commands/prompt_input.h"
 #include "server/json/json.h"
@@ -27,21 +28,23 @@ Status CheckNames(const JsonFields& fields, std::span<const std::string_view> al
     std::string names;
     for (std::string_view known : allowed)
       names += (names.empty() ? "" : ", ") + std::string(known);
-    return InvalidArgument("\"" + name + "\" is not known" + where + ", allowed: " + names);
+    return NotAllowed(QuotedText(name) + " is not known" + where, names);
   }
   return {};
 }
 
 Result<std::vector<int32_t>> TokensOf(JsonFields& fields, const ActivationLimits& limits) {
   if (fields.Has("text") == fields.Has("tokens"))
-    return InvalidArgument("allowed: exactly one of \"text\" and \"tokens\"");
+    return NotAllowed(
+        fields.Has("text") ? "text and tokens are set" : "text and tokens are missing",
+        "one of them");
   std::vector<int32_t> tokens;
   if (fields.Has("text")) {
     std::string text;
     fields.String("text", kMaxTextBytes, &text);
     DS_RETURN_IF_ERROR(fields.status());
     if (limits.tokenizer == nullptr)
-      return InvalidArgument("\"text\" needs a tokenizer, allowed with dummy weights: \"tokens\"");
+      return NotAllowed("text is set with dummy weights, which have no tokenizer", "tokens");
     DS_RETURN_IF_ERROR(
         Assign(&tokens, limits.tokenizer->Encode(text, /*add_special_tokens=*/true)));
   } else {
@@ -49,8 +52,8 @@ Result<std::vector<int32_t>> TokensOf(JsonFields& fields, const ActivationLimits
     DS_RETURN_IF_ERROR(fields.status());
   }
   if (tokens.empty() || tokens.size() > static_cast<size_t>(limits.max_tokens)) {
-    return InvalidArgument(std::to_string(tokens.size()) + " tokens, allowed: 1.." +
-                           std::to_string(limits.max_tokens));
+    return NotAllowed("the line has " + std::to_string(tokens.size()) + " tokens",
+                      RangeText(1, limits.max_tokens));
   }
   DS_RETURN_IF_ERROR(CheckIds(tokens, limits.vocab_size, "tokens"));
   return tokens;
@@ -59,17 +62,16 @@ Result<std::vector<int32_t>> TokensOf(JsonFields& fields, const ActivationLimits
 // The ranges are ascending, not empty, and before the tokens that look for the answer.
 Status CheckSpans(const AnswerSpans& spans, int num_tokens) {
   if (spans.query_from < 0 || spans.query_from >= num_tokens) {
-    return InvalidArgument("spans.query_from is " + std::to_string(spans.query_from) +
-                           ", allowed: 0.." + std::to_string(num_tokens - 1) +
-                           ", a token of the line");
+    return NotAllowed("spans.query_from is " + std::to_string(spans.query_from),
+                      RangeText(0, num_tokens - 1) + ", a token of the line");
   }
   int begin = 0;
   for (TokenRange range : spans.answer) {
     if (range.begin < begin || range.end <= range.begin || range.end > spans.query_from) {
-      return InvalidArgument("spans.answer has [" + std::to_string(range.begin) + ", " +
-                             std::to_string(range.end) + "], allowed: begin < end within " +
-                             std::to_string(begin) + ".." + std::to_string(spans.query_from) +
-                             ", after the previous range and not after query_from");
+      return NotAllowed("spans.answer has [" + std::to_string(range.begin) + ", " +
+                            std::to_string(range.end) + "]",
+                        "begin < end within " + RangeText(begin, spans.query_from) +
+                            ", after the previous range and not after query_from");
     }
     begin = range.end;
   }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <numeric>
 
+#include "kernels/base/refusal.h"
 #include "models/diagnostics/activation_figures.h"
 #include "server/app/commands/activation_texts.h"
 #include "server/app/commands/commands.h"
@@ -41,11 +42,11 @@ SessionNeeds NeedsOf(int64_t longest) {
 
 Status CheckOptions(const SessionOptions& options) {
   if (options.device.kind == DeviceChoice::Kind::kGpu)
-    return InvalidArgument("--device is cuda, allowed with --activations: cpu", "--device");
+    return NotAllowed("--device is cuda with --activations", "cpu", "--device");
   if (options.logit_quant.is_on()) {
-    return InvalidArgument("--attention-logit-bits is " + std::to_string(options.logit_quant.bits) +
-                               ", allowed with --activations: none",
-                           "--attention-logit-bits");
+    return NotAllowed("--attention-logit-bits is " + std::to_string(options.logit_quant.bits) +
+                          " with --activations",
+                      "none", "--attention-logit-bits");
   }
   return {};
 }

@@ -14,6 +14,7 @@
 #include <numeric>
 #include <system_error>
 
+#include "kernels/base/refusal.h"
 #include "kernels/base/terminal_text.h"
 #include "server/app/commands/commands.h"
 #include "server/app/commands/model_session.h"
@@ -125,8 +126,8 @@ Status RunLogits(const SessionOptions& options, const PromptOptions& prompt,
   const int vocab_size = plan->summary.config.vocab_size;
   DS_RETURN_IF_ERROR(CheckIds(tokens, vocab_size, is_text ? "--prompt" : kTokensFlag));
   if (count > plan->engine.max_model_len) {
-    return InvalidArgument("the prompt has " + std::to_string(count) + " tokens, allowed: 1.." +
-                           std::to_string(plan->engine.max_model_len));
+    return NotAllowed("the prompt has " + std::to_string(count) + " tokens",
+                      RangeText(1, plan->engine.max_model_len));
   }
   Result<NpyFile> output = NpyFile::Create(logits_options.output, count, vocab_size);
   if (!output.ok()) return output.status();

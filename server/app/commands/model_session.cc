@@ -12,6 +12,7 @@
 #include "kernels/base/cuda/device.h"
 #include "kernels/base/log.h"
 #include "kernels/base/machine_memory.h"
+#include "kernels/base/refusal.h"
 #include "models/config_reader.h"
 #include "server/app/models/device_pages.h"
 #include "server/app/models/device_plan.h"
@@ -59,10 +60,10 @@ Result<double> KvBudget(const MemorySize& asked, bool on_gpu, double free, doubl
   const double wanted = asked.share > 0 ? std::min(asked.share * free, usable)
                                         : static_cast<double>(asked.bytes);
   if (wanted > usable) {
-    return InvalidArgument("--kv-cache-memory is " + MiB(wanted) + ", allowed: at most " +
-                               (on_gpu ? "0.9 of " : "") + "the " + MiB(free) +
-                               " that the weights leave free",
-                           "--kv-cache-memory");
+    return NotAllowed("--kv-cache-memory is " + MiB(wanted),
+                      std::string("at most ") + (on_gpu ? "0.9 of " : "") + "the " + MiB(free) +
+                          " that the weights leave free",
+                      "--kv-cache-memory");
   }
   return wanted;
 }
@@ -160,12 +161,12 @@ Result<int> ChoosePages(const MemorySize& asked, SessionPlan& plan, double free)
     const std::string flag = sequences == 1 ? "--max-model-len" : "--batch";
     const double left_for_weights = static_cast<double>(plan.free_bytes) -
                                     least_bytes / kLargestKvShare;
-    return InvalidArgument(
+    return NotAllowed(
         (sequences == 1 ? "" : "states of " + std::to_string(sequences) + " sequences beside ") +
             "one sequence of " + std::to_string(demand.least_tokens) + " tokens " +
-            (sequences == 1 ? "needs " : "need ") + MiB(least_bytes) +
-            " of KV pages, allowed: " + MiB(budget.value()) + " of " + MiB(free) + " free; lower " +
-            flag + " or raise --kv-cache-memory" +
+            (sequences == 1 ? "needs " : "need ") + MiB(least_bytes) + " of KV pages",
+        MiB(budget.value()) + " of " + MiB(free) + " free; lower " + flag +
+            " or raise --kv-cache-memory" +
             (asked.text.empty() ? FormatAdvice(plan.model, left_for_weights) : ""),
         flag);
   }
@@ -193,14 +194,13 @@ Status ChooseHistory(const MemorySize& asked, SessionPlan* plan) {
   constexpr int64_t kMin = int64_t{1} << 20;
   if (asked.text.empty()) return {};
   if (asked.bytes < kMin) {
-    return InvalidArgument("--speculative-history is " + asked.text + ", allowed: at least 1MiB",
-                           "--speculative-history");
+    return NotAllowed("--speculative-history is " + asked.text, "at least 1MiB",
+                      "--speculative-history");
   }
   if (plan->engine.speculative_tokens == 0) {
-    return InvalidArgument("--speculative-history is " + asked.text +
-                               ", allowed with guesses only: --speculative prompt-lookup, "
-                               "or auto on the CPU",
-                           "--speculative-history");
+    return NotAllowed("--speculative-history is " + asked.text + " without guesses",
+                      "only with --speculative prompt-lookup, or auto on the CPU",
+                      "--speculative-history");
   }
   plan->engine.speculative_history_bytes = asked.bytes;
   return {};
@@ -212,33 +212,30 @@ Status CheckPageType(const SessionOptions& options, bool on_gpu) {
                                               : std::span<const DType>(cpu::kPageTypes);
   const DType asked = options.kv_cache_dtype.value_or(DType::kBFloat16);
   if (std::ranges::find(types, asked) != types.end()) return {};
-  std::string allowed = on_gpu ? "GPU: auto" : "CPU: auto";
+  std::string allowed = "auto";
   for (DType dtype : types) allowed += ", " + std::string(NameOf(dtype));
   if (on_gpu) allowed += " (or --device cpu)";
   if (!on_gpu && cuda::IsCompiledIn()) allowed += " (or --device cuda)";
-  return InvalidArgument(
-      "--kv-cache-dtype is " + std::string(NameOf(asked)) + ", allowed on a " + allowed,
-      "--kv-cache-dtype");
+  return NotAllowed(
+      "--kv-cache-dtype is " + std::string(NameOf(asked)) + " on a " + (on_gpu ? "GPU" : "CPU"),
+      allowed, "--kv-cache-dtype");
 }
 
 // Chooses the page size and the model's length if the flags leave them open.
 Status ChooseLengths(const SessionOptions& options, SessionPlan* plan) {
   EngineOptions& engine = plan->engine;
   if (plan->on_gpu() && engine.page_size != 0 && engine.page_size != cuda::kPageSize) {
-    return InvalidArgument("--page-size is " + std::to_string(engine.page_size) +
-                               ", allowed on a GPU: " + std::to_string(cuda::kPageSize) +
-                               " (or --device cpu)",
-                           "--page-size");
+    return NotAllowed("--page-size is " + std::to_string(engine.page_size) + " on a GPU",
+                      std::to_string(cuda::kPageSize) + " (or --device cpu)", "--page-size");
   }
   DS_RETURN_IF_ERROR(CheckPageType(options, plan->on_gpu()));
   if (engine.page_size == 0) engine.page_size = plan->on_gpu() ? cuda::kPageSize : kCpuPageSize;
   const int max_positions = plan->summary.config.max_positions;
   if (engine.max_model_len > max_positions) {
-    return InvalidArgument("--max-model-len is " + std::to_string(engine.max_model_len) +
-                               ", allowed: 1.." + std::to_string(max_positions) +
-                               " (max_position_embeddings of " + options.model_dir +
-                               "/config.json)",
-                           "--max-model-len");
+    return NotAllowed("--max-model-len is " + std::to_string(engine.max_model_len),
+                      RangeText(1, max_positions) + " (max_position_embeddings of " +
+                          options.model_dir + "/config.json)",
+                      "--max-model-len");
   }
   if (engine.max_model_len == 0) engine.max_model_len = max_positions;
   return {};
@@ -266,11 +263,10 @@ Status ChooseLayouts(const SessionOptions& options, SessionPlan* plan) {
   plan->layouts.assign(static_cast<size_t>(config.num_kv_layers()), plan->layout);
   for (int layer : options.kv_cache_skip_layers) {
     if (layer < -config.num_layers || layer >= config.num_layers) {
-      return InvalidArgument("--kv-cache-dtype-skip-layers has " + std::to_string(layer) +
-                                 ", allowed: -" + std::to_string(config.num_layers) + ".." +
-                                 std::to_string(config.num_layers - 1) + ", the layers of " +
-                                 options.model_dir,
-                             "--kv-cache-dtype-skip-layers");
+      return NotAllowed("--kv-cache-dtype-skip-layers has " + std::to_string(layer),
+                        RangeText(-config.num_layers, config.num_layers - 1) + ", the layers of " +
+                            options.model_dir,
+                        "--kv-cache-dtype-skip-layers");
     }
     const int from_first = layer < 0 ? layer + config.num_layers : layer;
     const LayerConfig& kind = config.layers[static_cast<size_t>(from_first)];
@@ -297,9 +293,9 @@ Status ChooseForStates(const SessionOptions& options, SessionPlan* plan) {
   if (plan->needs.sequences > 0 || !engine.enable_prefix_caching) return {};
   engine.state_snapshot_interval = options.state_snapshot_interval;
   if (engine.state_snapshot_interval % engine.page_size != 0) {
-    return InvalidArgument(
-        "--state-snapshot-interval is " + std::to_string(engine.state_snapshot_interval) +
-            ", allowed: 0 or a multiple of --page-size, " + std::to_string(engine.page_size),
+    return NotAllowed(
+        "--state-snapshot-interval is " + std::to_string(engine.state_snapshot_interval),
+        "0, a multiple of --page-size, " + std::to_string(engine.page_size),
         "--state-snapshot-interval");
   }
   engine.enable_prefix_caching = engine.state_snapshot_interval > 0;

@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "kernels/base/refusal.h"
 #include "models/regular_file.h"
 
 namespace diffserve {
@@ -24,10 +25,8 @@ Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& model_dir, b
 Status CheckIds(const std::vector<int32_t>& ids, int vocab_size, const std::string& param) {
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] >= 0 && ids[i] < vocab_size) continue;
-    return InvalidArgument(param + ": token " + std::to_string(i) + " is " +
-                               std::to_string(ids[i]) + ", allowed: 0.." +
-                               std::to_string(vocab_size - 1),
-                           param);
+    return NotAllowed(param + ": token " + std::to_string(i) + " is " + std::to_string(ids[i]),
+                      RangeText(0, vocab_size - 1), param);
   }
   return {};
 }

@@ -17,6 +17,7 @@
 
 #include "kernels/base/crash_report.h"
 #include "kernels/base/log.h"
+#include "kernels/base/refusal.h"
 #include "kernels/base/thread_registry.h"
 #include "models/regular_file.h"
 #include "server/app/batch/batch_journal.h"
@@ -163,8 +164,7 @@ Status RunBatch(const SessionOptions& options, const ServeOptions& serve, const 
   const Result<InputFile> input = InputFile::Open(batch.input);
   if (!input.ok()) return input.status();
   if (batch.output == kStandardStream) {
-    return InvalidArgument("--output is -; expected a file, from which the run can continue",
-                           "--output");
+    return NotAllowed("--output is -", "a file, from which the run can continue", "--output");
   }
   if (input->Is(batch.output))
     return InvalidArgument("--output is the file of --input, " + batch.input, "--output");

@@ -12,6 +12,7 @@
 #include "engine/page_store/page_store.h"
 #include "engine/page_store/store_tier.h"
 #include "kernels/base/log.h"
+#include "kernels/base/refusal.h"
 
 namespace diffserve {
 namespace {
@@ -31,18 +32,16 @@ Status CheckServed(const SessionPlan& plan, const MemorySize& disk) {
         "--kv-cache-dir needs the prefix cache, which --no-enable-prefix-caching turns off", kFlag);
   }
   if (engine.page_size > static_cast<int>(kMaxRecordTokens)) {
-    return InvalidArgument("--kv-cache-dir keeps pages of at most " +
-                               std::to_string(kMaxRecordTokens) + " slots; --page-size is " +
-                               std::to_string(engine.page_size),
-                           kFlag);
+    return NotAllowed("--page-size is " + std::to_string(engine.page_size) + " with --kv-cache-dir",
+                      "at most " + std::to_string(kMaxRecordTokens), kFlag);
   }
   const size_t largest = std::max(plan.page_bytes, plan.snapshot_bytes());
   const uint64_t least = kSegmentsMin * (RecordBytes(largest) + kSectorBytes);
   if (static_cast<uint64_t>(disk.bytes) >= least) return {};
-  return InvalidArgument("--kv-cache-disk is " + disk.text + ", allowed: at least " +
-                             MiB(static_cast<double>(least)) + ", " + std::to_string(kSegmentsMin) +
-                             " pages or states of this model",
-                         "--kv-cache-disk");
+  return NotAllowed("--kv-cache-disk is " + disk.text,
+                    "at least " + MiB(static_cast<double>(least)) + ", " +
+                        std::to_string(kSegmentsMin) + " pages or states of this model",
+                    "--kv-cache-disk");
 }
 
 // The weights that were loaded, as text.

@@ -6,6 +6,7 @@
 
 #include "engine/page_store/host_store.h"
 #include "engine/page_store/store_tier.h"
+#include "kernels/base/refusal.h"
 
 namespace diffserve {
 namespace {
@@ -27,9 +28,9 @@ Status CheckHostMemory(const SessionPlan& plan, const MemorySize& memory) {
   }
   const size_t least = plan.page_bytes + plan.snapshot_bytes();
   if (static_cast<uint64_t>(memory.bytes) >= least) return {};
-  return InvalidArgument(std::string(kHostFlag) + " is " + memory.text + ", allowed: at least " +
-                             MiB(static_cast<double>(least)) + ", a page of this model",
-                         kHostFlag);
+  return NotAllowed(std::string(kHostFlag) + " is " + memory.text,
+                    "at least " + MiB(static_cast<double>(least)) + ", a page of this model",
+                    kHostFlag);
 }
 
 }  // namespace

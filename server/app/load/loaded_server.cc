@@ -9,6 +9,7 @@
 
 #include "kernels/base/cuda/device.h"
 #include "kernels/base/log.h"
+#include "kernels/base/refusal.h"
 #include "models/diagnostics/attention_capture.h"
 #include "server/api/reply/tokenizer_info.h"
 #include "server/app/load/kv_disk.h"
@@ -68,8 +69,7 @@ Result<std::unique_ptr<KvEventPublisher>> StartKvEvents(const ServeOptions& serv
   if (serve.kv_events_endpoint.empty()) {
     if (serve.kv_events_replay_endpoint.empty() && serve.kv_events_topic.empty())
       return std::unique_ptr<KvEventPublisher>();
-    return InvalidArgument("--kv-events-endpoint is missing: without it no KV event is published",
-                           kFlag);
+    return OnlyWith(kFlag, "--kv-events-endpoint: without it no KV event is published");
   }
   if (!engine.enable_prefix_caching) {
     return InvalidArgument(

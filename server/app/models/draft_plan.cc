@@ -10,6 +10,7 @@
 #include "engine/text/tokenizer.h"
 #include "kernels/attention/diff_attention.h"
 #include "kernels/base/log.h"
+#include "kernels/base/refusal.h"
 #include "models/config_reader.h"
 
 namespace diffserve {
@@ -19,7 +20,7 @@ constexpr std::string_view kDraftFlag = "--speculative-model";
 
 Status RefuseDraft(const std::string& dir, const std::string& found, const std::string& allowed) {
   const std::string flag(kDraftFlag);
-  return InvalidArgument(flag + " " + dir + " has " + found + ", allowed: " + allowed, flag);
+  return NotAllowed(flag + " " + dir + " has " + found, allowed, flag);
 }
 
 bool HasTokenizer(const std::string& dir) {
@@ -56,9 +57,8 @@ Result<DraftPlan> PlanDraft(const SessionOptions& options, const ModelOptions& m
                             const ModelConfig& config, int page_size) {
   const std::string& dir = options.draft_dir;
   if (model.device == Device::kCuda) {
-    return InvalidArgument(
-        std::string(kDraftFlag) + " is " + dir + ", allowed on a GPU: none (or --device cpu)",
-        std::string(kDraftFlag));
+    return NotAllowed(std::string(kDraftFlag) + " is " + dir + " on a GPU",
+                      "none (or --device cpu)", std::string(kDraftFlag));
   }
   DraftPlan plan;
   plan.model = model;

@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "kernels/base/refusal.h"
+
 namespace diffserve {
 namespace {
 
@@ -56,10 +58,9 @@ Status RemoveStale(const std::string& path) {
 
 Status CheckUnixSocketPath(const std::string& path) {
   if (path.size() <= kMaxPathBytes) return {};
-  return InvalidArgument(std::string(kFlag) + " is a path of " + std::to_string(path.size()) +
-                             " bytes, allowed: at most " + std::to_string(kMaxPathBytes) + ": " +
-                             path,
-                         kFlag);
+  return NotAllowed(
+      std::string(kFlag) + " is a path of " + std::to_string(path.size()) + " bytes, " + path,
+      "at most " + std::to_string(kMaxPathBytes), kFlag);
 }
 
 Status UnixSocketFile::Bind(int fd, const std::string& path) {
