@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "engine/text/model_file.h"
+#include "kernels/base/refusal.h"
 #include "models/regular_file.h"
 
 namespace diffserve {
@@ -51,9 +52,8 @@ Result<std::string> ReadGivenTemplate(const std::string& given) {
   const std::string place = std::string(kChatTemplateFlag) + " " + given;
   const Result<std::string> text = ReadRegularFile(given, kMaxTemplateBytes);
   if (!text.ok() && text.status().code() == StatusCode::kNotFound) {
-    return InvalidArgument(
-        place + ": no such file; expected a Jinja file or one of: " + BuiltInTemplateNames(),
-        kChatTemplateFlag);
+    return NotAllowed(place + ": no such file", "a Jinja file, " + BuiltInTemplateNames(),
+                      kChatTemplateFlag);
   }
   if (!text.ok()) {
     return InvalidArgument(std::string(kChatTemplateFlag) + " " + text.status().message(),
@@ -64,10 +64,9 @@ Result<std::string> ReadGivenTemplate(const std::string& given) {
   const size_t second = first == text->npos ? first : text->find_first_not_of(" \t\r\n", first + 1);
   // Jinja's marks have no quote after the brace.
   if (second != text->npos && (*text)[first] == '{' && (*text)[second] == '"') {
-    return InvalidArgument(place +
-                               ": is JSON; expected the Jinja text that such a file has in its "
-                               "member chat_template",
-                           kChatTemplateFlag);
+    return NotAllowed(place + ": is JSON",
+                      "the Jinja text that such a file has in its member chat_template",
+                      kChatTemplateFlag);
   }
   return text;
 }

@@ -13,6 +13,7 @@
 #include "engine/text/bytes_ffi.h"
 #include "engine/text/large_stack.h"
 #include "kernels/base/check.h"
+#include "kernels/base/refusal.h"
 
 namespace diffserve {
 namespace {
@@ -292,8 +293,8 @@ void GrammarCompiler::Impl::CompileInto(const GrammarSpec& spec, Place place, En
   if (made == nullptr) {
     entry->error = InvalidArgument(Take(message));
   } else if (entry->bytes > limits.max_compiled_bytes) {
-    entry->error = InvalidArgument("it takes " + std::to_string(entry->bytes) + " bytes; at most " +
-                                   std::to_string(limits.max_compiled_bytes) + " are allowed");
+    entry->error = NotAllowed("it takes " + std::to_string(entry->bytes) + " bytes",
+                              "at most " + std::to_string(limits.max_compiled_bytes));
   } else {
     entry->matcher = std::move(made);
   }
@@ -377,9 +378,7 @@ Result<std::unique_ptr<TokenConstraint>> GrammarCompiler::Compile(const GrammarS
   const GrammarLimits& limits = impl_->limits;
   const size_t max_bytes = spec.is_of_tools ? limits.max_tools_text_bytes : limits.max_text_bytes;
   if (spec.text.size() > max_bytes) {
-    return InvalidArgument(std::string(spec.param) + " has " + std::to_string(spec.text.size()) +
-                               " bytes; at most " + std::to_string(max_bytes) + " are allowed",
-                           spec.param);
+    return TooMany(spec.param, spec.text.size(), "bytes", max_bytes);
   }
   DS_RETURN_IF_ERROR(CheckWhitespace(spec));
   const auto copy_of = [](Impl::Entry& entry) {

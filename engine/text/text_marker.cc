@@ -6,6 +6,8 @@
 #include <map>
 #include <utility>
 
+#include "kernels/base/refusal.h"
+
 namespace diffserve {
 
 TextMarker::TextMarker(const Tokenizer& tokenizer, std::string text, int vocab_size,
@@ -117,9 +119,9 @@ Result<std::shared_ptr<const TextMarker>> TextMarker::Make(const Tokenizer& toke
                                                            const std::string& text, int vocab_size,
                                                            std::vector<int32_t> eos_token_ids) {
   if (text.empty() || text.size() > kMaxBytes) {
-    return InvalidArgument("the marker '" + text.substr(0, kMaxBytes) + "' has " +
-                           std::to_string(text.size()) + " bytes; allowed are 1 .. " +
-                           std::to_string(kMaxBytes));
+    return NotAllowed(
+        "the marker " + QuotedText(text) + " has " + std::to_string(text.size()) + " bytes",
+        RangeText(1, kMaxBytes));
   }
   if (tokenizer.table().decoding == TokenTable::Decoding::kLibrary) {
     return Status(

@@ -79,7 +79,7 @@ TEST(GivenTemplateTest, BadTemplateIsRefusedInOneLine) {
     dir.Write("given.jinja", text);
     return LoadError((dir.path() / "given.jinja").string());
   };
-  EXPECT_THAT(LoadError("no_such"), HasSubstr("no such file; expected a Jinja file or one of: "
+  EXPECT_THAT(LoadError("no_such"), HasSubstr("no such file; allowed: a Jinja file, "
                                               "chatml, llama3, demo"));
   EXPECT_THAT(LoadError(dir.path().string()), HasSubstr("directory"));
   EXPECT_THAT(error_of(""), HasSubstr("is empty"));

@@ -222,7 +222,7 @@ std::vector<Hostile> LargeSchemas() {
       {"alternatives within alternatives", nested_any},
       {"an unclosed list", deep_array, "not JSON"},
       {"a list nested 200,000 deep", "{\"const\":" + deep_array + std::string(200'000, ']') + "}",
-       "bytes; at most"},
+       "bytes; allowed: at most"},
       {"a constant nested 120 deep",
        "{\"const\":" + std::string(120, '[') + std::string(120, ']') + "}", "levels"},
       {"200 optional members of 40 words",

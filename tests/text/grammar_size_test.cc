@@ -50,12 +50,12 @@ TEST_F(GrammarSizeTest, FormsWithTooManyWaysToGoOnAreRefusedBeforeTheirWork) {
        {AnyOfObjects(1000, 3), AnyOfObjects(100, 90),
         R"({"type":"object","properties":{"a":)" + AnyOfObjects(100, 90) +
             R"(},"required":["a"],"additionalProperties":false})"})
-    EXPECT_THAT(SchemaRefusal(schema), HasSubstr("at most 4000 are allowed"));
-  EXPECT_THAT(SchemaRefusal(Object("p", 1001)), HasSubstr("1001 entries; at most 1000"));
+    EXPECT_THAT(SchemaRefusal(schema), HasSubstr("allowed: at most 4000"));
+  EXPECT_THAT(SchemaRefusal(Object("p", 1001)), HasSubstr("1001 entries; allowed: at most 1000"));
   const std::string lark = "start: /[0-9]{5}/ x\nx: " + Joined(5000, " | ", [](int i) {
                              return "\"a\" \"b" + std::to_string(i) + '"';
                            });
-  EXPECT_THAT(Refusal(Kind::kLark, lark), HasSubstr("at most 4000 are allowed"));
+  EXPECT_THAT(Refusal(Kind::kLark, lark), HasSubstr("allowed: at most 4000"));
 }
 
 // What a required call of 1,024 tools is held to.

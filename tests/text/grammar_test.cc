@@ -317,10 +317,10 @@ TEST_F(GrammarTest, LimitErrorsNameTheLimit) {
   limits.max_compiled_bytes = 10;
   const auto compiler = GrammarCompiler::Make(*tokenizer_, vocab_size_, {eos_}, limits).value();
   const auto long_text = compiler->Compile({Kind::kRegex, "abcdefghijk", "guided_regex"});
-  EXPECT_THAT(long_text.status().message(), HasSubstr("11 bytes; at most 10"));
+  EXPECT_THAT(long_text.status().message(), HasSubstr("11 bytes; allowed: at most 10"));
   EXPECT_EQ(long_text.status().param(), "guided_regex");
   EXPECT_THAT(compiler->Compile({Kind::kRegex, "abc", "guided_regex"}).status().message(),
-              HasSubstr("at most 10 are allowed"));
+              HasSubstr("allowed: at most 10"));
 }
 
 TEST(GrammarCompilerTest, TokenizerMustProvideTokenBytes) {

@@ -181,13 +181,13 @@ TEST(ModelDirectoryTest, ProcessorTemplateIsUsedIfThereIsNoOther) {
 TEST(ModelDirectoryTest, FaultsAreNamedWithTheirFileAndKey) {
   const std::pair<const char*, const char*> kFaults[] = {
       {R"({"bos_token": 5})",
-       "tokenizer_config.json: bos_token is 5, allowed: a string or an "
+       "tokenizer_config.json: bos_token is 5; allowed: a string or an "
        "object with \"content\""},
       {R"({"extra_special_tokens": {"image_token": []}})",
-       "tokenizer_config.json: image_token is [], allowed: a string or an object with "
+       "tokenizer_config.json: image_token is []; allowed: a string or an object with "
        "\"content\""},
       {R"({"added_tokens_decoder": []})",
-       "tokenizer_config.json: added_tokens_decoder is [], allowed: an object"},
+       "tokenizer_config.json: added_tokens_decoder is []; allowed: an object"},
       {R"({"added_tokens_decoder": {"x": {"content": "a"}}})",
        "tokenizer_config.json: added_tokens_decoder: x: not an id"},
       {R"({"added_tokens_decoder": {"7": {}}})",

@@ -113,8 +113,8 @@ TEST(TokenizerTest, RefusesAnIdOutsideTheVocabulary) {
   for (const int32_t id : {-1, size, INT32_MAX, INT32_MIN}) {
     const auto text = tokenizer->Decode(std::vector<int32_t>{5, id}, false);
     ASSERT_FALSE(text.ok());
-    EXPECT_EQ(text.status().message(), "token 1 is " + std::to_string(id) + ", allowed are 0 .. " +
-                                           std::to_string(size - 1));
+    EXPECT_EQ(text.status().message(),
+              "token 1 is " + std::to_string(id) + "; allowed: 0 to " + std::to_string(size - 1));
   }
 }
 
@@ -142,7 +142,7 @@ TEST(TokenizerTest, FileErrorIsOneLine) {
        "empty"},
       {R"({"version":"1.0","model":{"type":"None"}})", "tokenizer.json"},
       {R"({"model":{"type":"BPE","dropout":0.5,"vocab":{"a":0,"aa":1},"merges":["a a"]}})",
-       "dropout is 0.5, which makes tokens random; allowed are null, 0 and 1"},
+       "dropout is 0.5, which makes tokens random; allowed: null, 0 and 1"},
   };
   for (const auto& [json, expected] : bad) {
     TemporaryDirectory dir;
@@ -160,7 +160,7 @@ TEST(TokenizerTest, MissingFileIsNamed) {
   EXPECT_EQ(LoadError(dir), dir.path().string() + "/tokenizer.json: no such file");
   std::filesystem::create_directory(dir.path().string() + "/tokenizer.json");
   EXPECT_EQ(LoadError(dir),
-            dir.path().string() + "/tokenizer.json: is a directory, expected a regular file");
+            dir.path().string() + "/tokenizer.json: is a directory; allowed: a regular file");
 }
 
 TEST(TokenizerTest, RefusesABrokenConfig) {
