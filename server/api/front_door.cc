@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "kernels/base/log.h"
+#include "kernels/base/refusal.h"
 #include "server/api/api_context.h"
 #include "server/api/head/client_identity.h"
 #include "server/api/head/head_fields.h"
@@ -108,7 +109,10 @@ std::optional<HttpReply> FrontDoor::RefusalOfBody(const Route& route, const Rout
   const bool is_post = head.method == "POST";
   const bool is_json = IsJsonType(head.Field("content-type"));
   if (is_post && head.HasField("content-type") && !is_json)
-    return Error(415, "Content-Type must be application/json", call.errors);
+    return Error(415,
+                 RefusalText("Content-Type is " + QuotedText(head.Field("content-type")),
+                             "application/json"),
+                 call.errors);
   const bool is_unasked = (is_post || head.method == "GET") && !is_json;
   if (route.acts && is_unasked && options_.parent_secret.empty() &&
       options_.cross_origin.IsForeign(head)) {
@@ -120,11 +124,8 @@ std::optional<HttpReply> FrontDoor::RefusalOfBody(const Route& route, const Rout
   }
   const std::string_view coding = head.Field("content-encoding");
   if (!is_post || ContentCodingOf(coding)) return std::nullopt;
-  HttpReply reply = Error(415,
-                          "Content-Encoding is \"" +
-                              std::string(coding.substr(0, kMaxShownFieldBytes)) +
-                              "\"; allowed is one of " + kAcceptedCodings,
-                          call.errors);
+  HttpReply reply = Error(
+      415, RefusalText("Content-Encoding is " + QuotedText(coding), kAcceptedCodings), call.errors);
   reply.fields.emplace_back("Accept-Encoding", kAcceptedCodings);
   return reply;
 }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "kernels/base/refusal.h"
 #include "server/json/json_tree.h"
 
 namespace diffserve {
@@ -71,9 +72,8 @@ void JsonFields::Fail(Status status) {
 }
 
 void JsonFields::Expected(std::string_view name, const char* what) {
-  Fail(InvalidArgument(
-      PathOf(name) + " is " + FoundText(*document_, *Find(node_, name)) + "; expected is " + what,
-      PathOf(name)));
+  Fail(NotAllowed(PathOf(name) + " is " + FoundText(*document_, *Find(node_, name)), what,
+                  PathOf(name)));
 }
 
 bool JsonFields::Has(std::string_view name) const { return Find(node_, name) != nullptr; }
@@ -110,9 +110,7 @@ void JsonFields::ObjectText(std::string_view name, size_t max_bytes, std::string
   // Inside another kept text there is no text of its own, so the order is lost.
   *out = document_->TextOf(*value);
   if (out->size() <= max_bytes) return;
-  Fail(InvalidArgument(PathOf(name) + " has " + std::to_string(out->size()) + " bytes; at most " +
-                           std::to_string(max_bytes) + " are allowed",
-                       PathOf(name)));
+  Fail(TooMany(PathOf(name), out->size(), "bytes", max_bytes));
 }
 
 void JsonFields::Bool(std::string_view name, bool* out) {
@@ -170,20 +168,12 @@ void JsonFields::String(std::string_view name, size_t max_bytes, std::string* ou
   if (!value->is_string()) return Expected(name, "a string");
   const auto& text = value->get_ref<const std::string&>();
   if (text.size() > max_bytes) {
-    return Fail(InvalidArgument(PathOf(name) + " has " + std::to_string(text.size()) +
-                                    " bytes; at most " + std::to_string(max_bytes) + " are allowed",
-                                PathOf(name)));
+    return Fail(TooMany(PathOf(name), text.size(), "bytes", max_bytes));
   }
   *out = text;
 }
 
 namespace {
-
-Status TooMany(const std::string& path, size_t found, size_t allowed) {
-  return InvalidArgument(path + " has " + std::to_string(found) + " entries; at most " +
-                             std::to_string(allowed) + " are allowed",
-                         path);
-}
 
 // Appends the integers of `list`, each at least `least`; false if an entry is not one.
 bool AppendIds(const Json& list, std::vector<int32_t>* out, int32_t least = 0) {
@@ -207,7 +197,8 @@ void JsonFields::StringOrStrings(std::string_view name, size_t max_entries,
     return;
   }
   if (!value->is_array()) return Expected(name, "a string or a list of strings");
-  if (value->size() > max_entries) return Fail(TooMany(PathOf(name), value->size(), max_entries));
+  if (value->size() > max_entries)
+    return Fail(TooMany(PathOf(name), value->size(), "entries", max_entries));
   for (const Json& entry : *value) {
     if (!entry.is_string()) return Expected(name, "a string or a list of strings");
     out->push_back(entry.get<std::string>());
@@ -218,7 +209,8 @@ void JsonFields::Ints(std::string_view name, size_t max_entries, std::vector<int
   const Json* const value = Find(node_, name);
   if (value == nullptr || !status_.ok()) return;
   if (!value->is_array()) return Expected(name, "a list of token ids");
-  if (value->size() > max_entries) return Fail(TooMany(PathOf(name), value->size(), max_entries));
+  if (value->size() > max_entries)
+    return Fail(TooMany(PathOf(name), value->size(), "entries", max_entries));
   if (!AppendIds(*value, out)) Expected(name, "a list of integers from 0 to 2147483647");
 }
 
@@ -227,7 +219,8 @@ void JsonFields::SignedInts(std::string_view name, size_t max_entries, std::vect
   if (value == nullptr || !status_.ok()) return;
   constexpr const char* kExpected = "a list of integers of 32 bits";
   if (!value->is_array()) return Expected(name, kExpected);
-  if (value->size() > max_entries) return Fail(TooMany(PathOf(name), value->size(), max_entries));
+  if (value->size() > max_entries)
+    return Fail(TooMany(PathOf(name), value->size(), "entries", max_entries));
   if (!AppendIds(*value, out, std::numeric_limits<int32_t>::min())) Expected(name, kExpected);
 }
 
@@ -237,7 +230,8 @@ void JsonFields::IntPairs(std::string_view name, size_t max_entries,
   if (value == nullptr || !status_.ok()) return;
   constexpr const char* kExpected = "a list of pairs of integers from 0 to 2147483647";
   if (!value->is_array()) return Expected(name, kExpected);
-  if (value->size() > max_entries) return Fail(TooMany(PathOf(name), value->size(), max_entries));
+  if (value->size() > max_entries)
+    return Fail(TooMany(PathOf(name), value->size(), "entries", max_entries));
   for (const Json& entry : *value) {
     std::vector<int32_t> pair;
     if (!entry.is_array() || entry.size() != 2 || !AppendIds(entry, &pair))
@@ -252,13 +246,14 @@ void JsonFields::LogitBias(std::string_view name, size_t max_entries, const Chec
   if (value == nullptr || !status_.ok()) return;
   constexpr const char* kExpected = "an object of token ids to numbers";
   if (!value->is_object()) return Expected(name, kExpected);
-  if (value->size() > max_entries) return Fail(TooMany(PathOf(name), value->size(), max_entries));
+  if (value->size() > max_entries)
+    return Fail(TooMany(PathOf(name), value->size(), "entries", max_entries));
   for (const auto& [key, bias] : value->items()) {
     constexpr size_t kMaxDigits = 9;  // below 2^31
     if (key.empty() || key.size() > kMaxDigits ||
         key.find_first_not_of("0123456789") != std::string::npos) {
-      return Fail(InvalidArgument(PathOf(name) + ": '" + ShownJson(key) + "' is not a token id",
-                                  PathOf(name)));
+      return Fail(
+          NotAllowed(PathOf(name) + " has the key " + QuotedText(key), "token ids", PathOf(name)));
     }
     const std::optional<float> number = FloatIn(bias);
     if (!number) return Expected(name, kExpected);
@@ -272,13 +267,14 @@ void JsonFields::Variables(std::string_view name, size_t max_entries, size_t max
   const Json* const value = Find(node_, name);
   if (value == nullptr || !status_.ok()) return;
   if (!value->is_object()) return Expected(name, "an object");
-  if (value->size() > max_entries) return Fail(TooMany(PathOf(name), value->size(), max_entries));
+  if (value->size() > max_entries)
+    return Fail(TooMany(PathOf(name), value->size(), "entries", max_entries));
   for (const auto& [key, entry] : value->items()) {
     const std::string path = PathOf(name) + "." + ShownJson(key);
     if (std::ranges::find(reserved, key) != reserved.end())
       return Fail(InvalidArgument(path + " cannot be set by a request", path));
     if (key.size() > kMaxShownJsonBytes)
-      return Fail(InvalidArgument(path + " is too long for a name", path));
+      return Fail(TooMany(path, key.size(), "bytes in its name", kMaxShownJsonBytes));
   }
   std::string text;
   ObjectText(name, max_bytes, &text);
@@ -299,17 +295,24 @@ void JsonFields::Scalars(std::string_view name, size_t max_entries, std::string*
   const Json* const value = Find(node_, name);
   if (value == nullptr || !status_.ok()) return;
   if (!value->is_object()) return Expected(name, "an object");
-  if (value->size() > max_entries) return Fail(TooMany(PathOf(name), value->size(), max_entries));
+  if (value->size() > max_entries)
+    return Fail(TooMany(PathOf(name), value->size(), "entries", max_entries));
   constexpr size_t kMaxScalarBytes = 1024;
   for (const auto& [key, entry] : value->items()) {
     const std::string path = PathOf(name) + "." + ShownJson(key);
     if (key.size() > kMaxShownJsonBytes)
-      return Fail(InvalidArgument(path + " is too long for a name", path));
+      return Fail(TooMany(path, key.size(), "bytes in its name", kMaxShownJsonBytes));
     const bool short_text = entry.is_string() &&
                             entry.get_ref<const std::string&>().size() <= kMaxScalarBytes;
     if (!short_text && !entry.is_boolean() && !entry.is_number()) {
-      return Fail(InvalidArgument(
-          path + " must be a boolean, a number or a string of at most 1024 bytes", path));
+      return Fail(NotAllowed(
+          path + " is " +
+              (entry.is_string()
+                   ? "a string of " + std::to_string(entry.get_ref<const std::string&>().size()) +
+                         " bytes"
+                   : FoundText(*document_, entry)),
+          "a boolean, a number, a string of at most " + std::to_string(kMaxScalarBytes) + " bytes",
+          path));
     }
   }
   *out = value->dump();
@@ -324,15 +327,15 @@ void JsonFields::Prompts(std::string_view name, size_t max_entries, std::vector<
     return;
   }
   if (!value->is_array()) return Expected(name, kExpected);
-  if (value->empty())
-    return Fail(InvalidArgument(PathOf(name) + " is an empty list", PathOf(name)));
+  if (value->empty()) return Fail(IsEmpty(PathOf(name), "at least 1 entry"));
   if (value->front().is_number()) {
     std::vector<int32_t> ids;
     if (!AppendIds(*value, &ids)) return Expected(name, kExpected);
     out->emplace_back(std::move(ids));
     return;
   }
-  if (value->size() > max_entries) return Fail(TooMany(PathOf(name), value->size(), max_entries));
+  if (value->size() > max_entries)
+    return Fail(TooMany(PathOf(name), value->size(), "entries", max_entries));
   const bool texts = value->front().is_string();
   for (const Json& entry : *value) {
     std::vector<int32_t> ids;
@@ -372,14 +375,13 @@ std::vector<JsonFields> JsonFields::Objects(std::string_view name, size_t max_en
     return entries;
   }
   if (value->size() > max_entries) {
-    Fail(TooMany(PathOf(name), value->size(), max_entries));
+    Fail(TooMany(PathOf(name), value->size(), "entries", max_entries));
     return entries;
   }
   for (size_t i = 0; i < value->size(); ++i) {
     const std::string path = PathOf(name) + "[" + std::to_string(i) + "]";
     if (!(*value)[i].is_object()) {
-      Fail(InvalidArgument(
-          path + " is " + FoundText(*document_, (*value)[i]) + "; expected is an object", path));
+      Fail(NotAllowed(path + " is " + FoundText(*document_, (*value)[i]), "an object", path));
       return {};
     }
     entries.push_back(JsonFields(document_, &(*value)[i], path + "."));

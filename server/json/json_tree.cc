@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/refusal.h"
+
 namespace diffserve {
 
 using Json = nlohmann::json;
@@ -79,8 +81,8 @@ class JsonTreeBuilder : public nlohmann::json_sax<Json> {
     constexpr int kNumberOverflow = 406;  // as the library numbers its errors
     const std::string where = ", at byte " + std::to_string(position);
     failure_ = error.id == kNumberOverflow
-                   ? limits_.name + (" has the number " + ShownJson(token)) + where +
-                         ", which is beyond 64-bit floating point"
+                   ? RefusalText(limits_.name + (" has the number " + ShownJson(token)) + where,
+                                 "64-bit floating point")
                    : limits_.name + (" is not valid JSON" + where);
     return false;
   }
@@ -92,8 +94,8 @@ class JsonTreeBuilder : public nlohmann::json_sax<Json> {
   Json* Put(Json value) {
     keeps_next_ = false;
     if (++values_ > limits_.max_values) {
-      failure_ = limits_.name + (" has more than " + std::to_string(limits_.max_values)) +
-                 " JSON values";
+      failure_ = RefusalText(limits_.name + std::string(" has too many JSON values"),
+                             "at most " + std::to_string(limits_.max_values));
       return nullptr;
     }
     if (open_.empty()) {
@@ -123,8 +125,8 @@ class JsonTreeBuilder : public nlohmann::json_sax<Json> {
   }
   bool Open(Json value) {
     if (static_cast<int>(open_.size()) >= limits_.max_depth) {
-      failure_ = limits_.name +
-                 ("'s JSON is nested more than " + std::to_string(limits_.max_depth)) + " deep";
+      failure_ = RefusalText(limits_.name + std::string("'s JSON is nested too deep"),
+                             "at most " + std::to_string(limits_.max_depth) + " levels");
       return false;
     }
     const bool keeps = keeps_next_ && value.is_object();
@@ -198,8 +200,8 @@ Result<std::shared_ptr<const JsonDocument>> ParseJsonDocument(std::string_view b
   }
   auto document = std::make_shared<JsonDocument>(std::move(builder.document()));
   if (!document->root.is_object()) {
-    return InvalidArgument(limits.name + std::string(" is a JSON ") + document->root.type_name() +
-                           "; an object is expected");
+    return NotAllowed(limits.name + std::string(" is a JSON ") + document->root.type_name(),
+                      "an object");
   }
   return std::shared_ptr<const JsonDocument>(std::move(document));
 }

@@ -49,7 +49,7 @@ TAKEN = [
 
 # Content-Encoding, body, status, words of the message
 REFUSED = [
-    ("br", BODY, 415, 'Content-Encoding is "br"; allowed is one of gzip, deflate, identity'),
+    ("br", BODY, 415, 'Content-Encoding is "br"; allowed: gzip, deflate, identity'),
     ("zstd", BODY, 415, '"zstd"'),
     ("compress", BODY, 415, '"compress"'),
     ("gzip, gzip", gzip.compress(GZIP), 415, '"gzip, gzip"'),
@@ -67,7 +67,7 @@ REFUSED = [
     ("deflate", b"\xff" * 40, 400, "does not match its Content-Encoding"),
     ("gzip", gzip.compress(padded(LIMIT + 1)), 413, "the decompressed body has at least"),
     ("gzip", gzip.compress(ZEROS), 413, "the decompressed body has at least"),
-    ("deflate", raw_deflate(ZEROS), 413, "at most 4194304 bytes are allowed (--max-body-size)"),
+    ("deflate", raw_deflate(ZEROS), 413, "allowed: at most 4194304 (--max-body-size)"),
     ("gzip", gzip.compress(b"{"), 400, "the body is not valid JSON"),
 ]
 
@@ -132,7 +132,7 @@ class RaisedLimitTest(unittest.TestCase):
     """--max-body-size is the limit of every door, also of several models."""
 
     def check(self, server):
-        allowed = f"at most {RAISED} bytes are allowed (--max-body-size)"
+        allowed = f"allowed: at most {RAISED} (--max-body-size)"
         fits, too_long = padded(RAISED), padded(RAISED + 1)
         zipped = {"Content-Encoding": "gzip"}
         for body, headers in ((fits, {}), (gzip.compress(fits), zipped)):
@@ -167,5 +167,5 @@ class RaisedLimitTest(unittest.TestCase):
             [BINARY, "serve", tiny_model.directory(), "--max-body-size", "65MiB"],
             capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 2)
-        self.assertIn('--max-body-size is "65MiB", allowed: bytes with suffix (5G, 512MiB), '
+        self.assertIn('--max-body-size is "65MiB"; allowed: bytes with suffix (5G, 512MiB), '
                       "1024..67108864", done.stderr)

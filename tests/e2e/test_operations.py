@@ -71,7 +71,7 @@ class ManyInputsTest(unittest.TestCase):
                 self.assertEqual(data[i]["embedding"], alone["embedding"])
             refused = server.post("/v1/embeddings", {"input": [*texts, "one more"]})
             self.assertEqual(refused.status, 400)
-            self.assertIn("2049 entries; at most 2048", refused.error["message"])
+            self.assertIn("2049 entries; allowed: at most 2048", refused.error["message"])
 
 
 class ResetTest(unittest.TestCase):

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/refusal.h"
 #include "server/api/fields/chat_fields.h"
 #include "server/serving/request/request_checks.h"
 
@@ -16,7 +17,7 @@ constexpr size_t kMaxBlocks = 4096;  // of one message
 
 std::string ReadText(JsonFields& block, const std::string& path) {
   std::string text;
-  if (!block.Has("text")) block.Fail(InvalidArgument(path + ".text is missing", path + ".text"));
+  if (!block.Has("text")) block.Fail(Missing(path + ".text"));
   block.String("text", kMaxTextBytes, &text);
   return text;
 }
@@ -176,9 +177,8 @@ void CheckPrefill(JsonFields& message, const Blocks& said, const std::string& pa
                      std::string_view(" \t\r\n").find(said.texts.back().back()) !=
                          std::string_view::npos;
   if (space) {
-    message.Fail(InvalidArgument(path + ".content ends with whitespace, and so does the prompt; a "
-                                        "text that the answer continues must not",
-                                 path + ".content"));
+    message.Fail(NotAllowed(path + ".content ends with whitespace, and so does the prompt",
+                            "text whose end can be continued", path + ".content"));
   } else if (said.texts.empty() && said.any) {
     message.Fail(InvalidArgument(path + ".content ends with a call, and no result follows it",
                                  path + ".content"));
@@ -210,8 +210,7 @@ void MessagesReader::ReadContent(JsonFields& message, const std::string& path, B
     message.String("content", kMaxTextBytes, &said.texts.emplace_back());
     return;
   }
-  if (!message.Has("content") && said.role != "assistant")
-    message.Fail(InvalidArgument(path + ".content is missing", path + ".content"));
+  if (!message.Has("content") && said.role != "assistant") message.Fail(Missing(path + ".content"));
   std::vector<JsonFields> blocks = message.Objects("content", kMaxBlocks);
   for (size_t i = 0; i < blocks.size() && message.status().ok(); ++i) {
     ReadBlock(blocks[i], path + ".content[" + std::to_string(i) + "]", said, &messages_);
@@ -228,7 +227,7 @@ void MessagesReader::ReadMessage(JsonFields& message, const std::string& path, b
     return;
   }
   if (message.status().ok() && said.role != "user" && !by_assistant) {
-    message.Fail(InvalidArgument(path + ".role must be user, assistant or system", path + ".role"));
+    message.Fail(NotOneOf(path + ".role", said.role, "user, assistant, system"));
   }
   ReadContent(message, path, said);
   if (by_assistant) std::erase(said.texts, std::string());
@@ -245,9 +244,9 @@ void MessagesReader::ReadMessage(JsonFields& message, const std::string& path, b
 
 Conversation MessagesReader::Read(JsonFields& fields, const TemplateRoles& roles) {
   SaySystem(fields, "system", "system");
-  if (!fields.Has("messages")) fields.Fail(InvalidArgument("messages is missing", "messages"));
+  if (!fields.Has("messages")) fields.Fail(Missing("messages"));
   std::vector<JsonFields> messages = fields.Objects("messages", kMaxMessages);
-  if (messages.empty()) fields.Fail(InvalidArgument("messages is empty", "messages"));
+  if (messages.empty()) fields.Fail(IsEmpty("messages", "at least 1 message"));
   for (size_t i = 0; i < messages.size() && fields.status().ok(); ++i) {
     ReadMessage(messages[i], "messages[" + std::to_string(i) + "]", i + 1 == messages.size());
     fields.Fail(messages[i].status());
@@ -266,7 +265,7 @@ std::string ReadMessagesName(JsonFields& fields, const char* name, const std::st
   fields.String(name, kMaxNameBytes, &text);
   if (fields.status().ok() && text.empty()) {
     const std::string member = path + "." + name;
-    fields.Fail(InvalidArgument(member + " is missing or empty", member));
+    fields.Fail(fields.Has(name) ? IsEmpty(member, "a name") : Missing(member));
   }
   return text;
 }

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/refusal.h"
 #include "server/api/anthropic/input.h"
 #include "server/api/fields/chat_fields.h"
 #include "server/api/fields/sampling_fields.h"
@@ -23,7 +24,7 @@ std::vector<Tool> ReadTools(JsonFields& fields, const FrontendOptions& limits) {
     if (IsToolOfOthers(entry, "custom")) continue;
     ReadMessagesName(entry, "name", path);
     if (!entry.Has("input_schema") && entry.status().ok())
-      entry.Fail(InvalidArgument(path + ".input_schema is missing", path + ".input_schema"));
+      entry.Fail(Missing(path + ".input_schema"));
     entry.Object("input_schema");
     Tool tool = ReadFunction(entry, "input_schema", path, limits);
     entry.Fail(AddTool(std::move(tool), path + ".name", limits, &tools));
@@ -47,8 +48,7 @@ ToolChoice ReadToolChoice(JsonFields& fields, bool any_tools) {
       read.kind = Kind::kNamed;
       read.name = ReadMessagesName(choice, "name", "tool_choice");
     } else if (type != "auto") {
-      choice.Fail(
-          InvalidArgument("tool_choice.type must be auto, any, tool or none", "tool_choice.type"));
+      choice.Fail(NotOneOf("tool_choice.type", type, "auto, any, tool, none"));
     }
     bool alone = false;
     choice.Bool("disable_parallel_tool_use", &alone);
@@ -65,20 +65,16 @@ void ReadThinking(JsonFields& fields, int max_tokens, AnswerRequest* request) {
     thinking.String("type", kMaxNameBytes, &type);
     if (type == "enabled") {
       int budget = -1;
-      if (!thinking.Has("budget_tokens"))
-        thinking.Fail(
-            InvalidArgument("thinking.budget_tokens is missing", "thinking.budget_tokens"));
+      if (!thinking.Has("budget_tokens")) thinking.Fail(Missing("thinking.budget_tokens"));
       thinking.Count("budget_tokens", &budget);
       const bool fits = budget < max_tokens || max_tokens == 0;
       if (thinking.status().ok() && (budget < 1 || !fits)) {
-        thinking.Fail(InvalidArgument("thinking.budget_tokens is " + std::to_string(budget) +
-                                          "; it must be at least 1 and less than max_tokens",
-                                      "thinking.budget_tokens"));
+        thinking.Fail(NotAllowed("thinking.budget_tokens is " + std::to_string(budget),
+                                 "at least 1, less than max_tokens", "thinking.budget_tokens"));
       }
       request->generate.max_reasoning_tokens = budget;
     } else if (type != "disabled" && type != "adaptive" && type != "between_tools") {
-      thinking.Fail(InvalidArgument(
-          "thinking.type must be enabled, disabled, adaptive or between_tools", "thinking.type"));
+      thinking.Fail(NotOneOf("thinking.type", type, "enabled, disabled, adaptive, between_tools"));
     }
     conversation.enable_thinking = type != "disabled";
     std::string display;
@@ -98,7 +94,7 @@ void ReadFormat(JsonFields& holder, const char* name, const char* param,
     if (type != "json_schema")
       format.Fail(Unsupported(path + ".type", " other than json_schema"));
     else if (format.Object("schema").empty())
-      format.Fail(InvalidArgument(std::string(param) + " is missing", param));
+      format.Fail(Missing(param));
     holder.Fail(format.status());
     generate->grammar = GrammarSpec{GrammarSpec::Kind::kJsonSchema, format.JsonText("schema"),
                                     param};
@@ -110,9 +106,7 @@ void ReadOutput(JsonFields& fields, AnswerRequest* request) {
   ReadFormat(fields, "output_format", "output_format.schema", &request->generate);
   for (JsonFields& config : fields.Object("output_config")) {
     if (config.Has("format") && fields.Has("output_format"))
-      config.Fail(
-          InvalidArgument("output_format and output_config.format mean the same; use one of them",
-                          "output_format"));
+      config.Fail(NotBoth("output_config.format", "output_format"));
     ReadFormat(config, "format", "output_config.format.schema", &request->generate);
     config.String("effort", kMaxNameBytes, &conversation.reasoning_effort);
     fields.Fail(config.status());
@@ -126,8 +120,7 @@ Result<AnswerRequest> Read(std::string_view body, const ReadContext& context, bo
   JsonFields& fields = *parsed;
   const FrontendOptions& limits = *context.limits;
   CheckMembers(fields, members::kMessagesTables, members::kChatTables);
-  if (answers && !fields.Has("max_tokens"))
-    fields.Fail(InvalidArgument("max_tokens is missing", "max_tokens"));
+  if (answers && !fields.Has("max_tokens")) fields.Fail(Missing("max_tokens"));
   AnswerRequest request;
   GenerateRequest& generate = request.generate;
   request.chat = true;

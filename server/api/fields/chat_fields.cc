@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/refusal.h"
 #include "server/api/fields/tool_fields.h"
 #include "server/serving/request/request_checks.h"
 
@@ -31,11 +32,11 @@ std::vector<std::string> ReadParts(JsonFields& message, const std::string& path,
     if (member == nullptr) continue;
     const bool is_text = type == "text" || type == "input_text" || type == "output_text";
     if (part.status().ok() && !is_text && type != member) {
-      part.Fail(InvalidArgument(path + ".content has a part of the type '" + type.substr(0, 64) +
-                                    "'; only text is supported",
-                                path + ".content"));
+      part.Fail(NotAllowed(path + ".content has a part of the type " + QuotedText(type), "text",
+                           path + ".content"));
     } else if (!part.Has(member)) {
-      part.Fail(InvalidArgument(path + ".content has a part without " + member, path + ".content"));
+      part.Fail(NotAllowed(path + ".content has a part without " + member, "parts with it",
+                           path + ".content"));
     }
     part.String(member, kMaxTextBytes, &texts.emplace_back());
     message.Fail(part.status());
@@ -52,7 +53,7 @@ void ReadContent(JsonFields& message, const std::string& path, Message* read) {
   else if (message.Has("content"))
     read->SetParts(ReadParts(message, path, by_assistant));
   else if (!by_assistant && read->role != "tool")
-    message.Fail(InvalidArgument(path + ".content is missing", path + ".content"));
+    message.Fail(Missing(path + ".content"));
   if (by_assistant && read->content.empty())
     message.String("refusal", kMaxTextBytes, &read->content);
 }
@@ -67,8 +68,7 @@ Message ReadMessage(JsonFields& message, const std::string& path) {
   if (!message.IsOff("prefix"))
     message.Fail(Unsupported(path + ".prefix", ": use continue_final_message"));
   if (read.role != "assistant" && !message.IsOff("tool_calls")) {
-    message.Fail(InvalidArgument(path + ".tool_calls is allowed for the role assistant only",
-                                 path + ".tool_calls"));
+    message.Fail(OnlyWith(path + ".tool_calls", "the role assistant"));
   }
   message.String("name", kMaxNameBytes, &read.name);
   ReadContent(message, path, &read);
@@ -79,9 +79,9 @@ Message ReadMessage(JsonFields& message, const std::string& path) {
 }
 
 std::vector<Message> ReadMessages(JsonFields& fields) {
-  if (!fields.Has("messages")) fields.Fail(InvalidArgument("messages is missing", "messages"));
+  if (!fields.Has("messages")) fields.Fail(Missing("messages"));
   std::vector<JsonFields> entries = fields.Objects("messages", kMaxMessages);
-  if (entries.empty()) fields.Fail(InvalidArgument("messages is empty", "messages"));
+  if (entries.empty()) fields.Fail(IsEmpty("messages", "at least 1 message"));
   std::vector<Message> messages;
   for (size_t i = 0; i < entries.size() && fields.status().ok(); ++i) {
     messages.push_back(ReadMessage(entries[i], "messages[" + std::to_string(i) + "]"));
@@ -102,9 +102,7 @@ int IntAtLeast(JsonFields& fields, std::string_view name, int min, int absent) {
   int value = absent;
   fields.Count(name, &value);
   if (fields.status().ok() && value < min) {
-    fields.Fail(InvalidArgument(std::string(name) + " is " + std::to_string(value) + "; at least " +
-                                    std::to_string(min) + " is allowed",
-                                std::string(name)));
+    fields.Fail(BelowMin(name, value, min));
   }
   return value;
 }

@@ -16,6 +16,7 @@
 
 #include "kernels/base/log.h"
 #include "kernels/base/random_bits.h"
+#include "kernels/base/refusal.h"
 #include "server/api/grpc/call_context.h"
 #include "server/serving/request/request_checks.h"
 
@@ -96,9 +97,7 @@ class StreamCall : public WatchedCall, public Reactor {
   Status TakeRequestId(const std::string& asked) {
     request_id_ = asked.empty() ? "grpc-" + std::to_string(RandomBits()) : asked;
     if (request_id_.size() <= kMaxRequestIdBytes) return {};
-    return InvalidArgument("request_id has " + std::to_string(request_id_.size()) +
-                               " bytes, allowed: at most " + std::to_string(kMaxRequestIdBytes),
-                           "request_id");
+    return TooMany("request_id", request_id_.size(), "bytes", kMaxRequestIdBytes);
   }
 
   // The call's deadline, if it is within a year.

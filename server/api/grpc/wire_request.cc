@@ -10,6 +10,7 @@
 #include <map>
 #include <string>
 
+#include "kernels/base/refusal.h"
 #include "server/serving/request/request_checks.h"
 #include "server/serving/request/sampling_numbers.h"
 
@@ -44,16 +45,15 @@ class Scanner {
   Status Count(const FieldDescriptor* field) {
     if (field == nullptr) {
       if (++unknown_ <= kMaxUnknownFields) return {};
-      return InvalidArgument("the message has more than " + std::to_string(kMaxUnknownFields) +
-                             " fields that this server does not know");
+      return NotAllowed("the message has too many unknown fields",
+                        "at most " + std::to_string(kMaxUnknownFields));
     }
     const bool allocates = field->is_repeated() &&
                            (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE ||
                             field->cpp_type() == FieldDescriptor::CPPTYPE_STRING);
     if (!allocates || ++counts_[field] <= kMaxMessages) return {};
-    return InvalidArgument(
-        field->name() + " has more than " + std::to_string(kMaxMessages) + " entries, the limit",
-        field->name());
+    return NotAllowed(field->name() + " has too many entries",
+                      "at most " + std::to_string(kMaxMessages), field->name());
   }
 
   Status Skip(WireFormatLite::WireType wire, const FieldDescriptor* field) {

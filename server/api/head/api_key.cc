@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "kernels/base/log.h"
+#include "kernels/base/refusal.h"
 #include "models/regular_file.h"
 
 namespace diffserve {
@@ -48,9 +49,10 @@ Result<std::vector<std::string_view>> KeysIn(std::string_view text,
     const bool printable = std::all_of(line.begin(), line.end(),
                                        [](char c) { return c > ' ' && c < 127; });
     if (!printable || line.size() > kMaxKeyBytes) {
-      return InvalidArgument(name_in_errors + ": line " + std::to_string(line_number) +
-                                 ": a key is at most 512 printable ASCII characters without spaces",
-                             "api-key-file");
+      return NotAllowed(
+          name_in_errors + ": line " + std::to_string(line_number) + " is no key",
+          "at most " + std::to_string(kMaxKeyBytes) + " printable ASCII characters without spaces",
+          "api-key-file");
     }
     keys.push_back(line);
   }

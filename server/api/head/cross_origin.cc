@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "kernels/base/refusal.h"
+
 namespace diffserve {
 namespace {
 
@@ -38,10 +40,10 @@ Result<CrossOrigin> CrossOrigin::Parse(const std::vector<std::string>& lists) {
       const std::string_view origin = origins.substr(0, origins.find(','));
       origins.remove_prefix(std::min(origins.size(), origin.size() + 1));
       if (origin != "*" && origin != "null" && !IsOrigin(origin)) {
-        return InvalidArgument("--cors-origin names \"" + std::string(origin) +
-                                   "\", allowed: * or scheme://host[:port] in lower case without "
-                                   "a path, several separated by commas",
-                               "--cors-origin");
+        return NotAllowed(
+            "--cors-origin names " + QuotedText(origin),
+            "* or scheme://host[:port] in lower case without a path, several separated by commas",
+            "--cors-origin");
       }
       parsed.origins_.emplace_back(origin);
     }

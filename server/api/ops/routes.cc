@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "kernels/base/refusal.h"
 #include "server/api/reply/openapi.h"
 #include "server/http/url.h"
 #include "server/serving/build_version.h"
@@ -45,9 +46,7 @@ Result<std::optional<bool>> QuerySwitch(const RouteCall& call, const char* name)
     if (value == on) return std::optional(true);
   for (const std::string_view off : {"false", "False", "0"})
     if (value == off) return std::optional(false);
-  return InvalidArgument(
-      std::string(name) + " is " + std::string(value.substr(0, 64)) + "; allowed: true, false",
-      name);
+  return NotOneOf(name, value, "true, false");
 }
 
 // As in vLLM, except that running requests never prevent the reset, and that all tiers are emptied
@@ -62,19 +61,17 @@ HttpAnswer ResetPrefixCache(ApiContext& api, RouteCall& call) {
       return api.Error(status);
   }
   if (running.value_or(false)) {
-    return api.Error(InvalidArgument(
-        std::string(kRunning) + " is true; allowed is false: the cache is reset while requests " +
-            "run, and they keep their pages",
-        kRunning));
+    return api.Error(NotAllowed(
+        std::string(kRunning) + " is true",
+        "false: the cache is reset while requests run, and they keep their pages", kRunning));
   }
   Engine& engine = api.frontend.engine();
   const CacheReset which = {.memory = local.value_or(true),
                             .second_tier = external.value_or(true) && engine.Snapshot().tier};
   if (!which.any()) {
-    return api.Error(InvalidArgument(
-        std::string(kLocal) + " is false and nothing else is to be reset; allowed: true, or " +
-            kExternal + " of a server with --kv-cache-dir",
-        kLocal));
+    return api.Error(NotAllowed(
+        std::string(kLocal) + " is false and nothing else is to be reset",
+        std::string("true, or ") + kExternal + " of a server with --kv-cache-dir", kLocal));
   }
   engine.ResetPrefixCache(which);
   return JsonReply(JsonObjectOf("success", true));

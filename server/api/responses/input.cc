@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/refusal.h"
 #include "server/api/fields/chat_fields.h"
 #include "server/api/fields/tool_fields.h"
 #include "server/api/head/random_id.h"
@@ -73,7 +74,7 @@ std::vector<std::string> ReadItemTexts(JsonFields& item, const char* name,
     }
     const char* const member = refusal ? "refusal" : "text";
     if (part.status().ok() && !part.Has(member))
-      part.Fail(InvalidArgument(at + " has a part without " + member, at));
+      part.Fail(NotAllowed(at + " has a part without " + member, "parts with it", at));
     part.String(member, kMaxTextBytes, &texts.emplace_back());
     item.Fail(part.status());
     if (!item.status().ok()) break;
@@ -108,7 +109,7 @@ class InputReader {
     std::string text;
     if (!item.Has(name)) {
       const std::string member = path + "." + name;
-      item.Fail(InvalidArgument(member + " is missing", member));
+      item.Fail(Missing(member));
     }
     item.String(name, max_bytes, &text);
     return text;
@@ -138,10 +139,9 @@ void InputReader::ReadMessage(JsonFields& item, const std::string& path) {
   const std::string role = Text(item, "role", kMaxNameBytes, path);
   if (item.status().ok()) item.Fail(CheckRole(role, path, ToolMessages::kRefused));
   if (item.status().ok() && role == "tool")
-    item.Fail(InvalidArgument(path + ".role is tool; give a function_call_output instead",
-                              path + ".role"));
-  if (role != "assistant" && !item.Has("content"))
-    item.Fail(InvalidArgument(path + ".content is missing", path + ".content"));
+    item.Fail(
+        NotAllowed(path + ".role is tool", "an item function_call_output instead", path + ".role"));
+  if (role != "assistant" && !item.Has("content")) item.Fail(Missing(path + ".content"));
   const std::vector<std::string> texts = ReadItemTexts(item, "content", path);
   if (item.status().ok()) Say(role, texts);
 }
@@ -253,9 +253,9 @@ void ReadResponsesInput(JsonFields& fields, const FindResponseItem& find,
     fields.String("input", kMaxTextBytes, &text);
     reader.Say("user", {text});
   } else {
-    if (!fields.Has("input")) fields.Fail(InvalidArgument("input is missing", "input"));
+    if (!fields.Has("input")) fields.Fail(Missing("input"));
     std::vector<JsonFields> items = fields.Objects("input", kMaxMessages);
-    if (items.empty()) fields.Fail(InvalidArgument("input is an empty list", "input"));
+    if (items.empty()) fields.Fail(IsEmpty("input", "at least 1 item"));
     for (size_t i = 0; i < items.size() && fields.status().ok(); ++i) {
       reader.ReadItem(items[i], "input[" + std::to_string(i) + "]");
       fields.Fail(items[i].status());

@@ -9,6 +9,7 @@
 
 #include "engine/text/utf8_repair.h"
 #include "inference/grpc_service.pb.h"
+#include "kernels/base/refusal.h"
 #include "server/api/grpc/kserve/parameters.h"
 #include "server/serving/request/unknown_model.h"
 
@@ -20,8 +21,8 @@ using InputTensor = inference::ModelInferRequest::InferInputTensor;
 constexpr char kVersion[] = "1";
 constexpr int kCompletionsMaxTokens = 16;  // as of /v1/completions
 
-Status Wrong(const InputTensor& input, const std::string& what) {
-  return InvalidArgument("the input " + input.name() + " " + what, input.name());
+Status Wrong(const InputTensor& input, const std::string& found, std::string_view allowed) {
+  return NotAllowed("the input " + input.name() + " " + found, allowed, input.name());
 }
 
 // The number of elements in a batch of one: a vector, or the only row of a matrix. 0: neither.
@@ -33,18 +34,23 @@ int64_t NumElements(const InputTensor& input) {
 
 // `raw` is the tensor's bytes, or nullptr if they are in its contents.
 Status ReadText(const InputTensor& input, const std::string* raw, GenerateRequest& to) {
-  if (input.datatype() != "BYTES") return Wrong(input, "must be BYTES");
-  if (NumElements(input) != 1) return Wrong(input, "must be one text, with the shape [1] or [1,1]");
+  if (input.datatype() != "BYTES")
+    return Wrong(input, "has the datatype " + Cited(input.datatype()), "BYTES");
+  if (NumElements(input) != 1) return Wrong(input, "has another shape", "one text, [1] or [1,1]");
   if (raw == nullptr) {
     if (input.contents().bytes_contents_size() != 1)
-      return Wrong(input, "must have one entry in bytes_contents");
+      return Wrong(input,
+                   "has " + std::to_string(input.contents().bytes_contents_size()) +
+                       " entries in bytes_contents",
+                   "1");
     to.prompts.emplace_back(input.contents().bytes_contents(0));
     return {};
   }
   uint32_t size = 0;  // little-endian, before the text
   if (raw->size() >= sizeof(size)) std::memcpy(&size, raw->data(), sizeof(size));
   if (raw->size() < sizeof(size) || raw->size() - sizeof(size) != size)
-    return Wrong(input, "must be one text, preceded by its length in 4 bytes");
+    return Wrong(input, "has " + std::to_string(raw->size()) + " raw bytes",
+                 "one text after its length in 4 bytes");
   to.prompts.emplace_back(raw->substr(sizeof(size)));
   return {};
 }
@@ -53,7 +59,8 @@ template <typename Id>
 Status AppendIds(const InputTensor& input, std::span<const Id> from, std::vector<int32_t>& to) {
   for (const Id id : from) {
     if (id < 0 || !std::in_range<int32_t>(id))
-      return Wrong(input, "has the token id " + std::to_string(id) + ", allowed: 0..2147483647");
+      return Wrong(input, "has the token id " + std::to_string(id),
+                   RangeText(0, std::numeric_limits<int32_t>::max()));
     to.push_back(static_cast<int32_t>(id));
   }
   return {};
@@ -63,18 +70,19 @@ template <typename Id>
 Status ReadIdsOf(const InputTensor& input, const std::string* raw, std::span<const Id> contents,
                  GenerateRequest& to) {
   const int64_t count = NumElements(input);
-  if (count == 0) return Wrong(input, "must be a list of ids, with the shape [n] or [1,n]");
+  if (count == 0) return Wrong(input, "has another shape", "a list of ids, [n] or [1,n]");
   std::vector<Id> copied;  // raw bytes are not aligned
   if (raw != nullptr && raw->size() % sizeof(Id) == 0) {
     copied.resize(raw->size() / sizeof(Id));
     std::memcpy(copied.data(), raw->data(), raw->size());
     contents = copied;
   } else if (raw != nullptr) {
-    return Wrong(input, "has bytes that are not whole elements of its datatype");
+    return Wrong(input, "has " + std::to_string(raw->size()) + " raw bytes",
+                 "whole elements of " + std::to_string(sizeof(Id)) + " bytes");
   }
   if (static_cast<int64_t>(contents.size()) != count) {
-    return Wrong(input, "has " + std::to_string(contents.size()) + " elements; its shape says " +
-                            std::to_string(count));
+    return Wrong(input, "has " + std::to_string(contents.size()) + " elements",
+                 std::to_string(count) + ", as its shape says");
   }
   std::vector<int32_t> ids;
   ids.reserve(contents.size());
@@ -90,16 +98,15 @@ Status ReadIds(const InputTensor& input, const std::string* raw, GenerateRequest
     return ReadIdsOf(input, raw, std::span(in32.data(), static_cast<size_t>(in32.size())), to);
   if (input.datatype() == "INT64")
     return ReadIdsOf(input, raw, std::span(in64.data(), static_cast<size_t>(in64.size())), to);
-  return Wrong(input, "must be INT32 or INT64");
+  return Wrong(input, "has the datatype " + Cited(input.datatype()), "INT32, INT64");
 }
 
 Status ReadInputs(const inference::ModelInferRequest& message, GenerateRequest& to) {
   const int count = message.inputs_size();
   if (message.raw_input_contents_size() != 0 && message.raw_input_contents_size() != count) {
-    return InvalidArgument("raw_input_contents has " +
-                               std::to_string(message.raw_input_contents_size()) +
-                               " entries; allowed are none, or one for each input",
-                           "raw_input_contents");
+    return NotAllowed(
+        "raw_input_contents has " + std::to_string(message.raw_input_contents_size()) + " entries",
+        "none, or one for each input", "raw_input_contents");
   }
   for (int i = 0; i < count; ++i) {
     const InputTensor& input = message.inputs(i);
@@ -108,19 +115,18 @@ Status ReadInputs(const inference::ModelInferRequest& message, GenerateRequest& 
                                  : &message.raw_input_contents(i);
     const bool is_text = input.name() == "text_input";
     if (!is_text && input.name() != "input_ids") {
-      return InvalidArgument(
-          "the input " + Cited(input.name()) + " is not known; allowed is text_input or input_ids",
-          input.name().substr(0, kMaxCitedBytes));
+      return NotAllowed("the input " + Cited(input.name()) + " is not known",
+                        "text_input, input_ids", input.name().substr(0, kMaxCitedBytes));
     }
-    if (!input.parameters().empty()) return Wrong(input, "has parameters; none is supported");
+    if (!input.parameters().empty()) return Wrong(input, "has parameters", "none");
     if (raw != nullptr && input.has_contents())
-      return Wrong(input, "has contents, and so has raw_input_contents; use one of them");
+      return Wrong(input, "has contents and raw_input_contents", "one of them");
     if (!to.prompts.empty())
-      return Wrong(input, "is a second prompt; allowed is text_input or input_ids, once");
+      return Wrong(input, "is a second prompt", "text_input or input_ids, once");
     DS_RETURN_IF_ERROR(is_text ? ReadText(input, raw, to) : ReadIds(input, raw, to));
   }
   if (to.prompts.empty())
-    return InvalidArgument("there is no prompt; allowed is text_input or input_ids", "text_input");
+    return NotAllowed("the prompt is missing", "text_input, input_ids", "text_input");
   return {};
 }
 
@@ -134,13 +140,11 @@ Status ReadOutputs(const inference::ModelInferRequest& message, InferShape& to) 
                                                             : nullptr;
     const std::string cited = output.name().substr(0, kMaxCitedBytes);
     if (wanted == nullptr) {
-      return InvalidArgument("the output " + Cited(cited) +
-                                 " is not known; allowed is text_output, output_ids or "
-                                 "finish_reason",
-                             cited);
+      return NotAllowed("the output " + Cited(cited) + " is not known",
+                        "text_output, output_ids, finish_reason", cited);
     }
     if (!output.parameters().empty())
-      return InvalidArgument("the output " + cited + " has parameters; none is supported", cited);
+      return NotAllowed("the output " + cited + " has parameters", "none", cited);
     *wanted = true;
   }
   return {};

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "inference/grpc_service.pb.h"
+#include "kernels/base/refusal.h"
 #include "server/serving/request/sampling_numbers.h"
 
 namespace diffserve {
@@ -40,10 +41,8 @@ class Parameter {
                            bits > static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
     *out = too_large ? std::numeric_limits<int64_t>::max() : static_cast<int64_t>(bits);
     if (!too_large && *out >= low && *out <= high) return {};
-    return InvalidArgument(
-        name_ + " is " + (too_large ? std::to_string(bits) : std::to_string(*out)) +
-            "; allowed is " + std::to_string(low) + " to " + std::to_string(high),
-        name_);
+    return NotAllowed(name_ + " is " + (too_large ? std::to_string(bits) : std::to_string(*out)),
+                      RangeText(low, high), name_);
   }
   template <typename To>
   Status Int32(To* out) const {
@@ -80,7 +79,7 @@ class Parameter {
     return value_.parameter_choice_case() == inference::InferParameter::kInt64Param;
   }
   Status Expected(const char* what) const {
-    return InvalidArgument("the parameter " + name_ + " must be " + what, name_);
+    return NotAllowed(name_ + " has another type", what, name_);
   }
 
   const std::string& name_;
@@ -167,11 +166,10 @@ Status ReadInferParameters(const inference::ModelInferRequest& message, bool str
     DS_RETURN_IF_ERROR(row->read(parameter, choices));
   }
   if (to.shape.stream && !streams)
-    return InvalidArgument("stream is true; ModelStreamInfer streams, ModelInfer does not",
-                           "stream");
+    return NotAllowed("stream is true in ModelInfer", "false; ModelStreamInfer streams", "stream");
   if (to.shape.stream && choices.exclude_input == false) {
-    return InvalidArgument("exclude_input_in_output is false; with stream only true is allowed",
-                           "exclude_input_in_output");
+    return NotAllowed("exclude_input_in_output is false with stream", "true",
+                      "exclude_input_in_output");
   }
   to.shape.echo = !choices.exclude_input.value_or(to.shape.stream);
   to.generate.want_prompt_text = to.shape.echo;
