@@ -13,6 +13,7 @@
 #include "engine/text/token_files.h"
 #include "kernels/base/check.h"
 #include "kernels/base/log.h"
+#include "kernels/base/refusal.h"
 
 namespace diffserve {
 namespace {
@@ -28,8 +29,7 @@ Status CutAtMark(std::string* text) {
   const size_t at = text->rfind(trimmed);
   if (at == text->npos) {
     return InvalidArgument(
-        "continue_final_message: the chat template does not show the content of the last message",
-        "messages");
+        "continue_final_message: the chat template does not show the content of the last message");
   }
   const bool kept = std::string_view(*text).substr(at).starts_with(kContinuationMark);
   text->resize(at);
@@ -52,8 +52,8 @@ Result<std::vector<TemplateFile>> ReadTemplateFiles(const std::string& model_dir
     const std::string name = entries->path().filename().string();
     if (name.ends_with(".jinja")) paths.push_back(std::string(kFurtherTemplates) + "/" + name);
     if (paths.size() > kMaxTemplateFiles) {
-      return InvalidArgument(model_dir + "/" + kFurtherTemplates + ": has more than " +
-                             std::to_string(kMaxTemplateFiles) + " templates");
+      return NotAllowed(model_dir + "/" + kFurtherTemplates + ": has too many templates",
+                        "at most " + std::to_string(kMaxTemplateFiles));
     }
   }
   if (error && error != std::errc::no_such_file_or_directory) {
@@ -167,7 +167,7 @@ Result<RenderedChat> ChatTemplate::Render(const TemplateInput& conversation,
           Borrow(conversation.messages_json), Borrow(conversation.kwargs_json),
           Borrow(conversation.tools_json), conversation.add_generation_prompt, &text, &guard,
           &message)) {
-    return InvalidArgument(Take(message), "messages");
+    return InvalidArgument(Take(message));
   }
   RenderedChat rendered{Take(text), guard};
   if (conversation.continues_final_message) DS_RETURN_IF_ERROR(CutAtMark(&rendered.text));

@@ -8,6 +8,7 @@
 #include "engine/text/bytes_ffi.h"
 #include "engine/text/token_files.h"
 #include "kernels/base/log.h"
+#include "kernels/base/refusal.h"
 
 namespace diffserve {
 namespace {
@@ -107,7 +108,7 @@ Result<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
   if (!diffserve_ffi::ffi_tokenizer_encode(
           impl_->handle, Borrow(text),
           {options.add_special_tokens, options.guard, options.max_tokens}, &ids, &message)) {
-    return InvalidArgument(Take(message), "prompt");
+    return InvalidArgument(Take(message));
   }
   return Take<int32_t>(ids);
 }
@@ -117,9 +118,8 @@ Result<std::string> Tokenizer::Decode(std::span<const int32_t> ids,
   if (is_missing()) return NoTokenizer("text");
   for (size_t i = 0; i < ids.size(); ++i) {
     if (!impl_->table.Contains(ids[i])) {
-      return InvalidArgument("token " + std::to_string(i) + " is " + std::to_string(ids[i]) +
-                                 ", allowed are 0 .. " + std::to_string(vocab_size() - 1),
-                             "tokens");
+      return NotAllowed("token " + std::to_string(i) + " is " + std::to_string(ids[i]),
+                        RangeText(0, vocab_size() - 1), "tokens");
     }
   }
   std::string text;

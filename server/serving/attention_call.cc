@@ -7,6 +7,7 @@
 
 #include "engine/text/detokenizer.h"
 #include "kernels/base/check.h"
+#include "kernels/base/refusal.h"
 #include "server/serving/answer/answer_price.h"
 #include "server/serving/request/context_overflow.h"
 #include "server/serving/request/request_checks.h"
@@ -23,10 +24,8 @@ Result<std::vector<int>> Resolve(const std::vector<int>& asked, int count, const
   std::vector<int> found;
   for (int number : asked) {
     if (number < -count || number >= count) {
-      return InvalidArgument(std::string(param) + " has " + std::to_string(number) +
-                                 "; allowed is -" + std::to_string(count) + " to " +
-                                 std::to_string(count - 1),
-                             param);
+      return NotAllowed(std::string(param) + " has " + std::to_string(number),
+                        RangeText(-count, count - 1), param);
     }
     found.push_back(number < 0 ? number + count : number);
   }
@@ -81,13 +80,11 @@ Result<std::shared_ptr<AttentionMapsCall>> AttentionMapsCall::Start(Frontend& fr
   DS_RETURN_IF_ERROR(call->Check());
   const bool is_text = std::holds_alternative<std::string>(call->request_.prompt);
   const Status queued = frontend.Tokenize(
-      call->request_.client, std::move(call->request_.prompt), is_text,
+      call->request_.client, std::move(call->request_.prompt),
+      {.add_special_tokens = is_text, .names = call->request_.names},
       [call](Result<std::vector<int32_t>> tokens) {
         if (tokens.ok()) return call->TakeTokens(std::move(tokens).value());
-        const Status& status = tokens.status();
-        const bool about_prompt = status.param() == "prompt";
-        call->Finish(Status(status.code(), status.message(),
-                            about_prompt ? call->request_.prompt_name : status.param()));
+        call->Finish(tokens.status());
       });
   if (!queued.ok()) return queued;
   return call;
@@ -103,8 +100,7 @@ Status AttentionMapsCall::Check() {
   }
   DS_RETURN_IF_ERROR(options.CheckModel(request_.model));
   if (request_.top_k && *request_.top_k < 0) {
-    return InvalidArgument("top_k is " + std::to_string(*request_.top_k) + "; allowed is 0 or more",
-                           "top_k");
+    return BelowMin("top_k", *request_.top_k, 0);
   }
   AttentionAnswer& answer = *answer_;
   answer.num_maps = options.attention->num_maps();
@@ -125,9 +121,9 @@ void AttentionMapsCall::TakeTokens(std::vector<int32_t> tokens) {
 }
 
 Status AttentionMapsCall::Submit(std::vector<int32_t> tokens) {
-  const char* const name = request_.prompt_name;
+  const char* const name = request_.names.prompt;
   const int count = static_cast<int>(tokens.size());
-  if (tokens.empty()) return InvalidArgument(std::string(name) + " has no tokens", name);
+  if (tokens.empty()) return NotAllowed(std::string(name) + " has no tokens", "at least 1", name);
   if (count > frontend_.MaxTokens()) {
     frontend_.engine().CountRefusal(RefusalReason::kTooLong);
     return PromptTooLong(tokens.size(), frontend_.MaxTokens(), frontend_.MaxTokens(), "", name);
@@ -135,10 +131,10 @@ Status AttentionMapsCall::Submit(std::vector<int32_t> tokens) {
   DS_RETURN_IF_ERROR(CheckTokenIds(tokens, frontend_.model_config().vocab_size, name));
   if (request_.span && (request_.span->first < 0 || request_.span->second > count ||
                         request_.span->first >= request_.span->second)) {
-    return InvalidArgument("span is [" + std::to_string(request_.span->first) + ", " +
-                               std::to_string(request_.span->second) + "); allowed is 0 <= begin " +
-                               "< end <= " + std::to_string(count) + ", the number of tokens",
-                           "span");
+    return NotAllowed("span is [" + std::to_string(request_.span->first) + ", " +
+                          std::to_string(request_.span->second) + ")",
+                      "0 <= begin < end <= " + std::to_string(count) + ", the number of tokens",
+                      "span");
   }
   AttentionCapture::Selection selection;
   selection.layers = request_.layers;
@@ -158,6 +154,7 @@ Status AttentionMapsCall::Submit(std::vector<int32_t> tokens) {
   generate.prompts.emplace_back(
       std::vector<int32_t>(tokens.begin(), tokens.begin() + capture_->last() + 1));
   generate.max_tokens = 0;
+  generate.names = request_.names;
   generate.capture = capture_;
   generate.capture_bytes = *price;
   generate.deadline = request_.deadline;
@@ -190,14 +187,14 @@ Result<size_t> AttentionMapsCall::Price(size_t num_tokens) {
   num_numbers_ = slots * per_position * maps;
   const auto most = static_cast<size_t>(frontend_.options().max_attention_numbers);
   if (num_numbers_ > most) {
-    return InvalidArgument("the maps have " + std::to_string(num_numbers_) + " numbers (" +
-                               std::to_string(selection.layers.size()) + " layers, " +
-                               std::to_string(request_.heads.size()) + " heads, " +
-                               std::to_string(selection.positions.size()) + " positions that see " +
-                               std::to_string(slots) + " slots, " + std::to_string(maps) +
-                               " maps); at most " + std::to_string(most) +
-                               " are allowed: ask for fewer layers, heads or positions",
-                           "positions");
+    return NotAllowed(
+        "the maps have " + std::to_string(num_numbers_) + " numbers (" +
+            std::to_string(selection.layers.size()) + " layers, " +
+            std::to_string(request_.heads.size()) + " heads, " +
+            std::to_string(selection.positions.size()) + " positions that see " +
+            std::to_string(slots) + " slots, " + std::to_string(maps) + " maps)",
+        "at most " + std::to_string(most) + "; ask for fewer layers, heads or positions",
+        "positions");
   }
   const size_t items = per_position * selection.positions.size();
   size_t bytes = capture_->bytes() + capture_->working_bytes() +

@@ -26,7 +26,7 @@ struct AttentionRequest {
   std::string client;  // as of GenerateRequest
   std::string model;
   Prompt prompt;
-  const char* prompt_name = "text";  // as the client calls it
+  FieldNames names{.prompt = "text"};  // names.prompt: also of a conversation as a whole
   // Negative indices count from the end; duplicates are answered once. Empty: all layers, all
   // heads, the last position.
   std::vector<int> layers, heads, positions;  // heads: signal heads in DiffSpec's order

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/base/random_bits.h"
+#include "kernels/base/refusal.h"
 #include "models/diagnostics/attention_capture.h"
 #include "models/diagnostics/hidden_state_pool.h"
 #include "server/serving/answer/answer_constraints.h"
@@ -56,12 +57,12 @@ std::string HistoryOwnerOf(const GenerateRequest& request) {
   return request.client + '\n' + request.cache_salt;
 }
 
-const char* PromptParam(const Prompt& prompt) {
-  return std::holds_alternative<Conversation>(prompt) ? "messages" : "prompt";
+const char* NameOf(const Prompt& prompt, const FieldNames& names) {
+  return std::holds_alternative<Conversation>(prompt) ? names.messages : names.prompt;
 }
 
 Status WithParam(const Status& status, const char* param) {
-  return status.param().empty() ? Status(status.code(), status.message(), param) : status;
+  return Status(status.code(), status.message(), param);
 }
 
 Status ShuttingDown() { return Status(StatusCode::kUnavailable, "the server is shutting down"); }
@@ -110,8 +111,12 @@ struct Frontend::Impl {
                     arrival + std::chrono::duration_cast<Clock::duration>(wait));
   }
 
-  Result<SharedTokens> Tokens(Prompt& prompt, std::optional<bool> add_special_tokens, Length length,
-                              PromptInfo* info) const;
+  struct Tokenization {
+    std::optional<bool> add_special_tokens;
+    Length length = Length::kAny;
+    const FieldNames& names;
+  };
+  Result<SharedTokens> Tokens(Prompt& prompt, const Tokenization& how, PromptInfo* info) const;
   Result<SharedTokens> PredictedTokens(const std::string& text) const;
   Result<int> OutputBudget(const GenerateRequest& request, size_t prompt_tokens,
                            const char* param) const;
@@ -138,19 +143,19 @@ struct Frontend::Impl {
 };
 
 // Takes token ids out of the prompt; `info` gets all but its tokens.
-Result<SharedTokens> Frontend::Impl::Tokens(Prompt& prompt, std::optional<bool> add_special_tokens,
-                                            Length length, PromptInfo* info) const {
+Result<SharedTokens> Frontend::Impl::Tokens(Prompt& prompt, const Tokenization& how,
+                                            PromptInfo* info) const {
   if (auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) return SharedTokens(std::move(*ids));
   EncodeOptions encode;
   RenderedChat rendered;
-  if (tokenizer.is_missing()) return NoTokenizer("text", PromptParam(prompt));
+  if (tokenizer.is_missing()) return NoTokenizer("text", NameOf(prompt, how.names));
   auto* const chat = std::get_if<Conversation>(&prompt);
   if (chat != nullptr) {
     if (chat_template == nullptr) {
       return InvalidArgument(
           "this model has no chat template: add chat_template.jinja to its directory or start with "
           "--chat-template FILE; /v1/completions continues a text",
-          "messages");
+          how.names.messages);
     }
     if (const ToolFormat* tools = options.formats.tools; tools != nullptr && tools->in_messages)
       WriteToolsAsText(options.template_roles.system, chat);
@@ -159,7 +164,7 @@ Result<SharedTokens> Frontend::Impl::Tokens(Prompt& prompt, std::optional<bool> 
         {json.messages, json.kwargs, chat->add_generation_prompt, json.tools,
          chat->continues_final_message},
         &tokenizer);
-    if (!made.ok()) return WithParam(made.status(), "messages");
+    if (!made.ok()) return WithParam(made.status(), how.names.messages);
     rendered = std::move(made).value();
     encode.guard = rendered.guard;
     info->reasoning = StartOfAnswer(
@@ -172,22 +177,22 @@ Result<SharedTokens> Frontend::Impl::Tokens(Prompt& prompt, std::optional<bool> 
     encode.add_special_tokens = true;
   }
   const std::string& whole = chat != nullptr ? rendered.text : info->text;
-  encode.add_special_tokens = add_special_tokens.value_or(encode.add_special_tokens);
+  encode.add_special_tokens = how.add_special_tokens.value_or(encode.add_special_tokens);
   // Guards are bytes that no token has.
-  const bool bounded = length == Length::kContext && encode.guard == 0;
-  if (Status fits = bounded ? CheckTextFits(whole, limits(), PromptParam(prompt)) : Status();
+  const bool bounded = how.length == Length::kContext && encode.guard == 0;
+  if (Status fits = bounded ? CheckTextFits(whole, limits(), NameOf(prompt, how.names)) : Status();
       !fits.ok()) {
     engine.CountRefusal(RefusalReason::kTooLong);
     return fits;
   }
-  const bool counted = length == Length::kAny || whole.size() <= kShortTextBytes;
+  const bool counted = how.length == Length::kAny || whole.size() <= kShortTextBytes;
   encode.max_tokens = counted ? 0 : static_cast<size_t>(MaxTokens());
   Result<std::vector<int32_t>> ids = tokenizer.Encode(whole, encode);
-  if (!ids.ok()) return WithParam(ids.status(), PromptParam(prompt));
+  if (!ids.ok()) return WithParam(ids.status(), how.names.prompt);
   if (!counted && ids->size() > encode.max_tokens) {
     engine.CountRefusal(RefusalReason::kTooLong);
     return PromptTooLong(encode.max_tokens + 1, MaxTokens(), MaxTokens(),
-                         " (counting stopped there)", PromptParam(prompt));
+                         " (counting stopped there)", NameOf(prompt, how.names));
   }
   return SharedTokens(std::move(ids).value());
 }
@@ -195,13 +200,14 @@ Result<SharedTokens> Frontend::Impl::Tokens(Prompt& prompt, std::optional<bool> 
 Result<int> Frontend::Impl::OutputBudget(const GenerateRequest& request, size_t prompt_tokens,
                                          const char* param) const {
   const int context = MaxTokens();
-  if (prompt_tokens == 0) return InvalidArgument("a prompt has no tokens", param);
+  if (prompt_tokens == 0)
+    return NotAllowed(std::string(param) + " has no tokens", "at least 1", param);
   if (prompt_tokens > static_cast<size_t>(context))
     return PromptTooLong(prompt_tokens, context, context, "", param);
   const int left = context - static_cast<int>(prompt_tokens);
   if (request.max_tokens) {
     if (*request.max_tokens <= left) return *request.max_tokens;
-    return AnswerTooLong(prompt_tokens, *request.max_tokens, context, request.max_tokens_name);
+    return AnswerTooLong(prompt_tokens, *request.max_tokens, context, request.names.max_tokens);
   }
   if (left == 0) {
     return PromptTooLong(prompt_tokens, context - 1, context, " (an answer needs at least one)",
@@ -210,9 +216,9 @@ Result<int> Frontend::Impl::OutputBudget(const GenerateRequest& request, size_t 
   const int budget = request.max_tokens_default > 0 ? std::min(request.max_tokens_default, left)
                                                     : left;
   if (request.sampling.min_tokens <= budget) return budget;
-  return InvalidArgument("min_tokens is " + std::to_string(request.sampling.min_tokens) +
-                             "; at most " + std::to_string(budget) + " tokens will be generated",
-                         "min_tokens");
+  return NotAllowed("min_tokens is " + std::to_string(request.sampling.min_tokens),
+                    "at most " + std::to_string(budget) + ", which will be generated",
+                    "min_tokens");
 }
 
 Result<AnswerPrice> Frontend::Impl::Price(GenerateRequest& request,
@@ -278,13 +284,15 @@ Result<TokenizedRequest> Frontend::Impl::Prepare(GenerateRequest& request,
   const Length length = request.truncate_prompt_tokens ? Length::kAny : Length::kContext;
   for (Prompt& prompt : request.prompts) {
     PromptInfo& info = tokenized.prompts.emplace_back();
-    Result<SharedTokens> ids = Tokens(prompt, request.add_special_tokens, length, &info);
+    const char* const name = NameOf(prompt, request.names);
+    Result<SharedTokens> ids = Tokens(prompt, {request.add_special_tokens, length, request.names},
+                                      &info);
     if (!ids.ok()) return ids.status();
     const size_t found = ids->size();
     ids = Truncated(std::move(ids).value(), request, MaxTokens());
     info.token_ids = *ids;
-    DS_RETURN_IF_ERROR(CheckTokenIds(ids->ids(), config.vocab_size, PromptParam(prompt)));
-    Result<int> budget = OutputBudget(request, ids->size(), PromptParam(prompt));
+    DS_RETURN_IF_ERROR(CheckTokenIds(ids->ids(), config.vocab_size, name));
+    Result<int> budget = OutputBudget(request, ids->size(), name);
     if (!budget.ok()) {
       engine.CountRefusal(RefusalReason::kTooLong);
       return budget.status();
@@ -428,16 +436,16 @@ SamplingSpec Frontend::DefaultSampling() const {
   return sampling;
 }
 
-Status Frontend::Tokenize(const std::string& client, Prompt prompt, bool add_special_tokens,
+Status Frontend::Tokenize(const std::string& client, Prompt prompt, const TokenizeOptions& options,
                           std::function<void(Result<std::vector<int32_t>>)> done) {
   const size_t bytes = PromptBytes(prompt);
   auto shared = std::make_shared<Prompt>(std::move(prompt));
   const bool queued = impl_->pool.TrySubmit(
-      client, bytes,
-      [impl = impl_.get(), shared, add_special_tokens, done = std::move(done)](bool run) {
+      client, bytes, [impl = impl_.get(), shared, options, done = std::move(done)](bool run) {
         if (!run) return done(ShuttingDown());
         PromptInfo info;
-        const auto ids = impl->Tokens(*shared, add_special_tokens, Length::kAny, &info);
+        const auto ids = impl->Tokens(
+            *shared, {options.add_special_tokens, Length::kAny, options.names}, &info);
         ids.ok() ? done(ids->ids()) : done(ids.status());
       });
   return queued ? Status() : TextQueueFull();

@@ -24,6 +24,7 @@
 #include "engine/text/output_loop.h"
 #include "engine/text/tokenizer.h"
 #include "models/model_config.h"
+#include "server/serving/field_names.h"
 #include "server/serving/request/conversation.h"
 #include "server/serving/request/template_roles.h"
 #include "server/serving/tools/tool_format.h"
@@ -47,12 +48,12 @@ struct GenerateRequest {
   std::string request_id;  // the client's X-Request-Id, or one that the transport generated
   std::string client;      // ClientName: queues are fair between clients
   std::string model;       // empty: the served model
+  FieldNames names;        // in errors
   std::vector<Prompt> prompts;
   int n = 1;
   std::optional<int> max_tokens;  // nullopt: max_tokens_default, as far as the context allows
-  const char* max_tokens_name = "max_tokens";  // the name that the client used
-  int max_tokens_default = 0;                  // 0: all that the context leaves
-  SamplingSpec sampling;                       // start from Frontend::DefaultSampling()
+  int max_tokens_default = 0;     // 0: all that the context leaves
+  SamplingSpec sampling;          // start from Frontend::DefaultSampling()
   // A guess at the answer (OpenAI's `prediction`). Correct parts save time. Ignored without
   // speculation and beyond the context.
   std::string prediction;
@@ -73,7 +74,6 @@ struct GenerateRequest {
   std::string call_marker;
   std::optional<GrammarSpec> call_grammar;  // of an answer of calls; nullopt: unconstrained
   std::optional<std::string> whitespace;    // of both, as GrammarSpec's
-  const char* whitespace_param = "";        // the name that the client used
   // How the reasoning at the start of an answer is marked; nullptr: there is none. Its end is
   // forced after max_reasoning_tokens; -1: no limit.
   const ReasoningFormat* reasoning = nullptr;
@@ -155,7 +155,11 @@ class Frontend {
   SamplingSpec DefaultSampling() const;
 
   // Renders and tokenizes on a text thread; `done` runs there. `client` is GenerateRequest's.
-  Status Tokenize(const std::string& client, Prompt prompt, bool add_special_tokens,
+  struct TokenizeOptions {
+    bool add_special_tokens = true;
+    FieldNames names = {};
+  };
+  Status Tokenize(const std::string& client, Prompt prompt, const TokenizeOptions& options,
                   std::function<void(Result<std::vector<int32_t>>)> done);
   Result<std::string> Detokenize(const std::vector<int32_t>& ids) const;
   // The same on a text thread, for transports whose own threads must not decode long lists.

@@ -197,7 +197,7 @@ Result<AnswerRequest> ParseResponses(std::string_view body, const ReadContext& c
   const Result<ResponsesRequest> parsed = ParseResponsesRequest(body, context);
   if (!parsed.ok()) return parsed.status();
   const Result<ResponsesChat> chat = ChatOf(*parsed, nullptr, context);
-  if (!chat.ok()) return InResponsesNames(chat.status());
+  if (!chat.ok()) return chat.status();
   return chat->request;
 }
 

@@ -71,14 +71,14 @@ TEST_F(AttentionRequestTest, LayersHeadsAndPositionsMayBeTheWordAll) {
   EXPECT_TRUE(request.all_positions);
   EXPECT_FALSE(Parse(R"({"text":"a","positions":[1]})")->attention.all_positions);
   EXPECT_EQ(Parse(R"({"text":"a","heads":"some"})").status().message(),
-            R"(heads is "some"; allowed is a list of integers or "all")");
+            R"(heads is "some"; allowed: a list of integers, "all")");
 }
 
 TEST_F(AttentionRequestTest, ExactlyOneOfThreePromptFieldsIsAccepted) {
   EXPECT_EQ(Parse("{}").status().param(), "text");
   EXPECT_EQ(Parse(R"({"text":"a","tokens":[1]})").status().param(), "text");
   EXPECT_EQ(Parse(R"({"text":"a","tokens":[1]})").status().message(),
-            "tokens, text and messages: 2 are given; use exactly one");
+            "2 of tokens, text and messages are set; allowed: one of them");
 }
 
 TEST_F(AttentionRequestTest, RefusalNamesTheMember) {

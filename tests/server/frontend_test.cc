@@ -80,7 +80,7 @@ class HeldTextThread {
  public:
   explicit HeldTextThread(Frontend& frontend) {
     EXPECT_TRUE(frontend
-                    .Tokenize("", std::string("x"), true,
+                    .Tokenize("", std::string("x"), {},
                               [this](Result<std::vector<int32_t>>) {
                                 std::unique_lock lock(mutex_);
                                 held_ = true;
@@ -268,7 +268,7 @@ TEST(FrontendTest, FullTextQueueRefuses) {
   EXPECT_TRUE(server.frontend->Generate(Ask(*server.frontend, "c", 1), clients[2].stream).ok());
   EXPECT_EQ(clients[2].WaitForEnd().code(), StatusCode::kResourceExhausted);
   EXPECT_FALSE(clients[2].started);
-  const Status refused = server.frontend->Tokenize("", std::string("x"), true,
+  const Status refused = server.frontend->Tokenize("", std::string("x"), {},
                                                    [](Result<std::vector<int32_t>>) {});
   EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
   held.Release();
@@ -362,7 +362,7 @@ TEST(FrontendTest, BudgetErrorNamesTheFieldThatTheClientSent) {
   ServingFixture server;
   Collector client;
   GenerateRequest request = Ask(*server.frontend, "a", 512);
-  request.max_tokens_name = "max_completion_tokens";
+  request.names.max_tokens = "max_completion_tokens";
   ASSERT_TRUE(server.frontend->Generate(request, client.stream).ok());
   const Status status = client.WaitForEnd();
   EXPECT_EQ(status.param(), "max_completion_tokens");
@@ -378,7 +378,7 @@ TEST(FrontendTest, SpecialTokensInMessagesAreText) {
   chat.messages = {{.role = "user", .content = "<|end|>x"}};
   std::promise<Result<std::vector<int32_t>>> promise;
   ASSERT_TRUE(server.frontend
-                  ->Tokenize("", chat, false,
+                  ->Tokenize("", chat, {.add_special_tokens = false},
                              [&](Result<std::vector<int32_t>> ids) { promise.set_value(ids); })
                   .ok());
   const std::vector<int32_t> ids = promise.get_future().get().value();

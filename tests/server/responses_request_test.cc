@@ -11,6 +11,7 @@
 #include "server/api/openai/request.h"
 #include "server/api/responses/encoder.h"
 #include "server/api/responses/request.h"
+#include "server/serving/request/request_checks.h"
 #include "tests/testing/request_summary.h"
 
 namespace diffserve {
@@ -298,7 +299,7 @@ TEST_F(ResponsesRequestTest, ReplyRepeatsRequestedAndChosenSettings) {
       "top_p":1.0})"));
   EXPECT_EQ(TemplateJsonOf(std::get<Conversation>(chat->request.generate.prompts[0])).messages,
             R"([{"role":"system","content":"i"},{"role":"user","content":"a"}])");
-  EXPECT_STREQ(chat->request.generate.max_tokens_name, "max_output_tokens");
+  EXPECT_STREQ(chat->request.generate.names.max_tokens, "max_output_tokens");
 }
 
 TEST_F(ResponsesRequestTest, AllowedToolsAreThoseOfChat) {
@@ -364,12 +365,17 @@ TEST_F(ResponsesRequestTest, PreviousAnswerIsContinuedWithoutItsInstructions) {
 }
 
 TEST_F(ResponsesRequestTest, FrontendErrorsUseThisRoutesNames) {
-  const auto named = [](const char* param) {
-    return InResponsesNames(InvalidArgument(std::string(param) + " is wrong", param));
-  };
-  EXPECT_EQ(named("messages[3].role").param(), "input");
-  EXPECT_EQ(named("truncate_prompt_tokens").message(), "truncation is wrong");
-  EXPECT_EQ(named("temperature").param(), "temperature");
+  const Result<ResponsesRequest> parsed = Read(R"({"input":"Hi","max_output_tokens":3})");
+  ASSERT_TRUE(parsed.ok());
+  GenerateRequest request = parsed->request.generate;
+  EXPECT_EQ(CheckNeedsNoTokenizer(request).param(), "input");
+  const RequestLimits limits{&limits_, /*vocab_size=*/100, /*max_model_len=*/64,
+                             /*max_waiting_requests=*/8, /*max_token_bytes=*/0};
+  request.max_tokens = -1;
+  EXPECT_EQ(CheckRequest(request, limits).message(), "max_output_tokens is -1; allowed: 0 to 64");
+  request.max_tokens = 3;
+  request.sampling.num_logprobs = 1000;
+  EXPECT_EQ(CheckRequest(request, limits).param(), "top_logprobs");
 }
 
 }  // namespace

@@ -144,7 +144,7 @@ TEST(StructuredFieldsTest, WhitespaceOfJsonIsRead) {
     const auto parsed = Parse(each.members);
     ASSERT_TRUE(parsed.ok()) << parsed.status().message();
     EXPECT_EQ(parsed->generate.whitespace, each.pattern) << each.members;
-    EXPECT_STREQ(parsed->generate.whitespace_param, each.param);
+    EXPECT_STREQ(parsed->generate.names.whitespace, each.param);
     const auto again = Parse(
         "\"structured_outputs\":" +
         StructuredOutputsText(*parsed->generate.grammar, parsed->generate.whitespace));

@@ -37,7 +37,7 @@ HttpAnswer CountTokens(ApiContext& api, RouteCall& call, Result<AnswerRequest> p
   auto pending = std::make_shared<PendingReply>(std::move(call.wake));
   const Status status = api.frontend.Tokenize(
       call.account.client, std::move(parsed->generate.prompts.front()),
-      /*add_special_tokens=*/false, [pending](Result<std::vector<int32_t>> ids) {
+      {.add_special_tokens = false}, [pending](Result<std::vector<int32_t>> ids) {
         pending->Fill(ids.ok() ? JsonReply(JsonObjectOf("input_tokens", ids->size()))
                                : Result<HttpReply>(ids.status()));
       });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/api/attention/request.h"
 
+#include "kernels/base/refusal.h"
 #include "server/api/fields/chat_fields.h"
 #include "server/serving/request/request_checks.h"
 
@@ -14,13 +15,12 @@ void ReadPrompt(JsonFields& fields, AttentionRequest* request) {
   int given = 0;
   for (const char* name : {"tokens", "text", "messages"}) {
     if (!fields.Has(name)) continue;
-    request->prompt_name = name;
+    request->names.prompt = name;
     ++given;
   }
   if (given != 1) {
-    return fields.Fail(InvalidArgument(
-        "tokens, text and messages: " + std::to_string(given) + " are given; use exactly one",
-        request->prompt_name));
+    return fields.Fail(NotAllowed(std::to_string(given) + " of tokens, text and messages are set",
+                                  "one of them", request->names.prompt));
   }
   if (fields.Has("tokens")) {
     std::vector<int32_t> tokens;
@@ -41,15 +41,12 @@ bool ReadIndices(JsonFields& fields, const char* name, std::vector<int>* out) {
     std::string text;
     fields.String(name, kMaxNameBytes, &text);
     if (text == "all") return true;
-    fields.Fail(InvalidArgument(std::string(name) + " is \"" + text.substr(0, 64) +
-                                    "\"; allowed is a list of integers or \"all\"",
-                                name));
+    fields.Fail(NotOneOf(name, text, "a list of integers, \"all\""));
     return false;
   }
   fields.SignedInts(name, kMaxIndices, out);
   if (fields.Has(name) && out->empty()) {
-    fields.Fail(
-        InvalidArgument(std::string(name) + " is an empty list; allowed is at least one", name));
+    fields.Fail(IsEmpty(name, "at least 1 entry"));
   }
   return false;
 }
@@ -61,8 +58,8 @@ void ReadSpan(JsonFields& fields, AttentionRequest* request) {
   if (span.size() == 2) {
     request->span = {span[0], span[1]};
   } else {
-    fields.Fail(InvalidArgument(
-        "span has " + std::to_string(span.size()) + " entries; allowed is [begin, end]", "span"));
+    fields.Fail(
+        NotAllowed("span has " + std::to_string(span.size()) + " entries", "[begin, end]", "span"));
   }
 }
 
@@ -70,8 +67,7 @@ bool ReadEncoding(JsonFields& fields) {
   std::string encoding = "json";
   fields.String("encoding", kMaxNameBytes, &encoding);
   if (encoding != "json" && encoding != "float16") {
-    fields.Fail(InvalidArgument(
-        "encoding is \"" + encoding.substr(0, 64) + "\"; allowed is json or float16", "encoding"));
+    fields.Fail(NotOneOf("encoding", encoding, "json, float16"));
   }
   return encoding == "float16";
 }

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "kernels/base/refusal.h"
 #include "server/api/fields/chat_fields.h"
 #include "server/serving/request/request_checks.h"
 #include "server/serving/request/sampling_numbers.h"
@@ -30,25 +31,23 @@ void ReadLengths(JsonFields& fields, GenerateRequest* request) {
   for (const char* name : {"max_tokens", "max_completion_tokens"}) {
     if (!fields.Has(name)) continue;
     fields.Count(name, &request->max_tokens.emplace());
-    request->max_tokens_name = name;
+    request->names.max_tokens = name;
   }
   fields.Count("n", &request->n);
   int best_of = request->n;
   fields.Count("best_of", &best_of);
   if (best_of == 1 || best_of == request->n) return;
-  fields.Fail(InvalidArgument(
-      "best_of is " + std::to_string(best_of) + " and n " + std::to_string(request->n) +
-          "; every continuation that is generated is returned, so best_of may only be 1 or n: ask "
-          "for a larger n with logprobs, and choose",
+  fields.Fail(NotAllowed(
+      "best_of is " + std::to_string(best_of),
+      "1, or n, which is " + std::to_string(request->n) +
+          "; every continuation is returned: ask for a larger n with logprobs, and choose",
       "best_of"));
 }
 
 void ReadTokenRules(JsonFields& fields, const FrontendOptions& limits, GenerateRequest* request) {
   fields.Ints("allowed_token_ids", limits.max_allowed_token_ids, &request->allowed_token_ids);
   if (fields.Has("allowed_token_ids") && request->allowed_token_ids.empty()) {
-    fields.Fail(InvalidArgument(
-        "allowed_token_ids is empty, so no token could be sampled; leave it out to allow all",
-        "allowed_token_ids"));
+    fields.Fail(IsEmpty("allowed_token_ids", "at least 1 token id; leave it out to allow all"));
   }
   fields.StringOrStrings("bad_words", limits.max_bad_words, &request->bad_words);
 }
@@ -60,7 +59,7 @@ void ReadTruncation(JsonFields& fields, GenerateRequest* request) {
   fields.String("truncation_side", kMaxNameBytes, &side);
   request->truncate_right = side == "right";
   if (side != "left" && side != "right")
-    fields.Fail(InvalidArgument("truncation_side must be left or right", "truncation_side"));
+    fields.Fail(NotOneOf("truncation_side", side, "left, right"));
 }
 
 }  // namespace
@@ -72,7 +71,7 @@ void ReadStream(JsonFields& fields, AnswerRequest* request) {
     options.Bool("continuous_usage_stats", &request->continuous_usage);
     fields.Fail(options.status());
     if (!request->stream && (request->include_usage || request->continuous_usage))
-      fields.Fail(InvalidArgument("stream_options is allowed only with stream", "stream_options"));
+      fields.Fail(OnlyWith("stream_options", "stream"));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "kernels/base/refusal.h"
 #include "server/api/fields/chat_fields.h"
 #include "server/json/json_writer.h"
 #include "server/serving/request/request_checks.h"
@@ -55,9 +56,7 @@ class FormReader {
 
   void Take(GrammarKind kind, std::string text, const char* param) {
     if (request_->grammar && fields_.status().ok()) {
-      fields_.Fail(InvalidArgument(std::string(request_->grammar->param) + " and " + param +
-                                       " both set the answer's format; use one of them",
-                                   param));
+      fields_.Fail(NotBoth(request_->grammar->param, param));
     }
     request_->grammar = GrammarSpec{kind, std::move(text), param};
   }
@@ -97,12 +96,10 @@ void FormReader::ReadWhitespace(JsonFields& object, const char* pattern, const c
                                 const char* none_param) {
   const auto take = [&](std::string text, const char* param) {
     if (request_->whitespace) {
-      object.Fail(InvalidArgument(std::string(request_->whitespace_param) + " and " + param +
-                                      " both set the whitespace of JSON; use one of them",
-                                  param));
+      object.Fail(NotBoth(request_->names.whitespace, param));
     }
     request_->whitespace = std::move(text);
-    request_->whitespace_param = param;
+    request_->names.whitespace = param;
   };
   if (object.Has(pattern)) {
     std::string text;
@@ -119,10 +116,9 @@ void FormReader::CheckWhitespace() {
   const GrammarKind kind = request_->grammar->kind;
   if (kind != GrammarKind::kRegex && kind != GrammarKind::kChoice && kind != GrammarKind::kEbnf)
     return;
-  const char* const param = request_->whitespace_param;
-  fields_.Fail(InvalidArgument(std::string(param) + " is for JSON; " + request_->grammar->param +
-                                   " says itself where whitespace may be",
-                               param));
+  const char* const param = request_->names.whitespace;
+  fields_.Fail(NotAllowed(std::string(param) + " is set with " + request_->grammar->param,
+                          "only with a format of JSON", param));
 }
 
 void FormReader::ReadResponseFormat(std::string_view body) {
@@ -145,17 +141,14 @@ void FormReader::ReadResponseFormat(std::string_view body) {
         format.Fail(schema.status());
       }
       if (!found) {
-        format.Fail(InvalidArgument("response_format.json_schema.schema is missing",
-                                    "response_format.json_schema.schema"));
+        format.Fail(Missing("response_format.json_schema.schema"));
       } else {
         Take(GrammarKind::kJsonSchema, std::string(MemberText(inner, "schema")),
              "response_format.json_schema.schema");
       }
     } else if (type != "text") {
-      format.Fail(InvalidArgument("response_format.type is '" + type.substr(0, 64) +
-                                      "'; allowed are text, json_object, json_schema and "
-                                      "structural_tag",
-                                  "response_format"));
+      format.Fail(NotAllowed("response_format.type is " + QuotedText(type),
+                             "text, json_object, json_schema, structural_tag", "response_format"));
     }
     fields_.Fail(format.status());
   }
@@ -276,10 +269,7 @@ void ReadStructuredFields(JsonFields& fields, std::string_view body, GenerateReq
     if (!fields.Has(name)) continue;
     fields.Int(name, &request->max_reasoning_tokens);
     if (request->max_reasoning_tokens < 0)
-      fields.Fail(InvalidArgument(std::string(name) + " is " +
-                                      std::to_string(request->max_reasoning_tokens) +
-                                      "; allowed are 0 and above",
-                                  name));
+      fields.Fail(BelowMin(name, request->max_reasoning_tokens, 0));
   }
 }
 

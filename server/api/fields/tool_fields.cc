@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/base/refusal.h"
 #include "server/api/fields/chat_fields.h"
 #include "server/api/fields/parameter_types.h"
 #include "server/serving/request/request_checks.h"
@@ -27,8 +28,7 @@ void ReadSchema(JsonFields& function, const char* name, const std::string& path,
     if (schema.status().ok() && tool->has_type &&
         std::ranges::find(types, "object") == types.end()) {
       const std::string member = path + "." + name + ".type";
-      schema.Fail(InvalidArgument(
-          member + " is " + schema.JsonText("type") + "; expected is object", member));
+      schema.Fail(NotAllowed(member + " is " + schema.JsonText("type"), "object", member));
     }
     function.Fail(schema.status());
   }
@@ -39,9 +39,9 @@ ToolChoice ReadChoice(JsonFields& fields, const std::vector<Tool>& tools) {
   choice.kind = tools.empty() ? ToolChoice::Kind::kNone : ToolChoice::Kind::kAuto;
   fields.Bool("parallel_tool_calls", &choice.parallel);
   if (fields.IsOff("tool_choice")) return choice;
-  constexpr const char* kAllowed =
-      "tool_choice must be none, auto, required, {\"type\": \"function\", \"function\": "
-      "{\"name\": ...}} or an object of the type allowed_tools";
+  constexpr const char* kChoices =
+      "none, auto, required, {\"type\": \"function\", \"function\": {\"name\": ...}}, an object of "
+      "the type allowed_tools";
   if (fields.IsString("tool_choice")) {
     std::string word;
     fields.String("tool_choice", kMaxNameBytes, &word);
@@ -50,7 +50,7 @@ ToolChoice ReadChoice(JsonFields& fields, const std::vector<Tool>& tools) {
     else if (word == "required")
       choice.kind = ToolChoice::Kind::kRequired;
     else if (word != "auto")
-      fields.Fail(InvalidArgument(kAllowed, "tool_choice"));
+      fields.Fail(NotOneOf("tool_choice", word, kChoices));
     return choice;
   }
   for (JsonFields& object : fields.Object("tool_choice")) {
@@ -69,7 +69,7 @@ ToolChoice ReadChoice(JsonFields& fields, const std::vector<Tool>& tools) {
     }
     fields.Fail(object.status());
     if (type != "function" || choice.name.empty())
-      fields.Fail(InvalidArgument(kAllowed, "tool_choice"));
+      fields.Fail(NotAllowed("tool_choice is an object of another kind", kChoices, "tool_choice"));
     choice.kind = ToolChoice::Kind::kNamed;
   }
   return choice;
@@ -113,7 +113,7 @@ ToolCall ReadCall(JsonFields& call, const std::string& path) {
   }
   if (read.name.empty()) {
     const std::string place = path + "." + member + ".name";
-    call.Fail(InvalidArgument(place + " is missing", place));
+    call.Fail(Missing(place));
   }
   read.arguments = custom ? TextArguments(arguments) : CallArguments(arguments);
   return read;
@@ -127,13 +127,11 @@ void ReadAllowedTools(JsonFields& allowed, bool in_chat, const std::vector<Tool>
   std::string mode;
   allowed.String("mode", kMaxNameBytes, &mode);
   if (allowed.status().ok() && mode != "auto" && mode != "required")
-    allowed.Fail(InvalidArgument(path + ".mode must be auto or required", path + ".mode"));
+    allowed.Fail(NotOneOf(path + ".mode", mode, "auto, required"));
   choice->kind = mode == "required" ? ToolChoice::Kind::kRequired : ToolChoice::Kind::kAuto;
   std::vector<JsonFields> entries = allowed.Objects("tools", kMaxAllowedTools);
   if (entries.empty()) {
-    allowed.Fail(InvalidArgument(path + ".tools is missing or empty; expected are tools of the "
-                                        "request",
-                                 path + ".tools"));
+    allowed.Fail(Missing(path + ".tools", "at least 1 tool of the request"));
   }
   choice->allowed.emplace();
   for (size_t i = 0; i < entries.size() && allowed.status().ok(); ++i) {
@@ -148,9 +146,7 @@ void ReadAllowedTools(JsonFields& allowed, bool in_chat, const std::vector<Tool>
     if (std::ranges::find(tools, name, &Tool::name) == tools.end()) {
       const std::string member = path + ".tools[" + std::to_string(i) + "]." +
                                  (in_chat ? "function.name" : "name");
-      entry.Fail(InvalidArgument(member + " is '" + name.substr(0, kMaxToolNameBytes) +
-                                     "', which is not one of the client's own tools",
-                                 member));
+      entry.Fail(NotOneOf(member, name, "the client's own tools"));
     }
     choice->allowed->push_back(std::move(name));
     allowed.Fail(entry.status());
@@ -168,9 +164,9 @@ Tool ReadFunction(JsonFields& function, const char* schema, const std::string& p
   Tool read;
   function.String("name", kMaxNameBytes, &read.name);
   if (function.status().ok() && !IsToolName(read.name)) {
-    function.Fail(InvalidArgument(path + ".name must be 1 to " + std::to_string(kMaxToolNameBytes) +
-                                      " letters, digits, underscores and dashes",
-                                  path + ".name"));
+    function.Fail(
+        NotOneOf(path + ".name", read.name,
+                 RangeText(1, kMaxToolNameBytes) + " letters, digits, underscores and dashes"));
   }
   function.String("description", limits.max_tools_bytes, &read.description);
   function.Bool("strict", &read.strict);
@@ -187,25 +183,26 @@ Tool ReadFunction(JsonFields& function, const char* schema, const std::string& p
 Status AddTool(Tool tool, const std::string& name_path, const FrontendOptions& limits,
                std::vector<Tool>* tools) {
   if (std::ranges::find(*tools, tool.name, &Tool::name) != tools->end())
-    return InvalidArgument(name_path + " repeats the name of an earlier tool", name_path);
+    return NotAllowed(name_path + " repeats the name of an earlier tool", "a name of its own",
+                      name_path);
   tools->push_back(std::move(tool));
   size_t bytes = 0;
   for (const Tool& each : *tools)
     bytes += each.name.size() + each.description.size() + each.parameters_json.size();
   if (bytes <= limits.max_tools_bytes) return {};
-  return InvalidArgument("tools has more than " + std::to_string(limits.max_tools_bytes) +
-                             " bytes of names, descriptions and schemas",
-                         "tools");
+  return TooMany(name_path.substr(0, name_path.find('[')), bytes,
+                 "bytes of names, descriptions and schemas", limits.max_tools_bytes);
 }
 
-std::vector<Tool> ReadToolList(JsonFields& fields, const FrontendOptions& limits) {
+std::vector<Tool> ReadToolList(JsonFields& fields, const std::string& name,
+                               const FrontendOptions& limits) {
   std::vector<Tool> tools;
-  std::vector<JsonFields> entries = fields.Objects("tools", limits.max_tools);
+  std::vector<JsonFields> entries = fields.Objects(name, limits.max_tools);
   for (size_t i = 0; i < entries.size() && fields.status().ok(); ++i) {
     JsonFields& entry = entries[i];
     if (IsToolOfOthers(entry, "function")) continue;
-    const std::string path = "tools[" + std::to_string(i) + "].function";
-    if (!entry.Has("function")) entry.Fail(InvalidArgument(path + " is missing", path));
+    const std::string path = name + "[" + std::to_string(i) + "].function";
+    if (!entry.Has("function")) entry.Fail(Missing(path));
     for (JsonFields& function : entry.Object("function")) {
       Tool tool = ReadFunction(function, "parameters", path, limits);
       function.Fail(AddTool(std::move(tool), path + ".name", limits, &tools));
@@ -219,14 +216,16 @@ std::vector<Tool> ReadToolList(JsonFields& fields, const FrontendOptions& limits
 Status PlanTools(const ToolChoice& choice, const FrontendOptions& limits, AnswerRequest* request) {
   GenerateRequest& generate = request->generate;
   const auto& chat = std::get<Conversation>(generate.prompts.front());
-  Result<AnswerPlan> plan = PlanAnswer(chat.tools, choice, limits.formats);
+  Result<AnswerPlan> plan = PlanAnswer(chat.tools, choice, limits.formats, generate.names.tools);
   if (!plan.ok()) return plan.status();
   if (plan->form.tools != nullptr && generate.grammar) {
     DS_RETURN_IF_ERROR(PlanBesideForm(chat.tools, choice, limits.formats, &*plan));
     generate.call_marker = plan->form.tools->begin;
     generate.call_grammar = std::move(plan->grammar);
+    if (generate.call_grammar) generate.call_grammar->param = generate.names.tools;
   } else if (plan->grammar) {
     generate.grammar = std::move(plan->grammar);
+    generate.grammar->param = generate.names.tools;
   }
   generate.reasoning = plan->form.reasoning;
   plan->form.has_form = generate.grammar.has_value();
@@ -238,7 +237,7 @@ Status PlanTools(const ToolChoice& choice, const FrontendOptions& limits, Answer
 
 void ReadTools(JsonFields& fields, const FrontendOptions& limits, AnswerRequest* request) {
   auto& chat = std::get<Conversation>(request->generate.prompts.front());
-  chat.tools = ReadToolList(fields, limits);
+  chat.tools = ReadToolList(fields, "tools", limits);
   const ToolChoice choice = ReadChoice(fields, chat.tools);
   ReadReasoning(fields, &chat);
   fields.Bool("include_reasoning", &request->include_reasoning);
@@ -258,7 +257,7 @@ void ReadAssistantMembers(JsonFields& message, const std::string& path, Message*
 void ReadToolMembers(JsonFields& message, const std::string& path, Message* read) {
   message.String("tool_call_id", kMaxCallIdBytes, &read->tool_call_id);
   if (read->tool_call_id.empty()) {
-    message.Fail(InvalidArgument(path + ".tool_call_id is missing", path + ".tool_call_id"));
+    message.Fail(Missing(path + ".tool_call_id"));
   }
 }
 

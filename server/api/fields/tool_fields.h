@@ -28,7 +28,8 @@ void ReadAllowedTools(JsonFields& allowed, bool in_chat, const std::vector<Tool>
                       ToolChoice* choice);
 
 // Reads only the entries of `tools`.
-std::vector<Tool> ReadToolList(JsonFields& fields, const FrontendOptions& limits);
+std::vector<Tool> ReadToolList(JsonFields& fields, const std::string& name,
+                               const FrontendOptions& limits);
 // One tool's name, description and `strict`, and its schema, the member `schema`. `path`: that of
 // `function`.
 Tool ReadFunction(JsonFields& function, const char* schema, const std::string& path,

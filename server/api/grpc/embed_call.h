@@ -3,7 +3,6 @@
 // generated, under the checks of /v1/embeddings. `Api` says what differs between services:
 //   using Message = ...;                 // of the answer
 //   static constexpr char kMethod[];     // for the log and the counters
-//   static constexpr char kInput[];      // the field that the prompts come in
 //   static void Fill(const StatePools& pools, const Usage& usage, Message& out);
 // Thread safety: as StreamCall.
 #pragma once
@@ -37,7 +36,7 @@ class EmbedCall : public ResponseCall<typename Api::Message, OneAnswer<typename 
                                          const Read& read) {
     return Base::template Begin<EmbedCall>(shared, context, received, [&](EmbedCall& call) {
       call.answer_ = response;
-      return OfInput(call.Start(read()), Api::kInput);
+      return call.Start(read());
     });
   }
 
@@ -62,7 +61,7 @@ class EmbedCall : public ResponseCall<typename Api::Message, OneAnswer<typename 
       if (!event) return false;
       const auto* const done = std::get_if<ResponseDone>(&*event);
       if (done == nullptr) continue;
-      this->done_ = OfInput(done->status, Api::kInput);
+      this->done_ = done->status;
       if (!done->status.ok()) return false;
       Api::Fill(pools_, done->usage, *message);
       return true;

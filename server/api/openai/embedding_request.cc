@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/refusal.h"
 #include "server/api/fields/chat_fields.h"
 #include "server/serving/request/request_checks.h"
 
@@ -13,7 +14,7 @@ namespace diffserve {
 namespace {
 
 void ReadInput(JsonFields& fields, const FrontendOptions& limits, std::vector<Prompt>* prompts) {
-  if (!fields.Has("input")) fields.Fail(InvalidArgument("input is missing", "input"));
+  if (!fields.Has("input")) fields.Fail(Missing("input"));
   std::vector<JsonFields::TextOrIds> values;
   fields.Prompts("input", limits.max_prompts, &values);
   for (JsonFields::TextOrIds& value : values) {
@@ -26,9 +27,7 @@ bool ReadSecond(JsonFields& fields, const char* name, const char* first, const c
   std::string text = first;
   fields.String(name, kMaxNameBytes, &text);
   if (text != first && text != second) {
-    fields.Fail(InvalidArgument(std::string(name) + " is \"" + text.substr(0, 64) +
-                                    "\"; allowed is " + first + " or " + second,
-                                name));
+    fields.Fail(NotOneOf(name, text, std::string(first) + ", " + second));
   }
   return text == second;
 }
@@ -63,15 +62,13 @@ void ReadTask(JsonFields& fields) {
   std::string task(kTask);
   fields.String("task", kMaxNameBytes, &task);
   if (task == kTask) return;
-  fields.Fail(
-      InvalidArgument("task is \"" + task.substr(0, 64) + "\"; allowed is token_embed", "task"));
+  fields.Fail(NotOneOf("task", task, kTask));
 }
 
 void ReadInputOrMessages(JsonFields& fields, const FrontendOptions& limits,
                          std::vector<Prompt>* prompts) {
   if (!fields.Has("messages")) return ReadInput(fields, limits, prompts);
-  if (fields.Has("input"))
-    fields.Fail(InvalidArgument("input and messages are given; use one of them", "input"));
+  if (fields.Has("input")) fields.Fail(NotBoth("messages", "input"));
   prompts->emplace_back(ReadConversation(fields, /*add_generation_prompt=*/false));
 }
 
@@ -79,6 +76,7 @@ void ReadInputOrMessages(JsonFields& fields, const FrontendOptions& limits,
 void ReadGenerate(JsonFields& fields, const ReadContext& context, GenerateRequest* generate) {
   generate->sampling = context.default_sampling;
   generate->max_tokens = 0;
+  generate->names.prompt = generate->names.n = "input";
   generate->holds = AnswerHolds::kText;
   fields.String("model", kMaxTextBytes, &generate->model);
   ReadTokenization(fields, *context.limits, generate);

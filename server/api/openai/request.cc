@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/refusal.h"
 #include "server/api/fields/chat_fields.h"
 #include "server/api/fields/members.h"
 #include "server/api/fields/sampling_fields.h"
@@ -60,7 +61,7 @@ void ReadCommon(JsonFields& fields, std::string_view body, const ReadContext& co
 
 void ReadTextPrompts(JsonFields& fields, const FrontendOptions& limits,
                      std::vector<Prompt>* prompts) {
-  if (!fields.Has("prompt")) fields.Fail(InvalidArgument("prompt is missing", "prompt"));
+  if (!fields.Has("prompt")) fields.Fail(Missing("prompt"));
   std::vector<JsonFields::TextOrIds> values;
   fields.Prompts("prompt", limits.max_prompts, &values);
   for (JsonFields::TextOrIds& value : values) {
@@ -80,21 +81,16 @@ void ReadPrediction(JsonFields& fields, OpenAiRequest* request) {
     std::string type;
     prediction.String("type", kMaxNameBytes, &type);
     if (type != "content") {
-      prediction.Fail(InvalidArgument("prediction.type is '" + type + "'; expected is content",
-                                      "prediction.type"));
+      prediction.Fail(NotOneOf("prediction.type", type, "content"));
     }
-    if (!prediction.Has("content"))
-      prediction.Fail(InvalidArgument("prediction.content is missing", "prediction.content"));
+    if (!prediction.Has("content")) prediction.Fail(Missing("prediction.content"));
     if (prediction.IsString("content")) {
       prediction.String("content", kMaxTextBytes, &text);
     } else {
       for (JsonFields& part : prediction.Objects("content", kMaxParts)) {
         std::string part_type, part_text;
         part.String("type", kMaxNameBytes, &part_type);
-        if (part_type != "text")
-          part.Fail(
-              InvalidArgument(part.PathOf("type") + " is '" + part_type + "'; expected is text",
-                              part.PathOf("type")));
+        if (part_type != "text") part.Fail(NotOneOf(part.PathOf("type"), part_type, "text"));
         part.String("text", kMaxTextBytes, &part_text);
         prediction.Fail(part.status());
         text += part_text;
@@ -151,7 +147,7 @@ Result<OpenAiRequest> ParseChatRequest(std::string_view body, const ReadContext&
   int top_logprobs = 0;
   ReadLogprobs(fields, "top_logprobs", *context.limits, &top_logprobs);
   if (top_logprobs > 0 && !request.logprobs) {
-    fields.Fail(InvalidArgument("top_logprobs is allowed only with logprobs", "top_logprobs"));
+    fields.Fail(OnlyWith("top_logprobs", "logprobs"));
   }
   if (request.logprobs) request.generate.sampling.num_logprobs = top_logprobs;
   ReadTools(fields, *context.limits, &request);
@@ -171,12 +167,12 @@ Result<TokenizeRequest> ParseTokenizeRequest(std::string_view body, const ReadCo
   fields.Bool("return_token_strs", &request.return_token_strs);
   if (fields.Has("messages")) {
     Conversation chat = ReadConversation(fields, /*add_generation_prompt=*/true);
-    chat.tools = ReadToolList(fields, *context.limits);
+    chat.tools = ReadToolList(fields, "tools", *context.limits);
     request.prompt = std::move(chat);
     request.add_special_tokens = false;
   } else {
     std::string text;
-    if (!fields.Has("prompt")) fields.Fail(InvalidArgument("prompt is missing", "prompt"));
+    if (!fields.Has("prompt")) fields.Fail(Missing("prompt"));
     fields.String("prompt", kMaxTextBytes, &text);
     request.prompt = std::move(text);
   }
@@ -192,7 +188,7 @@ Result<DetokenizeRequest> ParseDetokenizeRequest(std::string_view body, const Re
   CheckMembers(fields, members::kDetokenizeTables);
   DetokenizeRequest request;
   fields.String("model", kMaxTextBytes, &request.model);
-  if (!fields.Has("tokens")) fields.Fail(InvalidArgument("tokens is missing", "tokens"));
+  if (!fields.Has("tokens")) fields.Fail(Missing("tokens"));
   fields.Ints("tokens", kMaxDetokenizeIds, &request.tokens);
   if (!fields.status().ok()) return fields.status();
   return request;

@@ -35,24 +35,20 @@ HttpAnswer Generate(ApiContext& api, RouteCall& call, Result<OpenAiRequest> pars
   return api.StartResponse(call, {std::move(parsed->generate), std::move(writer), parsed->stream});
 }
 
-std::string EmbeddingErrorBody(const Status& error) {
-  return OpenAiErrorBody(OfInput(error, "input"));
-}
-
 // `pooling_id` as in EmbeddingReply::Form.
 HttpAnswer PoolStates(ApiContext& api, RouteCall& call, Result<EmbeddingRequest> parsed,
                       std::string pooling_id) {
-  if (!parsed.ok()) return api.Refused(parsed.status(), EmbeddingErrorBody);
+  if (!parsed.ok()) return api.Refused(parsed.status());
   const Frontend& frontend = api.frontend;
   if (const Status status = CheckPoolsStates(frontend.options()); !status.ok())
-    return api.Refused(status, EmbeddingErrorBody);
+    return api.Refused(status);
   if (const Status status = AddPools(frontend.model_config().hidden_size, &*parsed); !status.ok())
-    return api.Refused(status, EmbeddingErrorBody);
+    return api.Refused(status);
   auto reply = std::make_unique<EmbeddingReply>(
       parsed->generate.pools, EmbeddingReply::Form{parsed->base64, api.model_name(),
                                                    std::move(pooling_id), std::time(nullptr)});
   return api.StartResponse(call, {std::move(parsed->generate), std::move(reply),
-                                  /*streams=*/false, EmbeddingErrorBody});
+                                  /*streams=*/false});
 }
 
 HttpAnswer Embeddings(ApiContext& api, RouteCall& call, Result<EmbeddingRequest> parsed) {

@@ -22,7 +22,7 @@ Status CheckRenders(const GenerateRequest& request) {
     return Lost("max_reasoning_tokens", "max_reasoning_tokens");
   if (!request.grammar) return {};
   const char* const param = request.grammar->param;
-  if (!request.call_marker.empty()) return Lost("the calls that are allowed instead", "tools");
+  if (!request.call_marker.empty()) return Lost("the calls that may come instead", "tools");
   return StructuredOutputsText(*request.grammar).empty() ? Lost(param, param) : Status();
 }
 
@@ -65,7 +65,7 @@ HttpAnswer TokenizeText(ApiContext& api, RouteCall& call, Result<TokenizeRequest
   const bool with_texts = parsed->return_token_strs;
   const int max_model_len = api.frontend.engine().options().max_model_len;
   const Status status = api.frontend.Tokenize(
-      call.account.client, std::move(parsed->prompt), parsed->add_special_tokens,
+      call.account.client, std::move(parsed->prompt), {parsed->add_special_tokens, {}},
       [self = api.shared_from_this(), pending, with_texts,
        max_model_len](Result<std::vector<int32_t>> ids) {
         if (!ids.ok()) return pending->Fill(ids.status());

@@ -290,8 +290,7 @@ void ResponsesResponse::OnDone(AnswerState* answer) {
   // overflow only by its events. Any other failure before the first token is an HTTP status.
   if (stream_ && status.code() == StatusCode::kContextExceeded) {
     Begin(answer);
-    AddEvent("error", answer,
-             [&](JsonWriter& json) { AddOpenAiError(InResponsesNames(status), &json); });
+    AddEvent("error", answer, [&](JsonWriter& json) { AddOpenAiError(status, &json); });
   }
   if (status.ok()) {
     if (stream_) Begin(answer);

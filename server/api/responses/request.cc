@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/refusal.h"
 #include "server/api/fields/chat_fields.h"
 #include "server/api/fields/sampling_fields.h"
 #include "server/api/fields/tool_fields.h"
@@ -83,7 +84,6 @@ void ResponsesReader::ReadInstructions() {
 void ResponsesReader::ReadSmallMembers() {
   if (fields_.Has("max_output_tokens"))
     generate_.max_tokens = IntAtLeast(fields_, "max_output_tokens", 1, 0);
-  generate_.max_tokens_name = "max_output_tokens";
   fields_.Bool("store", &request_.store);
   fields_.String("previous_response_id", kMaxNameBytes, &request_.previous_response_id);
   std::string metadata = "{}";
@@ -106,9 +106,7 @@ void ResponsesReader::ReadTopLogprobs() {
   int top_logprobs = 0;
   ReadLogprobs(fields_, "top_logprobs", limits_, &top_logprobs);
   if (top_logprobs > 0 && !request_.request.logprobs) {
-    fields_.Fail(InvalidArgument(
-        "top_logprobs is allowed only with \"" + std::string(kLogprobs) + "\" in include",
-        "top_logprobs"));
+    fields_.Fail(OnlyWith("top_logprobs", QuotedText(kLogprobs) + " in include"));
   }
   if (request_.request.logprobs) generate_.sampling.num_logprobs = top_logprobs;
   echo_.Add("top_logprobs", top_logprobs);
@@ -122,8 +120,7 @@ void ResponsesReader::ReadTools() {
     JsonFields& tool = tools[i];
     const std::string path = "tools[" + std::to_string(i) + "]";
     if (IsToolOfOthers(tool, "function")) continue;
-    if (!tool.Has("name"))
-      tool.Fail(InvalidArgument(path + ".name is missing or empty", path + ".name"));
+    if (!tool.Has("name")) tool.Fail(Missing(path + ".name"));
     Tool read = ReadFunction(tool, "parameters", path, limits_);
     echo_.Begin('{').Add("type", "function").Add("name", read.name);
     for (const char* name : {"description", "parameters", "strict"})
@@ -152,11 +149,9 @@ void ResponsesReader::ReadToolChoice() {
     else if (word == "required")
       choice.kind = Kind::kRequired;
     else if (word != "auto")
-      fields_.Fail(
-          InvalidArgument("tool_choice must be auto, none, required, {\"type\": \"function\", "
-                          "\"name\"} or an object "
-                          "of the type allowed_tools",
-                          "tool_choice"));
+      fields_.Fail(NotOneOf("tool_choice", word,
+                            "auto, none, required, {\"type\": \"function\", \"name\"}, an object "
+                            "of the type allowed_tools"));
     return;
   }
   for (JsonFields& named : fields_.Object("tool_choice")) {
@@ -168,12 +163,12 @@ void ResponsesReader::ReadToolChoice() {
       return;
     }
     if (named.status().ok() && type != "function") {
-      named.Fail(
-          Unsupported("tool_choice.type", ": '" + type + "', only function and allowed_tools are"));
+      named.Fail(NotOneOf("tool_choice.type", type, "function, allowed_tools"));
     }
     named.String("name", kMaxNameBytes, &choice.name);
     if (named.status().ok() && choice.name.empty())
-      named.Fail(InvalidArgument("tool_choice.name is missing or empty", "tool_choice.name"));
+      named.Fail(named.Has("name") ? IsEmpty("tool_choice.name", "a name")
+                                   : Missing("tool_choice.name"));
     choice.kind = Kind::kNamed;
     fields_.Fail(named.status());
   }
@@ -194,13 +189,11 @@ void ResponsesReader::ReadText() {
       if (type == "json_object") {
         generate_.grammar = GrammarSpec{Kind::kJsonObject, "", "text.format"};
       } else if (type == "json_schema") {
-        if (format.Object("schema").empty())
-          format.Fail(InvalidArgument("text.format.schema is missing", "text.format.schema"));
+        if (format.Object("schema").empty()) format.Fail(Missing("text.format.schema"));
         generate_.grammar = GrammarSpec{Kind::kJsonSchema, format.JsonText("schema"),
                                         "text.format.schema"};
       } else if (type != "text") {
-        format.Fail(InvalidArgument("text.format.type must be text, json_object or json_schema",
-                                    "text.format.type"));
+        format.Fail(NotOneOf("text.format.type", type, "text, json_object, json_schema"));
       }
       text.Fail(format.status());
     }
@@ -216,8 +209,7 @@ void ResponsesReader::ReadReasoning() {
     reasoning.String("summary", kMaxNameBytes, &summary);
     constexpr std::string_view kSummaries[] = {"auto", "concise", "detailed", "none"};
     if (reasoning.status().ok() && std::ranges::find(kSummaries, summary) == std::end(kSummaries)) {
-      reasoning.Fail(InvalidArgument("reasoning.summary must be auto, concise, detailed or none",
-                                     "reasoning.summary"));
+      reasoning.Fail(NotOneOf("reasoning.summary", summary, "auto, concise, detailed, none"));
     }
     fields_.Fail(reasoning.status());
   }
@@ -233,11 +225,15 @@ void ResponsesReader::ReadTruncation() {
   if (truncation == "auto")
     generate_.truncate_prompt_tokens = -1;
   else if (truncation != "disabled")
-    fields_.Fail(InvalidArgument("truncation must be auto or disabled", "truncation"));
+    fields_.Fail(NotOneOf("truncation", truncation, "auto, disabled"));
   echo_.Add("truncation", truncation);
 }
 
 void ResponsesReader::Read(const FindResponseItem& find) {
+  FieldNames& names = generate_.names;
+  names.prompt = names.messages = "input";
+  names.max_tokens = "max_output_tokens";
+  names.logprobs = "top_logprobs";
   generate_.prompts.emplace_back(Conversation());
   ReadInstructions();
   ReadResponsesInput(fields_, find, &request_);
@@ -280,21 +276,6 @@ Result<ResponsesRequest> ParseResponsesRequest(std::string_view body, const Read
   return request;
 }
 
-Status InResponsesNames(const Status& status) {
-  constexpr std::pair<std::string_view, const char*> kNames[] = {
-      {"messages", "input"},
-      {"prompt", "input"},
-      {"truncate_prompt_tokens", "truncation"},
-      {"logprobs", "top_logprobs"}};
-  for (const auto& [ours, here] : kNames) {
-    if (!status.param().starts_with(ours)) continue;
-    std::string message = status.message();
-    if (message.starts_with(ours)) message = here + message.substr(ours.size());
-    return Status(status.code(), message, here).WithRetryAfter(status.retry_after_s());
-  }
-  return status;
-}
-
 Result<ResponsesChat> ChatOf(const ResponsesRequest& request, const StoredResponse* previous,
                              const ReadContext& context) {
   TurnList said;
@@ -315,12 +296,10 @@ Result<ResponsesChat> ChatOf(const ResponsesRequest& request, const StoredRespon
   auto& conversation = std::get<Conversation>(chat.request.generate.prompts.front());
   if (request.instructions) conversation.messages.push_back(*request.instructions);
   std::ranges::copy(input->messages, std::back_inserter(conversation.messages));
-  if (conversation.messages.empty()) return InvalidArgument("input is empty", "input");
+  if (conversation.messages.empty()) return IsEmpty("input", "at least 1 item");
   if (conversation.messages.size() > kMaxMessages) {
-    return InvalidArgument("input has " + std::to_string(conversation.messages.size()) +
-                               " messages with those before; at most " +
-                               std::to_string(kMaxMessages) + " are allowed",
-                           "input");
+    return TooMany("input", conversation.messages.size(), "messages with those before",
+                   kMaxMessages);
   }
   FitRoles(context.limits->template_roles, &conversation.messages);
   chat.input = std::move(input);

@@ -67,7 +67,4 @@ struct ResponsesChat {
 Result<ResponsesChat> ChatOf(const ResponsesRequest& request, const StoredResponse* previous,
                              const ReadContext& context);
 
-// Converts an error of the frontend to the member names of this route.
-Status InResponsesNames(const Status& status);
-
 }  // namespace diffserve

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/refusal.h"
 #include "server/api/api_context.h"
 #include "server/api/head/head_fields.h"
 #include "server/api/head/random_id.h"
@@ -51,10 +52,6 @@ class StoredResponseExchange : public HttpExchange {
 
 std::string IdOf(const RouteCall& call) {
   return std::string(PathId(call.request.head.path, call.account.route));
-}
-
-std::string ResponsesErrorBody(const Status& status) {
-  return OpenAiErrorBody(InResponsesNames(status));
 }
 
 HttpReply NoSuchResponse(const ApiContext& api, std::string_view id, const char* param) {
@@ -118,7 +115,7 @@ HttpAnswer ResponsesRoutes::ReadChat(ApiContext& api, RouteCall& call, Responses
       },
       [self = shared_from_this(), request](ApiContext& api, RouteCall& call,
                                            Result<ResponsesChat> chat) -> HttpAnswer {
-        if (!chat.ok()) return api.Refused(chat.status(), ResponsesErrorBody);
+        if (!chat.ok()) return api.Refused(chat.status());
         return self->Start(api, call, request->store, std::move(chat).value());
       });
 }
@@ -153,8 +150,8 @@ HttpAnswer ResponsesRoutes::Start(ApiContext& api, RouteCall& call, bool store,
   auto writer = std::make_unique<ResponsesResponse>(
       chat.request.stream, std::move(object), SplitterOf(chat.request, api.token_texts().bytes),
       std::move(hooks), std::move(tokens));
-  return api.StartResponse(call, {std::move(chat.request.generate), std::move(writer),
-                                  chat.request.stream, ResponsesErrorBody});
+  return api.StartResponse(
+      call, {std::move(chat.request.generate), std::move(writer), chat.request.stream});
 }
 
 HttpAnswer ResponsesRoutes::Get(ApiContext& api, RouteCall& call) {
@@ -200,15 +197,12 @@ HttpAnswer ResponsesRoutes::InputItems(ApiContext& api, RouteCall& call) {
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), limit);
     if (error != std::errc() || end != value.data() + value.size() || limit < 1 ||
         limit > kMaxInputItems) {
-      return api.Error(InvalidArgument("limit is '" + std::string(value.substr(0, 64)) +
-                                           "'; 1 to " + std::to_string(kMaxInputItems) +
-                                           " are allowed",
-                                       "limit"));
+      return api.Error(NotOneOf("limit", value, RangeText(1, kMaxInputItems)));
     }
   }
   const std::string_view order = QueryParameter(query, "order");
   if (!order.empty() && order != "asc" && order != "desc")
-    return api.Error(InvalidArgument("order must be asc or desc", "order"));
+    return api.Error(NotOneOf("order", order, "asc, desc"));
   const std::optional<StoredResponse> found = store_.Find(call.account.client, id);
   if (!found) return NoSuchResponse(api, id, "response_id");
   return JsonReply(

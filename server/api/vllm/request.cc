@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/refusal.h"
 #include "server/api/fields/chat_fields.h"
 #include "server/api/fields/sampling_fields.h"
 #include "server/api/fields/structured_fields.h"
@@ -38,6 +39,7 @@ Result<TokenRequest> ParseTokenRequest(std::string_view body, const ReadContext&
   AnswerRequest& request = token_request.request;
   GenerateRequest& generate = request.generate;
   CheckMembers(fields, members::kTokenTables);
+  generate.names.prompt = "token_ids";
   generate.sampling = context.default_sampling;
   generate.max_tokens_default = kDefaultMaxTokens;
   fields.String("model", kMaxTextBytes, &generate.model);
@@ -46,7 +48,7 @@ Result<TokenRequest> ParseTokenRequest(std::string_view body, const ReadContext&
   fields.Int("priority", &generate.priority);
   ReadStream(fields, &request);
   std::vector<int32_t> ids;
-  if (!fields.Has("token_ids")) fields.Fail(InvalidArgument("token_ids is missing", "token_ids"));
+  if (!fields.Has("token_ids")) fields.Fail(Missing("token_ids"));
   fields.Ints("token_ids", kMaxTokens, &ids);
   generate.prompts.emplace_back(std::move(ids));
   for (JsonFields& params : fields.Object("sampling_params")) {
@@ -57,10 +59,6 @@ Result<TokenRequest> ParseTokenRequest(std::string_view body, const ReadContext&
   request.logprobs = generate.sampling.num_logprobs >= 0;
   generate.holds = request.stream ? AnswerHolds::kEvents : AnswerHolds::kTokens;
   return token_request;
-}
-
-Status TokenPromptError(const Status& status) {
-  return status.param() == "prompt" ? Status(status.code(), status.message(), "token_ids") : status;
 }
 
 }  // namespace diffserve

@@ -42,9 +42,6 @@ struct TokenRequest {
   std::string request_id;  // for the reply; empty: none was given
 };
 
-// Error: as for ParseCompletionRequest. Prompt errors that only the frontend finds have the `param`
-// "prompt"; TokenPromptError renames it.
+// Error: as for ParseCompletionRequest.
 Result<TokenRequest> ParseTokenRequest(std::string_view body, const ReadContext& context);
-Status TokenPromptError(const Status& status);
-
 }  // namespace diffserve

@@ -13,17 +13,15 @@
 namespace diffserve {
 namespace {
 
-std::string TokenErrorBody(const Status& error) { return OpenAiErrorBody(TokenPromptError(error)); }
-
 HttpAnswer TokensInOut(ApiContext& api, RouteCall& call, Result<TokenRequest> parsed) {
-  if (!parsed.ok()) return api.Refused(parsed.status(), TokenErrorBody);
+  if (!parsed.ok()) return api.Refused(parsed.status());
   AnswerRequest& request = parsed->request;
   const std::string& id = parsed->request_id.empty() ? call.account.request_id : parsed->request_id;
   auto response = std::make_unique<TokenResponse>(
       request, TokenResponse::Identity{id, api.model_name(), std::time(nullptr)},
       api.token_texts());
-  return api.StartResponse(
-      call, {std::move(request.generate), std::move(response), request.stream, TokenErrorBody});
+  return api.StartResponse(call,
+                           {std::move(request.generate), std::move(response), request.stream});
 }
 
 HttpAnswer TokenizerInfo(ApiContext& api, RouteCall&) {

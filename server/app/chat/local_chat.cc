@@ -67,7 +67,7 @@ GenerateRequest RequestTemplate(const SessionOptions& options, const GenerateOpt
   GenerateRequest request;
   request.client = "chat";
   if (chat.max_tokens > 0) request.max_tokens = chat.max_tokens;
-  request.max_tokens_name = "--max-tokens";
+  request.names.max_tokens = "--max-tokens";
   request.sampling = generate.sampling;
   request.sampling.seed = options.seed;
   if (!generate.stop.empty()) request.stop = {generate.stop};

@@ -50,7 +50,7 @@ Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::Compile(
   if (!request.whitespace) return (*compiler)->Compile(grammar, start, request.client);
   GrammarSpec spaced = grammar;
   spaced.whitespace = request.whitespace;
-  spaced.whitespace_param = request.whitespace_param;
+  spaced.whitespace_param = request.names.whitespace;
   return (*compiler)->Compile(spaced, start, request.client);
 }
 

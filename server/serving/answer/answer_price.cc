@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "kernels/base/refusal.h"
 #include "models/diagnostics/attention_capture.h"
 #include "models/diagnostics/hidden_state_pool.h"
 
@@ -58,8 +59,8 @@ std::string MiB(size_t bytes) {
 const char* ParamOf(const AnswerPrice& price, const GenerateRequest& request) {
   if (request.capture != nullptr) return "layers";
   if (price.output > price.prompts)
-    return request.sampling.num_logprobs > 0 ? "logprobs" : request.max_tokens_name;
-  return request.sampling.prompt_logprobs >= 0 ? "prompt_logprobs" : "prompt";
+    return request.sampling.num_logprobs > 0 ? request.names.logprobs : request.names.max_tokens;
+  return request.sampling.prompt_logprobs >= 0 ? "prompt_logprobs" : request.names.prompt;
 }
 
 std::string Asked(const GenerateRequest& request) {
@@ -74,9 +75,11 @@ std::string Asked(const GenerateRequest& request) {
   if (!request.pools.empty() && request.pools.front()->keeps_each())
     return text + " and the hidden state of each token";
   if (request.max_tokens)
-    text += std::string(", ") + request.max_tokens_name + " " + std::to_string(*request.max_tokens);
+    text += std::string(", ") + request.names.max_tokens + " " +
+            std::to_string(*request.max_tokens);
   if (request.sampling.num_logprobs >= 0)
-    text += ", logprobs " + std::to_string(request.sampling.num_logprobs);
+    text += std::string(", ") + request.names.logprobs + " " +
+            std::to_string(request.sampling.num_logprobs);
   if (request.sampling.prompt_logprobs >= 0)
     text += ", prompt_logprobs " + std::to_string(request.sampling.prompt_logprobs);
   return text;
@@ -137,9 +140,9 @@ Status FitAnswer(AnswerPrice& price, size_t max_bytes, GenerateRequest& request)
       return {};
     }
   }
-  return InvalidArgument("the answer could take " + MiB(price.total()) + " of memory (" +
-                             Asked(request) + "); at most " + MiB(max_bytes) + " are allowed",
-                         ParamOf(price, request));
+  return NotAllowed(
+      "the answer could take " + MiB(price.total()) + " of memory (" + Asked(request) + ")",
+      "at most " + MiB(max_bytes), ParamOf(price, request));
 }
 
 bool AnswerBudget::State::Add(size_t bytes) {

@@ -4,12 +4,13 @@
 #include <memory>
 #include <string>
 
+#include "kernels/base/refusal.h"
+
 namespace diffserve {
 
 Status CheckDimensions(int dimensions) {
   if (dimensions >= 1) return {};
-  return InvalidArgument("dimensions is " + std::to_string(dimensions) + "; allowed is 1 or more",
-                         "dimensions");
+  return BelowMin("dimensions", dimensions, 1);
 }
 
 Status CheckPoolsStates(const FrontendOptions& options) {
@@ -18,17 +19,12 @@ Status CheckPoolsStates(const FrontendOptions& options) {
       "hidden states and embeddings need --device cpu; this server runs with --device cuda");
 }
 
-Status OfInput(const Status& status, const char* input) {
-  if (status.param() != "prompt" && status.param() != "n") return status;
-  return Status(status.code(), status.message(), input).WithRetryAfter(status.retry_after_s());
-}
-
 Status AddPools(int hidden_size, EmbeddingRequest* request) {
   const int dimensions = request->dimensions.value_or(hidden_size);
   if (dimensions > hidden_size) {
-    return InvalidArgument("dimensions is " + std::to_string(dimensions) +
-                               "; the model's hidden state has " + std::to_string(hidden_size),
-                           "dimensions");
+    return NotAllowed("dimensions is " + std::to_string(dimensions),
+                      "at most " + std::to_string(hidden_size) + ", the model's hidden size",
+                      "dimensions");
   }
   GenerateRequest& generate = request->generate;
   for (size_t i = 0; i < generate.prompts.size(); ++i) {

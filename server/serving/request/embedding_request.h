@@ -22,7 +22,5 @@ Status CheckPoolsStates(const FrontendOptions& options);
 // Makes the pool of each prompt. Error: kInvalidArgument if the model's states have fewer
 // dimensions.
 Status AddPools(int hidden_size, EmbeddingRequest* request);
-// Converts the Frontend's error about a prompt to one about the member `input`.
-Status OfInput(const Status& status, const char* input);
 
 }  // namespace diffserve

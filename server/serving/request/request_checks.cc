@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "kernels/base/refusal.h"
 #include "server/serving/request/context_overflow.h"
 
 namespace diffserve {
@@ -23,19 +24,16 @@ Status CheckNumber(float value, const NumberRange& range, const char* param) {
 
 Status CheckCount(int64_t value, int64_t low, int64_t high, const char* param) {
   if (value >= low && value <= high) return {};
-  return InvalidArgument(std::string(param) + " is " + std::to_string(value) + "; allowed is " +
-                             std::to_string(low) + " to " + std::to_string(high),
-                         param);
+  return OutOfRange(param, value, low, high);
 }
 
 Status CheckListSize(size_t size, size_t max_size, const char* param) {
   if (size <= max_size) return {};
-  return InvalidArgument(std::string(param) + " has " + std::to_string(size) +
-                             " entries; at most " + std::to_string(max_size) + " are allowed",
-                         param);
+  return TooMany(param, size, "entries", max_size);
 }
 
-Status CheckSampling(const SamplingParams& sampling, const RequestLimits& limits) {
+Status CheckSampling(const GenerateRequest& request, const RequestLimits& limits) {
+  const SamplingSpec& sampling = request.sampling;
   for (const auto& [name, member, range] : kSamplingNumbers)
     DS_RETURN_IF_ERROR(CheckNumber(sampling.*member, range, name));
   DS_RETURN_IF_ERROR(CheckCount(sampling.top_k, 0, std::numeric_limits<int>::max(), "top_k"));
@@ -43,30 +41,26 @@ Status CheckSampling(const SamplingParams& sampling, const RequestLimits& limits
       CheckListSize(sampling.logit_bias.size(), limits.options->max_logit_bias, "logit_bias"));
   for (const auto& [id, bias] : sampling.logit_bias) {
     if (id < 0 || id >= limits.vocab_size) {
-      return InvalidArgument("logit_bias names token " + std::to_string(id) +
-                                 "; the vocabulary has 0 to " +
-                                 std::to_string(limits.vocab_size - 1),
-                             "logit_bias");
+      return NotAllowed("logit_bias has the token id " + std::to_string(id),
+                        RangeText(0, limits.vocab_size - 1), "logit_bias");
     }
     DS_RETURN_IF_ERROR(CheckNumber(bias, kLogitBiasRange, "logit_bias"));
   }
   return sampling.num_logprobs == -1
              ? Status()
-             : CheckLogprobs(sampling.num_logprobs, *limits.options, "logprobs");
+             : CheckLogprobs(sampling.num_logprobs, *limits.options, request.names.logprobs);
 }
 
 Status CheckStops(const GenerateRequest& request, const RequestLimits& limits) {
   DS_RETURN_IF_ERROR(CheckListSize(request.stop.size(), limits.options->max_stop_strings, "stop"));
   size_t stop_bytes = 0;
   for (const std::string& stop : request.stop) {
-    if (stop.empty()) return InvalidArgument("stop holds an empty string", "stop");
+    if (stop.empty())
+      return NotAllowed("stop has an empty string", "texts that are not empty", "stop");
     stop_bytes += stop.size();
   }
   if (stop_bytes > limits.options->max_stop_bytes) {
-    return InvalidArgument("the stop strings have " + std::to_string(stop_bytes) +
-                               " bytes; at most " + std::to_string(limits.options->max_stop_bytes) +
-                               " are allowed",
-                           "stop");
+    return TooMany("stop", stop_bytes, "bytes", limits.options->max_stop_bytes);
   }
   DS_RETURN_IF_ERROR(CheckListSize(request.sampling.stop_token_ids.size(),
                                    limits.options->max_stop_token_ids, "stop_token_ids"));
@@ -82,46 +76,42 @@ Status CheckTokenRules(const GenerateRequest& request, const RequestLimits& limi
   DS_RETURN_IF_ERROR(CheckListSize(request.bad_words.size(), options.max_bad_words, "bad_words"));
   size_t bytes = 0;
   for (const std::string& word : request.bad_words) {
-    if (word.empty()) return InvalidArgument("bad_words holds an empty string", "bad_words");
+    if (word.empty())
+      return NotAllowed("bad_words has an empty string", "texts that are not empty", "bad_words");
     bytes += word.size();
   }
   if (bytes > options.max_bad_words_bytes) {
-    return InvalidArgument("the bad words have " + std::to_string(bytes) + " bytes; at most " +
-                               std::to_string(options.max_bad_words_bytes) + " are allowed",
-                           "bad_words");
+    return TooMany("bad_words", bytes, "bytes", options.max_bad_words_bytes);
   }
   if (!request.truncate_prompt_tokens || *request.truncate_prompt_tokens == -1) return {};
   const int kept = *request.truncate_prompt_tokens;
   if (kept >= 1 && kept <= limits.max_model_len) return {};
-  return InvalidArgument("truncate_prompt_tokens is " + std::to_string(kept) +
-                             "; allowed is 1 to " + std::to_string(limits.max_model_len) +
-                             ", or -1 for what the context leaves",
-                         "truncate_prompt_tokens");
+  return NotAllowed("truncate_prompt_tokens is " + std::to_string(kept),
+                    RangeText(1, limits.max_model_len) + ", or -1 for what the context leaves",
+                    "truncate_prompt_tokens");
 }
 
 Status CheckLengths(const GenerateRequest& request, const RequestLimits& limits) {
   const FrontendOptions& options = *limits.options;
-  DS_RETURN_IF_ERROR(CheckCount(request.n, 1, options.max_n, "n"));
+  DS_RETURN_IF_ERROR(CheckCount(request.n, 1, options.max_n, request.names.n));
   const int64_t choices = static_cast<int64_t>(request.prompts.size()) * request.n;
   if (choices > limits.max_waiting_requests) {
-    return InvalidArgument("prompts times n is " + std::to_string(choices) + "; at most " +
-                               std::to_string(limits.max_waiting_requests) + " are allowed",
-                           "n");
+    return NotAllowed("prompts times n is " + std::to_string(choices),
+                      "at most " + std::to_string(limits.max_waiting_requests), request.names.n);
   }
   if (request.max_tokens) {
-    const char* const name = request.max_tokens_name;
+    const char* const name = request.names.max_tokens;
     if (*request.max_tokens < 0)
       return CheckCount(*request.max_tokens, 0, limits.max_model_len, name);
     if (request.max_tokens == 0 && request.sampling.prompt_logprobs < 0 &&
         request.capture == nullptr && request.pools.empty()) {
-      return InvalidArgument(
-          std::string(name) + " is 0; that is allowed only with prompt log-probabilities (echo)",
-          name);
+      return NotAllowed(std::string(name) + " is 0",
+                        "at least 1, or 0 with prompt log-probabilities (echo)", name);
     }
     if (request.sampling.min_tokens > *request.max_tokens) {
-      return InvalidArgument("min_tokens is " + std::to_string(request.sampling.min_tokens) +
-                                 " and " + name + " only " + std::to_string(*request.max_tokens),
-                             "min_tokens");
+      return NotAllowed("min_tokens is " + std::to_string(request.sampling.min_tokens),
+                        "at most " + std::to_string(*request.max_tokens) + ", which is " + name,
+                        "min_tokens");
     }
   }
   DS_RETURN_IF_ERROR(
@@ -137,9 +127,8 @@ Status CheckNumber(float value, const NumberRange& range, const std::string& par
                    std::string_view written) {
   if (value >= range.low && value <= range.high) return {};
   const std::string least = range.low == kAboveZero ? "above 0" : Text(range.low);
-  return InvalidArgument(
-      param + " is " + std::string(written) + "; allowed is " + least + " to " + Text(range.high),
-      param);
+  return NotAllowed(param + " is " + std::string(written), least + " to " + Text(range.high),
+                    param);
 }
 
 Status CheckLogprobs(int count, const FrontendOptions& options, const char* param) {
@@ -152,17 +141,15 @@ Status CheckRole(std::string_view role, const std::string& path, ToolMessages to
   }
   const bool or_tool = tools == ToolMessages::kAllowed;
   if (or_tool && role == "tool") return {};
-  return InvalidArgument(path + ".role must be system, developer, user" +
-                             (or_tool ? ", assistant or tool" : " or assistant"),
-                         path + ".role");
+  return NotOneOf(path + ".role", role,
+                  std::string("system, developer, user, assistant") + (or_tool ? ", tool" : ""));
 }
 
 Status CheckTokenIds(const std::vector<int32_t>& ids, int vocab_size, const char* param) {
   for (const int32_t id : ids) {
     if (id < 0 || id >= vocab_size) {
-      return InvalidArgument("token id " + std::to_string(id) + " is not in the vocabulary: 0 to " +
-                                 std::to_string(vocab_size - 1),
-                             param);
+      return NotAllowed(std::string(param) + " has the token id " + std::to_string(id),
+                        RangeText(0, vocab_size - 1), param);
     }
   }
   return {};
@@ -170,8 +157,10 @@ Status CheckTokenIds(const std::vector<int32_t>& ids, int vocab_size, const char
 
 Status CheckNeedsNoTokenizer(const GenerateRequest& request) {
   for (const Prompt& prompt : request.prompts) {
-    if (std::holds_alternative<Conversation>(prompt)) return NoTokenizer("a chat", "messages");
-    if (std::holds_alternative<std::string>(prompt)) return NoTokenizer("a text", "prompt");
+    if (std::holds_alternative<Conversation>(prompt))
+      return NoTokenizer("a chat", request.names.messages);
+    if (std::holds_alternative<std::string>(prompt))
+      return NoTokenizer("a text", request.names.prompt);
   }
   if (request.grammar) return NoTokenizer(request.grammar->param, request.grammar->param);
   if (!request.stop.empty()) {
@@ -187,28 +176,28 @@ Status CheckNeedsNoTokenizer(const GenerateRequest& request) {
 
 Status CheckRequest(const GenerateRequest& request, const RequestLimits& limits) {
   const FrontendOptions& options = *limits.options;
+  const char* const prompt_name = request.names.prompt;
   DS_RETURN_IF_ERROR(options.CheckModel(request.model));
-  if (request.prompts.empty()) return InvalidArgument("there is no prompt", "prompt");
-  DS_RETURN_IF_ERROR(CheckListSize(request.prompts.size(), options.max_prompts, "prompt"));
+  if (request.prompts.empty()) return Missing(prompt_name);
+  DS_RETURN_IF_ERROR(CheckListSize(request.prompts.size(), options.max_prompts, prompt_name));
   for (const Prompt& prompt : request.prompts) {
     const auto* ids = std::get_if<std::vector<int32_t>>(&prompt);
     if (ids == nullptr) continue;
-    if (ids->empty()) return InvalidArgument("a prompt is empty", "prompt");
+    if (ids->empty())
+      return NotAllowed(std::string(prompt_name) + " has no tokens", "at least 1", prompt_name);
     if (!request.truncate_prompt_tokens &&
         ids->size() >= static_cast<size_t>(limits.max_model_len) + 1) {
-      return PromptTooLong(ids->size(), limits.max_model_len, limits.max_model_len, "", "prompt");
+      return PromptTooLong(ids->size(), limits.max_model_len, limits.max_model_len, "",
+                           prompt_name);
     }
-    DS_RETURN_IF_ERROR(CheckTokenIds(*ids, limits.vocab_size, "prompt"));
+    DS_RETURN_IF_ERROR(CheckTokenIds(*ids, limits.vocab_size, prompt_name));
   }
   DS_RETURN_IF_ERROR(CheckLengths(request, limits));
-  DS_RETURN_IF_ERROR(CheckSampling(request.sampling, limits));
+  DS_RETURN_IF_ERROR(CheckSampling(request, limits));
   DS_RETURN_IF_ERROR(CheckStops(request, limits));
   DS_RETURN_IF_ERROR(CheckTokenRules(request, limits));
   if (request.cache_salt.size() > options.max_cache_salt_bytes) {
-    return InvalidArgument("cache_salt has " + std::to_string(request.cache_salt.size()) +
-                               " bytes; at most " + std::to_string(options.max_cache_salt_bytes) +
-                               " are allowed",
-                           "cache_salt");
+    return TooMany("cache_salt", request.cache_salt.size(), "bytes", options.max_cache_salt_bytes);
   }
   return {};
 }
@@ -226,7 +215,7 @@ Status CheckTextsFit(const GenerateRequest& request, const RequestLimits& limits
   if (request.truncate_prompt_tokens) return {};  // the prompt is truncated
   for (const Prompt& prompt : request.prompts) {
     if (const auto* text = std::get_if<std::string>(&prompt))
-      DS_RETURN_IF_ERROR(CheckTextFits(*text, limits, "prompt"));
+      DS_RETURN_IF_ERROR(CheckTextFits(*text, limits, request.names.prompt));
   }
   return {};
 }

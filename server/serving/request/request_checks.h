@@ -29,8 +29,8 @@ struct RequestLimits {
   size_t max_token_bytes = 0;    // Tokenizer's
 };
 
-// OK, or the first invalid field: the message says found and allowed, `param` is the field's OpenAI
-// name. Whether max_tokens fits the context is known only with the prompt's tokens.
+// OK, or the first invalid field: the message says found and allowed, `param` is the field's
+// name in its API. Whether max_tokens fits the context is known only with the prompt's tokens.
 Status CheckRequest(const GenerateRequest& request, const RequestLimits& limits);
 // The first field that needs a tokenizer, as an error.
 Status CheckNeedsNoTokenizer(const GenerateRequest& request);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "kernels/base/refusal.h"
 #include "server/json/json.h"
 #include "server/json/json_writer.h"
 
@@ -50,7 +51,7 @@ std::string CallOpening(const Tool& tool) {
 }
 
 GrammarSpec Grammar(GrammarSpec::Kind kind, std::string text) {
-  return {.kind = kind, .text = std::move(text), .param = "tools", .is_of_tools = true};
+  return {.kind = kind, .text = std::move(text), .is_of_tools = true};
 }
 
 // Each schema is embedded as a whole, so that the references inside it hold.
@@ -128,12 +129,12 @@ Status PlanAuto(const std::vector<Tool>& tools, const ToolChoice& choice,
                         "a strict function with tool_choice auto is not supported with "
                         "--tool-call-parser " +
                             parser + "; required or a named function always keeps to the schema",
-                        "tools")
-                  : InvalidArgument(
-                        "allowed_tools of mode auto with fewer tools than the request "
-                        "has is not supported with --tool-call-parser " +
-                            parser + "; mode required is",
-                        "tool_choice");
+                        plan->tools_name)
+                  : NotAllowed(
+                        "tool_choice has the mode auto and fewer tools than the request, with "
+                        "--tool-call-parser " +
+                            parser,
+                        "the mode required", "tool_choice");
   }
   plan->grammar = StrictGrammar(tools, *formats.tools);
   return {};
@@ -142,8 +143,9 @@ Status PlanAuto(const std::vector<Tool>& tools, const ToolChoice& choice,
 Status PlanForced(const std::vector<Tool>& tools, const ToolChoice& choice, AnswerPlan* plan) {
   const bool named = choice.kind == ToolChoice::Kind::kNamed;
   if (tools.empty() && !named) {
-    return InvalidArgument(
-        "tool_choice requires a call, but there are no tools of the client's own", "tool_choice");
+    return NotAllowed(
+        "tool_choice requires a call and the request has no tools of the client's own",
+        "auto, none", "tool_choice");
   }
   plan->form.forced_call = true;
   plan->form.parallel = choice.parallel;
@@ -153,9 +155,8 @@ Status PlanForced(const std::vector<Tool>& tools, const ToolChoice& choice, Answ
   }
   const auto tool = std::ranges::find(tools, choice.name, &Tool::name);
   if (tool == tools.end()) {
-    return InvalidArgument("tool_choice names '" + choice.name.substr(0, kMaxToolNameBytes) +
-                               "', which is not one of the client's own tools",
-                           "tool_choice");
+    return NotAllowed("tool_choice names " + QuotedText(choice.name), "the client's own tools",
+                      "tool_choice");
   }
   plan->form.forced_name = choice.name;
   plan->grammar = Grammar(GrammarSpec::Kind::kJsonSchema, ObjectSchema(*tool));
@@ -173,9 +174,10 @@ bool IsToolName(std::string_view name) {
 }
 
 Result<AnswerPlan> PlanAnswer(const std::vector<Tool>& tools, const ToolChoice& choice,
-                              const AnswerFormats& formats) {
+                              const AnswerFormats& formats, const char* tools_name) {
   const std::vector<Tool> callable = CallableTools(tools, choice);
   AnswerPlan plan;
+  plan.tools_name = tools_name;
   plan.form.reasoning = formats.reasoning;
   plan.shows_special_tokens = formats.special_reasoning;
   switch (choice.kind) {
@@ -201,13 +203,11 @@ Status PlanBesideForm(const std::vector<Tool>& tools, const ToolChoice& choice,
     if (CanBeStrict(formats)) plan->grammar = StrictGrammar(CallableTools(tools, choice), format);
     return {};
   }
-  return InvalidArgument(
-      "an answer with a given format, by response_format or a similar field, cannot call tools by "
-      "itself with --tool-call-parser " +
-          std::string(format.name) +
-          ", whose calls are JSON without a marker; tool_choice must be none, required or a named "
-          "function",
-      "tool_choice");
+  return NotAllowed(
+      "tool_choice is auto with a given format of the answer (response_format or a similar field) "
+      "and --tool-call-parser " +
+          std::string(format.name) + ", whose calls are JSON without a marker",
+      "none, required, a named function", "tool_choice");
 }
 
 std::string ToolText(const Tool& tool) {

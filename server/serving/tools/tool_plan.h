@@ -48,6 +48,7 @@ struct ToolChoice {
 struct AnswerPlan {
   AnswerForm form;
   std::optional<GrammarSpec> grammar;
+  const char* tools_name = "tools";   // in errors
   bool shows_special_tokens = false;  // the format's markers are special tokens
 };
 
@@ -55,9 +56,9 @@ inline constexpr size_t kMaxToolNameBytes = 128;  // Anthropic's; OpenAI's names
 inline constexpr int kMaxRequiredCalls = 16;      // in an answer to tool_choice required
 
 bool IsToolName(std::string_view name);
-// Error: kInvalidArgument; `param` is tool_choice or tools.
+// Error: kInvalidArgument; `param` is tool_choice or `tools_name`, the API's name of `tools`.
 Result<AnswerPlan> PlanAnswer(const std::vector<Tool>& tools, const ToolChoice& choice,
-                              const AnswerFormats& formats);
+                              const AnswerFormats& formats, const char* tools_name = "tools");
 // Lets an answer be either calls or text that keeps to response_format or a similar field. Where
 // the format can enforce schemas, the calls of functions that are not strict are enforced too: a
 // marker without a whole call would be neither. Error: calls of this format cannot be distinguished

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "diffserve/v1/inference.pb.h"
+#include "kernels/base/refusal.h"
 #include "server/api/fields/tool_fields.h"
 #include "server/api/grpc/wire_request.h"
 #include "server/json/json.h"
@@ -19,27 +20,22 @@
 namespace diffserve {
 namespace {
 
-Status TooLong(size_t bytes, size_t max_bytes, const std::string& param) {
-  return InvalidArgument(param + " has " + std::to_string(bytes) + " bytes; at most " +
-                             std::to_string(max_bytes) + " are allowed",
-                         param);
-}
+constexpr char kToolsJson[] = "tools_json";
 
 Status CheckName(const std::string& value, const std::string& path) {
-  return value.size() <= kMaxNameBytes ? Status() : TooLong(value.size(), kMaxNameBytes, path);
+  return value.size() <= kMaxNameBytes ? Status()
+                                       : TooMany(path, value.size(), "bytes", kMaxNameBytes);
 }
 
 Status ReadCalls(const v1::ChatMessage& message, const std::string& path, Message* read) {
   if (message.tool_calls().empty()) return {};
   if (message.role() != "assistant") {
-    return InvalidArgument(path + ".tool_calls is allowed only in a message of the assistant",
-                           path + ".tool_calls");
+    return OnlyWith(path + ".tool_calls", "the role assistant");
   }
   for (int i = 0; i < message.tool_calls_size(); ++i) {
     const v1::ToolCall& call = message.tool_calls(i);
     const std::string call_path = path + ".tool_calls[" + std::to_string(i) + "]";
-    if (call.name().empty())
-      return InvalidArgument(call_path + ".name is missing", call_path + ".name");
+    if (call.name().empty()) return Missing(call_path + ".name");
     DS_RETURN_IF_ERROR(CheckName(call.id(), call_path + ".id"));
     DS_RETURN_IF_ERROR(CheckName(call.name(), call_path + ".name"));
     read->calls.push_back({call.id(), call.name(), CallArguments(call.arguments())});
@@ -62,42 +58,30 @@ Result<Message> ReadMessage(const v1::ChatMessage& message, const std::string& p
   return read;
 }
 
-// Converts an error about the member `tools` of a body to one about the field that its value came
-// from.
-Status OfToolsJson(const Status& status) {
-  if (!status.param().starts_with("tools")) return status;
-  constexpr std::string_view kName = "tools";
-  const bool begins = status.message().starts_with(kName);
-  return InvalidArgument(
-      begins ? "tools_json" + status.message().substr(kName.size()) : status.message(),
-      "tools_json" + status.param().substr(kName.size()));
-}
-
 // `tools_json` is the list that a body of /v1/chat/completions has as `tools`.
 Status ReadTools(const std::string& tools_json, const FrontendOptions& limits,
                  std::vector<Tool>* tools) {
   if (tools_json.empty()) return {};
   if (tools_json.size() > limits.max_tools_bytes)
-    return TooLong(tools_json.size(), limits.max_tools_bytes, "tools_json");
+    return TooMany(kToolsJson, tools_json.size(), "bytes", limits.max_tools_bytes);
   std::string body;
-  JsonWriter(&body).Begin('{').Key("tools").Json(tools_json).End('}');
+  JsonWriter(&body).Begin('{').Key(kToolsJson).Json(tools_json).End('}');
   Result<JsonFields> fields = JsonFields::Parse(body);
-  if (!fields.ok() || !fields->Has("tools") || fields->Names().size() != 1) {
-    return InvalidArgument("tools_json must be a JSON list of tools" +
-                               (fields.ok() ? std::string() : ": " + fields.status().message()),
-                           "tools_json");
+  if (!fields.ok() || !fields->Has(kToolsJson) || fields->Names().size() != 1) {
+    return NotAllowed(
+        "tools_json is " + (fields.ok() ? std::string("another value")
+                                        : "no JSON (" + fields.status().message() + ")"),
+        "a JSON list of tools", kToolsJson);
   }
-  *tools = ReadToolList(*fields, limits);
-  return OfToolsJson(fields->status());
+  *tools = ReadToolList(*fields, kToolsJson, limits);
+  return fields->status();
 }
 
 Result<Conversation> FromProto(const v1::Chat& chat, const FrontendOptions& limits) {
   const size_t count = static_cast<size_t>(chat.messages_size());
-  if (count == 0) return InvalidArgument("messages is empty", "messages");
+  if (count == 0) return IsEmpty("messages", "at least 1 message");
   if (count > kMaxMessages) {
-    return InvalidArgument("messages has " + std::to_string(count) + " entries; at most " +
-                               std::to_string(kMaxMessages) + " are allowed",
-                           "messages");
+    return TooMany("messages", count, "entries", kMaxMessages);
   }
   Conversation conversation;
   for (const v1::ChatMessage& message : chat.messages()) {
@@ -117,7 +101,7 @@ Result<Conversation> FromProto(const v1::Chat& chat, const FrontendOptions& limi
 Status AssignGrammar(std::optional<GrammarSpec>* to, GrammarSpec::Kind kind, std::string text,
                      const GrammarLimits& limits, const char* param) {
   if (text.size() > limits.max_text_bytes)
-    return TooLong(text.size(), limits.max_text_bytes, param);
+    return TooMany(param, text.size(), "bytes", limits.max_text_bytes);
   *to = GrammarSpec{kind, std::move(text), param};
   return {};
 }
@@ -143,7 +127,7 @@ Status ReadGrammar(const v1::Grammar& in, const GrammarLimits& limits,
     case v1::Grammar::kRegex:
       return AssignGrammar(out, Kind::kRegex, in.regex(), limits, "regex");
     case v1::Grammar::kChoice:
-      if (in.choice().texts().empty()) return InvalidArgument("choice is empty", "choice");
+      if (in.choice().texts().empty()) return IsEmpty("choice", "at least 1 text");
       return AssignGrammar(out, Kind::kChoice, JsonListOf(in.choice()), limits, "choice");
     case v1::Grammar::kLark:
       return AssignGrammar(out, Kind::kLark, in.lark(), limits, "lark");
@@ -155,10 +139,7 @@ Status ReadGrammar(const v1::Grammar& in, const GrammarLimits& limits,
     case v1::Grammar::KIND_NOT_SET:
       break;
   }
-  return InvalidArgument(
-      "grammar is empty, allowed: one of json_object, json_schema, regex, choice, lark, ebnf, "
-      "structural_tag",
-      "grammar");
+  return IsEmpty("grammar", "json_object, json_schema, regex, choice, lark, ebnf, structural_tag");
 }
 
 Result<ToolChoice> FromProto(const v1::ToolChoice& choice, bool any_tools) {
@@ -167,7 +148,7 @@ Result<ToolChoice> FromProto(const v1::ToolChoice& choice, bool any_tools) {
   read.parallel = !choice.has_parallel() || choice.parallel();
   if (choice.kind_case() == v1::ToolChoice::kFunction) {
     if (choice.function().empty())
-      return InvalidArgument("tool_choice.function is empty", "tool_choice");
+      return NotAllowed("tool_choice.function is empty", "the name of a tool", "tool_choice");
     read.kind = Kind::kNamed;
     read.name = choice.function();
     return read;
@@ -182,9 +163,8 @@ Result<ToolChoice> FromProto(const v1::ToolChoice& choice, bool any_tools) {
       read.kind = Kind::kRequired;
       return read;
     default:
-      return InvalidArgument("tool_choice.mode is " + std::to_string(choice.mode()) +
-                                 "; allowed are AUTO, NONE and REQUIRED",
-                             "tool_choice.mode");
+      return NotAllowed("tool_choice.mode is " + std::to_string(choice.mode()),
+                        "AUTO, NONE, REQUIRED", "tool_choice.mode");
   }
 }
 
@@ -196,19 +176,19 @@ Status ReadAnswerForm(const v1::GenerateRequest& message, const FrontendOptions&
        {std::pair(message.has_tool_choice(), "tool_choice"),
         std::pair(message.has_include_reasoning(), "include_reasoning"),
         std::pair(!message.reasoning_effort().empty(), "reasoning_effort")}) {
-    if (found && !is_chat)
-      return InvalidArgument(std::string(name) + " is allowed only with the prompt chat", name);
+    if (found && !is_chat) return OnlyWith(name, "the prompt chat");
   }
   if (!is_chat) return {};
   auto& conversation = std::get<Conversation>(request->generate.prompts.front());
   const std::string& effort = message.reasoning_effort();
   if (effort.size() > kMaxEffortBytes)
-    return TooLong(effort.size(), kMaxEffortBytes, "reasoning_effort");
+    return TooMany("reasoning_effort", effort.size(), "bytes", kMaxEffortBytes);
   SetReasoningEffort(effort, /*thinking_is_set=*/false, &conversation);
   if (message.has_include_reasoning()) request->include_reasoning = message.include_reasoning();
   const Result<ToolChoice> choice = FromProto(message.tool_choice(), !conversation.tools.empty());
   if (!choice.ok()) return choice.status();
-  return OfToolsJson(PlanTools(*choice, limits, request));
+  request->generate.names.tools = kToolsJson;
+  return PlanTools(*choice, limits, request);
 }
 
 // Reads the grammar, the reasoning budget, the rules for tokens, truncation and priority.
@@ -217,10 +197,7 @@ Status ReadConstraints(const v1::GenerateRequest& message, const FrontendOptions
   if (message.has_grammar())
     DS_RETURN_IF_ERROR(ReadGrammar(message.grammar(), limits.grammar, &request.grammar));
   if (message.has_max_reasoning_tokens() && message.max_reasoning_tokens() < 0) {
-    return InvalidArgument("max_reasoning_tokens is " +
-                               std::to_string(message.max_reasoning_tokens()) +
-                               "; allowed is 0 or more",
-                           "max_reasoning_tokens");
+    return BelowMin("max_reasoning_tokens", message.max_reasoning_tokens(), 0);
   }
   if (message.has_max_reasoning_tokens())
     request.max_reasoning_tokens = message.max_reasoning_tokens();
@@ -305,7 +282,7 @@ Result<AnswerRequest> FromProto(const v1::GenerateRequest& message, const Fronte
       break;
     }
     case v1::GenerateRequest::PROMPT_NOT_SET:
-      return InvalidArgument("prompt is missing, allowed: one of text, token_ids, chat", "prompt");
+      return Missing("prompt", "text, token_ids, chat");
   }
   if (message.has_logprobs())
     DS_RETURN_IF_ERROR(CheckLogprobs(message.logprobs(), limits, "logprobs"));
@@ -332,6 +309,7 @@ Result<EmbeddingRequest> FromProto(const v1::EmbedRequest& message, const Sampli
   generate.model = message.model();
   generate.sampling = defaults;
   generate.max_tokens = 0;
+  generate.names.prompt = generate.names.n = "inputs";
   generate.holds = AnswerHolds::kText;
   generate.cache_salt = message.cache_salt();
   for (int i = 0; i < message.inputs_size(); ++i) {
@@ -342,15 +320,14 @@ Result<EmbeddingRequest> FromProto(const v1::EmbedRequest& message, const Sampli
       generate.prompts.emplace_back(IdsOf(input.token_ids()));
     } else {
       const std::string path = "inputs[" + std::to_string(i) + "]";
-      return InvalidArgument(path + " is empty, allowed: one of text, token_ids", path);
+      return IsEmpty(path, "text, token_ids");
     }
   }
   if (message.pooling() == v1::POOLING_LAST) {
     request.pooling = HiddenStatePool::Kind::kLast;
   } else if (message.pooling() != v1::POOLING_MEAN) {
-    return InvalidArgument("pooling is " + std::to_string(message.pooling()) +
-                               "; allowed are POOLING_MEAN and POOLING_LAST",
-                           "pooling");
+    return NotAllowed("pooling is " + std::to_string(message.pooling()),
+                      "POOLING_MEAN, POOLING_LAST", "pooling");
   }
   if (message.has_dimensions()) {
     request.dimensions = message.dimensions();
@@ -373,17 +350,17 @@ Result<AttentionRequest> FromProto(const v1::AttentionRequest& message,
       break;
     case v1::AttentionRequest::kTokenIds:
       request.prompt = IdsOf(message.token_ids());
-      request.prompt_name = "token_ids";
+      request.names.prompt = "token_ids";
       break;
     case v1::AttentionRequest::kChat: {
       Result<Conversation> chat = FromProto(message.chat(), limits);
       if (!chat.ok()) return chat.status();
       request.prompt = std::move(chat).value();
-      request.prompt_name = "chat";
+      request.names.prompt = "chat";
       break;
     }
     case v1::AttentionRequest::PROMPT_NOT_SET:
-      return InvalidArgument("prompt is missing, allowed: one of text, token_ids, chat", "prompt");
+      return Missing("prompt", "text, token_ids, chat");
   }
   request.layers.assign(message.layers().begin(), message.layers().end());
   request.heads.assign(message.heads().begin(), message.heads().end());
@@ -406,7 +383,7 @@ Result<Prompt> FromProto(const v1::TokenizeRequest& message, const FrontendOptio
     case v1::TokenizeRequest::INPUT_NOT_SET:
       break;
   }
-  return InvalidArgument("input is missing, allowed: one of text, chat", "input");
+  return Missing("input", "text, chat");
 }
 
 void Fill(const AttentionAnswer& answer, size_t i, v1::AttentionResponse& out) {

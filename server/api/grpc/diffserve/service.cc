@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "diffserve/v1/inference.grpc.pb.h"
+#include "kernels/base/refusal.h"
 #include "server/api/grpc/diffserve/answer_messages.h"
 #include "server/api/grpc/diffserve/attention_stream.h"
 #include "server/api/grpc/diffserve/messages.h"
@@ -34,7 +35,6 @@ struct GenerateApi {
 struct EmbedApi {
   using Message = v1::EmbedResponse;
   static constexpr char kMethod[] = "Embed";
-  static constexpr char kInput[] = "inputs";
   static void Fill(const StatePools& pools, const Usage& usage, Message& out) {
     FillEmbeddings(pools, usage, out);
   }
@@ -94,7 +94,7 @@ class InferenceService : public v1::Inference::Service {
       // The call lives until Finish, which the text thread makes.
       status = prompt.ok()
                    ? shared_.frontend.Tokenize(
-                         record.client(), std::move(prompt).value(), add_special_tokens,
+                         record.client(), std::move(prompt).value(), {add_special_tokens, {}},
                          [this, record, response, reactor](Result<std::vector<int32_t>> ids) {
                            if (ids.ok()) response->mutable_ids()->Add(ids->begin(), ids->end());
                            End(record, ids.ok() ? Status() : ids.status(), reactor);
@@ -113,9 +113,7 @@ class InferenceService : public v1::Inference::Service {
     const auto& ids = request.message.ids();
     Status status = record.access().ok() ? request.status : record.access();
     if (status.ok() && static_cast<size_t>(ids.size()) > kMaxDetokenizeIds) {
-      status = InvalidArgument("ids has " + std::to_string(ids.size()) + " entries; at most " +
-                                   std::to_string(kMaxDetokenizeIds) + " are allowed",
-                               "ids");
+      status = TooMany("ids", static_cast<size_t>(ids.size()), "entries", kMaxDetokenizeIds);
     }
     if (status.ok()) {
       status = shared_.frontend.Detokenize(

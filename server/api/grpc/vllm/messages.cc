@@ -10,6 +10,7 @@
 #include <utility>
 #include <variant>
 
+#include "kernels/base/refusal.h"
 #include "server/api/fields/structured_fields.h"
 #include "server/api/grpc/wire_request.h"
 #include "server/json/json_writer.h"
@@ -27,9 +28,7 @@ Status NotOffered(const char* field, const std::string& why) {
 Status ToInt(uint32_t value, const char* field, int* out) {
   constexpr uint32_t kMax = std::numeric_limits<int>::max();
   if (value > kMax) {
-    return InvalidArgument(std::string(field) + " is " + std::to_string(value) + "; at most " +
-                               std::to_string(kMax) + " is allowed",
-                           field);
+    return OutOfRange(field, value, 0, kMax);
   }
   *out = static_cast<int>(value);
   return {};
@@ -40,9 +39,8 @@ Status ToIds(const Ids& ids, const char* field, std::vector<int32_t>* out) {
   out->reserve(static_cast<size_t>(ids.size()));
   for (const uint32_t id : ids) {
     if (!std::in_range<int32_t>(id)) {
-      return InvalidArgument(std::string(field) + " has the token id " + std::to_string(id) +
-                                 ", allowed: 0..2147483647",
-                             field);
+      return NotAllowed(std::string(field) + " has the token id " + std::to_string(id),
+                        RangeText(0, std::numeric_limits<int32_t>::max()), field);
     }
     out->push_back(static_cast<int32_t>(id));
   }
@@ -85,7 +83,7 @@ Status ReadConstraint(const vllm_v1::SamplingParams& in, std::optional<GrammarSp
       if (in.json_object()) *out = GrammarSpec{Kind::kJsonObject, "", "json_object"};
       break;
     case vllm_v1::SamplingParams::kChoice:
-      if (in.choice().choices().empty()) return InvalidArgument("choice is empty", "choice");
+      if (in.choice().choices().empty()) return IsEmpty("choice", "at least 1 text");
       *out = GrammarSpec{Kind::kChoice, JsonListOf(in.choice()), "choice"};
       break;
     case vllm_v1::SamplingParams::CONSTRAINT_NOT_SET:
@@ -132,9 +130,8 @@ Status RefuseTransfers(const vllm_v1::GenerateRequest& message) {
   if (message.has_kv_transfer_params()) return NotOffered("kv_transfer_params", why);
   if (!message.kv_transfer_params_json().empty()) return NotOffered("kv_transfer_params_json", why);
   if (message.data_parallel_rank() == 0) return {};
-  return InvalidArgument("data_parallel_rank is " + std::to_string(message.data_parallel_rank()) +
-                             "; the only rank is 0",
-                         "data_parallel_rank");
+  return NotAllowed("data_parallel_rank is " + std::to_string(message.data_parallel_rank()),
+                    "0, the only rank", "data_parallel_rank");
 }
 
 Status ReadIds(const vllm_v1::TokenizedInput& tokenized, GenerateRequest* out) {
@@ -200,7 +197,7 @@ Result<VllmRequest> FromProto(const vllm_v1::GenerateRequest& message,
       generate.prompts.emplace_back(message.text());
       break;
     case vllm_v1::GenerateRequest::INPUT_NOT_SET:
-      return InvalidArgument("input is missing, allowed: one of tokenized, text", "input");
+      return Missing("input", "tokenized, text");
   }
   generate.sampling.seed = defaults.seed;
   DS_RETURN_IF_ERROR(ReadParams(message.sampling_params(), limits, &generate));
@@ -211,12 +208,13 @@ Result<VllmRequest> FromProto(const vllm_v1::GenerateRequest& message,
 
 Result<EmbeddingRequest> FromProto(const vllm_v1::EmbedRequest& message,
                                    const SamplingSpec& defaults) {
-  if (!message.has_tokenized()) return InvalidArgument("tokenized is missing", "tokenized");
+  if (!message.has_tokenized()) return Missing("tokenized");
   EmbeddingRequest request;
   GenerateRequest& generate = request.generate;
   generate.request_id = message.request_id();
   generate.sampling = defaults;
   generate.max_tokens = 0;
+  generate.names.prompt = generate.names.n = "tokenized";
   generate.holds = AnswerHolds::kText;
   DS_RETURN_IF_ERROR(ReadIds(message.tokenized(), &generate));
   return request;
@@ -334,8 +332,8 @@ void FillServerInfo(const EngineStats& stats, std::chrono::steady_clock::duratio
 Status FillLoads(const vllm_v1::GetLoadsRequest& request, const EngineStats& stats,
                  const EngineOptions& engine, vllm_v1::GetLoadsResponse& out) {
   if (request.dp_rank() != 0) {
-    return InvalidArgument(
-        "dp_rank is " + std::to_string(request.dp_rank()) + "; the only rank is 0", "dp_rank");
+    return NotAllowed("dp_rank is " + std::to_string(request.dp_rank()), "0, the only rank",
+                      "dp_rank");
   }
   out.set_timestamp(UtcNow());
   out.set_version(std::string(BuildVersion()));

@@ -33,7 +33,6 @@ struct VllmGenerateApi {
 struct VllmEmbedApi {
   using Message = vllm_v1::EmbedResponse;
   static constexpr char kMethod[] = "VllmEngine.Embed";
-  static constexpr char kInput[] = "tokenized";
   static void Fill(const StatePools& pools, const Usage& usage, Message& out) {
     FillEmbedding(pools, usage, out);
   }
