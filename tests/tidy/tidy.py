@@ -15,6 +15,7 @@ from pathlib import Path
 
 import documents
 import language
+import refusals
 import server_layers
 from source_text import LITERAL, blank, functions, line_of
 
@@ -349,7 +350,7 @@ def whitespace(tree):
                 yield path, number, f"{len(line)} columns, at most {COLUMNS}"
 
 
-RULES += documents.RULES + language.RULES + server_layers.RULES
+RULES += documents.RULES + language.RULES + refusals.RULES + server_layers.RULES
 
 
 def findings(check, tree):

@@ -200,6 +200,17 @@ class TidyTest(unittest.TestCase):
                            ("server/app/main.cc", r'auto a = "is \"" + b + "\"; c: " + ":";')):
             self.assertEqual(findings({path: "int main() { " + text + " }\n"}), set())
 
+    def test_refusals(self):
+        for text in ('a + "; allowed: 1"', 'a + " must be 1"', 'a + "; at most " + b',
+                     'a + b + " are allowed"', 'a + ", expected a list"', '"is allowed with b"',
+                     '"a and b; use one of them"', 'a + " is missing or empty"'):
+            for path in ("server/app/main.cc", "engine/engine.cc"):
+                self.extend("refusals", path, f"auto r = {text};\n")
+        allowed = 'auto a = NotAllowed("x has none", "at most 3");  // a is allowed\n'
+        self.assertEqual(findings({"engine/engine.cc": CLEAN["engine/engine.cc"] + allowed}), set())
+        self.assertIn("refusals",
+                      findings({"server/app/option_table.cc": "int main() { return 0; }\n"}))
+
     def test_headers_and_dead_files(self):
         self.expect("headers", "kernels/base/status.h", "// Says what it is.\nclass Status {};\n")
         self.expect("headers", "kernels/base/status.h", "#pragma once\nclass Status {};\n")
