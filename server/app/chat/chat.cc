@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "kernels/base/nearest_name.h"
-#include "kernels/base/refusal.h"
 #include "kernels/base/terminal_text.h"
 #include "server/app/chat/chat_history.h"
 #include "server/app/chat/chat_model.h"
