@@ -35,7 +35,7 @@ for option in "$@"; do
 done
 
 # A Rust toolchain of the machine's own will do if it is new enough for the crates in
-# engine/text/ffi.
+# engine/text/crates.
 minimum_rust=1.85
 rust_version=$( (cargo --version 2>/dev/null || true) | awk '{print $2}')
 if [ -z "$rust_version" ] ||

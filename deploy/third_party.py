@@ -8,8 +8,8 @@ deploy/third_party_licences.txt, the licence texts that have to go with what is 
 
 Shared libraries are those that the dynamic linker loads, named by their Debian package; headers and
 libxxhash.a are compiled in, from packages that deploy/install_deps.sh installs for the build. Rust
-crates are those of engine/text/ffi/Cargo.lock that end up in the program. Needs the built program
-and cargo.
+crates are those of engine/text/crates/Cargo.lock that end up in the program: the workspace's own
+are left out. Needs the built program and cargo.
 """
 
 import json
@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "THIRD_PARTY.md"
 TEXTS = ROOT / "deploy/third_party_licences.txt"
-CRATES = ROOT / "engine/text/ffi"
+CRATES = ROOT / "engine/text/crates"
 PROGRAM = ROOT / "build/release/server/diffserve"
 COMPILED_IN = ["libboost1.81-dev", "nlohmann-json3-dev", "cppzmq-dev", "libxxhash-dev"]
 KERBEROS = ["libgssapi-krb5-2", "libk5crypto3", "libkrb5-3", "libkrb5support0"]
@@ -72,8 +72,9 @@ def debian_rows():
 
 def crates():
     """(name, version, licence, repository, folder) of each crate in the program."""
-    tree = output("cargo", "tree", "--locked", "--edges", "normal,no-proc-macro", "--target",
-                  "x86_64-unknown-linux-gnu", "--prefix", "none", "--format", "{p}", folder=CRATES)
+    tree = output("cargo", "tree", "--locked", "--package", "diffserve-text-ffi", "--edges",
+                  "normal,no-proc-macro", "--target", "x86_64-unknown-linux-gnu", "--prefix",
+                  "none", "--format", "{p}", folder=CRATES)
     linked = {tuple(line.split()[:2]) for line in tree.splitlines()}
     known = json.loads(output("cargo", "metadata", "--locked", "--format-version", "1",
                               "--filter-platform", "x86_64-unknown-linux-gnu", folder=CRATES))

@@ -138,6 +138,9 @@ check_schema() {
 check_templates() {
   build release template_suite
   run template_suite .venv/bin/python tests/templates/run.py
+  run jinja_readme bash -o pipefail -c "CARGO_TARGET_DIR=build/cargo cargo test --quiet --locked \
+    --release --doc --package diffserve-jinja --manifest-path engine/text/crates/Cargo.toml |
+    tr ';' ','"
 }
 check_e2e_long() {
   build release diffserve diffserve_gated diffserve_on_shim

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of the text library (engine/text/ffi). The library cannot throw where an allocation fails,
-// so the program names a function that ends it.
+// Memory of the text library (engine/text/crates). The library cannot throw where an allocation
+// fails, so the program names a function that ends it.
 #pragma once
 
 #include <cstddef>

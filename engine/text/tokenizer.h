@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tokenizer: converts between text and token ids, as defined by a model directory's tokenizer.json
-// (the Rust crate `tokenizers` behind engine/text/ffi). Thread safety: const after Load; all
+// (the Rust crate `tokenizers` behind engine/text/crates). Thread safety: const after Load; all
 // methods may run on many threads.
 #pragma once
 

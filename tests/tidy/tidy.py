@@ -51,7 +51,7 @@ HOMES = [
                                 "models/weight_digest.cc"]),
     ("libcurl", r"curl/", ["server/hub/hub_client.cc"]),
     ("libedit", r"histedit\.h$", ["server/app/chat/line_editor.cc"]),
-    ("the Rust library", r"(engine/text/ffi/.*|.*_ffi)\.h$|diffserve_text",
+    ("the Rust library", r"(engine/text/crates/.*|.*_ffi)\.h$|diffserve_text",
      ["engine/text/*.cc", "engine/text/bytes_ffi.h"]),
     ("cuBLASLt", r"cublas", ["kernels/ops/matrix_library_cuda.cc", "tests/kernels/shim/cublas*"]),
     ("CUDA", r"cuda|cub/|cooperative_groups|mma\.h$", ["*_cuda.cu", "*_cuda.cc", "*.cuh"]),

@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
-
-use crate::special_tokens::{parse_config, parse_object};
+use tokens::special_tokens::{parse_config, parse_object};
 
 /// The template for most conversations.
 pub const DEFAULT: &str = "default";

@@ -2,13 +2,16 @@
 //! A model's chat templates: chooses the one for a conversation and renders it with the variables
 //! that transformers provides.
 
-use serde_json::Value as Json;
+mod template_files;
 
-use crate::client_text::{self, Cuts, Spellings};
-use crate::jinja::{self, Failure};
-use crate::special_tokens::SpecialTokens;
-use crate::template_files::{Source, DEFAULT, TOOL_USE};
-use crate::without_panic;
+use jinja::{Failure, HeldBytes};
+use panics::without_panic;
+use serde_json::Value as Json;
+use tokens::client_text::{self, Cuts, Spellings};
+use tokens::special_tokens::SpecialTokens;
+
+pub use template_files::{sources, Source};
+use template_files::{DEFAULT, TOOL_USE};
 
 /// Templates that conversations use.
 const SERVED: [&str; 2] = [DEFAULT, TOOL_USE];
@@ -81,6 +84,7 @@ impl Template {
         &self,
         conversation: &Conversation,
         spellings: Option<&Spellings>,
+        held_bytes: HeldBytes,
     ) -> Result<(Vec<u8>, Option<char>), String> {
         let Served { template, cuts, .. } = self.choose(!conversation.tools.is_empty())?;
         let messages: Vec<Json> =
@@ -116,7 +120,7 @@ impl Template {
         variables
             .insert("add_generation_prompt".into(), Json::from(conversation.add_generation_prompt));
 
-        let text = template.render(&variables).map_err(|failure| match failure {
+        let text = template.render(&variables, held_bytes).map_err(|failure| match failure {
             Failure::Raised(message) => {
                 format!("the chat template refuses this conversation: {message}")
             }

@@ -25,7 +25,7 @@ pub struct Parser {
 
 /// The template, or what is wrong and in which line.
 pub fn parse(source: &str) -> std::result::Result<Template, (String, u32)> {
-    budget::begin();
+    budget::begin_stack();
     let tokens = lexer::tokens(source)?;
     let constant = |(token, _): &(Token, u32)| match token {
         Token::Str(text) => Some(text.clone()),

@@ -9,9 +9,9 @@ use llguidance::api::StopReason;
 use llguidance::earley::ParserRecognizer;
 use llguidance::toktrie::{Recognizer, SimpleVob};
 use llguidance::TokenParser;
+use panics::without_panic;
 
 use crate::forced_text::tokens_after;
-use crate::panics::without_panic;
 
 pub struct Parser {
     /// Err: why it failed.

@@ -5,8 +5,8 @@
 use serde_json::{json, Value};
 
 use crate::gbnf;
-use crate::grammar::regex_terminal;
 use crate::lark_text::quoted;
+use crate::regex_text::regex_terminal;
 use crate::schema_policy::SchemaPolicy;
 
 const MAX_ENTRIES: usize = 1024;

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Jinja2 as configured by transformers for chat templates: its immutable sandbox, trim_blocks,
-//! lstrip_blocks, loop controls and a few more functions. There are no files, no other templates
-//! and no network, and the work of a rendering is bounded.
+#![doc = include_str!("../README.md")]
 
 mod arguments;
 mod ast;
@@ -41,6 +39,7 @@ mod write;
 
 use std::sync::Arc;
 
+pub use budget::HeldBytes;
 use interpreter::Interpreter;
 use scope::Scope;
 
@@ -48,6 +47,7 @@ use scope::Scope;
 pub struct Template(ast::Template);
 
 /// Why a rendering failed.
+#[derive(Debug)]
 pub enum Failure {
     /// The template's own message, from raise_exception.
     Raised(String),
@@ -60,6 +60,7 @@ fn with_line(message: &str, line: u32) -> String {
 }
 
 impl Template {
+    /// The error is a message with the template's line.
     pub fn new(source: &str) -> Result<Self, String> {
         match parser::parse(source) {
             Ok(template) => Ok(Template(template)),
@@ -67,15 +68,18 @@ impl Template {
         }
     }
 
+    /// All string constants in the template's code.
     pub fn constants(&self) -> &[String] {
         &self.0.constants
     }
 
+    /// `held_bytes` bounds the memory of the template's values; `|| 0` leaves it unbounded.
     pub fn render(
         &self,
         variables: &serde_json::Map<String, serde_json::Value>,
+        held_bytes: HeldBytes,
     ) -> Result<String, Failure> {
-        budget::begin();
+        budget::begin(held_bytes);
         let root = Scope::new(None);
         let interpreter = Interpreter::new(&self.0, root.clone());
         let made = || {

@@ -3,29 +3,48 @@
 //! grammar is bounded, both when it is compiled and at every token, so no grammar can stall the
 //! thread that runs it.
 
+mod forced_text;
+mod gbnf;
+mod lark_pieces;
+mod lark_text;
+mod number_guard;
+mod regex_text;
+mod row_check;
+mod schema_alternatives;
+mod schema_dialect;
+mod schema_intersections;
+mod schema_numbers;
+mod schema_pattern;
+mod schema_policy;
+mod schema_references;
+mod schema_sets;
+mod schema_values;
+mod structural_tag;
+mod token_parser;
+mod whitespace;
+
 use std::sync::Arc;
 
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
-use llguidance::{regex_to_lark, ParserFactory};
+use llguidance::ParserFactory;
 use serde_json::{json, Value};
 
-use crate::number_guard::{DigitTokens, Limits, NumberGuard};
-use crate::schema_policy::SchemaPolicy;
-use crate::token_parser::Parser;
-use crate::{gbnf, lark_text, row_check, structural_tag, whitespace};
+use number_guard::{DigitTokens, Limits, NumberGuard};
+use schema_policy::SchemaPolicy;
+use token_parser::Parser;
 
 /// The library's trie supports slightly longer tokens; a longer token than this is never drawn.
 const MAX_TOKEN_BYTES: usize = 1000;
 const MAX_CHOICES: usize = 1000;
 
 const LIMITS: ParserLimits = ParserLimits {
-    max_items_in_row: 4000,        // 10 ms; row_check looks for longer ones before work starts
+    max_items_in_row: 4000, // 10 ms; row_check looks for longer ones before work starts
     initial_lexer_fuel: 1_000_000, // 20 ms
-    step_lexer_fuel: 100_000,      // 7 ms
-    step_max_items: 50_000,        // 3 ms, in the longest rows 120 ms
-    max_lexer_states: 30_000,      // of 1 to 2 KiB
+    step_lexer_fuel: 100_000, // 7 ms
+    step_max_items: 50_000, // 3 ms, in the longest rows 120 ms
+    max_lexer_states: 30_000, // of 1 to 2 KiB
     max_grammar_size: 300_000,
     precompute_large_lexemes: true,
     verbose_errors: false,
@@ -35,7 +54,7 @@ pub struct Tokens<'a> {
     /// Token `i` is `bytes[ends[i - 1] .. ends[i])`.
     pub bytes: &'a [u8],
     pub ends: &'a [u32],
-    /// As in FfiTokenTable.
+    /// Per id: 1 = a token, 2 = a special one (bits).
     pub flags: &'a [u8],
 }
 
@@ -123,38 +142,11 @@ fn lark_choice(text: &str) -> Result<String, String> {
     Ok(format!("start: CHOICE\nCHOICE: {}\n", options.join(" | ")))
 }
 
-fn ends_in_escape(text: &str) -> bool {
-    text.bytes().rev().take_while(|b| *b == b'\\').count() % 2 == 1
-}
-
-/// Removes anchors at both ends: the pattern has to match the whole text anyway.
-fn without_anchors(pattern: &str) -> &str {
-    let inner = pattern.strip_prefix('^').unwrap_or(pattern);
-    match inner.strip_suffix('$') {
-        Some(rest) if !ends_in_escape(rest) => rest,
-        _ => inner,
-    }
-}
-
-/// A regular expression as a terminal of Lark.
-pub fn regex_terminal(pattern: &str) -> Result<String, String> {
-    let inner = without_anchors(pattern);
-    // Anchors of some alternatives stay, and the library refuses them.
-    let inner = if inner.contains('|') { pattern } else { inner };
-    if inner.is_empty() {
-        return Err("the expression is empty".into());
-    }
-    if ends_in_escape(inner) {
-        return Err("the expression ends with a \\ that escapes nothing".into());
-    }
-    Ok(format!("/{}/", regex_to_lark(inner, "")))
-}
-
 fn lark_regex(pattern: &str) -> Result<String, String> {
-    Ok(format!("start: EXPRESSION\nEXPRESSION: {}\n", regex_terminal(pattern)?))
+    Ok(format!("start: EXPRESSION\nEXPRESSION: {}\n", regex_text::regex_terminal(pattern)?))
 }
 
-pub fn parse_json(text: &str) -> Result<Value, String> {
+fn parse_json(text: &str) -> Result<Value, String> {
     serde_json::from_str(text).map_err(|e| format!("not JSON: {e}"))
 }
 
@@ -217,6 +209,11 @@ fn explained(message: String) -> String {
         return "no text satisfies it".into();
     }
     message
+}
+
+/// Whether `pattern` may be used for the whitespace between JSON tokens.
+pub fn check_whitespace(pattern: &str) -> Result<(), String> {
+    whitespace::expression(Some(pattern)).map(|_| ())
 }
 
 impl GrammarFactory {

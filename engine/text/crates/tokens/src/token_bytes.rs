@@ -18,7 +18,7 @@ impl Blob {
     }
 }
 
-/// See FfiTokenTable.
+/// See FfiTokenTable, in the bridge.
 pub struct TokenTable {
     pub tokens: Blob,
     pub first_tokens: Blob,

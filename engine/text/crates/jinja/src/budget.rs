@@ -4,7 +4,9 @@
 use std::cell::Cell;
 
 use super::error::{fail, Result};
-use crate::counted_memory::held_bytes;
+
+/// The bytes that this thread holds allocated, as the caller counts them. Only differences matter.
+pub type HeldBytes = fn() -> isize;
 
 /// Maximum steps per rendering: hundreds of times those of a long conversation, and less than a
 /// second.
@@ -19,14 +21,21 @@ const MAX_STACK_BYTES: usize = 3 << 20;
 
 thread_local! {
     static STEPS: Cell<u64> = const { Cell::new(0) };
+    static HELD_BYTES: Cell<HeldBytes> = const { Cell::new(|| 0) };
     static HELD_AT_START: Cell<isize> = const { Cell::new(0) };
     static STACK_AT_START: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Resets the budget for this thread's next rendering.
-pub fn begin() {
+pub fn begin(held_bytes: HeldBytes) {
     STEPS.with(|steps| steps.set(0));
+    HELD_BYTES.with(|held| held.set(held_bytes));
     HELD_AT_START.with(|held| held.set(held_bytes()));
+    begin_stack();
+}
+
+/// Only for `check_stack`: parsing spends no steps.
+pub fn begin_stack() {
     STACK_AT_START.with(|start| start.set(stack_now()));
 }
 
@@ -38,6 +47,7 @@ pub fn spend(count: u64) -> Result<()> {
     if taken > MAX_STEPS {
         return fail(format!("the template took more than {MAX_STEPS} steps"));
     }
+    let held_bytes = HELD_BYTES.with(|held| held.get());
     if held_bytes() - HELD_AT_START.with(|held| held.get()) > MAX_HELD_BYTES {
         return fail(format!("the template's values take more than {MAX_HELD_BYTES} bytes"));
     }

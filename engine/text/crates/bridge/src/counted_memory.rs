@@ -11,8 +11,10 @@ struct Counted;
 
 static ON_FAILURE: OnceLock<extern "C" fn(usize)> = OnceLock::new();
 
-/// `handler` gets the bytes that were asked for. Only the first handler counts.
-pub fn on_failure(handler: extern "C" fn(usize)) {
+/// `handler` is called where an allocation fails, with its bytes, and must not return. Only the
+/// first handler counts.
+#[no_mangle]
+pub extern "C" fn ffi_on_failed_allocation(handler: extern "C" fn(usize)) {
     let _ = ON_FAILURE.set(handler);
 }
 

@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 
+use panics::without_panic;
 use serde_json::Value;
 use tokenizers::models::bpe::BPE;
 use tokenizers::{AddedToken, Model, NormalizedString, OffsetType, PreTokenizer, Token, Tokenizer};
@@ -14,7 +15,6 @@ use crate::client_text::Spellings;
 use crate::special_tokens::{SpecialTokens, TokenFiles};
 use crate::token_bound;
 use crate::token_bytes::{self, TokenTable};
-use crate::without_panic;
 
 /// The maximum length of tables by id, so that one huge id in a file cannot exhaust memory.
 const MAX_VOCAB: u32 = 1 << 22;
