@@ -48,7 +48,7 @@ TokenTexts ApiContext::token_texts() const {
 }
 
 Status ApiContext::CheckModel(const std::string& model) const {
-  return frontend.options().CheckModel(model);
+  return frontend.options().names.Check(model);
 }
 
 HttpReply ApiContext::Error(const Status& status, const ErrorBody& body) const {

@@ -69,7 +69,7 @@ struct ApiContext : std::enable_shared_from_this<ApiContext> {
 
   ReadContext read_context() const { return {&frontend.options(), frontend.DefaultSampling()}; }
   TokenTexts token_texts() const;
-  const std::string& model_name() const { return frontend.options().served_model_name; }
+  const std::string& model_name() const { return frontend.options().names.name; }
   // Error: kNotFound, if the name is neither empty nor served.
   Status CheckModel(const std::string& model) const;
 

@@ -10,7 +10,7 @@
 #include "kernels/base/log.h"
 #include "server/api/grpc/server.h"
 #include "server/api/head/parent_secret.h"
-#include "server/serving/request/unknown_model.h"
+#include "server/serving/request/served_names.h"
 #include "server/serving/status_codes.h"
 
 namespace diffserve {

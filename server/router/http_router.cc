@@ -18,7 +18,7 @@
 #include "server/router/forward_exchange.h"
 #include "server/router/metrics_exchange.h"
 #include "server/router/model_list.h"
-#include "server/serving/request/unknown_model.h"
+#include "server/serving/request/served_names.h"
 #include "server/ui/files.h"
 
 namespace diffserve {

@@ -98,7 +98,7 @@ Status AttentionMapsCall::Check() {
                                        "all have their own K and V; this server runs ") +
                            (options.on_gpu ? "with --device cuda" : "another model"));
   }
-  DS_RETURN_IF_ERROR(options.CheckModel(request_.model));
+  DS_RETURN_IF_ERROR(options.names.Check(request_.model));
   if (request_.top_k && *request_.top_k < 0) {
     return BelowMin("top_k", *request_.top_k, 0);
   }
@@ -185,7 +185,7 @@ Result<size_t> AttentionMapsCall::Price(size_t num_tokens) {
   size_t slots = 0;
   for (int position : selection.positions) slots += static_cast<size_t>(position) + 1;
   num_numbers_ = slots * per_position * maps;
-  const auto most = static_cast<size_t>(frontend_.options().max_attention_numbers);
+  const auto most = static_cast<size_t>(kMaxAttentionNumbers);
   if (num_numbers_ > most) {
     return NotAllowed(
         "the maps have " + std::to_string(num_numbers_) + " numbers (" +

@@ -12,11 +12,11 @@
 #include "server/serving/answer/answer_constraints.h"
 #include "server/serving/answer/answer_price.h"
 #include "server/serving/request/context_overflow.h"
+#include "server/serving/request/generic_tools.h"
 #include "server/serving/request/model_defaults.h"
 #include "server/serving/request/request_checks.h"
 #include "server/serving/request/token_rules.h"
 #include "server/serving/text_pool.h"
-#include "server/serving/tools/generic_tools.h"
 
 namespace diffserve {
 namespace {
@@ -89,7 +89,7 @@ struct Frontend::Impl {
               .max_bytes = options.max_text_queue_bytes}) {}
 
   RequestLimits limits() const {
-    return {&options, config.vocab_size, MaxTokens(),
+    return {&options.names, config.vocab_size, MaxTokens(),
             engine.options().MaxWaitingRequestsPerClient(), tokenizer.max_token_bytes()};
   }
   int MaxTokens() const {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/base/check.h"
-#include "server/serving/frontend.h"
+#include "server/serving/request/generate_request.h"
 #include "server/serving/request/request_checks.h"
 
 namespace diffserve::testing {
@@ -16,15 +16,15 @@ namespace diffserve::testing {
 inline constexpr int kFuzzedVocab = 1000;
 inline constexpr int kFuzzedModelLen = 4096;
 
-inline RequestLimits FuzzedLimits(const FrontendOptions& options) {
-  return {&options, kFuzzedVocab, kFuzzedModelLen, /*max_waiting_requests=*/256};
+inline RequestLimits FuzzedLimits(const ServedNames& names) {
+  return {&names, kFuzzedVocab, kFuzzedModelLen, /*max_waiting_requests=*/256};
 }
 
 inline void CheckIds(const std::vector<int32_t>& ids) {
   for (const int32_t id : ids) DS_CHECK(id >= 0 && id < kFuzzedVocab, "an id is a token");
 }
 
-inline void CheckSamplingPromises(const SamplingParams& sampling, const FrontendOptions& limits) {
+inline void CheckSamplingPromises(const SamplingParams& sampling) {
   DS_CHECK(std::isfinite(sampling.temperature) && sampling.temperature >= 0, "temperature");
   DS_CHECK(sampling.top_p > 0 && sampling.top_p <= 1, "top_p");
   DS_CHECK(sampling.top_k >= 0, "top_k");
@@ -32,8 +32,8 @@ inline void CheckSamplingPromises(const SamplingParams& sampling, const Frontend
   DS_CHECK(sampling.repetition_penalty > 0, "repetition_penalty");
   DS_CHECK(std::abs(sampling.presence_penalty) <= 2, "presence_penalty");
   DS_CHECK(std::abs(sampling.frequency_penalty) <= 2, "frequency_penalty");
-  DS_CHECK(sampling.num_logprobs >= -1 && sampling.num_logprobs <= limits.max_logprobs, "logprobs");
-  DS_CHECK(sampling.logit_bias.size() <= limits.max_logit_bias, "logit_bias is bounded");
+  DS_CHECK(sampling.num_logprobs >= -1 && sampling.num_logprobs <= kMaxLogprobs, "logprobs");
+  DS_CHECK(sampling.logit_bias.size() <= kMaxLogitBias, "logit_bias is bounded");
   for (const auto& [id, bias] : sampling.logit_bias) {
     CheckIds({id});
     DS_CHECK(std::abs(bias) <= 100, "a bias");
@@ -41,8 +41,8 @@ inline void CheckSamplingPromises(const SamplingParams& sampling, const Frontend
 }
 
 // REQUIRES: CheckRequest was ok with FuzzedLimits.
-inline void CheckPromises(const GenerateRequest& request, const FrontendOptions& limits) {
-  DS_CHECK(!request.prompts.empty() && request.prompts.size() <= limits.max_prompts, "prompts");
+inline void CheckPromises(const GenerateRequest& request) {
+  DS_CHECK(!request.prompts.empty() && request.prompts.size() <= kMaxPrompts, "prompts");
   for (const Prompt& prompt : request.prompts) {
     const auto* ids = std::get_if<std::vector<int32_t>>(&prompt);
     if (ids == nullptr) continue;
@@ -51,26 +51,26 @@ inline void CheckPromises(const GenerateRequest& request, const FrontendOptions&
              "a prompt that is not cut fits");
     CheckIds(*ids);
   }
-  DS_CHECK(request.n >= 1 && request.n <= limits.max_n, "n");
+  DS_CHECK(request.n >= 1 && request.n <= kMaxN, "n");
   const int max_tokens = request.max_tokens.value_or(kFuzzedModelLen);
   DS_CHECK(max_tokens >= 0, "max_tokens");
   DS_CHECK(request.sampling.min_tokens >= 0 && request.sampling.min_tokens <= max_tokens,
            "min_tokens");
-  DS_CHECK(request.sampling.prompt_logprobs >= -1 &&
-               request.sampling.prompt_logprobs <= limits.max_logprobs,
-           "prompt_logprobs");
-  DS_CHECK(request.stop.size() <= limits.max_stop_strings, "stop strings are bounded");
+  DS_CHECK(
+      request.sampling.prompt_logprobs >= -1 && request.sampling.prompt_logprobs <= kMaxLogprobs,
+      "prompt_logprobs");
+  DS_CHECK(request.stop.size() <= kMaxStopStrings, "stop strings are bounded");
   for (const std::string& stop : request.stop)
-    DS_CHECK(!stop.empty() && stop.size() <= limits.max_stop_bytes, "a stop string");
+    DS_CHECK(!stop.empty() && stop.size() <= kMaxStopBytes, "a stop string");
   CheckIds(request.sampling.stop_token_ids);
   CheckIds(request.allowed_token_ids);
-  DS_CHECK(request.allowed_token_ids.size() <= limits.max_allowed_token_ids, "allowed tokens");
-  DS_CHECK(request.bad_words.size() <= limits.max_bad_words, "bad words are bounded");
+  DS_CHECK(request.allowed_token_ids.size() <= kMaxAllowedTokenIds, "allowed tokens");
+  DS_CHECK(request.bad_words.size() <= kMaxBadWords, "bad words are bounded");
   for (const std::string& word : request.bad_words)
-    DS_CHECK(!word.empty() && word.size() <= limits.max_bad_words_bytes, "a bad word");
+    DS_CHECK(!word.empty() && word.size() <= kMaxBadWordsBytes, "a bad word");
   const int kept = request.truncate_prompt_tokens.value_or(-1);
   DS_CHECK(kept == -1 || (kept >= 1 && kept <= kFuzzedModelLen), "truncate_prompt_tokens");
-  CheckSamplingPromises(request.sampling, limits);
+  CheckSamplingPromises(request.sampling);
 }
 
 }  // namespace diffserve::testing

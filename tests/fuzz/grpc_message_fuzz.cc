@@ -65,9 +65,9 @@ void CheckGenerate(const v1::GenerateRequest& message) {
   const FrontendOptions limits;
   const Result<AnswerRequest> request = FromProto(message, limits, SamplingSpec());
   const Status status = request.ok()
-                            ? CheckRequest(request->generate, testing::FuzzedLimits(limits))
+                            ? CheckRequest(request->generate, testing::FuzzedLimits(limits.names))
                             : request.status();
-  if (status.ok()) return testing::CheckPromises(request->generate, limits);
+  if (status.ok()) return testing::CheckPromises(request->generate);
   CheckRefusal(status);
 }
 
@@ -76,28 +76,28 @@ void CheckEmbed(const v1::EmbedRequest& message) {
   const FrontendOptions limits;
   Result<EmbeddingRequest> request = FromProto(message, SamplingSpec());
   Status status = request.ok() ? AddPools(kHiddenSize, &*request) : request.status();
-  if (status.ok()) status = CheckRequest(request->generate, testing::FuzzedLimits(limits));
-  if (status.ok()) return testing::CheckPromises(request->generate, limits);
+  if (status.ok()) status = CheckRequest(request->generate, testing::FuzzedLimits(limits.names));
+  if (status.ok()) return testing::CheckPromises(request->generate);
   CheckRefusal(status);
 }
 
 void CheckInfer(const inference::ModelInferRequest& message) {
   FrontendOptions limits;
-  limits.served_model_name = message.model_name();
+  limits.names.name = message.model_name();
   for (const bool streams : {false, true}) {
     const Result<InferRequest> request = FromProto(message, limits, SamplingSpec(), streams);
     const Status status = request.ok()
-                              ? CheckRequest(request->generate, testing::FuzzedLimits(limits))
+                              ? CheckRequest(request->generate, testing::FuzzedLimits(limits.names))
                               : request.status();
     if (status.ok())
-      testing::CheckPromises(request->generate, limits);
+      testing::CheckPromises(request->generate);
     else
       CheckRefusal(status);
   }
 }
 
 void CheckTokenize(const v1::TokenizeRequest& message) {
-  const Result<Prompt> prompt = FromProto(message, FrontendOptions());
+  const Result<Prompt> prompt = FromProto(message);
   if (!prompt.ok()) CheckRefusal(prompt.status());
 }
 

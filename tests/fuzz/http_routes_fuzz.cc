@@ -19,7 +19,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/log.h"
-#include "server/api/front_door.h"
+#include "server/api/door/front_door.h"
 #include "server/app/server.h"
 #include "server/http/reader.h"
 #include "tests/testing/fake_executor.h"
@@ -38,7 +38,7 @@ ServerOptions Options() {
   ServerOptions options;
   options.engine = {.page_size = 16, .num_pages = 64, .max_model_len = 64};
   options.engine.max_waiting_requests = 16;
-  options.frontend.served_model_name = "tiny";
+  options.frontend.names.name = "tiny";
   return options;
 }
 

@@ -21,8 +21,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   diffserve::Status status;
   const auto check = [&limits](const diffserve::AnswerRequest& request) {
     const diffserve::Status checked = diffserve::CheckRequest(
-        request.generate, diffserve::testing::FuzzedLimits(limits));
-    if (checked.ok()) diffserve::testing::CheckPromises(request.generate, limits);
+        request.generate, diffserve::testing::FuzzedLimits(limits.names));
+    if (checked.ok()) diffserve::testing::CheckPromises(request.generate);
     return checked;
   };
   const int bits = data[0];
@@ -41,7 +41,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       status = parsed.ok() ? diffserve::AddPools(/*hidden_size=*/64, &*parsed) : parsed.status();
       if (status.ok()) {
         status = diffserve::CheckRequest(parsed->generate,
-                                         diffserve::testing::FuzzedLimits(limits));
+                                         diffserve::testing::FuzzedLimits(limits.names));
       }
       break;
     }

@@ -183,8 +183,8 @@ void CheckParsed(const Result<Request>& parsed, const FrontendOptions& limits, u
     DS_CHECK(!OpenAiErrorBody(parsed.status()).empty(), "a refusal has a body");
     return;
   }
-  if (!CheckRequest(parsed->generate, FuzzedLimits(limits)).ok()) return;
-  CheckPromises(parsed->generate, limits);
+  if (!CheckRequest(parsed->generate, FuzzedLimits(limits.names)).ok()) return;
+  CheckPromises(parsed->generate);
   const auto& chat = std::get<Conversation>(parsed->generate.prompts.front());
   const TemplateJson json = TemplateJsonOf(chat);
   DS_CHECK(IsJson(json.messages), "what a template gets is JSON: " + json.messages);

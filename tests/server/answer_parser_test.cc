@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "server/serving/answer/answer_message.h"
+#include "server/serving/tools/call_scanner.h"
 #include "tests/testing/answer_reading.h"
 
 namespace diffserve {
@@ -156,13 +157,13 @@ TEST(AnswerParserTest, WithoutParallelCallsTheFirstOneCounts) {
 }
 
 TEST(AnswerParserTest, HeldTextAndCallsAreLimited) {
-  const std::string spaces(AnswerParser::kMaxHeldBytes + 100, ' ');
+  const std::string spaces(kMaxHeldCallBytes + 100, ' ');
   EXPECT_EQ(ReadIn(FormOf("hermes"), {"<tool_call>" + spaces + "x"}),
             "<tool_call>" + spaces + "x|");
-  const std::string name(AnswerParser::kMaxNameBytes + 1, 'n');
+  const std::string name(kMaxCalledNameBytes + 1, 'n');
   const std::string call = "<tool_call>{\"name\":\"" + name;
   EXPECT_EQ(ReadIn(FormOf("hermes"), {call}), call + "|");
-  const std::string value(AnswerParser::kMaxHeldBytes + 1, 'v');
+  const std::string value(kMaxHeldCallBytes + 1, 'v');
   EXPECT_EQ(ReadIn(FormOf("qwen_xml"), {"<tool_call><function=f><parameter=p>" + value + "w"}),
             "vw||f({)");
   std::string many;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tools for a model whose chat template shows none: what the model sees, how its calls are read,
 // and how a conversation goes on.
-#include "server/serving/tools/generic_tools.h"
+#include "server/serving/request/generic_tools.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +10,7 @@
 
 #include "engine/text/chat_template.h"
 #include "server/serving/answer/answer_formats.h"
+#include "server/serving/answer/answer_plan.h"
 #include "tests/testing/answer_reading.h"
 #include "tests/testing/text_fixture.h"
 

@@ -8,6 +8,7 @@
 
 #include "diffserve/v1/inference.pb.h"
 #include "server/api/grpc/diffserve/messages.h"
+#include "server/serving/request/request_checks.h"
 #include "server/serving/tools/tool_format.h"
 
 namespace diffserve {
@@ -152,7 +153,7 @@ TEST(GrpcMessagesTest, MessagesHaveTheFormThatTemplatesExpect) {
   EXPECT_EQ(TemplateJsonOf(prompt).tools, tools);
   v1::TokenizeRequest tokenize;
   *tokenize.mutable_chat() = chat;
-  const Result<Prompt> same = FromProto(tokenize, FrontendOptions());
+  const Result<Prompt> same = FromProto(tokenize);
   ASSERT_TRUE(same.ok()) << same.status().message();
   EXPECT_EQ(TemplateJsonOf(std::get<Conversation>(*same)).tools, tools);
   EXPECT_EQ(TemplateJsonOf(std::get<Conversation>(*same)).messages,
@@ -202,10 +203,9 @@ TEST(GrpcMessagesTest, ToolsMustBeAListOfObjects) {
   EXPECT_EQ(param_of("[7]"), "tools_json[0]");
   EXPECT_EQ(param_of(R"([{"type":"function"}])"), "tools_json[0].function");
   std::string many = "[{}";
-  for (size_t i = 0; i < FrontendOptions().max_tools; ++i) many += ",{}";
+  for (size_t i = 0; i < kMaxTools; ++i) many += ",{}";
   EXPECT_EQ(param_of(many + "]"), "tools_json");
-  EXPECT_EQ(param_of("[" + std::string(FrontendOptions().max_tools_bytes, ' ') + "]"),
-            "tools_json");
+  EXPECT_EQ(param_of("[" + std::string(kMaxToolsBytes, ' ') + "]"), "tools_json");
 }
 
 constexpr char kCityTools[] =

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 FrontendOptions Limits() {
   FrontendOptions limits;
-  limits.served_model_name = "m";
+  limits.names.name = "m";
   return limits;
 }
 

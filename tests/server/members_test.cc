@@ -152,7 +152,7 @@ constexpr std::string_view kNoType = R"([[{"a":[1.5]}]])";  // a value that no s
 const ReadContext& Context() {
   static const FrontendOptions* const limits = [] {
     auto* const options = new FrontendOptions;
-    options->served_model_name = "tiny";
+    options->names.name = "tiny";
     options->formats.tools = FindToolFormat("hermes");
     return options;
   }();
@@ -161,7 +161,7 @@ const ReadContext& Context() {
 }
 
 Status Checked(const GenerateRequest& request) {
-  return CheckRequest(request, {Context().limits, 1000, 512, 256});
+  return CheckRequest(request, {&Context().options->names, 1000, 512, 256});
 }
 template <auto Parse>
 Status Generation(const std::string& body) {

@@ -28,7 +28,7 @@ class OpenAiRequestTest : public ::testing::Test {
   // With the checks that the frontend adds.
   Status Checked(const Result<OpenAiRequest>& parsed) const {
     if (!parsed.ok()) return parsed.status();
-    return CheckRequest(parsed.value().generate, {&limits_, kVocabSize, kMaxModelLen, 256});
+    return CheckRequest(parsed.value().generate, {&limits_.names, kVocabSize, kMaxModelLen, 256});
   }
   // The member that the refusal of a completion body with this extra member names; "" if it is
   // accepted.
@@ -49,7 +49,7 @@ class OpenAiRequestTest : public ::testing::Test {
 };
 
 TEST_F(OpenAiRequestTest, EmptyRequestGetsTheDefaults) {
-  limits_.served_model_name = "tiny";
+  limits_.names.name = "tiny";
   ReadContext context = Context();
   context.default_sampling.temperature = 0.6f;
   context.default_sampling.top_k = 20;
@@ -411,7 +411,7 @@ TEST_F(OpenAiRequestTest, LastOfRepeatedMembersCounts) {
 }
 
 TEST_F(OpenAiRequestTest, AnotherModelIsNotFound) {
-  limits_.served_model_name = "tiny";
+  limits_.names.name = "tiny";
   const std::vector<std::string> models = {"../tiny",     "/etc/passwd",           "TINY",
                                            "tiny\\u0000", std::string(10240, 'm'), "t\xC3\xADny"};
   for (const std::string& model : models) {

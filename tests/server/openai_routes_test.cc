@@ -65,7 +65,7 @@ TEST(OpenAiRoutesTest, RequestIdsAreEchoedOrGenerated) {
 
 TEST(OpenAiRoutesTest, ModelsAreListedWithTheirLength) {
   ServingOptions options;
-  options.frontend.served_model_name = "org/tiny model";
+  options.frontend.names.name = "org/tiny model";
   ServingFixture server(options);
   HttpClient client(server.port());
   const Json list = client.Get("/v1/models").json();

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A server under several names.
+#include "server/serving/request/served_names.h"
+
 #include <gtest/gtest.h>
 
 #include <map>
@@ -7,7 +9,6 @@
 #include <vector>
 
 #include "server/api/grpc/kserve/messages.h"
-#include "server/serving/request/unknown_model.h"
 #include "tests/testing/http_client.h"
 #include "tests/testing/serving_fixture.h"
 
@@ -22,8 +23,8 @@ using Json = nlohmann::json;
 
 TEST(ServedNamesTest, EachServedNameWorksAndAnswersHaveTheFirst) {
   ServingOptions options;
-  options.frontend.served_model_name = "first";
-  options.frontend.further_model_names = {"second", "org/third"};
+  options.frontend.names.name = "first";
+  options.frontend.names.further = {"second", "org/third"};
   ServingFixture server(options);
   HttpClient client(server.port());
   std::vector<std::string> listed;
@@ -59,8 +60,8 @@ TEST(ServedNamesTest, EachServedNameWorksAndAnswersHaveTheFirst) {
 
 TEST(ServedNamesTest, KserveAcceptsEachServedName) {
   FrontendOptions options;
-  options.served_model_name = "first";
-  options.further_model_names = {"second"};
+  options.names.name = "first";
+  options.names.further = {"second"};
   for (const char* name : {"first", "second"}) EXPECT_TRUE(CheckModelName(name, "", options).ok());
   const Status unknown = CheckModelName("third", "", options);
   EXPECT_EQ(unknown.code(), StatusCode::kNotFound);
@@ -78,8 +79,8 @@ TEST(ServedNamesTest, LongListOfNamesIsCut) {
 // The members without which Codex 0.171 reads no list at all.
 TEST(ServedNamesTest, ModelsHaveAllThatCodexNeeds) {
   ServingOptions options;
-  options.frontend.served_model_name = "tiny";
-  options.frontend.further_model_names = {"second"};
+  options.frontend.names.name = "tiny";
+  options.frontend.names.further = {"second"};
   ServingFixture server(options);
   HttpClient client(server.port());
   const Json models = client.Get("/v1/models?client_version=0.171.0").json()["models"];

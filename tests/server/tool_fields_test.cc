@@ -7,6 +7,7 @@
 #include <string>
 
 #include "server/api/openai/request.h"
+#include "server/serving/request/request_checks.h"
 #include "server/serving/tools/tool_format.h"
 
 namespace diffserve {
@@ -215,10 +216,14 @@ TEST_F(ToolFieldsTest, InvalidToolsAreRefusedWithTheirPath) {
   EXPECT_EQ(refused_for(function(R"("name":"a","strict":"yes")")), "tools[0].function.strict");
   EXPECT_EQ(refused_for(function(R"("name":"a")") + ',' + function(R"("name":"a")")),
             "tools[1].function.name");
-  limits_.max_tools = 1;
-  EXPECT_EQ(refused_for(function(R"("name":"a")") + ',' + function(R"("name":"b")")), "tools");
-  limits_.max_tools_bytes = 10;
-  EXPECT_EQ(refused_for(function(R"("name":"a_long_name")")), "tools");
+  std::string many = function(R"("name":"a")");
+  for (size_t i = 0; i < kMaxTools; ++i)
+    many += ',' + function(R"("name":"a)" + std::to_string(i) + '"');
+  EXPECT_EQ(refused_for(many), "tools");
+  const std::string half(kMaxToolsBytes / 2, 'd');
+  EXPECT_EQ(refused_for(function(R"("name":"a","description":")" + half + '"') + ',' +
+                        function(R"("name":"b","description":")" + half + '"')),
+            "tools");
 }
 
 TEST_F(ToolFieldsTest, InvalidChoicesAreRefused) {

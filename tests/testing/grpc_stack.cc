@@ -12,7 +12,7 @@ GrpcStackOptions::GrpcStackOptions() {
   engine = {.page_size = 16, .num_pages = 4096, .max_model_len = 4096};
   config.family = "fake";
   config.max_positions = 4096;
-  frontend.served_model_name = "fake-model";
+  frontend.names.name = "fake-model";
   with_template = false;
 }
 

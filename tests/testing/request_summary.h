@@ -9,7 +9,7 @@
 #include <string>
 #include <variant>
 
-#include "server/serving/request/answer_request.h"
+#include "server/serving/answer/answer_request.h"
 
 namespace diffserve::testing {
 

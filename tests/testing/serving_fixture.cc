@@ -24,7 +24,7 @@ ServingOptions::ServingOptions() {
   routes.model_root = "tiny-root";
   routes.fingerprint = "fp_test";
   routes.tokenizer_info = TokenizerInfoBody(TextDataDir() + "/byte_bpe", {}).value();
-  frontend.served_model_name = "tiny";
+  frontend.names.name = "tiny";
   frontend.text_threads = 1;  // so that one text can occupy them all
 }
 

@@ -77,7 +77,7 @@ JSON_BY_HAND = {
     "server/api/grpc/arrived_calls.cc": 1,
     "server/api/responses/request.cc": 1,
     "server/app/option_table.cc": 2,
-    "server/serving/tools/tool_plan.cc": 2,
+    "server/serving/answer/answer_plan.cc": 2,
 }
 PAGE_AS_BLOCK = re.compile(r"\w*_blocks?\b|\bblocks?_\w+|\b(?:KV|kv|cache|free|cached) blocks?\b"
                            r"|\w*Blocks?(?=[A-Z(]|\b)")

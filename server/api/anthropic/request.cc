@@ -15,9 +15,9 @@
 namespace diffserve {
 namespace {
 
-std::vector<Tool> ReadTools(JsonFields& fields, const FrontendOptions& limits) {
+std::vector<Tool> ReadTools(JsonFields& fields) {
   std::vector<Tool> tools;
-  std::vector<JsonFields> entries = fields.Objects("tools", limits.max_tools);
+  std::vector<JsonFields> entries = fields.Objects("tools", kMaxTools);
   for (size_t i = 0; i < entries.size() && fields.status().ok(); ++i) {
     JsonFields& entry = entries[i];
     const std::string path = "tools[" + std::to_string(i) + "]";
@@ -26,8 +26,8 @@ std::vector<Tool> ReadTools(JsonFields& fields, const FrontendOptions& limits) {
     if (!entry.Has("input_schema") && entry.status().ok())
       entry.Fail(Missing(path + ".input_schema"));
     entry.Object("input_schema");
-    Tool tool = ReadFunction(entry, "input_schema", path, limits);
-    entry.Fail(AddTool(std::move(tool), path + ".name", limits, &tools));
+    Tool tool = ReadFunction(entry, "input_schema", path);
+    entry.Fail(AddTool(std::move(tool), path + ".name", &tools));
     fields.Fail(entry.status());
   }
   return tools;
@@ -118,7 +118,6 @@ Result<AnswerRequest> Read(std::string_view body, const ReadContext& context, bo
   Result<JsonFields> parsed = JsonFields::Parse(body);
   if (!parsed.ok()) return parsed.status();
   JsonFields& fields = *parsed;
-  const FrontendOptions& limits = *context.limits;
   CheckMembers(fields, members::kMessagesTables, members::kChatTables);
   if (answers && !fields.Has("max_tokens")) fields.Fail(Missing("max_tokens"));
   AnswerRequest request;
@@ -127,18 +126,19 @@ Result<AnswerRequest> Read(std::string_view body, const ReadContext& context, bo
   generate.sampling = context.default_sampling;
   // Clients request as many tokens as the vendor's models allow, whatever this model's context is.
   generate.max_tokens_default = IntAtLeast(fields, "max_tokens", 1, 0);
-  generate.prompts.emplace_back(ReadMessagesInput(fields, answers, limits.template_roles));
+  generate.prompts.emplace_back(
+      ReadMessagesInput(fields, answers, context.options->template_roles));
   fields.String("model", kMaxTextBytes, &generate.model);
-  fields.StringOrStrings("stop_sequences", limits.max_stop_strings, &generate.stop);
+  fields.StringOrStrings("stop_sequences", kMaxStopStrings, &generate.stop);
   fields.Bool("stream", &request.stream);
-  fields.String("cache_salt", limits.max_cache_salt_bytes, &generate.cache_salt);
-  ReadSampling(fields, limits, &generate);
+  fields.String("cache_salt", kMaxCacheSaltBytes, &generate.cache_salt);
+  ReadSampling(fields, &generate);
   auto& conversation = std::get<Conversation>(generate.prompts.front());
-  conversation.tools = ReadTools(fields, limits);
+  conversation.tools = ReadTools(fields);
   const ToolChoice choice = ReadToolChoice(fields, !conversation.tools.empty());
   ReadThinking(fields, generate.max_tokens_default, &request);
   ReadOutput(fields, &request);
-  if (fields.status().ok()) fields.Fail(PlanTools(choice, limits, &request));
+  if (fields.status().ok()) fields.Fail(PlanTools(choice, context.options->formats, &request));
   if (!fields.status().ok()) return fields.status();
   generate.holds = request.stream ? AnswerHolds::kEvents : AnswerHolds::kText;
   return request;

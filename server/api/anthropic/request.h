@@ -10,7 +10,7 @@
 #include "kernels/base/status.h"
 #include "server/api/fields/members.h"
 #include "server/api/fields/read_context.h"
-#include "server/serving/request/answer_request.h"
+#include "server/serving/answer/answer_request.h"
 
 namespace diffserve {
 

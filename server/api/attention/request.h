@@ -6,8 +6,8 @@
 
 #include "server/api/fields/members.h"
 #include "server/api/fields/read_context.h"
+#include "server/serving/answer/answer_request.h"
 #include "server/serving/attention_call.h"
-#include "server/serving/request/answer_request.h"
 
 namespace diffserve {
 

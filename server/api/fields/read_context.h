@@ -7,7 +7,7 @@
 namespace diffserve {
 
 struct ReadContext {
-  const FrontendOptions* limits = nullptr;
+  const FrontendOptions* options = nullptr;
   SamplingSpec default_sampling;
 };
 

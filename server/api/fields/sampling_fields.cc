@@ -11,7 +11,7 @@
 namespace diffserve {
 namespace {
 
-void ReadNumbers(JsonFields& fields, const FrontendOptions& limits, SamplingParams* sampling) {
+void ReadNumbers(JsonFields& fields, SamplingParams* sampling) {
   for (const auto& [name, member, range] : kSamplingNumbers) {
     if (!fields.Has(name)) continue;
     fields.Float(name, &(sampling->*member));
@@ -23,7 +23,7 @@ void ReadNumbers(JsonFields& fields, const FrontendOptions& limits, SamplingPara
                                                                const std::string& written) {
     return CheckNumber(bias, kLogitBiasRange, path, written);
   };
-  fields.LogitBias("logit_bias", limits.max_logit_bias, check_bias, &sampling->logit_bias);
+  fields.LogitBias("logit_bias", kMaxLogitBias, check_bias, &sampling->logit_bias);
   fields.Seed("seed", &sampling->seed);
 }
 
@@ -44,12 +44,12 @@ void ReadLengths(JsonFields& fields, GenerateRequest* request) {
       "best_of"));
 }
 
-void ReadTokenRules(JsonFields& fields, const FrontendOptions& limits, GenerateRequest* request) {
-  fields.Ints("allowed_token_ids", limits.max_allowed_token_ids, &request->allowed_token_ids);
+void ReadTokenRules(JsonFields& fields, GenerateRequest* request) {
+  fields.Ints("allowed_token_ids", kMaxAllowedTokenIds, &request->allowed_token_ids);
   if (fields.Has("allowed_token_ids") && request->allowed_token_ids.empty()) {
     fields.Fail(IsEmpty("allowed_token_ids", "at least 1 token id; leave it out to allow all"));
   }
-  fields.StringOrStrings("bad_words", limits.max_bad_words, &request->bad_words);
+  fields.StringOrStrings("bad_words", kMaxBadWords, &request->bad_words);
 }
 
 void ReadTruncation(JsonFields& fields, GenerateRequest* request) {
@@ -75,32 +75,32 @@ void ReadStream(JsonFields& fields, AnswerRequest* request) {
   }
 }
 
-void ReadSampling(JsonFields& fields, const FrontendOptions& limits, GenerateRequest* request) {
-  ReadNumbers(fields, limits, &request->sampling);
+void ReadSampling(JsonFields& fields, GenerateRequest* request) {
+  ReadNumbers(fields, &request->sampling);
   fields.Int("min_tokens", &request->sampling.min_tokens);
-  fields.Ints("stop_token_ids", limits.max_stop_token_ids, &request->sampling.stop_token_ids);
+  fields.Ints("stop_token_ids", kMaxStopTokenIds, &request->sampling.stop_token_ids);
   fields.Bool("include_stop_str_in_output", &request->include_stop_str_in_output);
   fields.Bool("ignore_eos", &request->sampling.ignore_eos);
   fields.Bool("skip_special_tokens", &request->skip_special_tokens);
 }
 
-void ReadStops(JsonFields& fields, const FrontendOptions& limits, GenerateRequest* request) {
+void ReadStops(JsonFields& fields, GenerateRequest* request) {
   const bool says_nothing = fields.IsString("stop") && fields.IsOff("stop");
-  if (!says_nothing) fields.StringOrStrings("stop", limits.max_stop_strings, &request->stop);
+  if (!says_nothing) fields.StringOrStrings("stop", kMaxStopStrings, &request->stop);
 }
 
-void ReadGeneration(JsonFields& fields, const FrontendOptions& limits, GenerateRequest* request) {
-  ReadSampling(fields, limits, request);
+void ReadGeneration(JsonFields& fields, GenerateRequest* request) {
+  ReadSampling(fields, request);
   ReadLengths(fields, request);
-  ReadStops(fields, limits, request);
-  ReadTokenRules(fields, limits, request);
+  ReadStops(fields, request);
+  ReadTokenRules(fields, request);
   ReadTruncation(fields, request);
 }
 
-void ReadLogprobs(JsonFields& fields, const char* name, const FrontendOptions& limits, int* out) {
+void ReadLogprobs(JsonFields& fields, const char* name, int* out) {
   if (!fields.Has(name)) return;
   fields.Int(name, out);
-  fields.Fail(CheckLogprobs(*out, limits, name));
+  fields.Fail(CheckLogprobs(*out, name));
 }
 
 }  // namespace diffserve

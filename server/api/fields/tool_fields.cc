@@ -159,8 +159,7 @@ bool IsToolOfOthers(JsonFields& tool, std::string_view own) {
   return tool.status().ok() && !type.empty() && type != own;
 }
 
-Tool ReadFunction(JsonFields& function, const char* schema, const std::string& path,
-                  const FrontendOptions& limits) {
+Tool ReadFunction(JsonFields& function, const char* schema, const std::string& path) {
   Tool read;
   function.String("name", kMaxNameBytes, &read.name);
   if (function.status().ok() && !IsToolName(read.name)) {
@@ -168,20 +167,19 @@ Tool ReadFunction(JsonFields& function, const char* schema, const std::string& p
         NotOneOf(path + ".name", read.name,
                  RangeText(1, kMaxToolNameBytes) + " letters, digits, underscores and dashes"));
   }
-  function.String("description", limits.max_tools_bytes, &read.description);
+  function.String("description", kMaxToolsBytes, &read.description);
   function.Bool("strict", &read.strict);
   if (!function.IsObject(schema) && function.JsonText(schema) == "true") {
     read.parameters_json = "{}";
   } else {
-    function.ObjectText(schema, limits.max_tools_bytes, &read.parameters_json);
+    function.ObjectText(schema, kMaxToolsBytes, &read.parameters_json);
     ReadSchema(function, schema, path, &read);
   }
   read.parameter_types = ParameterTypesOf(read.parameters_json);
   return read;
 }
 
-Status AddTool(Tool tool, const std::string& name_path, const FrontendOptions& limits,
-               std::vector<Tool>* tools) {
+Status AddTool(Tool tool, const std::string& name_path, std::vector<Tool>* tools) {
   if (std::ranges::find(*tools, tool.name, &Tool::name) != tools->end())
     return NotAllowed(name_path + " repeats the name of an earlier tool", "a name of its own",
                       name_path);
@@ -189,23 +187,22 @@ Status AddTool(Tool tool, const std::string& name_path, const FrontendOptions& l
   size_t bytes = 0;
   for (const Tool& each : *tools)
     bytes += each.name.size() + each.description.size() + each.parameters_json.size();
-  if (bytes <= limits.max_tools_bytes) return {};
+  if (bytes <= kMaxToolsBytes) return {};
   return TooMany(name_path.substr(0, name_path.find('[')), bytes,
-                 "bytes of names, descriptions and schemas", limits.max_tools_bytes);
+                 "bytes of names, descriptions and schemas", kMaxToolsBytes);
 }
 
-std::vector<Tool> ReadToolList(JsonFields& fields, const std::string& name,
-                               const FrontendOptions& limits) {
+std::vector<Tool> ReadToolList(JsonFields& fields, const std::string& name) {
   std::vector<Tool> tools;
-  std::vector<JsonFields> entries = fields.Objects(name, limits.max_tools);
+  std::vector<JsonFields> entries = fields.Objects(name, kMaxTools);
   for (size_t i = 0; i < entries.size() && fields.status().ok(); ++i) {
     JsonFields& entry = entries[i];
     if (IsToolOfOthers(entry, "function")) continue;
     const std::string path = name + "[" + std::to_string(i) + "].function";
     if (!entry.Has("function")) entry.Fail(Missing(path));
     for (JsonFields& function : entry.Object("function")) {
-      Tool tool = ReadFunction(function, "parameters", path, limits);
-      function.Fail(AddTool(std::move(tool), path + ".name", limits, &tools));
+      Tool tool = ReadFunction(function, "parameters", path);
+      function.Fail(AddTool(std::move(tool), path + ".name", &tools));
       entry.Fail(function.status());
     }
     fields.Fail(entry.status());
@@ -213,13 +210,13 @@ std::vector<Tool> ReadToolList(JsonFields& fields, const std::string& name,
   return tools;
 }
 
-Status PlanTools(const ToolChoice& choice, const FrontendOptions& limits, AnswerRequest* request) {
+Status PlanTools(const ToolChoice& choice, const AnswerFormats& formats, AnswerRequest* request) {
   GenerateRequest& generate = request->generate;
   const auto& chat = std::get<Conversation>(generate.prompts.front());
-  Result<AnswerPlan> plan = PlanAnswer(chat.tools, choice, limits.formats, generate.names.tools);
+  Result<AnswerPlan> plan = PlanAnswer(chat.tools, choice, formats, generate.names.tools);
   if (!plan.ok()) return plan.status();
   if (plan->form.tools != nullptr && generate.grammar) {
-    DS_RETURN_IF_ERROR(PlanBesideForm(chat.tools, choice, limits.formats, &*plan));
+    DS_RETURN_IF_ERROR(PlanBesideForm(chat.tools, choice, formats, &*plan));
     generate.call_marker = plan->form.tools->begin;
     generate.call_grammar = std::move(plan->grammar);
     if (generate.call_grammar) generate.call_grammar->param = generate.names.tools;
@@ -235,13 +232,13 @@ Status PlanTools(const ToolChoice& choice, const FrontendOptions& limits, Answer
   return {};
 }
 
-void ReadTools(JsonFields& fields, const FrontendOptions& limits, AnswerRequest* request) {
+void ReadTools(JsonFields& fields, const AnswerFormats& formats, AnswerRequest* request) {
   auto& chat = std::get<Conversation>(request->generate.prompts.front());
-  chat.tools = ReadToolList(fields, "tools", limits);
+  chat.tools = ReadToolList(fields, "tools");
   const ToolChoice choice = ReadChoice(fields, chat.tools);
   ReadReasoning(fields, &chat);
   fields.Bool("include_reasoning", &request->include_reasoning);
-  if (fields.status().ok()) fields.Fail(PlanTools(choice, limits, request));
+  if (fields.status().ok()) fields.Fail(PlanTools(choice, formats, request));
 }
 
 void ReadAssistantMembers(JsonFields& message, const std::string& path, Message* read) {

@@ -13,10 +13,10 @@
 namespace diffserve {
 namespace {
 
-void ReadInput(JsonFields& fields, const FrontendOptions& limits, std::vector<Prompt>* prompts) {
+void ReadInput(JsonFields& fields, std::vector<Prompt>* prompts) {
   if (!fields.Has("input")) fields.Fail(Missing("input"));
   std::vector<JsonFields::TextOrIds> values;
-  fields.Prompts("input", limits.max_prompts, &values);
+  fields.Prompts("input", kMaxPrompts, &values);
   for (JsonFields::TextOrIds& value : values) {
     std::visit([prompts](auto& input) { prompts->emplace_back(std::move(input)); }, value);
   }
@@ -40,13 +40,12 @@ void ReadDimensions(JsonFields& fields, EmbeddingRequest* request) {
   request->dimensions = dimensions;
 }
 
-void ReadTokenization(JsonFields& fields, const FrontendOptions& limits,
-                      GenerateRequest* generate) {
+void ReadTokenization(JsonFields& fields, GenerateRequest* generate) {
   if (fields.Has("add_special_tokens"))
     fields.Bool("add_special_tokens", &generate->add_special_tokens.emplace());
   if (fields.Has("truncate_prompt_tokens"))
     fields.Count("truncate_prompt_tokens", &generate->truncate_prompt_tokens.emplace());
-  fields.String("cache_salt", limits.max_cache_salt_bytes, &generate->cache_salt);
+  fields.String("cache_salt", kMaxCacheSaltBytes, &generate->cache_salt);
 }
 
 void ReadNormalization(JsonFields& fields) {
@@ -65,9 +64,8 @@ void ReadTask(JsonFields& fields) {
   fields.Fail(NotOneOf("task", task, kTask));
 }
 
-void ReadInputOrMessages(JsonFields& fields, const FrontendOptions& limits,
-                         std::vector<Prompt>* prompts) {
-  if (!fields.Has("messages")) return ReadInput(fields, limits, prompts);
+void ReadInputOrMessages(JsonFields& fields, std::vector<Prompt>* prompts) {
+  if (!fields.Has("messages")) return ReadInput(fields, prompts);
   if (fields.Has("input")) fields.Fail(NotBoth("messages", "input"));
   prompts->emplace_back(ReadConversation(fields, /*add_generation_prompt=*/false));
 }
@@ -79,7 +77,7 @@ void ReadGenerate(JsonFields& fields, const ReadContext& context, GenerateReques
   generate->names.prompt = generate->names.n = "input";
   generate->holds = AnswerHolds::kText;
   fields.String("model", kMaxTextBytes, &generate->model);
-  ReadTokenization(fields, *context.limits, generate);
+  ReadTokenization(fields, generate);
 }
 
 }  // namespace
@@ -95,7 +93,7 @@ Result<EmbeddingRequest> ParsePoolingRequest(std::string_view body, const ReadCo
   for (const char* name : {"normalize", "use_activation"}) fields.Bool(name, &unit_length);
   request.pooling = unit_length ? HiddenStatePool::Kind::kEachAtUnitLength
                                 : HiddenStatePool::Kind::kEach;
-  ReadInputOrMessages(fields, *context.limits, &request.generate.prompts);
+  ReadInputOrMessages(fields, &request.generate.prompts);
   request.base64 = ReadSecond(fields, "encoding_format", "float", "base64");
   ReadGenerate(fields, context, &request.generate);
   if (!fields.status().ok()) return fields.status();
@@ -109,7 +107,7 @@ Result<EmbeddingRequest> ParseEmbeddingRequest(std::string_view body, const Read
   EmbeddingRequest request;
   CheckMembers(fields, members::kEmbeddingTables);
   ReadNormalization(fields);
-  ReadInput(fields, *context.limits, &request.generate.prompts);
+  ReadInput(fields, &request.generate.prompts);
   request.base64 = ReadSecond(fields, "encoding_format", "float", "base64");
   if (ReadSecond(fields, "pooling", "mean", "last")) request.pooling = HiddenStatePool::Kind::kLast;
   ReadDimensions(fields, &request);

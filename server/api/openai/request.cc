@@ -37,33 +37,31 @@ void ReadOffChoices(JsonFields& fields) {
 // All members that both generating routes share.
 void ReadCommon(JsonFields& fields, std::string_view body, const ReadContext& context,
                 OpenAiRequest* request) {
-  const FrontendOptions& limits = *context.limits;
   GenerateRequest& generate = request->generate;
   ReadOffChoices(fields);
   generate.sampling = context.default_sampling;
   fields.String("model", kMaxTextBytes, &generate.model);
-  ReadGeneration(fields, limits, &generate);
+  ReadGeneration(fields, &generate);
   fields.Int("priority", &generate.priority);
   if (fields.Has("add_special_tokens")) {
     bool add = false;
     fields.Bool("add_special_tokens", &add);
     generate.add_special_tokens = add;
   }
-  fields.String("cache_salt", limits.max_cache_salt_bytes, &generate.cache_salt);
+  fields.String("cache_salt", kMaxCacheSaltBytes, &generate.cache_salt);
   fields.Bool("return_token_ids", &request->return_token_ids);
   fields.Bool("return_tokens_as_token_ids", &request->tokens_as_ids);
   fields.Bool("timings_per_token", &request->timings);
   ReadStream(fields, request);
   ReadStructuredFields(fields, body, &generate);
-  ReadLogprobs(fields, "prompt_logprobs", limits, &request->prompt_logprobs);
+  ReadLogprobs(fields, "prompt_logprobs", &request->prompt_logprobs);
   generate.sampling.prompt_logprobs = request->prompt_logprobs;
 }
 
-void ReadTextPrompts(JsonFields& fields, const FrontendOptions& limits,
-                     std::vector<Prompt>* prompts) {
+void ReadTextPrompts(JsonFields& fields, std::vector<Prompt>* prompts) {
   if (!fields.Has("prompt")) fields.Fail(Missing("prompt"));
   std::vector<JsonFields::TextOrIds> values;
-  fields.Prompts("prompt", limits.max_prompts, &values);
+  fields.Prompts("prompt", kMaxPrompts, &values);
   for (JsonFields::TextOrIds& value : values) {
     if (auto* text = std::get_if<std::string>(&value))
       prompts->emplace_back(std::move(*text));
@@ -116,8 +114,8 @@ Result<OpenAiRequest> ParseCompletionRequest(std::string_view body, const ReadCo
   GenerateRequest& generate = request.generate;
   ReadCommon(fields, body, context, &request);
   fields.Bool("echo", &request.echo);
-  ReadTextPrompts(fields, *context.limits, &generate.prompts);
-  ReadLogprobs(fields, "logprobs", *context.limits, &generate.sampling.num_logprobs);
+  ReadTextPrompts(fields, &generate.prompts);
+  ReadLogprobs(fields, "logprobs", &generate.sampling.num_logprobs);
   request.logprobs = generate.sampling.num_logprobs >= 0;
   generate.max_tokens_default = 16;  // the API's own default for this route
   if (request.echo) {
@@ -145,19 +143,19 @@ Result<OpenAiRequest> ParseChatRequest(std::string_view body, const ReadContext&
   request.generate.prompts.emplace_back(ReadConversation(fields, /*add_generation_prompt=*/true));
   fields.Bool("logprobs", &request.logprobs);
   int top_logprobs = 0;
-  ReadLogprobs(fields, "top_logprobs", *context.limits, &top_logprobs);
+  ReadLogprobs(fields, "top_logprobs", &top_logprobs);
   if (top_logprobs > 0 && !request.logprobs) {
     fields.Fail(OnlyWith("top_logprobs", "logprobs"));
   }
   if (request.logprobs) request.generate.sampling.num_logprobs = top_logprobs;
-  ReadTools(fields, *context.limits, &request);
+  ReadTools(fields, context.options->formats, &request);
   ReadPrediction(fields, &request);
   if (!fields.status().ok()) return fields.status();
   request.generate.holds = Holds(request);
   return request;
 }
 
-Result<TokenizeRequest> ParseTokenizeRequest(std::string_view body, const ReadContext& context) {
+Result<TokenizeRequest> ParseTokenizeRequest(std::string_view body, const ReadContext&) {
   Result<JsonFields> parsed = JsonFields::Parse(body);
   if (!parsed.ok()) return parsed.status();
   JsonFields& fields = *parsed;
@@ -167,7 +165,7 @@ Result<TokenizeRequest> ParseTokenizeRequest(std::string_view body, const ReadCo
   fields.Bool("return_token_strs", &request.return_token_strs);
   if (fields.Has("messages")) {
     Conversation chat = ReadConversation(fields, /*add_generation_prompt=*/true);
-    chat.tools = ReadToolList(fields, "tools", *context.limits);
+    chat.tools = ReadToolList(fields, "tools");
     request.prompt = std::move(chat);
     request.add_special_tokens = false;
   } else {

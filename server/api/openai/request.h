@@ -9,7 +9,7 @@
 
 #include "server/api/fields/members.h"
 #include "server/api/fields/read_context.h"
-#include "server/serving/request/answer_request.h"
+#include "server/serving/answer/answer_request.h"
 
 namespace diffserve {
 

@@ -14,7 +14,7 @@
 #include "server/api/openai/request.h"
 #include "server/api/openai/text_routes.h"
 #include "server/http/url.h"
-#include "server/serving/request/unknown_model.h"
+#include "server/serving/request/served_names.h"
 
 namespace diffserve {
 namespace {
@@ -40,7 +40,7 @@ HttpAnswer PoolStates(ApiContext& api, RouteCall& call, Result<EmbeddingRequest>
                       std::string pooling_id) {
   if (!parsed.ok()) return api.Refused(parsed.status());
   const Frontend& frontend = api.frontend;
-  if (const Status status = CheckPoolsStates(frontend.options()); !status.ok())
+  if (const Status status = CheckPoolsStates(frontend.options().on_gpu); !status.ok())
     return api.Refused(status);
   if (const Status status = AddPools(frontend.model_config().hidden_size, &*parsed); !status.ok())
     return api.Refused(status);
@@ -65,7 +65,7 @@ ModelCard CardOf(const ApiContext& api, const std::string& name) {
 
 HttpAnswer Models(ApiContext& api, RouteCall&) {
   std::vector<ModelCard> cards = {CardOf(api, api.model_name())};
-  for (const std::string& name : api.frontend.options().further_model_names)
+  for (const std::string& name : api.frontend.options().names.further)
     cards.push_back(CardOf(api, name));
   return JsonReply(ModelListBody(cards));
 }
@@ -74,7 +74,7 @@ HttpAnswer Model(ApiContext& api, RouteCall& call) {
   const std::string name = PercentDecoded(
       std::string_view(call.request.head.path).substr(kModelPrefix.size()));
   const FrontendOptions& options = api.frontend.options();
-  if (!options.Serves(name)) return api.Error(UnknownModel(name, options.AllModelNames()));
+  if (!options.names.Has(name)) return api.Error(UnknownModel(name, options.names.All()));
   return JsonReply(ModelBody(CardOf(api, name)));
 }
 

@@ -11,7 +11,7 @@
 #include "engine/response_stream.h"
 #include "server/api/reply/logprobs_text.h"
 #include "server/serving/answer/answer_parser.h"
-#include "server/serving/request/answer_request.h"
+#include "server/serving/answer/answer_request.h"
 
 namespace diffserve {
 

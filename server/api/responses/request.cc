@@ -43,9 +43,8 @@ void ReadIncluded(JsonFields& fields, AnswerRequest* request) {
 // Reads the members of a body into `request`, and writes its echo.
 class ResponsesReader {
  public:
-  ResponsesReader(JsonFields& fields, const FrontendOptions& limits, ResponsesRequest* request)
+  ResponsesReader(JsonFields& fields, ResponsesRequest* request)
       : fields_(fields),
-        limits_(limits),
         request_(*request),
         generate_(request->request.generate),
         echo_(&request->echo) {}
@@ -66,7 +65,6 @@ class ResponsesReader {
   void Echo(const char* name) { echo_.Key(name).Json(fields_.JsonText(name)); }
 
   JsonFields& fields_;
-  const FrontendOptions& limits_;
   ResponsesRequest& request_;
   GenerateRequest& generate_;
   JsonWriter echo_;
@@ -104,7 +102,7 @@ void ResponsesReader::ReadSmallMembers() {
 
 void ResponsesReader::ReadTopLogprobs() {
   int top_logprobs = 0;
-  ReadLogprobs(fields_, "top_logprobs", limits_, &top_logprobs);
+  ReadLogprobs(fields_, "top_logprobs", &top_logprobs);
   if (top_logprobs > 0 && !request_.request.logprobs) {
     fields_.Fail(OnlyWith("top_logprobs", QuotedText(kLogprobs) + " in include"));
   }
@@ -114,19 +112,19 @@ void ResponsesReader::ReadTopLogprobs() {
 
 // {"type": "function", "name", "description", "parameters", "strict"}
 void ResponsesReader::ReadTools() {
-  std::vector<JsonFields> tools = fields_.Objects("tools", limits_.max_tools);
+  std::vector<JsonFields> tools = fields_.Objects("tools", kMaxTools);
   echo_.Key("tools").Begin('[');
   for (size_t i = 0; i < tools.size() && fields_.status().ok(); ++i) {
     JsonFields& tool = tools[i];
     const std::string path = "tools[" + std::to_string(i) + "]";
     if (IsToolOfOthers(tool, "function")) continue;
     if (!tool.Has("name")) tool.Fail(Missing(path + ".name"));
-    Tool read = ReadFunction(tool, "parameters", path, limits_);
+    Tool read = ReadFunction(tool, "parameters", path);
     echo_.Begin('{').Add("type", "function").Add("name", read.name);
     for (const char* name : {"description", "parameters", "strict"})
       echo_.Key(name).Json(tool.JsonText(name));
     echo_.End('}');
-    tool.Fail(AddTool(std::move(read), path + ".name", limits_, &conversation().tools));
+    tool.Fail(AddTool(std::move(read), path + ".name", &conversation().tools));
     fields_.Fail(tool.status());
   }
   echo_.End(']');
@@ -239,10 +237,10 @@ void ResponsesReader::Read(const FindResponseItem& find) {
   ReadResponsesInput(fields_, find, &request_);
   fields_.String("model", kMaxTextBytes, &generate_.model);
   fields_.Bool("stream", &request_.request.stream);
-  ReadStops(fields_, limits_, &generate_);
+  ReadStops(fields_, &generate_);
   fields_.Int("priority", &generate_.priority);
-  fields_.String("cache_salt", limits_.max_cache_salt_bytes, &generate_.cache_salt);
-  ReadSampling(fields_, limits_, &generate_);
+  fields_.String("cache_salt", kMaxCacheSaltBytes, &generate_.cache_salt);
+  ReadSampling(fields_, &generate_);
   ReadSmallMembers();
   ReadTopLogprobs();
   ReadTools();
@@ -271,7 +269,7 @@ Result<ResponsesRequest> ParseResponsesRequest(std::string_view body, const Read
   ReadIncluded(fields, &request.request);
   request.request.chat = true;
   request.request.generate.sampling = context.default_sampling;
-  ResponsesReader(fields, *context.limits, &request).Read(find);
+  ResponsesReader(fields, &request).Read(find);
   if (!fields.status().ok()) return fields.status();
   return request;
 }
@@ -301,9 +299,9 @@ Result<ResponsesChat> ChatOf(const ResponsesRequest& request, const StoredRespon
     return TooMany("input", conversation.messages.size(), "messages with those before",
                    kMaxMessages);
   }
-  FitRoles(context.limits->template_roles, &conversation.messages);
+  FitRoles(context.options->template_roles, &conversation.messages);
   chat.input = std::move(input);
-  DS_RETURN_IF_ERROR(PlanTools(request.tool_choice, *context.limits, &chat.request));
+  DS_RETURN_IF_ERROR(PlanTools(request.tool_choice, context.options->formats, &chat.request));
   // The last event repeats all of a stream.
   chat.request.generate.holds = chat.request.logprobs ? AnswerHolds::kTokens : AnswerHolds::kText;
   auto echo = std::make_shared<std::string>();

@@ -16,7 +16,7 @@
 #include "server/api/fields/read_context.h"
 #include "server/api/responses/encoder.h"
 #include "server/api/responses/store.h"
-#include "server/serving/request/answer_request.h"
+#include "server/serving/answer/answer_request.h"
 
 namespace diffserve {
 

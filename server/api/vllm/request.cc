@@ -18,15 +18,13 @@ constexpr size_t kMaxTokens = 1 << 20;
 constexpr int kDefaultMaxTokens = 16;  // vLLM's own
 
 // `text`: the text that `params` was parsed from.
-void ReadSamplingParams(JsonFields& params, std::string_view text, const ReadContext& context,
-                        AnswerRequest* request) {
-  const FrontendOptions& limits = *context.limits;
+void ReadSamplingParams(JsonFields& params, std::string_view text, AnswerRequest* request) {
   GenerateRequest& generate = request->generate;
   CheckMembers(params, members::kTokenSamplingTables);
-  ReadGeneration(params, limits, &generate);
+  ReadGeneration(params, &generate);
   ReadStructuredOutputs(params, text, &generate);
-  ReadLogprobs(params, "logprobs", limits, &generate.sampling.num_logprobs);
-  ReadLogprobs(params, "prompt_logprobs", limits, &generate.sampling.prompt_logprobs);
+  ReadLogprobs(params, "logprobs", &generate.sampling.num_logprobs);
+  ReadLogprobs(params, "prompt_logprobs", &generate.sampling.prompt_logprobs);
 }
 
 }  // namespace
@@ -44,7 +42,7 @@ Result<TokenRequest> ParseTokenRequest(std::string_view body, const ReadContext&
   generate.max_tokens_default = kDefaultMaxTokens;
   fields.String("model", kMaxTextBytes, &generate.model);
   fields.String("request_id", kMaxRequestIdBytes, &token_request.request_id);
-  fields.String("cache_salt", context.limits->max_cache_salt_bytes, &generate.cache_salt);
+  fields.String("cache_salt", kMaxCacheSaltBytes, &generate.cache_salt);
   fields.Int("priority", &generate.priority);
   ReadStream(fields, &request);
   std::vector<int32_t> ids;
@@ -52,7 +50,7 @@ Result<TokenRequest> ParseTokenRequest(std::string_view body, const ReadContext&
   fields.Ints("token_ids", kMaxTokens, &ids);
   generate.prompts.emplace_back(std::move(ids));
   for (JsonFields& params : fields.Object("sampling_params")) {
-    ReadSamplingParams(params, MemberText(body, "sampling_params"), context, &request);
+    ReadSamplingParams(params, MemberText(body, "sampling_params"), &request);
     fields.Fail(params.status());
   }
   if (!fields.status().ok()) return fields.status();

@@ -33,7 +33,7 @@ std::string ReadyLine(const ServeOptions& serve, Server& server) {
   return "ready http=" + HttpAddress(serve, server.http().port()) +
          (server.grpc() == nullptr ? "" : " grpc=" + Address(host, server.grpc()->port())) +
          (health == nullptr ? "" : " health=" + Address(host, health->port())) +
-         " model=" + server.frontend().options().served_model_name;
+         " model=" + server.frontend().options().names.name;
 }
 
 // Returns when a signal arrives, or with an error when the engine has failed and no request can be

@@ -122,7 +122,7 @@ void LogServing(const LoadedServer& loaded) {
   const FrontendOptions& frontend = loaded.server->frontend().options();
   const AnswerFormats& formats = frontend.formats;
   Log(LogLevel::kInfo, "serving",
-      {{"served_model_name", frontend.served_model_name},
+      {{"served_model_name", frontend.names.name},
        {"version", std::string(BuildVersion())},
        {"commit", std::string(BuildCommit())},
        {"device", plan.device_name},
@@ -172,8 +172,8 @@ Result<LoadedServer> LoadServer(const SessionOptions& options, const ServeOption
 
   ServerOptions server;
   server.engine = (*session)->plan().engine;
-  server.frontend.served_model_name = name;
-  server.frontend.further_model_names.assign(names.begin() + 1, names.end());
+  server.frontend.names.name = name;
+  server.frontend.names.further.assign(names.begin() + 1, names.end());
   const SessionPlan& loaded = (*session)->plan();
   server.frontend.on_gpu = loaded.on_gpu();
   if (!loaded.on_gpu() &&

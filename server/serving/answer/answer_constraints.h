@@ -13,7 +13,10 @@
 
 #include "engine/text/grammar.h"
 #include "engine/text/reasoning_constraint.h"
-#include "server/serving/frontend.h"
+#include "engine/text/responses.h"
+#include "engine/text/tokenizer.h"
+#include "models/model_config.h"
+#include "server/serving/request/generate_request.h"
 
 namespace diffserve {
 

@@ -194,7 +194,7 @@ void AnswerParser::State::InCall(char c) {
     if (!form.parallel) return LeaveCall(Place::kDropped);
   } else {
     raw += c;
-    if (raw.size() > kMaxHeldBytes) return GiveUp();
+    if (raw.size() > kMaxHeldCallBytes) return GiveUp();
   }
   if (step != CallScanner::Step::kEnd) return;
   if (calls == calls_before) return GiveUp();

@@ -48,10 +48,7 @@ struct AnswerForm {
 
 class AnswerParser {
  public:
-  static constexpr int kMaxCalls = 128;               // further calls are content
-  static constexpr size_t kMaxHeldBytes = 256 << 10;  // of what could become a call; then it is
-                                                      // none
-  static constexpr size_t kMaxNameBytes = 256;        // of a tool or a parameter
+  static constexpr int kMaxCalls = 128;  // further calls are content
 
   // `start`: how the prompt ends, if the form has reasoning.
   explicit AnswerParser(const AnswerForm& form, ReasoningStart start = ReasoningStart::kMayOpen);

@@ -12,7 +12,7 @@
 #include <span>
 #include <utility>
 
-#include "server/serving/frontend.h"
+#include "server/serving/request/generate_request.h"
 
 namespace diffserve {
 

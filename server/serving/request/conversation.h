@@ -10,9 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/status.h"
 #include "server/serving/request/content_forms.h"
 #include "server/serving/request/template_roles.h"
-#include "server/serving/tools/tool_plan.h"
+#include "server/serving/tools/tool.h"
 
 namespace diffserve {
 

@@ -13,8 +13,8 @@ Status CheckDimensions(int dimensions) {
   return BelowMin("dimensions", dimensions, 1);
 }
 
-Status CheckPoolsStates(const FrontendOptions& options) {
-  if (!options.on_gpu) return {};
+Status CheckPoolsStates(bool on_gpu) {
+  if (!on_gpu) return {};
   return InvalidArgument(
       "hidden states and embeddings need --device cpu; this server runs with --device cuda");
 }

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "models/diagnostics/hidden_state_pool.h"
-#include "server/serving/frontend.h"
+#include "server/serving/request/generate_request.h"
 
 namespace diffserve {
 
@@ -18,7 +18,7 @@ struct EmbeddingRequest {
 
 Status CheckDimensions(int dimensions);
 // Error: kInvalidArgument if this server makes no embeddings.
-Status CheckPoolsStates(const FrontendOptions& options);
+Status CheckPoolsStates(bool on_gpu);
 // Makes the pool of each prompt. Error: kInvalidArgument if the model's states have fewer
 // dimensions.
 Status AddPools(int hidden_size, EmbeddingRequest* request);

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "models/model_config.h"
-#include "server/serving/frontend.h"
+#include "server/serving/request/generate_request.h"
 
 namespace diffserve {
 

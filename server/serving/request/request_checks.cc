@@ -37,8 +37,7 @@ Status CheckSampling(const GenerateRequest& request, const RequestLimits& limits
   for (const auto& [name, member, range] : kSamplingNumbers)
     DS_RETURN_IF_ERROR(CheckNumber(sampling.*member, range, name));
   DS_RETURN_IF_ERROR(CheckCount(sampling.top_k, 0, std::numeric_limits<int>::max(), "top_k"));
-  DS_RETURN_IF_ERROR(
-      CheckListSize(sampling.logit_bias.size(), limits.options->max_logit_bias, "logit_bias"));
+  DS_RETURN_IF_ERROR(CheckListSize(sampling.logit_bias.size(), kMaxLogitBias, "logit_bias"));
   for (const auto& [id, bias] : sampling.logit_bias) {
     if (id < 0 || id >= limits.vocab_size) {
       return NotAllowed("logit_bias has the token id " + std::to_string(id),
@@ -48,41 +47,36 @@ Status CheckSampling(const GenerateRequest& request, const RequestLimits& limits
   }
   return sampling.num_logprobs == -1
              ? Status()
-             : CheckLogprobs(sampling.num_logprobs, *limits.options, request.names.logprobs);
+             : CheckLogprobs(sampling.num_logprobs, request.names.logprobs);
 }
 
 Status CheckStops(const GenerateRequest& request, const RequestLimits& limits) {
-  DS_RETURN_IF_ERROR(CheckListSize(request.stop.size(), limits.options->max_stop_strings, "stop"));
+  DS_RETURN_IF_ERROR(CheckListSize(request.stop.size(), kMaxStopStrings, "stop"));
   size_t stop_bytes = 0;
   for (const std::string& stop : request.stop) {
     if (stop.empty())
       return NotAllowed("stop has an empty string", "texts that are not empty", "stop");
     stop_bytes += stop.size();
   }
-  if (stop_bytes > limits.options->max_stop_bytes) {
-    return TooMany("stop", stop_bytes, "bytes", limits.options->max_stop_bytes);
-  }
-  DS_RETURN_IF_ERROR(CheckListSize(request.sampling.stop_token_ids.size(),
-                                   limits.options->max_stop_token_ids, "stop_token_ids"));
+  if (stop_bytes > kMaxStopBytes) return TooMany("stop", stop_bytes, "bytes", kMaxStopBytes);
+  DS_RETURN_IF_ERROR(
+      CheckListSize(request.sampling.stop_token_ids.size(), kMaxStopTokenIds, "stop_token_ids"));
   return CheckTokenIds(request.sampling.stop_token_ids, limits.vocab_size, "stop_token_ids");
 }
 
 Status CheckTokenRules(const GenerateRequest& request, const RequestLimits& limits) {
-  const FrontendOptions& options = *limits.options;
-  DS_RETURN_IF_ERROR(CheckListSize(request.allowed_token_ids.size(), options.max_allowed_token_ids,
-                                   "allowed_token_ids"));
+  DS_RETURN_IF_ERROR(
+      CheckListSize(request.allowed_token_ids.size(), kMaxAllowedTokenIds, "allowed_token_ids"));
   DS_RETURN_IF_ERROR(
       CheckTokenIds(request.allowed_token_ids, limits.vocab_size, "allowed_token_ids"));
-  DS_RETURN_IF_ERROR(CheckListSize(request.bad_words.size(), options.max_bad_words, "bad_words"));
+  DS_RETURN_IF_ERROR(CheckListSize(request.bad_words.size(), kMaxBadWords, "bad_words"));
   size_t bytes = 0;
   for (const std::string& word : request.bad_words) {
     if (word.empty())
       return NotAllowed("bad_words has an empty string", "texts that are not empty", "bad_words");
     bytes += word.size();
   }
-  if (bytes > options.max_bad_words_bytes) {
-    return TooMany("bad_words", bytes, "bytes", options.max_bad_words_bytes);
-  }
+  if (bytes > kMaxBadWordsBytes) return TooMany("bad_words", bytes, "bytes", kMaxBadWordsBytes);
   if (!request.truncate_prompt_tokens || *request.truncate_prompt_tokens == -1) return {};
   const int kept = *request.truncate_prompt_tokens;
   if (kept >= 1 && kept <= limits.max_model_len) return {};
@@ -92,8 +86,7 @@ Status CheckTokenRules(const GenerateRequest& request, const RequestLimits& limi
 }
 
 Status CheckLengths(const GenerateRequest& request, const RequestLimits& limits) {
-  const FrontendOptions& options = *limits.options;
-  DS_RETURN_IF_ERROR(CheckCount(request.n, 1, options.max_n, request.names.n));
+  DS_RETURN_IF_ERROR(CheckCount(request.n, 1, kMaxN, request.names.n));
   const int64_t choices = static_cast<int64_t>(request.prompts.size()) * request.n;
   if (choices > limits.max_waiting_requests) {
     return NotAllowed("prompts times n is " + std::to_string(choices),
@@ -118,7 +111,7 @@ Status CheckLengths(const GenerateRequest& request, const RequestLimits& limits)
       CheckCount(request.sampling.min_tokens, 0, limits.max_model_len, "min_tokens"));
   return request.sampling.prompt_logprobs == -1
              ? Status()
-             : CheckLogprobs(request.sampling.prompt_logprobs, options, "prompt_logprobs");
+             : CheckLogprobs(request.sampling.prompt_logprobs, "prompt_logprobs");
 }
 
 }  // namespace
@@ -131,8 +124,8 @@ Status CheckNumber(float value, const NumberRange& range, const std::string& par
                     param);
 }
 
-Status CheckLogprobs(int count, const FrontendOptions& options, const char* param) {
-  return CheckCount(count, 0, options.max_logprobs, param);
+Status CheckLogprobs(int count, const char* param) {
+  return CheckCount(count, 0, kMaxLogprobs, param);
 }
 
 Status CheckRole(std::string_view role, const std::string& path, ToolMessages tools) {
@@ -175,11 +168,10 @@ Status CheckNeedsNoTokenizer(const GenerateRequest& request) {
 }
 
 Status CheckRequest(const GenerateRequest& request, const RequestLimits& limits) {
-  const FrontendOptions& options = *limits.options;
   const char* const prompt_name = request.names.prompt;
-  DS_RETURN_IF_ERROR(options.CheckModel(request.model));
+  DS_RETURN_IF_ERROR(limits.names->Check(request.model));
   if (request.prompts.empty()) return Missing(prompt_name);
-  DS_RETURN_IF_ERROR(CheckListSize(request.prompts.size(), options.max_prompts, prompt_name));
+  DS_RETURN_IF_ERROR(CheckListSize(request.prompts.size(), kMaxPrompts, prompt_name));
   for (const Prompt& prompt : request.prompts) {
     const auto* ids = std::get_if<std::vector<int32_t>>(&prompt);
     if (ids == nullptr) continue;
@@ -196,9 +188,8 @@ Status CheckRequest(const GenerateRequest& request, const RequestLimits& limits)
   DS_RETURN_IF_ERROR(CheckSampling(request, limits));
   DS_RETURN_IF_ERROR(CheckStops(request, limits));
   DS_RETURN_IF_ERROR(CheckTokenRules(request, limits));
-  if (request.cache_salt.size() > options.max_cache_salt_bytes) {
-    return TooMany("cache_salt", request.cache_salt.size(), "bytes", options.max_cache_salt_bytes);
-  }
+  if (request.cache_salt.size() > kMaxCacheSaltBytes)
+    return TooMany("cache_salt", request.cache_salt.size(), "bytes", kMaxCacheSaltBytes);
   return {};
 }
 

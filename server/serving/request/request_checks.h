@@ -9,8 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "server/serving/frontend.h"
+#include "server/serving/request/generate_request.h"
 #include "server/serving/request/sampling_numbers.h"
+#include "server/serving/request/served_names.h"
 
 namespace diffserve {
 
@@ -19,10 +20,24 @@ inline constexpr size_t kMaxMessages = 4096;
 inline constexpr size_t kMaxNameBytes = 256;  // of a role, a name, ...
 inline constexpr size_t kMaxRequestIdBytes = 128;
 inline constexpr size_t kMaxDetokenizeIds = 1 << 18;
+inline constexpr size_t kMaxPrompts = 2048;  // per request, OpenAI's limit
+inline constexpr int kMaxN = 16;
+inline constexpr size_t kMaxStopStrings = 16;
+inline constexpr size_t kMaxStopBytes = 1024;  // of all stop strings together
+inline constexpr size_t kMaxStopTokenIds = 256;
+inline constexpr size_t kMaxLogitBias = 1024;
+inline constexpr int kMaxLogprobs = 20;
+inline constexpr size_t kMaxCacheSaltBytes = 256;
+inline constexpr size_t kMaxAllowedTokenIds = 1 << 16;
+inline constexpr size_t kMaxBadWords = 256;
+inline constexpr size_t kMaxBadWordsBytes = 8 << 10;  // of all together
+inline constexpr size_t kMaxTools = 1024;
+inline constexpr size_t kMaxToolsBytes = 1 << 20;                  // of all together, as JSON
+inline constexpr int64_t kMaxAttentionNumbers = int64_t{1} << 22;  // in the maps of one request
 
-// The limits of a request.
+// The limits that come from the model and its engine.
 struct RequestLimits {
-  const FrontendOptions* options = nullptr;
+  const ServedNames* names = nullptr;
   int vocab_size = 0;
   int max_model_len = 0;         // tokens of prompt and output together
   int max_waiting_requests = 0;  // continuations that can wait at all
@@ -42,7 +57,7 @@ Status CheckTextsFit(const GenerateRequest& request, const RequestLimits& limits
 Status CheckNumber(float value, const NumberRange& range, const std::string& param,
                    std::string_view written);
 // Checks a count of alternatives that the client gave under this name.
-Status CheckLogprobs(int count, const FrontendOptions& options, const char* param);
+Status CheckLogprobs(int count, const char* param);
 // Checks the role of the message at `path`, such as "messages[3]".
 enum class ToolMessages { kRefused, kAllowed };
 Status CheckRole(std::string_view role, const std::string& path, ToolMessages tools);

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/text/tokenizer.h"
-#include "server/serving/frontend.h"
+#include "server/serving/request/generate_request.h"
 
 namespace diffserve {
 

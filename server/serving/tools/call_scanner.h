@@ -3,12 +3,17 @@
 // back, and reports calls to a CallSink. Thread safety: one thread at a time.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string_view>
 
 #include "server/serving/tools/parameter_value.h"
 
 namespace diffserve {
+
+inline constexpr size_t kMaxCalledNameBytes = 256;      // of a tool or a parameter
+inline constexpr size_t kMaxHeldCallBytes = 256 << 10;  // of what could become a call; then it is
+                                                        // none
 
 class CallSink {
  public:

@@ -2,15 +2,11 @@
 #include <string>
 #include <utility>
 
-#include "server/serving/answer/answer_parser.h"
 #include "server/serving/tools/call_scanner.h"
 #include "server/serving/tools/json_scanner.h"
 
 namespace diffserve {
 namespace {
-
-constexpr size_t kMaxNameBytes = AnswerParser::kMaxNameBytes;
-constexpr size_t kMaxHeldBytes = AnswerParser::kMaxHeldBytes;
 
 class JsonCallScanner : public CallScanner {
  public:
@@ -84,7 +80,7 @@ class JsonCallScanner : public CallScanner {
     if (is_string) {
       if (!wanted) return true;
       call_.string += c;
-      return call_.string.size() <= (is_text ? kMaxHeldBytes : kMaxNameBytes);
+      return call_.string.size() <= (is_text ? kMaxHeldCallBytes : kMaxCalledNameBytes);
     }
     if (was_key) {
       call_.key = JsonUnescaped(call_.string);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <string>
 
-#include "server/serving/answer/answer_parser.h"
 #include "server/serving/tools/call_scanner.h"
 #include "server/serving/tools/json_scanner.h"
 
@@ -53,7 +52,7 @@ class NamedJsonCallScanner : public CallScanner {
                      (!ended && static_cast<unsigned char>(c) > 0x20 &&
                       std::string_view("\"'<>(){}[],;:").find(c) == std::string_view::npos);
     *name += c;
-    return may && name->size() <= AnswerParser::kMaxNameBytes ? Step::kMore : Step::kWrong;
+    return may && name->size() <= kMaxCalledNameBytes ? Step::kMore : Step::kWrong;
   }
 
   Step BeginTag() {

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "server/json/json.h"
-#include "server/serving/answer/answer_parser.h"
 #include "server/serving/tools/call_scanner.h"
 #include "server/serving/tools/json_scanner.h"
 
@@ -76,7 +75,7 @@ class XmlCallScanner : public CallScanner {
     *name += c;
     const bool may = (IsJsonSpace(c) || static_cast<unsigned char>(c) > 0x20) && c != '<' &&
                      c != '=';
-    return may && name->size() <= AnswerParser::kMaxNameBytes ? Step::kMore : Step::kWrong;
+    return may && name->size() <= kMaxCalledNameBytes ? Step::kMore : Step::kWrong;
   }
 
   // False: nothing but whitespace is left.
@@ -109,7 +108,7 @@ class XmlCallScanner : public CallScanner {
       place_ = Place::kBetween;
       return tag == kParameterEnd ? Step::kMore : EndTag(tag, sink);
     }
-    return value_.size() <= AnswerParser::kMaxHeldBytes ? Step::kMore : Step::kWrong;
+    return value_.size() <= kMaxHeldCallBytes ? Step::kMore : Step::kWrong;
   }
 
   // Parameters that the schema does not name are text.

@@ -12,7 +12,7 @@
 #include "engine/response_stream.h"
 #include "engine/text/tokenizer.h"
 #include "server/api/reply/chat_text.h"
-#include "server/serving/request/answer_request.h"
+#include "server/serving/answer/answer_request.h"
 
 namespace diffserve {
 

@@ -25,7 +25,7 @@ class AttentionStream : public StreamCall<v1::AttentionResponse> {
 
  private:
   Status Start(const v1::AttentionRequest& message) {
-    Result<AttentionRequest> request = FromProto(message, shared_.frontend.options());
+    Result<AttentionRequest> request = diffserve::FromProto(message);
     if (!request.ok()) return request.status();
     DS_RETURN_IF_ERROR(TakeRequestId(request->request_id));
     request->request_id = request_id_;

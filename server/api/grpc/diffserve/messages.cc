@@ -59,11 +59,10 @@ Result<Message> ReadMessage(const v1::ChatMessage& message, const std::string& p
 }
 
 // `tools_json` is the list that a body of /v1/chat/completions has as `tools`.
-Status ReadTools(const std::string& tools_json, const FrontendOptions& limits,
-                 std::vector<Tool>* tools) {
+Status ReadTools(const std::string& tools_json, std::vector<Tool>* tools) {
   if (tools_json.empty()) return {};
-  if (tools_json.size() > limits.max_tools_bytes)
-    return TooMany(kToolsJson, tools_json.size(), "bytes", limits.max_tools_bytes);
+  if (tools_json.size() > kMaxToolsBytes)
+    return TooMany(kToolsJson, tools_json.size(), "bytes", kMaxToolsBytes);
   std::string body;
   JsonWriter(&body).Begin('{').Key(kToolsJson).Json(tools_json).End('}');
   Result<JsonFields> fields = JsonFields::Parse(body);
@@ -73,11 +72,11 @@ Status ReadTools(const std::string& tools_json, const FrontendOptions& limits,
                                         : "no JSON (" + fields.status().message() + ")"),
         "a JSON list of tools", kToolsJson);
   }
-  *tools = ReadToolList(*fields, kToolsJson, limits);
+  *tools = ReadToolList(*fields, kToolsJson);
   return fields->status();
 }
 
-Result<Conversation> FromProto(const v1::Chat& chat, const FrontendOptions& limits) {
+Result<Conversation> FromProto(const v1::Chat& chat) {
   const size_t count = static_cast<size_t>(chat.messages_size());
   if (count == 0) return IsEmpty("messages", "at least 1 message");
   if (count > kMaxMessages) {
@@ -90,7 +89,7 @@ Result<Conversation> FromProto(const v1::Chat& chat, const FrontendOptions& limi
     if (!read.ok()) return read.status();
     conversation.messages.push_back(std::move(read).value());
   }
-  DS_RETURN_IF_ERROR(ReadTools(chat.tools_json(), limits, &conversation.tools));
+  DS_RETURN_IF_ERROR(ReadTools(chat.tools_json(), &conversation.tools));
   if (chat.has_add_generation_prompt())
     conversation.add_generation_prompt = chat.add_generation_prompt();
   if (chat.continue_final_message())
@@ -169,7 +168,7 @@ Result<ToolChoice> FromProto(const v1::ToolChoice& choice, bool any_tools) {
 }
 
 // Sets how the answer is read, and the token settings that follow from it.
-Status ReadAnswerForm(const v1::GenerateRequest& message, const FrontendOptions& limits,
+Status ReadAnswerForm(const v1::GenerateRequest& message, const AnswerFormats& formats,
                       AnswerRequest* request) {
   const bool is_chat = message.has_chat();
   for (const auto& [found, name] :
@@ -188,7 +187,7 @@ Status ReadAnswerForm(const v1::GenerateRequest& message, const FrontendOptions&
   const Result<ToolChoice> choice = FromProto(message.tool_choice(), !conversation.tools.empty());
   if (!choice.ok()) return choice.status();
   request->generate.names.tools = kToolsJson;
-  return PlanTools(*choice, limits, request);
+  return PlanTools(*choice, formats, request);
 }
 
 // Reads the grammar, the reasoning budget, the rules for tokens, truncation and priority.
@@ -275,7 +274,7 @@ Result<AnswerRequest> FromProto(const v1::GenerateRequest& message, const Fronte
       request.prompts.emplace_back(IdsOf(message.token_ids()));
       break;
     case v1::GenerateRequest::kChat: {
-      Result<Conversation> chat = FromProto(message.chat(), limits);
+      Result<Conversation> chat = FromProto(message.chat());
       if (!chat.ok()) return chat.status();
       request.prompts.emplace_back(std::move(chat).value());
       answered.chat = true;
@@ -284,10 +283,9 @@ Result<AnswerRequest> FromProto(const v1::GenerateRequest& message, const Fronte
     case v1::GenerateRequest::PROMPT_NOT_SET:
       return Missing("prompt", "text, token_ids, chat");
   }
-  if (message.has_logprobs())
-    DS_RETURN_IF_ERROR(CheckLogprobs(message.logprobs(), limits, "logprobs"));
+  if (message.has_logprobs()) DS_RETURN_IF_ERROR(CheckLogprobs(message.logprobs(), "logprobs"));
   if (message.has_prompt_logprobs())
-    DS_RETURN_IF_ERROR(CheckLogprobs(message.prompt_logprobs(), limits, "prompt_logprobs"));
+    DS_RETURN_IF_ERROR(CheckLogprobs(message.prompt_logprobs(), "prompt_logprobs"));
   DS_RETURN_IF_ERROR(ReadConstraints(message, limits, request));
   request.sampling = FromProto(message.sampling(), defaults);
   request.sampling.num_logprobs = message.has_logprobs() ? message.logprobs() : -1;
@@ -298,7 +296,7 @@ Result<AnswerRequest> FromProto(const v1::GenerateRequest& message, const Fronte
                                                                   : true;
   request.sampling.prompt_logprobs = message.has_prompt_logprobs() ? message.prompt_logprobs() : -1;
   request.cache_salt = message.cache_salt();
-  DS_RETURN_IF_ERROR(ReadAnswerForm(message, limits, &answered));
+  DS_RETURN_IF_ERROR(ReadAnswerForm(message, limits.formats, &answered));
   return answered;
 }
 
@@ -339,8 +337,7 @@ Result<EmbeddingRequest> FromProto(const v1::EmbedRequest& message, const Sampli
   return request;
 }
 
-Result<AttentionRequest> FromProto(const v1::AttentionRequest& message,
-                                   const FrontendOptions& limits) {
+Result<AttentionRequest> FromProto(const v1::AttentionRequest& message) {
   AttentionRequest request;
   request.request_id = message.request_id();
   request.model = message.model();
@@ -353,7 +350,7 @@ Result<AttentionRequest> FromProto(const v1::AttentionRequest& message,
       request.names.prompt = "token_ids";
       break;
     case v1::AttentionRequest::kChat: {
-      Result<Conversation> chat = FromProto(message.chat(), limits);
+      Result<Conversation> chat = FromProto(message.chat());
       if (!chat.ok()) return chat.status();
       request.prompt = std::move(chat).value();
       request.names.prompt = "chat";
@@ -371,12 +368,12 @@ Result<AttentionRequest> FromProto(const v1::AttentionRequest& message,
   return request;
 }
 
-Result<Prompt> FromProto(const v1::TokenizeRequest& message, const FrontendOptions& limits) {
+Result<Prompt> FromProto(const v1::TokenizeRequest& message) {
   switch (message.input_case()) {
     case v1::TokenizeRequest::kText:
       return Prompt(message.text());
     case v1::TokenizeRequest::kChat: {
-      Result<Conversation> chat = FromProto(message.chat(), limits);
+      Result<Conversation> chat = FromProto(message.chat());
       if (!chat.ok()) return chat.status();
       return Prompt(std::move(chat).value());
     }
@@ -409,7 +406,7 @@ void FillEmbeddings(const std::vector<std::shared_ptr<HiddenStatePool>>& pools, 
 
 void FillModel(const Frontend& frontend, const EngineOptions& engine, v1::GetModelResponse& out) {
   const ModelConfig& config = frontend.model_config();
-  out.set_name(frontend.options().served_model_name);
+  out.set_name(frontend.options().names.name);
   out.set_family(config.family);
   out.set_vocab_size(config.vocab_size);
   out.set_max_model_len(engine.max_model_len);

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "models/diagnostics/hidden_state_pool.h"
+#include "server/serving/answer/answer_request.h"
 #include "server/serving/attention_call.h"
 #include "server/serving/frontend.h"
-#include "server/serving/request/answer_request.h"
 #include "server/serving/request/embedding_request.h"
 
 namespace diffserve {
@@ -26,7 +26,7 @@ class TokenizeRequest;
 // too long; a call that is not JSON; or tools that server/api/fields/tool_fields.h refuses.
 Result<AnswerRequest> FromProto(const v1::GenerateRequest& message, const FrontendOptions& limits,
                                 const SamplingSpec& defaults);
-Result<Prompt> FromProto(const v1::TokenizeRequest& message, const FrontendOptions& limits);
+Result<Prompt> FromProto(const v1::TokenizeRequest& message);
 
 // Error: an input without a prompt, no such pooling, or no dimensions.
 Result<EmbeddingRequest> FromProto(const v1::EmbedRequest& message, const SamplingSpec& defaults);
@@ -35,8 +35,7 @@ void FillEmbeddings(const std::vector<std::shared_ptr<HiddenStatePool>>& pools, 
                     v1::EmbedResponse& out);
 
 // Error: no prompt. AttentionMapsCall checks the rest.
-Result<AttentionRequest> FromProto(const v1::AttentionRequest& message,
-                                   const FrontendOptions& limits);
+Result<AttentionRequest> FromProto(const v1::AttentionRequest& message);
 // Message 0 is the start, message i item i - 1.
 void Fill(const AttentionAnswer& answer, size_t i, v1::AttentionResponse& out);
 

@@ -88,7 +88,7 @@ class InferenceService : public v1::Inference::Service {
     const v1::TokenizeRequest& message = request.message;
     Status status = record.access().ok() ? request.status : record.access();
     if (status.ok()) {
-      Result<Prompt> prompt = FromProto(message, shared_.frontend.options());
+      Result<Prompt> prompt = diffserve::FromProto(message);
       const bool add_special_tokens = message.has_text() && (!message.has_add_special_tokens() ||
                                                              message.add_special_tokens());
       // The call lives until Finish, which the text thread makes.

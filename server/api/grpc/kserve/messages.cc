@@ -11,7 +11,7 @@
 #include "inference/grpc_service.pb.h"
 #include "kernels/base/refusal.h"
 #include "server/api/grpc/kserve/parameters.h"
-#include "server/serving/request/unknown_model.h"
+#include "server/serving/request/served_names.h"
 
 namespace diffserve {
 namespace {
@@ -184,7 +184,7 @@ void SetFinal(bool is_final, inference::ModelInferResponse& out) {
 
 Status CheckModelName(std::string_view name, std::string_view version,
                       const FrontendOptions& limits) {
-  if (!limits.Serves(name)) return UnknownModel(name, limits.AllModelNames(), "model_name");
+  if (!limits.names.Has(name)) return UnknownModel(name, limits.names.All(), "model_name");
   if (version.empty() || version == kVersion) return {};
   return Status(StatusCode::kNotFound,
                 "the model has no version " + Cited(version) + ", only " + kVersion,
@@ -208,7 +208,7 @@ Result<InferRequest> FromProto(const inference::ModelInferRequest& message,
 }
 
 void FillMetadata(const Frontend& frontend, inference::ModelMetadataResponse& out) {
-  out.set_name(frontend.options().served_model_name);
+  out.set_name(frontend.options().names.name);
   out.add_versions(kVersion);
   out.set_platform("diffserve_" + frontend.model_config().family);
   AddTensor("text_input", "BYTES", 1, *out.mutable_inputs());

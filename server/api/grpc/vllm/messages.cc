@@ -92,22 +92,20 @@ Status ReadConstraint(const vllm_v1::SamplingParams& in, std::optional<GrammarSp
   return {};
 }
 
-Status ReadLogprobs(const vllm_v1::SamplingParams& in, const FrontendOptions& limits,
-                    GenerateRequest* out) {
+Status ReadLogprobs(const vllm_v1::SamplingParams& in, GenerateRequest* out) {
   out->sampling.num_logprobs = -1;
   if (in.has_logprobs()) {
-    DS_RETURN_IF_ERROR(CheckLogprobs(in.logprobs(), limits, "logprobs"));
+    DS_RETURN_IF_ERROR(CheckLogprobs(in.logprobs(), "logprobs"));
     out->sampling.num_logprobs = in.logprobs();
   }
   if (in.has_prompt_logprobs()) {
-    DS_RETURN_IF_ERROR(CheckLogprobs(in.prompt_logprobs(), limits, "prompt_logprobs"));
+    DS_RETURN_IF_ERROR(CheckLogprobs(in.prompt_logprobs(), "prompt_logprobs"));
     out->sampling.prompt_logprobs = in.prompt_logprobs();
   }
   return {};
 }
 
-Status ReadParams(const vllm_v1::SamplingParams& in, const FrontendOptions& limits,
-                  GenerateRequest* out) {
+Status ReadParams(const vllm_v1::SamplingParams& in, GenerateRequest* out) {
   ReadSampling(in, &out->sampling);
   DS_RETURN_IF_ERROR(ToInt(in.top_k(), "top_k", &out->sampling.top_k));
   if (in.has_max_tokens())
@@ -120,7 +118,7 @@ Status ReadParams(const vllm_v1::SamplingParams& in, const FrontendOptions& limi
   out->sampling.ignore_eos = in.ignore_eos();
   out->include_stop_str_in_output = in.include_stop_str_in_output();
   if (in.has_truncate_prompt_tokens()) out->truncate_prompt_tokens = in.truncate_prompt_tokens();
-  DS_RETURN_IF_ERROR(ReadLogprobs(in, limits, out));
+  DS_RETURN_IF_ERROR(ReadLogprobs(in, out));
   return ReadConstraint(in, &out->grammar);
 }
 
@@ -183,8 +181,8 @@ double ShareOf(double part, double whole) { return whole > 0 ? part / whole : 0;
 
 }  // namespace
 
-Result<VllmRequest> FromProto(const vllm_v1::GenerateRequest& message,
-                              const FrontendOptions& limits, const SamplingSpec& defaults) {
+Result<VllmRequest> FromProto(const vllm_v1::GenerateRequest& message, const FrontendOptions&,
+                              const SamplingSpec& defaults) {
   VllmRequest request;
   GenerateRequest& generate = request.generate;
   DS_RETURN_IF_ERROR(RefuseTransfers(message));
@@ -200,7 +198,7 @@ Result<VllmRequest> FromProto(const vllm_v1::GenerateRequest& message,
       return Missing("input", "tokenized, text");
   }
   generate.sampling.seed = defaults.seed;
-  DS_RETURN_IF_ERROR(ReadParams(message.sampling_params(), limits, &generate));
+  DS_RETURN_IF_ERROR(ReadParams(message.sampling_params(), &generate));
   request.stream = message.stream();
   generate.holds = request.stream ? AnswerHolds::kEvents : AnswerHolds::kTokens;
   return request;
@@ -310,7 +308,7 @@ void FillModelInfo(const Frontend& frontend, const std::string& model_root, int 
   const ModelConfig& config = frontend.model_config();
   out.set_model_path(model_root);
   out.set_tokenizer_path(model_root);
-  out.set_served_model_name(frontend.options().served_model_name);
+  out.set_served_model_name(frontend.options().names.name);
   out.set_is_generation(true);
   out.set_model_type(config.family);
   out.set_vocab_size(static_cast<uint32_t>(config.vocab_size));

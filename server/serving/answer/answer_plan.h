@@ -13,37 +13,16 @@
 // Thread safety: functions without state.
 #pragma once
 
-#include <cstdint>
-#include <map>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "engine/text/grammar.h"
 #include "kernels/base/status.h"
 #include "server/serving/answer/answer_parser.h"
+#include "server/serving/tools/tool.h"
 #include "server/serving/tools/tool_format.h"
 
 namespace diffserve {
-
-struct Tool {
-  std::string name;             // [a-zA-Z0-9_-]{1,128}
-  std::string description;      // may be empty
-  std::string parameters_json;  // a JSON schema of an object, as the client wrote it; empty: none
-  bool has_type = false;        // the schema says "type"
-  bool only_objects = false;    // its "type" is "object"
-  bool strict = false;
-  std::map<std::string, uint8_t> parameter_types;  // ParameterType's bits, by name
-};
-
-struct ToolChoice {
-  enum class Kind { kNone, kAuto, kRequired, kNamed };
-  Kind kind = Kind::kNone;
-  std::string name;  // for kNamed
-  // Names of the tools that kAuto and kRequired may call, of those in the prompt; nullopt: all.
-  std::optional<std::vector<std::string>> allowed;
-  bool parallel = true;  // more than one call in an answer
-};
 
 struct AnswerPlan {
   AnswerForm form;
@@ -52,8 +31,7 @@ struct AnswerPlan {
   bool shows_special_tokens = false;  // the format's markers are special tokens
 };
 
-inline constexpr size_t kMaxToolNameBytes = 128;  // Anthropic's; OpenAI's names are shorter
-inline constexpr int kMaxRequiredCalls = 16;      // in an answer to tool_choice required
+inline constexpr int kMaxRequiredCalls = 16;  // in an answer to tool_choice required
 
 bool IsToolName(std::string_view name);
 // Error: kInvalidArgument; `param` is tool_choice or `tools_name`, the API's name of `tools`.
@@ -65,10 +43,5 @@ Result<AnswerPlan> PlanAnswer(const std::vector<Tool>& tools, const ToolChoice& 
 // from that text. REQUIRES: formats.tools is not nullptr.
 Status PlanBesideForm(const std::vector<Tool>& tools, const ToolChoice& choice,
                       const AnswerFormats& formats, AnswerPlan* plan);
-// {"name": ..., "description": ..., "parameters": {...}}
-std::string ToolText(const Tool& tool);
-// The tools as chat templates expect them: OpenAI's list, its members in the usual order. Empty
-// without tools.
-std::string ToolsJson(const std::vector<Tool>& tools);
 
 }  // namespace diffserve

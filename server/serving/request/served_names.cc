@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/serving/request/unknown_model.h"
+#include "server/serving/request/served_names.h"
 
 #include <algorithm>
-#include <vector>
-
-#include "server/serving/frontend.h"
 
 namespace diffserve {
 namespace {
@@ -25,18 +22,18 @@ Status UnknownModel(std::string_view found, std::span<const std::string> served,
   return Status(StatusCode::kNotFound, std::move(text), std::move(param));
 }
 
-std::vector<std::string> FrontendOptions::AllModelNames() const {
-  std::vector<std::string> names = {served_model_name};
-  names.insert(names.end(), further_model_names.begin(), further_model_names.end());
+std::vector<std::string> ServedNames::All() const {
+  std::vector<std::string> names = {name};
+  names.insert(names.end(), further.begin(), further.end());
   return names;
 }
 
-bool FrontendOptions::Serves(std::string_view name) const {
-  return std::ranges::count(AllModelNames(), name) > 0;
+bool ServedNames::Has(std::string_view sought) const {
+  return sought == name || std::ranges::count(further, sought) > 0;
 }
 
-Status FrontendOptions::CheckModel(std::string_view name) const {
-  return name.empty() || Serves(name) ? Status() : UnknownModel(name, AllModelNames());
+Status ServedNames::Check(std::string_view sought) const {
+  return sought.empty() || Has(sought) ? Status() : UnknownModel(sought, All());
 }
 
 }  // namespace diffserve

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/serving/tools/generic_tools.h"
+#include "server/serving/request/generic_tools.h"
 
 #include <algorithm>
 #include <string>
