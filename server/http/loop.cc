@@ -8,27 +8,12 @@
 #include <utility>
 
 #include "kernels/base/thread_registry.h"
-#include "server/http/session.h"
+#include "server/http/session/session.h"
 
 namespace diffserve {
 
 namespace asio = boost::asio;
 using Stream = asio::generic::stream_protocol;
-
-namespace {
-
-thread_local HttpSessions* current_loop = nullptr;
-
-}  // namespace
-
-HttpSessions* CurrentHttpLoop() { return current_loop; }
-
-void HttpShared::ConnectionEnded() {
-  --connections;
-  std::lock_guard lock(mutex);
-  ended.notify_all();
-  if (on_ended) on_ended();
-}
 
 struct HttpLoop::Impl {
   std::shared_ptr<HttpShared> shared;
@@ -42,7 +27,6 @@ HttpLoop::HttpLoop(std::shared_ptr<HttpShared> shared) : impl_(std::make_unique<
   impl_->thread = std::thread([loop = impl_->loop] {
     const NamedThread named("http", "the network");
     const auto work = asio::make_work_guard(loop->context);
-    current_loop = loop.get();
     loop->context.run();
   });
 }
@@ -54,9 +38,7 @@ HttpLoop::~HttpLoop() {
   // Queued handlers hold sessions, which hold the loop, so the queue is run to its end here.
   context.restart();
   StopSessions(HttpEnding::kNow);
-  current_loop = impl_->loop.get();
   context.poll();
-  current_loop = nullptr;
 }
 
 void HttpLoop::Adopt(int socket_fd, int family, std::unique_ptr<ConnectionTable::Entry> entry) {

@@ -3,48 +3,12 @@
 // end.
 #pragma once
 
-#include <atomic>
-#include <condition_variable>
-#include <cstddef>
-#include <functional>
 #include <memory>
-#include <mutex>
-#include <utility>
 
 #include "server/http/listen/connection_table.h"
-#include "server/http/message.h"
-#include "server/http/request_memory.h"
-#include "server/http/server.h"
+#include "server/http/session/shared.h"
 
 namespace diffserve {
-
-// Shared by all loops of a server.
-struct HttpShared {
-  HttpShared(HttpServerOptions options_in, HttpService service_in)
-      : options(std::move(options_in)),
-        service(std::move(service_in)),
-        table(options.max_connections) {}
-
-  const HttpServerOptions options;
-  HttpService service;
-  ConnectionTable table;
-  std::atomic<int> connections{0};
-  RequestMemory held_bytes{options.max_held_bytes};
-  std::atomic<bool> stopping{false};
-
-  std::mutex mutex;
-  std::condition_variable ended;   // a connection has ended
-  std::function<void()> on_ended;  // likewise; called with `mutex` held
-
-  void ConnectionEnded();
-};
-
-// How Stop ends connections. Idle ones end at once, unless the kernel still delivers a reply.
-enum class HttpEnding {
-  kAfterReply,
-  kWithError,  // replies with error events end soon with one; others continue
-  kNow,        // running replies are reset
-};
 
 class HttpLoop {
  public:

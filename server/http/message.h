@@ -44,10 +44,15 @@ struct HttpHead {
   }
 };
 
+class UpstreamConnections;  // server/http/client/upstream_connections.h
+
 struct HttpRequest {
   HttpHead head;
   std::string body;
   std::string peer;  // the peer's address, without port
+  // For passing the request on to another server: those of the event loop that carries it. nullptr:
+  // it came by no connection.
+  UpstreamConnections* upstream = nullptr;
 };
 
 struct HttpReply {

@@ -33,6 +33,7 @@ std::optional<HttpReply> ForwardExchange::Reply() {
     if (!use->ok()) return make_error_(use->status());
     use_ = **std::move(use);
     call_ = std::make_unique<UpstreamCall>(
+        *request_.upstream,
         UpstreamRequest{.port = use_->http_port,
                         .head = std::move(request_.head),
                         .own_fields = {{kClientField, ClientFieldValue(use_->secret, client_)}},

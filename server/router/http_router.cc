@@ -131,7 +131,7 @@ HttpAnswer HttpRouter::Metrics(RouteCall& call) {
   }
   return std::make_unique<MetricsExchange>(ChildMetrics(models_.all(), reports, cut_.load()),
                                            std::move(sources), call.account.client,
-                                           std::move(call.request.head), std::move(call.wake));
+                                           std::move(call.request), std::move(call.wake));
 }
 
 HttpAnswer HttpRouter::Models(RouteCall&) {

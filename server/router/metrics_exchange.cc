@@ -15,10 +15,11 @@ constexpr std::chrono::seconds kMetricsTimeout{5};
 }  // namespace
 
 MetricsExchange::MetricsExchange(std::string own_text, std::vector<Source> sources,
-                                 std::string client, HttpHead head, std::function<void()> wake)
+                                 std::string client, HttpRequest request,
+                                 std::function<void()> wake)
     : own_text_(std::move(own_text)),
       client_(std::move(client)),
-      head_(std::move(head)),
+      request_(std::move(request)),
       wake_(std::move(wake)),
       sources_(std::move(sources)) {}
 
@@ -43,11 +44,11 @@ std::optional<HttpReply> MetricsExchange::Reply() {
   for (Source& source : std::exchange(sources_, {})) {
     UpstreamRequest request = {
         .port = source.address.http_port,
-        .head = head_,
+        .head = request_.head,
         .own_fields = {{kClientField, ClientFieldValue(source.address.secret, client_)}},
         .timeout = kMetricsTimeout};
-    asked_.push_back(
-        {std::move(source), std::make_unique<UpstreamCall>(std::move(request), wake_)});
+    asked_.push_back({std::move(source), std::make_unique<UpstreamCall>(
+                                             *request_.upstream, std::move(request), wake_)});
   }
   bool all = true;
   for (Asked& asked : asked_) all = Take(asked) && all;

@@ -23,9 +23,9 @@ class MetricsExchange : public HttpExchange {
     std::string model;
     ChildAddress address;
   };
-  // The sources get the request's head and the client's name.
+  // The sources get the request's head and the client's name. REQUIRES: it came by a connection.
   MetricsExchange(std::string own_text, std::vector<Source> sources, std::string client,
-                  HttpHead head, std::function<void()> wake);
+                  HttpRequest request, std::function<void()> wake);
 
   std::optional<HttpReply> Reply() override;
   bool Frames(std::string*) override { return true; }
@@ -40,7 +40,7 @@ class MetricsExchange : public HttpExchange {
 
   const std::string own_text_;
   const std::string client_;
-  const HttpHead head_;
+  const HttpRequest request_;
   const std::function<void()> wake_;
   std::vector<Source> sources_;  // not asked yet
   std::vector<Asked> asked_;

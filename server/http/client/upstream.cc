@@ -9,8 +9,7 @@
 #include <boost/beast/http.hpp>
 #include <utility>
 
-#include "kernels/base/check.h"
-#include "server/http/session.h"
+#include "server/http/client/upstream_connections.h"
 
 namespace diffserve {
 namespace {
@@ -67,14 +66,14 @@ std::string HeadText(const UpstreamRequest& request) {
 }  // namespace
 
 struct UpstreamCall::Impl : std::enable_shared_from_this<Impl> {
-  Impl(UpstreamRequest request, std::function<void()> wake)
-      : loop(*CurrentHttpLoop()),
+  Impl(UpstreamConnections& connections, UpstreamRequest request, std::function<void()> wake)
+      : connections(connections),
         port(request.port),
         request_head(HeadText(request)),
         request_body(std::move(request.body)),
         wake(std::move(wake)),
-        connection{tcp::socket(loop.context)},
-        timer(loop.context) {
+        connection{tcp::socket(connections.loop())},
+        timer(connections.loop()) {
     parser.body_limit(boost::none);  // its bytes are passed on at once
   }
 
@@ -86,7 +85,7 @@ struct UpstreamCall::Impl : std::enable_shared_from_this<Impl> {
   void Close();
   HttpReply MakeReply();
 
-  HttpSessions& loop;
+  UpstreamConnections& connections;
   const int port;
   std::string request_head, request_body;  // empty once they are written
   const std::function<void()> wake;
@@ -113,7 +112,7 @@ void UpstreamCall::Impl::Start(std::chrono::milliseconds timeout) {
       if (call != nullptr && !error && !call->closed) call->Fail(asio::error::timed_out);
     });
   }
-  if (auto idle = loop.upstream.Take(port)) {
+  if (auto idle = connections.Take(port)) {
     connection = *std::move(idle);
     return Write();
   }
@@ -166,7 +165,7 @@ void UpstreamCall::Impl::OnRead(const ErrorCode& error) {
     timer.cancel();
     if (parser.keep_alive() && buffer.size() == 0 && request_head.empty()) {
       closed = true;
-      loop.upstream.Give(port, std::move(connection));
+      connections.Give(port, std::move(connection));
     } else {
       Close();
     }
@@ -205,10 +204,10 @@ HttpReply UpstreamCall::Impl::MakeReply() {
   return reply;
 }
 
-UpstreamCall::UpstreamCall(UpstreamRequest request, std::function<void()> wake) {
-  DS_CHECK(CurrentHttpLoop() != nullptr, "a call is made on an I/O thread");
+UpstreamCall::UpstreamCall(UpstreamConnections& connections, UpstreamRequest request,
+                           std::function<void()> wake) {
   const std::chrono::milliseconds timeout = request.timeout;
-  impl_ = std::make_shared<Impl>(std::move(request), std::move(wake));
+  impl_ = std::make_shared<Impl>(connections, std::move(request), std::move(wake));
   impl_->Start(timeout);
 }
 

@@ -3,7 +3,7 @@
 // arrives. It runs on the event loop of the connection that it answers, so bytes pass from socket
 // to socket on one thread. It reads on only when its owner has taken what was read.
 //
-// Thread safety: only on one I/O thread of an HttpServer.
+// Thread safety: only on the loop's thread.
 #pragma once
 
 #include <chrono>
@@ -27,9 +27,9 @@ struct UpstreamRequest {
 
 class UpstreamCall {
  public:
-  // `wake` is called on this thread when there may be more to take. REQUIRES: an I/O thread of an
-  // HttpServer.
-  UpstreamCall(UpstreamRequest request, std::function<void()> wake);
+  // `wake` is called on this thread when there may be more to take. `connections` outlives it.
+  UpstreamCall(UpstreamConnections& connections, UpstreamRequest request,
+               std::function<void()> wake);
   ~UpstreamCall();  // closes the connection unless the reply is complete
   UpstreamCall(const UpstreamCall&) = delete;
   UpstreamCall& operator=(const UpstreamCall&) = delete;

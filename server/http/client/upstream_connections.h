@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // UpstreamConnections: idle connections of one event loop to servers on this machine's loopback
-// address, kept for the next call to the same port. Thread safety: only on its loop's thread.
+// address, kept for the next call to the same port. The loop outlives it.
+// Thread safety: only on its loop's thread.
 #pragma once
 
+#include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <chrono>
 #include <optional>
@@ -18,6 +20,9 @@ class UpstreamConnections {
     int calls = 0;  // that it has carried
   };
 
+  explicit UpstreamConnections(boost::asio::io_context& loop) : loop_(loop) {}
+
+  boost::asio::io_context& loop() { return loop_; }
   // A connection that is still open; nullopt: there is none.
   std::optional<Connection> Take(int port);
   // Keeps an idle connection, or closes it if it is used up.
@@ -28,6 +33,7 @@ class UpstreamConnections {
     Connection connection;
     std::chrono::steady_clock::time_point since;
   };
+  boost::asio::io_context& loop_;
   std::unordered_map<int, std::vector<Idle>> idle_;  // by port, the oldest first
 };
 

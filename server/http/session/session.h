@@ -8,21 +8,24 @@
 
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_set>
 #include <vector>
 
 #include "server/http/client/upstream_connections.h"
-#include "server/http/loop.h"
 #include "server/http/message.h"
 #include "server/http/reader.h"
-#include "server/http/reply_text.h"
+#include "server/http/session/delivery_watch.h"
+#include "server/http/session/read_deadline.h"
+#include "server/http/session/reply_writer.h"
+#include "server/http/session/session_timer.h"
+#include "server/http/session/shared.h"
 
 namespace diffserve {
 
@@ -33,13 +36,10 @@ struct HttpSessions {
   static constexpr size_t kScratchBytes = 64 << 10;  // one read
 
   boost::asio::io_context context{1};
-  UpstreamConnections upstream;  // of the calls that its connections forward
+  UpstreamConnections upstream{context};  // of the calls that its connections forward
   std::vector<char> scratch = std::vector<char>(kScratchBytes);
   std::unordered_set<std::shared_ptr<HttpSession>> sessions;
 };
-
-// The loop whose handlers this thread runs; nullptr: none.
-HttpSessions* CurrentHttpLoop();
 
 class HttpSession : public std::enable_shared_from_this<HttpSession> {
  public:
@@ -51,13 +51,13 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
         timer_(loop->context),
         ping_timer_(loop->context),
         loop_(std::move(loop)),
-        owner_(std::move(shared)),
-        shared_(*owner_),
-        reader_(shared_.options.limits),
-        held_bytes_(shared_.held_bytes) {}
+        shared_(std::move(shared)),
+        reader_(shared_->options.limits),
+        delivery_(shared_->options.write_stall_timeout),
+        held_bytes_(shared_->held_bytes) {}
   ~HttpSession() {
     entry_.reset();
-    shared_.ConnectionEnded();
+    shared_->ConnectionEnded();
   }
 
   void Start();
@@ -65,9 +65,9 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
 
  private:
   enum class Phase { kReading, kAnswering, kLingering, kClosed };
-  enum class Timer { kNone, kHead, kIdle, kBody, kWrite, kLinger };
+  enum class Timer { kNone, kIdle, kRequest, kWrite, kLinger };
 
-  const HttpServerOptions& options() const { return shared_.options; }
+  const HttpServerOptions& options() const { return shared_->options; }
   void Run();
   void RunAgain();
   bool Step();
@@ -76,10 +76,10 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   bool Flush();
   void WatchDelivery();
   void OnWatched();
-  bool IsStalled(size_t undelivered);
   void Dispatch();
+  std::function<void()> Wake();
   void QueueReply(const HttpReply& reply);
-  void AppendToBody(std::string_view bytes);
+  void TakeFrames();
   void FinishReply();
   void RefuseRequest(int status, std::string_view reason);
   void DropLaterRequests();
@@ -88,61 +88,45 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void Cut();
   void CountCut(HttpCut how) const;
   void Close();
-  size_t UndeliveredBytes();
+  size_t UndeliveredNow() { return UndeliveredBytes(socket_.native_handle()); }
 
   void WantRead();
   void WantWrite();
   void OnReadable();
   void Arm(Timer timer, std::chrono::steady_clock::time_point when);
-  void Disarm() { armed_ = Timer::kNone; }
+  void Disarm();
   void OnTimer();
   void ArmForReading();
   void SetIdle(bool is_idle);
   void EndIfIdle();
   bool CountHeldBytes();
-  void BecomeSilent();
-  void WaitToPing();
-  void OnPingTimer();
+  void OnSilence();
 
   boost::asio::generic::stream_protocol::socket socket_;
   std::unique_ptr<ConnectionTable::Entry> entry_;
   bool is_idle_ = false;  // so that another connection may have its place
-  boost::asio::steady_timer timer_;
-  boost::asio::steady_timer ping_timer_;
+  SessionTimer timer_, ping_timer_;
+  Timer armed_ = Timer::kNone;  // what timer_ is for
   const std::shared_ptr<HttpSessions> loop_;
-  const std::shared_ptr<HttpShared> owner_;
-  HttpShared& shared_;
+  const std::shared_ptr<HttpShared> shared_;
   HttpReader reader_;
+  ReadDeadline read_deadline_;
   std::string peer_;  // the peer's address, without port
   Phase phase_ = Phase::kReading;
   std::unique_ptr<HttpExchange> exchange_;
-  bool reply_sent_ = false;  // the head of the exchange's reply is queued
-  ReplyFraming framing_;
+  ReplyWriter writer_;
+  DeliveryWatch delivery_;
   bool close_after_reply_ = false;
-  bool ended_reply_ = false;  // the whole reply is in out_
-  std::string ping_;          // of the reply; empty: no pings
-  bool silent_ = false;       // Frames has returned no bytes since silent_since_
-  std::chrono::steady_clock::time_point silent_since_;
-  bool ping_timer_waiting_ = false;
-  std::string out_;  // to be written
-  size_t written_ = 0;
+  std::string ping_;  // of the reply; empty: no pings
   int requests_ = 0;
   bool reading_ = false, writing_ = false;  // a readiness wait is running
   bool running_ = false;
   size_t turn_bytes_ = 0;  // of replies, made in this turn
   bool waits_for_turn_ = false;
-  Timer armed_ = Timer::kNone;
-  std::chrono::steady_clock::time_point timer_end_;
-  bool timer_waiting_ = false;
-  std::chrono::steady_clock::time_point head_begin_, body_begin_;
   RequestMemory::Part held_bytes_;
   bool knows_client_ = false;  // of the current request
-  bool dropping_ = false;      // further bytes of the peer are dropped
-  size_t dropped_bytes_ = 0;
-  size_t refused_body_bytes_ = 0;  // that may follow a refusal
-  uint64_t given_bytes_ = 0;       // reply bytes passed to the system
-  uint64_t delivered_bytes_ = 0;   // of these, acknowledged by the peer at the last check
-  std::chrono::steady_clock::time_point last_delivery_;  // time of the last check that found more
+  // Further bytes of the peer are dropped: how many more of them. nullopt: they are read.
+  std::optional<size_t> bytes_to_drop_;
 };
 
 }  // namespace diffserve

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeliveryWatch: what a connection's peer has acknowledged of the bytes passed to the system, and
+// whether it has stopped taking them. The system's own limit (TCP_USER_TIMEOUT) would end the
+// connection without notice to the peer.
+// Thread safety: only on its loop's thread.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace diffserve {
+
+class DeliveryWatch {
+ public:
+  explicit DeliveryWatch(std::chrono::milliseconds stall_timeout) : stall_timeout_(stall_timeout) {}
+
+  // The peer has the whole time from now on.
+  void Begin() { last_delivery_ = std::chrono::steady_clock::now(); }
+  // Counts bytes that were passed to the system.
+  void Add(size_t bytes) { given_bytes_ += bytes; }
+  // Whether the checks so far found no acknowledgement within the time limit. `undelivered`:
+  // UndeliveredBytes.
+  bool IsStalled(size_t undelivered);
+
+ private:
+  const std::chrono::milliseconds stall_timeout_;
+  uint64_t given_bytes_ = 0;
+  uint64_t delivered_bytes_ = 0;                         // acknowledged at the last check
+  std::chrono::steady_clock::time_point last_delivery_;  // of the last check that found more
+};
+
+// Bytes that were written to the socket, and not yet acknowledged by the peer.
+size_t UndeliveredBytes(int socket_fd);
+
+}  // namespace diffserve
