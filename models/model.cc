@@ -11,6 +11,7 @@
 #include "models/checkpoint.h"
 #include "models/config_reader.h"
 #include "models/decoder.h"
+#include "models/load_config.h"
 #include "models/model_cuda.h"
 #include "models/model_directory.h"
 #include "models/packed_weights.h"

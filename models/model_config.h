@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ModelConfig: the content of config.json and generation_config.json, checked and brought into one
-// form for every family.
+// form for every family. load_config.h reads it.
 #pragma once
 
 #include <cstdint>
@@ -138,11 +138,5 @@ struct ModelConfig {
   // need to be computed.
   int last_keeping_layer() const;
 };
-
-// Reads DIR/config.json and, if it exists, DIR/generation_config.json. Every error is one line:
-// file, key, found, allowed.
-Result<ModelConfig> LoadModelConfig(const std::string& model_dir);
-// The same with `json` instead of DIR/config.json.
-Result<ModelConfig> LoadModelConfig(const std::string& model_dir, ConfigReader& json);
 
 }  // namespace diffserve

@@ -13,11 +13,12 @@
 #include "models/convert/json_members.h"
 #include "models/convert/output_directory.h"
 #include "models/convert/packed_output.h"
+#include "models/convert/safetensors_writer.h"
 #include "models/convert/source_directory.h"
 #include "models/convert/tensor_names.h"
+#include "models/load_config.h"
 #include "models/model.h"
 #include "models/regular_file.h"
-#include "models/safetensors_writer.h"
 #include "models/weights.h"
 
 namespace diffserve {

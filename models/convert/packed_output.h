@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "kernels/ops/weight_packer.h"
+#include "models/convert/safetensors_writer.h"
 #include "models/convert/tensor_names.h"
-#include "models/safetensors_writer.h"
 #include "models/weights.h"
 
 namespace diffserve {

@@ -7,6 +7,7 @@
 
 #include "kernels/base/log.h"
 #include "models/checkpoint.h"
+#include "models/load_config.h"
 #include "models/model_config.h"
 #include "server/hub/hub_cache.h"
 #include "server/hub/hub_client.h"

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "models/load_config.h"
 #include "models/model_config.h"
 #include "tests/fuzz/model_file.h"
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "models/families/family.h"
+#include "models/load_config.h"
 #include "models/model_config.h"
 #include "tests/testing/config_changes.h"
 

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "models/convert/convert.h"
+#include "models/load_config.h"
 #include "models/model.h"
 #include "tests/testing/checkpoint_writer.h"
 #include "tests/testing/short_prompt.h"

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "models/convert/tensor_names.h"
+#include "models/load_config.h"
 #include "tests/testing/config_changes.h"
 
 namespace diffserve {

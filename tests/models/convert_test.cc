@@ -14,6 +14,7 @@
 #include <iterator>
 #include <limits>
 
+#include "models/load_config.h"
 #include "models/model.h"
 #include "models/safetensors.h"
 #include "tests/testing/checkpoint_writer.h"

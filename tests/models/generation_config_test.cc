@@ -2,6 +2,7 @@
 // Sampling defaults and a byte order mark, in a directory with and without generation_config.json.
 #include <gtest/gtest.h>
 
+#include "models/load_config.h"
 #include "models/model_config.h"
 #include "tests/testing/checkpoint_writer.h"
 

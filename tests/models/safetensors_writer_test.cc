@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/safetensors_writer.h"
+#include "models/convert/safetensors_writer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "models/load_config.h"
 #include "models/model_config.h"
 #include "tests/testing/checkpoint_writer.h"
 

@@ -12,6 +12,7 @@
 #include "kernels/base/log.h"
 #include "kernels/base/refusal.h"
 #include "models/config_reader.h"
+#include "models/load_config.h"
 
 namespace diffserve {
 namespace {

@@ -9,6 +9,7 @@
 #include "kernels/base/machine_probe.h"
 #include "kernels/base/terminal_text.h"
 #include "kernels/ops/device_probe.h"
+#include "models/load_config.h"
 #include "server/app/commands/commands.h"
 #include "server/app/models/session_cost.h"
 #include "server/hub/hub_cache.h"
