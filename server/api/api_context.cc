@@ -27,17 +27,9 @@ void LogEnd(const RouteAccount& account, const ExchangeOutcome& outcome) {
 
 }  // namespace
 
-HttpReply JsonReply(std::string body) {
-  HttpReply reply;
-  reply.body = std::move(body);
-  return reply;
-}
-
-void LogReply(const RouteAccount& account, int status) {
-  Log(status < 400 ? LogLevel::kDebug : LogLevel::kInfo, "http_request",
-      {{"route", account.route},
-       {"status", std::to_string(status)},
-       {"request_id", account.request_id}});
+DecodedBody Decoded(ContentCoding coding, std::string body, size_t max_bytes) {
+  if (coding == ContentCoding::kIdentity) return body;
+  return DecodeBody(coding, body, max_bytes);
 }
 
 TokenTexts ApiContext::token_texts() const {

@@ -17,12 +17,14 @@
 #include <utility>
 #include <variant>
 
+#include "server/api/door/exchanges.h"
+#include "server/api/door/pending_result.h"
+#include "server/api/door/route.h"
 #include "server/api/exchange.h"
 #include "server/api/fields/read_context.h"
 #include "server/api/head/api_key.h"
 #include "server/api/head/cross_origin.h"
 #include "server/api/reply/logprobs_text.h"
-#include "server/api/route.h"
 #include "server/http/content_coding.h"
 #include "server/http/gate.h"
 #include "server/observe/health.h"
@@ -49,10 +51,6 @@ struct HttpRoutesOptions {
   // I/O thread.
   std::function<void(std::string_view route, int status)> on_reply;
 };
-
-HttpReply JsonReply(std::string body);
-// The log line of a reply that is no generated answer.
-void LogReply(const RouteAccount& account, int status);
 
 // An answer of the engine that is about to start.
 struct NewResponse {
@@ -86,8 +84,9 @@ struct ApiContext : std::enable_shared_from_this<ApiContext> {
   // At its end the exchange is logged and leaves `in_flight`; who starts it adds it there.
   ExchangeHooks HooksOf(const RouteAccount& account, ErrorBody body) const;
 
-  // `start(api, call, parsed)` gives the answer, after `parse(body, read_context)` has run: at once
-  // for a small body, on a text thread for a large one and for one with a content coding.
+  // `start(api, call, parsed)` gives the answer, after the body was decoded and `parse(body,
+  // read_context)` has run: at once for a small body, on a text thread for a large one and for one
+  // with a content coding.
   template <typename Parsed>
   using Start = std::function<HttpAnswer(ApiContext& api, RouteCall& call, Result<Parsed> parsed)>;
   template <typename Parsed>
@@ -106,32 +105,33 @@ struct ApiContext : std::enable_shared_from_this<ApiContext> {
   const std::shared_ptr<std::atomic<int64_t>> in_flight = std::make_shared<std::atomic<int64_t>>(0);
 };
 
-inline constexpr size_t kMaxInlineBodyBytes = 64 << 10;  // parsed in well under a millisecond
+// A body without its content coding, or why it cannot be decoded.
+using DecodedBody = std::variant<std::string, HttpRefusal>;
+DecodedBody Decoded(ContentCoding coding, std::string body, size_t max_bytes);
 
 template <typename Parsed>
 HttpAnswer ApiContext::ParseThen(RouteCall& call, Parse<Parsed> parse, Start<Parsed> start) {
-  auto body = std::make_shared<std::string>(std::move(call.request.body));
   const ContentCoding coding =  // the front door lets no other in
       ContentCodingOf(call.request.head.Field("content-encoding")).value();
-  if (coding != ContentCoding::kIdentity) {
-    using Decoded = std::variant<std::string, HttpRefusal>;
-    return ReadThen<Decoded>(
-        call, std::max(body->size(), kMaxInlineBodyBytes + 1),
-        [coding, body, max_bytes = options.max_body_bytes]() -> Result<Decoded> {
-          return DecodeBody(coding, *body, max_bytes);
-        },
-        [parse, start](ApiContext& api, RouteCall& later, Result<Decoded> decoded) -> HttpAnswer {
-          if (!decoded.ok()) return api.Error(decoded.status(), later.errors);
-          if (const auto* refusal = std::get_if<HttpRefusal>(&*decoded))
-            return api.HttpError(refusal->status, refusal->reason, later.errors);
-          later.request.body = std::get<std::string>(*std::move(decoded));
-          return api.ParseThen<Parsed>(later, parse, start);
-        });
-  }
-  return ReadThen<Parsed>(
-      call, body->size(),
-      [self = shared_from_this(), body, parse] { return parse(*body, self->read_context()); },
-      std::move(start));
+  const auto body = std::make_shared<std::string>(std::move(call.request.body));
+  const size_t bytes = coding == ContentCoding::kIdentity
+                           ? body->size()
+                           : std::max(body->size(), kMaxInlineBodyBytes + 1);
+  using Read = std::variant<Result<Parsed>, HttpRefusal>;
+  const auto read = [self = shared_from_this(), coding, body, parse = std::move(parse)] {
+    const DecodedBody decoded = Decoded(coding, std::move(*body), self->options.max_body_bytes);
+    if (const auto* refusal = std::get_if<HttpRefusal>(&decoded))
+      return Result<Read>(Read(*refusal));
+    return Result<Read>(Read(parse(std::get<std::string>(decoded), self->read_context())));
+  };
+  const auto answer = [start = std::move(start)](ApiContext& api, RouteCall& read_call,
+                                                 Result<Read> made) -> HttpAnswer {
+    if (!made.ok()) return start(api, read_call, made.status());
+    if (const auto* refusal = std::get_if<HttpRefusal>(&*made))
+      return api.HttpError(refusal->status, refusal->reason, read_call.errors);
+    return start(api, read_call, std::get<Result<Parsed>>(*std::move(made)));
+  };
+  return ReadThen<Read>(call, bytes, read, answer);
 }
 
 template <typename Parsed>
@@ -146,7 +146,7 @@ HttpAnswer ApiContext::ReadThen(RouteCall& call, size_t bytes, std::function<Res
                 : Result<Parsed>(Status(StatusCode::kUnavailable, "the server is shutting down")));
       });
   if (!status.ok()) return Error(status, call.errors);
-  auto later = std::make_shared<RouteCall>(RouteCall{{}, call.account, call.wake, call.errors});
+  auto later = std::make_shared<RouteCall>(call.Later());
   return std::make_unique<DeferredExchange>(
       bytes,
       [self = shared_from_this(), parsed, later,

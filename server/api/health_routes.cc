@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/api/health_routes.h"
 
-#include "server/api/front_door.h"
+#include "server/api/door/front_door.h"
 #include "server/api/reply/reply_members.h"
 #include "server/serving/status_codes.h"
 

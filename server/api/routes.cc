@@ -16,23 +16,25 @@ HttpRoutes::HttpRoutes(HttpRoutesOptions options, Frontend& frontend, const Heal
 FrontDoorOptions HttpRoutes::DoorOptions() const {
   const HttpRoutesOptions& options = context_->options;
   const Health& health = context_->health;
-  return {.apis = AllApis(options),
+  const auto answer_of = [context = context_](const Route& route) {
+    return [context, answer = route.answer](RouteCall& call) { return answer(*context, call); };
+  };
+  return {.apis = Bound(AllApis(options), answer_of),
           .cross_origin = options.cross_origin,
           .loopback_hosts_only = options.loopback_hosts_only,
           .min_retry_after_s = options.retry_after_s,
           .parent_secret = options.parent_secret,
           .ready = [&health] { return health.Ready(); },
           .draining = [&health] { return health.draining(); },
-          .answer = [context = context_](const Route& route,
-                                         RouteCall& call) { return route.answer(*context, call); },
           .load_report = [&engine = context_->frontend.engine()](
                              LoadFormat format) { return LoadReport(engine.Snapshot(), format); },
           .on_reply = options.on_reply};
 }
 
-std::vector<Route> HttpRoutes::routes() const {
-  std::vector<Route> routes;
-  for (const Api& api : door_.apis()) std::ranges::copy(api.routes, std::back_inserter(routes));
+std::vector<BoundRoute> HttpRoutes::routes() const {
+  std::vector<BoundRoute> routes;
+  for (const BoundApi& api : door_.apis())
+    std::ranges::copy(api.routes, std::back_inserter(routes));
   return routes;
 }
 

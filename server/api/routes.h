@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "server/api/api_context.h"
-#include "server/api/front_door.h"
+#include "server/api/door/front_door.h"
+#include "server/api/door/route.h"
 #include "server/api/head/api_key.h"
-#include "server/api/route.h"
 
 namespace diffserve {
 
@@ -27,7 +27,7 @@ class HttpRoutes {
     return door_.Serve(std::move(request), std::move(wake));
   }
   HttpService Service() { return door_.Service(); }
-  std::vector<Route> routes() const;  // of every API, in the order of the APIs
+  std::vector<BoundRoute> routes() const;  // of every API, in the order of the APIs
 
  private:
   FrontDoorOptions DoorOptions() const;

@@ -9,8 +9,8 @@
 
 #include "kernels/base/log.h"
 #include "kernels/base/refusal.h"
-#include "server/api/api_context.h"
-#include "server/api/exchange.h"
+#include "server/api/door/exchanges.h"
+#include "server/api/door/pending_result.h"
 #include "server/api/reply/openapi.h"
 #include "server/http/content_coding.h"
 #include "server/http/url.h"
@@ -59,51 +59,54 @@ HttpRouter::HttpRouter(HttpRouterOptions options, const RoutedModels& models,
       door_(DoorOptions(), keys),
       pool_({.threads = options_.text_threads, .max_bytes = options_.max_held_bytes}) {}
 
-const std::vector<HttpRouter::OwnAnswer>& HttpRouter::OwnAnswers() {
-  static const std::vector<OwnAnswer> answers = {
-      {"GET", "/livez", &HttpRouter::Live},
-      {"GET", "/readyz", &HttpRouter::Ready},
-      {"GET", "/health", &HttpRouter::Ready},
-      {"GET", "/metrics", &HttpRouter::Metrics},
-      {"GET", "/v1/models", &HttpRouter::Models},
-      {"GET", "/models", &HttpRouter::Models},
-      {"GET", kModelPath, &HttpRouter::Model},
-      {"GET", "/openapi.json", &HttpRouter::OpenApi},
-      {"POST", "/models/load", &HttpRouter::Load},
-      {"POST", "/models/unload", &HttpRouter::Unload},
-      {"GET", "/", &HttpRouter::Page},
-      {"GET", "/ui/", &HttpRouter::Page},
+std::vector<BoundRoute> HttpRouter::OwnRoutes() {
+  const Answer ready = [this](RouteCall& call) { return Ready(call); };
+  const Answer models = [this](RouteCall&) {
+    return JsonReply(ModelListJson(models_.all(), children_.Reports(), created_));
   };
-  return answers;
-}
-
-const HttpRouter::OwnAnswer* HttpRouter::OwnAnswerOf(const Route& route) {
-  const auto own = std::ranges::find_if(OwnAnswers(), [&](const OwnAnswer& answer) {
-    return answer.path == route.path && answer.method == route.method;
-  });
-  return own == OwnAnswers().end() ? nullptr : &*own;
+  const Answer page = [](RouteCall& call) -> HttpAnswer {
+    if (auto reply = UiReply(call.request.head.path)) return *std::move(reply);
+    return Error(call, Status(StatusCode::kNotFound, "the page has no such file"));
+  };
+  return {
+      {"GET", "/livez", [](RouteCall&) { return JsonReply(JsonObjectOf("status", "ok")); }},
+      {"GET", "/readyz", ready},
+      {"GET", "/health", ready},
+      {"GET", "/metrics", [this](RouteCall& call) { return Metrics(call); }},
+      {"GET", "/v1/models", models},
+      {"GET", "/models", models},
+      {"GET", kModelPath, [this](RouteCall& call) { return Model(call); }},
+      {"GET", "/openapi.json", [](RouteCall&) { return OpenApiReply(); }},
+      {"POST", "/models/load", WithName(std::bind_front(&HttpRouter::Load, this))},
+      {"POST", "/models/unload", WithName(std::bind_front(&HttpRouter::Unload, this))},
+      {"GET", "/", page},
+      {"GET", "/ui/", page},
+  };
 }
 
 // The paths are those of the models' servers and those of models. A request that is forwarded may
 // load its model, for which another one may have to make room.
 FrontDoorOptions HttpRouter::DoorOptions() {
-  std::vector<Api> apis = options_.apis;
+  const Answer forward = WithName(std::bind_front(&HttpRouter::Forward, this));
+  std::vector<BoundApi> apis = Bound(options_.apis, [&](const Route&) { return forward; });
   apis.push_back(
       {{{"GET", "/models", {}}, {"POST", "/models/load", {}}, {"POST", "/models/unload", {}}}});
-  for (Api& api : apis) {
-    for (Route& route : api.routes) route.acts = route.acts || OwnAnswerOf(route) == nullptr;
+  const std::vector<BoundRoute> own_routes = OwnRoutes();
+  for (BoundApi& api : apis) {
+    for (BoundRoute& route : api.routes) {
+      const auto own = std::ranges::find_if(own_routes, [&](const BoundRoute& candidate) {
+        return candidate.path == route.path && candidate.method == route.method;
+      });
+      route.acts = route.acts || own == own_routes.end();
+      if (own != own_routes.end()) route.answer = own->answer;
+    }
   }
   return {.apis = std::move(apis),
           .cross_origin = options_.cross_origin,
           .loopback_hosts_only = options_.loopback_hosts_only,
           .min_retry_after_s = kMinRetryAfter,
           .ready = [this] { return children_.Ready(); },
-          .draining = [this] { return draining_.load(std::memory_order_relaxed); },
-          .answer =
-              [this](const Route& route, RouteCall& call) {
-                const OwnAnswer* const own = OwnAnswerOf(route);
-                return own == nullptr ? Forward(call) : (this->*own->answer)(call);
-              }};
+          .draining = [this] { return draining_.load(std::memory_order_relaxed); }};
 }
 
 HttpReply HttpRouter::Error(const RouteCall& call, const Status& status) {
@@ -114,8 +117,6 @@ Result<size_t> HttpRouter::Find(const std::string& name) const {
   if (const auto model = models_.Find(name)) return *model;
   return UnknownModel(name, models_.Names(), kModelMember);
 }
-
-HttpAnswer HttpRouter::Live(RouteCall&) { return JsonReply(JsonObjectOf("status", "ok")); }
 
 HttpAnswer HttpRouter::Ready(RouteCall& call) {
   const Status status = children_.Ready();
@@ -134,10 +135,6 @@ HttpAnswer HttpRouter::Metrics(RouteCall& call) {
                                            std::move(call.request), std::move(call.wake));
 }
 
-HttpAnswer HttpRouter::Models(RouteCall&) {
-  return JsonReply(ModelListJson(models_.all(), children_.Reports(), created_));
-}
-
 HttpAnswer HttpRouter::Model(RouteCall& call) {
   const std::string name = PercentDecoded(
       std::string_view(call.request.head.path).substr(kModelPath.size()));
@@ -146,12 +143,19 @@ HttpAnswer HttpRouter::Model(RouteCall& call) {
   return JsonReply(ModelJson(models_.all()[*model], children_.Reports()[*model], created_));
 }
 
-HttpAnswer HttpRouter::WithName(RouteCall& call, OfName answer) {
+HttpRouter::Answer HttpRouter::WithName(OfName answer) {
+  return [this, answer = std::move(answer)](RouteCall& call) {
+    const size_t bytes = call.request.body.size();
+    const bool is_coded = ContentCodingOf(call.request.head.Field("content-encoding")) !=
+                          ContentCoding::kIdentity;
+    if (bytes == 0 || (bytes <= kMaxInlineBodyBytes && !is_coded))
+      return answer(call, ModelName(call.request, options_.max_body_bytes));
+    return NamedLater(call, answer);
+  };
+}
+
+HttpAnswer HttpRouter::NamedLater(RouteCall& call, const OfName& answer) {
   const size_t bytes = call.request.body.size();
-  const bool is_coded = ContentCodingOf(call.request.head.Field("content-encoding")) !=
-                        ContentCoding::kIdentity;
-  if (bytes == 0 || (bytes <= kMaxInlineBodyBytes && !is_coded))
-    return (this->*answer)(call, ModelName(call.request, options_.max_body_bytes));
   auto name = std::make_shared<PendingResult<std::string>>(call.wake);
   const auto later = std::make_shared<RouteCall>(std::move(call));
   const bool queued = pool_.TrySubmit(
@@ -170,7 +174,7 @@ HttpAnswer HttpRouter::WithName(RouteCall& call, OfName answer) {
       bytes, [this, name, later, answer]() -> std::optional<HttpAnswer> {
         const std::optional<Result<std::string>> taken = name->Take();
         if (!taken) return std::nullopt;
-        HttpAnswer made = (this->*answer)(*later, **taken);
+        HttpAnswer made = answer(*later, **taken);
         if (auto* reply = std::get_if<HttpReply>(&made)) door_.Finish(later->account, *reply);
         return made;
       });
@@ -181,31 +185,20 @@ Result<size_t> HttpRouter::FindGiven(const std::string& name) const {
   return Missing(kModelMember, "the name of a model in a JSON object");
 }
 
-HttpAnswer HttpRouter::Load(RouteCall& call) { return WithName(call, &HttpRouter::LoadModel); }
-HttpAnswer HttpRouter::Unload(RouteCall& call) { return WithName(call, &HttpRouter::UnloadModel); }
-HttpAnswer HttpRouter::Forward(RouteCall& call) { return WithName(call, &HttpRouter::ForwardTo); }
-
-HttpAnswer HttpRouter::LoadModel(RouteCall& call, const std::string& name) {
+HttpAnswer HttpRouter::Load(RouteCall& call, const std::string& name) {
   const Result<size_t> model = FindGiven(name);
   const Status status = model.ok() ? children_.Load(*model, call.account.client) : model.status();
   return status.ok() ? JsonReply(JsonObjectOf("success", true)) : Error(call, status);
 }
 
-HttpAnswer HttpRouter::UnloadModel(RouteCall& call, const std::string& name) {
+HttpAnswer HttpRouter::Unload(RouteCall& call, const std::string& name) {
   const Result<size_t> model = FindGiven(name);
   if (!model.ok()) return Error(call, model.status());
   children_.Unload(*model);
   return JsonReply(JsonObjectOf("success", true));
 }
 
-HttpAnswer HttpRouter::OpenApi(RouteCall&) { return OpenApiReply(); }
-
-HttpAnswer HttpRouter::Page(RouteCall& call) {
-  if (auto reply = UiReply(call.request.head.path)) return *std::move(reply);
-  return Error(call, Status(StatusCode::kNotFound, "the page has no such file"));
-}
-
-HttpAnswer HttpRouter::ForwardTo(RouteCall& call, const std::string& name) {
+HttpAnswer HttpRouter::Forward(RouteCall& call, const std::string& name) {
   const Result<size_t> model = Find(name);
   if (!model.ok()) return Error(call, model.status());
   call.completes_itself = true;

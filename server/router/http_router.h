@@ -13,11 +13,10 @@
 #include <string_view>
 #include <vector>
 
-#include "server/api/apis.h"
-#include "server/api/front_door.h"
+#include "server/api/door/front_door.h"
+#include "server/api/door/route.h"
 #include "server/api/head/api_key.h"
 #include "server/api/head/cross_origin.h"
-#include "server/api/route.h"
 #include "server/http/gate.h"
 #include "server/http/message.h"
 #include "server/http/server.h"
@@ -48,30 +47,22 @@ class HttpRouter {
   void BeginDrain() { draining_.store(true, std::memory_order_relaxed); }
 
  private:
-  struct OwnAnswer {
-    std::string_view method, path;
-    HttpAnswer (HttpRouter::*answer)(RouteCall& call);
-  };
-  static const std::vector<OwnAnswer>& OwnAnswers();
-  static const OwnAnswer* OwnAnswerOf(const Route& route);
+  using Answer = std::function<HttpAnswer(RouteCall& call)>;
+  // The routes that this process answers itself.
+  std::vector<BoundRoute> OwnRoutes();
   FrontDoorOptions DoorOptions();
 
-  HttpAnswer Forward(RouteCall& call);
-  // The answer for a name that the body or the query holds. A text thread reads a large body.
-  using OfName = HttpAnswer (HttpRouter::*)(RouteCall& call, const std::string& name);
-  HttpAnswer WithName(RouteCall& call, OfName answer);
-  HttpAnswer ForwardTo(RouteCall& call, const std::string& name);
-  HttpAnswer LoadModel(RouteCall& call, const std::string& name);
-  HttpAnswer UnloadModel(RouteCall& call, const std::string& name);
-  HttpAnswer Live(RouteCall& call);
+  // Gives the answer for the name that the body or the query holds. A text thread reads a large
+  // body.
+  using OfName = std::function<HttpAnswer(RouteCall& call, const std::string& name)>;
+  Answer WithName(OfName answer);
+  HttpAnswer NamedLater(RouteCall& call, const OfName& answer);
+  HttpAnswer Forward(RouteCall& call, const std::string& name);
+  HttpAnswer Load(RouteCall& call, const std::string& name);
+  HttpAnswer Unload(RouteCall& call, const std::string& name);
   HttpAnswer Ready(RouteCall& call);
   HttpAnswer Metrics(RouteCall& call);
-  HttpAnswer Models(RouteCall& call);
   HttpAnswer Model(RouteCall& call);
-  HttpAnswer Load(RouteCall& call);
-  HttpAnswer Unload(RouteCall& call);
-  HttpAnswer OpenApi(RouteCall& call);
-  HttpAnswer Page(RouteCall& call);
   Result<size_t> Find(const std::string& name) const;
   Result<size_t> FindGiven(const std::string& name) const;
   static HttpReply Error(const RouteCall& call, const Status& status);

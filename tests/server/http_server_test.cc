@@ -177,7 +177,7 @@ TEST(HttpServerTest, HealthPortServesOnlyHealth) {
   ServingFixture server(options);
   HttpClient client(server.health_port());
   const std::set<std::string_view> health = {"/livez", "/readyz", "/health"};
-  for (const Route& route : server.Routes()) {
+  for (const BoundRoute& route : server.Routes()) {
     if (route.method != "GET") continue;
     EXPECT_EQ(client.Get(testing::ExampleOf(route.path)).status,
               health.contains(route.path) ? 200 : 404)

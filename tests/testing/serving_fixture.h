@@ -42,7 +42,7 @@ class ServingFixture {
   void Drain(std::chrono::steady_clock::time_point deadline) { server_->Stop(deadline); }
 
   int port() const { return http->port(); }
-  std::vector<Route> Routes() const { return server_->routes().routes(); }
+  std::vector<BoundRoute> Routes() const { return server_->routes().routes(); }
   int health_port() const { return server_->health_http()->port(); }
   EngineStats Stats() const { return engine->Snapshot(); }
 

@@ -15,7 +15,7 @@ namespace diffserve {
 namespace {
 
 // The fields that Anthropic's libraries read.
-Api::ReplyFields MessagesFields(std::string_view request_id) {
+ApiForm::ReplyFields MessagesFields(std::string_view request_id) {
   return {{"request-id", std::string(request_id)}, {"anthropic-organization-id", "diffserve"}};
 }
 
@@ -50,9 +50,7 @@ HttpAnswer CountTokens(ApiContext& api, RouteCall& call, Result<AnswerRequest> p
 Api AnthropicApi() {
   return {{{"POST", "/v1/messages", OnBody(ParseMessagesRequest, Messages)},
            {"POST", "/v1/messages/count_tokens", OnBody(ParseCountTokensRequest, CountTokens)}},
-          MessagesErrorBody,
-          "/v1/messages",
-          MessagesFields};
+          {MessagesErrorBody, "/v1/messages", MessagesFields}};
 }
 
 }  // namespace diffserve

@@ -2,7 +2,7 @@
 // The routes of Anthropic's Messages API.
 #pragma once
 
-#include "server/api/route.h"
+#include "server/api/door/route.h"
 
 namespace diffserve {
 

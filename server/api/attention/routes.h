@@ -2,7 +2,7 @@
 // POST /v1/attention: the attention maps of a text.
 #pragma once
 
-#include "server/api/route.h"
+#include "server/api/door/route.h"
 
 namespace diffserve {
 

@@ -17,7 +17,7 @@
 
 #include "server/api/grpc/call_record.h"
 #include "server/api/grpc/call_watch.h"
-#include "server/api/grpc/server.h"
+#include "server/api/grpc/port/options.h"
 #include "server/observe/metrics_exporter.h"
 #include "server/serving/frontend.h"
 

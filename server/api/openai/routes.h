@@ -2,7 +2,7 @@
 // OpenAI's routes for completions, chats, embeddings and models, and vLLM's additions to them.
 #pragma once
 
-#include "server/api/route.h"
+#include "server/api/door/route.h"
 
 namespace diffserve {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "server/api/api_context.h"
-#include "server/api/route.h"
+#include "server/api/door/route.h"
 
 namespace diffserve {
 

@@ -31,6 +31,12 @@ const char* ErrorCode(const Status& status) {
 
 }  // namespace
 
+HttpReply JsonReply(std::string body) {
+  HttpReply reply;
+  reply.body = std::move(body);
+  return reply;
+}
+
 HttpReply ErrorReply(const Status& status, std::string body, int min_retry_after_s) {
   HttpReply reply;
   reply.status = WireStatusOf(status.code()).http;

@@ -24,6 +24,7 @@ HttpReply ErrorReply(const Status& status, std::string body, int min_retry_after
 HttpReply HttpErrorReply(int http_status, std::string_view reason,
                          const std::function<std::string(const Status& status)>& body,
                          int min_retry_after_s);
+HttpReply JsonReply(std::string body);
 void AddOpenAiError(const Status& status, JsonWriter* json);  // the member "error"
 // The member "usage", whose object the caller ends.
 void BeginOpenAiUsage(const Usage& usage, bool with_cached, JsonWriter* json);

@@ -2,7 +2,7 @@
 // OpenAI's /v1/responses. Answers are kept in memory for the client that asked.
 #pragma once
 
-#include "server/api/route.h"
+#include "server/api/door/route.h"
 
 namespace diffserve {
 

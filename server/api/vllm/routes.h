@@ -2,7 +2,7 @@
 // vLLM's routes for clients that do the text work themselves: token ids in and out.
 #pragma once
 
-#include "server/api/route.h"
+#include "server/api/door/route.h"
 
 namespace diffserve {
 

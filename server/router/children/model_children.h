@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "kernels/base/status.h"
-#include "server/api/pending_result.h"
+#include "server/api/door/pending_result.h"
 #include "server/router/children/child_process.h"
 #include "server/router/children/pipe_lines.h"
 #include "server/router/children/residency.h"

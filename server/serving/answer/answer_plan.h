@@ -33,7 +33,6 @@ struct AnswerPlan {
 
 inline constexpr int kMaxRequiredCalls = 16;  // in an answer to tool_choice required
 
-bool IsToolName(std::string_view name);
 // Error: kInvalidArgument; `param` is tool_choice or `tools_name`, the API's name of `tools`.
 Result<AnswerPlan> PlanAnswer(const std::vector<Tool>& tools, const ToolChoice& choice,
                               const AnswerFormats& formats, const char* tools_name = "tools");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/api/front_door.h"
+#include "server/api/door/front_door.h"
 
 #include <algorithm>
 #include <chrono>
@@ -10,7 +10,7 @@
 
 #include "kernels/base/log.h"
 #include "kernels/base/refusal.h"
-#include "server/api/api_context.h"
+#include "server/api/door/exchanges.h"
 #include "server/api/head/client_identity.h"
 #include "server/api/head/head_fields.h"
 #include "server/api/head/parent_secret.h"
@@ -68,8 +68,8 @@ HttpReply FrontDoor::WrongMethod(const FoundRoute& found, const RouteCall& call)
   HttpReply reply = Error(405, "this path does not support the method; see the Allow header",
                           call.errors);
   std::string methods;
-  for (const Api& api : options_.apis) {
-    for (const Route& route : api.routes)
+  for (const BoundApi& api : options_.apis) {
+    for (const BoundRoute& route : api.routes)
       if (route.path == found.route->path) AddMethod(route.method, &methods);
   }
   reply.fields.emplace_back("Allow", std::move(methods));
@@ -104,7 +104,8 @@ std::optional<HttpReply> FrontDoor::RefusalOfSender(bool is_open, RouteCall& cal
 }
 
 // Only a content type that a web page of another origin cannot send unasked lets such a page act.
-std::optional<HttpReply> FrontDoor::RefusalOfBody(const Route& route, const RouteCall& call) const {
+std::optional<HttpReply> FrontDoor::RefusalOfBody(const BoundRoute& route,
+                                                  const RouteCall& call) const {
   const HttpHead& head = call.request.head;
   const bool is_post = head.method == "POST";
   const bool is_json = IsJsonType(head.Field("content-type"));
@@ -182,8 +183,7 @@ HttpAnswer FrontDoor::Serve(HttpRequest request, std::function<void()> wake) con
                   .api = found.api};
   call.errors = found.error_body(call.account.request_id);
   std::optional<HttpReply> refusal = Refusal(found, call);
-  HttpAnswer answer = refusal ? HttpAnswer(*std::move(refusal))
-                              : options_.answer(*found.route, call);
+  HttpAnswer answer = refusal ? HttpAnswer(*std::move(refusal)) : found.route->answer(call);
   if (call.completes_itself) return answer;
   if (auto* exchange = std::get_if<std::unique_ptr<HttpExchange>>(&answer)) {
     const auto account = std::make_shared<const RouteAccount>(std::move(call.account));

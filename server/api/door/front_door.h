@@ -14,16 +14,17 @@
 #include <vector>
 
 #include "kernels/base/status.h"
-#include "server/api/apis.h"
+#include "server/api/door/route.h"
+#include "server/api/door/route_table.h"
 #include "server/api/head/api_key.h"
 #include "server/api/head/cross_origin.h"
-#include "server/api/route.h"
 #include "server/http/message.h"
 
 namespace diffserve {
 
 struct FrontDoorOptions {
-  std::vector<Api> apis = {};  // paths, methods, which need a key, the forms of errors
+  std::vector<BoundApi> apis = {};  // paths, methods, answers, which need a key, the forms of
+                                    // errors
   CrossOrigin cross_origin = {};
   bool loopback_hosts_only = false;
   int min_retry_after_s = 1;
@@ -32,8 +33,6 @@ struct FrontDoorOptions {
   std::string parent_secret = {};
   std::function<Status()> ready = {};
   std::function<bool()> draining = {};
-  // Answers a request that has passed.
-  std::function<HttpAnswer(const Route& route, RouteCall& call)> answer = {};
   std::function<std::string(LoadFormat)> load_report = {};                // may be empty
   std::function<void(std::string_view route, int status)> on_reply = {};  // may be empty
 };
@@ -51,13 +50,13 @@ class FrontDoor {
   HttpService Service() const;
   // Adds the fields of every reply, counts it and logs it, for a call that completes itself.
   void Finish(const RouteAccount& account, HttpReply& reply) const;
-  const std::vector<Api>& apis() const { return options_.apis; }
+  const std::vector<BoundApi>& apis() const { return options_.apis; }
 
  private:
   // Why a request reaches no route; nullopt: its route answers.
   std::optional<HttpReply> Refusal(const FoundRoute& found, RouteCall& call) const;
   std::optional<HttpReply> RefusalOfSender(bool is_open, RouteCall& call) const;
-  std::optional<HttpReply> RefusalOfBody(const Route& route, const RouteCall& call) const;
+  std::optional<HttpReply> RefusalOfBody(const BoundRoute& route, const RouteCall& call) const;
   HttpReply Error(int status, std::string_view reason, const ErrorBody& errors) const;
   HttpReply WrongMethod(const FoundRoute& found, const RouteCall& call) const;
   void Complete(const RouteAccount& account, HttpReply& reply) const;
