@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "server/app/commands/model_session.h"
-#include "server/app/load/kv_disk.h"
+#include "server/app/session/kv_disk.h"
+#include "server/app/session/model_session.h"
 #include "tests/faults/file_watch.h"
 #include "tests/testing/checkpoint_writer.h"
 

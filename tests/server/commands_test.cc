@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/machine_memory.h"
-#include "server/app/commands/model_session.h"
+#include "server/app/session/model_session.h"
 #include "tests/testing/source_directory.h"
 #include "tests/testing/temporary_directory.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/app/commands/progress_line.h"
+#include "server/app/session/progress_line.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -9,7 +9,8 @@
 #include <string>
 #include <string_view>
 
-#include "server/app/commands/commands.h"
+#include "server/app/options.h"
+#include "server/app/session/model_session.h"
 #include "server/serving/request/conversation.h"
 
 namespace diffserve {

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "server/app/chat/chat_model.h"
-#include "server/app/commands/model_session.h"
-#include "server/app/models/session_cost.h"
+#include "server/app/session/model_session.h"
+#include "server/app/session/session_cost.h"
 #include "server/hub/model_place.h"
 #include "server/serving/frontend.h"
 

@@ -13,7 +13,7 @@
 #include "models/diagnostics/activation_figures.h"
 #include "server/app/commands/activation_texts.h"
 #include "server/app/commands/commands.h"
-#include "server/app/commands/model_session.h"
+#include "server/app/session/model_session.h"
 #include "server/json/json_writer.h"
 
 namespace diffserve {

@@ -13,8 +13,8 @@
 #include "kernels/ops/device_probe.h"
 #include "kernels/ops/linear.h"
 #include "server/app/commands/commands.h"
-#include "server/app/commands/model_session.h"
-#include "server/app/models/session_cost.h"
+#include "server/app/session/model_session.h"
+#include "server/app/session/session_cost.h"
 #include "server/json/json_writer.h"
 
 namespace diffserve {

@@ -2,12 +2,9 @@
 // The commands of the binary. Each runs to its end; its Status says whether it succeeded.
 #pragma once
 
-#include <functional>
-#include <memory>
-
-#include "engine/executor.h"
 #include "kernels/base/status.h"
 #include "server/app/options.h"
+#include "server/app/session/model_session.h"
 
 namespace diffserve {
 
@@ -15,10 +12,6 @@ inline constexpr int kExitFailure = 1;  // a model that cannot be served, a take
                                         // cannot be written, a server not ready
 inline constexpr int kExitUsage = 2;
 inline constexpr int kExitDeviceLost = 3;  // a GPU is lost, busy or missing; another try may get it
-
-// Wraps the executor of serve, chat and run-batch before the engine gets it. Only test programs use
-// it, to hold steps.
-using ExecutorWrapper = std::function<std::unique_ptr<Executor>(std::unique_ptr<Executor>)>;
 
 // The whole program, from the command line to the exit code.
 int RunProgram(int argc, char** argv, const ExecutorWrapper& wrap = {});

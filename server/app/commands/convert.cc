@@ -10,7 +10,7 @@
 
 #include "kernels/base/terminal_text.h"
 #include "server/app/commands/commands.h"
-#include "server/app/commands/progress_line.h"
+#include "server/app/session/progress_line.h"
 
 namespace diffserve {
 namespace {

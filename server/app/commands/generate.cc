@@ -16,8 +16,8 @@
 #include "kernels/base/terminal_text.h"
 #include "server/app/chat/chat_history.h"
 #include "server/app/commands/commands.h"
-#include "server/app/commands/model_session.h"
 #include "server/app/commands/prompt_input.h"
+#include "server/app/session/model_session.h"
 #include "server/json/json_writer.h"
 
 namespace diffserve {

@@ -7,9 +7,9 @@
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
 #include "server/app/commands/commands.h"
-#include "server/app/commands/model_session.h"
-#include "server/app/load/kv_disk_report.h"
-#include "server/app/models/session_cost.h"
+#include "server/app/session/kv_disk_report.h"
+#include "server/app/session/model_session.h"
+#include "server/app/session/session_cost.h"
 #include "server/json/json_writer.h"
 
 namespace diffserve {

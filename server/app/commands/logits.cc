@@ -17,8 +17,8 @@
 #include "kernels/base/refusal.h"
 #include "kernels/base/terminal_text.h"
 #include "server/app/commands/commands.h"
-#include "server/app/commands/model_session.h"
 #include "server/app/commands/prompt_input.h"
+#include "server/app/session/model_session.h"
 
 namespace diffserve {
 namespace {

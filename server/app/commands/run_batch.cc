@@ -24,8 +24,8 @@
 #include "server/app/batch/batch_runner.h"
 #include "server/app/batch/line_reader.h"
 #include "server/app/commands/commands.h"
-#include "server/app/commands/progress_line.h"
-#include "server/app/load/loaded_server.h"
+#include "server/app/commands/loaded_server.h"
+#include "server/app/session/progress_line.h"
 #include "server/app/stop_signals.h"
 
 namespace diffserve {

@@ -14,7 +14,7 @@
 #include "kernels/base/log.h"
 #include "kernels/base/thread_registry.h"
 #include "server/app/commands/commands.h"
-#include "server/app/load/loaded_server.h"
+#include "server/app/commands/loaded_server.h"
 #include "server/app/serve_ports.h"
 #include "server/app/stop_signals.h"
 

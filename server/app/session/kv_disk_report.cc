@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/app/load/kv_disk_report.h"
+#include "server/app/session/kv_disk_report.h"
 
 #include <cstdio>
 #include <ctime>
@@ -8,7 +8,7 @@
 
 #include "engine/page_store/store_directory.h"
 #include "kernels/base/terminal_text.h"
-#include "server/app/load/kv_disk.h"
+#include "server/app/session/kv_disk.h"
 
 namespace diffserve {
 namespace {

@@ -2,7 +2,7 @@
 // What a planned session costs: memory of its parts, and bytes that a decode step moves.
 #pragma once
 
-#include "server/app/commands/model_session.h"
+#include "server/app/session/model_session.h"
 
 namespace diffserve {
 

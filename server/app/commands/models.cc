@@ -11,7 +11,7 @@
 #include "kernels/ops/device_probe.h"
 #include "models/load_config.h"
 #include "server/app/commands/commands.h"
-#include "server/app/models/session_cost.h"
+#include "server/app/session/session_cost.h"
 #include "server/hub/hub_cache.h"
 #include "server/hub/hub_settings.h"
 #include "server/json/json_writer.h"

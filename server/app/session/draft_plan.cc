@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/app/models/draft_plan.h"
+#include "server/app/session/draft_plan.h"
 
 #include <filesystem>
 #include <optional>

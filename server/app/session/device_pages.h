@@ -2,7 +2,7 @@
 // The memory of a GPU that can hold KV pages, counted when everything else has its memory.
 #pragma once
 
-#include "server/app/commands/model_session.h"
+#include "server/app/session/model_session.h"
 
 namespace diffserve {
 

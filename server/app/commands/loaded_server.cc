@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/app/load/loaded_server.h"
+#include "server/app/commands/loaded_server.h"
 
 #include <algorithm>
 #include <chrono>
@@ -12,9 +12,9 @@
 #include "kernels/base/refusal.h"
 #include "models/diagnostics/attention_capture.h"
 #include "server/api/reply/tokenizer_info.h"
-#include "server/app/load/kv_disk.h"
-#include "server/app/load/kv_host.h"
 #include "server/app/serve_ports.h"
+#include "server/app/session/kv_disk.h"
+#include "server/app/session/kv_host.h"
 #include "server/hub/model_place.h"
 #include "server/serving/answer/answer_formats.h"
 #include "server/serving/build_version.h"

@@ -14,6 +14,7 @@
 #include "server/app/chat/chat_history.h"
 #include "server/app/chat/chat_model.h"
 #include "server/app/chat/line_editor.h"
+#include "server/app/commands/commands.h"
 #include "server/app/stop_signals.h"
 
 namespace diffserve {

@@ -7,9 +7,9 @@
 
 #include "kernels/base/status.h"
 #include "server/app/commands/commands.h"
-#include "server/app/commands/model_session.h"
 #include "server/app/options.h"
 #include "server/app/server.h"
+#include "server/app/session/model_session.h"
 
 namespace diffserve {
 

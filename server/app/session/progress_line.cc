@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/app/commands/progress_line.h"
+#include "server/app/session/progress_line.h"
 
 #include "kernels/base/log.h"
-#include "server/app/commands/model_session.h"
+#include "server/app/session/model_session.h"
 
 namespace diffserve {
 namespace {

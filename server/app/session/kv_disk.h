@@ -7,8 +7,8 @@
 
 #include "engine/contract/page_tier.h"
 #include "engine/page_store/page_record.h"
-#include "server/app/commands/model_session.h"
 #include "server/app/options.h"
+#include "server/app/session/model_session.h"
 
 namespace diffserve {
 

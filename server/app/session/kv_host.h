@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "engine/contract/page_tier.h"
-#include "server/app/commands/model_session.h"
 #include "server/app/options.h"
+#include "server/app/session/model_session.h"
 
 namespace diffserve {
 

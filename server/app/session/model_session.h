@@ -13,9 +13,9 @@
 #include "engine/executor.h"
 #include "kernels/base/thread_pool.h"
 #include "models/model.h"
-#include "server/app/commands/progress_line.h"
-#include "server/app/models/draft_plan.h"
 #include "server/app/options.h"
+#include "server/app/session/draft_plan.h"
+#include "server/app/session/progress_line.h"
 
 namespace diffserve {
 
@@ -98,6 +98,10 @@ Result<SessionPlan> PlanSession(const SessionOptions& options, const SessionNeed
 
 // "12.3 MiB"
 std::string MiB(double bytes);
+
+// Wraps the executor of serve, chat and run-batch before the engine gets it. Only test programs use
+// it, to hold steps.
+using ExecutorWrapper = std::function<std::unique_ptr<Executor>(std::unique_ptr<Executor>)>;
 
 class ModelSession {
  public:

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/page_store/store_summary.h"
-#include "server/app/commands/model_session.h"
+#include "server/app/session/model_session.h"
 #include "server/json/json_writer.h"
 
 namespace diffserve {

@@ -2,7 +2,7 @@
 // Which device a planned session runs on.
 #pragma once
 
-#include "server/app/commands/model_session.h"
+#include "server/app/session/model_session.h"
 
 namespace diffserve {
 

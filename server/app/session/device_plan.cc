@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/app/models/device_plan.h"
+#include "server/app/session/device_plan.h"
 
 #include <string>
 #include <utility>

@@ -9,8 +9,8 @@
 
 #include "engine/draft_runner.h"
 #include "models/model.h"
-#include "server/app/commands/progress_line.h"
 #include "server/app/options.h"
+#include "server/app/session/progress_line.h"
 
 namespace diffserve {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/app/models/session_cost.h"
+#include "server/app/session/session_cost.h"
 
 #include <algorithm>
 #include <cstdio>

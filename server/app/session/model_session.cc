@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/app/commands/model_session.h"
+#include "server/app/session/model_session.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -14,8 +14,8 @@
 #include "kernels/base/machine_memory.h"
 #include "kernels/base/refusal.h"
 #include "models/config_reader.h"
-#include "server/app/models/device_pages.h"
-#include "server/app/models/device_plan.h"
+#include "server/app/session/device_pages.h"
+#include "server/app/session/device_plan.h"
 
 namespace diffserve {
 namespace {

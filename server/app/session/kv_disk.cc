@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/app/load/kv_disk.h"
+#include "server/app/session/kv_disk.h"
 
 #include <algorithm>
 #include <chrono>
