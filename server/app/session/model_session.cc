@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <limits>
 #include <span>
 #include <string>
 
@@ -20,10 +19,6 @@
 namespace diffserve {
 namespace {
 
-// Default and maximum share that KV pages take of the memory that is free after loading the
-// weights. A GPU serves only the model, so its pages take the maximum by default.
-constexpr double kDefaultKvShare = 0.4;
-constexpr double kLargestKvShare = 0.9;
 constexpr int kCpuPageSize = 16;
 constexpr int kWantedTokensPerSequence = 256;
 
@@ -49,81 +44,6 @@ ModelOptions MakeModelOptions(const SessionOptions& options, const SessionNeeds&
   return model;
 }
 
-// Bytes for KV pages under the options; `free`: the memory that the weights leave.
-Result<double> KvBudget(const MemorySize& asked, bool on_gpu, double free, double least_bytes) {
-  if (asked.text.empty()) {
-    if (on_gpu) return free * kLargestKvShare;
-    return std::max(free * kDefaultKvShare, std::min(least_bytes, free * kLargestKvShare));
-  }
-  // CUDA loads further kernels and graphs as they are first used.
-  const double usable = on_gpu ? free * kLargestKvShare : free;
-  const double wanted = asked.share > 0 ? std::min(asked.share * free, usable)
-                                        : static_cast<double>(asked.bytes);
-  if (wanted > usable) {
-    return NotAllowed("--kv-cache-memory is " + MiB(wanted),
-                      std::string("at most ") + (on_gpu ? "0.9 of " : "") + "the " + MiB(free) +
-                          " that the weights leave free",
-                      "--kv-cache-memory");
-  }
-  return wanted;
-}
-
-// Sets the number of state slots and window pages for `sequences` running sequences, as many
-// snapshots, and what is verified. False: the number does not fit an int.
-bool SetStates(int sequences, SessionPlan* plan) {
-  EngineOptions& engine = plan->engine;
-  if (plan->slot_bytes() == 0 && plan->window_page_bytes == 0) return true;
-  const int snapshots = engine.enable_prefix_caching && plan->needs.sequences == 0 ? sequences : 0;
-  // The states of the rows that a step verifies, and of those that the step before it did.
-  const int rows = engine.speculative_tokens > 0 ? 2 * EngineOptions::kVerifiedRowsMax : 0;
-  engine.num_state_slots = sequences + snapshots + rows;
-  engine.num_window_pages = 0;
-  if (plan->window_page_bytes == 0) return true;
-  constexpr int64_t kMax = std::numeric_limits<int>::max();
-  const int64_t pages = engine.WindowPagesMin(sequences) +
-                        snapshots * engine.WindowPagesPerSequence();
-  engine.num_window_pages = static_cast<int>(std::min(pages, kMax));
-  return pages <= kMax;
-}
-
-// Chooses how many sequences run at once if layers keep states or see a window: --max-num-seqs, or
-// as many as fit `bytes_max`.
-void ChooseStates(double bytes_max, SessionPlan* plan) {
-  const bool has_engine = plan->needs.sequences == 0;
-  const int asked = has_engine ? plan->engine.MaxRunning() : plan->needs.sequences;
-  int sequences = asked;
-  const auto too_many = [&] {
-    return !SetStates(sequences, plan) || static_cast<double>(plan->state_bytes()) > bytes_max;
-  };
-  while (too_many() && sequences > 1 && has_engine) --sequences;
-  if (sequences == asked) return;
-  plan->engine.max_num_seqs = sequences;
-  Log(LogLevel::kInfo, "fewer_sequences",
-      {{"max_num_seqs", std::to_string(sequences)},
-       {"asked", std::to_string(asked)},
-       {"reason", "states and windows of more sequences do not fit half of the KV memory"}});
-}
-
-// Drops proposals that no flag asks for if the states that they go back to would take much room
-// from sequences. `pages_bytes`: the KV pages of one sequence.
-void DropProposals(const MemorySize& asked, double pages_bytes, double free, SessionPlan* plan) {
-  if (!plan->may_stop_proposing || plan->slot_bytes() == 0) return;
-  const auto state_bytes = [&](int sequences) {
-    return SetStates(sequences, plan) ? static_cast<double>(plan->state_bytes())
-                                      : std::numeric_limits<double>::infinity();
-  };
-  const Result<double> budget = KvBudget(asked, plan->on_gpu(), free, pages_bytes + state_bytes(1));
-  if (!budget.ok()) return;
-  const double room = std::min(budget.value() / 2, budget.value() - pages_bytes);
-  const double bytes_of_rows = static_cast<double>(2 * EngineOptions::kVerifiedRowsMax) *
-                               static_cast<double>(plan->slot_bytes());
-  if (bytes_of_rows <= room / 10 && state_bytes(1) <= room) return;
-  plan->engine.speculative_tokens = 0;
-  plan->engine.speculative_history_bytes = 0;
-  Log(LogLevel::kInfo, "speculation_off",
-      {{"reason", "the states that proposals go back to leave too little room for sequences"}});
-}
-
 // What made free_bytes less, for the end of a message.
 std::string Limit(const SessionPlan& plan) {
   if (plan.gpu_share == 0) return "";
@@ -132,51 +52,55 @@ std::string Limit(const SessionPlan& plan) {
   return text;
 }
 
-// Chooses the KV pages, states and windows. `free`: the memory that the weights, and on a GPU also
-// the largest step, leave.
-Result<int> ChoosePages(const MemorySize& asked, SessionPlan& plan, double free) {
-  const double page_bytes = static_cast<double>(plan.pool_page_bytes());
-  if (free <= 0) {
-    const std::string step = " and the largest step " +
-                             MiB(static_cast<double>(plan.summary.device_step_bytes)) +
-                             " (--max-num-batched-tokens, --max-num-seqs)";
-    return InvalidArgument(plan.model.model_dir + ": the weights need " +
-                           MiB(static_cast<double>(plan.weight_memory_bytes())) +
-                           (plan.draft ? " with the draft model's" : "") +
-                           (plan.on_gpu() ? step : "") +
-                           ", free: " + MiB(static_cast<double>(plan.free_bytes)) + Limit(plan) +
-                           FormatAdvice(plan.model, static_cast<double>(plan.free_bytes)));
+// `free`: the memory that the weights, and on a GPU also the largest step, leave.
+Status CheckWeightsFit(const SessionPlan& plan, double free) {
+  if (free > 0) return {};
+  const std::string step = " and the largest step " +
+                           MiB(static_cast<double>(plan.summary.device_step_bytes)) +
+                           " (--max-num-batched-tokens, --max-num-seqs)";
+  return InvalidArgument(plan.model.model_dir + ": the weights need " +
+                         MiB(static_cast<double>(plan.weight_memory_bytes())) +
+                         (plan.draft ? " with the draft model's" : "") +
+                         (plan.on_gpu() ? step : "") +
+                         ", free: " + MiB(static_cast<double>(plan.free_bytes)) + Limit(plan) +
+                         FormatAdvice(plan.model, static_cast<double>(plan.free_bytes)));
+}
+
+Result<MemoryPlan> PlanMemoryOf(const SessionPlan& plan, const MemorySize& asked, double free) {
+  DS_RETURN_IF_ERROR(CheckWeightsFit(plan, free));
+  const EngineOptions& engine = plan.engine;
+  const MemoryDemand demand = {.on_gpu = plan.on_gpu(),
+                               .free_bytes = free,
+                               .asked = asked,
+                               .engine = engine,
+                               .layout = plan.layout_bytes(),
+                               .kv = plan.needs.kv(engine.page_size, engine.max_model_len),
+                               .sequences = plan.needs.sequences,
+                               .fills_the_gpu = plan.needs.fills_the_gpu,
+                               .may_stop_proposing = plan.may_stop_proposing};
+  return PlanMemory(demand, [&plan](double bytes) {
+    return FormatAdvice(plan.model, static_cast<double>(plan.free_bytes) - bytes);
+  });
+}
+
+// Gives the engine the memory that was planned.
+void SetMemory(const MemoryPlan& memory, EngineOptions* engine) {
+  if (memory.stops_proposing) {
+    engine->speculative_tokens = 0;
+    engine->speculative_history_bytes = 0;
+    Log(LogLevel::kInfo, "speculation_off",
+        {{"reason", "the states that proposals go back to leave too little room for sequences"}});
   }
-  const KvDemand demand = plan.needs.kv(plan.engine.page_size, plan.engine.max_model_len);
-  const int64_t least = std::max<int64_t>(1, plan.PagesFor(demand.least_tokens));
-  const int sequences = std::max(1, plan.needs.sequences);
-  const double pages_bytes = static_cast<double>(least) * page_bytes;
-  DropProposals(asked, pages_bytes, free, &plan);
-  SetStates(sequences, &plan);
-  const double least_bytes = pages_bytes + static_cast<double>(plan.state_bytes());
-  const Result<double> budget = KvBudget(asked, plan.on_gpu(), free, least_bytes);
-  if (!budget.ok()) return budget.status();
-  ChooseStates(std::min(budget.value() / 2, budget.value() - pages_bytes), &plan);
-  if (budget.value() < least_bytes) {
-    const std::string flag = sequences == 1 ? "--max-model-len" : "--batch";
-    const double left_for_weights = static_cast<double>(plan.free_bytes) -
-                                    least_bytes / kLargestKvShare;
-    return NotAllowed(
-        (sequences == 1 ? "" : "states of " + std::to_string(sequences) + " sequences beside ") +
-            "one sequence of " + std::to_string(demand.least_tokens) + " tokens " +
-            (sequences == 1 ? "needs " : "need ") + MiB(least_bytes) + " of KV pages",
-        MiB(budget.value()) + " of " + MiB(free) + " free; lower " + flag +
-            " or raise --kv-cache-memory" +
-            (asked.text.empty() ? FormatAdvice(plan.model, left_for_weights) : ""),
-        flag);
+  if (memory.max_num_seqs != engine->max_num_seqs) {
+    Log(LogLevel::kInfo, "fewer_sequences",
+        {{"max_num_seqs", std::to_string(memory.max_num_seqs)},
+         {"asked", std::to_string(engine->MaxRunning())},
+         {"reason", "states and windows of more sequences do not fit half of the KV memory"}});
   }
-  const double left = budget.value() - static_cast<double>(plan.state_bytes());
-  const int64_t fitting = static_cast<int64_t>(left / page_bytes);
-  // An explicit amount is used in full, and so is a GPU's share in a server.
-  const bool in_full = !asked.text.empty() || (plan.on_gpu() && plan.needs.fills_the_gpu);
-  const int64_t wanted = in_full ? fitting : plan.PagesFor(demand.wanted_tokens);
-  return static_cast<int>(std::min<int64_t>(std::max(least, std::min(fitting, wanted)),
-                                            std::numeric_limits<int>::max() / 2));
+  engine->max_num_seqs = memory.max_num_seqs;
+  engine->num_pages = memory.num_pages;
+  engine->num_state_slots = memory.num_state_slots;
+  engine->num_window_pages = memory.num_window_pages;
 }
 
 // Proposals follow known tokens. A GPU's steps are planned before these are known, so on a GPU they
@@ -438,16 +362,10 @@ Result<SessionPlan> PlanSession(const SessionOptions& options, const SessionNeed
   }
   constexpr double kEnough = 1e15;
   free += needs.is_estimate ? kEnough : static_cast<double>(plan.free_bytes);
-  const Result<int> pages = ChoosePages(options.kv_cache_memory, plan, free);
-  if (!pages.ok()) return pages.status();
-  plan.engine.num_pages = pages.value();
+  const Result<MemoryPlan> memory = PlanMemoryOf(plan, options.kv_cache_memory, free);
+  if (!memory.ok()) return memory.status();
+  SetMemory(*memory, &plan.engine);
   return plan;
-}
-
-std::string MiB(double bytes) {
-  char text[40];
-  std::snprintf(text, sizeof(text), "%.1f MiB", bytes / (1 << 20));
-  return text;
 }
 
 Result<std::unique_ptr<ModelSession>> ModelSession::Load(const SessionOptions& options,
@@ -461,9 +379,9 @@ Result<std::unique_ptr<ModelSession>> ModelSession::Load(const SessionOptions& o
   if (loaded.on_gpu()) {
     const Result<double> free = FreeForPages(*session->model_, loaded);
     if (!free.ok()) return free.status();
-    const Result<int> pages = ChoosePages(options.kv_cache_memory, loaded, *free);
-    if (!pages.ok()) return pages.status();
-    loaded.engine.num_pages = pages.value();
+    const Result<MemoryPlan> memory = PlanMemoryOf(loaded, options.kv_cache_memory, *free);
+    if (!memory.ok()) return memory.status();
+    SetMemory(*memory, &loaded.engine);
   }
   Result<KvCache> kv = session->model_->MakeKvCache(
       loaded.layouts, {.num_pages = loaded.engine.num_pages,

@@ -15,15 +15,10 @@
 #include "models/model.h"
 #include "server/app/options.h"
 #include "server/app/session/draft_plan.h"
+#include "server/app/session/memory_plan.h"
 #include "server/app/session/progress_line.h"
 
 namespace diffserve {
-
-// Minimum and desired tokens of the KV pages.
-struct KvDemand {
-  int64_t least_tokens = 0;
-  int64_t wanted_tokens = 0;
-};
 
 // A command's own needs, in addition to the common flags.
 struct SessionNeeds {
@@ -78,6 +73,7 @@ struct SessionPlan {
   size_t slot_bytes() const {
     return static_cast<size_t>(summary.config.state_floats()) * sizeof(float);
   }
+  LayoutBytes layout_bytes() const { return {pool_page_bytes(), window_page_bytes, slot_bytes()}; }
   // Bytes of a snapshot of it, with the windows before.
   size_t snapshot_bytes() const {
     return slot_bytes() + window_page_bytes * static_cast<size_t>(engine.WindowPagesPerSequence());
@@ -95,9 +91,6 @@ struct SessionPlan {
 Result<int64_t> EstimateGpuBytes(const SessionOptions& options);
 
 Result<SessionPlan> PlanSession(const SessionOptions& options, const SessionNeeds& needs);
-
-// "12.3 MiB"
-std::string MiB(double bytes);
 
 // Wraps the executor of serve, chat and run-batch before the engine gets it. Only test programs use
 // it, to hold steps.

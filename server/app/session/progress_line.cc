@@ -2,7 +2,7 @@
 #include "server/app/session/progress_line.h"
 
 #include "kernels/base/log.h"
-#include "server/app/session/model_session.h"
+#include "server/app/session/memory_plan.h"
 
 namespace diffserve {
 namespace {
