@@ -24,7 +24,7 @@ PACKAGE = REPOSITORY / "deploy" / "python"
 sys.path.insert(0, str(PACKAGE))
 import diffserve
 from diffserve.arrays import MAX_NUMBERS
-from diffserve.results import few
+from diffserve.shown import few
 
 os.environ["DIFFSERVE_BINARY"] = str(BINARY)
 PROMPT = "The magic number of Lisbon is 48213. The magic number of Lisbon is"

@@ -15,10 +15,15 @@ SEES = {
     "server/ui/": ("server/http/",),
     "server/serving/": ("server/json/",),
     "server/observe/": ("server/serving/", "server/http/"),
+    # A front door knows no API: those of a model's server and of its parent have the same.
+    "server/api/door/": ("server/json/", "server/http/", "server/serving/", "server/api/head/",
+                         "server/api/reply/"),
     "server/api/": ("server/json/", "server/http/", "server/ui/", "server/serving/",
                     "server/observe/"),
+    # A parent has no engine, so it has none of the routes with an ApiContext.
     "server/router/": ("server/json/", "server/http/", "server/ui/", "server/serving/",
-                       "server/api/"),
+                       "server/api/door/", "server/api/head/", "server/api/reply/",
+                       "server/api/grpc/"),
     "server/app/": ("server/",),
 }
 # No API includes another, and only REGISTRIES include one: without its folder and its line there,

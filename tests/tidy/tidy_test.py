@@ -111,15 +111,15 @@ class TidyTest(unittest.TestCase):
                 self.assertEqual(findings({path: CLEAN[path] + text}), set())
 
     def test_includes(self):
-        self.extend("include_direction", "kernels/base/status.h",
-                    '#include "engine/policy/plan.h"\n')
+        status = "kernels/base/status.h"
+        for name in ("engine/policy/plan.h", "kernels/attention/decode.h"):
+            upwards = {status: CLEAN[status] + f'#include "{name}"\n'}
+            self.assertEqual(findings(upwards), {"include_direction", "circles"})
         above = {"engine/inbox.h": HEADER,
                  "engine/engine.cc": CLEAN["engine/engine.cc"] + '#include "engine/inbox.h"\n'}
         plan = CLEAN["engine/policy/plan.h"] + '#include "engine/inbox.h"\n'
         self.assertEqual(findings(above), set())
         self.assertEqual(findings(above | {"engine/policy/plan.h": plan}), {"include_direction"})
-        self.extend("include_direction", "kernels/base/status.h",
-                    '#include "kernels/attention/decode.h"\n')
         self.extend("include_direction", "engine/engine.cc", '#include "scheduler.h"\n')
         self.extend("include_direction", "engine/engine.cc", "#include <engine/policy/plan.h>\n")
         with_tensor = {
@@ -154,9 +154,64 @@ class TidyTest(unittest.TestCase):
                 "server/api/openai/routes.cc": f'#include "{routes}"\n#include "{api}"\n'}
         self.assertEqual(findings(seen), set())
         for path in ("server/json/json.cc", "server/api/vllm/request.cc", "server/api/routes.cc"):
-            self.assertEqual(findings(seen | {path: f'#include "{api}"\n'}), {"server_layers"})
+            found = findings(seen | {path: f'#include "{api}"\n'})
+            self.assertEqual(found - {"circles"}, {"server_layers"})
         main = f'#include "{api}"\n' + CLEAN["server/app/main.cc"]
         self.assertEqual(findings(seen | {"server/app/main.cc": main}), {"server_layers"})
+        door = {"server/api/door/front_door.h": HEADER, "server/api/api_context.h": HEADER,
+                "server/api/routes.cc":
+                    '#include "server/api/door/front_door.h"\n'
+                    '#include "server/api/api_context.h"\n',
+                "server/router/router.cc": '#include "server/api/door/front_door.h"\n'}
+        self.assertEqual(findings(door), set())
+        for path in ("server/api/door/front_door.cc", "server/router/router.cc"):
+            context = {path: '#include "server/api/api_context.h"\n'}
+            self.assertEqual(findings(door | context), {"server_layers"})
+
+    def test_circles(self):
+        first, second = "models/families/family.h", "models/config.h"
+        user = {"models/load.cc": f'#include "{first}"\n#include "{second}"\n'}
+        seen = user | {first: HEADER + f'#include "{second}"\n', second: HEADER}
+        self.assertEqual(findings(seen), set())
+        # A source and its header are one room; so are the files of a folder, however deep.
+        back = {"models/config.cc": f'#include "{second}"\n#include "{first}"\n'}
+        self.assertEqual(findings(seen | back), {"circles"})
+        a, b = "kernels/ops/a/x.h", "kernels/ops/b/y.h"
+        between = {a: HEADER + f'#include "{b}"\n', b: HEADER,
+                   "kernels/ops/a/z.h": HEADER,
+                   "kernels/ops/use.cc": f'#include "{a}"\n#include "kernels/ops/a/z.h"\n'}
+        self.assertEqual(findings(between), set())
+        self.assertEqual(findings(between | {b: HEADER + '#include "kernels/ops/a/z.h"\n'}),
+                         {"circles"})
+        # Files of one folder may know each other.
+        pair = {f"engine/{x}.h": HEADER for x in "ab"} | {
+            f"engine/{x}.cc": '#include "engine/a.h"\n#include "engine/b.h"\n' for x in "ab"}
+        self.assertEqual(findings(pair), set())
+        module = "deploy/python/diffserve/{}.py"
+        hint = "if TYPE_CHECKING:\n    from .arrays import Array\n"
+        package = {module.format("results"): hint,
+                   module.format("arrays"): "from .results import Attention\n"}
+        self.assertEqual(findings(package), set())
+        late = {module.format("results"): "def plot():\n    from . import arrays\n"}
+        self.assertEqual(findings(package | late), {"circles"})
+
+    def test_floors(self):
+        text, engine = "engine/text/stop.h", "engine/inbox.h"
+        seen = {text: HEADER + f'#include "{engine}"\n', engine: HEADER,
+                "server/http/use.cc": f'#include "{text}"\n#include "{engine}"\n'}
+        self.assertEqual(findings(seen), set())
+        below = CLEAN["engine/engine.cc"] + f'#include "{text}"\n'
+        self.assertEqual(findings(seen | {"engine/engine.cc": below}), {"include_direction"})
+        app, hub = "server/app/server.h", "server/hub/model_place.h"
+        main = CLEAN["server/app/main.cc"]
+        for name in (app, hub):
+            main = main.replace("int main", f'#include "{name}"\nint main')
+        seen = {app: HEADER, hub: HEADER, "server/app/main.cc": main}
+        self.assertEqual(findings(seen), set())
+        for path, name in (("server/http/loop.cc", app), ("server/http/loop.cc", hub),
+                           ("server/hub/hub_client.cc", app)):
+            below = seen | {path: CLEAN[path] + f'#include "{name}"\n'}
+            self.assertEqual(findings(below) - {"circles"}, {"include_direction", "server_layers"})
 
     def test_homes(self):
         for path, name in (("engine/engine.cc", "grpcpp/grpcpp.h"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replies of the server as numpy arrays. The only module that needs numpy."""
+"""Replies of the server as numpy arrays."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ import base64
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from .array_types import FloatArray
 from .results import Attention, Logprobs
-
-FloatArray = npt.NDArray[np.float32]
-IntArray = npt.NDArray[np.int32]
 
 MAX_NUMBERS = 1 << 22  # in the maps of one reply of /v1/attention
 

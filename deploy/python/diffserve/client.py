@@ -13,7 +13,7 @@ from .results import Answer, Attention, Logprobs
 from .transport import Transport
 
 if TYPE_CHECKING:
-    from .arrays import FloatArray
+    from .array_types import FloatArray
 
 Prompt = Union[str, Sequence[int]]  # a text or its token ids
 Messages = Sequence[Mapping[str, Any]]  # a conversation: [{"role": "user", "content": "Hi"}]

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, List
 
-from .results import Attention, few
+from .shown import few
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from .results import Attention
 
 MAX_LABELS = 64  # along an axis; with more tokens they are numbered
 

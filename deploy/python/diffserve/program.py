@@ -14,7 +14,7 @@ from .errors import DiffserveError, of_ended
 from .installed import conflict, with_cublas
 
 if TYPE_CHECKING:
-    from .arrays import FloatArray
+    from .array_types import FloatArray
 
 MAX_TEXT_BYTES = 100_000  # of an argument of a program, below what Linux allows
 

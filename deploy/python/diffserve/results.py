@@ -6,19 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
 
+from .shown import few
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from .arrays import FloatArray, IntArray
-
-
-def few(numbers: Sequence[int]) -> str:
-    """[0, 2], or 0..511 for a longer run, or the first ones and how many there are."""
-    if len(numbers) <= 8:
-        return str(list(numbers))
-    if list(numbers) == list(range(numbers[0], numbers[0] + len(numbers))):
-        return f"{numbers[0]}..{numbers[-1]}"
-    return f"[{', '.join(map(str, numbers[:3]))}, ... {len(numbers)} in all]"
+    from .array_types import FloatArray, IntArray
 
 
 @dataclass(frozen=True)
