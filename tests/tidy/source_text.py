@@ -2,6 +2,7 @@
 """What tidy.py reads out of the text of a source file."""
 
 import ast
+import functools
 import re
 
 LITERAL = r"""R"(\w*)\(.*?\)\1"|//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.[^'\n]*|[^'\\\n])'"""
@@ -11,6 +12,7 @@ def line_of(text, position):
     return text.count("\n", 0, position) + 1
 
 
+@functools.cache
 def blank(text, code):
     """`text` with comments and string contents as spaces; `code` also blanks preprocessor lines.
     Lines stay where they are."""

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import assertions
 import circles
 import documents
 import language
@@ -352,7 +353,7 @@ def whitespace(tree):
                 yield path, number, f"{len(line)} columns, at most {COLUMNS}"
 
 
-RULES += (circles.RULES + documents.RULES + language.RULES + refusals.RULES +
+RULES += (assertions.RULES + circles.RULES + documents.RULES + language.RULES + refusals.RULES +
           server_layers.RULES)
 
 

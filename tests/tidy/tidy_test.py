@@ -283,6 +283,31 @@ class TidyTest(unittest.TestCase):
         self.extend("file_length", "server/ui/main.js", lines(tidy.FILE_LINES))
         self.extend("whitespace", "server/ui/main.js", "x" * 101 + "\n")
 
+    def test_assertions(self):
+        path, begin = "tests/engine/scheduler_test.cc", '#include "tests/engine/bench.h"\n'
+        runs = "TEST_F(SchedulerTest, Ends) { Run(); }\n"
+        self.extend("assertions", path, runs)
+        self.extend("assertions", path, "void Run() { Stop(); }\n" + runs)
+        self.extend("assertions", path, "// EXPECT_TRUE(true)\n" + runs)
+        for asserting in ("void Run() { EXPECT_TRUE(true); }\n" + runs,
+                          "void Stop() { FAIL(); }\nvoid Run() { Stop(); }\n" + runs,
+                          "TEST(SchedulerTest, Ends) { ExpectEnd<4>(1); }\n"):
+            self.assertEqual(findings({path: CLEAN[path] + asserting}), set())
+        bench = HEADER + "inline void Run() { ASSERT_TRUE(true); }\n"
+        self.assertEqual(
+            findings({path: begin + CLEAN[path] + runs, "tests/engine/bench.h": bench}), set())
+        self.assertEqual(
+            findings({path: CLEAN[path] + runs, "tests/engine/bench_test.cc": begin,
+                      "tests/engine/bench.h": bench}), {"assertions"})
+        python = "class PlanTest:\n    def test_it(self):\n        {}\n"
+        for text in ("run()", "self.run()", "print('assert')"):
+            self.expect("assertions", "tests/e2e/test_plan.py", python.format(text))
+        for text in ("self.assertTrue(1)", "assert 1", "self.fail()", "raise AssertionError(1)"):
+            self.assertEqual(findings({"tests/e2e/test_plan.py": python.format(text)}), set())
+        self.assertEqual(
+            findings({"tests/e2e/test_plan.py": "from plans import run\n" + python.format("run()"),
+                      "tests/e2e/plans.py": "def run():\n    assert 1\n"}), set())
+
     def test_documents(self):
         for name in ("PLAN.md", "docs/notes.txt", "server/build.log", "docs/CHANGELOG.md",
                      "CHANGELOG"):
@@ -331,11 +356,11 @@ class TidyTest(unittest.TestCase):
     def test_names_of_tests(self):
         path = "tests/engine/scheduler_test.cc"
         for name in ("AFullQueueRefuses", "AnErrorEnds", "TheStepEnds", "OutputIsEqualInCompany"):
-            self.extend("test_names", path, f"TEST_F(SchedulerTest, {name}) {{ Run(); }}\n")
+            self.extend("test_names", path, f"TEST_F(SchedulerTest, {name}) {{ FAIL(); }}\n")
         self.extend("test_names", "README.md", "Run SchedulerTest.PlansAreNot*.\n")
         self.expect("test_names", "deploy/run.sh", "filter='*EngineTest.*'\n")
         good = {"deploy/run.sh": "filter='SchedulerTest.*:*SchedulerTest.PlansAre*/cuda'\n",
-                path: CLEAN[path] + "TEST(SchedulerTest, AnotherStepEnds) { Run(); }\n"}
+                path: CLEAN[path] + "TEST(SchedulerTest, AnotherStepEnds) { FAIL(); }\n"}
         self.assertEqual(findings(good), set())
 
     def test_licence(self):
