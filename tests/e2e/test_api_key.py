@@ -29,6 +29,7 @@ DISGUISES = [
     "/metrics?x=/livez", "/metrics#/livez", "/livez%2f..%2fmetrics", "http://localhost/metrics",
     "*", "/metrics;/livez", "/health/../v1/models"
 ]
+NO_TARGETS = ("/metrics#/livez", "*")  # of a GET
 
 
 def bearer(key):
@@ -72,7 +73,7 @@ class HttpKeyTest(unittest.TestCase):
         for path in DISGUISES:
             with self.subTest(path):
                 answer = exchange(server.port, request_bytes("GET", path))
-                self.assertIn(answer.status, (400, 401, 404))
+                self.assertEqual(answer.status, 400 if path in NO_TARGETS else 401)
                 self.assertNotIn(b"diffserve_", answer.body)
 
     def test_openai_python_sees_an_authentication_error(self):

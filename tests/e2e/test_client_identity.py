@@ -123,7 +123,7 @@ class ForwardedClientTest(unittest.TestCase):
                 for fields in (97, 98, 99):
                     statuses = [send(s.port, crowded(start, body, fields)) for s in (several, one)]
                     self.assertEqual(*statuses, (start, fields))
-                    self.assertIn(statuses[0], (200, 421, 431))
+                    self.assertEqual(statuses[0], 421 if "a.localhost" in start else 200)
             bare = b"GET /version HTTP/1.0\r\nHost:127.1\r\n" + b"".join(
                 b"a%d:\r\n" % i for i in range(99)) + b"\r\n"
             self.assertEqual([send(s.port, bare) for s in (several, one)], [200, 200])
