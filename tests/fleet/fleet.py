@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
@@ -280,17 +279,7 @@ def refused_when_full(replica) -> float:
     return replica.metric("diffserve_requests_refused_total", reason="queue_full")
 
 
-def generated_tokens(replicas) -> float:
-    return sum(replica.metric("diffserve_generation_tokens_total") for replica in replicas)
-
-
 def requests_taken(replica) -> float:
     """Completions and chats that a replica has begun or refused."""
     return sum(value for name, value in replica.metrics().items()
                if name.startswith("diffserve_http_requests_total{") and "completions" in name)
-
-
-def seconds(action) -> float:
-    start = time.perf_counter()
-    action()
-    return time.perf_counter() - start

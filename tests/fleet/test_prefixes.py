@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where prompts with a cached prefix are routed, by router and policy, and how much faster two
-replicas are."""
+"""Where prompts with a cached prefix are routed, by router and policy."""
 
-import json
 import random
 import re
 import threading
@@ -13,8 +11,7 @@ import msgspec
 import zmq
 
 from fleet import (CHAT, COMPLETIONS, DEMO_MODEL, SOON_FULL, GatedReplica, Replica, Router,
-                   event_ports, events_flags, eventually, figure, fill, generated_tokens,
-                   refused_when_full, seconds)
+                   event_ports, events_flags, eventually, figure, fill, refused_when_full)
 
 GROUPS, PREFIX_TOKENS, PAGE = 40, 512, 16
 ENOUGH = 0.9
@@ -181,50 +178,6 @@ class PrefixTest(unittest.TestCase):
         for kind in ("vllm-router", "smg"):
             with self.subTest(kind):
                 self.assertGreater(self.routed(kind, "cache_aware"), self.routed(kind, "random"))
-
-
-class SpeedTest(unittest.TestCase):
-    """Reports figures without limits: the speed of a machine is not tested."""
-
-    CLIENTS, REQUESTS, TOKENS = 16, 12, 256  # requests of each client
-
-    def client(self, target, index: int) -> None:
-        connection = target.connect()
-        for request in range(self.REQUESTS):
-            body = {
-                "model": DEMO_MODEL.name, "prompt": f"Request {index} {request}",
-                "max_tokens": self.TOKENS, "ignore_eos": True, "temperature": 0
-            }
-            connection.request("POST", COMPLETIONS, json.dumps(body),
-                               {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            response.read()
-            self.assertEqual(response.status, 200)
-        connection.close()
-
-    def speed(self, target, replicas) -> float:
-        def everything() -> None:
-            with ThreadPoolExecutor(self.CLIENTS) as pool:
-                list(pool.map(lambda index: self.client(target, index), range(self.CLIENTS)))
-
-        everything()
-        before = generated_tokens(replicas)
-        took = seconds(everything)
-        done = generated_tokens(replicas) - before
-        self.assertEqual(done, self.CLIENTS * self.REQUESTS * self.TOKENS)
-        return done / took
-
-    def test_two_replicas_of_one_thread_are_compared_with_one_of_two(self):
-        with Replica("--threads", 2) as one:
-            alone = self.speed(one, [one])
-        figures = [f"one replica, 2 threads: {alone:.0f} tokens/s"]
-        for kind, policy in (("vllm-router", "round_robin"), ("smg", "round_robin"), ("haproxy",
-                                                                                      None)):
-            with Replica() as first, Replica() as second, Router(kind, [first, second],
-                                                                 policy) as router:
-                figures.append(
-                    f"two of 1 thread behind {kind}: {self.speed(router, [first, second]):.0f}")
-        figure(f"speed, {self.CLIENTS} clients", "; ".join(figures))
 
 
 if __name__ == "__main__":
