@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <functional>
+#include <future>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -76,20 +79,31 @@ TEST(LineWriterTest, StalledReaderBlocksNoCallerAndGetsACountOfLostLines) {
   EXPECT_EQ(pipe.ReadUntil("next\n"), "gap 15\nnext\n");
 }
 
+// Whether the writer's destructor returns although nothing is read. If it does not, `let_go` ends
+// the wait.
+bool Ends(std::unique_ptr<LineWriter> writer, const std::function<void()>& let_go) {
+  std::future<void> end = std::async(std::launch::async, [&] { writer.reset(); });
+  const bool ends = end.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+  if (!ends) let_go();
+  return ends;
+}
+
 TEST(LineWriterTest, DestructorDoesNotWaitForAStalledReader) {
   FullPipe pipe;
-  LineWriter writer({.descriptor = pipe.input(), .last_wait = milliseconds(1)});
-  writer.Push("left\n");
+  auto writer = std::make_unique<LineWriter>(
+      LineWriter::Options{.descriptor = pipe.input(), .last_wait = milliseconds(1)});
+  writer->Push("left\n");
+  EXPECT_TRUE(Ends(std::move(writer), [&] { pipe.ReadUntil("left\n"); }));
 }
 
 TEST(LineWriterTest, DestructorDoesNotWaitForASocketWithoutReader) {
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-  {
-    LineWriter writer(
-        {.descriptor = ends[0], .max_bytes = size_t{64} << 20, .last_wait = milliseconds(1)});
-    for (int i = 0; i < 64; ++i) writer.Push(std::string(size_t{1} << 18, 'x') + "\n");
-  }
+  auto writer = std::make_unique<LineWriter>(LineWriter::Options{
+      .descriptor = ends[0], .max_bytes = size_t{64} << 20, .last_wait = milliseconds(1)});
+  for (int i = 0; i < 64; ++i) writer->Push(std::string(size_t{1} << 18, 'x') + "\n");
+  EXPECT_GT(writer->pending(), 0u);
+  EXPECT_TRUE(Ends(std::move(writer), [&] { shutdown(ends[1], SHUT_RDWR); }));
   close(ends[0]);
   close(ends[1]);
 }
