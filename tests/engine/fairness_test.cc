@@ -71,6 +71,26 @@ TEST(FairnessTest, ClientGetsTheOthersTokensPlusTheOverheadPerStep) {
   EXPECT_EQ(bench.ends.size(), 9u);
 }
 
+// Sequence 3 needs its second page when the others hold all. It has no page in its turn, and the
+// next turn is the other's all the same.
+TEST(FairnessTest, TurnWithoutAPageIsATurn) {
+  EngineOptions options = SmallEngine();
+  options.num_pages = 5;
+  SchedulerBench bench(options);
+  bench.Add(Of(kFew, MakeRequest(1, 4, 5, 10)));
+  bench.Add(Of(kMany, MakeRequest(2, 4, 5, 20)));
+  bench.Add(Of(kMany, MakeRequest(3, 4, 5, 30)));
+  EXPECT_EQ(bench.Step(), (TokensByRequest{{1, 4}, {2, 4}, {3, 4}}));
+  bench.costs.overhead_tokens = 0;
+  EXPECT_EQ(bench.Step(), (TokensByRequest{{1, 1}, {2, 1}}));
+  EXPECT_EQ(bench.Step(), (TokensByRequest{{1, 1}})) << "the turn of 3";
+  EXPECT_EQ(bench.scheduler.pool().num_available(), 0);
+  EXPECT_EQ(bench.Step(), (TokensByRequest{{1, 1}, {2, 1}}));
+  bench.RunToEnd();
+  EXPECT_EQ(bench.ends.size(), 3u);
+  EXPECT_EQ(bench.scheduler.counters().preemptions, 0u);
+}
+
 TEST(FairnessTest, SingleClientGetsTheWholeStep) {
   SchedulerBench bench(SmallEngine());
   bench.costs.overhead_tokens = 0;

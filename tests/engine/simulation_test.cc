@@ -54,13 +54,6 @@ uint64_t NumSeeds() {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, SimulationTest, ::testing::Range<uint64_t>(0, NumSeeds()));
 
-// A sequence that finds no page still uses up its turn. Otherwise its client's oldest sequence
-// would wait.
-TEST(SimulationRegressionTest, ShareWithoutAPageCountsAsATurn) {
-  EXPECT_EQ(testing::Simulation(8558, {}).Run(300), "");
-  EXPECT_EQ(testing::Simulation(5155, {2}).Run(300), "");
-}
-
 // The seeds must reach every event that the simulation is meant to test.
 TEST(SimulationCoverageTest, SeedsReachPreemptionsHitsEvictionsDeferralsAndFaults) {
   uint64_t preemptions = 0, hits = 0, deferrals = 0, kv_events = 0, accepted = 0, rejected = 0,

@@ -51,7 +51,7 @@ class Simulation {
     int depth = 1;  // Executor::depth(); above 1 only without speculative_tokens
     int speculative_tokens = 0;
     bool has_states = false;  // the model's layers keep states and see windows
-    bool has_tier = false;    // a second tier of the prefix cache; only with depth 1
+    bool has_tier = false;    // a second tier of the prefix cache
     bool has_draft = false;   // a draft model; only with speculative_tokens
   };
   // Request number i is the same for each kind.
