@@ -13,12 +13,14 @@
 
 #include "engine/device_error.h"
 #include "tests/testing/engine_requests.h"
+#include "tests/testing/eventually.h"
 #include "tests/testing/fake_executor.h"
 #include "tests/testing/step_gate.h"
 
 namespace diffserve {
 namespace {
 
+using testing::Eventually;
 using testing::FakeExecutor;
 using testing::StepGate;
 using testing::WithGate;
@@ -345,7 +347,7 @@ TEST_P(EngineTest, DrainLetsRunningWorkFinishAndRefusesNewWork) {
   Engine engine(options, MakeGatedExecutor(options, gate), events.sink());
   for (RequestId id = 1; id <= 20; ++id) ASSERT_TRUE(engine.Submit(SmallRequest(id)).ok());
   std::thread drain([&] { engine.Drain(steady_clock::now() + std::chrono::hours(1)); });
-  while (!engine.Snapshot().draining) std::this_thread::yield();
+  EXPECT_TRUE(Eventually([&] { return engine.Snapshot().draining; }));
   EXPECT_EQ(engine.Submit(SmallRequest(21)).code(), StatusCode::kUnavailable);
   gate.Open();
   drain.join();
@@ -439,7 +441,7 @@ TEST_P(EngineTest, HungStepIsVisibleAndFailEndsItsRequests) {
   gate.WaitForArrival();
   const double first = engine.Snapshot().seconds_since_progress;
   EXPECT_GT(first, 0.0);
-  while (engine.Snapshot().seconds_since_progress <= first) std::this_thread::yield();
+  EXPECT_TRUE(Eventually([&] { return engine.Snapshot().seconds_since_progress > first; }));
   engine.Fail("no progress");
   EXPECT_EQ(events.ended(), 2u) << "while the step still hangs";
   EXPECT_EQ(events.Of(1).error.message(), "no progress");
@@ -455,7 +457,7 @@ TEST_P(EngineTest, IdleEngineReportsNoTimeSinceProgress) {
   Engine engine(options, MakeExecutor(options), events.sink());
   ASSERT_TRUE(engine.Submit(SmallRequest(1)).ok());
   events.WaitForEnded(1);
-  while (engine.Snapshot().seconds_since_progress != 0.0) std::this_thread::yield();
+  EXPECT_TRUE(Eventually([&] { return engine.Snapshot().seconds_since_progress == 0.0; }));
 }
 
 TEST_P(EngineTest, NonFiniteRowEndsOnlyItsRequest) {
