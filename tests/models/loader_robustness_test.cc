@@ -105,6 +105,7 @@ class LoaderRobustnessTest : public ::testing::TestWithParam<CheckpointToDamage>
  protected:
   // Loads the directory with each of the damages.
   void TryAll(const std::vector<Damage>& damages) {
+    EXPECT_FALSE(damages.empty());
     for (const Damage& damage : damages) {
       damage.apply(copy_);
       const TextBytes text = MeasureText(copy_);
@@ -163,6 +164,7 @@ TEST_P(LoaderRobustnessTest, FlippedBitsAreRefusedOrServed) {
 
 TEST_P(LoaderRobustnessTest, HeaderThatContradictsTheFileIsRefused) {
   TryAll(LyingHeaders(copy_, copy_.TensorFiles().back()));
+  EXPECT_GT(refused_, 20);
   ExpectGood();
 }
 
@@ -191,6 +193,7 @@ TEST_P(LoaderFilesTest, HeaderOfWrongFormOrLengthIsRefused) {
     return damage.name.find("100 MB") != std::string::npos && (GetParam().two_shards || !kept);
   });
   TryAll(damages);
+  EXPECT_GT(refused_, 10);
 }
 
 TEST_P(LoaderFilesTest, UnreadableFileIsRefused) {
@@ -198,23 +201,37 @@ TEST_P(LoaderFilesTest, UnreadableFileIsRefused) {
     if (name != "generation_config.json") TryAll(NoFiles(name));  // which may be missing
   }
   EXPECT_EQ(loaded_, 0);
+  EXPECT_GT(refused_, 20);
 }
 
 TEST_P(LoaderFilesTest, BrokenJsonIsRefused) {
   for (const std::string& name : JsonFiles()) TryAll(BrokenJson(name));
   EXPECT_EQ(loaded_, 0);
+  EXPECT_GT(refused_, 10);
 }
 
-TEST_P(LoaderFilesTest, IndexThatContradictsTheFilesIsRefused) {
-  if (copy_.good().contains(kIndexName)) TryAll(LyingIndexes(copy_));
-}
-
+// One file, and two shards with an index.
 std::vector<CheckpointToDamage> OneFamily() {
   std::vector<CheckpointToDamage> checkpoints = CheckpointsToDamage();
   std::erase_if(checkpoints, [](const CheckpointToDamage& c) { return c.family != "diff"; });
   return checkpoints;
 }
 INSTANTIATE_TEST_SUITE_P(OneFamily, LoaderFilesTest, ::testing::ValuesIn(OneFamily()), ParamName);
+
+class LoaderIndexTest : public LoaderRobustnessTest {};
+
+TEST_P(LoaderIndexTest, IndexThatContradictsTheFilesIsRefused) {
+  ASSERT_TRUE(copy_.good().contains(kIndexName));
+  TryAll(LyingIndexes(copy_));
+  EXPECT_GT(refused_, 20);
+}
+
+std::vector<CheckpointToDamage> WithIndex() {
+  std::vector<CheckpointToDamage> checkpoints = OneFamily();
+  std::erase_if(checkpoints, [](const CheckpointToDamage& c) { return !c.two_shards; });
+  return checkpoints;
+}
+INSTANTIATE_TEST_SUITE_P(OneFamily, LoaderIndexTest, ::testing::ValuesIn(WithIndex()), ParamName);
 
 // A header of many tensors, all valid, takes the most memory for its size.
 TEST(LoaderMemoryTest, HeaderTakesLessThanTwiceItsSize) {
