@@ -28,7 +28,7 @@ std::string Entry(std::string left, std::string_view help) {
   return left.append(help);
 }
 
-// "  --port N    HTTP port; 0..65535 (default 8000)"
+// "  --port N    HTTP port; 0 to 65535 (default 8000)"
 std::string FlagEntry(const FlagSpec& flag) {
   const std::string value(flag.value_name);
   std::string text = Entry("  " + std::string(flag.name) + (value.empty() ? "" : " " + value),

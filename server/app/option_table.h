@@ -121,7 +121,7 @@ struct Assignment {
 // Checks `value` and stores it. The error names the flag, the value and what is allowed.
 Status ApplyFlag(const FlagSpec& flag, std::string_view value, Options& options);
 
-// "0..65535", "auto, cpu", "a number"...
+// "0 to 65535", "auto, cpu", "a number"...
 std::string AllowedText(const FlagSpec& flag);
 std::string DefaultText(const FlagSpec& flag);
 

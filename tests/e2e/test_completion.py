@@ -84,7 +84,7 @@ class EnvironmentTest(unittest.TestCase):
         done = self.run_with(DIFFSERVE_THREADS="many")
         self.assertEqual(done.returncode, 2)
         self.assertEqual(done.stderr, 'diffserve: DIFFSERVE_THREADS: --threads is "many"; allowed:'
-                         " 0..1024\n")
+                         " 0 to 1024\n")
 
     def test_mistyped_variable_is_warned_of(self):
         done = self.run_with(DIFFSERVE_THRAEDS="2")

@@ -168,4 +168,4 @@ class RaisedLimitTest(unittest.TestCase):
             capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 2)
         self.assertIn('--max-body-size is "65MiB"; allowed: bytes with suffix (5G, 512MiB), '
-                      "1024..67108864", done.stderr)
+                      "1024 to 67108864", done.stderr)
