@@ -171,6 +171,13 @@ TEST(ChatTemplateTest, RenderedTextIsBounded) {
   EXPECT_NE(message.find("33554432"), std::string::npos) << message;
 }
 
+TEST(ChatTemplateTest, MemoryOfTheValuesIsBounded) {
+  const std::string message = RenderError(
+      "{% set ns = namespace(list=[]) %}"
+      "{% for i in range(9) %}{% set ns.list = ns.list + ['x' * 33000000] %}{% endfor %}");
+  EXPECT_NE(message.find("268435456"), std::string::npos) << message;
+}
+
 TEST(ChatTemplateTest, TemplateReachesNoFileAndNoOtherTemplate) {
   for (const std::string source :
        {"{% include '/etc/passwd' %}", "{% import 'x' as y %}{{ y }}",
