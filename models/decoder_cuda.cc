@@ -218,7 +218,9 @@ Status Decoder::Mlp(const Weights::Layer& layer) {
 
 int Decoder::FewRowsOf(const PackedLinear& weight, int num_tokens) const {
   if (!parts_.few_rows || !TakesFewRows(weight)) return 0;
-  return std::min(rows_.sequences.generated.num_tokens, num_tokens);
+  if (parts_.matrices->batch_invariant())
+    return std::min(rows_.sequences.generated.num_tokens, num_tokens);
+  return num_tokens <= FewRowsAtBest(weight) ? num_tokens : 0;
 }
 
 template <typename Y>
@@ -304,7 +306,8 @@ Status Decoder::LogitsOf(int first, int count) {
   const LinearArgs<BFloat16, float> args = {
       .x = x, .num_tokens = count, .y = work.logits.as<float>()};
   // The last token of a prompt draws like a generated one.
-  if (parts_.few_rows && TakesFewRows(weight))
+  if (parts_.few_rows && TakesFewRows(weight) &&
+      (parts_.matrices->batch_invariant() || count <= FewRowsAtBest(weight)))
     return LinearFewRows(weight, args, {*parts_.few_rows}, stream_);
   return Linear(weight, args, *parts_.matrices, stream_);
 }

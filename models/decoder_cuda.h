@@ -35,7 +35,8 @@ class Decoder {
     RopeAngles rope;  // cos and sin
     Workspace work;
     std::unique_ptr<MatrixLibrary> matrices;
-    std::optional<FewRows> few_rows;  // if a token's bits may not depend on the batch
+    std::optional<FewRows> few_rows;  // with quantised weights, or if a token's bits may not
+                                      // depend on the batch
   };
   Decoder(Parts parts, const Stream& stream) : parts_(std::move(parts)), stream_(stream) {}
 
@@ -78,7 +79,8 @@ class Decoder {
   Status GateTimesUp(const Weights::Layer& layer);
   // The number of the first `num_tokens` rows that few-row products compute.
   int FewRowsOf(const PackedLinear& weight, int num_tokens) const;
-  // For the layers' tokens: generated ones take few-row products, prompts' the library's.
+  // For the layers' tokens: the first FewRowsOf take few-row products, the others the library's. If
+  // a token's bits may not depend on the batch, those are the generated ones.
   template <typename Y>
   Status Multiply(const PackedLinear& weight, const LinearArgs<BFloat16, Y>& args,
                   const FewRowsNorm& inside = {});

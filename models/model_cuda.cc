@@ -50,8 +50,10 @@ size_t ScratchBytes(const ModelConfig& config, WeightFormat linear_format) {
 }
 
 // For the sums of few-row products that several thread blocks share: as many as the widest one has,
-// up to a limit beyond which fewer share.
-size_t PartialBytes(const ModelConfig& config, const StepLimits& limits) {
+// up to a limit beyond which fewer share; 0 without few-row products.
+size_t PartialBytes(const ModelConfig& config, const StepLimits& limits, bool batch_invariant,
+                    WeightFormat linear_format) {
+  if (!batch_invariant && !IsQuantized(linear_format)) return 0;
   const DiffSpec& spec = config.attention;
   const int width = std::max({config.vocab_size, 2 * config.intermediate_size,
                               2 * config.mamba.inner,
@@ -70,10 +72,10 @@ Status LoadParts(const LoadOptions& options, const DeviceInfo& device, Checkpoin
   matrices.batch_invariant = options.batch_invariant;
   matrices.scratch_bytes = ScratchBytes(options.config, options.linear_format);
   DS_RETURN_IF_ERROR(Assign(&parts->matrices, MatrixLibrary::Open(matrices)));
-  if (options.batch_invariant) {
-    DS_RETURN_IF_ERROR(
-        Assign(&parts->few_rows,
-               FewRows::Create(device, PartialBytes(options.config, options.limits), stream)));
+  if (const size_t bytes = PartialBytes(options.config, options.limits, options.batch_invariant,
+                                        options.linear_format);
+      bytes > 0) {
+    DS_RETURN_IF_ERROR(Assign(&parts->few_rows, FewRows::Create(device, bytes, stream)));
   }
   DS_RETURN_IF_ERROR(Assign(
       &parts->weights, options.config.packed
@@ -138,7 +140,8 @@ size_t StepBytes(const ModelConfig& config, StepBytesOptions options) {
   Complete(config, &options.limits);
   return Workspace::Bytes(config, options.limits, options.logit_quant) +
          MatrixLibraryOptions().workspace_bytes + ScratchBytes(config, options.linear_format) +
-         (options.batch_invariant ? PartialBytes(config, options.limits) : 0) + StepUpload::kBytes;
+         PartialBytes(config, options.limits, options.batch_invariant, options.linear_format) +
+         StepUpload::kBytes;
 }
 
 Result<std::unique_ptr<Model>> LoadModel(LoadOptions options, Checkpoint& checkpoint,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/base/cuda/launch.cuh"
-#include "kernels/ops/few_rows.cuh"
+#include "kernels/ops/few_rows_finish.cuh"
 #include "kernels/ops/row_access.cuh"
 
 namespace diffserve::cuda {
@@ -8,9 +8,7 @@ namespace {
 
 constexpr int kParts = kFewRowsParts;
 constexpr int kThreads = 32 * kParts;
-constexpr int kTileRows = 2 * kStripRows;
-constexpr int kXPitch = kFewRowsGroup * 2 + 16;  // bytes of a token's group; free of bank conflicts
-constexpr int kSumPitch = 20;                    // floats of a token's sums; free of bank conflicts
+constexpr int kSumPitch = 20;  // floats of a token's sums; free of bank conflicts
 
 }  // namespace
 
@@ -18,7 +16,7 @@ struct FewRowsCall {
   FewRowsProduct product;
   FewRowsPlan plan;
   int passes;
-  float* partials;  // [counters][splits][workers][tokens][kTileRows]
+  float* partials;  // [counters][splits][workers][tokens][kSumRows]
   int* counters;
 };
 
@@ -39,8 +37,10 @@ struct FewRowsLayout {
   int sum_floats;  // of one buffer
   int sum_buffers;
 
-  __host__ __device__ FewRowsLayout(const FewRowsProduct& product, const FewRowsPlan& plan)
-      : stage_bytes(kParts * BFloat16Pieces::kStageBytes) {
+  // A warp's stage has warp_stage_bytes.
+  __host__ __device__ FewRowsLayout(const FewRowsProduct& product, const FewRowsPlan& plan,
+                                    int warp_stage_bytes)
+      : stage_bytes(kParts * warp_stage_bytes) {
     const int columns8 = plan.Columns8();
     // Absent tokens of the last eight cost no memory where there are only eight.
     x_tokens = columns8 == 1 ? plan.tile : 8 * columns8;
@@ -71,21 +71,6 @@ struct FewRowsPlace {
     slot = (token_tile * call.plan.columns + column) * call.passes;
   }
 };
-
-__device__ __forceinline__ FewRowsTile TileOf(const FewRowsProduct& product, int unit, int end) {
-  FewRowsTile tile;
-  if (unit >= end) return tile;
-  const int rows = product.YWidth();
-  tile.row = unit * kStripRows;
-  tile.count[0] = min(kStripRows, rows - tile.row);
-  if (product.form == FewRowsForm::kSiluMul) {
-    tile.second = rows;
-    tile.count[1] = tile.count[0];
-  } else if (unit + 1 < end) {
-    tile.count[1] = min(kStripRows, rows - tile.row - kStripRows);
-  }
-  return tile;
-}
 
 // What a warp fetches next: it goes through the pieces of its part, tile by tile.
 struct FewRowsCursor {
@@ -216,103 +201,48 @@ __device__ __forceinline__ void LoadNormed(const FewRowsCall& call, int first_to
   }
 }
 
-// sums += the weights of a group times x: `x` is the lane's row of a B operand.
+// sums += the weights of a group times x, with the group's scales.
+template <typename Pieces, int kColumns8>
+__device__ __forceinline__ void MultiplyScaledGroup(const Pieces& pieces, int stage, int group,
+                                                    typename Pieces::X x,
+                                                    float (&sums)[kColumns8][4]) {
+  const auto weights = pieces.Read(stage, group);
+  uint32_t a[2][2][4];
+#pragma unroll
+  for (int pair = 0; pair < 2; ++pair) weights.Fragments(pair, a[pair]);
+#pragma unroll
+  for (int n = 0; n < kColumns8; ++n) {
+    float group_sums[4] = {};
+#pragma unroll
+    for (int pair = 0; pair < 2; ++pair) {
+      uint32_t b[4];
+      Pieces::XFragments(x + n * 8 * kXPitch, pair, b);
+      MmaBFloat16(group_sums, a[pair][0], b[0], b[1]);
+      MmaBFloat16(group_sums, a[pair][1], b[2], b[3]);
+    }
+#pragma unroll
+    for (int c = 0; c < 4; ++c) sums[n][c] = fmaf(group_sums[c], weights.Scale(c / 2), sums[n][c]);
+  }
+}
+
+// The same without scales.
 template <typename Pieces, int kColumns8>
 __device__ __forceinline__ void MultiplyGroup(const Pieces& pieces, int stage, int group,
-                                              uint32_t x, float (&sums)[kColumns8][4]) {
-  // Unrolled for 64 tokens, ptxas loads too far ahead and spills.
-  [[maybe_unused]] constexpr int kUnrolled = kColumns8 == 8 ? 1 : 2;
+                                              typename Pieces::X x, float (&sums)[kColumns8][4]) {
+  const auto weights = pieces.Read(stage, group);
+  // Unrolled for 64 tokens, ptxas loads bfloat16 weights too far ahead and spills. Codes are in
+  // registers, whose numbers must be constants.
+  [[maybe_unused]] constexpr int kUnrolled = kColumns8 == 8 && !Pieces::kAreCodes ? 1 : 2;
 #pragma unroll kUnrolled
   for (int pair = 0; pair < 2; ++pair) {
     uint32_t a[2][4];
-    pieces.Fragments(stage, group, pair, a);
+    weights.Fragments(pair, a);
 #pragma unroll
     for (int n = 0; n < kColumns8; ++n) {
       uint32_t b[4];
-      LdMatrix4(b, x + static_cast<uint32_t>(n * 8 * kXPitch + pair * 64));
+      Pieces::XFragments(x + n * 8 * kXPitch, pair, b);
       MmaBFloat16(sums[n], a[0], b[0], b[1]);
       MmaBFloat16(sums[n], a[1], b[2], b[3]);
-    }
-  }
-}
-
-// The sum of 1, 2, 4 or 8 numbers in the order of the contract.
-__device__ __forceinline__ float TreeSum(const float* values, int stride, int count) {
-  const auto pair = [=](int i) { return values[i * stride] + values[(i + 1) * stride]; };
-  if (count == 1) return values[0];
-  float sum = pair(0);
-  if (count >= 4) sum += pair(2);
-  if (count == 8) sum += pair(4) + pair(6);
-  return sum;
-}
-
-__device__ __forceinline__ float BiasOf(const FewRowsProduct& product, int feature) {
-  if (product.bias == nullptr) return 0.0f;
-  return product.y_dtype == DType::kFloat32
-             ? static_cast<const float*>(product.bias)[feature]
-             : BFloat16ToFloat(static_cast<const BFloat16*>(product.bias)[feature]);
-}
-
-__device__ __forceinline__ void Store(const FewRowsProduct& product, int token, int feature,
-                                      float sum) {
-  const int64_t at = static_cast<int64_t>(token) * product.out_features + feature;
-  if (product.bias != nullptr) sum += BiasOf(product, feature);
-  if (product.y_dtype == DType::kFloat32) {
-    float* y = static_cast<float*>(product.y) + at;
-    *y = product.accumulate ? sum + *y : sum;
-  } else {
-    BFloat16* y = static_cast<BFloat16*>(product.y) + at;
-    *y = FloatToBFloat16(product.accumulate ? sum + BFloat16ToFloat(*y) : sum);
-  }
-}
-
-// As SiluMul of the rounded product.
-__device__ __forceinline__ void StoreSiluMul(const FewRowsProduct& product, int token, int feature,
-                                             float gate, float up) {
-  const int width = product.YWidth();
-  if (product.bias != nullptr) {
-    gate += BiasOf(product, feature);
-    up += BiasOf(product, width + feature);
-  }
-  gate = BFloat16ToFloat(FloatToBFloat16(gate));
-  up = BFloat16ToFloat(FloatToBFloat16(up));
-  static_cast<BFloat16*>(product.y)[static_cast<int64_t>(token) * width + feature] =
-      FloatToBFloat16(gate / (1.0f + expf(-gate)) * up);
-}
-
-// Finished sums of a pass: of worker w, token t and row r of its tile, `count` numbers `stride`
-// apart from values[(w * worker_stride) + t * token_stride + r] on.
-struct PassSums {
-  const float* values;
-  int worker_stride, token_stride, stride, count;
-  __device__ __forceinline__ float At(int worker, int token, int row) const {
-    return TreeSum(values + worker * worker_stride + token * token_stride + row, stride, count);
-  }
-};
-
-// Writes y of the tiles that the block's workers computed in a pass. unit_begin: of each worker,
-// and the end.
-template <int kColumns8>
-__device__ __forceinline__ void FinishPass(const FewRowsCall& call, const PassSums& sums,
-                                           const int* unit_begin, int pass, int first_token,
-                                           int num_tokens) {
-  constexpr int kTokens = 8 * kColumns8;
-  const FewRowsProduct& product = call.product;
-  const bool is_silu = product.form == FewRowsForm::kSiluMul;
-  const int total = call.plan.splits * kTokens * kTileRows;
-  for (int i = static_cast<int>(threadIdx.x); i < total; i += kThreads) {
-    const int row = i % kTileRows, token = i / kTileRows % kTokens,
-              worker = i / kTileRows / kTokens;
-    if (token >= num_tokens) continue;
-    const int strip = row / kStripRows, in_strip = row % kStripRows;
-    const FewRowsTile tile = TileOf(product, unit_begin[worker] + pass * product.UnitsOfTile(),
-                                    unit_begin[worker + 1]);
-    if (in_strip >= (strip == 0 ? tile.count[0] : tile.count[1])) continue;
-    if (!is_silu) {
-      Store(product, first_token + token, tile.row + row, sums.At(worker, token, row));
-    } else if (strip == 0) {
-      StoreSiluMul(product, first_token + token, tile.row + row, sums.At(worker, token, row),
-                   sums.At(worker, token, row + kStripRows));
     }
   }
 }
@@ -332,18 +262,17 @@ __device__ __forceinline__ bool IsLast(FewRowsShared& shared, int* counter, int 
 
 // The grid's threads share the lines of 128 bytes.
 __device__ __forceinline__ void Prefetch(const FewRowsAhead& ahead) {
-  constexpr int kLine = 64;  // input features
-  const int lines = (ahead.in_features + kLine - 1) / kLine;
-  const int rows = ahead.units * kStripRows;
+  constexpr int kLine = 128;
+  const int lines = static_cast<int>((ahead.unit_bytes + kLine - 1) / kLine);
   const int threads = static_cast<int>(gridDim.x) * kThreads;
   for (int i = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
-       i < ahead.workers * rows * lines; i += threads) {
-    const int worker = i / lines / rows;
-    const int row = ahead.num_units * worker / ahead.workers * kStripRows + i / lines % rows;
-    if (row >= ahead.y_width) continue;
-    const BFloat16* from = ahead.weight + int64_t{row} * ahead.in_features + i % lines * kLine;
-    PrefetchL2(from);
-    if (ahead.halves == 2) PrefetchL2(from + int64_t{ahead.y_width} * ahead.in_features);
+       i < ahead.workers * ahead.units * lines; i += threads) {
+    const int worker = i / lines / ahead.units;
+    const int unit = ahead.num_units * worker / ahead.workers + i / lines % ahead.units;
+    const int64_t at = unit * ahead.unit_bytes + i % lines * kLine;
+    if (at >= ahead.bytes) continue;
+    PrefetchL2(ahead.weight + at);
+    if (ahead.second > 0) PrefetchL2(ahead.weight + ahead.second + at);
   }
 }
 
@@ -354,9 +283,10 @@ template <typename Pieces, int kColumns8>
 __global__ void __launch_bounds__(kThreads, kColumns8 == 8 ? 1 : 2)
     FewRowsKernel(const __grid_constant__ FewRowsCall call) {
   constexpr int kTokens = 8 * kColumns8;
+  [[maybe_unused]] constexpr int kUnrolledGroups = 2;
   const FewRowsProduct& product = call.product;
   const FewRowsPlan& plan = call.plan;
-  const FewRowsLayout layout(product, plan);
+  const FewRowsLayout layout(product, plan, Pieces::kStageBytes);
   const FewRowsPlace place(call);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int first_token = place.token_tile * plan.tile;
@@ -379,9 +309,7 @@ __global__ void __launch_bounds__(kThreads, kColumns8 == 8 ? 1 : 2)
   const int part = first_part + warp % parts;
 
   // The first pieces of weights are asked for, and x is read.
-  const Pieces pieces = {SharedAddress(DynamicShared()) +
-                             static_cast<uint32_t>(warp * plan.stages * Pieces::kStageBytes),
-                         lane};
+  const Pieces pieces(DynamicShared() + warp * plan.stages * Pieces::kStageBytes, lane);
   FewRowsCursor cursor = {.unit = unit_begin[worker],
                           .end_unit = unit_begin[worker + 1],
                           .group = GroupBegin(product.in_features, part),
@@ -397,9 +325,7 @@ __global__ void __launch_bounds__(kThreads, kColumns8 == 8 ? 1 : 2)
     LoadX(call, first_token, num_tokens, first_group, num_groups, x, layout.x_tokens);
   }
   __syncthreads();
-  const uint32_t x_row = SharedAddress(x) +
-                         static_cast<uint32_t>(min(lane % 8, layout.x_tokens - 1) * kXPitch +
-                                               lane / 8 * 16);
+  const typename Pieces::X x_row = Pieces::XOf(x, lane, layout.x_tokens);
   const int group_bytes = layout.x_tokens * kXPitch;
 
   // Tile by tile, each warp its part.
@@ -412,11 +338,15 @@ __global__ void __launch_bounds__(kThreads, kColumns8 == 8 ? 1 : 2)
         plan.stages == 2 ? CpAsyncWait<0>() : CpAsyncWait<1>();
         __syncwarp();
         cursor.Fetch(product, pieces, stage == 0 ? plan.stages - 1 : stage - 1);
-        const uint32_t at = x_row + static_cast<uint32_t>((group - first_group) * group_bytes);
-#pragma unroll
+        const typename Pieces::X at = x_row + (group - first_group) * group_bytes;
+#pragma unroll kUnrolledGroups
         for (int i = 0; i < Pieces::kGroups; ++i) {
-          if (group + i < cursor.end_group)
-            MultiplyGroup(pieces, stage, i, at + static_cast<uint32_t>(i * group_bytes), sums);
+          if (group + i >= cursor.end_group) break;
+          if constexpr (Pieces::kScalesGroups) {
+            MultiplyScaledGroup(pieces, stage, i, at + i * group_bytes, sums);
+          } else {
+            MultiplyGroup(pieces, stage, i, at + i * group_bytes, sums);
+          }
         }
         stage = stage + 1 == plan.stages ? 0 : stage + 1;
       }
@@ -436,21 +366,25 @@ __global__ void __launch_bounds__(kThreads, kColumns8 == 8 ? 1 : 2)
     // The parts are added. With splits, the last thread block to come adds their sums.
     PassSums done = {buffer, parts * kTokens * kSumPitch, kSumPitch, kTokens * kSumPitch, parts};
     if (plan.splits > 1) {
-      const int elements = plan.splits * kTokens * kTileRows, slot = place.slot + pass;
+      const int elements = plan.splits * kTokens * kSumRows, slot = place.slot + pass;
       float* const partials = call.partials + static_cast<int64_t>(slot) * plan.splits * elements;
       for (int i = static_cast<int>(threadIdx.x); i < elements; i += kThreads) {
-        partials[place.split * elements + i] = done.At(i / kTileRows / kTokens,
-                                                       i / kTileRows % kTokens, i % kTileRows);
+        partials[place.split * elements + i] = done.At(i / kSumRows / kTokens,
+                                                       i / kSumRows % kTokens, i % kSumRows);
       }
       if (!IsLast(shared, call.counters + slot, plan.splits)) continue;
-      done = {partials, kTokens * kTileRows, kTileRows, elements, plan.splits};
+      done = {partials, kTokens * kSumRows, kSumRows, elements, plan.splits};
     }
-    FinishPass<kColumns8>(call, done, unit_begin, pass, first_token, num_tokens);
+    FinishPass<Pieces, kColumns8>(product, plan.splits, done, unit_begin, pass, first_token,
+                                  num_tokens);
   }
 }
 
 size_t FewRowsPlan::SharedBytes(const FewRowsProduct& product) const {
-  const FewRowsLayout layout(product, *this);
+  const int warp_stage_bytes = WithPieces(
+      product.format,
+      []<typename Pieces>(std::type_identity<Pieces>) { return Pieces::kStageBytes; });
+  const FewRowsLayout layout(product, *this, warp_stage_bytes);
   return static_cast<size_t>(stages * layout.stage_bytes + layout.x_bytes) +
          static_cast<size_t>(layout.sum_buffers * layout.sum_floats) * sizeof(float) +
          sizeof(FewRowsShared);
@@ -472,16 +406,18 @@ Status FewRows::Multiply(const FewRowsProduct& product, const FewRowsPlan& plan,
     if (error != cudaSuccess) return ToStatus(error, "shared memory of FewRows");
     return Launch("FewRows", shape, stream, kernel, call);
   };
-  switch (plan.Columns8()) {
-    case 1:
-      return run(FewRowsKernel<BFloat16Pieces, 1>);
-    case 2:
-      return run(FewRowsKernel<BFloat16Pieces, 2>);
-    case 4:
-      return run(FewRowsKernel<BFloat16Pieces, 4>);
-    default:
-      return run(FewRowsKernel<BFloat16Pieces, 8>);
-  }
+  return WithPieces(product.format, [&]<typename Pieces>(std::type_identity<Pieces>) {
+    switch (plan.Columns8()) {
+      case 1:
+        return run(FewRowsKernel<Pieces, 1>);
+      case 2:
+        return run(FewRowsKernel<Pieces, 2>);
+      case 4:
+        return run(FewRowsKernel<Pieces, 4>);
+      default:
+        return run(FewRowsKernel<Pieces, 8>);
+    }
+  });
 }
 
 }  // namespace diffserve::cuda

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products with bfloat16 weights for the tokens that a step generates: few rows of x, so that the
-// time is that of reading the weights. A warp holds 16 output features as the A operand of
-// mma.m16n8k16 and eight tokens as B. Eight warps, of one thread block or of several, each stream
-// one part of in_features.
+// Products for the tokens that a step generates: few rows of x, so that the time is that of reading
+// the weights. A warp holds 16 output features as the A operand of mma.m16n8k16 and eight tokens as
+// B. Eight warps, of one thread block or of several, each stream one part of in_features. Weights
+// are bfloat16 or codes, which become bfloat16 numbers in registers, exactly. x is bfloat16, also
+// where the weights are fp8.
 //
 // *Invariants*: part p of in_features is groups [G p / 8, G (p + 1) / 8) of 64 features, with G =
-// ceil(in_features / 64). c[p] is one chain of mma over its part in ascending order, from 0. An
-// element's sum is ((c0 + c1) + (c2 + c3)) + ((c4 + c5) + (c6 + c7)). Then in float32: + bias, + y
-// if it accumulates; then it is rounded to y's type once. So a token's bits depend on its x and on
-// the weights alone: not on the other tokens, their number, or the plan. A NaN or infinity in x or
-// in a weight reaches every output that has it as a factor, and no other.
+// ceil(in_features / 64). c[p] is one chain of mma over its part, groups in ascending order, from
+// 0. With int4 weights a group is a chain from 0, and c[p] adds it times its scale, fused, in
+// ascending order. An element's sum is ((c0 + c1) + (c2 + c3)) + ((c4 + c5) + (c6 + c7)). Then in
+// float32: the output feature's scale times it, + bias, + y if it accumulates; then it is rounded
+// to y's type once. So a token's bits depend on its x and on the weights alone: not on the other
+// tokens, their number, or the plan. A NaN or infinity in x or in a weight reaches every output
+// that has it as a factor, and no other.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +25,12 @@
 #include "kernels/base/cuda/stream.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/status.h"
+#include "kernels/ops/linear_quantized_cuda.h"
+#include "kernels/ops/weight_tiles.h"
 
 namespace diffserve::cuda {
+
+class PackedLinear;
 
 inline constexpr int kFewRowsParts = 8;
 inline constexpr int kFewRowsTileMax = 64;  // tokens of a thread block
@@ -38,10 +45,10 @@ enum class FewRowsForm : uint8_t {
 // The weights of a later product. Thread blocks that have asked for their last weights bring the
 // first `units` of each worker of that product (FewRowsPlan) into the L2 cache. Changes no result.
 struct FewRowsAhead {
-  const BFloat16* weight = nullptr;  // as FewRowsProduct's, with the next three
-  int in_features = 0;
-  int y_width = 0;
-  int halves = 1;  // 2 with kSiluMul
+  const std::byte* weight = nullptr;  // units, which are neighbours in memory
+  int64_t bytes = 0;                  // of all units, without the second half with kSiluMul
+  int64_t second = 0;                 // from a unit to its second half; 0: none
+  int64_t unit_bytes = 0;             // of a half
   int num_units = 0;
   int workers = 1;
   int units = 0;  // 0: nothing
@@ -61,7 +68,9 @@ inline constexpr int kFewRowsNormTokens = 8;
 // Device memory. REQUIRES: in_features and x_stride are multiples of 8; weight and x are 16-byte
 // aligned. With kSiluMul out_features is a multiple of 16, y is bfloat16 and does not accumulate.
 struct FewRowsProduct {
-  const BFloat16* weight = nullptr;  // [out_features, in_features]
+  WeightFormat format = WeightFormat::kBFloat16;  // or a quantised one
+  const void* weight = nullptr;                   // as QuantizedMatrix's codes
+  const float* scale = nullptr;                   // the same
   int in_features = 0;
   int out_features = 0;
   const BFloat16* x = nullptr;  // [num_tokens, in_features]
@@ -81,6 +90,12 @@ struct FewRowsProduct {
   // Eight output features, of each half with kSiluMul: what a thread block computes at least.
   constexpr int NumUnits() const { return (YWidth() + 7) / 8; }
   constexpr int UnitsOfTile() const { return form == FewRowsForm::kSiluMul ? 1 : 2; }
+  // Bytes from a unit of output features to the next.
+  constexpr int64_t UnitBytes() const {
+    if (format == WeightFormat::kBFloat16) return int64_t{16} * in_features;
+    if (format == WeightFormat::kFp8E4M3) return int64_t{8} * Fp8Padded(in_features);
+    return NumQuantGroups(in_features) * TileBytes(format);
+  }
   // The same for at most `count` tokens from `begin` on.
   FewRowsProduct Tokens(int begin, int count) const {
     FewRowsProduct part = *this;
@@ -159,5 +174,9 @@ struct FewRowsUse {
   const FewRows& few_rows;
   FewRowsNorm norm = {};  // in the place of x
 };
+
+// Up to how many tokens LinearFewRows is thought to be faster than Linear (docs/results/gpu.md):
+// with quantised weights, for which Linear widens codes or makes codes of x; 0: for none.
+int FewRowsAtBest(const PackedLinear& weight);
 
 }  // namespace diffserve::cuda

@@ -28,10 +28,12 @@ int UnitsMax(const FewRowsProduct& product, const FewRowsPlan& plan) {
 double Cost(const FewRowsProduct& product, const FewRowsPlan& plan) {
   const int workers = plan.columns * plan.splits;
   const double in_features = product.in_features, out_features = product.out_features;
+  const double halves = product.out_features / product.YWidth();
   const double token_tiles = plan.TokenTiles(product);
   // As if every worker had as many units as the one that has most.
   const double uneven = static_cast<double>(UnitsMax(product, plan)) * workers / product.NumUnits();
-  const double weights = 2 * in_features * out_features * uneven * token_tiles;
+  const double weights = static_cast<double>(product.UnitBytes()) * halves * product.NumUnits() *
+                         uneven * token_tiles;
   // A norm reads whole rows of float32.
   const double row_bytes = product.norm.rows == nullptr ? 2 * in_features / plan.splits
                                                         : 4 * in_features;
@@ -97,15 +99,18 @@ Result<FewRowsPlan> PlanFewRows(const FewRowsProduct& product, const FewRowsLimi
 }
 
 FewRowsAhead AheadOf(const FewRowsProduct& product, const FewRowsPlan& plan, double bytes) {
-  FewRowsAhead ahead = {.weight = product.weight,
-                        .in_features = product.in_features,
-                        .y_width = product.YWidth(),
-                        .halves = product.out_features / product.YWidth(),
+  const int halves = product.out_features / product.YWidth();
+  const int64_t unit_bytes = product.UnitBytes(), all = product.NumUnits() * unit_bytes;
+  const bool has_all_rows = product.format != WeightFormat::kBFloat16;
+  FewRowsAhead ahead = {.weight = static_cast<const std::byte*>(product.weight),
+                        .bytes = has_all_rows ? all : product.YWidth() * unit_bytes / 8,
+                        .second = halves == 2 ? all : 0,
+                        .unit_bytes = unit_bytes,
                         .num_units = product.NumUnits(),
                         .workers = plan.columns * plan.splits};
-  const double unit_bytes = 2.0 * 8 * ahead.halves * product.in_features;
-  ahead.units = std::min(static_cast<int>(bytes / (unit_bytes * ahead.workers)),
-                         UnitsMax(product, plan));
+  ahead.units = std::min(
+      static_cast<int>(bytes / (static_cast<double>(unit_bytes) * halves * ahead.workers)),
+      UnitsMax(product, plan));
   return ahead;
 }
 

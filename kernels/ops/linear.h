@@ -81,7 +81,7 @@ Status Linear(const PackedLinear& weight, const LinearArgs<BFloat16>& args, Matr
               const Stream& stream);
 Status Linear(const PackedLinear& weight, const LinearArgs<BFloat16, float>& args,
               MatrixLibrary& library, const Stream& stream);
-// Whether the weights are bfloat16, and in_features a multiple of 8.
+// Whether in_features is a multiple of 8.
 bool TakesFewRows(const PackedLinear& weight);
 // The same by the chain of few_rows_cuda.h, for any number of tokens. REQUIRES: TakesFewRows.
 Status LinearFewRows(const PackedLinear& weight, const LinearArgs<BFloat16>& args,

@@ -11,9 +11,6 @@
 namespace diffserve::cuda {
 namespace {
 
-// More tokens than these multiply by the weights as bfloat16, a part of the matrix at a time.
-constexpr int kCodedTokensMax = 64;
-
 // cuBLASLt may round a product to y's type before it adds a bias and y, and does so on an H200. So
 // it gives float32 sums where the result is bfloat16, and FinishSums rounds once.
 bool NeedsSums(const QuantizedProduct& product) {
@@ -84,14 +81,14 @@ Status MultiplyWide(const QuantizedProduct& product, const WideRows& weight, con
                           stream);
 }
 
+// Widens the weights, a part of the matrix at a time.
 Status MultiplyInts(const QuantizedProduct& product, MatrixLibrary& library, const Stream& stream) {
   const QuantizedMatrix& weight = product.weight;
   const size_t row_bytes = static_cast<size_t>(weight.in_features) * sizeof(BFloat16);
   const size_t wide_bytes = NeedsSums(product) ? library.scratch().size_bytes() / 512 * 256
                                                : library.scratch().size_bytes();
   const int rows_at_once = static_cast<int>(wide_bytes / row_bytes) / kTileRows * kTileRows;
-  if (product.num_tokens <= kCodedTokensMax || library.batch_invariant() || rows_at_once == 0)
-    return LinearQuantized(product, stream);
+  DS_CHECK(rows_at_once > 0, "the library has scratch memory for quantised weights");
   auto* const wide = library.scratch().as<std::byte>();
   const Scratch rest = {wide + wide_bytes, library.scratch().size_bytes() - wide_bytes};
   for (int first = 0; first < weight.out_features; first += rows_at_once) {
@@ -167,7 +164,9 @@ FewRowsProduct FewRowsOf(const PackedLinear& weight, const LinearArgs<BFloat16, 
                          DType y_dtype, const FewRowsUse& use) {
   CheckOutput(weight, y_dtype);
   DS_CHECK(TakesFewRows(weight), "few-row products have kernels for the weights");
-  return {.weight = static_cast<const BFloat16*>(weight.weight()),
+  return {.format = weight.format(),
+          .weight = weight.weight(),
+          .scale = weight.matrix().scale,
           .in_features = weight.in_features(),
           .out_features = weight.out_features(),
           .x = args.x,
@@ -211,8 +210,11 @@ Status Linear(const PackedLinear& weight, const LinearArgs<BFloat16, float>& arg
   return Multiply(weight, args, DType::kFloat32, library, stream);
 }
 
-bool TakesFewRows(const PackedLinear& weight) {
-  return weight.format() == WeightFormat::kBFloat16 && weight.in_features() % 8 == 0;
+bool TakesFewRows(const PackedLinear& weight) { return weight.in_features() % 8 == 0; }
+
+int FewRowsAtBest(const PackedLinear& weight) {
+  if (!TakesFewRows(weight) || weight.format() == WeightFormat::kBFloat16) return 0;
+  return weight.format() == WeightFormat::kFp8E4M3 ? kFewRowsTileMax : 2 * kFewRowsTileMax;
 }
 
 Status LinearFewRows(const PackedLinear& weight, const LinearArgs<BFloat16>& args,

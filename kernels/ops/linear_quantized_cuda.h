@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products with int8 and int4 weights on a device (weight_tiles.h): activations are bfloat16, codes
-// are exact in it, sums are float32. An int8 sum is scaled once, an int4 sum once per group. Also
-// the parts of a product that cuBLASLt leaves to others: codes before it, results after it.
-//
-// *Invariants*: an output element is the sum of kParts parts of the groups, each a chain in
-// ascending order. So a token's bits do not depend on the number of tokens.
+// Products with quantised weights on a device, as far as cuBLASLt leaves them to others: int8 and
+// int4 weights become bfloat16 before it, activations become fp8 codes, and results are finished
+// after it. Few tokens multiply by the codes (few_rows_cuda.h).
 #pragma once
 
 #include <algorithm>
@@ -52,11 +49,8 @@ struct QuantizedProduct {
   }
 };
 
-// int8 and int4 weights, for few tokens: reads the weights once per 32 of them.
-Status LinearQuantized(const QuantizedProduct& product, const Stream& stream);
-
 // Writes rows [first, first + num_rows) of int8 or int4 weights, rounded to bfloat16, to `to`:
-// [num_rows, in_features]. REQUIRES: first is a multiple of 16.
+// [num_rows, in_features]. REQUIRES: first is a multiple of kTileRows.
 Status WidenWeights(const QuantizedMatrix& weight, int first, int num_rows, BFloat16* to,
                     const Stream& stream);
 

@@ -43,8 +43,7 @@ struct MatrixLibraryOptions {
 // y = x W^T (+ bias) (+ y). Pointers are device memory. REQUIRES: weight, x and y are 16-byte
 // aligned. With 8-bit inputs, which need compute capability 8.9: features are multiples of 16, y is
 // float32, and there is neither bias nor accumulation. Nor is there with a bfloat16 y: on an H200,
-// cuBLASLt rounded such a product to bfloat16 before it added y. Only a library that is not
-// batch_invariant has a y_stride.
+// cuBLASLt rounded such a product to bfloat16 before it added y.
 struct MatrixProduct {
   DType input_dtype = DType::kBFloat16;  // of weight and x: or kFp8E4M3
   const void* weight = nullptr;          // [out_features, in_features]

@@ -124,7 +124,6 @@ class MatrixLibrary::State {
                                                     product.bias == nullptr && !product.accumulate),
              "y is float32, or bfloat16 to which nothing is added");
     if (product.num_rows == 0) return Status();
-    DS_CHECK(product.y_stride == 0 || !options_.batch_invariant, "rows of y are contiguous");
     const Shape shape = {product.input_dtype,  product.num_rows,       product.in_features,
                          product.out_features, product.x_stride,       YStride(product),
                          product.y_dtype,      product.bias != nullptr};
@@ -216,7 +215,7 @@ class MatrixLibrary::State {
     prepared->is_padded = true;
     DS_RETURN_IF_ERROR(LayRows(product, kInvariantRows, prepared));
     const size_t x_bytes = XBytes(product, product.x_stride) * kInvariantRows;
-    const size_t y_bytes = RowBytesOfY(product) * kInvariantRows;
+    const size_t y_bytes = StrideBytesOfY(product) * kInvariantRows;
     for (const auto& [buffer, bytes] : {std::pair(&padded_x_, x_bytes), {&padded_y_, y_bytes}}) {
       if (buffer->size_bytes() >= bytes) continue;
       DS_RETURN_IF_ERROR(stream.Synchronize());
@@ -229,8 +228,8 @@ class MatrixLibrary::State {
   static size_t XBytes(const MatrixProduct& product, int64_t elements) {
     return static_cast<size_t>(elements) * SizeOf(product.input_dtype);
   }
-  static size_t RowBytesOfY(const MatrixProduct& product) {
-    return static_cast<size_t>(product.out_features) * (product.y_dtype == DType::kFloat32 ? 4 : 2);
+  static size_t StrideBytesOfY(const MatrixProduct& product) {
+    return static_cast<size_t>(YStride(product)) * SizeOf(product.y_dtype);
   }
   static std::string Describe(const MatrixProduct& product) {
     return std::to_string(product.num_rows) + " x " + std::to_string(product.in_features) + " x " +
@@ -333,7 +332,7 @@ class MatrixLibrary::State {
       rows.x = static_cast<const std::byte*>(product.x) +
                static_cast<size_t>(first) * XBytes(product, product.x_stride);
       rows.y = static_cast<std::byte*>(product.y) +
-               static_cast<size_t>(first) * RowBytesOfY(product);
+               static_cast<size_t>(first) * StrideBytesOfY(product);
       rows.num_rows = std::min(product.num_rows - first, kInvariantRows);
       DS_RETURN_IF_ERROR(rows.num_rows == kInvariantRows ? Launch(prepared, rows, stream)
                                                          : LaunchPadded(prepared, rows, stream));
@@ -355,12 +354,20 @@ class MatrixLibrary::State {
                                          .row_bytes = XBytes(product, product.in_features),
                                          .num_rows = num_rows},
                                         stream));
-    auto* const y = static_cast<std::byte*>(product.y);
-    const size_t y_bytes = num_rows * RowBytesOfY(product);
-    if (product.accumulate)
-      DS_RETURN_IF_ERROR(CopyOnDevice(y, padded_y_.as<std::byte>(), y_bytes, stream));
+    const size_t y_stride = StrideBytesOfY(product);
+    const auto copy_y = [&](const void* from, void* to) {
+      return CopyRowsOnDevice(
+          {.from = from,
+           .from_stride = y_stride,
+           .to = to,
+           .to_stride = y_stride,
+           .row_bytes = static_cast<size_t>(product.out_features) * SizeOf(product.y_dtype),
+           .num_rows = num_rows},
+          stream);
+    };
+    if (product.accumulate) DS_RETURN_IF_ERROR(copy_y(product.y, padded_y_.data()));
     DS_RETURN_IF_ERROR(Launch(prepared, padded, stream));
-    return CopyOnDevice(padded_y_.as<std::byte>(), y, y_bytes, stream);
+    return copy_y(padded_y_.data(), product.y);
   }
 
   Status Launch(const Prepared& prepared, const MatrixProduct& product,

@@ -13,7 +13,7 @@ namespace diffserve {
 enum class WeightFormat : uint8_t { kFloat32, kBFloat16, kFloat16, kInt8, kInt4, kFp8E4M3 };
 
 // Formats whose elements are independent numbers; only linear layers can have the others. kFp8E4M3
-// is a device's: weight = scale[output feature] * code, and so are the activations per token.
+// is a device's: weight = scale[output feature] * code, and so are cuBLASLt's activations by token.
 inline constexpr WeightFormat kFloatFormats[] = {WeightFormat::kFloat32, WeightFormat::kBFloat16,
                                                  WeightFormat::kFloat16};
 inline constexpr WeightFormat kQuantizedFormats[] = {WeightFormat::kInt8, WeightFormat::kInt4};

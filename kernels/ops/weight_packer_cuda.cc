@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
+#include <span>
 
 #include "kernels/ops/weight_codec.h"
 #include "kernels/ops/weight_tiles.h"
@@ -150,9 +152,14 @@ PackedLinear WeightPacker::Fp8(std::span<const LinearPart> parts, LinearOutput o
           const TensorView& stored = rows[row].part->scale;
           scale[row] = stored.data == nullptr ? Fp8WeightCodec::ScaleOf(wide)
                                               : stored.At(rows[row].index);
-          std::ranges::transform(
-              wide, reinterpret_cast<uint8_t*>(bytes) + static_cast<size_t>(i) * row_bytes,
-              [&](float value) { return Fp8WeightCodec::Encode(value, scale[row]); });
+          const std::span codes(
+              reinterpret_cast<uint8_t*>(bytes) + static_cast<size_t>(i) * row_bytes, in);
+          std::ranges::transform(wide, codes.begin(), [&](float value) {
+            return Fp8WeightCodec::Encode(value, scale[row]);
+          });
+          // A NaN among them reaches every result of the row. Fp8Lane knows no code for it.
+          if (std::ranges::any_of(codes, [](uint8_t code) { return (code & 0x7f) == 0x7f; }))
+            scale[row] = std::numeric_limits<float>::quiet_NaN();
         }
       });
     });

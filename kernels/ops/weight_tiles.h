@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of int8 and int4 weights on a device. A tile is 16 output features (rows) of a group of
-// 64 input features (kQuantGroup). A matrix is [row tiles][groups][tile], with zeros up to a
-// multiple of kTileRowsPadded rows.
+// The order of int8 and int4 weights on a device. A tile is 8 output features (rows) of a group of
+// 64 input features (kQuantGroup). A matrix is [row tiles][groups][tile]; rows beyond
+// out_features and features beyond in_features hold some code.
 //
-// A lane reads its 16 or 32 bytes of a tile in words that hold the A operand of mma.m16n8k16 four
-// times, for steps 0 to 3. Lane 4 r + t has rows r and r + 8, and of step s the features 16 t + 4 s
-// + {0, 1, 2, 3}: so the lane reads 16 neighbouring activations as its B operand. In a word, bytes
-// 0 and 2 are two neighbouring features of row r, bytes 1 and 3 those of row r + 8.
+// A lane reads its 16 codes of a tile at once: lane 4 r + t has row r, and of step s of
+// mma.m16n8k16 the features 16 t + 4 s + {0, 1, 2, 3}. So two tiles are the A operands of 16 rows,
+// and the lane reads 16 neighbouring activations as its B operand. What is masked out of a word
+// together, for the halves of a register, is two neighbouring features.
 #pragma once
 
 #include <cstdint>
@@ -16,36 +16,32 @@
 
 namespace diffserve {
 
-inline constexpr int kTileRows = 16;
-inline constexpr int kTileRowsPadded = 64;
+inline constexpr int kTileRows = 8;
 constexpr int64_t NumRowTiles(int64_t out_features) {
-  return (out_features + kTileRowsPadded - 1) / kTileRowsPadded * (kTileRowsPadded / kTileRows);
+  return (out_features + kTileRows - 1) / kTileRows;
 }
 
-// weight = scale[output feature] * code, in two's complement.
+// weight = scale[output feature] * (code - Int8Panel::kZero). A word is a step: features 0, 2,
+// 1, 3.
 struct Int8Tile {
-  static constexpr int kHalfBytes = 512;  // steps 0 and 1, then 2 and 3
-  static constexpr int kBytes = 2 * kHalfBytes;
+  static constexpr int kBytes = kTileRows * kQuantGroup;
 
   static constexpr int CodeAt(int row, int feature) {
-    const int lane = row % 8 * 4 + feature / 16, step = feature / 4 % 4, pair = feature / 2 % 2;
-    return step / 2 * kHalfBytes + lane * 16 + (step % 2 * 2 + pair) * 4 + feature % 2 * 2 +
-           row / 8;
+    return row * kQuantGroup + feature / 4 * 4 + feature % 2 * 2 + feature / 2 % 2;
   }
 };
 
 // weight = scale[group][output feature] * (code - Int4Panel::kZero), scales in float16 after the
-// codes: of row r and of row r + 8 together.
+// codes. A word is two steps, in its even and in its odd bytes.
 struct Int4Tile {
-  static constexpr int kScalesAt = 512;
+  static constexpr int kScalesAt = kTileRows * kQuantGroup / 2;
   static constexpr int kBytes = kScalesAt + 2 * kTileRows;
 
   static constexpr int CodeAt(int row, int feature) {
-    const int lane = row % 8 * 4 + feature / 16, step = feature / 4 % 4;
-    return lane * 16 + step * 4 + feature % 2 * 2 + row / 8;
+    return row * kQuantGroup / 2 + feature / 8 * 4 + feature % 2 * 2 + feature / 4 % 2;
   }
   static constexpr int CodeShift(int feature) { return feature / 2 % 2 * 4; }
-  static constexpr int ScaleAt(int row) { return kScalesAt + row % 8 * 4 + row / 8 * 2; }
+  static constexpr int ScaleAt(int row) { return kScalesAt + row * 2; }
 };
 
 constexpr int64_t TileBytes(WeightFormat format) {

@@ -11,8 +11,7 @@ namespace {
 // One output feature of a group, from the CPU's panel to the device's tile.
 void CopyInt8(const uint8_t* panel_group, int columns, int column, int row, uint8_t* tile) {
   for (int i = 0; i < kQuantGroup; ++i) {
-    const uint8_t code = panel_group[Int8Panel::CodeAt(columns, column, i)];
-    tile[Int8Tile::CodeAt(row, i)] = static_cast<uint8_t>(code - Int8Panel::kZero);
+    tile[Int8Tile::CodeAt(row, i)] = panel_group[Int8Panel::CodeAt(columns, column, i)];
   }
 }
 void CopyInt4(const uint8_t* panel_group, int columns, int column, int row, uint8_t* tile) {

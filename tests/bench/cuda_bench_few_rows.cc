@@ -2,11 +2,14 @@
 #include "tests/bench/cuda_bench_few_rows.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "kernels/base/cuda/graph.h"
 #include "kernels/ops/few_rows_cuda.h"
+#include "kernels/ops/weight_codec.h"
 #include "tests/bench/cuda_bench_kernels.h"
 
 namespace diffserve::bench {
@@ -16,12 +19,15 @@ using cuda::FewRowsForm;
 using cuda::FewRowsPlan;
 using cuda::FewRowsProduct;
 
-constexpr int kRowsMax = 64;
+constexpr int kRowsMax = 128;
 
 class Products {
  public:
-  explicit Products(const FewRowsFigures& figures)
+  Products(const FewRowsFigures& figures, WeightFormat format)
       : figures_(figures),
+        format_(format),
+        name_(format == WeightFormat::kBFloat16 ? "few_rows_"
+                                                : "few_rows_" + std::string(NameOf(format)) + "_"),
         stream_(figures.timer.stream()),
         few_rows_(Must(cuda::FewRows::Create(figures.device, size_t{128} << 20, stream_))),
         num_layers_(figures.timer.smoke() ? 1 : 4) {
@@ -38,6 +44,9 @@ class Products {
                 .out_features = hidden,
                 .y_dtype = DType::kFloat32,
                 .accumulate = true}};
+    scale_ = Must(cuda::DeviceBuffer::Allocate(sizeof(float) *
+                                               static_cast<size_t>(std::max(vocab, 2 * inner))));
+    Must(cuda::FillBytes(scale_, std::byte{0}, stream_));
     output_ = {.in_features = hidden, .out_features = vocab, .y_dtype = DType::kFloat32};
     for (int layer = 0; layer < num_layers_; ++layer) {
       for (const FewRowsProduct& shape : shapes_) AddWeight(shape);
@@ -51,48 +60,61 @@ class Products {
     Must(cuda::FillBytes(y_, std::byte{0}, stream_));
   }
 
-  void Layers() {
+  // Rows in the order of their figures.
+  void Layers(std::initializer_list<int> of_layers) {
+    for (int rows : of_layers) AddLayer(LayerName(rows), rows, {}, 0);
+  }
+
+  // The library's beside them; the next weights brought near; products that thread blocks share.
+  void Variants() {
     for (int rows : {1, 8, 16, 32, 64}) {
       const std::string of_rows = "layer_us_rows" + std::to_string(rows);
-      AddLayer("few_rows_" + of_rows, rows, {}, 0);
       if (figures_.library != nullptr && figures_.wants("library_" + of_rows))
         Add("library_" + of_rows, [&](FewRowsProduct product, int) { ByLibrary(product); }, rows);
     }
     for (int megabytes : {7, 14, 24}) {
-      AddLayer("few_rows_layer_us_rows1_ahead" + std::to_string(megabytes) + "mb", 1, {},
-               megabytes * 1e6);
+      AddLayer(LayerName(1) + "_ahead" + std::to_string(megabytes) + "mb", 1, {}, megabytes * 1e6);
     }
     for (int rows : {16, 32, 64}) {
       for (int splits : {1, 2, 4, 8}) {
-        AddLayer(
-            "few_rows_layer_us_rows" + std::to_string(rows) + "_splits" + std::to_string(splits),
-            rows, splits, 0);
+        AddLayer(LayerName(rows) + "_splits" + std::to_string(splits), rows, splits, 0);
       }
     }
   }
 
   // The share of the read probe's speed.
   void Output() {
-    const std::string name = "few_rows_share_rows1_out100288_in3072";
+    const std::string name = name_ + "share_rows1_out100288_in3072";
     if (!figures_.wants(name)) return;
     const FewRowsProduct product = Of(output_, weights_.size() - 1, 1);
     const FewRowsPlan plan = Must(cuda::PlanFewRows(product, few_rows_.limits()));
     const double seconds = figures_.timer.Seconds(
         [&](int) { Must(few_rows_.Multiply(product, plan, stream_)); });
-    const double bytes = 2.0 * output_.in_features * output_.out_features;
-    figures_.add(name, bytes / seconds * 1e-9 / figures_.read_gb_per_s);
+    figures_.add(name,
+                 static_cast<double>(Bytes(output_)) / seconds * 1e-9 / figures_.read_gb_per_s);
   }
 
  private:
+  std::string LayerName(int rows) const { return name_ + "layer_us_rows" + std::to_string(rows); }
+
+  size_t Bytes(FewRowsProduct shape) const {
+    shape.format = format_;
+    const int halves = shape.out_features / shape.YWidth();
+    return static_cast<size_t>(shape.UnitBytes() * shape.NumUnits() * halves);
+  }
+
+  // Some codes, if the weights are not bfloat16.
   void AddWeight(const FewRowsProduct& shape) {
-    const auto rows = static_cast<size_t>(shape.out_features);
-    weights_.push_back(Must(cuda::DeviceBuffer::Allocate(sizeof(BFloat16) * rows *
-                                                         static_cast<size_t>(shape.in_features))));
-    Must(FillRandom(weights_.back().as<uint16_t>(), rows, shape.in_features,
+    constexpr int kColumns = 8;
+    const size_t bytes = Bytes(shape);
+    weights_.push_back(Must(cuda::DeviceBuffer::Allocate(bytes)));
+    Must(FillRandom(weights_.back().as<uint16_t>(), bytes / sizeof(BFloat16) / kColumns, kColumns,
                     static_cast<int>(weights_.size()), stream_.handle()));
   }
 
   FewRowsProduct Of(FewRowsProduct shape, size_t weight, int rows) const {
+    shape.format = format_;
+    shape.scale = scale_.as<float>();
     shape.weight = weights_[weight].as<BFloat16>();
     shape.x = x_.as<BFloat16>();
     shape.x_stride = shape.in_features;
@@ -145,21 +167,32 @@ class Products {
   }
 
   const FewRowsFigures& figures_;
+  const WeightFormat format_;
+  const std::string name_;
   const cuda::Stream& stream_;
   cuda::FewRows few_rows_;
-  const int num_layers_;  // 0.9 GB of weights: none of them is still in the L2 cache
+  const int num_layers_;  // at least 0.24 GB of weights: none of them is still in the L2 cache
   std::vector<FewRowsProduct> shapes_;
   FewRowsProduct output_;
   std::vector<cuda::DeviceBuffer> weights_;  // of each layer's shapes, then of the output matrix
-  cuda::DeviceBuffer x_, y_;
+  cuda::DeviceBuffer x_, y_, scale_;
 };
 
 }  // namespace
 
 void MeasureFewRows(const FewRowsFigures& figures) {
-  Products products(figures);
-  products.Layers();
-  products.Output();
+  {
+    Products products(figures, WeightFormat::kBFloat16);
+    products.Layers({1, 8, 16, 32, 64});
+    products.Variants();
+    products.Output();
+  }
+  for (const WeightFormat format :
+       {WeightFormat::kInt8, WeightFormat::kInt4, WeightFormat::kFp8E4M3}) {
+    Products products(figures, format);
+    products.Layers({1, 8, 16, 32, 64, 128});
+    products.Output();
+  }
 }
 
 }  // namespace diffserve::bench

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The figures of few-row products (kernels/ops/few_rows_cuda.h): the four of a layer of the paper's
-// Diff-3B one after another in a graph, with cuBLASLt's beside them, and its output matrix.
+// Diff-3B one after another in a graph, with cuBLASLt's beside them, and its output matrix; for
+// bfloat16, int8, int4 and fp8 weights.
 #pragma once
 
 #include <functional>

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products with quantised weights on a device: against the double-precision product of the weights
-// that the format keeps, with the same bits for every number of tokens, and by way of bfloat16
-// weights. With fp8 weights the activations are quantised too.
+// Products with quantised weights on a device, by few-row kernels and by cuBLASLt: against the
+// double-precision product of the weights that the format keeps, and with the same bits for every
+// number of tokens. cuBLASLt takes int8 and int4 weights as bfloat16, and fp8 ones with activations
+// that are quantised too.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 #include <tuple>
 
+#include "kernels/ops/few_rows_cuda.h"
 #include "kernels/ops/matrix_library.h"
+#include "kernels/ops/rowwise.h"
 #include "kernels/ops/weight_packer_cuda.h"
 #include "kernels/ops/weight_tiles.h"
 #include "tests/cuda/device_array.h"
@@ -39,19 +42,27 @@ size_t Elements(int rows, int columns) {
   return static_cast<size_t>(rows) * static_cast<size_t>(columns);
 }
 
-class LinearQuantizedCudaTest : public ::testing::TestWithParam<WeightFormat> {
+struct Way {
+  WeightFormat format;
+  bool is_few_rows;  // else cuBLASLt
+};
+
+class LinearQuantizedCudaTest : public ::testing::TestWithParam<Way> {
  protected:
   void SetUp() override {
     if (!testing::KernelsCanRun()) GTEST_SKIP() << "there is no device";
-    if (!testing::DeviceMultiplies(GetParam()))
+    if (!testing::DeviceMultiplies(Format()))
       GTEST_SKIP() << cuda::OpenDevice(0)->name << " multiplies no fp8 numbers";
     stream_.emplace(cuda::Stream::Create().value());
     library_ =
         cuda::MatrixLibrary::Open({.batch_invariant = true, .scratch_bytes = 1 << 20}).value();
+    few_rows_ =
+        cuda::FewRows::Create(cuda::OpenDevice(0).value(), size_t{4} << 20, *stream_).value();
   }
+  static WeightFormat Format() { return GetParam().format; }
 
   cuda::PackedLinear Pack(const std::vector<LinearPart>& parts, LinearOutput output) {
-    cuda::WeightPacker packer(*stream_, GetParam(), CpuIsa::kAvx2, pool_);
+    cuda::WeightPacker packer(*stream_, Format(), CpuIsa::kAvx2, pool_);
     cuda::PackedLinear weight = packer.Linear(parts, output);
     EXPECT_TRUE(packer.status().ok()) << packer.status().message();
     EXPECT_TRUE(stream_->Synchronize().ok());
@@ -65,19 +76,20 @@ class LinearQuantizedCudaTest : public ::testing::TestWithParam<WeightFormat> {
     y.resize(Elements(num_tokens, weight.out_features()));
     const DeviceArray<BFloat16> device_x(ToBFloat16(x), *stream_);
     const DeviceArray<Y> device_y(y, *stream_);
-    const Status status = cuda::Linear(weight,
-                                       LinearArgs<BFloat16, Y>{.x = device_x.data(),
-                                                               .num_tokens = num_tokens,
-                                                               .y = device_y.data(),
-                                                               .accumulate = accumulate},
-                                       *library_, *stream_);
+    const LinearArgs<BFloat16, Y> args = {.x = device_x.data(),
+                                          .num_tokens = num_tokens,
+                                          .y = device_y.data(),
+                                          .accumulate = accumulate};
+    const Status status = GetParam().is_few_rows
+                              ? cuda::LinearFewRows(weight, args, {few_rows_}, *stream_)
+                              : cuda::Linear(weight, args, *library_, *stream_);
     EXPECT_TRUE(status.ok()) << status.message();
     return device_y.Read(*stream_);
   }
 
-  static KernelOp Op() {
-    return GetParam() == WeightFormat::kFp8E4M3 ? KernelOp::kFp8Linear : KernelOp::kLinear;
-  }
+  static bool QuantizesX() { return Format() == WeightFormat::kFp8E4M3 && !GetParam().is_few_rows; }
+  static bool Widens() { return Format() != WeightFormat::kFp8E4M3 && !GetParam().is_few_rows; }
+  static KernelOp Op() { return QuantizesX() ? KernelOp::kFp8Linear : KernelOp::kLinear; }
 
   // x times the weights that the format keeps, plus bias and y.
   std::vector<float> Reference(std::span<const float> w, Shape shape, std::span<const float> x,
@@ -87,11 +99,12 @@ class LinearQuantizedCudaTest : public ::testing::TestWithParam<WeightFormat> {
                in = static_cast<size_t>(shape.in_features);
     std::vector<float> sums(x.size() / in * out);
     for (size_t feature = 0; feature < out; ++feature) {
-      const std::vector<float> weights = KeptWeights(GetParam(), w.subspan(feature * in, in));
+      std::vector<float> weights = KeptWeights(Format(), w.subspan(feature * in, in));
+      if (Widens()) weights = Rounded(weights, DType::kBFloat16);
       for (size_t token = 0; token < x.size() / in; ++token) {
         std::vector<float> row(x.begin() + static_cast<std::ptrdiff_t>(token * in),
                                x.begin() + static_cast<std::ptrdiff_t>((token + 1) * in));
-        if (GetParam() == WeightFormat::kFp8E4M3) row = KeptWeights(GetParam(), row);
+        if (QuantizesX()) row = KeptWeights(Format(), row);
         double sum = bias.empty() ? 0 : bias[feature];
         for (size_t i = 0; i < in; ++i) sum += double{weights[i]} * row[i];
         sums[token * out + feature] = static_cast<float>(
@@ -104,10 +117,13 @@ class LinearQuantizedCudaTest : public ::testing::TestWithParam<WeightFormat> {
   ThreadPool pool_{{.num_threads = 2, .pin = false}};
   std::optional<cuda::Stream> stream_;
   std::unique_ptr<cuda::MatrixLibrary> library_;
+  cuda::FewRows few_rows_;
 };
 
 class LinearIntCudaTest : public LinearQuantizedCudaTest {};
+class LinearWidenedCudaTest : public LinearQuantizedCudaTest {};
 class LinearFp8CudaTest : public LinearQuantizedCudaTest {};
+class LinearCodesCudaTest : public LinearQuantizedCudaTest {};
 
 std::vector<float> RandomTokens(int num_tokens, int in_features) {
   return Rounded(RandomFloats(Elements(num_tokens, in_features), 4), DType::kBFloat16);
@@ -170,7 +186,7 @@ TEST_P(LinearQuantizedCudaTest, StackedPartsKeepTheirOrderBiasAndResidual) {
 // Codes at both ends of the range; products and sums are whole numbers that float32 holds.
 TEST_P(LinearIntCudaTest, WholeNumbersAreExact) {
   constexpr Shape kShape{40, 200};
-  const int low = GetParam() == WeightFormat::kInt8 ? -127 : -8, high = -low - 1;
+  const int low = Format() == WeightFormat::kInt8 ? -127 : -8, high = -low - 1;
   std::vector<float> w(Elements(kShape.out_features, kShape.in_features));
   // The first number of each group is the lowest, which makes the scale 1.
   for (size_t i = 0; i < w.size(); ++i) {
@@ -226,7 +242,7 @@ TEST_P(LinearQuantizedCudaTest, NanStaysWithItsToken) {
 }
 
 // 70 rows of weights are widened in three parts.
-TEST_P(LinearIntCudaTest, ManyTokensMultiplyByWidenedWeights) {
+TEST_P(LinearWidenedCudaTest, PartsOfTheMatrixAreWidened) {
   constexpr Shape kShape{70, 136};
   library_ = cuda::MatrixLibrary::Open({.scratch_bytes = 40 * kShape.in_features * 2}).value();
   const auto w = RandomFloats(Elements(kShape.out_features, kShape.in_features), 3);
@@ -239,29 +255,13 @@ TEST_P(LinearIntCudaTest, ManyTokensMultiplyByWidenedWeights) {
   const std::vector<float> y = Rounded(RandomFloats(Elements(65, kShape.out_features), 9),
                                        DType::kBFloat16);
   const auto packed = Pack({part}, LinearOutput::kFloat32);
-  std::vector<float> expected;
-  {
-    std::vector<float> kept;
-    for (size_t row = 0; row < 70; ++row) {
-      const auto values = KeptWeights(GetParam(), std::span(w).subspan(row * 136, 136));
-      kept.insert(kept.end(), values.begin(), values.end());
-    }
-    const StoredTensor wide(kept, {kShape.out_features, kShape.in_features}, DType::kBFloat16);
-    LinearPart wide_part = Part(wide);
-    wide_part.bias = bias.view();
-    expected = y;
-    LinearRef({&wide_part, 1},
-              {.x = x.data(), .num_tokens = 65, .y = expected.data(), .accumulate = true});
-  }
+  const std::vector<float> expected = Reference(w, kShape, x, bias_values, y);
   const std::vector<float> found = Run(packed, x, y);
   EXPECT_TRUE(AllClose(found, expected, ToleranceOf(KernelOp::kLinear, DType::kFloat32)));
   const std::vector<BFloat16> rounded = Run(Pack({part}, LinearOutput::kActivation), x,
                                             ToBFloat16(y));
   EXPECT_TRUE(
       AllClose(ToFloat(rounded), expected, ToleranceOf(KernelOp::kLinear, DType::kBFloat16)));
-  const std::vector<float> few = Run<float>(packed, {x.begin(), x.begin() + 64 * 136},
-                                            {y.begin(), y.begin() + 64 * 70});
-  EXPECT_FALSE(SameBits(few, std::span(found).first(few.size()))) << "64 tokens take the codes";
 }
 
 // The scratch memory holds 16 tokens at a time.
@@ -278,6 +278,122 @@ TEST_P(LinearFp8CudaTest, TokensBeyondTheScratchMemoryAreMultipliedLater) {
   EXPECT_EQ(Run<BFloat16>(packed, x), whole);
 }
 
+// A NaN of the checkpoint, and one that an infinity becomes.
+TEST_P(LinearFp8CudaTest, NanOfAWeightReachesItsFeature) {
+  constexpr int kIn = 72, kOut = 40;
+  std::vector<float> w = RandomFloats(kIn * kOut, 14);
+  const std::vector<float> x = RandomTokens(3, kIn);
+  const auto run = [&] {
+    const StoredTensor weight(w, {kOut, kIn});
+    return Run<float>(Pack({Part(weight)}, LinearOutput::kFloat32), x);
+  };
+  const std::vector<float> clean = run();
+  w[9 * kIn + 5] = std::numeric_limits<float>::quiet_NaN();
+  w[17 * kIn + 6] = std::numeric_limits<float>::infinity();
+  const std::vector<float> y = run();
+  for (size_t i = 0; i < y.size(); ++i) {
+    const bool has_nan = i % kOut == 9 || i % kOut == 17;
+    ASSERT_TRUE(has_nan ? std::isnan(y[i]) : y[i] == clean[i]) << i;
+  }
+}
+
+TEST_P(LinearCodesCudaTest, EveryPlanGivesTheSameBits) {
+  constexpr Shape kShape{84, 520};
+  constexpr int kTokens = 37;
+  const StoredTensor weight(RandomFloats(Elements(kShape.out_features, kShape.in_features), 8),
+                            {kShape.out_features, kShape.in_features});
+  const cuda::PackedLinear packed = Pack({Part(weight)}, LinearOutput::kFloat32);
+  const std::vector<float> x = RandomTokens(kTokens, kShape.in_features);
+  const std::vector<float> expected = Run<float>(packed, x);
+  const DeviceArray<BFloat16> device_x(ToBFloat16(x), *stream_);
+  for (const int splits : {1, 2, 4, 8}) {
+    for (const auto& [tile, tiles_at_once] : {std::pair{64, 1}, {32, 2}, {16, 1}, {8, 5}, {3, 4}}) {
+      for (const int columns : {1, 3}) {
+        const DeviceArray<float> y(std::vector<float>(expected.size()), *stream_);
+        const cuda::FewRowsProduct product = {.format = Format(),
+                                              .weight = packed.weight(),
+                                              .scale = packed.matrix().scale,
+                                              .in_features = kShape.in_features,
+                                              .out_features = kShape.out_features,
+                                              .x = device_x.data(),
+                                              .x_stride = kShape.in_features,
+                                              .num_tokens = kTokens,
+                                              .y = y.data(),
+                                              .y_dtype = DType::kFloat32};
+        const cuda::FewRowsPlan plan = {.splits = splits,
+                                        .columns = columns,
+                                        .tile = tile,
+                                        .tiles_at_once = tiles_at_once,
+                                        .stages = columns == 1 ? 2 : 3};
+        ASSERT_TRUE(few_rows_.Multiply(product, plan, *stream_).ok());
+        EXPECT_TRUE(SameBits(y.Read(*stream_), expected))
+            << splits << " splits, " << columns << " columns, tiles of " << tile;
+      }
+    }
+  }
+}
+
+TEST_P(LinearCodesCudaTest, FusedSiluMulHasTheBitsOfItsOwnKernel) {
+  constexpr int kWidth = 40, kIn = 328;
+  const StoredTensor weight(RandomFloats(2 * kWidth * kIn, 12), {2 * kWidth, kIn}),
+      bias(Rounded(RandomFloats(2 * kWidth, 7), DType::kBFloat16), {2 * kWidth});
+  for (const bool has_bias : {false, true}) {
+    LinearPart part = Part(weight);
+    if (has_bias) part.bias = bias.view();
+    const cuda::PackedLinear packed = Pack({part}, LinearOutput::kActivation);
+    for (const int num_tokens : {1, 30}) {
+      const std::vector<float> x = RandomTokens(num_tokens, kIn);
+      const DeviceArray<BFloat16> gate_up(Run<BFloat16>(packed, x), *stream_);
+      const std::vector<BFloat16> nothing(Elements(num_tokens, kWidth));
+      const DeviceArray<BFloat16> apart(nothing, *stream_), fused(nothing, *stream_),
+          device_x(ToBFloat16(x), *stream_);
+      ASSERT_TRUE(cuda::SiluMul({gate_up.data(), apart.data(), num_tokens, kWidth}, *stream_).ok());
+      ASSERT_TRUE(cuda::LinearSiluMulFewRows(
+                      packed, {.x = device_x.data(), .num_tokens = num_tokens, .y = fused.data()},
+                      {few_rows_}, *stream_)
+                      .ok());
+      EXPECT_EQ(fused.Read(*stream_), apart.Read(*stream_)) << num_tokens << " tokens";
+    }
+  }
+}
+
+// All codes that the format has, one after another in a row; AddressSanitizer watches what is
+// brought near.
+TEST_P(LinearCodesCudaTest, EveryCodeIsExactAndNextWeightsAreBroughtNear) {
+  constexpr Shape kShape{20, 256};
+  std::vector<float> w(Elements(kShape.out_features, kShape.in_features));
+  for (size_t i = 0; i < w.size(); ++i) {
+    const auto code = static_cast<int>((i + i / 256) % 256);
+    w[i] = Format() == WeightFormat::kInt8   ? static_cast<float>(std::max(code - 128, -127))
+           : Format() == WeightFormat::kInt4 ? static_cast<float>(code % 16 - 8)
+           : (code & 0x7f) == 0x7f           ? 448.0f
+                                             : Fp8E4M3ToFloat(static_cast<uint8_t>(code));
+  }
+  const StoredTensor weight(w, {kShape.out_features, kShape.in_features});
+  const cuda::PackedLinear packed = Pack({Part(weight)}, LinearOutput::kFloat32);
+  // A token for each input feature: y is the weights.
+  std::vector<float> x(256 * 256);
+  for (size_t i = 0; i < 256; ++i) x[i * 257] = 1;
+  const DeviceArray<BFloat16> device_x(ToBFloat16(x), *stream_);
+  const DeviceArray<float> y(std::vector<float>(256 * 20), *stream_);
+  cuda::FewRowsProduct product = {.format = Format(),
+                                  .weight = packed.weight(),
+                                  .scale = packed.matrix().scale,
+                                  .in_features = 256,
+                                  .out_features = 20,
+                                  .x = device_x.data(),
+                                  .x_stride = 256,
+                                  .num_tokens = 256,
+                                  .y = y.data(),
+                                  .y_dtype = DType::kFloat32};
+  const cuda::FewRowsPlan plan = cuda::PlanFewRows(product, few_rows_.limits()).value();
+  product.ahead = cuda::AheadOf(product, plan, 1e6);
+  EXPECT_GT(product.ahead.units, 0);
+  ASSERT_TRUE(few_rows_.Multiply(product, plan, *stream_).ok());
+  const std::vector<float> found = y.Read(*stream_);
+  for (size_t i = 0; i < w.size(); ++i) ASSERT_EQ(found[i % 256 * 20 + i / 256], w[i]) << i;
+}
+
 TEST(WeightTilesTest, EveryCodeHasAPlaceOfItsOwn) {
   std::vector<int> uses(Int8Tile::kBytes);
   std::vector<int> nibbles(2 * Int4Tile::kScalesAt);
@@ -291,17 +407,21 @@ TEST(WeightTilesTest, EveryCodeHasAPlaceOfItsOwn) {
   EXPECT_EQ(std::ranges::count(nibbles, 1), std::ssize(nibbles));
 }
 
-std::string NameOfFormat(const ::testing::TestParamInfo<WeightFormat>& format) {
-  return std::string(NameOf(format.param));
+std::string NameOfWay(const ::testing::TestParamInfo<Way>& way) {
+  return std::string(NameOf(way.param.format)) + (way.param.is_few_rows ? "_few_rows" : "");
 }
-INSTANTIATE_TEST_SUITE_P(Formats, LinearQuantizedCudaTest,
-                         ::testing::Values(WeightFormat::kInt8, WeightFormat::kInt4,
-                                           WeightFormat::kFp8E4M3),
-                         NameOfFormat);
-INSTANTIATE_TEST_SUITE_P(Formats, LinearIntCudaTest, ::testing::ValuesIn(kQuantizedFormats),
-                         NameOfFormat);
-INSTANTIATE_TEST_SUITE_P(Formats, LinearFp8CudaTest, ::testing::Values(WeightFormat::kFp8E4M3),
-                         NameOfFormat);
+constexpr Way kInt8{WeightFormat::kInt8, false}, kInt4{WeightFormat::kInt4, false},
+    kFp8{WeightFormat::kFp8E4M3, false}, kInt8Few{WeightFormat::kInt8, true},
+    kInt4Few{WeightFormat::kInt4, true}, kFp8Few{WeightFormat::kFp8E4M3, true};
+INSTANTIATE_TEST_SUITE_P(Ways, LinearQuantizedCudaTest,
+                         ::testing::Values(kInt8, kInt4, kFp8, kInt8Few, kInt4Few, kFp8Few),
+                         NameOfWay);
+INSTANTIATE_TEST_SUITE_P(Ways, LinearIntCudaTest,
+                         ::testing::Values(kInt8, kInt4, kInt8Few, kInt4Few), NameOfWay);
+INSTANTIATE_TEST_SUITE_P(Ways, LinearWidenedCudaTest, ::testing::Values(kInt8, kInt4), NameOfWay);
+INSTANTIATE_TEST_SUITE_P(Ways, LinearFp8CudaTest, ::testing::Values(kFp8, kFp8Few), NameOfWay);
+INSTANTIATE_TEST_SUITE_P(Ways, LinearCodesCudaTest, ::testing::Values(kInt8Few, kInt4Few, kFp8Few),
+                         NameOfWay);
 
 }  // namespace
 }  // namespace diffserve
