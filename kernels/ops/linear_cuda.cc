@@ -120,8 +120,44 @@ struct Fp8Scratch {
   float* sums;     // [tokens, up to kFeatures]
 };
 
+// cuBLASLt scales the sums and writes y.
+Status MultiplyScaledFp8(const QuantizedProduct& whole, MatrixLibrary& library,
+                         const Stream& stream) {
+  constexpr size_t kRows = 128;  // of a product's x_scale
+  const QuantizedMatrix& weight = whole.weight;
+  const int in_features = Fp8Padded(weight.in_features);
+  const size_t token_bytes = static_cast<size_t>(in_features) + sizeof(float);
+  const DeviceBuffer& scratch = library.scratch();
+  DS_CHECK(scratch.size_bytes() >= kRows * token_bytes,
+           "the library has scratch memory for fp8 activations");
+  const size_t tokens = scratch.size_bytes() / token_bytes / kRows * kRows;
+  auto* const codes = scratch.as<uint8_t>();
+  auto* const scale = reinterpret_cast<float*>(codes + tokens * static_cast<size_t>(in_features));
+  for (int begin = 0; begin < whole.num_tokens; begin += static_cast<int>(tokens)) {
+    const QuantizedProduct product = whole.Tokens(begin, static_cast<int>(tokens));
+    DS_RETURN_IF_ERROR(QuantizeToFp8(product, codes, scale, stream));
+    DS_RETURN_IF_ERROR(library.Multiply({.input_dtype = DType::kFp8E4M3,
+                                         .weight = weight.codes,
+                                         .in_features = in_features,
+                                         .out_features = weight.out_features,
+                                         .x = codes,
+                                         .x_stride = in_features,
+                                         .num_rows = product.num_tokens,
+                                         .y = product.y,
+                                         .y_dtype = product.y_dtype,
+                                         .accumulate = product.accumulate,
+                                         .weight_scale = weight.scale,
+                                         .x_scale = scale},
+                                        stream));
+  }
+  return Status();
+}
+
 Status MultiplyFp8(const QuantizedProduct& whole, MatrixLibrary& library, const Stream& stream) {
   const QuantizedMatrix& weight = whole.weight;
+  const bool is_padded = weight.out_features != Fp8Padded(weight.out_features);
+  if (library.scales_rows() && !is_padded && whole.bias == nullptr && !NeedsSums(whole))
+    return MultiplyScaledFp8(whole, library, stream);
   const Fp8Scratch scratch(library.scratch(), weight.in_features);
   DS_CHECK(scratch.tokens > 0, "the library has scratch memory for fp8 weights");
   const int in_features = Fp8Padded(weight.in_features);

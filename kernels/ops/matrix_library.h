@@ -38,12 +38,14 @@ struct MatrixLibraryOptions {
   // Device memory for products with quantised weights, and for those with a bfloat16 result and a
   // bias, taken at Open; 0: none.
   size_t scratch_bytes = 0;
+  int compute_capability = 0;  // of the device, for scales_rows(); 0: unknown
 };
 
 // y = x W^T (+ bias) (+ y). Pointers are device memory. REQUIRES: weight, x and y are 16-byte
-// aligned. With 8-bit inputs, which need compute capability 8.9: features are multiples of 16, y is
-// float32, and there is neither bias nor accumulation. Nor is there with a bfloat16 y: on an H200,
-// cuBLASLt rounded such a product to bfloat16 before it added y.
+// aligned. With 8-bit inputs, which need compute capability 8.9: features are multiples of 16 and
+// there is no bias; without scales, y is float32 and does not accumulate. There is neither bias nor
+// accumulation with a bfloat16 y: on an H200, cuBLASLt rounded such a product to bfloat16 before it
+// added y.
 struct MatrixProduct {
   DType input_dtype = DType::kBFloat16;  // of weight and x: or kFp8E4M3
   const void* weight = nullptr;          // [out_features, in_features]
@@ -57,6 +59,10 @@ struct MatrixProduct {
   DType y_dtype = DType::kBFloat16;  // or kFloat32
   const float* bias = nullptr;       // [out_features], or nullptr
   bool accumulate = false;
+  // Of 8-bit inputs, where scales_rows(): y = x_scale[row] weight_scale[feature] times the product;
+  // both or neither. x_scale has memory for a multiple of 128 rows.
+  const float* weight_scale = nullptr;  // [out_features]
+  const float* x_scale = nullptr;       // [num_rows]
 };
 
 // OpenDevice, if cuBLASLt can be opened too. Error: also kNotFound, with the places that were
@@ -74,16 +80,20 @@ class MatrixLibrary {
   // kUnimplemented if cuBLASLt has no kernel.
   Status Multiply(const MatrixProduct& product, const Stream& stream);
 
-  bool batch_invariant() const { return batch_invariant_; }
+  bool batch_invariant() const { return options_.batch_invariant; }
+  // Whether products may have scales. cuBLASLt has kernels for them on compute capability 9.0
+  // alone.
+  bool scales_rows() const { return options_.compute_capability == 90; }
   // The memory of scratch_bytes, for one product at a time.
   const DeviceBuffer& scratch() const { return scratch_; }
 
  private:
   class State;
-  MatrixLibrary(std::unique_ptr<State> state, DeviceBuffer scratch, bool batch_invariant);
+  MatrixLibrary(const MatrixLibraryOptions& options, std::unique_ptr<State> state,
+                DeviceBuffer scratch);
+  const MatrixLibraryOptions options_;
   std::unique_ptr<State> state_;
   DeviceBuffer scratch_;
-  bool batch_invariant_ = false;
 };
 
 }  // namespace diffserve::cuda

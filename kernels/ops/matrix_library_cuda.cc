@@ -124,9 +124,9 @@ class MatrixLibrary::State {
                                                     product.bias == nullptr && !product.accumulate),
              "y is float32, or bfloat16 to which nothing is added");
     if (product.num_rows == 0) return Status();
-    const Shape shape = {product.input_dtype,  product.num_rows,       product.in_features,
-                         product.out_features, product.x_stride,       YStride(product),
-                         product.y_dtype,      product.bias != nullptr};
+    const Shape shape = {product.input_dtype,  product.num_rows,        product.in_features,
+                         product.out_features, product.x_stride,        YStride(product),
+                         product.y_dtype,      product.bias != nullptr, product.x_scale != nullptr};
     auto found = prepared_.find(shape);
     if (found == prepared_.end()) {
       if (prepared_.size() >= static_cast<size_t>(options_.shapes_max)) Forget();
@@ -141,7 +141,7 @@ class MatrixLibrary::State {
   }
 
  private:
-  using Shape = std::tuple<DType, int, int, int, int64_t, int64_t, DType, bool>;
+  using Shape = std::tuple<DType, int, int, int, int64_t, int64_t, DType, bool, bool>;
 
   // cuBLASLt counts columns first: its D is y^T [out_features, rows], A is W transposed back, B is
   // x^T. `is_padded`: B and D have kInvariantRows rows, whatever the number of the product's.
@@ -180,6 +180,11 @@ class MatrixLibrary::State {
     // Hopper keeps 14 bits whatever is asked.
     if (product.input_dtype == DType::kFp8E4M3)
       DS_RETURN_IF_ERROR(Set(prepared->desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{0}));
+    if (product.x_scale != nullptr) {
+      for (const auto mode : {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_DESC_B_SCALE_MODE})
+        DS_RETURN_IF_ERROR(Set(prepared->desc, mode, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F));
+      DS_RETURN_IF_ERROR(SetScales(*prepared, product));
+    }
     if (product.bias != nullptr) {
       DS_RETURN_IF_ERROR(
           Set(prepared->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS));
@@ -207,6 +212,12 @@ class MatrixLibrary::State {
          {"reason", f_.status_string(status)},
          {"workspace_bytes", std::to_string(found.workspaceSize)}});
     return Pad(product, stream, prepared);
+  }
+
+  Status SetScales(const Prepared& prepared, const MatrixProduct& product) const {
+    DS_RETURN_IF_ERROR(
+        Set(prepared.desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, product.weight_scale));
+    return Set(prepared.desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, product.x_scale);
   }
 
   // The layers' one kernel does not take this number of rows by itself: it gets kInvariantRows at a
@@ -333,6 +344,7 @@ class MatrixLibrary::State {
                static_cast<size_t>(first) * XBytes(product, product.x_stride);
       rows.y = static_cast<std::byte*>(product.y) +
                static_cast<size_t>(first) * StrideBytesOfY(product);
+      if (product.x_scale != nullptr) rows.x_scale = product.x_scale + first;
       rows.num_rows = std::min(product.num_rows - first, kInvariantRows);
       DS_RETURN_IF_ERROR(rows.num_rows == kInvariantRows ? Launch(prepared, rows, stream)
                                                          : LaunchPadded(prepared, rows, stream));
@@ -374,6 +386,7 @@ class MatrixLibrary::State {
                 const Stream& stream) const {
     if (product.bias != nullptr)
       DS_RETURN_IF_ERROR(Set(prepared.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias));
+    if (product.x_scale != nullptr) DS_RETURN_IF_ERROR(SetScales(prepared, product));
     const float alpha = 1, beta = product.accumulate ? 1 : 0;
     return ToStatus(
         f_.matmul(handle_, prepared.desc, &alpha, product.weight, prepared.a, product.x, prepared.b,
@@ -403,9 +416,9 @@ class MatrixLibrary::State {
   std::map<Shape, Prepared> prepared_;
 };
 
-MatrixLibrary::MatrixLibrary(std::unique_ptr<State> state, DeviceBuffer scratch,
-                             bool batch_invariant)
-    : state_(std::move(state)), scratch_(std::move(scratch)), batch_invariant_(batch_invariant) {}
+MatrixLibrary::MatrixLibrary(const MatrixLibraryOptions& options, std::unique_ptr<State> state,
+                             DeviceBuffer scratch)
+    : options_(options), state_(std::move(state)), scratch_(std::move(scratch)) {}
 MatrixLibrary::~MatrixLibrary() = default;
 
 Result<std::unique_ptr<MatrixLibrary>> MatrixLibrary::Open(const MatrixLibraryOptions& options) {
@@ -414,7 +427,7 @@ Result<std::unique_ptr<MatrixLibrary>> MatrixLibrary::Open(const MatrixLibraryOp
   Result<DeviceBuffer> scratch = DeviceBuffer::Allocate(options.scratch_bytes);
   if (!scratch.ok()) return scratch.status();
   return std::unique_ptr<MatrixLibrary>(
-      new MatrixLibrary(std::move(*state), std::move(*scratch), options.batch_invariant));
+      new MatrixLibrary(options, std::move(*state), std::move(*scratch)));
 }
 
 Result<DeviceInfo> OpenUsableDevice(int ordinal) {

@@ -17,6 +17,9 @@
 #include "tests/cuda/device_array.h"
 #include "tests/testing/kept_weights.h"
 #include "tests/testing/stored_values.h"
+#if defined(DIFFSERVE_CUDA_ON_CPU)
+#include "tests/kernels/shim/simulated_products.h"
+#endif
 
 namespace diffserve {
 namespace {
@@ -54,10 +57,16 @@ class LinearQuantizedCudaTest : public ::testing::TestWithParam<Way> {
     if (!testing::DeviceMultiplies(Format()))
       GTEST_SKIP() << cuda::OpenDevice(0)->name << " multiplies no fp8 numbers";
     stream_.emplace(cuda::Stream::Create().value());
-    library_ =
-        cuda::MatrixLibrary::Open({.batch_invariant = true, .scratch_bytes = 1 << 20}).value();
+    Open(1 << 20);
     few_rows_ =
         cuda::FewRows::Create(cuda::OpenDevice(0).value(), size_t{4} << 20, *stream_).value();
+  }
+  void Open(size_t scratch_bytes, bool scales_rows = true) {
+    const int capability = cuda::OpenDevice(0)->compute_capability;
+    library_ = cuda::MatrixLibrary::Open({.batch_invariant = true,
+                                          .scratch_bytes = scratch_bytes,
+                                          .compute_capability = scales_rows ? capability : 0})
+                   .value();
   }
   static WeightFormat Format() { return GetParam().format; }
 
@@ -135,7 +144,7 @@ LinearPart Part(const StoredTensor& weight) {
 
 TEST_P(LinearQuantizedCudaTest, OddShapesMatchTheReference) {
   for (const Shape shape : {Shape{1, 8}, Shape{5, 64}, Shape{16, 72}, Shape{33, 520},
-                            Shape{70, 1288}, Shape{130, 40}}) {
+                            Shape{70, 1288}, Shape{130, 40}, Shape{48, 328}}) {
     const auto w = RandomFloats(Elements(shape.out_features, shape.in_features), 3);
     const StoredTensor weight(w, {shape.out_features, shape.in_features});
     const cuda::PackedLinear packed = Pack({Part(weight)}, LinearOutput::kFloat32);
@@ -262,6 +271,21 @@ TEST_P(LinearWidenedCudaTest, PartsOfTheMatrixAreWidened) {
                                             ToBFloat16(y));
   EXPECT_TRUE(
       AllClose(ToFloat(rounded), expected, ToleranceOf(KernelOp::kLinear, DType::kBFloat16)));
+
+  // The same rows alone, also where cuBLASLt's kernel refuses their number.
+  Open(40 * kShape.in_features * 2);
+  const std::vector<float> all = Run(packed, x, y);
+  EXPECT_TRUE(AllClose(all, expected, ToleranceOf(KernelOp::kLinear, DType::kFloat32)));
+  const auto run_few = [&] {
+    return Run<float>(packed, {x.begin(), x.begin() + 3 * 136}, {y.begin(), y.begin() + 3 * 70});
+  };
+  EXPECT_TRUE(SameBits(run_few(), std::span(all).first(3 * 70)));
+#if defined(DIFFSERVE_CUDA_ON_CPU)
+  shim::simulated_products.rows_refused = 3;
+  Open(40 * kShape.in_features * 2);
+  EXPECT_TRUE(SameBits(run_few(), std::span(all).first(3 * 70)));
+  shim::simulated_products = {};
+#endif
 }
 
 // The scratch memory holds 16 tokens at a time.
@@ -272,11 +296,49 @@ TEST_P(LinearFp8CudaTest, TokensBeyondTheScratchMemoryAreMultipliedLater) {
   const auto packed = Pack({Part(weight)}, LinearOutput::kActivation);
   const std::vector<float> x = RandomTokens(40, kShape.in_features);
   const std::vector<BFloat16> whole = Run<BFloat16>(packed, x);
-  library_ = cuda::MatrixLibrary::Open(
-                 {.batch_invariant = true, .scratch_bytes = 16 * (48 + 4 * 4097)})
-                 .value();
+  Open(16 * (48 + 4 * 4097), /*scales_rows=*/false);
   EXPECT_EQ(Run<BFloat16>(packed, x), whole);
 }
+
+// The scratch memory has room for 128 tokens' codes, and for no sums.
+TEST_P(LinearFp8CudaTest, ScalesAreAppliedWithoutSumsInMemory) {
+  constexpr Shape kShape{48, 136};
+  constexpr int kTokens = 150;
+  const std::vector<float> w = RandomFloats(Elements(kShape.out_features, kShape.in_features), 3);
+  const StoredTensor weight(w, {kShape.out_features, kShape.in_features});
+  Open(128 * (144 + 4));
+  if (!library_->scales_rows()) GTEST_SKIP() << "cuBLASLt has no such kernels for the device";
+  const std::vector<float> x = RandomTokens(kTokens, kShape.in_features);
+  const std::vector<float> y = Rounded(RandomFloats(Elements(kTokens, kShape.out_features), 9),
+                                       DType::kBFloat16);
+  const auto packed = Pack({Part(weight)}, LinearOutput::kFloat32);
+  const std::vector<float> expected = Reference(w, kShape, x),
+                           added = Reference(w, kShape, x, {}, y);
+  EXPECT_TRUE(AllClose(Run<float>(packed, x), expected, ToleranceOf(Op(), DType::kFloat32)));
+  EXPECT_TRUE(AllClose(Run<float>(packed, x, y), added, ToleranceOf(Op(), DType::kFloat32)));
+  const auto activations = Run<BFloat16>(Pack({Part(weight)}, LinearOutput::kActivation), x);
+  EXPECT_TRUE(AllClose(ToFloat(activations), expected, ToleranceOf(Op(), DType::kBFloat16)));
+#if defined(DIFFSERVE_CUDA_ON_CPU)
+  const std::vector<float> all = Run<float>(packed, x);
+  shim::simulated_products.rows_refused = 22;  // the rest of 150 after 128
+  EXPECT_TRUE(SameBits(Run<float>(packed, x), all)) << "the last rows are padded";
+  shim::simulated_products = {};
+#endif
+}
+
+#if defined(DIFFSERVE_CUDA_ON_CPU)
+TEST_P(LinearFp8CudaTest, DevicesWithoutKernelsForScalesAreNotAskedForThem) {
+  const StoredTensor weight(RandomFloats(16 * 64, 3), {16, 64});
+  const std::vector<float> x = RandomTokens(3, 64);
+  const auto packed = Pack({Part(weight)}, LinearOutput::kFloat32);
+  const std::vector<float> expected = Run<float>(packed, x);
+  shim::simulated_device.compute_capability_major = 10;
+  Open(1 << 20);
+  EXPECT_FALSE(library_->scales_rows());
+  EXPECT_TRUE(AllClose(Run<float>(packed, x), expected, ToleranceOf(Op(), DType::kFloat32)));
+  shim::simulated_device = {};
+}
+#endif
 
 // A NaN of the checkpoint, and one that an infinity becomes.
 TEST_P(LinearFp8CudaTest, NanOfAWeightReachesItsFeature) {

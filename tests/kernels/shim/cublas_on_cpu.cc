@@ -22,6 +22,9 @@ struct cublasLtMatmulDescOpaque {
   const void* bias = nullptr;
   cudaDataType_t bias_type = CUDA_R_32F;
   int8_t fast_accumulation = 0;
+  const float *a_scale = nullptr, *b_scale = nullptr;
+  cublasLtMatmulMatrixScale_t a_scale_mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+  cublasLtMatmulMatrixScale_t b_scale_mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
 };
 struct cublasLtMatrixLayoutOpaque {
   cudaDataType_t type;
@@ -102,14 +105,32 @@ struct Product {
 
   // As cuBLASLt wants it, and no more than the backend uses.
   bool IsFp8() const {
+    const int64_t d_bytes = d.type == CUDA_R_32F ? 4 : 2;
     return a.type == CUDA_R_8F_E4M3 && a.rows % 16 == 0 && a.columns % 16 == 0 &&
-           a.stride % 16 == 0 && b.stride % 16 == 0 && d.type == CUDA_R_32F &&
-           desc.epilogue == CUBLASLT_EPILOGUE_DEFAULT && !accumulate;
+           a.stride % 16 == 0 && b.stride % 16 == 0 && d.stride * d_bytes % 16 == 0 &&
+           desc.epilogue == CUBLASLT_EPILOGUE_DEFAULT && (!accumulate || d.type == CUDA_R_32F) &&
+           (HasScales() || (d.type == CUDA_R_32F && !accumulate));
+  }
+  // A vector each, of A's columns and of B's: by 8-bit inputs on compute capability 9.0 alone.
+  bool HasScales() const {
+    return desc.a_scale_mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F &&
+           desc.b_scale_mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F &&
+           desc.a_scale != nullptr && desc.b_scale != nullptr;
+  }
+  bool ScalesAreAllowed() const {
+    if (HasScales()) return a.type == CUDA_R_8F_E4M3;
+    return desc.a_scale_mode == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F &&
+           desc.b_scale_mode == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F &&
+           desc.a_scale == nullptr && desc.b_scale == nullptr;
+  }
+  bool IsSupported() const {
+    return !HasScales() || shim::simulated_device.compute_capability_major == 9;
   }
   bool IsConsistent() const {
     return desc.transpose_a == CUBLAS_OP_T && a.rows == b.rows && a.columns == d.rows &&
            b.columns == d.columns && a.stride >= a.rows && b.stride >= b.rows &&
            d.stride >= d.rows && a.type == b.type && (a.type == CUDA_R_16BF || IsFp8()) &&
+           ScalesAreAllowed() &&
            (desc.epilogue != CUBLASLT_EPILOGUE_BIAS || desc.bias_type == d.type);
   }
 
@@ -125,7 +146,7 @@ struct Product {
         float sums[kColumns] = {};
         AddParts(row_of_x.data(), factors.Block(first), factors.depth / kDepthUnit, sums);
         for (int64_t i = 0; i < std::min(kColumns, a.columns - first); ++i)
-          Finish(row * d.stride + first + i, first + i, sums[i]);
+          Finish(row, first + i, sums[i]);
       }
     }
     return cudaSuccess;
@@ -171,7 +192,9 @@ struct Product {
                                 : diffserve::BFloat16ToFloat(diffserve::FloatToBFloat16(value));
   }
 
-  void Finish(int64_t at, int64_t column, float sum) const {
+  void Finish(int64_t row, int64_t column, float sum) const {
+    const int64_t at = row * d.stride + column;
+    if (HasScales()) sum *= desc.a_scale[column] * desc.b_scale[row];
     sum = InTypeOfD(sum);
     if (desc.epilogue == CUBLASLT_EPILOGUE_BIAS) sum += Read(desc.bias, desc.bias_type, column);
     if (accumulate) sum += Read(y, d.type, at);
@@ -248,6 +271,14 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
       return Set(&desc->bias_type, value, size_bytes);
     case CUBLASLT_MATMUL_DESC_FAST_ACCUM:
       return Set(&desc->fast_accumulation, value, size_bytes);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER:
+      return Set(&desc->a_scale, value, size_bytes);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
+      return Set(&desc->b_scale, value, size_bytes);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_MODE:
+      return Set(&desc->a_scale_mode, value, size_bytes);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_MODE:
+      return Set(&desc->b_scale_mode, value, size_bytes);
   }
   return CUBLAS_STATUS_INVALID_VALUE;
 }
@@ -282,8 +313,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatmulPreference_t preference, int wanted,
                                               cublasLtMatmulHeuristicResult_t* results,
                                               int* found) {
-  if (!Product{*desc, *a, *b, *d, nullptr, nullptr, nullptr, false}.IsConsistent())
-    return CUBLAS_STATUS_INVALID_VALUE;
+  const Product product = {*desc, *a, *b, *d, nullptr, nullptr, nullptr, false};
+  if (!product.IsConsistent()) return CUBLAS_STATUS_INVALID_VALUE;
+  if (!product.IsSupported()) return CUBLAS_STATUS_NOT_SUPPORTED;
   const size_t workspace = shim::simulated_products.workspace_bytes_of_candidates;
   ++shim::simulated_products.choices_made;
   constexpr uint32_t kInTypeOfD = CUBLASLT_REDUCTION_SCHEME_INPLACE |
@@ -329,7 +361,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
                            *algorithm};
   if (*static_cast<const float*>(alpha) != 1 || c != d ||
       workspace_bytes < shim::simulated_products.workspace_bytes_of_candidates ||
-      b_layout->columns == shim::simulated_products.rows_refused || !product.IsConsistent()) {
+      b_layout->columns == shim::simulated_products.rows_refused || !product.IsConsistent() ||
+      !product.IsSupported()) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   const cudaError_t error = shim::Enqueue(stream, [product] {
