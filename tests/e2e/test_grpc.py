@@ -65,6 +65,7 @@ class GenerateTest(unittest.TestCase):
         }
         over_http = server.post("/v1/completions",
                                 body).json()["choices"][0]["logprobs"]["token_logprobs"]
+        self.assertEqual(len(over_http), 20)
         for mine, other in zip((output.chosen.logprob for output in by_grpc.logprobs[0]), over_http,
                                strict=True):
             self.assertAlmostEqual(mine, other, places=5)

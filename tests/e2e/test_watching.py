@@ -72,6 +72,7 @@ class RulesTest(unittest.TestCase):
         with ServerProcess() as server, prometheus_process.PrometheusProcess(server,
                                                                              RULES) as scraper:
             alerts = scraper.get("rules", type="alert")["groups"][0]["rules"]
+        self.assertGreater(len(alerts), 5)
         for alert in alerts:
             with self.subTest(alert["name"]):
                 self.assertIn(alert["labels"]["severity"], ("critical", "warning"))

@@ -30,14 +30,21 @@ std::unique_ptr<Tokenizer> EditedTokenizerFixture(const std::string& name,
   return tokenizer.ok() ? std::move(tokenizer).value() : nullptr;
 }
 
-nlohmann::ordered_json TextGolden(const std::string& part) {
-  std::ifstream file(TextDataDir() + "/golden.json");
-  return nlohmann::ordered_json::parse(file).at(part);
+namespace {
+
+nlohmann::ordered_json PartOf(const std::string& name, const std::string& part) {
+  std::ifstream file(TextDataDir() + "/" + name);
+  nlohmann::ordered_json found = nlohmann::ordered_json::parse(file).at(part);
+  EXPECT_FALSE(found.empty()) << name << ": " << part;
+  return found;
 }
 
+}  // namespace
+
+nlohmann::ordered_json TextGolden(const std::string& part) { return PartOf("golden.json", part); }
+
 nlohmann::ordered_json Continuations(const std::string& part) {
-  std::ifstream file(TextDataDir() + "/continuations.json");
-  return nlohmann::ordered_json::parse(file).at(part);
+  return PartOf("continuations.json", part);
 }
 
 std::map<std::string, std::unique_ptr<Tokenizer>> TokenizerForms() {

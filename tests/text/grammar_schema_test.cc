@@ -330,25 +330,32 @@ TEST_F(GrammarSchemaTest, ManyIntersectionsInALarkGrammarAreRefused) {
   EXPECT_THAT(Refusal(Kind::kLark, few), ::testing::Not(HasSubstr("intersections")));
 }
 
-// Draws some tokens: each step makes a mask within its limits or ends with an error.
-void DrawSome(TokenConstraint& constraint, int vocab_size) {
+// Draws up to 20 tokens. Each step has a token that is allowed, or meets a limit. Returns the
+// number of tokens drawn.
+int DrawSome(TokenConstraint& constraint, int vocab_size) {
   std::mt19937_64 random(5);
   std::vector<uint32_t> mask(MaskWords(vocab_size));
   for (int i = 0; i < 20; ++i) {
-    if (!constraint.Fill(mask).ok()) return;
+    if (const Status status = constraint.Fill(mask); !status.ok()) {
+      EXPECT_THAT(status.message(), HasSubstr("too many expressions"));
+      return i;
+    }
     std::vector<int32_t> allowed;
     for (int32_t id = 0; id < vocab_size; ++id) {
       if ((mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0) allowed.push_back(id);
     }
-    ASSERT_FALSE(allowed.empty());
-    if (!constraint.Accept(allowed[random() % allowed.size()]).ok()) return;
+    EXPECT_FALSE(allowed.empty());
+    if (allowed.empty()) return i;
+    EXPECT_TRUE(constraint.Accept(allowed[random() % allowed.size()]).ok());
   }
+  return 20;
 }
 
 TEST_F(GrammarSchemaTest, HostileSchemasAreRefusedOrCompiledWithinTheirLimits) {
   std::vector<Hostile> schemas = LargeSchemas();
   for (const auto& more : {ManyPatterns(), WrongSchemas()})
     schemas.insert(schemas.end(), more.begin(), more.end());
+  int compiled = 0, drawn_to_the_end = 0;
   for (const Hostile& hostile : schemas) {
     const GrammarCompiler::Stats before = compiler_->stats();
     const auto begin = std::chrono::steady_clock::now();
@@ -362,13 +369,16 @@ TEST_F(GrammarSchemaTest, HostileSchemasAreRefusedOrCompiledWithinTheirLimits) {
       if (kept > before.cache_bytes) {  // else others were dropped
         EXPECT_LE(kept - before.cache_bytes, GrammarLimits().max_compiled_bytes + (1 << 20));
       }
-      DrawSome(**made, vocab_size_);
+      ++compiled;
+      drawn_to_the_end += DrawSome(**made, vocab_size_) == 20 ? 1 : 0;
       continue;
     }
     EXPECT_EQ(made.status().code(), StatusCode::kInvalidArgument) << hostile.name;
     EXPECT_THAT(made.status().message(), HasSubstr(hostile.refusal)) << hostile.name;
     EXPECT_EQ(made.status().message().find('\n'), std::string::npos) << hostile.name;
   }
+  EXPECT_GT(compiled, 5);
+  EXPECT_GT(drawn_to_the_end, 5);
 }
 
 }  // namespace

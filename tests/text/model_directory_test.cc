@@ -18,7 +18,9 @@ using json = nlohmann::ordered_json;
 const json& Golden() {
   static const json golden = [] {
     std::ifstream file(TextDataDir() + "/directories.json");
-    return json::parse(file);
+    json found = json::parse(file);
+    EXPECT_GT(found.at("cases").size(), 10u);
+    return found;
   }();
   return golden;
 }

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "tests/testing/engine_requests.h"
+#include "tests/testing/eventually.h"
 #include "tests/testing/fake_executor.h"
 #include "tests/testing/response_client.h"
 #include "tests/testing/text_fixture.h"
@@ -145,7 +146,7 @@ TEST_F(OutputLoopTest, FullOutboxBlocksOnlyTheEngineAndIsCounted) {
     for (int i = 0; i < 10; ++i) loop_->Post(Event(1, {65}));
     loop_->Post(Event(1, {}, FinishReason::kLength));
   });
-  while (loop_->num_waits() == 0) std::this_thread::yield();
+  EXPECT_TRUE(testing::Eventually([&] { return loop_->num_waits() > 0; }));
   WaitingClient client;  // the front end does not wait
   loop_->End(loop_->Open({.request_id = "b", .stream = client.stream}), Status());
   gate.unlock();

@@ -149,14 +149,17 @@ TEST_F(ReasoningConstraintTest, GrammarBeginsAfterTheMarkerInEverySpelling) {
 }
 
 TEST_F(ReasoningConstraintTest, NoTokenSpansTheMarkersEnd) {
+  int overshooting = 0;
   for (size_t matched = 0; matched < marker_->size(); ++matched) {
     for (const int32_t token : marker_->Overshooting(matched)) {
+      ++overshooting;
       const std::string text = std::string(kReasoningEnd).substr(0, matched) +
                                tokenizer_->TokenBytes(token);
       const size_t end = text.find(kReasoningEnd) + marker_->size();
       EXPECT_LT(end, text.size());
     }
   }
+  EXPECT_GT(overshooting, 0);
 }
 
 TEST_F(ReasoningConstraintTest, BudgetForcesTheMarker) {
