@@ -5,10 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 
 #include "kernels/base/cpu_quota.h"
+#include "kernels/base/kernels_for.h"
 #include "kernels/base/machine_probe.h"
 #include "kernels/ops/weight_packer.h"
 
@@ -87,12 +90,50 @@ TEST_F(CgroupCpuQuotaTest, Version1IsReadFromItsCpuHierarchy) {
   EXPECT_EQ(CgroupCpuQuota("2:cpuset:/x\n", root_), 0) << "cpuset is not the cpu controller";
 }
 
-TEST(MachineProbeTest, ProbesMeasureSomething) {
-  ThreadPool pool({.num_threads = 1});
-  EXPECT_GT(MeasureReadBytesPerSecond(pool), 1e8);
+TEST(MachineProbeTest, ReadsEachFloatOnce) {
   for (CpuIsa isa : SupportedCpuIsas()) {
-    for (Arithmetic arithmetic : {Arithmetic::kFma, Arithmetic::kBFloat16Dot, Arithmetic::kInt8Dot})
-      EXPECT_GT(MeasureFlopsPerSecond(arithmetic, isa, pool), 1e8) << NameOf(isa);
+    Buffer ones(4096 * sizeof(float));
+    std::fill_n(ones.as<float>(), 4096, 1.0f);
+    EXPECT_EQ(KernelsFor<ProbeKernels>(isa).read_all(ones.as<float>(), 4096), 4096) << NameOf(isa);
+  }
+}
+
+// Each iteration multiplies and adds twelve registers of float32, or of pairs or quads.
+TEST(MachineProbeTest, CountsAMultiplyAndAnAddPerElement) {
+  for (CpuIsa isa : SupportedCpuIsas()) {
+    const auto flops = KernelsFor<ProbeKernels>(isa).flops;
+    const double lanes = isa == CpuIsa::kAvx2 ? 8 : 16;
+    EXPECT_EQ(flops(Arithmetic::kFma, 10), 10 * 12 * lanes * 2) << NameOf(isa);
+    EXPECT_EQ(flops(Arithmetic::kInt8Dot, 10), 10 * 12 * lanes * 8) << NameOf(isa);
+    if (isa == CpuIsa::kAvx512Bf16) {
+      EXPECT_EQ(flops(Arithmetic::kBFloat16Dot, 10), 10 * 12 * lanes * 4);
+    }
+  }
+}
+
+// The best pass is no slower than all of them together, and no core has more than three ports for
+// vectors or reads a terabyte per second.
+TEST(MachineProbeTest, RatesAreWorkDividedByTime) {
+  ThreadPool pool({.num_threads = 1});
+  const auto seconds_of = [](const auto& measure) {
+    const auto begin = std::chrono::steady_clock::now();
+    measure();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  ReadProbe probe;
+  double rate = 0;
+  double seconds = seconds_of([&] { rate = probe.MeasureBytesPerSecond(pool); });
+  EXPECT_GE(rate, ReadProbe::kBytesRead / seconds);
+  EXPECT_LT(rate, 1e12);
+  for (CpuIsa isa : SupportedCpuIsas()) {
+    for (Arithmetic arithmetic :
+         {Arithmetic::kFma, Arithmetic::kBFloat16Dot, Arithmetic::kInt8Dot}) {
+      double done = 0;
+      seconds = seconds_of([&] { rate = MeasureFlopsPerSecond(arithmetic, isa, pool, &done); });
+      const double per_register = KernelsFor<ProbeKernels>(isa).flops(arithmetic, 1) / 12;
+      EXPECT_GE(rate, done / seconds) << NameOf(isa);
+      EXPECT_LT(rate, per_register * 3 * 8e9) << NameOf(isa);
+    }
   }
 }
 
