@@ -190,15 +190,6 @@ TEST(FrontendTest, DeadlineThatHasPassedIsRefusedAtOnce) {
             StatusCode::kDeadlineExceeded);
 }
 
-TEST(FrontendTest, DeadlineLaterThanTheEndDoesNothing) {
-  ServingFixture server;
-  Collector client;
-  GenerateRequest request = Ask(*server.frontend, "a", 2);
-  request.deadline = std::chrono::steady_clock::now() + std::chrono::hours(1);
-  ASSERT_TRUE(server.frontend->Generate(std::move(request), client.stream).ok());
-  EXPECT_TRUE(client.WaitForEnd().ok());
-}
-
 TEST(FrontendTest, CancelBeforeTheTextWorkNeverReachesTheEngine) {
   ServingFixture server;
   HeldTextThread held(*server.frontend);
