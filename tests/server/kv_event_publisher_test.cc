@@ -8,6 +8,7 @@
 #include <zmq.hpp>
 
 #include "server/observe/kv_event_message.h"
+#include "tests/testing/eventually.h"
 
 namespace diffserve {
 namespace {
@@ -127,7 +128,7 @@ class KvEventPublisherTest : public ::testing::Test {
     return messages;
   }
   void WaitUntilPublished(uint64_t events) {
-    while (publisher_->counts().published < events) std::this_thread::yield();
+    EXPECT_TRUE(testing::Eventually([&] { return publisher_->counts().published >= events; }));
   }
 
   zmq::context_t context_;
