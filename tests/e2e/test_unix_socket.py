@@ -68,7 +68,7 @@ class UnixSocketTest(unittest.TestCase):
         self.path = self.path.with_name("s" * 108)
         process, _ = self.start()
         self.assertEqual(process.wait(30), 2)
-        self.assertRegex(process.stderr.read(), r"--unix-socket is a path of \d+ bytes; allowed: "
+        self.assertRegex(process.stderr.read(), r"--unix-socket /\S+ has \d+ bytes; allowed: "
                                                 r"at most 107")
 
     def test_any_host_name_is_served(self):

@@ -59,7 +59,7 @@ Status RemoveStale(const std::string& path) {
 Status CheckUnixSocketPath(const std::string& path) {
   if (path.size() <= kMaxPathBytes) return {};
   return NotAllowed(
-      std::string(kFlag) + " is a path of " + std::to_string(path.size()) + " bytes, " + path,
+      std::string(kFlag) + " " + path + " has " + std::to_string(path.size()) + " bytes",
       "at most " + std::to_string(kMaxPathBytes), kFlag);
 }
 
