@@ -71,7 +71,7 @@ Status LoadParts(const LoadOptions& options, const DeviceInfo& device, Checkpoin
   MatrixLibraryOptions matrices;
   matrices.batch_invariant = options.batch_invariant;
   matrices.scratch_bytes = ScratchBytes(options.config, options.linear_format);
-  matrices.compute_capability = device.compute_capability;
+  matrices.has_fp8_weights = options.linear_format == WeightFormat::kFp8E4M3;
   DS_RETURN_IF_ERROR(Assign(&parts->matrices, MatrixLibrary::Open(matrices)));
   if (const size_t bytes = PartialBytes(options.config, options.limits, options.batch_invariant,
                                         options.linear_format);

@@ -38,7 +38,7 @@ struct MatrixLibraryOptions {
   // Device memory for products with quantised weights, and for those with a bfloat16 result and a
   // bias, taken at Open; 0: none.
   size_t scratch_bytes = 0;
-  int compute_capability = 0;  // of the device, for scales_rows(); 0: unknown
+  bool has_fp8_weights = false;  // asks cuBLASLt for scales_rows()
 };
 
 // y = x W^T (+ bias) (+ y). Pointers are device memory. REQUIRES: weight, x and y are 16-byte
@@ -81,9 +81,9 @@ class MatrixLibrary {
   Status Multiply(const MatrixProduct& product, const Stream& stream);
 
   bool batch_invariant() const { return options_.batch_invariant; }
-  // Whether products may have scales. cuBLASLt has kernels for them on compute capability 9.0
-  // alone.
-  bool scales_rows() const { return options_.compute_capability == 90; }
+  // Whether cuBLASLt has kernels for products with scales: for fp8 weights on compute capability
+  // 9.0.
+  bool scales_rows() const { return scales_rows_; }
   // The memory of scratch_bytes, for one product at a time.
   const DeviceBuffer& scratch() const { return scratch_; }
 
@@ -92,6 +92,7 @@ class MatrixLibrary {
   MatrixLibrary(const MatrixLibraryOptions& options, std::unique_ptr<State> state,
                 DeviceBuffer scratch);
   const MatrixLibraryOptions options_;
+  const bool scales_rows_;
   std::unique_ptr<State> state_;
   DeviceBuffer scratch_;
 };

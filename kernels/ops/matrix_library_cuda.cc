@@ -140,6 +140,28 @@ class MatrixLibrary::State {
     return Run(found->second, product, stream);
   }
 
+  // Whether there is a kernel for fp8 inputs with scales, for both types of y.
+  bool ScalesRows() const {
+    const auto* const scale = workspace_.as<float>();  // never read
+    for (const DType y_dtype : {DType::kFloat32, DType::kBFloat16}) {
+      const MatrixProduct product = {.input_dtype = DType::kFp8E4M3,
+                                     .in_features = 256,
+                                     .out_features = 256,
+                                     .x_stride = 256,
+                                     .num_rows = kInvariantRows,
+                                     .y_dtype = y_dtype,
+                                     .weight_scale = scale,
+                                     .x_scale = scale};
+      Prepared prepared;
+      Status status = Describe(product, &prepared);
+      if (status.ok()) status = LayRows(product, product.num_rows, &prepared);
+      if (status.ok()) status = Choose(product, &prepared);
+      Destroy(prepared);
+      if (!status.ok()) return false;
+    }
+    return true;
+  }
+
  private:
   using Shape = std::tuple<DType, int, int, int, int64_t, int64_t, DType, bool, bool>;
 
@@ -170,7 +192,8 @@ class MatrixLibrary::State {
                     "cublasLtMatmulDescSetAttribute");
   }
 
-  Status Make(const MatrixProduct& product, const Stream& stream, Prepared* prepared) {
+  // All but the rows and the kernel.
+  Status Describe(const MatrixProduct& product, Prepared* prepared) const {
     const auto in = static_cast<uint64_t>(product.in_features),
                out = static_cast<uint64_t>(product.out_features);
     DS_RETURN_IF_ERROR(ToStatus(f_.desc_create(&prepared->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F),
@@ -191,9 +214,13 @@ class MatrixLibrary::State {
       DS_RETURN_IF_ERROR(Set(prepared->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_32F));
       DS_RETURN_IF_ERROR(Set(prepared->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias));
     }
-    DS_RETURN_IF_ERROR(ToStatus(
+    return ToStatus(
         f_.layout_create(&prepared->a, TypeOf(product.input_dtype), in, out, product.in_features),
-        "cublasLtMatrixLayoutCreate"));
+        "cublasLtMatrixLayoutCreate");
+  }
+
+  Status Make(const MatrixProduct& product, const Stream& stream, Prepared* prepared) {
+    DS_RETURN_IF_ERROR(Describe(product, prepared));
     if (!options_.batch_invariant || product.num_rows == kInvariantRows) {
       DS_RETURN_IF_ERROR(LayRows(product, product.num_rows, prepared));
       return Choose(product, prepared);
@@ -208,7 +235,7 @@ class MatrixLibrary::State {
     if (status == CUBLAS_STATUS_SUCCESS && found.workspaceSize <= workspace_.size_bytes())
       return Status();
     Log(LogLevel::kWarning, "matrix_rows_padded",
-        {{"shape", Describe(product)},
+        {{"shape", SizesOf(product)},
          {"reason", f_.status_string(status)},
          {"workspace_bytes", std::to_string(found.workspaceSize)}});
     return Pad(product, stream, prepared);
@@ -242,7 +269,7 @@ class MatrixLibrary::State {
   static size_t StrideBytesOfY(const MatrixProduct& product) {
     return static_cast<size_t>(YStride(product)) * SizeOf(product.y_dtype);
   }
-  static std::string Describe(const MatrixProduct& product) {
+  static std::string SizesOf(const MatrixProduct& product) {
     return std::to_string(product.num_rows) + " x " + std::to_string(product.in_features) + " x " +
            std::to_string(product.out_features);
   }
@@ -299,7 +326,7 @@ class MatrixLibrary::State {
       return Status();
     }
     return Status(StatusCode::kUnimplemented,
-                  "cuBLASLt has no kernel for rows x in x out = " + Describe(product) + ", of " +
+                  "cuBLASLt has no kernel for rows x in x out = " + SizesOf(product) + ", of " +
                       std::to_string(count) + " that it names");
   }
 
@@ -329,7 +356,7 @@ class MatrixLibrary::State {
       return std::to_string(AttributeOf(choice.algo, name));
     };
     Log(LogLevel::kDebug, "matrix_kernel_chosen",
-        {{"shape", Describe(product)},
+        {{"shape", SizesOf(product)},
          {"tile", attribute(CUBLASLT_ALGO_CONFIG_TILE_ID)},
          {"stages", attribute(CUBLASLT_ALGO_CONFIG_STAGES_ID)},
          {"split_k", attribute(CUBLASLT_ALGO_CONFIG_SPLITK_NUM)},
@@ -418,7 +445,10 @@ class MatrixLibrary::State {
 
 MatrixLibrary::MatrixLibrary(const MatrixLibraryOptions& options, std::unique_ptr<State> state,
                              DeviceBuffer scratch)
-    : options_(options), state_(std::move(state)), scratch_(std::move(scratch)) {}
+    : options_(options),
+      scales_rows_(options.has_fp8_weights && state->ScalesRows()),
+      state_(std::move(state)),
+      scratch_(std::move(scratch)) {}
 MatrixLibrary::~MatrixLibrary() = default;
 
 Result<std::unique_ptr<MatrixLibrary>> MatrixLibrary::Open(const MatrixLibraryOptions& options) {
