@@ -226,7 +226,9 @@ int Decoder::FewRowsOf(const PackedLinear& weight, int num_tokens) const {
 template <typename Y>
 Status Decoder::Multiply(const PackedLinear& weight, const LinearArgs<BFloat16, Y>& args,
                          const FewRowsNorm& inside) {
-  const int few = FewRowsOf(weight, args.num_tokens);
+  // Few-row products read 16 bytes of x at a time.
+  const bool has_aligned_rows = args.XStride(weight.in_features()) % 8 == 0;
+  const int few = has_aligned_rows ? FewRowsOf(weight, args.num_tokens) : 0;
   if (few < args.num_tokens) {
     // cuBLASLt's rows begin at multiples of 16 bytes. So it may compute the others' too, and they
     // are computed again.

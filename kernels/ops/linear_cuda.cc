@@ -200,6 +200,7 @@ FewRowsProduct FewRowsOf(const PackedLinear& weight, const LinearArgs<BFloat16, 
                          DType y_dtype, const FewRowsUse& use) {
   CheckOutput(weight, y_dtype);
   DS_CHECK(TakesFewRows(weight), "few-row products have kernels for the weights");
+  DS_CHECK(args.XStride(weight.in_features()) % 8 == 0, "rows of x are aligned");
   return {.format = weight.format(),
           .weight = weight.weight(),
           .scale = weight.matrix().scale,

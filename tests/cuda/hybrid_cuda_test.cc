@@ -141,13 +141,18 @@ TEST_F(CudaHybridTest, DecodeGraphsTakeSlotsAndWindowsFromTheStep) {
 }
 
 // Heads as wide as the released checkpoint's, on random weights, against the CPU.
-TEST_F(CudaHybridTest, WideHeadsAgreeWithTheCpu) {
+class CudaWideHybridTest : public CudaHybridTest, public ::testing::WithParamInterface<int> {};
+// With 5, rows of the selection's inputs are not aligned.
+INSTANTIATE_TEST_SUITE_P(States, CudaWideHybridTest, ::testing::Values(16, 5));
+
+TEST_P(CudaWideHybridTest, AgreesWithTheCpu) {
   const TemporaryDirectory directory;
   std::ofstream(directory.path() / "config.json")
       << R"({"model_type": "phi4flash", "hidden_size": 256, "num_attention_heads": 4, )"
       << R"("num_key_value_heads": 2, "num_hidden_layers": 8, "intermediate_size": 64, )"
       << R"("vocab_size": 61, "max_position_embeddings": 256, "hidden_act": "silu", )"
-      << R"("sliding_window": 40, "bos_token_id": 1, "eos_token_id": 2})";
+      << R"("sliding_window": 40, "mamba_d_state": )" << GetParam()
+      << R"(, "bos_token_id": 1, "eos_token_id": 2})";
   options_.model_dir = directory.path();
   options_.isa = SupportedCpuIsas().front();
   options_.weight_format = WeightFormat::kBFloat16;
