@@ -279,7 +279,8 @@ class KvEventsTest(unittest.TestCase):
         with ServerProcess(*FLAGS) as server:
             replay = re.search(r'replay_endpoint="?([^" \n]+)', server.stderr()).group(1)
             cases = (
-                (("--kv-events-topic", "t"), 2, "--kv-events-endpoint is missing"),
+                (("--kv-events-topic", "t"), 2,
+                 "--kv-events-topic is set; allowed: only with --kv-events-endpoint"),
                 (("--kv-events-endpoint", "tcp://127.0.0.1:*", "--no-enable-prefix-caching"), 2,
                  "needs the prefix cache"),
                 (("--kv-events-endpoint", "here"), 2, "--kv-events-endpoint is here: "),

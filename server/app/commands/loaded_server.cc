@@ -69,7 +69,9 @@ Result<std::unique_ptr<KvEventPublisher>> StartKvEvents(const ServeOptions& serv
   if (serve.kv_events_endpoint.empty()) {
     if (serve.kv_events_replay_endpoint.empty() && serve.kv_events_topic.empty())
       return std::unique_ptr<KvEventPublisher>();
-    return OnlyWith(kFlag, "--kv-events-endpoint: without it no KV event is published");
+    return OnlyWith(
+        serve.kv_events_topic.empty() ? "--kv-events-replay-endpoint" : "--kv-events-topic",
+        "--kv-events-endpoint: without it no KV event is published");
   }
   if (!engine.enable_prefix_caching) {
     return InvalidArgument(
