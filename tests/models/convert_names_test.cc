@@ -195,7 +195,7 @@ TEST(TensorNamesTest, OtherFamiliesAcceptOnlyTheNamesOfTransformers) {
         "model.layers.0.mlp.gate.weight", "model.final_norm.scale"}) {
     EXPECT_THAT(RefusalOf(Plan("llama", Tensors({name}))),
                 EndsWith(std::string("for tensor ") + name +
-                         "; accepted: model.embed_tokens, model.norm, lm_head, and in layers.N. "
+                         "; allowed: model.embed_tokens, model.norm, lm_head, and in layers.N. "
                          "input_layernorm, self_attn.q_proj, self_attn.k_proj, self_attn.v_proj, "
                          "self_attn.o_proj, post_attention_layernorm, mlp.gate_proj, mlp.up_proj, "
                          "mlp.down_proj"));
@@ -208,7 +208,7 @@ TEST(TensorNamesTest, UnknownTensorIsRefusedWithTheAcceptedNames) {
                                                      "layers.0.d", "layers.0.e"}))),
       "SRC: has no place in the diff_transformer_v2 model of config.json with 2 layers for tensor "
       "layers.0.a, layers.0.b, "
-      "layers.0.c and 2 more; accepted: embed_tokens|tok_embeddings|tok_embed, norm|layer_norm, "
+      "layers.0.c and 2 more; allowed: embed_tokens|tok_embeddings|tok_embed, norm|layer_norm, "
       "final_norm.scale, lm_head|output|output_projection, and "
       "in layers.N. input_layernorm|attention_norm|self_attn_layer_norm|mixer_layer_norm, "
       "norm_attn.scale, "

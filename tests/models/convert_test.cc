@@ -419,7 +419,7 @@ TEST_F(ConvertTest, UnconvertibleModelIsRefusedInOneLine) {
       HasSubstr("self_attn.q_proj.weight has shape [16, 64]; allowed: [32, 32] from config.json"));
   EXPECT_THAT(
       with([](auto& tensors) { tensors[2].name = "model.layers.0.self_attn.wq.weight"; }),
-      HasSubstr("for tensor model.layers.0.self_attn.wq.weight; accepted: model.embed_tokens, "));
+      HasSubstr("for tensor model.layers.0.self_attn.wq.weight; allowed: model.embed_tokens, "));
   EXPECT_EQ(with([](auto& tensors) { tensors[1].dtype = "I32"; }),
             in + "/model.safetensors: tensor model.layers.0.input_layernorm.weight has dtype I32; "
                  "allowed: F32, BF16, F16");

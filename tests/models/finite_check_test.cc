@@ -122,7 +122,7 @@ TEST_F(FiniteWeightsTest, ValueThatOverflowsBFloat16IsRefusedForBFloat16Weights)
   const std::string name = "model.layers.0.mlp.up_proj.weight";
   EXPECT_EQ(Refusal(tiny, name, 3.4e38f, WeightFormat::kFloat32), "");
   EXPECT_THAT(Refusal(tiny, name, 3.4e38f, WeightFormat::kBFloat16),
-              ::testing::HasSubstr("expected finite numbers that bfloat16 holds; 2 of"));
+              ::testing::HasSubstr("allowed: finite numbers that bfloat16 holds; 2 of"));
 }
 
 TEST_F(FiniteWeightsTest, OverflowingLambdaIsRefused) {

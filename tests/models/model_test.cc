@@ -243,8 +243,8 @@ TEST_F(ModelTest, WeightBeyondFloat16IsRefusedByTheNameOfItsTensor) {
        {"model.embed_tokens.weight", "lm_head.weight", "model.layers.1.self_attn.k_proj.weight",
         "model.layers.0.mlp.down_proj.weight"}) {
     EXPECT_EQ(load(name, -70000), "tensor " + std::string(name) +
-                                      ": element [0, 5] is -70000.000000, and float16 holds at "
-                                      "most 65504");
+                                      ": element [0, 5] is -70000.000000; allowed: at most 65504, "
+                                      "which float16 holds");
     EXPECT_EQ(load(name, 65519), "");
   }
   EXPECT_EQ(load("model.norm.weight", 70000), "") << "vectors stay float32";

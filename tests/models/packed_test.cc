@@ -270,7 +270,7 @@ TEST_F(PackedTest, SourceWithAMissingTensorOrANanIsRefusedByName) {
   std::memcpy(up->bytes.data() + 4 * 33, &infinite, sizeof(infinite));
   EXPECT_THAT(refusal(tensors), EndsWith("model.safetensors: tensor "
                                          "model.layers.1.mlp.up_proj.weight: element [1, 1] is "
-                                         "inf, and int8 holds finite numbers"));
+                                         "inf; allowed: finite numbers, which int8 holds"));
   up->shape = {32, 48};
   EXPECT_THAT(refusal(tensors), EndsWith("model.safetensors: tensor "
                                          "model.layers.1.mlp.up_proj.weight has shape [32, 48]; "
@@ -306,8 +306,9 @@ TEST_F(PackedTest, CodesAndScalesThatNoPackerWritesAreRefusedByName) {
                         "number, 0 or more");
   PackTiny(WeightFormat::kInt4);
   Overwrite(file, "lm_head.panels", 2 * 544 + 512 + 2 * 15, std::string("\x00\xfc", 2));
-  EXPECT_EQ(line(),
-            file.string() + ": tensor lm_head.panels: panel 2 has a scale that is not finite");
+  EXPECT_EQ(line(), file.string() +
+                        ": tensor lm_head.panels: panel 2 has a scale that is not finite; "
+                        "allowed: a finite number");
   PackTiny(WeightFormat::kInt8);
   const float infinite = HUGE_VALF;
   Overwrite(file, "model.embed_tokens.weight", 4 * 3,
