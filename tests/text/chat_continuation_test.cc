@@ -72,7 +72,6 @@ TEST(ChatContinuationTest, TextEndsWithTheLastMessageAsInTransformers) {
 TEST(ChatContinuationTest, TemplateThatHidesTheLastMessageCannotContinueIt) {
   const Result<RenderedChat> rendered = Continued(kUserOnly, "Hi", "I am");
   ASSERT_FALSE(rendered.ok());
-  EXPECT_EQ(rendered.status().param(), "messages");
   EXPECT_NE(rendered.status().message().find("continue_final_message"), std::string::npos);
 }
 
