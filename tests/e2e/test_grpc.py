@@ -158,7 +158,8 @@ class OtherCallsTest(unittest.TestCase):
         with self.assertRaises(grpc.RpcError) as raised:
             collect(stub.Generate(pb.GenerateRequest(chat=chat)))
         self.assertEqual(raised.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
-        self.assertIn("more than 4096 entries", raised.exception.details())
+        self.assertIn("messages has too many entries; allowed: at most 4096",
+                      raised.exception.details())
 
     def test_client_without_stubs_works_through_reflection(self):
         database = ProtoReflectionDescriptorDatabase(connection)

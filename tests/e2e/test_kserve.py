@@ -155,7 +155,7 @@ class InferTest(unittest.TestCase):
             ("top_tokens", text_input("x"), {"top_tokens": 3}),
             ("stream", text_input("x"), {"stream": True}),
             ("input_ids", ids_input([]), {}),
-            ("vocabulary", ids_input([1 << 30]), {}),
+            ("has the token id", ids_input([1 << 30]), {}),
             ("input_ids", text_input("x") + ids_input([1]), {}),
             ("not known", text_input("x", name="image"), {}),
         ):

@@ -210,7 +210,7 @@ class MethodsTest(unittest.TestCase):
         self.raw("/v1/attention", {"tokens": tokens[:fits], "positions": "all"})
         refused = self.server.post("/v1/attention", {"tokens": tokens[:fits + 1],
                                                      "positions": "all"})
-        self.assertIn(f"at most {MAX_NUMBERS} are allowed", refused.error["message"])
+        self.assertIn(f"allowed: at most {MAX_NUMBERS};", refused.error["message"])
         joined = self.llm.attention(tokens[:fits + 1], positions="all")
         np.testing.assert_allclose(joined.map1.sum(-1), 1, atol=1e-5)
 

@@ -161,7 +161,7 @@ class AllowedToolsTest(unittest.TestCase):
                         "tools": [{"type": "function", "name": "other"}]})):
             with self.assertRaises(openai.BadRequestError) as refused:
                 call()
-            self.assertIn("'other'", refused.exception.message)
+            self.assertIn('"other"', refused.exception.message)
 
 
 class LogprobsTest(unittest.TestCase):

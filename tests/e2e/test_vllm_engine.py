@@ -126,7 +126,7 @@ class RefusalTest(unittest.TestCase):
         for word, message in (
             ("input", vllm_pb.GenerateRequest()),
             ("prompt", request([], 1)),
-            ("vocabulary", request([VOCAB_SIZE], 1)),
+            ("has the token id", request([VOCAB_SIZE], 1)),
             ("max_tokens", request([5], MAX_MODEL_LEN + 1)),
             ("temperature", request([5], 1, temperature=-1)),
             ("logprobs", request([5], 1, logprobs=-1)),
