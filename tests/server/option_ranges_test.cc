@@ -35,7 +35,6 @@ TEST(OptionRangesTest, RangesAreThoseOfTheInterface) {
       {"--idle-timeout", 0, 1 << 24},
       {"--max-loaded", 0, 256},
       {"--load-wait", 1, 86400},
-      {"--cancelled-mass-sample", 0, 1 << 30},
       {"--prompt", 1, 1 << 20},
       {"--generate", 1, 1 << 20},
       {"--depth", 0, 1 << 24},
