@@ -326,29 +326,6 @@ TEST(GrpcServerTest, TooMuchWaitingWorkIsRefused) {
   EXPECT_EQ(refused, 6);
 }
 
-// A request that does not pass the queue occupies the only slot of the batch.
-TEST(GrpcServerTest, RequestThatHasWaitedTooLongReportsRetryDelay) {
-  GrpcStackOptions options = WithHeldSteps();
-  options.engine.max_num_seqs = 1;
-  options.engine.max_model_len = 32768;
-  options.engine.max_queue_wait_s = 0.5f;
-  GrpcStack stack(options);
-  ASSERT_TRUE(stack.engine->Submit(testing::MakeRequest(RequestId{1} << 40, 5, 30000)).ok());
-  stack.steps.WaitForArrival();
-  const auto stub = stack.NewStub();
-  auto call = std::async(std::launch::async, [&] { return Generate(*stub, RequestOf({1}, 5)); });
-  ASSERT_TRUE(Eventually([&] { return stack.Stats().waiting == 2; })) << "it waits with the first";
-  EXPECT_TRUE(Eventually([&] {
-    stack.steps.Allow(1);
-    return stack.Stats().refused[static_cast<size_t>(RefusalReason::kQueueWait)] == 1;
-  }));
-  const Generated result = call.get();
-  EXPECT_EQ(result.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(result.status.error_message(), ::testing::HasSubstr("the request waited"));
-  EXPECT_THAT(result.retry_after, ::testing::MatchesRegex("[1-9][0-9]*"));
-  EXPECT_TRUE(result.messages.empty());
-}
-
 TEST(GrpcServerTest, RequestThatWouldWaitTooLongReportsRetryDelay) {
   GrpcStackOptions options;
   options.engine.max_queue_wait_s = 0;  // has passed when the request is counted
