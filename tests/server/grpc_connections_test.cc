@@ -173,7 +173,7 @@ TEST(GrpcConnectionsTest, TooManyResetCallsEndAConnectionWhenTheOthersHaveEnded)
   std::promise<void> text_work;
   EXPECT_TRUE(
       stack.frontend
-          ->Tokenize("another", "text", false,
+          ->Tokenize("another", "text", {.add_special_tokens = false},
                      [begun = text_work.get_future().share()](const auto&) { begun.wait(); })
           .ok());
   for (int reset = 1; reset <= 7; ++reset) {

@@ -135,7 +135,7 @@ TEST(ParentSecretTest, ResetCallsOfOneClientDoNotEndTheParentsConnection) {
   std::promise<void> text_work;
   EXPECT_TRUE(
       stack.frontend
-          ->Tokenize("another", "text", false,
+          ->Tokenize("another", "text", {.add_special_tokens = false},
                      [begun = text_work.get_future().share()](const auto&) { begun.wait(); })
           .ok());
   v1::TokenizeRequest request;

@@ -369,7 +369,7 @@ TEST_F(ResponsesRequestTest, FrontendErrorsUseThisRoutesNames) {
   ASSERT_TRUE(parsed.ok());
   GenerateRequest request = parsed->request.generate;
   EXPECT_EQ(CheckNeedsNoTokenizer(request).param(), "input");
-  const RequestLimits limits{&limits_, /*vocab_size=*/100, /*max_model_len=*/64,
+  const RequestLimits limits{&limits_.names, /*vocab_size=*/100, /*max_model_len=*/64,
                              /*max_waiting_requests=*/8, /*max_token_bytes=*/0};
   request.max_tokens = -1;
   EXPECT_EQ(CheckRequest(request, limits).message(), "max_output_tokens is -1; allowed: 0 to 64");

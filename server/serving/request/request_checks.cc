@@ -45,9 +45,8 @@ Status CheckSampling(const GenerateRequest& request, const RequestLimits& limits
     }
     DS_RETURN_IF_ERROR(CheckNumber(bias, kLogitBiasRange, "logit_bias"));
   }
-  return sampling.num_logprobs == -1
-             ? Status()
-             : CheckLogprobs(sampling.num_logprobs, request.names.logprobs);
+  return sampling.num_logprobs == -1 ? Status()
+                                     : CheckLogprobs(sampling.num_logprobs, request.names.logprobs);
 }
 
 Status CheckStops(const GenerateRequest& request, const RequestLimits& limits) {
