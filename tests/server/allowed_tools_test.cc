@@ -108,7 +108,7 @@ TEST_F(AllowedToolsTest, InvalidAllowedToolsAreRefusedWithTheirPath) {
   const Status unknown = refused(R"("mode":"auto","tools":[{"function":{"name":"now"}},
                                                            {"function":{"name":"then"}}])");
   EXPECT_EQ(unknown.param(), path + ".tools[1].function.name");
-  EXPECT_NE(unknown.message().find("'then'"), std::string::npos) << unknown.message();
+  EXPECT_NE(unknown.message().find("\"then\""), std::string::npos) << unknown.message();
   EXPECT_EQ(refused(R"("mode":"auto","tools":[{"type":"function"}])").param(),
             path + ".tools[0].function.name");
 }

@@ -82,14 +82,16 @@ TEST(GrpcLimitsTest, ListLimitsApplyBeforeAllocation) {
   const auto channel = stack.NewChannel();
   const auto bias = Field(8, std::string("\x08\x01", 2));
   const std::pair<std::string, const char*> requests[] = {
-      {Field(5, Repeated(Field(1, ""), 2'000'000)), "messages has more than 4096 entries"},
-      {Repeated(Field(5, Field(1, "")), 4097), "messages has more than 4096 entries"},
-      {Field(6, Repeated(bias, 4097)), "logit_bias has more than 4096 entries"},
-      {Field(7, Repeated(Field(3, ""), 4097)), "stop has more than 4096 entries"},
-      {Repeated(Field(15, ""), 4097), "bad_words has more than 4096 entries"},
+      {Field(5, Repeated(Field(1, ""), 2'000'000)),
+       "messages has too many entries; allowed: at most 4096"},
+      {Repeated(Field(5, Field(1, "")), 4097),
+       "messages has too many entries; allowed: at most 4096"},
+      {Field(6, Repeated(bias, 4097)), "logit_bias has too many entries; allowed: at most 4096"},
+      {Field(7, Repeated(Field(3, ""), 4097)), "stop has too many entries; allowed: at most 4096"},
+      {Repeated(Field(15, ""), 4097), "bad_words has too many entries; allowed: at most 4096"},
       {Repeated(std::string("\x92\x03\x00", 3), 65),  // the field 50
-       "more than 64 fields that this server does not know"},
-      {Field(5, Repeated(Field(9, ""), 65)), "more than 64 fields that this server does not know"},
+       "too many unknown fields; allowed: at most 64"},
+      {Field(5, Repeated(Field(9, ""), 65)), "too many unknown fields; allowed: at most 64"},
       {Field(15, "")[0] + std::string("\xFF", 1), "not well-formed"},
       {Field(5, "\x0a\x7f"), "not well-formed"},
       {std::string("\x7b\x7c", 2), "not well-formed"},  // a group

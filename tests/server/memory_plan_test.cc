@@ -137,19 +137,19 @@ TEST(MemoryPlanTest, RefusalSaysWhatIsNeededAndAllowed) {
     return PlannedMemory(MemoryWith(change)).status().message();
   };
   EXPECT_EQ(refusal([](auto& d) { d.kv.least_tokens = 16'000; }),
-            "one sequence of 16000 tokens needs 1000.0 MiB of KV pages, allowed: 900.0 MiB of "
+            "one sequence of 16000 tokens needs 1000.0 MiB of KV pages; allowed: 900.0 MiB of "
             "1000.0 MiB free; lower --max-model-len or raise --kv-cache-memory; beside 1111.1 MiB");
   EXPECT_EQ(refusal([](auto& d) { d.asked = {"5MiB", 5 * kMiB, 0}; }),
-            "one sequence of 160 tokens needs 10.0 MiB of KV pages, allowed: 5.0 MiB of 1000.0 MiB "
+            "one sequence of 160 tokens needs 10.0 MiB of KV pages; allowed: 5.0 MiB of 1000.0 MiB "
             "free; lower --max-model-len or raise --kv-cache-memory");
   EXPECT_EQ(refusal([](auto& d) { d.asked = {"2000MiB", 2000 * kMiB, 0}; }),
-            "--kv-cache-memory is 2000.0 MiB, allowed: at most the 1000.0 MiB that the weights "
+            "--kv-cache-memory is 2000.0 MiB; allowed: at most the 1000.0 MiB that the weights "
             "leave free");
   EXPECT_EQ(refusal([](auto& d) {
               d.layout.slot = 200 * kMiB;
               d.sequences = 5;
             }),
-            "states of 5 sequences beside one sequence of 160 tokens need 1010.0 MiB of KV pages, "
+            "states of 5 sequences beside one sequence of 160 tokens need 1010.0 MiB of KV pages; "
             "allowed: 900.0 MiB of 1000.0 MiB free; lower --batch or raise --kv-cache-memory; "
             "beside 1122.2 MiB");
 }

@@ -252,7 +252,7 @@ TEST_F(ResponsesResponseTest, ErrorEndsAStartedStreamAsFailed) {
 
 TEST_F(ResponsesResponseTest, TooLongInputStartsAStreamThatFails) {
   const std::vector<ResponseEvent> events = Events(
-      {}, Status(StatusCode::kContextExceeded, "too long", "messages"));
+      {}, Status(StatusCode::kContextExceeded, "too long", "input"));
   const std::vector<std::string> lines = EventLines(Encoded(true, events));
   ASSERT_EQ(lines.size(), 4u);
   EXPECT_EQ(lines[0].find("response.created "), 0u);

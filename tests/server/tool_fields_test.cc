@@ -314,7 +314,7 @@ TEST_F(ToolFieldsTest, ChoosingAnotherPartysToolIsRefusedByName) {
   const auto refused = Tools(R"({"type":"web_search"})",
                              R"("tool_choice":{"type":"function","function":{"name":"search"}})");
   EXPECT_EQ(refused.status().param(), "tool_choice");
-  EXPECT_NE(refused.status().message().find("'search'"), std::string::npos)
+  EXPECT_NE(refused.status().message().find("\"search\""), std::string::npos)
       << refused.status().message();
 }
 
