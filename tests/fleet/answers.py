@@ -54,7 +54,8 @@ REFUSED = {  # by a replica; what a router refuses by rules of its own is in OWN
     "a prompt that is too long": completion(prompt="word " * 4000),
     "a chat that is too long": chat(messages=[{"role": "user", "content": "word " * 4000}]),
     "too many tokens asked for": completion(max_tokens=400000),
-    "tools": chat(tools=[{"type": "function", "function": {"name": "f", "parameters": {}}}]),
+    "a tool's name that is none": chat(tools=[{
+        "type": "function", "function": {"name": "f g", "parameters": {}}}]),
     "a schema that is none": chat(response_format={
         "type": "json_schema", "json_schema": {"name": "f", "schema": {"type": "nothing"}}
     }),
