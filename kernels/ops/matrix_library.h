@@ -59,8 +59,9 @@ struct MatrixProduct {
   DType y_dtype = DType::kBFloat16;  // or kFloat32
   const float* bias = nullptr;       // [out_features], or nullptr
   bool accumulate = false;
-  // Of 8-bit inputs, where scales_rows(): y = x_scale[row] weight_scale[feature] times the product;
-  // both or neither. x_scale has memory for a multiple of 128 rows.
+  // Scales of 8-bit inputs: y[row][feature] is the product times x_scale[row] times
+  // weight_scale[feature]. Both or neither. REQUIRES: scales_rows(); x_scale has memory for a
+  // multiple of 128 rows.
   const float* weight_scale = nullptr;  // [out_features]
   const float* x_scale = nullptr;       // [num_rows]
 };

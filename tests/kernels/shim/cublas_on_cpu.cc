@@ -111,7 +111,8 @@ struct Product {
            desc.epilogue == CUBLASLT_EPILOGUE_DEFAULT && (!accumulate || d.type == CUDA_R_32F) &&
            (HasScales() || (d.type == CUDA_R_32F && !accumulate));
   }
-  // A vector each, of A's columns and of B's: by 8-bit inputs on compute capability 9.0 alone.
+  // One scale per column of A and one per column of B. cuBLASLt has this for 8-bit inputs on
+  // compute capability 9.0 only.
   bool HasScales() const {
     return desc.a_scale_mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F &&
            desc.b_scale_mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F &&
