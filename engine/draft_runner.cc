@@ -6,7 +6,7 @@
 
 #include "engine/device_error.h"
 #include "engine/planned_draw.h"
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "engine/contract/token_constraint.h"
-#include "kernels/base/check.h"
 #include "kernels/base/thread_pool.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 namespace {

@@ -10,9 +10,9 @@
 #include "engine/device_error.h"
 #include "engine/engine_loop.h"
 #include "engine/inbox.h"
-#include "kernels/base/log.h"
-#include "kernels/base/random_bits.h"
-#include "kernels/base/thread_registry.h"
+#include "kernels/process/log.h"
+#include "kernels/process/random_bits.h"
+#include "kernels/process/thread_registry.h"
 
 namespace diffserve {
 

@@ -6,9 +6,9 @@
 #include <iterator>
 #include <utility>
 
-#include "kernels/base/check.h"
-#include "kernels/base/crash_report.h"
-#include "kernels/base/thread_registry.h"
+#include "kernels/process/check.h"
+#include "kernels/process/crash_report.h"
+#include "kernels/process/thread_registry.h"
 
 namespace diffserve {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "engine/planned_draw.h"
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 #include "models/diagnostics/batch_observer.h"
 
 namespace diffserve {

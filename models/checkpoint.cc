@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <mutex>
 
-#include "kernels/base/check.h"
 #include "kernels/base/refusal.h"
 #include "kernels/ops/weight_codec.h"
+#include "kernels/process/check.h"
 #include "models/config_reader.h"
 #include "models/dummy_weights.h"
 #include "models/finite_check.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "kernels/base/log.h"
+#include "kernels/process/log.h"
 
 namespace diffserve::cuda {
 

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/base/check.h"
 #include "kernels/ops/embedding.h"
 #include "kernels/ops/rowwise.h"
+#include "kernels/process/check.h"
 #include "models/layer_observer.h"
 
 namespace diffserve::cpu {

@@ -5,8 +5,8 @@
 #include <array>
 #include <cmath>
 
-#include "kernels/base/random_bits.h"
 #include "kernels/base/tensor.h"
+#include "kernels/process/random_bits.h"
 
 namespace diffserve {
 namespace {

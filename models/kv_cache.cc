@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/base/check.h"
 #include "kernels/base/tensor.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 

@@ -4,10 +4,10 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "kernels/base/log.h"
-#include "kernels/base/machine_memory.h"
 #include "kernels/base/refusal.h"
 #include "kernels/ops/weight_packer.h"
+#include "kernels/process/log.h"
+#include "kernels/process/machine_memory.h"
 #include "models/checkpoint.h"
 #include "models/config_reader.h"
 #include "models/decoder.h"

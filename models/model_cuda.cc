@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "kernels/base/cuda/device.h"
-#include "kernels/base/log.h"
 #include "kernels/base/refusal.h"
+#include "kernels/process/log.h"
 #include "models/packed_weights.h"
 #include "models/step_runner_cuda.h"
 #include "models/step_transfer_cuda.h"

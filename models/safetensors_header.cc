@@ -9,8 +9,8 @@
 #include <array>
 #include <tuple>
 
-#include "kernels/base/check.h"
 #include "kernels/base/refusal.h"
+#include "kernels/process/check.h"
 #include "models/safetensors.h"
 
 namespace diffserve {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 
 namespace diffserve::cuda {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 #include "models/decode_graphs_cuda.h"
 #include "models/device_transfer_cuda.h"
 #include "models/step_transfer_cuda.h"

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 
 namespace diffserve::cuda {
 

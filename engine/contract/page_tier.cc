@@ -7,7 +7,7 @@
 #include <cstring>
 #include <memory>
 
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 namespace {

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 namespace {

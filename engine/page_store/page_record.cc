@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 namespace {

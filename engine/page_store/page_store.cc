@@ -13,7 +13,7 @@
 
 #include "engine/page_store/segment_reader.h"
 #include "engine/page_store/store_directory.h"
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 namespace {

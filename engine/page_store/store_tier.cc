@@ -7,9 +7,9 @@
 #include <string>
 #include <utility>
 
-#include "kernels/base/check.h"
-#include "kernels/base/log.h"
-#include "kernels/base/thread_registry.h"
+#include "kernels/process/check.h"
+#include "kernels/process/log.h"
+#include "kernels/process/thread_registry.h"
 #include "models/kv_cache.h"
 
 namespace diffserve {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 namespace {

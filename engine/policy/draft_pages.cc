@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "engine/policy/sequence.h"
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/contract/token_constraint.h"
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "kernels/base/check.h"
-#include "kernels/base/random_bits.h"
+#include "kernels/process/check.h"
+#include "kernels/process/random_bits.h"
 
 namespace diffserve {
 namespace {

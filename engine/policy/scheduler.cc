@@ -6,7 +6,7 @@
 
 #include "engine/policy/drawn_tokens.h"
 #include "engine/policy/request_fit.h"
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "engine/policy/waiting_queue.h"
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 namespace {

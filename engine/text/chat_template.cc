@@ -11,9 +11,9 @@
 #include "engine/text/given_template.h"
 #include "engine/text/model_file.h"
 #include "engine/text/token_files.h"
-#include "kernels/base/check.h"
-#include "kernels/base/log.h"
 #include "kernels/base/refusal.h"
+#include "kernels/process/check.h"
+#include "kernels/process/log.h"
 
 namespace diffserve {
 namespace {

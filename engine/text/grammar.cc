@@ -12,8 +12,8 @@
 
 #include "engine/text/bytes_ffi.h"
 #include "engine/text/large_stack.h"
-#include "kernels/base/check.h"
 #include "kernels/base/refusal.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 namespace {

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <string>
 
-#include "kernels/base/check.h"
-#include "kernels/base/thread_registry.h"
+#include "kernels/process/check.h"
+#include "kernels/process/thread_registry.h"
 
 namespace diffserve {
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "kernels/base/thread_registry.h"
+#include "kernels/process/thread_registry.h"
 
 namespace diffserve {
 

@@ -5,8 +5,8 @@
 #include <span>
 #include <utility>
 
-#include "kernels/base/check.h"
-#include "kernels/base/log.h"
+#include "kernels/process/check.h"
+#include "kernels/process/log.h"
 
 namespace diffserve {
 struct Responses::Choice {

@@ -7,8 +7,8 @@
 
 #include "engine/text/bytes_ffi.h"
 #include "engine/text/token_files.h"
-#include "kernels/base/log.h"
 #include "kernels/base/refusal.h"
+#include "kernels/process/log.h"
 
 namespace diffserve {
 namespace {

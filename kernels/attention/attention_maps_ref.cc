@@ -5,7 +5,7 @@
 
 #include "kernels/attention/attention_maps.h"
 #include "kernels/attention/attention_window.h"
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "kernels/base/check.h"
 #include "kernels/base/thread_pool.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 

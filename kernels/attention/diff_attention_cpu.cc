@@ -7,10 +7,10 @@
 #include "kernels/attention/attention_memory.h"
 #include "kernels/attention/diff_attention.h"
 #include "kernels/attention/diff_attention_kernel.h"
-#include "kernels/base/check.h"
 #include "kernels/base/cpu_isa.h"
 #include "kernels/base/kernels_for.h"
 #include "kernels/base/thread_pool.h"
+#include "kernels/process/check.h"
 
 namespace diffserve::cpu {
 namespace {

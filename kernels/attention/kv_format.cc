@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "kernels/attention/hadamard.h"
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 namespace {

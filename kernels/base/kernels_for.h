@@ -5,8 +5,8 @@
 // fills a plain argument struct and calls the level's functions.
 #pragma once
 
-#include "kernels/base/check.h"
 #include "kernels/base/cpu_isa.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 

@@ -8,8 +8,8 @@
 #include <numeric>
 #include <vector>
 
-#include "kernels/base/check.h"
 #include "kernels/base/kernels_for.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 

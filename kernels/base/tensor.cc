@@ -10,8 +10,8 @@
 #include <cstring>
 #include <new>
 
-#include "kernels/base/check.h"
-#include "kernels/base/out_of_memory.h"
+#include "kernels/process/check.h"
+#include "kernels/process/out_of_memory.h"
 
 namespace diffserve {
 

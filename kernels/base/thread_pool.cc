@@ -16,9 +16,9 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/base/check.h"
-#include "kernels/base/cpu_quota.h"
-#include "kernels/base/thread_registry.h"
+#include "kernels/process/check.h"
+#include "kernels/process/cpu_quota.h"
+#include "kernels/process/thread_registry.h"
 
 namespace diffserve {
 namespace {

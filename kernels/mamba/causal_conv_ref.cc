@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 
-#include "kernels/base/check.h"
 #include "kernels/mamba/causal_conv.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 

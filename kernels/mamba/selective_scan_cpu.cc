@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/base/check.h"
 #include "kernels/base/cpu_isa.h"
 #include "kernels/base/kernels_for.h"
 #include "kernels/mamba/channel_shares.h"
 #include "kernels/mamba/mamba_kernel.h"
+#include "kernels/process/check.h"
 
 namespace diffserve::cpu {
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/base/check.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/ops/embedding.h"
 #include "kernels/ops/weight_codec.h"
 #include "kernels/ops/weight_packer.h"
+#include "kernels/process/check.h"
 
 namespace diffserve::cpu {
 namespace {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "kernels/base/check.h"
 #include "kernels/ops/few_rows_cuda.h"
 #include "kernels/ops/linear.h"
 #include "kernels/ops/matrix_library.h"
 #include "kernels/ops/weight_packer_cuda.h"
 #include "kernels/ops/weight_tiles.h"
+#include "kernels/process/check.h"
 
 namespace diffserve::cuda {
 namespace {

@@ -12,8 +12,8 @@
 
 #include "kernels/base/cuda/device.h"
 #include "kernels/base/cuda/memory.h"
-#include "kernels/base/log.h"
 #include "kernels/ops/matrix_library.h"
+#include "kernels/process/log.h"
 
 namespace diffserve::cuda {
 namespace {

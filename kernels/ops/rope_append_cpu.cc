@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "kernels/base/check.h"
 #include "kernels/base/cpu_isa.h"
 #include "kernels/base/kernels_for.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/ops/rope_append.h"
 #include "kernels/ops/rope_append_kernel.h"
+#include "kernels/process/check.h"
 
 namespace diffserve::cpu {
 namespace {

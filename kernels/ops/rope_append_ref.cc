@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/base/check.h"
 #include "kernels/ops/rope_append.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 

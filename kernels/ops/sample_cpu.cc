@@ -9,13 +9,13 @@
 #include <limits>
 #include <numeric>
 
-#include "kernels/base/check.h"
 #include "kernels/base/cpu_isa.h"
 #include "kernels/base/kernels_for.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/ops/sample.h"
 #include "kernels/ops/sample_arithmetic.h"
 #include "kernels/ops/sample_kernel.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 namespace {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // One thread block per row, a few passes over its logits. All sums are of integers, so no result
 // depends on the order of threads.
-#include "kernels/base/check.h"
 #include "kernels/base/cuda/launch.cuh"
 #include "kernels/base/cuda/ptx.cuh"
 #include "kernels/ops/sample.h"
 #include "kernels/ops/sample_arithmetic.h"
 #include "kernels/ops/sample_threads.cuh"
+#include "kernels/process/check.h"
 
 namespace diffserve::cuda {
 

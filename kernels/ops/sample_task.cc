@@ -4,9 +4,9 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/base/check.h"
 #include "kernels/ops/sample.h"
 #include "kernels/ops/sample_arithmetic.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 namespace {

@@ -9,9 +9,9 @@
 #include <span>
 #include <string_view>
 
-#include "kernels/base/check.h"
 #include "kernels/base/dtype.h"
 #include "kernels/ops/weight_format.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 

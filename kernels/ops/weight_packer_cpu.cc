@@ -5,13 +5,13 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/base/check.h"
 #include "kernels/base/kernels_for.h"
 #include "kernels/base/refusal.h"
 #include "kernels/ops/linear_kernel.h"
 #include "kernels/ops/weight_codec.h"
 #include "kernels/ops/weight_packer.h"
 #include "kernels/ops/weight_packer_kernel.h"
+#include "kernels/process/check.h"
 
 namespace diffserve::cpu {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "kernels/base/check.h"
 #include "kernels/base/refusal.h"
+#include "kernels/process/check.h"
 #include "models/safetensors.h"
 
 namespace diffserve {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "kernels/attention/decoded_keys.h"
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 namespace {

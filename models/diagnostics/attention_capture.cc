@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "kernels/attention/attention_window.h"
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 

@@ -7,7 +7,7 @@
 #include <functional>
 #include <limits>
 
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 

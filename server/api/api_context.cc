@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-#include "kernels/base/log.h"
+#include "kernels/process/log.h"
 #include "server/serving/request/request_checks.h"
 #include "server/serving/status_codes.h"
 

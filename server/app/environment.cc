@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/base/nearest_name.h"
+#include "server/api/door/nearest_name.h"
 
 namespace diffserve {
 namespace {

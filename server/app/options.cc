@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "kernels/base/nearest_name.h"
 #include "kernels/base/refusal.h"
 #include "models/regular_file.h"
+#include "server/api/door/nearest_name.h"
 #include "server/api/head/cross_origin.h"
 #include "server/app/environment.h"
 #include "server/app/option_table.h"

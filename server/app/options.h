@@ -15,9 +15,9 @@
 #include "kernels/attention/logit_quant.h"
 #include "kernels/base/cpu_isa.h"
 #include "kernels/base/dtype.h"
-#include "kernels/base/log.h"
 #include "kernels/base/status.h"
 #include "kernels/ops/weight_format.h"
+#include "kernels/process/log.h"
 
 namespace diffserve {
 

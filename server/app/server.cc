@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/base/log.h"
+#include "kernels/process/log.h"
 #include "server/api/health_routes.h"
 
 namespace diffserve {

@@ -13,9 +13,9 @@
 #include <system_error>
 #include <utility>
 
-#include "kernels/base/check.h"
-#include "kernels/base/log.h"
-#include "kernels/base/thread_registry.h"
+#include "kernels/process/check.h"
+#include "kernels/process/log.h"
+#include "kernels/process/thread_registry.h"
 
 namespace diffserve {
 namespace {

@@ -7,7 +7,7 @@
 #include <array>
 #include <utility>
 
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 namespace {

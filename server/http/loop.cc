@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "kernels/base/thread_registry.h"
+#include "kernels/process/thread_registry.h"
 #include "server/http/session/session.h"
 
 namespace diffserve {

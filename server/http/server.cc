@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/base/log.h"
 #include "kernels/base/refusal.h"
-#include "kernels/base/thread_registry.h"
+#include "kernels/process/log.h"
+#include "kernels/process/thread_registry.h"
 #include "server/http/listen/unix_socket_file.h"
 #include "server/http/loop.h"
 #include "server/http/peer_address.h"

@@ -8,9 +8,9 @@
 #include <charconv>
 #include <chrono>
 
-#include "kernels/base/check.h"
-#include "kernels/base/log.h"
 #include "kernels/base/refusal.h"
+#include "kernels/process/check.h"
+#include "kernels/process/log.h"
 #include "server/hub/hub_errors.h"
 #include "server/json/json.h"
 #include "server/serving/build_version.h"

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "kernels/base/log.h"
+#include "kernels/process/log.h"
 #include "models/checkpoint.h"
 #include "models/load_config.h"
 #include "models/model_config.h"

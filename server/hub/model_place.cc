@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <vector>
 
-#include "kernels/base/log.h"
 #include "kernels/base/refusal.h"
+#include "kernels/process/log.h"
 #include "server/hub/hub_cache.h"
 #include "server/hub/hub_settings.h"
 #include "server/hub/model_fetch.h"

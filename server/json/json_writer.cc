@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 namespace {

@@ -15,9 +15,9 @@
 #include <utility>
 #include <zmq.hpp>
 
-#include "kernels/base/log.h"
 #include "kernels/base/refusal.h"
-#include "kernels/base/thread_registry.h"
+#include "kernels/process/log.h"
+#include "kernels/process/thread_registry.h"
 #include "server/observe/kv_event_message.h"
 
 namespace diffserve {

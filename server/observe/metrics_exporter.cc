@@ -10,7 +10,7 @@
 #include <fstream>
 #include <span>
 
-#include "kernels/base/log.h"
+#include "kernels/process/log.h"
 
 namespace diffserve {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
-#include "kernels/base/log.h"
-#include "kernels/base/thread_registry.h"
+#include "kernels/process/log.h"
+#include "kernels/process/thread_registry.h"
 
 namespace diffserve {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "kernels/base/log.h"
+#include "kernels/process/log.h"
 #include "server/api/head/parent_secret.h"
 
 namespace diffserve {

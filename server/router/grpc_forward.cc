@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "kernels/base/log.h"
+#include "kernels/process/log.h"
 #include "server/api/grpc/server.h"
 #include "server/api/head/parent_secret.h"
 #include "server/serving/request/served_names.h"

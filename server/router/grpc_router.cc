@@ -11,7 +11,7 @@
 #include <deque>
 #include <utility>
 
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 #include "server/api/grpc/call_watch.h"
 #include "server/api/grpc/port/port.h"
 #include "server/router/grpc_forward.h"

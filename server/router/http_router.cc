@@ -7,8 +7,8 @@
 #include <utility>
 #include <variant>
 
-#include "kernels/base/log.h"
 #include "kernels/base/refusal.h"
+#include "kernels/process/log.h"
 #include "server/api/door/exchanges.h"
 #include "server/api/door/pending_result.h"
 #include "server/api/reply/openapi.h"

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <utility>
 
-#include "kernels/base/log.h"
+#include "kernels/process/log.h"
 #include "server/api/head/parent_secret.h"
 
 namespace diffserve {

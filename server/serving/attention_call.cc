@@ -6,8 +6,8 @@
 #include <numeric>
 
 #include "engine/text/detokenizer.h"
-#include "kernels/base/check.h"
 #include "kernels/base/refusal.h"
+#include "kernels/process/check.h"
 #include "server/serving/answer/answer_price.h"
 #include "server/serving/request/context_overflow.h"
 #include "server/serving/request/request_checks.h"

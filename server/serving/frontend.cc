@@ -5,8 +5,8 @@
 #include <span>
 #include <utility>
 
-#include "kernels/base/random_bits.h"
 #include "kernels/base/refusal.h"
+#include "kernels/process/random_bits.h"
 #include "models/diagnostics/attention_capture.h"
 #include "models/diagnostics/hidden_state_pool.h"
 #include "server/serving/answer/answer_constraints.h"

@@ -5,8 +5,8 @@
 #include <exception>
 #include <utility>
 
-#include "kernels/base/check.h"
-#include "kernels/base/thread_registry.h"
+#include "kernels/process/check.h"
+#include "kernels/process/thread_registry.h"
 
 namespace diffserve {
 namespace {

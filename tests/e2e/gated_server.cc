@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "engine/executor.h"
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 #include "server/app/commands/commands.h"
 
 namespace diffserve {

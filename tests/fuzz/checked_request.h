@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 #include "server/serving/request/generate_request.h"
 #include "server/serving/request/request_checks.h"
 

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "engine/text/grammar.h"
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 #include "tests/testing/source_directory.h"
 
 namespace diffserve {

@@ -17,8 +17,8 @@
 #include <utility>
 #include <variant>
 
-#include "kernels/base/check.h"
-#include "kernels/base/log.h"
+#include "kernels/process/check.h"
+#include "kernels/process/log.h"
 #include "server/api/door/front_door.h"
 #include "server/app/server.h"
 #include "server/http/reader.h"

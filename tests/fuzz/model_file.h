@@ -7,8 +7,8 @@
 #include <string_view>
 #include <utility>
 
-#include "kernels/base/check.h"
 #include "kernels/base/status.h"
+#include "kernels/process/check.h"
 #include "tests/testing/temporary_directory.h"
 
 namespace diffserve::testing {

@@ -12,7 +12,7 @@
 
 #include "engine/page_store/page_store.h"
 #include "engine/page_store/store_directory.h"
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 #include "tests/testing/temporary_directory.h"
 
 namespace diffserve {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 #include "models/config_reader.h"
 #include "models/packed_format.h"
 #include "models/safetensors.h"

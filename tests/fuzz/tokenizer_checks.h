@@ -10,7 +10,7 @@
 
 #include "engine/text/detokenizer.h"
 #include "engine/text/tokenizer.h"
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 
 namespace diffserve::testing {
 

@@ -10,10 +10,10 @@
 #include <filesystem>
 #include <fstream>
 
-#include "kernels/base/cpu_quota.h"
 #include "kernels/base/kernels_for.h"
 #include "kernels/base/machine_probe.h"
 #include "kernels/ops/weight_packer.h"
+#include "kernels/process/cpu_quota.h"
 
 namespace diffserve {
 namespace {

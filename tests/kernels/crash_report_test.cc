@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/base/crash_report.h"
+#include "kernels/process/crash_report.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <stdexcept>
 #include <thread>
 
-#include "kernels/base/log.h"
 #include "kernels/base/tensor.h"
+#include "kernels/process/log.h"
 
 namespace diffserve {
 namespace {

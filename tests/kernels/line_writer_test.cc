@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/base/line_writer.h"
+#include "kernels/process/line_writer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/base/log.h"
+#include "kernels/process/log.h"
 #include "tests/testing/full_pipe.h"
 #include "tests/testing/temporary_directory.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/base/log.h"
+#include "kernels/process/log.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/text/grammar.h"
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 #include "tests/testing/source_directory.h"
 
 namespace diffserve {

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "kernels/base/terminal_text.h"
+#include "kernels/process/terminal_text.h"
 #include "server/app/chat/chat_history.h"
 #include "server/app/chat/chunk_reader.h"
 #include "tests/testing/text_fixture.h"

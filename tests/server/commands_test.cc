@@ -11,7 +11,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "kernels/base/machine_memory.h"
+#include "kernels/process/machine_memory.h"
 #include "server/app/session/model_session.h"
 #include "tests/testing/source_directory.h"
 #include "tests/testing/temporary_directory.h"

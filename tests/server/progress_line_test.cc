@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/base/log.h"
+#include "kernels/process/log.h"
 
 namespace diffserve {
 namespace {

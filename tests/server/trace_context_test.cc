@@ -9,7 +9,7 @@
 #include <random>
 #include <set>
 
-#include "kernels/base/log.h"
+#include "kernels/process/log.h"
 #include "tests/testing/grpc_stack.h"
 #include "tests/testing/http_client.h"
 #include "tests/testing/serving_fixture.h"

@@ -7,8 +7,8 @@
 #include <atomic>
 #include <string>
 
-#include "kernels/base/log.h"
-#include "kernels/base/thread_registry.h"
+#include "kernels/process/log.h"
+#include "kernels/process/thread_registry.h"
 #include "tests/testing/eventually.h"
 
 namespace diffserve {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "engine/contract/token_constraint.h"
-#include "kernels/base/random_bits.h"
+#include "kernels/process/random_bits.h"
 
 namespace diffserve::testing {
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "engine/contract/token_constraint.h"
-#include "kernels/base/random_bits.h"
+#include "kernels/process/random_bits.h"
 #include "models/diagnostics/hidden_state_pool.h"
 
 namespace diffserve::testing {

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <utility>
 
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 #include "tests/testing/source_directory.h"
 
 namespace diffserve {

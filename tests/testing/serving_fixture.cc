@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/base/log.h"
+#include "kernels/process/log.h"
 #include "server/api/reply/tokenizer_info.h"
 
 namespace diffserve::testing {

@@ -28,8 +28,8 @@ TEXT = SIZED + (".md", ".cmake", ".toml", ".yaml", ".yml", ".ci/run")
 
 FILE_LINES, FUNCTION_LINES, KERNEL_LINES, COLUMNS = 500, 70, 150, 100
 # Each sees those before it. A file is of the longest that it is below.
-LAYERS = ["kernels/base/", "kernels/", "models/", "engine/contract/", "engine/policy/", "engine/",
-          "engine/text/", "server/", "server/hub/", "server/app/"]
+LAYERS = ["kernels/process/", "kernels/base/", "kernels/", "models/", "engine/contract/",
+          "engine/policy/", "engine/", "engine/text/", "server/", "server/hub/", "server/app/"]
 
 # Library, what its includes look like, the files that may name it. A header among them is private:
 # only they may include it.

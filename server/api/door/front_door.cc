@@ -8,8 +8,8 @@
 #include <utility>
 #include <variant>
 
-#include "kernels/base/log.h"
 #include "kernels/base/refusal.h"
+#include "kernels/process/log.h"
 #include "server/api/door/exchanges.h"
 #include "server/api/head/client_identity.h"
 #include "server/api/head/head_fields.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/api/door/route.h"
 
-#include "kernels/base/log.h"
+#include "kernels/process/log.h"
 
 namespace diffserve {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/base/nearest_name.h"
+#include "server/api/door/nearest_name.h"
 #include "server/api/head/head_fields.h"
 
 namespace diffserve {

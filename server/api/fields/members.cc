@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/base/log.h"
+#include "kernels/process/log.h"
 #include "server/api/fields/chat_fields.h"
 
 namespace diffserve {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/api/grpc/call_context.h"
 
-#include "kernels/base/thread_registry.h"
+#include "kernels/process/thread_registry.h"
 
 namespace diffserve {
 

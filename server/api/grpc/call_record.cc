@@ -4,7 +4,7 @@
 #include <charconv>
 #include <string>
 
-#include "kernels/base/log.h"
+#include "kernels/process/log.h"
 #include "server/api/grpc/call_watch.h"
 #include "server/api/head/client_identity.h"
 #include "server/http/peer_address.h"

@@ -11,7 +11,7 @@
 #include <tuple>
 #include <utility>
 
-#include "kernels/base/log.h"
+#include "kernels/process/log.h"
 #include "server/api/grpc/call_record.h"
 #include "server/api/head/parent_secret.h"
 #include "server/serving/status_codes.h"

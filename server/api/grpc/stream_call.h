@@ -14,9 +14,9 @@
 #include <optional>
 #include <string>
 
-#include "kernels/base/log.h"
-#include "kernels/base/random_bits.h"
 #include "kernels/base/refusal.h"
+#include "kernels/process/log.h"
+#include "kernels/process/random_bits.h"
 #include "server/api/grpc/call_context.h"
 #include "server/serving/request/request_checks.h"
 

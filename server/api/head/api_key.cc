@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/base/log.h"
 #include "kernels/base/refusal.h"
+#include "kernels/process/log.h"
 #include "models/regular_file.h"
 
 namespace diffserve {

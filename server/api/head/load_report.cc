@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 #include "server/json/json_writer.h"
 
 namespace diffserve {

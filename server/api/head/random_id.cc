@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "kernels/base/random_bits.h"
+#include "kernels/process/random_bits.h"
 
 namespace diffserve {
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "kernels/base/log.h"
+#include "kernels/process/log.h"
 #include "server/api/head/random_id.h"
 
 namespace diffserve {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 #include "server/json/base64.h"
 
 namespace diffserve {

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <utility>
 
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 #include "server/api/reply/reply_members.h"
 
 namespace diffserve {

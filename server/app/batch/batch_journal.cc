@@ -13,7 +13,7 @@
 #include <utility>
 #include <variant>
 
-#include "kernels/base/log.h"
+#include "kernels/process/log.h"
 #include "server/app/batch/batch_lines.h"
 #include "server/app/batch/line_reader.h"
 

@@ -12,8 +12,8 @@
 #include <variant>
 #include <vector>
 
-#include "kernels/base/check.h"
-#include "kernels/base/log.h"
+#include "kernels/process/check.h"
+#include "kernels/process/log.h"
 #include "server/serving/status_codes.h"
 
 namespace diffserve {

@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 namespace {

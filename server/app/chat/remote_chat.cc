@@ -2,7 +2,7 @@
 // The model of `diffserve chat --url`: a server's, asked over OpenAI's API.
 #include <utility>
 
-#include "kernels/base/terminal_text.h"
+#include "kernels/process/terminal_text.h"
 #include "server/api/head/api_key.h"
 #include "server/app/chat/chat_model.h"
 #include "server/app/chat/chunk_reader.h"

@@ -9,8 +9,8 @@
 #include <optional>
 #include <utility>
 
-#include "kernels/base/nearest_name.h"
-#include "kernels/base/terminal_text.h"
+#include "kernels/process/terminal_text.h"
+#include "server/api/door/nearest_name.h"
 #include "server/app/chat/chat_history.h"
 #include "server/app/chat/chat_model.h"
 #include "server/app/chat/line_editor.h"

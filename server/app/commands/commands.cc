@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "engine/text/text_memory.h"
-#include "kernels/base/crash_report.h"
-#include "kernels/base/log.h"
-#include "kernels/base/machine_memory.h"
-#include "kernels/base/out_of_memory.h"
+#include "kernels/process/crash_report.h"
+#include "kernels/process/log.h"
+#include "kernels/process/machine_memory.h"
+#include "kernels/process/out_of_memory.h"
 #include "server/api/head/parent_secret.h"
 #include "server/app/completion.h"
 #include "server/app/environment.h"

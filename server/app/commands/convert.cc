@@ -8,7 +8,7 @@
 #include <csignal>
 #include <cstdio>
 
-#include "kernels/base/terminal_text.h"
+#include "kernels/process/terminal_text.h"
 #include "server/app/commands/commands.h"
 #include "server/app/session/progress_line.h"
 

@@ -13,7 +13,7 @@
 #include "engine/text/detokenizer.h"
 #include "engine/text/given_template.h"
 #include "engine/text/tokenizer.h"
-#include "kernels/base/terminal_text.h"
+#include "kernels/process/terminal_text.h"
 #include "server/app/chat/chat_history.h"
 #include "server/app/commands/commands.h"
 #include "server/app/commands/prompt_input.h"

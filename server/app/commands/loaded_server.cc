@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "kernels/base/cuda/device.h"
-#include "kernels/base/log.h"
 #include "kernels/base/refusal.h"
+#include "kernels/process/log.h"
 #include "models/diagnostics/attention_capture.h"
 #include "server/api/reply/tokenizer_info.h"
 #include "server/app/serve_ports.h"

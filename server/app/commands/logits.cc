@@ -15,7 +15,7 @@
 #include <system_error>
 
 #include "kernels/base/refusal.h"
-#include "kernels/base/terminal_text.h"
+#include "kernels/process/terminal_text.h"
 #include "server/app/commands/commands.h"
 #include "server/app/commands/prompt_input.h"
 #include "server/app/session/model_session.h"

@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "kernels/base/machine_probe.h"
-#include "kernels/base/terminal_text.h"
 #include "kernels/ops/device_probe.h"
+#include "kernels/process/terminal_text.h"
 #include "models/load_config.h"
 #include "server/app/commands/commands.h"
 #include "server/app/session/session_cost.h"

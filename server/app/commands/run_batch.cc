@@ -15,10 +15,10 @@
 #include <string_view>
 #include <utility>
 
-#include "kernels/base/crash_report.h"
-#include "kernels/base/log.h"
 #include "kernels/base/refusal.h"
-#include "kernels/base/thread_registry.h"
+#include "kernels/process/crash_report.h"
+#include "kernels/process/log.h"
+#include "kernels/process/thread_registry.h"
 #include "models/regular_file.h"
 #include "server/app/batch/batch_journal.h"
 #include "server/app/batch/batch_runner.h"

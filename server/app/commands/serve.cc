@@ -9,10 +9,10 @@
 #include <optional>
 #include <utility>
 
-#include "kernels/base/crash_report.h"
-#include "kernels/base/line_writer.h"
-#include "kernels/base/log.h"
-#include "kernels/base/thread_registry.h"
+#include "kernels/process/crash_report.h"
+#include "kernels/process/line_writer.h"
+#include "kernels/process/log.h"
+#include "kernels/process/thread_registry.h"
 #include "server/app/commands/commands.h"
 #include "server/app/commands/loaded_server.h"
 #include "server/app/serve_ports.h"

@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "engine/text/chat_template.h"
-#include "kernels/base/crash_report.h"
 #include "kernels/base/cuda/device.h"
-#include "kernels/base/line_writer.h"
-#include "kernels/base/log.h"
-#include "kernels/base/machine_memory.h"
-#include "kernels/base/thread_registry.h"
+#include "kernels/process/crash_report.h"
+#include "kernels/process/line_writer.h"
+#include "kernels/process/log.h"
+#include "kernels/process/machine_memory.h"
+#include "kernels/process/thread_registry.h"
 #include "models/regular_file.h"
 #include "server/api/apis.h"
 #include "server/api/grpc/server.h"

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "kernels/base/cuda/device.h"
-#include "kernels/base/log.h"
 #include "kernels/ops/matrix_library.h"
+#include "kernels/process/log.h"
 
 namespace diffserve {
 

@@ -9,8 +9,8 @@
 #include "engine/text/token_files.h"
 #include "engine/text/tokenizer.h"
 #include "kernels/attention/diff_attention.h"
-#include "kernels/base/log.h"
 #include "kernels/base/refusal.h"
+#include "kernels/process/log.h"
 #include "models/config_reader.h"
 #include "models/load_config.h"
 

@@ -11,8 +11,8 @@
 
 #include "engine/page_store/page_store.h"
 #include "engine/page_store/store_tier.h"
-#include "kernels/base/log.h"
 #include "kernels/base/refusal.h"
+#include "kernels/process/log.h"
 
 namespace diffserve {
 namespace {

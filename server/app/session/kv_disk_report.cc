@@ -7,7 +7,7 @@
 #include <system_error>
 
 #include "engine/page_store/store_directory.h"
-#include "kernels/base/terminal_text.h"
+#include "kernels/process/terminal_text.h"
 #include "server/app/session/kv_disk.h"
 
 namespace diffserve {

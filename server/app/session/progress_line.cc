@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/app/session/progress_line.h"
 
-#include "kernels/base/log.h"
+#include "kernels/process/log.h"
 #include "server/app/session/memory_plan.h"
 
 namespace diffserve {

@@ -8,8 +8,8 @@
 #include <string>
 #include <utility>
 
-#include "kernels/base/check.h"
-#include "kernels/base/log.h"
+#include "kernels/process/check.h"
+#include "kernels/process/log.h"
 #include "server/http/peer_address.h"
 #include "server/http/session/not_yet.h"
 

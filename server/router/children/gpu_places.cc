@@ -6,7 +6,7 @@
 #include <limits>
 #include <tuple>
 
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 namespace {

@@ -9,9 +9,9 @@
 #include <csignal>
 #include <utility>
 
-#include "kernels/base/check.h"
-#include "kernels/base/log.h"
-#include "kernels/base/thread_registry.h"
+#include "kernels/process/check.h"
+#include "kernels/process/log.h"
+#include "kernels/process/thread_registry.h"
 #include "server/api/head/parent_secret.h"
 #include "server/router/children/ready_line.h"
 

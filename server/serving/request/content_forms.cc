@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/text/chat_template.h"
-#include "kernels/base/log.h"
+#include "kernels/process/log.h"
 #include "server/json/json_writer.h"
 #include "server/serving/request/conversation.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/serving/tools/json_scanner.h"
 
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 namespace {

@@ -21,8 +21,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "kernels/base/log.h"
-#include "kernels/base/thread_registry.h"
+#include "kernels/process/log.h"
+#include "kernels/process/thread_registry.h"
 #include "server/http/peer_address.h"
 
 namespace diffserve {

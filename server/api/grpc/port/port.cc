@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "grpc/health/v1/health.pb.h"
-#include "kernels/base/log.h"
+#include "kernels/process/log.h"
 #include "server/api/grpc/port/listener.h"
 
 namespace diffserve {

@@ -10,7 +10,7 @@
 
 #include <atomic>
 
-#include "kernels/base/signal_stack.h"
+#include "kernels/process/signal_stack.h"
 
 namespace diffserve {
 

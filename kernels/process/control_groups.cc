@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/base/control_groups.h"
+#include "kernels/process/control_groups.h"
 
 #include <sstream>
 

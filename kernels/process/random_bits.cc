@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/base/random_bits.h"
+#include "kernels/process/random_bits.h"
 
 #include <sys/random.h>
 
@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 
 namespace diffserve {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/base/crash_report.h"
+#include "kernels/process/crash_report.h"
 
 #include <cxxabi.h>
 #include <dlfcn.h>
@@ -18,8 +18,8 @@
 #include <new>
 #include <typeinfo>
 
-#include "kernels/base/log.h"
-#include "kernels/base/thread_registry.h"
+#include "kernels/process/log.h"
+#include "kernels/process/thread_registry.h"
 
 namespace diffserve {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/base/signal_stack.h"
+#include "kernels/process/signal_stack.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/base/log.h"
+#include "kernels/process/log.h"
 
 #include <unistd.h>
 
@@ -8,8 +8,8 @@
 #include <memory>
 #include <mutex>
 
-#include "kernels/base/line_writer.h"
-#include "kernels/base/terminal_text.h"
+#include "kernels/process/line_writer.h"
+#include "kernels/process/terminal_text.h"
 
 namespace diffserve {
 namespace {

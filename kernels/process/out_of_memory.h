@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <new>
 
-#include "kernels/base/machine_memory.h"
+#include "kernels/process/machine_memory.h"
 
 namespace diffserve {
 

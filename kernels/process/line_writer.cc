@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/base/line_writer.h"
+#include "kernels/process/line_writer.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -14,8 +14,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "kernels/base/check.h"
-#include "kernels/base/thread_registry.h"
+#include "kernels/process/check.h"
+#include "kernels/process/thread_registry.h"
 
 namespace diffserve {
 namespace {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/base/check.h"
+#include "kernels/process/check.h"
 
 #include <cstdio>
 #include <cstdlib>
 
-#include "kernels/base/crash_report.h"
+#include "kernels/process/crash_report.h"
 
 namespace diffserve {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/base/machine_memory.h"
+#include "kernels/process/machine_memory.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include <iterator>
 #include <limits>
 
-#include "kernels/base/control_groups.h"
+#include "kernels/process/control_groups.h"
 
 namespace diffserve {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/base/terminal_text.h"
+#include "kernels/process/terminal_text.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/base/thread_registry.h"
+#include "kernels/process/thread_registry.h"
 
 #include <pthread.h>
 #include <unistd.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/base/cpu_quota.h"
+#include "kernels/process/cpu_quota.h"
 
 #include <fstream>
 
-#include "kernels/base/control_groups.h"
+#include "kernels/process/control_groups.h"
 
 namespace diffserve {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/base/nearest_name.h"
+#include "server/api/door/nearest_name.h"
 
 #include <algorithm>
 #include <utility>
