@@ -85,7 +85,7 @@ def add_python(folder):
 def golden_cases(program):
     """The files of the cases that have kernels or that a test names."""
     sources = "".join(path.read_text() for folder in ("tests/cuda", "tests/testing")
-                      for path in (ROOT / folder).glob("*.cc"))
+                      for path in (ROOT / folder).rglob("*.cc"))
     names = set(run(program, "cuda_cases").split())
     names |= {case.name for case in CASES.iterdir() if f'"{case.name}"' in sources}
     return [path for name in names for path in (CASES / name).iterdir()]

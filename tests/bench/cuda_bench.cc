@@ -17,7 +17,7 @@
 #include "tests/bench/cuda_bench_host.h"
 #include "tests/bench/cuda_bench_kernels.h"
 #include "tests/bench/cuda_bench_problem.h"
-#include "tests/testing/attention_specs.h"
+#include "tests/testing/kernels/attention_specs.h"
 
 namespace diffserve::bench {
 namespace {

@@ -12,7 +12,7 @@
 #include "kernels/attention/attention_plan_cuda.h"
 #include "kernels/attention/diff_attention.h"
 #include "tests/cuda/device_pages.h"
-#include "tests/testing/attention_batch.h"
+#include "tests/testing/kernels/attention_batch.h"
 
 namespace diffserve::testing {
 

@@ -10,9 +10,9 @@
 #include <tuple>
 
 #include "tests/cuda/attention_on_device.h"
-#include "tests/testing/attention_rounding.h"
-#include "tests/testing/attention_specs.h"
-#include "tests/testing/rope_append_backends.h"
+#include "tests/testing/kernels/attention_rounding.h"
+#include "tests/testing/kernels/attention_specs.h"
+#include "tests/testing/kernels/rope_append_backends.h"
 
 namespace diffserve {
 namespace {

@@ -9,8 +9,8 @@
 #include <map>
 
 #include "tests/cuda/device_array.h"
-#include "tests/testing/checkpoint_writer.h"
-#include "tests/testing/golden_case.h"
+#include "tests/testing/models/checkpoint_writer.h"
+#include "tests/testing/models/golden_case.h"
 
 namespace diffserve {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tests/cuda/device_array.h"
-#include "tests/testing/paged_memory.h"
+#include "tests/testing/kernels/paged_memory.h"
 
 namespace diffserve::testing {
 

@@ -8,8 +8,8 @@
 #include <limits>
 
 #include "tests/cuda/attention_on_device.h"
-#include "tests/testing/attention_rounding.h"
-#include "tests/testing/attention_specs.h"
+#include "tests/testing/kernels/attention_rounding.h"
+#include "tests/testing/kernels/attention_specs.h"
 
 namespace diffserve {
 namespace {

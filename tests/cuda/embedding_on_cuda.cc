@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/ops/weight_packer_cuda.h"
 #include "tests/cuda/device_array.h"
-#include "tests/testing/op_backends.h"
+#include "tests/testing/kernels/op_backends.h"
 
 namespace diffserve::testing {
 namespace {

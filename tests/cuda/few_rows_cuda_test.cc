@@ -12,7 +12,7 @@
 #include "kernels/ops/linear.h"
 #include "kernels/ops/rowwise.h"
 #include "tests/cuda/device_array.h"
-#include "tests/testing/stored_values.h"
+#include "tests/testing/kernels/stored_values.h"
 
 namespace diffserve {
 namespace {

@@ -15,7 +15,7 @@
 #include "tests/bench/cuda_bench.h"
 #include "tests/cuda/device_array.h"
 #include "tests/e2e/gated_server.h"
-#include "tests/testing/golden_case.h"
+#include "tests/testing/models/golden_case.h"
 
 namespace diffserve {
 namespace {

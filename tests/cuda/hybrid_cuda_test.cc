@@ -10,9 +10,9 @@
 
 #include "kernels/attention/attention_plan_cuda.h"
 #include "tests/cuda/device_array.h"
-#include "tests/testing/checkpoint_writer.h"
-#include "tests/testing/golden_case.h"
-#include "tests/testing/hybrid_fixture.h"
+#include "tests/testing/models/checkpoint_writer.h"
+#include "tests/testing/models/golden_case.h"
+#include "tests/testing/models/hybrid_fixture.h"
 #if defined(DIFFSERVE_CUDA_ON_CPU)
 #include "tests/kernels/shim/host_calls.h"
 #endif

@@ -5,8 +5,8 @@
 #include "kernels/ops/matrix_library.h"
 #include "kernels/ops/weight_packer_cuda.h"
 #include "tests/cuda/device_array.h"
-#include "tests/testing/op_backends.h"
-#include "tests/testing/stored_values.h"
+#include "tests/testing/kernels/op_backends.h"
+#include "tests/testing/kernels/stored_values.h"
 
 namespace diffserve::testing {
 namespace {

@@ -15,8 +15,8 @@
 #include "kernels/ops/weight_packer_cuda.h"
 #include "kernels/ops/weight_tiles.h"
 #include "tests/cuda/device_array.h"
-#include "tests/testing/kept_weights.h"
-#include "tests/testing/stored_values.h"
+#include "tests/testing/kernels/kept_weights.h"
+#include "tests/testing/kernels/stored_values.h"
 #if defined(DIFFSERVE_CUDA_ON_CPU)
 #include "tests/kernels/shim/simulated_products.h"
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda/device_array.h"
-#include "tests/testing/mamba_backends.h"
-#include "tests/testing/stored_values.h"
+#include "tests/testing/kernels/mamba_backends.h"
+#include "tests/testing/kernels/stored_values.h"
 
 namespace diffserve {
 namespace testing {

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/cuda/device_array.h"
-#include "tests/testing/stored_values.h"
+#include "tests/testing/kernels/stored_values.h"
 #if defined(DIFFSERVE_CUDA_ON_CPU)
 #include "tests/kernels/shim/simulated_products.h"
 #endif

@@ -7,7 +7,7 @@
 
 #include "tests/cuda/device_array.h"
 #include "tests/cuda/ptx_cuda.h"
-#include "tests/testing/kernel_levels.h"
+#include "tests/testing/kernels/kernel_levels.h"
 
 namespace diffserve {
 namespace {

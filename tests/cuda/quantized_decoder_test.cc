@@ -11,10 +11,10 @@
 #include "models/convert/convert.h"
 #include "models/safetensors.h"
 #include "tests/cuda/device_array.h"
-#include "tests/testing/checkpoint_writer.h"
-#include "tests/testing/fp8_checkpoint.h"
-#include "tests/testing/golden_case.h"
-#include "tests/testing/kept_weights.h"
+#include "tests/testing/kernels/kept_weights.h"
+#include "tests/testing/models/checkpoint_writer.h"
+#include "tests/testing/models/fp8_checkpoint.h"
+#include "tests/testing/models/golden_case.h"
 
 namespace diffserve {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda/attention_on_device.h"
-#include "tests/testing/rope_append_backends.h"
+#include "tests/testing/kernels/rope_append_backends.h"
 
 namespace diffserve::testing {
 namespace {

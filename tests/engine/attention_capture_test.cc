@@ -13,8 +13,8 @@
 
 #include "engine/engine.h"
 #include "engine/model_executor.h"
-#include "tests/testing/checkpoint_writer.h"
-#include "tests/testing/step_gate.h"
+#include "tests/testing/engine/step_gate.h"
+#include "tests/testing/models/checkpoint_writer.h"
 
 namespace diffserve {
 namespace {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "tests/testing/fake_constraint.h"
-#include "tests/testing/scheduler_bench.h"
+#include "tests/testing/engine/fake_constraint.h"
+#include "tests/testing/engine/scheduler_bench.h"
 
 namespace diffserve {
 namespace {

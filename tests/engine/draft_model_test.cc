@@ -10,9 +10,9 @@
 #include "engine/draft_runner.h"
 #include "engine/engine.h"
 #include "engine/model_executor.h"
-#include "tests/testing/checkpoint_writer.h"
-#include "tests/testing/golden_case.h"
-#include "tests/testing/speculation_steps.h"
+#include "tests/testing/engine/speculation_steps.h"
+#include "tests/testing/models/checkpoint_writer.h"
+#include "tests/testing/models/golden_case.h"
 
 namespace diffserve {
 namespace {

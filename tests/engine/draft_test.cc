@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/policy/scheduler.h"
-#include "tests/testing/engine_requests.h"
+#include "tests/testing/engine/engine_requests.h"
 
 namespace diffserve {
 namespace {

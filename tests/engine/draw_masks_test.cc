@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/base/thread_pool.h"
-#include "tests/testing/fake_constraint.h"
+#include "tests/testing/engine/fake_constraint.h"
 
 namespace diffserve {
 namespace {

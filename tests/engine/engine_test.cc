@@ -12,10 +12,10 @@
 #include <thread>
 
 #include "engine/device_error.h"
-#include "tests/testing/engine_requests.h"
-#include "tests/testing/eventually.h"
-#include "tests/testing/fake_executor.h"
-#include "tests/testing/step_gate.h"
+#include "tests/testing/engine/engine_requests.h"
+#include "tests/testing/engine/fake_executor.h"
+#include "tests/testing/engine/step_gate.h"
+#include "tests/testing/kernels/eventually.h"
 
 namespace diffserve {
 namespace {

@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "tests/testing/scheduler_bench.h"
+#include "tests/testing/engine/scheduler_bench.h"
 
 namespace diffserve {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // FakeExecutor notices illegal plans. The other engine tests rely on this.
-#include "tests/testing/fake_executor.h"
+#include "tests/testing/engine/fake_executor.h"
 
 #include <gtest/gtest.h>
 

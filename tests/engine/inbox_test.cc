@@ -6,7 +6,7 @@
 
 #include <thread>
 
-#include "tests/testing/engine_requests.h"
+#include "tests/testing/engine/engine_requests.h"
 
 namespace diffserve {
 namespace {

@@ -12,9 +12,9 @@
 #include "engine/model_executor.h"
 #include "engine/page_store/page_store.h"
 #include "engine/page_store/store_tier.h"
-#include "tests/testing/golden_case.h"
-#include "tests/testing/step_gate.h"
-#include "tests/testing/temporary_directory.h"
+#include "tests/testing/engine/step_gate.h"
+#include "tests/testing/kernels/temporary_directory.h"
+#include "tests/testing/models/golden_case.h"
 
 namespace diffserve {
 namespace {

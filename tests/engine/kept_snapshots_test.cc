@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "engine/policy/scheduler.h"
-#include "tests/testing/engine_requests.h"
-#include "tests/testing/fake_executor.h"
-#include "tests/testing/idle_tier.h"
+#include "tests/testing/engine/engine_requests.h"
+#include "tests/testing/engine/fake_executor.h"
+#include "tests/testing/engine/idle_tier.h"
 
 namespace diffserve {
 namespace {

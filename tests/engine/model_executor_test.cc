@@ -12,8 +12,8 @@
 #include <mutex>
 
 #include "engine/engine.h"
-#include "tests/testing/checkpoint_writer.h"
-#include "tests/testing/golden_case.h"
+#include "tests/testing/models/checkpoint_writer.h"
+#include "tests/testing/models/golden_case.h"
 
 namespace diffserve {
 namespace {

@@ -8,8 +8,8 @@
 #include <random>
 
 #include "engine/engine_loop.h"
-#include "tests/testing/engine_requests.h"
-#include "tests/testing/watched_executor.h"
+#include "tests/testing/engine/engine_requests.h"
+#include "tests/testing/engine/watched_executor.h"
 
 namespace diffserve {
 namespace {

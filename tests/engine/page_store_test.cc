@@ -15,7 +15,7 @@
 #include <random>
 
 #include "engine/page_store/store_directory.h"
-#include "tests/testing/temporary_directory.h"
+#include "tests/testing/kernels/temporary_directory.h"
 
 namespace diffserve {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "engine/policy/scheduler.h"
-#include "tests/testing/engine_requests.h"
-#include "tests/testing/fake_executor.h"
+#include "tests/testing/engine/engine_requests.h"
+#include "tests/testing/engine/fake_executor.h"
 
 namespace diffserve {
 namespace {

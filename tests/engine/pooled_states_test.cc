@@ -14,8 +14,8 @@
 #include "engine/engine.h"
 #include "engine/model_executor.h"
 #include "models/diagnostics/hidden_state_pool.h"
-#include "tests/testing/checkpoint_writer.h"
-#include "tests/testing/step_gate.h"
+#include "tests/testing/engine/step_gate.h"
+#include "tests/testing/models/checkpoint_writer.h"
 
 namespace diffserve {
 namespace {

@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "tests/testing/scheduler_bench.h"
+#include "tests/testing/engine/scheduler_bench.h"
 
 namespace diffserve {
 namespace {

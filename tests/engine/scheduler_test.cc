@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/policy/request_fit.h"
-#include "tests/testing/scheduler_bench.h"
+#include "tests/testing/engine/scheduler_bench.h"
 
 namespace diffserve {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs the simulation with many seeds: DIFFSERVE_SIMULATION_SEEDS, or 500. To replay one seed:
 // engine_test --gtest_filter='*Simulation*/N'.
-#include "tests/testing/simulation.h"
+#include "tests/testing/engine/simulation.h"
 
 #include <gtest/gtest.h>
 

@@ -10,11 +10,11 @@
 
 #include "engine/model_executor.h"
 #include "engine/policy/scheduler.h"
-#include "tests/testing/checkpoint_writer.h"
-#include "tests/testing/engine_requests.h"
-#include "tests/testing/fake_executor.h"
-#include "tests/testing/golden_case.h"
-#include "tests/testing/speculation_steps.h"
+#include "tests/testing/engine/engine_requests.h"
+#include "tests/testing/engine/fake_executor.h"
+#include "tests/testing/engine/speculation_steps.h"
+#include "tests/testing/models/checkpoint_writer.h"
+#include "tests/testing/models/golden_case.h"
 
 namespace diffserve {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/page_store/page_store.h"
-#include "tests/testing/temporary_directory.h"
+#include "tests/testing/kernels/temporary_directory.h"
 
 namespace diffserve {
 namespace {

@@ -11,11 +11,11 @@
 #include "engine/engine.h"
 #include "engine/page_store/page_store.h"
 #include "engine/page_store/store_directory.h"
-#include "tests/testing/engine_requests.h"
-#include "tests/testing/eventually.h"
-#include "tests/testing/fake_executor.h"
-#include "tests/testing/step_gate.h"
-#include "tests/testing/temporary_directory.h"
+#include "tests/testing/engine/engine_requests.h"
+#include "tests/testing/engine/fake_executor.h"
+#include "tests/testing/engine/step_gate.h"
+#include "tests/testing/kernels/eventually.h"
+#include "tests/testing/kernels/temporary_directory.h"
 
 namespace diffserve {
 namespace {

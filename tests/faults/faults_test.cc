@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "tests/faults/failpoints.h"
-#include "tests/testing/eventually.h"
-#include "tests/testing/grpc_stack.h"
+#include "tests/testing/kernels/eventually.h"
+#include "tests/testing/server/grpc_stack.h"
 
 namespace diffserve::testing {
 namespace {

@@ -17,7 +17,7 @@
 #include "server/app/session/kv_disk.h"
 #include "server/app/session/model_session.h"
 #include "tests/faults/file_watch.h"
-#include "tests/testing/checkpoint_writer.h"
+#include "tests/testing/models/checkpoint_writer.h"
 
 namespace diffserve::testing {
 namespace {

@@ -13,7 +13,7 @@
 #include "engine/text/chat_template.h"
 #include "server/api/openai/request.h"
 #include "tests/fuzz/model_file.h"
-#include "tests/testing/source_directory.h"
+#include "tests/testing/kernels/source_directory.h"
 
 namespace diffserve {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "server/http/reader.h"
-#include "tests/testing/second_reading.h"
+#include "tests/testing/server/second_reading.h"
 
 namespace {
 

@@ -22,8 +22,8 @@
 #include "server/api/door/front_door.h"
 #include "server/app/server.h"
 #include "server/http/reader.h"
-#include "tests/testing/fake_executor.h"
-#include "tests/testing/source_directory.h"
+#include "tests/testing/engine/fake_executor.h"
+#include "tests/testing/kernels/source_directory.h"
 
 namespace diffserve {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "kernels/base/status.h"
 #include "kernels/process/check.h"
-#include "tests/testing/temporary_directory.h"
+#include "tests/testing/kernels/temporary_directory.h"
 
 namespace diffserve::testing {
 

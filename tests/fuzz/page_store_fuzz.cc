@@ -13,7 +13,7 @@
 #include "engine/page_store/page_store.h"
 #include "engine/page_store/store_directory.h"
 #include "kernels/process/check.h"
-#include "tests/testing/temporary_directory.h"
+#include "tests/testing/kernels/temporary_directory.h"
 
 namespace diffserve {
 namespace {

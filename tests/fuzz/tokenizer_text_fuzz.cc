@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "tests/fuzz/tokenizer_checks.h"
-#include "tests/testing/source_directory.h"
-#include "tests/testing/temporary_directory.h"
+#include "tests/testing/kernels/source_directory.h"
+#include "tests/testing/kernels/temporary_directory.h"
 
 namespace diffserve {
 namespace {

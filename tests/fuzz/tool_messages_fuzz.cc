@@ -21,7 +21,7 @@
 #include "server/serving/answer/answer_message.h"
 #include "server/serving/tools/json_scanner.h"
 #include "tests/fuzz/checked_request.h"
-#include "tests/testing/source_directory.h"
+#include "tests/testing/kernels/source_directory.h"
 
 namespace diffserve {
 namespace {

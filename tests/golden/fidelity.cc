@@ -9,7 +9,7 @@
 
 #include "kernels/ops/weight_codec.h"
 #include "models/checkpoint.h"
-#include "tests/testing/golden_case.h"
+#include "tests/testing/models/golden_case.h"
 
 namespace diffserve {
 namespace {

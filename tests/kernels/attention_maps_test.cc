@@ -9,8 +9,8 @@
 #include <numeric>
 
 #include "kernels/attention/decoded_keys.h"
-#include "tests/testing/attention_batch.h"
-#include "tests/testing/attention_specs.h"
+#include "tests/testing/kernels/attention_batch.h"
+#include "tests/testing/kernels/attention_specs.h"
 
 namespace diffserve {
 namespace {

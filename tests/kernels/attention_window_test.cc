@@ -9,9 +9,9 @@
 #include <cmath>
 #include <limits>
 
-#include "tests/testing/attention_backends.h"
-#include "tests/testing/attention_rounding.h"
-#include "tests/testing/attention_specs.h"
+#include "tests/testing/kernels/attention_backends.h"
+#include "tests/testing/kernels/attention_rounding.h"
+#include "tests/testing/kernels/attention_specs.h"
 
 namespace diffserve {
 namespace {

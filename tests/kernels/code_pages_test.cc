@@ -9,9 +9,9 @@
 
 #include "kernels/attention/hadamard.h"
 #include "kernels/ops/rope_append.h"
-#include "tests/testing/attention_batch.h"
-#include "tests/testing/attention_rounding.h"
-#include "tests/testing/attention_specs.h"
+#include "tests/testing/kernels/attention_batch.h"
+#include "tests/testing/kernels/attention_rounding.h"
+#include "tests/testing/kernels/attention_specs.h"
 
 namespace diffserve {
 namespace {

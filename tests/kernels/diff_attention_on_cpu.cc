@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/testing/attention_backends.h"
+#include "tests/testing/kernels/attention_backends.h"
 
 namespace diffserve::testing {
 namespace {

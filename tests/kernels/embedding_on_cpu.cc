@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/ops/weight_codec.h"
 #include "kernels/ops/weight_packer.h"
-#include "tests/testing/kernel_levels.h"
-#include "tests/testing/op_backends.h"
-#include "tests/testing/stored_values.h"
+#include "tests/testing/kernels/kernel_levels.h"
+#include "tests/testing/kernels/op_backends.h"
+#include "tests/testing/kernels/stored_values.h"
 
 namespace diffserve {
 namespace testing {

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "kernels/ops/weight_codec.h"
-#include "tests/testing/op_backends.h"
-#include "tests/testing/stored_values.h"
+#include "tests/testing/kernels/op_backends.h"
+#include "tests/testing/kernels/stored_values.h"
 
 namespace diffserve {
 namespace {

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "kernels/process/log.h"
-#include "tests/testing/full_pipe.h"
-#include "tests/testing/temporary_directory.h"
+#include "tests/testing/kernels/full_pipe.h"
+#include "tests/testing/kernels/temporary_directory.h"
 
 namespace diffserve {
 namespace {

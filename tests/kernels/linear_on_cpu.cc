@@ -3,8 +3,8 @@
 
 #include "kernels/ops/weight_codec.h"
 #include "kernels/ops/weight_packer.h"
-#include "tests/testing/kernel_levels.h"
-#include "tests/testing/op_backends.h"
+#include "tests/testing/kernels/kernel_levels.h"
+#include "tests/testing/kernels/op_backends.h"
 
 namespace diffserve::testing {
 namespace {

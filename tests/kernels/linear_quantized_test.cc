@@ -10,9 +10,9 @@
 #include "kernels/ops/linear.h"
 #include "kernels/ops/weight_codec.h"
 #include "kernels/ops/weight_packer.h"
-#include "tests/testing/kept_weights.h"
-#include "tests/testing/kernel_levels.h"
-#include "tests/testing/stored_values.h"
+#include "tests/testing/kernels/kept_weights.h"
+#include "tests/testing/kernels/kernel_levels.h"
+#include "tests/testing/kernels/stored_values.h"
 
 namespace diffserve {
 namespace {

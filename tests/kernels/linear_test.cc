@@ -9,8 +9,8 @@
 #include <limits>
 
 #include "kernels/ops/weight_codec.h"
-#include "tests/testing/op_backends.h"
-#include "tests/testing/stored_values.h"
+#include "tests/testing/kernels/op_backends.h"
+#include "tests/testing/kernels/stored_values.h"
 
 namespace diffserve {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "tests/testing/attention_batch.h"
-#include "tests/testing/attention_specs.h"
+#include "tests/testing/kernels/attention_batch.h"
+#include "tests/testing/kernels/attention_specs.h"
 
 namespace diffserve {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "tests/testing/kernel_levels.h"
-#include "tests/testing/mamba_backends.h"
+#include "tests/testing/kernels/kernel_levels.h"
+#include "tests/testing/kernels/mamba_backends.h"
 
 namespace diffserve {
 namespace testing {

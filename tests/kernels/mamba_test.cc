@@ -6,8 +6,8 @@
 #include <cmath>
 #include <limits>
 
-#include "tests/testing/mamba_backends.h"
-#include "tests/testing/stored_values.h"
+#include "tests/testing/kernels/mamba_backends.h"
+#include "tests/testing/kernels/stored_values.h"
 
 namespace diffserve {
 namespace {

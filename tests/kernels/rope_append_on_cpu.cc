@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/testing/kernel_levels.h"
-#include "tests/testing/rope_append_backends.h"
+#include "tests/testing/kernels/kernel_levels.h"
+#include "tests/testing/kernels/rope_append_backends.h"
 
 namespace diffserve::testing {
 namespace {

@@ -7,8 +7,8 @@
 #include <map>
 
 #include "kernels/base/tensor.h"
-#include "tests/testing/kernel_levels.h"
-#include "tests/testing/rope_append_backends.h"
+#include "tests/testing/kernels/kernel_levels.h"
+#include "tests/testing/kernels/rope_append_backends.h"
 
 namespace diffserve {
 namespace {

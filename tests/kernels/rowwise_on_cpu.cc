@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/testing/kernel_levels.h"
-#include "tests/testing/op_backends.h"
+#include "tests/testing/kernels/kernel_levels.h"
+#include "tests/testing/kernels/op_backends.h"
 
 namespace diffserve::testing {
 namespace {

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <limits>
 
-#include "tests/testing/op_backends.h"
-#include "tests/testing/stored_values.h"
+#include "tests/testing/kernels/op_backends.h"
+#include "tests/testing/kernels/stored_values.h"
 
 namespace diffserve {
 namespace {

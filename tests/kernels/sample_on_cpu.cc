@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/base/thread_pool.h"
-#include "tests/testing/kernel_levels.h"
-#include "tests/testing/op_backends.h"
+#include "tests/testing/kernels/kernel_levels.h"
+#include "tests/testing/kernels/op_backends.h"
 
 namespace diffserve::testing {
 

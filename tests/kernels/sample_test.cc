@@ -10,8 +10,8 @@
 #include <random>
 
 #include "kernels/ops/sample_arithmetic.h"
-#include "tests/testing/kernel_levels.h"
-#include "tests/testing/op_backends.h"
+#include "tests/testing/kernels/kernel_levels.h"
+#include "tests/testing/kernels/op_backends.h"
 
 namespace diffserve {
 namespace {

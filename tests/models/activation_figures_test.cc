@@ -11,7 +11,7 @@
 
 #include "kernels/attention/attention_maps.h"
 #include "models/model.h"
-#include "tests/testing/golden_case.h"
+#include "tests/testing/models/golden_case.h"
 
 namespace diffserve {
 namespace {

@@ -13,9 +13,9 @@
 
 #include "models/diagnostics/batch_observer.h"
 #include "models/model.h"
-#include "tests/testing/attention_batch.h"
-#include "tests/testing/attention_specs.h"
-#include "tests/testing/golden_case.h"
+#include "tests/testing/kernels/attention_batch.h"
+#include "tests/testing/kernels/attention_specs.h"
+#include "tests/testing/models/golden_case.h"
 
 namespace diffserve {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/testing/checkpoint_writer.h"
+#include "tests/testing/models/checkpoint_writer.h"
 
 namespace diffserve {
 namespace {

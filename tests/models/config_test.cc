@@ -7,7 +7,7 @@
 #include "models/families/family.h"
 #include "models/load_config.h"
 #include "models/model_config.h"
-#include "tests/testing/config_changes.h"
+#include "tests/testing/models/config_changes.h"
 
 namespace diffserve {
 namespace {

@@ -11,9 +11,9 @@
 #include "models/convert/convert.h"
 #include "models/load_config.h"
 #include "models/model.h"
-#include "tests/testing/checkpoint_writer.h"
-#include "tests/testing/short_prompt.h"
-#include "tests/testing/unilm_state_dict.h"
+#include "tests/testing/models/checkpoint_writer.h"
+#include "tests/testing/models/short_prompt.h"
+#include "tests/testing/models/unilm_state_dict.h"
 
 namespace diffserve {
 namespace {

@@ -17,10 +17,10 @@
 #include "models/load_config.h"
 #include "models/model.h"
 #include "models/safetensors.h"
-#include "tests/testing/checkpoint_writer.h"
-#include "tests/testing/short_prompt.h"
-#include "tests/testing/source_directory.h"
-#include "tests/testing/unilm_state_dict.h"
+#include "tests/testing/kernels/source_directory.h"
+#include "tests/testing/models/checkpoint_writer.h"
+#include "tests/testing/models/short_prompt.h"
+#include "tests/testing/models/unilm_state_dict.h"
 
 namespace diffserve {
 namespace {

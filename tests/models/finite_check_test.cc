@@ -17,8 +17,8 @@
 #include "kernels/base/thread_pool.h"
 #include "models/model.h"
 #include "models/safetensors.h"
-#include "tests/testing/checkpoint_writer.h"
-#include "tests/testing/golden_case.h"
+#include "tests/testing/models/checkpoint_writer.h"
+#include "tests/testing/models/golden_case.h"
 
 namespace diffserve {
 namespace {

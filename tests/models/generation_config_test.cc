@@ -4,7 +4,7 @@
 
 #include "models/load_config.h"
 #include "models/model_config.h"
-#include "tests/testing/checkpoint_writer.h"
+#include "tests/testing/models/checkpoint_writer.h"
 
 namespace diffserve {
 namespace {

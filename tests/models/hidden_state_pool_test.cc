@@ -13,7 +13,7 @@
 
 #include "models/diagnostics/batch_observer.h"
 #include "models/model.h"
-#include "tests/testing/golden_case.h"
+#include "tests/testing/models/golden_case.h"
 
 namespace diffserve {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "tests/testing/hybrid_fixture.h"
+#include "tests/testing/models/hybrid_fixture.h"
 
 namespace diffserve {
 namespace {

@@ -15,8 +15,8 @@
 #include <new>
 
 #include "models/checkpoint.h"
-#include "tests/testing/damaged_json.h"
-#include "tests/testing/load_outcome.h"
+#include "tests/testing/models/damaged_json.h"
+#include "tests/testing/models/load_outcome.h"
 
 // Memory is measured at the allocator: every operator new of this program is counted. Sanitizers
 // have their own allocators, so there only the outcome is checked.

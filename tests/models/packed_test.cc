@@ -10,11 +10,11 @@
 
 #include "kernels/ops/weight_packer.h"
 #include "models/convert/convert.h"
-#include "tests/testing/damaged_json.h"
-#include "tests/testing/golden_case.h"
-#include "tests/testing/kernel_levels.h"
-#include "tests/testing/load_outcome.h"
-#include "tests/testing/short_prompt.h"
+#include "tests/testing/kernels/kernel_levels.h"
+#include "tests/testing/models/damaged_json.h"
+#include "tests/testing/models/golden_case.h"
+#include "tests/testing/models/load_outcome.h"
+#include "tests/testing/models/short_prompt.h"
 
 namespace diffserve {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "tests/testing/config_changes.h"
+#include "tests/testing/models/config_changes.h"
 
 namespace diffserve {
 namespace {

@@ -15,7 +15,7 @@
 #include "kernels/base/thread_pool.h"
 #include "models/checkpoint.h"
 #include "models/config_reader.h"
-#include "tests/testing/checkpoint_writer.h"
+#include "tests/testing/models/checkpoint_writer.h"
 
 namespace diffserve {
 namespace {

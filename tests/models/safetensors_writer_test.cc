@@ -12,7 +12,7 @@
 #include "models/checkpoint.h"
 #include "models/config_reader.h"
 #include "models/safetensors.h"
-#include "tests/testing/checkpoint_writer.h"
+#include "tests/testing/models/checkpoint_writer.h"
 
 namespace diffserve {
 namespace {

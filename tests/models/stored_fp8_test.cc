@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "models/convert/convert.h"
-#include "tests/testing/fp8_checkpoint.h"
-#include "tests/testing/short_prompt.h"
+#include "tests/testing/models/fp8_checkpoint.h"
+#include "tests/testing/models/short_prompt.h"
 
 namespace diffserve {
 namespace {

@@ -9,8 +9,8 @@
 #include "models/convert/convert.h"
 #include "models/model.h"
 #include "models/safetensors.h"
-#include "tests/testing/checkpoint_writer.h"
-#include "tests/testing/golden_case.h"
+#include "tests/testing/models/checkpoint_writer.h"
+#include "tests/testing/models/golden_case.h"
 
 namespace diffserve {
 namespace {

@@ -15,9 +15,9 @@
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
 #include "tests/robustness/limited_process.h"
-#include "tests/testing/damaged_json.h"
-#include "tests/testing/load_outcome.h"
-#include "tests/testing/source_directory.h"
+#include "tests/testing/kernels/source_directory.h"
+#include "tests/testing/models/damaged_json.h"
+#include "tests/testing/models/load_outcome.h"
 
 namespace diffserve {
 namespace {

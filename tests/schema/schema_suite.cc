@@ -13,7 +13,7 @@
 
 #include "engine/text/grammar.h"
 #include "kernels/process/check.h"
-#include "tests/testing/source_directory.h"
+#include "tests/testing/kernels/source_directory.h"
 
 namespace diffserve {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "engine/text/detokenizer.h"
 #include "engine/text/grammar.h"
-#include "tests/testing/text_fixture.h"
+#include "tests/testing/text/text_fixture.h"
 
 namespace diffserve {
 namespace {

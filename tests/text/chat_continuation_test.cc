@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/text/chat_template.h"
-#include "tests/testing/text_fixture.h"
+#include "tests/testing/text/text_fixture.h"
 
 namespace diffserve {
 namespace {

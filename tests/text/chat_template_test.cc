@@ -5,7 +5,7 @@
 
 #include <chrono>
 
-#include "tests/testing/text_fixture.h"
+#include "tests/testing/text/text_fixture.h"
 
 namespace diffserve {
 namespace {

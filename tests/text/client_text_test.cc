@@ -5,7 +5,7 @@
 #include <random>
 
 #include "engine/text/chat_template.h"
-#include "tests/testing/text_fixture.h"
+#include "tests/testing/text/text_fixture.h"
 
 namespace diffserve {
 namespace {

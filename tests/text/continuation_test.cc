@@ -6,8 +6,8 @@
 #include <random>
 
 #include "engine/text/responses.h"
-#include "tests/testing/response_client.h"
-#include "tests/testing/text_fixture.h"
+#include "tests/testing/text/response_client.h"
+#include "tests/testing/text/text_fixture.h"
 
 namespace diffserve {
 namespace {

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "engine/text/utf8_repair.h"
-#include "tests/testing/text_fixture.h"
+#include "tests/testing/text/text_fixture.h"
 
 namespace diffserve {
 namespace {

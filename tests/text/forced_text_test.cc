@@ -5,7 +5,7 @@
 
 #include "engine/text/marked_constraint.h"
 #include "engine/text/reasoning_constraint.h"
-#include "tests/testing/grammar_fixture.h"
+#include "tests/testing/text/grammar_fixture.h"
 
 namespace diffserve {
 namespace {

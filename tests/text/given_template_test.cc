@@ -8,8 +8,8 @@
 #include <string>
 
 #include "engine/text/chat_template.h"
-#include "tests/testing/source_directory.h"
-#include "tests/testing/text_fixture.h"
+#include "tests/testing/kernels/source_directory.h"
+#include "tests/testing/text/text_fixture.h"
 
 namespace diffserve {
 namespace {

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <random>
 
-#include "tests/testing/grammar_fixture.h"
+#include "tests/testing/text/grammar_fixture.h"
 
 namespace diffserve {
 namespace {

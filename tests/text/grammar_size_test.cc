@@ -3,7 +3,7 @@
 #include <random>
 #include <string>
 
-#include "tests/testing/grammar_fixture.h"
+#include "tests/testing/text/grammar_fixture.h"
 
 namespace diffserve {
 namespace {

@@ -7,7 +7,7 @@
 #include <thread>
 #include <tuple>
 
-#include "tests/testing/grammar_fixture.h"
+#include "tests/testing/text/grammar_fixture.h"
 
 namespace diffserve {
 namespace {

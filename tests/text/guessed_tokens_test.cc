@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/draw_masks.h"
-#include "tests/testing/grammar_fixture.h"
+#include "tests/testing/text/grammar_fixture.h"
 
 namespace diffserve {
 namespace {

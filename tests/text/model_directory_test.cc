@@ -8,7 +8,7 @@
 #include <set>
 
 #include "engine/text/chat_template.h"
-#include "tests/testing/text_fixture.h"
+#include "tests/testing/text/text_fixture.h"
 
 namespace diffserve {
 namespace {

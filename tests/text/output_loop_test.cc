@@ -11,11 +11,11 @@
 #include <random>
 #include <thread>
 
-#include "tests/testing/engine_requests.h"
-#include "tests/testing/eventually.h"
-#include "tests/testing/fake_executor.h"
-#include "tests/testing/response_client.h"
-#include "tests/testing/text_fixture.h"
+#include "tests/testing/engine/engine_requests.h"
+#include "tests/testing/engine/fake_executor.h"
+#include "tests/testing/kernels/eventually.h"
+#include "tests/testing/text/response_client.h"
+#include "tests/testing/text/text_fixture.h"
 
 namespace diffserve {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "engine/text/grammar.h"
 #include "engine/text/marked_constraint.h"
-#include "tests/testing/text_fixture.h"
+#include "tests/testing/text/text_fixture.h"
 
 namespace diffserve {
 namespace {

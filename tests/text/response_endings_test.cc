@@ -8,8 +8,8 @@
 #include <set>
 
 #include "engine/text/responses.h"
-#include "tests/testing/response_client.h"
-#include "tests/testing/text_fixture.h"
+#include "tests/testing/text/response_client.h"
+#include "tests/testing/text/text_fixture.h"
 
 namespace diffserve {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/testing/response_client.h"
-#include "tests/testing/text_fixture.h"
+#include "tests/testing/text/response_client.h"
+#include "tests/testing/text/text_fixture.h"
 
 namespace diffserve {
 namespace {

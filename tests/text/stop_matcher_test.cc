@@ -4,7 +4,7 @@
 #include <random>
 
 #include "engine/text/detokenizer.h"
-#include "tests/testing/text_fixture.h"
+#include "tests/testing/text/text_fixture.h"
 
 namespace diffserve {
 namespace {

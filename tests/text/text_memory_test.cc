@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "tests/testing/text_fixture.h"
+#include "tests/testing/text/text_fixture.h"
 
 namespace diffserve {
 namespace {

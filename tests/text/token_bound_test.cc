@@ -4,8 +4,8 @@
 
 #include <random>
 
-#include "tests/testing/source_directory.h"
-#include "tests/testing/text_fixture.h"
+#include "tests/testing/kernels/source_directory.h"
+#include "tests/testing/text/text_fixture.h"
 
 namespace diffserve {
 namespace {

@@ -7,7 +7,7 @@
 #include <random>
 #include <thread>
 
-#include "tests/testing/text_fixture.h"
+#include "tests/testing/text/text_fixture.h"
 
 namespace diffserve {
 namespace {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "tests/testing/encoder_events.h"
-#include "tests/testing/http_client.h"
-#include "tests/testing/serving_fixture.h"
+#include "tests/testing/server/encoder_events.h"
+#include "tests/testing/server/http_client.h"
+#include "tests/testing/server/serving_fixture.h"
 
 namespace diffserve {
 namespace {

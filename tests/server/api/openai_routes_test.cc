@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "server/api/routes.h"
-#include "tests/testing/engine_requests.h"
-#include "tests/testing/http_client.h"
-#include "tests/testing/serving_fixture.h"
+#include "tests/testing/engine/engine_requests.h"
+#include "tests/testing/server/http_client.h"
+#include "tests/testing/server/serving_fixture.h"
 
 namespace diffserve {
 namespace {

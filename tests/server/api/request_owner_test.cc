@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "inference/grpc_service.grpc.pb.h"
-#include "tests/testing/grpc_stack.h"
-#include "tests/testing/http_client.h"
+#include "tests/testing/server/grpc_stack.h"
+#include "tests/testing/server/http_client.h"
 #include "vllm/grpc/engine/vllm_engine.grpc.pb.h"
 
 namespace diffserve {

@@ -10,7 +10,7 @@
 #include "server/app/help_text.h"
 #include "server/app/option_table.h"
 #include "server/app/options.h"
-#include "tests/testing/temporary_directory.h"
+#include "tests/testing/kernels/temporary_directory.h"
 
 namespace diffserve {
 namespace {

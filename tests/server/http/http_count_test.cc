@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "tests/testing/http_client.h"
-#include "tests/testing/serving_fixture.h"
+#include "tests/testing/server/http_client.h"
+#include "tests/testing/server/serving_fixture.h"
 
 namespace diffserve {
 namespace {

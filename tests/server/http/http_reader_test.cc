@@ -7,8 +7,8 @@
 #include <string>
 
 #include "server/http/reader.h"
-#include "tests/testing/http_cases.h"
-#include "tests/testing/second_reading.h"
+#include "tests/testing/server/http_cases.h"
+#include "tests/testing/server/second_reading.h"
 
 namespace diffserve {
 namespace {

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "server/http/server.h"
-#include "tests/testing/http_cases.h"
-#include "tests/testing/http_client.h"
-#include "tests/testing/serving_fixture.h"
+#include "tests/testing/server/http_cases.h"
+#include "tests/testing/server/http_client.h"
+#include "tests/testing/server/serving_fixture.h"
 
 namespace diffserve {
 namespace {

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "server/http/server.h"
-#include "tests/testing/eventually.h"
-#include "tests/testing/http_client.h"
+#include "tests/testing/kernels/eventually.h"
+#include "tests/testing/server/http_client.h"
 
 namespace diffserve {
 namespace {

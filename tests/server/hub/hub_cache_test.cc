@@ -10,7 +10,7 @@
 
 #include "server/hub/blob_file.h"
 #include "server/hub/model_place.h"
-#include "tests/testing/temporary_directory.h"
+#include "tests/testing/kernels/temporary_directory.h"
 
 namespace diffserve {
 namespace {

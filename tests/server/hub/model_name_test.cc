@@ -13,7 +13,7 @@
 #include "server/hub/hub_errors.h"
 #include "server/hub/hub_settings.h"
 #include "server/hub/repository.h"
-#include "tests/testing/temporary_directory.h"
+#include "tests/testing/kernels/temporary_directory.h"
 
 namespace diffserve {
 namespace {

@@ -8,7 +8,7 @@
 #include <zmq.hpp>
 
 #include "server/observe/kv_event_message.h"
-#include "tests/testing/eventually.h"
+#include "tests/testing/kernels/eventually.h"
 
 namespace diffserve {
 namespace {

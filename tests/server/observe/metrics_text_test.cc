@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "server/observe/metrics_exporter.h"
-#include "tests/testing/temporary_directory.h"
+#include "tests/testing/kernels/temporary_directory.h"
 
 namespace diffserve {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "kernels/process/log.h"
 #include "kernels/process/thread_registry.h"
-#include "tests/testing/eventually.h"
+#include "tests/testing/kernels/eventually.h"
 
 namespace diffserve {
 namespace {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "server/serving/text_pool.h"
-#include "tests/testing/serving_fixture.h"
+#include "tests/testing/server/serving_fixture.h"
 
 namespace diffserve {
 namespace {

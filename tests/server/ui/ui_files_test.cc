@@ -7,10 +7,10 @@
 #include <string>
 
 #include "server/ui/files.h"
-#include "tests/testing/http_client.h"
-#include "tests/testing/serving_fixture.h"
-#include "tests/testing/source_directory.h"
-#include "tests/testing/temporary_directory.h"
+#include "tests/testing/kernels/source_directory.h"
+#include "tests/testing/kernels/temporary_directory.h"
+#include "tests/testing/server/http_client.h"
+#include "tests/testing/server/serving_fixture.h"
 
 namespace diffserve {
 namespace {

@@ -10,7 +10,7 @@
 #include "engine/text/chat_template.h"
 #include "server/api/anthropic/request.h"
 #include "server/api/openai/request.h"
-#include "tests/testing/request_summary.h"
+#include "tests/testing/server/request_summary.h"
 
 namespace diffserve {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "server/serving/request/request_checks.h"
-#include "tests/testing/grpc_stack.h"
-#include "tests/testing/http_client.h"
+#include "tests/testing/server/grpc_stack.h"
+#include "tests/testing/server/http_client.h"
 
 namespace diffserve {
 namespace {

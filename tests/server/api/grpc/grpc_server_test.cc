@@ -5,8 +5,8 @@
 #include <future>
 
 #include "server/api/grpc/server.h"
-#include "tests/testing/engine_requests.h"
-#include "tests/testing/grpc_stack.h"
+#include "tests/testing/engine/engine_requests.h"
+#include "tests/testing/server/grpc_stack.h"
 
 namespace diffserve {
 namespace {

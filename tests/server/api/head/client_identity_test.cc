@@ -13,7 +13,7 @@
 #include "server/api/grpc/call_record.h"
 #include "server/http/peer_address.h"
 #include "server/http/server.h"
-#include "tests/testing/http_client.h"
+#include "tests/testing/server/http_client.h"
 
 namespace diffserve {
 namespace {

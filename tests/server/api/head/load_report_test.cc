@@ -12,9 +12,9 @@
 #include <nlohmann/json.hpp>
 
 #include "server/observe/metrics_exporter.h"
-#include "tests/testing/grpc_stack.h"
-#include "tests/testing/http_client.h"
-#include "tests/testing/serving_fixture.h"
+#include "tests/testing/server/grpc_stack.h"
+#include "tests/testing/server/http_client.h"
+#include "tests/testing/server/serving_fixture.h"
 
 namespace diffserve {
 namespace {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/testing/grpc_stack.h"
-#include "tests/testing/http_client.h"
+#include "tests/testing/server/grpc_stack.h"
+#include "tests/testing/server/http_client.h"
 
 namespace diffserve {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "server/api/openai/encoder.h"
 #include "server/serving/tools/tool_format.h"
-#include "tests/testing/encoder_events.h"
-#include "tests/testing/http_client.h"
+#include "tests/testing/server/encoder_events.h"
+#include "tests/testing/server/http_client.h"
 
 namespace diffserve {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "server/api/openai/encoder.h"
-#include "tests/testing/encoder_events.h"
-#include "tests/testing/http_client.h"
+#include "tests/testing/server/encoder_events.h"
+#include "tests/testing/server/http_client.h"
 
 namespace diffserve {
 namespace {

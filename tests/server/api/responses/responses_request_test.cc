@@ -12,7 +12,7 @@
 #include "server/api/responses/encoder.h"
 #include "server/api/responses/request.h"
 #include "server/serving/request/request_checks.h"
-#include "tests/testing/request_summary.h"
+#include "tests/testing/server/request_summary.h"
 
 namespace diffserve {
 namespace {

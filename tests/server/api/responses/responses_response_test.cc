@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "server/api/responses/encoder.h"
-#include "tests/testing/encoder_events.h"
+#include "tests/testing/server/encoder_events.h"
 
 namespace diffserve {
 namespace {

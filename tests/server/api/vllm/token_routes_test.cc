@@ -12,8 +12,8 @@
 #include "server/api/vllm/request.h"
 #include "server/serving/request/request_checks.h"
 #include "server/serving/tools/tool_format.h"
-#include "tests/testing/http_client.h"
-#include "tests/testing/serving_fixture.h"
+#include "tests/testing/server/http_client.h"
+#include "tests/testing/server/serving_fixture.h"
 
 namespace diffserve {
 namespace {

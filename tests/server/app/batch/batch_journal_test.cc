@@ -10,7 +10,7 @@
 #include <string>
 
 #include "server/app/batch/batch_lines.h"
-#include "tests/testing/temporary_directory.h"
+#include "tests/testing/kernels/temporary_directory.h"
 
 namespace diffserve {
 namespace {

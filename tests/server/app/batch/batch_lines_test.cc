@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/testing/temporary_directory.h"
+#include "tests/testing/kernels/temporary_directory.h"
 
 namespace diffserve {
 namespace {

@@ -16,8 +16,8 @@
 #include <thread>
 #include <vector>
 
-#include "tests/testing/eventually.h"
-#include "tests/testing/temporary_directory.h"
+#include "tests/testing/kernels/eventually.h"
+#include "tests/testing/kernels/temporary_directory.h"
 
 namespace diffserve {
 namespace {

@@ -11,9 +11,9 @@
 #include <thread>
 
 #include "server/app/chat/chat_history.h"
-#include "tests/testing/http_client.h"
-#include "tests/testing/serving_fixture.h"
-#include "tests/testing/source_directory.h"
+#include "tests/testing/kernels/source_directory.h"
+#include "tests/testing/server/http_client.h"
+#include "tests/testing/server/serving_fixture.h"
 
 namespace diffserve {
 namespace {

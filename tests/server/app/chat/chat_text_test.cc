@@ -9,7 +9,7 @@
 #include "kernels/process/terminal_text.h"
 #include "server/app/chat/chat_history.h"
 #include "server/app/chat/chunk_reader.h"
-#include "tests/testing/text_fixture.h"
+#include "tests/testing/text/text_fixture.h"
 
 namespace diffserve {
 namespace {

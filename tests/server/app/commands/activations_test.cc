@@ -8,7 +8,7 @@
 
 #include "server/app/commands/activation_texts.h"
 #include "server/app/commands/commands.h"
-#include "tests/testing/temporary_directory.h"
+#include "tests/testing/kernels/temporary_directory.h"
 
 namespace diffserve {
 namespace {

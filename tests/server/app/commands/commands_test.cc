@@ -13,8 +13,8 @@
 
 #include "kernels/process/machine_memory.h"
 #include "server/app/session/model_session.h"
-#include "tests/testing/source_directory.h"
-#include "tests/testing/temporary_directory.h"
+#include "tests/testing/kernels/source_directory.h"
+#include "tests/testing/kernels/temporary_directory.h"
 
 namespace diffserve {
 namespace {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "tests/testing/answer_reading.h"
-#include "tests/testing/temporary_directory.h"
-#include "tests/testing/text_fixture.h"
+#include "tests/testing/kernels/temporary_directory.h"
+#include "tests/testing/server/answer_reading.h"
+#include "tests/testing/text/text_fixture.h"
 
 namespace diffserve {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "server/serving/answer/answer_message.h"
 #include "server/serving/tools/call_scanner.h"
-#include "tests/testing/answer_reading.h"
+#include "tests/testing/server/answer_reading.h"
 
 namespace diffserve {
 namespace {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "models/diagnostics/attention_capture.h"
-#include "tests/testing/http_client.h"
-#include "tests/testing/serving_fixture.h"
+#include "tests/testing/server/http_client.h"
+#include "tests/testing/server/serving_fixture.h"
 
 namespace diffserve {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "engine/text/chat_template.h"
 #include "server/serving/request/conversation.h"
-#include "tests/testing/temporary_directory.h"
+#include "tests/testing/kernels/temporary_directory.h"
 
 namespace diffserve {
 namespace {

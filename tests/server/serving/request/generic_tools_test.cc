@@ -11,8 +11,8 @@
 #include "engine/text/chat_template.h"
 #include "server/serving/answer/answer_formats.h"
 #include "server/serving/answer/answer_plan.h"
-#include "tests/testing/answer_reading.h"
-#include "tests/testing/text_fixture.h"
+#include "tests/testing/server/answer_reading.h"
+#include "tests/testing/text/text_fixture.h"
 
 namespace diffserve {
 namespace {

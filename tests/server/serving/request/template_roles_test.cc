@@ -8,7 +8,7 @@
 #include <string>
 
 #include "engine/text/chat_template.h"
-#include "tests/testing/temporary_directory.h"
+#include "tests/testing/kernels/temporary_directory.h"
 
 namespace diffserve {
 namespace {

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/testing/serving_fixture.h"
+#include "tests/testing/server/serving_fixture.h"
 
 namespace diffserve {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "server/api/fields/parameter_types.h"
 #include "server/serving/tools/json_scanner.h"
-#include "tests/testing/answer_reading.h"
+#include "tests/testing/server/answer_reading.h"
 
 namespace diffserve {
 namespace {

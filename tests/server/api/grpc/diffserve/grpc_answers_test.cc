@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "server/serving/tools/tool_format.h"
-#include "tests/testing/grpc_stack.h"
-#include "tests/testing/http_client.h"
+#include "tests/testing/server/grpc_stack.h"
+#include "tests/testing/server/http_client.h"
 
 namespace diffserve {
 namespace {

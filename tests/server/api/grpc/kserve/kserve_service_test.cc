@@ -10,7 +10,7 @@
 
 #include "inference/grpc_service.grpc.pb.h"
 #include "server/api/grpc/kserve/service.h"
-#include "tests/testing/grpc_stack.h"
+#include "tests/testing/server/grpc_stack.h"
 
 namespace diffserve {
 namespace {

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "server/api/grpc/port/listener.h"
-#include "tests/testing/eventually.h"
-#include "tests/testing/grpc_stack.h"
-#include "tests/testing/http_client.h"
+#include "tests/testing/kernels/eventually.h"
+#include "tests/testing/server/grpc_stack.h"
+#include "tests/testing/server/http_client.h"
 
 namespace diffserve {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "server/api/grpc/vllm/service.h"
-#include "tests/testing/grpc_stack.h"
+#include "tests/testing/server/grpc_stack.h"
 #include "vllm/grpc/engine/vllm_engine.grpc.pb.h"
 
 namespace diffserve {
