@@ -6,7 +6,7 @@ import ast
 import re
 from pathlib import PurePath
 
-from source_text import blank, brace_functions
+from source_text import blank, brace_functions, python_tree, statements
 
 CPP = (".cc", ".h", ".cu", ".cuh")
 TEST = re.compile(r"(?:TYPED_)?TEST(?:_F|_P)?$")
@@ -47,24 +47,41 @@ def is_assertion(node):
     return isinstance(node, ast.Assert)
 
 
-def python_function(definition):
-    nodes = list(ast.walk(definition))
-    named = {node.id for node in nodes if isinstance(node, ast.Name)}
-    named |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-    return named | ({ASSERTION} if any(map(is_assertion, nodes)) else set())
+def name_in(node):
+    if isinstance(node, ast.Name):
+        return node.id
+    return node.attr if isinstance(node, ast.Attribute) else None
+
+
+def collect(node, enclosing, found):
+    """Into `found`, for each function of a Python tree, at any depth, the names in it."""
+    if isinstance(node, ast.FunctionDef):
+        enclosing = [*enclosing, found.setdefault(node, set())]
+    name = name_in(node)
+    for names in enclosing:
+        if name is not None:
+            names.add(name)
+        if isinstance(node, (ast.Raise, ast.Call, ast.Assert)) and is_assertion(node):
+            names.add(ASSERTION)
+    for field in node._fields:
+        below = getattr(node, field, None)
+        for each in below if isinstance(below, list) else (below,):
+            if isinstance(each, ast.AST):
+                collect(each, enclosing, found)
 
 
 def python_functions(text):
-    file = Functions()
-    for node in ast.walk(ast.parse(text)):
+    file, functions = Functions(), {}
+    tree = python_tree(text)
+    collect(tree, [], functions)
+    file.others = [(function.name, names) for function, names in functions.items()]
+    for node in statements(tree):
         if isinstance(node, ast.Import):
             file.uses |= {name.name.split(".")[-1] for name in node.names}
         elif isinstance(node, ast.ImportFrom):
             file.uses.add((node.module or "").split(".")[-1])
-        elif isinstance(node, ast.FunctionDef):
-            file.others.append((node.name, python_function(node)))
         elif isinstance(node, ast.ClassDef):
-            file.tests += [(each.lineno, each.name, python_function(each)) for each in node.body
+            file.tests += [(each.lineno, each.name, functions[each]) for each in node.body
                            if isinstance(each, ast.FunctionDef) and each.name.startswith("test_")]
     return file
 
