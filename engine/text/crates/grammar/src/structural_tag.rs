@@ -143,28 +143,15 @@ impl Writer<'_> {
                 format!("%lark {{\n{lark}\n}}")
             }
             "any_text" => return self.any_text(value, path, until),
-            "sequence" => return self.sequence(value, path, until, depth),
-            "or" => {
-                check_members(value, &["type", "elements"], path)?;
-                let mut options = Vec::new();
-                for (i, part) in entries(value, "elements", path)?.iter().enumerate() {
-                    let place = format!("{path}.elements[{i}]");
-                    options.push(self.format(part, &place, until, depth + 1)?);
-                }
-                return Ok(format!("({})", options.join(" | ")));
-            }
+            "sequence" | "or" => return self.elements(value, path, until, depth),
             "tag" => self.tag(value, path, "", depth)?,
             "triggered_tags" => return self.triggered_tags(value, path, until, depth),
             "tags_with_separator" => self.tags_with_separator(value, path, depth)?,
             "optional" | "star" | "plus" => {
                 check_members(value, &["type", "content"], path)?;
-                let place = format!("{path}.content");
-                let inner = self.format(&value["content"], &place, &Until::Other, depth + 1)?;
                 let sign = [("optional", "?"), ("star", "*"), ("plus", "+")];
                 let sign = sign.iter().find(|(name, _)| *name == kind).map_or("", |(_, sign)| sign);
-                let name = self.name("p");
-                self.rules.push_str(&format!("{name}: {inner}\n"));
-                format!("{name}{sign}")
+                format!("{}{sign}", self.content(value, path, depth)?)
             }
             "repeat" => self.repeat(value, path, depth)?,
             _ => {
@@ -222,7 +209,8 @@ impl Writer<'_> {
         }
     }
 
-    fn sequence(
+    /// One after the other, the last before `until`; or one of them, before `until`.
+    fn elements(
         &mut self,
         value: &Value,
         path: &str,
@@ -230,13 +218,27 @@ impl Writer<'_> {
         depth: usize,
     ) -> Result<String, String> {
         check_members(value, &["type", "elements"], path)?;
+        let is_choice = value["type"] == "or";
         let elements = entries(value, "elements", path)?;
         let mut parts = Vec::new();
         for (i, part) in elements.iter().enumerate() {
-            let follows = if i + 1 == elements.len() { until } else { &Until::Other };
+            let ends = is_choice || i + 1 == elements.len();
+            let follows = if ends { until } else { &Until::Other };
             parts.push(self.format(part, &format!("{path}.elements[{i}]"), follows, depth + 1)?);
         }
-        Ok(parts.join(" "))
+        match is_choice {
+            true => Ok(format!("({})", parts.join(" | "))),
+            false => Ok(parts.join(" ")),
+        }
+    }
+
+    /// The rule of a content that may come several times.
+    fn content(&mut self, value: &Value, path: &str, depth: usize) -> Result<String, String> {
+        let place = format!("{path}.content");
+        let inner = self.format(&value["content"], &place, &Until::Other, depth + 1)?;
+        let name = self.name("p");
+        self.rules.push_str(&format!("{name}: {inner}\n"));
+        Ok(name)
     }
 
     /// The rest of the tag once `trigger`, its beginning, has been written.
@@ -266,10 +268,7 @@ impl Writer<'_> {
         if max.is_none_or(|max| max < min.max(1)) {
             return Err(format!("{path}: max is from min, and 1, to {MAX_REPEAT}"));
         }
-        let place = format!("{path}.content");
-        let inner = self.format(&value["content"], &place, &Until::Other, depth + 1)?;
-        let name = self.name("p");
-        self.rules.push_str(&format!("{name}: {inner}\n"));
+        let name = self.content(value, path, depth)?;
         Ok(format!("{name}{{{min},{}}}", max.unwrap_or(min)))
     }
 
