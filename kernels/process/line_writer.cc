@@ -58,7 +58,7 @@ LineWriter::~LineWriter() {
     std::lock_guard lock(mutex_);
     stopping_ = true;
   }
-  wake_.notify_one();
+  wake_.notify_one();  // the thread may not even have begun: it writes what there is room for
   eventfd_write(stop_event_, 1);
   thread_.join();
   close(stop_event_);
@@ -99,7 +99,7 @@ void LineWriter::Run() {
   std::unique_lock lock(mutex_);
   for (;;) {
     wake_.wait(lock, [&] { return stopping_ || !lines_.empty(); });
-    if (stopping_) return Drop(lines_.size());
+    if (lines_.empty()) return;
     const std::string line = std::move(lines_.front());
     lines_.pop_front();
     lock.unlock();
@@ -107,6 +107,7 @@ void LineWriter::Run() {
     lock.lock();
     bytes_ -= line.size();
     if (!written) Drop(1);
+    if (!written && stopping_) return Drop(lines_.size());
     pending_.fetch_sub(1, std::memory_order_relaxed);
     progress_.notify_all();
   }
@@ -121,19 +122,19 @@ bool LineWriter::WriteWhole(const std::string& line) {
     const size_t count = std::min(line.size() - done, piece_bytes_);
     const ssize_t written = is_socket_ ? send(out_, from, count, MSG_DONTWAIT | MSG_NOSIGNAL)
                                        : write(out_, from, count);
-    if (written < 0 && errno != EAGAIN && errno != EINTR) return false;
+    if (written < 0 && errno != EINTR && (errno != EAGAIN || stopping_)) return false;
     done += static_cast<size_t>(std::max<ssize_t>(written, 0));
   }
   return true;
 }
 
-// False: the writer must end.
+// False: there is none, and the writer must end.
 bool LineWriter::WaitForRoom() {
   pollfd events[] = {{out_, POLLOUT, 0}, {stop_event_, POLLIN, 0}};
   while (poll(events, 2, -1) < 0) {
     if (errno != EINTR) return false;
   }
-  return (events[1].revents & POLLIN) == 0;
+  return events[0].revents != 0;  // if it is an error, the write returns it
 }
 
 }  // namespace diffserve

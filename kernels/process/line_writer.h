@@ -29,7 +29,7 @@ class LineWriter {
     std::chrono::milliseconds last_wait{500};  // at the end, for the lines that are left
   };
   explicit LineWriter(const Options& options);
-  // Writes what is left, within last_wait.
+  // Writes what is left, within last_wait, and then what the descriptor takes without a wait.
   ~LineWriter();
   LineWriter(const LineWriter&) = delete;
   LineWriter& operator=(const LineWriter&) = delete;
@@ -43,7 +43,7 @@ class LineWriter {
 
  private:
   void Run();
-  // False: the writer must end.
+  // False: it could not be written.
   bool WriteWhole(const std::string& line);
   bool WaitForRoom();
   void Drop(uint64_t lines);
@@ -58,7 +58,7 @@ class LineWriter {
   std::deque<std::string> lines_;
   size_t bytes_ = 0;
   uint64_t unreported_ = 0;  // lines dropped since the last gap line
-  bool stopping_ = false;
+  std::atomic<bool> stopping_{false};
   std::atomic<uint64_t> dropped_{0};
   std::atomic<size_t> pending_{0};
   std::thread thread_;  // last: it uses all members above

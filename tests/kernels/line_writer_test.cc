@@ -79,6 +79,32 @@ TEST(LineWriterTest, StalledReaderBlocksNoCallerAndGetsACountOfLostLines) {
   EXPECT_EQ(pipe.ReadUntil("next\n"), "gap 15\nnext\n");
 }
 
+// On a busy machine the writer's thread may get no time before the wait at the end is over. Here it
+// gets none: there is no wait.
+TEST(LineWriterTest, LastLineIsWrittenHoweverLateTheThreadRuns) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() / "lines";
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  std::string expected;
+  for (int i = 0; i < 100; ++i) {
+    for (const int descriptor : {file, ends[1]}) {
+      LineWriter writer({.descriptor = descriptor, .last_wait = milliseconds(0)});
+      writer.Push("why it ends\n");
+      writer.Push("last\n");
+    }
+    expected += "why it ends\nlast\n";
+  }
+  close(ends[1]);
+  EXPECT_EQ(FileBytes(path), expected);
+  std::string piped(expected.size() + 1, ' ');
+  piped.resize(static_cast<size_t>(read(ends[0], piped.data(), piped.size())));
+  EXPECT_EQ(piped, expected);
+  close(ends[0]);
+  close(file);
+}
+
 // Whether the writer's destructor returns although nothing is read. If it does not, `let_go` ends
 // the wait.
 bool Ends(std::unique_ptr<LineWriter> writer, const std::function<void()>& let_go) {
