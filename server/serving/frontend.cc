@@ -451,21 +451,21 @@ Status Frontend::Tokenize(const std::string& client, Prompt prompt, const Tokeni
   return queued ? Status() : TextQueueFull();
 }
 
-Result<std::string> Frontend::Detokenize(const std::vector<int32_t>& ids) const {
-  if (impl_->tokenizer.is_missing()) return NoTokenizer("text", "tokens");
-  const Status status = CheckTokenIds(ids, impl_->tokenizer.vocab_size(), "tokens");
+Result<std::string> Frontend::Detokenize(const std::vector<int32_t>& ids, const char* param) const {
+  if (impl_->tokenizer.is_missing()) return NoTokenizer("text", param);
+  const Status status = CheckTokenIds(ids, impl_->tokenizer.vocab_size(), param);
   if (!status.ok()) return status;
   return impl_->tokenizer.Decode(ids, /*skip_special_tokens=*/false);
 }
 
-Status Frontend::Detokenize(const std::string& client, std::vector<int32_t> ids,
+Status Frontend::Detokenize(const std::string& client, std::vector<int32_t> ids, const char* param,
                             std::function<void(Result<std::string>)> done) {
   const size_t bytes = ids.size() * sizeof(int32_t);
   auto shared = std::make_shared<std::vector<int32_t>>(std::move(ids));
-  const bool queued = impl_->pool.TrySubmit(client, bytes,
-                                            [this, shared, done = std::move(done)](bool run) {
-                                              done(run ? Detokenize(*shared) : ShuttingDown());
-                                            });
+  const bool queued = impl_->pool.TrySubmit(
+      client, bytes, [this, shared, param, done = std::move(done)](bool run) {
+        done(run ? Detokenize(*shared, param) : ShuttingDown());
+      });
   return queued ? Status() : TextQueueFull();
 }
 

@@ -82,9 +82,10 @@ class Frontend {
   };
   Status Tokenize(const std::string& client, Prompt prompt, const TokenizeOptions& options,
                   std::function<void(Result<std::vector<int32_t>>)> done);
-  Result<std::string> Detokenize(const std::vector<int32_t>& ids) const;
+  // `param`: the API's name of the ids. It outlives the call.
+  Result<std::string> Detokenize(const std::vector<int32_t>& ids, const char* param) const;
   // The same on a text thread, for transports whose own threads must not decode long lists.
-  Status Detokenize(const std::string& client, std::vector<int32_t> ids,
+  Status Detokenize(const std::string& client, std::vector<int32_t> ids, const char* param,
                     std::function<void(Result<std::string>)> done);
 
   // Queues other text work, such as parsing a body that is too large for an I/O thread. `bytes`:

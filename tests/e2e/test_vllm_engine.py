@@ -125,7 +125,7 @@ class RefusalTest(unittest.TestCase):
         invalid = grpc.StatusCode.INVALID_ARGUMENT
         for word, message in (
             ("input", vllm_pb.GenerateRequest()),
-            ("prompt", request([], 1)),
+            ("tokenized", request([], 1)),
             ("has the token id", request([VOCAB_SIZE], 1)),
             ("max_tokens", request([5], MAX_MODEL_LEN + 1)),
             ("temperature", request([5], 1, temperature=-1)),

@@ -84,7 +84,8 @@ HttpAnswer DetokenizeIds(ApiContext& api, RouteCall& call, Result<DetokenizeRequ
   if (const Status status = api.CheckModel(parsed->model); !status.ok()) return api.Error(status);
   auto pending = std::make_shared<PendingReply>(std::move(call.wake));
   const Status status = api.frontend.Detokenize(
-      call.account.client, std::move(parsed->tokens), [pending](Result<std::string> text) {
+      call.account.client, std::move(parsed->tokens), "tokens",
+      [pending](Result<std::string> text) {
         pending->Fill(text.ok() ? JsonReply(JsonObjectOf("prompt", *text))
                                 : Result<HttpReply>(text.status()));
       });

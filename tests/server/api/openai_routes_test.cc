@@ -223,7 +223,8 @@ TEST(OpenAiRoutesTest, EchoWithLogprobsScoresThePrompt) {
     ASSERT_EQ(logprobs["tokens"].size(), 4u) << json;
     EXPECT_TRUE(logprobs["token_logprobs"][0].is_null());
     for (int i = 1; i < 4; ++i) EXPECT_TRUE(logprobs["token_logprobs"][i].is_number());
-    EXPECT_EQ(json["choices"][0]["text"], server.frontend->Detokenize({70, 71, 72, 73}).value());
+    EXPECT_EQ(json["choices"][0]["text"],
+              server.frontend->Detokenize({70, 71, 72, 73}, "").value());
   }
 }
 

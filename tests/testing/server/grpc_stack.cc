@@ -66,15 +66,19 @@ std::string Generated::TextOf(int choice) const {
   return text;
 }
 
+std::string TrailerOf(const grpc::ClientContext& context, const char* name) {
+  const auto& trailers = context.GetServerTrailingMetadata();
+  const auto found = trailers.find(name);
+  return found == trailers.end() ? "" : std::string(found->second.data(), found->second.size());
+}
+
 Generated Finish(grpc::ClientContext& context, grpc::ClientReader<v1::GenerateResponse>& reader) {
   Generated result;
   v1::GenerateResponse message;
   while (reader.Read(&message)) result.messages.push_back(message);
   result.status = reader.Finish();
-  for (const auto& [key, value] : context.GetServerTrailingMetadata()) {
-    if (key == "param") result.param.assign(value.data(), value.size());
-    if (key == "retry-after") result.retry_after.assign(value.data(), value.size());
-  }
+  result.param = TrailerOf(context, "param");
+  result.retry_after = TrailerOf(context, "retry-after");
   return result;
 }
 

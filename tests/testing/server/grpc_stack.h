@@ -47,6 +47,9 @@ struct Generated {
   std::string TextOf(int choice) const;
 };
 
+// A field of the metadata after the answer; empty if there is none.
+std::string TrailerOf(const grpc::ClientContext& context, const char* name);
+
 Generated Finish(grpc::ClientContext& context, grpc::ClientReader<v1::GenerateResponse>& reader);
 Generated Generate(v1::Inference::Stub& stub, const v1::GenerateRequest& request);
 v1::GenerateRequest RequestOf(const std::vector<int32_t>& ids, int max_tokens);

@@ -39,10 +39,11 @@ ServingFixture::ServingFixture(ServingOptions options)
     : steps(options.hold_steps ? StepGate::State::kClosed : StepGate::State::kOpen) {
   SetLogLevel(LogLevel::kError);
   ServerParts parts;
-  parts.tokenizer = LoadTokenizerFixture("byte_bpe");
+  parts.tokenizer = options.with_tokenizer ? LoadTokenizerFixture("byte_bpe")
+                                           : Tokenizer::Missing();
   if (options.with_template) parts.chat_template = LoadTemplate();
   parts.config = options.config;
-  parts.config.vocab_size = parts.tokenizer->vocab_size();
+  if (options.with_tokenizer) parts.config.vocab_size = parts.tokenizer->vocab_size();
   if (!options.keys.empty()) parts.keys = ApiKeys::FromText(options.keys, "keys").value();
   options.executor.vocab_size = std::min(options.executor.vocab_size, parts.config.vocab_size);
   auto executor = std::make_unique<FakeExecutor>(options.engine, WithGate(options.executor, steps));

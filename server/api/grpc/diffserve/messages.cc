@@ -268,9 +268,11 @@ Result<AnswerRequest> FromProto(const v1::GenerateRequest& message, const Fronte
   request.model = message.model();
   switch (message.prompt_case()) {
     case v1::GenerateRequest::kText:
+      request.names.prompt = "text";
       request.prompts.emplace_back(message.text());
       break;
     case v1::GenerateRequest::kTokenIds:
+      request.names.prompt = "token_ids";
       request.prompts.emplace_back(IdsOf(message.token_ids()));
       break;
     case v1::GenerateRequest::kChat: {

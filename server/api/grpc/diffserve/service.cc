@@ -94,7 +94,8 @@ class InferenceService : public v1::Inference::Service {
       // The call lives until Finish, which the text thread makes.
       status = prompt.ok()
                    ? shared_.frontend.Tokenize(
-                         record.client(), std::move(prompt).value(), {add_special_tokens, {}},
+                         record.client(), std::move(prompt).value(),
+                         {add_special_tokens, {.prompt = "text"}},
                          [this, record, response, reactor](Result<std::vector<int32_t>> ids) {
                            if (ids.ok()) response->mutable_ids()->Add(ids->begin(), ids->end());
                            End(record, ids.ok() ? Status() : ids.status(), reactor);
@@ -117,7 +118,7 @@ class InferenceService : public v1::Inference::Service {
     }
     if (status.ok()) {
       status = shared_.frontend.Detokenize(
-          record.client(), {ids.begin(), ids.end()},
+          record.client(), {ids.begin(), ids.end()}, "ids",
           [this, record, response, reactor](Result<std::string> text) {
             if (text.ok()) response->set_text(*text);
             End(record, text.ok() ? Status() : text.status(), reactor);

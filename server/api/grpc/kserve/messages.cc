@@ -123,6 +123,7 @@ Status ReadInputs(const inference::ModelInferRequest& message, GenerateRequest& 
       return Wrong(input, "has contents and raw_input_contents", "one of them");
     if (!to.prompts.empty())
       return Wrong(input, "is a second prompt", "text_input or input_ids, once");
+    to.names.prompt = is_text ? "text_input" : "input_ids";
     DS_RETURN_IF_ERROR(is_text ? ReadText(input, raw, to) : ReadIds(input, raw, to));
   }
   if (to.prompts.empty())

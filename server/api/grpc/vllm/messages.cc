@@ -189,9 +189,11 @@ Result<VllmRequest> FromProto(const vllm_v1::GenerateRequest& message, const Fro
   generate.request_id = message.request_id();
   switch (message.input_case()) {
     case vllm_v1::GenerateRequest::kTokenized:
+      generate.names.prompt = "tokenized";
       DS_RETURN_IF_ERROR(ReadIds(message.tokenized(), &generate));
       break;
     case vllm_v1::GenerateRequest::kText:
+      generate.names.prompt = "text";
       generate.prompts.emplace_back(message.text());
       break;
     case vllm_v1::GenerateRequest::INPUT_NOT_SET:

@@ -226,10 +226,11 @@ TEST(GrpcServerTest, InvalidInputHasItsCodeAndNamesTheField) {
   const auto invalid = grpc::StatusCode::INVALID_ARGUMENT;
   const std::tuple<v1::GenerateRequest, grpc::StatusCode, const char*> cases[] = {
       {v1::GenerateRequest(), invalid, "prompt"},
-      {RequestOf({}, 4), invalid, "prompt"},
-      {RequestOf({1 << 30}, 4), invalid, "prompt"},
-      {RequestOf({-1}, 4), invalid, "prompt"},
-      {RequestOf(std::vector<int32_t>(5000, 1), 1), invalid, "prompt"},
+      {RequestOf({}, 4), invalid, "token_ids"},
+      {RequestOf({1 << 30}, 4), invalid, "token_ids"},
+      {RequestOf({-1}, 4), invalid, "token_ids"},
+      {RequestOf(std::vector<int32_t>(5000, 1), 1), invalid, "token_ids"},
+      {with([](auto& r) { r.set_text(std::string(100'000, 'x')); }), invalid, "text"},
       {RequestOf({1}, 4096), invalid, "max_tokens"},
       {RequestOf({1}, -1), invalid, "max_tokens"},
       {with([](auto& r) { r.set_model("other"); }), grpc::StatusCode::NOT_FOUND, "model"},
@@ -267,6 +268,30 @@ TEST(GrpcServerTest, InvalidInputHasItsCodeAndNamesTheField) {
   }
   EXPECT_TRUE(Generate(*stub, RequestOf({1, 2}, 2)).status.ok()) << "the server goes on";
   EXPECT_TRUE(stack.BecomesIdle());
+}
+
+TEST(GrpcServerTest, RefusalsWithoutATokenizerNameTheField) {
+  GrpcStackOptions options;
+  options.with_tokenizer = false;
+  options.config.vocab_size = 256;
+  GrpcStack stack(options);
+  const auto stub = stack.NewStub();
+  v1::GenerateRequest generate;
+  generate.set_text("hello");
+  EXPECT_EQ(Generate(*stub, generate).param, "text");
+
+  grpc::ClientContext first, second;
+  v1::TokenizeRequest tokenize;
+  v1::TokenizeResponse ids;
+  tokenize.set_text("hello");
+  EXPECT_FALSE(stub->Tokenize(&first, tokenize, &ids).ok());
+  EXPECT_EQ(testing::TrailerOf(first, "param"), "text");
+
+  v1::DetokenizeRequest detokenize;
+  v1::DetokenizeResponse text;
+  detokenize.add_ids(1);
+  EXPECT_FALSE(stub->Detokenize(&second, detokenize, &text).ok());
+  EXPECT_EQ(testing::TrailerOf(second, "param"), "ids");
 }
 
 TEST(GrpcServerTest, MessagesThatAreTooLargeOrCompressedAreRefused) {

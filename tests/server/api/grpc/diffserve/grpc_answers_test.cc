@@ -186,9 +186,7 @@ Embedded Embed(v1::Inference::Stub& stub, const v1::EmbedRequest& request) {
   Embedded result;
   grpc::ClientContext context;
   result.status = stub.Embed(&context, request, &result.response);
-  const auto& trailers = context.GetServerTrailingMetadata();
-  if (const auto found = trailers.find("param"); found != trailers.end())
-    result.param.assign(found->second.data(), found->second.size());
+  result.param = testing::TrailerOf(context, "param");
   return result;
 }
 

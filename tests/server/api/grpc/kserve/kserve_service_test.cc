@@ -145,16 +145,20 @@ TEST(KserveServiceTest, ModelInferRefusesWithTheFieldsName) {
     grpc::ClientContext context;
     ModelInferResponse response;
     EXPECT_EQ(stub->ModelInfer(&context, request, &response).error_code(), code) << param;
-    const auto& trailers = context.GetServerTrailingMetadata();
-    const auto found = trailers.find("param");
-    ASSERT_NE(found, trailers.end()) << param;
-    EXPECT_EQ(std::string(found->second.data(), found->second.size()), param);
+    EXPECT_EQ(testing::TrailerOf(context, "param"), param);
   };
   ModelInferRequest request = InferRequestOf({5}, 5);
   request.set_model_name("other");
   refused(request, grpc::StatusCode::NOT_FOUND, "model_name");
   refused(InferRequestOf({}, 5), grpc::StatusCode::INVALID_ARGUMENT, "input_ids");
-  refused(InferRequestOf({1 << 30}, 5), grpc::StatusCode::INVALID_ARGUMENT, "prompt");
+  refused(InferRequestOf({1 << 30}, 5), grpc::StatusCode::INVALID_ARGUMENT, "input_ids");
+  request = InferRequestOf({5}, 5);
+  request.mutable_inputs(0)->set_name("text_input");
+  request.mutable_inputs(0)->set_datatype("BYTES");
+  request.mutable_inputs(0)->mutable_shape()->Set(0, 1);
+  request.mutable_inputs(0)->clear_contents();
+  request.mutable_inputs(0)->mutable_contents()->add_bytes_contents(std::string(100'000, 'x'));
+  refused(request, grpc::StatusCode::INVALID_ARGUMENT, "text_input");
   refused(InferRequestOf({5}, -1), grpc::StatusCode::INVALID_ARGUMENT, "max_tokens");
   refused(InferRequestOf({5}, 5, std::string(129, 'i')), grpc::StatusCode::INVALID_ARGUMENT,
           "request_id");

@@ -65,9 +65,7 @@ Answer GenerateVllm(VllmEngine::Stub& stub, const GenerateRequest& request) {
   GenerateResponse message;
   while (reader->Read(&message)) answer.messages.push_back(message);
   answer.status = reader->Finish();
-  const auto& trailers = context.GetServerTrailingMetadata();
-  if (const auto found = trailers.find("param"); found != trailers.end())
-    answer.param.assign(found->second.data(), found->second.size());
+  answer.param = testing::TrailerOf(context, "param");
   return answer;
 }
 
@@ -141,9 +139,13 @@ TEST(VllmServiceTest, InvalidMembersAreRefusedByName) {
   GenerateRequest request = VllmRequestOf({5}, 5, true);
   request.mutable_mm_inputs();
   EXPECT_EQ(refused_for(request, grpc::StatusCode::UNIMPLEMENTED), "mm_inputs");
-  EXPECT_EQ(refused_for(VllmRequestOf({}, 5, false), grpc::StatusCode::INVALID_ARGUMENT), "prompt");
+  EXPECT_EQ(refused_for(VllmRequestOf({}, 5, false), grpc::StatusCode::INVALID_ARGUMENT),
+            "tokenized");
   EXPECT_EQ(refused_for(VllmRequestOf({1u << 30}, 5, false), grpc::StatusCode::INVALID_ARGUMENT),
-            "prompt");
+            "tokenized");
+  request = VllmRequestOf({}, 5, false);
+  request.set_text(std::string(100'000, 'x'));
+  EXPECT_EQ(refused_for(request, grpc::StatusCode::INVALID_ARGUMENT), "text");
   EXPECT_EQ(refused_for(VllmRequestOf({5}, 1u << 30, false), grpc::StatusCode::INVALID_ARGUMENT),
             "max_tokens");
   request = VllmRequestOf({5}, 5, false);
