@@ -8,8 +8,7 @@
 
 namespace diffserve {
 
-bool DeliveryWatch::IsStalled(size_t undelivered) {
-  const auto now = std::chrono::steady_clock::now();
+bool DeliveryWatch::IsStalled(size_t undelivered, TimePoint now) {
   const uint64_t delivered = given_bytes_ - undelivered;
   if (delivered != std::exchange(delivered_bytes_, delivered)) last_delivery_ = now;
   return now - last_delivery_ >= stall_timeout_;

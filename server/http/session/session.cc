@@ -283,14 +283,14 @@ bool HttpSession::Flush() {
 // Watches delivery while bytes are on their way to the peer.
 void HttpSession::WatchDelivery() {
   if (armed_ == Timer::kWrite) return;
-  delivery_.Begin();
+  delivery_.Begin(Clock::now());
   Arm(Timer::kWrite, Clock::now() + options().write_stall_timeout / 4);
 }
 
 void HttpSession::OnWatched() {
   const size_t undelivered = UndeliveredNow();
   if (writer_.empty() && undelivered == 0) return;
-  if (!delivery_.IsStalled(undelivered))
+  if (!delivery_.IsStalled(undelivered, Clock::now()))
     return Arm(Timer::kWrite, Clock::now() + options().write_stall_timeout / 4);
   Log(LogLevel::kInfo, "http_reader_stalled",
       {{"unsent_bytes", std::to_string(writer_.unsent_bytes())}});
@@ -303,7 +303,7 @@ void HttpSession::Linger() {
   bytes_to_drop_ = bytes_to_drop_.value_or(kMaxDroppedBytes);
   ErrorCode ignored;
   socket_.shutdown(asio::socket_base::shutdown_send, ignored);
-  delivery_.Begin();
+  delivery_.Begin(Clock::now());
   Arm(Timer::kLinger, Clock::now() + options().linger_timeout);
   WantRead();
 }
@@ -311,7 +311,7 @@ void HttpSession::Linger() {
 // The peer has not closed the connection: waits only until the system has delivered everything.
 void HttpSession::OnLingered() {
   const size_t undelivered = UndeliveredNow();
-  if (undelivered == 0 || delivery_.IsStalled(undelivered)) return Close();
+  if (undelivered == 0 || delivery_.IsStalled(undelivered, Clock::now())) return Close();
   Arm(Timer::kLinger, Clock::now() + options().linger_timeout);
 }
 

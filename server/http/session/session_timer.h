@@ -6,16 +6,20 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <utility>
 
 namespace diffserve {
 
-class SessionTimer {
+// `Timer`: asio's, or one whose time a test sets.
+template <typename Timer>
+class BasicSessionTimer {
  public:
-  explicit SessionTimer(boost::asio::io_context& loop) : timer_(loop) {}
+  using Clock = typename Timer::clock_type;
+
+  template <typename Loop>
+  explicit BasicSessionTimer(Loop& loop) : timer_(loop) {}
 
   // Call once, before the first Arm. `owner` holds this timer; after its end nothing is called.
   void OnExpiry(std::weak_ptr<void> owner, std::function<void()> expired) {
@@ -23,19 +27,43 @@ class SessionTimer {
     expired_ = std::move(expired);
   }
   // Sets the deadline, or moves it.
-  void Arm(std::chrono::steady_clock::time_point deadline);
+  void Arm(typename Clock::time_point deadline) {
+    const bool is_sooner = deadline < deadline_;
+    is_armed_ = true;
+    deadline_ = deadline;
+    if (is_waiting_ && !is_sooner) return;
+    is_waiting_ = true;
+    timer_.expires_at(deadline);
+    timer_.async_wait([this, owner = owner_](const boost::system::error_code& error) {
+      const auto held = owner.lock();  // what is called may end its owner
+      if (error || held == nullptr) return;
+      OnWaited();
+    });
+  }
   void Disarm() { is_armed_ = false; }
-  void Cancel();  // disarms it and ends the wait
+  // Disarms it and ends the wait.
+  void Cancel() {
+    is_armed_ = is_waiting_ = false;
+    timer_.cancel();
+  }
   bool is_armed() const { return is_armed_; }
 
  private:
-  void OnWaited();
+  void OnWaited() {
+    is_waiting_ = false;
+    if (!is_armed_) return;
+    if (Clock::now() < deadline_) return Arm(deadline_);
+    is_armed_ = false;
+    expired_();
+  }
 
-  boost::asio::steady_timer timer_;
+  Timer timer_;
   std::weak_ptr<void> owner_;
   std::function<void()> expired_;
-  std::chrono::steady_clock::time_point deadline_;
+  typename Clock::time_point deadline_;
   bool is_armed_ = false, is_waiting_ = false;
 };
+
+using SessionTimer = BasicSessionTimer<boost::asio::steady_timer>;
 
 }  // namespace diffserve
