@@ -164,10 +164,10 @@ std::vector<DTypeBytes> KvBytesPerToken(const SessionPlan& plan) {
   const ModelConfig& c = plan.summary.config;
   std::vector<DTypeBytes> found;
   for (DType dtype : kDTypes) {
-    if (!plan.HasPagesOf(dtype)) continue;
+    if (!plan.pages.IsServedAs(dtype)) continue;
     const auto in_pages = std::ranges::count_if(
         c.layers, [](const LayerConfig& layer) { return layer.writes_kv() && layer.window == 0; });
-    const std::vector<KvFormat> layers(static_cast<size_t>(in_pages), plan.PagesOf(dtype));
+    const std::vector<KvFormat> layers(static_cast<size_t>(in_pages), plan.pages.As(dtype));
     found.push_back(
         {dtype, KvCache::BytesPerPage(layers) / static_cast<size_t>(plan.engine.page_size)});
   }
@@ -278,7 +278,7 @@ void PrintText(const SessionPlan& plan, const std::vector<float>& lambdas, bool 
   std::printf("a step of %-10d %s of activations and logits\n", plan.engine.max_num_batched_tokens,
               MiB(StepBytes(plan)).c_str());
   std::printf("total memory         %s (free now: %s)\n", MiB(TotalBytes(plan)).c_str(),
-              MiB(static_cast<double>(plan.free_bytes)).c_str());
+              MiB(static_cast<double>(plan.room.free_bytes)).c_str());
   std::printf("KV for %d x %d tokens %s\n", plan.engine.max_num_seqs, plan.engine.max_model_len,
               MiB(FullKvBytes(plan)).c_str());
   PrintPairing(c);
@@ -308,7 +308,7 @@ void AddMemory(const SessionPlan& plan, JsonWriter& json) {
   json.Add("state_slots", plan.engine.num_state_slots);
   json.Add("window_pages", plan.engine.num_window_pages).Add("state_bytes", plan.state_bytes());
   json.Add("step_bytes", StepBytes(plan)).Add("total_bytes", TotalBytes(plan));
-  json.Add("free_bytes", plan.free_bytes).End('}');
+  json.Add("free_bytes", plan.room.free_bytes).End('}');
 }
 
 void AddModel(JsonWriter& json, const SessionPlan& plan, const std::vector<float>& lambdas,

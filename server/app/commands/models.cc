@@ -77,7 +77,7 @@ ModelEstimate EstimateOf(const CachedModel& model, SessionOptions options) {
       return estimate;
     }
     const double total = TotalBytes(*plan);
-    const bool fits = total <= static_cast<double>(plan->free_bytes);
+    const bool fits = total <= static_cast<double>(plan->room.free_bytes);
     estimate.formats.push_back({std::move(plan).value(), total, fits});
   }
   return estimate;
@@ -106,7 +106,7 @@ class ModelList {
       for (FormatEstimate& format : model.formats) {
         if (read_bytes_per_s_ == 0)
           DS_RETURN_IF_ERROR(Assign(&read_bytes_per_s_, ReadBytesPerSecond(format.plan)));
-        free_bytes_ = format.plan.free_bytes;
+        free_bytes_ = format.plan.room.free_bytes;
         format.tokens_per_s = read_bytes_per_s_ /
                               (static_cast<double>(format.plan.summary.weight_bytes) +
                                SequenceBytes(format.plan, /*context=*/0));

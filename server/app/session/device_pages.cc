@@ -18,10 +18,10 @@ Result<double> FreeForPages(Model& model, const SessionPlan& plan) {
   const Result<cuda::DeviceMemory> memory = cuda::MemoryOfDevice();
   if (!memory.ok()) return memory.status();
   const auto free = static_cast<double>(memory->free_bytes);
-  if (plan.gpu_share <= 0) return free;
+  if (plan.room.gpu_share <= 0) return free;
   // Counted, not measured, because another process may be loading on the GPU too.
   const size_t taken = plan.weight_memory_bytes() + plan.summary.device_step_bytes;
-  return std::min(free, static_cast<double>(plan.free_bytes) - static_cast<double>(taken));
+  return std::min(free, static_cast<double>(plan.room.free_bytes) - static_cast<double>(taken));
 }
 
 }  // namespace diffserve

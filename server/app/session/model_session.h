@@ -15,8 +15,10 @@
 #include "models/model.h"
 #include "server/app/options.h"
 #include "server/app/session/draft_plan.h"
+#include "server/app/session/layout_plan.h"
 #include "server/app/session/memory_plan.h"
 #include "server/app/session/progress_line.h"
+#include "server/app/session/weights_plan.h"
 
 namespace diffserve {
 
@@ -39,29 +41,21 @@ struct SessionNeeds {
 // to 256 tokens if memory allows.
 SessionNeeds ServerNeeds(const EngineOptions& engine);
 
-struct SessionPlan {
-  ModelOptions model;
-  ModelSummary summary;
+// The memory of a device before anything is loaded.
+struct DeviceRoom {
+  int64_t free_bytes = 0;  // within gpu_share
+  double gpu_share = 0;    // --gpu-memory-utilization; 0: no limit
+};
+
+// Each step is a value that follows from those before: weights, lengths, layout, pages.
+struct SessionPlan : WeightsPlan, LayoutPlan {
   SessionNeeds needs;
-  EngineOptions engine;     // as it will run; on a GPU num_pages is an estimate until the model is
-                            // loaded
-  std::string device_name;  // "cpu", or what the driver calls the GPU
-  std::string driver;       // of the GPU; empty on the CPU
-  std::string gpu_uuid;     // likewise
-  KvFormat layout;          // of KV pages
-  std::vector<KvFormat> layouts;  // of each layer; some may be as --kv-cache-dtype auto has them
-  size_t page_bytes = 0;          // of one page id, all layers and groups
+  EngineOptions engine;  // as it will run; on a GPU num_pages is an estimate until the model is
+                         // loaded
   std::optional<DraftPlan> draft;
-  size_t window_page_bytes = 0;  // likewise of the layers with a window, if their ids are their own
-  int64_t free_bytes = 0;        // of the device's memory, before anything was loaded, and within
-                                 // gpu_share
-  double gpu_share = 0;          // --gpu-memory-utilization; 0: no limit
-  int num_threads = 0;           // of the CPU backend
+  DeviceRoom room;
+  int num_threads = 0;              // of the CPU backend
   bool may_stop_proposing = false;  // --speculative auto: if states need the memory
-  bool on_gpu() const { return model.device == Device::kCuda; }
-  // Whether the device has kernels for pages of this dtype with these heads.
-  bool HasPagesOf(DType dtype) const;
-  KvFormat PagesOf(DType dtype) const;
   // For one page id, with the draft model's part.
   size_t pool_page_bytes() const { return page_bytes + (draft ? draft->page_bytes : 0); }
   size_t kv_bytes() const { return pool_page_bytes() * static_cast<size_t>(engine.num_pages); }
