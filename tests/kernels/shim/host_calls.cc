@@ -49,6 +49,7 @@ using Regions = std::map<const void*, size_t>;
 std::map<int, Regions> device_memory;  // by device and address
 Regions pinned_memory;
 std::vector<CUevent_st*> events;
+std::vector<CUstream_st*> streams;
 
 // The thread's device; -1: it has none.
 int CurrentDevice() { return shim::simulated_device.count == 1 ? 0 : set_device; }
@@ -119,6 +120,13 @@ void FailLater(int operations, cudaError_t error) {
 }
 
 size_t AllocatedDeviceBytes(int device) { return allocated_bytes[device]; }
+
+size_t QueuedOperations() {
+  const std::lock_guard lock(calls);
+  size_t count = 0;
+  for (const CUstream_st* stream : streams) count += stream->waiting.size();
+  return count;
+}
 
 cudaError_t Enqueue(cudaStream_t stream, Operation operation) {
   const std::lock_guard lock(calls);
@@ -224,6 +232,7 @@ cudaError_t cudaMalloc(void** data, size_t size_bytes) {
 
 cudaError_t cudaFree(void* data) {
   const std::lock_guard lock(calls);
+  shim::releases_under_work += shim::QueuedOperations() > 0 ? 1 : 0;
   for (auto& [device, regions] : device_memory) {
     const auto found = regions.find(data);
     if (found == regions.end()) continue;
@@ -246,6 +255,7 @@ cudaError_t cudaMallocHost(void** data, size_t size_bytes) {
 
 cudaError_t cudaFreeHost(void* data) {
   const std::lock_guard lock(calls);
+  shim::releases_under_work += shim::QueuedOperations() > 0 ? 1 : 0;
   pinned_memory.erase(data);
   std::free(data);
   return cudaSuccess;
@@ -303,8 +313,9 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t size_bytes, cudaStream_t
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  const std::lock_guard lock(calls);
   if (CurrentDevice() < 0) return cudaErrorDeviceUninitialized;
-  *stream = new CUstream_st();
+  *stream = streams.emplace_back(new CUstream_st());
   (*stream)->device = CurrentDevice();
   return cudaSuccess;
 }
@@ -315,6 +326,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   for (CUevent_st* event : events) {
     if (event->stream == stream) event->stream = nullptr;
   }
+  std::erase(streams, stream);
   delete stream;
   return error;
 }

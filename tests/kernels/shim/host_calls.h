@@ -109,9 +109,10 @@ struct SimulatedDevice {
   bool runs_kernels = true;  // and products; false: only the host's part is measured
 };
 inline SimulatedDevice simulated_device;
-inline int64_t multiply_adds = 0;  // of all products that have run
-inline int64_t graphs_made = 0;    // by cudaGraphInstantiate
-inline std::string last_failure;   // of a launch: the kernel's fault
+inline int64_t multiply_adds = 0;        // of all products that have run
+inline int64_t graphs_made = 0;          // by cudaGraphInstantiate
+inline std::string last_failure;         // of a launch: the kernel's fault
+inline int64_t releases_under_work = 0;  // of memory, while some stream has queued work
 
 // As if the process had restarted: clears an error that poisoned the context.
 void ResetContext();
@@ -119,6 +120,7 @@ void ResetContext();
 // poisoned if the error does that.
 void FailLater(int operations, cudaError_t error);
 size_t AllocatedDeviceBytes(int device = 0);
+size_t QueuedOperations();  // of all streams
 
 // Runs `operation` on the null stream at once and returns its error; on others it is queued.
 cudaError_t Enqueue(cudaStream_t stream, std::function<cudaError_t()> operation);
