@@ -302,6 +302,7 @@ class BadModelTest(unittest.TestCase):
         random = np.random.default_rng(18)
         folder = self.parent / "flipped"
         shutil.copytree(tiny_model.directory(), folder)
+        codes = []
         for path in sorted(folder.iterdir()):
             good = path.read_bytes()
             for bit in random.integers(0, 8 * min(len(good), 20_000),
@@ -310,11 +311,14 @@ class BadModelTest(unittest.TestCase):
                 bytes_[bit // 8] ^= 1 << bit % 8
                 path.write_bytes(bytes_)
                 done = subprocess.run([BINARY, "inspect", folder], capture_output=True, timeout=30)
+                codes.append(done.returncode)
                 with self.subTest(path.name, bit=bit):
                     self.assertIn(done.returncode, (0, 1), done.stderr)
                     self.assertEqual(len(done.stderr.decode().splitlines()), done.returncode,
                                      done.stderr)
             path.write_bytes(good)
+        self.assertGreater(codes.count(0), 20)
+        self.assertGreater(codes.count(1), 20)
 
     def test_sharded_model_is_served_like_the_whole(self):
         folder = self.parent / "sharded"

@@ -74,6 +74,7 @@ class OpenApiTest(unittest.TestCase):
                 self.assertEqual(set(allowed.lower().split(", ")) & set(METHODS), set(item))
 
     def test_examples_are_answered(self):
+        answered = 0
         for method, path, operation in operations():
             body = operation.get("requestBody", {}).get("content", {}).get("application/json")
             if not body or "200" not in operation["responses"]:
@@ -81,6 +82,8 @@ class OpenApiTest(unittest.TestCase):
             with self.subTest(path=path):
                 example = body["schema"]["example"]
                 self.assertEqual(status_of(server, method, path, example)[0], 200)
+                answered += 1
+        self.assertGreater(answered, 10)
 
     def test_nothing_undocumented_is_met(self):
         schema = schemathesis.openapi.from_dict(spec)

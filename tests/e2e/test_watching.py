@@ -209,8 +209,8 @@ class LiveTest(unittest.TestCase):
                            ] + [dashboards.expand(t.expression, RANGE, RANGE) for t in every]:
             self.assert_known(scraper, expression)
         for rule in (rule for rule in rules if rule["type"] == "recording"):
-            self.assertTrue(all(math.isfinite(value) for _, value in scraper.series(rule["name"])),
-                            rule["name"])
+            values = [value for _, value in scraper.series(rule["name"])]
+            self.assertTrue(values and all(map(math.isfinite, values)), (rule["name"], values))
         for board in boards.values():
             self.check_variables(scraper, board)
 
@@ -218,8 +218,8 @@ class LiveTest(unittest.TestCase):
         for variable in (v for v in board["templating"]["list"] if v["type"] == "query"):
             selector, label = re.fullmatch(r"label_values\((.+), (\w+)\)",
                                            variable["query"]["query"]).groups()
-            for labels, _ in scraper.series(dashboards.expand(selector, RANGE, RANGE)):
-                self.assertTrue(labels[label], variable)
+            series = scraper.series(dashboards.expand(selector, RANGE, RANGE))
+            self.assertTrue(series and all(labels[label] for labels, _ in series), variable)
 
     def test_server_that_drains_or_is_gone_is_not_ready(self):
         with GatedServer("--drain-timeout", WITHIN_S) as server, \

@@ -111,8 +111,23 @@ TEST(MachineProbeTest, CountsAMultiplyAndAnAddPerElement) {
   }
 }
 
+// Bytes per second of the best of four passes over 64 MiB, measured here.
+double BytesReadPerSecond() {
+  constexpr int64_t kFloats = int64_t{16} << 20;
+  Buffer zeros(static_cast<size_t>(kFloats) * sizeof(float));
+  std::fill_n(zeros.as<float>(), kFloats, 0.0f);
+  double best = 0;
+  for (int pass = 0; pass < 4; ++pass) {
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(KernelsFor<ProbeKernels>(CpuIsa::kAvx2).read_all(zeros.as<float>(), kFloats), 0);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    best = std::max(best, static_cast<double>(kFloats) * sizeof(float) / took.count());
+  }
+  return best;
+}
+
 // The best pass is no slower than all of them together, and no core has more than three ports for
-// vectors or reads a terabyte per second.
+// vectors or reads ten times as fast as the test does.
 TEST(MachineProbeTest, RatesAreWorkDividedByTime) {
   ThreadPool pool({.num_threads = 1});
   const auto seconds_of = [](const auto& measure) {
@@ -124,7 +139,7 @@ TEST(MachineProbeTest, RatesAreWorkDividedByTime) {
   double rate = 0;
   double seconds = seconds_of([&] { rate = probe.MeasureBytesPerSecond(pool); });
   EXPECT_GE(rate, ReadProbe::kBytesRead / seconds);
-  EXPECT_LT(rate, 1e12);
+  EXPECT_LT(rate, 10 * BytesReadPerSecond());
   for (CpuIsa isa : SupportedCpuIsas()) {
     for (Arithmetic arithmetic :
          {Arithmetic::kFma, Arithmetic::kBFloat16Dot, Arithmetic::kInt8Dot}) {

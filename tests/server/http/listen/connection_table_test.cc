@@ -114,6 +114,7 @@ TEST(ConnectionTableRandomTest, PlacesAddUpAndABusyConnectionNeverGoes) {
   };
   std::map<int, Known> known;
   std::mt19937 random(7);
+  int num_ended = 0, num_full = 0;
   for (int i = 0; i < 20'000; ++i) {
     const auto draw = [&](size_t below) { return random() % below; };
     if (known.empty() || draw(2) == 0) {
@@ -126,12 +127,14 @@ TEST(ConnectionTableRandomTest, PlacesAddUpAndABusyConnectionNeverGoes) {
       if (ended) {
         ASSERT_TRUE(known.at(*ended).is_idle);
         known.erase(*ended);
+        ++num_ended;
       }
       if (admission.entry != nullptr) {
         admission.entry->OnEnd([] {});
         known[i].entry = std::move(admission.entry);
       } else if (!admission.is_share_used) {
         ASSERT_EQ(known.size(), static_cast<size_t>(kPlaces));
+        ++num_full;
       }
       ASSERT_LE(known.size(), static_cast<size_t>(kPlaces));
       continue;
@@ -144,6 +147,8 @@ TEST(ConnectionTableRandomTest, PlacesAddUpAndABusyConnectionNeverGoes) {
       chosen->second.entry->SetIdle(chosen->second.is_idle);
     }
   }
+  EXPECT_GT(num_ended, 1000);
+  EXPECT_GT(num_full, 0);
 }
 
 TEST(PeerAddressTest, NetworkOfAnIpv6AddressIsItsHostsPrefix) {
