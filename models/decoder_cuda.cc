@@ -53,7 +53,7 @@ Status Decoder::Forward(const DeviceStep& step, KvCache& kv, int first_logit_row
         DS_RETURN_IF_ERROR(GatedMemory(layer));
         break;
     }
-    DS_RETURN_IF_ERROR(Mlp(layer));
+    DS_RETURN_IF_ERROR(Mlp(l, step));
   }
 
   // Stage 3: the final state of the tokens whose logits are wanted.
@@ -88,10 +88,13 @@ Status Decoder::Attention(int l, const DeviceStep& step, KvCache& kv) {
   FewRowsNorm inside;
   DS_RETURN_IF_ERROR(NormFor({&layer.qkv, has_lambdas ? &layer.lambda_proj : &layer.qkv},
                              layer.input_norm, layer.input_norm_bias, &inside));
+  // The pages that attention reads pass the L2 cache as well. Those of few tokens leave room.
+  FewRowsNext out;
+  if (rows_.tokens <= kFewRowsNormTokens) out = Next(layer.mixer_out);
   DS_RETURN_IF_ERROR(Multiply<BFloat16>(
       layer.qkv,
       {.x = work.normed.as<BFloat16>(), .num_tokens = rows_.tokens, .y = work.qkv.as<BFloat16>()},
-      inside));
+      {inside, out}));
 
   // Stage 2: q and k are rotated, k and v go to their pages.
   RopeAppendArgs<BFloat16> append;
@@ -111,7 +114,7 @@ Status Decoder::Attention(int l, const DeviceStep& step, KvCache& kv) {
     DS_RETURN_IF_ERROR(Multiply<float>(
         layer.lambda_proj,
         {.x = work.normed.as<BFloat16>(), .num_tokens = rows_.tokens, .y = work.lambda.as<float>()},
-        inside));
+        {inside}));
     DS_RETURN_IF_ERROR(
         Sigmoid({work.lambda.as<float>(), int64_t{rows_.tokens} * spec.num_q1_heads}, stream_));
   }
@@ -162,10 +165,14 @@ Status Decoder::Attend(DiffAttentionArgs<BFloat16> attention, const StepRows& ro
 }
 
 Status Decoder::AddToHidden(const Weights::Layer& layer, const DeviceBuffer& mixed) {
-  return Multiply<float>(layer.mixer_out, {.x = mixed.as<BFloat16>(),
-                                           .num_tokens = rows_.tokens,
-                                           .y = parts_.work.hidden.as<float>(),
-                                           .accumulate = true});
+  const FewRowsForm form = parts_.config.mlp == MlpKind::kSwiGlu ? FewRowsForm::kSiluMul
+                                                                 : FewRowsForm::kStore;
+  return Multiply<float>(layer.mixer_out,
+                         {.x = mixed.as<BFloat16>(),
+                          .num_tokens = rows_.tokens,
+                          .y = parts_.work.hidden.as<float>(),
+                          .accumulate = true},
+                         {.next = Next(layer.gate_up, /*has_norm=*/true, form)});
 }
 
 // mlp = act(W_gate x) * W_up x with x = norm(hidden)
@@ -185,12 +192,12 @@ Status Decoder::GateTimesUp(const Weights::Layer& layer) {
   if (fused > 0) {
     DS_RETURN_IF_ERROR(LinearSiluMulFewRows(layer.gate_up,
                                             {.x = all.x, .num_tokens = fused, .y = mlp},
-                                            {*parts_.few_rows, inside}, stream_));
+                                            {*parts_.few_rows, inside, Next(layer.down)}, stream_));
   }
   if (fused == rows_.tokens) return Status();
   const LinearArgs<BFloat16> rest = TokensFrom(all, fused, layer.gate_up);
   DS_RETURN_IF_ERROR(fused > 0 ? Linear(layer.gate_up, rest, *parts_.matrices, stream_)
-                               : Multiply(layer.gate_up, rest, inside));
+                               : Multiply(layer.gate_up, rest, {inside, Next(layer.down)}));
 
   // Stage 2: the activation.
   mlp += fused * int64_t{width};
@@ -206,14 +213,17 @@ Status Decoder::GateTimesUp(const Weights::Layer& layer) {
 }
 
 // hidden += W_down (act(W_gate x) * W_up x) with x = norm(hidden); act is SiLU or PolyNorm.
-Status Decoder::Mlp(const Weights::Layer& layer) {
+Status Decoder::Mlp(int l, const DeviceStep& step) {
   const Workspace& work = parts_.work;
+  const Weights::Layer& layer = parts_.weights.layers[static_cast<size_t>(l)];
   DS_RETURN_IF_ERROR(GateTimesUp(layer));
   // Stage 3: down joins the residual stream.
-  return Multiply<float>(layer.down, {.x = work.mlp.as<BFloat16>(),
-                                      .num_tokens = rows_.tokens,
-                                      .y = work.hidden.as<float>(),
-                                      .accumulate = true});
+  return Multiply<float>(layer.down,
+                         {.x = work.mlp.as<BFloat16>(),
+                          .num_tokens = rows_.tokens,
+                          .y = work.hidden.as<float>(),
+                          .accumulate = true},
+                         {.next = NextAfterLayer(l, step)});
 }
 
 int Decoder::FewRowsOf(const PackedLinear& weight, int num_tokens) const {
@@ -225,7 +235,7 @@ int Decoder::FewRowsOf(const PackedLinear& weight, int num_tokens) const {
 
 template <typename Y>
 Status Decoder::Multiply(const PackedLinear& weight, const LinearArgs<BFloat16, Y>& args,
-                         const FewRowsNorm& inside) {
+                         const MultiplyUse& use) {
   // Few-row products read 16 bytes of x at a time.
   const bool has_aligned_rows = args.XStride(weight.in_features()) % 8 == 0;
   const int few = has_aligned_rows ? FewRowsOf(weight, args.num_tokens) : 0;
@@ -240,12 +250,32 @@ Status Decoder::Multiply(const PackedLinear& weight, const LinearArgs<BFloat16, 
   if (few == 0) return Status();
   LinearArgs<BFloat16, Y> generated = args;
   generated.num_tokens = few;
-  return LinearFewRows(weight, generated, {*parts_.few_rows, inside}, stream_);
+  return LinearFewRows(weight, generated, {*parts_.few_rows, use.inside, use.next}, stream_);
 }
 template Status Decoder::Multiply(const PackedLinear&, const LinearArgs<BFloat16, BFloat16>&,
-                                  const FewRowsNorm&);
+                                  const MultiplyUse&);
 template Status Decoder::Multiply(const PackedLinear&, const LinearArgs<BFloat16, float>&,
-                                  const FewRowsNorm&);
+                                  const MultiplyUse&);
+
+FewRowsNext Decoder::Next(const PackedLinear& weight, bool has_norm, FewRowsForm form) const {
+  const int tokens = rows_.tokens;
+  if (tokens == 0 || FewRowsOf(weight, tokens) < tokens) return {};
+  FewRowsNext next = {.weight = &weight, .num_tokens = tokens, .form = form};
+  if (has_norm && tokens <= kFewRowsNormTokens) next.norm.rows = parts_.work.hidden.as<float>();
+  return next;
+}
+
+FewRowsNext Decoder::NextAfterLayer(int l, const DeviceStep& step) const {
+  const size_t after = static_cast<size_t>(l) + 1;
+  if (after < parts_.weights.layers.size()) {
+    const Weights::Layer& layer = parts_.weights.layers[after];
+    const bool is_attention = parts_.config.layers[after].mixer == MixerKind::kAttention;
+    return Next(is_attention ? layer.qkv : layer.in_proj, /*has_norm=*/true);
+  }
+  const int count = std::min(step.num_sample_rows, parts_.work.logits_rows);
+  if (count == 0 || !LogitsTakeFewRows(count)) return {};
+  return {.weight = &parts_.weights.lm_head, .num_tokens = count};
+}
 
 // rows.out[t] = norm of row rows.begin + t of hidden, or of row indices[t].
 Status Decoder::Norm(const DeviceBuffer& weight, const DeviceBuffer& bias, const NormRows& rows) {
@@ -307,11 +337,15 @@ Status Decoder::LogitsOf(int first, int count) {
   const PackedLinear& weight = parts_.weights.lm_head;
   const LinearArgs<BFloat16, float> args = {
       .x = x, .num_tokens = count, .y = work.logits.as<float>()};
-  // The last token of a prompt draws like a generated one.
-  if (parts_.few_rows && TakesFewRows(weight) &&
-      (parts_.matrices->batch_invariant() || count <= FewRowsAtBest(weight)))
-    return LinearFewRows(weight, args, {*parts_.few_rows}, stream_);
+  if (LogitsTakeFewRows(count)) return LinearFewRows(weight, args, {*parts_.few_rows}, stream_);
   return Linear(weight, args, *parts_.matrices, stream_);
+}
+
+// The last token of a prompt draws like a generated one.
+bool Decoder::LogitsTakeFewRows(int count) const {
+  const PackedLinear& weight = parts_.weights.lm_head;
+  return parts_.few_rows && TakesFewRows(weight) &&
+         (parts_.matrices->batch_invariant() || count <= FewRowsAtBest(weight));
 }
 
 // Plans which thread blocks compute which generated tokens, once for all consecutive layers with

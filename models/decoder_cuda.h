@@ -75,15 +75,26 @@ class Decoder {
   Status Scan(int l, const DeviceStep& step, KvCache& kv);
   Status GatedMemory(const Weights::Layer& layer);
   Status AddToHidden(const Weights::Layer& layer, const DeviceBuffer& mixed);
-  Status Mlp(const Weights::Layer& layer);
+  Status Mlp(int l, const DeviceStep& step);
   Status GateTimesUp(const Weights::Layer& layer);
   // The number of the first `num_tokens` rows that few-row products compute.
   int FewRowsOf(const PackedLinear& weight, int num_tokens) const;
   // For the layers' tokens: the first FewRowsOf take few-row products, the others the library's. If
   // a token's bits may not depend on the batch, those are the generated ones.
+  struct MultiplyUse {
+    FewRowsNorm inside = {};
+    FewRowsNext next = {};
+  };
   template <typename Y>
   Status Multiply(const PackedLinear& weight, const LinearArgs<BFloat16, Y>& args,
-                  const FewRowsNorm& inside = {});
+                  const MultiplyUse& use = {});
+  // The layers' next product, if few-row products compute all of it. With a norm: of hidden.
+  FewRowsNext Next(const PackedLinear& weight, bool has_norm = false,
+                   FewRowsForm form = FewRowsForm::kStore) const;
+  // The first product after layer l: the next layer's, or that with the output matrix.
+  FewRowsNext NextAfterLayer(int l, const DeviceStep& step) const;
+  // Whether `count` tokens have their logits computed by few-row products.
+  bool LogitsTakeFewRows(int count) const;
   // Rows of hidden and where their norms go.
   struct NormRows {
     int begin = 0;

@@ -22,8 +22,9 @@ Status Decoder::Mamba(int l, const DeviceStep& step, KvCache& kv) {
   // The input of the convolution, x, and the gate, z.
   FewRowsNorm inside;
   DS_RETURN_IF_ERROR(NormFor({&layer.in_proj}, layer.input_norm, layer.input_norm_bias, &inside));
-  DS_RETURN_IF_ERROR(Multiply<BFloat16>(
-      layer.in_proj, {.x = normed, .num_tokens = tokens, .y = projected}, inside));
+  DS_RETURN_IF_ERROR(Multiply<BFloat16>(layer.in_proj,
+                                        {.x = normed, .num_tokens = tokens, .y = projected},
+                                        {inside, Next(layer.mixer_out)}));
 
   // The convolution over the last tokens.
   CausalConvArgs<BFloat16> conv;
@@ -103,8 +104,9 @@ Status Decoder::GatedMemory(const Weights::Layer& layer) {
   auto* const projected = work.projected.as<BFloat16>();
   FewRowsNorm inside;
   DS_RETURN_IF_ERROR(NormFor({&layer.in_proj}, layer.input_norm, layer.input_norm_bias, &inside));
-  DS_RETURN_IF_ERROR(Multiply<BFloat16>(
-      layer.in_proj, {.x = normed, .num_tokens = tokens, .y = projected}, inside));
+  DS_RETURN_IF_ERROR(Multiply<BFloat16>(layer.in_proj,
+                                        {.x = normed, .num_tokens = tokens, .y = projected},
+                                        {inside, Next(layer.mixer_out)}));
   DS_RETURN_IF_ERROR(cuda::GatedMemory({.gate = projected,
                                         .gate_stride = inner,
                                         .memory = work.memory.as<BFloat16>(),

@@ -331,7 +331,7 @@ __global__ void __launch_bounds__(kThreads, kColumns8 == 8 ? 1 : 2)
   // Tile by tile, each warp its part.
   int stage = 0;
   for (int pass = 0; pass < call.passes; ++pass) {
-    if (pass == call.passes - 1) Prefetch(product.ahead);
+    if (pass == call.passes - 1 && blockIdx.y == 0) Prefetch(product.ahead);
     float sums[kColumns8][4] = {};
     if (unit_begin[worker] + pass * product.UnitsOfTile() < unit_begin[worker + 1]) {
       for (int group = cursor.begin_group; group < cursor.end_group; group += Pieces::kGroups) {

@@ -115,6 +115,7 @@ struct FewRowsLimits {
   int num_sms = 1;
   size_t shared_bytes_max = 0;  // of a thread block
   size_t partial_bytes = 0;     // for sums of products that several thread blocks share
+  double ahead_bytes = 0;       // of a later product's weights, to be brought into the L2 cache
 };
 inline constexpr size_t kFewRowsCounters = 1 << 15;
 
@@ -157,6 +158,8 @@ class FewRows {
                                 const Stream& stream);
 
   const FewRowsLimits& limits() const { return limits_; }
+  // The weights of a product that will take its best plan; nothing if no plan fits.
+  FewRowsAhead AheadOf(const FewRowsProduct& next) const;
   // By the best plan, for all tokens at once if they fit.
   Status Multiply(const FewRowsProduct& product, const Stream& stream) const;
   // REQUIRES: the plan fits the limits.
@@ -169,10 +172,19 @@ class FewRows {
   DeviceBuffer counters_;  // int32, all 0 between products
 };
 
+// The product whose weights are read next, as far as its plan depends on it.
+struct FewRowsNext {
+  const PackedLinear* weight = nullptr;  // nullptr: none is known
+  int num_tokens = 0;
+  FewRowsForm form = FewRowsForm::kStore;
+  FewRowsNorm norm = {};
+};
+
 // What cuda::LinearFewRows takes besides a matrix and its rows.
 struct FewRowsUse {
   const FewRows& few_rows;
   FewRowsNorm norm = {};  // in the place of x
+  FewRowsNext next = {};
 };
 
 // Up to how many tokens LinearFewRows is thought to be faster than Linear (docs/results/gpu.md):

@@ -18,6 +18,10 @@ constexpr int kStages[] = {3, 2};
 constexpr double kSplitBytes = 7e6;     // what the last sums of split products cost, some 1.5 us
 constexpr double kShallowShare = 0.1;   // of the weights: one piece on its way is too little
 constexpr int kPartialBytesPerSum = 8;  // written and read
+// What a memory delivers in the pause between two products, some 3 us, while it stays in a small
+// part of the cache.
+constexpr double kAheadBytes = 14e6;
+constexpr double kAheadShare = 0.25;
 
 int RoundedUp(int count, int unit) { return (count + unit - 1) / unit; }
 
@@ -114,10 +118,17 @@ FewRowsAhead AheadOf(const FewRowsProduct& product, const FewRowsPlan& plan, dou
   return ahead;
 }
 
+FewRowsAhead FewRows::AheadOf(const FewRowsProduct& next) const {
+  if (limits_.ahead_bytes == 0) return {};
+  const Result<FewRowsPlan> plan = PlanFewRows(next, limits_);
+  return plan.ok() ? cuda::AheadOf(next, *plan, limits_.ahead_bytes) : FewRowsAhead();
+}
+
 Result<FewRows> FewRows::Create(const DeviceInfo& device, size_t partial_bytes,
                                 const Stream& stream) {
   FewRows few_rows;
-  few_rows.limits_ = {device.num_sms, device.shared_memory_bytes_max, partial_bytes};
+  few_rows.limits_ = {device.num_sms, device.shared_memory_bytes_max, partial_bytes,
+                      std::min(kAheadBytes, kAheadShare * static_cast<double>(device.l2_bytes))};
   DS_RETURN_IF_ERROR(Assign(&few_rows.partials_, DeviceBuffer::Allocate(partial_bytes)));
   DS_RETURN_IF_ERROR(
       Assign(&few_rows.counters_, DeviceBuffer::Allocate(kFewRowsCounters * sizeof(int))));

@@ -195,6 +195,18 @@ void CheckOutput(const PackedLinear& weight, DType y_dtype) {
            "y has the type that the weight was packed for");
 }
 
+FewRowsAhead AheadOf(const FewRowsUse& use) {
+  const FewRowsNext& next = use.next;
+  if (next.weight == nullptr) return {};
+  return use.few_rows.AheadOf({.format = next.weight->format(),
+                               .weight = next.weight->weight(),
+                               .in_features = next.weight->in_features(),
+                               .out_features = next.weight->out_features(),
+                               .norm = next.norm,
+                               .num_tokens = next.num_tokens,
+                               .form = next.form});
+}
+
 template <typename Y>
 FewRowsProduct FewRowsOf(const PackedLinear& weight, const LinearArgs<BFloat16, Y>& args,
                          DType y_dtype, const FewRowsUse& use) {
@@ -213,7 +225,8 @@ FewRowsProduct FewRowsOf(const PackedLinear& weight, const LinearArgs<BFloat16, 
           .y = args.y,
           .y_dtype = y_dtype,
           .bias = weight.bias(),
-          .accumulate = args.accumulate};
+          .accumulate = args.accumulate,
+          .ahead = AheadOf(use)};
 }
 
 template <typename Y>

@@ -156,6 +156,43 @@ class CudaWideHeadsTest : public CudaDecoderTest {
   }
 };
 
+// One generated token of an empty sequence: its logits, after it was drawn.
+std::vector<float> DecodeOneToken(Model& model) {
+  const DiffSpec& spec = model.config().attention;
+  KvCache kv =
+      model.MakeUniformKvCache(KvFormat::Of(spec, cuda::kPageSize, DType::kBFloat16), {1}).value();
+  const int32_t page = 0;
+  Batch batch;
+  batch.tokens = {7};
+  batch.sequences = {{.first_row = 0, .num_tokens = 1, .position = 0, .pages = &page}};
+  batch.num_prompt_tokens = {0};
+  batch.logit_rows = {0};
+  batch.sample_rows = {{.kind = SampleKind::kGreedy}};
+  EXPECT_TRUE(testing::IsOk(model.Forward(batch, kv)));
+  EXPECT_TRUE(testing::IsOk(model.Collect().status()));
+  const std::span<const float> logits = model.Logits(0, 1).value();
+  return {logits.begin(), logits.end()};
+}
+
+#if defined(DIFFSERVE_CUDA_ON_CPU)
+// Each product asks for the next one's weights, all of which fit: two layers of 64 features, but
+// for the first product, and 61 rows of the output matrix.
+TEST_F(CudaWideHeadsTest, NextWeightsAreBroughtNearAndChangeNothing) {
+  const int64_t qkv = 384, out = 2 * 64, gate_up = 128, down = 64, output = 61;  // 128 bytes each
+  const auto run = [&](int l2_bytes) {
+    shim::simulated_device.l2_bytes = l2_bytes;
+    const std::unique_ptr<Model> model = LoadWide("llama", 64, Device::kCuda);
+    shim::prefetched_lines = 0;
+    return DecodeOneToken(*model);
+  };
+  const std::vector<float> expected = run(0);
+  EXPECT_EQ(shim::prefetched_lines, 0);
+  EXPECT_EQ(run(1 << 20), expected);
+  EXPECT_EQ(shim::prefetched_lines, 2 * (out + gate_up + down) + qkv + output);
+  shim::simulated_device = {};
+}
+#endif
+
 TEST_F(CudaWideHeadsTest, AgreeWithTheCpu) {
   for (const char* family : {"diffllama", "diff_transformer_v2", "llama"}) {
     for (int head_dim : {48, 64, 128}) {

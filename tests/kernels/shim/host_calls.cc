@@ -195,6 +195,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int ordinal) {
   std::snprintf(properties->name, sizeof(properties->name), "CPU shim");
   properties->major = device.compute_capability_major;
   properties->multiProcessorCount = device.multiprocessors;
+  properties->l2CacheSize = device.l2_bytes;
   properties->totalGlobalMem = device.memory_bytes;
   properties->sharedMemPerBlockOptin = static_cast<size_t>(device.shared_bytes_per_block_max);
   return cudaSuccess;

@@ -105,6 +105,7 @@ struct SimulatedDevice {
   int multiprocessors = 4;
   int shared_bytes_per_block_max = 227 << 10;
   int compute_capability_major = 9;
+  int l2_bytes = 1 << 20;
   size_t memory_bytes = size_t{1} << 30;
   bool runs_kernels = true;  // and products; false: only the host's part is measured
 };
@@ -113,6 +114,7 @@ inline int64_t multiply_adds = 0;        // of all products that have run
 inline int64_t graphs_made = 0;          // by cudaGraphInstantiate
 inline std::string last_failure;         // of a launch: the kernel's fault
 inline int64_t releases_under_work = 0;  // of memory, while some stream has queued work
+inline int64_t prefetched_lines = 0;     // by PrefetchL2
 
 // As if the process had restarted: clears an error that poisoned the context.
 void ResetContext();

@@ -48,6 +48,7 @@ void CpAsyncWait() {
 
 // Only reads, so that AddressSanitizer sees an address that is no one's.
 inline void PrefetchL2(const void* source) {
+  ++shim::prefetched_lines;
   static_cast<void>(*static_cast<const volatile char*>(source));
 }
 
