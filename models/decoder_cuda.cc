@@ -53,7 +53,7 @@ Status Decoder::Forward(const DeviceStep& step, KvCache& kv, int first_logit_row
         DS_RETURN_IF_ERROR(GatedMemory(layer));
         break;
     }
-    DS_RETURN_IF_ERROR(Mlp(l, step));
+    DS_RETURN_IF_ERROR(Mlp(l, step, kv));
   }
 
   // Stage 3: the final state of the tokens whose logits are wanted.
@@ -83,30 +83,13 @@ Status Decoder::Attention(int l, const DeviceStep& step, KvCache& kv) {
   const LayerConfig& kind = parts_.config.layers[static_cast<size_t>(l)];
   const DiffSpec& spec = parts_.config.attention;
   const PagedKv pages = kv.Layer(kind.kv);
-  // Stage 1: q, k and v.
+  // Stage 1: q, k and v. Their product may be one with the next stage.
   const bool has_lambdas = spec.lambda_kind == LambdaKind::kPerTokenHead;
   FewRowsNorm inside;
   DS_RETURN_IF_ERROR(NormFor({&layer.qkv, has_lambdas ? &layer.lambda_proj : &layer.qkv},
                              layer.input_norm, layer.input_norm_bias, &inside));
-  // The pages that attention reads pass the L2 cache as well. Those of few tokens leave room.
-  FewRowsNext out;
-  if (rows_.tokens <= kFewRowsNormTokens) out = Next(layer.mixer_out);
-  DS_RETURN_IF_ERROR(Multiply<BFloat16>(
-      layer.qkv,
-      {.x = work.normed.as<BFloat16>(), .num_tokens = rows_.tokens, .y = work.qkv.as<BFloat16>()},
-      {inside, out}));
-
   // Stage 2: q and k are rotated, k and v go to their pages.
-  RopeAppendArgs<BFloat16> append;
-  append.spec = spec;
-  append.batch = (kind.window > 0 ? rows_.in_windows : rows_.sequences).all;
-  append.kv = pages;
-  append.rope = parts_.rope;
-  append.style = parts_.config.rope.style;
-  append.has_kv = !kind.shares_kv;
-  append.qkv = work.qkv.as<BFloat16>();
-  append.q = work.q.as<BFloat16>();
-  DS_RETURN_IF_ERROR(RopeAppend(append, stream_));
+  DS_RETURN_IF_ERROR(QueriesAndPages(l, pages, inside));
   if (l == parts_.config.last_keeping_layer()) Narrow(step);
 
   // Stage 3: lambda of each token and head, if the family has it.
@@ -137,6 +120,46 @@ Status Decoder::Attention(int l, const DeviceStep& step, KvCache& kv) {
 
   // Stage 5: its output joins the residual stream.
   return AddToHidden(layer, work.attention);
+}
+
+RopeAppendArgs<BFloat16> Decoder::AppendOf(int l, const PagedKv& pages) const {
+  const LayerConfig& kind = parts_.config.layers[static_cast<size_t>(l)];
+  RopeAppendArgs<BFloat16> append;
+  append.spec = parts_.config.attention;
+  append.batch = (kind.window > 0 ? rows_.in_windows : rows_.sequences).all;
+  append.kv = pages;
+  append.rope = parts_.rope;
+  append.style = parts_.config.rope.style;
+  append.has_kv = !kind.shares_kv;
+  append.qkv = parts_.work.qkv.as<BFloat16>();
+  append.q = parts_.work.q.as<BFloat16>();
+  return append;
+}
+
+Status Decoder::QueriesAndPages(int l, const PagedKv& pages, const FewRowsNorm& inside) {
+  const Workspace& work = parts_.work;
+  const Weights::Layer& layer = parts_.weights.layers[static_cast<size_t>(l)];
+  const LinearArgs<BFloat16> all = {
+      .x = work.normed.as<BFloat16>(), .num_tokens = rows_.tokens, .y = work.qkv.as<BFloat16>()};
+  // The pages that attention reads pass the L2 cache as well. Those of few tokens leave room.
+  FewRowsNext out;
+  if (rows_.tokens <= kFewRowsNormTokens) out = Next(layer.mixer_out);
+  RopeAppendArgs<BFloat16> append = AppendOf(l, pages);
+  if (!FewRowsAppendTo(pages.format.codec.dtype)) {
+    DS_RETURN_IF_ERROR(Multiply(layer.qkv, all, {inside, out}));
+    return RopeAppend(append, stream_);
+  }
+  // Few-row products end with the rotation, and write K and V.
+  append.first_row = FewRowsOf(layer.qkv, rows_.tokens);
+  if (append.first_row < rows_.tokens) {
+    DS_RETURN_IF_ERROR(
+        Linear(layer.qkv, TokensFrom(all, append.first_row, layer.qkv), *parts_.matrices, stream_));
+    DS_RETURN_IF_ERROR(RopeAppend(append, stream_));
+  }
+  if (append.first_row == 0) return Status();
+  const int generated = std::exchange(append.first_row, 0);
+  return LinearAppendFewRows(layer.qkv, {.x = all.x, .num_tokens = generated}, append,
+                             {*parts_.few_rows, inside, out}, stream_);
 }
 
 // Generated tokens and prompt tokens, each by its own kernel.
@@ -213,7 +236,7 @@ Status Decoder::GateTimesUp(const Weights::Layer& layer) {
 }
 
 // hidden += W_down (act(W_gate x) * W_up x) with x = norm(hidden); act is SiLU or PolyNorm.
-Status Decoder::Mlp(int l, const DeviceStep& step) {
+Status Decoder::Mlp(int l, const DeviceStep& step, KvCache& kv) {
   const Workspace& work = parts_.work;
   const Weights::Layer& layer = parts_.weights.layers[static_cast<size_t>(l)];
   DS_RETURN_IF_ERROR(GateTimesUp(layer));
@@ -223,7 +246,7 @@ Status Decoder::Mlp(int l, const DeviceStep& step) {
                           .num_tokens = rows_.tokens,
                           .y = work.hidden.as<float>(),
                           .accumulate = true},
-                         {.next = NextAfterLayer(l, step)});
+                         {.next = NextAfterLayer(l, step, kv)});
 }
 
 int Decoder::FewRowsOf(const PackedLinear& weight, int num_tokens) const {
@@ -265,12 +288,17 @@ FewRowsNext Decoder::Next(const PackedLinear& weight, bool has_norm, FewRowsForm
   return next;
 }
 
-FewRowsNext Decoder::NextAfterLayer(int l, const DeviceStep& step) const {
+FewRowsNext Decoder::NextAfterLayer(int l, const DeviceStep& step, KvCache& kv) const {
   const size_t after = static_cast<size_t>(l) + 1;
   if (after < parts_.weights.layers.size()) {
     const Weights::Layer& layer = parts_.weights.layers[after];
-    const bool is_attention = parts_.config.layers[after].mixer == MixerKind::kAttention;
-    return Next(is_attention ? layer.qkv : layer.in_proj, /*has_norm=*/true);
+    const LayerConfig& kind = parts_.config.layers[after];
+    if (kind.mixer != MixerKind::kAttention) return Next(layer.in_proj, /*has_norm=*/true);
+    const PagedKv pages = kv.Layer(kind.kv);
+    if (!FewRowsAppendTo(pages.format.codec.dtype)) return Next(layer.qkv, /*has_norm=*/true);
+    FewRowsNext next = Next(layer.qkv, /*has_norm=*/true, FewRowsForm::kAppend);
+    next.pairs = FewRowsPairs::Of(AppendOf(static_cast<int>(after), pages));
+    return next;
   }
   const int count = std::min(step.num_sample_rows, parts_.work.logits_rows);
   if (count == 0 || !LogitsTakeFewRows(count)) return {};

@@ -69,13 +69,16 @@ class Decoder {
   void Begin(const DeviceStep& step);
   void Narrow(const DeviceStep& step);
   Status Attention(int l, const DeviceStep& step, KvCache& kv);
+  // work.q, and K and V in their pages, of the layers' tokens.
+  Status QueriesAndPages(int l, const PagedKv& pages, const FewRowsNorm& inside);
+  RopeAppendArgs<BFloat16> AppendOf(int l, const PagedKv& pages) const;
   Status Attend(DiffAttentionArgs<BFloat16> attention, const StepRows& rows,
                 const AttentionTiling& generated_tiling);
   Status Mamba(int l, const DeviceStep& step, KvCache& kv);
   Status Scan(int l, const DeviceStep& step, KvCache& kv);
   Status GatedMemory(const Weights::Layer& layer);
   Status AddToHidden(const Weights::Layer& layer, const DeviceBuffer& mixed);
-  Status Mlp(int l, const DeviceStep& step);
+  Status Mlp(int l, const DeviceStep& step, KvCache& kv);
   Status GateTimesUp(const Weights::Layer& layer);
   // The number of the first `num_tokens` rows that few-row products compute.
   int FewRowsOf(const PackedLinear& weight, int num_tokens) const;
@@ -92,7 +95,7 @@ class Decoder {
   FewRowsNext Next(const PackedLinear& weight, bool has_norm = false,
                    FewRowsForm form = FewRowsForm::kStore) const;
   // The first product after layer l: the next layer's, or that with the output matrix.
-  FewRowsNext NextAfterLayer(int l, const DeviceStep& step) const;
+  FewRowsNext NextAfterLayer(int l, const DeviceStep& step, KvCache& kv) const;
   // Whether `count` tokens have their logits computed by few-row products.
   bool LogitsTakeFewRows(int count) const;
   // Rows of hidden and where their norms go.

@@ -25,13 +25,21 @@ struct FewRowsTile {
   int count[2] = {0, 0};
 };
 
-__device__ __forceinline__ FewRowsTile TileOf(const FewRowsProduct& product, int unit, int end) {
+__device__ __forceinline__ FewRowsTile TileOf(const FewRowsTiles& tiles, int unit, int end) {
   FewRowsTile tile;
   if (unit >= end) return tile;
-  const int rows = product.YWidth();
+  const int rows = tiles.rows;
   tile.row = unit * kStripRows;
   tile.count[0] = min(kStripRows, rows - tile.row);
-  if (product.form == FewRowsForm::kSiluMul) {
+  if (tiles.form == FewRowsForm::kAppend) {
+    tile.row *= 2;
+    if (tile.row < tiles.paired_rows) {
+      const int in_head = tile.row % tiles.head_dim;
+      tile.row -= in_head / 2;
+      tile.second = tiles.head_dim / 2;
+    }
+    tile.count[1] = tile.count[0] = kStripRows;
+  } else if (tiles.form == FewRowsForm::kSiluMul) {
     tile.second = rows;
     tile.count[1] = tile.count[0];
   } else if (unit + 1 < end) {
@@ -153,7 +161,7 @@ struct TilePieces : CodeX {
   __device__ __forceinline__ void Fetch(const FewRowsProduct& product, const FewRowsTile& tile,
                                         int feature, int end, int stage) const {
     const int bytes = min(kGroups, (end - feature) / kFewRowsGroup) * Tile::kBytes;
-    const int64_t row_bytes = product.UnitBytes();
+    const int64_t row_bytes = product.StripBytes();
     const std::byte* from = static_cast<const std::byte*>(product.weight) +
                             tile.row / kStripRows * row_bytes +
                             feature / kFewRowsGroup * Tile::kBytes + lane * 16;

@@ -15,6 +15,7 @@ constexpr int kSumPitch = 20;  // floats of a token's sums; free of bank conflic
 struct FewRowsCall {
   FewRowsProduct product;
   FewRowsPlan plan;
+  RopeCall append;  // with kAppend
   int passes;
   float* partials;  // [counters][splits][workers][tokens][kSumRows]
   int* counters;
@@ -56,6 +57,7 @@ struct FewRowsShared {
   int is_last;                 // of the thread blocks that share a pass
   float partial[kFewRowsNormTokens][kParts];
   float mean[kFewRowsNormTokens], factor[kFewRowsNormTokens];
+  AppendPlace places[kFewRowsTileMax];
 };
 
 // A thread's place in the grid.
@@ -86,8 +88,8 @@ struct FewRowsCursor {
       group += Pieces::kGroups;
       if (group >= end_group) {
         group = begin_group;
-        unit += product.UnitsOfTile();
-        tile = TileOf(product, unit, end_unit);
+        unit += product.Tiles().UnitsOfTile();
+        tile = TileOf(product.Tiles(), unit, end_unit);
       }
     }
     CpAsyncCommit();
@@ -263,16 +265,20 @@ __device__ __forceinline__ bool IsLast(FewRowsShared& shared, int* counter, int 
 // The grid's threads share the lines of 128 bytes.
 __device__ __forceinline__ void Prefetch(const FewRowsAhead& ahead) {
   constexpr int kLine = 128;
-  const int lines = static_cast<int>((ahead.unit_bytes + kLine - 1) / kLine);
-  const int threads = static_cast<int>(gridDim.x) * kThreads;
+  const int lines = static_cast<int>((ahead.strip_bytes + kLine - 1) / kLine);
+  const int threads = static_cast<int>(gridDim.x) * kThreads, num_units = ahead.tiles.NumUnits();
+  const auto prefetch = [&](int row, int line) {
+    const int64_t at = row / kStripRows * ahead.strip_bytes + line * kLine;
+    if (at < ahead.bytes) PrefetchL2(ahead.weight + at);
+  };
   for (int i = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
        i < ahead.workers * ahead.units * lines; i += threads) {
     const int worker = i / lines / ahead.units;
-    const int unit = ahead.num_units * worker / ahead.workers + i / lines % ahead.units;
-    const int64_t at = unit * ahead.unit_bytes + i % lines * kLine;
-    if (at >= ahead.bytes) continue;
-    PrefetchL2(ahead.weight + at);
-    if (ahead.second > 0) PrefetchL2(ahead.weight + ahead.second + at);
+    const int unit = num_units * worker / ahead.workers + i / lines % ahead.units;
+    if (unit >= num_units) continue;
+    const FewRowsTile tile = TileOf(ahead.tiles, unit, unit + 1);
+    prefetch(tile.row, i % lines);
+    if (tile.count[1] > 0) prefetch(tile.row + tile.second, i % lines);
   }
 }
 
@@ -300,7 +306,7 @@ __global__ void __launch_bounds__(kThreads, kColumns8 == 8 ? 1 : 2)
                                                    layout.sum_buffers * layout.sum_floats);
   int* const unit_begin = shared.unit_begin;
   if (const int i = static_cast<int>(threadIdx.x); i <= plan.splits) {
-    unit_begin[i] = product.NumUnits() * (place.column * plan.splits + i) /
+    unit_begin[i] = product.Tiles().NumUnits() * (place.column * plan.splits + i) /
                     (plan.columns * plan.splits);
   }
   __syncthreads();
@@ -310,12 +316,13 @@ __global__ void __launch_bounds__(kThreads, kColumns8 == 8 ? 1 : 2)
 
   // The first pieces of weights are asked for, and x is read.
   const Pieces pieces(DynamicShared() + warp * plan.stages * Pieces::kStageBytes, lane);
-  FewRowsCursor cursor = {.unit = unit_begin[worker],
-                          .end_unit = unit_begin[worker + 1],
-                          .group = GroupBegin(product.in_features, part),
-                          .begin_group = GroupBegin(product.in_features, part),
-                          .end_group = GroupBegin(product.in_features, part + 1),
-                          .tile = TileOf(product, unit_begin[worker], unit_begin[worker + 1])};
+  FewRowsCursor cursor = {
+      .unit = unit_begin[worker],
+      .end_unit = unit_begin[worker + 1],
+      .group = GroupBegin(product.in_features, part),
+      .begin_group = GroupBegin(product.in_features, part),
+      .end_group = GroupBegin(product.in_features, part + 1),
+      .tile = TileOf(product.Tiles(), unit_begin[worker], unit_begin[worker + 1])};
   for (int stage = 0; stage < plan.stages - 1; ++stage) cursor.Fetch(product, pieces, stage);
   const int first_group = GroupBegin(product.in_features, first_part);
   const int num_groups = GroupBegin(product.in_features, first_part + parts) - first_group;
@@ -323,6 +330,11 @@ __global__ void __launch_bounds__(kThreads, kColumns8 == 8 ? 1 : 2)
     LoadNormed(call, first_token, num_tokens, first_group, num_groups, x, layout.x_tokens, shared);
   } else {
     LoadX(call, first_token, num_tokens, first_group, num_groups, x, layout.x_tokens);
+  }
+  if (product.form == FewRowsForm::kAppend && static_cast<int>(threadIdx.x) < num_tokens) {
+    const int token = static_cast<int>(threadIdx.x);
+    if (!FindPlace(call.append, product.first_row + first_token + token, &shared.places[token]))
+      shared.places[token].slot = -1;
   }
   __syncthreads();
   const typename Pieces::X x_row = Pieces::XOf(x, lane, layout.x_tokens);
@@ -333,7 +345,7 @@ __global__ void __launch_bounds__(kThreads, kColumns8 == 8 ? 1 : 2)
   for (int pass = 0; pass < call.passes; ++pass) {
     if (pass == call.passes - 1 && blockIdx.y == 0) Prefetch(product.ahead);
     float sums[kColumns8][4] = {};
-    if (unit_begin[worker] + pass * product.UnitsOfTile() < unit_begin[worker + 1]) {
+    if (unit_begin[worker] + pass * product.Tiles().UnitsOfTile() < unit_begin[worker + 1]) {
       for (int group = cursor.begin_group; group < cursor.end_group; group += Pieces::kGroups) {
         plan.stages == 2 ? CpAsyncWait<0>() : CpAsyncWait<1>();
         __syncwarp();
@@ -375,8 +387,8 @@ __global__ void __launch_bounds__(kThreads, kColumns8 == 8 ? 1 : 2)
       if (!IsLast(shared, call.counters + slot, plan.splits)) continue;
       done = {partials, kTokens * kSumRows, kSumRows, elements, plan.splits};
     }
-    FinishPass<Pieces, kColumns8>(product, plan.splits, done, unit_begin, pass, first_token,
-                                  num_tokens);
+    FinishPass<Pieces, kColumns8>(product, {call.append, shared.places}, plan.splits, done,
+                                  unit_begin, pass, first_token, num_tokens);
   }
 }
 
@@ -393,7 +405,11 @@ size_t FewRowsPlan::SharedBytes(const FewRowsProduct& product) const {
 Status FewRows::Multiply(const FewRowsProduct& product, const FewRowsPlan& plan,
                          const Stream& stream) const {
   if (product.num_tokens == 0) return Status();
-  const FewRowsCall call = {product, plan, plan.Passes(product), partials_.as<float>(),
+  const FewRowsCall call = {product,
+                            plan,
+                            product.append == nullptr ? RopeCall{} : RopeCallOf(*product.append),
+                            plan.Passes(product),
+                            partials_.as<float>(),
                             counters_.as<int>()};
   const int rounds = (plan.TokenTiles(product) + plan.tiles_at_once - 1) / plan.tiles_at_once;
   const LaunchShape shape = {

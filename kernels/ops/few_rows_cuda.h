@@ -26,6 +26,7 @@
 #include "kernels/base/dtype.h"
 #include "kernels/base/status.h"
 #include "kernels/ops/linear_quantized_cuda.h"
+#include "kernels/ops/rope_append.h"
 #include "kernels/ops/weight_tiles.h"
 
 namespace diffserve::cuda {
@@ -40,16 +41,34 @@ enum class FewRowsForm : uint8_t {
   kStore,    // y[t][o] = sum (+ bias) (+ y)
   kSiluMul,  // y[t][o] = silu(gate) up, of sums o and out_features / 2 + o rounded to bfloat16, as
              // SiluMul computes it from a stored product
+  kAppend,   // a stored product's q, k and v are rotated and appended to bfloat16 pages, with the
+             // bits of RopeAppend
+};
+
+// A tile is 16 output features in two strips of eight; a unit, what a thread block computes at
+// least: a strip, or with kSiluMul and kAppend a tile.
+struct FewRowsTiles {
+  FewRowsForm form = FewRowsForm::kStore;
+  int rows = 0;  // output features; with kSiluMul, of a half
+  // With kAppend: the first `paired_rows` are heads of `head_dim`, of which a tile has dims i to i
+  // + 7 and those head_dim / 2 after them. Other tiles are neighbours.
+  int head_dim = 0;
+  int paired_rows = 0;
+
+  constexpr int StripsOfUnit() const { return form == FewRowsForm::kStore ? 1 : 2; }
+  constexpr int UnitsOfTile() const { return form == FewRowsForm::kStore ? 2 : 1; }
+  constexpr int NumUnits() const {
+    return form == FewRowsForm::kAppend ? rows / 16 : (rows + 7) / 8;
+  }
 };
 
 // The weights of a later product. Thread blocks that have asked for their last weights bring the
 // first `units` of each worker of that product (FewRowsPlan) into the L2 cache. Changes no result.
 struct FewRowsAhead {
-  const std::byte* weight = nullptr;  // units, which are neighbours in memory
-  int64_t bytes = 0;                  // of all units, without the second half with kSiluMul
-  int64_t second = 0;                 // from a unit to its second half; 0: none
-  int64_t unit_bytes = 0;             // of a half
-  int num_units = 0;
+  const std::byte* weight = nullptr;  // strips, which are neighbours in memory
+  int64_t bytes = 0;                  // of all of them
+  int64_t strip_bytes = 0;
+  FewRowsTiles tiles = {};
   int workers = 1;
   int units = 0;  // 0: nothing
 };
@@ -65,8 +84,18 @@ struct FewRowsNorm {
 };
 inline constexpr int kFewRowsNormTokens = 8;
 
+// See FewRowsTiles.
+struct FewRowsPairs {
+  int head_dim = 0;
+  int rows = 0;
+  static FewRowsPairs Of(const RopeAppendArgs<BFloat16>& append);
+};
+// Whether kAppend writes pages of this type. Codes need the largest number of a whole head.
+constexpr bool FewRowsAppendTo(DType pages) { return pages == DType::kBFloat16; }
+
 // Device memory. REQUIRES: in_features and x_stride are multiples of 8; weight and x are 16-byte
-// aligned. With kSiluMul out_features is a multiple of 16, y is bfloat16 and does not accumulate.
+// aligned. With kSiluMul and kAppend out_features is a multiple of 16, y is bfloat16 and does not
+// accumulate.
 struct FewRowsProduct {
   WeightFormat format = WeightFormat::kBFloat16;  // or a quantised one
   const void* weight = nullptr;                   // as QuantizedMatrix's codes
@@ -78,20 +107,21 @@ struct FewRowsProduct {
   FewRowsNorm norm = {};        // in the place of x
   int num_tokens = 0;
   FewRowsForm form = FewRowsForm::kStore;
-  void* y = nullptr;                 // [num_tokens, YWidth()]
+  void* y = nullptr;                 // [num_tokens, YWidth()]; nullptr with kAppend
   DType y_dtype = DType::kBFloat16;  // or kFloat32
   const void* bias = nullptr;        // [out_features] of y_dtype, or nullptr
   bool accumulate = false;
+  FewRowsPairs pairs = {};                           // with kAppend
+  const RopeAppendArgs<BFloat16>* append = nullptr;  // likewise: what RopeAppend takes besides qkv
+  int first_row = 0;                                 // likewise: of the batch
   FewRowsAhead ahead = {};
 
   constexpr int YWidth() const {
     return form == FewRowsForm::kSiluMul ? out_features / 2 : out_features;
   }
-  // Eight output features, of each half with kSiluMul: what a thread block computes at least.
-  constexpr int NumUnits() const { return (YWidth() + 7) / 8; }
-  constexpr int UnitsOfTile() const { return form == FewRowsForm::kSiluMul ? 1 : 2; }
-  // Bytes from a unit of output features to the next.
-  constexpr int64_t UnitBytes() const {
+  constexpr FewRowsTiles Tiles() const { return {form, YWidth(), pairs.head_dim, pairs.rows}; }
+  // Bytes from eight output features to the next.
+  constexpr int64_t StripBytes() const {
     if (format == WeightFormat::kBFloat16) return int64_t{16} * in_features;
     if (format == WeightFormat::kFp8E4M3) return int64_t{8} * Fp8Padded(in_features);
     return NumQuantGroups(in_features) * TileBytes(format);
@@ -105,6 +135,8 @@ struct FewRowsProduct {
     } else {
       part.norm.rows += begin * int64_t{in_features};
     }
+    part.first_row += begin;
+    if (y == nullptr) return part;
     part.y = static_cast<std::byte*>(y) +
              static_cast<size_t>(begin) * static_cast<size_t>(YWidth()) * SizeOf(y_dtype);
     return part;
@@ -178,6 +210,7 @@ struct FewRowsNext {
   int num_tokens = 0;
   FewRowsForm form = FewRowsForm::kStore;
   FewRowsNorm norm = {};
+  FewRowsPairs pairs = {};
 };
 
 // What cuda::LinearFewRows takes besides a matrix and its rows.

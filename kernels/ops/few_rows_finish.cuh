@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/ops/few_rows.cuh"
+#include "kernels/ops/rope_append.cuh"
 
 namespace diffserve::cuda {
 
@@ -60,6 +61,54 @@ __device__ __forceinline__ void StoreSiluMul(const FewRowsProduct& product, int 
       FloatToBFloat16(gate / (1.0f + expf(-gate)) * up);
 }
 
+// What kAppend needs of the batch: each token's place, with a slot of -1 for padding.
+struct FewRowsAppend {
+  const RopeCall& call;
+  const AppendPlace* places;
+};
+
+// A number of q or, after the rotation, of K or V. Who begins a page clears what no row fills.
+__device__ __forceinline__ void AppendNumber(const RopeCall& call, const AppendPlace& place,
+                                             int64_t row, int feature, float value) {
+  const KvFormat image = call.kv.format.As<BFloat16Codec, KvArrangement::kImage>();
+  const auto bits = static_cast<uint16_t>(PackBFloat16(value, 0.0f));
+  const int q_width = call.num_q_heads * image.head_dim;
+  if (feature < q_width) {
+    call.q[row * q_width + feature] = bits;
+    return;
+  }
+  const int of_k = feature - q_width;
+  const int of_v = of_k - image.k_maps * image.num_groups * image.head_dim;
+  const int k_head = of_k / image.head_dim, map = k_head / image.num_groups;
+  const int group = of_v < 0 ? k_head % image.num_groups : of_v / image.v_dim;
+  const int dim = of_v < 0 ? of_k % image.head_dim : of_v % image.v_dim;
+  uint16_t* const page = ImagePage<BFloat16Codec>(call, place.page_id, group);
+  const auto offset = [&](int slot) {
+    return of_v < 0 ? image.KOffset(map, dim, slot) : image.VOffset(dim, slot);
+  };
+  page[offset(place.slot)] = bits;
+  if (place.slot != 0) return;
+  for (int slot = place.filled; slot < image.page_size; ++slot) page[offset(slot)] = 0;
+}
+
+// Two features of a token, rounded as a product is stored, and rotated if they are a pair.
+__device__ __forceinline__ void AppendPair(const RopeCall& call, const AppendPlace& place,
+                                           int64_t row, const int (&feature)[2],
+                                           float (&value)[2]) {
+  const int head_dim = call.kv.format.head_dim;
+  const int k_heads = call.has_kv ? call.kv.format.k_maps * call.kv.format.num_groups : 0;
+#pragma unroll
+  for (float& x : value) x = BFloat16ToFloat(FloatToBFloat16(x));
+  if (call.is_rotated && feature[0] < (call.num_q_heads + k_heads) * head_dim) {
+    const int dim = feature[0] % head_dim;
+    const int64_t at = int64_t{place.position} * (head_dim / 2) +
+                       (call.is_interleaved ? dim / 2 : dim);
+    Rotate(value[0], value[1], call.cos[at], call.sin[at]);
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) AppendNumber(call, place, row, feature[i], value[i]);
+}
+
 // Finished sums of a pass: of worker w, token t and row r of its tile, `count` numbers `stride`
 // apart from values[(w * worker_stride) + t * token_stride + r] on.
 struct PassSums {
@@ -70,31 +119,47 @@ struct PassSums {
   }
 };
 
-// Writes y of the tiles that the block's workers computed in a pass. unit_begin: of each worker,
-// and the end.
+// Writes y, or q and pages, of the tiles that the block's workers computed in a pass. unit_begin:
+// of each worker, and the end.
 template <typename Pieces, int kColumns8>
-__device__ __forceinline__ void FinishPass(const FewRowsProduct& product, int workers,
+__device__ __forceinline__ void FinishPass(const FewRowsProduct& product,
+                                           const FewRowsAppend& append, int workers,
                                            const PassSums& sums, const int* unit_begin, int pass,
                                            int first_token, int num_tokens) {
   constexpr int kTokens = 8 * kColumns8;
-  const bool is_silu = product.form == FewRowsForm::kSiluMul;
+  const FewRowsTiles tiles = product.Tiles();
   const int total = workers * kTokens * kSumRows;
   for (int i = static_cast<int>(threadIdx.x); i < total; i += static_cast<int>(blockDim.x)) {
     const int row = i % kSumRows, token = i / kSumRows % kTokens, worker = i / kSumRows / kTokens;
     if (token >= num_tokens) continue;
     const int strip = row / kStripRows, in_strip = row % kStripRows;
-    const FewRowsTile tile = TileOf(product, unit_begin[worker] + pass * product.UnitsOfTile(),
+    const FewRowsTile tile = TileOf(tiles, unit_begin[worker] + pass * tiles.UnitsOfTile(),
                                     unit_begin[worker + 1]);
     if (in_strip >= (strip == 0 ? tile.count[0] : tile.count[1])) continue;
+    const auto sum_of = [&](int of_row, int feature) {
+      return Scaled<Pieces>(product, feature, sums.At(worker, token, of_row));
+    };
     const int feature = tile.row + row;
-    if (!is_silu) {
-      StoreSum(product, first_token + token, feature,
-               Scaled<Pieces>(product, feature, sums.At(worker, token, row)));
-    } else if (strip == 0) {
-      StoreSiluMul(
-          product, first_token + token, feature,
-          Scaled<Pieces>(product, feature, sums.At(worker, token, row)),
-          Scaled<Pieces>(product, tile.second + feature, sums.At(worker, token, row + kStripRows)));
+    if (tiles.form == FewRowsForm::kStore) {
+      StoreSum(product, first_token + token, feature, sum_of(row, feature));
+    } else if (strip != 0) {
+      continue;
+    } else if (tiles.form == FewRowsForm::kSiluMul) {
+      StoreSiluMul(product, first_token + token, feature, sum_of(row, feature),
+                   sum_of(row + kStripRows, tile.second + feature));
+    } else if (append.places[token].slot >= 0) {
+      const bool are_neighbours = append.call.is_interleaved;
+      int features[2];
+      float values[2];
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        const int of_row = are_neighbours ? 2 * row + k : row + k * kStripRows;
+        features[k] = tile.row + of_row % kStripRows + of_row / kStripRows * tile.second;
+        values[k] = sum_of(of_row, features[k]);
+        if (product.bias != nullptr) values[k] += BiasOf(product, features[k]);
+      }
+      AppendPair(append.call, append.places[token], product.first_row + first_token + token,
+                 features, values);
     }
   }
 }

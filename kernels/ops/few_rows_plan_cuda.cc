@@ -26,18 +26,17 @@ constexpr double kAheadShare = 0.25;
 int RoundedUp(int count, int unit) { return (count + unit - 1) / unit; }
 
 int UnitsMax(const FewRowsProduct& product, const FewRowsPlan& plan) {
-  return RoundedUp(product.NumUnits(), plan.columns * plan.splits);
+  return RoundedUp(product.Tiles().NumUnits(), plan.columns * plan.splits);
 }
 
 double Cost(const FewRowsProduct& product, const FewRowsPlan& plan) {
   const int workers = plan.columns * plan.splits;
   const double in_features = product.in_features, out_features = product.out_features;
-  const double halves = product.out_features / product.YWidth();
+  const FewRowsTiles tiles = product.Tiles();
   const double token_tiles = plan.TokenTiles(product);
   // As if every worker had as many units as the one that has most.
-  const double uneven = static_cast<double>(UnitsMax(product, plan)) * workers / product.NumUnits();
-  const double weights = static_cast<double>(product.UnitBytes()) * halves * product.NumUnits() *
-                         uneven * token_tiles;
+  const double weights = static_cast<double>(product.StripBytes() * tiles.StripsOfUnit()) *
+                         UnitsMax(product, plan) * workers * token_tiles;
   // A norm reads whole rows of float32.
   const double row_bytes = product.norm.rows == nullptr ? 2 * in_features / plan.splits
                                                         : 4 * in_features;
@@ -51,7 +50,7 @@ double Cost(const FewRowsProduct& product, const FewRowsPlan& plan) {
 }  // namespace
 
 int FewRowsPlan::Passes(const FewRowsProduct& product) const {
-  return RoundedUp(UnitsMax(product, *this), product.UnitsOfTile());
+  return RoundedUp(UnitsMax(product, *this), product.Tiles().UnitsOfTile());
 }
 
 size_t FewRowsPlan::NumCounters(const FewRowsProduct& product) const {
@@ -103,19 +102,25 @@ Result<FewRowsPlan> PlanFewRows(const FewRowsProduct& product, const FewRowsLimi
 }
 
 FewRowsAhead AheadOf(const FewRowsProduct& product, const FewRowsPlan& plan, double bytes) {
-  const int halves = product.out_features / product.YWidth();
-  const int64_t unit_bytes = product.UnitBytes(), all = product.NumUnits() * unit_bytes;
+  const FewRowsTiles tiles = product.Tiles();
+  const int64_t strip_bytes = product.StripBytes();
   const bool has_all_rows = product.format != WeightFormat::kBFloat16;
   FewRowsAhead ahead = {.weight = static_cast<const std::byte*>(product.weight),
-                        .bytes = has_all_rows ? all : product.YWidth() * unit_bytes / 8,
-                        .second = halves == 2 ? all : 0,
-                        .unit_bytes = unit_bytes,
-                        .num_units = product.NumUnits(),
+                        .bytes = has_all_rows ? RoundedUp(product.out_features, 8) * strip_bytes
+                                              : product.out_features * strip_bytes / 8,
+                        .strip_bytes = strip_bytes,
+                        .tiles = tiles,
                         .workers = plan.columns * plan.splits};
-  ahead.units = std::min(
-      static_cast<int>(bytes / (static_cast<double>(unit_bytes) * halves * ahead.workers)),
-      UnitsMax(product, plan));
+  const int64_t bytes_at_once = strip_bytes * tiles.StripsOfUnit() * ahead.workers;
+  ahead.units = std::min(static_cast<int>(bytes / static_cast<double>(bytes_at_once)),
+                         UnitsMax(product, plan));
   return ahead;
+}
+
+FewRowsPairs FewRowsPairs::Of(const RopeAppendArgs<BFloat16>& append) {
+  if (append.style != RopeStyle::kHalfSplit) return {};
+  const DiffSpec& spec = append.spec;
+  return {spec.head_dim, spec.q_width() + (append.has_kv ? spec.k_width() : 0)};
 }
 
 FewRowsAhead FewRows::AheadOf(const FewRowsProduct& next) const {

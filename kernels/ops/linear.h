@@ -69,6 +69,9 @@ Arithmetic ArithmeticOf(WeightFormat format, CpuIsa isa);
 void Linear(const PackedLinear& weight, const LinearArgs<float>& args, ThreadPool& pool);
 }  // namespace cpu
 
+template <typename T>
+struct RopeAppendArgs;
+
 namespace cuda {
 class MatrixLibrary;
 struct FewRowsUse;
@@ -88,6 +91,12 @@ Status LinearFewRows(const PackedLinear& weight, const LinearArgs<BFloat16>& arg
                      const FewRowsUse& use, const Stream& stream);
 Status LinearFewRows(const PackedLinear& weight, const LinearArgs<BFloat16, float>& args,
                      const FewRowsUse& use, const Stream& stream);
+// The product, and RopeAppend, of the batch's first args.num_tokens rows, with the bits of
+// LinearFewRows and RopeAppend. REQUIRES: FewRowsAppendTo the pages' type. Neither args.y nor
+// append.qkv is used.
+Status LinearAppendFewRows(const PackedLinear& weight, const LinearArgs<BFloat16>& args,
+                           const RopeAppendArgs<BFloat16>& append, const FewRowsUse& use,
+                           const Stream& stream);
 // y [num_tokens, out_features / 2] = silu(gate) up of the halves of x W^T, with the bits of
 // LinearFewRows and SiluMul.
 Status LinearSiluMulFewRows(const PackedLinear& weight, const LinearArgs<BFloat16>& args,

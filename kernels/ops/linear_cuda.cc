@@ -204,7 +204,8 @@ FewRowsAhead AheadOf(const FewRowsUse& use) {
                                .out_features = next.weight->out_features(),
                                .norm = next.norm,
                                .num_tokens = next.num_tokens,
-                               .form = next.form});
+                               .form = next.form,
+                               .pairs = next.pairs});
 }
 
 template <typename Y>
@@ -275,6 +276,19 @@ Status LinearFewRows(const PackedLinear& weight, const LinearArgs<BFloat16>& arg
 Status LinearFewRows(const PackedLinear& weight, const LinearArgs<BFloat16, float>& args,
                      const FewRowsUse& use, const Stream& stream) {
   return use.few_rows.Multiply(FewRowsOf(weight, args, DType::kFloat32, use), stream);
+}
+
+Status LinearAppendFewRows(const PackedLinear& weight, const LinearArgs<BFloat16>& args,
+                           const RopeAppendArgs<BFloat16>& append, const FewRowsUse& use,
+                           const Stream& stream) {
+  DS_CHECK(weight.out_features() == append.width(), "the product is q, k and v of the batch");
+  DS_CHECK(!append.has_kv || FewRowsAppendTo(append.kv.format.codec.dtype),
+           "few-row products append to the pages");
+  FewRowsProduct product = FewRowsOf(weight, args, DType::kBFloat16, use);
+  product.form = FewRowsForm::kAppend;
+  product.pairs = FewRowsPairs::Of(append);
+  product.append = &append;
+  return use.few_rows.Multiply(product, stream);
 }
 
 Status LinearSiluMulFewRows(const PackedLinear& weight, const LinearArgs<BFloat16>& args,

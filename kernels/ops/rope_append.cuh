@@ -5,12 +5,15 @@
 
 #include <cuda_runtime.h>
 
+#include <cmath>
 #include <cstdint>
 
 #include "kernels/attention/hadamard.cuh"
 #include "kernels/attention/kv_format.h"
 #include "kernels/attention/paged_batch.h"
 #include "kernels/base/cuda/ptx.cuh"
+#include "kernels/base/rounded.h"
+#include "kernels/ops/rope_append.h"
 
 namespace diffserve::cuda {
 
@@ -32,7 +35,45 @@ struct RopeCall {
   bool is_interleaved;
   bool has_kv;              // false: nothing is appended
   double transform_factor;  // of hadamard.h
+  int first_row;            // of those that are appended
 };
+
+inline RopeCall RopeCallOf(const RopeAppendArgs<BFloat16>& args) {
+  const int head_dim = args.spec.head_dim;
+  return {
+      .batch = args.batch,
+      .kv = args.kv,
+      .cos = args.rope.cos,
+      .sin = args.rope.sin,
+      .qkv = args.qkv,
+      .q = args.q,
+      .num_q_heads = args.spec.num_q1_heads + args.spec.num_q2_heads,
+      .is_rotated = args.style != RopeStyle::kNone,
+      .is_interleaved = args.style == RopeStyle::kInterleaved,
+      .has_kv = args.has_kv,
+      .transform_factor = 1 / std::sqrt(static_cast<double>(head_dim & -head_dim)),
+      .first_row = args.first_row,
+  };
+}
+
+// The destination of a row of the batch.
+struct AppendPlace {
+  int position;
+  int slot;
+  int filled;  // slots from this one on that rows of the batch fill
+  int32_t page_id;
+};
+__device__ __forceinline__ bool FindPlace(const RopeCall& call, int64_t row, AppendPlace* place) {
+  const DeviceSequence sequence = call.batch.sequences[call.batch.token_sequences[row]];
+  const int in_sequence = static_cast<int>(row) - sequence.first_row;
+  const int page_size = call.kv.format.page_size;
+  const int position = sequence.position + in_sequence;
+  if (in_sequence >= sequence.num_tokens) return false;
+  *place = {position, position % page_size,
+            sequence.num_tokens + sequence.num_tokens_after - in_sequence,
+            call.has_kv ? call.batch.pages[sequence.first_page + position / page_size] : -1};
+  return true;
+}
 
 __device__ __forceinline__ float LowHalf(uint32_t pair) { return __uint_as_float(pair << 16); }
 __device__ __forceinline__ float HighHalf(uint32_t pair) {
@@ -71,9 +112,10 @@ __device__ __forceinline__ void StoreChunk(uint16_t* destination, const Chunk& c
       PackBFloat16(x[6], x[7]));
 }
 
+// Each operation is rounded, so that every kernel that rotates gives the same bits.
 __device__ __forceinline__ void Rotate(float& a, float& b, float cos, float sin) {
-  const float rotated = a * cos - b * sin;
-  b = b * cos + a * sin;
+  const float rotated = rounded::Sub(rounded::Mul(a, cos), rounded::Mul(b, sin));
+  b = rounded::Add(rounded::Mul(b, cos), rounded::Mul(a, sin));
   a = rotated;
 }
 

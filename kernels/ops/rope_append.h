@@ -62,6 +62,7 @@ struct RopeAppendArgs {
   RopeAngles rope;
   RopeStyle style = RopeStyle::kHalfSplit;
   bool has_kv = true;      // false: qkv is only q, and no page or page table is touched
+  int first_row = 0;       // on a GPU: rows before it are left alone
   const T* qkv = nullptr;  // [rows, width()], the stacked projection in canonical order
   // Out: [rows, q_width], rotated. On a GPU K's transform is applied too, if pages have one, and
   // then the result is rounded.

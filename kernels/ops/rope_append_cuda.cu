@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <type_traits>
 
@@ -47,25 +46,6 @@ __device__ __forceinline__ void ClearSlots(const KvFormat& image, typename Codec
   }
 }
 
-// The destination of a row of the batch.
-struct AppendPlace {
-  int position;
-  int slot;
-  int filled;  // slots from this one on that rows of the batch fill
-  int32_t page_id;
-};
-__device__ __forceinline__ bool FindPlace(const RopeCall& call, int64_t row, AppendPlace* place) {
-  const DeviceSequence sequence = call.batch.sequences[call.batch.token_sequences[row]];
-  const int in_sequence = static_cast<int>(row) - sequence.first_row;
-  const int page_size = call.kv.format.page_size;
-  const int position = sequence.position + in_sequence;
-  if (in_sequence >= sequence.num_tokens) return false;
-  *place = {position, position % page_size,
-            sequence.num_tokens + sequence.num_tokens_after - in_sequence,
-            call.has_kv ? call.batch.pages[sequence.first_page + position / page_size] : -1};
-  return true;
-}
-
 // The row that begins a page clears the slots that no row of the batch fills.
 template <typename Codec>
 __device__ __forceinline__ void ClearFreshPages(const RopeCall& call, const KvFormat& image,
@@ -103,7 +83,7 @@ template <typename Codec>
 __global__ void __launch_bounds__(kRopeThreads)
     RopeAppendKernel(const __grid_constant__ RopeCall call) {
   const KvFormat image = call.kv.format.As<Codec, KvArrangement::kImage>();
-  const int64_t row = blockIdx.x;
+  const int64_t row = call.first_row + int64_t{blockIdx.x};
   const int q_width = call.num_q_heads * image.head_dim;
   const int k_heads = call.has_kv ? image.k_maps * image.num_groups : 0;
   const int v_width = call.has_kv ? image.num_groups * image.v_dim : 0;
@@ -174,7 +154,7 @@ __global__ void __launch_bounds__(kRopeThreads, 4)
     RopeAppendCodesKernel(const __grid_constant__ RopeCall call) {
   constexpr KvCodec kCodec = Codec::Description();
   const KvFormat image = call.kv.format.As<Codec, KvArrangement::kImage>();
-  const int64_t row = blockIdx.x;
+  const int64_t row = call.first_row + int64_t{blockIdx.x};
   AppendPlace place;
   if (!FindPlace(call, row, &place)) return;
   const int head_dim = image.head_dim;
@@ -245,29 +225,17 @@ const RopeKernelInstance kInstances[] = {
 }  // namespace
 
 Status RopeAppend(const RopeAppendArgs<BFloat16>& args, const Stream& stream) {
-  if (args.batch.num_tokens == 0) return Status();
+  const int num_rows = args.batch.num_tokens - args.first_row;
+  if (num_rows <= 0) return Status();
   const auto* instance = std::ranges::find(kInstances, args.kv.format.codec.dtype,
                                            &RopeKernelInstance::dtype);
   if (instance == std::end(kInstances))
     return Status(StatusCode::kInternal, "no kernel appends to pages of this dtype");
-  const int head_dim = args.spec.head_dim;
-  const RopeCall call = {
-      .batch = args.batch,
-      .kv = args.kv,
-      .cos = args.rope.cos,
-      .sin = args.rope.sin,
-      .qkv = args.qkv,
-      .q = args.q,
-      .num_q_heads = args.spec.num_q1_heads + args.spec.num_q2_heads,
-      .is_rotated = args.style != RopeStyle::kNone,
-      .is_interleaved = args.style == RopeStyle::kInterleaved,
-      .has_kv = args.has_kv,
-      .transform_factor = 1 / std::sqrt(static_cast<double>(head_dim & -head_dim)),
-  };
-  const auto units = static_cast<unsigned>(head_dim / (2 * kChunk));
+  const RopeCall call = RopeCallOf(args);
+  const auto units = static_cast<unsigned>(args.spec.head_dim / (2 * kChunk));
   const dim3 columns(units, kRopeThreads / units);
   return Launch("appending to pages",
-                {.grid = dim3(static_cast<unsigned>(args.batch.num_tokens)),
+                {.grid = dim3(static_cast<unsigned>(num_rows)),
                  .threads = instance->has_unit_columns ? columns : dim3(kRopeThreads)},
                 stream, instance->kernel, call);
 }

@@ -99,8 +99,8 @@ class Products {
 
   size_t Bytes(FewRowsProduct shape) const {
     shape.format = format_;
-    const int halves = shape.out_features / shape.YWidth();
-    return static_cast<size_t>(shape.UnitBytes() * shape.NumUnits() * halves);
+    const cuda::FewRowsTiles tiles = shape.Tiles();
+    return static_cast<size_t>(shape.StripBytes() * tiles.NumUnits() * tiles.StripsOfUnit());
   }
 
   // Some codes, if the weights are not bfloat16.

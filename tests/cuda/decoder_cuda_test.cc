@@ -156,21 +156,25 @@ class CudaWideHeadsTest : public CudaDecoderTest {
   }
 };
 
-// One generated token of an empty sequence: its logits, after it was drawn.
-std::vector<float> DecodeOneToken(Model& model) {
+// Decodes of empty sequences: the logits of their first tokens, after each was drawn.
+std::vector<float> Decode(Model& model, int num_sequences = 1, DType dtype = DType::kBFloat16) {
   const DiffSpec& spec = model.config().attention;
   KvCache kv =
-      model.MakeUniformKvCache(KvFormat::Of(spec, cuda::kPageSize, DType::kBFloat16), {1}).value();
-  const int32_t page = 0;
+      model.MakeUniformKvCache(KvFormat::Of(spec, cuda::kPageSize, dtype), {num_sequences}).value();
+  std::vector<int32_t> pages;
+  for (int i = 0; i < num_sequences; ++i) pages.push_back(i);
   Batch batch;
-  batch.tokens = {7};
-  batch.sequences = {{.first_row = 0, .num_tokens = 1, .position = 0, .pages = &page}};
-  batch.num_prompt_tokens = {0};
-  batch.logit_rows = {0};
-  batch.sample_rows = {{.kind = SampleKind::kGreedy}};
+  for (int i = 0; i < num_sequences; ++i) {
+    batch.tokens.push_back(7 + i);
+    batch.sequences.push_back(
+        {.first_row = i, .num_tokens = 1, .position = 0, .pages = &pages[static_cast<size_t>(i)]});
+    batch.num_prompt_tokens.push_back(0);
+    batch.logit_rows.push_back(i);
+    batch.sample_rows.push_back({.kind = SampleKind::kGreedy});
+  }
   EXPECT_TRUE(testing::IsOk(model.Forward(batch, kv)));
   EXPECT_TRUE(testing::IsOk(model.Collect().status()));
-  const std::span<const float> logits = model.Logits(0, 1).value();
+  const std::span<const float> logits = model.Logits(0, num_sequences).value();
   return {logits.begin(), logits.end()};
 }
 
@@ -183,13 +187,30 @@ TEST_F(CudaWideHeadsTest, NextWeightsAreBroughtNearAndChangeNothing) {
     shim::simulated_device.l2_bytes = l2_bytes;
     const std::unique_ptr<Model> model = LoadWide("llama", 64, Device::kCuda);
     shim::prefetched_lines = 0;
-    return DecodeOneToken(*model);
+    return Decode(*model);
   };
   const std::vector<float> expected = run(0);
   EXPECT_EQ(shim::prefetched_lines, 0);
   EXPECT_EQ(run(1 << 20), expected);
   EXPECT_EQ(shim::prefetched_lines, 2 * (out + gate_up + down) + qkv + output);
   shim::simulated_device = {};
+}
+
+// In a step: the embedding, attention's plan, the last norm, logits and draws. In each of two
+// layers: q, k and v; attention; its output; gate and up; down. More than eight tokens have norms
+// of their own, and pages of codes a kernel that writes them.
+TEST_F(CudaWideHeadsTest, DecodeHasFiveKernelsPerLayer) {
+  const std::unique_ptr<Model> model = LoadWide("diffllama", 64, Device::kCuda);
+  const auto kernels = [&](int num_sequences, DType pages = DType::kBFloat16) {
+    shim::kernels_run = 0;
+    Decode(*model, num_sequences, pages);
+    return shim::kernels_run;
+  };
+  // Logits computes them again.
+  EXPECT_EQ(kernels(1), 5 + 2 * 5 + 1);
+  EXPECT_EQ(kernels(8), 5 + 2 * 5 + 1);
+  EXPECT_EQ(kernels(12), 5 + 2 * 7 + 1);
+  EXPECT_EQ(kernels(1, DType::kInt8), 5 + 2 * 6 + 1);
 }
 #endif
 

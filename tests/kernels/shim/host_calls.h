@@ -115,6 +115,7 @@ inline int64_t graphs_made = 0;          // by cudaGraphInstantiate
 inline std::string last_failure;         // of a launch: the kernel's fault
 inline int64_t releases_under_work = 0;  // of memory, while some stream has queued work
 inline int64_t prefetched_lines = 0;     // by PrefetchL2
+inline int64_t kernels_run = 0;          // without those of cuBLASLt
 
 // As if the process had restarted: clears an error that poisoned the context.
 void ResetContext();
@@ -185,6 +186,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   }
   const shim::GridShape shape = {config->gridDim, config->blockDim, config->dynamicSmemBytes};
   return shim::Enqueue(config->stream, [shape, kernel, ... copies = Parameters(arguments)] {
+    ++shim::kernels_run;
     if (!shim::simulated_device.runs_kernels) return cudaSuccess;
     shim::last_failure = shim::RunGrid(shape, [&] { kernel(copies...); });
     return shim::last_failure.empty() ? cudaSuccess : cudaErrorLaunchFailure;
