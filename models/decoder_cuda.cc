@@ -159,7 +159,7 @@ Status Decoder::QueriesAndPages(int l, const PagedKv& pages, const FewRowsNorm& 
   if (append.first_row == 0) return Status();
   const int generated = std::exchange(append.first_row, 0);
   return LinearAppendFewRows(layer.qkv, {.x = all.x, .num_tokens = generated}, append,
-                             {*parts_.few_rows, inside, out}, stream_);
+                             {*parts_.few_rows, inside, out, generated == rows_.tokens}, stream_);
 }
 
 // Generated tokens and prompt tokens, each by its own kernel.
@@ -215,12 +215,15 @@ Status Decoder::GateTimesUp(const Weights::Layer& layer) {
   if (fused > 0) {
     DS_RETURN_IF_ERROR(LinearSiluMulFewRows(layer.gate_up,
                                             {.x = all.x, .num_tokens = fused, .y = mlp},
-                                            {*parts_.few_rows, inside, Next(layer.down)}, stream_));
+                                            {*parts_.few_rows, inside, Next(layer.down),
+                                             /*follows_kernel=*/true},
+                                            stream_));
   }
   if (fused == rows_.tokens) return Status();
   const LinearArgs<BFloat16> rest = TokensFrom(all, fused, layer.gate_up);
-  DS_RETURN_IF_ERROR(fused > 0 ? Linear(layer.gate_up, rest, *parts_.matrices, stream_)
-                               : Multiply(layer.gate_up, rest, {inside, Next(layer.down)}));
+  DS_RETURN_IF_ERROR(
+      fused > 0 ? Linear(layer.gate_up, rest, *parts_.matrices, stream_)
+                : Multiply(layer.gate_up, rest, {.inside = inside, .next = Next(layer.down)}));
 
   // Stage 2: the activation.
   mlp += fused * int64_t{width};
@@ -273,7 +276,8 @@ Status Decoder::Multiply(const PackedLinear& weight, const LinearArgs<BFloat16, 
   if (few == 0) return Status();
   LinearArgs<BFloat16, Y> generated = args;
   generated.num_tokens = few;
-  return LinearFewRows(weight, generated, {*parts_.few_rows, use.inside, use.next}, stream_);
+  return LinearFewRows(weight, generated,
+                       {*parts_.few_rows, use.inside, use.next, few == args.num_tokens}, stream_);
 }
 template Status Decoder::Multiply(const PackedLinear&, const LinearArgs<BFloat16, BFloat16>&,
                                   const MultiplyUse&);
@@ -344,7 +348,7 @@ Status Decoder::SampleAll(const DeviceStep& step) {
   const int slice = work.logits_rows;
   for (int first = 0; first < count; first += slice) {
     const int rows = std::min(slice, count - first);
-    DS_RETURN_IF_ERROR(LogitsOf(first, rows));
+    DS_RETURN_IF_ERROR(LogitsOf(first, rows, /*follows_kernel=*/true));
     DS_RETURN_IF_ERROR(Sample({.logits = work.logits.as<float>(),
                                .vocab_size = parts_.config.vocab_size,
                                .num_rows = rows,
@@ -358,14 +362,16 @@ Status Decoder::SampleAll(const DeviceStep& step) {
 }
 
 // work.logits = the logits of final states [first, first + count).
-Status Decoder::LogitsOf(int first, int count) {
+Status Decoder::LogitsOf(int first, int count, bool follows_kernel) {
   const Workspace& work = parts_.work;
   const BFloat16* x = work.final_state.as<BFloat16>() +
                       static_cast<int64_t>(first) * parts_.config.hidden_size;
   const PackedLinear& weight = parts_.weights.lm_head;
   const LinearArgs<BFloat16, float> args = {
       .x = x, .num_tokens = count, .y = work.logits.as<float>()};
-  if (LogitsTakeFewRows(count)) return LinearFewRows(weight, args, {*parts_.few_rows}, stream_);
+  if (LogitsTakeFewRows(count))
+    return LinearFewRows(weight, args,
+                         {.few_rows = *parts_.few_rows, .follows_kernel = follows_kernel}, stream_);
   return Linear(weight, args, *parts_.matrices, stream_);
 }
 

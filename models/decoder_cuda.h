@@ -47,8 +47,9 @@ class Decoder {
   Status Forward(const DeviceStep& step, KvCache& kv, int first_logit_row);
   // Samples from final states [0, step.num_sample_rows) into work().sampled.
   Status SampleAll(const DeviceStep& step);
-  // work().logits = the logits of final states [first, first + count).
-  Status LogitsOf(int first, int count);
+  // work().logits = the logits of final states [first, first + count). follows_kernel: the
+  // operation before it on the stream is a kernel.
+  Status LogitsOf(int first, int count, bool follows_kernel = false);
   std::vector<float> Lambdas() const { return parts_.weights.Lambdas(parts_.config); }
 
  private:

@@ -24,7 +24,7 @@ Status Decoder::Mamba(int l, const DeviceStep& step, KvCache& kv) {
   DS_RETURN_IF_ERROR(NormFor({&layer.in_proj}, layer.input_norm, layer.input_norm_bias, &inside));
   DS_RETURN_IF_ERROR(Multiply<BFloat16>(layer.in_proj,
                                         {.x = normed, .num_tokens = tokens, .y = projected},
-                                        {inside, Next(layer.mixer_out)}));
+                                        {.inside = inside, .next = Next(layer.mixer_out)}));
 
   // The convolution over the last tokens.
   CausalConvArgs<BFloat16> conv;
@@ -106,7 +106,7 @@ Status Decoder::GatedMemory(const Weights::Layer& layer) {
   DS_RETURN_IF_ERROR(NormFor({&layer.in_proj}, layer.input_norm, layer.input_norm_bias, &inside));
   DS_RETURN_IF_ERROR(Multiply<BFloat16>(layer.in_proj,
                                         {.x = normed, .num_tokens = tokens, .y = projected},
-                                        {inside, Next(layer.mixer_out)}));
+                                        {.inside = inside, .next = Next(layer.mixer_out)}));
   DS_RETURN_IF_ERROR(cuda::GatedMemory({.gate = projected,
                                         .gate_stride = inner,
                                         .memory = work.memory.as<BFloat16>(),

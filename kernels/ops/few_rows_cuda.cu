@@ -297,7 +297,10 @@ __global__ void __launch_bounds__(kThreads, kColumns8 == 8 ? 1 : 2)
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int first_token = place.token_tile * plan.tile;
   const int num_tokens = min(plan.tile, product.num_tokens - first_token);
-  if (num_tokens <= 0) return;
+  if (num_tokens <= 0) {
+    WaitForPrevious();
+    return;
+  }
 
   // Which units and which part this warp has.
   std::byte* const x = DynamicShared() + plan.stages * layout.stage_bytes;
@@ -324,6 +327,7 @@ __global__ void __launch_bounds__(kThreads, kColumns8 == 8 ? 1 : 2)
       .end_group = GroupBegin(product.in_features, part + 1),
       .tile = TileOf(product.Tiles(), unit_begin[worker], unit_begin[worker + 1])};
   for (int stage = 0; stage < plan.stages - 1; ++stage) cursor.Fetch(product, pieces, stage);
+  WaitForPrevious();
   const int first_group = GroupBegin(product.in_features, first_part);
   const int num_groups = GroupBegin(product.in_features, first_part + parts) - first_group;
   if (kColumns8 == 1 && product.norm.rows != nullptr) {
@@ -343,7 +347,10 @@ __global__ void __launch_bounds__(kThreads, kColumns8 == 8 ? 1 : 2)
   // Tile by tile, each warp its part.
   int stage = 0;
   for (int pass = 0; pass < call.passes; ++pass) {
-    if (pass == call.passes - 1 && blockIdx.y == 0) Prefetch(product.ahead);
+    if (pass == call.passes - 1) {
+      if (blockIdx.y == 0) Prefetch(product.ahead);
+      LaunchDependents();
+    }
     float sums[kColumns8][4] = {};
     if (unit_begin[worker] + pass * product.Tiles().UnitsOfTile() < unit_begin[worker + 1]) {
       for (int group = cursor.begin_group; group < cursor.end_group; group += Pieces::kGroups) {
@@ -415,7 +422,7 @@ Status FewRows::Multiply(const FewRowsProduct& product, const FewRowsPlan& plan,
   const LaunchShape shape = {
       dim3(static_cast<unsigned>(plan.splits * plan.columns * plan.tiles_at_once),
            static_cast<unsigned>(rounds)),
-      dim3(kThreads), plan.SharedBytes(product)};
+      dim3(kThreads), plan.SharedBytes(product), product.follows_kernel && starts_early_};
   const auto run = [&](auto* kernel) {
     const cudaError_t error = cudaFuncSetAttribute(
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));

@@ -114,6 +114,9 @@ struct FewRowsProduct {
   FewRowsPairs pairs = {};                           // with kAppend
   const RopeAppendArgs<BFloat16>* append = nullptr;  // likewise: what RopeAppend takes besides qkv
   int first_row = 0;                                 // likewise: of the batch
+  // The operation before it on the stream is a kernel. Where a device can, the product begins to
+  // read its weights before that one ends.
+  bool follows_kernel = false;
   FewRowsAhead ahead = {};
 
   constexpr int YWidth() const {
@@ -200,6 +203,7 @@ class FewRows {
 
  private:
   FewRowsLimits limits_;
+  bool starts_early_ = false;
   DeviceBuffer partials_;
   DeviceBuffer counters_;  // int32, all 0 between products
 };
@@ -218,6 +222,7 @@ struct FewRowsUse {
   const FewRows& few_rows;
   FewRowsNorm norm = {};  // in the place of x
   FewRowsNext next = {};
+  bool follows_kernel = false;  // as FewRowsProduct's
 };
 
 // Up to how many tokens LinearFewRows is thought to be faster than Linear (docs/results/gpu.md):

@@ -227,6 +227,7 @@ FewRowsProduct FewRowsOf(const PackedLinear& weight, const LinearArgs<BFloat16, 
           .y_dtype = y_dtype,
           .bias = weight.bias(),
           .accumulate = args.accumulate,
+          .follows_kernel = use.follows_kernel,
           .ahead = AheadOf(use)};
 }
 

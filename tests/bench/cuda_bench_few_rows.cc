@@ -58,14 +58,16 @@ class Products {
     y_ = Must(cuda::DeviceBuffer::Allocate(sizeof(float) * kRowsMax *
                                            static_cast<size_t>(std::max(vocab, 2 * inner))));
     Must(cuda::FillBytes(y_, std::byte{0}, stream_));
+    Must(stream_.Synchronize());  // products that begin early may then read the weights
   }
 
   // Rows in the order of their figures.
   void Layers(std::initializer_list<int> of_layers) {
-    for (int rows : of_layers) AddLayer(LayerName(rows), rows, {}, 0);
+    for (int rows : of_layers) AddLayer(LayerName(rows), rows, {});
   }
 
-  // The library's beside them; the next weights brought near; products that thread blocks share.
+  // The library's beside them; the next weights brought near; products that begin before the one
+  // before them ends; products that thread blocks share.
   void Variants() {
     for (int rows : {1, 8, 16, 32, 64}) {
       const std::string of_rows = "layer_us_rows" + std::to_string(rows);
@@ -75,9 +77,13 @@ class Products {
     for (int megabytes : {7, 14, 24}) {
       AddLayer(LayerName(1) + "_ahead" + std::to_string(megabytes) + "mb", 1, {}, megabytes * 1e6);
     }
+    for (int rows : {1, 8, 64}) {
+      AddLayer(LayerName(rows) + "_early", rows, {}, 0, /*starts_early=*/true);
+      AddLayer(LayerName(rows) + "_early_ahead14mb", rows, {}, 14e6, /*starts_early=*/true);
+    }
     for (int rows : {16, 32, 64}) {
       for (int splits : {1, 2, 4, 8}) {
-        AddLayer(LayerName(rows) + "_splits" + std::to_string(splits), rows, splits, 0);
+        AddLayer(LayerName(rows) + "_splits" + std::to_string(splits), rows, splits);
       }
     }
   }
@@ -123,7 +129,8 @@ class Products {
     return shape;
   }
 
-  void AddLayer(const std::string& name, int rows, std::optional<int> splits, double ahead_bytes) {
+  void AddLayer(const std::string& name, int rows, std::optional<int> splits,
+                double ahead_bytes = 0, bool starts_early = false) {
     if (!figures_.wants(name)) return;
     const auto plan_of = [&](const FewRowsProduct& product) {
       return Must(cuda::PlanFewRows(product, few_rows_.limits(), splits));
@@ -134,6 +141,7 @@ class Products {
           const FewRowsProduct after = Of(shapes_[static_cast<size_t>(next) % shapes_.size()],
                                           static_cast<size_t>(next) % (weights_.size() - 1), rows);
           product.ahead = cuda::AheadOf(after, plan_of(after), ahead_bytes);
+          product.follows_kernel = starts_early && next > 1;
           Must(few_rows_.Multiply(product, plan_of(product), stream_));
         },
         rows);

@@ -127,8 +127,8 @@ class CompileGateTest(unittest.TestCase):
 
 
 class SassWalkTest(unittest.TestCase):
-    """samples/sass.txt: two warpgroups, of which one fetches, and a kernel with a loop that loads.
-    Without change they are right."""
+    """samples/sass.txt: two warpgroups, of which one fetches, a kernel with a loop that loads, and
+    one that waits for the kernel before it. Without change they are right."""
 
     def judge(self, **changes):
         """Findings after the text of the instruction at each address is replaced."""
@@ -148,7 +148,13 @@ class SassWalkTest(unittest.TestCase):
     def test_right_kernel_passes_and_everything_in_it_is_counted(self):
         found, counts = self.judge()
         self.assertEqual(found, [])
-        self.assertEqual(counts, {"wgmma": 3, "setmaxnreg": 2, "bulk copy": 1, "loads": 1})
+        self.assertEqual(counts, {
+            "wgmma": 3,
+            "setmaxnreg": 2,
+            "bulk copy": 1,
+            "wait": 2,
+            "loads": 1
+        })
 
     def test_touched_registers_of_unfinished_wgmma_fail(self):
         for change, expected in (("FADD R60, R1, R2", "accumulators R56"),
@@ -205,6 +211,25 @@ class SassWalkTest(unittest.TestCase):
         self.expect(found, "loads: 0x1000 ", "waits at 0x1010")
         found, _ = self.judge(at_1070="NOP", at_1090="BRA 0x1080")
         self.assertEqual(found, [])
+
+    def test_access_before_the_wait_fails(self):
+        for change in ("LDG.E R2, desc[UR4][R20.64]", "LD.E R2, [R20.64]", "PREEXIT",
+                       "STG.E desc[UR4][R20.64], R2", "REDG.E.ADD desc[UR4][R20.64], R2",
+                       "ATOMG.E.ADD.STRONG.GPU PT, R2, desc[UR4][R20.64], R3"):
+            found, _ = self.judge(at_2020=change)
+            self.expect(found, "wait: 0x2020 ", "comes before the wait")
+
+    def test_path_without_wait_fails(self):
+        found, _ = self.judge(at_2090="NOP")
+        self.expect(found, "wait: 0x20a0 ", "reached without a wait")
+        found, _ = self.judge(at_2010="@!P0 EXIT")
+        self.expect(found, "wait: 0x2010 ", "reached without a wait")
+        found, _ = self.judge(at_2030="@P2 ACQBULK")
+        self.assertEqual([finding.split()[1] for finding in found],
+                         ["0x2040", "0x2050", "0x2070", "0x2080"])
+        found, counts = self.judge(at_2030="NOP", at_2090="NOP")
+        self.assertEqual(counts["wait"], 0)
+        self.assertTrue(any("0x20a0 EXIT" in finding for finding in found), found)
 
     def test_rule_that_found_nothing_to_look_at_fails(self):
         _, counts = self.judge(at_0190="NOP")

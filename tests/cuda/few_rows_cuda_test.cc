@@ -309,6 +309,57 @@ TEST_F(FewRowsTest, NextWeightsAreBroughtNearAndChangeNothing) {
   }
 }
 
+// A chain in which each product reads what the one before it writes, one by split sums. Where the
+// device can, products begin before the one before them ends.
+TEST_F(FewRowsTest, ProductsThatFollowKernelsHaveTheSameBits) {
+  constexpr int kWidth = 136, kTokens = 3;
+  const DeviceArray<BFloat16> weight(ToBFloat16(RandomBFloat16s(2 * kWidth, kWidth, 21)), *stream_),
+      x(ToBFloat16(RandomBFloat16s(kTokens, kWidth, 22)), *stream_);
+  const DeviceArray<float> scale(RandomFloats(kWidth, 23), *stream_);
+  const auto run = [&](bool follows_kernel, int splits) {
+    const DeviceArray<float> hidden(RandomFloats(kTokens * kWidth, 24), *stream_);
+    const DeviceArray<BFloat16> inner(std::vector<BFloat16>(kTokens * kWidth), *stream_);
+    FewRowsProduct first = {.weight = weight.data(),
+                            .in_features = kWidth,
+                            .out_features = kWidth,
+                            .x = x.data(),
+                            .x_stride = kWidth,
+                            .num_tokens = kTokens,
+                            .y = hidden.data(),
+                            .y_dtype = DType::kFloat32,
+                            .accumulate = true};
+    FewRowsProduct second = {.weight = weight.data(),
+                             .in_features = kWidth,
+                             .out_features = 2 * kWidth,
+                             .norm = {.rows = hidden.data(), .weight = scale.data(), .eps = 1e-5f},
+                             .num_tokens = kTokens,
+                             .form = FewRowsForm::kSiluMul,
+                             .y = inner.data(),
+                             .follows_kernel = follows_kernel};
+    FewRowsProduct third = first;
+    third.x = inner.data();
+    third.follows_kernel = follows_kernel;
+    const FewRowsPlan plan = {.splits = splits, .columns = 2, .tile = kTokens, .stages = 3};
+    for (const FewRowsProduct& product : {first, second, third, second, third})
+      EXPECT_TRUE(IsOk(few_rows_.Multiply(product, plan, *stream_)));
+    return hidden.Read(*stream_);
+  };
+  for (const int splits : {1, 4}) {
+    const std::vector<float> expected = run(false, splits);
+    OnEverySchedule([&] { EXPECT_TRUE(SameBits(run(true, splits), expected)); });
+#if defined(DIFFSERVE_CUDA_ON_CPU)
+    for (const int major : {8, 9}) {
+      SimulateComputeCapability(major);
+      device_ = cuda::OpenDevice(0).value();
+      few_rows_ = FewRows::Create(device_, size_t{4} << 20, *stream_).value();
+      shim::early_kernels = 0;
+      EXPECT_TRUE(SameBits(run(true, splits), expected));
+      EXPECT_EQ(shim::early_kernels, major >= 9 ? 4 : 0) << "compute capability " << major;
+    }
+#endif
+  }
+}
+
 TEST_F(FewRowsTest, TokensThatDoNotFitAtOnceAreComputedInParts) {
   constexpr int kIn = 16392, kTokens = 6;
   const Case of{.out_features = 8, .in_features = kIn};

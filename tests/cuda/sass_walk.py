@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ptxas made of the instructions that it must not reorder: four rules over SASS, as
-`cuobjdump -sass` prints it. All but the last follow every path through a kernel.
+"""What ptxas made of the instructions that it must not reorder: five rules over SASS, as
+`cuobjdump -sass` prints it. All but "loads" follow every path through a kernel.
 
   wgmma       From a wgmma until the wait for its group, no instruction touches its accumulators,
               and none writes its A. Those registers belong to the tensor core (ptxas before 13.3
@@ -8,6 +8,9 @@
   setmaxnreg  Code after it uses only registers that the warp then has.
   bulk copy   None lies in a loop over a warp's lanes, which ptxas makes where it cannot see that
               one lane copies (ElectedLane in ptx.cuh shows it).
+  wait        A kernel that may start before the one before it ends waits for it (ACQBULK) on every
+              path. Up to there it touches global memory only by cp.async (LDGSTS), which fetches
+              weights, and launches no dependents (PREEXIT).
   loads       In decode attention, a loop asks for all that it loads from global memory before it
               waits for any of it. With too few registers ptxas waits between.
 """
@@ -33,7 +36,14 @@ GROUPS_MAX = 8  # in flight; more: a wait is missing
 
 ONE_ROUND = "DiffDecode"  # in the names of the kernels under the rule "loads"
 
-RULES = ("wgmma", "setmaxnreg", "bulk copy", "loads")
+DEPENDENT = "FewRowsKernel"  # in the names of the kernels that must wait
+# Opcodes that access global memory, or any (LD, ST, ATOM), beside those of the wait.
+ACCESSES = {
+    "ATOM", "ATOMG", "LD", "LDG", "RED", "REDG", "ST", "STG", "UBLKCP", "UBLKRED", "UTMALDG",
+    "UTMASTG"
+}
+
+RULES = ("wgmma", "setmaxnreg", "bulk copy", "wait", "loads")
 
 
 @dataclasses.dataclass
@@ -151,8 +161,9 @@ class Code:
         return after
 
     def reachable(self, begin, stops):
-        """Indices of the instructions that may follow `begin`, up to those that `stops` accepts."""
-        seen, pending = set(), list(self.next[begin])
+        """Indices of the instructions that may follow `begin` (None: the beginning), up to those
+        that `stops` accepts."""
+        seen, pending = set(), [0] if begin is None else list(self.next[begin])
         while pending:
             i = pending.pop()
             if i in seen or stops(self.instructions[i]):
@@ -277,6 +288,23 @@ def judge_loads(instructions):
     return count, findings
 
 
+def judge_wait(code):
+    """(number of waits, findings)"""
+
+    def is_wait(each):
+        return each.base == "ACQBULK" and not each.predicate
+
+    count = sum(is_wait(each) for each in code.instructions)
+    before = code.reachable(None, is_wait)
+    findings = []
+    for each in (code.instructions[i] for i in sorted(before)):
+        if each.base == "EXIT":
+            findings.append(f"{each} is reached without a wait for the kernel before")
+        elif each.base in ACCESSES or each.base == "PREEXIT":
+            findings.append(f"{each} comes before the wait for the kernel before")
+    return count, findings
+
+
 JUDGES = dict(zip(RULES, (judge_wgmma, judge_registers, judge_bulk_copies)))  # of the paths
 
 
@@ -292,7 +320,8 @@ def judge(lines):
             counts["loads"] += count
             if count:
                 verdicts.append((name, "loads", findings))
-        if not opcodes & {"HGMMA", "USETMAXREG", "UBLKCP"}:
+        waits = DEPENDENT in name or opcodes & {"ACQBULK", "PREEXIT"}
+        if not waits and not opcodes & {"HGMMA", "USETMAXREG", "UBLKCP"}:
             continue
         try:
             code = Code(instructions)
@@ -304,4 +333,8 @@ def judge(lines):
             counts[rule] += count
             if count:
                 verdicts.append((name, rule, findings))
+        if waits:
+            count, findings = judge_wait(code)
+            counts["wait"] += count
+            verdicts.append((name, "wait", findings))
     return verdicts, counts

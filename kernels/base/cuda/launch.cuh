@@ -19,6 +19,9 @@ struct LaunchShape {
   dim3 grid;     // x up to 2^31 - 1, y and z up to 65,535
   dim3 threads;  // per thread block; up to 1,024
   size_t shared_bytes = 0;
+  // The operation before it on the stream is a kernel, for which this one waits by itself
+  // (WaitForPrevious in ptx.cuh). From Hopper on.
+  bool is_dependent = false;
 };
 
 // Queues kernel(arguments...) on the stream. Errors of the running kernel surface at a later call.
@@ -31,6 +34,11 @@ Status Launch(std::string_view name, const LaunchShape& shape, const Stream& str
   config.blockDim = shape.threads;
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream.handle();
+  cudaLaunchAttribute dependent = {};
+  dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  dependent.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &dependent;
+  config.numAttrs = shape.is_dependent ? 1 : 0;
   const cudaError_t error = cudaLaunchKernelEx(&config, kernel,
                                                std::forward<Arguments>(arguments)...);
   return error == cudaSuccess ? Status() : ToStatus(error, "launching " + std::string(name));

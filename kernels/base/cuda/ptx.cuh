@@ -62,6 +62,22 @@ __device__ __forceinline__ void PrefetchL2(const void* source) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(source));
 }
 
+// ---- Dependent launch, sm_90 (LaunchShape::is_dependent): the kernel may run before the one
+// before it on the stream ends. Every thread waits for that one before it reads what kernels write,
+// and before it writes to global memory. Without such a launch the wait is over at once.
+__device__ __forceinline__ void WaitForPrevious() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// From where on a dependent kernel may start, once every thread block has come here or ended. After
+// WaitForPrevious, so that no more than two kernels run at a time.
+__device__ __forceinline__ void LaunchDependents() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // ---- Transaction barriers (mbarrier) and bulk copies, sm_90.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 __device__ __forceinline__ void BarrierInit(uint32_t barrier, int arrivals) {

@@ -366,8 +366,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
       !product.IsSupported()) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
-  const cudaError_t error = shim::Enqueue(stream, [product] {
-    return shim::simulated_device.runs_kernels ? product.Compute() : cudaSuccess;
-  });
+  const cudaError_t error = shim::Enqueue(
+      stream,
+      [product] { return shim::simulated_device.runs_kernels ? product.Compute() : cudaSuccess; },
+      /*is_kernel=*/true);
   return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }

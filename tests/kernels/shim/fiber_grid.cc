@@ -3,14 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <deque>
-#include <memory>
-#include <random>
-#include <set>
-#include <utility>
-#include <vector>
 
-#include "tests/kernels/shim/fiber_context.h"
+#include "tests/kernels/shim/grid.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -24,145 +18,39 @@ constexpr size_t kStackBytes = size_t{256} << 10;
 constexpr size_t kRedZoneBytes = 1024;
 constexpr unsigned char kPoison = 0xff;  // NaN as bf16 and as float
 constexpr unsigned char kRedZone = 0xa5;
-constexpr int kNumBarriers = 16;
 
-struct Copy {
-  std::byte* destination;
-  const void* source;
-  size_t bytes;
-  uint32_t barrier;  // for a bulk copy
-};
+// Stacks that no fiber uses.
+std::vector<std::unique_ptr<std::byte[]>> free_stacks;
 
-struct Fiber {
-  FiberContext context;
-  std::unique_ptr<std::byte[]> stack;
-  void* fake_stack = nullptr;  // AddressSanitizer's
-  Index3 index;
-  int number = 0;  // in the block
-  uint32_t priority = 0;
-  bool finished = false;
-  std::vector<Copy> open_group;
-  std::deque<std::vector<Copy>> groups;
-};
-
-// Lanes of one warp that wait for the rest of their mask.
-struct Meeting {
-  int warp;
-  uint32_t mask;
-  const char* operation;
-  void* arguments[32];
-  uint32_t arrived;
-};
-
-// The tasks of one warp, oldest first.
-struct WarpTasks {
-  struct Entry {
-    WarpTask task;
-    uint64_t group;
-    bool has_run;
-  };
-  std::deque<Entry> entries;
-  uint64_t open_group = 0;
-  size_t num_issued = 0;
-  bool fenced = false;
-};
-
-// The 64-bit barrier word in shared memory.
-struct TransactionBarrier {
-  int32_t pending_bytes;
-  int16_t pending_arrivals;
-  uint16_t arrivals_and_phase;  // phase in bit 15
-  uint32_t Phase() const { return arrivals_and_phase >> 15; }
-};
-static_assert(sizeof(TransactionBarrier) == 8);
-
-class Grid {
- public:
-  Grid(const GridShape& shape, const GridOptions& options, const std::function<void()>& thread)
-      : shape_(shape), options_(options), thread_(thread), random_(options.seed) {}
-
-  std::string Run();
-  // Passed by value and moved from, since nothing on the stack of an abandoned fiber is destroyed.
-  void Fail(std::string message) {
-    if (error_.empty()) error_ = std::move(message);
-    SwitchToScheduler(*current_);
-    std::abort();
-  }
-  void MeetWarp(uint32_t mask, const char* operation, void* argument, WarpOperation apply);
-  void MeetBlock(int id, int num_threads);
-  void CopyAsync(const Copy& copy);
-  void CommitCopies();
-  void WaitCopies(size_t groups_in_flight);
-  void BulkCopyAsync(const Copy& copy);
-  void BarrierChange(uint32_t barrier, int arrivals, int64_t bytes);
-  void BarrierWait(uint32_t barrier, uint32_t parity);
-  std::byte* SharedAt(uint32_t address, size_t bytes, size_t alignment);
-  void AnnounceTask(uint64_t signature);
-  void IssueTask(WarpTask task);
-  void WaitTasks(size_t groups_in_flight);
-  uint32_t CountInTurn(uint32_t* counter, uint32_t last) {
-    counters_.insert(counter);
-    return std::exchange(*counter, *counter >= last ? 0 : *counter + 1);
-  }
-  WarpTasks& tasks() { return tasks_[static_cast<size_t>(current_->number / 32)]; }
-
-  Fiber& current() { return *current_; }
-  std::byte* shared() { return shared_; }
-  void RunThread();
-
- private:
-  void RunBlock(Index3 block);
-  size_t PickReady() {
-    if (!has_priorities_) return random_() % ready_.size();
-    const auto top = std::ranges::max_element(ready_, {}, &Fiber::priority);
-    return static_cast<size_t>(top - ready_.begin());
-  }
-  void PrepareFibers(Index3 block);
-  void SetUpShared(std::vector<std::byte>& storage);
-  void CheckRedZones(const std::vector<std::byte>& storage);
-  void SwitchTo(Fiber& fiber);
-  void SwitchToScheduler(Fiber& fiber);
-  void Perform(const Copy& copy);
-  void PerformOneBulkCopy();
-  void RunTasksUpTo(WarpTasks& tasks, size_t count);
-  void RunSomeTask();
-  void CheckTasksAreOver();
-  bool Coin() { return (random_() & 1) != 0; }
-  bool EarlyCopy() {
-    return options_.copy_timing == CopyTiming::kEarly ||
-           (options_.copy_timing == CopyTiming::kShuffled && Coin());
-  }
-  void Wake(Fiber& fiber) { ready_.push_back(&fiber); }
-
-  const GridShape shape_;
-  const GridOptions options_;
-  const bool has_priorities_ = options_.seed > 1 && options_.seed % 2 == 1;
-  const std::function<void()>& thread_;
-  std::mt19937 random_;
-  std::string error_;
-  FiberContext scheduler_;
-  void* scheduler_fake_stack_ = nullptr;
-  const void* scheduler_stack_ = nullptr;
-  size_t scheduler_stack_bytes_ = 0;
-  std::vector<std::unique_ptr<Fiber>> fibers_;
-  Fiber* current_ = nullptr;
-  std::vector<Fiber*> ready_;
-  std::vector<Meeting> meetings_;
-  std::set<const uint32_t*> counters_;
-  std::vector<Fiber*> at_barrier_[kNumBarriers];
-  std::vector<std::pair<uint32_t, Fiber*>> transaction_waiters_;
-  std::vector<Copy> bulk_copies_;
-  std::vector<WarpTasks> tasks_;                   // by warp
-  size_t num_tasks_ = 0;                           // of all warps
-  std::vector<std::vector<uint64_t>> signatures_;  // of all tasks issued, by warpgroup
-  std::byte* shared_ = nullptr;
-};
-
-Grid* grid = nullptr;  // the running one
-GridOptions grid_options;
+std::unique_ptr<std::byte[]> TakeStack() {
+  if (free_stacks.empty()) return std::make_unique_for_overwrite<std::byte[]>(kStackBytes);
+  std::unique_ptr<std::byte[]> stack = std::move(free_stacks.back());
+  free_stacks.pop_back();
+  return stack;
+}
 
 // A fiber's entry has no argument and finds its grid here.
 void FiberEntry() { grid->RunThread(); }
+
+}  // namespace
+
+std::vector<Index3> BlocksOf(const Index3& count) {
+  std::vector<Index3> blocks;
+  for (unsigned z = 0; z < count.z; ++z) {
+    for (unsigned y = 0; y < count.y; ++y) {
+      for (unsigned x = 0; x < count.x; ++x) blocks.push_back({x, y, z});
+    }
+  }
+  return blocks;
+}
+
+Grid::~Grid() {
+#if defined(__SANITIZE_ADDRESS__)
+  __asan_unpoison_memory_region(storage_.data(), storage_.size());
+#endif
+  for (const std::unique_ptr<Fiber>& fiber : fibers_)
+    free_stacks.push_back(std::move(fiber->stack));
+}
 
 void Grid::RunThread() {
 #if defined(__SANITIZE_ADDRESS__)
@@ -172,6 +60,8 @@ void Grid::RunThread() {
   bool in_flight = !current_->open_group.empty();
   for (const std::vector<Copy>& group : current_->groups) in_flight |= !group.empty();
   if (in_flight) Fail("a thread ends with copies in flight");
+  if (shape_.is_dependent && !current_->has_waited)
+    Fail("a thread ends without a wait for the kernel before");
   current_->finished = true;
   SwitchToScheduler(*current_);
 }
@@ -199,41 +89,39 @@ void Grid::SwitchToScheduler(Fiber& fiber) {
 #endif
 }
 
-void Grid::SetUpShared(std::vector<std::byte>& storage) {
-  storage.assign(shape_.shared_bytes + 3 * kRedZoneBytes, std::byte{kRedZone});
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(storage.data()) + kRedZoneBytes;
+void Grid::SetUpShared() {
+  storage_.assign(shape_.shared_bytes + 3 * kRedZoneBytes, std::byte{kRedZone});
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(storage_.data()) + kRedZoneBytes;
   shared_ = reinterpret_cast<std::byte*>((begin + kRedZoneBytes - 1) / kRedZoneBytes *
                                          kRedZoneBytes);
   std::memset(shared_, kPoison, shape_.shared_bytes);
 #if defined(__SANITIZE_ADDRESS__)
-  __asan_poison_memory_region(storage.data(), static_cast<size_t>(shared_ - storage.data()));
+  __asan_poison_memory_region(storage_.data(), static_cast<size_t>(shared_ - storage_.data()));
   __asan_poison_memory_region(shared_ + shape_.shared_bytes, kRedZoneBytes);
 #endif
 }
 
-void Grid::CheckRedZones(const std::vector<std::byte>& storage) {
+void Grid::CheckRedZones() {
 #if defined(__SANITIZE_ADDRESS__)
-  __asan_unpoison_memory_region(storage.data(), storage.size());
+  __asan_unpoison_memory_region(storage_.data(), storage_.size());
 #endif
-  const size_t begin = static_cast<size_t>(shared_ - storage.data());
-  for (size_t i = 0; i < storage.size(); ++i) {
+  const size_t begin = static_cast<size_t>(shared_ - storage_.data());
+  for (size_t i = 0; i < storage_.size(); ++i) {
     const bool outside = i < begin || i >= begin + shape_.shared_bytes;
-    if (outside && storage[i] != std::byte{kRedZone} && error_.empty())
+    if (outside && storage_[i] != std::byte{kRedZone} && error_.empty())
       error_ = "a write outside of shared memory";
   }
 }
 
 void Grid::PrepareFibers(Index3 block) {
   const Index3 threads = shape_.threads;
-  blockIdx = block;
-  blockDim = threads;
-  gridDim = shape_.grid;
+  block_ = block;
   const size_t count = size_t{threads.x} * threads.y * threads.z;
   tasks_.assign((count + 31) / 32, {});
   signatures_.assign((count + 127) / 128, {});
   while (fibers_.size() < count) {
     fibers_.push_back(std::make_unique<Fiber>());
-    fibers_.back()->stack = std::make_unique_for_overwrite<std::byte[]>(kStackBytes);
+    fibers_.back()->stack = TakeStack();
   }
   for (size_t i = 0; i < count; ++i) {
     Fiber& fiber = *fibers_[i];
@@ -242,6 +130,7 @@ void Grid::PrepareFibers(Index3 block) {
     fiber.number = static_cast<int>(i);
     fiber.priority = has_priorities_ ? static_cast<uint32_t>(random_()) : 0;
     fiber.finished = false;
+    fiber.has_waited = false;
     fiber.fake_stack = nullptr;
     fiber.open_group.clear();
     fiber.groups.clear();
@@ -250,12 +139,17 @@ void Grid::PrepareFibers(Index3 block) {
   }
 }
 
-void Grid::RunBlock(Index3 block) {
-  std::vector<std::byte> storage;
-  SetUpShared(storage);
+void Grid::BeginBlock(Index3 block) {
+  SetUpShared();
   PrepareFibers(block);
-  size_t running = ready_.size();
-  while (running > 0 && error_.empty()) {
+  running_ = ready_.size();
+}
+
+void Grid::RunFibers() {
+  blockIdx = block_;
+  blockDim = shape_.threads;
+  gridDim = shape_.grid;
+  while (running_ > held_.size() && error_.empty()) {
     RunSomeTask();
     if (!bulk_copies_.empty() && (ready_.empty() || EarlyCopy())) {
       PerformOneBulkCopy();
@@ -266,27 +160,53 @@ void Grid::RunBlock(Index3 block) {
       Fiber& next = *ready_.back();
       ready_.pop_back();
       SwitchTo(next);
-      running -= next.finished;
+      running_ -= next.finished;
     }
   }
+}
+
+void Grid::EndBlock() {
   if (error_.empty() && !bulk_copies_.empty()) error_ = "a block ends with bulk copies in flight";
   CheckTasksAreOver();
-  CheckRedZones(storage);
+  CheckRedZones();
+}
+
+void Grid::RunBlock(Index3 block) {
+  BeginBlock(block);
+  RunFibers();
+  EndBlock();
+}
+
+std::string Grid::Start(Index3 block) {
+  holds_ = true;
+  BeginBlock(block);
+  RunFibers();
+  return error_;
+}
+
+std::string Grid::Finish() {
+  holds_ = false;
+  for (Fiber* fiber : held_) Wake(*fiber);
+  held_.clear();
+  RunFibers();
+  EndBlock();
+  return error_;
+}
+
+void Grid::WaitForPrevious() {
+  current_->has_waited = true;
+  if (!holds_) return;
+  held_.push_back(current_);
+  SwitchToScheduler(*current_);
 }
 
 std::string Grid::Run() {
-  std::vector<Index3> blocks;
-  for (unsigned z = 0; z < shape_.grid.z; ++z) {
-    for (unsigned y = 0; y < shape_.grid.y; ++y) {
-      for (unsigned x = 0; x < shape_.grid.x; ++x) blocks.push_back({x, y, z});
-    }
-  }
+  std::vector<Index3> blocks = BlocksOf(shape_.grid);
   std::shuffle(blocks.begin(), blocks.end(), random_);
   for (const Index3& block : blocks) {
     if (error_.empty()) RunBlock(block);
   }
-  if (error_.empty() && std::ranges::any_of(counters_, [](const uint32_t* at) { return *at != 0; }))
-    error_ = "a counter is not 0 after the grid";
+  if (error_.empty() && HasCounters()) error_ = kOpenCounters;
   return error_;
 }
 
@@ -338,6 +258,8 @@ std::byte* Grid::SharedAt(uint32_t address, size_t bytes, size_t alignment) {
 void Grid::Perform(const Copy& copy) { std::memcpy(copy.destination, copy.source, copy.bytes); }
 
 void Grid::CopyAsync(const Copy& copy) {
+  // A source that must not be read yet shows now.
+  if (holds_) static_cast<void>(*static_cast<const volatile char*>(copy.source));
   std::memset(copy.destination, kPoison, copy.bytes);
   if (EarlyCopy()) return Perform(copy);
   current_->open_group.push_back(copy);
@@ -444,12 +366,10 @@ void Grid::CheckTasksAreOver() {
   tasks_.clear();
 }
 
-}  // namespace
-
 void SetGridOptions(const GridOptions& options) { grid_options = options; }
 
 std::string RunGrid(const GridShape& shape, const std::function<void()>& thread) {
-  Grid local(shape, grid_options, thread);
+  Grid local(shape, grid_options, thread, grid_options.seed);
   grid = &local;
   std::string error = local.Run();
   grid = nullptr;
@@ -480,6 +400,8 @@ void FenceTasks() { grid->tasks().fenced = true; }
 void CommitTasks() { ++grid->tasks().open_group; }
 void WaitTasks(size_t groups_in_flight) { grid->WaitTasks(groups_in_flight); }
 uint32_t CountInTurn(uint32_t* counter, uint32_t last) { return grid->CountInTurn(counter, last); }
+void WaitForPrevious() { grid->WaitForPrevious(); }
+void LaunchDependents() { grid->LaunchDependents(); }
 void BulkCopyAsync(uint32_t destination, const void* source, size_t bytes, uint32_t barrier) {
   if (bytes % 16 != 0 || reinterpret_cast<uintptr_t>(source) % 16 != 0)
     Fail("a bulk copy is not a multiple of 16 bytes");

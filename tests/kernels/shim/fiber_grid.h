@@ -19,8 +19,9 @@
 //   3. Lanes that reach a shuffle, ldmatrix, mma or wgmma separately: here they are brought
 //   together. Run synccheck and racecheck of compute-sanitizer on the small cases of the kernels'
 //   tests (raw bulk copies give racecheck false alarms).
-//   4. Order between thread blocks, and between kernels of a stream: blocks run whole, and kernels
-//   run one at a time. Run decode with its combine in a graph 1,000 times and require equal bits.
+//   4. Order between thread blocks, and between kernels of a stream: blocks run whole but for the
+//   wait of a dependent launch, and kernels run one at a time. Run decode in a graph 1,000 times
+//   and require equal bits.
 //   5. The compiler: ptxas before 13.3 may reuse the A registers of a wgmma too early (no GPU is
 //   needed: tests/cuda/sass_walk.py looks at the machine code), and once gave wrong shared
 //   addresses to an mma.sync kernel (the cases that expect exact values).
@@ -39,7 +40,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
+#include <vector>
 
 namespace diffserve::shim {
 
@@ -68,10 +71,33 @@ struct GridShape {
   Index3 grid;
   Index3 threads;  // per thread block
   size_t shared_bytes = 0;
+  // May start before the kernel before it on its stream ends. Each thread must wait for that one,
+  // and may launch dependents only afterwards.
+  bool is_dependent = false;
 };
 
 // Returns "" or the kernel's fault; memory is then as the fault left it.
 std::string RunGrid(const GridShape& shape, const std::function<void()>& thread);
+
+// A dependent grid whose first thread blocks run up to the wait, all side by side, before the
+// kernel before it does anything. Such kernels have no __shared__ variables, which blocks would
+// share here.
+class Grid;
+class EarlyGrid {
+ public:
+  EarlyGrid(const GridShape& shape, std::function<void()> thread);
+  ~EarlyGrid();
+  std::string RunToWaits();
+  std::string RunRest();
+
+ private:
+  const GridShape shape_;
+  const std::function<void()> thread_;
+  std::vector<Index3> blocks_;
+  std::vector<std::unique_ptr<Grid>> started_;  // of the first blocks
+};
+// Whether the grid options' seed lets dependent grids start early.
+bool StartsEarly();
 
 // ---- For the replacements of PTX and of CUDA's built-ins; called by the running fiber.
 
@@ -117,6 +143,9 @@ void WaitTasks(size_t groups_in_flight);
 // A counter in global memory. One that is not 0 after the grid is the kernel's fault: the next
 // launch would count on from there.
 uint32_t CountInTurn(uint32_t* counter, uint32_t last);
+
+void WaitForPrevious();
+void LaunchDependents();
 
 void BulkCopyAsync(uint32_t destination, const void* source, size_t bytes, uint32_t barrier);
 void BarrierInit(uint32_t barrier, int arrivals);

@@ -12,15 +12,26 @@
 #include <utility>
 #include <vector>
 
+#include "tests/kernels/shim/device_memory.h"
 #include "tests/kernels/shim/transfer_counts.h"
 
 namespace shim = diffserve::shim;
 
-using Operation = std::function<cudaError_t()>;
+namespace {
+
+struct Operation {
+  std::function<cudaError_t()> run;
+  std::shared_ptr<const shim::KernelRun> kernel;  // of ours; `run` runs it whole
+  bool is_kernel = false;                         // of ours or cuBLASLt's
+};
+
+}  // namespace
 
 struct CUstream_st {
   int device = 0;
   std::deque<Operation> waiting;
+  bool ends_with_kernel = false;             // of all operations so far
+  std::unique_ptr<shim::EarlyGrid> started;  // of the next operation
   bool captures = false;
   std::vector<Operation> captured;
 };
@@ -68,21 +79,54 @@ bool IsWithin(const Regions& regions, const void* data, size_t size_bytes) {
   return offset + size_bytes <= region->second;
 }
 
+cudaError_t ResultOf(std::string failure) {
+  shim::last_failure = std::move(failure);
+  return shim::last_failure.empty() ? cudaSuccess : cudaErrorLaunchFailure;
+}
+
+// Runs a dependent kernel up to its waits, before the one before it.
+cudaError_t Start(const shim::KernelRun& kernel, std::unique_ptr<shim::EarlyGrid>* started) {
+  ++shim::early_kernels;
+  *started = std::make_unique<shim::EarlyGrid>(kernel.shape, kernel.thread);
+  shim::WatchEarlyAccesses();
+  std::string failure = (*started)->RunToWaits();
+  shim::EndEarlyAccesses();
+  if (!failure.empty()) return ResultOf(std::move(failure));
+  if (shim::HasWrittenEarly()) return ResultOf("a write before the wait for the kernel before");
+  if (!shim::HasTouchedWrittenMemory()) return cudaSuccess;
+  return ResultOf("a read before the wait of what an earlier kernel wrote");
+}
+
+// Runs an operation, of which *started is the beginning if it has one. The next one may begin
+// before.
+cudaError_t RunOne(const Operation& operation, const Operation* next,
+                   std::unique_ptr<shim::EarlyGrid>* started) {
+  const std::unique_ptr<shim::EarlyGrid> own = std::move(*started);
+  const bool starts_next = operation.is_kernel && next != nullptr && next->kernel != nullptr &&
+                           next->kernel->shape.is_dependent && shim::StartsEarly() &&
+                           shim::simulated_device.runs_kernels;
+  if (starts_next) {
+    if (const cudaError_t error = Start(*next->kernel, started); error != cudaSuccess) return error;
+  }
+  if (own != nullptr) ++shim::kernels_run;
+  const cudaError_t error = own == nullptr ? operation.run() : ResultOf(own->RunRest());
+  if (error != cudaSuccess || !starts_next || !shim::HasTouchedWrittenMemory()) return error;
+  return ResultOf("a read before the wait of what the kernel before writes");
+}
+
 // Runs the oldest operation of the stream's queue.
 cudaError_t RunNext(CUstream_st& stream) {
   const Operation operation = std::move(stream.waiting.front());
   stream.waiting.pop_front();
+  const Operation* const next = stream.waiting.empty() ? nullptr : &stream.waiting.front();
   for (CUevent_st* event : events) {
     if (event->stream == &stream && event->operations_before > 0) --event->operations_before;
   }
-  if (poison != cudaSuccess) return poison;
-  if (injected != cudaSuccess && operations_until_injection-- == 0) {
+  if (poison == cudaSuccess && injected != cudaSuccess && operations_until_injection-- == 0)
     poison = std::exchange(injected, cudaSuccess);
-    return poison;
-  }
-  const cudaError_t error = operation();
-  if (error != cudaSuccess) poison = error;
-  return error;
+  if (poison == cudaSuccess) poison = RunOne(operation, next, &stream.started);
+  if (poison != cudaSuccess) stream.started.reset();
+  return poison;
 }
 
 cudaError_t RunAll(CUstream_st& stream) {
@@ -101,7 +145,26 @@ cudaError_t CheckDevice(int device) {
 }
 
 cudaError_t Copy(void* to, const void* from, size_t size_bytes) {
-  std::memcpy(to, from, size_bytes);
+  shim::WriteByCopy(to, [&] { std::memcpy(to, from, size_bytes); });
+  return cudaSuccess;
+}
+
+cudaError_t EnqueueOperation(cudaStream_t stream, Operation operation) {
+  const std::lock_guard lock(calls);
+  if (stream == nullptr) return operation.run();
+  if (const cudaError_t error = CheckDevice(stream->device); error != cudaSuccess) return error;
+  if (poison != cudaSuccess) return poison;
+  const bool follows_kernel = stream->captures
+                                  ? !stream->captured.empty() && stream->captured.back().is_kernel
+                                  : stream->ends_with_kernel;
+  if (operation.kernel != nullptr && operation.kernel->shape.is_dependent && !follows_kernel)
+    return cudaErrorInvalidValue;
+  if (stream->captures) {
+    stream->captured.push_back(std::move(operation));
+  } else {
+    stream->ends_with_kernel = operation.is_kernel;
+    stream->waiting.push_back(std::move(operation));
+  }
   return cudaSuccess;
 }
 
@@ -128,17 +191,20 @@ size_t QueuedOperations() {
   return count;
 }
 
-cudaError_t Enqueue(cudaStream_t stream, Operation operation) {
-  const std::lock_guard lock(calls);
-  if (stream == nullptr) return operation();
-  if (const cudaError_t error = CheckDevice(stream->device); error != cudaSuccess) return error;
-  if (poison != cudaSuccess) return poison;
-  if (stream->captures) {
-    stream->captured.push_back(std::move(operation));
-  } else {
-    stream->waiting.push_back(std::move(operation));
-  }
-  return cudaSuccess;
+cudaError_t Enqueue(cudaStream_t stream, std::function<cudaError_t()> operation, bool is_kernel) {
+  return EnqueueOperation(stream, {std::move(operation), nullptr, is_kernel});
+}
+
+cudaError_t EnqueueKernel(cudaStream_t stream, KernelRun kernel) {
+  if (kernel.shape.is_dependent && simulated_device.compute_capability_major < 9)
+    return cudaErrorInvalidValue;
+  const auto shared = std::make_shared<const KernelRun>(std::move(kernel));
+  const auto run = [kernel = shared.get()] {
+    ++kernels_run;
+    if (!simulated_device.runs_kernels) return cudaSuccess;
+    return ResultOf(RunGrid(kernel->shape, kernel->thread));
+  };
+  return EnqueueOperation(stream, {run, shared, /*is_kernel=*/true});
 }
 
 }  // namespace diffserve::shim
@@ -223,9 +289,9 @@ cudaError_t cudaMalloc(void** data, size_t size_bytes) {
   const int device = CurrentDevice();
   if (device < 0) return cudaErrorDeviceUninitialized;
   if (poison != cudaSuccess) return poison;
-  if (size_bytes > FreeBytes(device) || posix_memalign(data, 256, size_bytes) != 0)
-    return cudaErrorMemoryAllocation;
-  std::memset(*data, 0xff, size_bytes);
+  if (size_bytes > FreeBytes(device)) return cudaErrorMemoryAllocation;
+  *data = shim::AllocatePages(size_bytes);
+  if (*data == nullptr) return cudaErrorMemoryAllocation;
   device_memory[device][*data] = size_bytes;
   allocated_bytes[device] += size_bytes;
   return cudaSuccess;
@@ -239,7 +305,7 @@ cudaError_t cudaFree(void* data) {
     if (found == regions.end()) continue;
     allocated_bytes[device] -= found->second;
     regions.erase(found);
-    std::free(data);
+    shim::FreePages(data);
     break;
   }
   return poison;
@@ -308,7 +374,7 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t size_bytes, cudaStream_t
   const std::lock_guard lock(calls);
   if (!IsOnDevice(to, size_bytes)) return cudaErrorInvalidValue;
   return shim::Enqueue(stream, [to, value, size_bytes] {
-    std::memset(to, value, size_bytes);
+    shim::WriteByCopy(to, [&] { std::memset(to, value, size_bytes); });
     return cudaSuccess;
   });
 }
@@ -336,7 +402,10 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   const std::lock_guard lock(calls);
   if (stream == nullptr) return poison;
   const cudaError_t error = CheckDevice(stream->device);
-  return error == cudaSuccess ? RunAll(*stream) : error;
+  if (error != cudaSuccess) return error;
+  const cudaError_t result = RunAll(*stream);
+  shim::ForgetWrites();
+  return result;
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
@@ -408,8 +477,11 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t*
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   return shim::Enqueue(stream, [operations = exec->operations] {
-    for (const Operation& operation : *operations) {
-      if (const cudaError_t error = operation(); error != cudaSuccess) return error;
+    std::unique_ptr<shim::EarlyGrid> started;
+    for (size_t i = 0; i < operations->size(); ++i) {
+      const Operation* const next = i + 1 < operations->size() ? &(*operations)[i + 1] : nullptr;
+      const cudaError_t error = RunOne((*operations)[i], next, &started);
+      if (error != cudaSuccess) return error;
     }
     return cudaSuccess;
   });

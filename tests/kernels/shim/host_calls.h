@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of CUDA's host API that this repository calls, on the CPU. Work queued on a stream runs
 // only when the test waits for it, so that a missing wait shows. The null stream, which only tests
-// of single kernels use, runs everything at once. Device memory is heap memory watched by
-// AddressSanitizer, filled with NaNs when allocated. Used by one thread at a time.
+// of single kernels use, runs everything at once. Device memory has pages of its own, watched by
+// AddressSanitizer and filled with NaNs when allocated. Used by one thread at a time.
+// A kernel that is launched as dependent on the one before it (programmatic stream serialisation)
+// starts before that one does anything. Up to its wait it may read only what no kernel has written
+// since the host last waited for the stream, and what the one before does not write; it may write
+// nothing. Memory is then out of reach, and the first access to each allocation is seen.
 // With several devices a thread has none until it sets one, and uses only streams, events and
 // memory of its own: stricter than CUDA, where it would start on device 0 unseen.
 #pragma once
@@ -87,7 +91,14 @@ struct cudaDeviceProp {
   int major, minor, multiProcessorCount, l2CacheSize;
   size_t totalGlobalMem, sharedMemPerBlockOptin;
 };
-struct cudaLaunchAttribute {};
+enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization = 6 };
+struct cudaLaunchAttributeValue {
+  int programmaticStreamSerializationAllowed;
+};
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  cudaLaunchAttributeValue val;
+};
 struct cudaLaunchConfig_t {
   dim3 gridDim;
   dim3 blockDim;
@@ -116,6 +127,7 @@ inline std::string last_failure;         // of a launch: the kernel's fault
 inline int64_t releases_under_work = 0;  // of memory, while some stream has queued work
 inline int64_t prefetched_lines = 0;     // by PrefetchL2
 inline int64_t kernels_run = 0;          // without those of cuBLASLt
+inline int64_t early_kernels = 0;        // of those, that started before the one before them
 
 // As if the process had restarted: clears an error that poisoned the context.
 void ResetContext();
@@ -126,7 +138,15 @@ size_t AllocatedDeviceBytes(int device = 0);
 size_t QueuedOperations();  // of all streams
 
 // Runs `operation` on the null stream at once and returns its error; on others it is queued.
-cudaError_t Enqueue(cudaStream_t stream, std::function<cudaError_t()> operation);
+cudaError_t Enqueue(cudaStream_t stream, std::function<cudaError_t()> operation,
+                    bool is_kernel = false);
+// A kernel. Error: cudaErrorInvalidValue for a dependent one if the device has no such launches, or
+// if a copy or nothing is before it.
+struct KernelRun {
+  GridShape shape;
+  std::function<void()> thread;
+};
+cudaError_t EnqueueKernel(cudaStream_t stream, KernelRun kernel);
 
 }  // namespace diffserve::shim
 
@@ -184,11 +204,9 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
       static_cast<size_t>(shim::simulated_device.shared_bytes_per_block_max)) {
     return cudaErrorInvalidValue;
   }
-  const shim::GridShape shape = {config->gridDim, config->blockDim, config->dynamicSmemBytes};
-  return shim::Enqueue(config->stream, [shape, kernel, ... copies = Parameters(arguments)] {
-    ++shim::kernels_run;
-    if (!shim::simulated_device.runs_kernels) return cudaSuccess;
-    shim::last_failure = shim::RunGrid(shape, [&] { kernel(copies...); });
-    return shim::last_failure.empty() ? cudaSuccess : cudaErrorLaunchFailure;
-  });
+  shim::GridShape shape = {config->gridDim, config->blockDim, config->dynamicSmemBytes};
+  for (unsigned i = 0; i < config->numAttrs; ++i)
+    shape.is_dependent |= config->attrs[i].val.programmaticStreamSerializationAllowed != 0;
+  return shim::EnqueueKernel(
+      config->stream, {shape, [kernel, ... copies = Parameters(arguments)] { kernel(copies...); }});
 }

@@ -52,6 +52,9 @@ inline void PrefetchL2(const void* source) {
   static_cast<void>(*static_cast<const volatile char*>(source));
 }
 
+inline void WaitForPrevious() { shim::WaitForPrevious(); }
+inline void LaunchDependents() { shim::LaunchDependents(); }
+
 inline void BarrierInit(uint32_t barrier, int arrivals) { shim::BarrierInit(barrier, arrivals); }
 inline void BarrierInitFence() {}
 inline void BarrierArriveExpect(uint32_t barrier, uint32_t bytes) {

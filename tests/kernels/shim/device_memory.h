@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device memory in pages of its own, so that the first access to each allocation can be seen.
+// A kernel that runs before the one before it has ended may read only what no kernel has written
+// since the host last waited, and what the one before will not write; it may write nothing.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+namespace diffserve::shim {
+
+// Filled with NaNs; nullptr: there is no memory.
+void* AllocatePages(size_t size_bytes);
+void FreePages(void* data);
+
+// Runs write(), which writes to the allocation at `to`, as a copy and not as a kernel does.
+void WriteByCopy(const void* to, const std::function<void()>& write);
+// The host has waited for all that kernels wrote.
+void ForgetWrites();
+
+// Between these two a kernel runs that has not waited yet.
+void WatchEarlyAccesses();
+void EndEarlyAccesses();
+bool HasWrittenEarly();
+// Whether what it accessed has been written by a kernel: before, or since.
+bool HasTouchedWrittenMemory();
+
+}  // namespace diffserve::shim
