@@ -3,9 +3,9 @@
 # targets diffserve_cudart and diffserve_cublas_header, and diffserve_cuda_sources().
 #
 # Machine code: sm_80 (runs on every 8.x) and sm_90a (Hopper) if DIFFSERVE_CUDA_ARCHITECTURES does
-# not say otherwise. Everything newer takes the compute_80 PTX of the portable kernels, which the
-# driver compiles on first use (kept in its own cache), or machine code made of it here. A file
-# *_sm90a_cuda.cu is compiled for sm_90a alone.
+# not say otherwise. Everything newer takes the compute_90 PTX of the portable kernels, with bulk
+# copies and dependent launches, which the driver compiles on first use (kept in its own cache), or
+# machine code made of it here. A file *_sm90a_cuda.cu is compiled for sm_90a alone.
 
 set(DIFFSERVE_CUDA_ARCHITECTURES "80;90a" CACHE STRING
   "GPUs to make machine code for: 90a; 80, 100, 120 and so on (the portable kernels)")
@@ -85,9 +85,19 @@ function(diffserve_cuda_targets variable stem)
   set(portable ${DIFFSERVE_CUDA_ARCHITECTURES})
   list(FILTER portable EXCLUDE REGEX "a$")
   if(portable AND NOT stem MATCHES "_sm90a_cuda$")
-    list(TRANSFORM portable PREPEND sm_)
-    list(JOIN portable "," codes)
-    list(APPEND targets -gencode arch=compute_80,code=[${codes},compute_80])
+    set(older ${portable})
+    set(newer ${portable})
+    list(FILTER older INCLUDE REGEX "^8.$")
+    list(FILTER newer EXCLUDE REGEX "^8.$")
+    list(TRANSFORM older PREPEND sm_)
+    list(TRANSFORM newer PREPEND sm_)
+    list(APPEND newer compute_90)
+    list(JOIN older "," older_codes)
+    list(JOIN newer "," newer_codes)
+    if(older)
+      list(APPEND targets -gencode arch=compute_80,code=[${older_codes}])
+    endif()
+    list(APPEND targets -gencode arch=compute_90,code=[${newer_codes}])
   endif()
   if("90a" IN_LIST DIFFSERVE_CUDA_ARCHITECTURES OR stem MATCHES "_sm90a_cuda$")
     list(APPEND targets -gencode arch=compute_90a,code=sm_90a)

@@ -9,6 +9,7 @@
 
 #include "kernels/attention/attention_warp.cuh"
 #include "kernels/attention/diff_attention.h"
+#include "kernels/base/cuda/device.h"
 #include "kernels/base/cuda/launch.cuh"
 
 namespace diffserve::cuda {
@@ -16,9 +17,9 @@ namespace diffserve::cuda {
 struct DeviceLimits {
   int multiprocessors = 0;
   int shared_bytes_max = 0;
-  // Whether our code for the device has bulk copies: sm_90a does. Newer devices run our sm_80 code,
-  // in which the bulk kernels are empty.
+  // Whether our code for the device has bulk copies. In that of sm_80 the bulk kernels are empty.
   bool has_bulk_copies = false;
+  bool is_hopper = false;  // wgmma
 };
 
 inline Status ReadLimits(DeviceLimits* limits) {
@@ -33,7 +34,8 @@ inline Status ReadLimits(DeviceLimits* limits) {
                                    cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
   if (error == cudaSuccess)
     error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  limits->has_bulk_copies = major == 9;
+  limits->has_bulk_copies = 10 * major >= kHopperComputeCapability;
+  limits->is_hopper = major == 9;
   return error == cudaSuccess ? Status() : ToStatus(error, "reading the device's limits");
 }
 

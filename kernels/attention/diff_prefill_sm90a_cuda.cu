@@ -9,7 +9,7 @@ const CodecInstances<HopperInstance> kTable[] = {
 };
 
 const HopperInstance* Find(const DiffSpec& spec, DType dtype, const DeviceLimits& limits) {
-  if (!limits.has_bulk_copies) return nullptr;
+  if (!limits.is_hopper) return nullptr;
   const HopperInstance* instance = FindInstance(kTable, spec, dtype);
   if (instance == nullptr) instance = FindHopperCodes(spec, dtype);
   const bool fits = instance != nullptr && instance->NumStages(limits) >= kHopperStagesMin;

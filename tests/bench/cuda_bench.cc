@@ -180,7 +180,7 @@ class Bench {
   // Page ids in shuffled order; a page is one bulk copy. What this does not reach, decode attention
   // cannot reach either.
   void PageReadSpeeds() {
-    if (device_.compute_capability / 10 != 9) return;
+    if (device_.compute_capability < cuda::kHopperComputeCapability) return;
     constexpr uint32_t kPageBytes = 65536;  // of (128, 256, 2) in bfloat16
     std::vector<int32_t> pages(read_bytes_ / kPageBytes);
     std::iota(pages.begin(), pages.end(), 0);

@@ -54,6 +54,7 @@ TEST(DeviceTest, MachineCodeRunsOnItsMajorVersionAndPtxElsewhereExceptOnHopper) 
   }
   EXPECT_FALSE(HasMachineCode("86 90a", 80));
   EXPECT_FALSE(HasMachineCode("80", 90));
+  for (int device : {80, 89}) EXPECT_FALSE(HasPortableCode("100", device)) << device;
   EXPECT_FALSE(HasPortableCode("80", 90)) << "its prefill and bulk copies are of sm_90a alone";
 }
 

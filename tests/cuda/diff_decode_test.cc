@@ -53,6 +53,24 @@ class DiffDecodeTest : public testing::OnDeviceTest {
 
 const std::vector<SequenceShape> kMixedBatch = {{0, 1}, {70, 1}, {520, 1}, {61, 2}, {15, 1}};
 
+#if defined(DIFFSERVE_CUDA_ON_CPU)
+// From Hopper on; wgmma is on Hopper alone.
+TEST_F(DiffDecodeTest, NewerDevicesHaveBulkCopies) {
+  const DiffSpec spec = DiffLlamaSpec(2, 1, 64);
+  ImageBatch batch(spec, kMixedBatch);
+  const std::vector<float> expected = testing::Decode(batch, false);
+  for (const int major : {8, 9, 10, 12}) {
+    SimulateComputeCapability(major);
+    shim::bulk_copies = 0;
+    EXPECT_TRUE(SameBits(testing::Decode(batch), expected)) << major;
+    EXPECT_EQ(shim::bulk_copies > 0, major >= 9) << major;
+    const int rows = cuda::DiffPrefillTiling(spec, DType::kBFloat16).rows_per_tile;
+    SimulateComputeCapability(8);
+    EXPECT_EQ(rows == cuda::DiffPrefillTiling(spec, DType::kBFloat16).rows_per_tile, major != 9);
+  }
+}
+#endif
+
 // Used with compute-sanitizer's racecheck: bulk copies give it false alarms.
 TEST_F(DiffDecodeTest, MixedBatchWithoutBulkCopiesMatchesTheReference) {
   for (const DiffSpec& spec : {DiffLlamaSpec(2, 1, 64), PlainSpec(4, 2, 64)}) {

@@ -348,7 +348,7 @@ TEST_F(FewRowsTest, ProductsThatFollowKernelsHaveTheSameBits) {
     const std::vector<float> expected = run(false, splits);
     OnEverySchedule([&] { EXPECT_TRUE(SameBits(run(true, splits), expected)); });
 #if defined(DIFFSERVE_CUDA_ON_CPU)
-    for (const int major : {8, 9}) {
+    for (const int major : {8, 9, 10}) {
       SimulateComputeCapability(major);
       device_ = cuda::OpenDevice(0).value();
       few_rows_ = FewRows::Create(device_, size_t{4} << 20, *stream_).value();

@@ -21,11 +21,12 @@ inline bool HasMachineCode(const std::string& architectures, int compute_capabil
   return false;
 }
 
-// Whether the driver can compile the portable kernels for it. On Hopper other kernels are chosen.
+// Whether the driver can compile the portable kernels' PTX, of compute_90, for it. On Hopper other
+// kernels are chosen.
 inline bool HasPortableCode(const std::string& architectures, int compute_capability) {
   std::istringstream list(architectures);
   for (std::string one; list >> one;) {
-    if (one.back() != 'a' && compute_capability / 10 != 9) return true;
+    if (one.back() != 'a' && compute_capability >= 100) return true;
   }
   return false;
 }

@@ -26,6 +26,9 @@ constexpr DType kPageTypes[] = {DType::kBFloat16, DType::kInt8, DType::kInt8KInt
 constexpr int kComputeCapabilityMin = 80;
 
 inline constexpr int kFp8ComputeCapabilityMin = 89;  // of products with 8-bit floats
+// From here on our code has bulk copies and dependent launches: machine code for Hopper, and the
+// PTX of newer devices.
+inline constexpr int kHopperComputeCapability = 90;
 
 struct DeviceInfo {
   int ordinal = 0;             // among the devices that CUDA_VISIBLE_DEVICES leaves

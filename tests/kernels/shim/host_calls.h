@@ -128,6 +128,7 @@ inline int64_t releases_under_work = 0;  // of memory, while some stream has que
 inline int64_t prefetched_lines = 0;     // by PrefetchL2
 inline int64_t kernels_run = 0;          // without those of cuBLASLt
 inline int64_t early_kernels = 0;        // of those, that started before the one before them
+inline int64_t bulk_copies = 0;
 
 // As if the process had restarted: clears an error that poisoned the context.
 void ResetContext();

@@ -69,6 +69,7 @@ inline bool ElectedLane() {
   return shim::CurrentLane() == 21;
 }
 inline void BulkCopy(uint32_t destination, const void* source, uint32_t bytes, uint32_t barrier) {
+  ++shim::bulk_copies;
   shim::BulkCopyAsync(destination, source, bytes, barrier);
 }
 inline void ProxyFence() {}
