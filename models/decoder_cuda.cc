@@ -146,7 +146,7 @@ Status Decoder::QueriesAndPages(int l, const PagedKv& pages, const FewRowsNorm& 
   if (rows_.tokens <= kFewRowsNormTokens) out = Next(layer.mixer_out);
   RopeAppendArgs<BFloat16> append = AppendOf(l, pages);
   if (!FewRowsAppendTo(pages.format.codec.dtype)) {
-    DS_RETURN_IF_ERROR(Multiply(layer.qkv, all, {inside, out}));
+    DS_RETURN_IF_ERROR(Multiply(layer.qkv, all, {.inside = inside, .next = out}));
     return RopeAppend(append, stream_);
   }
   // Few-row products end with the rotation, and write K and V.
@@ -159,7 +159,11 @@ Status Decoder::QueriesAndPages(int l, const PagedKv& pages, const FewRowsNorm& 
   if (append.first_row == 0) return Status();
   const int generated = std::exchange(append.first_row, 0);
   return LinearAppendFewRows(layer.qkv, {.x = all.x, .num_tokens = generated}, append,
-                             {*parts_.few_rows, inside, out, generated == rows_.tokens}, stream_);
+                             {.few_rows = *parts_.few_rows,
+                              .norm = inside,
+                              .next = out,
+                              .follows_kernel = generated == rows_.tokens},
+                             stream_);
 }
 
 // Generated tokens and prompt tokens, each by its own kernel.
@@ -215,27 +219,50 @@ Status Decoder::GateTimesUp(const Weights::Layer& layer) {
   if (fused > 0) {
     DS_RETURN_IF_ERROR(LinearSiluMulFewRows(layer.gate_up,
                                             {.x = all.x, .num_tokens = fused, .y = mlp},
-                                            {*parts_.few_rows, inside, Next(layer.down),
-                                             /*follows_kernel=*/true},
+                                            {.few_rows = *parts_.few_rows,
+                                             .norm = inside,
+                                             .next = Next(layer.down),
+                                             .follows_kernel = true},
                                             stream_));
   }
   if (fused == rows_.tokens) return Status();
   const LinearArgs<BFloat16> rest = TokensFrom(all, fused, layer.gate_up);
   DS_RETURN_IF_ERROR(
       fused > 0 ? Linear(layer.gate_up, rest, *parts_.matrices, stream_)
-                : Multiply(layer.gate_up, rest, {.inside = inside, .next = Next(layer.down)}));
+                : Multiply(layer.gate_up, rest, {.inside = inside, .next = NextDown(layer)}));
 
-  // Stage 2: the activation.
+  // Stage 2: the activation. The last product computes that of few tokens by itself.
+  if (PolyInside(layer).x != nullptr) return Status();
   mlp += fused * int64_t{width};
   switch (parts_.config.mlp) {
     case MlpKind::kSwiGlu:
       return SiluMul({rest.y, mlp, rest.num_tokens, width}, stream_);
     case MlpKind::kPolyNorm: {
-      const auto& [w, bias] = layer.poly_norm;
-      return PolyNormMul({rest.y, mlp, rest.num_tokens, width, {w[0], w[1], w[2]}, bias}, stream_);
+      return PolyNormMul(PolyOf(layer, rest.y, mlp, rest.num_tokens), stream_);
     }
   }
   return Status();
+}
+
+PolyNormMulArgs<BFloat16> Decoder::PolyOf(const Weights::Layer& layer, const BFloat16* gate_up,
+                                          BFloat16* out, int num_tokens) const {
+  const auto& [w, bias] = layer.poly_norm;
+  return {gate_up, out, num_tokens, parts_.config.intermediate_size, {w[0], w[1], w[2]}, bias};
+}
+
+PolyNormMulArgs<BFloat16> Decoder::PolyInside(const Weights::Layer& layer) const {
+  const int tokens = rows_.tokens;
+  if (parts_.config.mlp != MlpKind::kPolyNorm || tokens > kFewRowsPolyTokens ||
+      FewRowsOf(layer.down, tokens) < tokens) {
+    return {};
+  }
+  return PolyOf(layer, parts_.work.gate_up.as<BFloat16>(), nullptr, tokens);
+}
+
+FewRowsNext Decoder::NextDown(const Weights::Layer& layer) const {
+  FewRowsNext next = Next(layer.down);
+  next.poly = PolyInside(layer);
+  return next;
 }
 
 // hidden += W_down (act(W_gate x) * W_up x) with x = norm(hidden); act is SiLU or PolyNorm.
@@ -249,7 +276,7 @@ Status Decoder::Mlp(int l, const DeviceStep& step, KvCache& kv) {
                           .num_tokens = rows_.tokens,
                           .y = work.hidden.as<float>(),
                           .accumulate = true},
-                         {.next = NextAfterLayer(l, step, kv)});
+                         {.poly = PolyInside(layer), .next = NextAfterLayer(l, step, kv)});
 }
 
 int Decoder::FewRowsOf(const PackedLinear& weight, int num_tokens) const {
@@ -277,7 +304,8 @@ Status Decoder::Multiply(const PackedLinear& weight, const LinearArgs<BFloat16, 
   LinearArgs<BFloat16, Y> generated = args;
   generated.num_tokens = few;
   return LinearFewRows(weight, generated,
-                       {*parts_.few_rows, use.inside, use.next, few == args.num_tokens}, stream_);
+                       {*parts_.few_rows, use.inside, use.poly, use.next, few == args.num_tokens},
+                       stream_);
 }
 template Status Decoder::Multiply(const PackedLinear&, const LinearArgs<BFloat16, BFloat16>&,
                                   const MultiplyUse&);

@@ -81,12 +81,18 @@ class Decoder {
   Status AddToHidden(const Weights::Layer& layer, const DeviceBuffer& mixed);
   Status Mlp(int l, const DeviceStep& step, KvCache& kv);
   Status GateTimesUp(const Weights::Layer& layer);
+  PolyNormMulArgs<BFloat16> PolyOf(const Weights::Layer& layer, const BFloat16* gate_up,
+                                   BFloat16* out, int num_tokens) const;
+  // What the product that reads PolyNorm's result computes by itself; without x: nothing.
+  PolyNormMulArgs<BFloat16> PolyInside(const Weights::Layer& layer) const;
+  FewRowsNext NextDown(const Weights::Layer& layer) const;
   // The number of the first `num_tokens` rows that few-row products compute.
   int FewRowsOf(const PackedLinear& weight, int num_tokens) const;
   // For the layers' tokens: the first FewRowsOf take few-row products, the others the library's. If
   // a token's bits may not depend on the batch, those are the generated ones.
   struct MultiplyUse {
     FewRowsNorm inside = {};
+    PolyNormMulArgs<BFloat16> poly = {};
     FewRowsNext next = {};
   };
   template <typename Y>

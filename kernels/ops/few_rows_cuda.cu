@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/base/cuda/launch.cuh"
 #include "kernels/ops/few_rows_finish.cuh"
+#include "kernels/ops/poly_norm.cuh"
 #include "kernels/ops/row_access.cuh"
 
 namespace diffserve::cuda {
@@ -203,6 +204,54 @@ __device__ __forceinline__ void LoadNormed(const FewRowsCall& call, int first_to
   }
 }
 
+// LoadX with x = PolyNormMul of the tokens' gates and ups, with its sums in its order.
+__device__ __forceinline__ void LoadPolyNorm(const FewRowsCall& call, int first_token,
+                                             int num_tokens, int first_group, int num_groups,
+                                             std::byte* to, int x_tokens, FewRowsShared& shared) {
+  constexpr int kChunks = kFewRowsGroup / 8;
+  const FewRowsProduct& product = call.product;
+  const int width = product.in_features, thread = static_cast<int>(threadIdx.x);
+  for (int token = 0; token < num_tokens; ++token) {
+    const BFloat16* const gate = product.poly.x + (first_token + token) * int64_t{2} * width;
+    float powers[3] = {};
+    for (int i = thread * kVecWide; i < width; i += kThreads * kVecWide) {
+      float z[kVecWide];
+      LoadRow<kVecWide>(gate + i, z);
+#pragma unroll
+      for (int k = 0; k < kVecWide; ++k) AddPowers(z[k], powers);
+    }
+#pragma unroll
+    for (int term = 0; term < 3; ++term) {
+#pragma unroll
+      for (int distance = 16; distance > 0; distance /= 2)
+        powers[term] += __shfl_xor_sync(0xffffffffu, powers[term], distance);
+      if (thread % 32 == 0) shared.partial[term][thread / 32] = powers[term];
+    }
+    __syncthreads();
+    float factor[3];
+#pragma unroll
+    for (int term = 0; term < 3; ++term) {
+      float sum = 0.0f;
+#pragma unroll
+      for (int warp = 0; warp < kParts; ++warp) sum += shared.partial[term][warp];
+      factor[term] = PolyNormFactor(product.poly.weight[term], sum, width, product.poly.eps);
+    }
+    for (int i = thread; i < num_groups * kChunks; i += kThreads) {
+      const int feature = first_group * kFewRowsGroup + i * 8;
+      float z[8] = {}, up[8];
+      if (feature < width) {
+        LoadRow<8>(gate + feature, z);
+        LoadRow<8>(gate + width + feature, up);
+#pragma unroll
+        for (int k = 0; k < 8; ++k) z[k] = PolyNormTimesUp(factor, product.poly.bias, z[k], up[k]);
+      }
+      StoreRow<8>(z, reinterpret_cast<BFloat16*>(to + (i / kChunks * x_tokens + token) * kXPitch +
+                                                 i % kChunks * 16));
+    }
+    __syncthreads();
+  }
+}
+
 // sums += the weights of a group times x, with the group's scales.
 template <typename Pieces, int kColumns8>
 __device__ __forceinline__ void MultiplyScaledGroup(const Pieces& pieces, int stage, int group,
@@ -332,6 +381,9 @@ __global__ void __launch_bounds__(kThreads, kColumns8 == 8 ? 1 : 2)
   const int num_groups = GroupBegin(product.in_features, first_part + parts) - first_group;
   if (kColumns8 == 1 && product.norm.rows != nullptr) {
     LoadNormed(call, first_token, num_tokens, first_group, num_groups, x, layout.x_tokens, shared);
+  } else if (kColumns8 == 1 && product.poly.x != nullptr) {
+    LoadPolyNorm(call, first_token, num_tokens, first_group, num_groups, x, layout.x_tokens,
+                 shared);
   } else {
     LoadX(call, first_token, num_tokens, first_group, num_groups, x, layout.x_tokens);
   }

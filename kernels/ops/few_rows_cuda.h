@@ -27,6 +27,7 @@
 #include "kernels/base/status.h"
 #include "kernels/ops/linear_quantized_cuda.h"
 #include "kernels/ops/rope_append.h"
+#include "kernels/ops/rowwise.h"
 #include "kernels/ops/weight_tiles.h"
 
 namespace diffserve::cuda {
@@ -84,6 +85,9 @@ struct FewRowsNorm {
 };
 inline constexpr int kFewRowsNormTokens = 8;
 
+// The same of PolyNormMul, whose rows are wide: up to this many tokens.
+inline constexpr int kFewRowsPolyTokens = 2;
+
 // See FewRowsTiles.
 struct FewRowsPairs {
   int head_dim = 0;
@@ -105,6 +109,9 @@ struct FewRowsProduct {
   const BFloat16* x = nullptr;  // [num_tokens, in_features]
   int64_t x_stride = 0;         // elements from row to row of x
   FewRowsNorm norm = {};        // in the place of x
+  // Likewise: x as PolyNormMul computes it of poly.x, [num_tokens, 2 in_features], without poly.out
+  // and the sizes. nullptr: x is given.
+  PolyNormMulArgs<BFloat16> poly = {};
   int num_tokens = 0;
   FewRowsForm form = FewRowsForm::kStore;
   void* y = nullptr;                 // [num_tokens, YWidth()]; nullptr with kAppend
@@ -122,6 +129,7 @@ struct FewRowsProduct {
   constexpr int YWidth() const {
     return form == FewRowsForm::kSiluMul ? out_features / 2 : out_features;
   }
+  constexpr bool MakesX() const { return norm.rows != nullptr || poly.x != nullptr; }
   constexpr FewRowsTiles Tiles() const { return {form, YWidth(), pairs.head_dim, pairs.rows}; }
   // Bytes from eight output features to the next.
   constexpr int64_t StripBytes() const {
@@ -133,10 +141,12 @@ struct FewRowsProduct {
   FewRowsProduct Tokens(int begin, int count) const {
     FewRowsProduct part = *this;
     part.num_tokens = std::min(count, num_tokens - begin);
-    if (norm.rows == nullptr) {
-      part.x += begin * x_stride;
-    } else {
+    if (norm.rows != nullptr) {
       part.norm.rows += begin * int64_t{in_features};
+    } else if (poly.x != nullptr) {
+      part.poly.x += begin * int64_t{2} * in_features;
+    } else {
+      part.x += begin * x_stride;
     }
     part.first_row += begin;
     if (y == nullptr) return part;
@@ -214,13 +224,15 @@ struct FewRowsNext {
   int num_tokens = 0;
   FewRowsForm form = FewRowsForm::kStore;
   FewRowsNorm norm = {};
+  PolyNormMulArgs<BFloat16> poly = {};
   FewRowsPairs pairs = {};
 };
 
 // What cuda::LinearFewRows takes besides a matrix and its rows.
 struct FewRowsUse {
   const FewRows& few_rows;
-  FewRowsNorm norm = {};  // in the place of x
+  FewRowsNorm norm = {};                // in the place of x
+  PolyNormMulArgs<BFloat16> poly = {};  // likewise
   FewRowsNext next = {};
   bool follows_kernel = false;  // as FewRowsProduct's
 };

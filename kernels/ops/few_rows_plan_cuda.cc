@@ -37,9 +37,8 @@ double Cost(const FewRowsProduct& product, const FewRowsPlan& plan) {
   // As if every worker had as many units as the one that has most.
   const double weights = static_cast<double>(product.StripBytes() * tiles.StripsOfUnit()) *
                          UnitsMax(product, plan) * workers * token_tiles;
-  // A norm reads whole rows of float32.
-  const double row_bytes = product.norm.rows == nullptr ? 2 * in_features / plan.splits
-                                                        : 4 * in_features;
+  // A norm reads whole rows of float32, PolyNorm gates and ups.
+  const double row_bytes = product.MakesX() ? 4 * in_features : 2 * in_features / plan.splits;
   const double x = row_bytes * std::min(plan.tile, product.num_tokens) * workers * token_tiles;
   const double partials = plan.splits == 1 ? 0
                                            : kSplitBytes + out_features * product.num_tokens *
@@ -71,7 +70,7 @@ Result<FewRowsPlan> PlanFewRows(const FewRowsProduct& product, const FewRowsLimi
   double least = std::numeric_limits<double>::infinity();
   for (const int tile : kTiles) {
     if (tile >= 2 * product.num_tokens && tile > 1) continue;
-    if (product.norm.rows != nullptr && tile > kFewRowsNormTokens) continue;
+    if (product.MakesX() && tile > kFewRowsNormTokens) continue;
     for (const int splits : kSplits) {
       if (splits != only_splits.value_or(splits)) continue;
       FewRowsPlan plan = {.splits = splits, .tile = std::min(tile, product.num_tokens)};

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/ops/poly_norm.cuh"
 #include "kernels/ops/row_access.cuh"
 #include "kernels/ops/rowwise.h"
 
@@ -185,30 +186,20 @@ __global__ void __launch_bounds__(kRowThreads) PolyNormMulKernel(PolyNormMulArgs
     float z[kVec];
     gates.Get(i, part, z);
 #pragma unroll
-    for (int k = 0; k < kVec; ++k) {
-      const float square = z[k] * z[k];
-      const float cube = square * z[k];
-      powers[0] += cube * cube;
-      powers[1] += square * square;
-      powers[2] += square;
-    }
+    for (int k = 0; k < kVec; ++k) AddPowers(z[k], powers);
   });
   SumOverThreads(powers);
   float factor[3];
 #pragma unroll
-  for (int term = 0; term < 3; ++term) {
-    factor[term] = args.weight[term] /
-                   sqrtf(powers[term] / static_cast<float>(args.width) + args.eps);
-  }
+  for (int term = 0; term < 3; ++term)
+    factor[term] = PolyNormFactor(args.weight[term], powers[term], args.width, args.eps);
   // Stage 2: the polynomial of the gate times up.
   ForEachPart<kVec, kHeld>(width, [&](int64_t i, int part) {
     float z[kVec], up[kVec];
     gates.Get(i, part, z);
     ups.Get(i, part, up);
 #pragma unroll
-    for (int k = 0; k < kVec; ++k) {
-      z[k] = (((factor[0] * z[k] + factor[1]) * z[k] + factor[2]) * z[k] + args.bias) * up[k];
-    }
+    for (int k = 0; k < kVec; ++k) z[k] = PolyNormTimesUp(factor, args.bias, z[k], up[k]);
     StoreRow<kVec>(z, out + i);
   });
 }

@@ -212,6 +212,17 @@ TEST_F(CudaWideHeadsTest, DecodeHasFiveKernelsPerLayer) {
   EXPECT_EQ(kernels(12), 5 + 2 * 7 + 1);
   EXPECT_EQ(kernels(1, DType::kInt8), 5 + 2 * 6 + 1);
 }
+
+// The product that reads its result computes PolyNorm of up to two tokens.
+TEST_F(CudaDecoderTest, DecodeWithPolyNormHasFiveKernelsPerLayer) {
+  const std::unique_ptr<Model> model = Load(ReadGoldenCase("motif_gda_ratio4_bf16").value());
+  ASSERT_NE(model, nullptr);
+  for (const auto& [num_sequences, per_layer] : {std::pair{1, 5}, {2, 5}, {3, 6}}) {
+    shim::kernels_run = 0;
+    Decode(*model, num_sequences);
+    EXPECT_EQ(shim::kernels_run, 6 + model->config().num_layers * per_layer) << num_sequences;
+  }
+}
 #endif
 
 TEST_F(CudaWideHeadsTest, AgreeWithTheCpu) {

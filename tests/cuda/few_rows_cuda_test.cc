@@ -261,6 +261,38 @@ TEST_F(FewRowsTest, NormInsideHasTheBitsOfItsOwnKernel) {
   }
 }
 
+TEST_F(FewRowsTest, PolyNormInsideHasTheBitsOfItsOwnKernel) {
+  constexpr int kOut = 24, kTokens = 3;
+  for (const int in : {200, 2056, 4104}) {
+    const Case of{.out_features = kOut, .in_features = in};
+    const DeviceArray<BFloat16> weight(ToBFloat16(of.w), *stream_),
+        gate_up(ToBFloat16(RandomBFloat16s(kTokens, 2 * in, 25)), *stream_),
+        x(std::vector<BFloat16>(Elements(kTokens, in)), *stream_);
+    const PolyNormMulArgs<BFloat16> poly = {gate_up.data(),      x.data(), kTokens, in,
+                                            {0.3f, -0.2f, 0.7f}, 0.1f};
+    ASSERT_TRUE(IsOk(cuda::PolyNormMul(poly, *stream_)));
+    const std::vector<float> expected = Run<float>(of, ToFloat(x.Read(*stream_)));
+    const DeviceArray<float> y(std::vector<float>(Elements(kTokens, kOut)), *stream_);
+    for (const int num_tokens : {1, kTokens}) {
+      const FewRowsProduct product = {.weight = weight.data(),
+                                      .in_features = in,
+                                      .out_features = kOut,
+                                      .poly = poly,
+                                      .num_tokens = num_tokens,
+                                      .y = y.data(),
+                                      .y_dtype = DType::kFloat32};
+      for (const int splits : {1, 8}) {
+        const FewRowsPlan plan = cuda::PlanFewRows(product, few_rows_.limits(), splits).value();
+        ASSERT_TRUE(IsOk(few_rows_.Multiply(product, plan, *stream_)));
+        const std::vector<float> found = y.Read(*stream_);
+        const size_t count = Elements(num_tokens, kOut);
+        EXPECT_TRUE(SameBits(std::span(found).first(count), std::span(expected).first(count)))
+            << in << " features, " << num_tokens << " tokens, " << splits << " splits";
+      }
+    }
+  }
+}
+
 TEST_F(FewRowsTest, NanStaysWithItsToken) {
   const Case of{.out_features = 40, .in_features = 72};
   for (const int num_tokens : {3, 30}) {
