@@ -72,6 +72,7 @@ void Decoder::Begin(const DeviceStep& step) {
 // From here on nothing is kept of a token. So only tokens whose logits are wanted, and those after
 // them in their sequences, are computed. These come first.
 void Decoder::Narrow(const DeviceStep& step) {
+  if (step.num_wanted_tokens == rows_.tokens) return;  // as in every decode
   rows_ = {step.num_wanted_tokens, step.Wanted(step.rows), step.Wanted(step.in_windows)};
   planned_ = {};
 }
