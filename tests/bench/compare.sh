@@ -1,23 +1,28 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # How fast this tree is beside another commit: builds both, runs `diffserve bench` of the two in
-# turns, and prints the ratio of this tree's tokens/s to the commit's. For people who look at the
-# spread too, not a test: a machine with other work says little.
-#   tests/bench/compare.sh COMMIT [--model DIR] [--pairs N]
-#       DIR: a model (default: tests/bench/models/diff_160m with dummy weights); N: default 7
+# turns, and prints the ratio of this tree's tokens/s to the commit's. A machine with other work
+# says little: look at the spread too.
+#   tests/bench/compare.sh [COMMIT] [--model DIR] [--pairs N] [--floor RATIO]
+#       COMMIT: default: the last release's tag; DIR: a model (default: tests/bench/models/diff_160m
+#       with dummy weights); N: default 7; RATIO: exit code 1 if a figure's median ratio is below it
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-usage() { sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '3,/^set /{/^#/p}' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2; }
 
 model=tests/bench/models/diff_160m
 pairs=7
-[ $# -ge 1 ] || usage
-commit=$(git rev-parse --verify --quiet "$1^{commit}") || usage
-shift
+floor=0
+case "${1:-}" in
+  "" | -*) name=$(git describe --tags --match 'v*' --abbrev=0 2>/dev/null) || usage ;;
+  *) name=$1; shift ;;
+esac
+commit=$(git rev-parse --verify --quiet "$name^{commit}") || usage
 while [ $# -gt 0 ]; do
   case "$1" in
     --model) model=${2:?} ;;
     --pairs) pairs=${2:?} ;;
+    --floor) floor=${2:?} ;;
     *) usage ;;
   esac
   shift 2
@@ -60,12 +65,13 @@ for ((pair = 0; pair < pairs; ++pair)); do
   fi
 done
 
-python3 - "$work" "$pairs" "$(git rev-parse --short "$commit")" <<'PYTHON'
+python3 - "$work" "$pairs" "$(git rev-parse --short "$commit")" "$floor" <<'PYTHON'
 import json
 import statistics
 import sys
 
-work, pairs, commit = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+work, pairs, commit, floor = sys.argv[1], int(sys.argv[2]), sys.argv[3], float(sys.argv[4])
+slower = []
 
 
 def figures(side, pair, dtype):
@@ -84,4 +90,8 @@ for dtype in ("float32", "bfloat16"):
         speeds = [statistics.median(run[name] for run in side) for side in (there, here)]
         print(f"{dtype:9} {name:24} {speeds[0]:12.1f} {speeds[1]:12.1f}  "
               f"{statistics.median(ratios):.3f} ({ratios[0]:.3f}..{ratios[-1]:.3f})")
+        if statistics.median(ratios) < floor:
+            slower.append(f"{dtype} {name}")
+if slower:
+    sys.exit(f"below {floor} of {commit}: {', '.join(slower)}")
 PYTHON
