@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds the container image of this checkout as diffserve:VERSION (diffserve:VERSION-cuda) with
-# docker, podman or buildah, whichever there is first; BUILDER names another order. With `wheel` or
-# `wheel-cuda` it writes the Python wheel into build/ instead, on any system. The same commit gives
-# the same files.
+# Builds the container image of this checkout as diffserve:VERSION and diffserve:latest (as
+# diffserve:VERSION-cuda and diffserve:cuda) with docker, podman or buildah, whichever there is
+# first; BUILDER names another order. With `wheel` or `wheel-cuda` it writes the Python wheel into
+# build/ instead, on any system. The same commit gives the same files.
 #   deploy/image.sh [cpu|cuda|wheel|wheel-cuda] [OPTION...]
 #                               options go to the builder: --no-cache,
 #                               --build-arg BASE=registry.example/debian, ...
@@ -14,7 +14,7 @@ target=cpu
 case "${1:-}" in
   cpu | cuda | wheel | wheel-cuda) target=$1; shift ;;
   "" | -*) ;;
-  *) sed -n '3,9p' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2 ;;
+  *) sed -n '3,/^set /{/^#/p}' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2 ;;
 esac
 
 builder=""
@@ -24,12 +24,16 @@ done
 [ -n "$builder" ] ||
   { echo "deploy/image.sh: no ${BUILDER:-docker, podman or buildah} here" >&2; exit 1; }
 
-version=$(sed -n 's/^project(diffserve VERSION \([0-9.]*\) .*/\1/p' CMakeLists.txt)
+version=$(deploy/version.sh)
 commit=${DIFFSERVE_COMMIT:-$(git rev-parse --short=12 HEAD)}
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
-tag=diffserve:$version
-[ "$target" = cpu ] || tag=$tag-$target
-result=(--tag "$tag")
+tag=diffserve:$(deploy/version.sh --image)
+latest=diffserve:latest
+if [ "$target" != cpu ]; then
+  tag=$tag-$target
+  latest=diffserve:$target
+fi
+result=(--tag "$tag" --tag "$latest")
 case $target in
   wheel) product=diffserve ;;
   wheel-cuda) product=diffserve_cuda ;;

@@ -32,6 +32,8 @@ install(FILES deploy/diffserve.service DESTINATION /lib/systemd/system COMPONENT
   EXCLUDE_FROM_ALL)
 
 set(CPACK_GENERATOR DEB)
+# Debian sorts what follows a ~ before the version without it.
+string(REPLACE ".dev" "~dev" CPACK_PACKAGE_VERSION ${build_version})
 set(CPACK_PACKAGE_CONTACT "diffserve maintainers <maintainers@diffserve.invalid>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "inference server for Diff Transformer models")
 set(CPACK_PACKAGE_DESCRIPTION

@@ -177,7 +177,7 @@ answer() {
 # system that LD_LIBRARY_PATH names
 serves() {
   local mapped
-  matches "$1: --version" "^version: [0-9.]+$" "$(as_user "$2" --version 2>&1)"
+  matches "$1: --version" "^version: [0-9.]+(dev0\+g[0-9a-f]+)?$" "$(as_user "$2" --version 2>&1)"
   start become_user LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu "$2" serve demo
   pid=$(first_child "$server")
   matches "$1: diffserve serve demo is ready in $started s" \

@@ -10,7 +10,7 @@ mkdir -p "$2"
 folder=$(realpath "$2")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-version=$(sed -n 's/^project(diffserve VERSION \([0-9.]*\) .*/\1/p' CMakeLists.txt)
+version=$(deploy/version.sh)
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 export SOURCE_DATE_EPOCH
 deploy/install_deps.sh "${@:3}"

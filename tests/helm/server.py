@@ -30,9 +30,9 @@ def serve_flags() -> set[str]:
 
 
 def version() -> str:
-    """The binary's version, by `diffserve --version`."""
-    text = subprocess.run([BINARY, "--version"], capture_output=True, text=True, check=True).stdout
-    return re.search(r"\d+\.\d+\.\d+", text)[0]
+    """The last or the next release, by CMakeLists.txt."""
+    return subprocess.run([REPOSITORY / "deploy/version.sh", "--release"], capture_output=True,
+                          text=True, check=True).stdout.strip()
 
 
 def local_args(workload: Workload, key_file, cache) -> list[str]:
