@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "THIRD_PARTY.md"
 TEXTS = ROOT / "deploy/third_party_licences.txt"
 CRATES = ROOT / "engine/text/crates"
-PROGRAM = ROOT / "build/release/server/diffserve"
+PROGRAM = ROOT / "build/dev/server/diffserve"
 COMPILED_IN = ["libboost1.81-dev", "nlohmann-json3-dev", "cppzmq-dev", "libxxhash-dev"]
 KERBEROS = ["libgssapi-krb5-2", "libk5crypto3", "libkrb5-3", "libkrb5support0"]
 # Where the copyright file has no machine-readable form, or the library has another licence than
@@ -61,13 +61,21 @@ def debian_licence(package):
     return found.group(1)
 
 
-def debian_rows():
-    loaded = output("deploy/libraries.sh", str(PROGRAM)).splitlines()
-    packages = {line.split()[1] for line in loaded}
+def debian_packages(program):
+    """The version of each package that a program is linked with or that is compiled in."""
+    packages = {}
+    for line in output("deploy/libraries.sh", str(program)).splitlines():
+        _, package, version = line.split()
+        packages[package] = version
     for package in COMPILED_IN:
         if Path(f"/usr/share/doc/{package}/copyright").is_file():
-            packages.add(package)
-    return [f"| {package} | {debian_licence(package)} |" for package in sorted(packages)]
+            packages[package] = output("dpkg-query", "--show", "--showformat=${Version}", package)
+    return packages
+
+
+def debian_rows():
+    return [f"| {package} | {debian_licence(package)} |"
+            for package in sorted(debian_packages(PROGRAM))]
 
 
 def crates():
