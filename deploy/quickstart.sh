@@ -16,8 +16,8 @@ esac
 
 deploy/install_deps.sh
 echo "building (a few minutes the first time) ..."
-cmake --preset release >/dev/null
-cmake --build build/release --target diffserve
+cmake --preset dev >/dev/null
+cmake --build build/dev --target diffserve
 
 # The first free port from $1 on.
 free_port() {

@@ -18,7 +18,7 @@ sanitizers=(asan asan_engine asan_server asan_cuda tsan)
 usual=(cuda cuda_gate schema templates e2e_long ui helm "${sanitizers[@]}")
 each=(gpu_check)  # of every run in CI
 others=(debug image package wheel tarball wheel_cuda tarball_cuda bare fleet ray dynamo clients
-  recipes transformers reliability soak fuzz loader)
+  recipes transformers reliability soak fuzz loader coverage site release audit)
 declare -A minutes about
 about_check() { minutes[$1]=$2 about[$1]=$3; }
 about_check cuda 9 "the CUDA backend on the CPU shim: its tests, its bench, one end-to-end file"
@@ -52,6 +52,10 @@ about_check reliability 14 "hostile clients, tenants, faults, kills, gRPC floods
 about_check soak 10 "100,000 requests without growth of memory"
 about_check fuzz 20 "each fuzz target for a minute under libFuzzer"
 about_check loader 8 "every damage to a checkpoint of every family"
+about_check coverage 20 "the C++ tests again, with the lines that they run, by folder"
+about_check site 1 "the pages as a site; each link and anchor leads somewhere"
+about_check release 6 "the files of a release page but those for a GPU; their bill of materials"
+about_check audit 5 "known vulnerabilities of pinned crates and packages"
 
 names=()
 budget=""
@@ -84,12 +88,13 @@ limit_s=3600
 # The reason why this machine cannot run a check, or nothing.
 obstacle() {  # obstacle NAME
   case "$1" in
-    gpu_check | image | package | wheel | tarball | wheel_cuda | tarball_cuda | bare)
+    gpu_check | image | package | wheel | tarball | wheel_cuda | tarball_cuda | bare | release)
       [ "$(id -u)" -eq 0 ] || { echo "needs root"; return; }
       unshare --mount --pid --net --fork true 2>/dev/null || { echo "needs namespaces"; return; }
       [ "$1" != gpu_check ] || python3 tests/cuda/empty_root.py --python >/dev/null 2>&1 ||
         echo "needs Python 3.12"
       ;;
+    audit) tests/audit.sh --reachable || echo "needs PyPI's and RustSec's databases" ;;
     clients) command -v npm >/dev/null || echo "needs Node.js" ;;
     transformers)
       [ -d build/transformers ] || [ "$(df --output=avail . | tail -n 1)" -ge $((8 << 20)) ] ||
@@ -103,10 +108,10 @@ obstacle() {  # obstacle NAME
 }
 
 check_cuda() {
-  build release cuda_test cuda_bench diffserve diffserve_on_shim
-  run_gtest cuda_test build/release/tests/cuda_test
-  run cuda_bench bash -c 'build/release/tests/cuda_bench --smoke && echo "1 passed, 0 failed"'
-  local on_shim=$PWD/build/release/tests/diffserve_on_shim
+  build dev cuda_test cuda_bench diffserve diffserve_on_shim
+  run_gtest cuda_test build/dev/tests/cuda_test
+  run cuda_bench bash -c 'build/dev/tests/cuda_bench --smoke && echo "1 passed, 0 failed"'
+  local on_shim=$PWD/build/dev/tests/diffserve_on_shim
   # Few sequences and tokens, as a server runs its largest steps before it is ready.
   run e2e_cuda_on_cpu env DIFFSERVE_DEVICE=cuda DIFFSERVE_BINARY="$on_shim" \
     DIFFSERVE_MAX_NUM_SEQS=8 DIFFSERVE_MAX_NUM_BATCHED_TOKENS=64 \
@@ -123,39 +128,39 @@ check_gpu_check() {
   # shellcheck disable=SC2016
   run gpu_check_size bash -c 'deploy/gpu_check.sh collect "$0" && echo "1 passed, 0 failed"' \
     build/gpu-check/archive
-  build release gpu_check
-  local on_shim=build/release/gpu_check
+  build dev gpu_check
+  local on_shim=build/dev/gpu_check
   # shellcheck disable=SC2016
   run gpu_check_on_shim bash -c '.venv/bin/python deploy/gpu_check/collect.py "$0" "$1" &&
     python3 tests/cuda/empty_root.py "$1/gpu_check.tar.xz" all --seconds 1500 --sample 12' \
-    build/release/tests/gpu_check $on_shim
+    build/dev/tests/gpu_check $on_shim
 }
 check_schema() {
-  build release schema_suite
+  build dev schema_suite
   run schema_suite .venv/bin/python tests/schema/run.py
   grep -E '^[0-9]+ enforced, ' "$results/schema_suite.log"
 }
 check_templates() {
-  build release template_suite
+  build dev template_suite
   run template_suite .venv/bin/python tests/templates/run.py
   run jinja_readme bash -o pipefail -c "CARGO_TARGET_DIR=build/cargo cargo test --quiet --locked \
     --release --doc --package diffserve-jinja --manifest-path engine/text/crates/Cargo.toml |
     tr ';' ','"
 }
 check_e2e_long() {
-  build release diffserve diffserve_gated diffserve_on_shim
+  build dev diffserve diffserve_gated diffserve_on_shim
   run e2e_long .venv/bin/python tests/e2e/run.py "${long_e2e[@]}"
   grep -A 5 '^needles asked' "$results/e2e_long.log"
 }
 check_ui() {
   deploy/install_deps.sh --browser || return 1
-  build release diffserve diffserve_gated
+  build dev diffserve diffserve_gated
   run ui .venv/bin/python tests/ui/run.py
   grep '^first contentful paint' "$results/ui.log"
 }
 check_helm() {
-  build release diffserve
-  run helm env DIFFSERVE_BINARY="$PWD/build/release/server/diffserve" tests/helm/run.sh
+  build dev diffserve
+  run helm env DIFFSERVE_BINARY="$PWD/build/dev/server/diffserve" tests/helm/run.sh
 }
 run_under_asan() {  # run_under_asan PROGRAM...
   export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1
@@ -202,16 +207,16 @@ check_fleet() { run fleet tests/fleet/run.sh; }
 check_dynamo() { run dynamo tests/dynamo/run.sh; }
 check_ray() { run ray tests/ray/run.sh; }
 check_clients() {
-  build release diffserve
+  build dev diffserve
   run clients tests/clients/run.sh
 }
 check_recipes() {
-  build release diffserve
+  build dev diffserve
   run recipes tests/recipes/run.sh
   run_unittest recipes_test tests/recipes/run_test.py
 }
 check_transformers() {
-  build release diffserve
+  build dev diffserve
   tests/clients/install.sh build/transformers tests/golden/requirements.txt || return 1
   run transformers build/transformers/bin/python docs/check_commands.py --check transformers \
     docs/python.md
@@ -222,7 +227,7 @@ whole() {  # whole NAME COMMAND...
   run "$1" bash -c '"$@" && echo "1 passed, 0 failed"' bash "${@:2}"
 }
 check_reliability() {
-  build release diffserve diffserve_gated
+  build dev diffserve diffserve_gated
   local program
   for program in "hostile_clients --quick" "faults --quick" "kv_disk_kills --kills 20" \
     "grpc_floods --resets 10000 --messages 200000"; do
@@ -233,7 +238,7 @@ check_reliability() {
   run_unittest tenants tests/reliability/tenants.py .venv/bin/python
 }
 check_soak() {
-  build release diffserve
+  build dev diffserve
   whole soak .venv/bin/python tests/reliability/soak.py --requests 100000
 }
 check_fuzz() {
@@ -241,9 +246,17 @@ check_fuzz() {
   whole fuzz tests/fuzz/run.sh 60
 }
 check_loader() {
-  build release diffserve loader_robustness
-  whole loader build/release/tests/loader_robustness
+  build dev diffserve loader_robustness
+  whole loader build/dev/tests/loader_robustness
 }
+check_coverage() {
+  build coverage "${programs[@]}"
+  run coverage python3 tests/coverage.py "${programs[@]}"
+  grep -E '^(folder|[a-z_/]+) +[0-9]+ ' "$results/coverage.log"
+}
+check_site() { run site docs/site.sh; }
+check_release() { run release tests/release/run.sh; }
+check_audit() { run audit tests/audit.sh; }
 
 if [ -n "$budget" ]; then
   deadline_s=$((budget * 60 + 1200))

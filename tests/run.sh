@@ -21,18 +21,18 @@ done
 . tests/suites.sh
 
 mapfile -t e2e < <(short_e2e)
-echo "tidy, tidy_test, format; a release build; docs, docs_commands; ${programs[*]};"
+echo "tidy, tidy_test, format; a build; docs, docs_commands; ${programs[*]};"
 echo "${#fuzz[@]} fuzz corpora; ${#e2e[@]} end-to-end files${more:+; then tests/long.sh ${more[*]}}"
 deploy/install_deps.sh --test || exit 1
 
 run tidy python3 tests/tidy/tidy.py
 run_unittest tidy_test tests/tidy/tidy_test.py
 run format tests/tidy/format.sh
-build release diffserve diffserve_gated "${programs[@]}" "${fuzz[@]}"
+build dev diffserve diffserve_gated "${programs[@]}" "${fuzz[@]}"
 run docs .venv/bin/python docs/build.py --check
 run docs_commands .venv/bin/python docs/check_commands.py
-for program in "${programs[@]}"; do run_gtest "$program" "build/release/tests/$program"; done
-replay release ""
+for program in "${programs[@]}"; do run_gtest "$program" "build/dev/tests/$program"; done
+replay dev ""
 run e2e .venv/bin/python tests/e2e/run.py --jobs 4 "${e2e[@]}"
 grep -E " skipped '" "$results/e2e.log"
 

@@ -264,7 +264,7 @@ def index(arguments):
     found = []
     for _ in range(arguments.rounds):
         with tempfile.NamedTemporaryFile(suffix=".json") as report:
-            subprocess.run([ROOT / "build/release/tests/engine_test",
+            subprocess.run([ROOT / "build/dev/tests/engine_test",
                             "--gtest_filter=PageStoreTest.StartReadsListsAndNotTheirPages",
                             f"--gtest_output=json:{report.name}"], check=True,
                            stdout=subprocess.DEVNULL)

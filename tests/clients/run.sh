@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 case "${1:-}" in -*) sed -n '2,/^set /{/^#/p}' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2 ;; esac
-binary=${1:-build/release/server/diffserve}
+binary=${1:-build/dev/server/diffserve}
 model=${2:-models/demo/diff}
 shift $(($# < 2 ? $# : 2))
 

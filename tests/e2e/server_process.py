@@ -22,7 +22,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 BINARY = Path(os.environ.get("DIFFSERVE_BINARY", REPOSITORY / "build" / "diffserve"))
 GATED_BINARY = Path(
     os.environ.get("DIFFSERVE_GATED_BINARY",
-                   REPOSITORY / "build" / "release" / "tests" / "diffserve_gated"))
+                   REPOSITORY / "build" / "dev" / "tests" / "diffserve_gated"))
 DEMO_MODEL = REPOSITORY / "models" / "demo" / "diff"
 DEVICE = os.environ.get("DIFFSERVE_DEVICE", "cpu")  # where all servers of the suite run
 DEVICE_FLAGS = ["--device", DEVICE] + ["--batch-invariant"] * (DEVICE == "cuda")

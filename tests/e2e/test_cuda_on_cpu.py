@@ -15,7 +15,7 @@ from server_process import DEMO_MODEL, DEVICE, REPOSITORY, ServerProcess, eventu
 
 ON_SHIM = Path(
     os.environ.get("DIFFSERVE_ON_SHIM",
-                   REPOSITORY / "build" / "release" / "tests" / "diffserve_on_shim"))
+                   REPOSITORY / "build" / "dev" / "tests" / "diffserve_on_shim"))
 FLAGS = ("--device", "cuda", "--batch-invariant", "--kv-cache-memory", "8MiB", "--max-num-seqs", 4,
          "--max-num-batched-tokens", 64)
 DEAD_WITHIN_S = 5

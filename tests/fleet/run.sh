@@ -33,7 +33,7 @@ if ! cat tests/e2e/requirements.txt tests/fleet/requirements.txt |
 fi
 
 . tests/suites.sh
-build release diffserve diffserve_gated
+build dev diffserve diffserve_gated
 
 code=0
 PATH="$PWD/$venv/bin:$PATH" PYTHONPATH=tests/fleet FLEET_FIGURES="$results/figures" \

@@ -2,7 +2,7 @@
 """How exactly the golden cases are reproduced: a block of docs/results/fidelity.md, and its figures
 in tests/golden/fidelity.json.
 
-    report.py measure  runs build/release/tests/golden_fidelity, rewrites figures and block, prints
+    report.py measure  runs build/dev/tests/golden_fidelity, rewrites figures and block, prints
                        how far the originals' bfloat16 lambda is from ours
     report.py          rewrites the block
     report.py --check  exits 1 if the block differs from the figures, or the figures are of other
@@ -42,7 +42,7 @@ def measure():
     """golden_fidelity's JSON, of each run the worst schedule."""
     if not PROGRAM.exists():
         raise Trouble(
-            f"{PROGRAM} is not there: build the target golden_fidelity of the preset release first")
+            f"{PROGRAM} is not there: build the target golden_fidelity of the preset dev first")
     done = subprocess.run([PROGRAM], stdout=subprocess.PIPE, check=False)
     if done.returncode != 0:
         raise Trouble(f"{PROGRAM} ended with code {done.returncode}")

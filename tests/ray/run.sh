@@ -17,7 +17,7 @@ case "${1:-}" in -*) sed -n '2,/^set /{/^#/p}' "$0" | sed 's/^# \{0,1\}//' >&2; 
 . tests/suites.sh
 if [ -z "${DIFFSERVE_GATED_BINARY:-}" ]; then
   deploy/install_deps.sh
-  build release diffserve_gated
+  build dev diffserve_gated
 fi
 venv=build/ray-venv
 tests/clients/install.sh $venv tests/ray/requirements.txt

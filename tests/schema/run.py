@@ -29,7 +29,7 @@ import jsonschema
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("DIFFSERVE_SCHEMA_SUITE",
-                              REPOSITORY / "build/release/tests/schema_suite"))
+                              REPOSITORY / "build/dev/tests/schema_suite"))
 SUITES = "json/tests/"
 DRAFTS = {"draft4": "http://json-schema.org/draft-04/schema#",
           "draft7": "http://json-schema.org/draft-07/schema#",

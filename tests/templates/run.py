@@ -37,7 +37,7 @@ from values import KINDS, OF_VALUE, VARIABLES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("DIFFSERVE_TEMPLATE_SUITE",
-                              REPOSITORY / "build/release/tests/template_suite"))
+                              REPOSITORY / "build/dev/tests/template_suite"))
 CHATS = Path(__file__).parent / "chats"
 REFUSAL = re.compile(r"the filter '(\w+)' is not there")
 ADDRESS = re.compile(r" [ab]t 0x[0-9a-f]{6}", re.IGNORECASE)

@@ -190,7 +190,7 @@ class BundledModelTest : public ::testing::Test {
   BundledModelTest() {
     for (const char* model : {"usr/share/diffserve/models/demo", "models/demo/diff"})
       directory_.Write(std::string(model) + "/config.json", "{}");
-    for (const char* program : {"usr/bin/diffserve", "build/release/server/diffserve"})
+    for (const char* program : {"usr/bin/diffserve", "build/dev/server/diffserve"})
       directory_.Write(program, "");
   }
 
@@ -202,7 +202,7 @@ TEST_F(BundledModelTest, IsFoundBesideAnInstalledAndABuiltProgramByBothNames) {
   for (const char* name : {"diff", "demo"}) {
     EXPECT_EQ(*FindBundled({name}, root_ / "usr/bin/diffserve"),
               (root_ / "usr/share/diffserve/models/demo").string());
-    EXPECT_EQ(*FindBundled({name}, root_ / "build/release/server/diffserve"),
+    EXPECT_EQ(*FindBundled({name}, root_ / "build/dev/server/diffserve"),
               (root_ / "models/demo/diff").string());
   }
 }
