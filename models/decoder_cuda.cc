@@ -10,6 +10,7 @@
 #include "kernels/ops/embedding.h"
 #include "kernels/ops/rope_append.h"
 #include "kernels/ops/rowwise.h"
+#include "models/step_observer_cuda.h"
 
 namespace diffserve::cuda {
 namespace {
@@ -26,9 +27,11 @@ LinearArgs<BFloat16, Y> TokensFrom(LinearArgs<BFloat16, Y> args, int begin,
 
 }  // namespace
 
-Status Decoder::Forward(const DeviceStep& step, KvCache& kv, int first_logit_row) {
+Status Decoder::Forward(const DeviceStep& step, KvCache& kv, int first_logit_row,
+                        StepObserver* observer) {
   const Workspace& work = parts_.work;
   Begin(step);
+  observer_ = observer;
 
   // Stage 1: the residual stream begins with the tokens' embeddings.
   DS_RETURN_IF_ERROR(EmbeddingLookup(parts_.weights.embedding,
@@ -60,6 +63,11 @@ Status Decoder::Forward(const DeviceStep& step, KvCache& kv, int first_logit_row
   BFloat16* final_state = work.final_state.as<BFloat16>() +
                           static_cast<int64_t>(first_logit_row) * parts_.config.hidden_size;
   const Weights& weights = parts_.weights;
+  if (observer != nullptr && observer->wants_states()) {
+    DS_RETURN_IF_ERROR(Norm(weights.final_norm, weights.final_norm_bias,
+                            {.count = rows_.tokens, .out = work.normed.as<BFloat16>()}));
+    DS_RETURN_IF_ERROR(observer->OnStates(work.normed));
+  }
   return Norm(weights.final_norm, weights.final_norm_bias,
               {.count = step.num_logit_rows, .out = final_state, .indices = step.logit_rows});
 }
@@ -91,7 +99,7 @@ Status Decoder::Attention(int l, const DeviceStep& step, KvCache& kv) {
                              layer.input_norm, layer.input_norm_bias, &inside));
   // Stage 2: q and k are rotated, k and v go to their pages.
   DS_RETURN_IF_ERROR(QueriesAndPages(l, pages, inside));
-  if (l == parts_.config.last_keeping_layer()) Narrow(step);
+  if (l == parts_.config.last_keeping_layer() && observer_ == nullptr) Narrow(step);
 
   // Stage 3: lambda of each token and head, if the family has it.
   if (has_lambdas) {
@@ -116,6 +124,7 @@ Status Decoder::Attention(int l, const DeviceStep& step, KvCache& kv) {
   attention.out_scale = layer.out_scale;
   attention.window = kind.window;
   attention.logit_quant = parts_.logit_quant;
+  if (observer_ != nullptr) DS_RETURN_IF_ERROR(observer_->OnAttention(l, attention));
   DS_RETURN_IF_ERROR(Attend(attention, kind.window > 0 ? rows_.in_windows : rows_.sequences,
                             step.generated_tiling));
 

@@ -23,6 +23,8 @@
 
 namespace diffserve::cuda {
 
+class StepObserver;
+
 using Weights = DecoderWeights<EmbeddingTable, PackedLinear, DeviceBuffer>;
 
 class Decoder {
@@ -43,8 +45,10 @@ class Decoder {
   const ModelConfig& config() const { return parts_.config; }
   const Workspace& work() const { return parts_.work; }
 
-  // Writes the final states of the step's logit rows from row `first_logit_row` on.
-  Status Forward(const DeviceStep& step, KvCache& kv, int first_logit_row);
+  // Writes the final states of the step's logit rows from row `first_logit_row` on. An observer
+  // sees the pass; the host waits for what it copies.
+  Status Forward(const DeviceStep& step, KvCache& kv, int first_logit_row,
+                 StepObserver* observer = nullptr);
   // Samples from final states [0, step.num_sample_rows) into work().sampled.
   Status SampleAll(const DeviceStep& step);
   // work().logits = the logits of final states [first, first + count). follows_kernel: the
@@ -124,6 +128,7 @@ class Decoder {
   const Stream& stream_;
   Rows rows_;
   Planned planned_;
+  StepObserver* observer_ = nullptr;  // of the pass
 };
 
 }  // namespace diffserve::cuda

@@ -118,7 +118,7 @@ struct Batch {
   std::vector<LogitAdjustment> adjustments = {};  // for sample_rows
   std::vector<uint32_t> masks = {};               // for sample_rows, as SampleArgs::masks
   bool is_collected = false;          // Collect is called for this step even without sample_rows
-  LayerObserver* observer = nullptr;  // sees each layer, if set; only on the CPU
+  LayerObserver* observer = nullptr;  // sees each layer, if set
 };
 
 // The layout of a KvCache of that size for the model.

@@ -104,7 +104,6 @@ class StepPacker {
   StepShape& shape_;
   StateWaves waves_;
   size_t num_pages_ = 0;
-  std::vector<int32_t> packed_of_token_;  // [tokens of the batch]: the packed index, or -1
 };
 
 // Order: generated tokens, prompt tokens up to wanted ones, then the tokens that some layers skip.
@@ -146,7 +145,7 @@ void StepPacker::AddEntries() {
     int& end = ends[static_cast<size_t>(piece.sequence)];
     end = std::max(end, End(piece));
   }
-  packed_of_token_.assign(batch_.tokens.size(), -1);
+  step_.packed_of_token_.assign(batch_.tokens.size(), -1);
   step_.sequences_.clear();
   step_.in_windows_.clear();
   step_.tokens_.clear();
@@ -162,7 +161,7 @@ void StepPacker::AddEntries() {
     entry.num_tokens_after = ends[static_cast<size_t>(piece.sequence)] - End(piece);
     for (int i = 0; i < piece.num_tokens; ++i) {
       const size_t row = static_cast<size_t>(rows.first_row + piece.first + i);
-      packed_of_token_[row] = static_cast<int32_t>(step_.tokens_.size());
+      step_.packed_of_token_[row] = static_cast<int32_t>(step_.tokens_.size());
       step_.tokens_.push_back(batch_.tokens[row]);
       step_.token_sequences_.push_back(static_cast<int32_t>(step_.sequences_.size()));
     }
@@ -199,7 +198,7 @@ void StepPacker::AddWaves() {
 void StepPacker::AddRows() {
   step_.logit_rows_.clear();
   for (int32_t row : batch_.logit_rows) {
-    if (const int32_t packed = packed_of_token_[static_cast<size_t>(row)]; packed >= 0)
+    if (const int32_t packed = step_.packed_of_token_[static_cast<size_t>(row)]; packed >= 0)
       step_.logit_rows_.push_back(packed);
   }
   step_.sample_rows_.clear();

@@ -101,6 +101,8 @@ class PackedStep {
   size_t size_bytes() const { return size_bytes_; }
   // REQUIRES: `to` has size_bytes() bytes; the batch is as it was in PackStep.
   void Write(std::byte* to) const;
+  // The packed row of each token of the batch; -1: not in this pass.
+  std::span<const int32_t> packed_of_token() const { return packed_of_token_; }
 
  private:
   friend class StepPacker;
@@ -109,7 +111,7 @@ class PackedStep {
   std::vector<DeviceSequence> sequences_;   // [pieces], then padding
   std::vector<DeviceSequence> in_windows_;  // likewise, if layers have windows
   std::vector<StateSequence> states_;       // of all waves
-  std::vector<int32_t> token_sequences_, tokens_, logit_rows_;
+  std::vector<int32_t> token_sequences_, tokens_, logit_rows_, packed_of_token_;
   std::vector<SampleTask> sample_rows_;
   std::vector<std::span<const int32_t>> tables_;  // of page ids, one after the other in the tail
   std::span<const uint32_t> masks_;

@@ -2,11 +2,13 @@
 #include "models/step_runner_cuda.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "kernels/process/check.h"
 #include "models/decode_graphs_cuda.h"
 #include "models/device_transfer_cuda.h"
+#include "models/step_observer_cuda.h"
 #include "models/step_transfer_cuda.h"
 #include "models/warm_up_cuda.h"
 
@@ -96,7 +98,6 @@ Status StepRunner::Launch(const Batch& batch, KvCache& kv) {
   const size_t num_draws = batch.sample_rows.size();
   DS_CHECK(batch.tokens.size() <= static_cast<size_t>(options_.limits.num_tokens),
            "a step within the limit of tokens");
-  DS_CHECK(batch.observer == nullptr, "layers are observed on the CPU");
   DS_CHECK(num_draws == 0 || num_draws == batch.logit_rows.size(),
            "one sample row for each row of logits");
   const DiffSpec& spec = config().attention;
@@ -104,7 +105,9 @@ Status StepRunner::Launch(const Batch& batch, KvCache& kv) {
   const std::vector<StepPass> passes = CutIntoPasses(
       batch, tiling, decoder_.work().GeneratedItemsMax(spec, tiling));
   const StepNeeds needs = StepNeeds::Of(config());
-  const int graph_tokens = passes.size() == 1 && IsDecode(batch, needs)
+  std::optional<StepObserver> observer;
+  if (batch.observer != nullptr) observer.emplace(batch, config(), *stream_);
+  const int graph_tokens = passes.size() == 1 && IsDecode(batch, needs) && !observer
                                ? GraphTokens(batch.tokens.size(), options_.limits.num_sequences)
                                : 0;
   num_logit_rows_ = 0;
@@ -119,11 +122,14 @@ Status StepRunner::Launch(const Batch& batch, KvCache& kv) {
     if (graph_tokens > 0) {
       DS_RETURN_IF_ERROR(RunDecode(step, kv));
     } else {
-      DS_RETURN_IF_ERROR(decoder_.Forward(step, kv, num_logit_rows_));
+      if (observer) observer->BeginPass(packed_);
+      DS_RETURN_IF_ERROR(
+          decoder_.Forward(step, kv, num_logit_rows_, observer ? &*observer : nullptr));
       if (is_last) DS_RETURN_IF_ERROR(decoder_.SampleAll(step));
     }
     num_logit_rows_ += step.num_logit_rows;
   }
+  if (observer) observer->End();
   num_logit_rows_ = static_cast<int>(batch.logit_rows.size());  // without a graph's padding
   if (num_draws == 0 && !batch.is_collected) return Status();
   return results_.Queue(decoder_.work().sampled, num_draws, *stream_);

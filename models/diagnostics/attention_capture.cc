@@ -58,6 +58,10 @@ void AttentionCapture::Reserve() {
   std::iota(pages_.begin(), pages_.end(), 0);
 }
 
+bool AttentionCapture::WantsAttention(int layer) const {
+  return std::ranges::find(selection_.layers, layer) != selection_.layers.end();
+}
+
 void AttentionCapture::OnAttention(int number, const DiffAttentionArgs<float>& attention,
                                    const SequenceTokens& sequence) {
   const auto found = std::ranges::find(selection_.layers, number);

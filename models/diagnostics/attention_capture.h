@@ -51,6 +51,7 @@ class AttentionCapture : public SequenceObserver {
   bool Wants(int /*begin*/, int end, int /*num_tokens*/) const override {
     return !is_complete() && end > first();
   }
+  bool WantsAttention(int layer) const override;
   // For a selected layer: copies its share of the sequence's tokens of this step. A sequence that
   // is recomputed from first() or before is captured anew.
   void OnAttention(int layer, const DiffAttentionArgs<float>& attention,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/diagnostics/batch_observer.h"
 
+#include <algorithm>
+
 #include "kernels/process/check.h"
 
 namespace diffserve {
@@ -17,9 +19,18 @@ void BatchObserver::Add(SequenceObserver& observer, size_t sequence, const Seque
   seen_.push_back({&observer, sequence, first, end, num_tokens});
 }
 
+bool BatchObserver::WantsAttention(int layer, size_t sequence) const {
+  return std::ranges::any_of(seen_, [&](const Seen& seen) {
+    return seen.sequence == sequence && seen.observer->WantsAttention(layer);
+  });
+}
+
 void BatchObserver::OnAttention(int layer, const DiffAttentionArgs<float>& attention) {
-  for (const Seen& seen : seen_)
-    seen.observer->OnAttention(layer, attention, attention.batch[seen.sequence]);
+  for (const Seen& seen : seen_) {
+    const SequenceTokens& tokens = attention.batch[seen.sequence];
+    if (tokens.num_tokens > 0 && seen.observer->WantsAttention(layer))
+      seen.observer->OnAttention(layer, attention, tokens);
+  }
 }
 
 void BatchObserver::OnStates(std::span<const float> states) {

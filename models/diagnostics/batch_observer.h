@@ -20,6 +20,7 @@ class BatchObserver : public LayerObserver {
            int num_tokens);
   bool empty() const { return seen_.empty(); }
 
+  bool WantsAttention(int layer, size_t sequence) const override;
   void OnAttention(int layer, const DiffAttentionArgs<float>& attention) override;
   std::span<const int32_t> StateRows() const override { return rows_; }
   void OnStates(std::span<const float> states) override;

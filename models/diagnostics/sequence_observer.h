@@ -23,7 +23,10 @@ class SequenceObserver {
   // Whether it wants to see a step that computes positions [begin, end) of a sequence whose prompt
   // has `num_tokens`. Only then are the other methods called.
   virtual bool Wants(int /*begin*/, int /*end*/, int /*num_tokens*/) const { return false; }
-  // As LayerObserver::OnAttention; `tokens` is the sequence's part in the batch.
+  // Whether it wants to see this layer's attention.
+  virtual bool WantsAttention(int /*layer*/) const { return false; }
+  // As LayerObserver::OnAttention, for layers that it wants; `tokens` is the sequence's part in the
+  // batch.
   virtual void OnAttention(int /*layer*/, const DiffAttentionArgs<float>& /*attention*/,
                            const SequenceTokens& /*tokens*/) {}
   // The first of positions [begin, end) whose final normalised state is wanted; all after it are

@@ -94,9 +94,9 @@ Result<std::shared_ptr<AttentionMapsCall>> AttentionMapsCall::Start(Frontend& fr
 Status AttentionMapsCall::Check() {
   const FrontendOptions& options = frontend_.options();
   if (options.attention == nullptr) {
-    return InvalidArgument(std::string("attention maps need --device cpu and a model whose layers "
-                                       "all have their own K and V; this server runs ") +
-                           (options.on_gpu ? "with --device cuda" : "another model"));
+    return InvalidArgument(
+        "attention maps need a model whose layers all have their own K and V; this server runs "
+        "another model");
   }
   DS_RETURN_IF_ERROR(options.names.Check(request_.model));
   if (request_.top_k && *request_.top_k < 0) {

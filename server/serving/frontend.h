@@ -44,7 +44,6 @@ struct FrontendOptions {
   int max_text_queue = 1024;                         // requests waiting for a text thread
   size_t max_text_queue_bytes = size_t{64} << 20;    // their prompts together
   std::shared_ptr<const AttentionSource> attention;  // nullptr: maps are not available
-  bool on_gpu = false;                               // no HiddenStatePool is filled there
 };
 
 class Frontend {

@@ -51,6 +51,7 @@ std::vector<double> RoundedToBits(std::vector<double> scores, int bits) {
 class NaiveObserver : public SequenceObserver {
  public:
   bool Wants(int, int, int) const override { return true; }
+  bool WantsAttention(int) const override { return true; }
   void OnAttention(int layer, const DiffAttentionArgs<float>& args,
                    const SequenceTokens& sequence) override {
     const DiffSpec& spec = args.spec;

@@ -73,6 +73,8 @@ Status CopyToDevice(std::span<const std::byte> from, const DeviceBuffer& to, siz
 // to = from[offset_bytes, + to.size()).
 Status CopyToHost(const DeviceBuffer& from, size_t offset_bytes, std::span<std::byte> to,
                   const Stream& stream);
+// to = from[0, to.size()), device memory.
+Status CopyToHost(const void* from, std::span<std::byte> to, const Stream& stream);
 // Device memory to pinned host memory, and back.
 Status CopyToPinned(const std::byte* from, std::byte* to, size_t size_bytes, const Stream& stream);
 Status CopyFromPinned(const std::byte* from, std::byte* to, size_t size_bytes,

@@ -66,10 +66,14 @@ Status CopyToHost(const DeviceBuffer& from, size_t offset_bytes, std::span<std::
                   const Stream& stream) {
   DS_CHECK(IsWithin(offset_bytes, to.size(), from.size_bytes()),
            "a copy from beyond the end of a device buffer");
+  return CopyToHost(from.as<std::byte>() + offset_bytes, to, stream);
+}
+
+Status CopyToHost(const void* from, std::span<std::byte> to, const Stream& stream) {
   if (to.empty()) return Status();
-  return ToStatus(cudaMemcpyAsync(to.data(), from.as<std::byte>() + offset_bytes, to.size(),
-                                  cudaMemcpyDeviceToHost, stream.handle()),
-                  "cudaMemcpyAsync to the host");
+  return ToStatus(
+      cudaMemcpyAsync(to.data(), from, to.size(), cudaMemcpyDeviceToHost, stream.handle()),
+      "cudaMemcpyAsync to the host");
 }
 
 Status CopyToPinned(const std::byte* from, std::byte* to, size_t size_bytes, const Stream& stream) {

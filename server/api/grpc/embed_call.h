@@ -47,7 +47,6 @@ class EmbedCall : public ResponseCall<typename Api::Message, OneAnswer<typename 
   Status Start(Result<EmbeddingRequest> request) {
     if (!request.ok()) return request.status();
     Frontend& frontend = this->shared_.frontend;
-    DS_RETURN_IF_ERROR(CheckPoolsStates(frontend.options().on_gpu));
     DS_RETURN_IF_ERROR(AddPools(frontend.model_config().hidden_size, &*request));
     GenerateRequest& generate = request->generate;
     DS_RETURN_IF_ERROR(this->Identify(&generate));

@@ -40,8 +40,6 @@ HttpAnswer PoolStates(ApiContext& api, RouteCall& call, Result<EmbeddingRequest>
                       std::string pooling_id) {
   if (!parsed.ok()) return api.Refused(parsed.status());
   const Frontend& frontend = api.frontend;
-  if (const Status status = CheckPoolsStates(frontend.options().on_gpu); !status.ok())
-    return api.Refused(status);
   if (const Status status = AddPools(frontend.model_config().hidden_size, &*parsed); !status.ok())
     return api.Refused(status);
   auto reply = std::make_unique<EmbeddingReply>(

@@ -177,9 +177,7 @@ Result<LoadedServer> LoadServer(const SessionOptions& options, const ServeOption
   server.frontend.names.name = name;
   server.frontend.names.further.assign(names.begin() + 1, names.end());
   const SessionPlan& loaded = (*session)->plan();
-  server.frontend.on_gpu = loaded.on_gpu();
-  if (!loaded.on_gpu() &&
-      loaded.summary.config.num_kv_layers() == loaded.summary.config.num_layers) {
+  if (loaded.summary.config.num_kv_layers() == loaded.summary.config.num_layers) {
     server.frontend.attention = std::make_shared<AttentionSource>(loaded.summary.config.attention,
                                                                   loaded.layouts);
   }

@@ -13,12 +13,6 @@ Status CheckDimensions(int dimensions) {
   return BelowMin("dimensions", dimensions, 1);
 }
 
-Status CheckPoolsStates(bool on_gpu) {
-  if (!on_gpu) return {};
-  return InvalidArgument(
-      "hidden states and embeddings need --device cpu; this server runs with --device cuda");
-}
-
 Status AddPools(int hidden_size, EmbeddingRequest* request) {
   const int dimensions = request->dimensions.value_or(hidden_size);
   if (dimensions > hidden_size) {

@@ -17,8 +17,6 @@ struct EmbeddingRequest {
 };
 
 Status CheckDimensions(int dimensions);
-// Error: kInvalidArgument if this server makes no embeddings.
-Status CheckPoolsStates(bool on_gpu);
 // Makes the pool of each prompt. Error: kInvalidArgument if the model's states have fewer
 // dimensions.
 Status AddPools(int hidden_size, EmbeddingRequest* request);

@@ -184,16 +184,6 @@ TEST_F(EmbeddingRouteTest, FrontendRefusalNamesTheInput) {
   EXPECT_TRUE(server.EngineIsEmpty());
 }
 
-TEST_F(EmbeddingRouteTest, EmbeddingsAreRefusedWithoutAHiddenStatePool) {
-  ServingOptions options;
-  options.frontend.on_gpu = true;
-  ServingFixture server(options);
-  HttpClient client(server.port());
-  const ClientReply reply = client.Post("/v1/embeddings", R"({"input":"a"})");
-  EXPECT_EQ(reply.status, 400);
-  EXPECT_NE(reply.body.find("embeddings need --device cpu"), std::string::npos);
-}
-
 TEST_F(EmbeddingRouteTest, VectorsArePartOfThePrice) {
   ServingOptions options = Options();
   options.config.hidden_size = 1 << 20;

@@ -246,15 +246,6 @@ TEST(GrpcAnswersTest, InvalidEmbeddingInputIsRefusedByName) {
   EXPECT_EQ(Embed(*stub, request).status.error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
-TEST(GrpcAnswersTest, ServerWithoutEmbeddingsRefusesThem) {
-  GrpcStackOptions options = WithTemplate();
-  options.frontend.on_gpu = true;
-  GrpcStack stack(std::move(options));
-  const Embedded result = Embed(*stack.NewStub(), TextsOf({"a"}));
-  EXPECT_EQ(result.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(result.status.error_message(), ::testing::HasSubstr("--device cpu"));
-}
-
 TEST(GrpcAnswersTest, EndingAnEmbeddingFreesEverything) {
   GrpcStackOptions options = WithTemplate();
   options.hold_steps = true;
