@@ -175,7 +175,8 @@ std::vector<FlagSpec> EngineFlags() {
       FlagSpec(
           "--speculative METHOD", kServe | kGenerate | kChat | kRunBatch, &SetSpeculative,
           "prompt-lookup: several tokens per step where they can be guessed; the output is the "
-          "same (on a GPU: with --batch-invariant); auto: prompt-lookup on the CPU, off on a GPU")
+          "same (on a GPU: with --batch-invariant); auto: prompt-lookup on the CPU and with "
+          "--batch-invariant, else off")
           .OneOf({"auto", "prompt-lookup", "off"})
           .Default("auto"),
       FlagSpec("--speculative-history SIZE", kServe,

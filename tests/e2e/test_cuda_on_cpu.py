@@ -76,14 +76,22 @@ class CudaOnCpuTest(unittest.TestCase):
         with self.assertRaisesRegex(AssertionError, "--kv-cache-host-memory keeps pages of a GPU"):
             ServerProcess("--kv-cache-host-memory", "8MiB").__enter__()
 
-    def test_attention_maps_and_embeddings_are_refused_by_name(self):
-        with ServerProcess(*FLAGS, binary=ON_SHIM) as server:
-            refused = server.post("/v1/attention", {"text": "hello"})
-            self.assertEqual(refused.status, 400)
-            self.assertIn("--device cuda", refused.error["message"])
-            refused = server.post("/v1/embeddings", {"input": "hello"})
-            self.assertEqual(refused.status, 400)
-            self.assertIn("--device cuda", refused.error["message"])
+    def test_attention_maps_and_embeddings_are_near_the_cpus(self):
+        def seen(*flags) -> tuple[list[float], list[float]]:
+            with ServerProcess(*flags, binary=ON_SHIM) as server:
+                maps = server.post("/v1/attention", {"text": "hello there", "layers": [1],
+                                                     "heads": [0]})
+                self.assertEqual(maps.status, 200, maps.body)
+                vector = server.post("/v1/embeddings", {"input": "hello there"})
+                self.assertEqual(vector.status, 200, vector.body)
+                item = maps.json["data"][0]
+                return item["map1"] + item["map2"], vector.json["data"][0]["embedding"]
+
+        (on_gpu, gpus), (on_cpu, cpus) = seen(*FLAGS), seen("--device", "cpu")
+        self.assertEqual(len(on_gpu), len(on_cpu))
+        for found, expected in zip(on_gpu, on_cpu):
+            self.assertAlmostEqual(found, expected, delta=0.05)
+        self.assertGreater(sum(a * b for a, b in zip(gpus, cpus)), 0.99)
 
     def test_first_request_finds_all_products_chosen(self):
         server = ServerProcess(*FLAGS, "--log-level", "debug", binary=ON_SHIM)

@@ -109,12 +109,13 @@ SessionPlan WithMemory(SessionPlan plan, const MemoryPlan& memory) {
   return plan;
 }
 
-// Proposals follow known tokens. A GPU's steps are planned before these are known, so on a GPU they
-// are made only if a flag asks for them.
-int SpeculativeTokens(Speculation asked, bool on_gpu, bool has_engine) {
-  const bool is_asked = asked == Speculation::kPromptLookup;
-  const bool proposes = has_engine && asked != Speculation::kOff && (!on_gpu || is_asked);
-  return proposes ? EngineOptions::kVerifiedRowsMax - 1 : 0;
+// By default tokens are proposed where that changes no bit of an answer.
+int SpeculativeTokens(const SessionOptions& options, bool on_gpu, bool has_engine) {
+  const bool keeps_bits = !on_gpu || options.batch_invariant;
+  const bool proposes = options.speculation == Speculation::kAuto
+                            ? keeps_bits
+                            : options.speculation == Speculation::kPromptLookup;
+  return has_engine && proposes ? EngineOptions::kVerifiedRowsMax - 1 : 0;
 }
 
 Status CheckHistory(const MemorySize& asked, int speculative_tokens) {
@@ -124,7 +125,8 @@ Status CheckHistory(const MemorySize& asked, int speculative_tokens) {
   if (asked.bytes < kMin) return NotAllowed(flag + " is " + asked.text, "at least 1MiB", flag);
   if (speculative_tokens > 0) return {};
   return NotAllowed(flag + " is " + asked.text + " without guesses",
-                    "only with --speculative prompt-lookup, or auto on the CPU", flag);
+                    "only with --speculative prompt-lookup, or auto on the CPU or with --batch-invariant",
+                    flag);
 }
 
 // The engine's options but for its memory.
@@ -259,7 +261,7 @@ Result<SessionPlan> PlanSession(const SessionOptions& options, const SessionNeed
                                           .skip_layers = options.kv_cache_skip_layers},
                                          config);
   if (!layout.ok()) return layout.status();
-  const int speculative_tokens = SpeculativeTokens(options.speculation, on_gpu, has_engine);
+  const int speculative_tokens = SpeculativeTokens(options, on_gpu, has_engine);
   Result<EngineOptions> engine = PlanEngine(options, *lengths, speculative_tokens);
   if (!engine.ok()) return engine.status();
   Result<std::optional<DraftPlan>> draft = PlanDraftIfAsked(options, *weights, lengths->page_size);
