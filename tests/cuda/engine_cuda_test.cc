@@ -21,6 +21,7 @@
 #include "tests/testing/models/golden_case.h"
 #if defined(DIFFSERVE_CUDA_ON_CPU)
 #include "tests/kernels/shim/host_calls.h"
+#include "tests/kernels/shim/queued_work.h"
 #include "tests/kernels/shim/simulated_products.h"
 #include "tests/kernels/shim/transfer_counts.h"
 #endif

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tests/kernels/shim/device_memory.h"
+#include "tests/kernels/shim/queued_work.h"
 #include "tests/kernels/shim/transfer_counts.h"
 
 namespace shim = diffserve::shim;

@@ -121,13 +121,12 @@ struct SimulatedDevice {
   bool runs_kernels = true;  // and products; false: only the host's part is measured
 };
 inline SimulatedDevice simulated_device;
-inline int64_t multiply_adds = 0;        // of all products that have run
-inline int64_t graphs_made = 0;          // by cudaGraphInstantiate
-inline std::string last_failure;         // of a launch: the kernel's fault
-inline int64_t releases_under_work = 0;  // of memory, while some stream has queued work
-inline int64_t prefetched_lines = 0;     // by PrefetchL2
-inline int64_t kernels_run = 0;          // without those of cuBLASLt
-inline int64_t early_kernels = 0;        // of those, that started before the one before them
+inline int64_t multiply_adds = 0;     // of all products that have run
+inline int64_t graphs_made = 0;       // by cudaGraphInstantiate
+inline std::string last_failure;      // of a launch: the kernel's fault
+inline int64_t prefetched_lines = 0;  // by PrefetchL2
+inline int64_t kernels_run = 0;       // without those of cuBLASLt
+inline int64_t early_kernels = 0;     // of those, that started before the one before them
 inline int64_t bulk_copies = 0;
 
 // As if the process had restarted: clears an error that poisoned the context.
@@ -136,7 +135,6 @@ void ResetContext();
 // poisoned if the error does that.
 void FailLater(int operations, cudaError_t error);
 size_t AllocatedDeviceBytes(int device = 0);
-size_t QueuedOperations();  // of all streams
 
 // Runs `operation` on the null stream at once and returns its error; on others it is queued.
 cudaError_t Enqueue(cudaStream_t stream, std::function<cudaError_t()> operation,

@@ -21,8 +21,6 @@ using testing::ExpectedTokens;
 using testing::GrpcStack;
 using testing::GrpcStackOptions;
 using ::testing::HasSubstr;
-using vllm_v1::GenerateRequest;
-using vllm_v1::GenerateResponse;
 using vllm_v1::VllmEngine;
 
 constexpr char kService[] = "/vllm.grpc.engine.VllmEngine/";
@@ -31,8 +29,9 @@ std::unique_ptr<VllmEngine::Stub> NewVllmStub(const GrpcStack& stack) {
   return VllmEngine::NewStub(stack.NewChannel());
 }
 
-GenerateRequest VllmRequestOf(const std::vector<uint32_t>& ids, uint32_t max_tokens, bool stream) {
-  GenerateRequest message;
+vllm_v1::GenerateRequest VllmRequestOf(const std::vector<uint32_t>& ids, uint32_t max_tokens,
+                                       bool stream) {
+  vllm_v1::GenerateRequest message;
   message.mutable_tokenized()->mutable_input_ids()->Add(ids.begin(), ids.end());
   message.mutable_sampling_params()->set_max_tokens(max_tokens);
   message.mutable_sampling_params()->set_temperature(0);
@@ -43,11 +42,11 @@ GenerateRequest VllmRequestOf(const std::vector<uint32_t>& ids, uint32_t max_tok
 struct Answer {
   grpc::Status status;
   std::string param;
-  std::vector<GenerateResponse> messages;
+  std::vector<vllm_v1::GenerateResponse> messages;
 
   std::vector<int32_t> TokensOf(uint32_t index) const {
     std::vector<int32_t> ids;
-    for (const GenerateResponse& message : messages) {
+    for (const vllm_v1::GenerateResponse& message : messages) {
       const auto& found = message.has_chunk() ? message.chunk().token_ids()
                                               : message.complete().output_ids();
       const uint32_t of = message.has_chunk() ? message.chunk().index()
@@ -58,11 +57,11 @@ struct Answer {
   }
 };
 
-Answer GenerateVllm(VllmEngine::Stub& stub, const GenerateRequest& request) {
+Answer GenerateVllm(VllmEngine::Stub& stub, const vllm_v1::GenerateRequest& request) {
   Answer answer;
   grpc::ClientContext context;
   const auto reader = stub.Generate(&context, request);
-  GenerateResponse message;
+  vllm_v1::GenerateResponse message;
   while (reader->Read(&message)) answer.messages.push_back(message);
   answer.status = reader->Finish();
   answer.param = testing::TrailerOf(context, "param");
@@ -95,7 +94,7 @@ TEST(VllmServiceTest, WholeAnswerIsOneMessageWithTheStreamsTokens) {
 TEST(VllmServiceTest, TextIsTokenizedAndEachOutputHasItsIndex) {
   GrpcStack stack;
   const auto stub = NewVllmStub(stack);
-  GenerateRequest request;
+  vllm_v1::GenerateRequest request;
   request.set_text("hello world");
   request.mutable_sampling_params()->set_max_tokens(40);
   request.mutable_sampling_params()->set_seed(5);
@@ -117,7 +116,7 @@ TEST(VllmServiceTest, ConstraintHolds) {
   options.config.eos_token_ids = {1};
   options.executor.vocab_size = testing::kWholeVocab;
   GrpcStack stack(std::move(options));
-  GenerateRequest request = VllmRequestOf({5}, 40, false);
+  vllm_v1::GenerateRequest request = VllmRequestOf({5}, 40, false);
   request.mutable_sampling_params()->mutable_choice()->add_choices("yes, it is");
   const Answer answer = GenerateVllm(*NewVllmStub(stack), request);
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
@@ -130,13 +129,13 @@ TEST(VllmServiceTest, ConstraintHolds) {
 TEST(VllmServiceTest, InvalidMembersAreRefusedByName) {
   GrpcStack stack;
   const auto stub = NewVllmStub(stack);
-  const auto refused_for = [&](const GenerateRequest& request, grpc::StatusCode code) {
+  const auto refused_for = [&](const vllm_v1::GenerateRequest& request, grpc::StatusCode code) {
     const Answer answer = GenerateVllm(*stub, request);
     EXPECT_EQ(answer.status.error_code(), code) << answer.status.error_message();
     EXPECT_TRUE(answer.messages.empty());
     return answer.param;
   };
-  GenerateRequest request = VllmRequestOf({5}, 5, true);
+  vllm_v1::GenerateRequest request = VllmRequestOf({5}, 5, true);
   request.mutable_mm_inputs();
   EXPECT_EQ(refused_for(request, grpc::StatusCode::UNIMPLEMENTED), "mm_inputs");
   EXPECT_EQ(refused_for(VllmRequestOf({}, 5, false), grpc::StatusCode::INVALID_ARGUMENT),
@@ -161,12 +160,12 @@ TEST(VllmServiceTest, AbortEndsTheRequestsThatItNames) {
   options.hold_steps = true;
   GrpcStack stack(std::move(options));
   const auto stub = NewVllmStub(stack);
-  GenerateRequest request = VllmRequestOf({1, 2}, 4000, true);
+  vllm_v1::GenerateRequest request = VllmRequestOf({1, 2}, 4000, true);
   request.set_request_id("mine");
   grpc::ClientContext context;
   const auto reader = stub->Generate(&context, request);
   stack.steps.Allow(2);
-  GenerateResponse message;
+  vllm_v1::GenerateResponse message;
   ASSERT_TRUE(reader->Read(&message));
   vllm_v1::AbortRequest abort;
   abort.add_request_ids("another's");
@@ -188,7 +187,7 @@ TEST(VllmServiceTest, EndingTheCallFreesEverything) {
   const auto reader = stub->Generate(&context, VllmRequestOf({1, 2}, 4000, false));
   EXPECT_TRUE(Eventually([&] { return stack.Stats().waiting + stack.Stats().running == 1; }));
   context.TryCancel();
-  GenerateResponse message;
+  vllm_v1::GenerateResponse message;
   EXPECT_FALSE(reader->Read(&message));
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
   EXPECT_TRUE(CallIsCounted(stack, "VllmEngine.Generate", 1));
