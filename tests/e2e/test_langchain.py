@@ -44,6 +44,11 @@ class Report(BaseModel):
     degrees: int = Field(ge=-50, le=50)
 
 
+class Open(BaseModel):
+    """Its schema allows properties of any name."""
+    city: Literal["Lisbon", "Oslo"]
+
+
 def setUpModule():
     global model, server
     server = unittest.enterModuleContext(
@@ -119,6 +124,11 @@ class LangchainTest(unittest.TestCase):
         for method in ("json_schema", "function_calling"):
             made = model.with_structured_output(Report, method=method).invoke([QUESTION])
             self.assertIsInstance(made, Report, method)
+
+    def test_strict_function_calling_ends_though_the_model_writes_on(self):
+        made = model.with_structured_output(Open, method="function_calling",
+                                            strict=True).invoke([QUESTION])
+        self.assertIsInstance(made, Open)
 
 
 if __name__ == "__main__":
