@@ -112,5 +112,25 @@ class LogTest(unittest.TestCase):
         self.assertLessEqual({"serving", "page", "http_request", "drained", "stopped"}, events)
 
 
+class GpuTest(unittest.TestCase):
+    def test_build_for_cpus_beside_a_gpus_driver_warns(self):
+        about = subprocess.run([BINARY, "--version"], capture_output=True, text=True).stdout
+        if "backends: cpu\n" not in about:
+            self.skipTest("this build has another backend")
+        beside = "mount -t tmpfs tmpfs /dev && touch /dev/nvidiactl && exec \"$@\""
+        alone = "mount -t tmpfs tmpfs /dev && exec \"$@\""
+        lines = []
+        for script, flags in ((beside, ()), (beside, ("--device", "cpu")), (alone, ())):
+            run = subprocess.run(["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh",
+                                  BINARY, "inspect", tiny_model.directory(), *flags],
+                                 capture_output=True, text=True, timeout=60)
+            self.assertEqual(run.returncode, 0, run.stderr)
+            self.assertIn("device               cpu\n", run.stdout)
+            lines.append(run.stderr)
+        self.assertRegex(lines[0], rf'^{TIME} WARNING gpu_not_used reason="this build has no CUDA '
+                                   r'backend"\n$')
+        self.assertEqual(lines[1:], ["", ""])
+
+
 if __name__ == "__main__":
     unittest.main()
