@@ -297,6 +297,15 @@ Status TakeModelsFlags(const std::vector<Assignment>& assignments, ModelsOptions
   return {};
 }
 
+// What `serve` takes of a command line, so that it runs as that command was asked to.
+std::vector<std::string> FlagsOfServe(const ArgumentReader& reader) {
+  std::vector<std::string> flags;
+  if (!reader.config_file.empty()) flags.push_back("--config=" + reader.config_file);
+  for (const Assignment& assignment : reader.assignments)
+    if ((assignment.flag->commands & kServe) != 0) AppendArguments(assignment, &flags);
+  return flags;
+}
+
 // Commands of other servers, and what to type here.
 constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
     {"run", "diffserve chat MODEL_DIR"},
@@ -378,6 +387,7 @@ Result<Options> ParseOptions(const std::vector<std::string>& args,
   DS_RETURN_IF_ERROR(CheckTogether(bit, options));
   all.insert(all.end(), reader.assignments.begin(), reader.assignments.end());
   DS_RETURN_IF_ERROR(TakeModelsFlags(all, options.models));
+  if (bit == kInspect) options.inspect.serve_flags = FlagsOfServe(reader);
   if (options.command == "chat" && !options.chat.url.empty())
     DS_RETURN_IF_ERROR(CheckFlagsOfServer(reader.assignments));
   return options;

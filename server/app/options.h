@@ -139,7 +139,8 @@ struct BenchOptions {
 };
 
 struct InspectOptions {
-  std::string activations;  // a file of texts to run; empty: none
+  std::string activations;               // a file of texts to run; empty: none
+  std::vector<std::string> serve_flags;  // of the command line, those that serve takes too
 };
 
 struct ConversionOptions {

@@ -5,6 +5,7 @@ bench."""
 import json
 import re
 import resource
+import shlex
 import subprocess
 import tempfile
 import unittest
@@ -269,6 +270,24 @@ class InspectTest(unittest.TestCase):
         self.assertIn(f"{count / 1e6:.2f} M", result.stdout)
         self.assertEqual(result.stdout.splitlines()[-1].split(),
                          ["serve", "it", "diffserve", "serve", str(tiny_model.directory())])
+
+    def test_inspect_ends_with_the_command_that_serves_it_so(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = Path(folder) / "it's mine"
+            model.mkdir()
+            (model / "config.json").write_text(json.dumps(tiny_model.CONFIG))
+            config = Path(folder) / "serve.json"
+            config.write_text(json.dumps({"max_num_seqs": 3}))
+            result = run("inspect", "--config", config, model, "--load-format", "dummy",
+                         "--quantization=int8", "--no-batch-invariant", "--log-level", "error")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            words = shlex.split(result.stdout.splitlines()[-1].removeprefix("serve it"))
+            self.assertEqual(words[:3], ["diffserve", "serve", str(model)])
+            self.assertEqual(run(*words[1:], "--port", "0", "--grpc-port", "0", "--stop-with-stdin",
+                                 stdin=subprocess.DEVNULL).returncode, 0)
+        self.assertEqual(words[3:], [f"--config={config}", "--load-format=dummy",
+                                     "--quantization=int8", "--no-batch-invariant",
+                                     "--log-level=error"])
 
     def test_activations_are_of_texts_and_of_tokens(self):
         ids = encode("an answer") + encode(" and a question")

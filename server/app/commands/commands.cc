@@ -44,7 +44,7 @@ Status RunCommand(const Options& options, const ExecutorWrapper& wrap) {
   if (options.command == "chat") return RunChat(session, options.generate, options.chat, wrap);
   if (options.command == "bench") return RunBench(session, options.bench, options.json);
   if (options.command == "inspect" && options.inspect.activations.empty())
-    return RunInspect(session, options.serve.kv_cache_dir, options.json);
+    return RunInspect(session, options.inspect, options.serve.kv_cache_dir, options.json);
   if (options.command == "inspect") return RunActivations(session, options.inspect, options.json);
   if (options.command == "convert") return RunConvert(session, options.conversion);
   if (options.command == "probe") return RunProbe(options.probe);

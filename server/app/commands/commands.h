@@ -29,7 +29,8 @@ Status RunChat(const SessionOptions& options, const GenerateOptions& generate,
                const ChatOptions& chat, const ExecutorWrapper& wrap);
 Status RunBench(const SessionOptions& options, const BenchOptions& bench, bool json);
 // `kv_cache_dir`: a directory to report too, or without a model alone; empty: none.
-Status RunInspect(const SessionOptions& options, const std::string& kv_cache_dir, bool json);
+Status RunInspect(const SessionOptions& options, const InspectOptions& inspect,
+                  const std::string& kv_cache_dir, bool json);
 // --activations
 Status RunActivations(const SessionOptions& options, const InspectOptions& inspect, bool json);
 Status RunConvert(const CheckpointOptions& options, const ConversionOptions& conversion);

@@ -334,6 +334,16 @@ void AddModel(JsonWriter& json, const SessionPlan& plan, const std::vector<float
   AddMemory(plan, json);
 }
 
+// A text as a shell's command line has it.
+std::string ShellWord(const std::string& text) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
 void PrintReport(const KvDiskReport& disk, bool json) {
   if (!json) return PrintKvDisk(disk);
   std::printf("%s\n", JsonObjectOf([&](JsonWriter& out) { AddKvDisk(disk, out); }).c_str());
@@ -341,7 +351,8 @@ void PrintReport(const KvDiskReport& disk, bool json) {
 
 }  // namespace
 
-Status RunInspect(const SessionOptions& options, const std::string& kv_cache_dir, bool json) {
+Status RunInspect(const SessionOptions& options, const InspectOptions& inspect,
+                  const std::string& kv_cache_dir, bool json) {
   std::optional<KvDiskReport> disk;
   if (options.model_dir.empty()) {
     DS_RETURN_IF_ERROR(Assign(&disk, ReportKvDisk(kv_cache_dir, nullptr)));
@@ -370,7 +381,9 @@ Status RunInspect(const SessionOptions& options, const std::string& kv_cache_dir
   if (!json) {
     PrintText(shown, lambdas, has_chat_template);
     if (disk) PrintKvDisk(*disk);
-    std::printf("serve it             diffserve serve %s\n", options.model_name.c_str());
+    std::string arguments = ShellWord(options.model_name);
+    for (const std::string& flag : inspect.serve_flags) arguments += " " + ShellWord(flag);
+    std::printf("serve it             diffserve serve %s\n", arguments.c_str());
     return {};
   }
   const std::string text = JsonObjectOf([&](JsonWriter& out) {
