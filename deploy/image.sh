@@ -18,11 +18,19 @@ case "${1:-}" in
 esac
 
 builder=""
+why="no ${BUILDER:-docker, podman or buildah} here"
 for name in ${BUILDER:-docker podman buildah}; do
-  if command -v "$name" >/dev/null; then builder=$name; break; fi
+  command -v "$name" >/dev/null || continue
+  # Docker's old builder knows neither the mounts of the Dockerfile nor --output.
+  if [ "$name" = docker ] && ! docker buildx version >/dev/null 2>&1; then
+    why="docker is here without buildx; install docker-buildx-plugin (Docker's packages) or"
+    why+=" docker-buildx (Debian's and Ubuntu's), or podman or buildah"
+    continue
+  fi
+  builder=$name
+  break
 done
-[ -n "$builder" ] ||
-  { echo "deploy/image.sh: no ${BUILDER:-docker, podman or buildah} here" >&2; exit 1; }
+[ -n "$builder" ] || { echo "deploy/image.sh: $why" >&2; exit 1; }
 
 version=$(deploy/version.sh)
 commit=${DIFFSERVE_COMMIT:-$(git rev-parse --short=12 HEAD)}

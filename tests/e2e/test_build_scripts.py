@@ -2,6 +2,7 @@
 """Where diffserve cannot be built, its scripts say so in one line that names a way."""
 
 import os
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -36,6 +37,34 @@ class OtherMachineTest(unittest.TestCase):
         text = " ".join(found.stderr.split())
         self.assertIn("diffserve builds for Linux on x86_64; this is Linux on i686.", text)
         self.assertIn("deploy/image.sh cpu --platform linux/amd64", text)
+
+
+class BuilderTest(unittest.TestCase):
+    def image(self, *programs, **environment) -> subprocess.CompletedProcess:
+        """deploy/image.sh where these scripts are the only builders."""
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        for name, script in programs:
+            (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+            (folder / name).chmod(0o755)
+        for name in ("bash", "dirname", "git", "sed", "ls"):
+            (folder / name).symlink_to(shutil.which(name))
+        return subprocess.run(["deploy/image.sh"], cwd=REPOSITORY, capture_output=True, text=True,
+                              timeout=60, env={"PATH": str(folder), **environment})
+
+    def test_docker_without_buildx_is_passed_over_or_explained(self):
+        docker = ("docker", '[ "$1" != buildx ] || exit 1; echo docker builds')
+        podman = ("podman", "echo podman builds")
+        found = self.image(docker)
+        self.assertEqual((found.returncode, found.stdout), (1, ""))
+        self.assertRegex(found.stderr, r"^deploy/image\.sh: docker is here without buildx; install "
+                                       r"docker-buildx-plugin .*\n$")
+        self.assertEqual(self.image(docker, podman).stdout.splitlines()[0], "podman builds")
+
+    def test_docker_with_buildx_builds_first(self):
+        found = self.image(("docker", "echo docker builds"), ("podman", "echo podman builds"))
+        self.assertEqual(found.stdout.splitlines()[0], "docker builds")
+        self.assertEqual(self.image().stderr,
+                         "deploy/image.sh: no docker, podman or buildah here\n")
 
 
 if __name__ == "__main__":
