@@ -165,9 +165,12 @@ Status ApplyConfigFile(const std::string& path, unsigned command, Options& optio
     return !(too_deep |= depth > 2);
   };
   const nlohmann::json root = nlohmann::json::parse(*text, limit_depth, /*allow_exceptions=*/false);
-  if (too_deep || !root.is_object())
-    return NotAllowed("--config " + path + ": is another value", "one flat JSON object",
-                      "--config");
+  if (too_deep || !root.is_object()) {
+    const std::string found = too_deep              ? "nested JSON"
+                              : root.is_discarded() ? "no valid JSON"
+                                                    : std::string("a JSON ") + root.type_name();
+    return NotAllowed("--config " + path + " holds " + found, "one flat JSON object", "--config");
+  }
 
   std::vector<std::string> names;
   for (const auto table : {FlagTable(), ArgumentTable()}) {

@@ -116,6 +116,11 @@ class UsageTest(unittest.TestCase):
             result = run("serve", tiny_model.directory(), "--config", config)
             self.assertEqual(result.returncode, 2)
             self.assertIn("--prot is not a flag: did you mean --port?", result.stderr)
+            config.write_text('{"port": 1,}')
+            result = run("serve", tiny_model.directory(), "--config", config)
+            self.assertEqual((result.returncode, result.stderr),
+                             (2, f"diffserve: --config {config} holds no valid JSON; allowed: one "
+                                 "flat JSON object\n"))
 
 
 class GenerateTest(unittest.TestCase):

@@ -442,11 +442,11 @@ TEST(OptionsTest, InvalidConfigFileIsRefusedByName) {
       {R"({"port": null})", "--port is a JSON null"},
       {R"({"port": {"a": 1}})", "--port is a JSON object"},
       {R"({"host": ["a", "b"]})", "--host is a JSON array; allowed: text, not empty"},
-      {R"({"port": {"a": {"b": 1}}})", "allowed: one flat JSON object"},
+      {R"({"port": {"a": {"b": 1}}})", " holds nested JSON; allowed: one flat JSON object"},
       {R"({"model_dir": ""})", "--model-dir is \"\"; allowed: text, not empty"},
       {R"({"model_dir": 7})", "--model-dir is a JSON number; allowed: text, not empty"},
-      {"[1]", "allowed: one flat JSON object"},
-      {"{", "allowed: one flat JSON object"},
+      {"[1]", " holds a JSON array; allowed: one flat JSON object"},
+      {"{", " holds no valid JSON; allowed: one flat JSON object"},
       {R"({"kv_cache_dtype": "fp8_e5m2"})", "this build has no KV cache in this format; fp8_e4m3"},
   };
   for (const auto& [text, message] : cases) {
