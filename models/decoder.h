@@ -28,7 +28,7 @@ class Decoder : public Model {
   struct Parts {
     ModelConfig config;
     WeightFormat weight_format = WeightFormat::kFloat32;
-    CpuIsa isa = CpuIsa::kAvx2;
+    CpuIsa isa = kBaseCpuIsa;
     LogitQuant logit_quant;
     int max_positions = 0;
     StepLimits limits;

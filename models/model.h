@@ -50,7 +50,7 @@ struct ModelOptions {
   std::optional<WeightFormat> linear_format;
   bool dummy_weights = false;  // --load-format dummy
   uint64_t seed = 0;           // of the dummy weights
-  CpuIsa isa = CpuIsa::kAvx2;
+  CpuIsa isa = kBaseCpuIsa;
   LogitQuant logit_quant = {};  // for attention
   int max_positions = 0;        // length of the rope table; 0: the config's
   StepLimits limits;

@@ -31,7 +31,7 @@ struct LoadOptions {
   int gpu = 0;
   ModelConfig config;
   WeightFormat linear_format = WeightFormat::kBFloat16;
-  CpuIsa isa = CpuIsa::kAvx2;  // quantises
+  CpuIsa isa = kBaseCpuIsa;  // quantises
   int max_positions = 0;
   WeightSizes sizes;
   StepLimits limits;

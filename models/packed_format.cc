@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/packed_format.h"
 
+#include <iterator>
+#include <set>
+
 #include "kernels/ops/weight_codec.h"
 #include "kernels/ops/weight_packer.h"
 #include "models/weight_table.h"
@@ -10,8 +13,6 @@ namespace {
 
 constexpr char kKey[] = "quantization_config";
 constexpr char kMethod[] = "diffserve";
-constexpr CpuIsa kLevels[] = {CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Vnni,
-                              CpuIsa::kAvx512Bf16};
 
 // "M.a+b" for the parts "M.a" and "M.b".
 std::string StackedName(const std::vector<LinearTensors>& parts) {
@@ -21,11 +22,20 @@ std::string StackedName(const std::vector<LinearTensors>& parts) {
   return name;
 }
 
+// The widths of panels that the levels of this program read: "16 or 32".
+std::string AllowedColumns() {
+  std::string allowed;
+  for (int columns : std::set<int>(
+           {cpu::PanelColumns(kCpuIsas[0]), cpu::PanelColumns(kCpuIsas[std::size(kCpuIsas) - 1])}))
+    allowed += (allowed.empty() ? "" : " or ") + std::to_string(columns);
+  return allowed;
+}
+
 }  // namespace
 
 std::string PackedFormat::Levels() const {
   std::string levels;
-  for (CpuIsa isa : kLevels) {
+  for (CpuIsa isa : kCpuIsas) {
     if (cpu::PanelColumns(isa) == panel_columns)
       levels += (levels.empty() ? "" : ", ") + std::string(NameOf(isa));
   }
@@ -33,7 +43,7 @@ std::string PackedFormat::Levels() const {
 }
 
 CpuIsa PackedFormat::FirstLevel() const {
-  return *std::ranges::find(kLevels, panel_columns, cpu::PanelColumns);
+  return *std::ranges::find(kCpuIsas, panel_columns, cpu::PanelColumns);
 }
 
 std::string PackedFormat::ToJson() const {
@@ -64,7 +74,7 @@ std::optional<PackedFormat> PackedFormat::Read(ConfigReader& config) {
   if (json->Int("group_size", std::nullopt, 0, 1 << 30) != kQuantGroup)
     json->Refuse("group_size", std::to_string(kQuantGroup));
   packed.panel_columns = json->Int("panel_columns", std::nullopt, 0, 1 << 30);
-  if (packed.Levels().empty()) json->Refuse("panel_columns", "16 or 32");
+  if (packed.Levels().empty()) json->Refuse("panel_columns", AllowedColumns());
   return packed;
 }
 

@@ -8,17 +8,10 @@
 
 namespace diffserve::DS_ISA {
 
-#if defined(DS_HAS_INT8_DOT)
-constexpr bool kHasInt8Dot = true;
-#else
-constexpr bool kHasInt8Dot = false;
-#endif
-
 // acc + codes of K (four dims per slot) times codes of q.
 [[gnu::always_inline]] inline I32 AddDims(I32 acc, Quads k, Quads q) {
-  if constexpr (kHasInt8Dot) return DotQuads(acc, k, q);
-  k = FlipTopBits(k);  // now signed; |k| |q| <= 127 * 127, so the sum of two fits 16 bits
-  return DotQuads(acc, Magnitudes(k), WithSignsOf(q, k));
+  if constexpr (kDotsUnsigned) return DotQuads(acc, k, q);
+  return DotSigned(acc, FlipTopBits(k), q);
 }
 
 // Multiplies codes of K by s8 codes of q, a pack of dims at a time.
@@ -33,8 +26,8 @@ void CodeScores(const QueryRunTile<Codec>& tile) {
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
     // An unsigned code times q is (code - kZero) times q and kZero times q.
-    const I32 correction = Set1Int(!kIs4Bits && kHasInt8Dot ? -Int8Codec::kZero * tile.q_sums[r]
-                                                            : 0);
+    const I32 correction = Set1Int(!kIs4Bits && kDotsUnsigned ? -Int8Codec::kZero * tile.q_sums[r]
+                                                              : 0);
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) acc[r][v] = correction;
   }

@@ -82,14 +82,15 @@ struct FloatAttention {
   AttentionFunction float32;
   AttentionFunction float16;
 
-  static const FloatAttention &avx2(), &avx512();
+  static const FloatAttention &plain(), &avx2(), &avx512(), &neon();
   [[gnu::weak]] static const FloatAttention& paired16();
 };
 
 struct BFloat16Attention {
   AttentionFunction bfloat16;
 
-  static const BFloat16Attention &avx2(), &avx512(), &avx512_bf16();
+  static const BFloat16Attention &plain(), &avx2(), &avx512(), &avx512_bf16(), &neon(),
+      &neon_bf16();
   [[gnu::weak]] static const BFloat16Attention& paired16();
 };
 
@@ -98,7 +99,8 @@ struct CodeAttention {
   AttentionFunction int8k_int4v;
   AttentionFunction int4;
 
-  static const CodeAttention &avx2(), &avx512(), &avx512_vnni();
+  static const CodeAttention &plain(), &avx2(), &avx512(), &avx512_vnni(), &neon(), &neon_dot(),
+      &neon_bf16();
   [[gnu::weak]] static const CodeAttention& paired16();
 };
 

@@ -10,10 +10,21 @@
 
 namespace diffserve {
 
-// The level's instance, or that of the highest level below it that has one.
+// The level's instance, or that of the highest level below it that has one. REQUIRES: a level of
+// the processors that the program is built for.
 template <typename Kernels>
 const Kernels& KernelsFor(CpuIsa isa) {
   switch (isa) {
+#if defined(__aarch64__)
+    case CpuIsa::kNeonBf16:
+      if constexpr (requires { Kernels::neon_bf16(); }) return Kernels::neon_bf16();
+      [[fallthrough]];
+    case CpuIsa::kNeonDot:
+      if constexpr (requires { Kernels::neon_dot(); }) return Kernels::neon_dot();
+      [[fallthrough]];
+    case CpuIsa::kNeon:
+      return Kernels::neon();
+#else
     case CpuIsa::kAvx512Bf16:
       if constexpr (requires { Kernels::avx512_bf16(); }) return Kernels::avx512_bf16();
       [[fallthrough]];
@@ -24,11 +35,16 @@ const Kernels& KernelsFor(CpuIsa isa) {
       return Kernels::avx512();
     case CpuIsa::kAvx2:
       return Kernels::avx2();
+    case CpuIsa::kPlain:
+      return Kernels::plain();
     case CpuIsa::kPaired16:  // weak: absent from programs that serve
       DS_CHECK(&Kernels::paired16 != nullptr, "this program is linked without paired16");
       return Kernels::paired16();
+#endif
+    default:
+      break;
   }
-  DS_CHECK(false, "unknown CPU level");
+  DS_CHECK(false, "a level of another processor");
 }
 
 }  // namespace diffserve

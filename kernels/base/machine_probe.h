@@ -15,7 +15,7 @@ namespace diffserve {
 // All workers read their shares of a 256 MiB buffer.
 class ReadProbe {
  public:
-  explicit ReadProbe(CpuIsa isa = CpuIsa::kAvx2);
+  explicit ReadProbe(CpuIsa isa = kBaseCpuIsa);
   double MeasureBytesPerSecond(ThreadPool& pool);
   static constexpr double kBytesRead = 4.0 * (256 << 20);  // per measurement
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The vector layer of the per-ISA kernel files. F32 is kLanes floats, with the same operations and
-// rounding at every width, so one kernel source serves 8 lanes (AVX2) and 16 lanes (AVX-512).
+// rounding at every width, so one kernel source serves 8 lanes (AVX2, NEON, plain) and 16 lanes
+// (AVX-512). Fma alone rounds otherwise at "plain".
 //
 // Only *.isa.cc files include this. Outside namespace diffserve::DS_ISA they call no inline
 // function except those of host_device.h: the linker keeps one copy of an inline function, which
 // could be the AVX-512 copy, for callers on every machine.
 #pragma once
-
-#include <immintrin.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -22,8 +21,12 @@
 #include "kernels/base/simd_avx512.h"
 #elif defined(DS_PAIRED)
 #include "kernels/base/simd_paired.h"
-#else
+#elif defined(__AVX2__)
 #include "kernels/base/simd_avx2.h"
+#elif defined(__aarch64__)
+#include "kernels/base/simd_neon.h"
+#else
+#include "kernels/base/simd_plain.h"
 #endif
 
 namespace diffserve::DS_ISA {
@@ -32,6 +35,11 @@ constexpr int MinInt(int a, int b) { return a < b ? a : b; }
 constexpr int MaxInt(int a, int b) { return a > b ? a : b; }
 
 inline constexpr int kPanelColumns = 2 * kLanes;  // LinearKernels::panel_columns
+
+#if !defined(DS_FMA_ROUNDS_TWICE)
+// a * b + c in one rounding at every level.
+[[gnu::always_inline]] inline F32 FmaRoundedOnce(F32 a, F32 b, F32 c) { return Fma(a, b, c); }
+#endif
 
 // kLanes bfloat16 pairs as float32: element 2i in lane i of `even`, element 2i + 1 in lane i of
 // `odd`.

@@ -124,12 +124,17 @@ struct Quads8 {
 [[gnu::always_inline]] inline Quads8 WithSignsOf(Quads8 a, Quads8 of) {
   return {_mm256_sign_epi8(a.v, of.v)};
 }
+inline constexpr bool kDotsUnsigned = false;
 // acc + the dot product of the lanes' quads; u is unsigned, s signed. REQUIRES: u <= 128.
 [[gnu::always_inline]] inline I32x8 DotQuads(I32x8 acc, Quads8 u, Quads8 s) {
   const __m256i pairs = _mm256_maddubs_epi16(u.v, s.v);
   return {_mm256_add_epi32(acc.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))};
 }
-// The same for two products. u <= 15, so the sum of four products fits 16 bits.
+// The same for signed quads. REQUIRES: magnitudes of at most 128 in a, 127 in b.
+[[gnu::always_inline]] inline I32x8 DotSigned(I32x8 acc, Quads8 a, Quads8 b) {
+  return DotQuads(acc, Magnitudes(a), WithSignsOf(b, a));
+}
+// DotQuads for two products. u <= 15, so the sum of four products fits 16 bits.
 [[gnu::always_inline]] inline I32x8 DotTwoQuads(I32x8 acc, Quads8 u0, Quads8 s0, Quads8 u1,
                                                 Quads8 s1) {
   const __m256i pairs = _mm256_add_epi16(_mm256_maddubs_epi16(u0.v, s0.v),

@@ -113,19 +113,28 @@ struct Quads {
 [[gnu::always_inline]] inline Quads WithSignsOf(Quads a, Quads of) {
   return {_mm512_mask_sub_epi8(a.v, _mm512_movepi8_mask(of.v), _mm512_setzero_si512(), a.v)};
 }
-// acc + the dot product of the lanes' quads; u is unsigned, s signed. REQUIRES without
-// DS_HAS_INT8_DOT: u <= 128.
+#if defined(__AVX512VNNI__)
+#define DS_HAS_INT8_DOT 1  // in one instruction
+inline constexpr bool kDotsUnsigned = true;
+#else
+inline constexpr bool kDotsUnsigned = false;
+#endif
+// acc + the dot product of the lanes' quads; u is unsigned, s signed. REQUIRES: u <= 128, or
+// kDotsUnsigned.
 [[gnu::always_inline]] inline I32 DotQuads(I32 acc, Quads u, Quads s) {
 #if defined(__AVX512VNNI__)
-#define DS_HAS_INT8_DOT 1
   return {_mm512_dpbusd_epi32(acc.v, u.v, s.v)};
 #else
   const __m512i pairs = _mm512_maddubs_epi16(u.v, s.v);
   return {_mm512_add_epi32(acc.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))};
 #endif
 }
+// The same for signed quads. REQUIRES: magnitudes of at most 128 in a, 127 in b.
+[[gnu::always_inline]] inline I32 DotSigned(I32 acc, Quads a, Quads b) {
+  return DotQuads(acc, Magnitudes(a), WithSignsOf(b, a));
+}
 
-// The same for two products. u <= 15, so the sum of four products fits 16 bits.
+// DotQuads for two products. u <= 15, so the sum of four products fits 16 bits.
 [[gnu::always_inline]] inline I32 DotTwoQuads(I32 acc, Quads u0, Quads s0, Quads u1, Quads s1) {
 #if defined(__AVX512VNNI__)
   return DotQuads(DotQuads(acc, u0, s0), u1, s1);

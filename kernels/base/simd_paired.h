@@ -98,14 +98,11 @@ struct Quads {
 [[gnu::always_inline]] inline Quads FlipTopBits(Quads a) {
   return {FlipTopBits(a.lo), FlipTopBits(a.hi)};
 }
-[[gnu::always_inline]] inline Quads Magnitudes(Quads a) {
-  return {Magnitudes(a.lo), Magnitudes(a.hi)};
-}
-[[gnu::always_inline]] inline Quads WithSignsOf(Quads a, Quads of) {
-  return {WithSignsOf(a.lo, of.lo), WithSignsOf(a.hi, of.hi)};
-}
 [[gnu::always_inline]] inline I32 DotQuads(I32 acc, Quads u, Quads s) {
   return {DotQuads(acc.lo, u.lo, s.lo), DotQuads(acc.hi, u.hi, s.hi)};
+}
+[[gnu::always_inline]] inline I32 DotSigned(I32 acc, Quads a, Quads b) {
+  return {DotSigned(acc.lo, a.lo, b.lo), DotSigned(acc.hi, a.hi, b.hi)};
 }
 struct I16Pairs {
   I16Pairs8 lo;

@@ -37,6 +37,15 @@ std::vector<int> AffinityCpus() {
   return cpus;
 }
 
+// Lets a loop that watches memory run slower.
+void PauseSpinning() {
+#if defined(__aarch64__)
+  asm volatile("isb");
+#else
+  __builtin_ia32_pause();
+#endif
+}
+
 void PinTo(pthread_t thread, int cpu) {
   cpu_set_t mask;
   CPU_ZERO(&mask);
@@ -74,7 +83,7 @@ struct ThreadPool::Impl {
     while (value.load(std::memory_order_acquire) == old) {
       for (int i = 0; i < 64; ++i) {
         if (value.load(std::memory_order_acquire) != old) return;
-        __builtin_ia32_pause();
+        PauseSpinning();
       }
       if (std::chrono::steady_clock::now() >= deadline) {
         value.wait(old, std::memory_order_acquire);

@@ -12,14 +12,14 @@ namespace diffserve {
 struct CausalConvKernels {
   void (*run)(const CausalConvArgs<float>& args, int begin, int end);
 
-  static const CausalConvKernels &avx2(), &avx512();
+  static const CausalConvKernels &plain(), &avx2(), &avx512(), &neon();
   [[gnu::weak]] static const CausalConvKernels& paired16();
 };
 
 struct SelectiveScanKernels {
   void (*run)(const SelectiveScanArgs<float>& args, int begin, int end);
 
-  static const SelectiveScanKernels &avx2(), &avx512();
+  static const SelectiveScanKernels &plain(), &avx2(), &avx512(), &neon();
   [[gnu::weak]] static const SelectiveScanKernels& paired16();
 };
 
@@ -27,7 +27,7 @@ struct SelectiveScanKernels {
 struct GatedMemoryKernels {
   void (*run)(const GatedMemoryArgs<float>& args, int begin, int end);
 
-  static const GatedMemoryKernels &avx2(), &avx512();
+  static const GatedMemoryKernels &plain(), &avx2(), &avx512(), &neon();
   [[gnu::weak]] static const GatedMemoryKernels& paired16();
 };
 

@@ -62,8 +62,8 @@ template <int kCount>
     const F32 input = Load(run.input[t] + lane);
     F32 y = Load(run.y[t] + lane);
     for (int k = 0; k < kCount; ++k) {
-      s[k] = Fma(Decay(Mul(step, rate[k])), s[k], Mul(input, Set1(b[k])));
-      y = Fma(s[k], Set1(c[k]), y);
+      s[k] = FmaRoundedOnce(Decay(Mul(step, rate[k])), s[k], Mul(input, Set1(b[k])));
+      y = FmaRoundedOnce(s[k], Set1(c[k]), y);
     }
     Store(run.y[t] + lane, y);
   }

@@ -12,11 +12,6 @@ namespace diffserve::DS_ISA {
 namespace {
 
 constexpr int kPanel = kPanelColumns;
-#if defined(DS_HAS_INT8_DOT)
-constexpr bool kHasInt8Dot = true;
-#else
-constexpr bool kHasInt8Dot = false;
-#endif
 
 [[gnu::always_inline]] inline int32_t FourBytes(const void* p) {
   int32_t bytes;
@@ -26,7 +21,7 @@ constexpr bool kHasInt8Dot = false;
 
 // The weight code that stands for 0: (code - zero) x = code x - zero x.
 constexpr int CodeZeroOf(WeightFormat format) {
-  return format == WeightFormat::kInt4 ? Int4Panel::kZero : kHasInt8Dot ? Int8Panel::kZero : 0;
+  return format == WeightFormat::kInt4 ? Int4Panel::kZero : kDotsUnsigned ? Int8Panel::kZero : 0;
 }
 
 // ---- Activations.
@@ -127,6 +122,9 @@ void BFloat16Tile(const LinearSlice& s, int panel, int row, const Fetch& fetch) 
 // Panels side by side, for eight or more independent chains.
 constexpr int PanelsAtOnce(int rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
 
+// x 2 vectors, of one register or two: 24 of 32 accumulate.
+constexpr int kBFloat16TileRows = kLanes == 8 ? 6 : 12;
+
 template <int R>
 constexpr WholeDepthFunctions kOfBFloat16 = {BFloat16Tile<R, 1, false>,
                                              BFloat16Tile<R, PanelsAtOnce(R), true>,
@@ -139,12 +137,14 @@ constexpr WholeDepthFunctions kBFloat16Tiles[] = {
     kOfBFloat16<4>,
     kOfBFloat16<5>,
     kOfBFloat16<6>,
+#if defined(__AVX512F__)
     kOfBFloat16<7>,
     kOfBFloat16<8>,
     kOfBFloat16<9>,
     kOfBFloat16<10>,
     kOfBFloat16<11>,
     kOfBFloat16<12>,
+#endif
 };
 
 #endif
@@ -165,7 +165,7 @@ struct Int8Codes {
   [[gnu::always_inline]] static void Step(I32 (&acc)[R][2], const char* w, const int8_t* x,
                                           int64_t x_stride) {
     Quads codes[2] = {LoadQuads(w), LoadQuads(w + 4 * kLanes)};
-    if constexpr (!kHasInt8Dot) {
+    if constexpr (!kDotsUnsigned) {
       for (Quads& code : codes) code = FlipTopBits(code);  // now signed
     }
 #pragma GCC unroll 12
@@ -173,10 +173,8 @@ struct Int8Codes {
       const Quads value = Set1Quad(FourBytes(x + r * x_stride));
 #pragma GCC unroll 2
       for (int v = 0; v < 2; ++v) {
-        // |w| |x| <= 127 * 127, so the sum of two fits 16 bits.
-        acc[r][v] = kHasInt8Dot
-                        ? DotQuads(acc[r][v], codes[v], value)
-                        : DotQuads(acc[r][v], Magnitudes(codes[v]), WithSignsOf(value, codes[v]));
+        acc[r][v] = kDotsUnsigned ? DotQuads(acc[r][v], codes[v], value)
+                                  : DotSigned(acc[r][v], codes[v], value);
       }
     }
   }
@@ -263,7 +261,7 @@ void IntegerTile(const LinearSlice& s, int panel, int row, const Fetch& fetch) {
           F32 scale = Set1(scales[r * groups]);
           if constexpr (Codes::kHasGroupScales) scale = Mul(scale, weight_scale);
           float* chain = chains[repeat][r] + v * kLanes;
-          Store(chain, Fma(ToFloat(sum), scale, Load(chain)));
+          Store(chain, FmaRoundedOnce(ToFloat(sum), scale, Load(chain)));
         }
       }
     }
@@ -335,7 +333,7 @@ void LinearOfDots(const LinearSlice& slice) {
       break;
   }
 #if defined(DS_HAS_BF16_DOT)
-  WalkPanels(slice, kBFloat16Tiles, 12);
+  WalkPanels(slice, kBFloat16Tiles, kBFloat16TileRows);
 #endif
 }
 

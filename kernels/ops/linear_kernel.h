@@ -62,7 +62,7 @@ struct LinearKernels {
   int panel_columns;  // output features in a panel of packed weights
   void (*linear)(const LinearSlice& slice);
 
-  static const LinearKernels &avx2(), &avx512();
+  static const LinearKernels &plain(), &avx2(), &avx512(), &neon();
   [[gnu::weak]] static const LinearKernels& paired16();
 };
 
@@ -72,7 +72,8 @@ struct LinearDotKernels {
   void (*pack)(const LinearInputSlice& slice);
   void (*linear)(const LinearSlice& slice);
 
-  static const LinearDotKernels &avx2(), &avx512(), &avx512_vnni(), &avx512_bf16();
+  static const LinearDotKernels &plain(), &avx2(), &avx512(), &avx512_vnni(), &avx512_bf16(),
+      &neon(), &neon_dot(), &neon_bf16();
   [[gnu::weak]] static const LinearDotKernels& paired16();
 };
 

@@ -25,7 +25,7 @@ struct RopeRow {
 struct RopeKernels {
   void (*row)(const RopeRow& row);
 
-  static const RopeKernels &avx2(), &avx512();
+  static const RopeKernels &plain(), &avx2(), &avx512(), &neon();
   [[gnu::weak]] static const RopeKernels& paired16();
 };
 

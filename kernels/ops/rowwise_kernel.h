@@ -16,7 +16,7 @@ struct RowwiseKernels {
   void (*poly_norm_mul)(const PolyNormMulArgs<float>& args, int begin, int end);
   void (*sigmoid)(float* x, int64_t count);  // in place
 
-  static const RowwiseKernels &avx2(), &avx512();
+  static const RowwiseKernels &plain(), &avx2(), &avx512(), &neon();
   [[gnu::weak]] static const RowwiseKernels& paired16();
 };
 

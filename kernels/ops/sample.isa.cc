@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The compiler vectorises everything except Keep: no fused multiply-add, no reassociation of
 // floats.
+#if defined(__AVX2__)
 #include <immintrin.h>
+#endif
 
 #include "kernels/ops/sample_arithmetic.h"
 #include "kernels/ops/sample_kernel.h"
@@ -116,7 +118,7 @@ KeptSoFar KeepByVectors(float* z, const int32_t* ids, int64_t count, SampleCutof
   }
   return {i, kept};
 }
-#else
+#elif defined(__AVX2__)
 // For each set of lanes: the lane that goes to each place at the front, four bits each.
 struct LaneOrders {
   uint32_t of[256];
@@ -161,6 +163,8 @@ KeptSoFar KeepByVectors(float* z, const int32_t* ids, int64_t count, SampleCutof
   }
   return {i, kept};
 }
+#else
+KeptSoFar KeepByVectors(float*, const int32_t*, int64_t, SampleCutoff, int32_t*) { return {0, 0}; }
 #endif
 
 int64_t Keep(float* z, const int32_t* ids, int64_t count, SampleCutoff cutoff, int32_t* kept_ids) {

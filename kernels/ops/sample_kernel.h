@@ -39,7 +39,7 @@ struct SampleLoops {
   int64_t (*keep)(float* z, const int32_t* ids, int64_t count, SampleCutoff cutoff,
                   int32_t* kept_ids);
 
-  static const SampleLoops &avx2(), &avx512();
+  static const SampleLoops &plain(), &avx2(), &avx512(), &neon();
   [[gnu::weak]] static const SampleLoops& paired16();
 };
 

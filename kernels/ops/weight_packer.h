@@ -22,7 +22,7 @@ struct PackedMatrix {
   int out_features = 0;
   int in_features = 0;
   WeightFormat format = WeightFormat::kInt8;
-  CpuIsa isa = CpuIsa::kAvx2;
+  CpuIsa isa = kBaseCpuIsa;
   Buffer panels;             // [panels][PanelBytes]
   std::vector<float> scale;  // kInt8: [out_features]
   std::vector<float> bias;   // [out_features], or empty
@@ -58,7 +58,7 @@ class PackedLinear {
   int out_features_ = 0;
   int in_features_ = 0;
   WeightFormat format_ = WeightFormat::kFloat32;
-  CpuIsa isa_ = CpuIsa::kAvx2;
+  CpuIsa isa_ = kBaseCpuIsa;
   int64_t panel_bytes_ = 0;
   Buffer panels_;
   std::vector<float> scale_;

@@ -29,7 +29,7 @@ struct PackerKernels {
   // False if the format cannot hold one of the values; the panel is then unfinished.
   bool (*pack)(const QuantizedPanel& to);
 
-  static const PackerKernels &avx2(), &avx512();
+  static const PackerKernels &plain(), &avx2(), &avx512(), &neon();
   [[gnu::weak]] static const PackerKernels& paired16();
 };
 

@@ -35,7 +35,7 @@ struct ConvertOptions {
   // stored.
   std::optional<WeightFormat> quantization;
   uint64_t max_shard_bytes = 5'000'000'000;
-  CpuIsa isa = CpuIsa::kAvx2;  // also for the load that checks the result
+  CpuIsa isa = kBaseCpuIsa;  // also for the load that checks the result
   // Called between pieces; true ends the conversion with an error.
   std::function<bool()> interrupted;
   // Reports progress of the conversion and of that load.

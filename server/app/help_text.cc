@@ -84,16 +84,11 @@ std::string HelpText(std::string_view command) {
 
 std::string VersionText() {
   std::string levels;
-  for (const FlagSpec& flag : FlagTable()) {
-    if (flag.name == "--cpu-isa")
-      levels = Joined(std::span(flag.allowed).subspan(1));  // after "auto"
-  }
-  const Result<CpuIsa> isa = ChooseCpuIsa("auto");
+  for (CpuIsa isa : kCpuIsas) levels += (levels.empty() ? "" : ", ") + std::string(NameOf(isa));
   std::ostringstream out;
   out << "version: " << BuildVersion() << "\ncommit: " << BuildCommit() << "\n"
       << DIFFSERVE_COMPILERS << "backends: cpu" << (cuda::IsCompiledIn() ? ", cuda" : "")
-      << "\ncpu levels: " << levels << "\ncpu level: "
-      << (isa.ok() ? std::string(NameOf(isa.value())) : "none: " + isa.status().message()) << "\n";
+      << "\ncpu levels: " << levels << "\ncpu level: " << NameOf(SupportedCpuIsas().back()) << "\n";
   return out.str();
 }
 

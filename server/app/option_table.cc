@@ -123,7 +123,8 @@ std::vector<FlagSpec> ModelFlags() {
       FlagSpec("--cpu-isa LEVEL", kAllCommands | kConvert | kModels,
                At<&Options::session, &SessionOptions::cpu_isa>(),
                "instruction set of the CPU kernels; auto: the best that the machine has")
-          .OneOf({"auto", "avx2", "avx512", "avx512_vnni", "avx512_bf16"}),
+          .OneOf({"auto", "plain", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "neon",
+                  "neon_dot", "neon_bf16"}),
       FlagSpec("--threads N", kAllCommands | kConvert | kModels,
                At<&Options::session, &SessionOptions::threads>(),
                "compute threads; 0: one per CPU of the affinity mask and cgroup quota")

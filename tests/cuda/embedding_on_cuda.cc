@@ -10,7 +10,7 @@ std::vector<float> Lookup(const TensorView& table, EmbeddingLookupArgs args,
                           const std::vector<int32_t>& drawn) {
   const cuda::Stream stream = cuda::Stream::Create().value();
   ThreadPool pool({.num_threads = 1, .pin = false});
-  cuda::WeightPacker packer(stream, WeightFormat::kBFloat16, CpuIsa::kAvx2, pool);
+  cuda::WeightPacker packer(stream, WeightFormat::kBFloat16, kBaseCpuIsa, pool);
   const cuda::EmbeddingTable packed = packer.Table(table);
   EXPECT_TRUE(IsOk(packer.status()));
   const std::vector<int32_t> ids(args.tokens, args.tokens + args.num_tokens);

@@ -45,7 +45,7 @@ std::vector<Y> Run(const OnDevice& device, const LinearTestInput& input, const s
 PackedRun Pack(const std::vector<LinearPart>& parts, LinearOutput output, Products products) {
   const auto device = std::make_shared<OnDevice>(products);
   ThreadPool pool({.num_threads = 1, .pin = false});
-  cuda::WeightPacker packer(device->stream, WeightFormat::kBFloat16, CpuIsa::kAvx2, pool);
+  cuda::WeightPacker packer(device->stream, WeightFormat::kBFloat16, kBaseCpuIsa, pool);
   device->weight = packer.Linear(parts, output);
   EXPECT_TRUE(IsOk(packer.status()));
   EXPECT_TRUE(IsOk(device->stream.Synchronize()));

@@ -70,7 +70,7 @@ class LinearQuantizedCudaTest : public ::testing::TestWithParam<Way> {
   static WeightFormat Format() { return GetParam().format; }
 
   cuda::PackedLinear Pack(const std::vector<LinearPart>& parts, LinearOutput output) {
-    cuda::WeightPacker packer(*stream_, Format(), CpuIsa::kAvx2, pool_);
+    cuda::WeightPacker packer(*stream_, Format(), kBaseCpuIsa, pool_);
     cuda::PackedLinear weight = packer.Linear(parts, output);
     EXPECT_TRUE(packer.status().ok()) << packer.status().message();
     EXPECT_TRUE(stream_->Synchronize().ok());

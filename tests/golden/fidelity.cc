@@ -10,6 +10,7 @@
 #include "kernels/ops/weight_codec.h"
 #include "models/checkpoint.h"
 #include "tests/testing/models/golden_case.h"
+#include "tests/testing/kernels/kernel_levels.h"
 
 namespace diffserve {
 namespace {
@@ -82,10 +83,10 @@ Status Measure(const GoldenCase& golden, ThreadPool& pool) {
       "%.6e, \"reference_bfloat16_agreement\": %.6f, \"runs\": [{}",
       golden.name.c_str(), golden.family.c_str(), golden.reference.c_str(), golden.bfloat16_error,
       golden.bfloat16_agreement);
-  const std::vector<CpuIsa> isas = SupportedCpuIsas();
+  const std::vector<CpuIsa> isas = {testing::EightLanes(), SupportedCpuIsas().back()};
   std::optional<LambdaDifference> lambda;
   for (WeightFormat format : kWeightFormats) {
-    for (CpuIsa isa : {isas.front(), isas.back()}) {
+    for (CpuIsa isa : isas) {
       ModelOptions options;
       options.model_dir = golden.dir;
       options.weight_format = IsQuantized(format) ? WeightFormat::kFloat32 : format;
@@ -108,15 +109,10 @@ Status Measure(const GoldenCase& golden, ThreadPool& pool) {
 }
 
 int Main() {
-  const std::vector<CpuIsa> isas = SupportedCpuIsas();
-  if (isas.empty()) {
-    std::fprintf(stderr, "golden_fidelity: this processor has no AVX2\n");
-    return 1;
-  }
   ThreadPool pool({.num_threads = 2, .pin = false, .spin_us = 0});
   int failures = 0;
-  std::printf("{\"isas\": [\"%s\", \"%s\"], \"cases\": [", NameOf(isas.front()).data(),
-              NameOf(isas.back()).data());
+  std::printf("{\"isas\": [\"%s\", \"%s\"], \"cases\": [", NameOf(testing::EightLanes()).data(),
+              NameOf(SupportedCpuIsas().back()).data());
   const char* separator = "\n";
   for (const std::string& name : GoldenCaseNames()) {
     const Result<GoldenCase> golden = ReadGoldenCase(name);

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
+#include <span>
 
 #include "tests/testing/kernels/attention_batch.h"
 #include "tests/testing/kernels/attention_specs.h"
@@ -174,18 +176,37 @@ TEST(DiffAttentionInvarianceTest, TokenOfALongChunkEqualsTheSameTokenDecodedByMa
 
 // Dot products of bfloat16 round only q and the weights.
 TEST(DiffAttentionInvarianceTest, RoundingTheQueryBeforehandChangesNoBitWhereTheLevelRoundsIt) {
-  const std::vector<CpuIsa> levels = SupportedCpuIsas();
-  if (std::find(levels.begin(), levels.end(), CpuIsa::kAvx512Bf16) == levels.end())
-    GTEST_SKIP() << "no AVX512_BF16 here";
+  const CpuIsa level = SupportedCpuIsas().back();
+  if (!RoundsToBFloat16(level)) GTEST_SKIP() << "no dot products of bfloat16 here";
+  const CpuIsa below = level == CpuIsa::kAvx512Bf16 ? CpuIsa::kAvx512 : CpuIsa::kNeon;
   for (DType pages : kFormats) {
     AttentionBatch batch(Specs()[0], {{90, 9}}, {.format = KvFormat::Of(Specs()[0], 16, pages)});
-    const std::vector<float> out = AttendOnce(batch, CpuIsa::kAvx512Bf16, 1);
-    const std::vector<float> at_avx512 = AttendOnce(batch, CpuIsa::kAvx512, 1);
+    const std::vector<float> out = AttendOnce(batch, level, 1);
+    const std::vector<float> at_level_below = AttendOnce(batch, below, 1);
     for (float& value : batch.q) value = BFloat16ToFloat(FloatToBFloat16(value));
     const bool rounds = pages == DType::kBFloat16;
-    EXPECT_EQ(SameBits(AttendOnce(batch, CpuIsa::kAvx512Bf16, 1), out), rounds);
-    EXPECT_EQ(SameBits(at_avx512, out), !rounds) << "the other formats are float32 arithmetic";
+    EXPECT_EQ(SameBits(AttendOnce(batch, level, 1), out), rounds);
+    EXPECT_EQ(SameBits(at_level_below, out), !rounds) << "other formats are float32 arithmetic";
   }
+}
+
+// A digest (FNV-1a) of the bits of numbers.
+uint64_t DigestOf(uint64_t digest, std::span<const float> numbers) {
+  for (float number : numbers) digest = (digest ^ std::bit_cast<uint32_t>(number)) * 0x100000001b3;
+  return digest;
+}
+
+// AVX2 and NEON do the same operations on lanes in the same order.
+TEST(DiffAttentionInvarianceTest, EightLanesGiveTheSameBitsOnEveryProcessor) {
+  const CpuIsa isa = testing::EightLanes();
+  if (isa == CpuIsa::kPlain) GTEST_SKIP() << "it rounds products";
+  uint64_t digest = 0xcbf29ce484222325;
+  for (const DiffSpec& spec : Specs()) {
+    for (DType pages : kFormats) digest = DigestOf(digest, AttendOnce(spec, 16, pages, isa, 1));
+  }
+  for (DType pages : {DType::kInt8, DType::kInt8KInt4V, DType::kInt4})
+    digest = DigestOf(digest, AttendOnce(Specs()[0], 16, pages, isa, 1));
+  EXPECT_EQ(digest, 16058220002739886750u);
 }
 
 TEST(DiffAttentionInvarianceTest, SixteenLanesGiveTheSameBitsInOneRegisterAndInTwo) {

@@ -6,7 +6,7 @@ namespace {
 
 AttentionBackend BackendOf(CpuIsa isa, DType pages) {
   // On levels with bfloat16 dot products, q and weights are rounded.
-  const bool rounds = isa == CpuIsa::kAvx512Bf16 && pages == DType::kBFloat16;
+  const bool rounds = RoundsToBFloat16(isa) && pages == DType::kBFloat16;
   std::vector<int> head_dims = {8, 16, 24, 32, 48, 64, 80, 96, 128};
   if (!rounds) head_dims.push_back(2);  // rounding errors vary too much over its few outputs
   return {.name = std::string(NameOf(isa)) + "_" + std::string(NameOf(pages)),

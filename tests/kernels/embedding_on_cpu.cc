@@ -12,7 +12,7 @@ namespace {
 std::vector<float> Lookup(WeightFormat format, const TensorView& table, EmbeddingLookupArgs args,
                           const std::vector<int32_t>& drawn) {
   ThreadPool pool({.num_threads = 3, .pin = false});
-  cpu::WeightPacker packer(format, format, CpuIsa::kAvx2, pool);
+  cpu::WeightPacker packer(format, format, testing::EightLanes(), pool);
   const cpu::EmbeddingTable packed = packer.Table(table);
   std::vector<float> out(static_cast<size_t>(args.num_tokens * packed.width()));
   args.out = out.data();
@@ -39,7 +39,8 @@ std::vector<EmbeddingBackend> EmbeddingBackends() {
 TEST(EmbeddingLookupDeathTest, TokenOutsideTheVocabularyIsABug) {
   ThreadPool pool({.num_threads = 1});
   const testing::StoredTensor table({0, 1}, {2, 1});
-  cpu::WeightPacker packer(WeightFormat::kFloat32, WeightFormat::kFloat32, CpuIsa::kAvx2, pool);
+  cpu::WeightPacker packer(WeightFormat::kFloat32, WeightFormat::kFloat32, testing::EightLanes(),
+                           pool);
   const cpu::EmbeddingTable packed = packer.Table(table.view());
   const int32_t token = 2;
   float out;

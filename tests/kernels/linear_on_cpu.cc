@@ -36,7 +36,7 @@ std::vector<LinearBackend> LinearBackends() {
   std::vector<LinearBackend> backends;
   for (CpuIsa isa : KernelLevels()) {
     for (WeightFormat format : kFloatFormats) {
-      const bool rounds = isa == CpuIsa::kAvx512Bf16 && format == WeightFormat::kBFloat16;
+      const bool rounds = RoundsToBFloat16(isa) && format == WeightFormat::kBFloat16;
       const auto pack = [=](const auto& parts, LinearOutput output) {
         return Pack(parts, output, format, isa);
       };

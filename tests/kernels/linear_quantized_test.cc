@@ -325,7 +325,7 @@ TEST_P(LinearQuantizedTest, WeightBeyondTheFormatIsRefusedByName) {
   TensorView view = weight.view();
   view.name = "layer.weight";
   const LinearPart part{.weight = view, .row_order = {}, .bias = {}};
-  const auto packed = Pack(part, CpuIsa::kAvx2);
+  const auto packed = Pack(part, testing::EightLanes());
   ASSERT_FALSE(packed.ok());
   EXPECT_EQ(packed.status().message().substr(0, 46),
             "layer.weight: element [2, 7] is inf; allowed: ")
@@ -337,7 +337,7 @@ TEST_P(LinearQuantizedTest, ErrorMatchesTheStepSize) {
   constexpr Shape kShape{64, 512};
   const auto w = RandomFloats(Elements(kShape.out_features, kShape.in_features), 16);
   const auto x = RandomFloats(512, 17);
-  const std::vector<float> y = Product(w, kShape, x, CpuIsa::kAvx2);
+  const std::vector<float> y = Product(w, kShape, x, testing::EightLanes());
   double error = 0, size = 0;
   for (size_t feature = 0; feature < y.size(); ++feature) {
     double sum = 0;

@@ -15,6 +15,7 @@
 #include "kernels/base/thread_pool.h"
 #include "kernels/ops/sample.h"
 #include "kernels/ops/sample_arithmetic.h"
+#include "tests/testing/kernel_levels.h"
 
 namespace diffserve {
 namespace {
@@ -38,7 +39,7 @@ SampledToken RunTask(std::span<const float> logits, const SampleTask& task,
                .tasks = &task,
                .adjustments = adjustments.data(),
                .sampled = &sampled},
-              CpuIsa::kAvx2, pool);
+              testing::EightLanes(), pool);
   return sampled;
 }
 

@@ -11,6 +11,7 @@
 
 #include "tests/testing/models/checkpoint_writer.h"
 #include "tests/testing/models/golden_case.h"
+#include "tests/testing/kernels/kernel_levels.h"
 
 namespace diffserve {
 namespace {
@@ -230,7 +231,7 @@ TEST_P(GoldenTest, LogitsOfFewerBitsEqualTheReference) {
     const LogitScale other = expected.quant.scale == LogitScale::kRow ? LogitScale::kAnchored
                                                                       : LogitScale::kRow;
     for (const LogitQuant& wrong : {LogitQuant{}, LogitQuant{expected.quant.bits, other}})
-      EXPECT_GT(error_of(CpuIsa::kAvx2, wrong), 5 * kGoldenFloat32Tolerance);
+      EXPECT_GT(error_of(testing::EightLanes(), wrong), 5 * kGoldenFloat32Tolerance);
   }
   RecordProperty("logit_bits_error_over_tolerance",
                  std::to_string(worst / kGoldenFloat32Tolerance));
@@ -241,7 +242,7 @@ TEST_P(GoldenTest, FewerBitsOfAttentionLogitsCostMore) {
   for (LogitScale scale : kLogitScales) {
     double errors[2];
     for (int bits : {8, 4}) {
-      const auto model = Load(WeightFormat::kFloat32, CpuIsa::kAvx2,
+      const auto model = Load(WeightFormat::kFloat32, testing::EightLanes(),
                               {.bits = bits, .scale = scale});
       ASSERT_NE(model, nullptr);
       errors[bits == 4] = GoldenError(golden_, OneChunk(*model));

@@ -52,7 +52,7 @@ class PackedTest : public ::testing::Test {
     return report.ok() ? *report : ConvertReport();
   }
   // A directory of a tiny model, in result().
-  ConvertReport PackTiny(WeightFormat format, CpuIsa isa = CpuIsa::kAvx2,
+  ConvertReport PackTiny(WeightFormat format, CpuIsa isa = testing::EightLanes(),
                          const TinyCheckpointOptions& tiny = {}) {
     WriteTiny(tiny);
     return Pack(OptionsFor(source(), format, isa));
@@ -63,7 +63,7 @@ class PackedTest : public ::testing::Test {
     WriteFile(source() / "model.safetensors", SafetensorsBytes(TinyTensors(tiny)));
   }
 
-  static ModelOptions LoadOptions(const fs::path& dir, CpuIsa isa = CpuIsa::kAvx2) {
+  static ModelOptions LoadOptions(const fs::path& dir, CpuIsa isa = testing::EightLanes()) {
     ModelOptions options;
     options.model_dir = dir;
     options.isa = isa;
@@ -93,7 +93,7 @@ class PackedGoldenTest : public PackedTest, public ::testing::WithParamInterface
 TEST_P(PackedGoldenTest, HasTheBitsAndSizesOfQuantizingTheOriginalAtEveryLevel) {
   const fs::path golden = GoldenCasesDir() + "/" + GetParam();
   for (WeightFormat format : kQuantizedFormats) {
-    for (CpuIsa written_by : {CpuIsa::kAvx2, CpuIsa::kPaired16}) {
+    for (CpuIsa written_by : testing::LevelsOfEachWidth()) {
       const int columns = cpu::PanelColumns(written_by);
       ConvertOptions options = OptionsFor(golden, format, written_by);
       options.max_shard_bytes = 10'000;
@@ -127,7 +127,7 @@ TEST_F(PackedTest, EachDTypeHasTheBitsOfServingTheOriginalInIt) {
   for (bool tied : {false, true}) {
     WriteTiny({.tie_word_embeddings = tied, .config_changes = {}});
     for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
-      ConvertOptions options = OptionsFor(source(), WeightFormat::kInt4, CpuIsa::kAvx2);
+      ConvertOptions options = OptionsFor(source(), WeightFormat::kInt4, testing::EightLanes());
       options.dtype = dtype;
       Pack(options);
       ModelOptions original = LoadOptions(source());
@@ -152,7 +152,7 @@ TEST_F(PackedTest, NumberOfThreadsChangesNoByte) {
 
 TEST_F(PackedTest, FilesHaveTheDocumentedFormat) {
   const ConvertReport report = PackTiny(WeightFormat::kInt8);
-  EXPECT_EQ(report.packed_for, "avx2");
+  EXPECT_THAT(report.packed_for, HasSubstr(NameOf(testing::EightLanes())));
   EXPECT_THAT(FileBytes(result() / "config.json"),
               HasSubstr("\"quantization_config\": {\"quant_method\": \"diffserve\", "
                         "\"version\": 1, \"format\": \"int8\", \"group_size\": 64, "
@@ -202,11 +202,12 @@ TEST_F(PackedTest, OptionsThatNeedAnotherConversionAreRefused) {
             where +
                 "is packed with float32 for the rest, and --dtype is bfloat16; allowed: auto, "
                 "float32");
+  if (testing::LevelsOfEachWidth().size() == 1) return;
   EXPECT_EQ(Refusal(LoadOptions(result(), CpuIsa::kAvx512)),
             where +
-                "panels of 16 columns, and --cpu-isa is avx512; allowed: avx2, or convert the "
-                "original with --cpu-isa avx512");
-  PackTiny(WeightFormat::kInt4, CpuIsa::kPaired16);
+                "panels of 16 columns, and --cpu-isa is avx512; allowed: plain, avx2, or convert "
+                "the original with --cpu-isa avx512");
+  PackTiny(WeightFormat::kInt4, testing::LevelsOfEachWidth().back());
   EXPECT_EQ(Refusal(LoadOptions(result())),
             where +
                 "panels of 32 columns, and --cpu-isa is avx2; allowed: avx512, avx512_vnni, "
@@ -226,7 +227,8 @@ TEST_F(PackedTest, ConfigurationOfAnotherKindIsRefused) {
       {packed("1, \"format\": \"int5\""), ".format is \"int5\"; allowed: int8 or int4"},
       {packed("1, \"format\": \"int8\", \"group_size\": 32"), ".group_size is 32; allowed: 64"},
       {packed("1, \"format\": \"int8\", \"group_size\": 64, \"panel_columns\": 8"),
-       ".panel_columns is 8; allowed: 16 or 32"}};
+       kBaseCpuIsa == CpuIsa::kNeon ? ".panel_columns is 8; allowed: 16"
+                                    : ".panel_columns is 8; allowed: 16 or 32"}};
   for (const auto& [value, line] : refusals) {
     WriteTiny({.config_changes = {{"quantization_config", value}}});
     EXPECT_EQ(Refusal(LoadOptions(source())),
@@ -235,7 +237,7 @@ TEST_F(PackedTest, ConfigurationOfAnotherKindIsRefused) {
 }
 
 TEST_F(PackedTest, DummyWeightsAreQuantizedAsTheDirectoryIs) {
-  PackTiny(WeightFormat::kInt8, CpuIsa::kPaired16);
+  PackTiny(WeightFormat::kInt8, testing::LevelsOfEachWidth().back());
   ModelOptions packed = LoadOptions(result()), original = LoadOptions(source());
   packed.dummy_weights = original.dummy_weights = true;
   original.linear_format = WeightFormat::kInt8;
@@ -246,7 +248,7 @@ TEST_F(PackedTest, PackedDirectoryIsNotConvertedAgain) {
   PackTiny(WeightFormat::kInt8);
   fs::rename(result(), directory_.path() / "first");
   const Result<ConvertReport> report = ConvertCheckpoint(
-      OptionsFor(directory_.path() / "first", WeightFormat::kInt4, CpuIsa::kAvx2), pool_);
+      OptionsFor(directory_.path() / "first", WeightFormat::kInt4, testing::EightLanes()), pool_);
   EXPECT_THAT(report.status().message(),
               EndsWith("first/config.json: quantization_config: is packed already; allowed: the "
                        "original"));
@@ -258,7 +260,7 @@ TEST_F(PackedTest, SourceWithAMissingTensorOrANanIsRefusedByName) {
   const auto refusal = [&](const std::vector<FileTensor>& tensors) {
     WriteFile(source() / "model.safetensors", SafetensorsBytes(tensors));
     const Result<ConvertReport> report = ConvertCheckpoint(
-        OptionsFor(source(), WeightFormat::kInt8, CpuIsa::kAvx2), pool_);
+        OptionsFor(source(), WeightFormat::kInt8, testing::EightLanes()), pool_);
     EXPECT_FALSE(report.ok());
     EXPECT_FALSE(fs::exists(result()));
     return report.status().message();
@@ -321,7 +323,7 @@ TEST_F(PackedTest, CodesAndScalesThatNoPackerWritesAreRefusedByName) {
 TEST_F(PackedTest, FileOfAnotherFormatOrWidthIsRefused) {
   PackTiny(WeightFormat::kInt8);
   const std::string int8 = FileBytes(result() / "model.safetensors");
-  PackTiny(WeightFormat::kInt8, CpuIsa::kPaired16);
+  PackTiny(WeightFormat::kInt8, testing::LevelsOfEachWidth().back());
   const std::string wide = FileBytes(result() / "model.safetensors");
   PackTiny(WeightFormat::kInt4);
   for (const std::string& other : {int8, wide, FileBytes(source() / "model.safetensors")}) {
@@ -398,7 +400,7 @@ TEST(LoadProgressTest, ReportsOncePerPeriodAndNotForAQuickLoad) {
 TEST_F(PackedTest, ConversionReportsEachTensorAndThenItsLoad) {
   WriteTiny();
   for (const bool packs : {false, true}) {
-    ConvertOptions options = OptionsFor(source(), WeightFormat::kInt4, CpuIsa::kAvx2);
+    ConvertOptions options = OptionsFor(source(), WeightFormat::kInt4, testing::EightLanes());
     if (!packs) options.quantization.reset();
     options.dtype = DType::kBFloat16;
     options.pace = {std::chrono::milliseconds(0), std::chrono::milliseconds(0)};

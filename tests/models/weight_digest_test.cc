@@ -11,6 +11,7 @@
 #include "models/safetensors.h"
 #include "tests/testing/models/checkpoint_writer.h"
 #include "tests/testing/models/golden_case.h"
+#include "tests/testing/kernels/kernel_levels.h"
 
 namespace diffserve {
 namespace {
@@ -59,7 +60,7 @@ TEST(WeightDigestTest, EachTensorOfAPackedDirectoryCounts) {
     options.source_dir = tiny.dir();
     options.output_dir = packed.path() / "packed";
     options.quantization = format;
-    options.isa = CpuIsa::kAvx2;
+    options.isa = testing::EightLanes();
     ASSERT_TRUE(ConvertCheckpoint(options, pool).ok());
     ExpectEachTensorCounts(options.output_dir);
   }

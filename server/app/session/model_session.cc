@@ -180,6 +180,13 @@ void WarnOfUnused(const ModelOptions& model, const ModelSummary& summary) {
       {{"directory", model.model_dir}, {"names", Listed(summary.unused_files)}});
 }
 
+// The kernels of every processor are slow where the machine has no others.
+void WarnOfSlowKernels(const ModelOptions& model) {
+  if (model.device == Device::kCuda || model.isa != CpuIsa::kPlain) return;
+  Log(LogLevel::kWarning, "cpu_kernels_slow",
+      {{"cpu_isa", std::string(NameOf(model.isa))}, {"faster_with", "AVX2, FMA and F16C"}});
+}
+
 // A draft model guesses too. Its own checks refuse a GPU.
 Result<std::optional<DraftPlan>> PlanDraftIfAsked(const SessionOptions& options,
                                                   const WeightsPlan& weights, int page_size) {
@@ -242,7 +249,10 @@ Result<SessionPlan> PlanSession(const SessionOptions& options, const SessionNeed
   if (!weights.ok()) return weights.status();
   const ModelConfig& config = weights->summary.config;
   const bool on_gpu = weights->on_gpu(), has_engine = needs.sequences == 0;
-  if (!needs.is_estimate) WarnOfUnused(weights->model, weights->summary);
+  if (!needs.is_estimate) {
+    WarnOfUnused(weights->model, weights->summary);
+    WarnOfSlowKernels(weights->model);
+  }
 
   const Result<LengthsPlan> lengths = PlanLengths(
       {.model_dir = options.model_dir,

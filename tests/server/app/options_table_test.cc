@@ -383,7 +383,10 @@ TEST(OptionsTest, VersionIsLinesOfKeysAndValues) {
   }
   EXPECT_THAT(keys, ElementsAre("version", "commit", "c++ compiler", "kernel compiler", "backends",
                                 "cpu levels", "cpu level"));
-  EXPECT_THAT(VersionText(), HasSubstr("cpu levels: avx2, avx512, avx512_vnni, avx512_bf16\n"));
+  EXPECT_THAT(VersionText(),
+              HasSubstr(kBaseCpuIsa == CpuIsa::kNeon
+                            ? "cpu levels: neon, neon_dot, neon_bf16\n"
+                            : "cpu levels: plain, avx2, avx512, avx512_vnni, avx512_bf16\n"));
   EXPECT_EQ(VersionText().find("cuda compiler: ") != std::string::npos, cuda::IsCompiledIn());
 }
 

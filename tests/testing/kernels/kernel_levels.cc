@@ -1,16 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/testing/kernels/kernel_levels.h"
 
+#include <algorithm>
 #include <bit>
 #include <random>
 #include <string>
 
 namespace diffserve::testing {
 
+namespace {
+
+bool HasAvx2() {
+  const std::vector<CpuIsa> levels = SupportedCpuIsas();
+  return std::ranges::find(levels, CpuIsa::kAvx2) != levels.end();
+}
+
+}  // namespace
+
 std::vector<CpuIsa> KernelLevels() {
   std::vector<CpuIsa> levels = SupportedCpuIsas();
-  if (!levels.empty()) levels.push_back(CpuIsa::kPaired16);
+  if (HasAvx2()) levels.push_back(CpuIsa::kPaired16);
   return levels;
+}
+
+CpuIsa EightLanes() { return HasAvx2() ? CpuIsa::kAvx2 : kBaseCpuIsa; }
+
+std::vector<CpuIsa> LevelsOfEachWidth() {
+  if (HasAvx2()) return {CpuIsa::kAvx2, CpuIsa::kPaired16};
+  return {kBaseCpuIsa};
 }
 
 std::vector<float> RandomFloats(size_t count, uint32_t seed, float low, float high) {

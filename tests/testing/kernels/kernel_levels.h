@@ -15,8 +15,12 @@
 
 namespace diffserve::testing {
 
-// Every level this machine has, and the 16-lane code in AVX2 registers.
+// Every level this machine has, and the 16-lane code in AVX2 registers if it has those.
 std::vector<CpuIsa> KernelLevels();
+
+// A fast level of 8 lanes, and one of each number of lanes, the fewest first.
+CpuIsa EightLanes();
+std::vector<CpuIsa> LevelsOfEachWidth();
 
 // Uniform in [low, high).
 std::vector<float> RandomFloats(size_t count, uint32_t seed, float low = -1.0f, float high = 1.0f);

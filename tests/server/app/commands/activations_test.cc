@@ -9,6 +9,7 @@
 #include "server/app/commands/activation_texts.h"
 #include "server/app/commands/commands.h"
 #include "tests/testing/kernels/temporary_directory.h"
+#include "tests/testing/kernels/kernel_levels.h"
 
 namespace diffserve {
 namespace {
@@ -87,9 +88,9 @@ class ActivationsTest : public ::testing::Test {
 
   Status Run(const std::string& lines, const std::vector<std::string>& flags = {}) {
     directory_.Write("lines", lines);
-    std::vector<std::string> args = {"inspect",       dir_, "--load-format", "dummy",
-                                     "--threads",     "2",  "--cpu-isa",     "avx2",
-                                     "--activations", path_};
+    std::vector<std::string> args = {"inspect", dir_, "--load-format", "dummy", "--threads", "2"};
+    args.insert(args.end(), {"--cpu-isa", std::string(NameOf(testing::EightLanes()))});
+    args.insert(args.end(), {"--activations", path_});
     args.insert(args.end(), flags.begin(), flags.end());
     const Result<Options> options = ParseOptions(args);
     if (!options.ok()) return options.status();

@@ -15,6 +15,7 @@
 #include "server/app/session/model_session.h"
 #include "tests/testing/kernels/source_directory.h"
 #include "tests/testing/kernels/temporary_directory.h"
+#include "tests/testing/kernels/kernel_levels.h"
 
 namespace diffserve {
 namespace {
@@ -217,8 +218,11 @@ TEST_F(CommandsTest, InspectRefusesWhatServeRefusesInTheSameWords) {
 
 TEST_F(CommandsTest, PackedConversionIsInspectableAndGeneratesTheSameTokens) {
   const std::string demo = SourceDirectory() + "/models/demo/diff", packed = dir_ + "/packed";
-  const auto output = [](std::vector<std::string> args) {
-    for (const char* arg : {"--threads", "2", "--cpu-isa", "avx2"}) args.push_back(arg);
+  const std::string isa(NameOf(testing::EightLanes()));
+  const std::string levels = kBaseCpuIsa == CpuIsa::kNeon ? "neon, neon_dot, neon_bf16"
+                                                          : "plain, avx2";
+  const auto output = [&](std::vector<std::string> args) {
+    args.insert(args.end(), {"--threads", "2", "--cpu-isa", isa});
     ::testing::internal::CaptureStdout();
     const Result<Options> options = ParseOptions(args);
     const Status status = options.ok() ? RunCommand(*options) : options.status();
@@ -228,14 +232,14 @@ TEST_F(CommandsTest, PackedConversionIsInspectableAndGeneratesTheSameTokens) {
   sigset_t before;
   pthread_sigmask(SIG_SETMASK, nullptr, &before);
   EXPECT_THAT(output({"convert", demo, packed, "--quantization", "int4"}),
-              HasSubstr("\npacked               for --cpu-isa avx2\n"));
+              HasSubstr("\npacked               for --cpu-isa " + levels + "\n"));
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   EXPECT_THAT(output({"inspect", packed}),
-              HasSubstr("\npacked               layout 1, panels of 16 columns, for --cpu-isa "
-                        "avx2\n"));
+              HasSubstr("\npacked               layout 1, panels of 16 columns, for --cpu-isa " +
+                        levels + "\n"));
   const auto object = nlohmann::json::parse(output({"inspect", packed, "--json"}), nullptr, false);
   ASSERT_TRUE(object.is_object());
-  EXPECT_EQ(object["packed_for"], "avx2");
+  EXPECT_EQ(object["packed_for"], levels);
   EXPECT_EQ(object["linear_format"], "int4");
   const auto tokens = [&](const std::string& dir) {
     return output({"generate", dir, "--prompt", "The magic number of", "--device", "cpu",
