@@ -12,7 +12,7 @@
 #include "kernels/ops/weight_codec.h"
 #include "kernels/ops/weight_packer_cuda.h"
 #include "tests/cuda/attention_on_device.h"
-#include "tests/testing/stored_values.h"
+#include "tests/testing/kernels/stored_values.h"
 
 namespace diffserve {
 namespace {

@@ -13,7 +13,7 @@
 #include "models/diagnostics/hidden_state_pool.h"
 #include "models/step_observer_cuda.h"
 #include "tests/cuda/device_array.h"
-#include "tests/testing/golden_case.h"
+#include "tests/testing/models/golden_case.h"
 #ifdef DIFFSERVE_CUDA_ON_CPU
 #include "tests/kernels/shim/transfer_counts.h"
 #endif
@@ -225,7 +225,7 @@ TEST_P(PoolsOnDeviceTest, ChunksAndOtherSequencesChangeNoBit) {
   EXPECT_EQ(Pooled(*model, format, HiddenStatePool::Kind::kMean, {7, false}), whole);
 }
 
-// With Phi-4-mini-flash, the last layers would compute only the last token if nobody looked.
+// With Phi-4-mini-flash, the last layers would compute only the last token without an observer.
 INSTANTIATE_TEST_SUITE_P(Families, PoolsOnDeviceTest,
                          ::testing::Values("diff_mha_tied", "motif_gda_ratio4_bf16",
                                            "phi4flash_12_layers_mha"),

@@ -9,8 +9,8 @@
 
 #include "kernels/ops/weight_codec.h"
 #include "models/checkpoint.h"
-#include "tests/testing/models/golden_case.h"
 #include "tests/testing/kernels/kernel_levels.h"
+#include "tests/testing/models/golden_case.h"
 
 namespace diffserve {
 namespace {

@@ -14,7 +14,7 @@
 #include "kernels/base/machine_probe.h"
 #include "kernels/ops/weight_packer.h"
 #include "kernels/process/cpu_quota.h"
-#include "tests/testing/kernel_levels.h"
+#include "tests/testing/kernels/kernel_levels.h"
 
 namespace diffserve {
 namespace {

@@ -15,7 +15,7 @@
 #include "kernels/base/thread_pool.h"
 #include "kernels/ops/sample.h"
 #include "kernels/ops/sample_arithmetic.h"
-#include "tests/testing/kernel_levels.h"
+#include "tests/testing/kernels/kernel_levels.h"
 
 namespace diffserve {
 namespace {

@@ -9,9 +9,9 @@
 #include <map>
 #include <set>
 
+#include "tests/testing/kernels/kernel_levels.h"
 #include "tests/testing/models/checkpoint_writer.h"
 #include "tests/testing/models/golden_case.h"
-#include "tests/testing/kernels/kernel_levels.h"
 
 namespace diffserve {
 namespace {

@@ -9,9 +9,9 @@
 #include "models/convert/convert.h"
 #include "models/model.h"
 #include "models/safetensors.h"
+#include "tests/testing/kernels/kernel_levels.h"
 #include "tests/testing/models/checkpoint_writer.h"
 #include "tests/testing/models/golden_case.h"
-#include "tests/testing/kernels/kernel_levels.h"
 
 namespace diffserve {
 namespace {

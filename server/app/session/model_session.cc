@@ -124,9 +124,9 @@ Status CheckHistory(const MemorySize& asked, int speculative_tokens) {
   if (asked.text.empty()) return {};
   if (asked.bytes < kMin) return NotAllowed(flag + " is " + asked.text, "at least 1MiB", flag);
   if (speculative_tokens > 0) return {};
-  return NotAllowed(flag + " is " + asked.text + " without guesses",
-                    "only with --speculative prompt-lookup, or auto on the CPU or with --batch-invariant",
-                    flag);
+  return NotAllowed(
+      flag + " is " + asked.text + " without guesses",
+      "only with --speculative prompt-lookup, or auto on the CPU or with --batch-invariant", flag);
 }
 
 // The engine's options but for its memory.

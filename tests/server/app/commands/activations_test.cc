@@ -8,8 +8,8 @@
 
 #include "server/app/commands/activation_texts.h"
 #include "server/app/commands/commands.h"
-#include "tests/testing/kernels/temporary_directory.h"
 #include "tests/testing/kernels/kernel_levels.h"
+#include "tests/testing/kernels/temporary_directory.h"
 
 namespace diffserve {
 namespace {

@@ -13,9 +13,9 @@
 
 #include "kernels/process/machine_memory.h"
 #include "server/app/session/model_session.h"
+#include "tests/testing/kernels/kernel_levels.h"
 #include "tests/testing/kernels/source_directory.h"
 #include "tests/testing/kernels/temporary_directory.h"
-#include "tests/testing/kernels/kernel_levels.h"
 
 namespace diffserve {
 namespace {
