@@ -18,6 +18,19 @@ matches() {  # matches WHAT REGEX FOUND: a line of it matches
   if grep -qE -- "$2" <<<"$3"; then expect "$1" yes yes; else expect "$1" "$2" "$3"; fi
 }
 
+# size_is_documented FILE: docs/install.md has its size, to a MiB.
+size_is_documented() {
+  local name version documented
+  name=$(basename "$1")
+  version=$(deploy/version.sh)
+  name=${name/"$version"/VERSION}
+  name=${name/"${version/.dev/\~dev}"/VERSION}
+  documented=$(sed -n "s#.*\`build/$name\`, \([0-9.]*\) MiB.*#\1#p" docs/install.md)
+  expect "its $(stat -c %s "$1") bytes are about the ${documented:-?} MiB of docs/install.md" yes \
+    "$(awk -v bytes="$(stat -c %s "$1")" -v documented="${documented:-0}" \
+      'BEGIN { more = bytes / 1048576 - documented; if (more < 1 && more > -1) print "yes" }')"
+}
+
 finish() {
   echo "$passed passed, $failed failed"
   [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

@@ -32,6 +32,7 @@ deb=${1:-$(deploy/package.sh "$work")} || exit 1
 deb=$(echo "$deb" | tail -n 1)
 expect "the package is there: $(basename "$deb"), $(stat -c %s "$deb") bytes" yes \
   "$([ -s "$deb" ] && echo yes)"
+size_is_documented "$deb"
 
 # ---- The package as a file
 expect "depends on what its binary needs, by dpkg-shlibdeps" "libc6 libgrpc++1.51 libssl3" \

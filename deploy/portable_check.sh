@@ -52,6 +52,7 @@ file=$(build "$work/first") || { expect "the $kind is built" yes no; finish; exi
 name=$(basename "$file")
 expect "$name has $(stat -c %s "$file") bytes, at most $size_mib_max MiB" yes \
   "$([ "$(stat -c %s "$file")" -le $((size_mib_max << 20)) ] && echo yes)"
+size_is_documented "$file"
 if $twice; then
   git -c safe.directory='*' clone --quiet . "$work/clone" &&
     git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$work/clone"

@@ -302,10 +302,14 @@ Status TakeModelsFlags(const std::vector<Assignment>& assignments, ModelsOptions
 
 // What `serve` takes of a command line, so that it runs as that command was asked to.
 std::vector<std::string> FlagsOfServe(const ArgumentReader& reader) {
+  const std::vector<const FlagSpec*> arguments = ArgumentsOf(kServe);
   std::vector<std::string> flags;
   if (!reader.config_file.empty()) flags.push_back("--config=" + reader.config_file);
-  for (const Assignment& assignment : reader.assignments)
-    if ((assignment.flag->commands & kServe) != 0) AppendArguments(assignment, &flags);
+  for (const Assignment& assignment : reader.assignments) {
+    if ((assignment.flag->commands & kServe) != 0 &&
+        std::ranges::count(arguments, assignment.flag) == 0)
+      AppendArguments(assignment, &flags);
+  }
   return flags;
 }
 

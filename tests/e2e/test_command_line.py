@@ -288,8 +288,12 @@ class InspectTest(unittest.TestCase):
             self.assertEqual(result.returncode, 0, result.stderr)
             words = shlex.split(result.stdout.splitlines()[-1].removeprefix("serve it"))
             self.assertEqual(words[:3], ["diffserve", "serve", str(model)])
-            self.assertEqual(run(*words[1:], "--port", "0", "--grpc-port", "0", "--stop-with-stdin",
-                                 stdin=subprocess.DEVNULL).returncode, 0)
+            serve = [BINARY, *words[1:], "--port", "0", "--no-grpc", "--stop-with-stdin"]
+            with subprocess.Popen(serve, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  stderr=subprocess.DEVNULL, text=True) as server:
+                self.assertRegex(server.stdout.readline(), "^ready ")
+                server.stdin.close()
+                self.assertEqual(server.wait(30), 0)
         self.assertEqual(words[3:], [f"--config={config}", "--load-format=dummy",
                                      "--quantization=int8", "--no-batch-invariant",
                                      "--log-level=error"])
