@@ -10,6 +10,10 @@ namespace {
 
 size_t RowsOf(size_t rows, int width) { return rows * static_cast<size_t>(width); }
 
+void Widen(std::span<const BFloat16> from, float* to) {
+  for (const BFloat16 x : from) *to++ = BFloat16ToFloat(x);
+}
+
 }  // namespace
 
 StepObserver::StepObserver(const Batch& batch, const ModelConfig& config, const Stream& stream)
@@ -88,12 +92,12 @@ void StepObserver::TakeRows(const SequenceTokens& sequence, const DiffSpec& spec
   for (int i = 0; i < sequence.num_tokens; ++i) {
     const auto row = static_cast<size_t>(sequence.first_row + i);
     const auto packed = static_cast<size_t>(packed_of_token_[row]);
-    const auto take = [&](const auto& from, int width, std::vector<float>& to) {
-      std::copy_n(from.begin() + static_cast<ptrdiff_t>(RowsOf(packed, width)), width,
-                  to.begin() + static_cast<ptrdiff_t>(RowsOf(row, width)));
-    };
-    take(device_rows_, spec.q_width(), q_);
-    if (!lambda_rows_.empty()) take(device_lambdas_, spec.num_q1_heads, lambda_rows_);
+    const auto q_width = static_cast<size_t>(spec.q_width());
+    Widen(std::span(device_rows_).subspan(packed * q_width, q_width), &q_[row * q_width]);
+    if (lambda_rows_.empty()) continue;
+    const auto heads = static_cast<size_t>(spec.num_q1_heads);
+    std::ranges::copy(std::span(device_lambdas_).subspan(packed * heads, heads),
+                      lambda_rows_.begin() + static_cast<ptrdiff_t>(row * heads));
   }
 }
 
@@ -127,8 +131,7 @@ Status StepObserver::OnStates(const DeviceBuffer& states) {
   for (size_t i = 0; i < wanted.size(); ++i) {
     const int32_t packed = packed_of_token_[static_cast<size_t>(wanted[i])];
     if (packed < 0) continue;
-    std::copy_n(rows.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(packed) * width), width,
-                states_.begin() + static_cast<ptrdiff_t>(i * width));
+    Widen(std::span(rows).subspan(static_cast<size_t>(packed) * width, width), &states_[i * width]);
   }
   return Status();
 }

@@ -21,7 +21,7 @@ others=(debug image package wheel tarball wheel_cuda tarball_cuda bare fleet ray
   recipes transformers reliability soak fuzz loader coverage site release audit)
 declare -A minutes about
 about_check() { minutes[$1]=$2 about[$1]=$3; }
-about_check cuda 9 "the CUDA backend on the CPU shim: its tests, its bench, one end-to-end file"
+about_check cuda 12 "the CUDA backend on the CPU shim: its tests, its bench, three end-to-end files"
 about_check cuda_gate 8 "the CUDA compiler's report on each kernel, and its machine code"
 about_check gpu_check 12 "the archive for a GPU machine: its size; it starts in an empty root"
 about_check schema 1 "JSON Schema's own test suite against masks"
@@ -115,7 +115,8 @@ check_cuda() {
   # Few sequences and tokens, as a server runs its largest steps before it is ready.
   run e2e_cuda_on_cpu env DIFFSERVE_DEVICE=cuda DIFFSERVE_BINARY="$on_shim" \
     DIFFSERVE_MAX_NUM_SEQS=8 DIFFSERVE_MAX_NUM_BATCHED_TOKENS=64 \
-    DIFFSERVE_GATED_BINARY="$on_shim" .venv/bin/python tests/e2e/run.py test_bit_exactness
+    DIFFSERVE_GATED_BINARY="$on_shim" .venv/bin/python tests/e2e/run.py --jobs 2 \
+    test_bit_exactness test_attention test_embeddings
 }
 check_cuda_gate() {
   run_unittest cuda_gate_test tests/cuda/compile_gate_test.py

@@ -23,8 +23,9 @@ namespace {
 
 constexpr int kSeenTokens = 96;  // more than a page of either backend
 const std::vector<int> kSeenPositions = {0, 5, 63, 64, 90};
-// bfloat16 activations and weights against float32 ones.
-constexpr double kMapTolerance = 0.05;
+// bfloat16 activations against float32 ones. The weights are random, so single slots differ most.
+constexpr double kMapTolerance = 0.15;
+constexpr double kMeanTolerance = 0.005;
 constexpr double kCosineMin = 0.995;
 
 using Maps = std::vector<std::vector<double>>;  // w of each layer, head and position
@@ -167,11 +168,16 @@ TEST_P(AttentionOnDeviceTest, MapsAreNearTheCpus) {
     const Maps found = Captured(*gpu, FormatOf(*gpu, Device::kCuda, pages), {33, true});
     ASSERT_EQ(found.size(), expected.size());
     ASSERT_FALSE(found.empty());
+    double sum = 0, slots = 0;
     for (size_t i = 0; i < found.size(); ++i) {
       ASSERT_EQ(found[i].size(), expected[i].size());
-      for (size_t slot = 0; slot < found[i].size(); ++slot)
+      for (size_t slot = 0; slot < found[i].size(); ++slot, ++slots) {
         ASSERT_NEAR(found[i][slot], expected[i][slot], kMapTolerance) << i << " " << slot;
+        sum += std::abs(found[i][slot] - expected[i][slot]);
+      }
     }
+    EXPECT_LT(sum / slots, kMeanTolerance);
+    RecordProperty("mean_" + std::string(NameOf(pages)), std::to_string(sum / slots));
   }
 }
 
@@ -196,7 +202,7 @@ TEST_P(AttentionOnDeviceTest, LogitsOfTheStepAreTheSameBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, AttentionOnDeviceTest,
-                         ::testing::Values("diff_mha_tied", "unilm_v1_gqa4_tied", "unilm_v2_mha",
+                         ::testing::Values("diff_mha_tied", "unilm_v1_mha", "unilm_v2_mha",
                                            "motif_gda_ratio4_bf16"),
                          [](const auto& info) { return info.param; });
 
@@ -228,7 +234,7 @@ TEST_P(PoolsOnDeviceTest, ChunksAndOtherSequencesChangeNoBit) {
 // With Phi-4-mini-flash, the last layers would compute only the last token without an observer.
 INSTANTIATE_TEST_SUITE_P(Families, PoolsOnDeviceTest,
                          ::testing::Values("diff_mha_tied", "motif_gda_ratio4_bf16",
-                                           "phi4flash_12_layers_mha"),
+                                           "phi4flash_12_layers_bf16_residual"),
                          [](const auto& info) { return info.param; });
 
 #ifdef DIFFSERVE_CUDA_ON_CPU

@@ -84,8 +84,8 @@ class CudaOnCpuTest(unittest.TestCase):
                 self.assertEqual(maps.status, 200, maps.body)
                 vector = server.post("/v1/embeddings", {"input": "hello there"})
                 self.assertEqual(vector.status, 200, vector.body)
-                item = maps.json["data"][0]
-                return item["map1"] + item["map2"], vector.json["data"][0]["embedding"]
+                item = maps.json()["data"][0]
+                return item["map1"] + item["map2"], vector.json()["data"][0]["embedding"]
 
         (on_gpu, gpus), (on_cpu, cpus) = seen(*FLAGS), seen("--device", "cpu")
         self.assertEqual(len(on_gpu), len(on_cpu))
@@ -102,7 +102,7 @@ class CudaOnCpuTest(unittest.TestCase):
         self.assertNotIn("matrix_kernel_chosen", requests)
 
     def test_lost_device_ends_streams_readiness_and_the_process(self):
-        environment = {"DIFFSERVE_SHIM_OPERATIONS": "900"}
+        environment = {"DIFFSERVE_SHIM_OPERATIONS": "700"}
         process = ServerProcess(*FLAGS, binary=ON_SHIM, environment=environment)
         with self.assertRaisesRegex(AssertionError, "exit code 3"), process as server:
             body = json.dumps(

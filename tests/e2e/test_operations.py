@@ -57,7 +57,6 @@ class ProcessTest(unittest.TestCase):
                     self.assertNotIn("drain", done.stderr)
 
 
-@unittest.skipIf(DEVICE == "cuda", "embeddings are refused on a GPU")
 class ManyInputsTest(unittest.TestCase):
     def test_2048_inputs_are_embedded_each_as_if_alone(self):
         texts = [f"text {i}" for i in range(2048)]

@@ -40,11 +40,6 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def setUpModule():
-    if DEVICE == "cuda":
-        raise unittest.SkipTest("attention and hidden states are refused on a GPU")
-
-
 class MethodsTest(unittest.TestCase):
     """Every method, against the same request sent by hand to another server of the model."""
 
