@@ -10,6 +10,8 @@
 #   deploy/install_deps.sh --package   and what deploy/wheel.sh and deploy/tarball.sh use
 #   deploy/install_deps.sh --fuzz   and what libFuzzer (the preset `fuzz`) needs: clang's runtime
 #                                   libraries
+#   deploy/install_deps.sh --arm64   and the cross compiler and QEMU of the preset `arm64`, whose
+#                                   libraries deploy/arm64_sysroot.sh has
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -30,7 +32,11 @@ for option in "$@"; do
     --browser) packages+=(chromium chromium-driver fonts-dejavu-core) ;;
     --package) packages+=(patchelf python3-hatchling) ;;
     --fuzz) packages+=(libclang-rt-19-dev) ;;
-    *) echo "usage: deploy/install_deps.sh [--test] [--browser] [--package] [--fuzz]" >&2; exit 2 ;;
+    --arm64) packages+=(g++-aarch64-linux-gnu qemu-user-static) ;;
+    *)
+      echo "usage: deploy/install_deps.sh [--test] [--browser] [--package] [--fuzz] [--arm64]" >&2
+      exit 2
+      ;;
   esac
 done
 

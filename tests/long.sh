@@ -18,7 +18,7 @@ sanitizers=(asan asan_engine asan_server asan_cuda tsan)
 usual=(cuda cuda_gate schema templates e2e_long ui helm "${sanitizers[@]}")
 each=(gpu_check)  # of every run in CI
 others=(debug image package wheel tarball wheel_cuda tarball_cuda bare fleet ray dynamo clients
-  recipes transformers reliability soak fuzz loader coverage site release audit)
+  recipes transformers reliability soak fuzz loader coverage site release audit arm64)
 declare -A minutes about
 about_check() { minutes[$1]=$2 about[$1]=$3; }
 about_check cuda 12 "the CUDA backend on the CPU shim: its tests, its bench, three end-to-end files"
@@ -35,6 +35,7 @@ about_check asan_server 24 "tests of text and server, and the fuzz corpora, unde
 about_check asan_cuda 25 "tests of the CUDA backend on the CPU shim under ASan and UBSan"
 about_check tsan 10 "engine, text and server tests under TSan"
 about_check debug 13 "the preset debug: each file compiles by itself; the C++ tests"
+about_check arm64 60 "tests of kernels and models for 64-bit ARM, under QEMU"
 about_check image 15 "the container image, built twice"
 about_check package 6 "the Debian package under systemd"
 about_check wheel 9 "the Python wheel, built twice, in bare systems of Debian 12 and 13"
@@ -192,6 +193,19 @@ check_debug() {
   local program
   for program in "${programs[@]}"; do
     run_gtest "debug_$program" "build/debug/tests/$program"
+  done
+}
+# The kernels also on a processor whose best level is the lowest.
+check_arm64() {
+  deploy/install_deps.sh --arm64 && deploy/arm64_sysroot.sh || return 1
+  build arm64 kernels_test models_test
+  local program
+  under_qemu() {  # under_qemu NAME CPU PROGRAM
+    run_gtest "$1" qemu-aarch64-static -cpu "$2" -L build/arm64-root "build/arm64/tests/$3"
+  }
+  under_qemu arm64_kernels_v8.0 cortex-a72 kernels_test
+  for program in kernels models; do
+    under_qemu "arm64_$program" max "${program}_test"
   done
 }
 check_image() { run image deploy/image_check.sh; }

@@ -82,10 +82,10 @@ run_unittest() {  # run_unittest NAME FILE [PYTHON]
 
 # Half of the tests at a time on each of two cores. gtest ends with "[  PASSED  ] N tests." and
 # "[  SKIPPED ] N tests"; each failure is a line "[  FAILED  ] NAME (N ms)".
-run_gtest() {  # run_gtest NAME PROGRAM
+run_gtest() {  # run_gtest NAME PROGRAM, or what runs it
   local name=$1 log="$results/$1.log" code=0 half p f s
   for half in 0 1; do
-    start "$name.$half" env GTEST_TOTAL_SHARDS=2 GTEST_SHARD_INDEX=$half "$2"
+    start "$name.$half" env GTEST_TOTAL_SHARDS=2 GTEST_SHARD_INDEX=$half "${@:2}"
   done
   for half in 0 1; do wait "${started[$name.$half]}" || code=$?; done
   cat "$results/$name".[01].log >"$log"

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+# A build for 64-bit ARM on x86-64: Debian's cross compiler, the libraries of
+# deploy/arm64_sysroot.sh, and QEMU for the tests. The preset `arm64` uses it.
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+get_filename_component(arm64_root ${CMAKE_CURRENT_LIST_DIR}/../build/arm64-root ABSOLUTE)
+if(NOT EXISTS ${arm64_root}/.made)
+  message(FATAL_ERROR "${arm64_root} is missing; deploy/arm64_sysroot.sh makes it")
+endif()
+set(CMAKE_SYSROOT ${arm64_root})
+set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
+set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
+set(ENV{PKG_CONFIG_SYSROOT_DIR} ${arm64_root})
+set(ENV{PKG_CONFIG_LIBDIR} ${arm64_root}/usr/lib/aarch64-linux-gnu/pkgconfig)
+set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64-static;-L;${arm64_root})
+set(DIFFSERVE_RUSTC ${arm64_root}/rust/rustc)
