@@ -38,7 +38,7 @@ set(CPACK_PACKAGE_CONTACT "diffserve maintainers <maintainers@diffserve.invalid>
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "inference server for Diff Transformer models")
 set(CPACK_PACKAGE_DESCRIPTION
     "OpenAI-style HTTP API and gRPC, continuous batching over a paged KV\n\
-cache, a prefix cache. One binary for x86-64 CPUs from AVX2 up, a\n\
+cache, a prefix cache. One binary for x86-64 CPUs, fast from AVX2 up, a\n\
 systemd unit and a small model to try it with.")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
