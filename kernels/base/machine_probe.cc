@@ -49,8 +49,8 @@ double ReadProbe::MeasureBytesPerSecond(ThreadPool& pool) {
   return static_cast<double>(kReadBytes) / seconds;
 }
 
-double MeasureReadBytesPerSecond(ThreadPool& pool) {
-  return ReadProbe().MeasureBytesPerSecond(pool);
+double MeasureReadBytesPerSecond(CpuIsa isa, ThreadPool& pool) {
+  return ReadProbe(isa).MeasureBytesPerSecond(pool);
 }
 
 double MeasureFlopsPerSecond(Arithmetic arithmetic, CpuIsa isa, ThreadPool& pool,

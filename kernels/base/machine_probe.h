@@ -25,7 +25,7 @@ class ReadProbe {
 };
 
 // As ReadProbe, with a buffer of its own for one call.
-double MeasureReadBytesPerSecond(ThreadPool& pool);
+double MeasureReadBytesPerSecond(CpuIsa isa, ThreadPool& pool);
 
 // Independent multiply-adds in registers on all workers; one counts as two operations.
 // `flops_done`, if given, receives the number of operations.

@@ -87,7 +87,7 @@ ModelEstimate EstimateOf(const CachedModel& model, SessionOptions options) {
 Result<double> ReadBytesPerSecond(const SessionPlan& plan) {
   if (!plan.on_gpu()) {
     ThreadPool pool({.num_threads = plan.num_threads});
-    return MeasureReadBytesPerSecond(pool);
+    return MeasureReadBytesPerSecond(plan.model.isa, pool);
   }
   const Result<std::unique_ptr<cuda::DeviceProbe>> probe = cuda::DeviceProbe::Open(plan.model.gpu);
   if (!probe.ok()) return probe.status();
