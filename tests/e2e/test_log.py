@@ -57,6 +57,14 @@ class LogTest(unittest.TestCase):
         self.assertEqual(int(serving["kv_pages"]), pages)
         self.assertGreater(int(serving["weights_mib"]), 0)
 
+    def test_kernels_without_avx2_are_a_warning(self):
+        with ServerProcess("--cpu-isa", "plain", "--log-format", "json") as server:
+            server.post("/v1/completions", {"prompt": "x", "max_tokens": 2})
+            server.stop()
+            lines = {line["event"]: line for line in self.check(server.stderr())}
+        self.assertEqual(lines["cpu_kernels_slow"]["level"], "WARNING")
+        self.assertEqual(lines["serving"]["cpu_isa"], "plain")
+
     def test_requests_and_the_end_are_json_too(self):
         with ServerProcess("--log-level", "debug",
                            environment={"DIFFSERVE_LOG_FORMAT": "json"}) as server:
