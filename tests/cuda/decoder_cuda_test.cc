@@ -156,6 +156,7 @@ class CudaWideHeadsTest : public CudaDecoderTest {
   }
 };
 
+#if defined(DIFFSERVE_CUDA_ON_CPU)
 // Decodes of empty sequences: the logits of their first tokens, after each was drawn.
 std::vector<float> Decode(Model& model, int num_sequences = 1, DType dtype = DType::kBFloat16) {
   const DiffSpec& spec = model.config().attention;
@@ -178,7 +179,6 @@ std::vector<float> Decode(Model& model, int num_sequences = 1, DType dtype = DTy
   return {logits.begin(), logits.end()};
 }
 
-#if defined(DIFFSERVE_CUDA_ON_CPU)
 // Each product asks for the next one's weights, all of which fit: two layers of 64 features, but
 // for the first product, and 61 rows of the output matrix.
 TEST_F(CudaWideHeadsTest, NextWeightsAreBroughtNearAndChangeNothing) {
