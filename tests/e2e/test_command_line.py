@@ -55,7 +55,7 @@ class UsageTest(unittest.TestCase):
         result = run("--version")
         self.assertEqual(result.returncode, 0)
         told = dict(line.split(": ", 1) for line in result.stdout.splitlines())
-        self.assertRegex(told["version"], r"^\d+\.\d+\.\d+$")
+        self.assertRegex(told["version"], r"^\d+\.\d+\.\d+(\.dev0\+g[0-9a-f]+)?$")
         self.assertRegex(told["commit"], r"^([0-9a-f]{12}|unknown)$")
         self.assertIn("clang", told["kernel compiler"])
         self.assertIn("cpu", told["backends"].split(", "))
