@@ -11,6 +11,7 @@
 #include "kernels/base/cuda/launch.cuh"
 #include "kernels/base/cuda/ptx.cuh"
 #include "tests/cuda/device_array.h"
+#include "tests/kernels/shim/device_memory.h"
 
 namespace diffserve {
 namespace {
@@ -89,6 +90,7 @@ class DependentLaunchTest : public testing::OnDeviceTest {
     for (size_t i = 0; i < kCount; ++i) constant_.push_back(static_cast<float>(i));
     for (auto* array : {&arrays_[0], &arrays_[1], &arrays_[2], &arrays_[3]})
       *array = std::make_unique<DeviceArray<float>>(constant_, *stream_);
+    shim::CountEarlyKernels();
   }
 
   Arrays All() const {
@@ -128,7 +130,7 @@ class DependentLaunchTest : public testing::OnDeviceTest {
 TEST_F(DependentLaunchTest, StartsEarlyOrLateAndReadsWhatIsWritten) {
   for (uint32_t seed = 1; seed < 8; ++seed) {
     shim::SetGridOptions({.seed = seed});
-    shim::early_kernels = 0;
+    shim::CountEarlyKernels();
     EXPECT_EQ(Fault({Consume, ConsumeAgain}), "");
     EXPECT_EQ(shim::early_kernels, seed % 3 == 0 ? 0 : 2);
     ExpectConsumed();
@@ -141,7 +143,7 @@ TEST_F(DependentLaunchTest, StartsEarlyInGraphs) {
                               DS_RETURN_IF_ERROR(Queue(Consume));
                               return Queue(ConsumeAgain);
                             }).value();
-  shim::early_kernels = 0;
+  shim::CountEarlyKernels();
   for (int i = 0; i < 2; ++i) EXPECT_TRUE(IsOk(graph.Launch(*stream_)));
   EXPECT_TRUE(IsOk(stream_->Synchronize()));
   EXPECT_EQ(shim::early_kernels, 4);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tests/kernels/shim/fiber_context.h"
+#include "tests/kernels/shim/host_calls.h"
 
 namespace diffserve::shim {
 namespace {
@@ -32,6 +33,7 @@ struct EarlyAccesses {
   bool has_written = false;
   std::vector<const Allocation*> touched;
 } early;
+bool sees_writes = true;
 struct sigaction other_faults;
 const size_t page_bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 
@@ -114,10 +116,21 @@ void WriteByCopy(const void* to, const std::function<void()>& write) {
   if (is_protected) Protect(*allocation, PROT_READ);
 }
 
+bool SeesWrites() { return sees_writes; }
+
 void ForgetWrites() {
+  constexpr int64_t kStride = 11;
+  static int64_t later = 0;
+  sees_writes = early_kernels < kAllWatched || ++later % kStride == 0;
+  if (!sees_writes) return;
   for (Allocations::value_type& allocation : allocations) {
     if (std::exchange(allocation.second.is_written, false)) Protect(allocation, PROT_READ);
   }
+}
+
+void CountEarlyKernels() {
+  early_kernels = 0;
+  ForgetWrites();
 }
 
 void WatchEarlyAccesses() {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 
 namespace diffserve::shim {
@@ -17,6 +18,13 @@ void FreePages(void* data);
 void WriteByCopy(const void* to, const std::function<void()>& write);
 // The host has waited for all that kernels wrote.
 void ForgetWrites();
+// To protect memory takes longer than small kernels do, so after this many early kernels a sample
+// is watched: one early kernel in 101, and the writes after one host wait in eleven.
+inline constexpr int64_t kAllWatched = 1000;
+// Whether it is known what kernels have written since the host last waited.
+bool SeesWrites();
+// Counts early kernels from 0. REQUIRES: the host has waited for all streams.
+void CountEarlyKernels();
 
 // Between these two a kernel runs that has not waited yet.
 void WatchEarlyAccesses();

@@ -2,7 +2,9 @@
 // Grids that start before the kernel before them ends.
 #include <algorithm>
 
+#include "tests/kernels/shim/device_memory.h"
 #include "tests/kernels/shim/grid.h"
+#include "tests/kernels/shim/host_calls.h"
 
 namespace diffserve::shim {
 namespace {
@@ -11,7 +13,12 @@ constexpr size_t kEarlyBlocks = 8;
 
 }  // namespace
 
-bool StartsEarly() { return grid_options.seed % 3 != 0; }
+bool StartsEarly() {
+  constexpr int64_t kStride = 101;
+  static int64_t later = 0;
+  if (grid_options.seed % 3 == 0 || !SeesWrites()) return false;
+  return early_kernels < kAllWatched || ++later % kStride == 0;
+}
 
 EarlyGrid::EarlyGrid(const GridShape& shape, std::function<void()> thread)
     : shape_(shape), thread_(std::move(thread)), blocks_(BlocksOf(shape.grid)) {

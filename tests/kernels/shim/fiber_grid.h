@@ -96,7 +96,7 @@ class EarlyGrid {
   std::vector<Index3> blocks_;
   std::vector<std::unique_ptr<Grid>> started_;  // of the first blocks
 };
-// Whether the grid options' seed lets dependent grids start early.
+// Whether the next dependent grid starts early: the seed decides, and then whether it is watched.
 bool StartsEarly();
 
 // ---- For the replacements of PTX and of CUDA's built-ins; called by the running fiber.
