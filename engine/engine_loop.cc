@@ -24,6 +24,7 @@ EngineLoop::EngineLoop(const EngineOptions& options, std::unique_ptr<Executor> e
     : world_(std::move(world)),
       executor_(std::move(executor)),
       depth_(options.speculative_tokens > 0 ? 1 : executor_->depth()),
+      max_step_seconds_(options.max_step_ms / 1e3),
       inbox_(inbox),
       scheduler_(options,
                  {.hash_key = world_.hash_key,
@@ -68,7 +69,13 @@ Inbox::Incoming EngineLoop::Take(bool wait) {
 StepCosts EngineLoop::CostsAt(TimePoint now) const {
   StepCosts costs = {
       .rows = recorder_.row_costs(), .draft = recorder_.draft_cost(), .now = SecondsOf(now)};
-  if (const std::optional<StepCost>& cost = recorder_.step_cost()) {
+  const std::optional<StepCost>& cost = recorder_.step_cost();
+  if (max_step_seconds_ > 0) {
+    costs.mixed_tokens_max = cost ? cost->TokensWithin(max_step_seconds_,
+                                                       scheduler_.max_step_tokens())
+                                  : 0;
+  }
+  if (cost) {
     const double tokens_max = scheduler_.max_step_tokens();
     costs.overhead_tokens = static_cast<int>(std::min(tokens_max, cost->overhead_tokens()));
     costs.token_seconds = cost->token_seconds;

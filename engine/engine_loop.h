@@ -70,6 +70,7 @@ class EngineLoop {
   const World world_;
   std::unique_ptr<Executor> executor_;
   const int depth_;  // Executor::depth(), but 1 with proposals: they follow known tokens
+  const double max_step_seconds_;  // while sequences decode; 0: no limit
   Inbox& inbox_;
   Scheduler scheduler_;
   StatsRecorder recorder_;

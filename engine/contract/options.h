@@ -20,6 +20,9 @@ struct EngineOptions {
   int max_model_len = 0;              // tokens of prompt and output together
   int max_num_seqs = 256;             // sequences running at once
   int max_num_batched_tokens = 2048;  // tokens computed per step
+  // A step in which some sequences decode takes as many prompt tokens as are expected to fit into
+  // this time, and one page at least; 0: no limit.
+  float max_step_ms = 0;
   // How many sequences can run at once. Each needs its own slots for state outside the pages.
   int MaxRunning() const { return std::min(max_num_seqs, max_num_batched_tokens); }
   bool enable_prefix_caching = true;

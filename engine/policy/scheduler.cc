@@ -87,13 +87,17 @@ int Scheduler::free_seats() const {
   return short_of_pages_ ? 0 : options_.MaxRunning() - static_cast<int>(running_.size());
 }
 
-Scheduler::Budget Scheduler::NewBudget() const {
-  const auto decodes = std::ranges::count_if(
-      running_, [](const auto& s) { return s->num_remaining() == 1 && s->share > 0; });
+Scheduler::Budget Scheduler::NewBudget(const StepCosts& costs) const {
+  const auto decodes = static_cast<int>(std::ranges::count_if(
+      running_, [](const auto& s) { return s->num_remaining() == 1 && s->share > 0; }));
   const auto prompts = std::ranges::count_if(running_,
                                              [](const auto& s) { return s->num_remaining() > 1; });
   Budget budget;
-  budget.tokens = options_.max_num_batched_tokens - static_cast<int>(decodes);
+  budget.tokens = options_.max_num_batched_tokens - decodes;
+  if (decodes > 0 && costs.mixed_tokens_max) {
+    const int prompt_tokens = std::max(options_.page_size, *costs.mixed_tokens_max - decodes);
+    budget.tokens = std::min(budget.tokens, prompt_tokens);
+  }
   budget.half = std::max(1, budget.tokens / 2);
   budget.others_wait = prompts + queue_.num_waiting() > 1;
   return budget;
@@ -117,12 +121,12 @@ StepPlan Scheduler::Plan(const StepCosts& costs) {
 // False: pages are short while a plan is not committed.
 bool Scheduler::PlanAll(const StepCosts& costs, Budget& budget) {
   shares_.ShareOut(running_, queue_, costs.overhead_tokens);
-  budget = NewBudget();
+  budget = NewBudget(costs);
   if (!PlanRunning(budget)) return false;
   if (shares_.shared_out() && due_.empty() && std::ranges::none_of(running_, PlansSome)) {
     // No sequence with a share finds a page, so those that hold the pages continue.
     shares_.Lift(running_, queue_);
-    budget = NewBudget();
+    budget = NewBudget(costs);
     PlanRunning(budget);
   }
   PlanWaiting(budget, costs);

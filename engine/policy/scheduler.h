@@ -115,7 +115,7 @@ class Scheduler {
   bool MustCommitFirst() const;
   bool MakeRoom();
   bool PlanAll(const StepCosts& costs, Budget& budget);
-  Budget NewBudget() const;
+  Budget NewBudget(const StepCosts& costs) const;
   bool PlanRunning(Budget& budget);
   void PlanWaiting(Budget& budget, const StepCosts& costs);
   void PlanLeftover(Budget& budget);

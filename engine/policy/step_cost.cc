@@ -12,6 +12,11 @@ constexpr double kMemorySeconds = 5, kKeepMin = 0.98;
 
 }  // namespace
 
+int StepCost::TokensWithin(double seconds, int tokens_max) const {
+  const double tokens = (seconds - overhead_seconds) / token_seconds;
+  return static_cast<int>(std::clamp(tokens, 0.0, static_cast<double>(tokens_max)));
+}
+
 void StepCostMeter::Take(double tokens, double seconds) {
   const double keep = std::max(kKeepMin, std::exp(-seconds / kMemorySeconds));
   weight_ = keep * weight_ + 1;

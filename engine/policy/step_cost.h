@@ -13,6 +13,8 @@ struct StepCost {
   double token_seconds = 0;  // above 0
   // How many tokens take as long as a step's overhead.
   double overhead_tokens() const { return overhead_seconds / token_seconds; }
+  // The most tokens of a step that ends within `seconds`, from 0 to `tokens_max`.
+  int TokensWithin(double seconds, int tokens_max) const;
 };
 
 class StepCostMeter {

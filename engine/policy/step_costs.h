@@ -14,6 +14,9 @@ struct StepCosts {
   // How many tokens take as long as a step's overhead. Until it is known, steps are not divided
   // between clients, and proposals suppose a small one.
   std::optional<int> overhead_tokens = {};
+  // The most tokens of a step in which sequences decode beside prompts; nullopt: as many as of any
+  // step. Prompts get at least a page.
+  std::optional<int> mixed_tokens_max = {};
   // What steps of few rows cost, in tokens of a step; nullopt: their overhead and one token per
   // row.
   std::optional<RowCosts> rows = {};

@@ -145,6 +145,10 @@ std::vector<FlagSpec> EngineFlags() {
       FlagSpec("--max-num-batched-tokens N", kAllCommands,
                InEngine<&EngineOptions::max_num_batched_tokens>(), "maximum tokens per step")
           .In(16, 1 << 20),
+      FlagSpec("--max-step-ms MS", kServe, InEngine<&EngineOptions::max_step_ms>(),
+               "time that a step should take at most while sequences decode: prompts are computed "
+               "in smaller chunks, of a page at least; 0: no limit")
+          .In(0, 60000),
       FlagSpec(
           "--kv-cache-memory SIZE", kAllCommands,
           At<&Options::session, &SessionOptions::kv_cache_memory>(),

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <fstream>
 #include <map>
+#include <numeric>
 
 #include "tests/cuda/device_array.h"
 #include "tests/testing/models/checkpoint_writer.h"
@@ -194,6 +195,46 @@ TEST_F(CudaWideHeadsTest, NextWeightsAreBroughtNearAndChangeNothing) {
   EXPECT_EQ(run(1 << 20), expected);
   EXPECT_EQ(shim::prefetched_lines, 2 * (out + gate_up + down) + qkv + output);
   shim::simulated_device = {};
+}
+
+// cuBLASLt's products are not counted.
+TEST_F(CudaWideHeadsTest, ChunkBesideDecodesIsComputedInTheirPass) {
+  constexpr int kDecodes = 3, kChunk = 24;
+  for (const bool batch_invariant : {true, false}) {
+    batch_invariant_ = batch_invariant;
+    const std::unique_ptr<Model> model = LoadWide("diffllama", 64, Device::kCuda);
+    const auto kernels = [&](int num_decodes, int chunk) {
+      KvCache kv = model
+                       ->MakeUniformKvCache(KvFormat::Of(model->config().attention, cuda::kPageSize,
+                                                         DType::kBFloat16),
+                                            {kDecodes + kChunk})
+                       .value();
+      std::vector<int32_t> pages(kDecodes + kChunk);
+      std::iota(pages.begin(), pages.end(), 0);
+      Batch batch;
+      const auto add = [&](int num_tokens, int num_prompt_tokens) {
+        const auto first = static_cast<int>(batch.tokens.size());
+        batch.sequences.push_back({.first_row = first,
+                                   .num_tokens = num_tokens,
+                                   .position = 0,
+                                   .pages = &pages[batch.sequences.size()]});
+        batch.num_prompt_tokens.push_back(num_prompt_tokens);
+        for (int i = 0; i < num_tokens; ++i) batch.tokens.push_back(7 + first + i);
+        batch.logit_rows.push_back(first + num_tokens - 1);
+        batch.sample_rows.push_back({.kind = SampleKind::kGreedy});
+      };
+      for (int i = 0; i < num_decodes; ++i) add(1, 0);
+      if (chunk > 0) add(chunk, chunk);
+      shim::kernels_run = 0;
+      EXPECT_TRUE(testing::IsOk(model->Forward(batch, kv)));
+      EXPECT_TRUE(testing::IsOk(model->Collect().status()));
+      return shim::kernels_run;
+    };
+    // Attention of decodes has its own plan and a kernel per layer. Where a token's bits depend on
+    // nothing else, generated rows have four products of their own per layer.
+    const int more_per_layer = batch_invariant ? 1 + 4 : 1;
+    EXPECT_EQ(kernels(kDecodes, kChunk), kernels(0, kChunk) + 1 + 2 * more_per_layer);
+  }
 }
 
 // In a step: the embedding, attention's plan, the last norm, logits and draws. In each of two

@@ -30,6 +30,13 @@ TEST(StepCostMeterTest, FitsOverheadAndTokens) {
   EXPECT_NEAR(meter.cost()->overhead_tokens(), 10, 1e-6);
 }
 
+TEST(StepCostTest, TokensOfAStepFitIntoATime) {
+  const StepCost cost = {kStep, kToken};
+  EXPECT_EQ(cost.TokensWithin(kStep + 20.5 * kToken, 100), 20);
+  EXPECT_EQ(cost.TokensWithin(kStep / 2, 100), 0) << "the overhead alone takes longer";
+  EXPECT_EQ(cost.TokensWithin(1e30, 100), 100);
+}
+
 TEST(StepCostMeterTest, ForgetsOldStepsAndKeepsTheFitWhileSizesAreEqual) {
   StepCostMeter meter;
   for (int i = 0; i < 50; ++i) meter.Take(1 + i % 8, 1.0 + i % 8);

@@ -51,6 +51,20 @@ TEST(SchedulerTest, DecodesComeFirstAndPromptsShareTheRestInOrderOfArrival) {
   EXPECT_EQ(bench.plan[3].id, 4u);
 }
 
+TEST(SchedulerTest, StepsThatDecodeTakeFewerPromptTokensWhereTheirTimeIsLimited) {
+  SchedulerBench bench(SmallEngine());
+  bench.costs.mixed_tokens_max = 7;
+  bench.Add(MakeRequest(1, 20, 9));
+  EXPECT_EQ(bench.Step(), (PlannedTokens{{1, 16}})) << "no sequence waits for a token";
+  bench.Step();
+  bench.Add(MakeRequest(2, 30, 9, 50));
+  EXPECT_EQ(bench.Step(), (PlannedTokens{{1, 1}, {2, 6}}));
+  bench.costs.mixed_tokens_max = 0;
+  EXPECT_EQ(bench.Step(), (PlannedTokens{{1, 1}, {2, 4}})) << "a page";
+  bench.costs.mixed_tokens_max = 1000;
+  EXPECT_EQ(bench.Step(), (PlannedTokens{{1, 1}, {2, 15}}));
+}
+
 TEST(SchedulerTest, ShortPromptDoesNotWaitForALongOneBeforeIt) {
   SchedulerBench bench(SmallEngine());
   bench.Add(MakeRequest(1, 60, 2));

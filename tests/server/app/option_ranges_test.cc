@@ -22,6 +22,7 @@ TEST(OptionRangesTest, RangesAreThoseOfTheInterface) {
       {"--max-model-len", 0, 1 << 24},
       {"--max-num-seqs", 1, 4096},
       {"--max-num-batched-tokens", 16, 1 << 20},
+      {"--max-step-ms", 0, 60000},
       {"--gpu-memory-utilization", 0, 1},
       {"--page-size", 0, 256},
       {"--state-snapshot-interval", 0, 1 << 24},
