@@ -131,10 +131,12 @@ Status CheckModel(const std::string& model_dir, const ModelConfig& config, Weigh
   const char* reason = DiffAttentionUnsupported(config.attention, ImageFormat(config.attention));
   if (reason == nullptr) return Status();
   const DiffSpec& spec = config.attention;
-  return NotAllowed(model_dir + "/config.json: --device cuda: " + reason + ": head_dim " +
-                        std::to_string(spec.head_dim) + ", v_dim " + std::to_string(spec.v_dim) +
-                        ", K maps " + std::to_string(spec.k_maps),
-                    "head_dim 16, 48, 64, 96, 128");
+  return NotAllowed(
+      model_dir + "/config.json: --device cuda: " + reason + ": head_dim " +
+          std::to_string(spec.head_dim) + ", v_dim " + std::to_string(spec.v_dim) + ", K maps " +
+          std::to_string(spec.k_maps),
+      "head_dim 16 to 128 in steps of 16, or 256 (with two K maps on a GPU with 164 KiB of "
+      "shared memory or more)");
 }
 
 size_t StepBytes(const ModelConfig& config, StepBytesOptions options) {

@@ -147,11 +147,14 @@ __device__ __forceinline__ void TransformRow(float2 (&o)[kPairs], int lane) {
       HadamardLanes(o[pair].y, lane, bit);
     }
   }
-  static_assert(kBlock <= 128);
 #pragma unroll
-  for (int pair = 0; pair + 1 < kPairs && kBlock == 128; pair += 2) {
-    HadamardPair(o[pair].x, o[pair + 1].x);
-    HadamardPair(o[pair].y, o[pair + 1].y);
+  for (int bit = 1; bit < kBlock / 64; bit *= 2) {
+#pragma unroll
+    for (int pair = 0; pair + bit < kPairs; ++pair) {
+      if ((pair & bit) != 0) continue;
+      HadamardPair(o[pair].x, o[pair + bit].x);
+      HadamardPair(o[pair].y, o[pair + bit].y);
+    }
   }
 #pragma unroll
   for (int pair = 0; pair < kPairs; ++pair) {

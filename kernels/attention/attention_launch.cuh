@@ -51,12 +51,16 @@ struct CodecInstances {
 template <typename Codec, typename Instance>
 const Instance kHeadShapes[] = {
     Instance::template Of<Codec, 16, 16, 1>(),   Instance::template Of<Codec, 16, 32, 2>(),
+    Instance::template Of<Codec, 32, 32, 1>(),   Instance::template Of<Codec, 32, 64, 2>(),
     Instance::template Of<Codec, 48, 48, 1>(),   Instance::template Of<Codec, 48, 96, 2>(),
     Instance::template Of<Codec, 64, 64, 1>(),   Instance::template Of<Codec, 64, 128, 2>(),
     Instance::template Of<Codec, 64, 64, 2>(),   Instance::template Of<Codec, 64, 128, 1>(),
+    Instance::template Of<Codec, 80, 80, 1>(),   Instance::template Of<Codec, 80, 160, 2>(),
     Instance::template Of<Codec, 96, 96, 1>(),   Instance::template Of<Codec, 96, 192, 2>(),
+    Instance::template Of<Codec, 112, 112, 1>(), Instance::template Of<Codec, 112, 224, 2>(),
     Instance::template Of<Codec, 128, 128, 1>(), Instance::template Of<Codec, 128, 256, 2>(),
     Instance::template Of<Codec, 128, 128, 2>(), Instance::template Of<Codec, 128, 256, 1>(),
+    Instance::template Of<Codec, 256, 256, 1>(), Instance::template Of<Codec, 256, 512, 2>(),
 };
 
 // Returns nullptr if there is no such instance. Instance has head_dim, v_dim and k_maps.

@@ -93,8 +93,14 @@ const char* DiffAttentionUnsupported(const DiffSpec& spec, const KvFormat& forma
       std::end(kTable)) {
     return "the CUDA attention kernels take no pages of this dtype";
   }
-  if (FindInstance(kTable, spec, format.codec.dtype) == nullptr)
+  const DecodeInstance* instance = FindInstance(kTable, spec, format.codec.dtype);
+  if (instance == nullptr)
     return "no CUDA attention kernel has this head_dim, v_dim and number of K maps";
+  DeviceLimits limits;  // prefill needs no more than decode
+  if (ReadLimits(&limits).ok() &&
+      SharedBytes(*instance, {.bits = 8}, 1) > static_cast<size_t>(limits.shared_bytes_max)) {
+    return "this GPU's multiprocessors have too little shared memory for this head_dim and v_dim";
+  }
   if (spec.num_kv_groups <= 0 || spec.num_q1_heads % spec.num_kv_groups != 0)
     return "the groups do not divide the signal heads";
   if (spec.has_second_map() &&

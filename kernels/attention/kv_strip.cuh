@@ -18,11 +18,11 @@ inline constexpr int kChunkBytes = 16;
 inline constexpr int kChunkColumnBytes = kStripSlots * kChunkBytes;  // per strip
 
 // Byte offset, in a matrix of 16 slots in image form, of chunk `unit` of `row` or of the next
-// chunk. `unit` is a multiple of 2 and a compile-time constant; the part that depends on the lane
-// is then one XOR.
+// chunk. `unit` is a compile-time constant. Where it is even, the part that depends on the lane is
+// one XOR; it is odd in the second part of V where a part has an odd number of chunks.
 __device__ __forceinline__ uint32_t StripOffset(int chunks, int unit, int row, int half) {
   const KvImageTile tile = KvImageTileOf(chunks, unit, 1);
-  if (tile.columns == 8) {
+  if (tile.columns == 8 && unit % 2 == 0) {
     const int in_lane = row * 8 * kChunkBytes + ((half ^ (row & 7)) * kChunkBytes);
     return static_cast<uint32_t>(tile.first_column * kChunkColumnBytes +
                                  (in_lane ^ ((unit - tile.first_column) * kChunkBytes)));

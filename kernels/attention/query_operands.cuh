@@ -44,6 +44,35 @@ struct BFloat16Queries {
   __device__ __forceinline__ float Product(Sum sum, int) const { return sum; }
 };
 
+// The same for a head that would fill the registers: read from global memory for each product.
+template <typename Codec, int kHeadDim>
+struct UnloadedQueries {
+  using Sum = float;
+  static constexpr int kDims = 16;
+  static constexpr int kUnits = kHeadDim / kDims;
+
+  const uint16_t* q[2];  // nullptr: no row
+  int lane;
+
+  __device__ __forceinline__ void Load(int half, const uint16_t* row, int of_lane) {
+    q[half] = row;
+    lane = of_lane;
+  }
+  __device__ __forceinline__ Sum First(int) const { return 0.0f; }
+  __device__ __forceinline__ void Multiply(Sum (&sums)[2][4], int unit,
+                                           const uint32_t (&k)[4]) const {
+    uint32_t operand[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint16_t* row = q[i % 2];
+      operand[i] = row == nullptr ? 0 : KFragments<Codec>::Q(row + kDims * unit, i / 2, lane);
+    }
+    MmaBFloat16(sums[0], operand, k[0], k[1]);
+    MmaBFloat16(sums[1], operand, k[2], k[3]);
+  }
+  __device__ __forceinline__ float Product(Sum sum, int) const { return sum; }
+};
+
 // As int8 codes (int8_row.h), for int8 K: sums are exact.
 template <int kHeadDim>
 struct Int8Queries {
@@ -125,7 +154,10 @@ struct Int8Queries {
 };
 
 template <typename Codec, int kHeadDim>
+using WideQueries = std::conditional_t<(kHeadDim > 128), UnloadedQueries<Codec, kHeadDim>,
+                                       BFloat16Queries<Codec, kHeadDim>>;
+template <typename Codec, int kHeadDim>
 using QueryOperands = std::conditional_t<Codec::Description().has_int8_k(), Int8Queries<kHeadDim>,
-                                         BFloat16Queries<Codec, kHeadDim>>;
+                                         WideQueries<Codec, kHeadDim>>;
 
 }  // namespace diffserve::cuda

@@ -19,8 +19,9 @@ namespace diffserve::cuda {
 
 inline constexpr int kRopeThreads = 128;
 inline constexpr int kChunk = kImageChunkElements;  // of qkv, in 16 bytes
-inline constexpr int kHeadLanes = 8;  // with two chunks each they hold a head of up to 128
-inline constexpr int kHeadsAtOnce = kRopeThreads / kHeadLanes;
+// Lanes for a head, of two chunks each: a head of up to 128 numbers, or of up to 256.
+inline constexpr int kHeadLanes = 8;
+inline constexpr int kWideHeadLanes = 16;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
 struct RopeCall {
@@ -172,7 +173,8 @@ __device__ __forceinline__ void RotateChunks(const RopeCall& call, const UnitAng
   }
 }
 
-// A head of q or K, or of a part of V with that width, in eight lanes.
+// A head of q or K, or of a part of V with that width, in kLanes lanes.
+template <int kLanes>
 struct HeadLane {
   int unit;       // of the head
   bool has_unit;  // false: the lane's numbers are 0
@@ -184,7 +186,7 @@ struct HeadLane {
   __device__ __forceinline__ static HeadLane Load(const RopeCall& call, const uint16_t* numbers,
                                                   bool is_rotated, int position) {
     HeadLane lane = {};
-    lane.unit = static_cast<int>(threadIdx.x) % kHeadLanes;
+    lane.unit = static_cast<int>(threadIdx.x) % kLanes;
     lane.has_unit = numbers != nullptr && lane.unit < call.kv.format.head_dim / (2 * kChunk);
     lane.dims = is_rotated ? ChunksOf(call, lane.unit)
                            : PairedChunks{2 * kChunk * lane.unit, 2 * kChunk * lane.unit + kChunk};
@@ -199,13 +201,14 @@ struct HeadLane {
 };
 
 // The same after the Hadamard transform: a lane has numbers [16 unit, 16 unit + 16).
+template <int kLanes>
 struct TransformedLane {
   int unit;
   bool has_unit;
   double x[2 * kChunk];
 
   __device__ __forceinline__ static TransformedLane Of(const RopeCall& call,
-                                                       const HeadLane& before) {
+                                                       const HeadLane<kLanes>& before) {
     TransformedLane lane;
     lane.unit = before.unit;
     lane.has_unit = before.has_unit;
@@ -216,9 +219,9 @@ struct TransformedLane {
   }
 
  private:
-  __device__ __forceinline__ void Gather(const HeadLane& before) {
-    __shared__ float rows[kHeadsAtOnce][2 * kChunk * kHeadLanes];
-    float* row = rows[threadIdx.x / kHeadLanes];
+  __device__ __forceinline__ void Gather(const HeadLane<kLanes>& before) {
+    __shared__ float rows[kRopeThreads / kLanes][2 * kChunk * kLanes];
+    float* row = rows[threadIdx.x / kLanes];
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < kChunk && has_unit; ++i) {
@@ -246,11 +249,13 @@ struct TransformedLane {
   }
 };
 
-__device__ __forceinline__ void StoreQ(uint16_t* q, const HeadLane& lane) {
+template <int kLanes>
+__device__ __forceinline__ void StoreQ(uint16_t* q, const HeadLane<kLanes>& lane) {
   StoreChunk(q + lane.dims.first, lane.first);
   StoreChunk(q + lane.dims.second, lane.second);
 }
-__device__ __forceinline__ void StoreQ(uint16_t* q, const TransformedLane& lane) {
+template <int kLanes>
+__device__ __forceinline__ void StoreQ(uint16_t* q, const TransformedLane<kLanes>& lane) {
   Chunk halves[2];
 #pragma unroll
   for (int i = 0; i < 2 * kChunk; ++i)
@@ -292,16 +297,16 @@ struct EightBits<Fp8E4M3Codec> {
 
 // The numbers of a head, which share a scale, as codes by the definition in kv_format.cc. Called by
 // all lanes. Store: offset(dim) is the position of a code, counted in codes.
-template <typename Codec>
+template <typename Codec, int kLanes>
 struct EightBitCodes {
   using Bits = EightBits<Codec>;
 
-  HeadLane lane;
+  HeadLane<kLanes> lane;
   int zero;
   float scale;
   double largest;  // 0: every code is 0
 
-  __device__ __forceinline__ static EightBitCodes Of(const RopeCall&, const HeadLane& lane,
+  __device__ __forceinline__ static EightBitCodes Of(const RopeCall&, const HeadLane<kLanes>& lane,
                                                      int zero) {
     float largest = 0.0f;
     float poison = 0.0f;
@@ -310,7 +315,7 @@ struct EightBitCodes {
       largest = fmaxf(largest, fmaxf(fabsf(lane.first.x[i]), fabsf(lane.second.x[i])));
       poison += lane.first.x[i] * 0.0f + lane.second.x[i] * 0.0f;
     }
-    for (int bits = 1; bits < kHeadLanes; bits *= 2) {
+    for (int bits = 1; bits < kLanes; bits *= 2) {
       largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, bits));
       poison += __shfl_xor_sync(kAllLanes, poison, bits);
     }
@@ -342,15 +347,16 @@ struct EightBitCodes {
 
 // Two lanes have 32 neighbouring codes, of which two share a byte. One lane stores the lower 8
 // bytes, the other the upper 8.
+template <int kLanes>
 struct FourBitCodes {
   int unit;
   bool has_bytes;
   float scale;
   uint32_t bytes[2];
 
-  __device__ __forceinline__ static FourBitCodes Of(const RopeCall& call, const HeadLane& before,
-                                                    int) {
-    const TransformedLane lane = TransformedLane::Of(call, before);
+  __device__ __forceinline__ static FourBitCodes Of(const RopeCall& call,
+                                                    const HeadLane<kLanes>& before, int) {
+    const auto lane = TransformedLane<kLanes>::Of(call, before);
     double min = 0, max = 0, poison = 0;
 #pragma unroll
     for (int i = 0; i < 2 * kChunk; ++i) {
@@ -358,7 +364,7 @@ struct FourBitCodes {
       max = fmax(max, lane.x[i]);
       poison += lane.x[i] * 0.0;
     }
-    for (int bits = 1; bits < kHeadLanes; bits *= 2) {
+    for (int bits = 1; bits < kLanes; bits *= 2) {
       min = fmin(min, __shfl_xor_sync(kAllLanes, min, bits));
       max = fmax(max, __shfl_xor_sync(kAllLanes, max, bits));
       poison += __shfl_xor_sync(kAllLanes, poison, bits);
@@ -384,7 +390,7 @@ struct FourBitCodes {
   }
 
  private:
-  __device__ __forceinline__ void Pack(const TransformedLane& lane, bool is_zero,
+  __device__ __forceinline__ void Pack(const TransformedLane<kLanes>& lane, bool is_zero,
                                        const Quotients& in_steps, double zero) {
     uint32_t words[4] = {0, 0, 0, 0};
 #pragma unroll

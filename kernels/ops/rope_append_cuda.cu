@@ -142,16 +142,17 @@ __global__ void __launch_bounds__(kRopeThreads)
 
 namespace {
 
-template <typename Codec, int kBits>
-using CodesOf = std::conditional_t<kBits == 4, FourBitCodes, EightBitCodes<Codec>>;
+template <typename Codec, int kBits, int kLanes>
+using CodesOf = std::conditional_t<kBits == 4, FourBitCodes<kLanes>, EightBitCodes<Codec, kLanes>>;
 
 }  // namespace
 
-// The same for pages of codes. One thread block per row; eight lanes take a head. Four thread
+// The same for pages of codes. One thread block per row; kLanes lanes take a head. Four thread
 // blocks per multiprocessor: without a number ptxas aims at more, and spills.
-template <typename Codec>
+template <typename Codec, int kLanes>
 __global__ void __launch_bounds__(kRopeThreads, 4)
     RopeAppendCodesKernel(const __grid_constant__ RopeCall call) {
+  constexpr int kHeadsAtOnce = kRopeThreads / kLanes;
   constexpr KvCodec kCodec = Codec::Description();
   const KvFormat image = call.kv.format.As<Codec, KvArrangement::kImage>();
   const int64_t row = call.first_row + int64_t{blockIdx.x};
@@ -164,16 +165,16 @@ __global__ void __launch_bounds__(kRopeThreads, 4)
   const uint16_t* q = call.qkv + row * (call.num_q_heads + k_heads + v_heads) * head_dim;
   const uint16_t* k = q + call.num_q_heads * head_dim;
   const uint16_t* v = k + k_heads * head_dim;
-  const int first_head = static_cast<int>(threadIdx.x) / kHeadLanes;
+  const int first_head = static_cast<int>(threadIdx.x) / kLanes;
 
   // Stage 1: q and k are rotated.
   for (int begin = 0; begin < call.num_q_heads; begin += kHeadsAtOnce) {
     const int head = begin + first_head;
     const uint16_t* numbers = head < call.num_q_heads ? q + head * head_dim : nullptr;
-    const HeadLane rotated = HeadLane::Load(call, numbers, true, place.position);
+    const auto rotated = HeadLane<kLanes>::Load(call, numbers, true, place.position);
     uint16_t* to = call.q + (row * call.num_q_heads + head) * head_dim;
     if constexpr (kCodec.transforms_k()) {
-      const TransformedLane lane = TransformedLane::Of(call, rotated);
+      const auto lane = TransformedLane<kLanes>::Of(call, rotated);
       if (lane.has_unit) StoreQ(to, lane);
     } else {
       if (rotated.has_unit) StoreQ(to, rotated);
@@ -182,13 +183,13 @@ __global__ void __launch_bounds__(kRopeThreads, 4)
   for (int begin = 0; begin < k_heads; begin += kHeadsAtOnce) {
     const int head = begin + first_head;
     const uint16_t* numbers = head < k_heads ? k + head * head_dim : nullptr;
-    const auto codes = CodesOf<Codec, kCodec.k_bits>::Of(
-        call, HeadLane::Load(call, numbers, true, place.position), Int8Codec::kZero);
+    const auto codes = CodesOf<Codec, kCodec.k_bits, kLanes>::Of(
+        call, HeadLane<kLanes>::Load(call, numbers, true, place.position), Int8Codec::kZero);
     if (numbers == nullptr) continue;
     const int map = head / image.num_groups;
     uint8_t* page = ImagePage<Codec>(call, place.page_id, head % image.num_groups);
     codes.Store(page, [&](int dim) { return image.KOffset(map, dim, place.slot); });
-    if (threadIdx.x % kHeadLanes == 0)
+    if (threadIdx.x % kLanes == 0)
       ScalesOf(image, page)[image.KScale(map, 0, place.slot)] = codes.scale;
   }
 
@@ -196,13 +197,13 @@ __global__ void __launch_bounds__(kRopeThreads, 4)
   for (int begin = 0; begin < v_heads; begin += kHeadsAtOnce) {
     const int head = begin + first_head;
     const uint16_t* numbers = head < v_heads ? v + head * head_dim : nullptr;
-    const auto codes = CodesOf<Codec, kCodec.v_bits>::Of(
-        call, HeadLane::Load(call, numbers, false, 0), 0);
+    const auto codes = CodesOf<Codec, kCodec.v_bits, kLanes>::Of(
+        call, HeadLane<kLanes>::Load(call, numbers, false, 0), 0);
     if (numbers == nullptr) continue;
     const int first_dim = head % parts * head_dim;
     uint8_t* page = ImagePage<Codec>(call, place.page_id, head / parts);
     codes.Store(page, [&](int dim) { return image.VOffset(first_dim + dim, place.slot); });
-    if (threadIdx.x % kHeadLanes == 0)
+    if (threadIdx.x % kLanes == 0)
       ScalesOf(image, page)[image.VScale(first_dim, place.slot)] = codes.scale;
   }
   ClearFreshPages<Codec>(call, image, place);
@@ -213,14 +214,21 @@ namespace {
 struct RopeKernelInstance {
   DType dtype;
   void (*kernel)(RopeCall);
+  void (*wide_kernel)(RopeCall);  // heads of more than 128 numbers
   bool has_unit_columns = false;  // of threads
+
+  template <typename Codec>
+  static RopeKernelInstance OfCodes(DType dtype) {
+    return {dtype, RopeAppendCodesKernel<Codec, kHeadLanes>,
+            RopeAppendCodesKernel<Codec, kWideHeadLanes>};
+  }
 };
 const RopeKernelInstance kInstances[] = {
-    {DType::kBFloat16, RopeAppendKernel<BFloat16Codec>, true},
-    {DType::kInt8, RopeAppendCodesKernel<Int8Codec>},
-    {DType::kInt8KInt4V, RopeAppendCodesKernel<Int8KInt4VCodec>},
-    {DType::kInt4, RopeAppendCodesKernel<Int4Codec>},
-    {DType::kFp8E4M3, RopeAppendCodesKernel<Fp8E4M3Codec>}};
+    {DType::kBFloat16, RopeAppendKernel<BFloat16Codec>, RopeAppendKernel<BFloat16Codec>, true},
+    RopeKernelInstance::OfCodes<Int8Codec>(DType::kInt8),
+    RopeKernelInstance::OfCodes<Int8KInt4VCodec>(DType::kInt8KInt4V),
+    RopeKernelInstance::OfCodes<Int4Codec>(DType::kInt4),
+    RopeKernelInstance::OfCodes<Fp8E4M3Codec>(DType::kFp8E4M3)};
 
 }  // namespace
 
@@ -233,11 +241,12 @@ Status RopeAppend(const RopeAppendArgs<BFloat16>& args, const Stream& stream) {
     return Status(StatusCode::kInternal, "no kernel appends to pages of this dtype");
   const RopeCall call = RopeCallOf(args);
   const auto units = static_cast<unsigned>(args.spec.head_dim / (2 * kChunk));
+  const bool is_wide = units > kHeadLanes;
   const dim3 columns(units, kRopeThreads / units);
   return Launch("appending to pages",
                 {.grid = dim3(static_cast<unsigned>(num_rows)),
                  .threads = instance->has_unit_columns ? columns : dim3(kRopeThreads)},
-                stream, instance->kernel, call);
+                stream, is_wide ? instance->wide_kernel : instance->kernel, call);
 }
 
 }  // namespace diffserve::cuda

@@ -74,7 +74,7 @@ class CaseMaker {
   DiffSpec Spec() {
     for (;;) {
       DiffSpec spec;
-      spec.head_dim = OneOf({16, 48, 64, 64, 96, 128, 128});
+      spec.head_dim = OneOf({16, 32, 48, 64, 64, 80, 96, 112, 128, 128, 256});
       spec.k_maps = 1 + Below(2);
       spec.v_dim = spec.head_dim * (1 + Below(2));
       spec.num_kv_groups = 1 + Below(3);

@@ -5,11 +5,11 @@ Needs a CUDA toolkit, no GPU.
 
 Usage: compile_gate.py [BUILD] [--update]. BUILD is a build folder of preset cuda-release (default
 build/cuda-release; configured if it is not there). A kernel fails if it spills, if it keeps local
-memory and lies in kernels/attention, if ptxas serialises its wgmma instructions (C7510 to C7519),
-or if its registers or static shared memory differ from kernels/cuda_resources.json, which --update
-rewrites. Hopper's machine code must keep the rules of sass_walk.py. The PTX that newer GPUs compile
-at first use must pass ptxas for sm_100 and sm_120. Prints `N passed, N failed` last; exit code 1 on
-any failure.
+memory and lies in kernels/attention (SPILLS says which may do both, and why), if ptxas serialises
+its wgmma instructions (C7510 to C7519), or if its registers or static shared memory differ from
+kernels/cuda_resources.json, which --update rewrites. Hopper's machine code must keep the rules of
+sass_walk.py. The PTX that newer GPUs compile at first use must pass ptxas for sm_100 and sm_120.
+Prints `N passed, N failed` last; exit code 1 on any failure.
 """
 
 import argparse
@@ -28,6 +28,11 @@ import sass_walk
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "kernels/cuda_resources.json"
 NO_LOCAL_MEMORY = "kernels/attention/"
+# Kernels that may spill and keep local memory, by the end of their template arguments, and why.
+SPILLS = {
+    r", 256, 512, 2(, (true|false))?>$":
+        "a warp's 16 rows of 512 columns of V are 256 registers per thread, all that there are",
+}
 JIT_TARGETS = ("sm_100", "sm_120")
 
 ENTRY = re.compile(r"ptxas info\s*: Compiling entry function '(\S+)' for '(\w+)'")
@@ -101,6 +106,8 @@ def judge_kernel(source, kernel):
         yield "the report says nothing about its registers"
     if kernel.is_local:
         yield "its name has a hash of the build's folder: move it out of the unnamed namespace"
+    if any(re.search(pattern, kernel.name) for pattern in SPILLS):
+        return
     if kernel.spill_bytes:
         yield f"spills {kernel.spill_bytes} bytes (stores and loads)"
     if kernel.stack_bytes and source.startswith(NO_LOCAL_MEMORY):

@@ -54,6 +54,16 @@ class CompileGateTest(unittest.TestCase):
     def test_spills_fail_everywhere(self):
         self.expect(findings({OPS: report_of("spill")}), "Spilling sm_80", "spills 752 bytes")
 
+    def test_only_kernels_with_a_recorded_reason_may_spill(self):
+        for arguments, may in (("Codec, 256, 512, 2", True), ("Codec, 256, 512, 2, true", True),
+                               ("Codec, 128, 256, 2", False), ("Codec, 256, 512, 1", False)):
+            report = report_of("spill")
+            for kernel in report.kernels:
+                kernel.name = f"diffserve::cuda::Spilling<diffserve::{arguments}>"
+            with self.subTest(arguments):
+                self.assertEqual(not any("spills" in found for found in findings({OPS: report})),
+                                 may)
+
     def test_local_memory_fails_only_in_attention_kernels(self):
         self.expect(findings({ATTENTION: report_of("local_array")}), "LocalArray sm_80",
                     "256 bytes of local memory")

@@ -268,7 +268,7 @@ TEST_F(CudaDecoderTest, DecodeWithPolyNormHasFiveKernelsPerLayer) {
 
 TEST_F(CudaWideHeadsTest, AgreeWithTheCpu) {
   for (const char* family : {"diffllama", "diff_transformer_v2", "llama"}) {
-    for (int head_dim : {48, 64, 128}) {
+    for (int head_dim : {32, 48, 64, 80, 112, 128, 256}) {
       const std::unique_ptr<Model> on_cpu = LoadWide(family, head_dim, Device::kCpu);
       ASSERT_NE(on_cpu, nullptr);
       const std::vector<float> expected = LogitsOf(*on_cpu, Device::kCpu, 40);
@@ -412,11 +412,13 @@ TEST_F(CudaDecoderTest, ModelWithoutKernelsIsRefusedWithItsShape) {
   EXPECT_THAT(InspectModel(options).status().message(),
               ::testing::HasSubstr("intermediate_size is 51; allowed: a multiple of 8"));
   options = OptionsOf(ReadGoldenCase("diff_gqa8").value());
-  EXPECT_THAT(InspectModel(options).status().message(),
-              ::testing::HasSubstr("head_dim 8, v_dim 16, K maps 2; allowed: head_dim 16, 48"));
+  EXPECT_THAT(
+      InspectModel(options).status().message(),
+      ::testing::HasSubstr("head_dim 8, v_dim 16, K maps 2; allowed: head_dim 16 to 128 in steps"));
   options = OptionsOf(ReadGoldenCase("phi4flash_as_released_bf16").value());
-  EXPECT_THAT(InspectModel(options).status().message(),
-              ::testing::HasSubstr("head_dim 8, v_dim 16, K maps 2; allowed: head_dim 16, 48"));
+  EXPECT_THAT(
+      InspectModel(options).status().message(),
+      ::testing::HasSubstr("head_dim 8, v_dim 16, K maps 2; allowed: head_dim 16 to 128 in steps"));
   options.weight_format = WeightFormat::kFloat32;
   EXPECT_EQ(InspectModel(options).status().message(),
             "--dtype is float32 with --device cuda; allowed: auto, bfloat16");

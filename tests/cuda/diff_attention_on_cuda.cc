@@ -5,6 +5,9 @@
 namespace diffserve::testing {
 namespace {
 
+// That the kernels of every device have.
+const std::vector<int> kHeadDims = {16, 32, 48, 64, 80, 96, 112, 128, 256};
+
 using Run = std::vector<float> (*)(const AttentionBatch&, bool bulk_copies);
 
 AttentionBackend BackendOf(const std::string& name, DType pages, std::vector<int> head_dims,
@@ -25,10 +28,9 @@ AttentionBackend BackendOf(const std::string& name, DType pages, std::vector<int
 // has its own kernels for those.
 std::vector<AttentionBackend> DiffAttentionBackends() {
   if (!KernelsCanRun()) return {};
-  const std::vector<int> all = {48, 64, 96, 128};
-  return {BackendOf("decode", DType::kBFloat16, all, Decode, false),
-          BackendOf("decode_sm90", DType::kBFloat16, all, Decode, true),
-          BackendOf("prefill", DType::kBFloat16, all, Prefill, false),
+  return {BackendOf("decode", DType::kBFloat16, kHeadDims, Decode, false),
+          BackendOf("decode_sm90", DType::kBFloat16, kHeadDims, Decode, true),
+          BackendOf("prefill", DType::kBFloat16, kHeadDims, Prefill, false),
           BackendOf("prefill_sm90", DType::kBFloat16, {64, 128}, Prefill, true)};
 }
 
@@ -37,10 +39,9 @@ std::vector<AttentionBackend> CodePageBackends() {
   std::vector<AttentionBackend> backends;
   for (DType pages : {DType::kInt8, DType::kInt8KInt4V, DType::kInt4, DType::kFp8E4M3}) {
     const std::string of = "_" + std::string(NameOf(pages));
-    const std::vector<int> all = {16, 48, 64, 96, 128};
-    backends.push_back(BackendOf("decode" + of, pages, all, Decode, false));
-    backends.push_back(BackendOf("decode_sm90" + of, pages, all, Decode, true));
-    backends.push_back(BackendOf("prefill" + of, pages, all, Prefill, false));
+    backends.push_back(BackendOf("decode" + of, pages, kHeadDims, Decode, false));
+    backends.push_back(BackendOf("decode_sm90" + of, pages, kHeadDims, Decode, true));
+    backends.push_back(BackendOf("prefill" + of, pages, kHeadDims, Prefill, false));
     backends.push_back(BackendOf("prefill_sm90" + of, pages, {64, 128}, Prefill, true));
   }
   return backends;

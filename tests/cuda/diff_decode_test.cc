@@ -237,12 +237,30 @@ TEST_F(DiffDecodeTest, ShapeOrFormatWithoutAKernelIsRefusedByName) {
   for (DType dtype : cuda::kPageTypes) EXPECT_EQ(refusal(spec, 64, dtype), "");
   EXPECT_THAT(refusal(spec, 16, DType::kBFloat16), HasSubstr("pages of 64"));
   EXPECT_THAT(refusal(spec, 64, DType::kFloat16), HasSubstr("dtype"));
-  EXPECT_THAT(refusal(DiffLlamaSpec(4, 2, 80), 64, DType::kBFloat16), HasSubstr("head_dim"));
+  EXPECT_THAT(refusal(DiffLlamaSpec(4, 2, 24), 64, DType::kBFloat16), HasSubstr("head_dim"));
   EXPECT_THAT(refusal(DiffLlamaSpec(4, 3, 128), 64, DType::kBFloat16), HasSubstr("groups"));
   DiffSpec no_noise = spec;
   no_noise.num_q2_heads = 0;
   EXPECT_THAT(refusal(no_noise, 64, DType::kBFloat16), HasSubstr("noise heads"));
 }
+
+#if defined(DIFFSERVE_CUDA_ON_CPU)
+// Consumer cards have 99 KiB.
+TEST_F(DiffDecodeTest, WidestHeadsNeedAGpuWithEnoughSharedMemory) {
+  const auto refusal = [](const DiffSpec& spec, DType dtype) {
+    const char* reason = cuda::DiffAttentionUnsupported(spec, cuda::ImageFormat(spec, dtype));
+    return std::string(reason == nullptr ? "" : reason);
+  };
+  for (DType dtype : cuda::kPageTypes) {
+    SimulateSharedBytes(99 << 10);
+    EXPECT_THAT(refusal(DiffLlamaSpec(2, 1, 256), dtype), HasSubstr("too little shared memory"));
+    for (const DiffSpec& spec : {V2Spec(2, 1, 256), DiffLlamaSpec(2, 1, 128)})
+      EXPECT_EQ(refusal(spec, dtype), "") << testing::Describe(spec);
+    SimulateSharedBytes(163 << 10);
+    EXPECT_EQ(refusal(DiffLlamaSpec(2, 1, 256), dtype), "");
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace diffserve

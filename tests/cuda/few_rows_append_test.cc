@@ -164,10 +164,14 @@ TEST_F(FewRowsAppendTest, HasTheBitsOfTwoKernels) {
   for (const RopeStyle style : {RopeStyle::kHalfSplit, RopeStyle::kInterleaved, RopeStyle::kNone}) {
     for (const auto& [k_maps, head_dim, v_dim] : {std::tuple{1, 16, 16},
                                                   {2, 16, 32},
+                                                  {2, 32, 64},
                                                   {1, 48, 48},
                                                   {2, 48, 96},
                                                   {2, 64, 64},
-                                                  {1, 128, 256}}) {
+                                                  {1, 80, 80},
+                                                  {2, 112, 224},
+                                                  {1, 128, 256},
+                                                  {1, 256, 256}}) {
       for (const bool has_kv : {true, false}) {
         const auto [fused, apart] = Run({.spec = SpecOf(k_maps, head_dim, v_dim),
                                          .style = style,
