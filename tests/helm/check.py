@@ -31,6 +31,7 @@ KINDS = {
     "init-container": {"PodDisruptionBudget", "NetworkPolicy"},
     "kv-cache-disk": {"PodDisruptionBudget"},
     "kv-events": {"PodDisruptionBudget", "NetworkPolicy"},
+    "llm-d": {"PodDisruptionBudget"},
     "placement": set(),
 }
 # How pods are replaced in an update: without a missing one, unless a set says otherwise.
@@ -53,6 +54,8 @@ REFUSED = [
     (["--set", "apiKeys.keys={two words}"], "/apiKeys/keys/0"),
     (["--set", "networkPolicy.enabled=true"], "/networkPolicy/clients"),
     (["--set", "podDisruptionBudget.maxUnavailable=0"], "/podDisruptionBudget/maxUnavailable"),
+    (["--set", "llmD.role=prefill"], "/llmD/role"),
+    (["--set", "llmD.guide=two words"], "/llmD/guide"),
     (["--set", "kvCacheDisk.size=16GiB"], "/kvCacheDisk/size"),
     (["--set", "kvCacheDisk.enabled=true,kvCacheDisk.volume=pvc"], "/kvCacheDisk/pvc/claimName"),
     (["--set", "kvCacheDisk.enabled=true,gpu.enabled=true"], "kvCacheDisk.enabled"),
@@ -133,6 +136,34 @@ def check_kv_events(manifests: list[dict]) -> None:
         "kv-events: the topic names the pod's address, HTTP port and model",
         differs(found,
                 f"kv@{POD_IP}:{workload.ports['http']}@{workload.flag('--served-model-name')}"))
+
+
+def llm_d_labels(*options) -> dict:
+    manifests = render(VALUES["llm-d"], schemas.kubernetes_versions()[-1], *options)
+    labels = of_kind(manifests, "Deployment")["spec"]["template"]["metadata"]["labels"]
+    return {name: text for name, text in labels.items() if name.startswith("llm-d.ai/")}
+
+
+def check_llm_d(manifests: list[dict]) -> None:
+    deployment = of_kind(manifests, "Deployment")
+    labels = {
+        "llm-d.ai/engine-type": "vllm",
+        "llm-d.ai/model": "org-tiny-diff-1",
+        "llm-d.ai/role": "decode",  # by podLabels
+        "llm-d.ai/guide": "optimized-baseline",
+        "llm-d.ai/accelerator-variant": "cpu"
+    }
+    report("llm-d: its router finds the pods, and podLabels may replace a label",
+           differs(llm_d_labels(), labels))
+    gpu = {"llm-d.ai/accelerator-variant": "gpu", "llm-d.ai/accelerator-vendor": "nvidia"}
+    report("llm-d: on a GPU the labels say so",
+           differs(llm_d_labels("--set", "gpu.enabled=true"), {**labels, **gpu}))
+    alone = {"llm-d.ai/role": "decode"}
+    report("llm-d: without llmD.enabled only podLabels are there",
+           differs(llm_d_labels("--set", "llmD.enabled=false"), alone))
+    selector = deployment["spec"]["selector"]["matchLabels"]
+    report("llm-d: no label of it is in the selector, which can never change",
+           [name for name in selector if name.startswith("llm-d.ai/")])
 
 
 def check_rules(manifests: list[dict]) -> None:
@@ -257,6 +288,7 @@ def check_value_set(name: str, values: Path) -> None:
                         check_examples], "pvc-keys-metrics": [check_strictness, check_rules],
             "autoscaling": [check_strictness], "gpu": [check_gpu], "hub": [check_hub],
             "kv-events": [check_kv_events],
+            "llm-d": [check_llm_d],
             "kv-cache-disk": [check_kv_cache_disk]
     }.get(name, []):
         attempt(extra, manifests)

@@ -21,6 +21,27 @@ labels:
   {{- end }}
 {{- end -}}
 
+{{/* llm-d's labels of a pod. A label's value has at most 63 letters, digits, `.`, `_` and `-`. */}}
+{{- define "diffserve.llmDLabels" -}}
+{{- with .Values.llmD -}}
+{{- if .enabled -}}
+{{- $model := regexReplaceAll "[^A-Za-z0-9._-]+" $.Values.model.name "-" | trunc 63 -}}
+llm-d.ai/engine-type: vllm
+llm-d.ai/model: {{ regexReplaceAll "^[._-]+|[._-]+$" $model "" | quote }}
+llm-d.ai/role: {{ .role }}
+{{- with .guide }}
+llm-d.ai/guide: {{ quote . }}
+{{- end }}
+{{- if $.Values.gpu.enabled }}
+llm-d.ai/accelerator-variant: gpu
+llm-d.ai/accelerator-vendor: nvidia
+{{- else }}
+llm-d.ai/accelerator-variant: cpu
+{{- end }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "diffserve.image" -}}
 {{- $built := printf "%s%s" .Chart.AppVersion (ternary "-cuda" "" .Values.gpu.enabled) -}}
 {{ .Values.image.repository }}:{{ default $built .Values.image.tag }}
