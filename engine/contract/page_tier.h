@@ -54,6 +54,7 @@ struct CacheReset {
 struct TierStats {
   int64_t bytes = 0, bytes_max = 0;
   uint64_t pages = 0;
+  uint64_t sibling_pages = 0;  // that other processes have kept and this one finds
   uint64_t bytes_read = 0, bytes_written = 0, pages_read = 0, pages_written = 0;
   uint64_t read_errors = 0, write_errors = 0;  // pages
 };

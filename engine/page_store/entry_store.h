@@ -34,6 +34,8 @@ class EntryStore {
   virtual int64_t bytes() const = 0;
   virtual int64_t max_bytes() const = 0;
   virtual size_t num_records() const = 0;
+  // Records that other processes have stored and Read finds.
+  virtual size_t num_sibling_records() const { return 0; }
 };
 
 }  // namespace diffserve

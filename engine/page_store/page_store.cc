@@ -14,6 +14,7 @@
 #include "engine/page_store/segment_reader.h"
 #include "engine/page_store/store_directory.h"
 #include "kernels/process/check.h"
+#include "kernels/process/thread_registry.h"
 
 namespace diffserve {
 namespace {
@@ -45,6 +46,11 @@ Result<std::unique_ptr<PageStore>> PageStore::Open(const Options& options) {
   std::unique_ptr<PageStore> store(
       new PageStore(taken->path, taken->lock_fd, options, options.max_bytes - taken->other_bytes));
   store->LoadSegments();
+  store->siblings_.Look();
+  if (options.look_interval.count() > 0) {
+    store->looks_ = std::thread(
+        [&store = *store, interval = options.look_interval] { store.LookEvery(interval); });
+  }
   return store;
 }
 
@@ -54,11 +60,29 @@ PageStore::PageStore(std::string directory, int lock_fd, const Options& options,
       fingerprint_(options.fingerprint),
       max_bytes_(max_bytes),
       max_segments_(options.max_segments),
-      segment_bytes_(std::min(options.segment_bytes, max_bytes / kSegmentsMin)) {}
+      segment_bytes_(std::min(options.segment_bytes, max_bytes / kSegmentsMin)),
+      siblings_(options.directory, directory_, fingerprint_) {}
 
 PageStore::~PageStore() {
+  {
+    const std::lock_guard lock(looks_mutex_);
+    is_stopping_ = true;
+  }
+  stop_looking_.notify_all();
+  if (looks_.joinable()) looks_.join();
   FinishSegment();
   close(lock_fd_);
+}
+
+// No file system tells a process reliably what another one appends, so it looks.
+void PageStore::LookEvery(std::chrono::milliseconds interval) {
+  const NamedThread named("kv_siblings", "the next look at other processes' pages");
+  std::unique_lock lock(looks_mutex_);
+  while (!stop_looking_.wait_for(lock, interval, [&] { return is_stopping_; })) {
+    lock.unlock();
+    siblings_.Look();
+    lock.lock();
+  }
 }
 
 std::string PageStore::PathOf(uint64_t number) const {
@@ -87,8 +111,7 @@ void PageStore::LoadSegments() {
     for (const RecordEntry& entry : segment->entries) {
       // The last written record with a key is right: those before it were forgotten.
       Location& at = index_[entry.key];
-      if (at.segment == nullptr || at.segment->number <= segment->number)
-        at = {segment, entry.offset, entry.payload_bytes};
+      if (at.segment == nullptr || at.segment->number <= segment->number) at = {segment, entry};
     }
     segments_.push_back(std::move(segment));
   }
@@ -107,8 +130,11 @@ bool PageStore::LoadSegment(Segment& segment) const {
 }
 
 bool PageStore::Contains(const RecordKey& key) const {
-  const std::lock_guard lock(mutex_);
-  return index_.contains(key);
+  {
+    const std::lock_guard lock(mutex_);
+    if (index_.contains(key)) return true;
+  }
+  return siblings_.Contains(key);
 }
 
 void PageStore::Touch(Segment& segment) {
@@ -121,6 +147,7 @@ void PageStore::Touch(Segment& segment) {
 }
 
 void PageStore::Erase(const RecordKey& key) {
+  siblings_.Erase(key);
   Location at;
   {
     const std::lock_guard lock(mutex_);
@@ -130,8 +157,9 @@ void PageStore::Erase(const RecordKey& key) {
     index_.erase(it);
   }
   // For the next process.
-  const RecordHeader erased = {{key.high, key.low, RecordKind::kErased}, at.payload_bytes, 0, {}};
-  WriteAll(at.segment->fd, EncodeRecordHeader(erased), at.offset);
+  const RecordHeader erased = {
+      {key.high, key.low, RecordKind::kErased}, at.entry.payload_bytes, 0, {}};
+  WriteAll(at.segment->fd, EncodeRecordHeader(erased), at.entry.offset);
 }
 
 Status PageStore::StartSegment() {
@@ -205,7 +233,7 @@ Status PageStore::Append(const RecordKey& key, std::span<const int32_t> tokens,
   const std::lock_guard lock(mutex_);
   if (open_->is_deleted) return {};  // by Clear, which this record came before
   open_->entries.push_back({key, open_->bytes, header.payload_bytes});
-  index_[key] = {open_, open_->bytes, header.payload_bytes};
+  index_[key] = {open_, open_->entries.back()};
   open_->bytes += record_bytes;
   bytes_ += static_cast<int64_t>(record_bytes);
   return {};
@@ -217,33 +245,14 @@ Status PageStore::Read(const RecordKey& key, std::span<const int32_t> tokens,
   {
     const std::lock_guard lock(mutex_);
     const auto it = index_.find(key);
-    if (it == index_.end()) return Status(StatusCode::kNotFound, "the page is not on disk");
-    at = it->second;
+    if (it != index_.end()) at = it->second;
   }
-  Sector sector;
-  std::vector<iovec> parts = {{sector.data(), sector.size()}};
-  parts.insert(parts.end(), payload.begin(), payload.end());
-  std::string fault;
-  if (at.payload_bytes != BytesOf(payload)) {
-    fault = "the page has " + std::to_string(at.payload_bytes) + " bytes instead of " +
-            std::to_string(BytesOf(payload));
-  } else if (!ReadAll(at.segment->fd, parts, at.offset)) {
-    fault = errno == 0 ? "the file is cut off" : std::strerror(errno);
-  } else {
-    const std::optional<RecordHeader> header = DecodeRecordHeader(sector);
-    if (header && header->key.kind == RecordKind::kErased) {
-      Forget(key, at.segment.get());
-      return Status(StatusCode::kNotFound, "the page is forgotten");
-    }
-    if (!header || header->key != key || header->payload_hash != HashOf(payload))
-      fault = "the checksum is wrong";
-    else if (!std::ranges::equal(header->tokens, tokens))
-      fault = "the page is of other tokens";
-  }
-  if (fault.empty()) return Touch(*at.segment), Status();
+  if (at.segment == nullptr) return siblings_.Read(key, tokens, payload);
+  const Status read = ReadRecord(at.segment->fd, at.entry, tokens, payload);
+  if (read.ok()) return Touch(*at.segment), read;
   Forget(key, at.segment.get());
-  return Status(StatusCode::kInternal,
-                at.segment->path + " at " + std::to_string(at.offset) + ": " + fault);
+  if (read.code() == StatusCode::kNotFound) return read;
+  return Status(read.code(), at.segment->path + " " + read.message());
 }
 
 void PageStore::Forget(const RecordKey& key, const Segment* segment) {
@@ -280,6 +289,7 @@ void PageStore::Delete(const std::shared_ptr<Segment>& segment) {
 }
 
 void PageStore::Clear() {
+  siblings_.Clear();
   const std::lock_guard lock(mutex_);
   while (!segments_.empty()) Delete(segments_.back());
 }

@@ -4,9 +4,10 @@
 // recently is deleted as a whole when room is needed. A record is returned only if its checksum,
 // its key and its tokens are right; what is damaged is a miss and is forgotten.
 //
-// The directory belongs to one process while it is open. Within the given directory each process
-// takes a subdirectory of its own, named after the fingerprint, so several replicas and several
-// models may be given the same one.
+// Within the given directory each process takes a subdirectory of its own, named after the
+// fingerprint, so several replicas and several models may be given the same one. It writes and
+// deletes only there. What others with its fingerprint have written is found too
+// (sibling_stores.h).
 //
 // What has been appended survives the end of the process, however it ends. A power failure may
 // lose or damage the last records, which the checksums reveal.
@@ -14,15 +15,19 @@
 // Thread safety: as EntryStore.
 #pragma once
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "engine/page_store/entry_store.h"
+#include "engine/page_store/sibling_stores.h"
 
 namespace diffserve {
 
@@ -37,10 +42,12 @@ class PageStore : public EntryStore {
     Fingerprint fingerprint{};  // of what may be read; a file of another is never looked into
     int64_t segment_bytes = int64_t{256} << 20;
     size_t max_segments = 1024;  // each has a descriptor
+    // How often a thread looks at what other processes have written; 0: never after Open.
+    std::chrono::milliseconds look_interval{0};
   };
   // Creates the directory if needed (mode 0700, files 0600), takes a subdirectory and reads the
-  // lists of its segments, of at most max_segments. Subdirectories that no process holds and that
-  // have another fingerprint keep at most half of max_bytes; the oldest segments are deleted first.
+  // lists of its segments, of at most max_segments, and those of other processes. Subdirectories
+  // that no process holds keep at most half of max_bytes (TakeStoreDirectory).
   static Result<std::unique_ptr<PageStore>> Open(const Options& options);
   ~PageStore() override;
 
@@ -53,9 +60,13 @@ class PageStore : public EntryStore {
   void Erase(const RecordKey& key) override;  // its room is free with its segment
   void Clear() override;
 
-  int64_t bytes() const override;  // of all segments
+  // These count its own segments only.
+  int64_t bytes() const override;
   int64_t max_bytes() const override { return max_bytes_; }
   size_t num_records() const override;
+  size_t num_sibling_records() const override { return siblings_.num_records(); }
+  // What the thread does at each interval. REQUIRES: there is no such thread.
+  void LookAtSiblings() { siblings_.Look(); }
   const std::string& directory() const { return directory_; }
 
  private:
@@ -71,10 +82,11 @@ class PageStore : public EntryStore {
   };
   struct Location {
     std::shared_ptr<Segment> segment;
-    uint64_t offset = 0, payload_bytes = 0;
+    RecordEntry entry;
   };
 
   PageStore(std::string directory, int lock_fd, const Options& options, int64_t max_bytes);
+  void LookEvery(std::chrono::milliseconds interval);
   void LoadSegments();
   bool LoadSegment(Segment& segment) const;
   Status StartSegment();
@@ -102,6 +114,12 @@ class PageStore : public EntryStore {
   // Only the appending thread uses these. The segment's members are written with mutex_ held.
   std::shared_ptr<Segment> open_;
   uint64_t next_number_ = 1;
+
+  SiblingStores siblings_;
+  std::mutex looks_mutex_;
+  std::condition_variable stop_looking_;
+  bool is_stopping_ = false;  // guarded by looks_mutex_
+  std::thread looks_;         // declared last: it uses the members above
 };
 
 }  // namespace diffserve

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
+#include <string>
 
 #include "engine/page_store/store_directory.h"
 
@@ -68,9 +70,9 @@ bool ReadList(int fd, SegmentContents& segment) {
   });
 }
 
-void ScanRecords(int fd, SegmentContents& segment) {
+void ScanRecords(int fd, uint64_t begin, SegmentContents& segment) {
   segment.entries.clear();
-  uint64_t offset = kSectorBytes;
+  uint64_t offset = begin;
   Sector sector;
   while (offset + kSectorBytes <= segment.bytes && ReadBytes(fd, sector, offset)) {
     const std::optional<RecordHeader> header = DecodeRecordHeader(sector);
@@ -79,11 +81,18 @@ void ScanRecords(int fd, SegmentContents& segment) {
       segment.entries.push_back({header->key, offset, header->payload_bytes});
     offset += RecordBytes(header->payload_bytes);
   }
+  segment.end = offset;
+}
+
+uint64_t BytesOf(std::span<const iovec> parts) {
+  uint64_t bytes = 0;
+  for (const iovec& part : parts) bytes += part.iov_len;
+  return bytes;
 }
 
 }  // namespace
 
-std::optional<SegmentContents> ReadSegment(int fd) {
+std::optional<SegmentContents> ReadSegment(int fd, uint64_t begin) {
   struct stat file{};
   Sector sector;
   if (fstat(fd, &file) != 0 || !S_ISREG(file.st_mode) || file.st_size > kMaxSegmentBytes ||
@@ -93,9 +102,33 @@ std::optional<SegmentContents> ReadSegment(int fd) {
   if (!fingerprint) return std::nullopt;
   SegmentContents segment = {
       .fingerprint = *fingerprint, .bytes = static_cast<uint64_t>(file.st_size), .entries = {}};
+  segment.end = segment.bytes;
   segment.is_complete = ReadList(fd, segment);
-  if (!segment.is_complete) ScanRecords(fd, segment);
+  if (!segment.is_complete) ScanRecords(fd, begin, segment);
   return segment;
+}
+
+Status ReadRecord(int fd, const RecordEntry& entry, std::span<const int32_t> tokens,
+                  std::span<const iovec> payload) {
+  const auto fault = [&](const std::string& what) {
+    return Status(StatusCode::kInternal, "at " + std::to_string(entry.offset) + ": " + what);
+  };
+  if (entry.payload_bytes != BytesOf(payload)) {
+    return fault("the page has " + std::to_string(entry.payload_bytes) + " bytes instead of " +
+                 std::to_string(BytesOf(payload)));
+  }
+  Sector sector;
+  std::vector<iovec> parts = {{sector.data(), sector.size()}};
+  parts.insert(parts.end(), payload.begin(), payload.end());
+  if (!ReadAll(fd, parts, entry.offset))
+    return fault(errno == 0 ? "the file is cut off" : std::strerror(errno));
+  const std::optional<RecordHeader> header = DecodeRecordHeader(sector);
+  if (header && header->key.kind == RecordKind::kErased)
+    return Status(StatusCode::kNotFound, "the page is forgotten");
+  if (!header || header->key != entry.key || header->payload_hash != HashOf(payload))
+    return fault("the checksum is wrong");
+  if (!std::ranges::equal(header->tokens, tokens)) return fault("the page is of other tokens");
+  return {};
 }
 
 bool ReadAll(int fd, std::span<const iovec> parts, uint64_t offset) {

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 
 #include "kernels/base/refusal.h"
@@ -26,23 +27,12 @@ Status DirectoryError(const std::string& path) {
   return InvalidArgument("--kv-cache-dir " + path + ": " + std::strerror(errno), "--kv-cache-dir");
 }
 
-bool MakeDirectory(const std::string& path) {
-  return mkdir(path.c_str(), 0700) == 0 || errno == EEXIST;
+int64_t NanosecondsOf(const timespec& time) {
+  return time.tv_sec * int64_t{1'000'000'000} + time.tv_nsec;
 }
 
-// Whether a subdirectory may be used: a link leads elsewhere, and pages that another user may write
-// are not to be trusted. The owner of the directory above may do anything anyway.
-Status CheckSubdirectory(const std::string& path, const std::string& directory) {
-  struct stat found{}, above{};
-  if (lstat(path.c_str(), &found) != 0 || stat(directory.c_str(), &above) != 0)
-    return DirectoryError(path);
-  const bool is_ours = found.st_uid == geteuid() || found.st_uid == above.st_uid;
-  if (S_ISDIR(found.st_mode) && is_ours && (found.st_mode & S_IWOTH) == 0) return {};
-  return NotAllowed("--kv-cache-dir " + path +
-                        (!S_ISDIR(found.st_mode) ? ": is a link or file"
-                         : is_ours               ? ": may be written by everyone"
-                                                 : ": belongs to another user"),
-                    "a directory that only this user may write; remove it", "--kv-cache-dir");
+bool MakeDirectory(const std::string& path) {
+  return mkdir(path.c_str(), 0700) == 0 || errno == EEXIST;
 }
 
 std::string LockPath(const std::string& directory) { return directory + "/lock"; }
@@ -66,10 +56,11 @@ int Lock(const std::string& directory, bool may_create) {
   return -1;
 }
 
-// Deletes what exceeds `max_bytes` in the subdirectories that no process holds; returns what is
-// left.
-int64_t TrimOthers(const std::string& directory, const std::string& mine, int64_t max_bytes) {
-  std::vector<SegmentFile> files;
+// Deletes what is too old or exceeds `max_bytes` in the subdirectories that no process holds;
+// returns what is left.
+int64_t TrimOthers(const std::string& directory, const std::string& mine,
+                   std::string_view own_prefix, int64_t max_bytes) {
+  std::vector<SegmentFile> siblings, files;  // files: of other fingerprints, then all
   std::vector<int> locks;
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored)) {
@@ -78,9 +69,17 @@ int64_t TrimOthers(const std::string& directory, const std::string& mine, int64_
     const int lock = Lock(path, /*may_create=*/false);
     if (lock < 0) continue;
     locks.push_back(lock);
-    std::ranges::move(SegmentFilesIn(path), std::back_inserter(files));
+    const bool is_sibling = entry.path().filename().string().starts_with(own_prefix);
+    std::ranges::move(SegmentFilesIn(path), std::back_inserter(is_sibling ? siblings : files));
   }
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  std::erase_if(files, [&](const SegmentFile& file) {
+    return NanosecondsOf(now) - file.used_ns > kMaxUnusedNs && unlink(file.path.c_str()) == 0;
+  });
   std::ranges::sort(files, {}, &SegmentFile::used_ns);
+  std::ranges::sort(siblings, {}, &SegmentFile::used_ns);
+  std::ranges::move(siblings, std::back_inserter(files));
   int64_t bytes = 0;
   for (const SegmentFile& file : files) bytes += file.bytes;
   for (const SegmentFile& file : files) {
@@ -105,7 +104,8 @@ std::vector<SegmentFile> SegmentFilesIn(const std::string& directory) {
         lstat(found.path.c_str(), &file) != 0 || !S_ISREG(file.st_mode))
       continue;
     found.bytes = std::min<int64_t>(file.st_size, kMaxSegmentBytes);
-    found.used_ns = file.st_mtim.tv_sec * int64_t{1'000'000'000} + file.st_mtim.tv_nsec;
+    found.used_ns = NanosecondsOf(file.st_mtim);
+    found.inode = file.st_ino;
     files.push_back(std::move(found));
   }
   std::ranges::sort(files, [](const SegmentFile& a, const SegmentFile& b) {
@@ -128,6 +128,19 @@ bool IsSubdirectoryName(std::string_view name) {
   const size_t dash = name.find_first_not_of(kDigits);
   return dash == 2 * kNameBytes && name[dash] == '-' && dash + 1 < name.size() &&
          name.find_first_not_of(kDigits.substr(0, 10), dash + 1) == std::string_view::npos;
+}
+
+Status CheckSubdirectory(const std::string& path, const std::string& directory) {
+  struct stat found{}, above{};
+  if (lstat(path.c_str(), &found) != 0 || stat(directory.c_str(), &above) != 0)
+    return DirectoryError(path);
+  const bool is_ours = found.st_uid == geteuid() || found.st_uid == above.st_uid;
+  if (S_ISDIR(found.st_mode) && is_ours && (found.st_mode & S_IWOTH) == 0) return {};
+  return NotAllowed("--kv-cache-dir " + path +
+                        (!S_ISDIR(found.st_mode) ? ": is a link or file"
+                         : is_ours               ? ": may be written by everyone"
+                                                 : ": belongs to another user"),
+                    "a directory that only this user may write; remove it", "--kv-cache-dir");
 }
 
 bool IsHeld(const std::string& subdirectory) {
@@ -156,7 +169,8 @@ Result<StoreDirectory> TakeStoreDirectory(const std::string& directory,
                                " processes use it already",
                            "--kv-cache-dir");
   }
-  taken.other_bytes = TrimOthers(directory, taken.path, max_other_bytes);
+  taken.other_bytes = TrimOthers(directory, taken.path, SubdirectoryPrefix(fingerprint),
+                                 max_other_bytes);
   return taken;
 }
 

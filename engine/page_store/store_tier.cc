@@ -191,6 +191,7 @@ TierStats StoreTier::stats() const {
   return {.bytes = store_->bytes(),
           .bytes_max = store_->max_bytes(),
           .pages = store_->num_records(),
+          .sibling_pages = store_->num_sibling_records(),
           .bytes_read = bytes_read_,
           .bytes_written = bytes_written_,
           .pages_read = pages_read_,

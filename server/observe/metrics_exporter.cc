@@ -87,6 +87,8 @@ void AddTier(FamilyList& list, const EngineStats& s) {
              static_cast<double>(tier.bytes));
   list.Gauge("kv_tier_bytes_max", "Its maximum size.", static_cast<double>(tier.bytes_max));
   list.Gauge("kv_tier_pages", "KV pages in it.", static_cast<double>(tier.pages));
+  list.Gauge("kv_tier_sibling_pages", "KV pages of other processes in the same directory.",
+             static_cast<double>(tier.sibling_pages));
   list.Gauge("kv_tier_loads", "Prompts whose pages are being read from it.", s.tier_loads);
   list.Counter("kv_tier_hit_tokens_total",
                "Prompt tokens found in it; the other tokens found were in memory.",

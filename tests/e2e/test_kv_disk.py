@@ -78,6 +78,40 @@ class KvDiskTest(unittest.TestCase):
             self.assertEqual(after, before)
             self.assertGreater(cached, TOKENS)
 
+    def test_server_beside_another_finds_its_pages_and_keeps_none_of_them(self):
+        pages = "diffserve_kv_tier_pages"
+        with self.server() as first, self.server() as second:
+            before, _ = self.ask(first)
+            eventually(lambda: second.metric("diffserve_kv_tier_sibling_pages") >=
+                       TOKENS // PAGE_SLOTS, "the first server's pages")
+            after, cached = self.ask(second)
+            self.assertEqual(after, before)
+            self.assertGreater(cached, TOKENS)
+            self.assertEqual(second.metric("diffserve_kv_tier_hit_tokens_total"), cached)
+            self.assertEqual(second.metric("diffserve_kv_tier_errors_total", operation="read"), 0)
+            other, _ = self.ask(second, "b" + PROMPT)
+            eventually(lambda: second.metric(pages) >= TOKENS // PAGE_SLOTS, "its own pages")
+            eventually(lambda: first.metric("diffserve_kv_tier_sibling_pages") >=
+                       TOKENS // PAGE_SLOTS, "the second server's pages")
+            first.kill()
+            with self.server() as third:  # takes the subdirectory that the killed one left
+                for prompt, expected in ((PROMPT, before), ("b" + PROMPT, other)):
+                    answer, cached = self.ask(third, prompt)
+                    self.assertEqual(answer, expected)
+                    self.assertGreater(cached, TOKENS)
+
+    def test_files_that_vanish_beside_a_server_are_a_miss(self):
+        with self.server() as first:
+            before, _ = self.ask(first)
+        with self.server() as holder, self.server() as server:
+            self.assertGreater(server.metric("diffserve_kv_tier_sibling_pages"), 0)
+            for segment in (self.folder / "cache").rglob("*.pages"):
+                segment.unlink()
+            after, cached = self.ask(server)
+            self.assertEqual((after, cached), (before, 0))
+            self.assertEqual(server.metric("diffserve_kv_tier_errors_total", operation="read"), 0)
+            del holder
+
     def test_pages_that_left_memory_come_back_while_others_run(self):
         # Memory for two such prompts.
         flags = ("--kv-cache-memory", "2MiB", "--max-model-len", 1600)

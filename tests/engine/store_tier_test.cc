@@ -113,6 +113,19 @@ TEST(StoreTierTest, PrefixIsFoundByTheNextEngine) {
   EXPECT_EQ(stats.tier->pages_read, 12u);
 }
 
+TEST(StoreTierTest, PrefixIsFoundByAnEngineBesideTheOneThatComputedIt) {
+  const TemporaryDirectory directory;
+  EngineWithTier first(directory.path());
+  const Request request = testing::MakeRequest(1, 50, 10);
+  first.Ask(request);
+  ASSERT_TRUE(testing::Eventually([&] { return first.engine().Snapshot().tier->pages >= 12; }));
+  EngineWithTier second(directory.path());
+  const auto answer = second.Ask(request);
+  EXPECT_EQ(answer.loaded_tokens, 48);
+  EXPECT_EQ(answer.tokens, FakeExecutor::Continue(request));
+  EXPECT_EQ(second.engine().Snapshot().tier->sibling_pages, first.engine().Snapshot().tier->pages);
+}
+
 TEST(StoreTierTest, PrefixThatWasEvictedFromMemoryIsFound) {
   const TemporaryDirectory directory;
   EngineWithTier engine(directory.path());

@@ -59,7 +59,8 @@ Result<std::unique_ptr<PageTier>> OpenKvDisk(const ServeOptions& serve, ModelSes
   DS_RETURN_IF_ERROR(CheckServed(plan, serve.kv_cache_disk));
   const auto begin = std::chrono::steady_clock::now();
   PageStore::Options options = {.directory = serve.kv_cache_dir,
-                                .max_bytes = serve.kv_cache_disk.bytes};
+                                .max_bytes = serve.kv_cache_disk.bytes,
+                                .look_interval = std::chrono::seconds(1)};
   // Half of the segments may be short, because a process begins a new one.
   options.segment_bytes = std::max(
       options.segment_bytes, options.max_bytes / static_cast<int64_t>(options.max_segments / 2));
@@ -72,6 +73,7 @@ Result<std::unique_ptr<PageTier>> OpenKvDisk(const ServeOptions& serve, ModelSes
   Log(LogLevel::kInfo, "kv_disk_opened",
       {{"directory", (*store)->directory()},
        {"pages", std::to_string((*store)->num_records())},
+       {"sibling_pages", std::to_string((*store)->num_sibling_records())},
        {"bytes", std::to_string((*store)->bytes())},
        {"bytes_max", std::to_string((*store)->max_bytes())},
        {"seconds", std::to_string(seconds.count())}});
