@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What decode and prefill share: the tile of query rows that a warp works on, and the softmaxes of
-// its 16 mma rows over one strip after another (sm_80).
+// What decode and prefill share: the tile of query rows that a warp works on. And the softmaxes of
+// prefill's 16 mma rows over one strip after another (sm_80); decode's are in
+// attention_columns.cuh.
 //
 // Rows 0-7 of the mma are queries of map 1 and rows 8-15 their noise queries (map 2). So V is read
 // once for both maps, and a thread owns both maps of a query. Without a second map all 16 rows are
@@ -105,16 +106,17 @@ struct UnmaskedSlots {
   }
 };
 
-// The query in one row of the mma.
+// The query in one row of the mma, or column if products are turned.
 struct TileQuery {
   const uint16_t* q;  // nullptr: no query
   int num_slots;      // it attends to the slots of its window before this one
 };
 
+// of_map_2: the first row of map 2, if there is one.
 __device__ __forceinline__ TileQuery TileQueryOf(const AttentionLaunch& call, const QueryTile& tile,
-                                                 int mma_row) {
-  const bool second = call.finish.has_second_map && mma_row >= 8;
-  const int in_tile = second ? mma_row - 8 : mma_row;
+                                                 int mma_row, int of_map_2) {
+  const bool second = call.finish.has_second_map && mma_row >= of_map_2;
+  const int in_tile = second ? mma_row - of_map_2 : mma_row;
   if (in_tile >= tile.num_queries) return {nullptr, tile.num_slots};
   const int row = (tile.first_query + in_tile) / call.tiling.heads_per_group;
   const int head = tile.group * call.tiling.heads_per_group +
@@ -141,7 +143,7 @@ struct QueryWarp {
   __device__ __forceinline__ void BeginQueries(const AttentionLaunch& call, const QueryTile& tile) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const TileQuery query = TileQueryOf(call, tile, lane / 4 + 8 * half);
+      const TileQuery query = TileQueryOf(call, tile, lane / 4 + 8 * half, kMmaRows / 2);
       num_slots[half] = query.num_slots;
       operands.Load(half, query.q, lane);
     }

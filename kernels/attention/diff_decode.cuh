@@ -8,7 +8,7 @@
 // launch computes them (diff_decode_extents.cuh).
 #pragma once
 
-#include "kernels/attention/attention_warp.cuh"
+#include "kernels/attention/attention_columns.cuh"
 
 namespace diffserve::cuda {
 
@@ -19,24 +19,25 @@ static_assert(kSplitPagesMax <= 32, "a lane for each page of a split");
 static_assert(kImagePageSize == kDecodeWarps * kStripSlots,
               "a warp's strips lie at one place of each page");
 
-// Bytes of one warp's ring. The merge needs room there for 16 rows of O.
+// Bytes of one warp's ring. The merge needs room there for `columns` columns of O.
 DIFFSERVE_HOST_DEVICE constexpr uint32_t DecodeRingBytes(uint32_t strip_bytes, int v_dim,
-                                                         int num_stages) {
+                                                         int columns, int num_stages) {
   const uint32_t ring = strip_bytes * static_cast<uint32_t>(num_stages);
-  const uint32_t merge = static_cast<uint32_t>(kMmaRows * v_dim) * sizeof(float);
+  const uint32_t merge = static_cast<uint32_t>(columns * v_dim) * sizeof(float);
   return ring > merge ? ring : merge;
 }
 DIFFSERVE_HOST_DEVICE constexpr size_t DecodeSharedBytes(uint32_t strip_bytes, int v_dim,
-                                                         int num_stages) {
-  return kDecodeWarps * (DecodeRingBytes(strip_bytes, v_dim, num_stages) +
-                         kMmaRows * 2 * sizeof(float) + kDecodeStagesMax * 8) +
+                                                         int columns, int num_stages) {
+  return kDecodeWarps * (DecodeRingBytes(strip_bytes, v_dim, columns, num_stages) +
+                         static_cast<size_t>(columns) * 2 * sizeof(float) + kDecodeStagesMax * 8) +
          sizeof(uint32_t) * 2;
 }
 // Bytes after the rings, if logits are quantised: the extent of each row in each page of the split.
-inline constexpr size_t kDecodeExtentBytes = kMmaRows * kSplitPagesMax * sizeof(float);
+inline constexpr size_t kDecodeExtentBytes = 2 * kMmaColumns * kSplitPagesMax * sizeof(float);
 
 // Shared memory of a block: the rings, which the merge reuses; the merge's max and sum; the
 // barriers of bulk copies; whether the block is the last of its tile; its next item; the extents.
+template <int kColumns>
 struct DecodeShared {
   uint32_t ring_bytes;  // per warp
   __device__ __forceinline__ uint32_t Ring(int warp) const {
@@ -44,7 +45,7 @@ struct DecodeShared {
   }
   __device__ __forceinline__ uint32_t MaxAndSum() const { return Ring(kDecodeWarps); }
   __device__ __forceinline__ uint32_t Barrier(int warp, int stage) const {
-    return MaxAndSum() + kDecodeWarps * kMmaRows * 2 * sizeof(float) +
+    return MaxAndSum() + kDecodeWarps * kColumns * 2 * sizeof(float) +
            static_cast<uint32_t>((warp * kDecodeStagesMax + stage) * 8);
   }
   __device__ __forceinline__ int* IsLast() const {
@@ -58,102 +59,121 @@ struct DecodeShared {
   }
 };
 
-// A warp's O for the merge: [16][kVDim] floats. Lanes of different rows write at the same time, so
-// columns are XORed to spread them over the banks.
+// A warp's O for the merge: [kColumns][kVDim] floats. Lanes of four even or four odd columns of the
+// mma write at the same time, so columns of V are XORed to spread them over the banks.
 template <int kVDim>
-__device__ __forceinline__ int MergeOffset(int row, int column) {
-  constexpr int kSpread = kVDim % 64 == 0 ? 7 : kVDim % 32 == 0 ? 3 : 1;
-  return row * kVDim + (column ^ ((row & kSpread) * 8));
+__device__ __forceinline__ int MergeOffset(int column, int of_v) {
+  constexpr int kSpread = kVDim % 32 == 0 ? 3 : 1;
+  return column * kVDim + (of_v ^ ((column / 2 & kSpread) * 8));
 }
 
-// One row's states in shared memory, one per warp.
-template <int kVDim>
+// The states of one column of the mma in shared memory, one per warp.
+template <int kVDim, int kColumns>
 struct WarpStates {
   std::byte* shared;
-  DecodeShared layout;
-  int row;
+  DecodeShared<kColumns> layout;
+  int column;
   __device__ __forceinline__ float* MaxAndSum(int warp) const {
-    return reinterpret_cast<float*>(shared + layout.MaxAndSum()) + (warp * kMmaRows + row) * 2;
+    return reinterpret_cast<float*>(shared + layout.MaxAndSum()) + (warp * kColumns + column) * 2;
   }
   __device__ __forceinline__ float Max(int warp) const { return MaxAndSum(warp)[0]; }
   __device__ __forceinline__ float Sum(int warp) const { return MaxAndSum(warp)[1]; }
-  __device__ __forceinline__ float2& O(int warp, int column) const {
+  __device__ __forceinline__ float2& O(int warp, int of_v) const {
     float* o = reinterpret_cast<float*>(shared + layout.Ring(warp));
-    return *reinterpret_cast<float2*>(o + MergeOffset<kVDim>(row, column));
+    return *reinterpret_cast<float2*>(o + MergeOffset<kVDim>(column, of_v));
   }
   __device__ __forceinline__ void Set(int warp, const RowState<kVDim>& state, int lane) const {
     if (lane == 0) *reinterpret_cast<float2*>(MaxAndSum(warp)) = make_float2(state.max, state.sum);
 #pragma unroll
     for (int pair = 0; pair < RowState<kVDim>::kPairs; ++pair) {
-      const int column = 2 * lane + 64 * pair;
-      if (column < kVDim) O(warp, column) = state.o[pair];
+      const int of_v = 2 * lane + 64 * pair;
+      if (of_v < kVDim) O(warp, of_v) = state.o[pair];
     }
   }
 };
 
-template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps, int kTiles>
 __device__ __forceinline__ void PublishWarp(
-    const AttentionWarp<Codec, kHeadDim, kVDim, kKMaps>& warp_state, const DecodeShared& layout,
-    int warp, float scale_log2) {
+    const DecodeWarp<Codec, kHeadDim, kVDim, kKMaps, kTiles>& state,
+    const DecodeShared<kMmaColumns * kTiles>& layout, int warp, float scale_log2) {
+  constexpr int kColumns = kMmaColumns * kTiles;
+  using State = DecodeWarp<Codec, kHeadDim, kVDim, kKMaps, kTiles>;
   std::byte* shared = DynamicShared();
-  float* o = reinterpret_cast<float*>(shared + layout.Ring(warp));
-  const int lane = warp_state.lane;
+  const int lane = state.lane;
+  // Where the first two steps of the lane's first column go. The others lie a constant further.
+  float* first[2][2];
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int row = lane / 4 + 8 * half;
-    float sum = warp_state.sum[half];
-    sum += __shfl_xor_sync(kAllLanes, sum, 1);
-    sum += __shfl_xor_sync(kAllLanes, sum, 2);
-    if (lane % 4 == 0) {
-      *reinterpret_cast<float2*>(shared + layout.MaxAndSum() +
-                                 (warp * kMmaRows + row) * 2 * sizeof(float)) =
-          make_float2(warp_state.max[half] * scale_log2, sum);
+  for (int i = 0; i < 4; ++i) {
+    first[i / 2][i % 2] = reinterpret_cast<float*>(shared + layout.Ring(warp)) +
+                          MergeOffset<kVDim>(lane % 4 * 2, state.OutColumn(i / 2, i % 2));
+  }
+#pragma unroll
+  for (int i = 0; i < 2 * kTiles; ++i) {
+    const int tile = i / 2;
+    const int of_lane = i % 2;
+    float sum = state.sum[tile][of_lane];
+#pragma unroll
+    for (int bits = 4; bits < 32; bits *= 2) sum += __shfl_xor_sync(kAllLanes, sum, bits);
+    if (lane < 4) {
+      const int column = warp * kColumns + kMmaColumns * tile + lane * 2 + of_lane;
+      reinterpret_cast<float2*>(shared + layout.MaxAndSum())[column] = make_float2(
+          state.max[tile][of_lane] * scale_log2, sum);
     }
 #pragma unroll
-    for (int i = 0; i < kVDim / 8; ++i) {
-      *reinterpret_cast<float2*>(
-          o + MergeOffset<kVDim>(row, warp_state.OutColumn(i))) = warp_state.Out(i, half);
+    for (int step = 0; step < kVDim / 16; ++step) {
+      const int further = (kMmaColumns * tile + of_lane) * kVDim + step / 2 * 32;
+      const auto& o = state.o[step][tile];
+      if constexpr (State::kHasPairs) {
+        *reinterpret_cast<float2*>(first[step % 2][0] + further) = make_float2(o[of_lane],
+                                                                               o[2 + of_lane]);
+      } else {
+        first[step % 2][0][further] = o[of_lane];
+        first[step % 2][1][further] = o[2 + of_lane];
+      }
     }
   }
 }
 
 // A row's states of all warps, merged in the order of the warps.
-template <int kVDim>
+template <int kVDim, int kColumns>
 __device__ __forceinline__ void MergeWarps(RowState<kVDim> (&maps)[2], int num_maps,
-                                           const DecodeShared& layout, int query, int lane) {
+                                           const DecodeShared<kColumns>& layout, int query,
+                                           int lane) {
 #pragma unroll
   for (int map = 0; map < 2; ++map) {
     maps[map] = {};
     if (map < num_maps) {
+      const int column = query + kColumns / 2 * map;
       maps[map] = MergeStates<kVDim>(
-          kDecodeWarps, WarpStates<kVDim>{DynamicShared(), layout, query + 8 * map}, lane);
+          kDecodeWarps, WarpStates<kVDim, kColumns>{DynamicShared(), layout, column}, lane);
     }
   }
 }
 
 // Finishes the tile's rows from the warps' states.
-template <int kVDim, int kBlock>
+template <int kVDim, int kBlock, int kColumns>
 __device__ __forceinline__ void FinishTile(const AttentionLaunch& call, const QueryTile& tile,
-                                           const DecodeShared& layout, int warp, int lane) {
+                                           const DecodeShared<kColumns>& layout, int warp,
+                                           int lane) {
   for (int query = warp; query < tile.num_queries; query += kDecodeWarps) {
     const int index = tile.first_query + query;
     const int64_t row = int64_t{tile.sequence.first_row} + index / call.tiling.heads_per_group;
     const int head = tile.group * call.tiling.heads_per_group + index % call.tiling.heads_per_group;
     const auto operands = FinishOperands<kVDim>::Load(call.finish, row, head, lane);
     RowState<kVDim> maps[2];
-    MergeWarps<kVDim>(maps, call.num_maps(), layout, query, lane);
+    MergeWarps<kVDim, kColumns>(maps, call.num_maps(), layout, query, lane);
     FinishRow<kVDim, kBlock>(call.finish, operands, maps[0], maps[1], row, head, lane);
   }
 }
 
 // Writes the split's states of the tile's rows.
-template <int kVDim>
+template <int kVDim, int kColumns>
 __device__ __forceinline__ void WritePartials(const AttentionLaunch& call, const QueryTile& tile,
-                                              const DecodeShared& layout, int64_t item, int warp,
-                                              int lane) {
+                                              const DecodeShared<kColumns>& layout, int64_t item,
+                                              int warp, int lane) {
   for (int query = warp; query < tile.num_queries; query += kDecodeWarps) {
     RowState<kVDim> maps[2];
-    MergeWarps<kVDim>(maps, call.num_maps(), layout, query, lane);
+    MergeWarps<kVDim, kColumns>(maps, call.num_maps(), layout, query, lane);
 #pragma unroll
     for (int map = 0; map < 2; ++map) {
       if (map >= call.num_maps()) continue;
@@ -171,9 +191,10 @@ __device__ __forceinline__ void WritePartials(const AttentionLaunch& call, const
 
 // Whether all other splits' partials of the tile are written too. Called by all threads, once per
 // split, after its partials are written: true in one thread block.
+template <int kColumns>
 __device__ __forceinline__ bool IsLastOfTile(const AttentionLaunch& call, const QueryTile& tile,
                                              int64_t first_item, int num_splits,
-                                             const DecodeShared& layout) {
+                                             const DecodeShared<kColumns>& layout) {
   int* const is_last = layout.IsLast();
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -187,10 +208,10 @@ __device__ __forceinline__ bool IsLastOfTile(const AttentionLaunch& call, const 
 
 // Merges the splits of each of the tile's rows: every warp a quarter of them, which then counts as
 // the warp's state. The order depends only on the number of the row's splits.
-template <int kVDim, int kMaps>
+template <int kVDim, int kMaps, int kColumns>
 __device__ __forceinline__ void MergeTile(const AttentionLaunch& call, const QueryTile& tile,
-                                          const DecodeShared& layout, int64_t item_of_split_0,
-                                          int warp, int lane) {
+                                          const DecodeShared<kColumns>& layout,
+                                          int64_t item_of_split_0, int warp, int lane) {
   for (int query = 0; query < tile.num_queries; ++query) {
     const SplitRange splits = call.tiling.SplitsOfRow(
         tile.sequence, (tile.first_query + query) / call.tiling.heads_per_group);
@@ -202,8 +223,10 @@ __device__ __forceinline__ void MergeTile(const AttentionLaunch& call, const Que
     MergeSplits<kVDim, kMaps>(maps, splits.count * warp / kDecodeWarps,
                               splits.count * (warp + 1) / kDecodeWarps, states, lane);
 #pragma unroll
-    for (int map = 0; map < kMaps; ++map)
-      WarpStates<kVDim>{DynamicShared(), layout, query + 8 * map}.Set(warp, maps[map], lane);
+    for (int map = 0; map < kMaps; ++map) {
+      const int column = query + kColumns / 2 * map;
+      WarpStates<kVDim, kColumns>{DynamicShared(), layout, column}.Set(warp, maps[map], lane);
+    }
   }
   __syncthreads();
 }
@@ -270,13 +293,14 @@ struct StripRing {
 };
 
 // Reads the extents by which the tile's scores are quantised, one per row and page of the split.
-// Called by all threads: eight for each row.
+// Called by all threads.
+template <int kColumns>
 __device__ __forceinline__ void ReadExtents(const AttentionLaunch& call, const QueryTile& tile,
-                                            int64_t item, const DecodeShared& layout) {
-  constexpr int kOfRow = kDecodeThreads / kMmaRows;
+                                            int64_t item, const DecodeShared<kColumns>& layout) {
+  constexpr int kOfRow = kDecodeThreads / kColumns;
   const int row = static_cast<int>(threadIdx.x) / kOfRow;
-  const int map = call.finish.has_second_map && row >= 8 ? 1 : 0;
-  const int query = row - 8 * map;
+  const int map = call.finish.has_second_map && row >= kColumns / 2 ? 1 : 0;
+  const int query = row - kColumns / 2 * map;
   const int split_pages = call.tiling.SplitSlots(tile.sequence) / kImagePageSize;
   const int split_of_item = tile.first_slot / kImagePageSize / split_pages;
   const int tile_index = tile.first_query / call.tiling.rows_per_tile;
@@ -309,8 +333,10 @@ __device__ __forceinline__ void ReadExtents(const AttentionLaunch& call, const Q
 // Asks for a thread block's next item. Thread blocks take the items after their first ones by a
 // counter, since some multiprocessors are slower than others. Each takes one number too many, so
 // the counter ends at 0. Called once per item by thread 0.
+template <int kColumns>
 __device__ __forceinline__ void TakeNextWork(const AttentionLaunch& call,
-                                             const DecodeShared& layout, uint32_t num_work) {
+                                             const DecodeShared<kColumns>& layout,
+                                             uint32_t num_work) {
   *layout.NextWork() = gridDim.x + CountInTurn(call.counters, num_work - 1);
 }
 
@@ -335,12 +361,13 @@ struct DecodeWork {
   }
 };
 
-template <typename Codec, int kHeadDim, int kVDim, int kKMaps, bool kBulk, bool kQuantised>
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps, int kTiles, bool kBulk,
+          bool kQuantised>
 __device__ __forceinline__ void StreamStrips(
     const AttentionLaunch& call, const DecodeWork& work, uint32_t num_work,
-    AttentionWarp<Codec, kHeadDim, kVDim, kKMaps>& state,
+    DecodeWarp<Codec, kHeadDim, kVDim, kKMaps, kTiles>& state,
     StripRing<KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>, kBulk>& ring, int warp,
-    const DecodeShared& layout) {
+    const DecodeShared<kMmaColumns * kTiles>& layout) {
   using Strip = KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>;
   const int lane = state.lane;
   const QueryTile& tile = work.tile;
@@ -384,32 +411,35 @@ __device__ __forceinline__ void StreamStrips(
 
 // After the last strip. A tile with one split is finished; of several splits' thread blocks the
 // last one merges them.
-template <int kVDim, int kKMaps, int kBlock>
+template <int kVDim, int kKMaps, int kBlock, int kColumns>
 __device__ __forceinline__ void EndItem(const AttentionLaunch& call, int64_t index, int group,
-                                        const DecodeShared& layout, int warp, int lane) {
+                                        const DecodeShared<kColumns>& layout, int warp, int lane) {
   // Read again: that costs less than registers that hold it while the strips stream by.
   const AttentionItem item = call.plan.items[index];
   const QueryTile tile = QueryTileOf(call, item, group);
   const SplitRange splits = call.tiling.SplitsOfTile(tile.sequence, item.tile);
   if (splits.count > 1) {
-    WritePartials<kVDim>(call, tile, layout, index, warp, lane);
+    WritePartials<kVDim, kColumns>(call, tile, layout, index, warp, lane);
     const int64_t item_of_split_0 = index - item.first_slot / call.tiling.SplitSlots(tile.sequence);
     if (!IsLastOfTile(call, tile, item_of_split_0 + splits.first, splits.count, layout)) return;
     if (kKMaps == 2 || call.finish.has_second_map) {
-      MergeTile<kVDim, 2>(call, tile, layout, item_of_split_0, warp, lane);
+      MergeTile<kVDim, 2, kColumns>(call, tile, layout, item_of_split_0, warp, lane);
     } else {
-      MergeTile<kVDim, 1>(call, tile, layout, item_of_split_0, warp, lane);
+      MergeTile<kVDim, 1, kColumns>(call, tile, layout, item_of_split_0, warp, lane);
     }
   }
-  FinishTile<kVDim, kBlock>(call, tile, layout, warp, lane);
+  FinishTile<kVDim, kBlock, kColumns>(call, tile, layout, warp, lane);
 }
 
-template <typename Codec, int kHeadDim, int kVDim, int kKMaps, bool kBulk, bool kQuantised>
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps, int kTiles, bool kBulk,
+          bool kQuantised>
 __device__ __forceinline__ void DecodeItems(const AttentionLaunch& call) {
   using Strip = KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const DecodeShared layout = {DecodeRingBytes(Strip::kBytes, kVDim, call.num_stages)};
+  constexpr int kColumns = kMmaColumns * kTiles;
+  const DecodeShared<kColumns> layout = {
+      DecodeRingBytes(Strip::kBytes, kVDim, kColumns, call.num_stages)};
   const uint32_t shared = SharedAddress(DynamicShared());
   StripRing<Strip, kBulk> ring = {shared + layout.Ring(warp), shared + layout.Barrier(warp, 0),
                                   call.num_stages, lane};
@@ -428,19 +458,19 @@ __device__ __forceinline__ void DecodeItems(const AttentionLaunch& call) {
         ReadExtents(call, work.tile, work.item, layout);
         __syncthreads();
       }
-      AttentionWarp<Codec, kHeadDim, kVDim, kKMaps> state;
+      DecodeWarp<Codec, kHeadDim, kVDim, kKMaps, kTiles> state;
       state.lane = lane;
-      StreamStrips<Codec, kHeadDim, kVDim, kKMaps, kBulk, kQuantised>(call, work, num_work, state,
-                                                                      ring, warp, layout);
-      PublishWarp<Codec, kHeadDim, kVDim, kKMaps>(state, layout, warp, call.scale_log2);
+      StreamStrips<Codec, kHeadDim, kVDim, kKMaps, kTiles, kBulk, kQuantised>(
+          call, work, num_work, state, ring, warp, layout);
+      PublishWarp(state, layout, warp, call.scale_log2);
     }
     __syncthreads();
     // The next item is on its way while this one ends.
     const uint32_t number = *layout.NextWork();
     if (number < num_work) next = DecodeWork::Load(call, number, lane);
     if (!is_empty) {
-      EndItem<kVDim, kKMaps, kOutBlock<Codec, kHeadDim>>(call, work.item, work.tile.group, layout,
-                                                         warp, lane);
+      EndItem<kVDim, kKMaps, kOutBlock<Codec, kHeadDim>, kColumns>(call, work.item, work.tile.group,
+                                                                   layout, warp, lane);
     }
     if (number >= num_work) return;
     if constexpr (kBulk)
@@ -450,16 +480,16 @@ __device__ __forceinline__ void DecodeItems(const AttentionLaunch& call) {
 }
 
 // Two thread blocks per multiprocessor: without a number ptxas aims at more, and spills.
-template <typename Codec, int kHeadDim, int kVDim, int kKMaps, bool kBulk>
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps, int kTiles, bool kBulk>
 __global__ void __launch_bounds__(kDecodeThreads, 2)
     DiffDecodeKernel(const __grid_constant__ AttentionLaunch call) {
-  DecodeItems<Codec, kHeadDim, kVDim, kKMaps, kBulk, false>(call);
+  DecodeItems<Codec, kHeadDim, kVDim, kKMaps, kTiles, kBulk, false>(call);
 }
 
 template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
 __global__ void __launch_bounds__(kDecodeThreads, 2)
     DiffDecodeQuantisedKernel(const __grid_constant__ AttentionLaunch call) {
-  DecodeItems<Codec, kHeadDim, kVDim, kKMaps, false, true>(call);
+  DecodeItems<Codec, kHeadDim, kVDim, kKMaps, 2, false, true>(call);
 }
 
 }  // namespace diffserve::cuda

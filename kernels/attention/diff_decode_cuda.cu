@@ -16,8 +16,8 @@ struct DecodeInstance {
   int v_dim;
   int k_maps;
   uint32_t strip_bytes;
-  DecodeKernel kernel;       // cp.async
-  DecodeKernel bulk_kernel;  // sm_90
+  DecodeKernel kernel;           // cp.async, two tiles of columns
+  DecodeKernel bulk_kernels[2];  // sm_90; with one tile and with two
 
   template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
   static constexpr DecodeInstance Of() {
@@ -25,8 +25,9 @@ struct DecodeInstance {
             kVDim,
             kKMaps,
             KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>::kBytes,
-            DiffDecodeKernel<Codec, kHeadDim, kVDim, kKMaps, false>,
-            DiffDecodeKernel<Codec, kHeadDim, kVDim, kKMaps, true>};
+            DiffDecodeKernel<Codec, kHeadDim, kVDim, kKMaps, 2, false>,
+            {DiffDecodeKernel<Codec, kHeadDim, kVDim, kKMaps, 1, true>,
+             DiffDecodeKernel<Codec, kHeadDim, kVDim, kKMaps, 2, true>}};
   }
 };
 
@@ -40,15 +41,18 @@ const CodecInstances<DecodeInstance> kTable[] = {
 
 constexpr size_t kReservedSharedBytes = 1024;  // CUDA takes this much per thread block
 
-size_t SharedBytes(const DecodeInstance& instance, const LogitQuant& quant, int num_stages) {
-  return DecodeSharedBytes(instance.strip_bytes, instance.v_dim, num_stages) +
+size_t SharedBytes(const DecodeInstance& instance, int num_tiles, const LogitQuant& quant,
+                   int num_stages) {
+  return DecodeSharedBytes(instance.strip_bytes, instance.v_dim, kMmaColumns * num_tiles,
+                           num_stages) +
          (quant.is_on() ? kDecodeExtentBytes : 0);
 }
 
 // As many stages as let two thread blocks share a multiprocessor (one streams while the other
 // merges), or else as fit one.
-int DecodeStages(const DecodeInstance& instance, const LogitQuant& quant, size_t shared_bytes_max) {
-  const auto bytes = [&](int stages) { return SharedBytes(instance, quant, stages); };
+int DecodeStages(const DecodeInstance& instance, int num_tiles, const LogitQuant& quant,
+                 size_t shared_bytes_max) {
+  const auto bytes = [&](int stages) { return SharedBytes(instance, num_tiles, quant, stages); };
   for (int stages = kDecodeStagesMax; stages >= 2; --stages) {
     if (2 * bytes(stages) + kReservedSharedBytes <= shared_bytes_max) return stages;
   }
@@ -98,7 +102,7 @@ const char* DiffAttentionUnsupported(const DiffSpec& spec, const KvFormat& forma
     return "no CUDA attention kernel has this head_dim, v_dim and number of K maps";
   DeviceLimits limits;  // prefill needs no more than decode
   if (ReadLimits(&limits).ok() &&
-      SharedBytes(*instance, {.bits = 8}, 1) > static_cast<size_t>(limits.shared_bytes_max)) {
+      SharedBytes(*instance, 2, {.bits = 8}, 1) > static_cast<size_t>(limits.shared_bytes_max)) {
     return "this GPU's multiprocessors have too little shared memory for this head_dim and v_dim";
   }
   if (spec.num_kv_groups <= 0 || spec.num_q1_heads % spec.num_kv_groups != 0)
@@ -178,8 +182,12 @@ Status DiffDecode(const DiffAttentionArgs<BFloat16>& args, const AttentionSchedu
   DeviceLimits limits;
   DS_RETURN_IF_ERROR(ReadLimits(&limits));
   const size_t shared_bytes_max = static_cast<size_t>(limits.shared_bytes_max);
-  const int num_stages = DecodeStages(*instance, args.logit_quant, shared_bytes_max);
-  const size_t bytes = SharedBytes(*instance, args.logit_quant, num_stages);
+  const bool has_bulk_copies = limits.has_bulk_copies && schedule.allow_bulk_copies &&
+                               !args.logit_quant.is_on();
+  const int columns = schedule.tiling.rows_per_tile * (args.spec.has_second_map() ? 2 : 1);
+  const int num_tiles = has_bulk_copies && columns <= kMmaColumns ? 1 : 2;
+  const int num_stages = DecodeStages(*instance, num_tiles, args.logit_quant, shared_bytes_max);
+  const size_t bytes = SharedBytes(*instance, num_tiles, args.logit_quant, num_stages);
   if (bytes > shared_bytes_max) return NoKernel();
 
   const AttentionLaunch call = LaunchOf(args, schedule, num_stages);
@@ -190,8 +198,7 @@ Status DiffDecode(const DiffAttentionArgs<BFloat16>& args, const AttentionSchedu
   const LaunchShape shape = {.grid = dim3(static_cast<unsigned>(resident)),
                              .threads = dim3(kDecodeThreads),
                              .shared_bytes = bytes};
-  DecodeKernel kernel = limits.has_bulk_copies && schedule.allow_bulk_copies ? instance->bulk_kernel
-                                                                             : instance->kernel;
+  DecodeKernel kernel = has_bulk_copies ? instance->bulk_kernels[num_tiles - 1] : instance->kernel;
   if (args.logit_quant.is_on()) {
     const QuantisedDecode quantised = FindQuantisedDecode(args.spec, args.kv.format.codec.dtype);
     kernel = quantised.decode;

@@ -28,18 +28,19 @@ struct ExtentStrips {
   }
 };
 
-// Writes the extents of one page, by the four lanes that hold parts of each row.
+// Writes the extents of one page, by the eight lanes that hold parts of each column.
 __device__ __forceinline__ void WriteExtents(const AttentionLaunch& call, const QueryTile& tile,
-                                             int64_t item, int page, const float (&extents)[2],
+                                             int64_t item, int page, const float (&extents)[2][2],
                                              int lane) {
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    float extent = extents[half];
-    extent = fmaxf(extent, __shfl_xor_sync(kAllLanes, extent, 1));
-    extent = fmaxf(extent, __shfl_xor_sync(kAllLanes, extent, 2));
-    const int map = call.finish.has_second_map ? half : 0;
-    const int query = lane / 4 + 8 * (half - map);
-    if (lane % 4 == 0 && query < tile.num_queries)
+  for (int i = 0; i < 4; ++i) {
+    float extent = extents[i / 2][i % 2];
+#pragma unroll
+    for (int bits = 4; bits < 32; bits *= 2)
+      extent = fmaxf(extent, __shfl_xor_sync(kAllLanes, extent, bits));
+    const int map = call.finish.has_second_map ? i / 2 : 0;
+    const int query = lane % 4 * 2 + i % 2 + kMmaColumns * (i / 2 - map);
+    if (lane < 4 && query < tile.num_queries)
       call.Extents(item, tile.group, query, map)[page] = extent;
   }
 }
@@ -47,8 +48,8 @@ __device__ __forceinline__ void WriteExtents(const AttentionLaunch& call, const 
 template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
 __device__ __forceinline__ void StreamExtents(
     const AttentionLaunch& call, const QueryTile& tile, int64_t item,
-    const QueryWarp<Codec, kHeadDim, kVDim, kKMaps>& queries, int warp) {
-  using Strip = typename QueryWarp<Codec, kHeadDim, kVDim, kKMaps>::KStrip;
+    const DecodeQueries<Codec, kHeadDim, kVDim, kKMaps, 2>& queries, int warp) {
+  using Strip = typename DecodeQueries<Codec, kHeadDim, kVDim, kKMaps, 2>::KStrip;
   const int lane = queries.lane;
   const uint32_t shared = SharedAddress(DynamicShared());
   StripRing<Strip, false> ring = {
@@ -60,7 +61,8 @@ __device__ __forceinline__ void StreamExtents(
   const int page_of_lane = lane < num_pages ? call.batch.pages[first_page + lane] : 0;
   const int page_in_split = tile.first_slot % call.tiling.SplitSlots(tile.sequence) /
                             kImagePageSize;
-  float extents[2] = {call.logits.NoExtent(), call.logits.NoExtent()};
+  const float none = call.logits.NoExtent();
+  float extents[2][2] = {{none, none}, {none, none}};
   const int ahead = ring.num_stages - 1;
   for (int j = -ahead; j < strips.count; ++j) {
     const int next = j + ahead;
@@ -76,7 +78,7 @@ __device__ __forceinline__ void StreamExtents(
     __syncwarp();
     if (!strips.EndsPage(j)) continue;
     WriteExtents(call, tile, item, page_in_split + strips.Page(j), extents, lane);
-    extents[0] = extents[1] = call.logits.NoExtent();
+    extents[0][0] = extents[0][1] = extents[1][0] = extents[1][1] = none;
   }
 }
 
@@ -90,7 +92,7 @@ __global__ void __launch_bounds__(kDecodeThreads, 2)
     const QueryTile tile = QueryTileOf(call, call.plan.items[item],
                                        static_cast<int>(work % call.num_groups));
     if (tile.first_slot >= tile.end_slot) continue;
-    QueryWarp<Codec, kHeadDim, kVDim, kKMaps> queries;
+    DecodeQueries<Codec, kHeadDim, kVDim, kKMaps, 2> queries;
     queries.lane = static_cast<int>(threadIdx.x) % 32;
     queries.BeginQueries(call, tile);
     StreamExtents<Codec, kHeadDim, kVDim, kKMaps>(call, tile, item, queries, warp);

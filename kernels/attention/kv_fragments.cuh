@@ -32,12 +32,18 @@ struct ZeroIsKnown {
 
 struct KAsStored : ZeroIsKnown {
   static constexpr int kUnits = 1;
+  static constexpr bool kAsStored = true;
 
   // `offset`: of the lane's row, by (row, half). zeros: of slot lane / 4, twice, and of that + 8.
   template <typename Offset>
   __device__ __forceinline__ static void Load(uint32_t (&k)[kUnits][4], int lane,
                                               const uint32_t (&)[2], const Offset& offset) {
     LdMatrix4(k[0], offset(lane / 16 * 8 + lane % 8, lane / 8 % 2));
+  }
+  template <typename Offset>
+  __device__ __forceinline__ static void LoadRows(uint32_t (&k)[kUnits][4], int lane,
+                                                  const Offset& offset) {
+    LdMatrix4(k[0], offset(lane % 16, lane / 16));
   }
 };
 
@@ -55,12 +61,18 @@ struct KFragments<Int8Codec> : KAsStored {};
 template <>
 struct VFragments<BFloat16Codec> : ZeroIsKnown {
   static constexpr int kUnits = 1;
+  static constexpr bool kAsStored = true;
 
   // zeros: of slots 2 t and 2 t + 1 with t = lane % 4, and of those + 8.
   template <typename Offset>
   __device__ __forceinline__ static void Load(uint32_t (&v)[kUnits][4], int lane,
                                               const uint32_t (&)[2], const Offset& offset) {
     LdMatrix4Transposed(v[0], offset(lane / 8 % 2 * 8 + lane % 8, lane / 16));
+  }
+  template <typename Offset>
+  __device__ __forceinline__ static void LoadRows(uint32_t (&v)[kUnits][4], int lane,
+                                                  const Offset& offset) {
+    LdMatrix4Transposed(v[0], offset(lane / 16 * 8 + lane % 8, lane / 8 % 2));
   }
   __device__ __forceinline__ static constexpr int OutColumn(int t, int e, int product) {
     return 8 * product + 2 * t + e;
@@ -207,6 +219,25 @@ struct VFragments<Int4Codec> : FourBitPairs {
     }
   }
 };
+
+// The same fragments as the left operand of a product, whose 16 rows are slots of K or columns of
+// V. Numbers as they are stored come in its order, since the registers of an operand are
+// neighbours.
+template <typename Fragments, typename Offset>
+__device__ __forceinline__ void LoadRows(uint32_t (&rows)[Fragments::kUnits][4], int lane,
+                                         const uint32_t (&zeros)[2], const Offset& offset) {
+  if constexpr (requires { Fragments::kAsStored; }) {
+    Fragments::LoadRows(rows, lane, offset);
+  } else {
+    Fragments::Load(rows, lane, zeros, offset);
+#pragma unroll
+    for (int unit = 0; unit < Fragments::kUnits; ++unit) {
+      const uint32_t second = rows[unit][1];
+      rows[unit][1] = rows[unit][2];
+      rows[unit][2] = second;
+    }
+  }
+}
 
 template <>
 struct KFragments<Int8KInt4VCodec> : KFragments<Int8Codec> {};

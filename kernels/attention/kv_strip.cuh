@@ -149,6 +149,15 @@ struct KvStrip {
       return begin + OffsetIn(kKChunks, kKChunks, unit / kKChunk, row, half);
     });
   }
+  // The same as A of all 16 slots.
+  __device__ __forceinline__ static void LoadKRows(uint32_t (&k)[K::kUnits][4], uint32_t strip,
+                                                   int map, int unit, const uint32_t (&zeros)[2],
+                                                   int lane) {
+    const uint32_t begin = strip + static_cast<uint32_t>(kChunkColumnBytes * map * kKChunks);
+    LoadRows<K>(k, lane, zeros, [&](int row, int half) {
+      return begin + OffsetIn(kKChunks, kKChunks, unit / kKChunk, row, half);
+    });
+  }
   // V of 16 slots and columns [unit, unit + 16 kUnits) of a part, or up to its last. In each unit
   // fragments 0 and 1 are B of the first product's columns, and 2 and 3 of the second's.
   __device__ __forceinline__ static void LoadV(uint32_t (&v)[V::kUnits][4], uint32_t strip,
@@ -156,6 +165,17 @@ struct KvStrip {
                                                int lane) {
     constexpr int kOfPart = kVChunks / kVParts;
     V::Load(v, lane, zeros, [&](int row, int half) {
+      return strip + kVBegin +
+             OffsetIn(kVChunks, (part + 1) * kOfPart, part * kOfPart + unit / kVChunk, row, half);
+    });
+  }
+
+  // The same as A: rows 0-7 are the first product's columns, and rows 8-15 the second's.
+  __device__ __forceinline__ static void LoadVRows(uint32_t (&v)[V::kUnits][4], uint32_t strip,
+                                                   int part, int unit, const uint32_t (&zeros)[2],
+                                                   int lane) {
+    constexpr int kOfPart = kVChunks / kVParts;
+    LoadRows<V>(v, lane, zeros, [&](int row, int half) {
       return strip + kVBegin +
              OffsetIn(kVChunks, (part + 1) * kOfPart, part * kOfPart + unit / kVChunk, row, half);
     });
@@ -170,6 +190,24 @@ struct KvStrip {
     scales[1] = of_run[0].y;
     scales[2] = of_run[4].x;
     scales[3] = of_run[4].y;
+  }
+  // Those of slots lane / 4 and + 8.
+  __device__ __forceinline__ static void LoadRowScales(float (&scales)[2], uint32_t strip, int run,
+                                                       int lane) {
+    const float* of_run = ScalesAt(strip, run) + lane / 4;
+    scales[0] = of_run[0];
+    scales[1] = of_run[8];
+  }
+  // What LoadV needs of the lane's four slots.
+  __device__ __forceinline__ static void LoadVZeros(uint32_t (&zeros)[2], uint32_t strip, int run,
+                                                    int lane) {
+    zeros[0] = zeros[1] = 0;
+    if constexpr (kHasScales && Codec::Description().v_bits == 4) {
+      float scales[4];
+      LoadScales(scales, strip, run, lane);
+      zeros[0] = V::Zeros(scales[0], scales[1]);
+      zeros[1] = V::Zeros(scales[2], scales[3]);
+    }
   }
   // What LoadK needs of the lane's two slots.
   __device__ __forceinline__ static void LoadKZeros(uint32_t (&zeros)[2], uint32_t strip, int map,

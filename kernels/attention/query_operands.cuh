@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // q of a warp's 16 mma rows as the operand that multiplies K (kv_fragments.cuh). Lane l holds
-// numbers of rows l / 4 and l / 4 + 8, its two halves.
+// numbers of rows l / 4 and l / 4 + 8, its two halves. With turned products, where K has the rows,
+// each half is 8 columns.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -42,6 +43,17 @@ struct BFloat16Queries {
     MmaBFloat16(sums[1], q[unit], k[2], k[3]);
   }
   __device__ __forceinline__ float Product(Sum sum, int) const { return sum; }
+
+  // Turned: sums of 16 slots and the 8 columns of a half.
+  struct Finish {};
+  // For the half's column that lane `lane` loaded. Called by all lanes.
+  __device__ __forceinline__ Finish FinishOf(int, int) const { return {}; }
+  __device__ __forceinline__ static Sum First(const Finish&) { return 0.0f; }
+  __device__ __forceinline__ static float Product(Sum sum, const Finish&) { return sum; }
+  __device__ __forceinline__ void MultiplyTurned(Sum (&sums)[4], int half, int unit,
+                                                 const uint32_t (&k)[4]) const {
+    MmaBFloat16(sums, k, q[unit][half], q[unit][2 + half]);
+  }
 };
 
 // The same for a head that would fill the registers: read from global memory for each product.
@@ -63,14 +75,26 @@ struct UnloadedQueries {
                                            const uint32_t (&k)[4]) const {
     uint32_t operand[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const uint16_t* row = q[i % 2];
-      operand[i] = row == nullptr ? 0 : KFragments<Codec>::Q(row + kDims * unit, i / 2, lane);
-    }
+    for (int i = 0; i < 4; ++i) operand[i] = Operand(i % 2, unit, i / 2);
     MmaBFloat16(sums[0], operand, k[0], k[1]);
     MmaBFloat16(sums[1], operand, k[2], k[3]);
   }
   __device__ __forceinline__ float Product(Sum sum, int) const { return sum; }
+
+  struct Finish {};
+  __device__ __forceinline__ Finish FinishOf(int, int) const { return {}; }
+  __device__ __forceinline__ static Sum First(const Finish&) { return 0.0f; }
+  __device__ __forceinline__ static float Product(Sum sum, const Finish&) { return sum; }
+  __device__ __forceinline__ void MultiplyTurned(Sum (&sums)[4], int half, int unit,
+                                                 const uint32_t (&k)[4]) const {
+    MmaBFloat16(sums, k, Operand(half, unit, 0), Operand(half, unit, 1));
+  }
+
+ private:
+  __device__ __forceinline__ uint32_t Operand(int half, int unit, int part) const {
+    const uint16_t* row = q[half];
+    return row == nullptr ? 0 : KFragments<Codec>::Q(row + kDims * unit, part, lane);
+  }
 };
 
 // As int8 codes (int8_row.h), for int8 K: sums are exact.
@@ -127,7 +151,23 @@ struct Int8Queries {
     MmaInt8(sums[1], q[unit], k[2], k[3]);
   }
   __device__ __forceinline__ float Product(Sum sum, int half) const {
-    return (__builtin_bit_cast(float, sum) - 12582912.0f) * scale[half];
+    return Product(sum, Finish{scale[half], 0});
+  }
+
+  struct Finish {
+    float scale;
+    int32_t first;
+  };
+  __device__ __forceinline__ Finish FinishOf(int half, int lane) const {
+    return {__shfl_sync(kAllLanes, scale[half], lane), __shfl_sync(kAllLanes, first[half], lane)};
+  }
+  __device__ __forceinline__ static Sum First(const Finish& finish) { return finish.first; }
+  __device__ __forceinline__ static float Product(Sum sum, const Finish& finish) {
+    return (__builtin_bit_cast(float, sum) - 12582912.0f) * finish.scale;
+  }
+  __device__ __forceinline__ void MultiplyTurned(Sum (&sums)[4], int half, int unit,
+                                                 const uint32_t (&k)[4]) const {
+    MmaInt8Turned(sums, k, q[unit][half], q[unit][2 + half]);
   }
 
  private:

@@ -129,6 +129,23 @@ TEST_F(DiffDecodeTest, RowIsBitwiseIndependentOfChunks) {
   }
 }
 
+// Few queries are eight columns of a product, more are sixteen.
+TEST_F(DiffDecodeTest, RowHasTheSameBitsInOneTileOfColumnsAndInTwo) {
+  for (DType dtype : cuda::kPageTypes) {
+    for (const DiffSpec& spec : {DiffLlamaSpec(3, 1, 48), DiffLlamaSpec(4, 1, 64), V2Spec(4, 1, 64),
+                                 PlainSpec(8, 1, 64)}) {
+      const auto decode = [&](const std::vector<SequenceShape>& shapes) {
+        ImageBatch batch(spec, shapes, 1, 1, std::vector<uint32_t>(shapes.size(), 5), dtype);
+        return testing::Decode(batch);
+      };
+      std::vector<float> in_two = decode({{530, 1}, {70, 2}});
+      const std::vector<float> in_one = decode({{530, 1}});
+      in_two.resize(in_one.size());
+      EXPECT_TRUE(SameBits(in_one, in_two)) << NameOf(dtype) << ", " << spec.head_dim;
+    }
+  }
+}
+
 TEST_F(DiffDecodeTest, RowsAroundTheLengthsWhereSplitsGrowHaveTheSameBitsAloneAndTogether) {
   const DiffSpec spec = V2Spec(2, 1, 16);
   for (int window : {0, 16384, 16385}) ExpectSameBitsAround(spec, 16384, window);

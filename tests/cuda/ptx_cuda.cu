@@ -25,6 +25,10 @@ __global__ void __launch_bounds__(32)
   for (int i = 0; i < 4; ++i) fragments[lane * 4 + i] = result[i];
 }
 
+__global__ void __launch_bounds__(32) TransposeMatrixKernel(const uint32_t* from, uint32_t* to) {
+  to[threadIdx.x] = TransposeMatrix(from[threadIdx.x]);
+}
+
 __global__ void __launch_bounds__(32) MmaKernel(const uint32_t* a, const uint32_t* b, float* c) {
   const int lane = static_cast<int>(threadIdx.x);
   float sums[4];
@@ -37,6 +41,7 @@ __global__ void __launch_bounds__(32) MmaKernel(const uint32_t* a, const uint32_
   for (int i = 0; i < 4; ++i) c[lane * 4 + i] = sums[i];
 }
 
+template <bool kTurned>
 __global__ void __launch_bounds__(32)
     MmaInt8Kernel(const uint32_t* a, const uint32_t* b, int32_t* c) {
   const int lane = static_cast<int>(threadIdx.x);
@@ -46,7 +51,11 @@ __global__ void __launch_bounds__(32)
     sums[i] = c[lane * 4 + i];
     left[i] = a[lane * 4 + i];
   }
-  MmaInt8(sums, left, b[lane * 2], b[lane * 2 + 1]);
+  if constexpr (kTurned) {
+    MmaInt8Turned(sums, left, b[lane * 2], b[lane * 2 + 1]);
+  } else {
+    MmaInt8(sums, left, b[lane * 2], b[lane * 2 + 1]);
+  }
   for (int i = 0; i < 4; ++i) c[lane * 4 + i] = sums[i];
 }
 
@@ -177,8 +186,11 @@ int RunLdMatrix(bool transposed, const uint16_t* matrices, uint32_t* fragments,
 int RunMma(const uint32_t* a, const uint32_t* b, float* c, CUstream_st* stream) {
   return RunOnce(MmaKernel, 1, 32, stream, a, b, c);
 }
-int RunMmaInt8(const uint32_t* a, const uint32_t* b, int32_t* c, CUstream_st* stream) {
-  return RunOnce(MmaInt8Kernel, 1, 32, stream, a, b, c);
+int RunMmaInt8(bool turned, const uint32_t* a, const uint32_t* b, int32_t* c, CUstream_st* stream) {
+  return RunOnce(turned ? MmaInt8Kernel<true> : MmaInt8Kernel<false>, 1, 32, stream, a, b, c);
+}
+int RunTransposeMatrix(const uint32_t* from, uint32_t* to, CUstream_st* stream) {
+  return RunOnce(TransposeMatrixKernel, 1, 32, stream, from, to);
 }
 int RunCpAsync(const uint32_t* from, uint32_t* to, CUstream_st* stream) {
   return RunOnce(CpAsyncKernel, 1, 32, stream, from, to);

@@ -17,7 +17,10 @@ int RunLdMatrix(bool transposed, const uint16_t* matrices, uint32_t* fragments,
                 CUstream_st* stream);
 // a: [32][4], b: [32][2], c: [32][4], to which the product is added.
 int RunMma(const uint32_t* a, const uint32_t* b, float* c, CUstream_st* stream);
-int RunMmaInt8(const uint32_t* a, const uint32_t* b, int32_t* c, CUstream_st* stream);
+// turned: A unsigned and B signed, else A signed and B unsigned.
+int RunMmaInt8(bool turned, const uint32_t* a, const uint32_t* b, int32_t* c, CUstream_st* stream);
+// An 8x8 matrix of 16 bits in its fragments, [32 lanes].
+int RunTransposeMatrix(const uint32_t* from, uint32_t* to, CUstream_st* stream);
 // 1,024 bytes in two groups; lane l's 16 bytes of group g arrive as chunk 32 g + 31 - l. The first
 // group is read while the second may still be in flight.
 int RunCpAsync(const uint32_t* from, uint32_t* to, CUstream_st* stream);

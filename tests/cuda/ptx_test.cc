@@ -55,6 +55,19 @@ TEST_F(PtxTest, LdMatrixGivesEachLaneTwoNeighboursOfARowOrOfAColumn) {
   }
 }
 
+TEST_F(PtxTest, TransposeMatrixGivesEachLaneTwoNeighboursOfAColumn) {
+  const auto pair_of = [](int first, int second) {
+    return static_cast<uint32_t>(first) | static_cast<uint32_t>(second) << 16;
+  };
+  std::vector<uint32_t> from, expected;
+  for (int lane = 0; lane < 32; ++lane) {
+    const int g = lane / 4, t = lane % 4;
+    from.push_back(pair_of(100 * g + 2 * t, 100 * g + 2 * t + 1));
+    expected.push_back(pair_of(100 * (2 * t) + g, 100 * (2 * t + 1) + g));
+  }
+  EXPECT_EQ(Run<uint32_t>(from, 32, testing::RunTransposeMatrix), expected);
+}
+
 uint32_t Pair(float low, float high) {
   return uint32_t{FloatToBFloat16(low)} | uint32_t{FloatToBFloat16(high)} << 16;
 }
@@ -98,34 +111,40 @@ TEST_F(PtxTest, MmaMultipliesItsFragments) {
 // holds A[g + 8 i][16 h + 4 t] and its three right neighbours, b register h B[16 h + 4 t][g] and
 // its three lower ones, c register 2 i + e C[g + 8 i][2 t + e].
 TEST_F(PtxTest, MmaInt8MultipliesItsFragments) {
-  const auto a_of = [](int row, int k) { return (row * 41 + k * 59) % 256 - 128; };
-  const auto b_of = [](int k, int column) { return (k * 37 + column * 101) % 256; };
-  const auto quad = [](auto number_of) {
-    uint32_t bytes = 0;
-    for (int i = 0; i < 4; ++i) bytes |= (static_cast<uint32_t>(number_of(i)) & 0xff) << 8 * i;
-    return bytes;
-  };
-  std::vector<uint32_t> a, b;
-  std::vector<int32_t> c;
-  for (int lane = 0; lane < 32; ++lane) {
-    const int g = lane / 4, t = lane % 4;
-    for (int r = 0; r < 4; ++r)
-      a.push_back(quad([&](int i) { return a_of(g + r % 2 * 8, 4 * t + r / 2 * 16 + i); }));
-    for (int r = 0; r < 2; ++r)
-      b.push_back(quad([&](int i) { return b_of(4 * t + 16 * r + i, g); }));
-    for (int i = 0; i < 4; ++i) c.push_back(0x4b400000 - 1000 * lane - i);
-  }
-  const DeviceArray<uint32_t> device_a(a, *stream_), device_b(b, *stream_);
-  const DeviceArray<int32_t> device_c(c, *stream_);
-  ASSERT_TRUE(IsOk(
-      testing::RunMmaInt8(device_a.data(), device_b.data(), device_c.data(), stream_->handle())));
-  const std::vector<int32_t> sums = device_c.Read(*stream_);
-  for (int lane = 0; lane < 32; ++lane) {
-    for (int i = 0; i < 4; ++i) {
-      int32_t expected = 0x4b400000 - 1000 * lane - i;
-      for (int k = 0; k < 32; ++k)
-        expected += a_of(lane / 4 + i / 2 * 8, k) * b_of(k, lane % 4 * 2 + i % 2);
-      EXPECT_EQ(sums[static_cast<size_t>(lane * 4 + i)], expected) << lane << " " << i;
+  for (bool turned : {false, true}) {
+    const auto a_of = [&](int row, int k) {
+      return (row * 41 + k * 59) % 256 - (turned ? 0 : 128);
+    };
+    const auto b_of = [&](int k, int column) {
+      return (k * 37 + column * 101) % 256 - (turned ? 128 : 0);
+    };
+    const auto quad = [](auto number_of) {
+      uint32_t bytes = 0;
+      for (int i = 0; i < 4; ++i) bytes |= (static_cast<uint32_t>(number_of(i)) & 0xff) << 8 * i;
+      return bytes;
+    };
+    std::vector<uint32_t> a, b;
+    std::vector<int32_t> c;
+    for (int lane = 0; lane < 32; ++lane) {
+      const int g = lane / 4, t = lane % 4;
+      for (int r = 0; r < 4; ++r)
+        a.push_back(quad([&](int i) { return a_of(g + r % 2 * 8, 4 * t + r / 2 * 16 + i); }));
+      for (int r = 0; r < 2; ++r)
+        b.push_back(quad([&](int i) { return b_of(4 * t + 16 * r + i, g); }));
+      for (int i = 0; i < 4; ++i) c.push_back(0x4b400000 - 1000 * lane - i);
+    }
+    const DeviceArray<uint32_t> device_a(a, *stream_), device_b(b, *stream_);
+    const DeviceArray<int32_t> device_c(c, *stream_);
+    ASSERT_TRUE(IsOk(testing::RunMmaInt8(turned, device_a.data(), device_b.data(), device_c.data(),
+                                         stream_->handle())));
+    const std::vector<int32_t> sums = device_c.Read(*stream_);
+    for (int lane = 0; lane < 32; ++lane) {
+      for (int i = 0; i < 4; ++i) {
+        int32_t expected = 0x4b400000 - 1000 * lane - i;
+        for (int k = 0; k < 32; ++k)
+          expected += a_of(lane / 4 + i / 2 * 8, k) * b_of(k, lane % 4 * 2 + i % 2);
+        EXPECT_EQ(sums[static_cast<size_t>(lane * 4 + i)], expected) << lane << " " << i;
+      }
     }
   }
 }

@@ -199,6 +199,12 @@ __device__ __forceinline__ void LdMatrix4Transposed(uint32_t (&fragments)[4], ui
                : "r"(row)
                : "memory");
 }
+// Transposes an 8x8 tile of 16-bit elements, of which each lane holds a pair as LdMatrix4 gives it.
+__device__ __forceinline__ uint32_t TransposeMatrix(uint32_t pair) {
+  uint32_t transposed;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(pair));
+  return transposed;
+}
 // C[16][8] += A[16][16] B[16][8]
 __device__ __forceinline__ void MmaBFloat16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                             uint32_t b1) {
@@ -213,6 +219,15 @@ __device__ __forceinline__ void MmaInt8(int32_t (&c)[4], const uint32_t (&a)[4],
                                         uint32_t b1) {
   asm volatile(
       "mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+// The same with unsigned A and signed B.
+__device__ __forceinline__ void MmaInt8Turned(int32_t (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                              uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
       "{%8, %9}, {%0, %1, %2, %3};"
       : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));

@@ -118,6 +118,27 @@ void LdMatrix4(uint32_t (&fragments)[4], uint32_t row) {
   for (int i = 0; i < 4; ++i) fragments[i] = result[i];
 }
 
+struct TransposeArgument {
+  uint32_t pair;
+  uint32_t transposed;
+};
+
+// Lane l has row l / 4, columns 2 (l % 4) and + 1.
+inline void TransposeApply(void* const (&lanes)[32]) {
+  const auto of_lane = [&](int lane) -> TransposeArgument& {
+    return *static_cast<TransposeArgument*>(lanes[lane]);
+  };
+  for (int lane = 0; lane < 32; ++lane) {
+    uint32_t pair = 0;
+    for (int i = 0; i < 2; ++i) {
+      const int row = lane % 4 * 2 + i, column = lane / 4;
+      const uint32_t source = of_lane(row * 4 + column / 2).pair;
+      pair |= (source >> (column % 2 * 16) & 0xffff) << (16 * i);
+    }
+    of_lane(lane).transposed = pair;
+  }
+}
+
 template <typename Sum>
 struct MmaArgument {
   uint32_t a[4];
@@ -159,17 +180,17 @@ inline void MmaApply(void* const (&lanes)[32]) {
 
 // The same for bytes, four per register: a0 is A[g][4t..], a1 A[g + 8][4t..], a2 A[g][4t + 16..],
 // a3 A[g + 8][4t + 16..]; b0 is B[4t..][g], b1 B[4t + 16..][g]. Sums wrap around.
-inline void MmaInt8Apply(void* const (&lanes)[32]) {
-  int8_t a[16][32];
-  uint8_t b[32][8];
+template <typename A, typename B>
+void MmaInt8Apply(void* const (&lanes)[32]) {
+  A a[16][32];
+  B b[32][8];
   for (int lane = 0; lane < 32; ++lane) {
     const auto& argument = *static_cast<const MmaArgument<int32_t>*>(lanes[lane]);
     const int g = lane / 4, t = lane % 4;
     for (int i = 0; i < 4; ++i) {
       for (int r = 0; r < 4; ++r)
-        a[g + r % 2 * 8][4 * t + i + r / 2 * 16] = static_cast<int8_t>(argument.a[r] >> 8 * i);
-      for (int r = 0; r < 2; ++r)
-        b[4 * t + i + r * 16][g] = static_cast<uint8_t>(argument.b[r] >> 8 * i);
+        a[g + r % 2 * 8][4 * t + i + r / 2 * 16] = static_cast<A>(argument.a[r] >> 8 * i);
+      for (int r = 0; r < 2; ++r) b[4 * t + i + r * 16][g] = static_cast<B>(argument.b[r] >> 8 * i);
     }
   }
   for (int lane = 0; lane < 32; ++lane) {
@@ -191,13 +212,23 @@ inline void LdMatrix4Transposed(uint32_t (&fragments)[4], uint32_t row) {
   on_cpu::LdMatrix4<true>(fragments, row);
 }
 
+inline uint32_t TransposeMatrix(uint32_t pair) {
+  on_cpu::TransposeArgument argument{pair, 0};
+  shim::MeetWarp(0xffffffffu, "movmatrix", &argument, on_cpu::TransposeApply);
+  return argument.transposed;
+}
 inline void MmaBFloat16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   on_cpu::MmaArgument<float> argument{{a[0], a[1], a[2], a[3]}, {b0, b1}, c};
   shim::MeetWarp(0xffffffffu, "mma", &argument, on_cpu::MmaApply);
 }
 inline void MmaInt8(int32_t (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   on_cpu::MmaArgument<int32_t> argument{{a[0], a[1], a[2], a[3]}, {b0, b1}, c};
-  shim::MeetWarp(0xffffffffu, "mma of bytes", &argument, on_cpu::MmaInt8Apply);
+  shim::MeetWarp(0xffffffffu, "mma of bytes", &argument, on_cpu::MmaInt8Apply<int8_t, uint8_t>);
+}
+inline void MmaInt8Turned(int32_t (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  on_cpu::MmaArgument<int32_t> argument{{a[0], a[1], a[2], a[3]}, {b0, b1}, c};
+  shim::MeetWarp(0xffffffffu, "turned mma of bytes", &argument,
+                 on_cpu::MmaInt8Apply<uint8_t, int8_t>);
 }
 
 inline uint32_t AndOr(uint32_t x, uint32_t mask, uint32_t bits) { return (x & mask) | bits; }
