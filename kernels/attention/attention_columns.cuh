@@ -4,9 +4,10 @@
 // products waste less, and their sums take half the registers that they take in prefill
 // (attention_warp.cuh), or less.
 //
-// kTiles products lie side by side. With one, columns 0-3 are queries of map 1 and columns 4-7
-// their noise queries (map 2). With two, each map has one. Without a second map all columns are
-// queries. A column's sums do not depend on the other columns, nor on kTiles.
+// kSlots: of a strip or a page, as they lie in shared memory. kTiles products lie side by side.
+// With one, columns 0-3 are queries of map 1 and columns 4-7 their noise queries (map 2). With two,
+// each map has one. Without a second map all columns are queries. A column's sums do not depend on
+// the other columns, nor on kTiles.
 #pragma once
 
 #include "kernels/attention/attention_warp.cuh"
@@ -15,11 +16,17 @@ namespace diffserve::cuda {
 
 inline constexpr int kMmaColumns = 8;
 
+// A strip in shared memory: where it, or its page, begins, and its first slot there.
+struct SharedStrip {
+  uint32_t address;
+  int first;
+};
+
 // The queries, and their scores. Lane l reads the query of column l / 4 of each tile. It holds the
 // sums of columns 2 (l % 4) and + 1, as [0] and [1], for slots l / 4 and l / 4 + 8 of a strip.
-template <typename Codec, int kHeadDim, int kVDim, int kKMaps, int kTiles>
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps, int kTiles, int kSlots>
 struct DecodeQueries {
-  using KStrip = KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize, true>;
+  using KStrip = KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize, true, kSlots>;
   using K = typename KStrip::K;
   using Operands = QueryOperands<Codec, kHeadDim>;
   using Sum = typename Operands::Sum;
@@ -47,12 +54,13 @@ struct DecodeQueries {
 
   // Stage 1: scores of the slots. With two K and one tile, both multiply all columns, and each
   // column keeps the product with its own map's K.
-  __device__ __forceinline__ void Scores(uint32_t strip, float (&scores)[kTiles][4]) const {
+  __device__ __forceinline__ void Scores(const SharedStrip& strip,
+                                         float (&scores)[kTiles][4]) const {
     Sum sums[kKMaps][kTiles][4];
     uint32_t zeros[kKMaps][2] = {};
 #pragma unroll
     for (int map = 0; map < kKMaps; ++map) {
-      KStrip::LoadKZeros(zeros[map], strip, map, lane);
+      KStrip::LoadKZeros(zeros[map], strip.address, map, lane, strip.first);
 #pragma unroll
       for (int i = 0; i < 4 * kTiles; ++i)
         sums[map][i / 4][i % 4] = Operands::First(finish[i / 4][i % 2]);
@@ -62,7 +70,8 @@ struct DecodeQueries {
 #pragma unroll
       for (int map = 0; map < kKMaps; ++map) {
         uint32_t k[K::kUnits][4];
-        KStrip::LoadKRows(k, strip, map, Operands::kDims * first, zeros[map], lane);
+        KStrip::LoadKRows(k, strip.address, strip.first, map, Operands::kDims * first, zeros[map],
+                          lane);
 #pragma unroll
         for (int unit = 0; unit < K::kUnits; ++unit) {
           if (first + unit >= Operands::kUnits) break;
@@ -100,8 +109,8 @@ struct DecodeQueries {
   }
 
   // Widens the extents of the lane's columns by the scores that the lane holds of the strip.
-  __device__ __forceinline__ void Widen(float (&extents)[kTiles][2], uint32_t strip, int first_slot,
-                                        const AttentionLaunch& call) const {
+  __device__ __forceinline__ void Widen(float (&extents)[kTiles][2], const SharedStrip& strip,
+                                        int first_slot, const AttentionLaunch& call) const {
     float scores[kTiles][4];
     Scores(strip, scores);
 #pragma unroll
@@ -116,13 +125,13 @@ struct DecodeQueries {
   // With one tile: whether the lane's columns are of map 2.
   __device__ __forceinline__ bool IsMap2() const { return lane % 4 >= 2; }
 
-  __device__ __forceinline__ void MultiplyByScales(uint32_t strip,
+  __device__ __forceinline__ void MultiplyByScales(const SharedStrip& strip,
                                                    float (&scores)[kTiles][4]) const {
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
       const int map = kKMaps == 1 ? 0 : kTiles == 2 ? i : IsMap2() ? 1 : 0;
       float scales[2];
-      KStrip::LoadRowScales(scales, strip, map, lane);
+      KStrip::LoadRowScales(scales, strip.address, strip.first, map, lane);
 #pragma unroll
       for (int j = 0; j < 4; ++j) scores[i][j] *= K::Scale(scales[j / 2]);
     }
@@ -130,10 +139,10 @@ struct DecodeQueries {
 };
 
 // One warp's share of a tile.
-template <typename Codec, int kHeadDim, int kVDim, int kKMaps, int kTiles>
-struct DecodeWarp : DecodeQueries<Codec, kHeadDim, kVDim, kKMaps, kTiles> {
-  using Strip = KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>;
-  using Queries = DecodeQueries<Codec, kHeadDim, kVDim, kKMaps, kTiles>;
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps, int kTiles, int kSlots>
+struct DecodeWarp : DecodeQueries<Codec, kHeadDim, kVDim, kKMaps, kTiles, kSlots> {
+  using Strip = KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize, false, kSlots>;
+  using Queries = DecodeQueries<Codec, kHeadDim, kVDim, kKMaps, kTiles, kSlots>;
   using Queries::lane;
   using V = typename Strip::V;
   static constexpr int kVSteps = kVDim / 16;
@@ -189,7 +198,8 @@ struct DecodeWarp : DecodeQueries<Codec, kHeadDim, kVDim, kKMaps, kTiles> {
   }
 
   // Stage 3: output += p V.
-  __device__ __forceinline__ void Accumulate(uint32_t strip, const float (&p)[kTiles][4]) {
+  __device__ __forceinline__ void Accumulate(const SharedStrip& strip,
+                                             const float (&p)[kTiles][4]) {
     constexpr int kSteps = kVSteps / Strip::kVParts;  // per part
 #pragma unroll
     for (int part = 0; part < Strip::kVParts; ++part) {
@@ -199,7 +209,7 @@ struct DecodeWarp : DecodeQueries<Codec, kHeadDim, kVDim, kKMaps, kTiles> {
 #pragma unroll
       for (int step = 0; step < kSteps; step += V::kUnits) {
         uint32_t v[V::kUnits][4];
-        Strip::LoadVRows(v, strip, part, 16 * step, zeros, lane);
+        Strip::LoadVRows(v, strip.address, strip.first, part, 16 * step, zeros, lane);
 #pragma unroll
         for (int unit = 0; unit < V::kUnits; ++unit) {
           if (step + unit >= kSteps) break;
@@ -213,11 +223,12 @@ struct DecodeWarp : DecodeQueries<Codec, kHeadDim, kVDim, kKMaps, kTiles> {
   // p times the scale of each slot's part of V, rounded to bf16, as the right operand; and that
   // part's zeros.
   __device__ __forceinline__ void Weighted(uint32_t (&weights)[kTiles][2], uint32_t (&zeros)[2],
-                                           uint32_t strip, int part,
+                                           const SharedStrip& strip, int part,
                                            const float (&p)[kTiles][4]) const {
     float scales[2] = {1.0f, 1.0f};
-    if constexpr (Strip::kHasScales) Strip::LoadRowScales(scales, strip, kKMaps + part, lane);
-    Strip::LoadVZeros(zeros, strip, kKMaps + part, lane);
+    if constexpr (Strip::kHasScales)
+      Strip::LoadRowScales(scales, strip.address, strip.first, kKMaps + part, lane);
+    Strip::LoadVZeros(zeros, strip.address, strip.first, kKMaps + part, lane);
 #pragma unroll
     for (int i = 0; i < 2 * kTiles; ++i) {
       const int half = i % 2;  // of the strip
@@ -232,7 +243,7 @@ struct DecodeWarp : DecodeQueries<Codec, kHeadDim, kVDim, kKMaps, kTiles> {
     return 16 * step + V::OutColumn(lane / 8, lane / 4 % 2, product);
   }
 
-  __device__ __forceinline__ void Consume(uint32_t strip, int first_slot, bool masked,
+  __device__ __forceinline__ void Consume(const SharedStrip& strip, int first_slot, bool masked,
                                           const AttentionLaunch& call) {
     float scores[kTiles][4];
     this->Scores(strip, scores);
@@ -242,7 +253,7 @@ struct DecodeWarp : DecodeQueries<Codec, kHeadDim, kVDim, kKMaps, kTiles> {
   }
 
   // The same with quantised scores.
-  __device__ __forceinline__ void Consume(uint32_t strip, int first_slot, bool masked,
+  __device__ __forceinline__ void Consume(const SharedStrip& strip, int first_slot, bool masked,
                                           const AttentionLaunch& call, const RowExtents& extents) {
     float scores[kTiles][4];
     this->Scores(strip, scores);

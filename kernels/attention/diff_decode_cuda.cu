@@ -5,6 +5,7 @@
 
 #include "kernels/attention/attention_launch.cuh"
 #include "kernels/attention/diff_decode.cuh"
+#include "kernels/attention/diff_decode_pages.cuh"
 
 namespace diffserve::cuda {
 namespace {
@@ -16,8 +17,9 @@ struct DecodeInstance {
   int v_dim;
   int k_maps;
   uint32_t strip_bytes;
-  DecodeKernel kernel;           // cp.async, two tiles of columns
-  DecodeKernel bulk_kernels[2];  // sm_90; with one tile and with two
+  uint32_t page_bytes;
+  DecodeKernel strips;    // cp.async
+  DecodeKernel pages[2];  // sm_90; with one tile of columns and with two
 
   template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
   static constexpr DecodeInstance Of() {
@@ -25,9 +27,10 @@ struct DecodeInstance {
             kVDim,
             kKMaps,
             KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>::kBytes,
-            DiffDecodeKernel<Codec, kHeadDim, kVDim, kKMaps, 2, false>,
-            {DiffDecodeKernel<Codec, kHeadDim, kVDim, kKMaps, 1, true>,
-             DiffDecodeKernel<Codec, kHeadDim, kVDim, kKMaps, 2, true>}};
+            DecodePage<Codec, kHeadDim, kVDim, kKMaps>::kBytes,
+            DiffDecodeKernel<Codec, kHeadDim, kVDim, kKMaps>,
+            {DiffDecodePagesKernel<Codec, kHeadDim, kVDim, kKMaps, 1>,
+             DiffDecodePagesKernel<Codec, kHeadDim, kVDim, kKMaps, 2>}};
   }
 };
 
@@ -39,26 +42,52 @@ const CodecInstances<DecodeInstance> kTable[] = {
     {DType::kFp8E4M3, kHeadShapes<Fp8E4M3Codec, DecodeInstance>},
 };
 
-constexpr size_t kReservedSharedBytes = 1024;  // CUDA takes this much per thread block
+// A kernel and its launch.
+struct DecodeChoice {
+  DecodeKernel kernel;
+  int threads;
+  int blocks;  // that share a multiprocessor
+  int num_stages;
+  size_t shared_bytes;
+};
 
-size_t SharedBytes(const DecodeInstance& instance, int num_tiles, const LogitQuant& quant,
-                   int num_stages) {
-  return DecodeSharedBytes(instance.strip_bytes, instance.v_dim, kMmaColumns * num_tiles,
-                           num_stages) +
-         (quant.is_on() ? kDecodeExtentBytes : 0);
+// Two thread blocks share a multiprocessor if they can: one streams while the other merges. Then as
+// many stages as fit.
+template <typename Bytes>
+void FitStages(int stages_min, int stages_max, size_t shared_bytes_max, const Bytes& bytes,
+               DecodeChoice& choice) {
+  const auto fits = [&](int blocks, int stages) {
+    const size_t reserved = static_cast<size_t>(blocks - 1) * kReservedSharedBytes;
+    return static_cast<size_t>(blocks) * bytes(stages) + reserved <= shared_bytes_max;
+  };
+  if (choice.blocks == 2 && !fits(2, std::max(2, stages_min))) choice.blocks = 1;
+  choice.num_stages = stages_max;
+  while (choice.num_stages > stages_min && !fits(choice.blocks, choice.num_stages))
+    --choice.num_stages;
+  choice.shared_bytes = bytes(choice.num_stages);
 }
 
-// As many stages as let two thread blocks share a multiprocessor (one streams while the other
-// merges), or else as fit one.
-int DecodeStages(const DecodeInstance& instance, int num_tiles, const LogitQuant& quant,
-                 size_t shared_bytes_max) {
-  const auto bytes = [&](int stages) { return SharedBytes(instance, num_tiles, quant, stages); };
-  for (int stages = kDecodeStagesMax; stages >= 2; --stages) {
-    if (2 * bytes(stages) + kReservedSharedBytes <= shared_bytes_max) return stages;
-  }
-  int stages = kDecodeStagesMax;
-  while (stages > 1 && bytes(stages) > shared_bytes_max) --stages;
-  return stages;
+DecodeChoice ChooseStrips(const DecodeInstance& instance, const LogitQuant& quant,
+                          size_t shared_bytes_max) {
+  DecodeChoice choice = {instance.strips, kDecodeThreads, 2, 1, 0};
+  const auto bytes = [&](int stages) {
+    return DecodeSharedBytes(instance.strip_bytes, instance.v_dim, stages) +
+           (quant.is_on() ? kDecodeExtentBytes : 0);
+  };
+  FitStages(1, kDecodeStagesMax, shared_bytes_max, bytes, choice);
+  return choice;
+}
+
+// rows: of a tile, in both maps.
+DecodeChoice ChoosePages(const DecodeInstance& instance, int rows, size_t shared_bytes_max) {
+  const int tiles = rows <= kMmaColumns ? 1 : 2;
+  DecodeChoice choice = {instance.pages[tiles - 1], kDecodePagesThreads,
+                         DecodePagesBlocks(instance.page_bytes, instance.v_dim, tiles), 1, 0};
+  const auto bytes = [&](int stages) {
+    return DecodePagesSharedBytes(instance.page_bytes, instance.v_dim, tiles, stages);
+  };
+  FitStages(kDecodePageStagesMin, kDecodePageStagesMax, shared_bytes_max, bytes, choice);
+  return choice;
 }
 
 // One warp.
@@ -101,9 +130,10 @@ const char* DiffAttentionUnsupported(const DiffSpec& spec, const KvFormat& forma
   if (instance == nullptr)
     return "no CUDA attention kernel has this head_dim, v_dim and number of K maps";
   DeviceLimits limits;  // prefill needs no more than decode
-  if (ReadLimits(&limits).ok() &&
-      SharedBytes(*instance, 2, {.bits = 8}, 1) > static_cast<size_t>(limits.shared_bytes_max)) {
-    return "this GPU's multiprocessors have too little shared memory for this head_dim and v_dim";
+  if (ReadLimits(&limits).ok()) {
+    const auto most = static_cast<size_t>(limits.shared_bytes_max);
+    if (ChooseStrips(*instance, {.bits = 8}, most).shared_bytes > most)
+      return "this GPU's multiprocessors have too little shared memory for this head_dim and v_dim";
   }
   if (spec.num_kv_groups <= 0 || spec.num_q1_heads % spec.num_kv_groups != 0)
     return "the groups do not divide the signal heads";
@@ -182,23 +212,22 @@ Status DiffDecode(const DiffAttentionArgs<BFloat16>& args, const AttentionSchedu
   DeviceLimits limits;
   DS_RETURN_IF_ERROR(ReadLimits(&limits));
   const size_t shared_bytes_max = static_cast<size_t>(limits.shared_bytes_max);
-  const bool has_bulk_copies = limits.has_bulk_copies && schedule.allow_bulk_copies &&
-                               !args.logit_quant.is_on();
-  const int columns = schedule.tiling.rows_per_tile * (args.spec.has_second_map() ? 2 : 1);
-  const int num_tiles = has_bulk_copies && columns <= kMmaColumns ? 1 : 2;
-  const int num_stages = DecodeStages(*instance, num_tiles, args.logit_quant, shared_bytes_max);
-  const size_t bytes = SharedBytes(*instance, num_tiles, args.logit_quant, num_stages);
-  if (bytes > shared_bytes_max) return NoKernel();
+  DecodeChoice choice = ChooseStrips(*instance, args.logit_quant, shared_bytes_max);
+  if (limits.has_bulk_copies && schedule.allow_bulk_copies && !args.logit_quant.is_on()) {
+    const int rows = schedule.tiling.rows_per_tile * (args.spec.has_second_map() ? 2 : 1);
+    const DecodeChoice pages = ChoosePages(*instance, rows, shared_bytes_max);
+    if (pages.shared_bytes <= shared_bytes_max) choice = pages;
+  }
+  if (choice.shared_bytes > shared_bytes_max) return NoKernel();
 
-  const AttentionLaunch call = LaunchOf(args, schedule, num_stages);
+  const AttentionLaunch call = LaunchOf(args, schedule, choice.num_stages);
   // The grid fits the device for any plan, so a graph of this launch serves every batch of these
   // sizes.
-  const int64_t resident = int64_t{limits.multiprocessors} *
-                           static_cast<int64_t>(std::min<size_t>(2, shared_bytes_max / bytes));
+  const int resident = limits.multiprocessors * choice.blocks;
   const LaunchShape shape = {.grid = dim3(static_cast<unsigned>(resident)),
-                             .threads = dim3(kDecodeThreads),
-                             .shared_bytes = bytes};
-  DecodeKernel kernel = has_bulk_copies ? instance->bulk_kernels[num_tiles - 1] : instance->kernel;
+                             .threads = dim3(static_cast<unsigned>(choice.threads)),
+                             .shared_bytes = choice.shared_bytes};
+  DecodeKernel kernel = choice.kernel;
   if (args.logit_quant.is_on()) {
     const QuantisedDecode quantised = FindQuantisedDecode(args.spec, args.kv.format.codec.dtype);
     kernel = quantised.decode;

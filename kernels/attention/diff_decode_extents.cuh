@@ -48,13 +48,12 @@ __device__ __forceinline__ void WriteExtents(const AttentionLaunch& call, const 
 template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
 __device__ __forceinline__ void StreamExtents(
     const AttentionLaunch& call, const QueryTile& tile, int64_t item,
-    const DecodeQueries<Codec, kHeadDim, kVDim, kKMaps, 2>& queries, int warp) {
-  using Strip = typename DecodeQueries<Codec, kHeadDim, kVDim, kKMaps, 2>::KStrip;
+    const DecodeQueries<Codec, kHeadDim, kVDim, kKMaps, 2, kStripSlots>& queries, int warp) {
+  using Strip = typename DecodeQueries<Codec, kHeadDim, kVDim, kKMaps, 2, kStripSlots>::KStrip;
   const int lane = queries.lane;
   const uint32_t shared = SharedAddress(DynamicShared());
-  StripRing<Strip, false> ring = {
-      shared + static_cast<uint32_t>(warp * call.num_stages) * Strip::kBytes, 0, call.num_stages,
-      lane};
+  StripRing<Strip> ring = {shared + static_cast<uint32_t>(warp * call.num_stages) * Strip::kBytes,
+                           call.num_stages, lane};
   const ExtentStrips strips = ExtentStrips::Of(tile, warp);
   const int num_pages = (tile.end_slot - tile.first_slot + kImagePageSize - 1) / kImagePageSize;
   const int first_page = tile.sequence.first_page + tile.first_slot / kImagePageSize;
@@ -74,7 +73,7 @@ __device__ __forceinline__ void StreamExtents(
     const uint32_t strip = ring.Wait();
     const int slot = tile.first_slot + strips.Page(j) * kImagePageSize +
                      j % kStripsPerPage * kStripSlots;
-    queries.Widen(extents, strip, slot, call);
+    queries.Widen(extents, {strip, 0}, slot, call);
     __syncwarp();
     if (!strips.EndsPage(j)) continue;
     WriteExtents(call, tile, item, page_in_split + strips.Page(j), extents, lane);
@@ -92,7 +91,7 @@ __global__ void __launch_bounds__(kDecodeThreads, 2)
     const QueryTile tile = QueryTileOf(call, call.plan.items[item],
                                        static_cast<int>(work % call.num_groups));
     if (tile.first_slot >= tile.end_slot) continue;
-    DecodeQueries<Codec, kHeadDim, kVDim, kKMaps, 2> queries;
+    DecodeQueries<Codec, kHeadDim, kVDim, kKMaps, 2, kStripSlots> queries;
     queries.lane = static_cast<int>(threadIdx.x) % 32;
     queries.BeginQueries(call, tile);
     StreamExtents<Codec, kHeadDim, kVDim, kKMaps>(call, tile, item, queries, warp);

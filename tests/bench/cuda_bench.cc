@@ -260,6 +260,12 @@ class Bench {
                 {.batch = 32, .position = 4095});
     DecodeShare("plain_d64_heads32_groups8_batch64_length4096", PlainSpec(32, 8, 64),
                 {.batch = 64, .position = 4095});
+    // The portable kernel, whose warps fetch strips: what the warp that fetches pages brings. And
+    // twice the queries, which are two tiles of columns.
+    DecodeShare("v1_d128_heads16_groups4_batch64_length2048", DiffLlamaSpec(16, 4, 128),
+                {.batch = 64, .position = 2047, .allow_bulk_copies = false}, "strips_");
+    DecodeShare("v1_d128_heads16_groups4_batch64_length2048", DiffLlamaSpec(16, 4, 128),
+                {.batch = 64, .position = 2046, .rows = 2}, "rows2_");
     // More of the same: what a launch costs beside its bytes falls out.
     for (int batch : {128, 256}) {
       DecodeShare("v1_d128_heads16_groups4_batch" + std::to_string(batch) + "_length2048",

@@ -101,6 +101,7 @@ Problem::Problem(const DiffSpec& spec, const ProblemShape& shape, const cuda::St
   args_.lambda = 0.5f;
   args_.lambda_rows = lambda_rows_.as<float>();
   schedule_.tiling = tiling;
+  schedule_.allow_bulk_copies = shape.allow_bulk_copies;
   schedule_.plan = {num_items_.as<int32_t>(), items_.as<cuda::AttentionItem>(),
                     static_cast<int>(items_max)};
   schedule_.partials = partials_.as<float>();

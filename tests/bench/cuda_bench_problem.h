@@ -20,6 +20,7 @@ struct ProblemShape {
   bool is_decode = true;
   int copies = 1;                           // of the pages
   int split_slots = cuda::kSplitsByLength;  // of decode
+  bool allow_bulk_copies = true;
   DType pages = DType::kBFloat16;  // others hold one code everywhere: no score exceeds another
   // Which K map, columns of V and columns of q this problem has, where it is a part of another one.
   int first_map = 0;

@@ -90,7 +90,8 @@ TEST_F(DiffDecodeTest, EveryLengthAroundAStripAPageAndASplitMatchesTheReference)
 }
 
 TEST_F(DiffDecodeTest, EveryNumberOfStagesMatchesTheReference) {
-  for (int shared_kib : {24, 40, 60, 100, 140}) {  // one to four stages of strips of 4 KiB
+  // Strips of 6 KiB per warp, or from 66 KiB on two to four pages of 24 KiB.
+  for (int shared_kib : {24, 40, 60, 66, 90, 140, 227}) {
     SimulateSharedBytes(shared_kib << 10);
     ExpectLikeReference(V2Spec(2, 1, 64), {{70, 1}, {0, 1}, {530, 1}});
   }

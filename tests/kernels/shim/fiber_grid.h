@@ -9,11 +9,10 @@
 //
 // This cannot find the following faults; check them first on a GPU:
 //   1. A missing fence.proxy.async or fence.mbarrier_init: here all accesses see one memory. Run
-//   1,000 times and require equal bits: decode with bulk copies, items of several splits and
-//   partial pages, since its merge writes into the ring that bulk copies refill; decode through a
-//   window with more strips per split than stages, since slots before the window are cleared in the
-//   ring; and Hopper prefill over chunks that end inside a page, since the warp that fetches clears
-//   V's last slots for wgmma.
+//   1,000 times and require equal bits: decode with bulk copies and partial pages, also through a
+//   window with more pages per split than stages, since slots outside are cleared in the ring that
+//   bulk copies refill; and Hopper prefill over chunks that end inside a page, since the warp that
+//   fetches clears V's last slots for wgmma.
 //   2. Inline PTX itself (ptx.cuh and wgmma.cuh are replaced here): run every wrapper once against
 //   its replacement.
 //   3. Lanes that reach a shuffle, ldmatrix, mma or wgmma separately: here they are brought
