@@ -178,7 +178,8 @@ void EngineLoop::Publish() {
 
 void EngineLoop::KeepOffers(TimePoint deadline) {
   scheduler_.FinishTransfers();
-  while (scheduler_.transfers().HasOffers() || scheduler_.transfers().HoldsPages()) {
+  while (scheduler_.transfers().HasOffers() || scheduler_.transfers().HoldsPages() ||
+         (world_.tier != nullptr && !world_.tier->IsSettled())) {
     if (!inbox_.AwaitWake(deadline)) return;
     scheduler_.FinishTransfers();
   }

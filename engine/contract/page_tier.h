@@ -74,6 +74,8 @@ class PageTier {
   virtual int num_free() const = 0;
   // Copies the entry's memory, which does not change until that is done. REQUIRES: num_free() > 0.
   virtual void Keep(TierEntry entry) = 0;
+  // Whether all that was kept is where it stays. When it becomes true, OnDone's function is called.
+  virtual bool IsSettled() const { return true; }
   // Forgets the page and the snapshot, because their content cannot be trusted.
   virtual void Forget(const TierKey& key) = 0;
   // Forgets everything, also what is being kept.

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // EntryStore: where a tier of the prefix cache keeps the bytes of pages and snapshots: in files
-// (page_store.h) or in host memory (host_store.h).
+// (page_store.h), in host memory (host_store.h), or in both (two_level_store.h).
 //
-// Thread safety: Append is called by one thread at a time; all other members by any thread.
+// Thread safety: Append and WriteBehind are called by one thread at a time; all other members by
+// any thread.
 #pragma once
 
 #include <sys/uio.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "engine/page_store/page_record.h"
@@ -28,6 +30,9 @@ class EntryStore {
   // there (any more); kInternal if it cannot be read or is damaged. It is forgotten then.
   virtual Status Read(const RecordKey& key, std::span<const int32_t> tokens,
                       std::span<const iovec> payload) = 0;
+  // Writes an entry to where it is to stay, if Append has only taken it. nullopt: there is none.
+  virtual std::optional<Status> WriteBehind() { return std::nullopt; }
+  virtual bool HasUnwritten() const { return false; }
   virtual void Erase(const RecordKey& key) = 0;
   virtual void Clear() = 0;
 

@@ -8,14 +8,6 @@
 #include "kernels/process/check.h"
 
 namespace diffserve {
-namespace {
-
-size_t PayloadBytes(std::span<const iovec> payload) {
-  return std::accumulate(payload.begin(), payload.end(), size_t{0},
-                         [](size_t sum, const iovec& part) { return sum + part.iov_len; });
-}
-
-}  // namespace
 
 Result<std::unique_ptr<HostStore>> HostStore::Create(std::shared_ptr<DeviceTransfer> transfer,
                                                      int64_t max_bytes, size_t unit_bytes) {
@@ -64,52 +56,95 @@ bool HostStore::Contains(const RecordKey& key) const {
 Status HostStore::Append(const RecordKey& key, std::span<const int32_t> tokens,
                          std::span<const iovec> payload) {
   if (Contains(key)) return {};
+  return Add(key, tokens, BytesOf(payload),
+             [&](const Entry& entry) {
+               return transfer_->ToHost(Copies(payload, entry.units, /*to_host=*/true));
+             })
+      .status();
+}
+
+Result<HostStore::Held> HostStore::Fill(const RecordKey& key, std::span<const int32_t> tokens,
+                                        size_t payload_bytes,
+                                        const std::function<Status(std::span<const iovec>)>& fill) {
+  if (Held held = Hold(key)) return held;
+  return Add(key, tokens, payload_bytes,
+             [&](const Entry& entry) { return fill(HostMemory(entry)); });
+}
+
+Result<HostStore::Held> HostStore::Add(const RecordKey& key, std::span<const int32_t> tokens,
+                                       size_t payload_bytes,
+                                       const std::function<Status(const Entry&)>& fill) {
   auto entry = std::make_shared<Entry>();
   entry->tokens.assign(tokens.begin(), tokens.end());
-  entry->payload_bytes = PayloadBytes(payload);
-  const size_t num_units = (entry->payload_bytes + unit_bytes_ - 1) / unit_bytes_;
+  entry->payload_bytes = payload_bytes;
   {
     const std::lock_guard lock(mutex_);
-    if (!TakeUnits(num_units, entry->units)) {
+    if (!TakeUnits(UnitsOf(payload_bytes), entry->units)) {
       return Status(StatusCode::kResourceExhausted,
-                    "no host memory is free for " + std::to_string(entry->payload_bytes) +
+                    "no host memory is free for " + std::to_string(payload_bytes) +
                         " bytes: all of " + std::to_string(num_units_ * unit_bytes_) +
-                        " are being read");
+                        " are in use");
     }
   }
-  const Status copied = transfer_->ToHost(Copies(payload, entry->units, /*to_host=*/true));
+  const Status filled = fill(*entry);
   const std::lock_guard lock(mutex_);
-  if (!copied.ok()) {
+  if (!filled.ok()) {
     FreeUnits(*entry);
-    return copied;
+    return filled;
   }
-  entry->use = uses_.insert(uses_.end(), key);
-  entries_[key] = std::move(entry);
-  return {};
+  const auto [it, is_new] = entries_.try_emplace(key, entry);
+  if (is_new) {
+    entry->use = uses_.insert(uses_.end(), key);
+  } else {
+    FreeUnits(*entry);  // another thread has stored it meanwhile
+  }
+  return HoldEntry(it->second);
+}
+
+HostStore::Held HostStore::Hold(const RecordKey& key) {
+  const std::lock_guard lock(mutex_);
+  const auto it = entries_.find(key);
+  if (it == entries_.end()) return nullptr;
+  uses_.splice(uses_.end(), uses_, it->second->use);
+  return HoldEntry(it->second);
 }
 
 Status HostStore::Read(const RecordKey& key, std::span<const int32_t> tokens,
                        std::span<const iovec> payload) {
-  std::shared_ptr<Entry> entry;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto it = entries_.find(key);
-    if (it == entries_.end())
-      return Status(StatusCode::kNotFound, "the page is not in host memory");
-    entry = it->second;
-    DS_CHECK(
-        entry->payload_bytes == PayloadBytes(payload) && std::ranges::equal(entry->tokens, tokens),
-        "a key is of one run of tokens");
-    ++entry->num_readers;
-    uses_.splice(uses_.end(), uses_, entry->use);
+  const Held held = Hold(key);
+  if (held == nullptr) return Status(StatusCode::kNotFound, "the page is not in host memory");
+  DS_CHECK(std::ranges::equal(held->tokens, tokens), "a key is of one run of tokens");
+  return ReadHeld(held, payload);
+}
+
+Status HostStore::ReadHeld(const Held& held, std::span<const iovec> payload) const {
+  DS_CHECK(held->payload_bytes == BytesOf(payload), "a key is of one size");
+  return transfer_->ToDevice(Copies(payload, held->units, /*to_host=*/false));
+}
+
+std::vector<iovec> HostStore::HostMemory(const Held& held) const { return HostMemory(*held); }
+
+std::vector<iovec> HostStore::HostMemory(const Entry& entry) const {
+  std::vector<iovec> parts;
+  size_t left = entry.payload_bytes;
+  for (const size_t unit : entry.units) {
+    parts.push_back({memory_.get() + unit * unit_bytes_, std::min(left, unit_bytes_)});
+    left -= parts.back().iov_len;
   }
-  const Status copied = transfer_->ToDevice(Copies(payload, entry->units, /*to_host=*/false));
+  return parts;
+}
+
+void HostStore::Release(Entry& entry) {
   const std::lock_guard lock(mutex_);
-  if (--entry->num_readers == 0 && entry->is_erased) FreeUnits(*entry);
-  return copied;
+  if (--entry.num_holders == 0 && entry.is_erased) FreeUnits(entry);
 }
 
 // REQUIRES: mutex_ is held, here and below.
+HostStore::Held HostStore::HoldEntry(const std::shared_ptr<Entry>& entry) {
+  ++entry->num_holders;
+  return Held(entry.get(), [this, entry](const Entry*) { Release(*entry); });
+}
+
 bool HostStore::TakeUnits(size_t count, std::vector<size_t>& units) {
   while (free_units_.size() < count) {
     if (!EvictOne()) return false;
@@ -121,20 +156,20 @@ bool HostStore::TakeUnits(size_t count, std::vector<size_t>& units) {
 
 bool HostStore::EvictOne() {
   const auto oldest = std::ranges::find_if(
-      uses_, [&](const RecordKey& key) { return entries_.at(key)->num_readers == 0; });
+      uses_, [&](const RecordKey& key) { return entries_.at(key)->num_holders == 0; });
   if (oldest == uses_.end()) return false;
   Remove(RecordKey(*oldest));
   return true;
 }
 
-// The units of an entry that is being read become free when that is done.
+// The units of an entry that is held become free when it is released.
 void HostStore::Remove(const RecordKey& key) {
   const auto it = entries_.find(key);
   if (it == entries_.end()) return;
   Entry& entry = *it->second;
   entry.is_erased = true;
   uses_.erase(entry.use);
-  if (entry.num_readers == 0) FreeUnits(entry);
+  if (entry.num_holders == 0) FreeUnits(entry);
   entries_.erase(it);
 }
 

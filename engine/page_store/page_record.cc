@@ -74,6 +74,12 @@ void PutKey(Writer& writer, const RecordKey& key) {
 
 }  // namespace
 
+size_t BytesOf(std::span<const iovec> parts) {
+  size_t bytes = 0;
+  for (const iovec& part : parts) bytes += part.iov_len;
+  return bytes;
+}
+
 uint64_t HashOf(std::span<const std::byte> bytes) {
   return XXH3_64bits(bytes.data(), bytes.size());
 }

@@ -87,6 +87,7 @@ std::vector<RecordEntry> DecodeEntries(std::span<const std::byte> bytes);
 Sector EncodeSegmentEnd(const SegmentEnd& end);
 std::optional<SegmentEnd> DecodeSegmentEnd(const Sector& sector);
 
+size_t BytesOf(std::span<const iovec> parts);
 // XXH3, 64 bits. That of several parts is that of their concatenation.
 uint64_t HashOf(std::span<const std::byte> bytes);
 uint64_t HashOf(std::span<const iovec> parts);

@@ -21,12 +21,6 @@ namespace {
 
 std::string SystemError(const std::string& what) { return what + ": " + std::strerror(errno); }
 
-uint64_t BytesOf(std::span<const iovec> parts) {
-  uint64_t bytes = 0;
-  for (const iovec& part : parts) bytes += part.iov_len;
-  return bytes;
-}
-
 // The list of a segment's records, and its end.
 uint64_t ListBytes(size_t num_records) {
   return PaddedBytes(num_records * kEntryBytes) + kSectorBytes;

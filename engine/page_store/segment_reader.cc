@@ -84,12 +84,6 @@ void ScanRecords(int fd, uint64_t begin, SegmentContents& segment) {
   segment.end = offset;
 }
 
-uint64_t BytesOf(std::span<const iovec> parts) {
-  uint64_t bytes = 0;
-  for (const iovec& part : parts) bytes += part.iov_len;
-  return bytes;
-}
-
 }  // namespace
 
 std::optional<SegmentContents> ReadSegment(int fd, uint64_t begin) {

@@ -24,12 +24,6 @@ RecordKey ToRecord(const TierKey& key, TierKind kind) {
 
 RecordKey ToRecord(const TierEntry& entry) { return ToRecord(entry.key, entry.kind()); }
 
-size_t BytesOf(const std::vector<iovec>& parts) {
-  size_t bytes = 0;
-  for (const iovec& part : parts) bytes += part.iov_len;
-  return bytes;
-}
-
 }  // namespace
 
 StoreTier::EntryMemory StoreTier::MemoryIn(const KvCache& kv) {
@@ -123,8 +117,15 @@ void StoreTier::Write() {
   setpriority(PRIO_PROCESS, 0, kWriterNice);  // of this thread only, on Linux
   std::unique_lock lock(mutex_);
   while (true) {
-    writable_.wait(lock, [&] { return stop_ || !keeps_.empty(); });
+    const auto has_keep = [&] { return stop_ || !keeps_.empty(); };
+    if (!store_->HasUnwritten()) writable_.wait(lock, has_keep);
     if (stop_) return;
+    if (keeps_.empty()) {
+      lock.unlock();
+      WriteBehind();
+      lock.lock();
+      continue;
+    }
     const EntryToKeep& keep = keeps_.front();  // stays in place: others are added at the back
     const bool is_stale = keep.epoch != epoch_;
     lock.unlock();
@@ -134,10 +135,8 @@ void StoreTier::Write() {
       if (status.ok()) {
         pages_written_ += 1;
         bytes_written_ += BytesOf(parts);
-      } else {
-        if (write_errors_.fetch_add(1) == 0)  // the first is logged, all are counted
-          Log(LogLevel::kWarning, "kv_page_not_written", {{"reason", status.message()}});
       }
+      NoteWrite(status);
     }
     lock.lock();
     if (keep.epoch != epoch_) store_->Erase(ToRecord(keep.entry));  // cleared in the meantime
@@ -147,6 +146,18 @@ void StoreTier::Write() {
     wake_();
     lock.lock();
   }
+}
+
+// What the device's memory does not wait for.
+void StoreTier::WriteBehind() {
+  if (const std::optional<Status> status = store_->WriteBehind()) NoteWrite(*status);
+  if (IsSettled()) wake_();
+}
+
+void StoreTier::NoteWrite(const Status& status) {
+  if (status.ok() || write_errors_.fetch_add(1) > 0)
+    return;  // the first is logged, all are counted
+  Log(LogLevel::kWarning, "kv_page_not_written", {{"reason", status.message()}});
 }
 
 // A reader's thread: takes one entry at a time, of the oldest load.

@@ -42,6 +42,7 @@ class StoreTier : public PageTier {
   void Cancel(uint64_t load) override;
   int num_free() const override;
   void Keep(TierEntry entry) override;
+  bool IsSettled() const override { return !store_->HasUnwritten(); }
   void Forget(const TierKey& key) override;
   void Clear() override;
   std::vector<Done> TakeDone() override;
@@ -64,6 +65,8 @@ class StoreTier : public PageTier {
     uint64_t epoch = 0;
   };
   void Write();
+  void WriteBehind();
+  void NoteWrite(const Status& status);
   void Read();
 
   const std::unique_ptr<EntryStore> store_;

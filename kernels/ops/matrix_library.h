@@ -69,6 +69,8 @@ struct MatrixProduct {
 // OpenDevice, if cuBLASLt can be opened too. Error: also kNotFound, with the places that were
 // searched. Present in every build.
 Result<DeviceInfo> OpenUsableDevice(int ordinal);
+// The version of the cuBLASLt that is found, as a number; 0: there is none.
+size_t MatrixLibraryVersion();
 
 class MatrixLibrary {
  public:

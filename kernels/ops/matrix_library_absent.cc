@@ -5,5 +5,6 @@
 namespace diffserve::cuda {
 
 Result<DeviceInfo> OpenUsableDevice(int ordinal) { return OpenDevice(ordinal); }
+size_t MatrixLibraryVersion() { return 0; }
 
 }  // namespace diffserve::cuda

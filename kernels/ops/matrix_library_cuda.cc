@@ -467,6 +467,13 @@ Result<DeviceInfo> OpenUsableDevice(int ordinal) {
   return device;
 }
 
+size_t MatrixLibraryVersion() {
+  const Result<Library> library = OpenShared("");
+  decltype(&cublasLtGetVersion) version = nullptr;
+  if (!library.ok() || !Find(library->get(), "cublasLtGetVersion", &version).ok()) return 0;
+  return version();
+}
+
 Status MatrixLibrary::Multiply(const MatrixProduct& product, const Stream& stream) {
   return state_->Multiply(product, stream);
 }

@@ -289,15 +289,16 @@ std::vector<FlagSpec> ReportFlags() {
   return {
       FlagSpec("--kv-cache-dir DIR", kServe | kRunBatch | kInspect,
                At<&Options::serve, &ServeOptions::kv_cache_dir>(),
-               "directory in which pages of the prefix cache outlive memory and process; CPU only; "
-               "inspect reports what it holds, also without MODEL_DIR")
+               "directory in which pages of the prefix cache outlive memory and process; inspect "
+               "reports what it holds, also without MODEL_DIR")
           .Default("none"),
       {"--kv-cache-disk SIZE", kServe | kRunBatch,
        At<&Options::serve, &ServeOptions::kv_cache_disk>(),
        "maximum size of the files in --kv-cache-dir"},
       FlagSpec("--kv-cache-host-memory SIZE", kServe | kRunBatch,
                At<&Options::serve, &ServeOptions::kv_cache_host_memory>(),
-               "host memory for pages of the prefix cache that leave a GPU's memory")
+               "host memory for pages of the prefix cache that leave a GPU's memory; with "
+               "--kv-cache-dir they are there before they are on disk")
           .Default("none"),
       FlagSpec("--kv-events-endpoint ADDRESS", kServe,
                At<&Options::serve, &ServeOptions::kv_events_endpoint>(),

@@ -13,10 +13,13 @@
 #include "engine/engine.h"
 #include "engine/model_executor.h"
 #include "engine/page_store/host_store.h"
+#include "engine/page_store/page_store.h"
 #include "engine/page_store/store_tier.h"
+#include "engine/page_store/two_level_store.h"
 #include "tests/cuda/device_array.h"
 #include "tests/testing/engine/fake_constraint.h"
 #include "tests/testing/kernels/eventually.h"
+#include "tests/testing/kernels/temporary_directory.h"
 #include "tests/testing/models/checkpoint_writer.h"
 #include "tests/testing/models/golden_case.h"
 #if defined(DIFFSERVE_CUDA_ON_CPU)
@@ -67,7 +70,8 @@ class CudaEngineTest : public ::testing::Test {
     return model.MakeUniformKvCache(format, size).value();
   }
 
-  // With the second tier of the prefix cache in tier_, if host_bytes_ are given.
+  // With the second tier of the prefix cache in tier_, if host_units_ are given: before files, if
+  // there is a directory for them.
   std::unique_ptr<Executor> MakeExecutor() {
     ModelOptions model_options;
     model_options.model_dir = model_dir_.empty() ? GoldenCasesDir() + "/" + case_ : model_dir_;
@@ -88,11 +92,18 @@ class CudaEngineTest : public ::testing::Test {
       EXPECT_TRUE(testing::IsOk(model->WarmUp(kv)));
     }
     made_before_ = MadeOnce();
-    if (host_bytes_ > 0) {
-      std::unique_ptr<HostStore> store = std::move(
-                                             HostStore::Create(kv.transfer(), host_bytes_,
-                                                               KvCache::BytesPerPage(kv.layers())))
-                                             .value();
+    if (host_units_ > 0) {
+      const size_t unit_bytes = KvCache::BytesPerPage(kv.layers());
+      std::unique_ptr<EntryStore> store =
+          std::move(HostStore::Create(kv.transfer(), static_cast<int64_t>(host_units_ * unit_bytes),
+                                      unit_bytes))
+              .value();
+      if (!files_.empty()) {
+        std::unique_ptr<HostStore> host(static_cast<HostStore*>(store.release()));
+        store = std::make_unique<TwoLevelStore>(
+            std::move(host),
+            std::move(PageStore::Open({.directory = files_, .max_bytes = 64 << 20})).value());
+      }
       tier_ = std::make_unique<StoreTier>(
           std::move(store), StoreTier::MemoryIn(kv),
           [transfer = kv.transfer()] { return transfer->MarkSteps(); });
@@ -189,13 +200,49 @@ class CudaEngineTest : public ::testing::Test {
       requests.back().id = id;
     }
     const std::map<RequestId, Answer> expected = Serve(requests);
-    host_bytes_ = 1 << 20;
+    host_units_ = 64;
     after_each_ = [=](Engine& engine, size_t num_ended) {
       const size_t entries = entries_per_prompt * std::min<size_t>(num_ended, 3);
       EXPECT_TRUE(testing::Eventually([&] { return engine.Snapshot().tier->pages == entries; }));
     };
     EXPECT_EQ(Serve(requests), expected);
     EXPECT_EQ(stats_.tier_hits, 3 * 2u * static_cast<unsigned>(options_.page_size));
+  }
+
+  // The same prompts in files, by engines one after another, alone and in company, in steps of
+  // several sizes. Host memory holds what is on its way, or everything.
+  void ExpectTheSameFromFiles(size_t entries_per_prompt) {
+    options_.num_pages = 5;
+    std::vector<Request> requests;
+    for (RequestId id = 1; id <= 6; ++id) {
+      requests.push_back(MakeRequest(id % 3 * 4 + 1, 150, 6));
+      requests.back().id = id;
+    }
+    const std::map<RequestId, Answer> expected = Serve(requests);
+    const TemporaryDirectory directory;
+    files_ = (directory.path() / "cache").string();
+    const size_t num_entries = 3 * entries_per_prompt;
+    host_units_ = 64;
+    after_each_ = [=](Engine& engine, size_t num_ended) {
+      const size_t entries = entries_per_prompt * std::min<size_t>(num_ended, 3);
+      EXPECT_TRUE(testing::Eventually([&] { return engine.Snapshot().tier->pages == entries; }));
+    };
+    EXPECT_EQ(Serve(requests), expected);
+    for (const auto& [host_units, chunk] :
+         {std::pair(TwoLevelStore::MinUnits(2), 48), std::pair(size_t{64}, 17)}) {
+      SCOPED_TRACE(chunk);
+      host_units_ = host_units;
+      options_.max_num_batched_tokens = chunk;
+      after_each_ = [=](Engine& engine, size_t) {
+        EXPECT_EQ(engine.Snapshot().tier->pages, num_entries);
+      };
+      EXPECT_EQ(Serve(requests), expected);
+      EXPECT_EQ(stats_.tier_hits, 6 * 2u * static_cast<unsigned>(options_.page_size));
+      EXPECT_EQ(stats_.tier->read_errors + stats_.tier->write_errors, 0u);
+      after_each_ = nullptr;
+      EXPECT_EQ(Serve(requests), expected);
+      EXPECT_GT(stats_.tier_hits, 0u);
+    }
   }
 
   // Texts that repeat themselves, some because nothing else is allowed.
@@ -236,7 +283,8 @@ class CudaEngineTest : public ::testing::Test {
   bool batch_invariant_ = true;
   bool warms_up_ = false;
   int64_t made_before_ = 0;  // MadeOnce() when the last executor was made
-  int64_t host_bytes_ = 0;
+  size_t host_units_ = 0;    // of a page's size
+  std::string files_;        // the directory of the second tier's files; empty: none
   int gpu_ = 0;
   std::function<void(Engine&, size_t num_ended)> after_each_;
   EngineOptions options_;
@@ -303,6 +351,18 @@ TEST_F(CudaEngineTest, StatesAndWindowsInHostMemoryComeBackWithTheSameBits) {
   options_.num_window_pages += static_cast<int>(8 * options_.WindowPagesPerSequence());
   options_.state_snapshot_interval = options_.page_size;
   ExpectTheSameFromHostMemory(/*entries_per_prompt=*/4);
+}
+
+TEST_F(CudaEngineTest, PagesInFilesComeBackWithTheSameBitsInEverySchedule) {
+  ExpectTheSameFromFiles(/*entries_per_prompt=*/2);
+}
+
+TEST_F(CudaEngineTest, StatesAndWindowsInFilesComeBackWithTheSameBitsInEverySchedule) {
+  UseStatesAndWindows();
+  options_.num_state_slots += 8;
+  options_.num_window_pages += static_cast<int>(8 * options_.WindowPagesPerSequence());
+  options_.state_snapshot_interval = options_.page_size;
+  ExpectTheSameFromFiles(/*entries_per_prompt=*/4);
 }
 
 TEST_F(CudaEngineTest, RequestAloneGetsTheSameAnswerAgainWithoutBatchInvariance) {

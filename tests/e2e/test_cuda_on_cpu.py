@@ -5,6 +5,7 @@ code around the kernels."""
 import json
 import os
 import subprocess
+import tempfile
 import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
@@ -72,9 +73,41 @@ class CudaOnCpuTest(unittest.TestCase):
             self.assertEqual(answers[3:], answers[:3])
             self.assertGreater(server.metric("diffserve_kv_tier_hit_tokens_total"), 0)
 
+    def test_page_of_a_cpu_never_hits_on_a_gpu_nor_the_other_way_round(self):
+        with tempfile.TemporaryDirectory() as cache:
+            def ask_on(*flags):
+                with ServerProcess(*flags, "--kv-cache-dir", cache, binary=ON_SHIM) as server:
+                    reply = server.post("/v1/completions",
+                                        {"prompt": "a" * 300, "max_tokens": 4, "logprobs": 1,
+                                         "temperature": 0, "ignore_eos": True}).json()
+                    found = server.metric("diffserve_kv_tier_hit_tokens_total")
+                    self.assertEqual(reply["usage"]["prompt_tokens_details"]["cached_tokens"],
+                                     found)
+                    return reply["choices"][0]["logprobs"], found
+
+            cpu, gpu, fast_gpu = ("--device", "cpu"), FLAGS, ("--device", "cuda", *FLAGS[3:])
+            answers = {}
+            for flags in (cpu, gpu, fast_gpu):
+                answers[flags], found = ask_on(*flags)
+                self.assertEqual(found, 0, flags)
+            for flags in (cpu, gpu, fast_gpu):
+                answer, found = ask_on(*flags)
+                self.assertEqual(answer, answers[flags])
+                self.assertGreaterEqual(found, 256, flags)
+            self.assertEqual(len(os.listdir(cache)), 3)
+
     def test_host_memory_is_for_a_gpus_pages(self):
-        with self.assertRaisesRegex(AssertionError, "--kv-cache-host-memory keeps pages of a GPU"):
-            ServerProcess("--kv-cache-host-memory", "8MiB").__enter__()
+        for flags in ((), ("--kv-cache-dir", "/tmp/none")):
+            with self.assertRaisesRegex(AssertionError,
+                                        "--kv-cache-host-memory keeps pages of a GPU"):
+                ServerProcess("--kv-cache-host-memory", "8MiB", *flags).__enter__()
+
+    def test_host_memory_before_the_disk_has_room_for_pages_on_their_way(self):
+        with self.assertRaisesRegex(
+                AssertionError, "--kv-cache-host-memory is 64KiB; allowed: at least .* MiB, pages "
+                "of this model on their way to the disk"):
+            ServerProcess(*FLAGS, "--kv-cache-host-memory", "64KiB", "--kv-cache-dir", "/tmp/none",
+                          binary=ON_SHIM).__enter__()
 
     def test_attention_maps_and_embeddings_are_near_the_cpus(self):
         def seen(*flags) -> tuple[list[float], list[float]]:

@@ -12,11 +12,19 @@ from pathlib import Path
 
 import tiny_model
 import tiny_phi4flash
-from server_process import BINARY, PAGE_SLOTS, ServerProcess, eventually
+from server_process import (BINARY, DEVICE, DEVICE_FLAGS, KV_BYTES, PAGE_SLOTS, ServerProcess,
+                            eventually)
 
-PROMPT = "the quick brown fox and the lazy dog " * 40
-TOKENS = 1200  # at least, of PROMPT
-FORMATS = ("auto", "bfloat16", "float16", "int8", "int8k_int4v", "int4")
+ON_GPU = DEVICE == "cuda"
+SHARE = 4 if ON_GPU else 1  # prompts are shorter there: a simulated GPU is slow
+PROMPT = "the quick brown fox and the lazy dog " * (40 // SHARE)
+TOKENS = 1200 // SHARE  # at least, of PROMPT
+OTHER_TOKENS = 1400 // SHARE
+# Memory for two such prompts.
+SMALL_MEMORY = ("--kv-cache-memory", f"{512 * KV_BYTES // SHARE}KiB", "--max-model-len",
+                1600 // SHARE)
+FORMATS = ("auto", "int8", "int8k_int4v", "int4",
+           *(("fp8_e4m3",) if ON_GPU else ("bfloat16", "float16")))
 
 
 class KvDiskTest(unittest.TestCase):
@@ -113,18 +121,41 @@ class KvDiskTest(unittest.TestCase):
             del holder
 
     def test_pages_that_left_memory_come_back_while_others_run(self):
-        # Memory for two such prompts.
-        flags = ("--kv-cache-memory", "2MiB", "--max-model-len", 1600)
-        with self.server(*flags) as server:
+        with self.server(*SMALL_MEMORY) as server:
             before, _ = self.ask(server)
             eventually(lambda: server.metric("diffserve_kv_tier_pages") >= TOKENS // PAGE_SLOTS,
                        "pages on disk")
             for letter in "abcdef":
-                self.ask(server, letter * 1400)
+                self.ask(server, letter * OTHER_TOKENS)
             after, cached = self.ask(server)
             self.assertEqual(after, before)
             self.assertGreater(cached, TOKENS)
             self.assertGreater(server.metric("diffserve_kv_tier_hit_tokens_total"), TOKENS)
+
+    @unittest.skipUnless(ON_GPU, "the CPU's pages are in host memory")
+    def test_host_memory_and_disk_are_two_tiers(self):
+        flags = (*SMALL_MEMORY, "--kv-cache-host-memory", "16MiB")
+        prompts = [PROMPT, *(letter * OTHER_TOKENS for letter in "abc")]
+        with self.server(*flags) as server:
+            before = [self.ask(server, prompt)[0] for prompt in prompts]
+            eventually(lambda: server.metric("diffserve_kv_tier_pages") >=
+                       len(prompts) * (TOKENS // PAGE_SLOTS), "pages on disk")
+            for segment in (self.folder / "cache").rglob("*.pages"):  # but not from host memory
+                segment.write_bytes(bytes(segment.stat().st_size))
+            for prompt, expected in zip(prompts, before):
+                answer, cached = self.ask(server, prompt)
+                self.assertEqual(answer, expected)
+                self.assertGreater(cached, TOKENS)
+            self.assertEqual(server.metric("diffserve_kv_tier_errors_total", operation="read"), 0)
+            self.assertEqual(server.post("/reset_prefix_cache", b"").status, 200)
+            eventually(lambda: server.metric("diffserve_kv_tier_bytes") == 0, "no page on disk")
+            self.assertEqual([self.ask(server, prompt) for prompt in prompts],
+                             [(answer, 0) for answer in before])
+        with self.server(*flags) as server:
+            for prompt, expected in zip(prompts, before):
+                answer, cached = self.ask(server, prompt)
+                self.assertEqual(answer, expected)
+                self.assertGreater(cached, TOKENS)
 
     def test_other_weights_formats_and_salts_find_nothing(self):
         with self.server() as server:
@@ -134,9 +165,11 @@ class KvDiskTest(unittest.TestCase):
         weights = bytearray((other / "model.safetensors").read_bytes())
         weights[-1] ^= 1
         (other / "model.safetensors").write_bytes(weights)
-        for flags, how, salt in (((), {}, "two"), (("--quantization", "int8"), {}, "one"),
-                                 (("--kv-cache-dtype", "bfloat16"), {}, "one"),
-                                 (("--page-size", 32), {}, "one"), ((), {"model": other}, "one")):
+        others = [((), {}, "two"), (("--quantization", "int8"), {}, "one"),
+                  (("--kv-cache-dtype", "int8"), {}, "one"), ((), {"model": other}, "one")]
+        if not ON_GPU:  # whose pages have one size
+            others.append((("--page-size", 32), {}, "one"))
+        for flags, how, salt in others:
             with self.server(*flags, **how) as server:
                 self.assertEqual(self.ask(server, cache_salt=salt)[1], 0, (flags, how, salt))
         with self.server() as server:
@@ -228,7 +261,7 @@ class KvDiskTest(unittest.TestCase):
             self.ask(server)
         before = {path: path.stat().st_mtime_ns for path in self.folder.rglob("*")}
         for flags, expected in (((), own["name"]), (("--kv-cache-dtype", "int8"), None)):
-            found = self.inspect(tiny_model.directory(), *flags)
+            found = self.inspect(tiny_model.directory(), *DEVICE_FLAGS, *flags)
             self.assertEqual(found["family"], "diffllama")
             stores = found["prefix_cache_on_disk"]["subdirectories"]
             [used] = [store for store in stores if store["of_this_model"]]
@@ -242,7 +275,7 @@ class KvDiskTest(unittest.TestCase):
                                "incomplete: 1, used 20")
 
     def test_inspect_alone_needs_a_directory_that_is_there(self):
-        found = self.inspect(tiny_model.directory())["prefix_cache_on_disk"]
+        found = self.inspect(tiny_model.directory(), *DEVICE_FLAGS)["prefix_cache_on_disk"]
         self.assertEqual(found["subdirectories"], [])
         self.assertFalse((self.folder / "cache").exists())
         done = subprocess.run([BINARY, "inspect", "--kv-cache-dir", self.folder / "none"],

@@ -4,9 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <filesystem>
 #include <fstream>
+#include <future>
+#include <thread>
 
 #include "engine/engine.h"
 #include "engine/page_store/page_store.h"
@@ -92,6 +96,56 @@ class EngineWithTier {
   RequestId last_reset_ = 1000;
   std::unique_ptr<Engine> engine_;
 };
+
+// Entries that Append only takes, and that WriteBehind takes its time for.
+class SlowlyWritten : public EntryStore {
+ public:
+  explicit SlowlyWritten(std::atomic<int>& waiting) : waiting_(waiting) {}
+  bool Contains(const RecordKey&) const override { return false; }
+  Status Append(const RecordKey&, std::span<const int32_t>, std::span<const iovec>) override {
+    ++waiting_;
+    return {};
+  }
+  std::optional<Status> WriteBehind() override {
+    if (waiting_ == 0) return std::nullopt;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    --waiting_;
+    return Status();
+  }
+  bool HasUnwritten() const override { return waiting_ > 0; }
+  Status Read(const RecordKey&, std::span<const int32_t>, std::span<const iovec>) override {
+    return Status(StatusCode::kNotFound, "nothing is read");
+  }
+  void Erase(const RecordKey&) override {}
+  void Clear() override {}
+  int64_t bytes() const override { return 0; }
+  int64_t max_bytes() const override { return 0; }
+  size_t num_records() const override { return 0; }
+
+ private:
+  std::atomic<int>& waiting_;
+};
+
+TEST(StoreTierTest, EngineThatEndsWritesWhatWasOnlyTaken) {
+  std::atomic<int> waiting = 0;
+  const EngineOptions options = TierOptions();
+  std::promise<void> ended;
+  {
+    Engine engine(
+        options, std::make_unique<FakeExecutor>(options),
+        [&](const TokenEvent& event) {
+          if (event.finish != FinishReason::kNone) ended.set_value();
+        },
+        nullptr,
+        std::make_unique<StoreTier>(std::make_unique<SlowlyWritten>(waiting),
+                                    [](const TierEntry&) { return std::vector<iovec>(); }));
+    EXPECT_TRUE(engine.Submit(testing::MakeRequest(1, 50, 10)).ok());
+    ended.get_future().wait();
+    EXPECT_TRUE(testing::Eventually([&] { return engine.Snapshot().tier->pages_written >= 12; }));
+    EXPECT_GT(waiting, 0);
+  }
+  EXPECT_EQ(waiting, 0);
+}
 
 std::string FirstSegment(const std::filesystem::path& directory) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(directory)) {

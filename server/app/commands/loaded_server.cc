@@ -197,10 +197,9 @@ Result<LoadedServer> LoadServer(const SessionOptions& options, const ServeOption
   DS_RETURN_IF_ERROR(SetPorts(serve, parts.keys, server));
   server.frontend.max_answers_bytes = static_cast<size_t>(serve.max_answers_memory.bytes);
   server.frontend.max_answer_bytes = server.frontend.max_answers_bytes / kMinAnswersInMemory;
-  // At most one of them serves this device; the other refuses its flag.
-  DS_RETURN_IF_ERROR(Assign(&parts.tier, OpenKvHost(serve, **session)));
-  if (parts.tier == nullptr || !serve.kv_cache_dir.empty())
-    DS_RETURN_IF_ERROR(Assign(&parts.tier, OpenKvDisk(serve, **session)));
+  DS_RETURN_IF_ERROR(Assign(&parts.tier, serve.kv_cache_dir.empty()
+                                             ? OpenKvHost(serve, **session)
+                                             : OpenKvDisk(serve, **session)));
   std::unique_ptr<Executor> executor = (*session)->MakeExecutor();
   if (wrap) executor = wrap(std::move(executor));
   return LoadedServer{

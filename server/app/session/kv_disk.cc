@@ -11,8 +11,10 @@
 
 #include "engine/page_store/page_store.h"
 #include "engine/page_store/store_tier.h"
+#include "engine/page_store/two_level_store.h"
 #include "kernels/base/refusal.h"
 #include "kernels/process/log.h"
+#include "server/app/session/kv_host.h"
 
 namespace diffserve {
 namespace {
@@ -25,8 +27,6 @@ constexpr char kFlag[] = "--kv-cache-dir";
 
 Status CheckServed(const SessionPlan& plan, const MemorySize& disk) {
   const EngineOptions& engine = plan.engine;
-  if (plan.on_gpu())
-    return InvalidArgument("--kv-cache-dir keeps pages of the CPU backend; found a GPU", kFlag);
   if (!engine.enable_prefix_caching) {
     return InvalidArgument(
         "--kv-cache-dir needs the prefix cache, which --no-enable-prefix-caching turns off", kFlag);
@@ -44,6 +44,14 @@ Status CheckServed(const SessionPlan& plan, const MemorySize& disk) {
                     "--kv-cache-disk");
 }
 
+// What computes the bits and lays them out. Products of a GPU have the bits of its kernels, of
+// cuBLASLt's, and of those that the driver compiles.
+std::string DeviceText(const SessionPlan& plan) {
+  if (!plan.on_gpu()) return "isa " + std::string(NameOf(plan.model.isa));
+  return "gpu " + plan.device_name + " driver " + plan.driver + " cublas " +
+         std::to_string(plan.matrix_library) + (plan.model.batch_invariant ? " invariant" : "");
+}
+
 // The weights that were loaded, as text.
 std::string WeightsText(const ModelOptions& model) {
   if (model.dummy_weights) return "dummy " + std::to_string(model.seed);
@@ -56,7 +64,10 @@ std::string WeightsText(const ModelOptions& model) {
 Result<std::unique_ptr<PageTier>> OpenKvDisk(const ServeOptions& serve, ModelSession& session) {
   if (serve.kv_cache_dir.empty()) return std::unique_ptr<PageTier>();
   const SessionPlan& plan = session.plan();
+  DS_RETURN_IF_ERROR(CheckKvHost(serve, plan));
   DS_RETURN_IF_ERROR(CheckServed(plan, serve.kv_cache_disk));
+  std::unique_ptr<HostStore> host;
+  if (plan.on_gpu()) DS_RETURN_IF_ERROR(Assign(&host, OpenHostBeforeDisk(serve, session)));
   const auto begin = std::chrono::steady_clock::now();
   PageStore::Options options = {.directory = serve.kv_cache_dir,
                                 .max_bytes = serve.kv_cache_disk.bytes,
@@ -77,15 +88,18 @@ Result<std::unique_ptr<PageTier>> OpenKvDisk(const ServeOptions& serve, ModelSes
        {"bytes", std::to_string((*store)->bytes())},
        {"bytes_max", std::to_string((*store)->max_bytes())},
        {"seconds", std::to_string(seconds.count())}});
-  return std::unique_ptr<PageTier>(
-      std::make_unique<StoreTier>(std::move(store).value(), StoreTier::MemoryIn(session.kv())));
+  if (host == nullptr) {
+    return std::unique_ptr<PageTier>(
+        std::make_unique<StoreTier>(std::move(store).value(), StoreTier::MemoryIn(session.kv())));
+  }
+  return TierOfGpu(std::make_unique<TwoLevelStore>(std::move(host), std::move(store).value()),
+                   session);
 }
 
 Fingerprint KvDiskFingerprint(const SessionPlan& plan) {
   const LogitQuant& logits = plan.model.logit_quant;
-  std::string text = "version " + std::to_string(kPageBitsVersion) + "\nisa " +
-                     std::string(NameOf(plan.model.isa)) + "\nweights " +
-                     std::string(NameOf(plan.summary.weight_format)) + " " +
+  std::string text = "version " + std::to_string(kPageBitsVersion) + "\n" + DeviceText(plan) +
+                     "\nweights " + std::string(NameOf(plan.summary.weight_format)) + " " +
                      std::string(NameOf(plan.summary.linear_format)) + "\nlogits " +
                      std::to_string(logits.bits) + " " + std::string(NameOf(logits.scale)) +
                      "\npages of " + std::to_string(plan.engine.page_size);

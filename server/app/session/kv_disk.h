@@ -13,12 +13,13 @@
 namespace diffserve {
 
 // nullptr without --kv-cache-dir. The pages found are those of an earlier process with the same
-// weights, config, number formats, CPU level and page size, so they have the bits that this one
-// would compute. REQUIRES: the session's executor is not made yet; as KvDiskFingerprint. Error:
-// kInvalidArgument that names the flag.
+// weights, config, number formats, CPU level or GPU, and page size, so they have the bits that this
+// one would compute. A GPU's pages go through host memory (kv_host.h). REQUIRES: the session's
+// executor is not made yet; as KvDiskFingerprint. Error: kInvalidArgument that names the flag.
 Result<std::unique_ptr<PageTier>> OpenKvDisk(const ServeOptions& serve, ModelSession& session);
 
-// Everything that a bit of a page depends on: the weights that were loaded, config, formats, level.
+// Everything that a bit of a page depends on: the weights that were loaded, config, formats, CPU
+// level or GPU.
 // REQUIRES: ModelSession::Load has filled plan.model.digest, unless weights are dummies.
 Fingerprint KvDiskFingerprint(const SessionPlan& plan);
 

@@ -52,8 +52,6 @@ Result<KvDiskReport> ReportKvDisk(const std::string& directory, const SessionPla
   if (is_there || plan == nullptr)  // a server would create it
     DS_RETURN_IF_ERROR(Assign(&report.stores, SummarizeStores(directory)));
   if (plan == nullptr) return report;
-  report.own_prefix.emplace();
-  if (plan->on_gpu()) return report;  // whose pages are not kept
   report.own_prefix = SubdirectoryPrefix(KvDiskFingerprint(*plan));
   return report;
 }

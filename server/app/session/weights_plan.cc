@@ -22,6 +22,7 @@ Result<WeightsPlan> PlanOn(const cuda::DeviceInfo* gpu, const ModelOptions& mode
   plan.device_name = cuda::Describe(*gpu);
   plan.driver = gpu->driver;
   plan.gpu_uuid = gpu->uuid;
+  plan.matrix_library = cuda::MatrixLibraryVersion();
   return plan;
 }
 

@@ -13,9 +13,10 @@ namespace diffserve {
 struct WeightsPlan {
   ModelOptions model;
   ModelSummary summary;
-  std::string device_name;  // "cpu", or what the driver calls the GPU
-  std::string driver;       // of the GPU; empty on the CPU
-  std::string gpu_uuid;     // likewise
+  std::string device_name;    // "cpu", or what the driver calls the GPU
+  std::string driver;         // of the GPU; empty on the CPU
+  std::string gpu_uuid;       // likewise
+  size_t matrix_library = 0;  // version of cuBLASLt; 0 on the CPU
   bool on_gpu() const { return model.device == Device::kCuda; }
 };
 

@@ -210,6 +210,7 @@ const std::map<std::string, void*>& Functions() {
       {"cublasLtCreate", address(&cublasLtCreate)},
       {"cublasLtDestroy", address(&cublasLtDestroy)},
       {"cublasLtGetStatusString", address(&cublasLtGetStatusString)},
+      {"cublasLtGetVersion", address(&cublasLtGetVersion)},
       {"cublasLtMatmulDescCreate", address(&cublasLtMatmulDescCreate)},
       {"cublasLtMatmulDescDestroy", address(&cublasLtMatmulDescDestroy)},
       {"cublasLtMatmulDescSetAttribute", address(&cublasLtMatmulDescSetAttribute)},
@@ -253,6 +254,7 @@ const char* cublasLtGetStatusString(cublasStatus_t status) {
          : status == CUBLAS_STATUS_NOT_SUPPORTED ? "CUBLAS_STATUS_NOT_SUPPORTED"
                                                  : "another cublasStatus_t";
 }
+size_t cublasLtGetVersion() { return 130000; }
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t,
                                         cudaDataType_t) {
   return Create(desc);
