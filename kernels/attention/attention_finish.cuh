@@ -74,7 +74,7 @@ template <int kVDim, int kMaps>
 __device__ __forceinline__ void MergeSplits(RowState<kVDim> (&merged)[kMaps], int begin, int end,
                                             const SplitStates& states, int lane) {
   constexpr int kPairs = RowState<kVDim>::kPairs;
-  constexpr int kAtOnce = kPairs > 2 ? 4 : 8;
+  constexpr int kAtOnce = kPairs > 4 ? 2 : kPairs > 2 ? 4 : 8;
 #pragma unroll
   for (int map = 0; map < kMaps; ++map) merged[map] = {kMinusInfinity, 0.0f, {}};
   for (int first = begin; first < end; first += kAtOnce) {
