@@ -94,6 +94,7 @@ void Server::Stop(steady_clock::time_point deadline) {
   frontend_->WaitForAnswers(deadline);     // until then both ports answer probes
   engine_.Fail("the server has stopped");  // a step that still runs delivers no result
   if (http_ != nullptr) http_->Stop(TimeUntil(deadline), kLastReplies);
+  if (options_.grpc.kv_events != nullptr) options_.grpc.kv_events->Close();  // ends the streams
   if (grpc_ != nullptr) grpc_->Shutdown(steady_clock::now() + kLastReplies);
   if (listens_) {
     Log(LogLevel::kInfo, "drained",

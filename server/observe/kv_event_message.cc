@@ -52,12 +52,6 @@ Json ToJson(const KvEvent& event, int page_size) {
   return Cleared();
 }
 
-std::string Payload(double unix_seconds, Json events) {
-  std::string bytes;
-  Json::to_msgpack(Json::array({unix_seconds, std::move(events), 0}), bytes);
-  return bytes;
-}
-
 }  // namespace
 
 std::string KvEventPayload(double unix_seconds, std::span<const KvEvent> events, int page_size) {
@@ -65,11 +59,9 @@ std::string KvEventPayload(double unix_seconds, std::span<const KvEvent> events,
            "a payload has no more events than its readers take");
   Json list = Json::array();
   for (const KvEvent& event : events) list.push_back(ToJson(event, page_size));
-  return Payload(unix_seconds, std::move(list));
-}
-
-std::string KvClearedPayload(double unix_seconds) {
-  return Payload(unix_seconds, Json::array({Cleared()}));
+  std::string bytes;
+  Json::to_msgpack(Json::array({unix_seconds, std::move(list), 0}), bytes);
+  return bytes;
 }
 
 }  // namespace diffserve

@@ -18,7 +18,4 @@ inline constexpr size_t kMaxKvEventsInPayload = 4096;
 // BlockStored, BlockRemoved or AllBlocksCleared. REQUIRES: at most kMaxKvEventsInPayload events.
 std::string KvEventPayload(double unix_seconds, std::span<const KvEvent> events, int page_size);
 
-// A payload with one AllBlocksCleared, which withdraws all earlier events.
-std::string KvClearedPayload(double unix_seconds);
-
 }  // namespace diffserve

@@ -76,7 +76,7 @@ struct KvEventPublisher::Impl {
   void Wake() const;
   bool Stopped();
   void SendQueued();
-  void Send(std::string payload, uint64_t events);
+  void Send(double unix_seconds, std::span<const KvEvent> events);
   void Replay();
   bool Reply(const zmq::message_t& client, std::string_view topic, uint64_t number,
              zmq::message_t& payload);
@@ -146,7 +146,9 @@ void KvEventPublisher::Impl::Wake() const {
 }
 
 void KvEventPublisher::Impl::Run() {
-  Send(KvClearedPayload(UnixSeconds()), 1);
+  KvEvent cleared;
+  cleared.kind = KvEvent::Kind::kCleared;
+  Send(UnixSeconds(), {&cleared, 1});
   std::vector<zmq::pollitem_t> waits = {{nullptr, wake_fd, ZMQ_POLLIN, 0}};
   if (replay) waits.push_back({replay.handle(), 0, ZMQ_POLLIN, 0});
   while (!Stopped()) {
@@ -179,13 +181,15 @@ void KvEventPublisher::Impl::SendQueued() {
     while (!events.empty()) {
       const std::span<const KvEvent> now = events.first(
           std::min(events.size(), kMaxKvEventsInPayload));
-      Send(KvEventPayload(batch.unix_seconds, now, options.page_size), now.size());
+      Send(batch.unix_seconds, now);
       events = events.subspan(now.size());
     }
   }
 }
 
-void KvEventPublisher::Impl::Send(std::string payload, uint64_t events) {
+void KvEventPublisher::Impl::Send(double unix_seconds, std::span<const KvEvent> events) {
+  if (options.feed != nullptr) options.feed->Append(next_number, unix_seconds, events);
+  const std::string payload = KvEventPayload(unix_seconds, events, options.page_size);
   const std::string number = BigEndian(next_number);
   Sent& kept = sent.emplace_back(Sent{next_number++, zmq::message_t(payload)});
   publisher.send(zmq::buffer(options.topic), zmq::send_flags::sndmore);
@@ -193,7 +197,7 @@ void KvEventPublisher::Impl::Send(std::string payload, uint64_t events) {
   zmq::message_t shared;
   shared.copy(kept.payload);
   publisher.send(std::move(shared), zmq::send_flags::none);
-  published += events;
+  published += events.size();
   sent_bytes += payload.size();
   while (!replay || sent.size() > options.max_replay_batches ||
          sent_bytes > options.max_replay_bytes) {

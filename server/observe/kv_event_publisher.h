@@ -18,6 +18,7 @@
 
 #include "engine/contract/kv_event.h"
 #include "kernels/base/status.h"
+#include "server/observe/kv_event_feed.h"
 
 namespace diffserve {
 
@@ -33,6 +34,7 @@ struct KvEventPublisherOptions {
   size_t max_replay_batches = 10000;  // kept for replay
   size_t max_replay_bytes = size_t{64} << 20;
   int max_unread_batches = 10000;  // per subscriber that does not read; beyond it batches are lost
+  std::shared_ptr<KvEventFeed> feed;  // gets each batch too; nullptr: there is none
 };
 
 struct KvEventCounts {

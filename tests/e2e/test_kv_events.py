@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""KV events over ZeroMQ: a subscriber, such as a router, knows the prefixes that the server has
-cached."""
+"""KV events over ZeroMQ and gRPC: a subscriber, such as a router, knows the prefixes that the
+server has cached."""
 
 import contextlib
 import re
@@ -9,10 +9,13 @@ import subprocess
 import tempfile
 import unittest
 
+import grpc
 import msgspec
 import zmq
 
+from grpc_client import channel, vllm_pb_grpc
 from server_process import BINARY, DEVICE_FLAGS, KV_BYTES, PAGE_SLOTS, ServerProcess, eventually
+from smg.grpc.router_pb2 import SubscribeKvEventsRequest
 from tiny_model import BOS_ID, FIRST_BYTE_ID, directory
 
 TOPIC = "kv@pod@tiny"
@@ -131,6 +134,33 @@ class Follower:
         return count
 
 
+def unsigned(page: int) -> int:
+    return page % (1 << 64)
+
+
+def grpc_pages(batches, last: int) -> dict:
+    """The pages that are cached after batch `last`: (parent, tokens) by hash."""
+    pages = {}
+    for batch in batches:
+        for event in batch.events:
+            kind = event.WhichOneof("data")
+            if kind == "cleared":
+                pages = {}
+            elif kind == "removed":
+                for page in event.removed.block_hashes:
+                    del pages[unsigned(page)]
+            else:
+                stored = event.stored
+                parent = unsigned(stored.parent_block_hash) if stored.HasField(
+                    "parent_block_hash") else None
+                for block in stored.blocks:
+                    pages[unsigned(block.block_hash)] = (parent, list(block.token_ids))
+                    parent = unsigned(block.block_hash)
+        if batch.sequence_number == last:
+            return pages
+    raise AssertionError("the stream ended")
+
+
 def prompt(seed: int, length: int) -> list[int]:
     return [BOS_ID] + [FIRST_BYTE_ID + (seed * 31 + i * i) % 256 for i in range(length - 1)]
 
@@ -193,6 +223,28 @@ class KvEventsTest(unittest.TestCase):
             self.assertEqual(len(follower.pages), len(computed) // PAGE_SLOTS + 2)
             self.assertEqual(server.metric("diffserve_kv_pages", state="cached"),
                              len(follower.pages))
+
+    def test_grpc_subscribers_get_what_zeromq_has(self):
+        with ServerProcess(*FLAGS) as server, channel(server) as connection:
+            subscribe = vllm_pb_grpc.VllmEngineStub(connection).SubscribeKvEvents
+            live = subscribe(SubscribeKvEventsRequest())
+            live.initial_metadata()
+            self.complete(server, prompt(1, 3 * PAGE_SLOTS + 5), max_tokens=2 * PAGE_SLOTS)
+            self.complete(server, prompt(2, 2 * PAGE_SLOTS + 1))
+            follower = Follower(self, server)
+            follower.catch_up(server)
+            known = {page: (parent, tokens) for page, (parent, tokens, _) in follower.pages.items()}
+            self.assertGreater(len(known), 5)
+            last = follower.next - 1
+            self.assertEqual(grpc_pages(live, last), known)
+            live.cancel()
+            again = subscribe(SubscribeKvEventsRequest())
+            self.assertEqual(grpc_pages(again, last), known)
+            after = subscribe(SubscribeKvEventsRequest(start_sequence_number=last - 1))
+            self.assertEqual(next(after).sequence_number, last)
+            with self.assertRaises(grpc.RpcError) as caught:
+                next(subscribe(SubscribeKvEventsRequest(start_sequence_number=last + 1)))
+            self.assertEqual(caught.exception.code(), grpc.StatusCode.OUT_OF_RANGE)
 
     def test_live_events_need_no_replay_request(self):
         with ServerProcess(*FLAGS) as server:

@@ -41,7 +41,7 @@ class StreamCall : public WatchedCall, public Reactor {
       } else if (!done_) {
         return;
       } else {
-        status = record_.ToGrpc(*done_);
+        status = ToGrpc(*done_);
       }
       writing_ = to_write != nullptr;
       if (writing_) write_begin_ = std::chrono::steady_clock::now();
@@ -81,6 +81,8 @@ class StreamCall : public WatchedCall, public Reactor {
   virtual void Cancel() = 0;
   // Called after the client has taken a message and before the next one is taken. Without the lock.
   virtual void Written() {}
+  // For protocols with codes of their own.
+  virtual grpc::Status ToGrpc(const Status& status) const { return record_.ToGrpc(status); }
 
   // Makes a call and starts it; `start(call)` starts the work on its answer.
   template <typename Call, typename Start>
@@ -136,7 +138,7 @@ class StreamCall : public WatchedCall, public Reactor {
       std::lock_guard lock(mutex_);
       finished_ = true;
     }
-    End(record_.ToGrpc(status));
+    End(ToGrpc(status));
   }
 
   Status TakePlace() {

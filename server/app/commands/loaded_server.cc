@@ -63,8 +63,10 @@ ServedModelInfo MakeInfo(const std::string& name, ModelSession& session) {
   return info;
 }
 
+// `feed` is set if something is published and there is a gRPC port.
 Result<std::unique_ptr<KvEventPublisher>> StartKvEvents(const ServeOptions& serve,
-                                                        const EngineOptions& engine) {
+                                                        const EngineOptions& engine,
+                                                        std::shared_ptr<KvEventFeed>& feed) {
   constexpr char kFlag[] = "--kv-events-endpoint";
   if (serve.kv_events_endpoint.empty()) {
     if (serve.kv_events_replay_endpoint.empty() && serve.kv_events_topic.empty())
@@ -84,6 +86,9 @@ Result<std::unique_ptr<KvEventPublisher>> StartKvEvents(const ServeOptions& serv
   publisher.replay_endpoint = serve.kv_events_replay_endpoint;
   publisher.topic = serve.kv_events_topic;
   publisher.page_size = engine.page_size;
+  if (serve.grpc)
+    feed = std::make_shared<KvEventFeed>(KvEventFeedOptions{.page_size = engine.page_size});
+  publisher.feed = feed;
   Result<std::unique_ptr<KvEventPublisher>> started = KvEventPublisher::Start(std::move(publisher));
   if (started.ok()) {
     const KvEventPublisher& kv_events = **started;
@@ -157,7 +162,9 @@ Result<LoadedServer> LoadServer(const SessionOptions& options, const ServeOption
   }
   Result<SessionPlan> plan = PlanSession(options, ServerNeeds(options.engine));
   if (!plan.ok()) return plan.status();
-  Result<std::unique_ptr<KvEventPublisher>> kv_events = StartKvEvents(serve, plan->engine);
+  std::shared_ptr<KvEventFeed> kv_event_feed;
+  Result<std::unique_ptr<KvEventPublisher>> kv_events = StartKvEvents(serve, plan->engine,
+                                                                      kv_event_feed);
   if (!kv_events.ok()) return kv_events.status();
   parts.kv_events = std::move(kv_events).value();
   DS_RETURN_IF_ERROR(LoadTextFiles(options, &parts));
@@ -195,6 +202,7 @@ Result<LoadedServer> LoadServer(const SessionOptions& options, const ServeOption
                                  {parts.chat_template.get(), options.chat_template.empty()})));
   }
   DS_RETURN_IF_ERROR(SetPorts(serve, parts.keys, server));
+  server.grpc.kv_events = std::move(kv_event_feed);
   server.frontend.max_answers_bytes = static_cast<size_t>(serve.max_answers_memory.bytes);
   server.frontend.max_answer_bytes = server.frontend.max_answers_bytes / kMinAnswersInMemory;
   DS_RETURN_IF_ERROR(Assign(&parts.tier, serve.kv_cache_dir.empty()

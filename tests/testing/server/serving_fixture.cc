@@ -41,6 +41,8 @@ ServingFixture::ServingFixture(ServingOptions options)
   ServerParts parts;
   parts.tokenizer = options.with_tokenizer ? LoadTokenizerFixture("byte_bpe")
                                            : Tokenizer::Missing();
+  if (!options.kv_events.endpoint.empty())
+    parts.kv_events = KvEventPublisher::Start(options.kv_events).value();
   if (options.with_template) parts.chat_template = LoadTemplate();
   parts.config = options.config;
   if (options.with_tokenizer) parts.config.vocab_size = parts.tokenizer->vocab_size();

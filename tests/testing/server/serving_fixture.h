@@ -21,9 +21,10 @@ inline constexpr int kWholeVocab = std::numeric_limits<int>::max();
 
 struct ServingOptions : ServerOptions {
   FakeExecutor::Options executor;
-  bool hold_steps = false;  // `steps` starts closed
-  ModelConfig config;       // the vocabulary is the tokenizer's, if there is one
-  std::string keys;         // the text of a key file; empty: none are needed
+  bool hold_steps = false;            // `steps` starts closed
+  ModelConfig config;                 // the vocabulary is the tokenizer's, if there is one
+  std::string keys;                   // the text of a key file; empty: none are needed
+  KvEventPublisherOptions kv_events;  // an empty endpoint: nothing is published
   bool with_template = true;
   bool with_tokenizer = true;
 

@@ -3,16 +3,20 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
 
 namespace diffserve {
+
+class KvEventFeed;
 
 struct GrpcServerOptions {
   std::string host = "127.0.0.1";
   int port = 0;  // 0: a free port
   bool reflection = true;
-  std::string model_root;     // the model's directory, as reported to clients
-  std::string parent_secret;  // as in FrontDoorOptions
+  std::string model_root;                  // the model's directory, as reported to clients
+  std::string parent_secret;               // as in FrontDoorOptions
+  std::shared_ptr<KvEventFeed> kv_events;  // nullptr: no KV event is published
   // gRPC 1.51 frees little of the memory that a flood of calls made it allocate, so connections
   // have tight limits.
   int max_receive_bytes = 4 << 20;

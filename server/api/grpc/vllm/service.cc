@@ -9,6 +9,7 @@
 #include "server/api/grpc/generate_call.h"
 #include "server/api/grpc/stream_call.h"
 #include "server/api/grpc/unary_call.h"
+#include "server/api/grpc/vllm/kv_event_stream.h"
 #include "server/api/grpc/vllm/messages.h"
 #include "server/api/grpc/wire_request.h"
 #include "vllm/grpc/engine/vllm_engine.grpc.pb.h"
@@ -87,10 +88,13 @@ class VllmService : public vllm_v1::VllmEngine::Service {
         kGetTokenizer,
         "GetTokenizer is not supported by this server; the tokenizer's files are those of the "
         "model directory, and GET /tokenizer_info returns their settings");
-    MarkUnoffered<smg::grpc::common::SubscribeKvEventsRequest, smg::grpc::common::KvEventBatch>(
+    MarkMethodCallback(
         kSubscribeKvEvents,
-        "SubscribeKvEvents is not supported by this server; --kv-events-endpoint publishes the "
-        "events over ZeroMQ");
+        new CallbackServerStreamingHandler<WireRequest<smg::grpc::common::SubscribeKvEventsRequest>,
+                                           smg::grpc::common::KvEventBatch>(
+            [this](auto* context, auto* request) {
+              return BeginKvEvents(shared_, context, *request);
+            }));
   }
 
  private:
