@@ -110,8 +110,11 @@ def add_files(program, tree):
 
 
 def pack(tree, archive):
-    window = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": WINDOW_BYTES}]
-    with lzma.open(archive, "wb", filters=window) as packed:
+    # Instructions of a GPU are 16 bytes, and those of x86-64 have addresses relative to themselves.
+    filters = [{"id": lzma.FILTER_X86},
+               {"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": WINDOW_BYTES, "lc": 2, "lp": 2,
+                "pb": 4}]
+    with lzma.open(archive, "wb", filters=filters) as packed:
         with tarfile.open(fileobj=packed, mode="w") as tar:
             for path in sorted(tree.rglob("*")):
                 if path.is_file() and "__pycache__" not in path.parts:
