@@ -15,10 +15,23 @@
 
 namespace diffserve::cuda {
 
+// Sums of bfloat16 products. They begin with First; Product turns a finished sum into a score.
+struct FloatSums {
+  using Sum = float;
+  __device__ __forceinline__ static Sum First(int) { return 0.0f; }
+  __device__ __forceinline__ static float Product(Sum sum, int) { return sum; }
+
+  // Turned: sums of 16 slots and the 8 columns of a half.
+  struct Finish {};
+  // For the half's column that lane `lane` loaded. Called by all lanes.
+  __device__ __forceinline__ static Finish FinishOf(int, int) { return {}; }
+  __device__ __forceinline__ static Sum First(const Finish&) { return 0.0f; }
+  __device__ __forceinline__ static float Product(Sum sum, const Finish&) { return sum; }
+};
+
 // As RopeAppend writes it.
 template <typename Codec, int kHeadDim>
-struct BFloat16Queries {
-  using Sum = float;
+struct BFloat16Queries : FloatSums {
   static constexpr int kDims = 16;  // per unit of K
   static constexpr int kUnits = kHeadDim / kDims;
 
@@ -35,21 +48,11 @@ struct BFloat16Queries {
                                        : KFragments<Codec>::Q(row + kDims * unit, part, lane);
     }
   }
-  // Sums begin with First; Product turns a finished sum into a score.
-  __device__ __forceinline__ Sum First(int) const { return 0.0f; }
   __device__ __forceinline__ void Multiply(Sum (&sums)[2][4], int unit,
                                            const uint32_t (&k)[4]) const {
     MmaBFloat16(sums[0], q[unit], k[0], k[1]);
     MmaBFloat16(sums[1], q[unit], k[2], k[3]);
   }
-  __device__ __forceinline__ float Product(Sum sum, int) const { return sum; }
-
-  // Turned: sums of 16 slots and the 8 columns of a half.
-  struct Finish {};
-  // For the half's column that lane `lane` loaded. Called by all lanes.
-  __device__ __forceinline__ Finish FinishOf(int, int) const { return {}; }
-  __device__ __forceinline__ static Sum First(const Finish&) { return 0.0f; }
-  __device__ __forceinline__ static float Product(Sum sum, const Finish&) { return sum; }
   __device__ __forceinline__ void MultiplyTurned(Sum (&sums)[4], int half, int unit,
                                                  const uint32_t (&k)[4]) const {
     MmaBFloat16(sums, k, q[unit][half], q[unit][2 + half]);
@@ -58,8 +61,7 @@ struct BFloat16Queries {
 
 // The same for a head that would fill the registers: read from global memory for each product.
 template <typename Codec, int kHeadDim>
-struct UnloadedQueries {
-  using Sum = float;
+struct UnloadedQueries : FloatSums {
   static constexpr int kDims = 16;
   static constexpr int kUnits = kHeadDim / kDims;
 
@@ -70,7 +72,6 @@ struct UnloadedQueries {
     q[half] = row;
     lane = of_lane;
   }
-  __device__ __forceinline__ Sum First(int) const { return 0.0f; }
   __device__ __forceinline__ void Multiply(Sum (&sums)[2][4], int unit,
                                            const uint32_t (&k)[4]) const {
     uint32_t operand[4];
@@ -79,12 +80,6 @@ struct UnloadedQueries {
     MmaBFloat16(sums[0], operand, k[0], k[1]);
     MmaBFloat16(sums[1], operand, k[2], k[3]);
   }
-  __device__ __forceinline__ float Product(Sum sum, int) const { return sum; }
-
-  struct Finish {};
-  __device__ __forceinline__ Finish FinishOf(int, int) const { return {}; }
-  __device__ __forceinline__ static Sum First(const Finish&) { return 0.0f; }
-  __device__ __forceinline__ static float Product(Sum sum, const Finish&) { return sum; }
   __device__ __forceinline__ void MultiplyTurned(Sum (&sums)[4], int half, int unit,
                                                  const uint32_t (&k)[4]) const {
     MmaBFloat16(sums, k, Operand(half, unit, 0), Operand(half, unit, 1));
