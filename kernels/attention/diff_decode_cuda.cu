@@ -19,7 +19,7 @@ struct DecodeInstance {
   uint32_t strip_bytes;
   uint32_t page_bytes;
   DecodeKernel strips;    // cp.async
-  DecodeKernel pages[2];  // sm_90; with one tile of columns and with two
+  DecodeKernel pages[2];  // sm_90; with one tile of columns and with two; nullptr: there are none
 
   template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
   static constexpr DecodeInstance Of() {
@@ -29,8 +29,16 @@ struct DecodeInstance {
             KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>::kBytes,
             DecodePage<Codec, kHeadDim, kVDim, kKMaps>::kBytes,
             DiffDecodeKernel<Codec, kHeadDim, kVDim, kKMaps>,
-            {DiffDecodePagesKernel<Codec, kHeadDim, kVDim, kKMaps, 1>,
-             DiffDecodePagesKernel<Codec, kHeadDim, kVDim, kKMaps, 2>}};
+            {PagesKernel<Codec, kHeadDim, kVDim, kKMaps, 1>(),
+             PagesKernel<Codec, kHeadDim, kVDim, kKMaps, 2>()}};
+  }
+
+  // For the head widths of published models; each pair of kernels is up to 0.3 MB.
+  template <typename Codec, int kHeadDim, int kVDim, int kKMaps, int kTiles>
+  static constexpr DecodeKernel PagesKernel() {
+    if constexpr (kHeadDim == 64 || kHeadDim == 96 || kHeadDim == 128)
+      return DiffDecodePagesKernel<Codec, kHeadDim, kVDim, kKMaps, kTiles>;
+    return nullptr;
   }
 };
 
@@ -213,7 +221,8 @@ Status DiffDecode(const DiffAttentionArgs<BFloat16>& args, const AttentionSchedu
   DS_RETURN_IF_ERROR(ReadLimits(&limits));
   const size_t shared_bytes_max = static_cast<size_t>(limits.shared_bytes_max);
   DecodeChoice choice = ChooseStrips(*instance, args.logit_quant, shared_bytes_max);
-  if (limits.has_bulk_copies && schedule.allow_bulk_copies && !args.logit_quant.is_on()) {
+  if (limits.has_bulk_copies && schedule.allow_bulk_copies && !args.logit_quant.is_on() &&
+      instance->pages[0] != nullptr) {
     const int rows = schedule.tiling.rows_per_tile * (args.spec.has_second_map() ? 2 : 1);
     const DecodeChoice pages = ChoosePages(*instance, rows, shared_bytes_max);
     if (pages.shared_bytes <= shared_bytes_max) choice = pages;
