@@ -24,6 +24,7 @@ using testing::IsOk;
 
 constexpr unsigned kBlocks = 3, kThreads = 64;
 constexpr size_t kCount = size_t{kBlocks} * kThreads;
+constexpr size_t kUnchanged = 4;  // after them, in each array
 
 struct Arrays {
   const float* constant;
@@ -59,6 +60,19 @@ void CopyEarly(Arrays a) {
   cuda::CpAsyncWait<0>();
   a.second[Index()] = cuda::LoadShared(0);
 }
+void BulkCopyEarly(const float* from) {
+  constexpr uint32_t kBarrier = 16;
+  if (threadIdx.x == 0) {
+    cuda::BarrierInit(kBarrier, 1);
+    cuda::BarrierInitFence();
+    cuda::BarrierArriveExpect(kBarrier, 16);
+    cuda::BulkCopy(0, from, 16, kBarrier);
+  }
+  WaitForPrevious();
+  if (threadIdx.x == 0) cuda::BarrierWait(kBarrier, 0);
+}
+void BulkCopyOfChangedEarly(Arrays a) { BulkCopyEarly(a.first); }
+void BulkCopyOfUnchangedEarly(Arrays a) { BulkCopyEarly(a.first + kCount); }
 void ReadOlderEarly(Arrays a) {
   const float first = a.first[Index()];
   WaitForPrevious();
@@ -87,7 +101,7 @@ class DependentLaunchTest : public testing::OnDeviceTest {
  protected:
   void SetUp() override {
     OnDeviceTest::SetUp();
-    for (size_t i = 0; i < kCount; ++i) constant_.push_back(static_cast<float>(i));
+    for (size_t i = 0; i < kCount + kUnchanged; ++i) constant_.push_back(static_cast<float>(i));
     for (auto* array : {&arrays_[0], &arrays_[1], &arrays_[2], &arrays_[3]})
       *array = std::make_unique<DeviceArray<float>>(constant_, *stream_);
     shim::CountEarlyKernels();
@@ -100,7 +114,7 @@ class DependentLaunchTest : public testing::OnDeviceTest {
     return cuda::Launch("a test's kernel",
                         {.grid = dim3(kBlocks),
                          .threads = dim3(kThreads),
-                         .shared_bytes = 16,
+                         .shared_bytes = 32,
                          .is_dependent = is_dependent},
                         *stream_, kernel, All());
   }
@@ -157,15 +171,35 @@ TEST_F(DependentLaunchTest, EarlyAccessesAreFaults) {
   };
   for (const auto& [kernel, fault] : {Case{ReadEarly, "a read before the wait"},
                                       {CopyEarly, "a read before the wait"},
+                                      {BulkCopyOfChangedEarly, "a bulk copy before the wait"},
                                       {WriteEarly, "a write before the wait"},
                                       {NeverWait, "a thread ends without a wait"},
                                       {WaitInSomeThreads, "a thread ends without a wait"},
                                       {LaunchBeforeWait, "dependents are launched before"},
                                       {WaitForThreadsThatWait, "threads wait for each other"}}) {
+    arrays_[1]->Write(constant_, *stream_);
     EXPECT_THAT(Fault({kernel}), HasSubstr(fault));
     shim::ResetContext();
     EXPECT_EQ(Fault({Consume, ConsumeAgain}), "") << "the next kernels are not affected";
   }
+}
+
+// Of an allocation that it writes to elsewhere.
+TEST_F(DependentLaunchTest, EarlyBulkCopyOfWhatTheKernelBeforeLeavesIsNone) {
+  EXPECT_EQ(Fault({BulkCopyOfUnchangedEarly}), "");
+  EXPECT_EQ(shim::early_kernels, 1);
+}
+
+// A copy waits for all kernels, and no kernel overtakes it.
+TEST_F(DependentLaunchTest, WhatWasWrittenBeforeACopyMayBeReadEarly) {
+  EXPECT_TRUE(IsOk(Queue(Produce, /*is_dependent=*/false)));
+  const float one = 1;
+  EXPECT_TRUE(IsOk(cudaMemcpyAsync(arrays_[0]->data(), &one, sizeof(one), cudaMemcpyHostToDevice,
+                                   stream_->handle())));
+  EXPECT_TRUE(IsOk(Queue([](Arrays a) { a.third[Index()] = 1; }, /*is_dependent=*/false)));
+  EXPECT_TRUE(IsOk(Queue(ReadEarly)));
+  EXPECT_TRUE(IsOk(stream_->Synchronize()));
+  EXPECT_EQ(shim::last_failure, "");
 }
 
 // That the kernel before has begun says nothing about the one before it.

@@ -144,6 +144,16 @@ void EndEarlyAccesses() {
     Protect(allocation, allocation.second.is_written ? PROT_READ | PROT_WRITE : PROT_READ);
 }
 
+void ReadUnnoted(const void* from, const std::function<void()>& read) {
+  const Allocations::value_type* allocation = AllocationAt(from);
+  const bool is_hidden = early.is_watched && allocation != nullptr &&
+                         std::ranges::find(early.touched, &allocation->second) ==
+                             early.touched.end();
+  if (is_hidden) Protect(*allocation, PROT_READ);
+  read();
+  if (is_hidden) Protect(*allocation, PROT_NONE);
+}
+
 bool HasWrittenEarly() { return early.has_written; }
 
 bool HasTouchedWrittenMemory() {

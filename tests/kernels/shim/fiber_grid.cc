@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tests/kernels/shim/device_memory.h"
 #include "tests/kernels/shim/grid.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -185,6 +186,7 @@ std::string Grid::Start(Index3 block) {
 }
 
 std::string Grid::Finish() {
+  CheckEarlyBulkCopies();
   holds_ = false;
   for (Fiber* fiber : held_) Wake(*fiber);
   held_.clear();
@@ -282,13 +284,26 @@ void Grid::WaitCopies(size_t groups_in_flight) {
 void Grid::BulkCopyAsync(const Copy& copy) {
   std::memset(copy.destination, kPoison, copy.bytes);
   bulk_copies_.push_back(copy);
+  if (!holds_) return;
+  ReadUnnoted(copy.source, [&] {
+    const auto* bytes = static_cast<const std::byte*>(copy.source);
+    early_bulk_copies_.push_back({bytes, std::vector<std::byte>(bytes, bytes + copy.bytes)});
+  });
+}
+
+void Grid::CheckEarlyBulkCopies() {
+  for (const auto& [source, bytes] : early_bulk_copies_) {
+    if (std::memcmp(source, bytes.data(), bytes.size()) != 0)
+      error_ = "a bulk copy before the wait of what the kernel before writes";
+  }
+  early_bulk_copies_.clear();
 }
 
 void Grid::PerformOneBulkCopy() {
   std::swap(bulk_copies_[random_() % bulk_copies_.size()], bulk_copies_.back());
   const Copy copy = bulk_copies_.back();
   bulk_copies_.pop_back();
-  Perform(copy);
+  ReadUnnoted(copy.source, [&] { Perform(copy); });
   BarrierChange(copy.barrier, 0, -static_cast<int64_t>(copy.bytes));
 }
 

@@ -104,6 +104,7 @@ class Grid {
   void CommitCopies();
   void WaitCopies(size_t groups_in_flight);
   void BulkCopyAsync(const Copy& copy);
+  void CheckEarlyBulkCopies();
   void BarrierChange(uint32_t barrier, int arrivals, int64_t bytes);
   void BarrierWait(uint32_t barrier, uint32_t parity);
   std::byte* SharedAt(uint32_t address, size_t bytes, size_t alignment);
@@ -170,6 +171,8 @@ class Grid {
   std::vector<Fiber*> at_barrier_[kNumBarriers];
   std::vector<std::pair<uint32_t, Fiber*>> transaction_waiters_;
   std::vector<Copy> bulk_copies_;
+  // Issued before the wait for the kernel before: sources, and what they were.
+  std::vector<std::pair<const std::byte*, std::vector<std::byte>>> early_bulk_copies_;
   std::vector<WarpTasks> tasks_;                   // by warp
   size_t num_tasks_ = 0;                           // of all warps
   std::vector<std::vector<uint64_t>> signatures_;  // of all tasks issued, by warpgroup

@@ -111,6 +111,7 @@ cudaError_t RunOne(const Operation& operation, const Operation* next,
   }
   if (own != nullptr) ++shim::kernels_run;
   const cudaError_t error = own == nullptr ? operation.run() : ResultOf(own->RunRest());
+  if (!operation.is_kernel) shim::ForgetWrites();
   if (error != cudaSuccess || !starts_next || !shim::HasTouchedWrittenMemory()) return error;
   return ResultOf("a read before the wait of what the kernel before writes");
 }
