@@ -73,16 +73,14 @@ Status Decoder::Forward(const DeviceStep& step, KvCache& kv, int first_logit_row
 }
 
 void Decoder::Begin(const DeviceStep& step) {
-  rows_ = {step.rows.all.num_tokens, step.rows, step.in_windows};
-  planned_ = {};
+  rows_ = {step.rows.all.num_tokens, false, step.rows, step.in_windows};
 }
 
 // From here on nothing is kept of a token. So only tokens whose logits are wanted, and those after
 // them in their sequences, are computed. These come first.
 void Decoder::Narrow(const DeviceStep& step) {
   if (step.num_wanted_tokens == rows_.tokens) return;  // as in every decode
-  rows_ = {step.num_wanted_tokens, step.Wanted(step.rows), step.Wanted(step.in_windows)};
-  planned_ = {};
+  rows_ = {step.num_wanted_tokens, true, step.Wanted(step.rows), step.Wanted(step.in_windows)};
 }
 
 // hidden += W_o attention(norm(hidden)); K and V of the step's tokens are appended to their pages.
@@ -125,8 +123,7 @@ Status Decoder::Attention(int l, const DeviceStep& step, KvCache& kv) {
   attention.window = kind.window;
   attention.logit_quant = parts_.logit_quant;
   if (observer_ != nullptr) DS_RETURN_IF_ERROR(observer_->OnAttention(l, attention));
-  DS_RETURN_IF_ERROR(Attend(attention, kind.window > 0 ? rows_.in_windows : rows_.sequences,
-                            step.generated_tiling));
+  DS_RETURN_IF_ERROR(Attend(attention, step));
 
   // Stage 5: its output joins the residual stream.
   return AddToHidden(layer, work.attention);
@@ -177,27 +174,25 @@ Status Decoder::QueriesAndPages(int l, const PagedKv& pages, const FewRowsNorm& 
 }
 
 // Generated tokens and prompt tokens, each by its own kernel.
-Status Decoder::Attend(DiffAttentionArgs<BFloat16> attention, const StepRows& rows,
-                       const AttentionTiling& generated_tiling) {
+Status Decoder::Attend(DiffAttentionArgs<BFloat16> attention, const DeviceStep& step) {
   const Workspace& work = parts_.work;
+  const StepRows& rows = attention.window > 0 ? rows_.in_windows : rows_.sequences;
+  const DeviceStep::Plans& plans = step.PlansOf(attention.window, attention.kv.format.codec.dtype);
   AttentionSchedule schedule;
   schedule.partials = work.partials.as<float>();
   schedule.counters = work.counters.as<uint32_t>();
   schedule.extents = work.extents.as<float>();
 
   attention.batch = rows.generated;
-  schedule.tiling = generated_tiling;
-  schedule.tiling.window = WindowSlots(attention.window);
-  schedule.plan = work.generated_plan.Plan();
-  DS_RETURN_IF_ERROR(PlanGenerated(rows.generated, schedule.tiling));
+  schedule.tiling = plans.tilings.generated;
+  schedule.plan = plans.generated;
+  schedule.follows_kernel = observer_ == nullptr;  // it may have queued copies
   DS_RETURN_IF_ERROR(DiffAttention(attention, schedule, stream_));
 
-  const DType pages = attention.kv.format.codec.dtype;
   attention.batch = rows.prompts;
-  schedule.tiling = DiffPrefillTiling(attention.spec, pages, schedule.allow_bulk_copies,
-                                      attention.window);
-  schedule.plan = work.prompt_plan.Plan();
-  DS_RETURN_IF_ERROR(PlanPrompts(rows.prompts, schedule.tiling, pages));
+  schedule.tiling = plans.tilings.prompts;
+  schedule.follows_kernel = false;
+  schedule.plan = rows_.are_wanted ? plans.wanted_prompts : plans.prompts;
   return DiffAttention(attention, schedule, stream_);
 }
 
@@ -418,23 +413,6 @@ bool Decoder::LogitsTakeFewRows(int count) const {
   const PackedLinear& weight = parts_.weights.lm_head;
   return parts_.few_rows && TakesFewRows(weight) &&
          (parts_.matrices->batch_invariant() || count <= FewRowsAtBest(weight));
-}
-
-// Plans which thread blocks compute which generated tokens, once for all consecutive layers with
-// this window.
-Status Decoder::PlanGenerated(const PagedBatch& generated, const AttentionTiling& tiling) {
-  if (generated.num_tokens == 0 || planned_.generated_window == tiling.window) return Status();
-  planned_.generated_window = tiling.window;
-  return PlanDiffAttention(tiling, generated, parts_.work.generated_plan.Plan(), stream_);
-}
-
-// The same for prompt tokens; here the page format matters too.
-Status Decoder::PlanPrompts(const PagedBatch& prompts, const AttentionTiling& tiling, DType pages) {
-  if (prompts.num_tokens == 0) return Status();
-  if (planned_.prompts_window == tiling.window && planned_.prompts_pages == pages) return Status();
-  planned_.prompts_window = tiling.window;
-  planned_.prompts_pages = pages;
-  return PlanDiffAttention(tiling, prompts, parts_.work.prompt_plan.Plan(), stream_);
 }
 
 }  // namespace diffserve::cuda

@@ -61,24 +61,17 @@ class Decoder {
   // the tokens that come first in it.
   struct Rows {
     int tokens = 0;
+    bool are_wanted = false;  // the tokens that come first
     StepRows sequences;
     StepRows in_windows;  // the same, with the pages of layers with a window
   };
-  // The inputs of the workspace's attention plans, besides the rows; a window of 0: no plan.
-  struct Planned {
-    int generated_window = 0;
-    int prompts_window = 0;
-    DType prompts_pages = DType::kBFloat16;
-  };
-
   void Begin(const DeviceStep& step);
   void Narrow(const DeviceStep& step);
   Status Attention(int l, const DeviceStep& step, KvCache& kv);
   // work.q, and K and V in their pages, of the layers' tokens.
   Status QueriesAndPages(int l, const PagedKv& pages, const FewRowsNorm& inside);
   RopeAppendArgs<BFloat16> AppendOf(int l, const PagedKv& pages) const;
-  Status Attend(DiffAttentionArgs<BFloat16> attention, const StepRows& rows,
-                const AttentionTiling& generated_tiling);
+  Status Attend(DiffAttentionArgs<BFloat16> attention, const DeviceStep& step);
   Status Mamba(int l, const DeviceStep& step, KvCache& kv);
   Status Scan(int l, const DeviceStep& step, KvCache& kv);
   Status GatedMemory(const Weights::Layer& layer);
@@ -121,13 +114,10 @@ class Decoder {
   // it by themselves, by `*inside`.
   Status NormFor(std::initializer_list<const PackedLinear*> readers, const DeviceBuffer& weight,
                  const DeviceBuffer& bias, FewRowsNorm* inside);
-  Status PlanGenerated(const PagedBatch& generated, const AttentionTiling& tiling);
-  Status PlanPrompts(const PagedBatch& prompts, const AttentionTiling& tiling, DType pages);
 
   const Parts parts_;
   const Stream& stream_;
   Rows rows_;
-  Planned planned_;
   StepObserver* observer_ = nullptr;  // of the pass
 };
 

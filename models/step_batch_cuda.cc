@@ -74,6 +74,7 @@ class StepPacker {
 
   void Pack() {
     shape_ = {};
+    shape_.num_plans = static_cast<int>(packing_.tilings.size());
     shape_.has_windows = packing_.needs.has_windows;
     OrderPieces();
     AddEntries();
@@ -83,6 +84,7 @@ class StepPacker {
     Count();
     FlattenWaves();
     PlaceTail();
+    Plan();
   }
 
  private:
@@ -94,6 +96,7 @@ class StepPacker {
   void Count();
   void FlattenWaves();
   void PlaceTail();
+  void Plan();
   // Its index among the page ids of the tail.
   int32_t AddTable(const int32_t* pages, int num_pages);
 
@@ -250,7 +253,7 @@ void StepPacker::FlattenWaves() {
   }
 }
 
-// Masks, page ids, adjustments.
+// Masks, page ids, adjustments, the plans' items.
 void StepPacker::PlaceTail() {
   step_.masks_ = {};
   step_.adjustments_ = {};
@@ -270,14 +273,44 @@ void StepPacker::PlaceTail() {
     row.first_adjustment += static_cast<int32_t>(step_.adjustments_begin_ /
                                                  sizeof(LogitAdjustment));
   }
-  step_.size_bytes_ = StepOffsets(shape_).tail + step_.adjustments_begin_ +
-                      step_.adjustments_.size_bytes();
+  step_.items_begin_ = RoundedUp(step_.adjustments_begin_ + step_.adjustments_.size_bytes(),
+                                 sizeof(AttentionItem));
+}
+
+void StepPacker::Plan() {
+  step_.plans_.clear();
+  step_.items_.clear();
+  const auto append = [&](std::span<const DeviceSequence> entries, const AttentionTiling& tiling) {
+    const size_t first = step_.items_.size();
+    PlanAttention(entries, tiling, &step_.items_);
+    return AttentionPlanHead{
+        static_cast<int32_t>(step_.items_begin_ / sizeof(AttentionItem) + first),
+        static_cast<int32_t>(step_.items_.size() - first)};
+  };
+  const bool has_one_entry_each = std::ranges::all_of(
+      step_.sequences_, [](const DeviceSequence& entry) { return entry.num_tokens_after == 0; });
+  for (const StepTilings& tilings : packing_.tilings) {
+    const bool in_windows = shape_.has_windows && tilings.window > 0;
+    const std::span<const DeviceSequence> entries = in_windows ? step_.in_windows_
+                                                               : step_.sequences_;
+    const auto generated = static_cast<size_t>(shape_.num_generated_sequences);
+    const auto wanted = static_cast<size_t>(shape_.num_wanted_sequences);
+    StepPlanHeads& heads = step_.plans_.emplace_back();
+    heads.generated = append(entries.first(generated), tilings.generated);
+    heads.generated.keeps_earlier_slots = has_one_entry_each ? 1 : 0;
+    heads.wanted_prompts = append(entries.subspan(generated, wanted - generated), tilings.prompts);
+    heads.prompts = heads.wanted_prompts;
+    heads.prompts.num_items += append(entries.subspan(wanted), tilings.prompts).num_items;
+  }
+  step_.size_bytes_ = StepOffsets(shape_).tail + step_.items_begin_ +
+                      step_.items_.size() * sizeof(AttentionItem);
 }
 
 void PackedStep::Write(std::byte* to) const {
   const StepOffsets at(shape);
   Put(sequences_, to, at.sequences);
   Put(in_windows_, to, at.in_windows);
+  Put(plans_, to, at.plans);
   Put(states_, to, at.states);
   Put(token_sequences_, to, at.token_sequences);
   Put(tokens_, to, at.tokens);
@@ -290,6 +323,7 @@ void PackedStep::Write(std::byte* to) const {
     next += table.size_bytes();
   }
   Put(adjustments_, to, at.tail + adjustments_begin_);
+  Put(items_, to, at.tail + items_begin_);
 }
 
 int GeneratedTokensMax(const Batch& batch) {
@@ -351,6 +385,25 @@ StepNeeds StepNeeds::Of(const ModelConfig& config) {
           .may_skip = config.last_keeping_layer() + 1 < config.num_layers};
 }
 
+std::vector<StepTilings> TilingsOf(const ModelConfig& config, const KvCache::Layout& kv,
+                                   int generated_tokens_max) {
+  std::vector<StepTilings> all;
+  for (const LayerConfig& layer : config.layers) {
+    if (layer.mixer != MixerKind::kAttention) continue;
+    const DType pages = kv.layers[static_cast<size_t>(layer.kv)].codec.dtype;
+    if (std::ranges::any_of(all, [&](const StepTilings& of) {
+          return of.window == layer.window && of.pages == pages;
+        })) {
+      continue;
+    }
+    all.push_back(
+        {layer.window, pages,
+         DiffDecodeTiling(config.attention, generated_tokens_max, layer.window),
+         DiffPrefillTiling(config.attention, pages, /*allow_bulk_copies=*/true, layer.window)});
+  }
+  return all;
+}
+
 StepOffsets::StepOffsets(const StepShape& shape) {
   size_t next = 0;
   const auto take = [&](size_t count, size_t size) {
@@ -364,6 +417,7 @@ StepOffsets::StepOffsets(const StepShape& shape) {
     num_states += static_cast<size_t>(wave.num_sequences);
   sequences = take(num_sequences, sizeof(DeviceSequence));
   in_windows = take(shape.has_windows ? num_sequences : 0, sizeof(DeviceSequence));
+  plans = take(static_cast<size_t>(shape.num_plans), sizeof(StepPlanHeads));
   states = take(num_states, sizeof(StateSequence));
   token_sequences = take(static_cast<size_t>(shape.num_tokens), sizeof(int32_t));
   tokens = take(static_cast<size_t>(shape.num_tokens), sizeof(int32_t));
@@ -377,10 +431,10 @@ void PackStep(const Batch& batch, const StepPass& pass, const StepPacking& packi
   StepPacker(batch, pass, packing, *step).Pack();
 }
 
-DeviceStep::DeviceStep(const StepShape& shape, std::byte* base, const AttentionTiling& tiling)
+DeviceStep::DeviceStep(const StepShape& shape, std::byte* base,
+                       std::span<const StepTilings> tilings)
     : num_wanted_tokens(shape.num_wanted_tokens),
       num_wanted_sequences(shape.num_wanted_sequences),
-      generated_tiling(tiling),
       num_logit_rows(shape.num_logit_rows),
       num_sample_rows(shape.num_sample_rows) {
   const StepOffsets at(shape);
@@ -402,6 +456,15 @@ DeviceStep::DeviceStep(const StepShape& shape, std::byte* base, const AttentionT
   };
   rows = rows_of(at.sequences);
   in_windows = shape.has_windows ? rows_of(at.in_windows) : rows;
+  const auto* heads = reinterpret_cast<const StepPlanHeads*>(base + at.plans);
+  const auto* items = reinterpret_cast<const AttentionItem*>(base + at.tail);
+  for (const StepTilings& of : tilings) {
+    plans.push_back({of,
+                     {&heads->generated, items},
+                     {&heads->prompts, items},
+                     {&heads->wanted_prompts, items}});
+    ++heads;
+  }
   const auto* states = reinterpret_cast<const StateSequence*>(base + at.states);
   for (const StepShape::Wave& wave : shape.waves) {
     waves.push_back({states, wave.num_sequences, wave.num_tokens, wave.num_tokens_max});
@@ -412,6 +475,14 @@ DeviceStep::DeviceStep(const StepShape& shape, std::byte* base, const AttentionT
   sample_rows = reinterpret_cast<const SampleTask*>(base + at.sample_rows);
   adjustments = reinterpret_cast<LogitAdjustment*>(base + at.tail);
   masks = reinterpret_cast<const uint32_t*>(base + at.tail);
+}
+
+const DeviceStep::Plans& DeviceStep::PlansOf(int window, DType pages) const {
+  const auto found = std::ranges::find_if(plans, [&](const Plans& of) {
+    return of.tilings.window == window && of.tilings.pages == pages;
+  });
+  DS_CHECK(found != plans.end(), "a plan for every layer");
+  return *found;
 }
 
 StepRows DeviceStep::Wanted(const StepRows& of) const {

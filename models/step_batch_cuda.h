@@ -68,6 +68,7 @@ struct StepShape {
   int num_wanted_sequences = 0;     // the first ones
   int num_logit_rows = 0;
   int num_sample_rows = 0;
+  int num_plans = 0;  // for attention: StepPacking::tilings
   bool has_windows = false;
   struct Wave {
     int num_sequences = 0;
@@ -82,6 +83,7 @@ struct StepOffsets {
   explicit StepOffsets(const StepShape& shape);
   size_t sequences;        // DeviceSequence [num_sequences]
   size_t in_windows;       // likewise, if has_windows, with the pages of layers with a window
+  size_t plans;            // StepPlanHeads [num_plans]
   size_t states;           // StateSequence of each wave, one wave after the other
   size_t token_sequences;  // int32 [num_tokens]
   size_t tokens;           // int32 [num_tokens]
@@ -89,8 +91,26 @@ struct StepOffsets {
   size_t sample_rows;      // SampleTask [num_sample_rows]
   // Masks of sample rows, which a SampleTask counts from here. Then int32 page ids of all entries,
   // counted in words from here by DeviceSequence::first_page. Then LogitAdjustments, counted
-  // likewise by first_adjustment.
+  // likewise by first_adjustment. Then the AttentionItems of the plans, likewise by first_item.
   size_t tail;
+};
+
+// How attention cuts a step in the layers with this window and with pages of this type.
+struct StepTilings {
+  int window = 0;  // LayerConfig::window
+  DType pages = DType::kBFloat16;
+  AttentionTiling generated;
+  AttentionTiling prompts;
+};
+// One for each kind of attention layer, for steps in which no sequence has more than this number of
+// generated tokens.
+std::vector<StepTilings> TilingsOf(const ModelConfig& config, const KvCache::Layout& kv,
+                                   int generated_tokens_max);
+
+struct StepPlanHeads {
+  AttentionPlanHead generated;
+  AttentionPlanHead prompts;
+  AttentionPlanHead wanted_prompts;  // those that all layers compute
 };
 
 // A pass in the device's order: arrays, and views of the batch's largest parts, which Write copies
@@ -111,17 +131,20 @@ class PackedStep {
   std::vector<DeviceSequence> sequences_;   // [pieces], then padding
   std::vector<DeviceSequence> in_windows_;  // likewise, if layers have windows
   std::vector<StateSequence> states_;       // of all waves
+  std::vector<StepPlanHeads> plans_;
+  std::vector<AttentionItem> items_;  // of all plans
   std::vector<int32_t> token_sequences_, tokens_, logit_rows_, packed_of_token_;
   std::vector<SampleTask> sample_rows_;
   std::vector<std::span<const int32_t>> tables_;  // of page ids, one after the other in the tail
   std::span<const uint32_t> masks_;
   std::span<const LogitAdjustment> adjustments_;
-  size_t pages_begin_ = 0, adjustments_begin_ = 0;  // in the tail, bytes
+  size_t pages_begin_ = 0, adjustments_begin_ = 0, items_begin_ = 0;  // in the tail, bytes
   size_t size_bytes_ = 0;
 };
 
 struct StepPacking {
   StepNeeds needs = {};
+  std::span<const StepTilings> tilings = {};
   int page_size = 0;
   bool draws = false;  // with the batch's sample rows (those of all passes)
   // Above 0: a decode padded to that many tokens and sequences; those beyond the pass's own are
@@ -137,9 +160,16 @@ struct StepRows {
   PagedBatch all, generated, prompts;
 };
 
-// A packed step that has been copied to `base`. `tiling` is for its generated tokens.
+// A packed step that has been copied to `base`, and the tilings that it was packed with.
 struct DeviceStep {
-  DeviceStep(const StepShape& shape, std::byte* base, const AttentionTiling& tiling);
+  DeviceStep(const StepShape& shape, std::byte* base, std::span<const StepTilings> tilings);
+
+  struct Plans {
+    StepTilings tilings;
+    AttentionPlan generated, prompts, wanted_prompts;
+  };
+  // Of the layers with this window and with pages of this type.
+  const Plans& PlansOf(int window, DType pages) const;
 
   // The part of these rows that all layers compute.
   StepRows Wanted(const StepRows& rows) const;
@@ -147,9 +177,9 @@ struct DeviceStep {
   StepRows rows;
   StepRows in_windows;  // the same, with the pages of layers with a window
   std::vector<StateBatch> waves;
+  std::vector<Plans> plans;
   int num_wanted_tokens;
   int num_wanted_sequences;
-  AttentionTiling generated_tiling;
   int num_logit_rows;
   int num_sample_rows;
   const int32_t* tokens;

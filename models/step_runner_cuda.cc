@@ -54,7 +54,7 @@ class StepRunner : public Model {
     return Status(status.code(), options_.name + ": " + status.message());
   }
   Status Launch(const Batch& batch, KvCache& kv);
-  Status RunDecode(const DeviceStep& step, KvCache& kv);
+  Status RunDecode(const DeviceStep& step, int rows_per_tile, KvCache& kv);
 
   const std::unique_ptr<Stream> stream_;
   Decoder decoder_;
@@ -101,10 +101,12 @@ Status StepRunner::Launch(const Batch& batch, KvCache& kv) {
   DS_CHECK(num_draws == 0 || num_draws == batch.logit_rows.size(),
            "one sample row for each row of logits");
   const DiffSpec& spec = config().attention;
-  const AttentionTiling tiling = DiffDecodeTiling(spec, std::max(1, GeneratedTokensMax(batch)));
+  const int generated_max = std::max(1, GeneratedTokensMax(batch));
+  const AttentionTiling tiling = DiffDecodeTiling(spec, generated_max);
   const std::vector<StepPass> passes = CutIntoPasses(
       batch, tiling, decoder_.work().GeneratedItemsMax(spec, tiling));
   const StepNeeds needs = StepNeeds::Of(config());
+  const std::vector<StepTilings> tilings = TilingsOf(config(), kv.layout(), generated_max);
   std::optional<StepObserver> observer;
   if (batch.observer != nullptr) observer.emplace(batch, config(), *stream_);
   const int graph_tokens = passes.size() == 1 && IsDecode(batch, needs) && !observer
@@ -113,14 +115,17 @@ Status StepRunner::Launch(const Batch& batch, KvCache& kv) {
   num_logit_rows_ = 0;
   for (const StepPass& pass : passes) {
     const bool is_last = &pass == &passes.back();
-    PackStep(
-        batch, pass,
-        {.needs = needs, .page_size = kImagePageSize, .draws = is_last, .num_padded = graph_tokens},
-        &packed_);
+    PackStep(batch, pass,
+             {.needs = needs,
+              .tilings = tilings,
+              .page_size = kImagePageSize,
+              .draws = is_last,
+              .num_padded = graph_tokens},
+             &packed_);
     DS_RETURN_IF_ERROR(upload_.Copy(packed_, *stream_));
-    const DeviceStep step(packed_.shape, upload_.memory(), tiling);
+    const DeviceStep step(packed_.shape, upload_.memory(), tilings);
     if (graph_tokens > 0) {
-      DS_RETURN_IF_ERROR(RunDecode(step, kv));
+      DS_RETURN_IF_ERROR(RunDecode(step, tiling.rows_per_tile, kv));
     } else {
       if (observer) observer->BeginPass(packed_);
       DS_RETURN_IF_ERROR(
@@ -135,10 +140,10 @@ Status StepRunner::Launch(const Batch& batch, KvCache& kv) {
   return results_.Queue(decoder_.work().sampled, num_draws, *stream_);
 }
 
-Status StepRunner::RunDecode(const DeviceStep& step, KvCache& kv) {
+Status StepRunner::RunDecode(const DeviceStep& step, int rows_per_tile, KvCache& kv) {
   const DecodeGraphs::Memory memory = {upload_.memory(), kv.Layer(0).base, kv.StatesFrom(0).data,
                                        kv.layout().Bytes()};
-  const DecodeGraphs::Kind kind = {step.rows.all.num_tokens, step.generated_tiling.rows_per_tile};
+  const DecodeGraphs::Kind kind = {step.rows.all.num_tokens, rows_per_tile};
   return graphs_.Run(kind, memory, *stream_, [&] {
     DS_RETURN_IF_ERROR(decoder_.Forward(step, kv, 0));
     return decoder_.SampleAll(step);

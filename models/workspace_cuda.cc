@@ -33,12 +33,6 @@ Status Take(DeviceBuffer* buffer, size_t bytes) {
   return Assign(buffer, DeviceBuffer::Allocate(bytes));
 }
 
-Status TakePlan(AttentionPlanMemory* memory, int64_t capacity) {
-  memory->capacity = static_cast<int>(capacity);
-  DS_RETURN_IF_ERROR(Take(&memory->items, static_cast<size_t>(capacity) * sizeof(AttentionItem)));
-  return Take(&memory->num_items, sizeof(int32_t));
-}
-
 size_t PartialFloats(const DiffSpec& spec, const StepLimits& limits) {
   const AttentionTiling narrow = DiffDecodeTiling(spec, 1),
                         wide = DiffDecodeTiling(spec, kManyTokens);
@@ -67,24 +61,6 @@ size_t CounterBytes(const DiffSpec& spec, const StepLimits& limits) {
   return DiffDecodeCounters(spec, GeneratedItems(spec, limits)) * sizeof(uint32_t);
 }
 
-// Prompt entries in a step: a prompt has two if only its last tokens go through all layers.
-int PromptEntries(const ModelConfig& config, const StepLimits& limits) {
-  return (StepNeeds::Of(config).may_skip ? 2 : 1) * limits.num_sequences;
-}
-
-// For pages of any format, with a window or without.
-int64_t PromptItems(const ModelConfig& config, const StepLimits& limits) {
-  int tiles = 0;
-  for (DType pages : kPageTypes) {
-    for (int window : {0, 1}) {
-      const AttentionTiling tiling = DiffPrefillTiling(config.attention, pages,
-                                                       /*allow_bulk_copies=*/true, window);
-      tiles = std::max(tiles, tiling.NumTiles(limits.num_tokens));
-    }
-  }
-  return int64_t{tiles} + PromptEntries(config, limits);
-}
-
 int LogitsRows(const ModelConfig& config, const StepLimits& limits) {
   const int64_t slice = std::max<int64_t>(limits.num_sequences,
                                           kMaxLogitElements / config.vocab_size);
@@ -101,16 +77,15 @@ size_t Workspace::Bytes(const ModelConfig& config, const StepLimits& limits,
   bytes += static_cast<size_t>(LogitsRows(config, limits)) *
            static_cast<size_t>(config.vocab_size) * sizeof(float);
   const DiffSpec& spec = config.attention;
-  const int64_t items = GeneratedItems(spec, limits) + PromptItems(config, limits);
   bytes += (PartialFloats(spec, limits) + ExtentFloats(spec, limits, logits)) * sizeof(float);
-  bytes += CounterBytes(spec, limits);
-  return bytes + static_cast<size_t>(items) * sizeof(AttentionItem);
+  return bytes + CounterBytes(spec, limits);
 }
 
 int64_t Workspace::GeneratedItemsMax(const DiffSpec& spec, const AttentionTiling& tiling) const {
   const size_t floats = partials.size_bytes() / sizeof(float);
-  return std::min<int64_t>(generated_plan.capacity,
-                           static_cast<int64_t>(floats / DiffDecodePartialFloats(spec, tiling, 1)));
+  const size_t of_counters = counters.size_bytes() / sizeof(uint32_t) - DiffDecodeCounters(spec, 0);
+  return static_cast<int64_t>(std::min(floats / DiffDecodePartialFloats(spec, tiling, 1),
+                                       of_counters / static_cast<size_t>(spec.num_kv_groups)));
 }
 
 Result<Workspace> Workspace::Allocate(const ModelConfig& config, const StepLimits& limits,
@@ -130,8 +105,6 @@ Result<Workspace> Workspace::Allocate(const ModelConfig& config, const StepLimit
     DS_RETURN_IF_ERROR(Take(&work.extents, ExtentFloats(spec, limits, logits) * sizeof(float)));
   }
   DS_RETURN_IF_ERROR(Take(&work.counters, CounterBytes(spec, limits)));
-  DS_RETURN_IF_ERROR(TakePlan(&work.generated_plan, GeneratedItems(spec, limits)));
-  DS_RETURN_IF_ERROR(TakePlan(&work.prompt_plan, PromptItems(config, limits)));
   return work;
 }
 

@@ -10,15 +10,6 @@
 
 namespace diffserve::cuda {
 
-struct AttentionPlanMemory {
-  DeviceBuffer items;
-  DeviceBuffer num_items;
-  int capacity = 0;
-  AttentionPlan Plan() const {
-    return {num_items.as<int32_t>(), items.as<AttentionItem>(), capacity};
-  }
-};
-
 struct Workspace : Activations<DeviceBuffer> {
   DeviceBuffer final_state;  // bfloat16 [logit rows per step, hidden_size]
   DeviceBuffer logits;       // float32 [logits_rows, vocab_size]
@@ -26,7 +17,6 @@ struct Workspace : Activations<DeviceBuffer> {
   DeviceBuffer partials;     // float32, for decode attention
   DeviceBuffer counters;     // uint32, zeros between its layers
   DeviceBuffer extents;      // float32, for decode attention with quantised logits
-  AttentionPlanMemory generated_plan, prompt_plan;
   int logits_rows = 0;
 
   static Result<Workspace> Allocate(const ModelConfig& config, const StepLimits& limits,
@@ -34,7 +24,7 @@ struct Workspace : Activations<DeviceBuffer> {
   static size_t Bytes(const ModelConfig& config, const StepLimits& limits,
                       const LogitQuant& logits);
 
-  // Number of items of generated tokens for which the partials have room.
+  // Number of items of generated tokens for which partials and counters have room.
   int64_t GeneratedItemsMax(const DiffSpec& spec, const AttentionTiling& tiling) const;
 };
 

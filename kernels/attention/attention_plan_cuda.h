@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What attention on a GPU needs besides its arguments: a plan that cuts the work into items, and
-// memory for partial results. The same source computes the plan on the host (one thread) and on the
-// device (one warp).
+// memory for partial results. The host makes the plan.
 //
 // Decode is for few query rows per sequence (and correct for any number). It reads each page's K1,
-// K2 and V once for up to 8 query rows of a group (16 without a second map), in splits of 512
+// K2 and V once for up to 8 query rows of a group (16 without a second map), in splits of 256
 // slots or more. Prefill is for chunks of a prompt: 64 or 128 query rows of a group at a time,
 // without splits. Their chains of operations differ, so a row's bits repeat only within the same
 // kernel. Hopper has its own prefill kernels for head widths of 64 and 128; their bits differ from
@@ -20,6 +19,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "kernels/attention/attention_window.h"
 #include "kernels/attention/diff_spec.h"
@@ -34,7 +35,7 @@ namespace diffserve::cuda {
 class Stream;
 
 inline constexpr int kImagePageSize = kPageSize;
-inline constexpr int kSplitSlotsMin = 512;
+inline constexpr int kSplitSlotsMin = 256;
 inline constexpr int kSplitSlotsMax = 2048;
 inline constexpr int kSplitPagesMax = kSplitSlotsMax / kImagePageSize;
 // Values of AttentionTiling::split_slots.
@@ -42,13 +43,14 @@ inline constexpr int kSplitsByLength = 0;      // SplitSlotsOf
 inline constexpr int kNoSplitSlots = 1 << 30;  // one split
 
 // Slots per split of a row that attends to `length` slots. Small splits let few sequences fill the
-// device. Each split's end takes as long as some hundred slots, so long rows have larger ones.
+// device. But each split's results are written and read again, so long rows have larger ones.
 DIFFSERVE_HOST_DEVICE constexpr int SplitSlotsOf(int length) {
-  return kSplitSlotsMin << ((length > 16384 ? 1 : 0) + (length > 65536 ? 1 : 0));
+  return kSplitSlotsMin << ((length > 4096 ? 1 : 0) + (length > 16384 ? 1 : 0) +
+                            (length > 65536 ? 1 : 0));
 }
 // How many tokens from `position` on have splits of one size, whatever the window.
 constexpr int TokensOfOneSplitSize(int position) {
-  for (const int length : {16384, 65536}) {
+  for (const int length : {4096, 16384, 65536}) {
     if (position < length) return length - position;
   }
   return kNoSplitSlots;
@@ -69,10 +71,20 @@ struct alignas(16) AttentionItem {
 };
 static_assert(sizeof(AttentionItem) == 32);
 
+// Where the items of a plan are.
+struct alignas(16) AttentionPlanHead {
+  int32_t first_item = 0;  // of AttentionPlan::items
+  int32_t num_items = 0;
+  // Not 0: no kernel of the step writes a slot before an entry's position.
+  int32_t keeps_earlier_slots = 0;
+  int32_t unused = 0;
+};
+
+// Device memory. A graph has these addresses; both the items' place and their number may differ
+// each time that it runs.
 struct AttentionPlan {
-  int32_t* num_items = nullptr;    // [1]
-  AttentionItem* items = nullptr;  // [capacity]
-  int capacity = 0;  // items beyond it are not written, and *num_items then exceeds it
+  const AttentionPlanHead* head = nullptr;  // [1]
+  const AttentionItem* items = nullptr;
 };
 
 // Splits [first, first + count).
@@ -137,63 +149,22 @@ struct AttentionTiling {
   }
 };
 
-// The host's form of a warp: a single lane.
-struct SerialLanes {
-  static constexpr int kCount = 1;
-  DIFFSERVE_HOST_DEVICE int Id() const { return 0; }
-  DIFFSERVE_HOST_DEVICE int ExclusiveSum(int value, int* total) const {
-    *total = value;
-    return 0;
-  }
-};
-
-// Items are ordered by sequence, then tile, then split.
-template <typename Lanes>
-DIFFSERVE_HOST_DEVICE void PlanAttention(const Lanes& lanes, const PagedBatch& batch,
-                                         const AttentionTiling& tiling, const AttentionPlan& plan) {
-  int total = 0;
-  for (int begin = 0; begin < batch.num_sequences; begin += Lanes::kCount) {
-    const int sequence = begin + lanes.Id();
-    DeviceSequence rows = {0, 0, 0, 0};
-    if (sequence < batch.num_sequences) rows = batch.sequences[sequence];
-    const int num_tiles = rows.num_tokens > 0 ? tiling.NumTiles(rows.num_tokens) : 0;
-    const int items_per_tile = tiling.ItemsPerTile(rows);
-    const int first_split = tiling.FirstSplit(rows);
-    int sum = 0;
-    int item = total + lanes.ExclusiveSum(num_tiles * items_per_tile, &sum);
-    const int split_slots = tiling.SplitSlots(rows);
-    for (int tile = 0; tile < num_tiles; ++tile) {
-      const int num_slots = tiling.NumSlots(rows, tile);
-      const int first_seen = tiling.FirstSlot(rows, tile) / kImagePageSize * kImagePageSize;
-      for (int split = first_split; split < first_split + items_per_tile; ++split, ++item) {
-        const int begin = split * split_slots;
-        const int end = num_slots - begin < split_slots ? num_slots : begin + split_slots;
-        if (item >= plan.capacity) continue;
-        plan.items[item] = {rows.first_row,
-                            rows.num_tokens,
-                            rows.position,
-                            rows.first_page,
-                            tile,
-                            num_slots,
-                            begin < first_seen ? first_seen : begin,
-                            end};
-      }
-    }
-    total += sum;
-  }
-  if (lanes.Id() == 0) *plan.num_items = total;
-}
+// Appends the items of these entries, ordered by entry, then tile, then split. Entries without
+// tokens have none.
+void PlanAttention(std::span<const DeviceSequence> sequences, const AttentionTiling& tiling,
+                   std::vector<AttentionItem>* items);
 
 // All pointers are device memory.
 struct AttentionSchedule {
-  AttentionTiling tiling;  // DiffDecodeTiling or DiffPrefillTiling
-  // Made by PlanDiffAttention for this batch and tiling, once for all consecutive layers that use
-  // them.
-  AttentionPlan plan;
+  AttentionTiling tiling;         // DiffDecodeTiling or DiffPrefillTiling
+  AttentionPlan plan;             // PlanAttention's, for this batch and tiling
   float* partials = nullptr;      // decode: [DiffDecodePartialFloats()], one layer's at a time
   uint32_t* counters = nullptr;   // decode: [DiffDecodeCounters()], zeros before and after a layer
   float* extents = nullptr;       // decode with quantised logits: [DiffDecodeExtentFloats()]
   bool allow_bulk_copies = true;  // false: cp.async on every device
+  // Decode: the operation before on the stream is a kernel. Decode may then start before that one
+  // has ended. REQUIRES then: no kernel of the step writes the plan or the batch.
+  bool follows_kernel = false;
 };
 
 // The page format that the kernels read.
@@ -218,11 +189,5 @@ AttentionTiling DiffPrefillTiling(const DiffSpec& spec, DType dtype, bool allow_
 
 // Maximum number of splits of the entry [position, position + num_tokens) through any window.
 int AttentionSplitsMax(const AttentionTiling& tiling, int position, int num_tokens);
-// Maximum number of items of any batch of at most `num_sequences` sequences with at most
-// `rows_per_sequence_max` rows each, whose lengths sum to at most `num_slots`.
-int64_t AttentionItemsMax(const AttentionTiling& tiling, int rows_per_sequence_max,
-                          int num_sequences, int64_t num_slots);
-Status PlanDiffAttention(const AttentionTiling& tiling, const PagedBatch& batch,
-                         const AttentionPlan& plan, const Stream& stream);
 
 }  // namespace diffserve::cuda

@@ -52,6 +52,20 @@ struct AttentionLaunch {
   }
 };
 
+// A plan's items, each once per group.
+struct PlannedWork {
+  const AttentionItem* items;
+  uint32_t count;  // of items times groups
+  bool keeps_earlier_slots;
+
+  __device__ __forceinline__ static PlannedWork Of(const AttentionLaunch& call) {
+    const AttentionPlanHead head = *call.plan.head;
+    return {call.plan.items + head.first_item,
+            static_cast<uint32_t>(head.num_items) * static_cast<uint32_t>(call.num_groups),
+            head.keeps_earlier_slots != 0};
+  }
+};
+
 // One item as a thread block sees it.
 struct QueryTile {
   DeviceSequence sequence;

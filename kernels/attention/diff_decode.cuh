@@ -174,15 +174,14 @@ __device__ __forceinline__ void DecodeItems(const AttentionLaunch& call) {
   const uint32_t ring_bytes = DecodeRingBytes(Strip::kBytes, kVDim, call.num_stages);
   const DecodeShared<kColumns> layout = {0, ring_bytes, kDecodeWarps * ring_bytes};
   StripRing<Strip> ring = {SharedAddress(DynamicShared()) + layout.O(warp), call.num_stages, lane};
-  const auto num_work = static_cast<uint32_t>(min(*call.plan.num_items, call.plan.capacity)) *
-                        static_cast<uint32_t>(call.num_groups);
-  if (blockIdx.x >= num_work) return;
-  DecodeWork next = DecodeWork::Load(call, blockIdx.x, lane);
+  const PlannedWork planned = PlannedWork::Of(call);
+  if (blockIdx.x >= planned.count) return;
+  DecodeWork next = DecodeWork::Load(call, planned, blockIdx.x, lane);
   for (;;) {
     const DecodeWork work = next;
     const bool is_empty = work.tile.first_slot >= work.tile.end_slot;  // for other rows than these
     if (is_empty) {
-      if (threadIdx.x == 0) TakeNextWork(call, layout, num_work);
+      if (threadIdx.x == 0) TakeNextWork(call, layout, planned.count);
     } else {
       if constexpr (kQuantised) {
         ReadExtents(call, work.tile, work.item, layout);
@@ -190,19 +189,19 @@ __device__ __forceinline__ void DecodeItems(const AttentionLaunch& call) {
       }
       DecodeWarp<Codec, kHeadDim, kVDim, kKMaps, kDecodeTiles, kStripSlots> state;
       state.lane = lane;
-      StreamStrips<Codec, kHeadDim, kVDim, kKMaps, kQuantised>(call, work, num_work, state, ring,
-                                                               warp, layout);
+      StreamStrips<Codec, kHeadDim, kVDim, kKMaps, kQuantised>(call, work, planned.count, state,
+                                                               ring, warp, layout);
       PublishWarp(state, layout, warp, call.scale_log2);
     }
     __syncthreads();
     // The next item is on its way while this one ends.
     const uint32_t number = *layout.NextWork();
-    if (number < num_work) next = DecodeWork::Load(call, number, lane);
+    if (number < planned.count) next = DecodeWork::Load(call, planned, number, lane);
     if (!is_empty) {
-      EndItem<kVDim, kKMaps, kOutBlock<Codec, kHeadDim>, kColumns>(call, work.item, work.tile.group,
-                                                                   layout, warp, lane);
+      EndItem<kVDim, kKMaps, kOutBlock<Codec, kHeadDim>, kColumns>(
+          call, planned.items, work.item, work.tile.group, layout, warp, lane);
     }
-    if (number >= num_work) return;
+    if (number >= planned.count) return;
     __syncthreads();
   }
 }

@@ -57,6 +57,7 @@ struct DecodeChoice {
   int blocks;  // that share a multiprocessor
   int num_stages;
   size_t shared_bytes;
+  bool may_start_early = false;  // it has a WaitForPrevious
 };
 
 // Two thread blocks share a multiprocessor if they can: one streams while the other merges. Then as
@@ -95,24 +96,9 @@ DecodeChoice ChoosePages(const DecodeInstance& instance, int rows, size_t shared
     return DecodePagesSharedBytes(instance.page_bytes, instance.v_dim, tiles, stages);
   };
   FitStages(kDecodePageStagesMin, kDecodePageStagesMax, shared_bytes_max, bytes, choice);
+  choice.may_start_early = true;
   return choice;
 }
-
-// One warp.
-struct WarpLanes {
-  static constexpr int kCount = 32;
-  int lane;
-  __device__ __forceinline__ int Id() const { return lane; }
-  __device__ __forceinline__ int ExclusiveSum(int value, int* total) const {
-    int sum = value;
-    for (int distance = 1; distance < kCount; distance *= 2) {
-      const int before = __shfl_up_sync(kAllLanes, sum, static_cast<unsigned>(distance));
-      if (lane >= distance) sum += before;
-    }
-    *total = __shfl_sync(kAllLanes, sum, kCount - 1);
-    return sum - value;
-  }
-};
 
 // Softmaxes: one per row, map and split.
 size_t NumStates(const DiffSpec& spec, const AttentionTiling& tiling, int64_t num_items) {
@@ -121,11 +107,6 @@ size_t NumStates(const DiffSpec& spec, const AttentionTiling& tiling, int64_t nu
 }
 
 }  // namespace
-
-__global__ void __launch_bounds__(32)
-    PlanAttentionKernel(AttentionTiling tiling, PagedBatch batch, AttentionPlan plan) {
-  PlanAttention(WarpLanes{static_cast<int>(threadIdx.x)}, batch, tiling, plan);
-}
 
 const char* DiffAttentionUnsupported(const DiffSpec& spec, const KvFormat& format) {
   if (format.page_size != kImagePageSize)
@@ -168,18 +149,11 @@ int AttentionSplitsMax(const AttentionTiling& tiling, int position, int num_toke
   const auto splits = [](int num_slots, int slots) { return (num_slots + slots - 1) / slots; };
   if (tiling.split_slots != kSplitsByLength) return splits(end, tiling.split_slots);
   int most = 0;
-  for (int length = std::min(end, 16384);; length = std::min(end, 4 * length)) {
+  for (int length = std::min(end, 4096);; length = std::min(end, 4 * length)) {
     const int slots = SplitSlotsOf(length);
     most = std::max(most, std::min(splits(end, slots), splits(length + num_tokens, slots) + 1));
     if (length == end) return most;
   }
-}
-
-int64_t AttentionItemsMax(const AttentionTiling& tiling, int rows_per_sequence_max,
-                          int num_sequences, int64_t num_slots) {
-  const int split_slots = tiling.split_slots == kSplitsByLength ? kSplitSlotsMin
-                                                                : tiling.split_slots;
-  return tiling.NumTiles(rows_per_sequence_max) * (num_slots / split_slots + num_sequences);
 }
 
 size_t DiffDecodePartialFloats(const DiffSpec& spec, const AttentionTiling& tiling,
@@ -196,10 +170,24 @@ size_t DiffDecodeExtentFloats(const DiffSpec& spec, const AttentionTiling& tilin
   return NumStates(spec, tiling, num_items) * kSplitPagesMax;
 }
 
-Status PlanDiffAttention(const AttentionTiling& tiling, const PagedBatch& batch,
-                         const AttentionPlan& plan, const Stream& stream) {
-  return Launch("attention's plan", {.grid = dim3(1), .threads = dim3(32)}, stream,
-                PlanAttentionKernel, tiling, batch, plan);
+void PlanAttention(std::span<const DeviceSequence> sequences, const AttentionTiling& tiling,
+                   std::vector<AttentionItem>* items) {
+  for (const DeviceSequence& rows : sequences) {
+    if (rows.num_tokens == 0) continue;
+    const int split_slots = tiling.SplitSlots(rows);
+    const int first_split = tiling.FirstSplit(rows), num_splits = tiling.ItemsPerTile(rows);
+    const int num_tiles = tiling.NumTiles(rows.num_tokens);
+    for (int tile = 0; tile < num_tiles; ++tile) {
+      const int num_slots = tiling.NumSlots(rows, tile);
+      const int first_seen = tiling.FirstSlot(rows, tile) / kImagePageSize * kImagePageSize;
+      for (int split = first_split; split < first_split + num_splits; ++split) {
+        const int begin = split * split_slots;
+        items->push_back({rows.first_row, rows.num_tokens, rows.position, rows.first_page, tile,
+                          num_slots, std::max(begin, first_seen),
+                          num_slots - begin < split_slots ? num_slots : begin + split_slots});
+      }
+    }
+  }
 }
 
 Status DiffAttention(const DiffAttentionArgs<BFloat16>& args, const AttentionSchedule& schedule,
@@ -235,7 +223,8 @@ Status DiffDecode(const DiffAttentionArgs<BFloat16>& args, const AttentionSchedu
   const int resident = limits.multiprocessors * choice.blocks;
   const LaunchShape shape = {.grid = dim3(static_cast<unsigned>(resident)),
                              .threads = dim3(static_cast<unsigned>(choice.threads)),
-                             .shared_bytes = choice.shared_bytes};
+                             .shared_bytes = choice.shared_bytes,
+                             .is_dependent = choice.may_start_early && schedule.follows_kernel};
   DecodeKernel kernel = choice.kernel;
   if (args.logit_quant.is_on()) {
     const QuantisedDecode quantised = FindQuantisedDecode(args.spec, args.kv.format.codec.dtype);

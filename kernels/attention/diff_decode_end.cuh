@@ -222,13 +222,13 @@ struct DecodeWork {
   QueryTile tile;
   int32_t page_of_lane;  // of the split; a lane for each page
 
-  // REQUIRES: number < the number of items times groups.
-  __device__ __forceinline__ static DecodeWork Load(const AttentionLaunch& call, uint32_t number,
+  // REQUIRES: number < planned.count.
+  __device__ __forceinline__ static DecodeWork Load(const AttentionLaunch& call,
+                                                    const PlannedWork& planned, uint32_t number,
                                                     int lane) {
     const auto num_groups = static_cast<uint32_t>(call.num_groups);
     DecodeWork work = {number / num_groups, {}, 0};
-    work.tile = QueryTileOf(call, call.plan.items[work.item],
-                            static_cast<int>(number % num_groups));
+    work.tile = QueryTileOf(call, planned.items[work.item], static_cast<int>(number % num_groups));
     const int first_page = work.tile.first_slot / kImagePageSize;
     const int num_pages = (work.tile.end_slot + kImagePageSize - 1) / kImagePageSize - first_page;
     if (lane < num_pages)
@@ -237,13 +237,14 @@ struct DecodeWork {
   }
 };
 
-// After the last strip, by the warps that compute. A tile with one split is finished; of several
-// splits' thread blocks the last one merges them.
+// After the last strip of item `index`, by the warps that compute. A tile with one split is
+// finished; of several splits' thread blocks the last one merges them.
 template <int kVDim, int kKMaps, int kBlock, int kColumns>
-__device__ __forceinline__ void EndItem(const AttentionLaunch& call, int64_t index, int group,
+__device__ __forceinline__ void EndItem(const AttentionLaunch& call, const AttentionItem* items,
+                                        int64_t index, int group,
                                         const DecodeShared<kColumns>& layout, int warp, int lane) {
   // Read again: that costs less than registers that hold it while the strips stream by.
-  const AttentionItem item = call.plan.items[index];
+  const AttentionItem item = items[index];
   const QueryTile tile = QueryTileOf(call, item, group);
   const SplitRange splits = call.tiling.SplitsOfTile(tile.sequence, item.tile);
   if (splits.count > 1) {

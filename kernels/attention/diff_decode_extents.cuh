@@ -85,10 +85,10 @@ template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
 __global__ void __launch_bounds__(kDecodeThreads, 2)
     DiffDecodeExtentsKernel(const __grid_constant__ AttentionLaunch call) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int64_t num_work = int64_t{min(*call.plan.num_items, call.plan.capacity)} * call.num_groups;
-  for (int64_t work = blockIdx.x; work < num_work; work += gridDim.x) {
+  const PlannedWork planned = PlannedWork::Of(call);
+  for (int64_t work = blockIdx.x; work < planned.count; work += gridDim.x) {
     const int64_t item = work / call.num_groups;
-    const QueryTile tile = QueryTileOf(call, call.plan.items[item],
+    const QueryTile tile = QueryTileOf(call, planned.items[item],
                                        static_cast<int>(work % call.num_groups));
     if (tile.first_slot >= tile.end_slot) continue;
     DecodeQueries<Codec, kHeadDim, kVDim, kKMaps, 2, kStripSlots> queries;

@@ -5,6 +5,9 @@
 // on from one item to the next, so the stream does not pause while an item ends. The other four
 // warps take a strip of 16 slots of each page. They compute what the portable kernels do, in the
 // same order (diff_decode.cuh).
+//
+// The kernel may start before the one before it ends (LaunchShape::is_dependent). Until that one
+// has ended, it reads only what no kernel of the step writes: plan, page ids and full pages.
 #pragma once
 
 #include "kernels/attention/diff_decode_end.cuh"
@@ -80,30 +83,49 @@ struct DecodePages {
   }
 };
 
-// The warp that fetches.
+// The number of the first item's pages that may be fetched before the kernel before this one ends:
+// those that earlier steps have filled.
+__device__ __forceinline__ int PagesOfEarlierSteps(const PlannedWork& planned,
+                                                   const QueryTile& tile) {
+  if (!planned.keeps_earlier_slots) return 0;
+  const int num_pages = (tile.end_slot + kImagePageSize - 1) / kImagePageSize;
+  return min(num_pages, tile.sequence.position / kImagePageSize) - tile.first_slot / kImagePageSize;
+}
+
+// The warp that fetches. REQUIRES: the block has work.
 template <typename Page, int kColumns>
-__device__ __forceinline__ void FetchPages(const AttentionLaunch& call, uint32_t num_work,
+__device__ __forceinline__ void FetchPages(const AttentionLaunch& call, const PlannedWork& planned,
                                            DecodePages<Page, kColumns> ring, int lane) {
-  for (uint32_t number = blockIdx.x; number < num_work;) {
-    const DecodeWork work = DecodeWork::Load(call, number, lane);
+  uint32_t number = blockIdx.x;
+  DecodeWork work = DecodeWork::Load(call, planned, number, lane);
+  const auto fetch = [&](int i) {
+    const int page = __shfl_sync(kAllLanes, work.page_of_lane, i);
+    ring.WaitUntilEmpty();
+    if (ElectedLane()) {
+      ring.Work() = number;
+      BarrierArriveExpect(ring.Full(), Page::kBytes);
+      BulkCopyOnce(ring.Address(), ImagePage<Page>(call.kv, page, work.tile.group), Page::kBytes,
+                   ring.Full());
+    }
+    ring.Advance();
+  };
+  int fetched = 0;
+  const int early = min(ring.num_stages, PagesOfEarlierSteps(planned, work.tile));
+  for (; fetched < early; ++fetched) fetch(fetched);
+  WaitForPrevious();
+  for (;;) {
     // Thread blocks take the items after their first ones by a counter, since some multiprocessors
     // are slower than others. Each takes one number too many, so the counter ends at 0.
     uint32_t next = 0;
-    if (lane == 0) next = gridDim.x + CountInTurn(call.counters, num_work - 1);
+    if (lane == 0) next = gridDim.x + CountInTurn(call.counters, planned.count - 1);
     const int num_slots = work.tile.end_slot - work.tile.first_slot;
-    for (int i = 0; i * kImagePageSize < num_slots; ++i) {
-      const int page = __shfl_sync(kAllLanes, work.page_of_lane, i);
-      ring.WaitUntilEmpty();
-      if (ElectedLane()) {
-        ring.Work() = number;
-        BarrierArriveExpect(ring.Full(), Page::kBytes);
-        BulkCopy(ring.Address(), ImagePage<Page>(call.kv, page, work.tile.group), Page::kBytes,
-                 ring.Full());
-      }
-      ring.Advance();
-    }
+    for (; fetched * kImagePageSize < num_slots; ++fetched) fetch(fetched);
     number = __shfl_sync(kAllLanes, next, 0);
+    if (number >= planned.count) break;
+    work = DecodeWork::Load(call, planned, number, lane);
+    fetched = 0;
   }
+  LaunchDependents();
   ring.WaitUntilEmpty();
   if (ElectedLane()) {
     ring.Work() = kNoMoreWork;
@@ -114,6 +136,7 @@ __device__ __forceinline__ void FetchPages(const AttentionLaunch& call, uint32_t
 // One of the warps that compute.
 template <typename Codec, int kHeadDim, int kVDim, int kKMaps, int kTiles, typename Page>
 __device__ __forceinline__ void ConsumePages(const AttentionLaunch& call,
+                                             const AttentionItem* items,
                                              const DecodeShared<kMmaColumns * kTiles>& layout,
                                              DecodePages<Page, kMmaColumns * kTiles> ring, int warp,
                                              int lane) {
@@ -124,7 +147,7 @@ __device__ __forceinline__ void ConsumePages(const AttentionLaunch& call,
     const auto num_groups = static_cast<uint32_t>(call.num_groups);
     const int64_t item = number / num_groups;
     const int group = static_cast<int>(number % num_groups);
-    const QueryTile tile = QueryTileOf(call, call.plan.items[item], group);
+    const QueryTile tile = QueryTileOf(call, items[item], group);
     const UnmaskedSlots unmasked = UnmaskedSlots::Of(call, tile);
     DecodeWarp<Codec, kHeadDim, kVDim, kKMaps, kTiles, kImagePageSize> state;
     state.lane = lane;
@@ -150,8 +173,8 @@ __device__ __forceinline__ void ConsumePages(const AttentionLaunch& call,
     MeetWarps();  // the item before is merged
     PublishWarp(state, layout, warp, call.scale_log2);
     MeetWarps();
-    EndItem<kVDim, kKMaps, kOutBlock<Codec, kHeadDim>, kMmaColumns * kTiles>(call, item, group,
-                                                                             layout, warp, lane);
+    EndItem<kVDim, kKMaps, kOutBlock<Codec, kHeadDim>, kMmaColumns * kTiles>(
+        call, items, item, group, layout, warp, lane);
   }
 }
 
@@ -169,17 +192,21 @@ __global__ void __launch_bounds__(
   const uint32_t pages = static_cast<uint32_t>(call.num_stages) * Page::kBytes;
   const DecodeShared<kColumns> layout = {pages, kOBytes, pages + kDecodeWarps * kOBytes};
   const auto ring = DecodePages<Page, kColumns>::Of(layout, call.num_stages);
-  const auto num_work = static_cast<uint32_t>(min(*call.plan.num_items, call.plan.capacity)) *
-                        static_cast<uint32_t>(call.num_groups);
-  if (blockIdx.x >= num_work) return;
+  const PlannedWork planned = PlannedWork::Of(call);
+  if (blockIdx.x >= planned.count) {
+    WaitForPrevious();
+    return;
+  }
   if (threadIdx.x == 0) ring.MakeBarriers();
   __syncthreads();
   const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 32, 0);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (warp == kDecodeWarps) {
-    FetchPages(call, num_work, ring, lane);
+    FetchPages(call, planned, ring, lane);
   } else {
-    ConsumePages<Codec, kHeadDim, kVDim, kKMaps, kTiles>(call, layout, ring, warp, lane);
+    WaitForPrevious();
+    ConsumePages<Codec, kHeadDim, kVDim, kKMaps, kTiles>(call, planned.items, layout, ring, warp,
+                                                         lane);
   }
 }
 

@@ -15,7 +15,7 @@ struct PrefillWork {
 };
 
 __device__ __forceinline__ PrefillWork PrefillWorkOf(const AttentionLaunch& call, int turn) {
-  const int64_t num_work = int64_t{min(*call.plan.num_items, call.plan.capacity)} * call.num_groups;
+  const int64_t num_work = PlannedWork::Of(call).count;
   const int64_t in_turn = turn % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
   const int64_t work = num_work - 1 - int64_t{turn} * gridDim.x - in_turn;
   if (work < 0) return {-1, 0};
@@ -24,7 +24,7 @@ __device__ __forceinline__ PrefillWork PrefillWorkOf(const AttentionLaunch& call
 
 __device__ __forceinline__ QueryTile PrefillTileOf(const AttentionLaunch& call,
                                                    const PrefillWork& work) {
-  return QueryTileOf(call, call.plan.items[work.item], work.group);
+  return QueryTileOf(call, PlannedWork::Of(call).items[work.item], work.group);
 }
 
 }  // namespace diffserve::cuda

@@ -79,15 +79,15 @@ Problem::Problem(const DiffSpec& spec, const ProblemShape& shape, const cuda::St
     tiling = cuda::DiffDecodeTiling(spec, shape.rows);
     tiling.split_slots = shape.split_slots;
   }
-  const int64_t items_max = cuda::AttentionItemsMax(tiling, shape.rows, shape.batch,
-                                                    int64_t{shape.batch} * length());
-  items_ = Must(
-      cuda::DeviceBuffer::Allocate(static_cast<size_t>(items_max) * sizeof(cuda::AttentionItem)));
-  num_items_ = Must(cuda::DeviceBuffer::Allocate(sizeof(int32_t)));
+  std::vector<cuda::AttentionItem> items;
+  cuda::PlanAttention(sequences, tiling, &items);
+  const auto num_items = static_cast<int32_t>(items.size());
+  items_ = Upload(items);
+  plan_head_ = Upload(std::vector<cuda::AttentionPlanHead>{{0, num_items}});
   if (shape.is_decode) {
     partials_ = Must(cuda::DeviceBuffer::Allocate(
-        cuda::DiffDecodePartialFloats(spec, tiling, items_max) * sizeof(float)));
-    counters_ = Upload(std::vector<uint32_t>(cuda::DiffDecodeCounters(spec, items_max)));
+        cuda::DiffDecodePartialFloats(spec, tiling, num_items) * sizeof(float)));
+    counters_ = Upload(std::vector<uint32_t>(cuda::DiffDecodeCounters(spec, num_items)));
   }
   args_.spec = spec;
   args_.batch.num_sequences = shape.batch;
@@ -102,11 +102,9 @@ Problem::Problem(const DiffSpec& spec, const ProblemShape& shape, const cuda::St
   args_.lambda_rows = lambda_rows_.as<float>();
   schedule_.tiling = tiling;
   schedule_.allow_bulk_copies = shape.allow_bulk_copies;
-  schedule_.plan = {num_items_.as<int32_t>(), items_.as<cuda::AttentionItem>(),
-                    static_cast<int>(items_max)};
+  schedule_.plan = {plan_head_.as<cuda::AttentionPlanHead>(), items_.as<cuda::AttentionItem>()};
   schedule_.partials = partials_.as<float>();
   schedule_.counters = counters_.as<uint32_t>();
-  Must(cuda::PlanDiffAttention(tiling, args_.batch, schedule_.plan, stream));
   Must(stream.Synchronize());
 }
 

@@ -55,7 +55,7 @@ class Problem {
   const cuda::Stream& stream_;
   std::vector<cuda::DeviceBuffer> pages_of_copies_;
   cuda::DeviceBuffer sequences_, row_sequences_, page_table_, q_, out_, lambda_rows_, items_,
-      num_items_, partials_, counters_;
+      plan_head_, partials_, counters_;
   DiffAttentionArgs<BFloat16> args_;
   cuda::AttentionSchedule schedule_;
 };

@@ -91,7 +91,7 @@ class CaseMaker {
   }
   // Near the edges of strips, pages and splits, or anywhere.
   int Length() {
-    const int near = OneOf({0, 16, 64, 128, 512, 576, 1024}) - 2 + Below(5);
+    const int near = OneOf({0, 16, 64, 128, 256, 512, 576, 1024}) - 2 + Below(5);
     return std::max(0, Below(3) == 0 ? Below(kHasGpu ? 3000 : 200) : kHasGpu ? near : near % 600);
   }
   int Rows() { return kHasGpu ? 1 + Below(300) : 1 + Below(20); }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "kernels/attention/attention_plan_cuda.h"
@@ -60,6 +61,27 @@ inline int RowsPerSequenceMax(const AttentionBatch& batch) {
   return rows;
 }
 
+// A plan on the device, after other items.
+class DevicePlan {
+ public:
+  DevicePlan(std::span<const cuda::DeviceSequence> sequences, const cuda::AttentionTiling& tiling,
+             const cuda::Stream& stream)
+      : planned_(kOthers, cuda::AttentionItem{0, 1, 0, 0, 0, 1, 0, 1}) {
+    cuda::PlanAttention(sequences, tiling, &planned_);
+    items_.emplace(planned_, stream);
+    head_.emplace(std::vector<cuda::AttentionPlanHead>{{kOthers, num_items(), 1}}, stream);
+  }
+  cuda::AttentionPlan plan() const { return {head_->data(), items_->data()}; }
+  int num_items() const { return static_cast<int>(planned_.size()) - kOthers; }
+
+ private:
+  static constexpr int kOthers = 3;
+
+  std::vector<cuda::AttentionItem> planned_;
+  std::optional<DeviceArray<cuda::AttentionItem>> items_;
+  std::optional<DeviceArray<cuda::AttentionPlanHead>> head_;
+};
+
 inline constexpr BFloat16 kUnwrittenOut = 0x4e4e;
 
 // Everything that one call needs on the device, already planned; the kernels may then be queued any
@@ -77,9 +99,7 @@ class AttentionRun {
                                        static_cast<size_t>(batch.spec.out_width()),
                                    kUnwrittenOut),
              stream),
-        items_(std::vector<cuda::AttentionItem>(static_cast<size_t>(ItemsMax(batch, tiling))),
-               stream),
-        num_items_(std::vector<int32_t>(1), stream) {
+        plan_(pages_.sequences(), tiling, stream) {
     args_ = {.spec = batch.spec,
              .batch = pages_.Batch(),
              .kv = pages_.kv(),
@@ -93,9 +113,8 @@ class AttentionRun {
              .window = batch.window,
              .logit_quant = batch.logit_quant};
     schedule_.tiling = tiling;
-    schedule_.plan = {num_items_.data(), items_.data(), static_cast<int>(items_.size())};
-    QueuePlan();
-    const int32_t num_items = num_items_.Read(stream)[0];
+    schedule_.plan = plan_.plan();
+    const int num_items = plan_.num_items();
     partials_.emplace(
         std::vector<float>(cuda::DiffDecodePartialFloats(batch.spec, tiling, num_items),
                            std::numeric_limits<float>::quiet_NaN()),
@@ -113,12 +132,9 @@ class AttentionRun {
     schedule_.extents = extents_->data();
   }
 
-  void QueuePlan() {
-    EXPECT_TRUE(
-        IsOk(cuda::PlanDiffAttention(schedule_.tiling, args_.batch, schedule_.plan, stream_)));
-  }
-  void Queue(bool bulk_copies = true) {
+  void Queue(bool bulk_copies = true, bool follows_kernel = false) {
     schedule_.allow_bulk_copies = bulk_copies;
+    schedule_.follows_kernel = follows_kernel;
     EXPECT_TRUE(IsOk(cuda::DiffAttention(args_, schedule_, stream_)));
   }
   std::vector<BFloat16> Out() const { return out_.Read(stream_); }
@@ -133,13 +149,6 @@ class AttentionRun {
                 std::numeric_limits<float>::quiet_NaN());
     return rows;
   }
-  static int64_t ItemsMax(const AttentionBatch& batch, const cuda::AttentionTiling& tiling) {
-    int64_t num_slots = 0;
-    for (const SequenceTokens& sequence : batch.memory.sequences())
-      num_slots += sequence.position + sequence.num_tokens;
-    return cuda::AttentionItemsMax(tiling, RowsPerSequenceMax(batch),
-                                   static_cast<int>(batch.memory.sequences().size()), num_slots);
-  }
 
   const cuda::Stream& stream_;
   DevicePages pages_;
@@ -147,8 +156,7 @@ class AttentionRun {
   DeviceArray<float> lambda_rows_;
   DeviceArray<float> weight_;
   DeviceArray<BFloat16> out_;
-  DeviceArray<cuda::AttentionItem> items_;
-  DeviceArray<int32_t> num_items_;
+  DevicePlan plan_;
   std::optional<DeviceArray<float>> partials_, extents_;
   std::optional<DeviceArray<uint32_t>> counters_;
   DiffAttentionArgs<BFloat16> args_;

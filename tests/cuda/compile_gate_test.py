@@ -140,9 +140,11 @@ class SassWalkTest(unittest.TestCase):
     """samples/sass.txt: two warpgroups, of which one fetches, a kernel with a loop that loads, and
     one that waits for the kernel before it. Without change they are right."""
 
-    def judge(self, **changes):
-        """Findings after the text of the instruction at each address is replaced."""
-        lines = (Path(__file__).parent / "samples/sass.txt").read_text().splitlines()
+    def judge(self, dependent="FewRowsKernel", **changes):
+        """Findings after the text of the instruction at each address is replaced. dependent: in the
+        name of the kernel that waits."""
+        text = (Path(__file__).parent / "samples/sass.txt").read_text()
+        lines = text.replace("FewRowsKernel", dependent).splitlines()
         for name, text in changes.items():
             at = [i for i, line in enumerate(lines) if f"/*{name.removeprefix('at_')}*/" in line]
             self.assertEqual(len(at), 1, name)
@@ -228,6 +230,13 @@ class SassWalkTest(unittest.TestCase):
                        "ATOMG.E.ADD.STRONG.GPU PT, R2, desc[UR4][R20.64], R3"):
             found, _ = self.judge(at_2020=change)
             self.expect(found, "wait: 0x2020 ", "comes before the wait")
+
+    def test_decode_may_read_plan_and_pages_before_the_wait(self):
+        for change in ("LDG.E R2, desc[UR4][R20.64]", "UBLKCP.S.G [UR4], [UR6], UR8"):
+            found, _ = self.judge("DiffDecodePagesKernel", at_2020=change)
+            self.assertEqual(found, [])
+        found, _ = self.judge("DiffDecodePagesKernel", at_2020="STG.E desc[UR4][R20.64], R2")
+        self.expect(found, "wait: 0x2020 ", "comes before the wait")
 
     def test_path_without_wait_fails(self):
         found, _ = self.judge(at_2090="NOP")

@@ -230,14 +230,14 @@ TEST_F(CudaWideHeadsTest, ChunkBesideDecodesIsComputedInTheirPass) {
       EXPECT_TRUE(testing::IsOk(model->Collect().status()));
       return shim::kernels_run;
     };
-    // Attention of decodes has its own plan and a kernel per layer. Where a token's bits depend on
-    // nothing else, generated rows have four products of their own per layer.
+    // Attention of decodes has its own kernel per layer. Where a token's bits depend on nothing
+    // else, generated rows have four products of their own per layer.
     const int more_per_layer = batch_invariant ? 1 + 4 : 1;
-    EXPECT_EQ(kernels(kDecodes, kChunk), kernels(0, kChunk) + 1 + 2 * more_per_layer);
+    EXPECT_EQ(kernels(kDecodes, kChunk), kernels(0, kChunk) + 2 * more_per_layer);
   }
 }
 
-// In a step: the embedding, attention's plan, the last norm, logits and draws. In each of two
+// In a step: the embedding, the last norm, logits and draws. In each of two
 // layers: q, k and v; attention; its output; gate and up; down. More than eight tokens have norms
 // of their own, and pages of codes a kernel that writes them.
 TEST_F(CudaWideHeadsTest, DecodeHasFiveKernelsPerLayer) {
@@ -248,10 +248,10 @@ TEST_F(CudaWideHeadsTest, DecodeHasFiveKernelsPerLayer) {
     return shim::kernels_run;
   };
   // Logits computes them again.
-  EXPECT_EQ(kernels(1), 5 + 2 * 5 + 1);
-  EXPECT_EQ(kernels(8), 5 + 2 * 5 + 1);
-  EXPECT_EQ(kernels(12), 5 + 2 * 7 + 1);
-  EXPECT_EQ(kernels(1, DType::kInt8), 5 + 2 * 6 + 1);
+  EXPECT_EQ(kernels(1), 4 + 2 * 5 + 1);
+  EXPECT_EQ(kernels(8), 4 + 2 * 5 + 1);
+  EXPECT_EQ(kernels(12), 4 + 2 * 7 + 1);
+  EXPECT_EQ(kernels(1, DType::kInt8), 4 + 2 * 6 + 1);
 }
 
 // The product that reads its result computes PolyNorm of up to two tokens.
@@ -261,7 +261,7 @@ TEST_F(CudaDecoderTest, DecodeWithPolyNormHasFiveKernelsPerLayer) {
   for (const auto& [num_sequences, per_layer] : {std::pair{1, 5}, {2, 5}, {3, 6}}) {
     shim::kernels_run = 0;
     Decode(*model, num_sequences);
-    EXPECT_EQ(shim::kernels_run, 6 + model->config().num_layers * per_layer) << num_sequences;
+    EXPECT_EQ(shim::kernels_run, 5 + model->config().num_layers * per_layer) << num_sequences;
   }
 }
 #endif

@@ -20,13 +20,15 @@ class DevicePages {
   DevicePages(const PagedMemory& memory, const cuda::Stream& stream,
               const BatchPlacement& placement = {})
       : format_(memory.format()),
-        sequences_(SequencesOf(memory, placement.num_padded), stream),
+        host_sequences_(SequencesOf(memory, placement.num_padded)),
+        sequences_(host_sequences_, stream),
         row_sequences_(RowSequencesOf(memory, placement.num_padded), stream),
         tables_(Shifted(memory.tables(), placement.pages_before), stream),
         bytes_before_(static_cast<size_t>(placement.pages_before) *
                       static_cast<size_t>(format_.num_groups * format_.PageBytes())),
         bytes_(memory.bytes(), stream, bytes_before_) {}
 
+  const std::vector<cuda::DeviceSequence>& sequences() const { return host_sequences_; }
   PagedKv kv() const { return {bytes_.data() - bytes_before_, format_}; }
   cuda::PagedBatch Batch() const {
     return {static_cast<int>(sequences_.size()), static_cast<int>(row_sequences_.size()),
@@ -62,6 +64,7 @@ class DevicePages {
   }
 
   KvFormat format_;
+  std::vector<cuda::DeviceSequence> host_sequences_;
   DeviceArray<cuda::DeviceSequence> sequences_;
   DeviceArray<int32_t> row_sequences_;
   DeviceArray<int32_t> tables_;

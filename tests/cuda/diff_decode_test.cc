@@ -84,7 +84,7 @@ TEST_F(DiffDecodeTest, EveryLengthAroundAStripAPageAndASplitMatchesTheReference)
   for (int length : {1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129})
     shapes.push_back({length - 1, 1});
   ExpectLikeReference(V2Spec(2, 1, 48), shapes);
-  for (int length : {511, 512, 513, 576, 1025}) shapes.push_back({length - 1, 1});
+  for (int length : {255, 256, 257, 320, 1025}) shapes.push_back({length - 1, 1});
   ImageBatch batch(DiffLlamaSpec(1, 1, 48), shapes);
   testing::ExpectLikeReference(batch, testing::Decode(batch));
 }
@@ -106,12 +106,29 @@ TEST_F(DiffDecodeTest, EveryScheduleAndEveryTimingOfCopiesGivesTheSameBits) {
   });
 }
 
+// A decode of the same pages is before it.
+TEST_F(DiffDecodeTest, EarlyStartGivesTheSameBits) {
+  for (const DiffSpec& spec : {DiffLlamaSpec(2, 1, 64), PlainSpec(4, 2, 64)}) {
+    ImageBatch batch(spec, {{100, 1}, {0, 1}, {530, 2}, {63, 1}, {64, 1}});
+    const std::vector<float> expected = testing::Decode(batch);
+    OnEverySchedule([&] {
+      testing::AttentionRun run(
+          batch, cuda::DiffDecodeTiling(spec, testing::RowsPerSequenceMax(batch)), *stream_);
+      run.Queue();
+      run.PoisonOut();
+      run.Queue();
+      run.Queue(/*bulk_copies=*/true, /*follows_kernel=*/true);
+      EXPECT_TRUE(SameBits(testing::ToFloats(run.Out()), expected));
+    });
+  }
+}
+
 // The rows end in the first split and the second, or in the fifth, which makes one more quarter of
 // two splits, and the sixth.
 TEST_F(DiffDecodeTest, RowIsBitwiseIndependentOfChunks) {
-  for (const auto& [spec, begin] : {std::pair{DiffLlamaSpec(3, 1, 48), 508},
-                                    {V2Spec(2, 1, 48), 508},
-                                    {V2Spec(2, 1, 16), 2556}}) {
+  for (const auto& [spec, begin] : {std::pair{DiffLlamaSpec(3, 1, 48), 252},
+                                    {V2Spec(2, 1, 48), 252},
+                                    {V2Spec(2, 1, 16), 1276}}) {
     ImageBatch whole(spec, {{begin, 9}});
     const std::vector<float> expected = testing::Decode(whole);
     for (const std::vector<int>& cuts :
@@ -149,6 +166,7 @@ TEST_F(DiffDecodeTest, RowHasTheSameBitsInOneTileOfColumnsAndInTwo) {
 
 TEST_F(DiffDecodeTest, RowsAroundTheLengthsWhereSplitsGrowHaveTheSameBitsAloneAndTogether) {
   const DiffSpec spec = V2Spec(2, 1, 16);
+  for (int window : {0, 4096, 4097}) ExpectSameBitsAround(spec, 4096, window);
   for (int window : {0, 16384, 16385}) ExpectSameBitsAround(spec, 16384, window);
   if (testing::kHasGpu) ExpectSameBitsAround(DiffLlamaSpec(4, 1, 128), 65536, 0);
 }
@@ -157,7 +175,7 @@ TEST_F(DiffDecodeTest, RowsAroundTheLengthsWhereSplitsGrowHaveTheSameBitsAloneAn
 TEST_F(DiffDecodeTest, WindowedRowIsBitwiseIndependentOfChunks) {
   for (const LogitQuant& quant :
        {LogitQuant{}, LogitQuant{4, LogitScale::kRow}, LogitQuant{6, LogitScale::kTile}}) {
-    for (int window : {100, 512, 515, 700}) {
+    for (int window : {100, 256, 259, 700}) {
       const auto decode = [&](int position, int rows) {
         ImageBatch batch(DiffLlamaSpec(3, 1, 48), {{position, rows}});
         batch.window = window;

@@ -9,8 +9,8 @@
   bulk copy   None lies in a loop over a warp's lanes, which ptxas makes where it cannot see that
               one lane copies (ElectedLane in ptx.cuh shows it).
   wait        A kernel that may start before the one before it ends waits for it (ACQBULK) on every
-              path. Up to there it touches global memory only by cp.async (LDGSTS), which fetches
-              weights, and launches no dependents (PREEXIT).
+              path. Up to there it launches no dependents (PREEXIT), and touches global memory only
+              by what EARLY says for it and by cp.async (LDGSTS), which fetches weights.
   loads       In decode attention, a loop asks for all that it loads from global memory before it
               waits for any of it. With too few registers ptxas waits between.
 """
@@ -36,7 +36,11 @@ GROUPS_MAX = 8  # in flight; more: a wait is missing
 
 ONE_ROUND = "DiffDecode"  # in the names of the kernels under the rule "loads"
 
-DEPENDENT = "FewRowsKernel"  # in the names of the kernels that must wait
+# Parts of the names of the kernels that must wait, and how they may access global memory before.
+EARLY = {
+    "FewRowsKernel": set(),
+    "DiffDecodePagesKernel": {"LDG", "UBLKCP"},  # the plan, and pages of earlier steps
+}
 # Opcodes that access global memory, or any (LD, ST, ATOM), beside those of the wait.
 ACCESSES = {
     "ATOM", "ATOMG", "LD", "LDG", "RED", "REDG", "ST", "STG", "UBLKCP", "UBLKRED", "UTMALDG",
@@ -288,8 +292,8 @@ def judge_loads(instructions):
     return count, findings
 
 
-def judge_wait(code):
-    """(number of waits, findings)"""
+def judge_wait(code, allowed):
+    """(number of waits, findings). allowed: opcodes that access global memory before."""
 
     def is_wait(each):
         return each.base == "ACQBULK" and not each.predicate
@@ -300,7 +304,7 @@ def judge_wait(code):
     for each in (code.instructions[i] for i in sorted(before)):
         if each.base == "EXIT":
             findings.append(f"{each} is reached without a wait for the kernel before")
-        elif each.base in ACCESSES or each.base == "PREEXIT":
+        elif each.base in ACCESSES - allowed or each.base == "PREEXIT":
             findings.append(f"{each} comes before the wait for the kernel before")
     return count, findings
 
@@ -320,7 +324,8 @@ def judge(lines):
             counts["loads"] += count
             if count:
                 verdicts.append((name, "loads", findings))
-        waits = DEPENDENT in name or opcodes & {"ACQBULK", "PREEXIT"}
+        allowed = next((early for part, early in EARLY.items() if part in name), None)
+        waits = allowed is not None or opcodes & {"ACQBULK", "PREEXIT"}
         if not waits and not opcodes & {"HGMMA", "USETMAXREG", "UBLKCP"}:
             continue
         try:
@@ -334,7 +339,7 @@ def judge(lines):
             if count:
                 verdicts.append((name, rule, findings))
         if waits:
-            count, findings = judge_wait(code)
+            count, findings = judge_wait(code, allowed or set())
             counts["wait"] += count
             verdicts.append((name, "wait", findings))
     return verdicts, counts

@@ -146,8 +146,75 @@ TEST(StepBatchTest, PackedStepHoldsTokensPagesAndDrawsWithGeneratedRowsFirst) {
       EXPECT_EQ(samples[i].top_k, batch.sample_rows[i].top_k);
       const size_t begin = at.tail + static_cast<size_t>(samples[i].first_adjustment) *
                                          sizeof(LogitAdjustment);
-      EXPECT_EQ(begin + batch.adjustments.size() * sizeof(LogitAdjustment),
+      EXPECT_LE(begin + batch.adjustments.size() * sizeof(LogitAdjustment),
                 std::max(bytes.size(), begin));
+    }
+  }
+}
+
+// A batch for layers with windows, with states, and last layers that keep nothing.
+struct HybridBatch : OwnedBatch {
+  std::vector<std::vector<int32_t>> window_pages;
+
+  explicit HybridBatch(std::mt19937& random) : OwnedBatch(RandomBatch(random)) {
+    window_pages = pages;
+    batch.logit_rows.clear();
+    batch.sample_rows.clear();
+    for (size_t s = 0; s < batch.sequences.size(); ++s) {
+      SequenceTokens& rows = batch.sequences[s];
+      for (int32_t& page : window_pages[s]) page += 5000;
+      if (random() % 4 > 0) rows.window_pages = window_pages[s].data();
+      const auto slot = static_cast<int32_t>(100 * s);
+      StateSlotUse& use = batch.states.emplace_back(slot, slot + 1);
+      for (int token = 0; token < rows.num_tokens; ++token) {
+        if (random() % 8 == 0) batch.logit_rows.push_back(rows.first_row + token);
+        if (random() % 6 == 0) use.snapshots.push_back({token + 1, slot + 2 + token});
+      }
+    }
+  }
+};
+
+constexpr StepNeeds kHybrid = {.has_windows = true, .has_states = true, .may_skip = true};
+
+// Each layer's attention reads a plan: all slots of the rows in the pages of its table, once.
+TEST(StepBatchTest, PlansFollowTheEntriesOfTheirLayers) {
+  std::mt19937 random(6);
+  for (int trial = 0; trial < 200; ++trial) {
+    HybridBatch owned(random);
+    owned.batch.masks.resize(random() % 3 * 7);
+    owned.batch.adjustments.resize(random() % 5);
+    const StepTilings tilings[] = {
+        {0, DType::kBFloat16, {2, 4}, {2, 64, kNoSplitSlots}},
+        {100, DType::kInt8, {2, 8, kSplitsByLength, 100}, {2, 64, kNoSplitSlots, 100}}};
+    PackedStep packed;
+    PackStep(owned.batch, CutIntoPasses(owned.batch, {2, 4}, 1 << 20).at(0),
+             {.needs = kHybrid, .tilings = tilings, .page_size = kPage}, &packed);
+    std::vector<std::byte> bytes = BytesOf(packed);
+    const DeviceStep step(packed.shape, bytes.data(), tilings);
+    ASSERT_EQ(step.plans.size(), 2u);
+    for (const StepTilings& of : tilings) {
+      const DeviceStep::Plans& plans = step.PlansOf(of.window, of.pages);
+      const StepRows& rows = of.window > 0 ? step.in_windows : step.rows;
+      const StepRows wanted = step.Wanted(rows);
+      const bool has_one_entry_each = std::ranges::all_of(
+          std::span(rows.all.sequences, static_cast<size_t>(rows.all.num_sequences)),
+          [](const DeviceSequence& entry) { return entry.num_tokens_after == 0; });
+      for (const auto& [plan, batch, tiling] :
+           {std::tuple{plans.generated, rows.generated, of.generated},
+            {plans.prompts, rows.prompts, of.prompts},
+            {plans.wanted_prompts, wanted.prompts, of.prompts}}) {
+        EXPECT_EQ(plan.head->keeps_earlier_slots != 0,
+                  plan.head == plans.generated.head && has_one_entry_each);
+        std::vector<AttentionItem> expected;
+        PlanAttention({batch.sequences, static_cast<size_t>(batch.num_sequences)}, tiling,
+                      &expected);
+        ASSERT_EQ(plan.head->num_items, static_cast<int>(expected.size()));
+        const AttentionItem* items = plan.items + plan.head->first_item;
+        EXPECT_LE(reinterpret_cast<const std::byte*>(items + expected.size()),
+                  bytes.data() + bytes.size());
+        EXPECT_TRUE(expected.empty() ||
+                    std::memcmp(items, expected.data(), expected.size() * sizeof(*items)) == 0);
+      }
     }
   }
 }
@@ -156,7 +223,7 @@ TEST(StepBatchTest, PackedStepHoldsTokensPagesAndDrawsWithGeneratedRowsFirst) {
 TEST(StepBatchTest, GeneratedTokensAreCutWhereTheSizeOfSplitsChanges) {
   OwnedBatch owned;
   owned.Add(16382, 6, 1);  // 16383, and then 16384 to 16387
-  owned.Add(4094, 4, 0);
+  owned.Add(4094, 4, 0);   // 4094 and 4095, and then 4096 and 4097
   owned.Add(65530, 8, 0);
   owned.Add(16382, 6, 6);  // a prompt is not
   owned.batch.states = {{0, 0}, {1, 1}, {2, 2}, {3, 3}};
@@ -165,13 +232,13 @@ TEST(StepBatchTest, GeneratedTokensAreCutWhereTheSizeOfSplitsChanges) {
   PackedStep packed;
   PackStep(owned.batch, passes[0],
            {.needs = {.has_windows = true, .has_states = true}, .page_size = kPage}, &packed);
-  ASSERT_EQ(packed.shape.num_generated_sequences, 5);
+  ASSERT_EQ(packed.shape.num_generated_sequences, 6);
   std::vector<std::byte> bytes = BytesOf(packed);
   const StepOffsets at(packed.shape);
   for (const size_t offset : {at.sequences, at.in_windows}) {
-    const auto entries = Read<DeviceSequence>(bytes, offset, 7);
-    const int positions[] = {16384, 16383, 4094, 65536, 65530, 16382, 16382},
-              num_tokens[] = {4, 1, 4, 2, 6, 1, 6}, after[] = {0, 4, 0, 0, 2, 5, 0};
+    const auto entries = Read<DeviceSequence>(bytes, offset, 8);
+    const int positions[] = {16384, 16383, 4096, 4094, 65536, 65530, 16382, 16382},
+              num_tokens[] = {4, 1, 2, 2, 2, 6, 1, 6}, after[] = {0, 4, 0, 2, 0, 2, 5, 0};
     int row = 0;
     for (size_t i = 0; i < entries.size(); ++i) {
       EXPECT_EQ(entries[i].first_row, row) << i;
@@ -184,7 +251,7 @@ TEST(StepBatchTest, GeneratedTokensAreCutWhereTheSizeOfSplitsChanges) {
   const DeviceStep step(packed.shape, bytes.data(), {});
   ASSERT_EQ(step.waves.size(), 3u);  // the first sequence's prompt, and its two generated entries
   EXPECT_EQ(step.waves[0].num_sequences, 4);
-  EXPECT_EQ(step.waves[1].num_sequences, 2);
+  EXPECT_EQ(step.waves[1].num_sequences, 3);
   EXPECT_EQ(step.waves[2].num_sequences, 1);
 }
 
@@ -234,30 +301,6 @@ TEST(StepBatchTest, PaddedStepOfProposedTokensHasEntriesWithoutTokens) {
             (std::vector<int32_t>{0, 0, 0, 1, 2, 3, 4, 5}));
 }
 
-// A batch for layers with windows, with states, and last layers that keep nothing.
-struct HybridBatch : OwnedBatch {
-  std::vector<std::vector<int32_t>> window_pages;
-
-  explicit HybridBatch(std::mt19937& random) : OwnedBatch(RandomBatch(random)) {
-    window_pages = pages;
-    batch.logit_rows.clear();
-    batch.sample_rows.clear();
-    for (size_t s = 0; s < batch.sequences.size(); ++s) {
-      SequenceTokens& rows = batch.sequences[s];
-      for (int32_t& page : window_pages[s]) page += 5000;
-      if (random() % 4 > 0) rows.window_pages = window_pages[s].data();
-      const auto slot = static_cast<int32_t>(100 * s);
-      StateSlotUse& use = batch.states.emplace_back(slot, slot + 1);
-      for (int token = 0; token < rows.num_tokens; ++token) {
-        if (random() % 8 == 0) batch.logit_rows.push_back(rows.first_row + token);
-        if (random() % 6 == 0) use.snapshots.push_back({token + 1, slot + 2 + token});
-      }
-    }
-  }
-};
-
-constexpr StepNeeds kHybrid = {.has_windows = true, .has_states = true, .may_skip = true};
-
 // The sequence of a packed row and the index of its token.
 std::pair<size_t, int> Find(const DeviceStep& step, int row) {
   return {static_cast<size_t>(step.tokens[row] / 1000 - 1), step.tokens[row] % 1000};
@@ -274,7 +317,7 @@ TEST(StepBatchTest, TokensThatAllLayersComputeComeFirstAndWindowsHaveTheirPages)
     std::vector<std::byte> bytes = BytesOf(packed);
     const StepShape& shape = packed.shape;
     EXPECT_EQ(shape.num_tokens, static_cast<int>(batch.tokens.size()));
-    const DeviceStep step(shape, bytes.data(), {1, 1, 64});
+    const DeviceStep step(shape, bytes.data(), {});
     for (int row = 0; row < shape.num_tokens; ++row) {
       const auto [s, token] = Find(step, row);
       const SequenceTokens& rows = batch.sequences[s];
@@ -320,7 +363,7 @@ TEST(StepBatchTest, StatesAdvanceInTokenOrderWithSnapshotsBetweenTokens) {
       PackedStep packed;
       PackStep(batch, pass, {.needs = kHybrid, .page_size = kPage}, &packed);
       std::vector<std::byte> bytes = BytesOf(packed);
-      const DeviceStep step(packed.shape, bytes.data(), {1, 1, 64});
+      const DeviceStep step(packed.shape, bytes.data(), {});
       for (const StateBatch& wave : step.waves) {
         std::set<size_t> seen;
         int tokens = 0, most = 0;
@@ -360,7 +403,7 @@ TEST(StepBatchTest, ShapeOfAPaddedStepIsIndependentOfItsSequences) {
     PackStep(owned.batch, CutIntoPasses(owned.batch, {1, 1}, 1 << 20)[0],
              {.needs = kHybrid, .page_size = kPage, .draws = true, .num_padded = 8}, &packed);
     std::vector<std::byte> bytes = BytesOf(packed);
-    const DeviceStep step(packed.shape, bytes.data(), {1, 1});
+    const DeviceStep step(packed.shape, bytes.data(), {});
     ASSERT_EQ(step.waves.size(), 1u);
     EXPECT_EQ(step.waves[0].num_sequences, 8);
     EXPECT_EQ(step.num_wanted_tokens, 8);

@@ -130,6 +130,19 @@ __device__ __forceinline__ void BulkCopy(uint32_t destination, const void* sourc
       "l"(source), "r"(bytes), "r"(barrier)
       : "memory");
 }
+// The same for bytes that nobody reads again soon: other data stays in the L2 cache before them.
+__device__ __forceinline__ void BulkCopyOnce(uint32_t destination, const void* source,
+                                             uint32_t bytes, uint32_t barrier) {
+  asm volatile(
+      "{\n"
+      ".reg .b64 policy;\n"
+      "createpolicy.fractional.L2::evict_first.b64 policy;\n"
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1], %2, [%3], policy;\n"
+      "}\n" ::"r"(destination),
+      "l"(source), "r"(bytes), "r"(barrier)
+      : "memory");
+}
 // Orders this thread's ordinary accesses to shared memory before later asynchronous ones.
 __device__ __forceinline__ void ProxyFence() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -145,6 +158,9 @@ __device__ __forceinline__ bool ElectedLane() {
 }
 __device__ __forceinline__ void BarrierWait(uint32_t, uint32_t) { __trap(); }
 __device__ __forceinline__ void BulkCopy(uint32_t, const void*, uint32_t, uint32_t) { __trap(); }
+__device__ __forceinline__ void BulkCopyOnce(uint32_t, const void*, uint32_t, uint32_t) {
+  __trap();
+}
 __device__ __forceinline__ void ProxyFence() {}
 #endif
 

@@ -18,9 +18,8 @@ namespace {
 // Every block's (item, group), in its order.
 std::vector<std::vector<PrefillWork>> ShareOut(int num_items, int num_groups, unsigned num_blocks) {
   AttentionLaunch call = {};
-  int32_t items = num_items;
-  call.plan.num_items = &items;
-  call.plan.capacity = num_items;
+  const AttentionPlanHead head = {0, num_items};
+  call.plan.head = &head;
   call.num_groups = num_groups;
   std::vector<std::vector<PrefillWork>> blocks(num_blocks);
   gridDim = {num_blocks, 1, 1};

@@ -72,6 +72,10 @@ inline void BulkCopy(uint32_t destination, const void* source, uint32_t bytes, u
   ++shim::bulk_copies;
   shim::BulkCopyAsync(destination, source, bytes, barrier);
 }
+inline void BulkCopyOnce(uint32_t destination, const void* source, uint32_t bytes,
+                         uint32_t barrier) {
+  BulkCopy(destination, source, bytes, barrier);
+}
 inline void ProxyFence() {}
 inline void NamedBarrier(int id, int num_threads) { shim::MeetBlock(id, num_threads); }
 
