@@ -168,7 +168,7 @@ struct DeviceStep {
     StepTilings tilings;
     AttentionPlan generated, prompts, wanted_prompts;
   };
-  // Of the layers with this window and with pages of this type.
+  // For the layers with this window and with pages of this type.
   const Plans& PlansOf(int window, DType pages) const;
 
   // The part of these rows that all layers compute.

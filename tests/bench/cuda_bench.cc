@@ -58,11 +58,14 @@ class Bench {
     ItemEnd("v2_d64_heads32_groups8_batch64_length2048", V2Spec(32, 8, 64), 64);
     for (int splits : {4, 16, 64}) LastBlock(splits);
     for (int head_dim : {128, 64}) AgainstPlainCalls(head_dim);
-    OneOperation("op_us_v1_d128_heads16_groups4_batch1_length4096", DiffLlamaSpec(16, 4, 128));
-    OneOperation("op_us_v1_d128_heads12_groups12_batch1_length4096", DiffLlamaSpec(12, 12, 128));
-    for (int split : {256, 512, 1024}) {
-      OneOperation("op_split" + std::to_string(split) + "_us_v1_d128_heads16_groups4",
-                   DiffLlamaSpec(16, 4, 128), split);
+    for (const auto& [name, spec] :
+         {std::pair{"_us_v1_d128_heads16_groups4", DiffLlamaSpec(16, 4, 128)},
+          {"_us_v1_d128_heads12_groups12", DiffLlamaSpec(12, 12, 128)}}) {
+      const std::string at_4096 = std::string(name) + "_batch1_length4096";
+      OneOperation("op" + at_4096, spec);
+      OneOperation("op_early" + at_4096, spec, cuda::kSplitsByLength, /*starts_early=*/true);
+      for (int split : {256, 512, 1024})
+        OneOperation("op_split" + std::to_string(split) + name, spec, split);
     }
     for (int head_dim : {128, 64}) {
       const DiffSpec spec = DiffLlamaSpec(8 * 128 / head_dim, 8 * 128 / head_dim, head_dim);
@@ -356,17 +359,17 @@ class Bench {
                   "the plain calls' result is another one: " + std::to_string(worst)));
   }
 
-  // Operations of a model's layers one after another in a graph, each with pages of its own; the
-  // step's one plan is not in it.
+  // Operations of a model's layers one after another in a graph, each with pages of its own.
+  // starts_early: each before the one before it ends.
   void OneOperation(const std::string& name, const DiffSpec& spec,
-                    int split_slots = cuda::kSplitsByLength) {
+                    int split_slots = cuda::kSplitsByLength, bool starts_early = false) {
     if (!Wants(name)) return;
     const ProblemShape shape = Cold(spec,
                                     {.batch = 1, .position = 4095, .split_slots = split_slots});
     const Problem problem(spec, shape, stream_);
     const int count = std::max(shape.copies, smoke_ ? 2 : 32);
     const cuda::Graph graph = Must(cuda::Graph::Capture(stream_, [&] {
-      for (int i = 0; i < count; ++i) problem.Queue(i);
+      for (int i = 0; i < count; ++i) problem.Queue(i, starts_early && i > 0);
       return Status();
     }));
     Add(name, timer_.Seconds([&](int) { Must(graph.Launch(stream_)); }) / count * 1e6);

@@ -83,7 +83,7 @@ Problem::Problem(const DiffSpec& spec, const ProblemShape& shape, const cuda::St
   cuda::PlanAttention(sequences, tiling, &items);
   const auto num_items = static_cast<int32_t>(items.size());
   items_ = Upload(items);
-  plan_head_ = Upload(std::vector<cuda::AttentionPlanHead>{{0, num_items}});
+  plan_head_ = Upload(std::vector<cuda::AttentionPlanHead>{{0, num_items, 1}});
   if (shape.is_decode) {
     partials_ = Must(cuda::DeviceBuffer::Allocate(
         cuda::DiffDecodePartialFloats(spec, tiling, num_items) * sizeof(float)));
@@ -108,11 +108,13 @@ Problem::Problem(const DiffSpec& spec, const ProblemShape& shape, const cuda::St
   Must(stream.Synchronize());
 }
 
-void Problem::Queue(int run) const {
+void Problem::Queue(int run, bool follows_kernel) const {
   DiffAttentionArgs<BFloat16> args = args_;
+  cuda::AttentionSchedule schedule = schedule_;
+  schedule.follows_kernel = follows_kernel;
   const size_t copy = static_cast<size_t>(run) % pages_of_copies_.size();
   args.kv = {pages_of_copies_[copy].as<std::byte>(), cuda::ImageFormat(spec_, shape_.pages)};
-  Must(cuda::DiffAttention(args, schedule_, stream_));
+  Must(cuda::DiffAttention(args, schedule, stream_));
 }
 
 std::vector<uint16_t> Problem::Out() const {

@@ -32,8 +32,8 @@ class Problem {
  public:
   Problem(const DiffSpec& spec, const ProblemShape& shape, const cuda::Stream& stream);
 
-  // Planned already; the plan serves all layers of a step.
-  void Queue(int run) const;
+  // Planned already; the plan serves all layers of a step. follows_kernel as in AttentionSchedule.
+  void Queue(int run, bool follows_kernel = false) const;
   std::vector<uint16_t> Out() const;
 
   const DiffSpec& spec() const { return spec_; }

@@ -130,7 +130,7 @@ __device__ __forceinline__ void BulkCopy(uint32_t destination, const void* sourc
       "l"(source), "r"(bytes), "r"(barrier)
       : "memory");
 }
-// The same for bytes that nobody reads again soon: other data stays in the L2 cache before them.
+// The same for bytes that are not read again soon: they leave the L2 cache before other data.
 __device__ __forceinline__ void BulkCopyOnce(uint32_t destination, const void* source,
                                              uint32_t bytes, uint32_t barrier) {
   asm volatile(

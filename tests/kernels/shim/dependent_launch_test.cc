@@ -184,8 +184,8 @@ TEST_F(DependentLaunchTest, EarlyAccessesAreFaults) {
   }
 }
 
-// Of an allocation that it writes to elsewhere.
-TEST_F(DependentLaunchTest, EarlyBulkCopyOfWhatTheKernelBeforeLeavesIsNone) {
+// The kernel before writes to other parts of the same allocation.
+TEST_F(DependentLaunchTest, EarlyBulkCopyOfUnchangedBytesIsNoFault) {
   EXPECT_EQ(Fault({BulkCopyOfUnchangedEarly}), "");
   EXPECT_EQ(shim::early_kernels, 1);
 }
