@@ -32,6 +32,8 @@ NO_LOCAL_MEMORY = "kernels/attention/"
 SPILLS = {
     r", 256, 512, 2(, (true|false))?>$":
         "a warp's 16 rows of 512 columns of V are 256 registers per thread, all that there are",
+    r"DiffPrefillKernel<.*BFloat16Codec, 256, 256, 1>$":
+        "whether there is a second map, kept in 8 bytes from one tile to the next",
 }
 JIT_TARGETS = ("sm_100", "sm_120")
 
