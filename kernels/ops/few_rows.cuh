@@ -48,7 +48,19 @@ __device__ __forceinline__ FewRowsTile TileOf(const FewRowsTiles& tiles, int uni
   return tile;
 }
 
-struct BFloat16Pieces {
+// x in the order of its features, as a lane sees it: of the first group and the first eight tokens.
+struct OrderedX {
+  using X = uint32_t;
+  __device__ __forceinline__ static X XOf(const std::byte* x, int lane, int x_tokens) {
+    return SharedAddress(x) +
+           static_cast<uint32_t>(min(lane % 8, x_tokens - 1) * kXPitch + lane / 8 * 16);
+  }
+  __device__ __forceinline__ static void XFragments(X x, int pair, uint32_t (&b)[4]) {
+    LdMatrix4(b, x + static_cast<uint32_t>(pair * 64));
+  }
+};
+
+struct BFloat16Pieces : OrderedX {
   static constexpr int kGroups = 2;
   static constexpr int kPitch = kGroups * kFewRowsGroup * 2 + 16;  // bytes; free of bank conflicts
   static constexpr int kStageBytes = 2 * kStripRows * kPitch;
@@ -103,16 +115,6 @@ struct BFloat16Pieces {
     return {stages + static_cast<uint32_t>(stage * kStageBytes + lane % 16 * kPitch +
                                            lane / 16 * 16 + group * kFewRowsGroup * 2)};
   }
-
-  // x as a lane sees it: of the first group and the first eight tokens.
-  using X = uint32_t;
-  __device__ __forceinline__ static X XOf(const std::byte* x, int lane, int x_tokens) {
-    return SharedAddress(x) +
-           static_cast<uint32_t>(min(lane % 8, x_tokens - 1) * kXPitch + lane / 8 * 16);
-  }
-  __device__ __forceinline__ static void XFragments(X x, int pair, uint32_t (&b)[4]) {
-    LdMatrix4(b, x + static_cast<uint32_t>(pair * 64));
-  }
 };
 
 // What the formats of codes share: the lane's codes of both strips.
@@ -129,26 +131,15 @@ struct CodeGroup {
   }
   __device__ __forceinline__ float Scale(int strip) const { return strips[strip].Scale(); }
 };
-struct CodeX {
-  static constexpr bool kAreCodes = true;
-  using X = const std::byte*;
-  __device__ __forceinline__ static X XOf(const std::byte* x, int lane, int x_tokens) {
-    return x + min(lane / 4, x_tokens - 1) * kXPitch + lane % 4 * 32;
-  }
-  __device__ __forceinline__ static void XFragments(X x, int pair, uint32_t (&b)[4]) {
-    const Words4 words = *reinterpret_cast<const Words4*>(x + pair * 16);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) b[i] = words.word[i];
-  }
-};
 
 // Int8Lane or Int4Lane: a strip's groups are neighbours in memory.
 template <typename Lane, int kGroupsOfPiece>
-struct TilePieces : CodeX {
+struct TilePieces : OrderedX {
   using Tile = typename Lane::Tile;
   static constexpr int kGroups = kGroupsOfPiece;
   static constexpr int kStripBytes = kGroups * Tile::kBytes;
   static constexpr int kStageBytes = 2 * kStripBytes;
+  static constexpr bool kAreCodes = true;
   static constexpr bool kScalesGroups = Lane::kScalesGroups;
   static constexpr bool kScalesRows = !kScalesGroups;
   static constexpr float kUnit = Lane::kUnit;
@@ -192,11 +183,12 @@ using Int4Pieces = TilePieces<Int4Lane, 8>;
 
 // Rows of codes, as cuBLASLt takes them. Odd rows lie with neighbouring groups exchanged, so that
 // reads have no bank conflicts.
-struct Fp8Pieces : CodeX {
+struct Fp8Pieces {
   static constexpr int kGroups = 4;
   static constexpr int kRowBytes = kGroups * kFewRowsGroup;
   static constexpr int kStripBytes = kStripRows * kRowBytes;
   static constexpr int kStageBytes = 2 * kStripBytes;
+  static constexpr bool kAreCodes = true;
   static constexpr bool kScalesGroups = false;
   static constexpr bool kScalesRows = true;
   static constexpr float kUnit = Fp8Lane::kUnit;
@@ -237,6 +229,17 @@ struct Fp8Pieces : CodeX {
     read.strips[0].codes = *reinterpret_cast<const Words4*>(at);
     read.strips[1].codes = *reinterpret_cast<const Words4*>(at + kStripBytes);
     return read;
+  }
+
+  // A lane has 16 neighbouring features of weights, and so of x.
+  using X = const std::byte*;
+  __device__ __forceinline__ static X XOf(const std::byte* x, int lane, int x_tokens) {
+    return x + min(lane / 4, x_tokens - 1) * kXPitch + lane % 4 * 32;
+  }
+  __device__ __forceinline__ static void XFragments(X x, int pair, uint32_t (&b)[4]) {
+    const Words4 words = *reinterpret_cast<const Words4*>(x + pair * 16);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) b[i] = words.word[i];
   }
 };
 

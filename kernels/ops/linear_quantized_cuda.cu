@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kThreads)
                            (int64_t{first} / kTileRows + blockIdx.x) * groups * Tile::kBytes;
   for (int group = static_cast<int>(threadIdx.x) / 32; group < groups; group += kWarps) {
     Lane weights;
-    weights.Read(tiles + int64_t{group} * Tile::kBytes, lane);
+    weights.ReadStep(tiles + int64_t{group} * Tile::kBytes, lane / 4, lane % 4);
     if (row >= num_rows) continue;
     float scale;
     if constexpr (Lane::kScalesGroups) {
@@ -45,22 +45,22 @@ __global__ void __launch_bounds__(kThreads)
     } else {
       scale = Lane::kUnit * weight.scale[first + row];
     }
+    Words4 wide[2];  // eight neighbouring features each
+#pragma unroll
+    for (int i = 0; i < 4; ++i) weights.Widen(i, wide[0].word[i], wide[1].word[i]);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      Words4 wide;
-#pragma unroll
-      for (int i = 0; i < 2; ++i)
-        weights.Widen(half * 2 + i, wide.word[2 * i], wide.word[2 * i + 1]);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const uint32_t pair = wide.word[i];
-        wide.word[i] = PackBFloat16(scale * BFloat16ToFloat(static_cast<BFloat16>(pair)),
-                                    scale * BFloat16ToFloat(static_cast<BFloat16>(pair >> 16)));
+        const uint32_t pair = wide[half].word[i];
+        wide[half].word[i] = PackBFloat16(
+            scale * BFloat16ToFloat(static_cast<BFloat16>(pair)),
+            scale * BFloat16ToFloat(static_cast<BFloat16>(pair >> 16)));
       }
       const int feature = group * kQuantGroup + lane % 4 * 16 + half * 8;
       if (feature < weight.in_features) {
         *reinterpret_cast<Words4*>(to + static_cast<int64_t>(row) * weight.in_features +
-                                   feature) = wide;
+                                   feature) = wide[half];
       }
     }
   }

@@ -4,9 +4,9 @@
 // out_features and features beyond in_features hold some code.
 //
 // A lane reads its 16 codes of a tile at once: lane 4 r + t has row r, and of step s of
-// mma.m16n8k16 the features 16 t + 4 s + {0, 1, 2, 3}. So two tiles are the A operands of 16 rows,
-// and the lane reads 16 neighbouring activations as its B operand. What is masked out of a word
-// together, for the halves of a register, is two neighbouring features.
+// mma.m16n8k16 and wgmma the features 16 s + 2 t + {0, 1, 8, 9}. So two tiles are the A operands of
+// 16 rows, and activations are B operands in the order of their features. What is masked out of a
+// word together, for the halves of a register, is two neighbouring features.
 #pragma once
 
 #include <cstdint>
@@ -21,26 +21,28 @@ constexpr int64_t NumRowTiles(int64_t out_features) {
   return (out_features + kTileRows - 1) / kTileRows;
 }
 
-// weight = scale[output feature] * (code - Int8Panel::kZero). A word is a step: features 0, 2,
-// 1, 3.
+// weight = scale[output feature] * (code - Int8Panel::kZero). A word is a lane's step: features 0,
+// 8, 1, 9 from its first.
 struct Int8Tile {
   static constexpr int kBytes = kTileRows * kQuantGroup;
 
   static constexpr int CodeAt(int row, int feature) {
-    return row * kQuantGroup + feature / 4 * 4 + feature % 2 * 2 + feature / 2 % 2;
+    return row * kQuantGroup + feature / 2 % 4 * 16 + feature / 16 * 4 + feature % 2 * 2 +
+           feature / 8 % 2;
   }
 };
 
 // weight = scale[group][output feature] * (code - Int4Panel::kZero), scales in float16 after the
-// codes. A word is two steps, in its even and in its odd bytes.
+// codes. A word is two of a lane's steps, in its even and in its odd bytes.
 struct Int4Tile {
   static constexpr int kScalesAt = kTileRows * kQuantGroup / 2;
   static constexpr int kBytes = kScalesAt + 2 * kTileRows;
 
   static constexpr int CodeAt(int row, int feature) {
-    return row * kQuantGroup / 2 + feature / 8 * 4 + feature % 2 * 2 + feature / 4 % 2;
+    return row * kQuantGroup / 2 + feature / 2 % 4 * 8 + feature / 32 * 4 + feature % 2 * 2 +
+           feature / 16 % 2;
   }
-  static constexpr int CodeShift(int feature) { return feature / 2 % 2 * 4; }
+  static constexpr int CodeShift(int feature) { return feature / 8 % 2 * 4; }
   static constexpr int ScaleAt(int row) { return kScalesAt + row * 2; }
 };
 
