@@ -81,8 +81,13 @@ Status MultiplyWide(const QuantizedProduct& product, const WideRows& weight, con
                           stream);
 }
 
-// Widens the weights, a part of the matrix at a time.
+// By the codes where the device has a kernel, or else by weights that are widened, a part of the
+// matrix at a time.
 Status MultiplyInts(const QuantizedProduct& product, MatrixLibrary& library, const Stream& stream) {
+  if (!library.widens_weights()) {
+    const Result<bool> is_done = MultiplyCodes(product, stream);
+    if (!is_done.ok() || *is_done) return is_done.status();
+  }
   const QuantizedMatrix& weight = product.weight;
   const size_t row_bytes = static_cast<size_t>(weight.in_features) * sizeof(BFloat16);
   const size_t wide_bytes = NeedsSums(product) ? library.scratch().size_bytes() / 512 * 256

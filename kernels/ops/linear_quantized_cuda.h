@@ -54,6 +54,17 @@ struct QuantizedProduct {
 Status WidenWeights(const QuantizedMatrix& weight, int first, int num_rows, BFloat16* to,
                     const Stream& stream);
 
+// Multiplies by int8 or int4 codes, which become bfloat16 on the way to wgmma. False, and nothing
+// is queued: the calling thread's device has no such kernel; Hopper has one for every shape. int8
+// codes are exact and scales act on sums; int4 codes are times their scales, rounded to bfloat16.
+//
+// *Invariants*: an element's sum is one chain of wgmma over in_features, 16 at a time in ascending
+// order, from 0. Then in float32: times the scale that there is, + bias, + y if it accumulates;
+// then it is rounded to y's type once. So a token's bits depend neither on the other tokens nor on
+// their number. A NaN or infinity in x or in a weight reaches every output that has it as a factor,
+// and no other.
+Result<bool> MultiplyCodes(const QuantizedProduct& product, const Stream& stream);
+
 // Zeros fill rows and columns up to a multiple of 16, for cuBLASLt.
 constexpr int Fp8Padded(int features) { return (features + 15) / 16 * 16; }
 

@@ -39,6 +39,9 @@ struct MatrixLibraryOptions {
   // bias, taken at Open; 0: none.
   size_t scratch_bytes = 0;
   bool has_fp8_weights = false;  // asks cuBLASLt for scales_rows()
+  // int8 and int4 weights become bfloat16 in scratch memory also where MultiplyCodes
+  // (linear_quantized_cuda.h) has a kernel: to compare the two.
+  bool widens_weights = false;
 };
 
 // y = x W^T (+ bias) (+ y). Pointers are device memory. REQUIRES: weight, x and y are 16-byte
@@ -84,6 +87,7 @@ class MatrixLibrary {
   Status Multiply(const MatrixProduct& product, const Stream& stream);
 
   bool batch_invariant() const { return options_.batch_invariant; }
+  bool widens_weights() const { return options_.widens_weights; }
   // Whether cuBLASLt has kernels for products with scales: for fp8 weights on compute capability
   // 9.0.
   bool scales_rows() const { return scales_rows_; }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products with quantised weights on a device, by few-row kernels and by cuBLASLt: against the
-// double-precision product of the weights that the format keeps, and with the same bits for every
-// number of tokens. cuBLASLt takes int8 and int4 weights as bfloat16, and fp8 ones with activations
-// that are quantised too.
+// Products with quantised weights on a device, by few-row kernels, by codes on the way to wgmma and
+// by cuBLASLt: against the double-precision product of the weights that the format keeps, and with
+// the same bits for every number of tokens. cuBLASLt takes int8 and int4 weights as bfloat16, and
+// fp8 ones with activations that are quantised too.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,7 +13,6 @@
 #include "kernels/ops/matrix_library.h"
 #include "kernels/ops/rowwise.h"
 #include "kernels/ops/weight_packer_cuda.h"
-#include "kernels/ops/weight_tiles.h"
 #include "tests/cuda/device_array.h"
 #include "tests/testing/kernels/kept_weights.h"
 #include "tests/testing/kernels/stored_values.h"
@@ -45,9 +44,10 @@ size_t Elements(int rows, int columns) {
   return static_cast<size_t>(rows) * static_cast<size_t>(columns);
 }
 
+enum class By { kFewRows, kCodes, kLibrary };
 struct Way {
   WeightFormat format;
-  bool is_few_rows;  // else cuBLASLt
+  By by;
 };
 
 class LinearQuantizedCudaTest : public ::testing::TestWithParam<Way> {
@@ -57,6 +57,9 @@ class LinearQuantizedCudaTest : public ::testing::TestWithParam<Way> {
     if (!testing::DeviceMultiplies(Format()))
       GTEST_SKIP() << cuda::OpenDevice(0)->name << " multiplies no fp8 numbers";
     stream_.emplace(cuda::Stream::Create().value());
+    if (GetParam().by == By::kCodes &&
+        !cuda::MultiplyCodes({.weight = {.format = Format()}}, *stream_).value())
+      GTEST_SKIP() << cuda::OpenDevice(0)->name << " has no wgmma";
     Open(1 << 20);
     few_rows_ =
         cuda::FewRows::Create(cuda::OpenDevice(0).value(), size_t{4} << 20, *stream_).value();
@@ -64,7 +67,8 @@ class LinearQuantizedCudaTest : public ::testing::TestWithParam<Way> {
   void Open(size_t scratch_bytes, bool scales_rows = true) {
     library_ = cuda::MatrixLibrary::Open({.batch_invariant = true,
                                           .scratch_bytes = scratch_bytes,
-                                          .has_fp8_weights = scales_rows})
+                                          .has_fp8_weights = scales_rows,
+                                          .widens_weights = GetParam().by == By::kLibrary})
                    .value();
   }
   static WeightFormat Format() { return GetParam().format; }
@@ -88,15 +92,21 @@ class LinearQuantizedCudaTest : public ::testing::TestWithParam<Way> {
                                           .num_tokens = num_tokens,
                                           .y = device_y.data(),
                                           .accumulate = accumulate};
-    const Status status = GetParam().is_few_rows
+    const Status status = GetParam().by == By::kFewRows
                               ? cuda::LinearFewRows(weight, args, {few_rows_}, *stream_)
                               : cuda::Linear(weight, args, *library_, *stream_);
     EXPECT_TRUE(status.ok()) << status.message();
     return device_y.Read(*stream_);
   }
 
-  static bool QuantizesX() { return Format() == WeightFormat::kFp8E4M3 && !GetParam().is_few_rows; }
-  static bool Widens() { return Format() != WeightFormat::kFp8E4M3 && !GetParam().is_few_rows; }
+  static bool QuantizesX() {
+    return Format() == WeightFormat::kFp8E4M3 && GetParam().by == By::kLibrary;
+  }
+  // Whether weights, times their scales, are rounded to bfloat16.
+  static bool Widens() {
+    return (GetParam().by == By::kLibrary && !QuantizesX()) ||
+           (GetParam().by == By::kCodes && Format() == WeightFormat::kInt4);
+  }
   static KernelOp Op() { return QuantizesX() ? KernelOp::kFp8Linear : KernelOp::kLinear; }
 
   // x times the weights that the format keeps, plus bias and y.
@@ -252,7 +262,9 @@ TEST_P(LinearQuantizedCudaTest, NanStaysWithItsToken) {
 // 70 rows of weights are widened in three parts.
 TEST_P(LinearWidenedCudaTest, PartsOfTheMatrixAreWidened) {
   constexpr Shape kShape{70, 136};
-  library_ = cuda::MatrixLibrary::Open({.scratch_bytes = 40 * kShape.in_features * 2}).value();
+  library_ = cuda::MatrixLibrary::Open(
+                 {.scratch_bytes = 40 * kShape.in_features * 2, .widens_weights = true})
+                 .value();
   const auto w = RandomFloats(Elements(kShape.out_features, kShape.in_features), 3);
   const StoredTensor weight(w, {kShape.out_features, kShape.in_features});
   const std::vector<float> bias_values = Rounded(RandomFloats(70, 7), DType::kBFloat16);
@@ -456,30 +468,24 @@ TEST_P(LinearCodesCudaTest, EveryCodeIsExactAndNextWeightsAreBroughtNear) {
   for (size_t i = 0; i < w.size(); ++i) ASSERT_EQ(found[i % 256 * 20 + i / 256], w[i]) << i;
 }
 
-TEST(WeightTilesTest, EveryCodeHasAPlaceOfItsOwn) {
-  std::vector<int> uses(Int8Tile::kBytes);
-  std::vector<int> nibbles(2 * Int4Tile::kScalesAt);
-  for (int row = 0; row < kTileRows; ++row) {
-    for (int i = 0; i < kQuantGroup; ++i) {
-      ++uses.at(static_cast<size_t>(Int8Tile::CodeAt(row, i)));
-      ++nibbles.at(static_cast<size_t>(2 * Int4Tile::CodeAt(row, i) + Int4Tile::CodeShift(i) / 4));
-    }
-  }
-  EXPECT_EQ(std::ranges::count(uses, 1), std::ssize(uses));
-  EXPECT_EQ(std::ranges::count(nibbles, 1), std::ssize(nibbles));
-}
-
 std::string NameOfWay(const ::testing::TestParamInfo<Way>& way) {
-  return std::string(NameOf(way.param.format)) + (way.param.is_few_rows ? "_few_rows" : "");
+  const By by = way.param.by;
+  return std::string(NameOf(way.param.format)) + (by == By::kFewRows ? "_few_rows"
+                                                  : by == By::kCodes ? "_codes"
+                                                                     : "");
 }
-constexpr Way kInt8{WeightFormat::kInt8, false}, kInt4{WeightFormat::kInt4, false},
-    kFp8{WeightFormat::kFp8E4M3, false}, kInt8Few{WeightFormat::kInt8, true},
-    kInt4Few{WeightFormat::kInt4, true}, kFp8Few{WeightFormat::kFp8E4M3, true};
+constexpr Way kInt8{WeightFormat::kInt8, By::kLibrary}, kInt4{WeightFormat::kInt4, By::kLibrary},
+    kFp8{WeightFormat::kFp8E4M3, By::kLibrary}, kInt8Few{WeightFormat::kInt8, By::kFewRows},
+    kInt4Few{WeightFormat::kInt4, By::kFewRows}, kFp8Few{WeightFormat::kFp8E4M3, By::kFewRows},
+    kInt8Codes{WeightFormat::kInt8, By::kCodes}, kInt4Codes{WeightFormat::kInt4, By::kCodes};
 INSTANTIATE_TEST_SUITE_P(Ways, LinearQuantizedCudaTest,
-                         ::testing::Values(kInt8, kInt4, kFp8, kInt8Few, kInt4Few, kFp8Few),
+                         ::testing::Values(kInt8, kInt4, kFp8, kInt8Few, kInt4Few, kFp8Few,
+                                           kInt8Codes, kInt4Codes),
                          NameOfWay);
 INSTANTIATE_TEST_SUITE_P(Ways, LinearIntCudaTest,
-                         ::testing::Values(kInt8, kInt4, kInt8Few, kInt4Few), NameOfWay);
+                         ::testing::Values(kInt8, kInt4, kInt8Few, kInt4Few, kInt8Codes,
+                                           kInt4Codes),
+                         NameOfWay);
 INSTANTIATE_TEST_SUITE_P(Ways, LinearWidenedCudaTest, ::testing::Values(kInt8, kInt4), NameOfWay);
 INSTANTIATE_TEST_SUITE_P(Ways, LinearFp8CudaTest, ::testing::Values(kFp8, kFp8Few), NameOfWay);
 INSTANTIATE_TEST_SUITE_P(Ways, LinearCodesCudaTest, ::testing::Values(kInt8Few, kInt4Few, kFp8Few),
