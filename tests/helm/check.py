@@ -148,6 +148,7 @@ def check_llm_d(manifests: list[dict]) -> None:
     deployment = of_kind(manifests, "Deployment")
     labels = {
         "llm-d.ai/engine-type": "vllm",
+        "llm-d.ai/inference-serving": "true",
         "llm-d.ai/model": "org-tiny-diff-1",
         "llm-d.ai/role": "decode",  # by podLabels
         "llm-d.ai/guide": "optimized-baseline",

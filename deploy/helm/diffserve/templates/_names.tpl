@@ -27,6 +27,7 @@ labels:
 {{- if .enabled -}}
 {{- $model := regexReplaceAll "[^A-Za-z0-9._-]+" $.Values.model.name "-" | trunc 63 -}}
 llm-d.ai/engine-type: vllm
+llm-d.ai/inference-serving: "true"
 llm-d.ai/model: {{ regexReplaceAll "^[._-]+|[._-]+$" $model "" | quote }}
 llm-d.ai/role: {{ .role }}
 {{- with .guide }}
