@@ -12,6 +12,7 @@
 #include "diffserve/v1/inference.pb.h"
 #include "kernels/base/refusal.h"
 #include "server/api/fields/tool_fields.h"
+#include "server/api/grpc/wire_fields.h"
 #include "server/api/grpc/wire_request.h"
 #include "server/json/json.h"
 #include "server/json/json_writer.h"
@@ -105,15 +106,6 @@ Status AssignGrammar(std::optional<GrammarSpec>* to, GrammarSpec::Kind kind, std
   return {};
 }
 
-std::string JsonListOf(const v1::Choice& choice) {
-  std::string list;
-  JsonWriter json(&list);
-  json.Begin('[');
-  for (const std::string& text : choice.texts()) json.Value(text);
-  json.End(']');
-  return list;
-}
-
 Status ReadGrammar(const v1::Grammar& in, const GrammarLimits& limits,
                    std::optional<GrammarSpec>* out) {
   using Kind = GrammarSpec::Kind;
@@ -127,7 +119,7 @@ Status ReadGrammar(const v1::Grammar& in, const GrammarLimits& limits,
       return AssignGrammar(out, Kind::kRegex, in.regex(), limits, "regex");
     case v1::Grammar::kChoice:
       if (in.choice().texts().empty()) return IsEmpty("choice", "at least 1 text");
-      return AssignGrammar(out, Kind::kChoice, JsonListOf(in.choice()), limits, "choice");
+      return AssignGrammar(out, Kind::kChoice, JsonListOf(in.choice().texts()), limits, "choice");
     case v1::Grammar::kLark:
       return AssignGrammar(out, Kind::kLark, in.lark(), limits, "lark");
     case v1::Grammar::kEbnf:

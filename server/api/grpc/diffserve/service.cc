@@ -26,6 +26,9 @@ struct GenerateApi {
   using Message = v1::GenerateResponse;
   using Answer = AnswerMessages;
   static constexpr char kMethod[] = "Generate";
+  static Result<AnswerRequest> Read(const v1::GenerateRequest& message, const Frontend& frontend) {
+    return FromProto(message, frontend.options(), frontend.DefaultSampling());
+  }
   static std::unique_ptr<Answer> NewAnswer(const AnswerRequest& request, const std::string& id,
                                            const Tokenizer& tokenizer) {
     return std::make_unique<Answer>(request, id, tokenizer);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <ctime>
-#include <limits>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -12,6 +11,7 @@
 
 #include "kernels/base/refusal.h"
 #include "server/api/fields/structured_fields.h"
+#include "server/api/grpc/wire_fields.h"
 #include "server/api/grpc/wire_request.h"
 #include "server/json/json_writer.h"
 #include "server/serving/build_version.h"
@@ -25,43 +25,12 @@ Status NotOffered(const char* field, const std::string& why) {
                 std::string(field) + " is not supported by this server: " + why, field);
 }
 
-Status ToInt(uint32_t value, const char* field, int* out) {
-  constexpr uint32_t kMax = std::numeric_limits<int>::max();
-  if (value > kMax) {
-    return OutOfRange(field, value, 0, kMax);
-  }
-  *out = static_cast<int>(value);
-  return {};
-}
-
-template <typename Ids>
-Status ToIds(const Ids& ids, const char* field, std::vector<int32_t>* out) {
-  out->reserve(static_cast<size_t>(ids.size()));
-  for (const uint32_t id : ids) {
-    if (!std::in_range<int32_t>(id)) {
-      return NotAllowed(std::string(field) + " has the token id " + std::to_string(id),
-                        RangeText(0, std::numeric_limits<int32_t>::max()), field);
-    }
-    out->push_back(static_cast<int32_t>(id));
-  }
-  return {};
-}
-
 void ReadSampling(const vllm_v1::SamplingParams& in, SamplingParams* out) {
   ReadSamplingNumbers(in, out);
   if (in.has_seed()) out->seed = static_cast<uint64_t>(int64_t{in.seed()});
   // A map has no order; sorted, equal requests are equal.
   for (const auto& [token, bias] : in.logit_bias()) out->logit_bias.emplace_back(token, bias);
   std::sort(out->logit_bias.begin(), out->logit_bias.end());
-}
-
-std::string JsonListOf(const vllm_v1::ChoiceConstraint& choice) {
-  std::string list;
-  JsonWriter json(&list);
-  json.Begin('[');
-  for (const std::string& text : choice.choices()) json.Value(text);
-  json.End(']');
-  return list;
 }
 
 Status ReadConstraint(const vllm_v1::SamplingParams& in, std::optional<GrammarSpec>* out) {
@@ -84,7 +53,7 @@ Status ReadConstraint(const vllm_v1::SamplingParams& in, std::optional<GrammarSp
       break;
     case vllm_v1::SamplingParams::kChoice:
       if (in.choice().choices().empty()) return IsEmpty("choice", "at least 1 text");
-      *out = GrammarSpec{Kind::kChoice, JsonListOf(in.choice()), "choice"};
+      *out = GrammarSpec{Kind::kChoice, JsonListOf(in.choice().choices()), "choice"};
       break;
     case vllm_v1::SamplingParams::CONSTRAINT_NOT_SET:
       break;
@@ -181,7 +150,7 @@ double ShareOf(double part, double whole) { return whole > 0 ? part / whole : 0;
 
 }  // namespace
 
-Result<VllmRequest> FromProto(const vllm_v1::GenerateRequest& message, const FrontendOptions&,
+Result<VllmRequest> FromProto(const vllm_v1::GenerateRequest& message,
                               const SamplingSpec& defaults) {
   VllmRequest request;
   GenerateRequest& generate = request.generate;

@@ -26,7 +26,7 @@ struct VllmRequest {
 
 // `defaults` has the values that vLLM leaves to the server: the seed. The Frontend checks ranges
 // later. Error: kInvalidArgument or kUnimplemented with the field.
-Result<VllmRequest> FromProto(const vllm_v1::GenerateRequest& message, const FrontendOptions&,
+Result<VllmRequest> FromProto(const vllm_v1::GenerateRequest& message,
                               const SamplingSpec& defaults);
 Result<EmbeddingRequest> FromProto(const vllm_v1::EmbedRequest& message,
                                    const SamplingSpec& defaults);

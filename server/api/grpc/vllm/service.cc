@@ -25,6 +25,10 @@ struct VllmGenerateApi {
   using Message = vllm_v1::GenerateResponse;
   using Answer = VllmAnswer;
   static constexpr char kMethod[] = "VllmEngine.Generate";
+  static Result<VllmRequest> Read(const vllm_v1::GenerateRequest& message,
+                                  const Frontend& frontend) {
+    return FromProto(message, frontend.DefaultSampling());
+  }
   static std::unique_ptr<Answer> NewAnswer(const VllmRequest& request, const std::string& /*id*/,
                                            const Tokenizer& /*tokenizer*/) {
     return std::make_unique<Answer>(request);

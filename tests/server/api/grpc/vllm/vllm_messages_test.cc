@@ -31,7 +31,7 @@ SamplingSpec Defaults() {
 }
 
 Result<VllmRequest> Read(const vllm_v1::GenerateRequest& message) {
-  return FromProto(message, FrontendOptions(), Defaults());
+  return FromProto(message, Defaults());
 }
 
 TEST(VllmMessagesTest, UnsetParametersHaveVllmsDefaults) {
