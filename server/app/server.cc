@@ -78,8 +78,9 @@ Status Server::Listen() {
     DS_RETURN_IF_ERROR(health_http_->Start());
   }
   if (options_.serves_grpc) {
-    DS_RETURN_IF_ERROR(
-        Assign(&grpc_, GrpcServer::Start(options_.grpc, *frontend_, parts_.keys, &metrics_)));
+    GrpcServerOptions grpc = options_.grpc;
+    if (parts_.kv_events != nullptr) grpc.kv_event_source = parts_.kv_events->source();
+    DS_RETURN_IF_ERROR(Assign(&grpc_, GrpcServer::Start(grpc, *frontend_, parts_.keys, &metrics_)));
   }
   listens_ = true;
   return {};

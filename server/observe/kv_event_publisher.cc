@@ -98,6 +98,7 @@ struct KvEventPublisher::Impl {
   bool stop = false;
   std::atomic<uint64_t> published{0}, dropped{0};
   int wake_fd = -1;
+  bool takes_subscribers = false;  // of other processes; set by Open
 
   // Used only by the thread.
   zmq::context_t context{1};
@@ -127,8 +128,9 @@ Status KvEventPublisher::Impl::Open() {
   publisher.set(zmq::sockopt::sndhwm, options.max_unread_batches);
   publisher.set(zmq::sockopt::maxmsgsize, kMaxReceivedBytes);
   publisher.set(zmq::sockopt::linger, 0);
-  DS_RETURN_IF_ERROR(
-      Attach(publisher, options.endpoint, IsListenedOn(options.endpoint), "--kv-events-endpoint"));
+  const bool listens = IsListenedOn(options.endpoint);
+  takes_subscribers = listens && !options.endpoint.starts_with("inproc://");
+  DS_RETURN_IF_ERROR(Attach(publisher, options.endpoint, listens, "--kv-events-endpoint"));
   if (options.replay_endpoint.empty()) return {};
   replay = zmq::socket_t(context, zmq::socket_type::router);
   replay.set(zmq::sockopt::sndhwm, static_cast<int>(options.max_replay_batches) + 1);
@@ -275,6 +277,16 @@ KvEventCounts KvEventPublisher::counts() const { return {impl_->published, impl_
 const std::string& KvEventPublisher::endpoint() const { return impl_->options.endpoint; }
 const std::string& KvEventPublisher::replay_endpoint() const {
   return impl_->options.replay_endpoint;
+}
+std::optional<KvEventSource> KvEventPublisher::source() const {
+  if (!impl_->takes_subscribers) return std::nullopt;
+  const KvEventPublisherOptions& options = impl_->options;
+  return KvEventSource{.endpoint = options.endpoint,
+                       .topic = options.topic,
+                       .replay_endpoint = options.replay_endpoint,
+                       .max_replay_batches = options.max_replay_batches,
+                       .max_queued_batches = options.max_queued_batches,
+                       .max_unread_batches = options.max_unread_batches};
 }
 
 }  // namespace diffserve

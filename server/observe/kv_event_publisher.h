@@ -13,12 +13,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/contract/kv_event.h"
 #include "kernels/base/status.h"
 #include "server/observe/kv_event_feed.h"
+#include "server/observe/kv_event_source.h"
 
 namespace diffserve {
 
@@ -52,6 +54,9 @@ class KvEventPublisher {
   // The endpoint, with the port that the system chose; unchanged if connected.
   const std::string& endpoint() const;
   const std::string& replay_endpoint() const;
+  // Where another process may subscribe; nullopt: the publisher is connected to its subscriber, or
+  // listens on inproc://.
+  std::optional<KvEventSource> source() const;
 
  private:
   struct Impl;

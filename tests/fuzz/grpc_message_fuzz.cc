@@ -16,6 +16,7 @@
 #include "inference/grpc_service.pb.h"
 #include "server/api/grpc/diffserve/messages.h"
 #include "server/api/grpc/kserve/messages.h"
+#include "server/api/grpc/vllm_native/messages.h"
 #include "server/api/grpc/wire_request.h"
 #include "tests/fuzz/checked_request.h"
 
@@ -96,6 +97,20 @@ void CheckInfer(const inference::ModelInferRequest& message) {
   }
 }
 
+void CheckNative(const native_v1::GenerateRequest& message) {
+  const FrontendOptions limits;
+  for (const bool whole : {false, true}) {
+    const Result<NativeRequest> request = FromProto(message, SamplingSpec(), whole);
+    const Status status = request.ok()
+                              ? CheckRequest(request->generate, testing::FuzzedLimits(limits.names))
+                              : request.status();
+    if (status.ok())
+      testing::CheckPromises(request->generate);
+    else
+      CheckRefusal(status);
+  }
+}
+
 void CheckTokenize(const v1::TokenizeRequest& message) {
   const Result<Prompt> prompt = FromProto(message);
   if (!prompt.ok()) CheckRefusal(prompt.status());
@@ -109,7 +124,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   google::protobuf::SetLogHandler(nullptr);  // the server has one of its own
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
   const uint32_t cuts = data[1] + 1u;
-  if (data[0] == 4) {
+  if (data[0] == 5) {
+    diffserve::native_v1::GenerateRequest message;
+    if (diffserve::Take(bytes, cuts, message)) diffserve::CheckNative(message);
+  } else if (data[0] == 4) {
     diffserve::v1::EmbedRequest message;
     if (diffserve::Take(bytes, cuts, message)) diffserve::CheckEmbed(message);
   } else if (data[0] == 3) {

@@ -11,6 +11,7 @@
 #include "server/api/grpc/kserve/service.h"
 #include "server/api/grpc/port/port.h"
 #include "server/api/grpc/vllm/service.h"
+#include "server/api/grpc/vllm_native/service.h"
 
 namespace diffserve {
 namespace {
@@ -20,13 +21,16 @@ std::vector<NamedService> AllServices(CallContext& shared) {
   services.push_back({kInferenceServiceName, NewInferenceService(shared)});
   services.push_back({kKserveServiceName, NewKserveService(shared)});
   services.push_back({kVllmServiceName, NewVllmService(shared)});
+  services.push_back({kNativeInferenceName, NewNativeInferenceService(shared)});
+  services.push_back({kNativeControlName, NewNativeControlService(shared)});
   return services;
 }
 
 }  // namespace
 
 std::vector<std::string> GrpcServiceNames() {
-  return {kInferenceServiceName, kKserveServiceName, kVllmServiceName};
+  return {kInferenceServiceName, kKserveServiceName, kVllmServiceName, kNativeInferenceName,
+          kNativeControlName};
 }
 
 std::optional<std::string> GrpcHealthReply(std::string_view path, bool serving) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -193,7 +194,9 @@ Result<LoadedServer> LoadServer(const SessionOptions& options, const ServeOption
   server.frontend.content_forms = ChooseContentForms(serve.content_format,
                                                      parts.chat_template.get());
   server.frontend.text_threads = TextThreads();
-  server.routes.model_root = server.grpc.model_root = options.model_dir;
+  server.routes.model_root = options.model_dir;
+  // Clients of the gRPC port read its files from directories of their own.
+  server.grpc.model_root = std::filesystem::absolute(options.model_dir).lexically_normal().string();
   server.routes.fingerprint = "diffserve-" + parts.info.version + "-" + parts.info.commit;
   if (!parts.tokenizer->is_missing()) {
     DS_RETURN_IF_ERROR(

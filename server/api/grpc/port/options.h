@@ -4,7 +4,10 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
+
+#include "server/observe/kv_event_source.h"
 
 namespace diffserve {
 
@@ -17,6 +20,8 @@ struct GrpcServerOptions {
   std::string model_root;                  // the model's directory, as reported to clients
   std::string parent_secret;               // as in FrontDoorOptions
   std::shared_ptr<KvEventFeed> kv_events;  // nullptr: no KV event is published
+  // Where ZeroMQ has the same; nullopt: no subscriber can reach it.
+  std::optional<KvEventSource> kv_event_source;
   // gRPC 1.51 frees little of the memory that a flood of calls made it allocate, so connections
   // have tight limits.
   int max_receive_bytes = 4 << 20;
