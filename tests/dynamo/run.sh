@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# deploy/dynamo with Dynamo's frontend, without etcd and NATS: answers, routing by KV events,
-# clients that leave, a killed server, a drained worker, the contract of an engine. Installs Dynamo
-# into a Python virtual environment in build/dynamo-venv (600 MB), builds the gated server; the last
-# line is "N passed, N failed". About a minute after the first build.
+# Servers behind Dynamo's frontend, without etcd and NATS, by Dynamo's sidecar for vLLM and by
+# deploy/dynamo: answers, routing by KV events, clients that leave, a killed server, drains, the
+# contract of an engine. Installs Dynamo into a Python virtual environment in build/dynamo-venv (600
+# MB), builds the gated server; the last line is "N passed, N failed". Two minutes after the first
+# build.
 #   tests/dynamo/run.sh             everything
-#   tests/dynamo/run.sh TEST...     some of it, as unittest names it: test_dynamo.FrontendTest, ...
+#   tests/dynamo/run.sh TEST...     some of it, as unittest names it: test_sidecar.SidecarTest, ...
 # DIFFSERVE_GATED_BINARY names a gated server that is built already.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 case "${1:-}" in -*) sed -n '2,/^set /{/^#/p}' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2 ;; esac
-[ $# -gt 0 ] || set -- test_dynamo
+[ $# -gt 0 ] || set -- test_dynamo test_sidecar
 
 . tests/suites.sh
 if [ -z "${DIFFSERVE_GATED_BINARY:-}" ]; then
