@@ -22,7 +22,7 @@ others=(debug image package wheel tarball wheel_cuda tarball_cuda bare fleet ray
 declare -A minutes about
 about_check() { minutes[$1]=$2 about[$1]=$3; }
 about_check cuda 16 "the CUDA backend on the CPU shim: its tests, its bench, three end-to-end files"
-about_check cuda_gate 8 "the CUDA compiler's report on each kernel, and its machine code"
+about_check cuda_gate 25 "the CUDA compiler's report on each kernel, and its machine code"
 about_check gpu_check 12 "the archive for a GPU machine: its size; it starts in an empty root"
 about_check schema 1 "JSON Schema's own test suite against masks"
 about_check templates 1 "Jinja2's own test suite against chat templates"
