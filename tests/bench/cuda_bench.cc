@@ -17,6 +17,7 @@
 #include "tests/bench/cuda_bench_host.h"
 #include "tests/bench/cuda_bench_kernels.h"
 #include "tests/bench/cuda_bench_problem.h"
+#include "tests/bench/cuda_bench_prompts.h"
 #include "tests/testing/kernels/attention_specs.h"
 
 namespace diffserve::bench {
@@ -40,12 +41,15 @@ class Bench {
     MakeCalibration();
     Launches();
     PageReadSpeeds();
-    MeasureFewRows({.device = device_,
-                    .timer = timer_,
-                    .library = library_.get(),
-                    .read_gb_per_s = figures_.front().second,
-                    .wants = [&](const std::string& name) { return Wants(name); },
-                    .add = [&](const std::string& name, double value) { Add(name, value); }});
+    const FewRowsFigures products = {
+        .device = device_,
+        .timer = timer_,
+        .library = library_.get(),
+        .read_gb_per_s = figures_.front().second,
+        .wants = [&](const std::string& name) { return Wants(name); },
+        .add = [&](const std::string& name, double value) { Add(name, value); }};
+    MeasureFewRows(products);
+    MeasurePromptProducts(products);
     Host();
     DecodeShares();
     for (const auto& [name, spec] : {std::pair{"v1_d128", DiffLlamaSpec(4, 1, 128)},
