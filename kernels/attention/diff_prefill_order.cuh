@@ -15,11 +15,11 @@ struct PrefillWork {
 };
 
 __device__ __forceinline__ PrefillWork PrefillWorkOf(const AttentionLaunch& call, int turn) {
-  const int first = turn * static_cast<int>(gridDim.x);
-  const auto in_turn = static_cast<int>(turn % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
-  const int work = static_cast<int>(PlannedWork::Of(call).count) - 1 - first - in_turn;
+  const int64_t num_work = PlannedWork::Of(call).count;
+  const int64_t in_turn = turn % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
+  const int64_t work = num_work - 1 - int64_t{turn} * gridDim.x - in_turn;
   if (work < 0) return {-1, 0};
-  return {work / call.num_groups, work % call.num_groups};
+  return {static_cast<int>(work / call.num_groups), static_cast<int>(work % call.num_groups)};
 }
 
 __device__ __forceinline__ QueryTile PrefillTileOf(const AttentionLaunch& call,
