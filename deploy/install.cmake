@@ -20,8 +20,8 @@ install(CODE [[
     string(REGEX REPLACE ".*:" "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/share/" path ${file})
     cmake_path(GET path PARENT_PATH folder)
     file(MAKE_DIRECTORY ${folder})
-    execute_process(COMMAND $<TARGET_FILE:diffserve> completion ${shell} OUTPUT_FILE ${path}
-      COMMAND_ERROR_IS_FATAL ANY)
+    execute_process(COMMAND $<TARGET_PROPERTY:diffserve,CROSSCOMPILING_EMULATOR>
+        $<TARGET_FILE:diffserve> completion ${shell} OUTPUT_FILE ${path} COMMAND_ERROR_IS_FATAL ANY)
   endforeach()
 ]] COMPONENT program)
 # Debian's name for the licence of a package.

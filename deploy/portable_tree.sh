@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs a build into a folder that runs wherever it is put, on an x86-64 Linux with this system's
+# Installs a build into a folder that runs wherever it is put, on a Linux with this system's
 # glibc or a later one: bin/diffserve, lib with each shared library but glibc's, share with the
 # bundled model, documents and licences. Part of deploy/wheel.sh and deploy/tarball.sh.
-#   deploy/portable_tree.sh BUILD FOLDER   BUILD: build/release, or build/cuda-package
+#   deploy/portable_tree.sh BUILD FOLDER   BUILD: build/release, build/cuda-package or build/arm64
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C
@@ -14,12 +14,16 @@ build=$1
 folder=$(realpath "$2")
 documents=$folder/share/doc
 
+root=""  # of the libraries' system
+if grep -q '^CMAKE_TOOLCHAIN_FILE.*/arm64.cmake$' "$build/CMakeCache.txt"; then
+  root=$PWD/build/arm64-root
+fi
 cmake --install "$build" --component program --prefix "$folder" --strip >/dev/null
 install -d "$folder/lib" "$documents/common-licenses"
 deploy/libraries.sh "$folder/bin/diffserve" | while read -r library package version; do
   [ "$package" != libc6 ] || continue
   install -m 644 "$library" "$folder/lib/"
-  install -D -m 644 "/usr/share/doc/$package/copyright" "$documents/$package/copyright"
+  install -D -m 644 "$root/usr/share/doc/$package/copyright" "$documents/$package/copyright"
   echo "$(basename "$library") $package $version"
 done >"$documents/diffserve/libraries.txt"
 # Debian's copyright files name the usual licences by their path.

@@ -3,14 +3,14 @@
 # Builds the Python wheel of this checkout: deploy/python with the server inside it, for x86-64
 # Linux with glibc 2.36 or later; as root where deploy/install_deps.sh --package has yet to run. The
 # same commit gives the same file. `cuda`: with the CUDA backend, whose kernels take about 30
-# minutes of one core; it depends on NVIDIA's package of cuBLASLt.
-#   deploy/wheel.sh [cuda] [FOLDER]
+# minutes of one core; it depends on NVIDIA's package of cuBLASLt. `arm64`: for 64-bit ARM.
+#   deploy/wheel.sh [cuda|arm64] [FOLDER]
 #        writes FOLDER/diffserve-VERSION-py3-none-manylinux_2_36_x86_64.whl or diffserve_cuda-...
 #        (default: build) and prints its path last
 set -euo pipefail
 cd "$(dirname "$0")/.."
 backend=cpu
-if [ "${1:-}" = cuda ]; then backend=$1; shift; fi
+case "${1:-}" in cuda | arm64) backend=$1; shift ;; esac
 . deploy/release.sh "$backend" "${1:-build}" --package
 
 cp -r deploy/python/. README.md LICENSE NOTICE "$work"
@@ -22,7 +22,7 @@ if [ "$backend" = cuda ]; then
     "$work/pyproject.toml"
 fi
 deploy/portable_tree.sh "$build" "$work/diffserve"
-(cd "$work" && DIFFSERVE_VERSION=$version \
+(cd "$work" && DIFFSERVE_VERSION=$version DIFFSERVE_PROCESSOR=$processor \
   hatchling build --target wheel --directory "$folder" >"$work/log" 2>&1) ||
   { cat "$work/log" >&2; exit 1; }
 wheel=("$folder/$product-$version-"*.whl)
