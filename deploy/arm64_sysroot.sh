@@ -15,7 +15,7 @@ packages=(
 )
 root=$PWD/build/arm64-root
 made=$root/.made
-wanted="${packages[*]} 2"
+wanted="${packages[*]} 3"
 if [ -f "$made" ] && [ "$(cat "$made")" = "$wanted" ]; then exit 0; fi
 rm -rf "$root"
 work=$(mktemp -d)
@@ -46,6 +46,9 @@ for package in "$work"/cache/archives/*.deb; do
     awk -v of="$(dpkg-deb -W --showformat '${Package} ${Version}' "$package")" \
       '/\.so/ { sub("^[.](/usr)?", ""); print $0, of }'
 done > "$root/.libraries"  # lines "LIBRARY PACKAGE VERSION", without /usr
+for package in "$work"/cache/archives/*.deb; do
+  dpkg-deb -W --showformat '${Package} ${Version}\n' "$package"
+done > "$root/.packages"
 # A link that begins at the root would lead to this machine's files.
 find "$root" -type l -lname '/*' -print0 | while IFS= read -r -d '' link; do
   ln -sfnr "$root$(readlink "$link")" "$link"

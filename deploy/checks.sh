@@ -50,16 +50,28 @@ need() {  # need PACKAGE...: installs those that are missing
 
 # Debian's smallest system in a folder, with packages. Debian 12's (bookworm, the default) gets this
 # machine's package sources and its settings for reaching registries. DEBIAN_TREES, if set, is a
-# folder of such trees from before, SUITE in it to be copied.
-debian_tree() {  # debian_tree FOLDER [SUITE [PACKAGE,...]]
-  local mirror file suite=${2:-bookworm}
-  if [ -n "${DEBIAN_TREES:-}" ]; then cp -a "$DEBIAN_TREES/$suite" "$1"; return; fi
+# folder of such trees from before, SUITE in it to be copied. For another processor than this
+# machine's the packages are unpacked and not configured.
+debian_tree() {  # debian_tree FOLDER [SUITE [PACKAGE,... [x86_64|aarch64]]]
+  local mirror file suite=${2:-bookworm} foreign=()
+  if [ "${4:-x86_64}" = aarch64 ]; then foreign=(--foreign --arch=arm64); fi
+  if [ -n "${DEBIAN_TREES:-}" ]; then
+    cp -a "$DEBIAN_TREES/$suite${foreign[*]:+-arm64}" "$1"
+    return
+  fi
   mirror=$(apt-get indextargets --format '$(REPO_URI) $(CODENAME)' 'Created-By: Packages' | awk \
     '$2 == "bookworm" { print $1; exit }')
-  if ! debootstrap --variant=minbase ${3:+"--include=$3"} "$suite" "$1" \
+  if ! debootstrap --variant=minbase "${foreign[@]}" ${3:+"--include=$3"} "$suite" "$1" \
     "${mirror:-http://deb.debian.org/debian}" >"$1.log" 2>&1; then
     tail -n 5 "$1.log" >&2
     return 1
+  fi
+  if [ ${#foreign[@]} -gt 0 ]; then
+    # In a container debootstrap leaves a link to itself there.
+    if [ -L "$1/proc" ]; then rm "$1/proc" && mkdir "$1/proc"; fi
+    for file in "$1"/var/cache/apt/archives/*.deb; do
+      dpkg-deb --fsys-tarfile "$file" | tar -x --keep-directory-symlink -C "$1" || return 1
+    done
   fi
   [ "$suite" = bookworm ] || return 0
   for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.sources /etc/pip.conf \

@@ -5,6 +5,7 @@
 #   deploy/make_release.sh [--check] FOLDER [PART...]
 #        writes into FOLDER the parts, by default wheel tarball package notes sums:
 #          wheel, tarball, package    for CPUs; wheel and tarball each with their bill of materials
+#          wheel_arm64, tarball_arm64   for 64-bit ARM, likewise
 #          wheel_cuda, tarball_cuda   for a GPU; the kernels take 30 minutes of one core
 #          image, image_cuda          the container image as an archive for `docker load`
 #          notes                      the version's part of CHANGELOG.md
@@ -24,8 +25,8 @@ shift
 version=$(deploy/version.sh)
 
 proved() { ! $check || "$@" >&2; }
-materials() {  # materials BUILD PRODUCT
-  deploy/sbom.py "build/$1/server/diffserve" "$folder/$2-$version.cdx.json"
+materials() {  # materials BUILD PRODUCT [SUFFIX]
+  deploy/sbom.py "build/$1/server/diffserve" "$folder/$2-$version${3:-}.cdx.json"
 }
 image() {  # image TARGET SUFFIX
   local builder name tag
@@ -57,6 +58,16 @@ for part; do
     package)
       deploy/package.sh "$folder"
       proved deploy/package_check.sh
+      ;;
+    wheel_arm64)
+      deploy/wheel.sh arm64 "$folder"
+      materials arm64 diffserve -aarch64
+      proved deploy/portable_check.sh --once wheel arm64
+      ;;
+    tarball_arm64)
+      deploy/tarball.sh arm64 "$folder"
+      materials arm64 diffserve -aarch64
+      proved deploy/portable_check.sh --once tarball arm64
       ;;
     wheel_cuda)
       deploy/wheel.sh cuda "$folder"

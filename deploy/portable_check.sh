@@ -4,10 +4,11 @@
 # Debian 13 in namespaces: without a network, as a user who is not root. Needs root and namespaces;
 # about 10 minutes, and with `cuda` half an hour more for each build of the kernels. Ends with
 # "N passed, N failed".
-#   deploy/portable_check.sh [--once] wheel|tarball [cuda]
+#   deploy/portable_check.sh [--once] wheel|tarball [cuda|arm64]
 #                                   --once leaves out the second build, from a clone elsewhere;
 #                                   cuda: with the CUDA backend, for a machine without a driver. On
-#                                   one with a GPU, deploy/gpu_check/run.py all --wheel FILE
+#                                   one with a GPU, deploy/gpu_check/run.py all --wheel FILE;
+#                                   arm64: for 64-bit ARM, in systems of it under QEMU
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . deploy/checks.sh
@@ -17,15 +18,18 @@ size_mib_max=30
 kind=""
 product=diffserve
 backend=()
+processor=x86_64
+machine="Advanced Micro Devices X86-64"
 for argument in "$@"; do
   case "$argument" in
     --once) twice=false ;;
     wheel | tarball) kind=$argument ;;
     cuda) backend=(cuda) product=diffserve_cuda size_mib_max=150 ;;
+    arm64) backend=(arm64) processor=aarch64 machine=AArch64 ;;
     *) kind=""; break ;;
   esac
 done
-[ -n "$kind" ] || { sed -n '3,10p' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2; }
+[ -n "$kind" ] || { sed -n '3,11p' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2; }
 glibc=2.36
 
 need binutils debootstrap iproute2 curl jq python3-venv
@@ -57,6 +61,10 @@ if $twice; then
   git -c safe.directory='*' clone --quiet . "$work/clone" &&
     git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$work/clone"
   [ $product = diffserve ] || ln -s "$(realpath .cuda)" "$work/clone/.cuda"
+  if [ $processor = aarch64 ]; then
+    mkdir "$work/clone/build"
+    ln -s "$PWD/build/arm64-root" "$work/clone/build/"
+  fi
   again=$(cd "$work/clone" && build "$work/second")
   expect "a second build, elsewhere, gives the same bytes" "$(sha256sum <"$file")" \
     "$(sha256sum <"${again:-/dev/null}")"
@@ -72,11 +80,13 @@ if [ "$kind" = wheel ]; then
       -r deploy/python/audit_requirements.txt
   audit() { "$work/audit/bin/$1" "${@:2}" "$file" 2>&1 | tr '\n' ' '; }
   matches "auditwheel: it keeps to manylinux_${glibc/./_}" \
-    "consistent with the following platform tag: \"manylinux_${glibc/./_}_x86_64\"" \
+    "consistent with the following platform tag: \"manylinux_${glibc/./_}_$processor\"" \
     "$(audit auditwheel show)"
   matches "twine check" PASSED "$(audit twine check --strict)"
   # W002: several packages of Debian have the same copyright file.
   matches "check-wheel-contents" ': OK' "$(audit check-wheel-contents --ignore W002)"
+fi
+if [ "$kind $processor" = "wheel x86_64" ]; then
   python3 -m venv "$work/env" &&
     grep -E '^(numpy|matplotlib)==' tests/e2e/requirements.txt | xargs "$work/env/bin/pip" install \
       -q --disable-pip-version-check &&
@@ -84,21 +94,33 @@ if [ "$kind" = wheel ]; then
   matches "docs/python.md is true of it" '^[1-9][0-9]* passed, 0 failed' \
     "$(env -u PYTHONPATH DIFFSERVE_BINARY="$work/env/bin/diffserve" "$work/env/bin/python" \
       docs/check_commands.py --installed docs/python.md 2>&1 | tail -n 1)"
-else
+elif [ "$kind" = tarball ]; then
   mkdir "$work/files"
   tar -xzf "$file" -C "$work/files"
   tree=$work/files/${name%.tar.gz}
 fi
 objects=("$tree/bin/diffserve" "$tree"/lib/*)
+expect "each of its programs and libraries is for $processor, and no other file is one" \
+  "${#objects[@]} $machine" \
+  "$(find "$work/files" -type f -exec readelf --file-header {} + 2>/dev/null |
+    sed -n 's/^ *Machine: *//p' | sort | uniq -c | xargs)"
 needed=$(readelf --dynamic "${objects[@]}" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | sort -u)
 shipped=$(cd "$tree/lib" && printf '%s\n' * | sort -u)
-of_glibc=$(dpkg -L libc6 | xargs -n 1 basename | sort -u)
+if [ $processor = aarch64 ]; then
+  of_glibc=$(awk '$2 == "libc6" { print $1 }' build/arm64-root/.libraries)
+  # Kernels with pages of 64 KiB, as on many such servers, load nothing that is laid out for less.
+  expect "its segments may be loaded into pages of 64 KiB" "" "$(readelf --segments --wide \
+    "${objects[@]}" | awk '$1 == "LOAD" && length($NF) < length("0x10000")')"
+else
+  of_glibc=$(dpkg -L libc6)
+fi
+of_glibc=$(xargs -n 1 basename <<<"$of_glibc" | sort -u)
 expect "nothing but glibc's libraries comes from outside" "" \
   "$(comm -23 <(comm -23 <(echo "$needed") <(echo "$shipped")) <(echo "$of_glibc") | xargs)"
 expect "each of its $(wc -l <<<"$shipped") libraries is needed, and none is glibc's" "" \
   "$({ comm -13 <(echo "$needed") <(echo "$shipped")
     comm -12 <(echo "$shipped") <(echo "$of_glibc"); } | xargs)"
-newest=$(objdump -T "${objects[@]}" | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -n 1)
+newest=$(readelf --version-info "${objects[@]}" | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -n 1)
 expect "the newest symbols are of $newest, at most GLIBC_$glibc" "GLIBC_$glibc" \
   "$(printf '%s\n' "${newest:-none}" "GLIBC_$glibc" | sort -V | tail -n 1)"
 expect "it says which package each library is of" "$shipped" \
@@ -111,6 +133,13 @@ expect "and the licences that these name" "" "$(cd "$tree/share/doc" &&
   grep -rhoE '/usr/share/common-licenses/(Apache-2.0|L?GPL-[0-9](\.[0-9])?)' . | sort -u |
   while read -r path; do [ -s "common-licenses/${path##*/}" ] || echo "$path"; done)"
 expect "no file names the folder of the build" "" "$(grep -rlF "$PWD" "$work/files" | xargs)"
+if [ $processor = aarch64 ]; then
+  deploy/sbom.py build/arm64/server/diffserve "$work/bill.json"
+  expect "the bill of materials has each package, for arm64" "" "$(LC_ALL=C comm -23 \
+    <(cut -d ' ' -f 2,3 "$tree/share/doc/diffserve/libraries.txt" | LC_ALL=C sort -u) \
+    <(jq -r '.components[] | select(.purl | endswith("?arch=arm64")) | "\(.name) \(.version)"' \
+      "$work/bill.json" | LC_ALL=C sort) | xargs)"
+fi
 
 # What a build with the CUDA backend has beside that.
 packages=(.cuda/lib/python3*/site-packages)
@@ -142,36 +171,77 @@ fi
 
 # ---- In a bare system
 # The tree of a system, in namespaces of its own with only the loopback interface. `init` is a
-# process in them.
+# process in them. Programs for 64-bit ARM run under QEMU: a user namespace has its own list of what
+# runs which files (binfmt_misc), so this machine's stays as it is.
+settle() {  # settle TREE: becomes a process in it
+  set -e
+  mount --make-rprivate /
+  mount -t proc proc "$1/proc"
+  mount -t tmpfs -o mode=1777 tmpfs "$1/tmp"
+  mount -t tmpfs -o mode=755 tmpfs "$1/dev"
+  cp -a /dev/null /dev/zero /dev/urandom "$1/dev/"
+  ip link set lo up
+  if [ "$processor" = aarch64 ]; then
+    unshare --user --mount bash -c 'settle_arm64 "$1"' bash "$1" &
+    while [ -n "$(cat "$1/proc/$!/uid_map")" ]; do sleep 0.1; done
+    echo "0 0 65536" >"$1/proc/$!/gid_map"
+    echo "0 0 65536" >"$1/proc/$!/uid_map"
+    wait
+    exit
+  fi
+  echo entered
+  exec chroot "$1" sleep infinity
+}
+settle_arm64() {  # settle_arm64 TREE: the same in a user namespace, once its users are mapped
+  set -e
+  local magic='\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00'
+  local mask='\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff'
+  until [ -n "$(cat "$1/proc/self/uid_map")" ]; do sleep 0.1; done
+  mount -t binfmt_misc none "$1/proc/sys/fs/binfmt_misc"
+  echo ":aarch64:M::$magic:$mask:/usr/bin/qemu-aarch64-static:F" \
+    >"$1/proc/sys/fs/binfmt_misc/register"
+  echo entered
+  exec chroot "$1" sleep infinity
+}
+user_namespace=()
+[ $processor = x86_64 ] || user_namespace=(--user)
+export -f settle settle_arm64
+export processor
 enter() {  # enter TREE
   : >"$work/entered"
   # shellcheck disable=SC2016
-  unshare --mount --pid --fork --kill-child --net --uts --ipc bash -c '
-    set -e
-    mount --make-rprivate /
-    mount -t proc proc "$0/proc"
-    mount -t tmpfs -o mode=1777 tmpfs "$0/tmp"
-    mount -t tmpfs -o mode=755 tmpfs "$0/dev"
-    cp -a /dev/null /dev/zero /dev/urandom "$0/dev/"
-    ip link set lo up
-    echo entered
-    exec chroot "$0" sleep infinity' "$1" >"$work/entered" 2>"$work/enter.log" &
+  unshare --mount --pid --fork --kill-child --net --uts --ipc bash -c 'settle "$1"' bash "$1" \
+    >"$work/entered" 2>"$work/enter.log" &
   holder=$!
   until [ -s "$work/entered" ]; do
     kill -0 "$holder" 2>/dev/null || { cat "$work/enter.log" >&2; return 1; }
     sleep 0.1
   done
   init=$(first_child "$holder")
+  [ $processor = x86_64 ] || init=$(first_child "$init")
 }
 # The user's part: a home, and nothing of the host's environment.
 as_user() { (become_user "$@"); }  # as_user COMMAND...
 become_user() {
-  exec nsenter --target "$init" --mount --pid --net --uts --ipc --root --wd --setuid 1000 --setgid \
-    1000 env -i HOME=/home/user PATH=/usr/bin:/bin LANG=C.UTF-8 "$@"
+  exec nsenter --target "$init" "${user_namespace[@]}" --mount --pid --net --uts --ipc --root \
+    --wd --setuid 1000 --setgid 1000 env -i HOME=/home/user PATH=/usr/bin:/bin LANG=C.UTF-8 "$@"
 }
 answer() {
   nsenter --net -t "$init" curl -sS --max-time 60 -H 'Content-Type: application/json' \
     -d "$(chat_body demo)" http://127.0.0.1:8000/v1/chat/completions 2>&1
+}
+
+# Each level of the kernels, on a processor that has no higher one.
+try_levels() {  # try_levels WHERE PROGRAM
+  local cpu level
+  for cpu in cortex-a72:neon neoverse-n1:neon_dot max:neon_bf16; do
+    level=${cpu#*:}
+    cpu=${cpu%:*}
+    expect "$1: the level of a $cpu" "cpu level: $level" \
+      "$(as_user QEMU_CPU=$cpu "$2" --version 2>&1 | grep '^cpu level: ')"
+    matches "$1: it answers there" 48213 "$(as_user QEMU_CPU=$cpu "$2" generate demo --chat \
+      --temperature 0 --prompt "$question" 2>&1)"
+  done
 }
 
 # serves WHERE PROGRAM PREFIX: the bundled model, from the tree at PREFIX, beside libraries of the
@@ -179,7 +249,7 @@ answer() {
 serves() {
   local mapped
   matches "$1: --version" "^version: [0-9.]+(dev0\+g[0-9a-f]+)?$" "$(as_user "$2" --version 2>&1)"
-  start become_user LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu "$2" serve demo
+  start become_user "LD_LIBRARY_PATH=/usr/lib/$processor-linux-gnu" "$2" serve demo
   pid=$(first_child "$server")
   matches "$1: diffserve serve demo is ready in $started s" \
     '^ready http=127.0.0.1:8000 grpc=127.0.0.1:8001 model=demo$' "$line"
@@ -190,6 +260,7 @@ serves() {
       xargs -n 1 basename | sort -u | comm -23 - <(echo "$of_glibc") | xargs)"
   stop
   expect "$1: SIGTERM ends it" 0 $code
+  [ $processor = x86_64 ] || try_levels "$1" "$2"
   [ $product = diffserve_cuda ] || return 0
   expect "$1: one line says that there is no driver" 1 \
     "$(grep -c 'gpu_not_used reason="no NVIDIA driver on this machine' "$work/server.log")"
@@ -247,7 +318,7 @@ for suite in bookworm trixie; do
   packages=""
   if [ $kind = wheel ]; then packages=python3-venv; fi
   system=$work/$suite
-  debian_tree "$system" $suite $packages || exit 1
+  debian_tree "$system" $suite "$packages" $processor || exit 1
   install -m 644 "$file" ${other:+"$other"} "$system/"
   install -d -o 1000 -g 1000 "$system/home/user"
   enter "$system" || exit 1

@@ -4,7 +4,8 @@
 linked with or that are compiled in, and the Rust crates, each with its version, licence and package
 URL. The same commit gives the same file.
 
-  deploy/sbom.py PROGRAM FILE   PROGRAM: build/release/server/diffserve
+  deploy/sbom.py PROGRAM FILE   PROGRAM: build/release/server/diffserve, or that of build/arm64,
+                                which has the packages of deploy/arm64_sysroot.sh
 """
 
 import json
@@ -17,10 +18,10 @@ from pathlib import Path
 import third_party
 
 
-def debian(package: str, version: str) -> dict:
+def debian(package: str, version: str, architecture: str) -> dict:
     return {"type": "library", "name": package, "version": version,
             "licenses": [{"license": {"name": third_party.debian_licence(package)}}],
-            "purl": f"pkg:deb/debian/{package}@{version.replace('+', '%2B')}?arch=amd64"}
+            "purl": f"pkg:deb/debian/{package}@{version.replace('+', '%2B')}?arch={architecture}"}
 
 
 def cuda_runtime() -> dict:
@@ -34,14 +35,16 @@ def cuda_runtime() -> dict:
 
 
 def components(program: str) -> list[dict]:
-    found = [debian(package, version)
+    is_for_arm64 = third_party.is_for_arm64(program)
+    processor, architecture = ("aarch64", "arm64") if is_for_arm64 else ("x86_64", "amd64")
+    found = [debian(package, version, architecture)
              for package, version in sorted(third_party.debian_packages(program).items())]
-    for name, version, licence, repository, _ in third_party.crates():
+    for name, version, licence, repository, _ in third_party.crates(processor):
         found.append({"type": "library", "name": name, "version": version,
                       "licenses": [{"expression": licence}],
                       "externalReferences": [{"type": "vcs", "url": repository}],
                       "purl": f"pkg:cargo/{name}@{version.replace('+', '%2B')}"})
-    if "\nbackends: cpu, cuda\n" in third_party.output(program, "--version"):
+    if not is_for_arm64 and "\nbackends: cpu, cuda\n" in third_party.output(program, "--version"):
         found.append(cuda_runtime())
     return [component | {"bom-ref": component["purl"]} for component in found]
 

@@ -23,6 +23,7 @@ PAGE = ROOT / "THIRD_PARTY.md"
 TEXTS = ROOT / "deploy/third_party_licences.txt"
 CRATES = ROOT / "engine/text/crates"
 PROGRAM = ROOT / "build/dev/server/diffserve"
+ARM64_ROOT = ROOT / "build/arm64-root"  # of deploy/arm64_sysroot.sh
 COMPILED_IN = ["libboost1.81-dev", "nlohmann-json3-dev", "cppzmq-dev", "libxxhash-dev"]
 KERBEROS = ["libgssapi-krb5-2", "libk5crypto3", "libkrb5-3", "libkrb5support0"]
 # Where the copyright file has no machine-readable form, or the library has another licence than
@@ -61,12 +62,20 @@ def debian_licence(package):
     return found.group(1)
 
 
+def is_for_arm64(program):
+    with open(program, "rb") as file:
+        return file.read(20)[18:] == b"\xb7\x00"
+
+
 def debian_packages(program):
     """The version of each package that a program is linked with or that is compiled in."""
     packages = {}
     for line in output("deploy/libraries.sh", str(program)).splitlines():
         _, package, version = line.split()
         packages[package] = version
+    if is_for_arm64(program):
+        unpacked = dict(line.split() for line in open(ARM64_ROOT / ".packages"))
+        return packages | {package: unpacked[package] for package in COMPILED_IN}
     for package in COMPILED_IN:
         if Path(f"/usr/share/doc/{package}/copyright").is_file():
             packages[package] = output("dpkg-query", "--show", "--showformat=${Version}", package)
@@ -78,14 +87,15 @@ def debian_rows():
             for package in sorted(debian_packages(PROGRAM))]
 
 
-def crates():
+def crates(processor="x86_64"):
     """(name, version, licence, repository, folder) of each crate in the program."""
+    target = f"{processor}-unknown-linux-gnu"
     tree = output("cargo", "tree", "--locked", "--package", "diffserve-text-ffi", "--edges",
-                  "normal,no-proc-macro", "--target", "x86_64-unknown-linux-gnu", "--prefix",
-                  "none", "--format", "{p}", folder=CRATES)
+                  "normal,no-proc-macro", "--target", target, "--prefix", "none", "--format",
+                  "{p}", folder=CRATES)
     linked = {tuple(line.split()[:2]) for line in tree.splitlines()}
     known = json.loads(output("cargo", "metadata", "--locked", "--format-version", "1",
-                              "--filter-platform", "x86_64-unknown-linux-gnu", folder=CRATES))
+                              "--filter-platform", target, folder=CRATES))
     for crate in sorted(known["packages"], key=lambda crate: crate["name"].lower()):
         name, version = crate["name"], crate["version"]
         if (name, f"v{version}") in linked and not name.startswith("diffserve-"):

@@ -18,7 +18,8 @@ sanitizers=(asan asan_engine asan_server asan_cuda tsan)
 usual=(cuda cuda_gate schema templates e2e_long ui helm "${sanitizers[@]}")
 each=(gpu_check)  # of every run in CI
 others=(debug image package wheel tarball wheel_cuda tarball_cuda bare fleet ray dynamo clients
-  recipes transformers reliability soak fuzz loader coverage site release audit arm64)
+  recipes transformers reliability soak fuzz loader coverage site release audit arm64
+  packages_arm64)
 declare -A minutes about
 about_check() { minutes[$1]=$2 about[$1]=$3; }
 about_check cuda 16 "the CUDA backend on the CPU shim: its tests, its bench, three end-to-end files"
@@ -36,6 +37,7 @@ about_check asan_cuda 25 "tests of the CUDA backend on the CPU shim under ASan a
 about_check tsan 10 "engine, text and server tests under TSan"
 about_check debug 13 "the preset debug: each file compiles by itself; the C++ tests"
 about_check arm64 60 "tests of kernels and models for 64-bit ARM, under QEMU"
+about_check packages_arm64 40 "wheel and tarball for 64-bit ARM, built once, in bare systems"
 about_check image 15 "the container image, built twice"
 about_check package 6 "the Debian package under systemd"
 about_check wheel 9 "the Python wheel, built twice, in bare systems of Debian 12 and 13"
@@ -70,7 +72,7 @@ case "${1:-}" in
     [[ " $* " != *" --usual "* ]] || except="${usual[*]}"
     for name in "${usual[@]}" "${each[@]}" "${others[@]}"; do
       [[ " $except $* " == *" $name "* ]] ||
-        printf '%-12s %3d min  %s\n' "$name" "${minutes[$name]}" "${about[$name]}"
+        printf '%-14s %3d min  %s\n' "$name" "${minutes[$name]}" "${about[$name]}"
     done
     exit 0
     ;;
@@ -89,11 +91,14 @@ limit_s=3600
 # The reason why this machine cannot run a check, or nothing.
 obstacle() {  # obstacle NAME
   case "$1" in
-    gpu_check | image | package | wheel | tarball | wheel_cuda | tarball_cuda | bare | release)
+    gpu_check | image | package | wheel | tarball | wheel_cuda | tarball_cuda | bare | release | \
+      packages_arm64)
       [ "$(id -u)" -eq 0 ] || { echo "needs root"; return; }
       unshare --mount --pid --net --fork true 2>/dev/null || { echo "needs namespaces"; return; }
       [ "$1" != gpu_check ] || python3 tests/cuda/empty_root.py --python >/dev/null 2>&1 ||
         echo "needs Python 3.12"
+      [ "$1" != packages_arm64 ] || unshare --user --map-root-user --mount \
+        mount -t binfmt_misc none /proc/sys/fs/binfmt_misc 2>/dev/null || echo "needs Linux 6.7"
       ;;
     audit) tests/audit.sh --reachable || echo "needs PyPI's and RustSec's databases" ;;
     clients) command -v npm >/dev/null || echo "needs Node.js" ;;
@@ -207,6 +212,10 @@ check_arm64() {
   for program in kernels models; do
     under_qemu "arm64_$program" max "${program}_test"
   done
+}
+check_packages_arm64() {
+  run wheel_arm64 deploy/portable_check.sh --once wheel arm64
+  run tarball_arm64 deploy/portable_check.sh --once tarball arm64
 }
 check_image() { run image deploy/image_check.sh; }
 check_package() { run package deploy/package_check.sh; }

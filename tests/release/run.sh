@@ -72,7 +72,8 @@ expect "the same commit gives the same bill" "$(sha256sum <"$bill")" \
 
 # ---- The workflow
 expect "the workflow makes each part that the script has" \
-  "image image_cuda notes package sums tarball tarball_cuda wheel wheel_cuda" \
+  "image image_cuda notes package sums tarball tarball_arm64 tarball_cuda wheel wheel_arm64\
+ wheel_cuda" \
   "$(.venv/bin/python - <<'PYTHON'
 import yaml
 
