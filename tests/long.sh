@@ -36,7 +36,7 @@ about_check asan_server 24 "tests of text and server, and the fuzz corpora, unde
 about_check asan_cuda 25 "tests of the CUDA backend on the CPU shim under ASan and UBSan"
 about_check tsan 10 "engine, text and server tests under TSan"
 about_check debug 13 "the preset debug: each file compiles by itself; the C++ tests"
-about_check arm64 60 "tests of kernels and models for 64-bit ARM, under QEMU"
+about_check arm64 60 "tests of kernels, models and engine for 64-bit ARM, under QEMU"
 about_check packages_arm64 40 "wheel and tarball for 64-bit ARM, built once, in bare systems"
 about_check image 15 "the container image, built twice"
 about_check package 6 "the Debian package under systemd"
@@ -203,13 +203,13 @@ check_debug() {
 # The kernels also on a processor whose best level is the lowest.
 check_arm64() {
   deploy/install_deps.sh --arm64 && deploy/arm64_sysroot.sh || return 1
-  build arm64 kernels_test models_test
+  build arm64 kernels_test models_test engine_test
   local program
   under_qemu() {  # under_qemu NAME CPU PROGRAM
     run_gtest "$1" qemu-aarch64-static -cpu "$2" -L build/arm64-root "build/arm64/tests/$3"
   }
   under_qemu arm64_kernels_v8.0 cortex-a72 kernels_test
-  for program in kernels models; do
+  for program in kernels models engine; do
     under_qemu "arm64_$program" max "${program}_test"
   done
 }
