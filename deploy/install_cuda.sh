@@ -7,6 +7,8 @@
 # second time.
 #   deploy/install_cuda.sh            prints the path of the chosen nvcc last
 #   deploy/install_cuda.sh --wheels   takes the wheels even where the machine has a toolkit
+#   deploy/install_cuda.sh --arm64    and puts CUDA's runtime for 64-bit ARM into .cuda/arm64, for
+#                                     the preset `arm64-cuda`; takes the wheels too
 #   deploy/install_cuda.sh --find     installs nothing: prints the nvcc, or nothing and exit code 1
 #                                     (CMake asks this way)
 set -euo pipefail
@@ -22,13 +24,17 @@ pins=(
 )
 stamp=.cuda/.pins
 
+arm64_runtime=nvidia-cuda-runtime==13.0.96
+
 use_system=true
+arm64=false
 install=true
 for option in "$@"; do
   case "$option" in
     --wheels) use_system=false ;;
+    --arm64) use_system=false arm64=true ;;
     --find) install=false ;;
-    *) echo "usage: deploy/install_cuda.sh [--wheels] [--find]" >&2; exit 2 ;;
+    *) echo "usage: deploy/install_cuda.sh [--wheels] [--arm64] [--find]" >&2; exit 2 ;;
   esac
 done
 
@@ -44,13 +50,23 @@ is_whole_toolkit() {  # is_whole_toolkit NVCC
   [ -n "$(find -L "$root" -maxdepth 5 -name libcudart_static.a -print -quit 2>/dev/null)" ]
 }
 
+install_arm64() {
+  $arm64 && ! cmp -s .cuda/arm64/.pin <(echo $arm64_runtime) || return 0
+  .cuda/bin/pip install -q --disable-pip-version-check --no-deps --upgrade --target .cuda/arm64 \
+    --platform manylinux2014_aarch64 --only-binary=:all: $arm64_runtime >&2
+  echo $arm64_runtime >.cuda/arm64/.pin
+}
 wheels_nvcc() { find .cuda/lib -path '*/nvidia/cu13/bin/nvcc' -print -quit 2>/dev/null || true; }
 
 # Wheels asked for once stay in use, so that a build does not change its compiler when the machine
 # gets a toolkit.
 if cmp -s "$stamp" <(printf '%s\n' "${pins[@]}"); then
   nvcc=$(wheels_nvcc)
-  if [ -n "$nvcc" ] && is_whole_toolkit "$nvcc"; then realpath "$nvcc"; exit 0; fi
+  if [ -n "$nvcc" ] && is_whole_toolkit "$nvcc"; then
+    install_arm64
+    realpath "$nvcc"
+    exit 0
+  fi
 fi
 if $use_system; then
   for nvcc in "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" /usr/local/cuda/bin/nvcc \
@@ -69,4 +85,5 @@ if [ -z "$nvcc" ] || ! is_whole_toolkit "$nvcc"; then
   exit 1
 fi
 printf '%s\n' "${pins[@]}" >"$stamp"
+install_arm64
 realpath "$nvcc"

@@ -27,7 +27,11 @@ if(DIFFSERVE_SANITIZE)
     "DIFFSERVE_CUDA excludes DIFFSERVE_SANITIZE: "
     "the kernels run under sanitizers in the tests' CPU shim")
 endif()
-find_program(DIFFSERVE_CUDA_HOST_COMPILER NAMES g++-12 g++ REQUIRED)
+if(CMAKE_CROSSCOMPILING)
+  set(DIFFSERVE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
+else()
+  find_program(DIFFSERVE_CUDA_HOST_COMPILER NAMES g++-12 g++ REQUIRED)
+endif()
 
 # The wheels keep everything in one folder; toolkits have targets/x86_64-linux or lib64; a
 # distribution's has neither.
@@ -42,13 +46,18 @@ execute_process(COMMAND python3 -c
 list(APPEND wheel_roots ${python_roots})
 find_path(DIFFSERVE_CUDA_INCLUDE cuda_runtime.h HINTS ${cuda_root} PATH_SUFFIXES include
   targets/x86_64-linux/include
-          NO_DEFAULT_PATH REQUIRED)
-find_library(DIFFSERVE_CUDART_STATIC cudart_static HINTS ${cuda_root} PATH_SUFFIXES lib lib64
+          NO_DEFAULT_PATH NO_CMAKE_FIND_ROOT_PATH REQUIRED)
+# The headers are the same for each host; its part of the runtime is not.
+set(host_root ${cuda_root})
+if(CMAKE_CROSSCOMPILING)
+  set(host_root ${CMAKE_SOURCE_DIR}/.cuda/arm64/nvidia/cu13)
+endif()
+find_library(DIFFSERVE_CUDART_STATIC cudart_static HINTS ${host_root} PATH_SUFFIXES lib lib64
   targets/x86_64-linux/lib
-             NO_DEFAULT_PATH REQUIRED)
+             NO_DEFAULT_PATH NO_CMAKE_FIND_ROOT_PATH REQUIRED)
 find_path(DIFFSERVE_CUBLAS_INCLUDE cublasLt.h HINTS ${cuda_root} ${wheel_roots} PATH_SUFFIXES
   include targets/x86_64-linux/include
-          REQUIRED)
+          NO_CMAKE_FIND_ROOT_PATH REQUIRED)
 
 # The runtime is linked statically and looks for the driver (libcuda.so.1) when it is first called:
 # the binary starts without one.
@@ -61,8 +70,10 @@ target_link_libraries(diffserve_cudart INTERFACE ${DIFFSERVE_CUDART_STATIC} ${CM
 add_library(diffserve_cublas_header INTERFACE)
 target_include_directories(diffserve_cublas_header SYSTEM INTERFACE ${DIFFSERVE_CUBLAS_INCLUDE})
 get_filename_component(cublas_root ${DIFFSERVE_CUBLAS_INCLUDE} DIRECTORY)
-find_path(DIFFSERVE_CUBLAS_FOLDER NAMES libcublasLt.so.13 HINTS ${cublas_root} ${wheel_roots}
-  PATH_SUFFIXES lib lib64)
+if(NOT CMAKE_CROSSCOMPILING)
+  find_path(DIFFSERVE_CUBLAS_FOLDER NAMES libcublasLt.so.13 HINTS ${cublas_root} ${wheel_roots}
+    PATH_SUFFIXES lib lib64)
+endif()
 if(NOT DIFFSERVE_CUBLAS_FOLDER)
   set(DIFFSERVE_CUBLAS_FOLDER /usr/local/cuda/lib64)
 endif()
@@ -78,6 +89,10 @@ set(DIFFSERVE_NVCC_FLAGS
     -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra,-Werror,-fstack-protector-strong -Xptxas -v
       -Xcompiler -fmacro-prefix-map=${CMAKE_SOURCE_DIR}/= -I${CMAKE_SOURCE_DIR}
       ${DIFFSERVE_CUDA_FLAGS})
+if(CMAKE_CROSSCOMPILING)  # with diffserve_flags' for this processor
+  list(APPEND DIFFSERVE_NVCC_FLAGS
+    -Xcompiler --sysroot=${CMAKE_SYSROOT},-ffp-contract=off,-fsigned-char)
+endif()
 
 # diffserve_cuda_targets(VARIABLE STEM): nvcc's arguments for the machine code of a file.
 function(diffserve_cuda_targets variable stem)
