@@ -10,6 +10,7 @@
 #   deploy/install_deps.sh --package   and what deploy/wheel.sh and deploy/tarball.sh use
 #   deploy/install_deps.sh --fuzz   and what libFuzzer (the preset `fuzz`) needs: clang's runtime
 #                                   libraries
+#   deploy/install_deps.sh --coverage   and what the preset `coverage` needs: the same and llvm-cov
 #   deploy/install_deps.sh --arm64   and the cross compiler and QEMU of the preset `arm64`, whose
 #                                   libraries deploy/arm64_sysroot.sh has
 set -euo pipefail
@@ -32,9 +33,11 @@ for option in "$@"; do
     --browser) packages+=(chromium chromium-driver fonts-dejavu-core) ;;
     --package) packages+=(patchelf python3-hatchling) ;;
     --fuzz) packages+=(libclang-rt-19-dev) ;;
+    --coverage) packages+=(libclang-rt-19-dev llvm-19) ;;
     --arm64) packages+=(g++-aarch64-linux-gnu qemu-user-static) ;;
     *)
-      echo "usage: deploy/install_deps.sh [--test] [--browser] [--package] [--fuzz] [--arm64]" >&2
+      echo "usage: deploy/install_deps.sh [--test] [--browser] [--package] [--fuzz]" \
+        "[--coverage] [--arm64]" >&2
       exit 2
       ;;
   esac

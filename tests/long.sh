@@ -274,6 +274,7 @@ check_loader() {
   whole loader build/dev/tests/loader_robustness
 }
 check_coverage() {
+  deploy/install_deps.sh --coverage || return 1
   build coverage "${programs[@]}"
   run coverage python3 tests/coverage.py "${programs[@]}"
   grep -E '^(folder|[a-z_/]+) +[0-9]+ ' "$results/coverage.log"
