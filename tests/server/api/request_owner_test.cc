@@ -11,12 +11,14 @@
 #include "inference/grpc_service.grpc.pb.h"
 #include "tests/testing/server/grpc_stack.h"
 #include "tests/testing/server/http_client.h"
+#include "vllm/control.grpc.pb.h"
 #include "vllm/grpc/engine/vllm_engine.grpc.pb.h"
 
 namespace diffserve {
 namespace {
 
 namespace vllm_v1 = ::vllm::grpc::engine;
+namespace native_v1 = ::vllm;
 using testing::ClientReply;
 using testing::Eventually;
 using testing::Finish;
@@ -82,12 +84,21 @@ class RequestOwnerTest : public ::testing::Test {
     abort.add_request_ids(id);
     return vllm_v1::VllmEngine::NewStub(stack_.NewChannel())->Abort(&context, abort, &aborted);
   }
+  grpc::Status AbortNatively(const std::string& key, const std::string& id) {
+    grpc::ClientContext context;
+    Present(key, context);
+    native_v1::AbortRequest abort;
+    native_v1::AbortResponse aborted;
+    abort.add_request_ids(id);
+    return native_v1::Control::NewStub(stack_.NewChannel())->Abort(&context, abort, &aborted);
+  }
   // What another key's Cancel and Abort of `id` answer is what they answer for an unknown id.
   void ExpectUnknown(const std::string& key, const std::string& id) {
     const grpc::Status found = Cancel(key, id), unknown = Cancel(key, "no-such-id");
     EXPECT_EQ(found.error_code(), grpc::StatusCode::NOT_FOUND);
     EXPECT_EQ(found.error_message(), unknown.error_message());
     EXPECT_TRUE(Abort(key, id).ok()) << "as for an unknown id";
+    EXPECT_TRUE(AbortNatively(key, id).ok()) << "as for an unknown id";
   }
 
   int num_running_ = 0;  // requests that have begun
@@ -107,6 +118,13 @@ TEST_F(RequestOwnerTest, AbortOfTheOwnKeyEndsIt) {
   const auto running = Begin("one", "mine");
   ExpectUnknown("two", "mine");
   EXPECT_TRUE(Abort("one", "mine").ok());
+  EXPECT_EQ(EndOf(*running), grpc::StatusCode::CANCELLED);
+}
+
+TEST_F(RequestOwnerTest, NativeAbortOfTheOwnKeyEndsIt) {
+  const auto running = Begin("one", "mine");
+  ExpectUnknown("two", "mine");
+  EXPECT_TRUE(AbortNatively("one", "mine").ok());
   EXPECT_EQ(EndOf(*running), grpc::StatusCode::CANCELLED);
 }
 
