@@ -11,6 +11,8 @@
 #include <mutex>
 
 #include "engine/engine.h"
+#include "engine/engine_loop.h"
+#include "engine/inbox.h"
 #include "engine/model_executor.h"
 #include "engine/page_store/host_store.h"
 #include "engine/page_store/page_store.h"
@@ -38,6 +40,15 @@ struct Answer {
   std::vector<float> prompt_logprobs;  // of the prompt's tokens except the first
   FinishReason finish = FinishReason::kNone;
   Status error;
+
+  void Add(const TokenEvent& event) {
+    tokens.insert(tokens.end(), event.tokens.begin(), event.tokens.end());
+    for (const SampleResult& result : event.logprobs) logprobs.push_back(result.logprob);
+    for (const SampleResult& result : event.prompt_logprobs)
+      prompt_logprobs.push_back(result.logprob);
+    finish = event.finish;
+    error = event.error;
+  }
   friend bool operator==(const Answer& a, const Answer& b) {
     return a.tokens == b.tokens && a.logprobs == b.logprobs &&
            a.prompt_logprobs == b.prompt_logprobs && a.finish == b.finish;
@@ -119,16 +130,10 @@ class CudaEngineTest : public ::testing::Test {
     std::condition_variable all_ended;
     size_t ended = 0;
     std::unique_ptr<Executor> executor = MakeExecutor();
-    const auto take = [&](TokenEvent event) {
+    const auto take = [&](const TokenEvent& event) {
       std::lock_guard lock(mutex);
-      Answer& answer = answers[event.request];
-      answer.tokens.insert(answer.tokens.end(), event.tokens.begin(), event.tokens.end());
-      for (const SampleResult& result : event.logprobs) answer.logprobs.push_back(result.logprob);
-      for (const SampleResult& result : event.prompt_logprobs)
-        answer.prompt_logprobs.push_back(result.logprob);
+      answers[event.request].Add(event);
       if (event.finish == FinishReason::kNone) return;
-      answer.finish = event.finish;
-      answer.error = event.error;
       ++ended;
       all_ended.notify_one();
     };
@@ -149,6 +154,30 @@ class CudaEngineTest : public ::testing::Test {
     std::unique_lock lock(mutex);
     all_ended.wait(lock, [&] { return ended == count; });
     stats_ = engine.Snapshot();
+    return answers;
+  }
+
+  // The same by a clock for which all steps take the same time. What is proposed depends on what
+  // rows cost, so with this clock it does not depend on the machine.
+  std::map<RequestId, Answer> ServeInStepsOfOneTime(std::vector<Request> requests) {
+    std::map<RequestId, Answer> answers;
+    Inbox inbox(options_);
+    size_t ended = 0;
+    TimePoint now{};
+    EngineLoop loop(options_, MakeExecutor(), inbox,
+                    {.now = [&now] { return now += std::chrono::milliseconds(1); },
+                     .deliver =
+                         [&](const TokenEvent& event) {
+                           answers[event.request].Add(event);
+                           if (event.finish == FinishReason::kNone) return;
+                           inbox.Finish(event.request);
+                           ++ended;
+                         },
+                     .publish = [&](const EngineStats& stats) { stats_ = stats; },
+                     .kv_events = nullptr});
+    const size_t count = requests.size();
+    for (Request& request : requests) EXPECT_TRUE(testing::IsOk(inbox.Submit(std::move(request))));
+    while (ended < count) loop.Turn();
     return answers;
   }
 
@@ -263,10 +292,12 @@ class CudaEngineTest : public ::testing::Test {
     const std::map<RequestId, Answer> expected = Serve(requests);
     options_.speculative_tokens = EngineOptions::kVerifiedRowsMax - 1;
     options_.num_state_slots += options_.num_state_slots > 0 ? 16 : 0;
-    EXPECT_EQ(Serve(requests), expected);
+    EXPECT_EQ(ServeInStepsOfOneTime(requests), expected);
     EXPECT_GT(stats_.accepted_tokens.total(), 20u);
-    for (const Request& request : requests)
-      EXPECT_TRUE(Serve({request}).at(request.id) == expected.at(request.id)) << request.id;
+    for (const Request& request : requests) {
+      EXPECT_TRUE(ServeInStepsOfOneTime({request}).at(request.id) == expected.at(request.id))
+          << request.id;
+    }
   }
 
   void UseStatesAndWindows() {
