@@ -22,7 +22,7 @@ others=(debug image package wheel tarball wheel_cuda tarball_cuda bare fleet ray
   packages_arm64)
 declare -A minutes about
 about_check() { minutes[$1]=$2 about[$1]=$3; }
-about_check cuda 16 "the CUDA backend on the CPU shim: its tests, its bench, three end-to-end files"
+about_check cuda 20 "the CUDA backend on the CPU shim: its tests, its bench, four end-to-end files"
 about_check cuda_gate 25 "the CUDA compiler's report on each kernel, and its machine code"
 about_check gpu_check 12 "the archive for a GPU machine: its size; it starts in an empty root"
 about_check schema 1 "JSON Schema's own test suite against masks"
@@ -118,11 +118,12 @@ check_cuda() {
   run_gtest cuda_test build/dev/tests/cuda_test
   run cuda_bench bash -c 'build/dev/tests/cuda_bench --smoke && echo "1 passed, 0 failed"'
   local on_shim=$PWD/build/dev/tests/diffserve_on_shim
-  # Few sequences and tokens, as a server runs its largest steps before it is ready.
+  # Few sequences and tokens, as a server runs its largest steps before it is ready. Little memory,
+  # as the simulation protects all of it around kernels.
   run e2e_cuda_on_cpu env DIFFSERVE_DEVICE=cuda DIFFSERVE_BINARY="$on_shim" \
-    DIFFSERVE_MAX_NUM_SEQS=8 DIFFSERVE_MAX_NUM_BATCHED_TOKENS=64 \
+    DIFFSERVE_MAX_NUM_SEQS=8 DIFFSERVE_MAX_NUM_BATCHED_TOKENS=64 DIFFSERVE_KV_CACHE_MEMORY=32MiB \
     DIFFSERVE_GATED_BINARY="$on_shim" .venv/bin/python tests/e2e/run.py --jobs 2 \
-    test_bit_exactness test_attention test_embeddings
+    test_bit_exactness test_kv_disk test_attention test_embeddings
 }
 check_cuda_gate() {
   run_unittest cuda_gate_test tests/cuda/compile_gate_test.py
