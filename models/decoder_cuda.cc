@@ -288,7 +288,7 @@ int Decoder::FewRowsOf(const PackedLinear& weight, int num_tokens) const {
   if (!parts_.few_rows || !TakesFewRows(weight)) return 0;
   if (parts_.matrices->batch_invariant())
     return std::min(rows_.sequences.generated.num_tokens, num_tokens);
-  return num_tokens <= FewRowsAtBest(weight) ? num_tokens : 0;
+  return num_tokens <= FewRowsAtBest(weight, *parts_.few_rows) ? num_tokens : 0;
 }
 
 template <typename Y>
@@ -412,7 +412,7 @@ Status Decoder::LogitsOf(int first, int count, bool follows_kernel) {
 bool Decoder::LogitsTakeFewRows(int count) const {
   const PackedLinear& weight = parts_.weights.lm_head;
   return parts_.few_rows && TakesFewRows(weight) &&
-         (parts_.matrices->batch_invariant() || count <= FewRowsAtBest(weight));
+         (parts_.matrices->batch_invariant() || count <= FewRowsAtBest(weight, *parts_.few_rows));
 }
 
 }  // namespace diffserve::cuda

@@ -474,7 +474,8 @@ Status FewRows::Multiply(const FewRowsProduct& product, const FewRowsPlan& plan,
   const LaunchShape shape = {
       dim3(static_cast<unsigned>(plan.splits * plan.columns * plan.tiles_at_once),
            static_cast<unsigned>(rounds)),
-      dim3(kThreads), plan.SharedBytes(product), product.follows_kernel && starts_early_};
+      dim3(kThreads), plan.SharedBytes(product),
+      product.follows_kernel && compute_capability_ >= kHopperComputeCapability};
   const auto run = [&](auto* kernel) {
     const cudaError_t error = cudaFuncSetAttribute(
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));

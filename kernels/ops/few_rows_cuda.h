@@ -203,6 +203,7 @@ class FewRows {
                                 const Stream& stream);
 
   const FewRowsLimits& limits() const { return limits_; }
+  int compute_capability() const { return compute_capability_; }  // of the device
   // The weights of a product that will take its best plan; nothing if no plan fits.
   FewRowsAhead AheadOf(const FewRowsProduct& next) const;
   // By the best plan, for all tokens at once if they fit.
@@ -213,7 +214,7 @@ class FewRows {
 
  private:
   FewRowsLimits limits_;
-  bool starts_early_ = false;
+  int compute_capability_ = 0;
   DeviceBuffer partials_;
   DeviceBuffer counters_;  // int32, all 0 between products
 };
@@ -237,8 +238,9 @@ struct FewRowsUse {
   bool follows_kernel = false;  // as FewRowsProduct's
 };
 
-// Up to how many tokens LinearFewRows is thought to be faster than Linear (docs/results/gpu.md):
-// with quantised weights, for which Linear widens codes or makes codes of x; 0: for none.
-int FewRowsAtBest(const PackedLinear& weight);
+// Up to how many tokens LinearFewRows is thought to be faster than Linear
+// (docs/results/gpu-predicted.md): with quantised weights, most where Linear widens them; 0: for
+// none.
+int FewRowsAtBest(const PackedLinear& weight, const FewRows& few_rows);
 
 }  // namespace diffserve::cuda

@@ -133,7 +133,7 @@ Result<FewRows> FewRows::Create(const DeviceInfo& device, size_t partial_bytes,
   FewRows few_rows;
   few_rows.limits_ = {device.num_sms, device.shared_memory_bytes_max, partial_bytes,
                       std::min(kAheadBytes, kAheadShare * static_cast<double>(device.l2_bytes))};
-  few_rows.starts_early_ = device.compute_capability >= kHopperComputeCapability;
+  few_rows.compute_capability_ = device.compute_capability;
   DS_RETURN_IF_ERROR(Assign(&few_rows.partials_, DeviceBuffer::Allocate(partial_bytes)));
   DS_RETURN_IF_ERROR(
       Assign(&few_rows.counters_, DeviceBuffer::Allocate(kFewRowsCounters * sizeof(int))));

@@ -9,8 +9,9 @@
 // group's steps are issued at a time; while they run, the next codes become bfloat16.
 //
 // The last tiles of a product are halved, by features, where the halves fit into one round of the
-// thread blocks. The second warpgroup starts some groups late and stays behind, so that one
-// computes while the other stores.
+// thread blocks. A product of so few tiles that most thread blocks would have none is computed in
+// parts of in_features, whose sums another kernel adds. The second warpgroup starts some groups
+// late and stays behind, so that one computes while the other stores.
 //
 // Limits by arithmetic, per group of a tile: wgmma takes 1,024 cycles. Shared memory, at 128 bytes
 // per cycle, is read for 512 of them by wgmma, filled with x for 128, and filled with and read for
@@ -78,7 +79,8 @@ __device__ __forceinline__ void FetchCodes(const CodesCall& call, const CodesRin
   BarrierArriveExpect(barrier, static_cast<uint32_t>(count * Tile::kBytes));
   for (int i = begin; i < begin + count; ++i) {
     const std::byte* from = static_cast<const std::byte*>(weight.codes) +
-                            (int64_t{min(first + i, last)} * call.groups + group) * Tile::kBytes;
+                            (int64_t{min(first + i, last)} * call.tiles.groups + group) *
+                                Tile::kBytes;
     BulkCopy(ring.base + ring.CodesAt() + static_cast<uint32_t>(i * Tile::kBytes), from,
              Tile::kBytes, barrier);
   }
@@ -98,7 +100,8 @@ __device__ __forceinline__ void FetchTiles(const CodesCall& call, CodesRing<Lane
     const CodesTile tile = call.tiles.At(item);
     if (tile.blocks == 0) continue;
     const CodesX x(call.product, tile);
-    for (int group = 0; group < call.groups; ++group) {
+    for (int i = 0; i < tile.groups; ++i) {
+      const int group = tile.first_group + i;
       BarrierWait(ring.Empty(ring.stage), ring.parity ^ 1);
       __syncwarp();  // a lane two phases late would wait forever
       FetchCodes(call, ring, tile, group, warp);
@@ -209,7 +212,7 @@ struct CodesMultiply {
 
 // Sums of kBlocks times 16 features, of the whole tile's tokens.
 template <typename Lane, int kBlocks>
-__device__ __forceinline__ void MultiplyTile(const CodesCall& call, CodesRing<Lane>& ring,
+__device__ __forceinline__ void MultiplyTile(CodesRing<Lane>& ring, int groups,
                                              const CodesPlace& place, float (&sums)[kBlocks][64]) {
   using Multiply = CodesMultiply<Lane, kBlocks>;
   Multiply codes;
@@ -228,7 +231,7 @@ __device__ __forceinline__ void MultiplyTile(const CodesCall& call, CodesRing<La
     Multiply::template Issue<1>(sums, second, x);
     const int stage = ring.stage;
     ring.Advance();
-    const bool is_last = group + 1 == call.groups;
+    const bool is_last = group + 1 == groups;
     if (!is_last) {
       BarrierWait(ring.Full(ring.stage), ring.parity);
       codes.Read(ring, place);
@@ -249,7 +252,7 @@ template <typename Lane, int kBlocks>
 __device__ __forceinline__ void ComputeTile(const CodesCall& call, CodesRing<Lane>& ring,
                                             const CodesTile& tile, const CodesPlace& place) {
   float sums[kBlocks][64];
-  MultiplyTile<Lane, kBlocks>(call, ring, place, sums);
+  MultiplyTile<Lane, kBlocks>(ring, tile.groups, place, sums);
   if (call.product.y_dtype == DType::kFloat32) {
     CodesFinish<Lane, float, kBlocks>{call.product, tile, place}.Run(sums);
   } else {
@@ -265,7 +268,7 @@ __device__ __forceinline__ void ComputeTiles(const CodesCall& call, CodesRing<La
        item += static_cast<int>(gridDim.x)) {
     const CodesTile tile = call.tiles.At(item);
     if (tile.blocks == 0) continue;
-    if (waits) BarrierWait(ring.Full(min(CodesRing<Lane>::kLead, call.groups - 1)), 0);
+    if (waits) BarrierWait(ring.Full(min(CodesRing<Lane>::kLead, tile.groups - 1)), 0);
     waits = false;
     if (tile.blocks == 2) {
       ComputeTile<Lane, 2>(call, ring, tile, place);

@@ -21,7 +21,8 @@ __global__ void __launch_bounds__(kCodesThreads, 1)
   }
 }
 
-Result<bool> MultiplyCodes(const QuantizedProduct& product, const Stream& stream) {
+Result<bool> MultiplyCodes(const QuantizedProduct& product, const Stream& stream,
+                           std::span<float> part_sums) {
   int device = 0, num_sms = 0, shared_bytes = 0, major = 0;
   cudaError_t error = cudaGetDevice(&device);
   const auto read = [&](int* value, cudaDeviceAttr attribute) {
@@ -41,13 +42,31 @@ Result<bool> MultiplyCodes(const QuantizedProduct& product, const Stream& stream
   error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(needed));
   if (error != cudaSuccess) return ToStatus(error, "shared memory of LinearCodes");
-  const CodesTiles tiles = CodesTiles::Of(product, num_sms);
-  const CodesCall call = {product, tiles,
-                          static_cast<int>(NumQuantGroups(product.weight.in_features))};
+  const size_t y_elements = static_cast<size_t>(product.num_tokens) *
+                            static_cast<size_t>(product.weight.out_features);
+  const CodesTiles tiles = CodesTiles::Of(
+      product, num_sms, static_cast<int>(std::min(part_sums.size() / y_elements, size_t{1} << 10)));
+  CodesCall call = {product, tiles};
+  if (tiles.parts > 1) {
+    call.product.y = part_sums.data();
+    call.product.y_dtype = DType::kFloat32;
+    call.product.bias = nullptr;
+    call.product.accumulate = false;
+  }
   const LaunchShape shape = {dim3(static_cast<unsigned>(std::min(num_sms, tiles.items))),
                              dim3(kCodesThreads), needed};
   const Status launched = Launch("LinearCodes", shape, stream, kernel, call);
   if (!launched.ok()) return launched;
+  if (tiles.parts == 1) return true;
+  QuantizedProduct scaled = product;
+  scaled.weight.scale = nullptr;  // the parts are scaled
+  const Status finished = FinishSums(scaled,
+                                     {.sums = part_sums.data(),
+                                      .num_parts = tiles.parts,
+                                      .num_features = product.weight.out_features,
+                                      .stride = product.weight.out_features},
+                                     stream);
+  if (!finished.ok()) return finished;
   return true;
 }
 

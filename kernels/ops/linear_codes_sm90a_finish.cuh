@@ -71,7 +71,9 @@ struct CodesFinish {
     const int out_features = product.weight.out_features;
     const int left = feature < out_features ? product.num_tokens - token : 0;
     return {row, feature, (left + 7) / 8,
-            static_cast<Y*>(product.y) + static_cast<int64_t>(token) * out_features + feature};
+            static_cast<Y*>(product.y) +
+                static_cast<int64_t>(tile.first_row + token - tile.first_token) * out_features +
+                feature};
   }
   __device__ __forceinline__ int FirstFeature(int part) const {
     return tile.first_feature + place.Feature(kBlocks, part / (kParts / kBlocks));

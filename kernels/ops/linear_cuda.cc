@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <span>
 
 #include "kernels/ops/few_rows_cuda.h"
 #include "kernels/ops/linear.h"
@@ -85,7 +86,11 @@ Status MultiplyWide(const QuantizedProduct& product, const WideRows& weight, con
 // matrix at a time.
 Status MultiplyInts(const QuantizedProduct& product, MatrixLibrary& library, const Stream& stream) {
   if (!library.widens_weights()) {
-    const Result<bool> is_done = MultiplyCodes(product, stream);
+    const DeviceBuffer& scratch = library.scratch();
+    std::span<float> part_sums;
+    if (!library.batch_invariant())
+      part_sums = {scratch.as<float>(), scratch.size_bytes() / sizeof(float)};
+    const Result<bool> is_done = MultiplyCodes(product, stream, part_sums);
     if (!is_done.ok() || *is_done) return is_done.status();
   }
   const QuantizedMatrix& weight = product.weight;
@@ -271,9 +276,11 @@ Status Linear(const PackedLinear& weight, const LinearArgs<BFloat16, float>& arg
 
 bool TakesFewRows(const PackedLinear& weight) { return weight.in_features() % 8 == 0; }
 
-int FewRowsAtBest(const PackedLinear& weight) {
+int FewRowsAtBest(const PackedLinear& weight, const FewRows& few_rows) {
   if (!TakesFewRows(weight) || weight.format() == WeightFormat::kBFloat16) return 0;
-  return weight.format() == WeightFormat::kFp8E4M3 ? kFewRowsTileMax : 2 * kFewRowsTileMax;
+  const bool widens = weight.format() != WeightFormat::kFp8E4M3 &&
+                      few_rows.compute_capability() / 10 != kHopperComputeCapability / 10;
+  return widens ? 2 * kFewRowsTileMax : kFewRowsTileMax;
 }
 
 Status LinearFewRows(const PackedLinear& weight, const LinearArgs<BFloat16>& args,

@@ -123,6 +123,16 @@ __global__ void __launch_bounds__(kThreads)
     if (token < call.num_tokens)
       sums[i] = from.sums[static_cast<int64_t>(token) * from.stride + feature];
   }
+#pragma unroll 4
+  for (int part = 1; part < from.num_parts; ++part) {
+#pragma unroll
+    for (int i = 0; i < kFinishedTokens; ++i) {
+      const int token = first_token + i;
+      if (token >= call.num_tokens) continue;
+      const int64_t row = int64_t{part} * call.num_tokens + token;
+      sums[i] += from.sums[row * from.stride + feature];
+    }
+  }
 #pragma unroll
   for (int i = 0; i < kFinishedTokens; ++i) {
     const int token = first_token + i;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "kernels/base/cuda/stream.h"
 #include "kernels/base/dtype.h"
@@ -58,12 +59,17 @@ Status WidenWeights(const QuantizedMatrix& weight, int first, int num_rows, BFlo
 // is queued: the calling thread's device has no such kernel; Hopper has one for every shape. int8
 // codes are exact and scales act on sums; int4 codes are times their scales, rounded to bfloat16.
 //
+// With device memory for `part_sums`, a product of few tokens and output features is computed in
+// parts of in_features, as many as there is memory and work for.
+//
 // *Invariants*: an element's sum is one chain of wgmma over in_features, 16 at a time in ascending
 // order, from 0. Then in float32: times the scale that there is, + bias, + y if it accumulates;
-// then it is rounded to y's type once. So a token's bits depend neither on the other tokens nor on
-// their number. A NaN or infinity in x or in a weight reaches every output that has it as a factor,
-// and no other.
-Result<bool> MultiplyCodes(const QuantizedProduct& product, const Stream& stream);
+// then it is rounded to y's type once. So without part_sums a token's bits depend neither on the
+// other tokens nor on their number. Each part has such a chain times the scale; parts are added in
+// ascending order, and how many there are depends on the shape. A NaN or infinity in x or in a
+// weight reaches every output that has it as a factor, and no other.
+Result<bool> MultiplyCodes(const QuantizedProduct& product, const Stream& stream,
+                           std::span<float> part_sums = {});
 
 // Zeros fill rows and columns up to a multiple of 16, for cuBLASLt.
 constexpr int Fp8Padded(int features) { return (features + 15) / 16 * 16; }
@@ -75,7 +81,8 @@ Status QuantizeToFp8(const QuantizedProduct& product, uint8_t* codes, float* sca
 
 // Sums of products in float32, of features [first, first + num_features).
 struct ProductSums {
-  const float* sums = nullptr;         // [num_tokens, stride]
+  const float* sums = nullptr;         // [num_parts, num_tokens, stride]
+  int num_parts = 1;                   // to be added in ascending order
   const float* token_scale = nullptr;  // [num_tokens], or nullptr: all 1
   int first = 0;
   int num_features = 0;

@@ -35,6 +35,7 @@ class PromptProducts {
     Must(cuda::FillBytes(y_, std::byte{0}, stream_));
     scale_ = Must(cuda::DeviceBuffer::Allocate(sizeof(float) * widest));
     Must(cuda::FillBytes(scale_, std::byte{0}, stream_));
+    sums_ = Must(cuda::DeviceBuffer::Allocate(size_t{32} << 20));  // as many as the server has
   }
 
   // Microseconds of the four products, and speeds over bfloat16's.
@@ -79,7 +80,8 @@ class PromptProducts {
       product.num_tokens = rows;
       product.y = y_.data();
       if (format != WeightFormat::kBFloat16) {
-        Must(cuda::MultiplyCodes(product, stream_));
+        Must(cuda::MultiplyCodes(product, stream_,
+                                 {sums_.as<float>(), sums_.size_bytes() / sizeof(float)}));
         continue;
       }
       Must(figures_.library->Multiply({.weight = product.weight.codes,
@@ -99,7 +101,7 @@ class PromptProducts {
   const cuda::Stream& stream_;
   std::vector<QuantizedProduct> products_;
   std::vector<cuda::DeviceBuffer> weights_;
-  cuda::DeviceBuffer x_, y_, scale_;
+  cuda::DeviceBuffer x_, y_, scale_, sums_;
 };
 
 }  // namespace
@@ -108,7 +110,7 @@ void MeasurePromptProducts(const FewRowsFigures& figures) {
   const bool is_possible = Must(cuda::MultiplyCodes({}, figures.timer.stream()));
   if (!is_possible || figures.library == nullptr) return;
   PromptProducts products(figures, figures.timer.smoke() ? 129 : 8192);
-  for (const int rows : {128, 512, 2048, 8192}) products.Measure(rows);
+  for (const int rows : {128, 256, 512, 2048, 8192}) products.Measure(rows);
 }
 
 }  // namespace diffserve::bench

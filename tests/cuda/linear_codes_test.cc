@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products by int8 and int4 codes on the way to wgmma: whole and half tiles, several of them per
-// thread block, at every edge of a tile. And the order of the codes.
+// thread block, at every edge of a tile, and parts of in_features. And the order of the codes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -71,7 +71,8 @@ class LinearCodesTilesCudaTest : public testing::OnDeviceTest,
     return Pack(out_features, in_features, RandomFloats(Elements(out_features, in_features), 3));
   }
 
-  // y of tokens [begin, end) of x, whose rows are `x_stride` apart. Memory after y stays as it was.
+  // y of tokens [begin, end) of x, whose rows are `x_stride` apart, with memory for part_sums_.
+  // Memory after y stays as it was.
   template <typename Y>
   std::vector<Y> Multiply(const Matrix& matrix, const std::vector<BFloat16>& x, int x_stride,
                           std::pair<int, int> tokens, const std::vector<Y>& bias = {},
@@ -83,6 +84,7 @@ class LinearCodesTilesCudaTest : public testing::OnDeviceTest,
     before.resize(count + 64, Y{7});
     const DeviceArray<BFloat16> device_x(x, *stream_);
     const DeviceArray<Y> device_y(before, *stream_), device_bias(bias, *stream_);
+    const DeviceArray<float> sums(std::vector<float>(part_sums_, kUnused), *stream_);
     const Result<bool> is_done = cuda::MultiplyCodes(
         {.weight = matrix.packed.matrix(),
          .x = device_x.data() + Elements(tokens.first, x_stride),
@@ -92,8 +94,10 @@ class LinearCodesTilesCudaTest : public testing::OnDeviceTest,
          .y_dtype = sizeof(Y) == 4 ? DType::kFloat32 : DType::kBFloat16,
          .bias = device_bias.data(),
          .accumulate = !residual.empty()},
-        *stream_);
+        *stream_, {sums.data(), part_sums_});
     EXPECT_TRUE(IsOk(is_done.status()));
+    const std::vector<float> after = sums.Read(*stream_);
+    part_sums_used_ = part_sums_ - static_cast<size_t>(std::ranges::count(after, kUnused));
     std::vector<Y> y = device_y.Read(*stream_);
     EXPECT_EQ(std::count(y.begin() + static_cast<std::ptrdiff_t>(count), y.end(), Y{7}), 64);
     y.resize(count);
@@ -116,6 +120,9 @@ class LinearCodesTilesCudaTest : public testing::OnDeviceTest,
     return y;
   }
 
+  static constexpr float kUnused = -1234;
+  size_t part_sums_ = 0;
+  size_t part_sums_used_ = 0;  // by the last product
   ThreadPool pool_{{.num_threads = 2, .pin = false}};
 };
 
@@ -202,6 +209,64 @@ TEST_P(LinearCodesTilesCudaTest, RowsMayLieApartOnEverySchedule) {
     EXPECT_TRUE(
         SameBits(Multiply<float>(matrix, ToBFloat16(apart), kStride, {0, kTokens}), expected));
   });
+}
+
+TEST_P(LinearCodesTilesCudaTest, PartsOfInFeaturesAddUpToTheReference) {
+  struct Case {
+    Size size;
+    size_t parts;
+  };
+  SimulateMultiprocessors(132);
+  for (const auto& [size, parts] :
+       {Case{{128, 1016, 5}, 2}, Case{{264, 1160, 130}, 2}, Case{{8, 2056, 128}, 4},
+        Case{{137, 1608, 129}, 3}, Case{{256, 960, 64}, 1}}) {
+    SCOPED_TRACE(size.in_features);
+    const Matrix matrix = RandomMatrix(size.out_features, size.in_features);
+    const std::vector<float> x = RandomTokens(size.num_tokens, size.in_features);
+    const size_t elements = Elements(size.num_tokens, size.out_features);
+    const std::vector<float> bias = Rounded(RandomFloats(static_cast<size_t>(size.out_features), 7),
+                                            DType::kBFloat16);
+    const std::vector<float> residual = Rounded(RandomFloats(elements, 9), DType::kBFloat16);
+    const std::vector<float> expected = Reference(matrix, x, size.num_tokens, bias, residual);
+    const auto multiply = [&]<typename Y>(const std::vector<Y>& added, const std::vector<Y>& to) {
+      return Multiply<Y>(matrix, ToBFloat16(x), size.in_features, {0, size.num_tokens}, added, to);
+    };
+    part_sums_ = 9 * elements;
+    std::vector<float> first;
+    OnEverySchedule([&] {
+      const std::vector<float> y = multiply(bias, residual);
+      EXPECT_EQ(part_sums_used_, parts > 1 ? parts * elements : 0);
+      if (first.empty()) first = y;
+      EXPECT_TRUE(SameBits(y, first));
+    });
+    EXPECT_TRUE(AllClose(first, expected, ToleranceOf(KernelOp::kLinear, DType::kFloat32)));
+    EXPECT_TRUE(AllClose(ToFloat(multiply(ToBFloat16(bias), ToBFloat16(residual))), expected,
+                         ToleranceOf(KernelOp::kLinear, DType::kBFloat16)));
+  }
+}
+
+TEST_P(LinearCodesTilesCudaTest, PartsAreNoMoreThanThereIsMemoryOrWorkFor) {
+  constexpr int kOut = 72, kIn = 2056, kTokens = 9;
+  constexpr size_t kElements = size_t{kOut} * kTokens;
+  SimulateMultiprocessors(132);
+  const Matrix matrix = RandomMatrix(kOut, kIn);
+  const std::vector<BFloat16> x = ToBFloat16(RandomTokens(kTokens, kIn));
+  const auto multiply = [&] { return Multiply<float>(matrix, x, kIn, {0, kTokens}); };
+  const std::vector<float> whole = multiply();
+  part_sums_ = 4 * kElements - 1;
+  multiply();
+  EXPECT_EQ(part_sums_used_, 3 * kElements);
+  part_sums_ = 2 * kElements - 1;
+  EXPECT_TRUE(SameBits(multiply(), whole));
+  EXPECT_EQ(part_sums_used_, 0u);
+  if (testing::kHasGpu) return;
+  part_sums_ = 4 * kElements;
+  SimulateMultiprocessors(4);
+  multiply();
+  EXPECT_EQ(part_sums_used_, 2 * kElements);
+  SimulateMultiprocessors(3);
+  EXPECT_TRUE(SameBits(multiply(), whole));
+  EXPECT_EQ(part_sums_used_, 0u);
 }
 
 // A token for each input feature: y is the weights. All codes, one after another in a row.
