@@ -15,14 +15,15 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 
 sanitizers=(asan asan_engine asan_server asan_cuda tsan)
-usual=(cuda cuda_gate schema templates e2e_long ui helm "${sanitizers[@]}")
+usual=(cuda cuda_e2e cuda_gate schema templates e2e_long ui helm "${sanitizers[@]}")
 each=(gpu_check)  # of every run in CI
 others=(debug image package wheel tarball wheel_cuda tarball_cuda bare fleet ray dynamo clients
   recipes transformers reliability soak fuzz loader coverage site release audit arm64
   packages_arm64)
 declare -A minutes about
 about_check() { minutes[$1]=$2 about[$1]=$3; }
-about_check cuda 20 "the CUDA backend on the CPU shim: its tests, its bench, four end-to-end files"
+about_check cuda 14 "the CUDA backend on the CPU shim: its tests, its bench"
+about_check cuda_e2e 25 "end-to-end files with the server on the CPU shim"
 about_check cuda_gate 25 "the CUDA compiler's report on each kernel, and its machine code"
 about_check gpu_check 12 "the archive for a GPU machine: its size; it starts in an empty root"
 about_check schema 1 "JSON Schema's own test suite against masks"
@@ -114,16 +115,23 @@ obstacle() {  # obstacle NAME
 }
 
 check_cuda() {
-  build dev cuda_test cuda_bench diffserve diffserve_on_shim
+  build dev cuda_test cuda_bench
   run_gtest cuda_test build/dev/tests/cuda_test
   run cuda_bench bash -c 'build/dev/tests/cuda_bench --smoke && echo "1 passed, 0 failed"'
+}
+# What a device computes or keeps. Other files test what is the same on each, or what a GPU refuses:
+# draft models, float32 and float16 pages, --kv-cache-commit.
+check_cuda_e2e() {
+  build dev diffserve diffserve_on_shim
   local on_shim=$PWD/build/dev/tests/diffserve_on_shim
   # Few sequences and tokens, as a server runs its largest steps before it is ready. Little memory,
   # as the simulation protects all of it around kernels.
   run e2e_cuda_on_cpu env DIFFSERVE_DEVICE=cuda DIFFSERVE_BINARY="$on_shim" \
     DIFFSERVE_MAX_NUM_SEQS=8 DIFFSERVE_MAX_NUM_BATCHED_TOKENS=64 DIFFSERVE_KV_CACHE_MEMORY=32MiB \
     DIFFSERVE_GATED_BINARY="$on_shim" .venv/bin/python tests/e2e/run.py --jobs 2 \
-    test_bit_exactness test_kv_disk test_attention test_embeddings
+    test_bit_exactness.{Bit,Int8,Int4,Int8Pages,Fp8Pages,FourBitPages}ExactnessTest \
+    test_bit_exactness.Logit{Row,Tile,Anchored}ExactnessTest test_kv_disk test_attention \
+    test_embeddings test_speculation test_phi4flash.ExactnessTest
 }
 check_cuda_gate() {
   run_unittest cuda_gate_test tests/cuda/compile_gate_test.py

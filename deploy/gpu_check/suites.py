@@ -82,7 +82,7 @@ KNOWN_ALARMS = (
 # The first is what a sample of one takes.
 EXACTNESS = ("LogitRowExactnessTest", "BitExactnessTest", "Int8PagesExactnessTest",
              "Fp8PagesExactnessTest", "FourBitPagesExactnessTest", "LogitTileExactnessTest",
-             "LogitAnchoredExactnessTest")
+             "LogitAnchoredExactnessTest", "Int8ExactnessTest", "Int4ExactnessTest")
 
 # A server would take most of the memory that is free, and several run side by side.
 EXACTNESS_PAGES = {"DIFFSERVE_KV_CACHE_MEMORY": "256MiB"}

@@ -138,12 +138,10 @@ class BFloat16ExactnessTest(Exactness, unittest.TestCase):
     FORMATS = ("--dtype", "bfloat16")
 
 
-@unittest.skipIf(DEVICE == "cuda", "refused there")
 class Int8ExactnessTest(Exactness, unittest.TestCase):
     FORMATS = ("--dtype", "bfloat16", "--quantization", "int8")
 
 
-@unittest.skipIf(DEVICE == "cuda", "refused there")
 class Int4ExactnessTest(Exactness, unittest.TestCase):
     FORMATS = ("--quantization", "int4")
 

@@ -12,7 +12,7 @@ from langchain_core.exceptions import ContextOverflowError
 from langchain_openai import ChatOpenAI
 
 from grpc_client import channel, pb, pb_grpc
-from server_process import DEVICE, Response, ServerProcess
+from server_process import Response, ServerProcess
 
 CONTEXT = 256
 LONG, TOO_MANY_BYTES = "a b c d " * 60, "hello " * 3000
@@ -107,10 +107,9 @@ class RecognisedTest(unittest.TestCase):
     def test_token_ids_embeddings_attention_and_tokens_in_return_it(self):
         ids = [5] * (CONTEXT + 1)
         cases = [("/v1/completions", {"prompt": ids}),
-                 ("/inference/v1/generate", {"token_ids": ids, "sampling_params": {}})]
-        if DEVICE == "cpu":
-            cases += [("/v1/embeddings", {"input": ids}), ("/v1/embeddings", {"input": [LONG]}),
-                      ("/v1/attention", {"tokens": ids}), ("/v1/attention", {"text": LONG})]
+                 ("/inference/v1/generate", {"token_ids": ids, "sampling_params": {}}),
+                 ("/v1/embeddings", {"input": ids}), ("/v1/embeddings", {"input": [LONG]}),
+                 ("/v1/attention", {"tokens": ids}), ("/v1/attention", {"text": LONG})]
         for path, body in cases:
             with self.subTest(path=path):
                 error = self.check(server.post(path, body), TOO_LONG)

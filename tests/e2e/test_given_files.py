@@ -13,7 +13,7 @@ import grpc
 
 from grpc_client import channel, pb, pb_grpc
 from models_server import ModelsServer
-from server_process import BINARY, DEMO_MODEL, DEVICE, DEVICE_FLAGS, ServerProcess
+from server_process import BINARY, DEMO_MODEL, DEVICE_FLAGS, ServerProcess
 
 QUESTION = [{"role": "user", "content": "Who are you?"}]
 IDS = [5, 6, 7, 8]
@@ -149,7 +149,6 @@ class RandomWeightsTest(unittest.TestCase):
                                       "model.safetensors.index.json\n")
 
 
-@unittest.skipIf(DEVICE == "cuda", "embeddings and attention are the CPU's")
 class NoTokenizerTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):

@@ -9,7 +9,7 @@ import tempfile
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
-from server_process import BINARY, DEMO_MODEL, DEVICE, ServerProcess
+from server_process import BINARY, DEMO_MODEL, ServerProcess
 
 sys.path.insert(0, str(DEMO_MODEL.parent))
 import needle_samples
@@ -72,7 +72,6 @@ def answers(server, at_once: int) -> list:
         return list(pool.map(ask, requests()))
 
 
-@unittest.skipIf(DEVICE == "cuda", "refused there")
 class SpeculationTest(unittest.TestCase):
 
     def test_answers_are_the_same_in_fewer_steps(self):

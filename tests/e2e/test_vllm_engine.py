@@ -10,7 +10,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase)
 
 from grpc_client import channel, vllm_pb, vllm_pb_grpc
-from server_process import DEVICE, GatedServer, eventually
+from server_process import GatedServer, eventually
 from tiny_model import BOS_ID, EOS_ID, MAX_MODEL_LEN, VOCAB_SIZE, encode
 
 SERVICE = "vllm.grpc.engine.VllmEngine"
@@ -167,8 +167,6 @@ class OtherCallsTest(unittest.TestCase):
         self.assertIn(SERVICE, database.get_services())
 
     def test_embed_gives_the_vector_of_http(self):
-        if DEVICE == "cuda":
-            self.skipTest("embeddings are made on a CPU")
         ids = encode("a vector")
         expected = server.post("/v1/embeddings", {"input": ids}).json()["data"][0]["embedding"]
         answer = stub.Embed(vllm_pb.EmbedRequest(tokenized=vllm_pb.TokenizedInput(input_ids=ids)))

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "tests/kernels/shim/device_memory.h"
 #include "tests/kernels/shim/grid.h"
@@ -106,12 +107,14 @@ void Grid::CheckRedZones() {
 #if defined(__SANITIZE_ADDRESS__)
   __asan_unpoison_memory_region(storage_.data(), storage_.size());
 #endif
+  const std::span<const std::byte> all(storage_);
   const size_t begin = static_cast<size_t>(shared_ - storage_.data());
-  for (size_t i = 0; i < storage_.size(); ++i) {
-    const bool outside = i < begin || i >= begin + shape_.shared_bytes;
-    if (outside && storage_[i] != std::byte{kRedZone} && error_.empty())
-      error_ = "a write outside of shared memory";
-  }
+  const auto is_red = [](std::span<const std::byte> zone) {
+    return std::ranges::all_of(zone, [](std::byte b) { return b == std::byte{kRedZone}; });
+  };
+  if (error_.empty() &&
+      !(is_red(all.first(begin)) && is_red(all.subspan(begin + shape_.shared_bytes))))
+    error_ = "a write outside of shared memory";
 }
 
 void Grid::PrepareFibers(Index3 block) {
