@@ -296,8 +296,11 @@ try_wheel() {  # try_wheel SYSTEM
   as_user $python/pip install --quiet --no-index --no-deps "/$name"
   expect "$1: pip install" 0 $?
   serves "$1" $python/diffserve /diffserve
-  expect "$1: the package has the program's version" "$(as_user $python/diffserve --version |
-    sed -n 's/^version: //p')" \
+  local version=${name#*-}  # of the file
+  version=${version%%-*}
+  expect "$1: version of the program" "$version" \
+    "$(as_user $python/diffserve --version | sed -n 's/^version: //p')"
+  expect "$1: version of the package" "$version" \
     "$(as_user $python/pip show $product 2>&1 | sed -n 's/^Version: //p')"
   [ $product = diffserve ] || try_both_wheels "$1" $python
   as_user $python/pip uninstall --quiet --yes $product
