@@ -13,8 +13,8 @@ namespace {
 
 using Use = std::shared_ptr<grpc::Channel>;
 
-constexpr ChildAddress kFirstRun = {.http_port = 1, .grpc_port = 2, .run = 1};
-constexpr ChildAddress kSecondRun = {.http_port = 3, .grpc_port = 4, .run = 2};
+const ChildAddress kFirstRun = {.http_port = 1, .grpc_port = 2, .run = 1};
+const ChildAddress kSecondRun = {.http_port = 3, .grpc_port = 4, .run = 2};
 
 class GrpcChannelsTest : public ::testing::Test {
  protected:
