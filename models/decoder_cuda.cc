@@ -177,7 +177,7 @@ Status Decoder::QueriesAndPages(int l, const PagedKv& pages, const FewRowsNorm& 
 Status Decoder::Attend(DiffAttentionArgs<BFloat16> attention, const DeviceStep& step) {
   const Workspace& work = parts_.work;
   const StepRows& rows = attention.window > 0 ? rows_.in_windows : rows_.sequences;
-  const DeviceStep::Plans& plans = step.PlansOf(attention.window, attention.kv.format.codec.dtype);
+  const DeviceStep::Plans& plans = step.PlansOf(attention.window);
   AttentionSchedule schedule;
   schedule.partials = work.partials.as<float>();
   schedule.counters = work.counters.as<uint32_t>();
@@ -192,8 +192,12 @@ Status Decoder::Attend(DiffAttentionArgs<BFloat16> attention, const DeviceStep& 
   attention.batch = rows.prompts;
   schedule.tiling = plans.tilings.prompts;
   schedule.follows_kernel = false;
-  schedule.plan = rows_.are_wanted ? plans.wanted_prompts : plans.prompts;
-  return DiffAttention(attention, schedule, stream_);
+  for (const auto& [plan, pages] : rows_.are_wanted ? plans.wanted_prompts : plans.prompts) {
+    schedule.plan = plan;
+    schedule.widened = work.WidenedFor(pages.first_page, pages.num_pages);
+    DS_RETURN_IF_ERROR(DiffAttention(attention, schedule, stream_));
+  }
+  return Status();
 }
 
 Status Decoder::AddToHidden(const Weights::Layer& layer, const DeviceBuffer& mixed) {

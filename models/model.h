@@ -37,6 +37,10 @@ struct StepLimits {
   // Device memory for partial results of decode attention, unless a single token needs more. A step
   // whose contexts sum to more than fits is cut into passes.
   size_t attention_partial_bytes_max = size_t{256} << 20;
+  bool has_code_pages = true;  // false: no step reads KV pages of int8, int4 or fp8
+  // Device memory for such pages as bfloat16 (WidenedPages), unless one group of one prompt needs
+  // more. A step's prompts that need more are computed one after the other.
+  size_t widened_bytes_max = size_t{64} << 20;
 };
 
 struct ModelOptions {

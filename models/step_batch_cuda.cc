@@ -9,7 +9,6 @@
 namespace diffserve::cuda {
 namespace {
 
-constexpr size_t kAlignment = 16;
 constexpr size_t kGraphTokensMax = 512;
 
 size_t RoundedUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
@@ -39,6 +38,10 @@ int NumUnwanted(const Batch& batch, const StepPiece& piece) {
 }
 
 int End(const StepPiece& piece) { return piece.first + piece.num_tokens; }
+
+int NumPages(const DeviceSequence& entry, int page_size) {
+  return (entry.position + entry.num_tokens + page_size - 1) / page_size;
+}
 
 // Adds the parts of a generated piece that have splits of one size each, the last one first.
 void AddGenerated(const Batch& batch, StepPiece piece, std::vector<StepPiece>& pieces) {
@@ -74,7 +77,6 @@ class StepPacker {
 
   void Pack() {
     shape_ = {};
-    shape_.num_plans = static_cast<int>(packing_.tilings.size());
     shape_.has_windows = packing_.needs.has_windows;
     OrderPieces();
     AddEntries();
@@ -97,6 +99,8 @@ class StepPacker {
   void FlattenWaves();
   void PlaceTail();
   void Plan();
+  StepShape::PromptRun RunFrom(std::span<const DeviceSequence> prompts, size_t begin,
+                               size_t* end) const;
   // Its index among the page ids of the tail.
   int32_t AddTable(const int32_t* pages, int num_pages);
 
@@ -150,17 +154,14 @@ void StepPacker::AddEntries() {
   }
   step_.packed_of_token_.assign(batch_.tokens.size(), -1);
   step_.sequences_.clear();
-  step_.in_windows_.clear();
   step_.tokens_.clear();
   step_.token_sequences_.clear();
   step_.tables_.clear();
   for (const StepPiece& piece : step_.pieces_) {
     const SequenceTokens& rows = batch_.sequences[static_cast<size_t>(piece.sequence)];
-    const int position = rows.position + piece.first;
-    const int num_pages = (position + piece.num_tokens + packing_.page_size - 1) /
-                          packing_.page_size;
-    DeviceSequence entry = {static_cast<int32_t>(step_.tokens_.size()), piece.num_tokens, position,
-                            AddTable(rows.pages, num_pages)};
+    DeviceSequence entry = {static_cast<int32_t>(step_.tokens_.size()), piece.num_tokens,
+                            rows.position + piece.first, 0};
+    entry.first_page = AddTable(rows.pages, NumPages(entry, packing_.page_size));
     entry.num_tokens_after = ends[static_cast<size_t>(piece.sequence)] - End(piece);
     for (int i = 0; i < piece.num_tokens; ++i) {
       const size_t row = static_cast<size_t>(rows.first_row + piece.first + i);
@@ -169,9 +170,14 @@ void StepPacker::AddEntries() {
       step_.token_sequences_.push_back(static_cast<int32_t>(step_.sequences_.size()));
     }
     step_.sequences_.push_back(entry);
-    if (!shape_.has_windows) continue;
-    if (rows.window_pages != nullptr) entry.first_page = AddTable(rows.window_pages, num_pages);
-    step_.in_windows_.push_back(entry);
+  }
+  if (!shape_.has_windows) return;
+  step_.in_windows_ = step_.sequences_;
+  for (size_t i = 0; i < step_.pieces_.size(); ++i) {
+    const SequenceTokens& rows = batch_.sequences[static_cast<size_t>(step_.pieces_[i].sequence)];
+    DeviceSequence& entry = step_.in_windows_[i];
+    if (rows.window_pages != nullptr)
+      entry.first_page = AddTable(rows.window_pages, NumPages(entry, packing_.page_size));
   }
 }
 
@@ -278,14 +284,12 @@ void StepPacker::PlaceTail() {
 }
 
 void StepPacker::Plan() {
-  step_.plans_.clear();
+  step_.plan_heads_.clear();
   step_.items_.clear();
-  const auto append = [&](std::span<const DeviceSequence> entries, const AttentionTiling& tiling) {
-    const size_t first = step_.items_.size();
-    PlanAttention(entries, tiling, &step_.items_);
-    return AttentionPlanHead{
-        static_cast<int32_t>(step_.items_begin_ / sizeof(AttentionItem) + first),
-        static_cast<int32_t>(step_.items_.size() - first)};
+  const auto first_of_all = static_cast<int32_t>(step_.items_begin_ / sizeof(AttentionItem));
+  const auto add_head = [&](size_t begin, size_t end) -> AttentionPlanHead& {
+    return step_.plan_heads_.emplace_back(first_of_all + static_cast<int32_t>(begin),
+                                          static_cast<int32_t>(end - begin));
   };
   const bool has_one_entry_each = std::ranges::all_of(
       step_.sequences_, [](const DeviceSequence& entry) { return entry.num_tokens_after == 0; });
@@ -295,22 +299,53 @@ void StepPacker::Plan() {
                                                                : step_.sequences_;
     const auto generated = static_cast<size_t>(shape_.num_generated_sequences);
     const auto wanted = static_cast<size_t>(shape_.num_wanted_sequences);
-    StepPlanHeads& heads = step_.plans_.emplace_back();
-    heads.generated = append(entries.first(generated), tilings.generated);
-    heads.generated.keeps_earlier_slots = has_one_entry_each ? 1 : 0;
-    heads.wanted_prompts = append(entries.subspan(generated, wanted - generated), tilings.prompts);
-    heads.prompts = heads.wanted_prompts;
-    heads.prompts.num_items += append(entries.subspan(wanted), tilings.prompts).num_items;
+    const size_t first = step_.items_.size();
+    PlanAttention(entries.first(generated), tilings.generated, &step_.items_);
+    add_head(first, step_.items_.size()).keeps_earlier_slots = has_one_entry_each ? 1 : 0;
+
+    std::vector<size_t> begins;  // of each prompt entry's items
+    for (const DeviceSequence& entry : entries.subspan(generated)) {
+      begins.push_back(step_.items_.size());
+      PlanAttention({&entry, 1}, tilings.prompts, &step_.items_);
+    }
+    begins.push_back(step_.items_.size());
+    const auto add_runs = [&](std::span<const DeviceSequence> prompts) {
+      std::vector<StepShape::PromptRun> runs;
+      for (size_t begin = 0, end = 0; begin < prompts.size(); begin = end) {
+        runs.push_back(RunFrom(prompts, begin, &end));
+        add_head(begins[begin], begins[end]);
+      }
+      return runs;
+    };
+    StepShape::Plan& plan = shape_.plans.emplace_back();
+    plan.prompts = add_runs(entries.subspan(generated));
+    plan.wanted_prompts = add_runs(entries.subspan(generated, wanted - generated));
   }
   step_.size_bytes_ = StepOffsets(shape_).tail + step_.items_begin_ +
                       step_.items_.size() * sizeof(AttentionItem);
+}
+
+// The longest run from entry `begin` on; at least that entry.
+StepShape::PromptRun StepPacker::RunFrom(std::span<const DeviceSequence> prompts, size_t begin,
+                                         size_t* end) const {
+  int first_page = prompts[begin].first_page;
+  int end_page = first_page + NumPages(prompts[begin], packing_.page_size);
+  for (*end = begin + 1; *end < prompts.size(); ++*end) {
+    const DeviceSequence& next = prompts[*end];
+    const int with_first = std::min(first_page, next.first_page);
+    const int with_end = std::max(end_page, next.first_page + NumPages(next, packing_.page_size));
+    if (with_end - with_first > packing_.prompt_pages_max) break;
+    first_page = with_first;
+    end_page = with_end;
+  }
+  return {first_page, end_page - first_page};
 }
 
 void PackedStep::Write(std::byte* to) const {
   const StepOffsets at(shape);
   Put(sequences_, to, at.sequences);
   Put(in_windows_, to, at.in_windows);
-  Put(plans_, to, at.plans);
+  Put(plan_heads_, to, at.plans);
   Put(states_, to, at.states);
   Put(token_sequences_, to, at.token_sequences);
   Put(tokens_, to, at.tokens);
@@ -385,113 +420,9 @@ StepNeeds StepNeeds::Of(const ModelConfig& config) {
           .may_skip = config.last_keeping_layer() + 1 < config.num_layers};
 }
 
-std::vector<StepTilings> TilingsOf(const ModelConfig& config, const KvCache::Layout& kv,
-                                   int generated_tokens_max) {
-  std::vector<StepTilings> all;
-  for (const LayerConfig& layer : config.layers) {
-    if (layer.mixer != MixerKind::kAttention) continue;
-    const DType pages = kv.layers[static_cast<size_t>(layer.kv)].codec.dtype;
-    if (std::ranges::any_of(all, [&](const StepTilings& of) {
-          return of.window == layer.window && of.pages == pages;
-        })) {
-      continue;
-    }
-    all.push_back(
-        {layer.window, pages,
-         DiffDecodeTiling(config.attention, generated_tokens_max, layer.window),
-         DiffPrefillTiling(config.attention, pages, /*allow_bulk_copies=*/true, layer.window)});
-  }
-  return all;
-}
-
-StepOffsets::StepOffsets(const StepShape& shape) {
-  size_t next = 0;
-  const auto take = [&](size_t count, size_t size) {
-    const size_t offset = next;
-    next = RoundedUp(next + count * size, kAlignment);
-    return offset;
-  };
-  const auto num_sequences = static_cast<size_t>(shape.num_sequences);
-  size_t num_states = 0;
-  for (const StepShape::Wave& wave : shape.waves)
-    num_states += static_cast<size_t>(wave.num_sequences);
-  sequences = take(num_sequences, sizeof(DeviceSequence));
-  in_windows = take(shape.has_windows ? num_sequences : 0, sizeof(DeviceSequence));
-  plans = take(static_cast<size_t>(shape.num_plans), sizeof(StepPlanHeads));
-  states = take(num_states, sizeof(StateSequence));
-  token_sequences = take(static_cast<size_t>(shape.num_tokens), sizeof(int32_t));
-  tokens = take(static_cast<size_t>(shape.num_tokens), sizeof(int32_t));
-  logit_rows = take(static_cast<size_t>(shape.num_logit_rows), sizeof(int32_t));
-  sample_rows = take(static_cast<size_t>(shape.num_sample_rows), sizeof(SampleTask));
-  tail = next;
-}
-
 void PackStep(const Batch& batch, const StepPass& pass, const StepPacking& packing,
               PackedStep* step) {
   StepPacker(batch, pass, packing, *step).Pack();
-}
-
-DeviceStep::DeviceStep(const StepShape& shape, std::byte* base,
-                       std::span<const StepTilings> tilings)
-    : num_wanted_tokens(shape.num_wanted_tokens),
-      num_wanted_sequences(shape.num_wanted_sequences),
-      num_logit_rows(shape.num_logit_rows),
-      num_sample_rows(shape.num_sample_rows) {
-  const StepOffsets at(shape);
-  const auto ints = [&](size_t offset) { return reinterpret_cast<const int32_t*>(base + offset); };
-  const auto rows_of = [&](size_t offset) {
-    const auto* sequences = reinterpret_cast<const DeviceSequence*>(base + offset);
-    StepRows of;
-    of.all = {shape.num_sequences, shape.num_tokens, sequences, ints(at.token_sequences),
-              ints(at.tail)};
-    of.generated = of.all;
-    of.generated.num_sequences = shape.num_generated_sequences;
-    of.generated.num_tokens = shape.num_generated_tokens;
-    of.prompts = of.all;
-    of.prompts.num_sequences -= of.generated.num_sequences;
-    of.prompts.num_tokens -= of.generated.num_tokens;
-    of.prompts.sequences += of.generated.num_sequences;
-    of.prompts.token_sequences = nullptr;  // prefill does not use it
-    return of;
-  };
-  rows = rows_of(at.sequences);
-  in_windows = shape.has_windows ? rows_of(at.in_windows) : rows;
-  const auto* heads = reinterpret_cast<const StepPlanHeads*>(base + at.plans);
-  const auto* items = reinterpret_cast<const AttentionItem*>(base + at.tail);
-  for (const StepTilings& of : tilings) {
-    plans.push_back({of,
-                     {&heads->generated, items},
-                     {&heads->prompts, items},
-                     {&heads->wanted_prompts, items}});
-    ++heads;
-  }
-  const auto* states = reinterpret_cast<const StateSequence*>(base + at.states);
-  for (const StepShape::Wave& wave : shape.waves) {
-    waves.push_back({states, wave.num_sequences, wave.num_tokens, wave.num_tokens_max});
-    states += wave.num_sequences;
-  }
-  tokens = ints(at.tokens);
-  logit_rows = ints(at.logit_rows);
-  sample_rows = reinterpret_cast<const SampleTask*>(base + at.sample_rows);
-  adjustments = reinterpret_cast<LogitAdjustment*>(base + at.tail);
-  masks = reinterpret_cast<const uint32_t*>(base + at.tail);
-}
-
-const DeviceStep::Plans& DeviceStep::PlansOf(int window, DType pages) const {
-  const auto found = std::ranges::find_if(plans, [&](const Plans& of) {
-    return of.tilings.window == window && of.tilings.pages == pages;
-  });
-  DS_CHECK(found != plans.end(), "a plan for every layer");
-  return *found;
-}
-
-StepRows DeviceStep::Wanted(const StepRows& of) const {
-  StepRows wanted = of;
-  wanted.all.num_tokens = num_wanted_tokens;
-  wanted.all.num_sequences = num_wanted_sequences;
-  wanted.prompts.num_tokens = num_wanted_tokens - of.generated.num_tokens;
-  wanted.prompts.num_sequences = num_wanted_sequences - of.generated.num_sequences;
-  return wanted;
 }
 
 }  // namespace diffserve::cuda

@@ -12,13 +12,11 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <span>
 #include <vector>
 
-#include "kernels/attention/attention_plan_cuda.h"
-#include "kernels/attention/paged_batch.h"
-#include "models/model.h"
-#include "models/state_waves.h"
+#include "models/device_step_cuda.h"
 
 namespace diffserve::cuda {
 
@@ -58,61 +56,6 @@ struct StepNeeds {
 // kept between proposed tokens changes the kernels.
 bool IsDecode(const Batch& batch, const StepNeeds& needs);
 
-// Sizes that determine the offsets of a packed step's arrays.
-struct StepShape {
-  int num_tokens = 0;
-  int num_generated_tokens = 0;     // the first ones
-  int num_wanted_tokens = 0;        // the first ones: those that all layers compute
-  int num_sequences = 0;            // entries
-  int num_generated_sequences = 0;  // the first ones
-  int num_wanted_sequences = 0;     // the first ones
-  int num_logit_rows = 0;
-  int num_sample_rows = 0;
-  int num_plans = 0;  // for attention: StepPacking::tilings
-  bool has_windows = false;
-  struct Wave {
-    int num_sequences = 0;
-    int num_tokens = 0;
-    int num_tokens_max = 0;  // per sequence
-  };
-  std::vector<Wave> waves;
-};
-
-// Byte offsets; each is a multiple of 16.
-struct StepOffsets {
-  explicit StepOffsets(const StepShape& shape);
-  size_t sequences;        // DeviceSequence [num_sequences]
-  size_t in_windows;       // likewise, if has_windows, with the pages of layers with a window
-  size_t plans;            // StepPlanHeads [num_plans]
-  size_t states;           // StateSequence of each wave, one wave after the other
-  size_t token_sequences;  // int32 [num_tokens]
-  size_t tokens;           // int32 [num_tokens]
-  size_t logit_rows;       // int32 [num_logit_rows], indices in the packed order
-  size_t sample_rows;      // SampleTask [num_sample_rows]
-  // Masks of sample rows, which a SampleTask counts from here. Then int32 page ids of all entries,
-  // counted in words from here by DeviceSequence::first_page. Then LogitAdjustments, counted
-  // likewise by first_adjustment. Then the AttentionItems of the plans, likewise by first_item.
-  size_t tail;
-};
-
-// How attention cuts a step in the layers with this window and with pages of this type.
-struct StepTilings {
-  int window = 0;  // LayerConfig::window
-  DType pages = DType::kBFloat16;
-  AttentionTiling generated;
-  AttentionTiling prompts;
-};
-// One for each kind of attention layer, for steps in which no sequence has more than this number of
-// generated tokens.
-std::vector<StepTilings> TilingsOf(const ModelConfig& config, const KvCache::Layout& kv,
-                                   int generated_tokens_max);
-
-struct StepPlanHeads {
-  AttentionPlanHead generated;
-  AttentionPlanHead prompts;
-  AttentionPlanHead wanted_prompts;  // those that all layers compute
-};
-
 // A pass in the device's order: arrays, and views of the batch's largest parts, which Write copies
 // straight to where the transfer reads them. Used again, it keeps its memory.
 class PackedStep {
@@ -127,12 +70,12 @@ class PackedStep {
  private:
   friend class StepPacker;
 
-  std::vector<StepPiece> pieces_;           // an entry each
-  std::vector<DeviceSequence> sequences_;   // [pieces], then padding
-  std::vector<DeviceSequence> in_windows_;  // likewise, if layers have windows
-  std::vector<StateSequence> states_;       // of all waves
-  std::vector<StepPlanHeads> plans_;
-  std::vector<AttentionItem> items_;  // of all plans
+  std::vector<StepPiece> pieces_;              // an entry each
+  std::vector<DeviceSequence> sequences_;      // [pieces], then padding
+  std::vector<DeviceSequence> in_windows_;     // likewise, if layers have windows
+  std::vector<StateSequence> states_;          // of all waves
+  std::vector<AttentionPlanHead> plan_heads_;  // of all plans
+  std::vector<AttentionItem> items_;           // likewise
   std::vector<int32_t> token_sequences_, tokens_, logit_rows_, packed_of_token_;
   std::vector<SampleTask> sample_rows_;
   std::vector<std::span<const int32_t>> tables_;  // of page ids, one after the other in the tail
@@ -146,6 +89,7 @@ struct StepPacking {
   StepNeeds needs = {};
   std::span<const StepTilings> tilings = {};
   int page_size = 0;
+  int prompt_pages_max = std::numeric_limits<int>::max();  // in a run of several entries
   bool draws = false;  // with the batch's sample rows (those of all passes)
   // Above 0: a decode padded to that many tokens and sequences; those beyond the pass's own are
   // empty. REQUIRES then: IsDecode.
@@ -154,39 +98,5 @@ struct StepPacking {
 // Packs one pass. `step` views the batch until it is written.
 void PackStep(const Batch& batch, const StepPass& pass, const StepPacking& packing,
               PackedStep* step);
-
-// Tokens as kernels take them.
-struct StepRows {
-  PagedBatch all, generated, prompts;
-};
-
-// A packed step that has been copied to `base`, and the tilings that it was packed with.
-struct DeviceStep {
-  DeviceStep(const StepShape& shape, std::byte* base, std::span<const StepTilings> tilings);
-
-  struct Plans {
-    StepTilings tilings;
-    AttentionPlan generated, prompts, wanted_prompts;
-  };
-  // For the layers with this window and with pages of this type.
-  const Plans& PlansOf(int window, DType pages) const;
-
-  // The part of these rows that all layers compute.
-  StepRows Wanted(const StepRows& rows) const;
-
-  StepRows rows;
-  StepRows in_windows;  // the same, with the pages of layers with a window
-  std::vector<StateBatch> waves;
-  std::vector<Plans> plans;
-  int num_wanted_tokens;
-  int num_wanted_sequences;
-  int num_logit_rows;
-  int num_sample_rows;
-  const int32_t* tokens;
-  const int32_t* logit_rows;
-  const SampleTask* sample_rows;
-  LogitAdjustment* adjustments;
-  const uint32_t* masks;
-};
 
 }  // namespace diffserve::cuda

@@ -106,7 +106,7 @@ Status StepRunner::Launch(const Batch& batch, KvCache& kv) {
   const std::vector<StepPass> passes = CutIntoPasses(
       batch, tiling, decoder_.work().GeneratedItemsMax(spec, tiling));
   const StepNeeds needs = StepNeeds::Of(config());
-  const std::vector<StepTilings> tilings = TilingsOf(config(), kv.layout(), generated_max);
+  const std::vector<StepTilings> tilings = TilingsOf(config(), generated_max);
   std::optional<StepObserver> observer;
   if (batch.observer != nullptr) observer.emplace(batch, config(), *stream_);
   const int graph_tokens = passes.size() == 1 && IsDecode(batch, needs) && !observer
@@ -119,6 +119,7 @@ Status StepRunner::Launch(const Batch& batch, KvCache& kv) {
              {.needs = needs,
               .tilings = tilings,
               .page_size = kImagePageSize,
+              .prompt_pages_max = decoder_.work().PromptPagesMax(),
               .draws = is_last,
               .num_padded = graph_tokens},
              &packed_);

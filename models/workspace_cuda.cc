@@ -2,6 +2,7 @@
 #include "models/workspace_cuda.h"
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "models/step_batch_cuda.h"
@@ -61,6 +62,16 @@ size_t CounterBytes(const DiffSpec& spec, const StepLimits& limits) {
   return DiffDecodeCounters(spec, GeneratedItems(spec, limits)) * sizeof(uint32_t);
 }
 
+// Pages of one group.
+size_t NumWidenedPages(const DiffSpec& spec, const StepLimits& limits) {
+  if (!limits.has_code_pages || WidenedPageBytes(spec) == 0) return 0;
+  const auto of_one = static_cast<size_t>((limits.max_model_len + kImagePageSize - 1) /
+                                          kImagePageSize);
+  const size_t of_all = of_one * static_cast<size_t>(limits.num_sequences) *
+                        static_cast<size_t>(spec.num_kv_groups);
+  return std::max(of_one, std::min(of_all, limits.widened_bytes_max / WidenedPageBytes(spec)));
+}
+
 int LogitsRows(const ModelConfig& config, const StepLimits& limits) {
   const int64_t slice = std::max<int64_t>(limits.num_sequences,
                                           kMaxLogitElements / config.vocab_size);
@@ -78,6 +89,7 @@ size_t Workspace::Bytes(const ModelConfig& config, const StepLimits& limits,
            static_cast<size_t>(config.vocab_size) * sizeof(float);
   const DiffSpec& spec = config.attention;
   bytes += (PartialFloats(spec, limits) + ExtentFloats(spec, limits, logits)) * sizeof(float);
+  bytes += NumWidenedPages(spec, limits) * (WidenedPageBytes(spec) + sizeof(int32_t));
   return bytes + CounterBytes(spec, limits);
 }
 
@@ -86,6 +98,16 @@ int64_t Workspace::GeneratedItemsMax(const DiffSpec& spec, const AttentionTiling
   const size_t of_counters = counters.size_bytes() / sizeof(uint32_t) - DiffDecodeCounters(spec, 0);
   return static_cast<int64_t>(std::min(floats / DiffDecodePartialFloats(spec, tiling, 1),
                                        of_counters / static_cast<size_t>(spec.num_kv_groups)));
+}
+
+int Workspace::PromptPagesMax() const {
+  const size_t pages = widened_ids.size_bytes() / sizeof(int32_t);
+  return pages == 0 ? std::numeric_limits<int>::max() : static_cast<int>(pages);
+}
+
+WidenedPages Workspace::WidenedFor(int first_page, int num_pages) const {
+  return {widened.as<std::byte>(), widened.size_bytes(), widened_ids.as<int32_t>(), first_page,
+          num_pages};
 }
 
 Result<Workspace> Workspace::Allocate(const ModelConfig& config, const StepLimits& limits,
@@ -103,6 +125,10 @@ Result<Workspace> Workspace::Allocate(const ModelConfig& config, const StepLimit
   DS_RETURN_IF_ERROR(Take(&work.partials, PartialFloats(spec, limits) * sizeof(float)));
   if (logits.is_on()) {
     DS_RETURN_IF_ERROR(Take(&work.extents, ExtentFloats(spec, limits, logits) * sizeof(float)));
+  }
+  if (const size_t pages = NumWidenedPages(spec, limits); pages > 0) {
+    DS_RETURN_IF_ERROR(Take(&work.widened, pages * WidenedPageBytes(spec)));
+    DS_RETURN_IF_ERROR(Take(&work.widened_ids, pages * sizeof(int32_t)));
   }
   DS_RETURN_IF_ERROR(Take(&work.counters, CounterBytes(spec, limits)));
   return work;

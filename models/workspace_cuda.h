@@ -17,6 +17,8 @@ struct Workspace : Activations<DeviceBuffer> {
   DeviceBuffer partials;     // float32, for decode attention
   DeviceBuffer counters;     // uint32, zeros between its layers
   DeviceBuffer extents;      // float32, for decode attention with quantised logits
+  DeviceBuffer widened;      // pages of one group or several, for prefill over pages of codes
+  DeviceBuffer widened_ids;  // int32, one per page of one group for which `widened` has room
   int logits_rows = 0;
 
   static Result<Workspace> Allocate(const ModelConfig& config, const StepLimits& limits,
@@ -26,6 +28,9 @@ struct Workspace : Activations<DeviceBuffer> {
 
   // Number of items of generated tokens for which partials and counters have room.
   int64_t GeneratedItemsMax(const DiffSpec& spec, const AttentionTiling& tiling) const;
+  // Number of pages of prompts whose attention can be computed at once.
+  int PromptPagesMax() const;
+  WidenedPages WidenedFor(int first_page, int num_pages) const;
 };
 
 }  // namespace diffserve::cuda

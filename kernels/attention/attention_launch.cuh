@@ -142,12 +142,21 @@ struct QuantisedDecode {
 QuantisedDecode FindQuantisedDecode(const DiffSpec& spec, DType dtype);
 void (*FindQuantisedPrefill(const DiffSpec& spec, DType dtype))(AttentionLaunch);
 
-// Queries per tile of the Hopper kernel for this spec, these pages and this device. 0: there is no
-// such kernel.
-int HopperPrefillQueries(const DiffSpec& spec, DType dtype, const DeviceLimits& limits);
+// Queries per tile of the Hopper kernel for this spec and this device. 0: there is no such kernel.
+int HopperPrefillQueries(const DiffSpec& spec, const DeviceLimits& limits);
 // REQUIRES: HopperPrefillQueries is schedule.tiling.rows_per_tile.
 Status LaunchHopperPrefill(const DiffAttentionArgs<BFloat16>& args,
                            const AttentionSchedule& schedule, const DeviceLimits& limits,
                            const Stream& stream);
+
+// Groups [first, first + count).
+struct GroupRange {
+  int first;
+  int count;
+};
+// Writes the pages of these groups that rows attend to as bfloat16: page i of `widened` is entry
+// to.first_page + i of PagedBatch::pages.
+Status WidenPages(const DiffAttentionArgs<BFloat16>& args, const GroupRange& groups,
+                  const WidenedPages& to, const PagedKv& widened, const Stream& stream);
 
 }  // namespace diffserve::cuda

@@ -154,6 +154,16 @@ struct AttentionTiling {
 void PlanAttention(std::span<const DeviceSequence> sequences, const AttentionTiling& tiling,
                    std::vector<AttentionItem>* items);
 
+// Memory in which prefill has a batch's pages as bfloat16, where WidenedPageBytes is not 0.
+struct WidenedPages {
+  std::byte* memory = nullptr;  // REQUIRES: the batch's pages of one group have room
+  size_t size_bytes = 0;
+  int32_t* ids = nullptr;  // [num_pages]
+  // Entries of PagedBatch::pages, among which are all of the batch's.
+  int first_page = 0;
+  int num_pages = 0;
+};
+
 // All pointers are device memory.
 struct AttentionSchedule {
   AttentionTiling tiling;         // DiffDecodeTiling or DiffPrefillTiling
@@ -161,6 +171,7 @@ struct AttentionSchedule {
   float* partials = nullptr;      // decode: [DiffDecodePartialFloats()], one layer's at a time
   uint32_t* counters = nullptr;   // decode: [DiffDecodeCounters()], zeros before and after a layer
   float* extents = nullptr;       // decode with quantised logits: [DiffDecodeExtentFloats()]
+  WidenedPages widened;           // prefill
   bool allow_bulk_copies = true;  // false: cp.async on every device
   // Decode: the operation before on the stream is a kernel. Decode may then start before that one
   // has ended. REQUIRES then: no kernel of the step writes the plan or the batch.
@@ -182,10 +193,12 @@ size_t DiffDecodePartialFloats(const DiffSpec& spec, const AttentionTiling& tili
 size_t DiffDecodeCounters(const DiffSpec& spec, int64_t num_items);
 size_t DiffDecodeExtentFloats(const DiffSpec& spec, const AttentionTiling& tiling,
                               int64_t num_items);
-// For pages of `dtype` on the current device, which must be the one DiffAttention runs on.
-// `allow_bulk_copies` as in AttentionSchedule.
-AttentionTiling DiffPrefillTiling(const DiffSpec& spec, DType dtype, bool allow_bulk_copies = true,
+// For the current device, which must be the one DiffAttention runs on. `allow_bulk_copies` as in
+// AttentionSchedule.
+AttentionTiling DiffPrefillTiling(const DiffSpec& spec, bool allow_bulk_copies = true,
                                   int window = 0);
+// Likewise the bytes that prefill needs to widen a page of codes of one group. 0: it reads codes.
+size_t WidenedPageBytes(const DiffSpec& spec, bool allow_bulk_copies = true);
 
 // Maximum number of splits of the entry [position, position + num_tokens) through any window.
 int AttentionSplitsMax(const AttentionTiling& tiling, int position, int num_tokens);

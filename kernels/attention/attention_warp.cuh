@@ -32,10 +32,12 @@ struct AttentionLaunch {
   int num_q2_heads;
   int num_groups;
   int head_dim;
-  float scale_log2;   // scale * log2(e)
-  int num_stages;     // in the ring in shared memory
-  ScoreQuant logits;  // for the kernels that quantise logits
-  float* extents;     // decode: [items, groups, rows_per_tile, maps, kSplitPagesMax]
+  float scale_log2;       // scale * log2(e)
+  int num_stages;         // in the ring in shared memory
+  ScoreQuant logits;      // for the kernels that quantise logits
+  float* extents;         // decode: [items, groups, rows_per_tile, maps, kSplitPagesMax]
+  bool rounds_q = false;  // Hopper's prefill: to int8 codes, as K's
+  int first_group = 0;    // likewise: the groups are [first_group, first_group + num_groups)
 
   __device__ __forceinline__ int num_maps() const { return finish.has_second_map ? 2 : 1; }
   __device__ __forceinline__ float* Partial(int64_t item, int group, int row, int map,

@@ -31,9 +31,13 @@ const CodecInstances<PrefillInstance> kTable[] = {
     {DType::kFp8E4M3, kHeadShapes<Fp8E4M3Codec, PrefillInstance>},
 };
 
-AttentionTiling TilingOf(const DiffSpec& spec, DType dtype, const DeviceLimits& limits,
-                         bool allow_bulk_copies, int window) {
-  const int hopper_queries = allow_bulk_copies ? HopperPrefillQueries(spec, dtype, limits) : 0;
+int HopperQueries(const DiffSpec& spec, const DeviceLimits& limits, bool allow_bulk_copies) {
+  return allow_bulk_copies ? HopperPrefillQueries(spec, limits) : 0;
+}
+
+AttentionTiling TilingOf(const DiffSpec& spec, const DeviceLimits& limits, bool allow_bulk_copies,
+                         int window) {
+  const int hopper_queries = HopperQueries(spec, limits, allow_bulk_copies);
   const int portable_queries = kPrefillWarps * (spec.has_second_map() ? 8 : kMmaRows);
   return {spec.num_q1_heads / spec.num_kv_groups,
           hopper_queries > 0 ? hopper_queries : portable_queries, kNoSplitSlots,
@@ -61,11 +65,17 @@ Status LaunchPortable(const DiffAttentionArgs<BFloat16>& args, const AttentionSc
 
 }  // namespace
 
-AttentionTiling DiffPrefillTiling(const DiffSpec& spec, DType dtype, bool allow_bulk_copies,
-                                  int window) {
+AttentionTiling DiffPrefillTiling(const DiffSpec& spec, bool allow_bulk_copies, int window) {
   DeviceLimits limits;
   if (!ReadLimits(&limits).ok()) limits = {};  // no device: DiffAttention reports it
-  return TilingOf(spec, dtype, limits, allow_bulk_copies, window);
+  return TilingOf(spec, limits, allow_bulk_copies, window);
+}
+
+size_t WidenedPageBytes(const DiffSpec& spec, bool allow_bulk_copies) {
+  DeviceLimits limits;
+  if (!ReadLimits(&limits).ok()) limits = {};
+  if (HopperQueries(spec, limits, allow_bulk_copies) == 0) return 0;
+  return static_cast<size_t>(ImageFormat(spec).PageBytes());
 }
 
 Status DiffPrefill(const DiffAttentionArgs<BFloat16>& args, const AttentionSchedule& schedule,
@@ -73,10 +83,9 @@ Status DiffPrefill(const DiffAttentionArgs<BFloat16>& args, const AttentionSched
   DeviceLimits limits;
   DS_RETURN_IF_ERROR(ReadLimits(&limits));
   const bool allow_bulk_copies = schedule.allow_bulk_copies;
-  const DType dtype = args.kv.format.codec.dtype;
-  const AttentionTiling tiling = TilingOf(args.spec, dtype, limits, allow_bulk_copies, args.window);
+  const AttentionTiling tiling = TilingOf(args.spec, limits, allow_bulk_copies, args.window);
   if (schedule.tiling.rows_per_tile != tiling.rows_per_tile) return NoKernel();
-  const bool has_hopper = allow_bulk_copies && HopperPrefillQueries(args.spec, dtype, limits) > 0;
+  const bool has_hopper = HopperQueries(args.spec, limits, allow_bulk_copies) > 0;
   return (has_hopper ? LaunchHopperPrefill : LaunchPortable)(args, schedule, limits, stream);
 }
 

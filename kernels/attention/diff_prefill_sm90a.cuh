@@ -2,17 +2,17 @@
 // The kernel of DiffPrefill for Hopper (sm_90a), for head widths of 64 and 128.
 //
 // A thread block takes a tile of query rows and a group, and walks the pages from the first to the
-// last that any of them sees. One warp fetches the pages into a ring in shared memory; if they hold
-// codes, its warpgroup widens them there. wgmma reads a page's numbers as they lie: K along its
-// rows, V across them. Two warpgroups of 64 accumulator rows compute, with q and p in registers.
+// last that any of them sees. One warp fetches the pages into a ring in shared memory. wgmma reads
+// a page's numbers as they lie: K along its rows, V across them. Pages of codes are widened before
+// (widen_pages.cuh). Two warpgroups of 64 accumulator rows compute, with q and p in registers.
 // While p V of one step runs, the scores of the next are computed and weighted. The meaning of the
 // rows depends on the shape:
 //   k_maps 1: 64 queries of one map. With a second map rows 0-7 of each warp are queries and rows
 //   8-15 the same queries of map 2, so that V is multiplied once for both.
-//   k_maps 2, heads of 64 over bfloat16 pages: 64 queries; a warpgroup holds the outputs of both
+//   k_maps 2, heads of 64: 64 queries; a warpgroup holds the outputs of both
 //   maps and alternates between the maps.
-//   k_maps 2, others: both warpgroups take the same 64 queries, the first for map 1, the second for
-//   map 2. At the end the second hands its output over.
+//   k_maps 2, heads of 128: both warpgroups take the same 64 queries, the first for map 1, the
+//   second for map 2. At the end the second hands its output over.
 // In the first two cases a thread holds the same columns of both maps of a query, so the
 // subtraction needs no exchange.
 //
@@ -50,7 +50,7 @@ __device__ __forceinline__ PrefillRow PrefillRowOf(const AttentionLaunch& call,
   const bool exists = query < part.num_queries;
   const int index = part.first_query + (exists ? query : 0);
   const int num_q1_heads = call.finish.num_q1_heads;
-  const int head = part.group * heads + index % heads;
+  const int head = (call.first_group + part.group) * heads + index % heads;
   const int q_head = second ? num_q1_heads + head / (num_q1_heads / call.num_q2_heads) : head;
   const int64_t row = int64_t{part.sequence.first_row} + index / heads;
   return {exists, call.q + (row * (num_q1_heads + call.num_q2_heads) + q_head) * call.head_dim,
@@ -124,7 +124,7 @@ struct PrefillWarpgroup {
                                                    ? *reinterpret_cast<const uint32_t*>(row.q + dim)
                                                    : 0;
         }
-        if constexpr (Shape::Codec::Description().has_int8_k()) RoundToCodes(q[output], half);
+        if (call.rounds_q) RoundToCodes(q[output], half);
       }
 #pragma unroll
       for (int i = 0; i < Shape::kVDim / 2; ++i) o[output][i] = 0.0f;
@@ -401,7 +401,6 @@ struct PrefillWarpgroup {
   __device__ __forceinline__ void SubtractMaps(const AttentionLaunch& call, const QueryTile& part);
   __device__ __forceinline__ void Send(const PageRing<Shape>& ring) const;
   __device__ __forceinline__ void SubtractReceived(const PageRing<Shape>& ring);
-  __device__ __forceinline__ void UndoTransform(int half);
   __device__ __forceinline__ void WriteRow(const AttentionFinish& finish, const PrefillRow& row,
                                            int half) const;
   __device__ __forceinline__ void Finish(const AttentionLaunch& call, const PageRing<Shape>& ring,

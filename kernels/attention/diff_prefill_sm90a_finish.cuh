@@ -85,40 +85,6 @@ __device__ __forceinline__ void PrefillWarpgroup<Shape, kQuantised>::SubtractRec
   }
 }
 
-// Undoes V's transform in the thread's row of a half. The lowest bit of a column's number and those
-// from the fourth on choose a register, the two between them a lane.
-template <typename Shape, bool kQuantised>
-__device__ __forceinline__ void PrefillWarpgroup<Shape, kQuantised>::UndoTransform(int half) {
-  constexpr int kBlock = kOutBlock<typename Shape::Codec, Shape::kHeadDim>;
-  if constexpr (kBlock > 1) {
-    constexpr int kOctets = Shape::kVDim / 8;
-#pragma unroll
-    for (int i = 0; i < kOctets; ++i) {
-      HadamardPair(o[0][4 * i + 2 * half], o[0][4 * i + 2 * half + 1]);
-#pragma unroll
-      for (int j = 4 * i + 2 * half; j < 4 * i + 2 * half + 2; ++j) {
-        HadamardLanes(o[0][j], lane, 1);
-        HadamardLanes(o[0][j], lane, 2);
-      }
-    }
-#pragma unroll
-    for (int bit = 1; bit < kBlock / 8; bit *= 2) {
-#pragma unroll
-      for (int i = 0; i < kOctets; ++i) {
-        if ((i & bit) != 0) continue;
-        const int mine = 4 * i + 2 * half;
-        HadamardPair(o[0][mine], o[0][mine + 4 * bit]);
-        HadamardPair(o[0][mine + 1], o[0][mine + 1 + 4 * bit]);
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kOctets; ++i) {
-      o[0][4 * i + 2 * half] *= HadamardFactor(kBlock);
-      o[0][4 * i + 2 * half + 1] *= HadamardFactor(kBlock);
-    }
-  }
-}
-
 // Sub-norm, scale, round. Four neighbouring lanes hold a row's columns.
 template <typename Shape, bool kQuantised>
 __device__ __forceinline__ void PrefillWarpgroup<Shape, kQuantised>::WriteRow(
@@ -160,7 +126,6 @@ __device__ __forceinline__ void PrefillWarpgroup<Shape, kQuantised>::Finish(
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     if (half == 1 && Paired(call)) break;
-    UndoTransform(half);
     WriteRow(call.finish, Row(call, part, half, 0), half);
   }
 }

@@ -3,7 +3,6 @@
 // thread block's way through its tiles.
 #pragma once
 
-#include "kernels/attention/diff_prefill_sm90a_codes.cuh"
 #include "kernels/attention/diff_prefill_sm90a_finish.cuh"
 
 namespace diffserve::cuda {
@@ -50,23 +49,19 @@ __device__ __forceinline__ void HopperPrefillTiles(const AttentionLaunch& call) 
     return ComputeTiles<Shape, kQuantised>(call, ring, warp / 4 - 1);
   }
   DecreaseRegisters<Shape::kFetchRegisters>();
-  if constexpr (Shape::kHasCodes) {
-    WidenPages<Shape, kQuantised>(call, ring, warp == 0);
-  } else if (warp == 0) {
-    FetchPages<Shape, kQuantised>(call, ring, static_cast<int>(threadIdx.x));
-  }
+  if (warp == 0) FetchPages<Shape, kQuantised>(call, ring, static_cast<int>(threadIdx.x));
 }
 
-template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
+template <int kHeadDim, int kVDim, int kKMaps>
 __global__ void __launch_bounds__(kHopperThreads, 1)
     DiffPrefillSm90aKernel(const __grid_constant__ AttentionLaunch call) {
-  HopperPrefillTiles<HopperShape<Codec, kHeadDim, kVDim, kKMaps>, false>(call);
+  HopperPrefillTiles<HopperShape<kHeadDim, kVDim, kKMaps>, false>(call);
 }
 
-template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
+template <int kHeadDim, int kVDim, int kKMaps>
 __global__ void __launch_bounds__(kHopperThreads, 1)
     DiffPrefillSm90aQuantisedKernel(const __grid_constant__ AttentionLaunch call) {
-  HopperPrefillTiles<HopperShape<Codec, kHeadDim, kVDim, kKMaps>, true>(call);
+  HopperPrefillTiles<HopperShape<kHeadDim, kVDim, kKMaps>, true>(call);
 }
 
 }  // namespace diffserve::cuda

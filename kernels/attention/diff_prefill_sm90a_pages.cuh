@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Image pages on their way into shared memory for the Hopper prefill kernel: its shapes, the ring
-// of pages with its barriers, and the warp that fills it if pages hold bfloat16. Pages of codes
-// become bfloat16 on their way into it (diff_prefill_sm90a_codes.cuh).
+// Image pages of bfloat16 on their way into shared memory for the Hopper prefill kernel: its
+// shapes, the ring of pages with its barriers, and the warp that fills it.
 #pragma once
 
 #include "kernels/attention/diff_prefill_order.cuh"
@@ -17,26 +16,20 @@ inline constexpr uint32_t kImageTileBytes = 2 * kImagePageSize * kImageTileColum
                                                                                      // and 64
                                                                                      // columns
 inline constexpr uint32_t kImageRowBytes = 2 * kImageTileColumns;
-inline constexpr int kCodeStages = 2;
-// Named barriers: of both warpgroups that compute, and of the one that widens codes.
+// Named barriers of both warpgroups that compute.
 inline constexpr int kExchangeWritten = 1;
 inline constexpr int kExchangeRead = 2;
-inline constexpr int kCodesCleared = 3;
-inline constexpr int kCodesRead = 4;
 
-template <typename Codec_, int kHeadDim_, int kVDim_, int kKMaps_>
+template <int kHeadDim_, int kVDim_, int kKMaps_>
 struct HopperShape {
-  using Codec = Codec_;
-  static constexpr bool kHasCodes = Codec::Description().scale_bits > 0;
+  using Codec = BFloat16Codec;
   static constexpr KvFormat kPage = ImageOf<Codec, kHeadDim_, kVDim_, kKMaps_>(kImagePageSize);
   static_assert(kHeadDim_ % kImageTileColumns == 0 && kVDim_ % kImageTileColumns == 0);
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr int kVDim = kVDim_;
   static constexpr int kKMaps = kKMaps_;
-  // Where both outputs and the queries of both maps exceed a thread's registers. Beside the code
-  // that widens pages they do so with V of 128 already.
-  static constexpr bool kMapPerWarpgroup = kKMaps == 2 &&
-                                           (kHeadDim > 64 || (kHasCodes && kVDim > 64));
+  // Where both outputs and the queries of both maps exceed a thread's registers.
+  static constexpr bool kMapPerWarpgroup = kKMaps == 2 && kHeadDim > 64;
   static constexpr int kOutputs = kKMaps == 2 && !kMapPerWarpgroup ? 2 : 1;  // per warpgroup
   static constexpr int kKSteps = kHeadDim / 16;
   static constexpr int kVSteps = kImagePageSize / 16;
@@ -44,24 +37,23 @@ struct HopperShape {
   static constexpr uint32_t kKMapBytes = kHeadDim / kImageTileColumns * kImageTileBytes;
   static constexpr uint32_t kKBytes = kKMaps * kKMapBytes;
   static constexpr uint32_t kVBytes = kVTiles * kImageTileBytes;
-  static constexpr uint32_t kPageBytes = kKBytes + kVBytes;  // as numbers of bfloat16
-  static constexpr uint32_t kCodeBytes = kHasCodes ? static_cast<uint32_t>(kPage.PageBytes()) : 0;
-  static_assert(kHasCodes || kPage.PageBytes() == kPageBytes, "wgmma reads a page as it lies");
+  static constexpr uint32_t kPageBytes = kKBytes + kVBytes;
+  static_assert(kPage.PageBytes() == kPageBytes, "wgmma reads a page as it lies");
   // Registers per thread: 384 threads of 168.
-  static constexpr int kFetchRegisters = kHasCodes && kVDim < 256 ? 40 : 24;
-  static constexpr int kComputeRegisters = kHasCodes && kVDim < 256 ? 232 : 240;
+  static constexpr int kFetchRegisters = 24;
+  static constexpr int kComputeRegisters = 240;
   static_assert(kFetchRegisters + 2 * kComputeRegisters == 3 * 168);
   // Half of map 2's output on its way to map 1's warpgroup.
   static constexpr uint32_t kExchangeBytes = kMapPerWarpgroup
                                                  ? kWarpgroupRows * kVDim / 2 * sizeof(float)
                                                  : 0;
-  static constexpr uint32_t kBarrierBytes = (kHopperStagesMax * 3 + kCodeStages) * 8;
+  static constexpr uint32_t kBarrierBytes = kHopperStagesMax * 3 * 8;
   static constexpr uint32_t kExtentBytes = kOutputs * 2 * kWarpgroupRows * sizeof(float);
   static constexpr uint32_t kRowBytes = (kMapPerWarpgroup ? 1 : 2) * kWarpgroupRows * sizeof(int);
 };
 
-// Shared memory: the ring of pages, the exchange, pages of codes, the barriers, the extents of
-// quantised logits, and the ends of what the rows attend to.
+// Shared memory: the ring of pages, the exchange, the barriers, the extents of quantised logits,
+// and the ends of what the rows attend to.
 template <typename Shape>
 struct PageRing {
   uint32_t base;  // shared address; a multiple of 1024
@@ -69,25 +61,18 @@ struct PageRing {
 
   static constexpr uint32_t SharedBytes(int num_stages) {
     return static_cast<uint32_t>(num_stages) * Shape::kPageBytes + Shape::kExchangeBytes +
-           kCodeStages * Shape::kCodeBytes + Shape::kBarrierBytes + Shape::kExtentBytes +
-           Shape::kRowBytes;
+           Shape::kBarrierBytes + Shape::kExtentBytes + Shape::kRowBytes;
   }
   __device__ __forceinline__ uint32_t K(int stage) const {
     return base + static_cast<uint32_t>(stage) * Shape::kPageBytes;
   }
   __device__ __forceinline__ uint32_t V(int stage) const { return K(stage) + Shape::kKBytes; }
   __device__ __forceinline__ uint32_t Exchange() const { return K(num_stages); }
-  __device__ __forceinline__ uint32_t Codes(int stage) const {
-    return Exchange() + Shape::kExchangeBytes + static_cast<uint32_t>(stage) * Shape::kCodeBytes;
-  }
-  __device__ __forceinline__ uint32_t CodesFull(int stage) const {
-    return Codes(kCodeStages) + static_cast<uint32_t>(stage) * 8;
-  }
   __device__ __forceinline__ uint32_t KFull(int stage) const {
-    return CodesFull(kCodeStages) + static_cast<uint32_t>(stage) * 24;
+    return Exchange() + Shape::kExchangeBytes + static_cast<uint32_t>(stage) * 24;
   }
   __device__ __forceinline__ float* Extents() const {
-    const uint32_t begin = CodesFull(0) + Shape::kBarrierBytes;
+    const uint32_t begin = KFull(0) + Shape::kBarrierBytes;
     return reinterpret_cast<float*>(DynamicShared() + (begin - base));
   }
   __device__ __forceinline__ int* RowEnds() const {
@@ -97,12 +82,9 @@ struct PageRing {
   __device__ __forceinline__ uint32_t Empty(int stage) const { return KFull(stage) + 16; }
 
   __device__ __forceinline__ void Init() const {
-    constexpr int kFillers = Shape::kHasCodes ? kWarpgroupThreads / 32 : 1;
-    for (int stage = 0; stage < kCodeStages && Shape::kHasCodes; ++stage)
-      BarrierInit(CodesFull(stage), 1);
     for (int stage = 0; stage < num_stages; ++stage) {
-      BarrierInit(KFull(stage), kFillers);
-      BarrierInit(VFull(stage), kFillers);
+      BarrierInit(KFull(stage), 1);
+      BarrierInit(VFull(stage), 1);
       BarrierInit(Empty(stage), 2 * kWarpgroupThreads / 32);  // every warp that computes
     }
     BarrierInitFence();

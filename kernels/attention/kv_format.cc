@@ -59,6 +59,14 @@ float ScaleOf(const KvFormat& format, const std::byte* page, int scale) {
   return factor;
 }
 
+}  // namespace
+
+bool HasCodes(DType dtype) {
+  return std::ranges::find(kCodesWithScales, dtype, &KvCodec::dtype) != std::end(kCodesWithScales);
+}
+
+namespace {
+
 // ---- Codes: `offset` counts codes of that width from the page's begin.
 
 int FourBitsAt(const std::byte* page, int offset) {

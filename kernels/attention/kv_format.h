@@ -134,6 +134,9 @@ struct PagedKv {
   }
 };
 
+// Whether pages of this type hold codes with scales.
+bool HasCodes(DType dtype);
+
 // Numbers of a page as they are stored: codes times their scale.
 float KValue(const KvFormat& format, const std::byte* page, int map, int dim, int slot);
 float VValue(const KvFormat& format, const std::byte* page, int dim, int slot);

@@ -80,6 +80,7 @@ class Bench {
               {.position = 15360, .rows = 2048, .is_decode = false});
       Prefill(name + "_causal_16384", spec, {.rows = 16384, .is_decode = false});
     }
+    PromptPages();
   }
 
   // These figures only.
@@ -393,6 +394,23 @@ class Bench {
     Add(name + "_tflop_per_s", flops / Median(seconds[0]) * 1e-12);
     if (library_ != nullptr)
       Add(name + "_of_cublas", Speedup(seconds[0], seconds[1]) * flops / ProductFlops());
+  }
+
+  // What a layer of Diff-3B does with the pages of a prompt of 2,048 tokens, by their format:
+  // rotation and append, and attention with what comes before it.
+  void PromptPages() {
+    const DiffSpec spec = DiffLlamaSpec(12, 12, 128);
+    for (const DType pages : cuda::kPageTypes) {
+      const std::string format = std::string(NameOf(pages)) + "_us";
+      const std::string append = "prompt_append_" + format, attend = "prompt_attention_" + format;
+      if (!Wants(append) && !Wants(attend)) continue;
+      const Problem problem(spec, {.rows = smoke_ ? 70 : 2048, .is_decode = false, .pages = pages},
+                            stream_);
+      const auto seconds = timer_.Rounds(
+          {[&](int run) { problem.QueueAppend(run); }, [&](int run) { problem.Queue(run); }});
+      Add(append, Median(seconds[0]) * 1e6);
+      Add(attend, Median(seconds[1]) * 1e6);
+    }
   }
 
   const cuda::DeviceInfo& device_;

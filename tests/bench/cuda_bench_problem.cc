@@ -6,6 +6,7 @@
 #include <random>
 #include <span>
 
+#include "kernels/ops/rope_append.h"
 #include "tests/bench/cuda_bench_kernels.h"
 
 namespace diffserve::bench {
@@ -74,7 +75,7 @@ Problem::Problem(const DiffSpec& spec, const ProblemShape& shape, const cuda::St
   for (int copy = 0; copy < shape.copies; ++copy)
     pages_of_copies_.push_back(MakePages(static_cast<int64_t>(table.size())));
 
-  cuda::AttentionTiling tiling = cuda::DiffPrefillTiling(spec, DType::kBFloat16);
+  cuda::AttentionTiling tiling = cuda::DiffPrefillTiling(spec);
   if (shape.is_decode) {
     tiling = cuda::DiffDecodeTiling(spec, shape.rows);
     tiling.split_slots = shape.split_slots;
@@ -88,6 +89,8 @@ Problem::Problem(const DiffSpec& spec, const ProblemShape& shape, const cuda::St
     partials_ = Must(cuda::DeviceBuffer::Allocate(
         cuda::DiffDecodePartialFloats(spec, tiling, num_items) * sizeof(float)));
     counters_ = Upload(std::vector<uint32_t>(cuda::DiffDecodeCounters(spec, num_items)));
+  } else {
+    MakeMemoryOfPrompts(table.size(), num_tokens);
   }
   args_.spec = spec;
   args_.batch.num_sequences = shape.batch;
@@ -108,6 +111,20 @@ Problem::Problem(const DiffSpec& spec, const ProblemShape& shape, const cuda::St
   Must(stream.Synchronize());
 }
 
+void Problem::MakeMemoryOfPrompts(size_t num_pages, size_t num_tokens) {
+  widened_ = Must(cuda::DeviceBuffer::Allocate(cuda::WidenedPageBytes(spec_) * num_pages *
+                                               static_cast<size_t>(spec_.num_kv_groups)));
+  widened_ids_ = Must(cuda::DeviceBuffer::Allocate(sizeof(int32_t) * num_pages));
+  schedule_.widened = {widened_.as<std::byte>(), widened_.size_bytes(), widened_ids_.as<int32_t>(),
+                       0, static_cast<int>(num_pages)};
+  const int width = spec_.q_width() + spec_.k_width() + spec_.v_width();
+  qkv_ = Must(cuda::DeviceBuffer::Allocate(2 * num_tokens * static_cast<size_t>(width)));
+  Must(FillRandom(qkv_.as<uint16_t>(), num_tokens, width, 0, stream_.handle()));
+  angles_ = Must(cuda::DeviceBuffer::Allocate(sizeof(float) * static_cast<size_t>(length()) *
+                                              static_cast<size_t>(spec_.head_dim / 2)));
+  Must(cuda::FillBytes(angles_, std::byte{0}, stream_));
+}
+
 void Problem::Queue(int run, bool follows_kernel) const {
   DiffAttentionArgs<BFloat16> args = args_;
   cuda::AttentionSchedule schedule = schedule_;
@@ -115,6 +132,19 @@ void Problem::Queue(int run, bool follows_kernel) const {
   const size_t copy = static_cast<size_t>(run) % pages_of_copies_.size();
   args.kv = {pages_of_copies_[copy].as<std::byte>(), cuda::ImageFormat(spec_, shape_.pages)};
   Must(cuda::DiffAttention(args, schedule, stream_));
+}
+
+void Problem::QueueAppend(int run) const {
+  const size_t copy = static_cast<size_t>(run) % pages_of_copies_.size();
+  const auto* angles = angles_.as<float>();
+  Must(cuda::RopeAppend(
+      {.spec = spec_,
+       .batch = args_.batch,
+       .kv = {pages_of_copies_[copy].as<std::byte>(), cuda::ImageFormat(spec_, shape_.pages)},
+       .rope = {angles, angles, spec_.head_dim / 2, length()},
+       .qkv = qkv_.as<uint16_t>(),
+       .q = q_.as<uint16_t>()},
+      stream_));
 }
 
 std::vector<uint16_t> Problem::Out() const {

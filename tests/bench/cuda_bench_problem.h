@@ -34,6 +34,8 @@ class Problem {
 
   // Planned already; the plan serves all layers of a step. follows_kernel as in AttentionSchedule.
   void Queue(int run, bool follows_kernel = false) const;
+  // Rotates and appends the rows. REQUIRES: not decode.
+  void QueueAppend(int run) const;
   std::vector<uint16_t> Out() const;
 
   const DiffSpec& spec() const { return spec_; }
@@ -48,6 +50,7 @@ class Problem {
   int length() const { return shape_.position + shape_.rows; }
   template <typename T>
   cuda::DeviceBuffer Upload(const std::vector<T>& values) const;
+  void MakeMemoryOfPrompts(size_t num_pages, size_t num_tokens);
   cuda::DeviceBuffer MakePages(int64_t num_pages) const;
 
   DiffSpec spec_;
@@ -55,7 +58,7 @@ class Problem {
   const cuda::Stream& stream_;
   std::vector<cuda::DeviceBuffer> pages_of_copies_;
   cuda::DeviceBuffer sequences_, row_sequences_, page_table_, q_, out_, lambda_rows_, items_,
-      plan_head_, partials_, counters_;
+      plan_head_, partials_, counters_, widened_, widened_ids_, qkv_, angles_;
   DiffAttentionArgs<BFloat16> args_;
   cuda::AttentionSchedule schedule_;
 };

@@ -85,11 +85,13 @@ class DevicePlan {
 inline constexpr BFloat16 kUnwrittenOut = 0x4e4e;
 
 // Everything that one call needs on the device, already planned; the kernels may then be queued any
-// number of times. In padding rows, q and lambdas are NaNs.
+// number of times. In padding rows, q and lambdas are NaNs. Pages of codes are widened for
+// `widened_groups` at a time.
 class AttentionRun {
  public:
   AttentionRun(const AttentionBatch& batch, const cuda::AttentionTiling& tiling,
-               const cuda::Stream& stream, const BatchPlacement& placement = {})
+               const cuda::Stream& stream, const BatchPlacement& placement = {},
+               int widened_groups = 1)
       : stream_(stream),
         pages_(batch.memory, stream, placement),
         q_(ToBFloat16(WithPadding(AppendedQ(batch), batch, placement)), stream),
@@ -130,6 +132,13 @@ class AttentionRun {
                            std::numeric_limits<float>::quiet_NaN()),
         stream);
     schedule_.extents = extents_->data();
+    const int num_pages = pages_.num_page_ids();
+    widened_.emplace(std::vector<std::byte>(cuda::WidenedPageBytes(batch.spec) *
+                                                static_cast<size_t>(widened_groups * num_pages),
+                                            std::byte{0xff}),
+                     stream);
+    widened_ids_.emplace(std::vector<int32_t>(static_cast<size_t>(num_pages), -1), stream);
+    schedule_.widened = {widened_->data(), widened_->size(), widened_ids_->data(), 0, num_pages};
   }
 
   void Queue(bool bulk_copies = true, bool follows_kernel = false) {
@@ -159,6 +168,8 @@ class AttentionRun {
   DevicePlan plan_;
   std::optional<DeviceArray<float>> partials_, extents_;
   std::optional<DeviceArray<uint32_t>> counters_;
+  std::optional<DeviceArray<std::byte>> widened_;
+  std::optional<DeviceArray<int32_t>> widened_ids_;
   DiffAttentionArgs<BFloat16> args_;
   cuda::AttentionSchedule schedule_;
 };
@@ -177,8 +188,7 @@ inline std::vector<float> Decode(const AttentionBatch& batch, bool bulk_copies =
                       bulk_copies);
 }
 inline std::vector<float> Prefill(const AttentionBatch& batch, bool bulk_copies = true) {
-  const DType dtype = batch.memory.format().codec.dtype;
-  return RunAttention(batch, cuda::DiffPrefillTiling(batch.spec, dtype, bulk_copies, batch.window),
+  return RunAttention(batch, cuda::DiffPrefillTiling(batch.spec, bulk_copies, batch.window),
                       bulk_copies);
 }
 

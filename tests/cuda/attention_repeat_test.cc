@@ -82,8 +82,7 @@ TEST_F(AttentionRepeatTest, PrefillGivesTheSameBitsEveryTime) {
   for (const DiffSpec& spec : Specs()) {
     ImageBatch batch(spec, kHasGpu ? shapes : small);
     for (bool bulk_copies : {true, false}) {
-      AttentionRun run(batch, cuda::DiffPrefillTiling(spec, DType::kBFloat16, bulk_copies),
-                       *stream_);
+      AttentionRun run(batch, cuda::DiffPrefillTiling(spec, bulk_copies), *stream_);
       run.Queue(bulk_copies);
       const std::vector<uint16_t> expected = run.Out();
       for (int i = 0; i < kRepeats; ++i) {
@@ -167,7 +166,7 @@ TEST_F(FarPagesTest, DecodeAndPrefillReadFarPagesLikeNearOnes) {
         testing::SameBits(testing::ToFloats(run.Out()), testing::Decode(batch, bulk_copies)));
   }
   for (bool bulk_copies : {true, false}) {
-    AttentionRun run(batch, cuda::DiffPrefillTiling(spec, DType::kBFloat16, bulk_copies), *stream_,
+    AttentionRun run(batch, cuda::DiffPrefillTiling(spec, bulk_copies), *stream_,
                      {.pages_before = pages_before});
     run.Queue(bulk_copies);
     EXPECT_TRUE(

@@ -129,6 +129,7 @@ class CudaWideHeadsTest : public CudaDecoderTest {
     options.dummy_weights = true;
     options.seed = 7;
     options.batch_invariant = batch_invariant_;
+    options.limits = limits_;
     Result<std::unique_ptr<Model>> model = Model::Load(options, pool_);
     EXPECT_TRUE(model.ok()) << model.status().message();
     return model.ok() ? std::move(*model) : nullptr;
@@ -155,6 +156,8 @@ class CudaWideHeadsTest : public CudaDecoderTest {
     }
     return worst / largest;
   }
+
+  StepLimits limits_;
 };
 
 #if defined(DIFFSERVE_CUDA_ON_CPU)
@@ -254,6 +257,41 @@ TEST_F(CudaWideHeadsTest, DecodeHasFiveKernelsPerLayer) {
   EXPECT_EQ(kernels(1, DType::kInt8), 4 + 2 * 6 + 1);
 }
 
+// With memory for 4 pages, two of three prompts with 2 pages each are computed at once, and one
+// after them.
+TEST_F(CudaWideHeadsTest, LittleMemoryForWidenedPagesChangesNoBit) {
+  for (const DType pages : {DType::kInt8, DType::kInt4}) {
+    const auto run = [&](size_t widened_bytes_max, int64_t* kernels) {
+      limits_.widened_bytes_max = widened_bytes_max;
+      const std::unique_ptr<Model> model = LoadWide("diffllama", 64, Device::kCuda);
+      KvCache kv = model
+                       ->MakeUniformKvCache(
+                           KvFormat::Of(model->config().attention, cuda::kPageSize, pages), {8})
+                       .value();
+      const int32_t tables[] = {3, 1, 0, 5, 7, 2, 4};
+      Batch batch;
+      for (int s = 0; s < 4; ++s) {
+        const int num_tokens = s == 3 ? 1 : 70;
+        batch.sequences.push_back(
+            {static_cast<int>(batch.tokens.size()), num_tokens, 0, &tables[2 * s]});
+        for (int i = 0; i < num_tokens; ++i) batch.tokens.push_back((11 * s + 5 * i) % 61);
+        batch.num_prompt_tokens.push_back(s == 3 ? 0 : num_tokens);
+        batch.logit_rows.push_back(static_cast<int32_t>(batch.tokens.size()) - 1);
+        batch.sample_rows.push_back({.kind = SampleKind::kGreedy});
+      }
+      shim::kernels_run = 0;
+      EXPECT_TRUE(testing::IsOk(model->Forward(batch, kv)));
+      EXPECT_TRUE(testing::IsOk(model->Collect().status()));
+      *kernels = shim::kernels_run;
+      const std::span<const float> logits = model->Logits(0, 4).value();
+      return std::vector<float>(logits.begin(), logits.end());
+    };
+    int64_t with_little = 0, with_enough = 0;
+    EXPECT_EQ(run(1, &with_little), run(size_t{64} << 20, &with_enough));
+    EXPECT_EQ(with_little, with_enough + 2 * 2);  // layers, each with four kernels instead of two
+  }
+}
+
 // The product that reads its result computes PolyNorm of up to two tokens.
 TEST_F(CudaDecoderTest, DecodeWithPolyNormHasFiveKernelsPerLayer) {
   const std::unique_ptr<Model> model = Load(ReadGoldenCase("motif_gda_ratio4_bf16").value());
@@ -284,9 +322,8 @@ TEST_F(CudaWideHeadsTest, AgreeWithTheCpu) {
   }
 }
 
-// On Hopper the prompt's tiles have other sizes in a layer with bfloat16 pages than in one with
-// codes: more than one of either, in one chunk. Compared with the CPU's float32, some codes of
-// bfloat16 activations differ by one.
+// On Hopper, prompts read codes as bfloat16, and bfloat16 pages as they lie. Compared with the
+// CPU's float32, some codes of bfloat16 activations differ by one.
 TEST_F(CudaWideHeadsTest, LayersMayDifferInTheirPages) {
   for (int head_dim : {64, 128}) {
     const std::unique_ptr<Model> on_cpu = LoadWide("diffllama", head_dim, Device::kCpu),

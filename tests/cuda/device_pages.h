@@ -34,6 +34,7 @@ class DevicePages {
     return {static_cast<int>(sequences_.size()), static_cast<int>(row_sequences_.size()),
             sequences_.data(), row_sequences_.data(), tables_.data()};
   }
+  int num_page_ids() const { return static_cast<int>(tables_.size()); }
   // What kernels wrote into the pages.
   std::vector<std::byte> Read(const cuda::Stream& stream) const { return bytes_.Read(stream); }
 

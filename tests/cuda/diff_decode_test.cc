@@ -64,9 +64,9 @@ TEST_F(DiffDecodeTest, NewerDevicesHaveBulkCopies) {
     shim::bulk_copies = 0;
     EXPECT_TRUE(SameBits(testing::Decode(batch), expected)) << major;
     EXPECT_EQ(shim::bulk_copies > 0, major >= 9) << major;
-    const int rows = cuda::DiffPrefillTiling(spec, DType::kBFloat16).rows_per_tile;
+    const int rows = cuda::DiffPrefillTiling(spec).rows_per_tile;
     SimulateComputeCapability(8);
-    EXPECT_EQ(rows == cuda::DiffPrefillTiling(spec, DType::kBFloat16).rows_per_tile, major != 9);
+    EXPECT_EQ(rows == cuda::DiffPrefillTiling(spec).rows_per_tile, major != 9);
   }
 }
 #endif

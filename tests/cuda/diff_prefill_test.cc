@@ -120,6 +120,43 @@ TEST_P(DiffPrefillTest, HopperHasItsOwnKernelsForEveryPageTypeAndWindow) {
   }
 }
 
+// Of 3 groups, 1, 2 or all are widened at a time. The last has less than the others' share of
+// memory.
+TEST_P(DiffPrefillTest, AnyNumberOfWidenedGroupsGivesTheSameBits) {
+  for (const DiffSpec& spec : {testing::GroupedSpec(3, 64), testing::GroupedSpec(3, 128)}) {
+    for (const DType pages : {DType::kInt8, DType::kInt4}) {
+      ImageBatch batch(spec, {{10, 70}, {0, 0}, {200, 5}}, 1, 1, {}, pages);
+      batch.window = 90;
+      batch.ForgetPagesBehindWindow();
+      std::vector<std::vector<BFloat16>> outs;
+      for (int groups : {1, 2, 3}) {
+        testing::AttentionRun run(batch, cuda::DiffPrefillTiling(spec, IsHopper(), batch.window),
+                                  *stream_, {}, groups);
+        run.Queue(IsHopper());
+        outs.push_back(run.Out());
+      }
+      testing::ExpectLikeReference(batch, testing::ToFloats(outs[0]), 4, 2.5);
+      EXPECT_EQ(outs[1], outs[0]);
+      EXPECT_EQ(outs[2], outs[0]);
+    }
+  }
+}
+
+TEST_P(DiffPrefillTest, TooLittleMemoryForWidenedPagesIsReported) {
+  if (cuda::WidenedPageBytes(DiffLlamaSpec(1, 1, 64), IsHopper()) == 0) return;
+  ImageBatch batch(DiffLlamaSpec(1, 1, 64), {{0, 3}}, 1, 1, {}, DType::kInt8);
+  DiffAttentionArgs<BFloat16> args;
+  args.spec = batch.spec;
+  args.batch.num_tokens = 3;
+  args.kv.format = cuda::ImageFormat(batch.spec, DType::kInt8);
+  cuda::AttentionSchedule schedule;
+  schedule.tiling = cuda::DiffPrefillTiling(batch.spec);
+  schedule.widened.num_pages = 3;
+  schedule.widened.size_bytes = 3 * cuda::WidenedPageBytes(batch.spec) - 1;
+  const Status status = cuda::DiffAttention(args, schedule, *stream_);
+  EXPECT_THAT(status.message(), ::testing::HasSubstr("no memory for attention's pages"));
+}
+
 TEST_P(DiffPrefillTest, TilingOfAnotherDeviceIsRefused) {
   ImageBatch batch(DiffLlamaSpec(1, 1, 64), {{0, 3}});
   DiffAttentionArgs<BFloat16> args;
@@ -128,7 +165,7 @@ TEST_P(DiffPrefillTest, TilingOfAnotherDeviceIsRefused) {
   args.kv.format = cuda::ImageFormat(batch.spec);
   cuda::AttentionSchedule schedule;
   schedule.allow_bulk_copies = IsHopper();
-  schedule.tiling = cuda::DiffPrefillTiling(batch.spec, DType::kBFloat16, IsHopper());
+  schedule.tiling = cuda::DiffPrefillTiling(batch.spec, IsHopper());
   schedule.tiling.rows_per_tile *= 2;
   EXPECT_FALSE(cuda::DiffAttention(args, schedule, *stream_).ok());
 }
@@ -143,7 +180,7 @@ TEST_P(DiffPrefillTest, TilingOfAnotherWindowIsRefused) {
   cuda::AttentionSchedule schedule;
   schedule.allow_bulk_copies = IsHopper();
   for (int window : {0, 8}) {
-    schedule.tiling = cuda::DiffPrefillTiling(batch.spec, DType::kBFloat16, IsHopper(), window);
+    schedule.tiling = cuda::DiffPrefillTiling(batch.spec, IsHopper(), window);
     const Status status = cuda::DiffAttention(args, schedule, *stream_);
     EXPECT_THAT(status.message(), ::testing::HasSubstr("window")) << window;
   }

@@ -174,6 +174,11 @@ struct HybridBatch : OwnedBatch {
   }
 };
 
+bool AreSame(const std::vector<AttentionItem>& a, const std::vector<AttentionItem>& b) {
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0);
+}
+
 constexpr StepNeeds kHybrid = {.has_windows = true, .has_states = true, .may_skip = true};
 
 // Each layer's attention reads a plan: all slots of the rows in the pages of its table, once.
@@ -184,8 +189,8 @@ TEST(StepBatchTest, PlansFollowTheEntriesOfTheirLayers) {
     owned.batch.masks.resize(random() % 3 * 7);
     owned.batch.adjustments.resize(random() % 5);
     const StepTilings tilings[] = {
-        {0, DType::kBFloat16, {2, 4}, {2, 64, kNoSplitSlots}},
-        {100, DType::kInt8, {2, 8, kSplitsByLength, 100}, {2, 64, kNoSplitSlots, 100}}};
+        {0, {2, 4}, {2, 64, kNoSplitSlots}},
+        {100, {2, 8, kSplitsByLength, 100}, {2, 64, kNoSplitSlots, 100}}};
     PackedStep packed;
     PackStep(owned.batch, CutIntoPasses(owned.batch, {2, 4}, 1 << 20).at(0),
              {.needs = kHybrid, .tilings = tilings, .page_size = kPage}, &packed);
@@ -193,30 +198,59 @@ TEST(StepBatchTest, PlansFollowTheEntriesOfTheirLayers) {
     const DeviceStep step(packed.shape, bytes.data(), tilings);
     ASSERT_EQ(step.plans.size(), 2u);
     for (const StepTilings& of : tilings) {
-      const DeviceStep::Plans& plans = step.PlansOf(of.window, of.pages);
+      const DeviceStep::Plans& plans = step.PlansOf(of.window);
       const StepRows& rows = of.window > 0 ? step.in_windows : step.rows;
       const StepRows wanted = step.Wanted(rows);
       const bool has_one_entry_each = std::ranges::all_of(
           std::span(rows.all.sequences, static_cast<size_t>(rows.all.num_sequences)),
           [](const DeviceSequence& entry) { return entry.num_tokens_after == 0; });
-      for (const auto& [plan, batch, tiling] :
-           {std::tuple{plans.generated, rows.generated, of.generated},
-            {plans.prompts, rows.prompts, of.prompts},
-            {plans.wanted_prompts, wanted.prompts, of.prompts}}) {
-        EXPECT_EQ(plan.head->keeps_earlier_slots != 0,
-                  plan.head == plans.generated.head && has_one_entry_each);
+      EXPECT_EQ(plans.generated.head->keeps_earlier_slots != 0, has_one_entry_each);
+      const auto items_of = [&](const AttentionPlan& plan) {
+        const AttentionItem* items = plan.items + plan.head->first_item;
+        const auto count = static_cast<size_t>(plan.head->num_items);
+        EXPECT_LE(reinterpret_cast<const std::byte*>(items + count), bytes.data() + bytes.size());
+        return std::vector<AttentionItem>(items, items + count);
+      };
+      const auto expected_of = [](const PagedBatch& batch, const AttentionTiling& tiling) {
         std::vector<AttentionItem> expected;
         PlanAttention({batch.sequences, static_cast<size_t>(batch.num_sequences)}, tiling,
                       &expected);
-        ASSERT_EQ(plan.head->num_items, static_cast<int>(expected.size()));
-        const AttentionItem* items = plan.items + plan.head->first_item;
-        EXPECT_LE(reinterpret_cast<const std::byte*>(items + expected.size()),
-                  bytes.data() + bytes.size());
-        EXPECT_TRUE(expected.empty() ||
-                    std::memcmp(items, expected.data(), expected.size() * sizeof(*items)) == 0);
+        return expected;
+      };
+      EXPECT_TRUE(AreSame(items_of(plans.generated), expected_of(rows.generated, of.generated)));
+      for (const auto& [runs, batch] :
+           {std::pair{plans.prompts, rows.prompts}, {plans.wanted_prompts, wanted.prompts}}) {
+        std::vector<AttentionItem> items;
+        for (const DeviceStep::PromptRun& run : runs) {
+          EXPECT_EQ(run.plan.head->keeps_earlier_slots, 0);
+          for (const AttentionItem& item : items_of(run.plan)) {
+            const int end = item.first_page + (item.position + item.num_tokens + kPage - 1) / kPage;
+            EXPECT_GE(item.first_page, run.pages.first_page);
+            EXPECT_LE(end, run.pages.first_page + run.pages.num_pages);
+            items.push_back(item);
+          }
+        }
+        EXPECT_TRUE(AreSame(items, expected_of(batch, of.prompts)));
       }
     }
   }
+}
+
+// A run of several prompts has no more pages than there is room for. One that is longer is alone.
+TEST(StepBatchTest, PromptsAreCutIntoRunsByTheirPages) {
+  OwnedBatch owned;
+  for (const int pages : {2, 3, 9, 1, 1, 4}) owned.Add(0, pages * kPage, pages * kPage);
+  owned.Add(130, 1, 0);
+  const StepTilings tilings[] = {{0, {1, 1}, {1, 64, kNoSplitSlots}}};
+  PackedStep packed;
+  PackStep(owned.batch, CutIntoPasses(owned.batch, {1, 1}, 1 << 20).at(0),
+           {.tilings = tilings, .page_size = kPage, .prompt_pages_max = 6}, &packed);
+  ASSERT_EQ(packed.shape.plans.size(), 1u);
+  std::vector<std::pair<int, int>> runs;
+  for (const StepShape::PromptRun& run : packed.shape.plans[0].prompts)
+    runs.emplace_back(run.first_page, run.num_pages);
+  const std::vector<std::pair<int, int>> expected = {{3, 5}, {8, 9}, {17, 6}};
+  EXPECT_EQ(runs, expected);  // after the three pages of the generated token
 }
 
 // So that an entry has splits of one size.

@@ -29,6 +29,7 @@ ModelOptions MakeModelOptions(const SessionOptions& options, const SessionNeeds&
   model.limits.num_sequences = std::max(
       std::min(engine.max_num_seqs, engine.max_num_batched_tokens), needs.step_sequences);
   model.limits.max_model_len = engine.max_model_len;
+  model.limits.has_code_pages = options.kv_cache_dtype && HasCodes(*options.kv_cache_dtype);
   model.batch_invariant = options.batch_invariant;
   if (options.dtype) model.weight_format = WeightFormatOf(*options.dtype);
   model.linear_format = options.quantization;
