@@ -33,5 +33,10 @@ __device__ __forceinline__ void HadamardLanes(T& mine, int lane, int bit) {
   const T other = __shfl_xor_sync(0xffffffffu, mine, bit);
   mine = (lane & bit) != 0 ? other - mine : mine + other;
 }
+// The same by one instruction, which costs a register for the sign.
+__device__ __forceinline__ void HadamardLanes(double& mine, int lane, int bit) {
+  const double sign = (lane & bit) != 0 ? -1.0 : 1.0;
+  mine = fma(mine, sign, __shfl_xor_sync(0xffffffffu, mine, bit));
+}
 
 }  // namespace diffserve::cuda

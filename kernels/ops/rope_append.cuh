@@ -182,20 +182,32 @@ struct HeadLane {
   Chunk first;
   Chunk second;
 
-  // `numbers`: the head's; nullptr: there is no head.
-  __device__ __forceinline__ static HeadLane Load(const RopeCall& call, const uint16_t* numbers,
-                                                  bool is_rotated, int position) {
+  // The lane's part of any head of q or K, or of V.
+  __device__ __forceinline__ static HeadLane OfRotated(const RopeCall& call) {
+    HeadLane lane = OfV(call);
+    lane.dims = ChunksOf(call, lane.unit);
+    return lane;
+  }
+  __device__ __forceinline__ static HeadLane OfV(const RopeCall& call) {
     HeadLane lane = {};
     lane.unit = static_cast<int>(threadIdx.x) % kLanes;
-    lane.has_unit = numbers != nullptr && lane.unit < call.kv.format.head_dim / (2 * kChunk);
-    lane.dims = is_rotated ? ChunksOf(call, lane.unit)
-                           : PairedChunks{2 * kChunk * lane.unit, 2 * kChunk * lane.unit + kChunk};
+    lane.has_unit = lane.unit < call.kv.format.head_dim / (2 * kChunk);
+    lane.dims = {2 * kChunk * lane.unit, 2 * kChunk * lane.unit + kChunk};
+    return lane;
+  }
+  // `numbers`: the head's; nullptr: there is no head.
+  __device__ __forceinline__ HeadLane Loaded(const uint16_t* numbers) const {
+    HeadLane lane = *this;
+    lane.has_unit = has_unit && numbers != nullptr;
     if (!lane.has_unit) return lane;
-    lane.first = LoadChunk(numbers + lane.dims.first);
-    lane.second = LoadChunk(numbers + lane.dims.second);
-    if (is_rotated) {
-      RotateChunks(call, UnitAngles::Load(call, position, lane.unit), lane.first, lane.second);
-    }
+    lane.first = LoadChunk(numbers + dims.first);
+    lane.second = LoadChunk(numbers + dims.second);
+    return lane;
+  }
+  __device__ __forceinline__ HeadLane Rotated(const RopeCall& call,
+                                              const UnitAngles& angles) const {
+    HeadLane lane = *this;
+    RotateChunks(call, angles, lane.first, lane.second);
     return lane;
   }
 };
@@ -277,26 +289,39 @@ struct Quotients {
   }
 };
 
-// A number that is `code` times the scale, before and after it becomes a code.
+// Four numbers that are `codes` times the scale, as bytes. `zero` is 0 or 128.
 template <typename Codec>
 struct EightBits {
   static constexpr float kMaxCode = Int8Codec::kMaxCode;
-  __device__ __forceinline__ static double Rounded(double code) { return rint(code); }
-  __device__ __forceinline__ static uint32_t CodeOf(double rounded, int zero) {
-    return static_cast<uint32_t>(static_cast<int>(rounded) + zero) & 0xff;
+  __device__ __forceinline__ static uint32_t Pack(const double (&codes)[4], int zero) {
+    uint32_t rounded[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) rounded[i] = static_cast<uint32_t>(__double2int_rn(codes[i]));
+    const uint32_t lower = __byte_perm(rounded[0], rounded[1], 0x0040);
+    const uint32_t upper = __byte_perm(rounded[2], rounded[3], 0x0040);
+    return __byte_perm(lower, upper, 0x5410) ^ static_cast<uint32_t>(zero) * 0x01010101u;
   }
 };
 template <>
 struct EightBits<Fp8E4M3Codec> {
   static constexpr float kMaxCode = kFp8E4M3Max;
-  __device__ __forceinline__ static float Rounded(double code) { return static_cast<float>(code); }
-  __device__ __forceinline__ static uint32_t CodeOf(float rounded, int) {
-    return FloatToFp8E4M3(rounded);
+  __device__ __forceinline__ static uint32_t Pack(const double (&codes)[4], int) {
+    float rounded[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) rounded[i] = static_cast<float>(codes[i]);
+    return PackFp8E4M3(rounded[0], rounded[1]) | PackFp8E4M3(rounded[2], rounded[3]) << 16;
   }
 };
 
+// Bytes from the begin of a page, or of a map of K, to where a lane stores its codes: two places at
+// most. offset(dim) is the position of a code from there, counted in codes.
+struct CodePlaces {
+  int first;
+  int second;
+};
+
 // The numbers of a head, which share a scale, as codes by the definition in kv_format.cc. Called by
-// all lanes. Store: offset(dim) is the position of a code, counted in codes.
+// all lanes.
 template <typename Codec, int kLanes>
 struct EightBitCodes {
   using Bits = EightBits<Codec>;
@@ -324,22 +349,32 @@ struct EightBitCodes {
     return {lane, zero, static_cast<float>(scale), largest};
   }
   template <typename Offset>
-  __device__ __forceinline__ void Store(uint8_t* page, const Offset& offset) const {
+  __device__ __forceinline__ static CodePlaces PlacesOf(const RopeCall&,
+                                                        const HeadLane<kLanes>& lane,
+                                                        const Offset& offset) {
+    if (!lane.has_unit) return {0, 0};
+    return {offset(lane.dims.first), offset(lane.dims.second)};
+  }
+  __device__ __forceinline__ void Store(uint8_t* begin, const CodePlaces& places) const {
     if (!lane.has_unit) return;
     const Quotients quotient(largest == 0 ? 1 : largest);
-    StoreChunkCodes(page + offset(lane.dims.first), lane.first, quotient);
-    StoreChunkCodes(page + offset(lane.dims.second), lane.second, quotient);
+    StoreChunkCodes(begin + places.first, lane.first, quotient);
+    StoreChunkCodes(begin + places.second, lane.second, quotient);
   }
 
  private:
   __device__ __forceinline__ void StoreChunkCodes(uint8_t* codes, const Chunk& chunk,
                                                   const Quotients& quotient) const {
-    uint32_t words[2] = {0, 0};
+    uint32_t words[2];
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      const auto code = largest == 0 ? 0
-                                     : Bits::Rounded(quotient(double{chunk.x[i]} * Bits::kMaxCode));
-      words[i / 4] |= Bits::CodeOf(code, zero) << (8 * (i % 4));
+    for (int word = 0; word < 2; ++word) {
+      double numbers[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const double x = chunk.x[4 * word + i];
+        numbers[i] = largest == 0 ? 0 : quotient(x * Bits::kMaxCode);
+      }
+      words[word] = Bits::Pack(numbers, zero);
     }
     *reinterpret_cast<uint2*>(codes) = make_uint2(words[0], words[1]);
   }
@@ -349,7 +384,6 @@ struct EightBitCodes {
 // bytes, the other the upper 8.
 template <int kLanes>
 struct FourBitCodes {
-  int unit;
   bool has_bytes;
   float scale;
   uint32_t bytes[2];
@@ -360,8 +394,9 @@ struct FourBitCodes {
     double min = 0, max = 0, poison = 0;
 #pragma unroll
     for (int i = 0; i < 2 * kChunk; ++i) {
-      min = fmin(min, lane.x[i]);
-      max = fmax(max, lane.x[i]);
+      // fmin and fmax would also look for NaNs, which are in `poison`.
+      min = lane.x[i] < min ? lane.x[i] : min;
+      max = lane.x[i] > max ? lane.x[i] : max;
       poison += lane.x[i] * 0.0;
     }
     for (int bits = 1; bits < kLanes; bits *= 2) {
@@ -376,30 +411,38 @@ struct FourBitCodes {
     const Quotients in_steps(is_zero ? 1 : step);
     const double zero = is_zero ? 0 : rint(in_steps(-min) * FourBits::kZeroUnits);
     FourBitCodes codes;
-    codes.unit = lane.unit;
-    codes.has_bytes = 2 * kChunk * (lane.unit & ~1) < call.kv.format.head_dim;
+    codes.has_bytes = HasBytes(call, lane.unit);
     codes.scale = not_finite != 0.0f ? not_finite : FourBits::ScaleOf(step, static_cast<int>(zero));
     codes.Pack(lane, is_zero, in_steps, zero / FourBits::kZeroUnits);
     return codes;
   }
   template <typename Offset>
-  __device__ __forceinline__ void Store(uint8_t* page, const Offset& offset) const {
+  __device__ __forceinline__ static CodePlaces PlacesOf(const RopeCall& call,
+                                                        const HeadLane<kLanes>& lane,
+                                                        const Offset& offset) {
+    if (!HasBytes(call, lane.unit)) return {0, 0};
+    return {offset(2 * kChunk * (lane.unit & ~1)) / 2 + lane.unit % 2 * kChunk, 0};
+  }
+  __device__ __forceinline__ void Store(uint8_t* begin, const CodePlaces& places) const {
     if (!has_bytes) return;
-    uint8_t* begin = page + offset(2 * kChunk * (unit & ~1)) / 2 + unit % 2 * kChunk;
-    *reinterpret_cast<uint2*>(begin) = make_uint2(bytes[0], bytes[1]);
+    *reinterpret_cast<uint2*>(begin + places.first) = make_uint2(bytes[0], bytes[1]);
   }
 
  private:
+  // Also of a lane without numbers, if its neighbour has some.
+  __device__ __forceinline__ static bool HasBytes(const RopeCall& call, int unit) {
+    return 2 * kChunk * (unit & ~1) < call.kv.format.head_dim;
+  }
   __device__ __forceinline__ void Pack(const TransformedLane<kLanes>& lane, bool is_zero,
                                        const Quotients& in_steps, double zero) {
     uint32_t words[4] = {0, 0, 0, 0};
 #pragma unroll
     for (int i = 0; i < 2 * kChunk; ++i) {
-      const double code = is_zero || !lane.has_unit ? 0 : rint(in_steps(lane.x[i]) + zero);
-      const double within = fmin(fmax(code, 0.0), double{FourBits::kMaxCode});
+      const int code = is_zero || !lane.has_unit ? 0 : __double2int_rn(in_steps(lane.x[i]) + zero);
+      const int within = min(max(code, 0), int{FourBits::kMaxCode});
       words[i / 4] |= static_cast<uint32_t>(within) << (8 * (i % 4));
     }
-    const bool is_upper = unit % 2 != 0;
+    const bool is_upper = lane.unit % 2 != 0;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const uint32_t mine = is_upper ? words[2 + i] : words[i];

@@ -147,31 +147,37 @@ using CodesOf = std::conditional_t<kBits == 4, FourBitCodes<kLanes>, EightBitCod
 
 }  // namespace
 
-// The same for pages of codes. One thread block per row; kLanes lanes take a head. Four thread
-// blocks per multiprocessor: without a number ptxas aims at more, and spills.
+// The same for pages of codes. One thread block per row, of whole warps; kLanes lanes take a head.
+// Four thread blocks per multiprocessor: without a number ptxas aims at more, and spills.
 template <typename Codec, int kLanes>
 __global__ void __launch_bounds__(kRopeThreads, 4)
     RopeAppendCodesKernel(const __grid_constant__ RopeCall call) {
-  constexpr int kHeadsAtOnce = kRopeThreads / kLanes;
   constexpr KvCodec kCodec = Codec::Description();
   const KvFormat image = call.kv.format.As<Codec, KvArrangement::kImage>();
   const int64_t row = call.first_row + int64_t{blockIdx.x};
   AppendPlace place;
   if (!FindPlace(call, row, &place)) return;
+  using Lane = HeadLane<kLanes>;
+  using KCodes = CodesOf<Codec, kCodec.k_bits, kLanes>;
+  using VCodes = CodesOf<Codec, kCodec.v_bits, kLanes>;
   const int head_dim = image.head_dim;
   const int k_heads = call.has_kv ? image.k_maps * image.num_groups : 0;
-  const int parts = image.v_dim / head_dim;
-  const int v_heads = call.has_kv ? image.num_groups * parts : 0;
+  const bool has_two_parts = image.v_dim > head_dim;  // V of twice a head's width
+  const int v_heads = call.has_kv ? image.num_groups * (has_two_parts ? 2 : 1) : 0;
   const uint16_t* q = call.qkv + row * (call.num_q_heads + k_heads + v_heads) * head_dim;
   const uint16_t* k = q + call.num_q_heads * head_dim;
   const uint16_t* v = k + k_heads * head_dim;
   const int first_head = static_cast<int>(threadIdx.x) / kLanes;
+  const int heads_at_once = static_cast<int>(blockDim.x) / kLanes;
 
   // Stage 1: q and k are rotated.
-  for (int begin = 0; begin < call.num_q_heads; begin += kHeadsAtOnce) {
+  const Lane of_rotated = Lane::OfRotated(call);
+  UnitAngles angles = {};
+  if (of_rotated.has_unit) angles = UnitAngles::Load(call, place.position, of_rotated.unit);
+  for (int begin = 0; begin < call.num_q_heads; begin += heads_at_once) {
     const int head = begin + first_head;
     const uint16_t* numbers = head < call.num_q_heads ? q + head * head_dim : nullptr;
-    const auto rotated = HeadLane<kLanes>::Load(call, numbers, true, place.position);
+    const Lane rotated = of_rotated.Loaded(numbers).Rotated(call, angles);
     uint16_t* to = call.q + (row * call.num_q_heads + head) * head_dim;
     if constexpr (kCodec.transforms_k()) {
       const auto lane = TransformedLane<kLanes>::Of(call, rotated);
@@ -180,31 +186,38 @@ __global__ void __launch_bounds__(kRopeThreads, 4)
       if (rotated.has_unit) StoreQ(to, rotated);
     }
   }
-  for (int begin = 0; begin < k_heads; begin += kHeadsAtOnce) {
+  const CodePlaces k_places = KCodes::PlacesOf(
+      call, of_rotated, [&](int dim) { return image.KOffset(0, dim, place.slot); });
+  for (int begin = 0; begin < k_heads; begin += heads_at_once) {
     const int head = begin + first_head;
     const uint16_t* numbers = head < k_heads ? k + head * head_dim : nullptr;
-    const auto codes = CodesOf<Codec, kCodec.k_bits, kLanes>::Of(
-        call, HeadLane<kLanes>::Load(call, numbers, true, place.position), Int8Codec::kZero);
+    const auto codes = KCodes::Of(call, of_rotated.Loaded(numbers).Rotated(call, angles),
+                                  Int8Codec::kZero);
     if (numbers == nullptr) continue;
-    const int map = head / image.num_groups;
-    uint8_t* page = ImagePage<Codec>(call, place.page_id, head % image.num_groups);
-    codes.Store(page, [&](int dim) { return image.KOffset(map, dim, place.slot); });
+    const int map = head < image.num_groups ? 0 : 1;
+    uint8_t* page = ImagePage<Codec>(call, place.page_id, head - map * image.num_groups);
+    codes.Store(page + image.KMapBegin(map) * kCodec.k_bits / 8, k_places);
     if (threadIdx.x % kLanes == 0)
       ScalesOf(image, page)[image.KScale(map, 0, place.slot)] = codes.scale;
   }
 
   // Stage 2: v goes to the page.
-  for (int begin = 0; begin < v_heads; begin += kHeadsAtOnce) {
+  const Lane of_v = Lane::OfV(call);
+  const auto v_places_of = [&](int part) {
+    return VCodes::PlacesOf(
+        call, of_v, [&](int dim) { return image.VOffset(part * head_dim + dim, place.slot); });
+  };
+  const CodePlaces v_places[] = {v_places_of(0), v_places_of(has_two_parts ? 1 : 0)};
+  for (int begin = 0; begin < v_heads; begin += heads_at_once) {
     const int head = begin + first_head;
     const uint16_t* numbers = head < v_heads ? v + head * head_dim : nullptr;
-    const auto codes = CodesOf<Codec, kCodec.v_bits, kLanes>::Of(
-        call, HeadLane<kLanes>::Load(call, numbers, false, 0), 0);
+    const auto codes = VCodes::Of(call, of_v.Loaded(numbers), 0);
     if (numbers == nullptr) continue;
-    const int first_dim = head % parts * head_dim;
-    uint8_t* page = ImagePage<Codec>(call, place.page_id, head / parts);
-    codes.Store(page, [&](int dim) { return image.VOffset(first_dim + dim, place.slot); });
+    const bool is_second = has_two_parts && head % 2 == 1;
+    uint8_t* page = ImagePage<Codec>(call, place.page_id, has_two_parts ? head / 2 : head);
+    codes.Store(page, is_second ? v_places[1] : v_places[0]);
     if (threadIdx.x % kLanes == 0)
-      ScalesOf(image, page)[image.VScale(first_dim, place.slot)] = codes.scale;
+      ScalesOf(image, page)[image.VScale(is_second ? head_dim : 0, place.slot)] = codes.scale;
   }
   ClearFreshPages<Codec>(call, image, place);
 }
@@ -230,6 +243,25 @@ const RopeKernelInstance kInstances[] = {
     RopeKernelInstance::OfCodes<Int4Codec>(DType::kInt4),
     RopeKernelInstance::OfCodes<Fp8E4M3Codec>(DType::kFp8E4M3)};
 
+// The number of threads with which the warps of a block have the least turns of heads in all.
+dim3 CodesThreads(const RopeAppendArgs<BFloat16>& args, bool is_wide) {
+  const DiffSpec& spec = args.spec;
+  const int of_kv = args.has_kv ? spec.num_kv_groups : 0;
+  const int of_each[] = {spec.num_q1_heads + spec.num_q2_heads, spec.k_maps * of_kv,
+                         spec.v_dim / spec.head_dim * of_kv};
+  int best = 0, turns_of_best = 0;
+  for (int threads = kRopeThreads; threads >= 64; threads -= 32) {
+    const int at_once = threads / (is_wide ? kWideHeadLanes : kHeadLanes);
+    int turns = 0;
+    for (int heads : of_each) turns += (heads + at_once - 1) / at_once * (threads / 32);
+    if (best == 0 || turns < turns_of_best) {
+      best = threads;
+      turns_of_best = turns;
+    }
+  }
+  return dim3(static_cast<unsigned>(best));
+}
+
 }  // namespace
 
 Status RopeAppend(const RopeAppendArgs<BFloat16>& args, const Stream& stream) {
@@ -245,7 +277,7 @@ Status RopeAppend(const RopeAppendArgs<BFloat16>& args, const Stream& stream) {
   const dim3 columns(units, kRopeThreads / units);
   return Launch("appending to pages",
                 {.grid = dim3(static_cast<unsigned>(num_rows)),
-                 .threads = instance->has_unit_columns ? columns : dim3(kRopeThreads)},
+                 .threads = instance->has_unit_columns ? columns : CodesThreads(args, is_wide)},
                 stream, is_wide ? instance->wide_kernel : instance->kernel, call);
 }
 

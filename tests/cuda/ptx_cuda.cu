@@ -159,6 +159,12 @@ __global__ void __launch_bounds__(64)
 }
 
 __global__ void __launch_bounds__(64)
+    PackFp8E4M3Kernel(const float* x, const float* y, uint32_t* codes) {
+  const unsigned i = blockIdx.x * 64 + threadIdx.x;
+  codes[i] = PackFp8E4M3(x[i], y[i]);
+}
+
+__global__ void __launch_bounds__(64)
     AndOrXorKernel(const uint32_t* x, MaskAndBits constants, uint32_t* ors, uint32_t* xors) {
   const unsigned i = blockIdx.x * 64 + threadIdx.x;
   ors[i] = AndOr(x[i], constants.mask, constants.bits);
@@ -218,6 +224,10 @@ int RunMulRounded(const float* x, const float* y, const float* z, float* sums, i
 int RunFmaBFloat16(const uint32_t* x, const uint32_t* y, const uint32_t* z, uint32_t* sums,
                    int count, CUstream_st* stream) {
   return RunOnce(FmaBFloat16Kernel, count / 64, 64, stream, x, y, z, sums);
+}
+int RunPackFp8E4M3(const float* x, const float* y, uint32_t* codes, int count,
+                   CUstream_st* stream) {
+  return RunOnce(PackFp8E4M3Kernel, count / 64, 64, stream, x, y, codes);
 }
 int RunAndOrXor(const uint32_t* x, MaskAndBits constants, uint32_t* ors, uint32_t* xors, int count,
                 CUstream_st* stream) {

@@ -46,6 +46,9 @@ int RunMulRounded(const float* x, const float* y, const float* z, float* sums, i
 int RunFmaBFloat16(const uint32_t* x, const uint32_t* y, const uint32_t* z, uint32_t* sums,
                    int count, CUstream_st* stream);
 
+// codes[i] = x[i] in the lower byte, y[i] in the upper one. count: a multiple of 64.
+int RunPackFp8E4M3(const float* x, const float* y, uint32_t* codes, int count, CUstream_st* stream);
+
 // ors[i] = (x[i] & mask) | bits, xors[i] = (x[i] & mask) ^ bits. count: a multiple of 64.
 struct MaskAndBits {
   uint32_t mask;

@@ -291,6 +291,29 @@ TEST_F(PtxTest, FmaBFloat16IsExactWhereItCanBeAndTakesSubnormalNumbers) {
   }
 }
 
+// Each code, halves between two codes, and what is next to them; and what lies beyond.
+TEST_F(PtxTest, PackFp8E4M3RoundsLikeTheDefinition) {
+  std::vector<float> x = {0.0f,     -0.0f,  0x1p-11f, 448.0f,
+                          464.0f,   465.0f, 1e30f,    std::numeric_limits<float>::infinity(),
+                          0x1p-149f};
+  for (uint8_t code = 0; code < 0x7e; ++code) {
+    const float number = Fp8E4M3ToFloat(code),
+                half = (number + Fp8E4M3ToFloat(static_cast<uint8_t>(code + 1))) / 2;
+    for (float at : {number, std::nextafter(half, 0.0f), half, std::nextafter(half, 1e9f)})
+      x.push_back(at);
+  }
+  while (x.size() % 64 != 0) x.push_back(1.0f);
+  std::vector<float> y(x.rbegin(), x.rend());
+  for (float& value : y) value = -value;
+  const DeviceArray<float> device_x(x, *stream_), device_y(y, *stream_);
+  const DeviceArray<uint32_t> codes(std::vector<uint32_t>(x.size(), 77), *stream_);
+  ASSERT_TRUE(IsOk(testing::RunPackFp8E4M3(device_x.data(), device_y.data(), codes.data(),
+                                           static_cast<int>(x.size()), stream_->handle())));
+  const std::vector<uint32_t> found = codes.Read(*stream_);
+  for (size_t i = 0; i < x.size(); ++i)
+    EXPECT_EQ(found[i], FloatToFp8E4M3(x[i]) | uint32_t{FloatToFp8E4M3(y[i])} << 8) << x[i];
+}
+
 TEST_F(PtxTest, AndOrAndAndXorCombineTheMaskedBits) {
   std::vector<uint32_t> x;
   for (uint32_t i = 0; i < 256; ++i) x.push_back(i * 0x01010101u ^ i << 13);

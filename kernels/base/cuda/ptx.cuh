@@ -12,6 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/base/dtype.h"
+
 namespace diffserve::cuda {
 
 // The block's dynamic shared memory, 1024-byte aligned.
@@ -305,6 +307,16 @@ __device__ __forceinline__ uint32_t PackBFloat16(float low, float high) {
   uint32_t pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
+}
+// FloatToFp8E4M3 of both, but for the sign of a NaN.
+__device__ __forceinline__ uint32_t PackFp8E4M3(float low, float high) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
+  uint16_t pair;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+  return pair;
+#else
+  return FloatToFp8E4M3(low) | uint32_t{FloatToFp8E4M3(high)} << 8;
+#endif
 }
 
 }  // namespace diffserve::cuda

@@ -121,6 +121,7 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
     result |= static_cast<unsigned>(bytes >> (selector >> 4 * i & 7) * 8 & 0xff) << 8 * i;
   return result;
 }
+inline int __double2int_rn(double x) { return static_cast<int>(std::nearbyint(x)); }
 inline float __uint_as_float(unsigned bits) {
   float value;
   std::memcpy(&value, &bits, sizeof(value));

@@ -247,6 +247,9 @@ inline uint32_t FmaBFloat16(uint32_t x, uint32_t y, uint32_t z) {
   }
   return sums;
 }
+inline uint32_t PackFp8E4M3(float low, float high) {
+  return FloatToFp8E4M3(low) | uint32_t{FloatToFp8E4M3(high)} << 8;
+}
 inline int ThreadAgain() { return static_cast<int>(shim::threadIdx.x); }
 // ex2.approx.ftz: 2 units in the last place; the manual names only the value at 0 as exact.
 inline float Exp2(float x) {
