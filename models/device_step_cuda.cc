@@ -79,7 +79,9 @@ DeviceStep::DeviceStep(const StepShape& shape, std::byte* base,
   const auto* head = reinterpret_cast<const AttentionPlanHead*>(base + at.plans);
   const auto* items = reinterpret_cast<const AttentionItem*>(base + at.tail);
   for (size_t i = 0; i < tilings.size(); ++i) {
-    Plans& of = plans.emplace_back(tilings[i], AttentionPlan{head++, items});
+    Plans& of = plans.emplace_back();
+    of.tilings = tilings[i];
+    of.generated = {head++, items};
     for (const StepShape::PromptRun& run : shape.plans[i].prompts)
       of.prompts.push_back({{head++, items}, run});
     for (const StepShape::PromptRun& run : shape.plans[i].wanted_prompts)

@@ -288,8 +288,10 @@ void StepPacker::Plan() {
   step_.items_.clear();
   const auto first_of_all = static_cast<int32_t>(step_.items_begin_ / sizeof(AttentionItem));
   const auto add_head = [&](size_t begin, size_t end) -> AttentionPlanHead& {
-    return step_.plan_heads_.emplace_back(first_of_all + static_cast<int32_t>(begin),
-                                          static_cast<int32_t>(end - begin));
+    AttentionPlanHead& head = step_.plan_heads_.emplace_back();
+    head.first_item = first_of_all + static_cast<int32_t>(begin);
+    head.num_items = static_cast<int32_t>(end - begin);
+    return head;
   };
   const bool has_one_entry_each = std::ranges::all_of(
       step_.sequences_, [](const DeviceSequence& entry) { return entry.num_tokens_after == 0; });

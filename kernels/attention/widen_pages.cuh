@@ -76,7 +76,7 @@ struct CodeChunk {
     }
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
-      // Of 4 bits, dims 16 to 31 are the upper halves of the bytes.
+      // 4-bit dims 16 to 31 are the upper halves of the bytes.
       const uint32_t bytes = SpreadBytes(words[i % 8 / 2], i % 2);
       chunk.pairs[i] = Exactly(kBits == 4 && i >= 8 ? bytes >> 4 : bytes, zeros);
     }

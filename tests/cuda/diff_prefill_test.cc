@@ -120,8 +120,7 @@ TEST_P(DiffPrefillTest, HopperHasItsOwnKernelsForEveryPageTypeAndWindow) {
   }
 }
 
-// Of 3 groups, 1, 2 or all are widened at a time. The last has less than the others' share of
-// memory.
+// Memory for one, two or all three groups at a time. With memory for two, the last is alone.
 TEST_P(DiffPrefillTest, AnyNumberOfWidenedGroupsGivesTheSameBits) {
   for (const DiffSpec& spec : {testing::GroupedSpec(3, 64), testing::GroupedSpec(3, 128)}) {
     for (const DType pages : {DType::kInt8, DType::kInt4}) {

@@ -236,7 +236,7 @@ TEST(StepBatchTest, PlansFollowTheEntriesOfTheirLayers) {
   }
 }
 
-// A run of several prompts has no more pages than there is room for. One that is longer is alone.
+// Several prompts share a run if their pages have room together. A longer prompt has a run alone.
 TEST(StepBatchTest, PromptsAreCutIntoRunsByTheirPages) {
   OwnedBatch owned;
   for (const int pages : {2, 3, 9, 1, 1, 4}) owned.Add(0, pages * kPage, pages * kPage);
